@@ -1,1 +1,22 @@
-//! Placeholder.
+//! What each data command does: one file per family with its rows and handlers,
+//! and `execute`, which locks a command's keys, runs it and answers.
+//!
+//! Handlers are synchronous and see only memory. They know no session, socket,
+//! edition or disk; the server's own commands (INFO, CLIENT ...) live in crate
+//! `server`, with rows of the same shape.
+
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod error;
+pub mod execute;
+pub mod row;
+pub mod settings;
+
+pub use args::Args;
+pub use error::{Error, Result};
+pub use row::{Flags, Group, Handler, Keys, Outcome, Row, row};
+pub use settings::Settings;
+
+/// The rows of all data commands, family by family.
+pub const FAMILIES: &[&[Row]] = &[];

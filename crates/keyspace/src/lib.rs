@@ -1,1 +1,23 @@
-//! Placeholder.
+//! The objects and their only owner: databases cut into slots, their tables,
+//! residency in memory, expiry, eviction and scanning.
+//!
+//! On a command's path it stands between the handlers, which see a [`View`] or an
+//! [`Edit`] of locked keys, and memory. It knows no wire, session or disk.
+
+pub mod access;
+mod clock;
+pub mod ids;
+pub mod keyspace;
+pub mod limits;
+pub mod object;
+pub mod policy;
+mod segment;
+mod slot;
+mod table;
+mod timers;
+
+pub use access::{Edit, ExpiredKey, Expiry, Usage, View};
+pub use ids::{DbIndex, Key, KeyHasher, SLOTS, Slot};
+pub use keyspace::{Batch, Cleared, Exclusive, Keyspace, Options, Touch};
+pub use object::{Detached, Encoding, NewValue, Object, ValueRef};
+pub use policy::{Eviction, Policy};

@@ -1,1 +1,19 @@
-//! Placeholder.
+//! The doors to the outside: time, randomness, memory and files.
+//!
+//! Whatever a machine does that a seed cannot repeat comes in here, each as a
+//! real door and, where a test needs one, a simulated one. The crates above take
+//! these as parameters and never reach for `std::time`, an ambient random
+//! number or the allocator themselves.
+
+pub mod clock;
+pub mod counter;
+pub mod file;
+pub mod memory;
+pub mod prng;
+pub mod thread;
+pub mod ticks;
+
+pub use clock::{Clock, UnixMs};
+pub use counter::Counter;
+pub use prng::Prng;
+pub use ticks::{Ticks, TickClock};

@@ -1,0 +1,55 @@
+//! A request as a handler sees it: arguments by position, keys with their
+//! hashes, the moment of execution and the limits in force.
+
+use crate::settings::Settings;
+use keyspace::{DbIndex, Key, Keyspace};
+use sys::UnixMs;
+use wire::Request;
+
+/// One request being executed.
+#[derive(Clone, Copy)]
+pub struct Args<'a> {
+    /// The words of the request; word 0 is the command's name.
+    pub request: Request<'a>,
+    /// For hashing keys.
+    pub keyspace: &'a Keyspace,
+    /// The session's database.
+    pub db: DbIndex,
+    /// The moment at which this request runs; the same throughout.
+    pub now: UnixMs,
+    /// Limits and thresholds in force.
+    pub settings: &'a Settings,
+}
+
+impl<'a> Args<'a> {
+    /// How many words the request has, the command's name counted.
+    #[allow(clippy::len_without_is_empty)] // A request has at least its name.
+    pub fn len(&self) -> usize {
+        self.request.len()
+    }
+
+    /// Word `position`; 0 is the command's name.
+    ///
+    /// # Panics
+    /// If there is no such word: a handler relies on its row's arity.
+    #[inline]
+    pub fn bytes(&self, position: usize) -> &'a [u8] {
+        self.request.arg(position)
+    }
+
+    /// Word `position` as a key of the session's database.
+    #[inline]
+    pub fn key(&self, position: usize) -> Key<'a> {
+        self.keyspace.key(self.db, self.bytes(position))
+    }
+
+    /// Word `position` as a key of another database.
+    pub fn key_in(&self, db: DbIndex, position: usize) -> Key<'a> {
+        self.keyspace.key(db, self.bytes(position))
+    }
+
+    /// Whether word `position` is `word`, in any case.
+    pub fn is(&self, position: usize, word: &str) -> bool {
+        self.bytes(position).eq_ignore_ascii_case(word.as_bytes())
+    }
+}

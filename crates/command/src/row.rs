@@ -1,0 +1,276 @@
+//! The shape of a command: one row says everything about it but what it does,
+//! and names the handler that does it.
+//!
+//! Dispatch, COMMAND, ACL categories, cluster routing, the command generator of
+//! the differential tester and the documentation all read these rows.
+//!
+//! Rows are constants built by chaining, so a row stays a few short lines:
+//!
+//! ```ignore
+//! row("get", 2, Read(get)).flags(Flags::FAST).keys(Keys::FIRST).since("1.0.0")
+//!     .group(Group::String).complexity("O(1)").syntax("key")
+//!     .summary("Returns the string value of a key."),
+//! ```
+
+use crate::args::Args;
+use crate::error::Result;
+use keyspace::{DbIndex, Edit, Keyspace, View};
+use wire::Reply;
+
+bitflags::bitflags! {
+    /// A command's flags, with the names of Redis' COMMAND INFO in lower case.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Flags: u32 {
+        /// Changes data. Set by the handler's kind, never by hand, for data commands.
+        const WRITE = 1 << 0;
+        /// Only reads data. Set by the handler's kind, never by hand, for data commands.
+        const READONLY = 1 << 1;
+        /// Refused when memory is full.
+        const DENYOOM = 1 << 2;
+        /// An administrator's command.
+        const ADMIN = 1 << 3;
+        /// Publish and subscribe.
+        const PUBSUB = 1 << 4;
+        /// Not allowed in scripts.
+        const NOSCRIPT = 1 << 5;
+        /// May block the session.
+        const BLOCKING = 1 << 6;
+        /// Allowed while data is being loaded.
+        const LOADING = 1 << 7;
+        /// Allowed on a replica with stale data.
+        const STALE = 1 << 8;
+        /// Not shown to MONITOR.
+        const SKIP_MONITOR = 1 << 9;
+        /// Not put into the slow log.
+        const SKIP_SLOWLOG = 1 << 10;
+        /// In a cluster, treated as if it carried ASKING.
+        const ASKING = 1 << 11;
+        /// Constant or logarithmic time.
+        const FAST = 1 << 12;
+        /// Allowed before authentication.
+        const NO_AUTH = 1 << 13;
+        /// May be replicated although it only reads.
+        const MAY_REPLICATE = 1 << 14;
+        /// Not allowed in a transaction.
+        const NO_MULTI = 1 << 15;
+        /// Key positions cannot be told from the row alone.
+        const MOVABLEKEYS = 1 << 16;
+        /// Allowed while the server is busy with a script.
+        const ALLOW_BUSY = 1 << 17;
+        /// Not asynchronous loading.
+        const NO_ASYNC_LOADING = 1 << 18;
+        /// Sent with arguments that must not be logged (passwords).
+        const SENSITIVE = 1 << 19;
+        /// Part of "@dangerous" beyond what ADMIN implies.
+        const DANGEROUS = 1 << 20;
+        /// Does not refresh a key's access clock (TTL, OBJECT, TYPE ...).
+        const NO_TOUCH = 1 << 21;
+        /// Not in any ACL category that its other flags would imply ("slow" or "fast" apart).
+        const PROTECTED = 1 << 22;
+    }
+}
+
+/// The family that a command belongs to: COMMAND DOCS' "group" and the ACL category.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Any key, whatever it holds.
+    Generic,
+    /// Strings.
+    String,
+    /// Strings as arrays of bits.
+    Bitmap,
+    /// The connection itself.
+    Connection,
+    /// The server.
+    Server,
+}
+
+/// Where a request carries its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// It has none.
+    None,
+    /// Positions `first`, `first + step`, ... up to `last`, which counts from the end if negative.
+    Range {
+        /// Position of the first key; the command's name is position 0.
+        first: usize,
+        /// Position of the last key; -1 is the last argument.
+        last: isize,
+        /// Distance from one key to the next.
+        step: usize,
+    },
+    /// Positions that only the arguments tell.
+    Movable(fn(&wire::Request<'_>, &mut Vec<usize>)),
+}
+
+impl Keys {
+    /// Argument 1 is the one key.
+    pub const FIRST: Keys = Keys::Range { first: 1, last: 1, step: 1 };
+    /// Argument 2 is the one key.
+    pub const SECOND: Keys = Keys::Range { first: 2, last: 2, step: 1 };
+    /// Arguments 1 and 2 are keys.
+    pub const TWO: Keys = Keys::Range { first: 1, last: 2, step: 1 };
+    /// All arguments are keys.
+    pub const ALL: Keys = Keys::Range { first: 1, last: -1, step: 1 };
+    /// Arguments 1, 3, 5 ... are keys.
+    pub const PAIRS: Keys = Keys::Range { first: 1, last: -1, step: 2 };
+}
+
+/// A command that reads locked keys.
+pub type ReadHandler = fn(&View<'_>, &Args<'_>, &mut Reply<'_>) -> Result<()>;
+/// A command that may change locked keys. It parses everything before its first edit,
+/// so that it runs fully or not at all.
+pub type WriteHandler = fn(&mut Edit<'_>, &Args<'_>, &mut Reply<'_>) -> Result<Outcome>;
+/// A command that goes over the keyspace and locks what it needs, slot by slot.
+pub type WalkHandler = fn(&Keyspace, &Args<'_>, &mut Reply<'_>) -> Result<()>;
+
+/// What a command does, and which locks it needs for it. A handler that gets a
+/// `View` cannot write: the WRITE and READONLY flags follow from the kind.
+#[derive(Clone, Copy)]
+pub enum Handler {
+    /// Reads the row's keys, whose slots are locked for it.
+    Read(ReadHandler),
+    /// Changes the row's keys, whose slots are locked for it.
+    Write(WriteHandler),
+    /// Changes the row's keys in the session's database and in the one that the
+    /// request names (COPY, MOVE); the function finds that database.
+    WriteAcross(WriteHandler, fn(&Args<'_>) -> Option<DbIndex>),
+    /// Reads with the whole keyspace locked: keys that the request does not declare.
+    ReadAll(ReadHandler),
+    /// Changes with the whole keyspace locked.
+    WriteAll(WriteHandler),
+    /// Goes over the keyspace slot by slot.
+    Walk(WalkHandler),
+}
+
+/// What a write came down to, for the log and for those who watch keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    /// Nothing changed.
+    Unchanged,
+    /// The keyspace changed.
+    Changed,
+}
+
+/// One command. `H` is the kind of handler: data commands have [`Handler`],
+/// the server's own commands one over a session.
+#[derive(Clone, Copy)]
+pub struct Row<H: 'static = Handler> {
+    /// Lower case; a subcommand's full name has a bar: `client|list`.
+    pub name: &'static str,
+    /// How many words a request has, the name counted; negative: at least that many.
+    pub arity: i32,
+    /// See [`Flags`].
+    pub flags: Flags,
+    /// Where its keys are.
+    pub keys: Keys,
+    /// Its family.
+    pub group: Group,
+    /// The Redis version that brought it.
+    pub since: &'static str,
+    /// Its cost, as in Redis' documentation.
+    pub complexity: &'static str,
+    /// One sentence.
+    pub summary: &'static str,
+    /// The arguments after the name, in the notation of redis-cli's help:
+    /// `key value [NX | XX] [GET] [EX seconds | PX milliseconds]`.
+    pub syntax: &'static str,
+    /// Rows of its subcommands; the container itself is only called without one.
+    pub subcommands: &'static [Row<H>],
+    /// Hints for clients and proxies (COMMAND INFO's "tips").
+    pub tips: &'static [&'static str],
+    /// What does it.
+    pub handler: H,
+}
+
+/// Begins a row; flags that the handler implies are set.
+pub const fn row(name: &'static str, arity: i32, handler: Handler) -> Row {
+    let flags = match handler {
+        Handler::Read(_) | Handler::ReadAll(_) | Handler::Walk(_) => Flags::READONLY,
+        Handler::Write(_) | Handler::WriteAcross(..) | Handler::WriteAll(_) => Flags::WRITE,
+    };
+    Row::new(name, arity, flags, handler)
+}
+
+impl<H> Row<H> {
+    /// Begins a row with the flags given.
+    pub const fn new(name: &'static str, arity: i32, flags: Flags, handler: H) -> Row<H> {
+        Row {
+            name,
+            arity,
+            flags,
+            keys: Keys::None,
+            group: Group::Generic,
+            since: "1.0.0",
+            complexity: "O(1)",
+            summary: "",
+            syntax: "",
+            subcommands: &[],
+            tips: &[],
+            handler,
+        }
+    }
+}
+
+/// The chain calls. Each sets one column.
+impl<H: Copy> Row<H> {
+    /// Adds flags to those that the handler implies.
+    pub const fn flags(mut self, flags: Flags) -> Self {
+        self.flags = self.flags.union(flags);
+        self
+    }
+
+    /// Sets the key positions.
+    pub const fn keys(mut self, keys: Keys) -> Self {
+        self.keys = keys;
+        self
+    }
+
+    /// Sets the family.
+    pub const fn group(mut self, group: Group) -> Self {
+        self.group = group;
+        self
+    }
+
+    /// Sets the Redis version that brought the command.
+    pub const fn since(mut self, since: &'static str) -> Self {
+        self.since = since;
+        self
+    }
+
+    /// Sets the cost.
+    pub const fn complexity(mut self, complexity: &'static str) -> Self {
+        self.complexity = complexity;
+        self
+    }
+
+    /// Sets the one sentence.
+    pub const fn summary(mut self, summary: &'static str) -> Self {
+        self.summary = summary;
+        self
+    }
+
+    /// Sets the arguments in redis-cli's notation.
+    pub const fn syntax(mut self, syntax: &'static str) -> Self {
+        self.syntax = syntax;
+        self
+    }
+
+    /// Sets the subcommands.
+    pub const fn subcommands(mut self, subcommands: &'static [Row<H>]) -> Self {
+        self.subcommands = subcommands;
+        self
+    }
+
+    /// Sets the tips.
+    pub const fn tips(mut self, tips: &'static [&'static str]) -> Self {
+        self.tips = tips;
+        self
+    }
+
+    /// Whether a request of `words` words, the name counted, fits the arity.
+    pub const fn accepts(&self, words: usize) -> bool {
+        if self.arity < 0 { words >= self.arity.unsigned_abs() as usize } else { words == self.arity as usize }
+    }
+}

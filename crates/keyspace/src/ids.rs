@@ -1,0 +1,82 @@
+//! The coordinates of a key: database, slot, and position within the slot.
+
+use sys::prng::entropy_seed;
+
+/// How many slots a database has; the slots of Redis Cluster.
+pub const SLOTS: usize = 16_384;
+
+/// A slot of a database, in `0..SLOTS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(pub u16);
+
+/// A database by the number that SELECT takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DbIndex(pub u32);
+
+/// Where in its slot a key lies: 48 bits of its hash. Tables keep their words in
+/// the order of positions and SCAN follows it, so that neither growth nor
+/// shrinking changes the order of a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position(pub u64);
+
+/// How many bits a position has.
+pub const POSITION_BITS: u32 = 48;
+
+/// A key's bytes with its coordinates.
+#[derive(Clone, Copy, Debug)]
+pub struct Key<'a> {
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// Its database.
+    pub db: DbIndex,
+    /// Its slot.
+    pub slot: Slot,
+    /// Its place in the slot.
+    pub position: Position,
+}
+
+/// Hashes keys with a secret seed, so that nobody can choose keys that collide.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyHasher {
+    state: foldhash::quality::FixedState,
+}
+
+impl KeyHasher {
+    /// A hasher that gives the same coordinates whenever it has the same seed.
+    pub fn from_seed(seed: u64) -> KeyHasher {
+        KeyHasher { state: foldhash::quality::FixedState::with_seed(seed) }
+    }
+
+    /// A hasher with a seed that nobody can guess.
+    pub fn from_entropy() -> KeyHasher {
+        KeyHasher::from_seed(entropy_seed())
+    }
+
+    /// A key with its coordinates on a standalone server, where the slot is a
+    /// part of the hash of the whole key: keys that share a hash tag do not
+    /// share a lock.
+    #[inline]
+    pub fn key<'a>(&self, db: DbIndex, bytes: &'a [u8]) -> Key<'a> {
+        let hash = self.hash(bytes);
+        Key { bytes, db, slot: Slot((hash as usize % SLOTS) as u16), position: position_of(hash) }
+    }
+
+    /// A key's position alone.
+    pub(crate) fn position(&self, bytes: &[u8]) -> Position {
+        position_of(self.hash(bytes))
+    }
+
+    #[inline]
+    fn hash(&self, bytes: &[u8]) -> u64 {
+        use std::hash::{BuildHasher, Hasher};
+        let mut hasher = self.state.build_hasher();
+        hasher.write(bytes);
+        hasher.finish()
+    }
+}
+
+/// The upper bits of the hash; the slot takes the lowest.
+#[inline]
+fn position_of(hash: u64) -> Position {
+    Position(hash >> (64 - POSITION_BITS))
+}

@@ -1,0 +1,367 @@
+//! The keyspace: databases of 16,384 slots with a lock each, shared by all workers.
+//!
+//! Thread rule: a worker enters a [`Batch`] before it touches keys and leaves it
+//! when it has answered what it read from a socket. Within a batch it locks the
+//! slots of one command at a time, in ascending order of database and slot. What
+//! needs the whole keyspace leaves its own batch, waits until no other worker is
+//! in one, and has it alone.
+//!
+//! Invariants:
+//! 1. Slots are only touched inside a batch, or with all gates held.
+//! 2. A worker that holds slot locks waits only for locks of higher slots, so
+//!    workers cannot wait for each other in a circle.
+
+use crate::access::{Access, Edit, Locks, View};
+use crate::ids::{DbIndex, Key, KeyHasher, SLOTS, Slot};
+use crate::policy::Policy;
+use crate::slot::{Change, Frame, SlotKeys};
+use crate::timers::{Deadline, Epoch};
+use parking_lot::{Mutex, MutexGuard};
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use sys::{Counter, Prng, UnixMs};
+
+/// How a keyspace is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How many databases.
+    pub databases: u32,
+    /// How many workers will enter batches; each has a number below this.
+    pub workers: usize,
+    /// Seed of the key hash.
+    pub hasher: KeyHasher,
+    /// Seed of sampling and frequency counting.
+    pub seed: u64,
+    /// The moment of creation.
+    pub now: UnixMs,
+}
+
+/// What happened to keys, since the start or the last reset.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Reads that found their key.
+    pub hits: Counter,
+    /// Reads that did not.
+    pub misses: Counter,
+    /// Keys freed because their time was up.
+    pub expired: Counter,
+    /// Keys freed because memory was full.
+    pub evicted: Counter,
+}
+
+/// All keys. Shared by the workers.
+pub struct Keyspace {
+    databases: Box<[Database]>,
+    /// Which database answers to which number; SWAPDB exchanges two.
+    numbers: Box<[AtomicU32]>,
+    gates: Box<[Gate]>,
+    hasher: KeyHasher,
+    epoch: Epoch,
+    policy: Policy,
+    stats: Stats,
+    pub(crate) active_expiry: AtomicBool,
+}
+
+/// One worker's gate, on a cache line of its own. It is held during a batch, and
+/// by whoever has the keyspace alone.
+#[repr(align(64))]
+struct Gate(Mutex<WorkerState>);
+
+/// What belongs to a worker while it is in a batch.
+pub(crate) struct WorkerState {
+    random: Cell<u64>,
+}
+
+/// A database: its slots, made when first used, and what is counted over them.
+pub(crate) struct Database {
+    slots: OnceLock<Box<[SlotCell]>>,
+    due: OnceLock<Box<[AtomicU32]>>,
+    pub(crate) keys: Counter,
+    pub(crate) expiring: Counter,
+}
+
+/// A slot with its lock, and where its words lie for those who only prefetch.
+pub(crate) struct SlotCell {
+    hint: AtomicUsize,
+    hint_homes: AtomicU32,
+    pub(crate) keys: Mutex<SlotKeys>,
+}
+
+impl Keyspace {
+    /// An empty keyspace.
+    ///
+    /// # Panics
+    /// Without databases or workers.
+    pub fn new(options: Options) -> Keyspace {
+        assert!(options.databases > 0 && options.workers > 0, "a keyspace has databases and workers");
+        let mut prng = Prng::from_seed(options.seed);
+        let gate = |_| Gate(Mutex::new(WorkerState { random: Cell::new(prng.next_u64() | 1) }));
+        Keyspace {
+            databases: (0..options.databases).map(|_| Database::new()).collect(),
+            numbers: (0..options.databases).map(AtomicU32::new).collect(),
+            gates: (0..options.workers).map(gate).collect(),
+            hasher: options.hasher,
+            epoch: Epoch(options.now),
+            policy: Policy::default(),
+            stats: Stats::default(),
+            active_expiry: AtomicBool::new(true),
+        }
+    }
+
+    /// How many databases there are.
+    pub fn databases(&self) -> u32 {
+        self.databases.len() as u32
+    }
+
+    /// The memory policy, to be read and changed.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The counts.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// A key with its coordinates.
+    #[inline]
+    pub fn key<'a>(&self, db: DbIndex, bytes: &'a [u8]) -> Key<'a> {
+        self.hasher.key(db, bytes)
+    }
+
+    /// How many keys a database has. Keys that are expired and not yet freed count.
+    pub fn len(&self, db: DbIndex) -> u64 {
+        self.database(db).keys.get()
+    }
+
+    /// Whether a database has no key at all.
+    pub fn is_empty(&self, db: DbIndex) -> bool {
+        self.len(db) == 0
+    }
+
+    /// How many keys of a database have an expiry.
+    pub fn expiring(&self, db: DbIndex) -> u64 {
+        self.database(db).expiring.get()
+    }
+
+    /// Whether keys are freed when their time is up, or only when they are next
+    /// looked at (DEBUG SET-ACTIVE-EXPIRE).
+    pub fn set_active_expiry(&self, on: bool) {
+        self.active_expiry.store(on, Ordering::Relaxed);
+    }
+
+    /// Enters a batch. Each worker has one batch at a time, under its own number.
+    #[inline]
+    pub fn enter(&self, worker: usize) -> Batch<'_> {
+        Batch { keyspace: self, worker, held: Some(self.gates[worker].0.lock()) }
+    }
+
+    pub(crate) fn frame(&self) -> Frame<'_> {
+        Frame { hasher: &self.hasher, epoch: self.epoch }
+    }
+
+    pub(crate) fn physical(&self, db: DbIndex) -> u32 {
+        self.numbers[db.0 as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn database(&self, db: DbIndex) -> &Database {
+        &self.databases[self.physical(db) as usize]
+    }
+
+    pub(crate) fn database_at(&self, physical: u32) -> &Database {
+        &self.databases[physical as usize]
+    }
+
+    /// Exchanges two databases. The caller has the keyspace alone.
+    pub(crate) fn exchange(&self, one: DbIndex, other: DbIndex) {
+        let (a, b) = (self.physical(one), self.physical(other));
+        self.numbers[one.0 as usize].store(b, Ordering::Relaxed);
+        self.numbers[other.0 as usize].store(a, Ordering::Relaxed);
+    }
+}
+
+impl Database {
+    fn new() -> Database {
+        Database { slots: OnceLock::new(), due: OnceLock::new(), keys: Counter::default(), expiring: Counter::default() }
+    }
+
+    /// The slots, made now if nobody has used the database before.
+    #[inline]
+    pub(crate) fn slots(&self) -> &[SlotCell] {
+        self.slots.get_or_init(|| (0..SLOTS).map(|_| SlotCell::new()).collect())
+    }
+
+    /// The slots of a database that has been used.
+    pub(crate) fn used_slots(&self) -> Option<&[SlotCell]> {
+        self.slots.get().map(|slots| &slots[..])
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self, slot: Slot) -> &SlotCell {
+        &self.slots()[usize::from(slot.0)]
+    }
+
+    /// When each slot's timers come due next, for the sweep to look through. Only
+    /// databases with an expiring key have it.
+    pub(crate) fn due(&self) -> Option<&[AtomicU32]> {
+        self.due.get().map(|due| &due[..])
+    }
+
+    /// Books a change made in a slot whose lock is held.
+    #[inline]
+    pub(crate) fn note(&self, slot: Slot, keys: &SlotKeys, change: Change) {
+        if change.keys != 0 {
+            self.keys.add(change.keys);
+            self.slot(slot).publish_hint(keys);
+        }
+        if change.expiring != 0 {
+            self.expiring.add(change.expiring);
+        }
+        let next = keys.next_deadline();
+        if next != Deadline::NEVER || self.due.get().is_some() {
+            self.note_due(slot, next);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn note_due(&self, slot: Slot, next: Deadline) {
+        let due = self.due.get_or_init(|| (0..SLOTS).map(|_| AtomicU32::new(Deadline::NEVER.0)).collect());
+        due[usize::from(slot.0)].store(next.0, Ordering::Relaxed);
+    }
+}
+
+impl SlotCell {
+    fn new() -> SlotCell {
+        SlotCell { hint: AtomicUsize::new(0), hint_homes: AtomicU32::new(0), keys: Mutex::default() }
+    }
+
+    #[inline]
+    fn publish_hint(&self, keys: &SlotKeys) {
+        let (words, homes) = keys.table().hint();
+        self.hint.store(words.addr(), Ordering::Relaxed);
+        self.hint_homes.store(homes, Ordering::Relaxed);
+    }
+
+    /// The address of the word where a search for the position begins. The array
+    /// may be gone by the time it is used: good for prefetching and nothing else.
+    #[inline]
+    pub(crate) fn home_address(&self, position: crate::ids::Position) -> usize {
+        let homes = u64::from(self.hint_homes.load(Ordering::Relaxed));
+        let index = (position.0 >> (crate::ids::POSITION_BITS - 32)) * homes >> 32;
+        self.hint.load(Ordering::Relaxed) + index as usize * 8
+    }
+}
+
+/// A worker's stay in the keyspace, during which it runs commands.
+pub struct Batch<'k> {
+    pub(crate) keyspace: &'k Keyspace,
+    worker: usize,
+    held: Option<MutexGuard<'k, WorkerState>>,
+}
+
+impl<'k> Batch<'k> {
+    /// The keyspace.
+    pub fn keyspace(&self) -> &'k Keyspace {
+        self.keyspace
+    }
+
+    /// Locks the slots of the keys given, to be read.
+    #[inline]
+    pub fn view<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> View<'b> {
+        View { access: Access::new(self, Locks::of(self.keyspace, keys), now, touch) }
+    }
+
+    /// Locks the slots of the keys given, to be changed.
+    #[inline]
+    pub fn edit<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> Edit<'b> {
+        Edit { access: Access::new(self, Locks::of(self.keyspace, keys), now, touch) }
+    }
+
+    /// Runs `work` with the whole keyspace locked.
+    pub fn exclusively<T>(&mut self, now: UnixMs, touch: Touch, work: impl FnOnce(&mut Exclusive<'_>) -> T) -> T {
+        // The own gate goes first: gates are taken in ascending order.
+        self.held = None;
+        let mut gates: Vec<MutexGuard<'k, WorkerState>> =
+            self.keyspace.gates.iter().map(|gate| gate.0.lock()).collect();
+        self.held = Some(gates.swap_remove(self.worker));
+        let result = work(&mut Exclusive { batch: self, now, touch });
+        drop(gates);
+        result
+    }
+
+    /// Random bits, for sampling and for frequencies (xorshift64; Marsaglia, 2003).
+    #[inline]
+    pub(crate) fn random(&self) -> u64 {
+        let cell = &self.held.as_ref().expect("a batch holds its gate").random;
+        let mut x = cell.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        cell.set(x);
+        x
+    }
+}
+
+/// The keyspace with all workers kept out.
+pub struct Exclusive<'b> {
+    batch: &'b Batch<'b>,
+    now: UnixMs,
+    touch: Touch,
+}
+
+impl<'b> Exclusive<'b> {
+    /// Every key, to be read.
+    pub fn view(&mut self) -> View<'_> {
+        View { access: Access::new(self.batch, Locks::All, self.now, self.touch) }
+    }
+
+    /// Every key, to be changed.
+    pub fn edit(&mut self) -> Edit<'_> {
+        Edit { access: Access::new(self.batch, Locks::All, self.now, self.touch) }
+    }
+
+    /// SWAPDB: exchanges two databases.
+    pub fn swap(&mut self, one: DbIndex, other: DbIndex) {
+        self.batch.keyspace.exchange(one, other);
+    }
+
+    /// Takes all keys of a database away. Dropping what is returned frees them,
+    /// which may take long and needs no lock.
+    pub fn clear(&mut self, db: DbIndex) -> Cleared {
+        let database = self.batch.keyspace.database(db);
+        let mut slots = Vec::new();
+        for (number, cell) in database.used_slots().unwrap_or_default().iter().enumerate() {
+            let mut keys = cell.keys.lock();
+            if keys.table().len() == 0 {
+                continue;
+            }
+            let taken = std::mem::take(&mut *keys);
+            let change = Change { keys: -(taken.table().len() as i64), expiring: -(taken.expiring() as i64) };
+            database.note(Slot(number as u16), &keys, change);
+            slots.push(taken);
+        }
+        Cleared { slots }
+    }
+}
+
+/// Keys taken out of a database by [`Exclusive::clear`].
+pub struct Cleared {
+    slots: Vec<SlotKeys>,
+}
+
+impl Cleared {
+    /// How many keys there are.
+    pub fn keys(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.table().len() as u64).sum()
+    }
+}
+
+/// Whether looking at a key counts as using it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// It does: the access clock is set.
+    Yes,
+    /// It does not (TTL, OBJECT, CLIENT NO-TOUCH ...).
+    No,
+}

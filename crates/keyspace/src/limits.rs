@@ -1,0 +1,25 @@
+//! The keyspace's limits and the reasons for them.
+
+/// Strings longer than this live outside their object's block, where they grow
+/// by doubling. Up to here, copying a string when its size class changes is
+/// cheaper than a second allocation and a second cache miss.
+pub const INLINE_BYTES_MAX: usize = 64 << 10;
+
+/// Redis' longest "embstr" string (`OBJ_ENCODING_EMBSTR_SIZE_LIMIT`).
+pub const EMBSTR_BYTES_MAX: usize = 44;
+
+/// The most words of one segment before it is split in two: growing a segment of
+/// this size moves 128 KB, some 30 microseconds, and splitting it visits each of
+/// its keys, about a millisecond. Below 230 million keys in a database no slot
+/// is that full, unless all keys share a hash tag.
+pub const SEGMENT_WORDS_MAX: usize = 16 << 10;
+
+/// The most halvings of a slot's table. Timers know 32 bits of a position:
+/// 20 of a tag and these.
+pub const DEPTH_MAX: u8 = 12;
+
+/// The most keys that one step of an expiry sweep frees under a slot's lock.
+pub const SWEEP_KEYS_MAX: usize = 256;
+
+/// The most databases that `databases` may ask for.
+pub const DATABASES_MAX: u32 = 1 << 20;

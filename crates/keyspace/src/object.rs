@@ -1,0 +1,510 @@
+//! An object: key, value, type, expiry and access clock in one allocation.
+//!
+//! ```text
+//! 0        4          8            12                  (20)
+//! | meta u32 | key_len u32 | value_len u32 | expires_at u64? | key | value |
+//! ```
+//!
+//! `meta` is 4 bits of kind, 4 bits of flags and 24 bits of access clock. The
+//! expiry is there only if its flag is set. The block's size is always the size
+//! class of what it holds, so its capacity needs no field: a new value that fits
+//! the same class is written in place.
+//!
+//! Thread rule: an object belongs to the table of its slot; whoever holds the
+//! slot's lock may read and change it.
+//!
+//! Invariants:
+//! 1. A block's address is a multiple of 16 and below 2^47.
+//! 2. Kind `Boxed` has an owned `Box<Vec<u8>>` as its 8-byte value, freed with it.
+
+#![allow(unsafe_code)] // The layout of objects; fuzzed by tests/fuzz.rs.
+
+use crate::limits::INLINE_BYTES_MAX;
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use sys::UnixMs;
+use sys::memory::size_class;
+
+const META: usize = 0;
+const KEY_LEN: usize = 4;
+const VALUE_LEN: usize = 8;
+const HEADER: usize = 12;
+const EXPIRES_AT: usize = 12;
+
+const CLOCK_MASK: u32 = (1 << 24) - 1;
+const KIND_SHIFT: u32 = 24;
+const KIND_MASK: u32 = 0xf << KIND_SHIFT;
+const HAS_EXPIRY: u32 = 1 << 28;
+
+/// How a value is stored. The numbers are part of the block layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum Kind {
+    /// A 64-bit integer.
+    Int = 0,
+    /// Bytes set as a whole, at most `EMBSTR_BYTES_MAX`.
+    Embstr = 1,
+    /// Bytes in the block.
+    Raw = 2,
+    /// A pointer to bytes outside the block.
+    Boxed = 3,
+}
+
+impl Kind {
+    fn from_meta(meta: u32) -> Kind {
+        match (meta & KIND_MASK) >> KIND_SHIFT {
+            0 => Kind::Int,
+            1 => Kind::Embstr,
+            2 => Kind::Raw,
+            3 => Kind::Boxed,
+            other => unreachable!("no object has kind {other}"),
+        }
+    }
+}
+
+/// A value as its reader sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueRef<'a> {
+    /// A string that is an integer in its canonical form.
+    Int(i64),
+    /// Any other string.
+    Bytes(&'a [u8]),
+}
+
+/// `OBJECT ENCODING`'s names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// A 64-bit integer.
+    Int,
+    /// A short string that was set as a whole.
+    Embstr,
+    /// Any other string.
+    Raw,
+}
+
+impl Encoding {
+    /// The name that clients see.
+    pub fn name(self) -> &'static str {
+        match self {
+            Encoding::Int => "int",
+            Encoding::Embstr => "embstr",
+            Encoding::Raw => "raw",
+        }
+    }
+}
+
+/// A value to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewValue<'a> {
+    /// Stored as 8 bytes.
+    Int(i64),
+    /// Stored as they are; short ones get encoding "embstr".
+    Bytes(&'a [u8]),
+    /// Stored as they are, with encoding "raw" whatever their length: the result
+    /// of an edit, as opposed to a value set as a whole.
+    Edited(&'a [u8]),
+}
+
+impl<'a> NewValue<'a> {
+    /// A string as SET stores it: an integer if that loses nothing.
+    #[inline]
+    pub fn from_bytes(bytes: &'a [u8]) -> NewValue<'a> {
+        const INT_CHARS_MAX: usize = 20;
+        // Almost every text shows by its first byte that it is no number.
+        let may_be_int = bytes.len() <= INT_CHARS_MAX && bytes.first().is_some_and(|b| *b <= b'9' && *b >= b'-');
+        match if may_be_int { value::number::parse_i64(bytes) } else { None } {
+            Some(number) => NewValue::Int(number),
+            None => NewValue::Bytes(bytes),
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            NewValue::Int(_) => Kind::Int,
+            NewValue::Bytes(b) | NewValue::Edited(b) if b.len() > INLINE_BYTES_MAX => Kind::Boxed,
+            NewValue::Bytes(b) if b.len() <= crate::limits::EMBSTR_BYTES_MAX => Kind::Embstr,
+            NewValue::Bytes(_) | NewValue::Edited(_) => Kind::Raw,
+        }
+    }
+
+    fn inline_bytes(&self) -> usize {
+        match self {
+            NewValue::Int(_) => 8,
+            NewValue::Bytes(b) | NewValue::Edited(b) if b.len() > INLINE_BYTES_MAX => 8,
+            NewValue::Bytes(b) | NewValue::Edited(b) => b.len(),
+        }
+    }
+}
+
+/// An owned block. Copying the handle does not copy the object; the table that
+/// holds the handle frees it exactly once, with [`Block::free`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block(NonNull<u8>);
+
+// SAFETY: a block is plain memory without thread affinity; the slot's lock
+// orders all accesses to it.
+unsafe impl Send for Block {}
+
+impl Block {
+    /// Allocates an object. `key` must be shorter than 4 GB, as every request is.
+    pub(crate) fn new(key: &[u8], value: NewValue<'_>, expires_at: Option<UnixMs>, clock: u32) -> Block {
+        let bytes = block_bytes(key.len(), value.inline_bytes(), expires_at.is_some());
+        let block = Block(allocate(bytes));
+        block.write(key, value, expires_at, clock);
+        block
+    }
+
+    /// Puts a new value and expiry into the block if they fit its size class.
+    /// `key` is the key that the block has. False: nothing was changed.
+    #[inline]
+    pub(crate) fn overwrite(self, key: &[u8], value: NewValue<'_>, expires_at: Option<UnixMs>, clock: u32) -> bool {
+        let bytes = block_bytes(key.len(), value.inline_bytes(), expires_at.is_some());
+        if size_class(bytes) != self.capacity() || self.kind() == Kind::Boxed {
+            return false;
+        }
+        self.write(key, value, expires_at, clock);
+        true
+    }
+
+    /// The block at an address taken by [`Block::address`].
+    ///
+    /// # Safety
+    /// The address must be that of a live block.
+    pub(crate) unsafe fn from_address(address: u64) -> Block {
+        // SAFETY: the caller's address is that of a live block, hence not null.
+        Block(unsafe { NonNull::new_unchecked(address as *mut u8) })
+    }
+
+    pub(crate) fn address(self) -> u64 {
+        self.0.as_ptr() as u64
+    }
+
+    /// A view of the object.
+    ///
+    /// # Safety
+    /// The block must stay alive and unchanged for `'a`: the caller's borrow of
+    /// the slot's table sees to that.
+    #[inline]
+    pub(crate) unsafe fn object<'a>(self) -> Object<'a> {
+        Object { block: self, lifetime: PhantomData }
+    }
+
+    /// Frees the object.
+    ///
+    /// # Safety
+    /// Nothing may use the block or its handle afterwards.
+    pub(crate) unsafe fn free(self) {
+        if self.kind() == Kind::Boxed {
+            // SAFETY: invariant 2; the caller gives up the object.
+            drop(unsafe { Box::from_raw(self.boxed()) });
+        }
+        let layout = layout(self.capacity());
+        // SAFETY: the block was allocated with this layout: its size class
+        // follows from its contents, which never change it.
+        unsafe { dealloc(self.0.as_ptr(), layout) }
+    }
+
+    /// A new block with this block's value under the key and expiry given. A value
+    /// outside the block moves over, so that this block has only itself to free.
+    pub(crate) fn rebuilt(self, key: &[u8], expires_at: Option<UnixMs>, clock: u32) -> Block {
+        let (kind, value_len) = (self.kind(), self.get_u32(VALUE_LEN) as usize);
+        let block = Block(allocate(block_bytes(key.len(), value_len, expires_at.is_some())));
+        block.write_header(kind, key, value_len, expires_at, clock);
+        // SAFETY: the value lies within this block, which is live and apart from the new one.
+        let value = unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(self.value_offset()), value_len) };
+        block.put_bytes(block.value_offset(), value);
+        if kind == Kind::Boxed {
+            self.set_meta(self.meta() & !KIND_MASK | (Kind::Int as u32) << KIND_SHIFT);
+        }
+        block
+    }
+
+    fn write(self, key: &[u8], value: NewValue<'_>, expires_at: Option<UnixMs>, clock: u32) {
+        let kind = value.kind();
+        self.write_header(kind, key, value.inline_bytes(), expires_at, clock);
+        let value_at = self.value_offset();
+        match value {
+            NewValue::Int(number) => self.put_u64(value_at, number as u64),
+            NewValue::Bytes(bytes) | NewValue::Edited(bytes) if kind == Kind::Boxed => {
+                self.put_u64(value_at, Box::into_raw(Box::new(bytes.to_vec())) as u64);
+            }
+            NewValue::Bytes(bytes) | NewValue::Edited(bytes) => self.put_bytes(value_at, bytes),
+        }
+    }
+
+    /// Writes everything but the value.
+    #[inline]
+    fn write_header(self, kind: Kind, key: &[u8], value_len: usize, expires_at: Option<UnixMs>, clock: u32) {
+        let flags = if expires_at.is_some() { HAS_EXPIRY } else { 0 };
+        self.put_u32(META, (clock & CLOCK_MASK) | (kind as u32) << KIND_SHIFT | flags);
+        self.put_u32(KEY_LEN, u32::try_from(key.len()).expect("a request is shorter than 4 GB"));
+        self.put_u32(VALUE_LEN, value_len as u32);
+        if let Some(at) = expires_at {
+            self.put_u64(EXPIRES_AT, at.0);
+        }
+        self.put_bytes(key_offset(expires_at.is_some()), key);
+    }
+
+    #[inline]
+    fn meta(self) -> u32 {
+        self.get_u32(META)
+    }
+
+    #[inline]
+    fn set_meta(self, meta: u32) {
+        self.put_u32(META, meta);
+    }
+
+    #[inline]
+    fn kind(self) -> Kind {
+        Kind::from_meta(self.meta())
+    }
+
+    #[inline]
+    fn has_expiry(self) -> bool {
+        self.meta() & HAS_EXPIRY != 0
+    }
+
+    #[inline]
+    fn capacity(self) -> usize {
+        let key_len = self.get_u32(KEY_LEN) as usize;
+        size_class(block_bytes(key_len, self.get_u32(VALUE_LEN) as usize, self.has_expiry()))
+    }
+
+    #[inline]
+    fn value_offset(self) -> usize {
+        key_offset(self.has_expiry()) + self.get_u32(KEY_LEN) as usize
+    }
+
+    /// The pointer that a boxed value consists of.
+    fn boxed(self) -> *mut Vec<u8> {
+        debug_assert_eq!(self.kind(), Kind::Boxed);
+        self.get_u64(self.value_offset()) as *mut Vec<u8>
+    }
+
+    /// Changes the moment of expiry of an object that has one.
+    pub(crate) fn move_expiry(self, at: UnixMs) {
+        assert!(self.has_expiry(), "only an expiry that is there can be moved");
+        self.put_u64(EXPIRES_AT, at.0);
+    }
+
+    /// Gives a string another length without moving the block; bytes gained are
+    /// zero, and the encoding becomes "raw". False: it is an integer or does not
+    /// fit, and nothing was changed.
+    pub(crate) fn resize(self, len: usize) -> bool {
+        match self.kind() {
+            Kind::Int => false,
+            Kind::Boxed => {
+                // SAFETY: invariant 2; a block is only changed with its slot locked.
+                unsafe { (*self.boxed()).resize(len, 0) };
+                true
+            }
+            Kind::Embstr | Kind::Raw => self.resize_inline(len),
+        }
+    }
+
+    fn resize_inline(self, len: usize) -> bool {
+        let key_len = self.get_u32(KEY_LEN) as usize;
+        let (old, offset) = (self.get_u32(VALUE_LEN) as usize, self.value_offset());
+        if len > INLINE_BYTES_MAX || size_class(block_bytes(key_len, len, self.has_expiry())) != self.capacity() {
+            return false;
+        }
+        if len > old {
+            // SAFETY: `offset + len` lies within the block's size class, checked above.
+            unsafe { ptr::write_bytes(self.0.as_ptr().add(offset + old), 0, len - old) }
+        }
+        self.put_u32(VALUE_LEN, len as u32);
+        self.set_meta(self.meta() & !KIND_MASK | (Kind::Raw as u32) << KIND_SHIFT);
+        true
+    }
+
+    /// A string's bytes to be edited in place. None for an integer.
+    ///
+    /// # Safety
+    /// The caller holds the only access to the slot's table for `'a`.
+    pub(crate) unsafe fn bytes_mut<'a>(self) -> Option<&'a mut [u8]> {
+        match self.kind() {
+            Kind::Int => None,
+            // SAFETY: invariant 2, and the caller has the only access.
+            Kind::Boxed => Some(unsafe { &mut *self.boxed() }),
+            Kind::Embstr | Kind::Raw => {
+                let len = self.get_u32(VALUE_LEN) as usize;
+                // SAFETY: the value lies within the block from its offset on, and the
+                // caller has the only access.
+                Some(unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().add(self.value_offset()), len) })
+            }
+        }
+    }
+
+    // The accessors below read and write fields within the header or at offsets
+    // derived from the lengths in it; every block is at least that large.
+
+    #[inline]
+    fn get_u32(self, offset: usize) -> u32 {
+        // SAFETY: the header lies within every block; unaligned reads need no alignment.
+        unsafe { ptr::read_unaligned(self.0.as_ptr().add(offset).cast()) }
+    }
+
+    #[inline]
+    fn put_u32(self, offset: usize, number: u32) {
+        // SAFETY: as in `get_u32`.
+        unsafe { ptr::write_unaligned(self.0.as_ptr().add(offset).cast(), number) }
+    }
+
+    #[inline]
+    fn get_u64(self, offset: usize) -> u64 {
+        // SAFETY: callers read the expiry or an 8-byte value, both within the block.
+        unsafe { ptr::read_unaligned(self.0.as_ptr().add(offset).cast()) }
+    }
+
+    #[inline]
+    fn put_u64(self, offset: usize, number: u64) {
+        // SAFETY: as in `get_u64`.
+        unsafe { ptr::write_unaligned(self.0.as_ptr().add(offset).cast(), number) }
+    }
+
+    #[inline]
+    fn put_bytes(self, offset: usize, bytes: &[u8]) {
+        // SAFETY: callers have sized the block for these bytes at this offset, and
+        // a request's bytes never lie within a block.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.as_ptr().add(offset), bytes.len()) }
+    }
+}
+
+/// An object in its table, borrowed for as long as its slot is locked.
+#[derive(Clone, Copy)]
+pub struct Object<'a> {
+    block: Block,
+    lifetime: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Object<'a> {
+    /// The key.
+    #[inline]
+    pub fn key(&self) -> &'a [u8] {
+        let block = self.block;
+        let (offset, len) = (key_offset(block.has_expiry()), block.get_u32(KEY_LEN) as usize);
+        // SAFETY: the key lies within the block, which lives for 'a (see `Block::object`).
+        unsafe { std::slice::from_raw_parts(block.0.as_ptr().add(offset), len) }
+    }
+
+    /// The value.
+    #[inline]
+    pub fn value(&self) -> ValueRef<'a> {
+        let block = self.block;
+        let offset = block.value_offset();
+        match block.kind() {
+            Kind::Int => ValueRef::Int(block.get_u64(offset) as i64),
+            Kind::Embstr | Kind::Raw => {
+                let len = block.get_u32(VALUE_LEN) as usize;
+                // SAFETY: as in `key`.
+                ValueRef::Bytes(unsafe { std::slice::from_raw_parts(block.0.as_ptr().add(offset), len) })
+            }
+            // SAFETY: invariant 2; the block lives and stays unchanged for 'a.
+            Kind::Boxed => ValueRef::Bytes(unsafe { &*block.boxed() }),
+        }
+    }
+
+    /// `OBJECT ENCODING`.
+    pub fn encoding(&self) -> Encoding {
+        match self.block.kind() {
+            Kind::Int => Encoding::Int,
+            Kind::Embstr => Encoding::Embstr,
+            Kind::Raw | Kind::Boxed => Encoding::Raw,
+        }
+    }
+
+    /// When the key expires.
+    #[inline]
+    pub fn expires_at(&self) -> Option<UnixMs> {
+        self.block.has_expiry().then(|| UnixMs(self.block.get_u64(EXPIRES_AT)))
+    }
+
+    /// Whether the key's time is up at `now`.
+    #[inline]
+    pub(crate) fn is_expired(&self, now: UnixMs) -> bool {
+        self.expires_at().is_some_and(|at| at <= now)
+    }
+
+    /// The access clock, as `crate::clock` understands it.
+    #[inline]
+    pub(crate) fn clock(&self) -> u32 {
+        self.block.meta() & CLOCK_MASK
+    }
+
+    /// Sets the access clock. It lies apart from what other references show, so
+    /// a reader may set it; the slot's lock keeps other threads away.
+    #[inline]
+    pub(crate) fn set_clock(&self, clock: u32) {
+        self.block.set_meta(self.block.meta() & !CLOCK_MASK | clock & CLOCK_MASK);
+    }
+
+    /// Bytes of memory that the object takes, its table word not counted.
+    pub fn bytes(&self) -> usize {
+        let outside = match self.block.kind() {
+            // SAFETY: invariant 2; the block lives for 'a.
+            Kind::Boxed => unsafe { size_of::<Vec<u8>>() + size_class((*self.block.boxed()).capacity()) },
+            _ => 0,
+        };
+        self.block.capacity() + outside
+    }
+
+    /// The value in a form that can be stored again with the same encoding.
+    pub fn to_new(&self) -> NewValue<'a> {
+        match (self.value(), self.encoding()) {
+            (ValueRef::Int(number), _) => NewValue::Int(number),
+            (ValueRef::Bytes(bytes), Encoding::Raw) => NewValue::Edited(bytes),
+            (ValueRef::Bytes(bytes), _) => NewValue::Bytes(bytes),
+        }
+    }
+}
+
+/// An object taken out of its table. Dropping it frees it.
+pub struct Detached(Block);
+
+impl Detached {
+    /// Takes over a block that its table has let go of.
+    pub(crate) fn new(block: Block) -> Detached {
+        Detached(block)
+    }
+
+    /// The object.
+    pub fn object(&self) -> Object<'_> {
+        // SAFETY: `self` owns the block and the borrow keeps it alive and unchanged.
+        unsafe { self.0.object() }
+    }
+
+    /// The value under another key.
+    pub(crate) fn into_block(self, key: &[u8], expires_at: Option<UnixMs>) -> Block {
+        self.0.rebuilt(key, expires_at, self.object().clock())
+    }
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        // SAFETY: the owner goes away, and no table has the block any more.
+        unsafe { self.0.free() }
+    }
+}
+
+#[inline]
+fn key_offset(expires: bool) -> usize {
+    if expires { HEADER + 8 } else { HEADER }
+}
+
+#[inline]
+fn block_bytes(key_len: usize, value_len: usize, expires: bool) -> usize {
+    key_offset(expires) + key_len + value_len
+}
+
+fn layout(capacity: usize) -> Layout {
+    Layout::from_size_align(capacity, 16).expect("a block is far smaller than isize::MAX")
+}
+
+fn allocate(bytes: usize) -> NonNull<u8> {
+    let layout = layout(size_class(bytes));
+    // SAFETY: the layout is never empty: a block has at least its header.
+    let block = unsafe { alloc(layout) };
+    NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout))
+}

@@ -1,0 +1,294 @@
+//! A sorted array of words with gaps: the part of a slot's table that holds the
+//! keys of one stretch of positions.
+//!
+//! A word is 8 bytes: `tag (20 bits) | spilled (1 bit, always 0 here) | address / 16 (43 bits)`.
+//! The tag is the part of the key's position that follows the bits which chose
+//! the segment. A word's home is its tag scaled to the array's length, so homes
+//! come in the order of tags, and growing the array needs no look at the keys.
+//!
+//! Linear probing with words kept in tag order (Amble and Knuth, "Ordered hash
+//! tables", 1974): a search ends at the first gap or larger tag.
+//!
+//! Invariants:
+//! 1. Tags never decrease along the array, gaps left out.
+//! 2. No word lies before its home, and there is no gap between its home and it.
+//! 3. The last word is a gap, so that every search ends within the array.
+
+use crate::ids::{POSITION_BITS, Position};
+use crate::limits::SEGMENT_WORDS_MAX;
+use crate::object::Block;
+use std::ops::Range;
+use sys::memory::size_class;
+
+/// Bits of a tag.
+pub(crate) const TAG_BITS: u32 = 20;
+const TAG_SHIFT: u32 = 64 - TAG_BITS;
+const ADDRESS_MASK: u64 = (1 << 43) - 1;
+const GAP: Word = Word(0);
+
+/// A table word. Zero is a gap: no block lies at address 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Word(u64);
+
+impl Word {
+    pub(crate) fn new(tag: Tag, block: Block) -> Word {
+        let address = block.address();
+        assert!(address >> 47 == 0 && address & 15 == 0, "a block's address has 43 bits above the lowest four");
+        Word(u64::from(tag.0) << TAG_SHIFT | address >> 4)
+    }
+
+    #[inline]
+    pub(crate) fn tag(self) -> Tag {
+        Tag((self.0 >> TAG_SHIFT) as u32)
+    }
+
+    #[inline]
+    pub(crate) fn is_gap(self) -> bool {
+        self == GAP
+    }
+
+    /// The block that the word stands for.
+    #[inline]
+    pub(crate) fn block(self) -> Block {
+        crate::table::block_at((self.0 & ADDRESS_MASK) << 4)
+    }
+}
+
+/// The part of a position that a word carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Tag(pub(crate) u32);
+
+impl Tag {
+    /// The tag of a position in a segment that `depth` leading bits have chosen.
+    #[inline]
+    pub(crate) fn of(position: Position, depth: u8) -> Tag {
+        let shift = POSITION_BITS - TAG_BITS - u32::from(depth);
+        Tag((position.0 >> shift) as u32 & ((1 << TAG_BITS) - 1))
+    }
+}
+
+/// One stretch of a slot's table.
+#[derive(Debug, Default)]
+pub(crate) struct Segment {
+    words: Box<[Word]>,
+    /// Words that are not gaps.
+    used: u32,
+    /// How many leading bits of a position chose this segment.
+    depth: u8,
+}
+
+impl Segment {
+    /// A segment built from words in tag order.
+    pub(crate) fn from_sorted(words: &[Word], depth: u8) -> Segment {
+        let mut segment = Segment { depth, ..Segment::default() };
+        segment.rebuild(words, length_for(words.len() + 1));
+        segment
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        self.used as usize
+    }
+
+    pub(crate) fn depth(&self) -> u8 {
+        self.depth
+    }
+
+    /// The words without the gaps, in tag order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Word> + '_ {
+        self.words.iter().copied().filter(|word| !word.is_gap())
+    }
+
+    /// Bytes of memory that the array takes.
+    pub(crate) fn bytes(&self) -> usize {
+        if self.words.is_empty() { 0 } else { size_class(size_of_val(&*self.words)) }
+    }
+
+    #[inline]
+    pub(crate) fn block(&self, index: usize) -> Block {
+        let word = self.words[index];
+        debug_assert!(!word.is_gap());
+        word.block()
+    }
+
+    /// The array's address and the number of homes, for prefetching.
+    pub(crate) fn hint(&self) -> (*const Word, u32) {
+        (self.words.as_ptr(), self.homes() as u32)
+    }
+
+    /// The index of the word with this tag whose block `is_it` accepts.
+    #[inline]
+    pub(crate) fn find(&self, tag: Tag, mut is_it: impl FnMut(Block) -> bool) -> Option<usize> {
+        if self.words.is_empty() {
+            return None;
+        }
+        let mut index = home(tag, self.homes());
+        loop {
+            let word = self.words[index];
+            if word.is_gap() || word.tag() > tag {
+                return None;
+            }
+            if word.tag() == tag && is_it(word.block()) {
+                return Some(index);
+            }
+            index += 1;
+        }
+    }
+
+    /// Adds a word. False: the segment is as full as it may get, and unchanged.
+    pub(crate) fn insert(&mut self, word: Word) -> bool {
+        if self.used as usize >= used_max(self.words.len()) && !self.grow() {
+            return false;
+        }
+        while !self.try_insert(word) {
+            // Words pile up at the end of the array: the next length spreads them.
+            if !self.grow() {
+                return false;
+            }
+        }
+        self.used += 1;
+        true
+    }
+
+    /// Puts another block in place of the one at `index`; its key is the same.
+    pub(crate) fn replace(&mut self, index: usize, block: Block) {
+        self.words[index] = Word::new(self.words[index].tag(), block);
+    }
+
+    /// Takes the word at `index` out and closes the gap that it leaves.
+    pub(crate) fn remove(&mut self, index: usize) -> Block {
+        let taken = self.words[index];
+        let homes = self.homes();
+        let mut gap = index;
+        while !self.words[gap + 1].is_gap() && home(self.words[gap + 1].tag(), homes) <= gap {
+            self.words[gap] = self.words[gap + 1];
+            gap += 1;
+        }
+        self.words[gap] = GAP;
+        self.used -= 1;
+        self.shrink_if_sparse();
+        taken.block()
+    }
+
+    /// Indices of the words with tags in `from..=to`, as a range that may hold
+    /// gaps and, at its beginning, smaller tags.
+    pub(crate) fn span(&self, from: Tag, to: Tag) -> Range<usize> {
+        if self.words.is_empty() {
+            return 0..0;
+        }
+        let homes = self.homes();
+        let mut end = home(to, homes);
+        while end < self.words.len() && (self.words[end].is_gap() || self.words[end].tag() <= to) {
+            if self.words[end].is_gap() && end > home(to, homes) {
+                break;
+            }
+            end += 1;
+        }
+        home(from, homes)..end
+    }
+
+    pub(crate) fn words(&self) -> &[Word] {
+        &self.words
+    }
+
+    fn homes(&self) -> usize {
+        homes(self.words.len())
+    }
+
+    /// Inserts unless the shift would push a word onto the last place.
+    fn try_insert(&mut self, word: Word) -> bool {
+        let tag = word.tag();
+        let mut index = home(tag, self.homes());
+        while !self.words[index].is_gap() && self.words[index].tag() <= tag {
+            index += 1;
+        }
+        let mut gap = index;
+        while !self.words[gap].is_gap() {
+            gap += 1;
+        }
+        if gap + 1 >= self.words.len() {
+            return false;
+        }
+        self.words.copy_within(index..gap, index + 1);
+        self.words[index] = word;
+        true
+    }
+
+    fn grow(&mut self) -> bool {
+        let next = next_length(self.words.len());
+        if next > SEGMENT_WORDS_MAX && self.depth < crate::limits::DEPTH_MAX {
+            return false;
+        }
+        let words: Vec<Word> = self.iter().collect();
+        self.rebuild(&words, next);
+        true
+    }
+
+    /// Gives memory back when three quarters of the array are gaps.
+    fn shrink_if_sparse(&mut self) {
+        if self.used == 0 {
+            self.words = Box::default();
+        } else if self.words.len() > LENGTH_MIN && (self.used as usize) < self.words.len() / 4 {
+            let words: Vec<Word> = self.iter().collect();
+            self.rebuild(&words, length_for(words.len() * 3 / 2));
+        }
+    }
+
+    /// Lays out `sorted` in an array of `length` words or the first longer one
+    /// in which they fit.
+    fn rebuild(&mut self, sorted: &[Word], mut length: usize) {
+        self.used = sorted.len() as u32;
+        self.words = loop {
+            match lay_out(sorted, length) {
+                Some(words) => break words,
+                None => length = next_length(length),
+            }
+        };
+    }
+}
+
+/// The shortest array: one cache line.
+const LENGTH_MIN: usize = 8;
+
+/// Array lengths follow the allocator's size classes, so that none is wasted.
+fn next_length(length: usize) -> usize {
+    if length < LENGTH_MIN { LENGTH_MIN } else { size_class(length * 8 + 1) / 8 }
+}
+
+/// The shortest length whose filling limit allows `used` words.
+fn length_for(used: usize) -> usize {
+    let mut length = LENGTH_MIN;
+    while used_max(length) < used {
+        length = next_length(length);
+    }
+    length
+}
+
+/// Seven words in eight: above that, searches get long.
+fn used_max(length: usize) -> usize {
+    length * 7 / 8
+}
+
+/// How many words are homes; the rest catches what the last homes push on.
+#[inline]
+fn homes(length: usize) -> usize {
+    length - (length / 8).clamp(2, 16)
+}
+
+#[inline]
+fn home(tag: Tag, homes: usize) -> usize {
+    ((u64::from(tag.0) * homes as u64) >> TAG_BITS) as usize
+}
+
+fn lay_out(sorted: &[Word], length: usize) -> Option<Box<[Word]>> {
+    let mut words = vec![GAP; length].into_boxed_slice();
+    let mut next = 0;
+    for word in sorted {
+        let index = home(word.tag(), homes(length)).max(next);
+        if index + 1 >= length {
+            return None;
+        }
+        words[index] = *word;
+        next = index + 1;
+    }
+    Some(words)
+}

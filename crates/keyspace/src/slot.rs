@@ -1,0 +1,244 @@
+//! One slot: its table and timers, kept in step. All changes to a database's
+//! keys come through here, with the slot's lock held.
+//!
+//! Invariants:
+//! 1. `expiring` counts the objects in the table that have an expiry.
+//! 2. The timers' invariant (see `timers`) holds for each of them.
+
+use crate::ids::{Key, KeyHasher, Position};
+use crate::object::{Block, Detached, NewValue, Object};
+use crate::table::{Place, Table};
+use crate::timers::{Deadline, Epoch, Timers, prefix_of};
+use sys::UnixMs;
+
+/// What a slot needs to know of the keyspace to change.
+#[derive(Clone, Copy)]
+pub(crate) struct Frame<'k> {
+    pub(crate) hasher: &'k KeyHasher,
+    pub(crate) epoch: Epoch,
+}
+
+/// What changed in the number of keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Change {
+    pub(crate) keys: i64,
+    pub(crate) expiring: i64,
+}
+
+/// The keys of one slot.
+#[derive(Debug, Default)]
+pub(crate) struct SlotKeys {
+    table: Table,
+    timers: Option<Box<Timers>>,
+    expiring: u32,
+}
+
+impl SlotKeys {
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// How many keys have an expiry.
+    pub(crate) fn expiring(&self) -> usize {
+        self.expiring as usize
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, key: &Key<'_>) -> Option<Place> {
+        self.table.find(key)
+    }
+
+    #[inline]
+    pub(crate) fn object(&self, place: Place) -> Object<'_> {
+        self.table.object(place)
+    }
+
+    /// Adds a key that is not there.
+    pub(crate) fn insert(
+        &mut self,
+        frame: Frame<'_>,
+        key: &Key<'_>,
+        value: NewValue<'_>,
+        expires_at: Option<UnixMs>,
+        clock: u32,
+    ) -> Change {
+        self.insert_block(frame, key, Block::new(key.bytes, value, expires_at, clock), expires_at)
+    }
+
+    /// Puts an object taken from elsewhere under a key that is not there.
+    pub(crate) fn adopt(
+        &mut self,
+        frame: Frame<'_>,
+        key: &Key<'_>,
+        detached: Detached,
+        expires_at: Option<UnixMs>,
+    ) -> Change {
+        self.insert_block(frame, key, detached.into_block(key.bytes, expires_at), expires_at)
+    }
+
+    /// Gives a key that is there a new value and expiry.
+    #[inline]
+    pub(crate) fn replace(
+        &mut self,
+        frame: Frame<'_>,
+        place: Place,
+        key: &Key<'_>,
+        value: NewValue<'_>,
+        expires_at: Option<UnixMs>,
+        clock: u32,
+    ) -> Change {
+        let old_expiry = self.table.object(place).expires_at();
+        if !self.table.block(place).overwrite(key.bytes, value, expires_at, clock) {
+            let block = Block::new(key.bytes, value, expires_at, clock);
+            self.table.replace(place, block);
+        }
+        self.note_expiry(frame, key.position, old_expiry, expires_at)
+    }
+
+    /// Sets, moves or takes away the expiry of a key that is there.
+    pub(crate) fn set_expiry(&mut self, frame: Frame<'_>, place: Place, key: &Key<'_>, expires_at: Option<UnixMs>) -> Change {
+        let object = self.table.object(place);
+        let (old_expiry, clock) = (object.expires_at(), object.clock());
+        match (old_expiry, expires_at) {
+            (Some(_), Some(at)) => self.table.block(place).move_expiry(at),
+            (None, None) => {}
+            _ => {
+                // The block has no room for an expiry that it did not have.
+                let block = self.table.block(place).rebuilt(key.bytes, expires_at, clock);
+                self.table.replace(place, block);
+            }
+        }
+        self.note_expiry(frame, key.position, old_expiry, expires_at)
+    }
+
+    /// Gives a string another length in place. False: it has to be stored anew.
+    pub(crate) fn resize(&mut self, place: Place, len: usize) -> bool {
+        self.table.block(place).resize(len)
+    }
+
+    /// A string's bytes to be edited in place. None for an integer.
+    pub(crate) fn bytes_mut(&mut self, place: Place) -> Option<&mut [u8]> {
+        self.table.bytes_mut(place)
+    }
+
+    /// Takes a key away and frees it.
+    pub(crate) fn remove(&mut self, place: Place) -> Change {
+        self.take(place).1
+    }
+
+    /// Takes a key away, for the caller to keep or free.
+    pub(crate) fn take(&mut self, place: Place) -> (Detached, Change) {
+        let expiring = u32::from(self.table.object(place).expires_at().is_some());
+        self.expiring -= expiring;
+        let detached = Detached::new(self.table.take(place));
+        if self.table.len() == 0 {
+            self.timers = None;
+        }
+        (detached, Change { keys: -1, expiring: -i64::from(expiring) })
+    }
+
+    /// When a timer comes due next.
+    pub(crate) fn next_deadline(&self) -> Deadline {
+        self.timers.as_ref().map_or(Deadline::NEVER, |timers| timers.next())
+    }
+
+    /// Frees up to `most` keys whose time is up and whose timers have come due,
+    /// telling each to `expired` first. True: there may be more.
+    pub(crate) fn sweep(
+        &mut self,
+        frame: Frame<'_>,
+        now: UnixMs,
+        most: usize,
+        mut expired: impl FnMut(&[u8]),
+    ) -> (Change, Sweep) {
+        let mut change = Change::default();
+        let today = frame.epoch.deadline_now(now);
+        for _ in 0..most {
+            let Some(prefix) = self.timers.as_mut().and_then(|timers| timers.pop_due(today)) else {
+                return (change, Sweep::Done);
+            };
+            // Removing moves words, so places are looked up again after each removal.
+            while let Some(place) = self.expired_with_prefix(prefix, now) {
+                expired(self.table.object(place).key());
+                let removed = self.remove(place);
+                change.keys += removed.keys;
+                change.expiring += removed.expiring;
+            }
+            self.rearm(frame.epoch, prefix);
+        }
+        (change, Sweep::More)
+    }
+
+    /// An object with an expiry, picked by a random number. None if the timer
+    /// picked is out of date.
+    pub(crate) fn sample_expiring(&self, random: u64) -> Option<Object<'_>> {
+        let timers = self.timers.as_ref().filter(|timers| timers.len() > 0)?;
+        let prefix = timers.sample((random % timers.len() as u64) as usize)?;
+        self.table.with_prefix(prefix).map(|(_, object)| object).find(|object| object.expires_at().is_some())
+    }
+
+    /// Bytes of memory that table and timers take, objects not counted.
+    pub(crate) fn overhead_bytes(&self) -> usize {
+        self.table.bytes() + self.timers.as_ref().map_or(0, |timers| timers.len() * 8)
+    }
+
+    fn expired_with_prefix(&self, prefix: u32, now: UnixMs) -> Option<Place> {
+        self.table.with_prefix(prefix).find(|(_, object)| object.is_expired(now)).map(|(place, _)| place)
+    }
+
+    /// After an entry was taken out: new entries for what it stood for.
+    fn rearm(&mut self, epoch: Epoch, prefix: u32) {
+        let live: Vec<UnixMs> = self.table.with_prefix(prefix).filter_map(|(_, object)| object.expires_at()).collect();
+        live.into_iter().for_each(|at| self.timers_mut().push(epoch.deadline_of(at), prefix));
+    }
+
+    fn insert_block(&mut self, frame: Frame<'_>, key: &Key<'_>, block: Block, expires_at: Option<UnixMs>) -> Change {
+        self.table.insert(key.position, block, frame.hasher);
+        let change = self.note_expiry(frame, key.position, None, expires_at);
+        Change { keys: 1, ..change }
+    }
+
+    #[inline]
+    fn note_expiry(&mut self, frame: Frame<'_>, position: Position, old: Option<UnixMs>, new: Option<UnixMs>) -> Change {
+        let change = i64::from(new.is_some()) - i64::from(old.is_some());
+        self.expiring = (i64::from(self.expiring) + change) as u32;
+        if let Some(at) = new {
+            // Later than before needs nothing: the old entry will find out.
+            if old.is_none_or(|old| at < old) {
+                self.timers_mut().push(frame.epoch.deadline_of(at), prefix_of(position));
+                self.drop_stale_timers(frame);
+            }
+        }
+        Change { keys: 0, expiring: change }
+    }
+
+    /// Rebuilds the timers when most of them are out of date, so that setting
+    /// ever shorter expiries or creating a key again and again stays bounded.
+    fn drop_stale_timers(&mut self, frame: Frame<'_>) {
+        let stale_max = 32 + self.table.len() / 4;
+        if self.timers_mut().len() <= 2 * self.expiring as usize + stale_max {
+            return;
+        }
+        let mut timers = Timers::default();
+        for object in self.table.iter() {
+            if let Some(at) = object.expires_at() {
+                timers.push(frame.epoch.deadline_of(at), prefix_of(frame.hasher.position(object.key())));
+            }
+        }
+        self.timers = Some(Box::new(timers));
+    }
+
+    fn timers_mut(&mut self) -> &mut Timers {
+        self.timers.get_or_insert_with(Box::default)
+    }
+}
+
+/// Whether a sweep has reached the end of what was due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sweep {
+    /// Nothing due is left.
+    Done,
+    /// It stopped at its limit.
+    More,
+}
