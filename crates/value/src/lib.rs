@@ -11,6 +11,8 @@
 
 #![forbid(unsafe_code)]
 
+mod bignum;
+pub mod extended;
 pub mod limits;
 mod magnitude;
 pub mod number;
