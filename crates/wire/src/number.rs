@@ -1,0 +1,182 @@
+//! Numbers as the protocol spells them: the strict integer of lengths, and the text of a double.
+//!
+//! Used by the parser (lengths), by replies, and by any command that must print a score the way Redis 7.2 does. Pure
+//! functions.
+
+/// Reads a decimal integer as strictly as Redis reads lengths: an optional `-`, no `+`, no leading zero, no blanks,
+/// nothing after the digits, and the value fits i64. None for anything else (also for `-0` and for no bytes at all).
+pub fn parse_int(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    match digits {
+        [b'0'] if !negative => return Some(0),
+        [b'1'..=b'9', ..] => {}
+        _ => return None,
+    }
+    // Counting downwards, because the negative range is the larger one by one.
+    let mut value: i64 = 0;
+    for &digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        value = value.checked_mul(10)?.checked_sub(i64::from(digit - b'0'))?;
+    }
+    if negative { Some(value) } else { value.checked_neg() }
+}
+
+/// Appends a double as Redis 7.2 prints it in replies: `nan`, `inf`, `-inf`, whole numbers without a point up to about
+/// 4.6e18, all else by the fewest digits that read back as the same double (`0.1`, `1e-7`, `1.5e+300`).
+pub fn write_double(out: &mut Vec<u8>, value: f64) {
+    if value.is_nan() {
+        out.extend_from_slice(b"nan");
+    } else if value.is_infinite() {
+        out.extend_from_slice(if value > 0.0 { b"inf" } else { b"-inf" });
+    } else if value == 0.0 {
+        out.extend_from_slice(if value.is_sign_negative() { b"-0" } else { b"0" });
+    } else if let Some(whole) = whole_number(value) {
+        out.extend_from_slice(itoa::Buffer::new().format(whole).as_bytes());
+    } else {
+        write_shortest(out, value);
+    }
+}
+
+/// The value as an integer when it is one and is well inside i64, where the conversion is exact both ways.
+fn whole_number(value: f64) -> Option<i64> {
+    const BOUND: f64 = (i64::MAX / 2) as f64;
+    let whole = value as i64;
+    (value > -BOUND && value < BOUND && whole as f64 == value).then_some(whole)
+}
+
+/// Lays out the shortest digits: plain for whole numbers with up to seven zeros added, plain with a point down to six
+/// places after it (or an exponent under four), and scientific otherwise.
+fn write_shortest(out: &mut Vec<u8>, value: f64) {
+    use std::io::Write;
+    let mut scientific = [0u8; 32];
+    let mut rest = &mut scientific[..];
+    write!(rest, "{:e}", value.abs()).expect("the shortest form of a double has at most 24 bytes");
+    let unused = rest.len();
+    let text = &scientific[..scientific.len() - unused];
+    let split = text.iter().position(|&b| b == b'e').expect("{:e} always writes an exponent");
+    let exponent = parse_int(&text[split + 1..]).expect("{:e} writes a plain exponent");
+    let mut digits = [0u8; 20];
+    let mut count = 0;
+    for &digit in text[..split].iter().filter(|&&b| b != b'.') {
+        digits[count] = digit;
+        count += 1;
+    }
+    let digits = &digits[..count];
+    if value < 0.0 {
+        out.push(b'-');
+    }
+    write_digits(out, digits, exponent);
+}
+
+/// `digits` with the point after the first one, times ten to the `exponent`.
+fn write_digits(out: &mut Vec<u8>, digits: &[u8], exponent: i64) {
+    let count = digits.len() as i64;
+    // The power of ten that the digits, read as a whole number, are multiplied by.
+    let scale = exponent - (count - 1);
+    if scale >= 0 && exponent < count + 7 {
+        out.extend_from_slice(digits);
+        out.resize(out.len() + scale as usize, b'0');
+    } else if scale < 0 && (scale > -7 || exponent.abs() < 4) {
+        if exponent < 0 {
+            out.extend_from_slice(b"0.");
+            out.resize(out.len() + (-exponent - 1) as usize, b'0');
+            out.extend_from_slice(digits);
+        } else {
+            let (whole, fraction) = digits.split_at(exponent as usize + 1);
+            out.extend_from_slice(whole);
+            out.push(b'.');
+            out.extend_from_slice(fraction);
+        }
+    } else {
+        out.push(digits[0]);
+        if count > 1 {
+            out.push(b'.');
+            out.extend_from_slice(&digits[1..]);
+        }
+        out.extend_from_slice(if exponent < 0 { b"e-" } else { b"e+" });
+        out.extend_from_slice(itoa::Buffer::new().format(exponent.abs()).as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn double(value: f64) -> String {
+        let mut out = Vec::new();
+        write_double(&mut out, value);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn strict_integers_are_the_only_lengths() {
+        for (text, value) in [
+            ("0", Some(0)),
+            ("7", Some(7)),
+            ("-7", Some(-7)),
+            ("9223372036854775807", Some(i64::MAX)),
+            ("-9223372036854775808", Some(i64::MIN)),
+            ("9223372036854775808", None),
+            ("-9223372036854775809", None),
+            ("99999999999999999999999999", None),
+            ("", None),
+            ("-", None),
+            ("-0", None),
+            ("00", None),
+            ("01", None),
+            ("+1", None),
+            (" 1", None),
+            ("1 ", None),
+            ("1a", None),
+            ("--1", None),
+        ] {
+            assert_eq!(parse_int(text.as_bytes()), value, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn doubles_print_as_in_redis() {
+        for (value, text) in [
+            (f64::NAN, "nan"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (3.0, "3"),
+            (-17.0, "-17"),
+            (0.1, "0.1"),
+            (3.1, "3.1"),
+            (-2.5, "-2.5"),
+            (1e17, "100000000000000000"),
+            (1e20, "1e+20"),
+            (1.2345e20, "1.2345e+20"),
+            (1e-7, "1e-7"),
+            (0.000001, "0.000001"),
+            (0.00001234, "1.234e-5"),
+            (0.001234, "0.001234"),
+            (1.7976931348623157e308, "1.7976931348623157e+308"),
+            (5e-324, "5e-324"),
+            (123456.789, "123456.789"),
+            (0.30000000000000004, "0.30000000000000004"),
+        ] {
+            assert_eq!(double(value), text);
+        }
+    }
+
+    #[test]
+    fn every_printed_double_reads_back_the_same() {
+        let mut bits = 1u64;
+        for _ in 0..20_000 {
+            bits = bits.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let value = f64::from_bits(bits);
+            if value.is_finite() {
+                assert_eq!(double(value).parse::<f64>().unwrap().to_bits(), bits, "{value:e}");
+            }
+        }
+    }
+}
