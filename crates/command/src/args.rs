@@ -19,6 +19,8 @@ pub struct Args<'a> {
     pub now: UnixMs,
     /// Limits and thresholds in force.
     pub settings: &'a Settings,
+    /// A key that was hashed ahead, with its position.
+    pub hashed: Option<(usize, Key<'a>)>,
 }
 
 impl<'a> Args<'a> {
@@ -40,7 +42,10 @@ impl<'a> Args<'a> {
     /// Word `position` as a key of the session's database.
     #[inline]
     pub fn key(&self, position: usize) -> Key<'a> {
-        self.keyspace.key(self.db, self.bytes(position))
+        match self.hashed {
+            Some((hashed, key)) if hashed == position => key,
+            _ => self.keyspace.key(self.db, self.bytes(position)),
+        }
     }
 
     /// Word `position` as a key of another database.

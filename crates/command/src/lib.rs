@@ -12,11 +12,13 @@ pub mod error;
 pub mod execute;
 pub mod row;
 pub mod settings;
+pub mod string;
 
 pub use args::Args;
 pub use error::{Error, Result};
+pub use execute::{Executed, execute};
 pub use row::{Flags, Group, Handler, Keys, Outcome, Row, row};
 pub use settings::Settings;
 
 /// The rows of all data commands, family by family.
-pub const FAMILIES: &[&[Row]] = &[];
+pub const FAMILIES: &[&[Row]] = &[string::ROWS];

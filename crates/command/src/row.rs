@@ -14,7 +14,7 @@
 
 use crate::args::Args;
 use crate::error::Result;
-use keyspace::{DbIndex, Edit, Keyspace, View};
+use keyspace::{Batch, DbIndex, Edit, Exclusive, View};
 use wire::Reply;
 
 bitflags::bitflags! {
@@ -122,7 +122,10 @@ pub type ReadHandler = fn(&View<'_>, &Args<'_>, &mut Reply<'_>) -> Result<()>;
 /// so that it runs fully or not at all.
 pub type WriteHandler = fn(&mut Edit<'_>, &Args<'_>, &mut Reply<'_>) -> Result<Outcome>;
 /// A command that goes over the keyspace and locks what it needs, slot by slot.
-pub type WalkHandler = fn(&Keyspace, &Args<'_>, &mut Reply<'_>) -> Result<()>;
+pub type WalkHandler = fn(&Batch<'_>, &Args<'_>, &mut Reply<'_>) -> Result<()>;
+
+/// A command that changes the keyspace as a whole, and has it alone.
+pub type ExclusiveHandler = fn(&mut Exclusive<'_>, &Args<'_>, &mut Reply<'_>) -> Result<Outcome>;
 
 /// What a command does, and which locks it needs for it. A handler that gets a
 /// `View` cannot write: the WRITE and READONLY flags follow from the kind.
@@ -135,10 +138,8 @@ pub enum Handler {
     /// Changes the row's keys in the session's database and in the one that the
     /// request names (COPY, MOVE); the function finds that database.
     WriteAcross(WriteHandler, fn(&Args<'_>) -> Option<DbIndex>),
-    /// Reads with the whole keyspace locked: keys that the request does not declare.
-    ReadAll(ReadHandler),
-    /// Changes with the whole keyspace locked.
-    WriteAll(WriteHandler),
+    /// Changes the keyspace as a whole (FLUSHALL, SWAPDB).
+    Exclusive(ExclusiveHandler),
     /// Goes over the keyspace slot by slot.
     Walk(WalkHandler),
 }
@@ -187,8 +188,8 @@ pub struct Row<H: 'static = Handler> {
 /// Begins a row; flags that the handler implies are set.
 pub const fn row(name: &'static str, arity: i32, handler: Handler) -> Row {
     let flags = match handler {
-        Handler::Read(_) | Handler::ReadAll(_) | Handler::Walk(_) => Flags::READONLY,
-        Handler::Write(_) | Handler::WriteAcross(..) | Handler::WriteAll(_) => Flags::WRITE,
+        Handler::Read(_) | Handler::Walk(_) => Flags::READONLY,
+        Handler::Write(_) | Handler::WriteAcross(..) | Handler::Exclusive(_) => Flags::WRITE,
     };
     Row::new(name, arity, flags, handler)
 }

@@ -318,8 +318,8 @@ impl Edit<'_> {
     /// made, a shorter string is filled up with zero bytes, a longer one cut. The
     /// encoding becomes "raw"; the expiry stays.
     pub fn bytes_mut(&mut self, key: &Key<'_>, len: usize) -> &mut [u8] {
-        let fits = self.access.find(key).is_some_and(|(place, _)| self.access.slot_mut(key).resize(place, len));
-        if !fits {
+        let place = self.access.find(key).map(|(place, _)| place);
+        if !place.is_some_and(|place| self.access.slot_mut(key).resize(place, len)) {
             let mut bytes = vec![0; len];
             if let Some((_, object)) = self.access.find(key) {
                 copy_string(object.value(), &mut bytes);

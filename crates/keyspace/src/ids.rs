@@ -36,7 +36,7 @@ pub struct Key<'a> {
 }
 
 /// Hashes keys with a secret seed, so that nobody can choose keys that collide.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct KeyHasher {
     state: foldhash::quality::FixedState,
 }

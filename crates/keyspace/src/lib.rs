@@ -15,9 +15,11 @@ mod segment;
 mod slot;
 mod table;
 mod timers;
+pub mod walk;
 
 pub use access::{Edit, ExpiredKey, Expiry, Usage, View};
 pub use ids::{DbIndex, Key, KeyHasher, SLOTS, Slot};
 pub use keyspace::{Batch, Cleared, Exclusive, Keyspace, Options, Touch};
 pub use object::{Detached, Encoding, NewValue, Object, ValueRef};
 pub use policy::{Eviction, Policy};
+pub use walk::Cursor;

@@ -20,7 +20,6 @@ pub(crate) struct Frame<'k> {
 
 /// What changed in the number of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use]
 pub(crate) struct Change {
     pub(crate) keys: i64,
     pub(crate) expiring: i64,

@@ -1,0 +1,78 @@
+//! Going over a database slot by slot: SCAN, KEYS, RANDOMKEY.
+//!
+//! Each slot is locked only while it is looked at. A walk sees every key that is
+//! there throughout, because a slot's table keeps its keys in the order of their
+//! positions however it grows or shrinks.
+
+use crate::ids::{DbIndex, POSITION_BITS, Position, SLOTS};
+use crate::keyspace::Batch;
+use crate::object::Object;
+use sys::UnixMs;
+
+/// How far a SCAN has come: the next slot and the next position in it. 0 is both
+/// the beginning and the end; all others are below 2^62.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor(pub u64);
+
+impl Cursor {
+    const START: Cursor = Cursor(0);
+
+    fn new(slot: usize, position: Position) -> Cursor {
+        Cursor((slot as u64) << POSITION_BITS | position.0)
+    }
+
+    /// The slot and position, or None for a number that no scan has returned.
+    fn parts(self) -> Option<(usize, Position)> {
+        let slot = (self.0 >> POSITION_BITS) as usize;
+        (slot < SLOTS).then_some((slot, Position(self.0 & ((1 << POSITION_BITS) - 1))))
+    }
+}
+
+/// Slots that one call of `scan` visits at most, however few keys they hold:
+/// walking through an empty part of a database must not take unbounded time. A
+/// whole database of empty slots takes some 100 microseconds.
+const SCAN_SLOTS_MAX: usize = SLOTS;
+
+impl Batch<'_> {
+    /// Calls `visit` for about `count` keys from the cursor on, expired ones left
+    /// out, and returns the cursor to go on with; [`Cursor`] 0 when all was seen.
+    /// A cursor that no scan has returned ends the scan.
+    pub fn scan(
+        &self,
+        db: DbIndex,
+        cursor: Cursor,
+        count: usize,
+        now: UnixMs,
+        mut visit: impl FnMut(Object<'_>),
+    ) -> Cursor {
+        let (Some(slots), Some((first, mut from))) = (self.keyspace.database(db).used_slots(), cursor.parts()) else {
+            return Cursor::START;
+        };
+        let mut left = count.max(1);
+        for (number, slot) in slots.iter().enumerate().skip(first).take(SCAN_SLOTS_MAX) {
+            let mut seen = 0;
+            let next = slot.keys.lock().table().scan(from, left, |object| {
+                seen += 1;
+                if !object.is_expired(now) {
+                    visit(object);
+                }
+            });
+            if let Some(position) = next {
+                return Cursor::new(number, position);
+            }
+            if seen >= left {
+                return if number + 1 < SLOTS { Cursor::new(number + 1, Position(0)) } else { Cursor::START };
+            }
+            left -= seen;
+            from = Position(0);
+        }
+        Cursor::START
+    }
+
+    /// Calls `visit` for every key of a database, expired ones left out.
+    pub fn for_each(&self, db: DbIndex, now: UnixMs, mut visit: impl FnMut(Object<'_>)) {
+        for slot in self.keyspace.database(db).used_slots().unwrap_or_default() {
+            slot.keys.lock().table().iter().filter(|object| !object.is_expired(now)).for_each(&mut visit);
+        }
+    }
+}
