@@ -363,6 +363,7 @@ fn read_args(
                 },
             },
         };
+        searched = 0;
         // The two bytes after the payload are not looked at, as in Redis.
         let arrived = buf.len() - at;
         if arrived < 2 || arrived - 2 < bytes {
@@ -414,7 +415,6 @@ fn read_length(
             return Ok(None);
         }
     };
-    *searched = 0;
     if line[0] != b'$' {
         return Err(ProtocolError::ExpectedDollar(line[0]));
     }
