@@ -3,6 +3,8 @@
 //! The number methods cost one relaxed load and may be called anywhere. The text and list methods take a read lock
 //! and copy: call them at start, when a connection opens or when a change is announced.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
@@ -254,10 +256,7 @@ impl Config {
 
     /// The server's directory, as seen from the root.
     pub fn dir(&self) -> PathBuf {
-        use std::os::unix::ffi::OsStringExt;
-        const INDEX: usize = index_of("dir");
-        let absolute = super::parsed::format(&TABLE[INDEX], &self.values.read()[INDEX]);
-        PathBuf::from(std::ffi::OsString::from_vec(absolute))
+        PathBuf::from(OsString::from_vec(self.text(const { index_of("dir") })))
     }
 
     /// The percentiles that INFO reports of each command's latency.

@@ -3,6 +3,10 @@
 //! Parsing knows the kind of the row only. What Redis keeps as one number is one number here (yes/no, integers, memory,
 //! the index of a word, bits), so that `Config` can mirror it in an atomic.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
 use super::row::{Kind, Row, SHUTDOWN_WORDS};
 use super::special;
 
@@ -57,7 +61,7 @@ pub type Parsed = Result<Value, BadValue>;
 /// add up; `None` where the line replaces whatever there was.
 pub fn parse(row: &Row, words: &[&[u8]], before: Option<&Value>) -> Parsed {
     match row.kind {
-        Kind::Words => Ok(Value::Words(words.iter().map(|word| word.to_vec()).collect())),
+        Kind::Words => Ok(special::parse_words(words)),
         Kind::Lines { words_min } => special::parse_lines(words_min, words, before),
         Kind::Save => special::parse_save(words, before),
         Kind::OutputLimits => special::parse_output_limits(words, before),
@@ -87,7 +91,7 @@ fn parse_one(row: &Row, word: &[u8]) -> Parsed {
         Kind::Enum(words) => index_of_word(words, word).ok_or_else(|| one_of(words))? as i64,
         Kind::KeyspaceEvents => special::parse_keyspace_events(word)?,
         Kind::Text(check) => return check(word).map(|()| Value::Text(word.to_vec())).map_err(BadValue::from),
-        _ => return Ok(Value::Text(word.to_vec())),
+        _ => return absolute(word).map(Value::Text),
     };
     Ok(Value::Number(row.adjust.map_or(number, |adjust| adjust(number))))
 }
@@ -178,7 +182,6 @@ pub fn format(row: &Row, value: &Value) -> Vec<u8> {
         (Kind::KeyspaceEvents, Value::Number(bits)) => special::format_keyspace_events(*bits).into(),
         (Kind::ShutdownFlags, Value::Number(bits)) => special::format_shutdown_flags(*bits).into(),
         (_, Value::Number(number)) => number.to_string().into(),
-        (Kind::Directory, Value::Text(path)) => absolute(path),
         (_, Value::Text(text)) => text.clone(),
         (_, Value::Words(words)) => words.join(&b' '),
         (_, Value::Lines(lines)) => {
@@ -201,13 +204,12 @@ fn joined(words: impl Iterator<Item = String>) -> Vec<u8> {
     words.collect::<Vec<_>>().join(" ").into()
 }
 
-/// A directory as seen from the root; as it stands where the process has no current directory.
-fn absolute(path: &[u8]) -> Vec<u8> {
-    use std::os::unix::ffi::{OsStrExt, OsStringExt};
-    let given = std::path::Path::new(std::ffi::OsStr::from_bytes(path));
+/// A directory as seen from the root, so that it stays the same one wherever the process goes.
+fn absolute(path: &[u8]) -> Result<Vec<u8>, BadValue> {
+    let given = Path::new(OsStr::from_bytes(path));
     match std::path::absolute(given) {
-        Ok(absolute) => absolute.into_os_string().into_vec(),
-        Err(_) => path.to_vec(),
+        Ok(absolute) => Ok(absolute.into_os_string().into_vec()),
+        Err(_) => Err("No such file or directory".into()),
     }
 }
 

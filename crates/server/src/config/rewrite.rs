@@ -145,32 +145,38 @@ fn default_of(row: &Row) -> Value {
 /// The lines that stand for a value in a file.
 fn file_lines(row: &Row, value: &Value) -> Vec<Vec<u8>> {
     let line = |rest: Vec<u8>| [row.name.as_bytes(), b" ", &rest].concat();
-    let quoted = |bytes: &[u8]| wire::quote(bytes).into_bytes();
     match value {
-        Value::Save(points) if points.is_empty() => vec![line(b"\"\"".to_vec())],
-        Value::Save(points) => {
+        Value::Save(points) if !points.is_empty() => {
             points.iter().map(|(seconds, changes)| line(format!("{seconds} {changes}").into())).collect()
         }
-        Value::OutputLimits(limits) => ["normal", "replica", "pubsub"]
-            .iter()
-            .zip(limits)
-            .map(|(class, limit)| line(class_line(class, limit)))
-            .collect(),
-        Value::Words(words) if !words.is_empty() => vec![line(words.join(&b' '))],
+        Value::OutputLimits(limits) => {
+            let classes = ["normal", "replica", "pubsub"].iter().zip(limits);
+            classes.map(|(class, limit)| line(class_line(class, limit))).collect()
+        }
         Value::ReplicaOf(None) => Vec::new(),
-        Value::Number(number)
-            if matches!(row.kind, Kind::Memory { .. } | Kind::MemoryOrPercent) && *number >= 0 =>
-        {
-            vec![line(memory_text(*number as u64).into())]
+        Value::ReplicaOf(Some((host, port))) => {
+            vec![line([word(host.as_bytes()), b" ".to_vec(), port.to_string().into()].concat())]
         }
-        Value::Number(_) if matches!(row.kind, Kind::KeyspaceEvents) => {
-            vec![line(quoted(&format(row, value)))]
+        Value::Words(words) if !words.is_empty() => {
+            vec![line(words.iter().map(|each| word(each)).collect::<Vec<_>>().join(&b' '))]
         }
-        Value::Text(_) | Value::Words(_) | Value::Percentiles(_) => match format(row, value) {
-            text if matches!(value, Value::Percentiles(_)) && !text.is_empty() => vec![line(text)],
-            text => vec![line(quoted(&text))],
+        Value::Number(bytes @ 0..) if matches!(row.kind, Kind::Memory { .. } | Kind::MemoryOrPercent) => {
+            vec![line(memory_text(*bytes as u64).into())]
+        }
+        Value::Text(text) => vec![line(wire::quote(text).into_bytes())],
+        _ => match format(row, value) {
+            text if text.is_empty() => vec![line(b"\"\"".to_vec())],
+            text => vec![line(text)],
         },
-        _ => vec![line(format(row, value))],
+    }
+}
+
+/// A word as it may stand in a file: quoted where it would not read back as itself.
+fn word(bytes: &[u8]) -> Vec<u8> {
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\#".contains(byte);
+    match !bytes.is_empty() && bytes.iter().all(is_plain) {
+        true => bytes.to_vec(),
+        false => wire::quote(bytes).into_bytes(),
     }
 }
 

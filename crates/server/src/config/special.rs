@@ -83,6 +83,10 @@ fn unless_empty<'a, 'b>(words: &'a [&'b [u8]]) -> &'a [&'b [u8]] {
     }
 }
 
+pub(super) fn parse_words(words: &[&[u8]]) -> Value {
+    Value::Words(unless_empty(words).iter().map(|word| word.to_vec()).collect())
+}
+
 pub(super) fn parse_lines(words_min: usize, words: &[&[u8]], before: Option<&Value>) -> Parsed {
     if words.len() < words_min {
         return Err("wrong number of arguments".into());

@@ -10,7 +10,7 @@ mod server;
 
 use super::row::Row;
 
-const AREAS: [&[Row]; 4] = [network::ROWS, server::ROWS, memory::ROWS, absent::ROWS];
+pub(super) const AREAS: [&[Row]; 4] = [network::ROWS, server::ROWS, memory::ROWS, absent::ROWS];
 
 /// How many directives there are.
 pub const COUNT: usize = AREAS[0].len() + AREAS[1].len() + AREAS[2].len() + AREAS[3].len();
