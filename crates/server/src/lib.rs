@@ -2,5 +2,18 @@
 
 #![forbid(unsafe_code)]
 
+pub mod client;
+pub mod commands;
 pub mod config;
+pub mod connection;
+pub mod dispatch;
+pub mod listen;
 pub mod logger;
+pub mod server;
+pub mod session;
+pub mod start;
+pub mod stats;
+pub mod tick;
+pub mod worker;
+
+pub use start::run;
