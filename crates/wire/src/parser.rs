@@ -182,13 +182,11 @@ impl Parser {
         Ok(at)
     }
 
-    /// How many bytes the next call's buffer must hold at least to bring the parser further: a hint for growing the
-    /// read buffer at once when a large argument is arriving. The length is what the peer declared, within the limits.
-    pub fn bytes_wanted(&self) -> usize {
-        match self.cursor.payload_bytes {
-            Some(bytes) => self.cursor.at.saturating_add(bytes).saturating_add(2),
-            None => self.cursor.at + self.cursor.searched + 1,
-        }
+    /// When an argument of known length is arriving: how many bytes the next call's buffer must hold for it to be
+    /// complete, so that the caller can grow the read buffer at once. It is what the peer declared, within the limits.
+    pub fn bytes_wanted(&self) -> Option<usize> {
+        let bytes = self.cursor.payload_bytes?;
+        Some(self.cursor.at.saturating_add(bytes).saturating_add(2))
     }
 
     /// Whether part of a request has been seen and the rest is to come.
