@@ -14,6 +14,7 @@ pub mod encode;
 pub mod limits;
 pub mod number;
 pub mod parser;
+pub mod protocol_error;
 pub mod reply;
 pub mod request;
 pub mod slot;
@@ -21,7 +22,8 @@ pub mod words;
 
 pub use decode::{DecodeError, Decoder, Value, skip_reply};
 pub use encode::encode_request;
-pub use parser::{Authenticated, Limits, Parser, ProtocolError};
+pub use parser::{Authenticated, Limits, Parser};
+pub use protocol_error::ProtocolError;
 pub use reply::{Deferred, Mark, Protocol, Reply};
 pub use request::{Batch, Request, RequestBuf, Span};
 pub use slot::{SLOTS, key_slot};

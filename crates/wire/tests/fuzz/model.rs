@@ -180,7 +180,7 @@ fn words(line: &[u8], fault: Fault) -> Option<Vec<Vec<u8>>> {
                 let hex = hex.filter(|pair| pair.bytes().all(|byte| byte.is_ascii_hexdigit()));
                 match (line[at], hex) {
                     (b'x', Some(pair)) => {
-                        word.push(u8::from_str_radix(pair, 16).unwrap());
+                        word.push(u8::from_str_radix(pair, 16).expect("both are hex digits"));
                         at += 2;
                     }
                     (b'n', _) => word.push(10),
