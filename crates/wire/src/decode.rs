@@ -9,7 +9,7 @@
 //! 2. No value is nested deeper than [`REPLY_DEPTH_MAX`].
 
 use crate::limits::{REPLY_BULK_BYTES_MAX, REPLY_DEPTH_MAX, REPLY_LINE_BYTES_MAX};
-use crate::number::parse_int;
+use crate::number::{parse_int, short_header};
 
 /// One reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -359,6 +359,15 @@ pub fn skip_reply(buf: &[u8]) -> Result<Option<usize>, DecodeError> {
     let mut at = 0;
     let mut left: usize = 1;
     while left > 0 {
+        // Most of a reply is short strings: step over them without a search.
+        if let Some((header, len)) = short_header(&buf[at..], b'$')
+            && buf[at + header - 1] == b'\n'
+            && buf[at + header..].get(len..len + 2) == Some(b"\r\n")
+        {
+            at += header + len + 2;
+            left -= 1;
+            continue;
+        }
         let Some((head, used)) = read_head(&buf[at..], 0)? else { return Ok(None) };
         at += used;
         match head {

@@ -15,7 +15,7 @@ use crate::limits::{
     ARGS_MAX, ARGS_MAX_UNAUTHENTICATED, BULK_BYTES_MAX_DEFAULT, BULK_BYTES_MAX_UNAUTHENTICATED,
     LINE_BYTES_MAX,
 };
-use crate::number::parse_int;
+use crate::number::{parse_int, short_header};
 use crate::protocol_error::ProtocolError;
 use crate::request::{Batch, Source, Span};
 use crate::words::split_into;
@@ -339,25 +339,6 @@ fn read_arg(
     spans.push(Span { start: cursor.at, end: cursor.at + bytes });
     *cursor = Cursor { args_left: cursor.args_left - 1, at: cursor.at + bytes + 2, ..Cursor::default() };
     Ok(true)
-}
-
-/// Reads a header line of the usual form: the type byte `kind`, one to four digits and `\r` plus one more byte. Returns
-/// its length in bytes and the number. None means "look closer", not "wrong".
-#[inline]
-fn short_header(line: &[u8], kind: u8) -> Option<(usize, usize)> {
-    let digit = |byte: u8| usize::from(byte.wrapping_sub(b'0'));
-    match line {
-        [first, ..] if *first != kind => None,
-        [_, a @ b'0'..=b'9', b'\r', _, ..] => Some((4, digit(*a))),
-        [_, a @ b'1'..=b'9', b @ b'0'..=b'9', b'\r', _, ..] => Some((5, digit(*a) * 10 + digit(*b))),
-        [_, a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', b'\r', _, ..] => {
-            Some((6, digit(*a) * 100 + digit(*b) * 10 + digit(*c)))
-        }
-        [_, a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', d @ b'0'..=b'9', b'\r', _, ..] => {
-            Some((7, digit(*a) * 1000 + digit(*b) * 100 + digit(*c) * 10 + digit(*d)))
-        }
-        _ => None,
-    }
 }
 
 /// Reads a `$length` line of any form and moves behind it; None when it has not arrived whole.
