@@ -1,9 +1,9 @@
 //! The wire: bytes to requests, replies to bytes, and key slots.
 //!
-//! First and last station of a command's path. A worker reads from a socket into a buffer, [`Parser`] finds the
-//! requests in it as spans (no argument is copied), the handlers run, and [`Reply`] appends their answers to an
-//! output buffer. The other side of the connection (test tools, load generators, replicas) uses [`encode_request`]
-//! and [`Decoder`].
+//! First and last station of a command's path. A worker reads from a socket into a buffer, [`Parser`] finds
+//! the requests in it as spans (no argument is copied), the handlers run, and [`Reply`] appends their answers
+//! to an output buffer. The other side of the connection (test tools, load generators, replicas) uses
+//! [`encode_request`] and [`Decoder`].
 //!
 //! This crate does no I/O, knows no command name, reads no clock and holds no global state: everything in it
 //! belongs to the thread that calls it.

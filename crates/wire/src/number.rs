@@ -1,10 +1,11 @@
 //! Numbers as the protocol spells them: the strict integer of lengths, and the text of a double.
 //!
-//! Used by the parser (lengths), by replies, and by any command that must print a score the way Redis 7.2 does. Pure
-//! functions.
+//! Used by the parser (lengths), by replies, and by any command that must print a score the way Redis 7.2
+//! does. Pure functions.
 
-/// Reads a decimal integer as strictly as Redis reads lengths: an optional `-`, no `+`, no leading zero, no blanks,
-/// nothing after the digits, and the value fits i64. None for anything else (also for `-0` and for no bytes at all).
+/// Reads a decimal integer as strictly as Redis reads lengths: an optional `-`, no `+`, no leading zero, no
+/// blanks, nothing after the digits, and the value fits i64. None for anything else (also for `-0` and for no
+/// bytes at all).
 pub fn parse_int(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -26,8 +27,8 @@ pub fn parse_int(text: &[u8]) -> Option<i64> {
     if negative { Some(value) } else { value.checked_neg() }
 }
 
-/// Reads a header line of the usual form: the type byte `kind`, one to four digits and `\r` plus one more byte. Returns
-/// its length in bytes and the number. None means "look closer", not "wrong".
+/// Reads a header line of the usual form: the type byte `kind`, one to four digits and `\r` plus one more
+/// byte. Returns its length in bytes and the number. None means "look closer", not "wrong".
 #[inline]
 pub(crate) fn short_header(line: &[u8], kind: u8) -> Option<(usize, usize)> {
     let digit = |byte: u8| usize::from(byte.wrapping_sub(b'0'));
@@ -45,8 +46,9 @@ pub(crate) fn short_header(line: &[u8], kind: u8) -> Option<(usize, usize)> {
     }
 }
 
-/// Appends a double as Redis 7.2 prints it in replies: `nan`, `inf`, `-inf`, whole numbers without a point up to about
-/// 4.6e18, all else by the fewest digits that read back as the same double (`0.1`, `1e-7`, `1.5e+300`).
+/// Appends a double as Redis 7.2 prints it in replies: `nan`, `inf`, `-inf`, whole numbers without a point up
+/// to about 4.6e18, all else by the fewest digits that read back as the same double (`0.1`, `1e-7`,
+/// `1.5e+300`).
 pub fn write_double(out: &mut Vec<u8>, value: f64) {
     if value.is_nan() {
         out.extend_from_slice(b"nan");
@@ -68,8 +70,8 @@ fn whole_number(value: f64) -> Option<i64> {
     (value > -BOUND && value < BOUND && whole as f64 == value).then_some(whole)
 }
 
-/// Finds the shortest digits and lays them out: plain for whole numbers with up to seven zeros added, plain with a point
-/// down to six places after it (or an exponent under four), and scientific otherwise.
+/// Finds the shortest digits and lays them out: plain for whole numbers with up to seven zeros added, plain
+/// with a point down to six places after it (or an exponent under four), and scientific otherwise.
 fn write_shortest(out: &mut Vec<u8>, value: f64) {
     if value < 0.0 {
         out.push(b'-');

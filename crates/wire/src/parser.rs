@@ -1,15 +1,15 @@
 //! From received bytes to requests: arrays of bulk strings, or inline lines.
 //!
-//! Each session has a [`Parser`]; each worker one batch for all its sessions. [`Parser::parse`] finds the complete
-//! requests at the front of the read buffer and remembers how far it got into the one that is still arriving, so that
-//! every byte is looked at once however the request was cut into reads.
+//! Each session has a [`Parser`]; each worker one batch for all its sessions. [`Parser::parse`] finds the
+//! complete requests at the front of the read buffer and remembers how far it got into the one that is still
+//! arriving, so that every byte is looked at once however the request was cut into reads.
 //!
 //! Invariants:
-//! 1. Between calls `at`, `spans` and `searched` are relative to the first byte of the partial request, which is the
-//!    first byte of the next call's buffer.
+//! 1. Between calls `at`, `spans` and `searched` are relative to the first byte of the partial request, which
+//!    is the first byte of the next call's buffer.
 //! 2. A declared count or length reserves no memory; memory grows with arguments that have arrived.
-//! 3. The result does not depend on how the bytes were cut into calls. (Redis' own limit on line lengths does depend on
-//!    it; here a line is too long when its first 64 KB + 1 bytes hold no line end.)
+//! 3. The result does not depend on how the bytes were cut into calls. (Redis' own limit on line lengths does
+//!    depend on it; here a line is too long when its first 64 KB + 1 bytes hold no line end.)
 
 use crate::limits::{
     ARGS_MAX, ARGS_MAX_UNAUTHENTICATED, BULK_BYTES_MAX_DEFAULT, BULK_BYTES_MAX_UNAUTHENTICATED,
@@ -89,15 +89,16 @@ impl Parser {
         Parser::default()
     }
 
-    /// Appends the complete requests at the front of `buf` to `batch`, at most `requests_max` of them, and returns how
-    /// many bytes they took (skipped empty requests included). The next call's `buf` must start at the first byte not
-    /// taken and hold all that followed it; nothing behind the last request taken has been judged.
+    /// Appends the complete requests at the front of `buf` to `batch`, at most `requests_max` of them, and
+    /// returns how many bytes they took (skipped empty requests included). The next call's `buf` must start
+    /// at the first byte not taken and hold all that followed it; nothing behind the last request taken has
+    /// been judged.
     ///
-    /// `limits` apply to the whole call: while a session is not authenticated, call with `requests_max` 1, so that
-    /// what follows AUTH is parsed under the new limits.
+    /// `limits` apply to the whole call: while a session is not authenticated, call with `requests_max` 1, so
+    /// that what follows AUTH is parsed under the new limits.
     ///
-    /// On an error, the complete requests before it are in the batch and are still to be answered; the parser must
-    /// not be used again.
+    /// On an error, the complete requests before it are in the batch and are still to be answered; the parser
+    /// must not be used again.
     pub fn parse(
         &mut self,
         buf: &[u8],
@@ -133,11 +134,19 @@ impl Parser {
         Ok(at)
     }
 
-    /// When an argument of known length is arriving: how many bytes the next call's buffer must hold for it to be
-    /// complete, so that the caller can grow the read buffer at once. It is what the peer declared, within the limits.
+    /// When an argument of known length is arriving: how many bytes the next call's buffer must hold for it
+    /// to be complete, so that the caller can grow the read buffer at once. It is what the peer declared,
+    /// within the limits.
     pub fn bytes_wanted(&self) -> Option<usize> {
         let bytes = self.cursor.payload_bytes?;
         Some(self.cursor.at.saturating_add(bytes).saturating_add(2))
+    }
+
+    /// Forgets the partial request. For a session that stopped in the middle of a batch and will parse again from an
+    /// earlier byte than the parser has reached ([`Batch::bytes_end`]): without this the parser would take that byte
+    /// for the start of the partial request.
+    pub fn restart(&mut self) {
+        *self = Parser::default();
     }
 
     /// Whether part of a request has been seen and the rest is to come.
@@ -214,8 +223,8 @@ impl Parser {
         self.cursor = Cursor { at: cursor.at - start, ..cursor };
     }
 
-    /// Reads a `*count` line of any form; None when it has not arrived whole. No count is below zero: Redis skips
-    /// negative ones like zero.
+    /// Reads a `*count` line of any form; None when it has not arrived whole. No count is below zero: Redis
+    /// skips negative ones like zero.
     #[cold]
     fn read_count(
         &mut self,

@@ -1,7 +1,7 @@
 //! What a session is told when its bytes are no request, in Redis' words.
 //!
-//! The parser returns it, the session sends [`ProtocolError::line`] after the replies to the requests before it, and
-//! closes. Each text was compared with a live redis-server 7.0.15 (see the parser's tests).
+//! The parser returns it, the session sends [`ProtocolError::line`] after the replies to the requests before
+//! it, and closes. Each text was compared with a live redis-server 7.0.15 (see the parser's tests).
 
 /// Bytes that are no request. The session sends [`ProtocolError::line`] as an error reply and closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// The error line in Redis' words, without the leading `-` and the line end: `ERR Protocol error: ...`. An
-    /// unexpected byte appears as it is; [`crate::Reply::error`] makes blanks of line ends.
+    /// The error line in Redis' words, without the leading `-` and the line end: `ERR Protocol error: ...`.
+    /// An unexpected byte appears as it is; [`crate::Reply::error`] makes blanks of line ends.
     pub fn line(&self) -> Vec<u8> {
         let mut line = b"ERR Protocol error: ".to_vec();
         line.extend_from_slice(self.reason().as_bytes());

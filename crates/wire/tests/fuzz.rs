@@ -1,8 +1,9 @@
-//! Seeded fuzzing of the wire: every stream of bytes, however cut, means the same to the parser as to a naive model that
-//! sees all of it at once; and replies come back as the values they were written from.
+//! Seeded fuzzing of the wire: every stream of bytes, however cut, means the same to the parser as to a naive
+//! model that sees all of it at once; and replies come back as the values they were written from.
 //!
-//! `TARN_SEED` repeats a run, `TARN_STEPS` lengthens it (default: about two seconds). The seed is printed. The model is
-//! written for obviousness; `canary` plants faults in it to show that a difference of one byte is noticed.
+//! `TARN_SEED` repeats a run, `TARN_STEPS` lengthens it (default: about two seconds). The seed is printed.
+//! The model is written for obviousness; `canary` plants faults in it to show that a difference of one byte
+//! is noticed.
 
 #[path = "fuzz/model.rs"]
 mod model;

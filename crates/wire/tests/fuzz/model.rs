@@ -2,7 +2,8 @@
 
 use wire::{Authenticated, Limits};
 
-/// What a stream means: its complete requests, the bytes they take, and the error line that follows them, if any.
+/// What a stream means: its complete requests, the bytes they take, and the error line that follows them, if
+/// any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meaning {
     pub requests: Vec<Vec<Vec<u8>>>,

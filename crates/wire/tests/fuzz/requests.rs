@@ -26,10 +26,13 @@ fn parsed(stream: &[u8], cuts: &[usize], limits: &Limits, requests_max: usize) -
                 assert!(!request.is_empty());
                 meaning.requests.push(request.iter().map(<[u8]>::to_vec).collect());
             }
+            let ends: Vec<usize> = (0..batch.len()).map(|index| batch.bytes_end(index)).collect();
+            assert!(ends.is_sorted_by(|a, b| a < b));
             match taken {
                 Ok(0) => break,
                 Ok(taken) => {
                     assert!(taken <= buf.len());
+                    assert!(ends.last().is_none_or(|&end| end <= taken));
                     meaning.taken += taken;
                 }
                 Err(error) => {
