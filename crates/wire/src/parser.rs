@@ -142,9 +142,9 @@ impl Parser {
         Some(self.cursor.at.saturating_add(bytes).saturating_add(2))
     }
 
-    /// Forgets the partial request. For a session that stopped in the middle of a batch and will parse again from an
-    /// earlier byte than the parser has reached ([`Batch::bytes_end`]): without this the parser would take that byte
-    /// for the start of the partial request.
+    /// Forgets the partial request. For a session that stopped in the middle of a batch and will parse again
+    /// from an earlier byte than the parser has reached ([`Batch::bytes_end`]): without this the parser would
+    /// take that byte for the start of the partial request.
     pub fn restart(&mut self) {
         *self = Parser::default();
     }

@@ -86,7 +86,8 @@ impl Batch {
     }
 
     /// Offset of the first byte behind request `index`, in the buffer given to the parser: where a session
-    /// that has to stop after this request goes on later (after [`crate::Parser::restart`]). Panics when `index` is out of range.
+    /// that has to stop after this request goes on later (after [`crate::Parser::restart`]). Panics when
+    /// `index` is out of range.
     #[inline]
     pub fn bytes_end(&self, index: usize) -> usize {
         self.requests[index].bytes_end
