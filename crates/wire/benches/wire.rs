@@ -1,5 +1,5 @@
-//! Micro benchmarks of the hot path: parsing pipelines of 50 requests and writing replies. `cargo bench -p wire`.
-//! Divide the parse figures by 50 for the cost of one request.
+//! Micro benchmarks of the hot path: parsing pipelines of 50 requests and writing replies. `cargo bench -p
+//! wire`. Divide the parse figures by 50 for the cost of one request.
 
 use std::hint::black_box;
 

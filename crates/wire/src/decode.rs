@@ -1,15 +1,15 @@
 //! The client side's way in: reply bytes of both protocols to values.
 //!
-//! Used by test tools, load generators and replicas' handshakes; no server reply passes here. [`Decoder`] takes bytes in
-//! any pieces and keeps its place, so that a large reply costs linear time. [`skip_reply`] only finds where a reply
-//! ends.
+//! Used by test tools, load generators and replicas' handshakes; no server reply passes here. [`Decoder`]
+//! takes bytes in any pieces and keeps its place, so that a large reply costs linear time. [`skip_reply`]
+//! only finds where a reply ends.
 //!
 //! Invariants:
 //! 1. A declared length reserves no memory.
 //! 2. No value is nested deeper than [`REPLY_DEPTH_MAX`].
 
 use crate::limits::{REPLY_BULK_BYTES_MAX, REPLY_DEPTH_MAX, REPLY_LINE_BYTES_MAX};
-use crate::number::parse_int;
+use crate::number::{parse_int, short_header};
 
 /// One reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,8 +92,8 @@ enum Head<'a> {
     NullArray,
 }
 
-/// Reads the line at the front of `buf`, of which the first `searched` bytes are known to hold no line end; with the
-/// offset after the line. None when it has not arrived whole.
+/// Reads the line at the front of `buf`, of which the first `searched` bytes are known to hold no line end;
+/// with the offset after the line. None when it has not arrived whole.
 fn read_head(buf: &[u8], searched: usize) -> Result<Option<(Head<'_>, usize)>, DecodeError> {
     let Some(&kind) = buf.first() else { return Ok(None) };
     let window = &buf[..buf.len().min(REPLY_LINE_BYTES_MAX)];
@@ -176,7 +176,8 @@ fn string_value(kind: u8, bytes: &[u8]) -> Result<Value, DecodeError> {
     }
 }
 
-/// The bytes of a string of `len` bytes at the front of `buf`, without its line end; None when it is incomplete.
+/// The bytes of a string of `len` bytes at the front of `buf`, without its line end; None when it is
+/// incomplete.
 fn read_string(buf: &[u8], len: usize) -> Result<Option<&[u8]>, DecodeError> {
     match buf.get(len..len + 2) {
         None => Ok(None),
@@ -261,8 +262,8 @@ impl Decoder {
         self.buf.extend_from_slice(bytes);
     }
 
-    /// The next complete reply, or None until more bytes have been fed. After an error the decoder must not be used
-    /// again.
+    /// The next complete reply, or None until more bytes have been fed. After an error the decoder must not
+    /// be used again.
     pub fn decode(&mut self) -> Result<Option<Value>, DecodeError> {
         loop {
             let Some(value) = self.read_leaf()? else { return Ok(None) };
@@ -352,13 +353,22 @@ impl Decoder {
     }
 }
 
-/// The length in bytes of the reply at the front of `buf` (with its attributes), or None when it is incomplete. Builds
-/// nothing and checks only what it needs to find the end. Starts anew at every call: for replies much larger than a
-/// read, use [`Decoder`].
+/// The length in bytes of the reply at the front of `buf` (with its attributes), or None when it is
+/// incomplete. Builds nothing and checks only what it needs to find the end. Starts anew at every call: for
+/// replies much larger than a read, use [`Decoder`].
 pub fn skip_reply(buf: &[u8]) -> Result<Option<usize>, DecodeError> {
     let mut at = 0;
     let mut left: usize = 1;
     while left > 0 {
+        // Most of a reply is short strings: step over them without a search.
+        if let Some((header, len)) = short_header(&buf[at..], b'$')
+            && buf[at + header - 1] == b'\n'
+            && buf[at + header..].get(len..len + 2) == Some(b"\r\n")
+        {
+            at += header + len + 2;
+            left -= 1;
+            continue;
+        }
         let Some((head, used)) = read_head(&buf[at..], 0)? else { return Ok(None) };
         at += used;
         match head {

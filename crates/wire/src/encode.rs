@@ -1,12 +1,12 @@
 //! The client side's way out: arguments to request bytes.
 //!
-//! Used by load generators, replicas, the log (which records effects as requests) and tests. The opposite direction
-//! is [`crate::Parser`].
+//! Used by load generators, replicas, the log (which records effects as requests) and tests. The opposite
+//! direction is [`crate::Parser`].
 
 use crate::reply::write_header;
 
-/// Appends one request as an array of bulk strings. `args` must not be empty: servers skip an empty request silently
-/// and send no reply for it.
+/// Appends one request as an array of bulk strings. `args` must not be empty: servers skip an empty request
+/// silently and send no reply for it.
 pub fn encode_request(out: &mut Vec<u8>, args: &[&[u8]]) {
     debug_assert!(!args.is_empty());
     encode_request_header(out, args.len());

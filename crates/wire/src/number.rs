@@ -1,10 +1,11 @@
 //! Numbers as the protocol spells them: the strict integer of lengths, and the text of a double.
 //!
-//! Used by the parser (lengths), by replies, and by any command that must print a score the way Redis 7.2 does. Pure
-//! functions.
+//! Used by the parser (lengths), by replies, and by any command that must print a score the way Redis 7.2
+//! does. Pure functions.
 
-/// Reads a decimal integer as strictly as Redis reads lengths: an optional `-`, no `+`, no leading zero, no blanks,
-/// nothing after the digits, and the value fits i64. None for anything else (also for `-0` and for no bytes at all).
+/// Reads a decimal integer as strictly as Redis reads lengths: an optional `-`, no `+`, no leading zero, no
+/// blanks, nothing after the digits, and the value fits i64. None for anything else (also for `-0` and for no
+/// bytes at all).
 pub fn parse_int(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -26,8 +27,28 @@ pub fn parse_int(text: &[u8]) -> Option<i64> {
     if negative { Some(value) } else { value.checked_neg() }
 }
 
-/// Appends a double as Redis 7.2 prints it in replies: `nan`, `inf`, `-inf`, whole numbers without a point up to about
-/// 4.6e18, all else by the fewest digits that read back as the same double (`0.1`, `1e-7`, `1.5e+300`).
+/// Reads a header line of the usual form: the type byte `kind`, one to four digits and `\r` plus one more
+/// byte. Returns its length in bytes and the number. None means "look closer", not "wrong".
+#[inline]
+pub(crate) fn short_header(line: &[u8], kind: u8) -> Option<(usize, usize)> {
+    let digit = |byte: u8| usize::from(byte.wrapping_sub(b'0'));
+    match line {
+        [first, ..] if *first != kind => None,
+        [_, a @ b'0'..=b'9', b'\r', _, ..] => Some((4, digit(*a))),
+        [_, a @ b'1'..=b'9', b @ b'0'..=b'9', b'\r', _, ..] => Some((5, digit(*a) * 10 + digit(*b))),
+        [_, a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', b'\r', _, ..] => {
+            Some((6, digit(*a) * 100 + digit(*b) * 10 + digit(*c)))
+        }
+        [_, a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', d @ b'0'..=b'9', b'\r', _, ..] => {
+            Some((7, digit(*a) * 1000 + digit(*b) * 100 + digit(*c) * 10 + digit(*d)))
+        }
+        _ => None,
+    }
+}
+
+/// Appends a double as Redis 7.2 prints it in replies: `nan`, `inf`, `-inf`, whole numbers without a point up
+/// to about 4.6e18, all else by the fewest digits that read back as the same double (`0.1`, `1e-7`,
+/// `1.5e+300`).
 pub fn write_double(out: &mut Vec<u8>, value: f64) {
     if value.is_nan() {
         out.extend_from_slice(b"nan");
@@ -49,28 +70,33 @@ fn whole_number(value: f64) -> Option<i64> {
     (value > -BOUND && value < BOUND && whole as f64 == value).then_some(whole)
 }
 
-/// Lays out the shortest digits: plain for whole numbers with up to seven zeros added, plain with a point down to six
-/// places after it (or an exponent under four), and scientific otherwise.
+/// Finds the shortest digits and lays them out: plain for whole numbers with up to seven zeros added, plain
+/// with a point down to six places after it (or an exponent under four), and scientific otherwise.
 fn write_shortest(out: &mut Vec<u8>, value: f64) {
-    use std::io::Write;
-    let mut scientific = [0u8; 32];
-    let mut rest = &mut scientific[..];
-    write!(rest, "{:e}", value.abs()).expect("the shortest form of a double has at most 24 bytes");
-    let unused = rest.len();
-    let text = &scientific[..scientific.len() - unused];
-    let split = text.iter().position(|&b| b == b'e').expect("{:e} always writes an exponent");
-    let exponent = parse_int(&text[split + 1..]).expect("{:e} writes a plain exponent");
-    let mut digits = [0u8; 20];
+    if value < 0.0 {
+        out.push(b'-');
+    }
+    let mut buffer = zmij::Buffer::new();
+    let text = buffer.format_finite(value.abs()).as_bytes();
+    // The library chooses between plain and scientific by rules of its own; take the digits out of either.
+    let (mantissa, scale) = match text.iter().position(|&byte| byte == b'e') {
+        Some(at) => {
+            let exponent = text[at + 1..].strip_prefix(b"+").unwrap_or(&text[at + 1..]);
+            (&text[..at], parse_int(exponent).expect("an exponent is a plain integer"))
+        }
+        None => (text, 0),
+    };
+    let point = mantissa.iter().position(|&byte| byte == b'.').unwrap_or(mantissa.len());
+    let mut digits = [0u8; 32];
     let mut count = 0;
-    for &digit in text[..split].iter().filter(|&&b| b != b'.') {
+    for &digit in mantissa.iter().filter(|&&byte| byte != b'.') {
         digits[count] = digit;
         count += 1;
     }
     let digits = &digits[..count];
-    if value < 0.0 {
-        out.push(b'-');
-    }
-    write_digits(out, digits, exponent);
+    let zeros = digits.iter().take_while(|&&digit| digit == b'0').count();
+    let end = digits.iter().rposition(|&digit| digit != b'0').expect("zero is printed elsewhere") + 1;
+    write_digits(out, &digits[zeros..end], scale + point as i64 - 1 - zeros as i64);
 }
 
 /// `digits` with the point after the first one, times ten to the `exponent`.

@@ -1,21 +1,22 @@
 //! From received bytes to requests: arrays of bulk strings, or inline lines.
 //!
-//! Each session has a [`Parser`]; each worker one batch for all its sessions. [`Parser::parse`] finds the complete
-//! requests at the front of the read buffer and remembers how far it got into the one that is still arriving, so that
-//! every byte is looked at once however the request was cut into reads.
+//! Each session has a [`Parser`]; each worker one batch for all its sessions. [`Parser::parse`] finds the
+//! complete requests at the front of the read buffer and remembers how far it got into the one that is still
+//! arriving, so that every byte is looked at once however the request was cut into reads.
 //!
 //! Invariants:
-//! 1. Between calls `at`, `spans` and `searched` are relative to the first byte of the partial request, which is the
-//!    first byte of the next call's buffer.
+//! 1. Between calls `at`, `spans` and `searched` are relative to the first byte of the partial request, which
+//!    is the first byte of the next call's buffer.
 //! 2. A declared count or length reserves no memory; memory grows with arguments that have arrived.
-//! 3. The result does not depend on how the bytes were cut into calls. (Redis' own limit on line lengths does depend on
-//!    it; here a line is too long when its first 64 KB + 1 bytes hold no line end.)
+//! 3. The result does not depend on how the bytes were cut into calls. (Redis' own limit on line lengths does
+//!    depend on it; here a line is too long when its first 64 KB + 1 bytes hold no line end.)
 
 use crate::limits::{
     ARGS_MAX, ARGS_MAX_UNAUTHENTICATED, BULK_BYTES_MAX_DEFAULT, BULK_BYTES_MAX_UNAUTHENTICATED,
     LINE_BYTES_MAX,
 };
-use crate::number::parse_int;
+use crate::number::{parse_int, short_header};
+use crate::protocol_error::ProtocolError;
 use crate::request::{Batch, Source, Span};
 use crate::words::split_into;
 
@@ -43,64 +44,6 @@ impl Default for Limits {
     }
 }
 
-/// Bytes that are no request. The session sends [`ProtocolError::line`] as an error reply and closes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProtocolError {
-    /// The count after `*` is no integer or above 2^31 - 1.
-    InvalidMultibulkLength,
-    /// The length after `$` is no integer, negative or above `proto-max-bulk-len`.
-    InvalidBulkLength,
-    /// An argument starts with this byte instead of `$`.
-    ExpectedDollar(u8),
-    /// No line end within 64 KB after `*`.
-    CountLineTooLong,
-    /// No line end within 64 KB where `$length` belongs.
-    LengthLineTooLong,
-    /// No line end within 64 KB of an inline request.
-    InlineTooLong,
-    /// An inline request with unbalanced quotes.
-    UnbalancedQuotes,
-    /// More than 10 arguments before authentication.
-    UnauthenticatedMultibulkLength,
-    /// More than 16 KB in an argument before authentication.
-    UnauthenticatedBulkLength,
-}
-
-impl ProtocolError {
-    /// The error line in Redis' words, without the leading `-` and the line end: `ERR Protocol error: ...`. An
-    /// unexpected byte appears as it is; [`crate::Reply::error`] makes blanks of line ends.
-    pub fn line(&self) -> Vec<u8> {
-        let mut line = b"ERR Protocol error: ".to_vec();
-        line.extend_from_slice(self.reason().as_bytes());
-        if let ProtocolError::ExpectedDollar(got) = self {
-            line.extend_from_slice(&[*got, b'\'']);
-        }
-        line
-    }
-
-    fn reason(&self) -> &'static str {
-        match self {
-            ProtocolError::InvalidMultibulkLength => "invalid multibulk length",
-            ProtocolError::InvalidBulkLength => "invalid bulk length",
-            ProtocolError::ExpectedDollar(_) => "expected '$', got '",
-            ProtocolError::CountLineTooLong => "too big mbulk count string",
-            ProtocolError::LengthLineTooLong => "too big bulk count string",
-            ProtocolError::InlineTooLong => "too big inline request",
-            ProtocolError::UnbalancedQuotes => "unbalanced quotes in request",
-            ProtocolError::UnauthenticatedMultibulkLength => "unauthenticated multibulk length",
-            ProtocolError::UnauthenticatedBulkLength => "unauthenticated bulk length",
-        }
-    }
-}
-
-impl std::fmt::Display for ProtocolError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.line().escape_ascii())
-    }
-}
-
-impl std::error::Error for ProtocolError {}
-
 /// Where the parser stands in one request whose count line has been read (all zero: before the first byte).
 #[derive(Clone, Copy, Debug, Default)]
 struct Cursor {
@@ -112,6 +55,14 @@ struct Cursor {
     payload_bytes: Option<usize>,
     /// Bytes of the line at `at` that are known to hold no line end.
     searched: usize,
+}
+
+impl Cursor {
+    /// Remembers that this much of the line at `at` holds no complete line end.
+    fn keep_searched<T>(&mut self, searched: usize) -> Option<T> {
+        self.searched = searched;
+        None
+    }
 }
 
 /// A session's place in its stream of requests. Small and cheap while no request is partial.
@@ -138,15 +89,16 @@ impl Parser {
         Parser::default()
     }
 
-    /// Appends the complete requests at the front of `buf` to `batch`, at most `requests_max` of them, and returns how
-    /// many bytes they took (skipped empty requests included). The next call's `buf` must start at the first byte not
-    /// taken and hold all that followed it; nothing behind the last request taken has been judged.
+    /// Appends the complete requests at the front of `buf` to `batch`, at most `requests_max` of them, and
+    /// returns how many bytes they took (skipped empty requests included). The next call's `buf` must start
+    /// at the first byte not taken and hold all that followed it; nothing behind the last request taken has
+    /// been judged.
     ///
-    /// `limits` apply to the whole call: while a session is not authenticated, call with `requests_max` 1, so that
-    /// what follows AUTH is parsed under the new limits.
+    /// `limits` apply to the whole call: while a session is not authenticated, call with `requests_max` 1, so
+    /// that what follows AUTH is parsed under the new limits.
     ///
-    /// On an error, the complete requests before it are in the batch and are still to be answered; the parser must
-    /// not be used again.
+    /// On an error, the complete requests before it are in the batch and are still to be answered; the parser
+    /// must not be used again.
     pub fn parse(
         &mut self,
         buf: &[u8],
@@ -182,13 +134,19 @@ impl Parser {
         Ok(at)
     }
 
-    /// How many bytes the next call's buffer must hold at least to bring the parser further: a hint for growing the
-    /// read buffer at once when a large argument is arriving. The length is what the peer declared, within the limits.
-    pub fn bytes_wanted(&self) -> usize {
-        match self.cursor.payload_bytes {
-            Some(bytes) => self.cursor.at.saturating_add(bytes).saturating_add(2),
-            None => self.cursor.at + self.cursor.searched + 1,
-        }
+    /// When an argument of known length is arriving: how many bytes the next call's buffer must hold for it
+    /// to be complete, so that the caller can grow the read buffer at once. It is what the peer declared,
+    /// within the limits.
+    pub fn bytes_wanted(&self) -> Option<usize> {
+        let bytes = self.cursor.payload_bytes?;
+        Some(self.cursor.at.saturating_add(bytes).saturating_add(2))
+    }
+
+    /// Forgets the partial request. For a session that stopped in the middle of a batch and will parse again
+    /// from an earlier byte than the parser has reached ([`Batch::bytes_end`]): without this the parser would
+    /// take that byte for the start of the partial request.
+    pub fn restart(&mut self) {
+        *self = Parser::default();
     }
 
     /// Whether part of a request has been seen and the rest is to come.
@@ -221,12 +179,12 @@ impl Parser {
         limits: &Limits,
         batch: &mut Batch,
     ) -> Result<Taken, ProtocolError> {
-        let (count, at) = match short_header(buf, start) {
-            Some((count, at))
+        let (count, at) = match short_header(&buf[start..], b'*') {
+            Some((header, count))
                 if limits.authenticated == Authenticated::Yes
                     || count <= ARGS_MAX_UNAUTHENTICATED as usize =>
             {
-                (count, at)
+                (count, start + header)
             }
             _ => match self.read_count(buf, start, limits)? {
                 Some(header) => header,
@@ -265,8 +223,8 @@ impl Parser {
         self.cursor = Cursor { at: cursor.at - start, ..cursor };
     }
 
-    /// Reads a `*count` line of any form; None when it has not arrived whole. No count is below zero: Redis skips
-    /// negative ones like zero.
+    /// Reads a `*count` line of any form; None when it has not arrived whole. No count is below zero: Redis
+    /// skips negative ones like zero.
     #[cold]
     fn read_count(
         &mut self,
@@ -278,8 +236,8 @@ impl Parser {
         let end = match find_line_end(line, b'\r', self.cursor.searched) {
             Line::EndsAt(end) if end + 2 <= line.len() => end,
             Line::TooLong => return Err(ProtocolError::CountLineTooLong),
-            Line::EndsAt(searched) => return Ok(self.keep_searched(searched)),
-            Line::Partial => return Ok(self.keep_searched(line.len())),
+            Line::EndsAt(searched) => return Ok(self.cursor.keep_searched(searched)),
+            Line::Partial => return Ok(self.cursor.keep_searched(line.len())),
         };
         let count = parse_int(&line[1..end])
             .filter(|&count| count <= ARGS_MAX)
@@ -288,11 +246,6 @@ impl Parser {
             return Err(ProtocolError::UnauthenticatedMultibulkLength);
         }
         Ok(Some((count.max(0) as usize, start + end + 2)))
-    }
-
-    fn keep_searched<T>(&mut self, searched: usize) -> Option<T> {
-        self.cursor.searched = searched;
-        None
     }
 
     /// Reads an inline request: one line, split into words.
@@ -342,79 +295,69 @@ fn read_args(
     limits: &Limits,
     spans: &mut Vec<Span>,
 ) -> Result<bool, ProtocolError> {
-    let Cursor { mut args_left, mut at, mut payload_bytes, mut searched } = *cursor;
     let bytes_max = match limits.authenticated {
         Authenticated::Yes => limits.bulk_bytes_max,
         Authenticated::No => limits.bulk_bytes_max.min(BULK_BYTES_MAX_UNAUTHENTICATED),
     };
-    while args_left > 0 {
-        let bytes = match payload_bytes {
-            Some(bytes) => bytes,
-            None => match short_header(buf, at) {
-                Some((bytes, next)) if buf[at] == b'$' && bytes as u64 <= bytes_max => {
-                    at = next;
-                    bytes
-                }
-                _ => match read_length(buf, at, &mut searched, limits)? {
-                    Some((bytes, next)) => {
-                        at = next;
-                        bytes
-                    }
-                    None => break,
-                },
-            },
-        };
-        searched = 0;
-        // The two bytes after the payload are not looked at, as in Redis.
-        let arrived = buf.len() - at;
-        if arrived < 2 || arrived - 2 < bytes {
-            payload_bytes = Some(bytes);
-            break;
-        }
-        payload_bytes = None;
-        spans.push(Span { start: at, end: at + bytes });
-        at += bytes + 2;
-        args_left -= 1;
+    // An argument that an earlier call has begun is finished the long way, which knows how far that call got.
+    if (cursor.payload_bytes.is_some() || cursor.searched > 0) && !read_arg(cursor, buf, limits, spans)? {
+        return Ok(false);
     }
-    *cursor = Cursor { args_left, at, payload_bytes, searched };
-    Ok(args_left == 0)
-}
-
-/// Reads the digits of a header line of the usual form: one to three digits and `\r` plus one more byte. Does not look at
-/// the first byte. None means "look closer", not "wrong".
-#[inline]
-fn short_header(buf: &[u8], at: usize) -> Option<(usize, usize)> {
-    let digit = |byte: u8| usize::from(byte.wrapping_sub(b'0'));
-    match buf.get(at..)? {
-        [_, a @ b'0'..=b'9', b'\r', _, ..] => Some((digit(*a), at + 4)),
-        [_, a @ b'1'..=b'9', b @ b'0'..=b'9', b'\r', _, ..] => Some((digit(*a) * 10 + digit(*b), at + 5)),
-        [_, a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', b'\r', _, ..] => {
-            Some((digit(*a) * 100 + digit(*b) * 10 + digit(*c), at + 6))
+    loop {
+        let Cursor { mut args_left, mut at, .. } = *cursor;
+        while args_left > 0
+            && let Some((header, bytes)) = short_header(&buf[at..], b'$')
+            && bytes as u64 <= bytes_max
+            && buf.len() - at >= header + bytes + 2
+        {
+            spans.push(Span { start: at + header, end: at + header + bytes });
+            at += header + bytes + 2;
+            args_left -= 1;
         }
-        _ => None,
+        (cursor.args_left, cursor.at) = (args_left, at);
+        if args_left == 0 {
+            return Ok(true);
+        }
+        if !read_arg(cursor, buf, limits, spans)? {
+            return Ok(false);
+        }
     }
 }
 
-/// Reads a `$length` line of any form; None when it has not arrived whole.
+/// Reads one argument of any form; false when it has not arrived whole. One must be left.
 #[cold]
-fn read_length(
+fn read_arg(
+    cursor: &mut Cursor,
     buf: &[u8],
-    at: usize,
-    searched: &mut usize,
     limits: &Limits,
-) -> Result<Option<(usize, usize)>, ProtocolError> {
-    let line = &buf[at..];
-    let end = match find_line_end(line, b'\r', *searched) {
+    spans: &mut Vec<Span>,
+) -> Result<bool, ProtocolError> {
+    let bytes = match cursor.payload_bytes {
+        Some(bytes) => bytes,
+        None => match read_length(buf, cursor, limits)? {
+            Some(bytes) => bytes,
+            None => return Ok(false),
+        },
+    };
+    // The two bytes after the payload are not looked at, as in Redis.
+    let arrived = buf.len() - cursor.at;
+    if arrived < 2 || arrived - 2 < bytes {
+        cursor.payload_bytes = Some(bytes);
+        return Ok(false);
+    }
+    spans.push(Span { start: cursor.at, end: cursor.at + bytes });
+    *cursor = Cursor { args_left: cursor.args_left - 1, at: cursor.at + bytes + 2, ..Cursor::default() };
+    Ok(true)
+}
+
+/// Reads a `$length` line of any form and moves behind it; None when it has not arrived whole.
+fn read_length(buf: &[u8], cursor: &mut Cursor, limits: &Limits) -> Result<Option<usize>, ProtocolError> {
+    let line = &buf[cursor.at..];
+    let end = match find_line_end(line, b'\r', cursor.searched) {
         Line::EndsAt(end) if end + 2 <= line.len() => end,
         Line::TooLong => return Err(ProtocolError::LengthLineTooLong),
-        Line::EndsAt(end) => {
-            *searched = end;
-            return Ok(None);
-        }
-        Line::Partial => {
-            *searched = line.len();
-            return Ok(None);
-        }
+        Line::EndsAt(searched) => return Ok(cursor.keep_searched(searched)),
+        Line::Partial => return Ok(cursor.keep_searched(line.len())),
     };
     if line[0] != b'$' {
         return Err(ProtocolError::ExpectedDollar(line[0]));
@@ -427,7 +370,9 @@ fn read_length(
         return Err(ProtocolError::UnauthenticatedBulkLength);
     }
     let bytes = usize::try_from(bytes).map_err(|_| ProtocolError::InvalidBulkLength)?;
-    Ok(Some((bytes, at + end + 2)))
+    cursor.at += end + 2;
+    cursor.searched = 0;
+    Ok(Some(bytes))
 }
 
 /// Looks for the line end, leaving out the bytes that an earlier call has searched.

@@ -1,8 +1,9 @@
 //! Replies to bytes, in the protocol version that the session speaks.
 //!
-//! Last station of a command: a handler gets a [`Reply`] over the session's output buffer and appends. What RESP3 has and
-//! RESP2 has not is written in RESP2's stead form, as Redis does (a map becomes a flat array, a double a bulk string).
-//! Nothing is checked for completeness here: a handler that writes `array(2)` must write two elements.
+//! Last station of a command: a handler gets a [`Reply`] over the session's output buffer and appends. What
+//! RESP3 has and RESP2 has not is written in RESP2's stead form, as Redis does (a map becomes a flat array, a
+//! double a bulk string). Nothing is checked for completeness here: a handler that writes `array(2)` must
+//! write two elements.
 //!
 //! Invariants:
 //! 1. Bytes before the buffer's length at the time of [`Reply::new`] are never touched.
@@ -44,8 +45,8 @@ pub struct Reply<'o> {
 /// Headers below this number come from a table.
 const SHORT_MAX: usize = 1024;
 
-/// `SHORT[n]` is a header for `n` as little-endian bytes: byte 0 left empty for the type, then the digits and the line
-/// end; the last byte holds the length in bytes.
+/// `SHORT[n]` is a header for `n` as little-endian bytes: byte 0 left empty for the type, then the digits and
+/// the line end; the last byte holds the length in bytes.
 static SHORT: [u64; SHORT_MAX] = short_headers();
 
 const fn short_headers() -> [u64; SHORT_MAX] {
@@ -84,8 +85,8 @@ pub(crate) fn write_header(out: &mut Vec<u8>, kind: u8, number: usize) {
     }
 }
 
-/// Appends an entry of [`SHORT`]. Eight bytes are stored and the superfluous ones cut off again, because a copy of
-/// constant length is one instruction.
+/// Appends an entry of [`SHORT`]. Eight bytes are stored and the superfluous ones cut off again, because a
+/// copy of constant length is one instruction.
 #[inline]
 fn write_short(out: &mut Vec<u8>, kind: u8, short: u64) {
     let end = out.len() + (short >> 56) as usize;
@@ -152,8 +153,8 @@ impl<'o> Reply<'o> {
         self.line(b'+', text.as_ref());
     }
 
-    /// An error: the whole line with its code, without the leading `-`. Line ends at its end are dropped, others become
-    /// blanks.
+    /// An error: the whole line with its code, without the leading `-`. Line ends at its end are dropped,
+    /// others become blanks.
     #[cold]
     pub fn error(&mut self, line: impl AsRef<[u8]>) {
         let mut line = line.as_ref();
@@ -224,7 +225,8 @@ impl<'o> Reply<'o> {
         write_header(self.out, b'*', len);
     }
 
-    /// The header of a map: `pairs` times a key and a value must follow. In RESP2 an array of twice the length.
+    /// The header of a map: `pairs` times a key and a value must follow. In RESP2 an array of twice the
+    /// length.
     pub fn map(&mut self, pairs: usize) {
         match self.protocol {
             Protocol::Resp2 => write_header(self.out, b'*', pairs * 2),
@@ -280,8 +282,8 @@ impl<'o> Reply<'o> {
         }
     }
 
-    /// Text with a format of three characters (`txt`, `mkd`); a longer one is cut, a shorter one filled with blanks, so
-    /// that the reply stays well formed. In RESP2 a bulk string.
+    /// Text with a format of three characters (`txt`, `mkd`); a longer one is cut, a shorter one filled with
+    /// blanks, so that the reply stays well formed. In RESP2 a bulk string.
     pub fn verbatim(&mut self, format: &str, bytes: &[u8]) {
         if self.protocol == Protocol::Resp2 {
             return self.bulk(bytes);
@@ -341,8 +343,8 @@ impl<'o> Reply<'o> {
         Deferred { header_at, kind, factor }
     }
 
-    /// Writes the length of a deferred aggregate: `len` elements, or pairs of a map, have been written since. From ten
-    /// elements on this moves them by a few bytes, once, at the speed of a copy.
+    /// Writes the length of a deferred aggregate: `len` elements, or pairs of a map, have been written since.
+    /// From ten elements on this moves them by a few bytes, once, at the speed of a copy.
     pub fn end(&mut self, deferred: Deferred, len: usize) {
         let Deferred { header_at, kind, factor } = deferred;
         let mut header = Vec::with_capacity(24);

@@ -1,9 +1,9 @@
 //! Requests as spans over the bytes they arrived in.
 //!
-//! A worker owns one [`Batch`] and reuses it for every read. The parser appends to it; the session walks it and gets
-//! [`Request`]s, which borrow both the batch and the read buffer and copy nothing. Arguments that had to be unquoted
-//! (inline requests) lie in the batch itself. [`RequestBuf`] is the owned form, for what must outlive the read
-//! buffer (a MULTI queue) or never was in one (scripts, tests).
+//! A worker owns one [`Batch`] and reuses it for every read. The parser appends to it; the session walks it
+//! and gets [`Request`]s, which borrow both the batch and the read buffer and copy nothing. Arguments that
+//! had to be unquoted (inline requests) lie in the batch itself. [`RequestBuf`] is the owned form, for what
+//! must outlive the read buffer (a MULTI queue) or never was in one (scripts, tests).
 //!
 //! Invariants:
 //! 1. The spans of one request are adjacent in the batch, and requests stand in the order they arrived.
@@ -73,8 +73,8 @@ impl Batch {
         self.requests.is_empty()
     }
 
-    /// Request `index`, counted from 0. `buf` must be the buffer that was given to the parser, starting at the same
-    /// byte. Panics when `index` is out of range.
+    /// Request `index`, counted from 0. `buf` must be the buffer that was given to the parser, starting at
+    /// the same byte. Panics when `index` is out of range.
     #[inline]
     pub fn request<'a>(&'a self, index: usize, buf: &'a [u8]) -> Request<'a> {
         let range = self.requests[index];
@@ -85,8 +85,9 @@ impl Batch {
         Request { bytes, spans: &self.spans[range.first..range.end] }
     }
 
-    /// Offset of the first byte behind request `index`, in the buffer given to the parser: where a session that has
-    /// to stop after this request goes on later. Panics when `index` is out of range.
+    /// Offset of the first byte behind request `index`, in the buffer given to the parser: where a session
+    /// that has to stop after this request goes on later (after [`crate::Parser::restart`]). Panics when
+    /// `index` is out of range.
     #[inline]
     pub fn bytes_end(&self, index: usize) -> usize {
         self.requests[index].bytes_end
@@ -129,8 +130,8 @@ impl<'a> Request<'a> {
         self.spans.is_empty()
     }
 
-    /// Argument `index`; 0 is the command's name. Panics when there is no such argument: a command's arity is checked
-    /// before its handler runs.
+    /// Argument `index`; 0 is the command's name. Panics when there is no such argument: a command's arity is
+    /// checked before its handler runs.
     #[inline]
     pub fn arg(&self, index: usize) -> &'a [u8] {
         let span = self.spans[index];
@@ -150,8 +151,8 @@ impl<'a> Request<'a> {
         self.spans.iter().map(move |span| &bytes[span.start..span.end])
     }
 
-    /// The same request without its first `count` arguments (all of them when there are fewer), for containers such as
-    /// `CONFIG GET`.
+    /// The same request without its first `count` arguments (all of them when there are fewer), for
+    /// containers such as `CONFIG GET`.
     #[inline]
     pub fn skip(&self, count: usize) -> Request<'a> {
         Request { bytes: self.bytes, spans: &self.spans[count.min(self.spans.len())..] }

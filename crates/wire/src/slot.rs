@@ -1,6 +1,7 @@
 //! Key slots: CRC16 of the key, or of its hash tag, modulo 16,384, as in Redis Cluster.
 //!
-//! On the path of every keyed command of a cluster, hence eight bytes per step instead of one. Pure functions.
+//! On the path of every keyed command of a cluster, hence eight bytes per step instead of one. Pure
+//! functions.
 
 /// Number of slots of a database.
 pub const SLOTS: usize = 16_384;
@@ -58,8 +59,8 @@ pub fn crc16(bytes: &[u8]) -> u16 {
     crc
 }
 
-/// The part of a key that decides its slot: what stands between the first `{` and the first `}` after it, if that is
-/// not empty, else the whole key.
+/// The part of a key that decides its slot: what stands between the first `{` and the first `}` after it, if
+/// that is not empty, else the whole key.
 pub fn hash_tag(key: &[u8]) -> &[u8] {
     let Some(open) = memchr::memchr(b'{', key) else { return key };
     let tail = &key[open + 1..];

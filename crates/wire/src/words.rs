@@ -1,9 +1,10 @@
 //! Splitting a line into words by Redis' quoting rules, and the quoted form of any bytes.
 //!
-//! The rules serve inline requests and redis.conf; the quoted form appears in MONITOR, CLIENT LIST and rewritten
-//! configuration files. A word is plain, `"double quoted"` (with `\n \r \t \a \b \xHH`, and a backslash before anything
-//! else standing for that byte) or `'single quoted'` (with `\'` only). A closing quote must be followed by a blank or
-//! the end of the line; an opening quote may follow plain bytes. Pure functions.
+//! The rules serve inline requests and redis.conf; the quoted form appears in MONITOR, CLIENT LIST and
+//! rewritten configuration files. A word is plain, `"double quoted"` (with `\n \r \t \a \b \xHH`, and a
+//! backslash before anything else standing for that byte) or `'single quoted'` (with `\'` only). A closing
+//! quote must be followed by a blank or the end of the line; an opening quote may follow plain bytes. Pure
+//! functions.
 
 use crate::request::Span;
 
@@ -27,8 +28,8 @@ pub fn split_words(line: &[u8]) -> Result<Vec<Vec<u8>>, UnbalancedQuotes> {
     Ok(spans.iter().map(|span| bytes[span.start..span.end].to_vec()).collect())
 }
 
-/// Appends the unquoted words of `line` to `bytes` and where each lies in `bytes` to `spans`. After an error both may
-/// hold words of the line.
+/// Appends the unquoted words of `line` to `bytes` and where each lies in `bytes` to `spans`. After an error
+/// both may hold words of the line.
 pub(crate) fn split_into(
     line: &[u8],
     bytes: &mut Vec<u8>,

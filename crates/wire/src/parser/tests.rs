@@ -167,7 +167,7 @@ fn declared_lengths_reserve_no_memory() {
     let bytes = b"*2147483647\r\n$536870912\r\nabc";
     assert_eq!(parser.parse(bytes, &Limits::default(), &mut batch, 1), Ok(0));
     assert_eq!(parser.allocated_bytes(), 0);
-    assert_eq!(parser.bytes_wanted(), "*2147483647\r\n$536870912\r\n\r\n".len() + 536_870_912);
+    assert_eq!(parser.bytes_wanted(), Some("*2147483647\r\n$536870912\r\n\r\n".len() + 536_870_912));
     assert!(parser.is_partial());
 }
 
@@ -188,6 +188,30 @@ fn million_arguments_in_pieces_cost_linear_time() {
     }
     assert_eq!(batch.request(0, &bytes).len(), 1_000_000);
     assert_eq!((parser.allocated_bytes(), parser.is_partial()), (0, false));
+}
+
+#[test]
+fn each_request_tells_where_its_bytes_end() {
+    let bytes = b"*1\r\n$4\r\nPING\r\n\r\nPING\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+    let (mut parser, mut batch) = (Parser::new(), Batch::new());
+    assert_eq!(parser.parse(&bytes[..30], &Limits::default(), &mut batch, 9), Ok(21));
+    assert_eq!((batch.bytes_end(0), batch.bytes_end(1)), (14, 21));
+    batch.clear();
+    assert_eq!(parser.parse(&bytes[21..], &Limits::default(), &mut batch, 9), Ok(bytes.len() - 21));
+    assert_eq!(batch.bytes_end(0), bytes.len() - 21);
+}
+
+#[test]
+fn restarted_parser_reads_again_from_an_earlier_request() {
+    let bytes = b"PING\nPING\n*2\r\n$3\r\nGET\r\n$1\r\nk";
+    let (mut parser, mut batch) = (Parser::new(), Batch::new());
+    assert_eq!(parser.parse(bytes, &Limits::default(), &mut batch, 9), Ok(10));
+    let stopped_at = batch.bytes_end(0);
+    batch.clear();
+    parser.restart();
+    let rest = [&bytes[stopped_at..], b"\r\n"].concat();
+    assert_eq!(parser.parse(&rest, &Limits::default(), &mut batch, 9), Ok(rest.len()));
+    assert_eq!((batch.len(), batch.request(1, &rest).arg(1)), (2, &b"k"[..]));
 }
 
 #[test]
