@@ -71,13 +71,20 @@ impl FieldType {
         window.copy_from_slice(&stored.to_be_bytes()[..touched]);
     }
 
-    /// The value that SET stores, or `None` if it does not fit and overflow fails. A negative value is a
-    /// huge one to an unsigned field, so it saturates to the largest.
+    /// The value that SET stores, or `None` if it does not fit and overflow fails.
+    ///
+    /// A negative value is a huge one to an unsigned field, so it saturates to the largest. So does one
+    /// to a signed field if its distance from the largest is no `i64`: Redis' own check overflows there.
     pub fn fit(self, value: i64, overflow: Overflow) -> Option<i64> {
+        let (_, max) = self.range();
         let wide = match self.signedness {
             Signedness::Signed => i128::from(value),
             Signedness::Unsigned => i128::from(value as u64),
         };
+        let distance_overflows = self.bits < 64 && max - wide > i128::from(i64::MAX);
+        if overflow == Overflow::Sat && distance_overflows {
+            return Some(max as i64);
+        }
         self.fit_wide(wide, overflow)
     }
 
@@ -87,10 +94,7 @@ impl FieldType {
     }
 
     fn fit_wide(self, value: i128, overflow: Overflow) -> Option<i64> {
-        let (min, max) = match self.signedness {
-            Signedness::Signed => (-1i128 << (self.bits - 1), (1i128 << (self.bits - 1)) - 1),
-            Signedness::Unsigned => (0, (1i128 << self.bits) - 1),
-        };
+        let (min, max) = self.range();
         if (min..=max).contains(&value) {
             return Some(value as i64);
         }
@@ -98,6 +102,14 @@ impl FieldType {
             Overflow::Wrap => Some(self.extend_sign(value as u64 & self.mask())),
             Overflow::Sat => Some(value.clamp(min, max) as i64),
             Overflow::Fail => None,
+        }
+    }
+
+    /// The smallest and the largest value.
+    fn range(self) -> (i128, i128) {
+        match self.signedness {
+            Signedness::Signed => (-1 << (self.bits - 1), (1 << (self.bits - 1)) - 1),
+            Signedness::Unsigned => (0, (1 << self.bits) - 1),
         }
     }
 
@@ -186,5 +198,15 @@ mod tests {
         assert_eq!(field("u8").fit(-1, Overflow::Wrap), Some(255));
         assert_eq!(field("u8").fit(-1, Overflow::Fail), None);
         assert_eq!(field("i8").fit(-129, Overflow::Sat), Some(-128));
+    }
+
+    #[test]
+    fn set_far_below_a_signed_field_saturates_upwards() {
+        assert_eq!(field("i8").fit(i64::MIN, Overflow::Sat), Some(127));
+        assert_eq!(field("i8").fit(i64::MIN + 127, Overflow::Sat), Some(127));
+        assert_eq!(field("i8").fit(i64::MIN + 128, Overflow::Sat), Some(-128));
+        assert_eq!(field("i8").fit(i64::MIN, Overflow::Wrap), Some(0));
+        assert_eq!(field("i8").fit(i64::MIN, Overflow::Fail), None);
+        assert_eq!(field("i64").fit(i64::MIN, Overflow::Sat), Some(i64::MIN));
     }
 }
