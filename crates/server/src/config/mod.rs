@@ -30,13 +30,13 @@ use parking_lot::{Mutex, RwLock};
 
 pub use accessors::{ClientClass, ClientsMemory, ShutdownOptions};
 pub use change::{CannotApply, ChangedDirective, Origin, SetError};
-pub use load::{ConfigError, Startup};
+pub use load::{ConfigError, Startup, USAGE};
 pub use parsed::{OutputLimit, Value};
 pub use rewrite::RewriteError;
 pub use row::{Effect, Flags, Kind, Row};
 pub use special::KeyspaceEvents;
 pub use table::TABLE;
-pub use words::{Access, Edition, LogLevel, MaxmemoryPolicy, Supervision, SyslogFacility};
+pub use words::{Access, Edition, LogLevel, Supervision, SyslogFacility};
 
 use table::COUNT;
 

@@ -336,6 +336,29 @@ fn values_are_answered_in_the_form_of_redis() {
 }
 
 #[test]
+fn every_eviction_policy_is_known_to_the_keyspace() {
+    let config = Config::defaults();
+    for (number, word) in words::MAXMEMORY_POLICIES.iter().enumerate() {
+        set(&config, "maxmemory-policy", word).unwrap();
+        assert_eq!(config.maxmemory_policy().name(), *word, "{number}");
+    }
+}
+
+#[test]
+fn replacing_a_file_keeps_its_permissions_and_the_link_to_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new("replace");
+    let path = scratch.write("real.conf", "old");
+    let link = scratch.0.join("link.conf");
+    std::os::unix::fs::symlink("real.conf", &link).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    file::replace(&link, b"new").unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"new");
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
 fn config_set_changes_all_or_nothing() {
     let config = Config::defaults();
     assert!(config.set(&[("maxmemory", "5"), ("hz", "x")], Origin::Local).is_err());

@@ -1,5 +1,7 @@
 //! Directives about the process, its threads, its log and what it reports about itself.
 
+use keyspace::limits::DATABASES_MAX;
+
 use super::super::row::{BOOL, Flags, INT, Kind, LONG, Row, TEXT, absent, int, works};
 use super::super::words::{Access, Edition, LogLevel, Supervision, SyslogFacility};
 
@@ -18,7 +20,7 @@ pub(super) const ROWS: &[Row] = &[
     absent("crash-log-enabled", BOOL, "yes", CRASH),
     absent("crash-memcheck-enabled", BOOL, "yes", CRASH),
     absent("daemonize", BOOL, "no", SERVICE).at_start(),
-    works("databases", int(1, i32::MAX as i64), "16").at_start(),
+    works("databases", int(1, DATABASES_MAX as i64), "16").at_start(),
     works("dir", Kind::Directory, "./tarn-data").flags(Flags::PROTECTED),
     absent("disable-thp", BOOL, "yes", "there is no fork that huge pages could slow down").at_start(),
     absent("dynamic-hz", BOOL, "yes", "timers run at `hz` whatever the number of clients"),
