@@ -144,8 +144,8 @@ pub(super) fn parse_output_limits(words: &[&[u8]], before: Option<&Value>) -> Pa
 
 fn parse_output_limit(words: &[&[u8]]) -> Option<OutputLimit> {
     Some(OutputLimit {
-        hard_bytes: memory(words[0])? as u64,
-        soft_bytes: memory(words[1])? as u64,
+        hard_bytes: memory(words[0])?,
+        soft_bytes: memory(words[1])?,
         soft_s: u64::try_from(integer(words[2])?).ok()?,
     })
 }
