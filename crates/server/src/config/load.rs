@@ -126,6 +126,10 @@ impl Config {
             text.push(b'\n');
             text.extend(file::read_stdin().map_err(unreadable)?);
         }
+        if let Some(stray) = options.first().filter(|first| !first.starts_with("--")) {
+            let reason = "Bad directive or wrong number of arguments".to_owned();
+            return Err(ConfigError::BadLine { number: 1, line: stray.clone(), reason });
+        }
         text.extend(lines_of_options(options));
 
         let mut loading = Loading::new();
@@ -154,7 +158,7 @@ fn lines_of_options(options: &[String]) -> Vec<u8> {
             text.extend_from_slice(&option.as_bytes()[2..]);
             words_of_option = 1;
         } else {
-            text.extend_from_slice(if words_of_option == 0 { b"\n" } else { b" " });
+            text.push(b' ');
             text.extend_from_slice(wire::quote(option.as_bytes()).as_bytes());
             words_of_option += 1;
         }

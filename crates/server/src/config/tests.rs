@@ -153,6 +153,7 @@ fn options_follow_the_rules_of_redis() {
         refused(&["--port", "--loglevel", "verbose"]).ends_with("\n>>> 'port'\nwrong number of arguments")
     );
     assert!(refused(&["--port", "1", "2"]).ends_with("\n>>> 'port \"1\" \"2\"'\nwrong number of arguments"));
+    assert!(refused(&["-p", "1"]).ends_with("\n>>> '-p'\nBad directive or wrong number of arguments"));
     assert!(matches!(Config::from_args(&args(&["--help"])), Ok(Startup::Help)));
     assert!(matches!(Config::from_args(&args(&["-v"])), Ok(Startup::Version)));
 }
