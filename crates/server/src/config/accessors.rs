@@ -1,7 +1,6 @@
 //! What the rest of the server asks the configuration: one method a directive, named after it, with its unit.
 //!
-//! The number methods cost one relaxed load and may be called anywhere (`maxmemory_policy` compares names; the
-//! keyspace keeps its own copy). The text and list methods take a read lock
+//! The number methods cost one relaxed load and may be called anywhere. The text and list methods take a read lock
 //! and copy: call them at start, when a connection opens or when a change is announced.
 
 use std::ffi::OsString;
@@ -10,11 +9,9 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use super::parsed::{OutputLimit, Value};
-use keyspace::Eviction;
-
 use super::special::KeyspaceEvents;
 use super::table::index_of;
-use super::words::{Access, Edition, LogLevel, Supervision, SyslogFacility, eviction_of};
+use super::words::{Access, Edition, LogLevel, MaxmemoryPolicy, Supervision, SyslogFacility};
 use super::{Config, Flags, TABLE};
 
 /// Methods that read one number, converted by the expression over `number`.
@@ -57,7 +54,7 @@ numbers! {
     /// Bytes that a client's unread requests may take.
     client_query_buffer_limit: usize = "client-query-buffer-limit", |n| n as usize;
     /// Number of databases.
-    databases: u32 = "databases", |n| n as u32;
+    databases: usize = "databases", |n| n as usize;
     /// The edition served.
     edition: Edition = "edition", |n| Edition::from_number(n);
     /// Who may use DEBUG.
@@ -99,7 +96,7 @@ numbers! {
     /// Bytes that the server may use; 0 stands for no limit.
     maxmemory: u64 = "maxmemory", |n| n as u64;
     /// What is evicted at `maxmemory`.
-    maxmemory_policy: Eviction = "maxmemory-policy", |n| eviction_of(n);
+    maxmemory_policy: MaxmemoryPolicy = "maxmemory-policy", |n| MaxmemoryPolicy::from_number(n);
     /// Keys that eviction looks at to choose one.
     maxmemory_samples: u32 = "maxmemory-samples", |n| n as u32;
     /// Which keyspace notifications are published.

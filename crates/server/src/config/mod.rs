@@ -11,7 +11,6 @@
 mod accessors;
 mod change;
 mod file;
-mod glob;
 mod load;
 mod parsed;
 mod rewrite;
@@ -36,7 +35,7 @@ pub use rewrite::RewriteError;
 pub use row::{Effect, Flags, Kind, Row};
 pub use special::KeyspaceEvents;
 pub use table::TABLE;
-pub use words::{Access, Edition, LogLevel, Supervision, SyslogFacility};
+pub use words::{Access, Edition, LogLevel, MaxmemoryPolicy, Supervision, SyslogFacility};
 
 use table::COUNT;
 

@@ -2,8 +2,6 @@
 //!
 //! A value's number in the table of values is its place in `WORDS`; `from_number` turns it back.
 
-use keyspace::Eviction;
-
 /// Declares an enumeration with the word of each variant, in the order in which error texts list them.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)* }) => {
@@ -45,21 +43,26 @@ words! {
     }
 }
 
-/// The words of `maxmemory-policy`; what they mean is `keyspace`'s to say.
-pub(super) const MAXMEMORY_POLICIES: &[&str] = &[
-    "volatile-lru",
-    "volatile-lfu",
-    "volatile-random",
-    "volatile-ttl",
-    "allkeys-lru",
-    "allkeys-lfu",
-    "allkeys-random",
-    "noeviction",
-];
-
-/// The policy at a place in `MAXMEMORY_POLICIES`.
-pub(super) fn eviction_of(number: i64) -> Eviction {
-    Eviction::from_name(MAXMEMORY_POLICIES[number as usize]).expect("a test asks for every word")
+words! {
+    /// What to do when `maxmemory` is reached. `keyspace::Eviction` acts on it and knows the same words.
+    MaxmemoryPolicy {
+        /// Least recently used among the keys with an expiry.
+        VolatileLru = "volatile-lru",
+        /// Least frequently used among the keys with an expiry.
+        VolatileLfu = "volatile-lfu",
+        /// Any key with an expiry.
+        VolatileRandom = "volatile-random",
+        /// The key with the nearest expiry.
+        VolatileTtl = "volatile-ttl",
+        /// Least recently used of all keys.
+        AllkeysLru = "allkeys-lru",
+        /// Least frequently used of all keys.
+        AllkeysLfu = "allkeys-lfu",
+        /// Any key.
+        AllkeysRandom = "allkeys-random",
+        /// Refuse writes instead.
+        Noeviction = "noeviction",
+    }
 }
 
 words! {

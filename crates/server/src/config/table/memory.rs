@@ -1,7 +1,7 @@
 //! Directives about memory, eviction, expiry and the encodings of the data types.
 
 use super::super::row::{BOOL, INT, Kind, LONG, MEMORY, Row, absent, int, memory_from, works};
-use super::super::words::MAXMEMORY_POLICIES;
+use super::super::words::MaxmemoryPolicy;
 
 const DEFRAG: &str = "the allocator returns memory on its own; there is no defragmentation to steer";
 
@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Row] = &[
         "10",
         "the worker that needs memory evicts until there is room",
     ),
-    works("maxmemory-policy", Kind::Enum(MAXMEMORY_POLICIES), "noeviction"),
+    works("maxmemory-policy", Kind::Enum(MaxmemoryPolicy::WORDS), "noeviction"),
     works("maxmemory-samples", int(1, i32::MAX as i64), "5"),
     works("set-max-intset-entries", LONG, "512"),
     works("set-max-listpack-entries", LONG, "128"),
