@@ -100,7 +100,14 @@ pub struct Client {
 
 impl Client {
     /// The shared side of a session that has just connected.
-    pub fn new(id: u64, address: String, local_address: String, fd: i32, worker: usize, now: UnixMs) -> Client {
+    pub fn new(
+        id: u64,
+        address: String,
+        local_address: String,
+        fd: i32,
+        worker: usize,
+        now: UnixMs,
+    ) -> Client {
         Client {
             id,
             address,

@@ -40,9 +40,10 @@ impl Accepted {
     /// The other end's address and this end's, as CLIENT LIST shows them.
     pub fn addresses(&self) -> (String, String) {
         match self {
-            Accepted::Tcp { socket, peer } => {
-                (peer.to_string(), socket.local_addr().map_or_else(|_| "?:0".to_owned(), |address| address.to_string()))
-            }
+            Accepted::Tcp { socket, peer } => (
+                peer.to_string(),
+                socket.local_addr().map_or_else(|_| "?:0".to_owned(), |address| address.to_string()),
+            ),
             Accepted::Unix { path, .. } => {
                 let address = format!("{}:0", path.display());
                 (address.clone(), address)
@@ -79,13 +80,19 @@ impl Listeners {
                     }
                     Err(error) if is_optional(name) && is_missing(&error) => {}
                     Err(error) => {
-                        return Err(io::Error::new(error.kind(), format!("Could not create server TCP listening socket {address}: {error}")));
+                        return Err(io::Error::new(
+                            error.kind(),
+                            format!("Could not create server TCP listening socket {address}: {error}"),
+                        ));
                     }
                 }
             }
         }
         if tcp.is_empty() && unix.is_none() {
-            return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "Failed listening: none of the addresses in 'bind' is there"));
+            return Err(io::Error::new(
+                io::ErrorKind::AddrNotAvailable,
+                "Failed listening: none of the addresses in 'bind' is there",
+            ));
         }
         Ok(Listeners { tcp, unix })
     }
@@ -114,7 +121,11 @@ impl Listeners {
     }
 }
 
-async fn accept_tcp(server: Arc<Server>, listener: tokio::net::TcpListener, workers: Vec<UnboundedSender<Accepted>>) {
+async fn accept_tcp(
+    server: Arc<Server>,
+    listener: tokio::net::TcpListener,
+    workers: Vec<UnboundedSender<Accepted>>,
+) {
     let mut ending = server.ending();
     loop {
         let accepted = tokio::select! {
@@ -230,7 +241,9 @@ fn addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     match (host, port).to_socket_addrs() {
         Ok(found) => Ok(found.collect()),
         Err(_) if is_optional(name) => Ok(Vec::new()),
-        Err(error) => Err(io::Error::new(error.kind(), format!("Could not resolve the address '{host}': {error}"))),
+        Err(error) => {
+            Err(io::Error::new(error.kind(), format!("Could not resolve the address '{host}': {error}")))
+        }
     }
 }
 
@@ -256,8 +269,9 @@ fn bind_tcp(config: &Config, address: SocketAddr) -> io::Result<Socket> {
 }
 
 fn bind_unix(config: &Config, path: PathBuf) -> io::Result<(Socket, PathBuf)> {
-    let in_context =
-        |error: io::Error| io::Error::new(error.kind(), format!("Opening Unix socket {}: {error}", path.display()));
+    let in_context = |error: io::Error| {
+        io::Error::new(error.kind(), format!("Opening Unix socket {}: {error}", path.display()))
+    };
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(in_context)?;
     // A socket file left by a server that was killed would be in the way.
     let _ = std::fs::remove_file(&path);

@@ -113,7 +113,8 @@ impl Server {
         let (config, policy) = (&self.config, self.keyspace.policy());
         policy.set_memory_bytes_max(config.maxmemory());
         policy.set_eviction(
-            Eviction::from_name(config.maxmemory_policy().word()).expect("both tables have Redis' eight policies"),
+            Eviction::from_name(config.maxmemory_policy().word())
+                .expect("both tables have Redis' eight policies"),
         );
         policy.set_samples(config.maxmemory_samples());
         policy.set_lfu_log_factor(config.lfu_log_factor());

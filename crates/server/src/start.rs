@@ -110,7 +110,11 @@ fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -> io
 }
 
 /// Accepts and waits for signals on the main thread, which does nothing else.
-fn accept_until_end(server: &Arc<Server>, listeners: Listeners, workers: &[UnboundedSender<Accepted>]) -> io::Result<u8> {
+fn accept_until_end(
+    server: &Arc<Server>,
+    listeners: Listeners,
+    workers: &[UnboundedSender<Accepted>],
+) -> io::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, async {

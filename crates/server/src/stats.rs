@@ -106,7 +106,8 @@ impl WorkerCounts {
             bump(&counts.failed, 1);
         }
         if track {
-            let durations = counts.durations.get_or_init(|| (0..BUCKETS).map(|_| AtomicU64::new(0)).collect());
+            let durations =
+                counts.durations.get_or_init(|| (0..BUCKETS).map(|_| AtomicU64::new(0)).collect());
             bump(&durations[bucket(ticks)], 1);
         }
     }
@@ -114,14 +115,17 @@ impl WorkerCounts {
     /// Begins again (CONFIG RESETSTAT). Counts of commands that run meanwhile may survive.
     pub fn reset(&self) {
         for counts in &self.commands {
-            [&counts.calls, &counts.ticks, &counts.rejected, &counts.failed].map(|c| c.store(0, Ordering::Relaxed));
+            [&counts.calls, &counts.ticks, &counts.rejected, &counts.failed]
+                .map(|c| c.store(0, Ordering::Relaxed));
         }
         self.reset_durations();
     }
 
     /// Forgets the durations (LATENCY RESET and CONFIG RESETSTAT).
     pub fn reset_durations(&self) {
-        for bucket in self.commands.iter().filter_map(|counts| counts.durations.get()).flat_map(|all| all.iter()) {
+        for bucket in
+            self.commands.iter().filter_map(|counts| counts.durations.get()).flat_map(|all| all.iter())
+        {
             bucket.store(0, Ordering::Relaxed);
         }
     }
@@ -135,7 +139,11 @@ impl WorkerCounts {
         totals.failed += counts.failed.load(Ordering::Relaxed);
         if let Some(durations) = counts.durations.get() {
             totals.durations.resize(BUCKETS, 0);
-            totals.durations.iter_mut().zip(durations.iter()).for_each(|(sum, n)| *sum += n.load(Ordering::Relaxed));
+            totals
+                .durations
+                .iter_mut()
+                .zip(durations.iter())
+                .for_each(|(sum, n)| *sum += n.load(Ordering::Relaxed));
         }
     }
 }
@@ -172,7 +180,9 @@ mod tests {
 
     #[test]
     fn every_duration_lies_in_its_bucket() {
-        for ticks in (0..10_000).chain((0..44).map(|bit| 1u64 << bit)).chain((5..44).map(|bit| (1u64 << bit) - 1)) {
+        for ticks in
+            (0..10_000).chain((0..44).map(|bit| 1u64 << bit)).chain((5..44).map(|bit| (1u64 << bit) - 1))
+        {
             let bucket = bucket(ticks);
             assert!(bucket < BUCKETS);
             assert!(bucket_floor(bucket) <= ticks && ticks < bucket_floor(bucket + 1), "{ticks}");

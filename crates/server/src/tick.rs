@@ -48,5 +48,6 @@ fn reason_to_close(server: &Server, client: &Client, now: UnixMs) -> Option<&'st
     let limit = server.config.output_limit(ClientClass::Normal);
     let since = client.over_soft_limit_since_ms.load(Ordering::Relaxed);
     let over_ms = now.0.saturating_sub(since);
-    (since > 0 && over_ms > limit.soft_s * 1000).then_some("its replies were above the soft limit for too long")
+    (since > 0 && over_ms > limit.soft_s * 1000)
+        .then_some("its replies were above the soft limit for too long")
 }

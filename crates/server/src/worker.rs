@@ -118,7 +118,13 @@ fn into_stream(accepted: Accepted) -> io::Result<Stream> {
 /// Lets this worker's sessions send what they have answered, for a short while.
 async fn drain(worker: &Worker) {
     let mine = || {
-        worker.server.clients.all().into_iter().filter(|client| client.worker == worker.index).collect::<Vec<_>>()
+        worker
+            .server
+            .clients
+            .all()
+            .into_iter()
+            .filter(|client| client.worker == worker.index)
+            .collect::<Vec<_>>()
     };
     mine().iter().for_each(|client| client.signal(Signal::DRAIN));
     let all_gone = async {

@@ -16,4 +16,4 @@ pub mod ticks;
 pub use clock::{Clock, UnixMs};
 pub use counter::Counter;
 pub use prng::Prng;
-pub use ticks::{Ticks, TickClock};
+pub use ticks::{TickClock, Ticks};

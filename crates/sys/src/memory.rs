@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn size_classes_are_four_to_a_doubling() {
-        let classes: Vec<usize> = [1, 16, 17, 128, 129, 161, 192, 225, 257, 1025, 65_537].map(size_class).into();
+        let classes: Vec<usize> =
+            [1, 16, 17, 128, 129, 161, 192, 225, 257, 1025, 65_537].map(size_class).into();
         assert_eq!(classes, [16, 16, 32, 128, 160, 192, 192, 256, 320, 1280, 81_920]);
     }
 

@@ -22,9 +22,14 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .group(Group::Connection)
         .syntax("index")
         .summary("Changes the database of the connection."),
-    row("quit", -1, Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::NO_AUTH), quit)
-        .group(Group::Connection)
-        .summary("Closes the connection."),
+    row(
+        "quit",
+        -1,
+        Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::NO_AUTH),
+        quit,
+    )
+    .group(Group::Connection)
+    .summary("Closes the connection."),
 ];
 
 /// PING [message]

@@ -9,6 +9,11 @@ use command::{Flags, Row};
 pub const FAMILIES: &[&[Row<ServerHandler>]] = &[connection::ROWS];
 
 /// Begins a row of a server command.
-pub(crate) const fn row(name: &'static str, arity: i32, flags: Flags, handler: ServerHandler) -> Row<ServerHandler> {
+pub(crate) const fn row(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    handler: ServerHandler,
+) -> Row<ServerHandler> {
     Row::new(name, arity, flags, handler)
 }

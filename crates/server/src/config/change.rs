@@ -5,7 +5,8 @@
 
 use std::fmt;
 
-use super::glob;
+use value::glob::{Case, glob_match};
+
 use super::parsed::{BadValue, Value, format, parse};
 use super::row::{Flags, Kind, Row};
 use super::table::{TABLE, find};
@@ -107,7 +108,7 @@ impl Config {
                     continue;
                 }
                 for name in std::iter::once(row.name).chain(row.alias) {
-                    if glob::matches(pattern, name.as_bytes(), glob::Case::Insensitive) {
+                    if glob_match(pattern, name.as_bytes(), Case::Insensitive) {
                         add(name.as_bytes(), index);
                     }
                 }

@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use super::glob;
+use value::glob::{Case, glob_match};
 
 /// More than any configuration needs; it keeps a device or a mistaken path from filling the memory.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -102,7 +102,7 @@ fn matching(directory: &Path, pattern: &[u8]) -> Vec<PathBuf> {
         .flatten()
         .filter_map(|entry| Some(entry.ok()?.file_name()))
         .filter(|name| !name.as_bytes().starts_with(b".") || pattern.starts_with(b"."))
-        .filter(|name| glob::matches(pattern, name.as_bytes(), glob::Case::Sensitive))
+        .filter(|name| glob_match(pattern, name.as_bytes(), Case::Sensitive))
         .collect();
     names.sort();
     names.iter().map(|name| directory.join(name)).collect()

@@ -11,7 +11,6 @@
 mod accessors;
 mod change;
 mod file;
-mod glob;
 mod load;
 mod parsed;
 mod rewrite;
@@ -30,7 +29,7 @@ use parking_lot::{Mutex, RwLock};
 
 pub use accessors::{ClientClass, ClientsMemory, ShutdownOptions};
 pub use change::{CannotApply, ChangedDirective, Origin, SetError};
-pub use load::{ConfigError, Startup};
+pub use load::{ConfigError, Startup, USAGE};
 pub use parsed::{OutputLimit, Value};
 pub use rewrite::RewriteError;
 pub use row::{Effect, Flags, Kind, Row};

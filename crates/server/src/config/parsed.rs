@@ -85,7 +85,8 @@ fn parse_one(row: &Row, word: &[u8]) -> Parsed {
         }
         Kind::Octal => parse_octal(word)?,
         Kind::Memory { min, max } => {
-            within(memory(word).ok_or("argument must be a memory value")?, min, max)?
+            let bytes = memory(word).ok_or("argument must be a memory value")?;
+            within(i64::try_from(bytes).unwrap_or(BEYOND_EVERY_LIMIT), min, max)?
         }
         Kind::MemoryOrPercent => parse_memory_or_percent(word)?,
         Kind::Enum(words) => index_of_word(words, word).ok_or_else(|| one_of(words))? as i64,
@@ -95,6 +96,9 @@ fn parse_one(row: &Row, word: &[u8]) -> Parsed {
     };
     Ok(Value::Number(row.adjust.map_or(number, |adjust| adjust(number))))
 }
+
+/// Stands for a number of bytes that is too large to be kept: no directive allows it.
+const BEYOND_EVERY_LIMIT: i64 = i64::MIN;
 
 fn parse_bool(word: &[u8]) -> Result<i64, BadValue> {
     match index_of_word(&["no", "yes"], word) {
@@ -118,7 +122,7 @@ fn parse_octal(word: &[u8]) -> Result<i64, BadValue> {
 fn parse_memory_or_percent(word: &[u8]) -> Result<i64, BadValue> {
     const REFUSED: &str = "argument must be a memory or percent value";
     match word.strip_suffix(b"%") {
-        None => memory(word).ok_or_else(|| REFUSED.into()),
+        None => memory(word).and_then(|bytes| i64::try_from(bytes).ok()).ok_or_else(|| REFUSED.into()),
         Some(digits) => match decimal(digits) {
             Some(percent @ 0..=100) => Ok(-percent),
             Some(101..) => Err("percentage argument must be less or equal to 100".into()),
@@ -151,8 +155,9 @@ pub(super) fn decimal(word: &[u8]) -> Option<i64> {
     (canonical.format(number) == text).then_some(number)
 }
 
-/// Bytes with an optional unit: k, m and g count in thousands, kb, mb and gb in powers of two. Nothing at all is zero.
-pub(super) fn memory(word: &[u8]) -> Option<i64> {
+/// Bytes with an optional unit: k, m and g count in thousands, kb, mb and gb in powers of two. Nothing at all is zero;
+/// more than fits is the most that does.
+pub(super) fn memory(word: &[u8]) -> Option<u64> {
     let unit_at = word.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(word.len());
     let (digits, unit) = word.split_at(unit_at);
     let factor = match unit.to_ascii_lowercase().as_slice() {
@@ -165,11 +170,8 @@ pub(super) fn memory(word: &[u8]) -> Option<i64> {
         b"gb" => 1 << 30,
         _ => return None,
     };
-    let mut bytes = 0i64;
-    for digit in digits {
-        bytes = bytes.checked_mul(10)?.checked_add(i64::from(digit - b'0'))?;
-    }
-    bytes.checked_mul(factor)
+    let add = |bytes: u64, digit: &u8| bytes.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+    Some(digits.iter().fold(0, add).saturating_mul(factor))
 }
 
 /// Writes a value as CONFIG GET answers it.

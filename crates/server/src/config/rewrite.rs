@@ -189,9 +189,9 @@ fn class_line(class: &str, limit: &OutputLimit) -> Vec<u8> {
 fn memory_text(bytes: u64) -> String {
     match bytes {
         0 => "0".to_owned(),
-        _ if bytes % (1 << 30) == 0 => format!("{}gb", bytes >> 30),
-        _ if bytes % (1 << 20) == 0 => format!("{}mb", bytes >> 20),
-        _ if bytes % (1 << 10) == 0 => format!("{}kb", bytes >> 10),
+        _ if bytes.is_multiple_of(1 << 30) => format!("{}gb", bytes >> 30),
+        _ if bytes.is_multiple_of(1 << 20) => format!("{}mb", bytes >> 20),
+        _ if bytes.is_multiple_of(1 << 10) => format!("{}kb", bytes >> 10),
         _ => bytes.to_string(),
     }
 }

@@ -106,7 +106,7 @@ pub(super) fn parse_save(words: &[&[u8]], before: Option<&Value>) -> Parsed {
         Some(Value::Save(points)) if !words.is_empty() => points.clone(),
         _ => Vec::new(),
     };
-    if words.len() % 2 != 0 {
+    if !words.len().is_multiple_of(2) {
         return Err("Invalid save parameters".into());
     }
     for pair in words.chunks_exact(2) {
@@ -125,7 +125,7 @@ fn integer(word: &[u8]) -> Option<i64> {
 
 pub(super) fn parse_output_limits(words: &[&[u8]], before: Option<&Value>) -> Parsed {
     let words = unless_empty(words);
-    if words.len() % 4 != 0 {
+    if !words.len().is_multiple_of(4) {
         return Err("Wrong number of arguments in buffer limit configuration.".into());
     }
     let mut limits = match before {
@@ -144,8 +144,8 @@ pub(super) fn parse_output_limits(words: &[&[u8]], before: Option<&Value>) -> Pa
 
 fn parse_output_limit(words: &[&[u8]]) -> Option<OutputLimit> {
     Some(OutputLimit {
-        hard_bytes: memory(words[0])? as u64,
-        soft_bytes: memory(words[1])? as u64,
+        hard_bytes: memory(words[0])?,
+        soft_bytes: memory(words[1])?,
         soft_s: u64::try_from(integer(words[2])?).ok()?,
     })
 }

@@ -44,7 +44,7 @@ words! {
 }
 
 words! {
-    /// What to do when `maxmemory` is reached.
+    /// What to do when `maxmemory` is reached. `keyspace::Eviction` acts on it and knows the same words.
     MaxmemoryPolicy {
         /// Least recently used among the keys with an expiry.
         VolatileLru = "volatile-lru",

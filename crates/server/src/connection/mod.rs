@@ -130,7 +130,12 @@ impl Connection {
     }
 
     /// Does all that can be done now.
-    fn turn(&mut self, worker: &Worker, buffers: &mut Buffers, context: &mut Context<'_>) -> Result<Poll<End>, End> {
+    fn turn(
+        &mut self,
+        worker: &Worker,
+        buffers: &mut Buffers,
+        context: &mut Context<'_>,
+    ) -> Result<Poll<End>, End> {
         self.flush(worker, context)?;
         if self.session.closing == Closing::AfterReplies {
             return Ok(if self.pending.is_empty() { Poll::Ready(End::Closed) } else { Poll::Pending });
@@ -226,7 +231,12 @@ impl Connection {
     }
 
     /// Runs what is in the connection's own buffer.
-    fn run_input(&mut self, worker: &Worker, buffers: &mut Buffers, context: &mut Context<'_>) -> Result<(), End> {
+    fn run_input(
+        &mut self,
+        worker: &Worker,
+        buffers: &mut Buffers,
+        context: &mut Context<'_>,
+    ) -> Result<(), End> {
         let mut input = std::mem::take(&mut self.input);
         let taken = self.run_bytes(worker, buffers, &input, context)?;
         if taken < input.len() {
@@ -256,7 +266,7 @@ impl Connection {
             let held_at = self.run_requests(worker, buffers, &bytes[at..], context)?;
             if let Some(held_at) = held_at {
                 // What the parser has seen behind this is looked at again later.
-                self.parser = Parser::new();
+                self.parser.restart();
                 return Ok(at + held_at);
             }
             match parsed {
@@ -302,7 +312,12 @@ impl Connection {
     }
 
     /// Writes the worker's output buffer, or keeps what the socket does not take.
-    fn write_out(&mut self, worker: &Worker, buffers: &mut Buffers, context: &mut Context<'_>) -> Result<(), End> {
+    fn write_out(
+        &mut self,
+        worker: &Worker,
+        buffers: &mut Buffers,
+        context: &mut Context<'_>,
+    ) -> Result<(), End> {
         if buffers.output.is_empty() {
             return Ok(());
         }
@@ -390,4 +405,3 @@ impl Connection {
         client.output_bytes.store(self.pending.len(), Ordering::Relaxed);
     }
 }
-

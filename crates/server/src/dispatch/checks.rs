@@ -22,7 +22,13 @@ pub enum Verdict {
 
 /// Checks a command that exists.
 #[inline]
-pub fn check(server: &Server, session: &Session, command: &Command, request: &Request<'_>, now: UnixMs) -> Verdict {
+pub fn check(
+    server: &Server,
+    session: &Session,
+    command: &Command,
+    request: &Request<'_>,
+    now: UnixMs,
+) -> Verdict {
     if !command.row.accepts(request.len()) {
         return Verdict::Refuse(Error::arity(command.row.name));
     }
@@ -41,13 +47,16 @@ pub fn check(server: &Server, session: &Session, command: &Command, request: &Re
 
 #[cold]
 fn check_attention(server: &Server, attention: Attention, command: &Command, now: UnixMs) -> Verdict {
-    if attention.contains(Attention::MEMORY_CEILING) && command.is(Flags::DENYOOM) && is_out_of_memory(server) {
+    if attention.contains(Attention::MEMORY_CEILING) && command.is(Flags::DENYOOM) && is_out_of_memory(server)
+    {
         return Verdict::Refuse(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
     }
     if attention.contains(Attention::PAUSED) {
         match server.pause.at(now) {
             Some((Paused::All, until)) => return Verdict::Wait(until),
-            Some((Paused::Writes, until)) if command.row.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) => {
+            Some((Paused::Writes, until))
+                if command.row.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) =>
+            {
                 return Verdict::Wait(until);
             }
             Some(_) => {}

@@ -178,7 +178,11 @@ impl Runner {
     }
 }
 
-fn key_at<'a>(db: DbIndex, bytes: &'a [u8], (slot, position): (keyspace::Slot, keyspace::ids::Position)) -> Key<'a> {
+fn key_at<'a>(
+    db: DbIndex,
+    bytes: &'a [u8],
+    (slot, position): (keyspace::Slot, keyspace::ids::Position),
+) -> Key<'a> {
     Key { bytes, db, slot, position }
 }
 
@@ -254,7 +258,9 @@ impl Turn<'_> {
         let result = match command.row.handler {
             Runs::Data(row) => {
                 let db = self.session.db;
-                let hashed = prepared.key.map(|at| (command.first_key, key_at(db, request.arg(command.first_key), at)));
+                let hashed = prepared
+                    .key
+                    .map(|at| (command.first_key, key_at(db, request.arg(command.first_key), at)));
                 let args = Args {
                     request: *request,
                     keyspace: &self.server.keyspace,

@@ -81,7 +81,11 @@ pub fn find_for(request: &Request<'_>) -> Option<&'static Command> {
 
 /// A container's subcommand by its short name.
 pub fn find_subcommand(container: &Command, name: &[u8]) -> Option<&'static Command> {
-    container.subcommands.iter().map(|id| get(*id)).find(|sub| sub.short_name().as_bytes().eq_ignore_ascii_case(name))
+    container
+        .subcommands
+        .iter()
+        .map(|id| get(*id))
+        .find(|sub| sub.short_name().as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// The command at a place.
@@ -139,13 +143,22 @@ impl Table {
         }
     }
 
-    fn add_one<H: Copy>(&mut self, row: &'static Row<H>, runs: &impl Fn(&'static Row<H>) -> Runs) -> CommandId {
+    fn add_one<H: Copy>(
+        &mut self,
+        row: &'static Row<H>,
+        runs: &impl Fn(&'static Row<H>) -> Runs,
+    ) -> CommandId {
         let id = CommandId(self.commands.len());
         let first_key = match (row.keys, runs(row)) {
             (Keys::Range { first, .. }, Runs::Data(_)) => first,
             _ => 0,
         };
-        self.commands.push(Command { id, row: row.with_handler(runs(row)), first_key, subcommands: Vec::new() });
+        self.commands.push(Command {
+            id,
+            row: row.with_handler(runs(row)),
+            first_key,
+            subcommands: Vec::new(),
+        });
         id
     }
 

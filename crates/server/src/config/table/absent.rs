@@ -62,7 +62,8 @@ pub(super) const ROWS: &[Row] = &[
     absent("cluster-require-full-coverage", BOOL, "yes", CLUSTER),
     absent("dbfilename", FILE_NAME, "dump.rdb", PERSISTENCE).flags(Flags::PROTECTED),
     absent("key-load-delay", int(i32::MIN as i64, i32::MAX as i64), "0", TEST_HOOK).flags(Flags::HIDDEN),
-    absent("loading-process-events-interval-bytes", memory_from(1024), "2mb", TEST_HOOK).flags(Flags::HIDDEN),
+    absent("loading-process-events-interval-bytes", int(1024, i32::MAX as i64), "2097152", TEST_HOOK)
+        .flags(Flags::HIDDEN),
     absent("loadmodule", Kind::Lines { words_min: 1 }, "", MODULES).flags(Flags::FILE_ONLY),
     absent("lua-enable-deprecated-api", BOOL, "no", SCRIPTS).at_start().flags(Flags::HIDDEN),
     absent("masterauth", TEXT, "", REPLICATION).flags(Flags::SENSITIVE),

@@ -1,5 +1,7 @@
 //! Directives about the process, its threads, its log and what it reports about itself.
 
+use keyspace::limits::DATABASES_MAX;
+
 use super::super::row::{BOOL, Flags, INT, Kind, LONG, Row, TEXT, absent, int, works};
 use super::super::words::{Access, Edition, LogLevel, Supervision, SyslogFacility};
 
@@ -18,7 +20,7 @@ pub(super) const ROWS: &[Row] = &[
     absent("crash-log-enabled", BOOL, "yes", CRASH),
     absent("crash-memcheck-enabled", BOOL, "yes", CRASH),
     absent("daemonize", BOOL, "no", SERVICE).at_start(),
-    works("databases", int(1, i32::MAX as i64), "16").at_start(),
+    works("databases", int(1, DATABASES_MAX as i64), "16").at_start(),
     works("dir", Kind::Directory, "./tarn-data").flags(Flags::PROTECTED),
     absent("disable-thp", BOOL, "yes", "there is no fork that huge pages could slow down").at_start(),
     absent("dynamic-hz", BOOL, "yes", "timers run at `hz` whatever the number of clients"),
@@ -65,23 +67,31 @@ pub(super) const ROWS: &[Row] = &[
     works("syslog-facility", Kind::Enum(SyslogFacility::WORDS), "local0").at_start(),
     works("syslog-ident", TEXT, "tarn").at_start(),
     works("threads", int(0, 1024), "0").at_start(),
-    absent("use-exit-on-panic", BOOL, "no", TEST_HOOK).at_start().flags(Flags::HIDDEN),
+    absent("use-exit-on-panic", BOOL, "no", TEST_HOOK).flags(Flags::HIDDEN),
 ];
 
 /// The placeholders that `proc-title-template` may use.
 const TITLE_WORDS: [&str; 7] =
     ["title", "listen-addr", "server-mode", "port", "tls-port", "unixsocket", "config-file"];
 
+/// `{word}` is a placeholder, `{{` a brace.
 fn title_template(text: &[u8]) -> Result<(), &'static str> {
     let refused = Err("template format is invalid or contains unknown variables");
+    if text.is_empty() {
+        return refused;
+    }
     let mut rest = text;
     while let Some(open) = rest.iter().position(|&byte| byte == b'{') {
-        let Some(length) = rest[open..].iter().position(|&byte| byte == b'}') else { return refused };
-        let word = &rest[open + 1..open + length];
-        if !TITLE_WORDS.iter().any(|known| known.as_bytes() == word) {
+        rest = &rest[open + 1..];
+        if let Some(behind) = rest.strip_prefix(b"{") {
+            rest = behind;
+            continue;
+        }
+        let Some(close) = rest.iter().position(|&byte| byte == b'}') else { return refused };
+        if !TITLE_WORDS.iter().any(|known| known.as_bytes() == &rest[..close]) {
             return refused;
         }
-        rest = &rest[open + length + 1..];
+        rest = &rest[close + 1..];
     }
     Ok(())
 }
