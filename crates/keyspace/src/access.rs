@@ -103,9 +103,9 @@ impl<'b> Access<'b> {
     }
 
     fn remove_if(&mut self, key: &Key<'_>, condition: impl FnOnce(Object<'_>, UnixMs) -> bool) {
-        let now = self.now;
+        let (frame, now) = (self.keyspace().frame(), self.now);
         self.change(key, |slot| match slot.find(key) {
-            Some(place) if condition(slot.object(place), now) => slot.remove(place),
+            Some(place) if condition(slot.object(place), now) => slot.remove(frame, place),
             _ => Change::default(),
         });
     }
@@ -335,7 +335,8 @@ impl Edit<'_> {
     /// Takes a key away and gives its object to the caller.
     pub fn take(&mut self, key: &Key<'_>) -> Option<Detached> {
         let (place, _) = self.access.find(key)?;
-        Some(self.access.change(key, |slot| slot.take(place)).0)
+        let frame = self.access.keyspace().frame();
+        Some(self.access.change(key, |slot| slot.take(frame, place)).0)
     }
 
     /// Puts an object that was taken under a key, in place of what is there.

@@ -158,7 +158,7 @@ impl Batch<'_> {
             return false;
         }
         visit(db, object.key());
-        let change = keys.remove(place);
+        let change = keys.remove(self.keyspace.frame(), place);
         database.note(slot, &keys, change);
         self.keyspace.stats().evicted.add(1);
         true

@@ -193,6 +193,18 @@ impl Segment {
         &self.words
     }
 
+    /// Asserts the invariants.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        assert_eq!(self.iter().count(), self.used());
+        assert!(self.iter().map(Word::tag).is_sorted());
+        assert!(self.words.last().is_none_or(|word| word.is_gap()));
+        for (index, word) in self.words.iter().enumerate().filter(|(_, word)| !word.is_gap()) {
+            let home = home(word.tag(), self.homes());
+            assert!(home <= index && self.words[home..index].iter().all(|word| !word.is_gap()));
+        }
+    }
+
     fn homes(&self) -> usize {
         homes(self.words.len())
     }

@@ -193,6 +193,17 @@ impl Table {
         })
     }
 
+    /// Asserts the invariants of every segment and of the directory.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        self.segments().for_each(Segment::check);
+        if let Some(directory) = &self.directory {
+            assert_eq!(directory.chosen_by.len(), 1 << directory.depth);
+            assert_eq!(directory.keys, directory.segments.iter().map(Segment::used).sum::<usize>());
+            assert_eq!(self.root.used(), 0);
+        }
+    }
+
     fn segments(&self) -> impl Iterator<Item = &Segment> {
         let split = self.directory.iter().flat_map(|directory| &directory.segments);
         std::iter::once(&self.root).chain(split)

@@ -97,6 +97,11 @@ impl Timers {
         Some(entry.0 as u32)
     }
 
+    #[cfg(test)]
+    pub(crate) fn entries(&self) -> Vec<(Deadline, u32)> {
+        self.heap.iter().map(|Reverse(entry)| (Deadline((entry >> 32) as u32), *entry as u32)).collect()
+    }
+
     /// The prefix of an entry by its place in the heap, for sampling.
     pub(crate) fn sample(&self, index: usize) -> Option<u32> {
         self.heap.as_slice().get(index).map(|Reverse(entry)| *entry as u32)
