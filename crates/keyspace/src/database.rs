@@ -149,7 +149,8 @@ impl SlotCell {
     pub(crate) fn home_address(&self, position: Position) -> usize {
         const KNOWN_BITS: u32 = 32;
         let hint = self.hint.load(Ordering::Relaxed);
-        let index = (position.0 >> (POSITION_BITS - KNOWN_BITS)) * (hint >> HINT_ADDRESS_BITS) >> KNOWN_BITS;
-        (hint & ((1 << HINT_ADDRESS_BITS) - 1)) as usize + index as usize * 8
+        let (homes, words) = (hint >> HINT_ADDRESS_BITS, hint & ((1 << HINT_ADDRESS_BITS) - 1));
+        let index = ((position.0 >> (POSITION_BITS - KNOWN_BITS)) * homes) >> KNOWN_BITS;
+        (words + index * 8) as usize
     }
 }

@@ -25,7 +25,7 @@ impl Batch<'_> {
             }
             // The i-th key replaces the one picked with chance 1/i: all are equal.
             seen += 1;
-            if self.random() % seen == 0 {
+            if self.random().is_multiple_of(seen) {
                 let key = picked.get_or_insert_default();
                 key.clear();
                 key.extend_from_slice(object.key());
