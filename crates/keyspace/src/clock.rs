@@ -60,5 +60,5 @@ pub(crate) fn of_frequency(frequency: u8, now: UnixMs) -> u32 {
 }
 
 fn minutes(now: UnixMs) -> u32 {
-    (now.seconds() / 60 & 0xffff) as u32
+    ((now.seconds() / 60) & 0xffff) as u32
 }

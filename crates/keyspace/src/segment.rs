@@ -115,7 +115,7 @@ impl Segment {
 
     /// The array's address and the number of homes, for prefetching.
     pub(crate) fn hint(&self) -> (*const Word, usize) {
-        if self.words.is_empty() { (std::ptr::null(), 0) } else { (self.words.as_ptr(), self.homes()) }
+        (self.words.as_ptr(), self.homes())
     }
 
     /// The index of the word with this tag whose block `is_it` accepts.
@@ -191,6 +191,18 @@ impl Segment {
 
     pub(crate) fn words(&self) -> &[Word] {
         &self.words
+    }
+
+    /// Asserts the invariants.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        assert_eq!(self.iter().count(), self.used());
+        assert!(self.iter().map(Word::tag).is_sorted());
+        assert!(self.words.last().is_none_or(|word| word.is_gap()));
+        for (index, word) in self.words.iter().enumerate().filter(|(_, word)| !word.is_gap()) {
+            let home = home(word.tag(), self.homes());
+            assert!(home <= index && self.words[home..index].iter().all(|word| !word.is_gap()));
+        }
     }
 
     fn homes(&self) -> usize {

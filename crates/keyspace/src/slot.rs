@@ -4,6 +4,8 @@
 //! Invariants:
 //! 1. `expiring` counts the objects in the table that have an expiry.
 //! 2. The timers' invariant (see `timers`) holds for each of them.
+//! 3. There are at most two timers for each of them, one for every four keys, and
+//!    `STALE_TIMERS_MIN`.
 
 use crate::ids::{Key, KeyHasher, Position};
 use crate::object::{Block, Detached, NewValue, Object};
@@ -46,6 +48,10 @@ impl SlotKeys {
     #[inline]
     pub(crate) fn find(&self, key: &Key<'_>) -> Option<Place> {
         self.table.find(key)
+    }
+
+    pub(crate) fn find_position(&self, frame: Frame<'_>, position: Position) -> Option<Place> {
+        self.table.find_position(position, frame.hasher)
     }
 
     #[inline]
@@ -128,19 +134,15 @@ impl SlotKeys {
     }
 
     /// Takes a key away and frees it.
-    pub(crate) fn remove(&mut self, place: Place) -> Change {
-        self.take(place).1
+    pub(crate) fn remove(&mut self, frame: Frame<'_>, place: Place) -> Change {
+        self.take(frame, place).1
     }
 
     /// Takes a key away, for the caller to keep or free.
-    pub(crate) fn take(&mut self, place: Place) -> (Detached, Change) {
-        let expiring = u32::from(self.table.object(place).expires_at().is_some());
-        self.expiring -= expiring;
-        let detached = Detached::new(self.table.take(place));
-        if self.table.len() == 0 {
-            self.timers = None;
-        }
-        (detached, Change { keys: -1, expiring: -i64::from(expiring) })
+    pub(crate) fn take(&mut self, frame: Frame<'_>, place: Place) -> (Detached, Change) {
+        let taken = self.detach(place);
+        self.drop_stale_timers(frame);
+        taken
     }
 
     /// When a timer comes due next.
@@ -158,21 +160,24 @@ impl SlotKeys {
         mut expired: impl FnMut(&[u8]),
     ) -> (Change, Sweep) {
         let mut change = Change::default();
+        let mut sweep = Sweep::More;
         let today = frame.epoch.deadline_now(now);
         for _ in 0..most {
             let Some(prefix) = self.timers.as_mut().and_then(|timers| timers.pop_due(today)) else {
-                return (change, Sweep::Done);
+                sweep = Sweep::Done;
+                break;
             };
             // Removing moves words, so places are looked up again after each removal.
             while let Some(place) = self.expired_with_prefix(prefix, now) {
                 expired(self.table.object(place).key());
-                let removed = self.remove(place);
+                let (_, removed) = self.detach(place);
                 change.keys += removed.keys;
                 change.expiring += removed.expiring;
             }
-            self.rearm(frame.epoch, prefix);
+            self.rearm(frame, today, prefix);
         }
-        (change, Sweep::More)
+        self.drop_stale_timers(frame);
+        (change, sweep)
     }
 
     /// An object with an expiry, picked by a random number. None if the timer
@@ -185,18 +190,30 @@ impl SlotKeys {
 
     /// Bytes of memory that table and timers take, objects not counted.
     pub(crate) fn overhead_bytes(&self) -> usize {
-        self.table.bytes() + self.timers.as_ref().map_or(0, |timers| timers.len() * 8)
+        self.table.bytes() + self.timers.as_ref().map_or(0, |timers| timers.bytes())
+    }
+
+    fn detach(&mut self, place: Place) -> (Detached, Change) {
+        let expiring = u32::from(self.table.object(place).expires_at().is_some());
+        self.expiring -= expiring;
+        (Detached::new(self.table.take(place)), Change { keys: -1, expiring: -i64::from(expiring) })
     }
 
     fn expired_with_prefix(&self, prefix: u32, now: UnixMs) -> Option<Place> {
         self.table.with_prefix(prefix).find(|(_, object)| object.is_expired(now)).map(|(place, _)| place)
     }
 
-    /// After an entry was taken out: new entries for what it stood for.
-    fn rearm(&mut self, epoch: Epoch, prefix: u32) {
-        let live: Vec<UnixMs> =
-            self.table.with_prefix(prefix).filter_map(|(_, object)| object.expires_at()).collect();
-        live.into_iter().for_each(|at| self.timers_mut().push(epoch.deadline_of(at), prefix));
+    /// After an entry was taken out that had come due `today`: one new entry for
+    /// all that it stood for, so that entries never become more this way.
+    fn rearm(&mut self, frame: Frame<'_>, today: Deadline, prefix: u32) {
+        let is_meant = |object: &Object<'_>| prefix_of(frame.hasher.position(object.key())) == prefix;
+        let meant = self.table.with_prefix(prefix).map(|(_, object)| object);
+        let soonest = meant.filter_map(|object| object.expires_at().filter(|_| is_meant(&object))).min();
+        if let Some(at) = soonest {
+            // After today even if the clock was set back, or the sweep would not end.
+            let deadline = frame.epoch.deadline_of(at).max(today.next());
+            self.timers_mut().push(deadline, prefix);
+        }
     }
 
     fn insert_block(
@@ -225,32 +242,43 @@ impl SlotKeys {
             // Later than before needs nothing: the old entry will find out.
             if old.is_none_or(|old| at < old) {
                 self.timers_mut().push(frame.epoch.deadline_of(at), prefix_of(position));
-                self.drop_stale_timers(frame);
             }
         }
+        self.drop_stale_timers(frame);
         Change { keys: 0, expiring: change }
     }
 
-    /// Rebuilds the timers when most of them are out of date, so that setting
-    /// ever shorter expiries or creating a key again and again stays bounded.
+    /// Rebuilds the timers when most of them are out of date, so that they stay in
+    /// proportion to the keys however often keys come, go and change their expiry.
+    #[inline]
     fn drop_stale_timers(&mut self, frame: Frame<'_>) {
-        let stale_max = 32 + self.table.len() / 4;
-        if self.timers_mut().len() <= 2 * self.expiring as usize + stale_max {
-            return;
+        let Some(timers) = &self.timers else { return };
+        let stale_max = STALE_TIMERS_MIN + self.table.len() / 4;
+        if self.table.len() == 0 {
+            self.timers = None;
+        } else if timers.len() > 2 * self.expiring as usize + stale_max {
+            self.rebuild_timers(frame);
         }
+    }
+
+    #[cold]
+    fn rebuild_timers(&mut self, frame: Frame<'_>) {
         let mut timers = Timers::default();
         for object in self.table.iter() {
             if let Some(at) = object.expires_at() {
                 timers.push(frame.epoch.deadline_of(at), prefix_of(frame.hasher.position(object.key())));
             }
         }
-        self.timers = Some(Box::new(timers));
+        self.timers = (timers.len() > 0).then(|| Box::new(timers));
     }
 
     fn timers_mut(&mut self) -> &mut Timers {
         self.timers.get_or_insert_with(Box::default)
     }
 }
+
+/// Below so many out-of-date timers a slot's timers are not rebuilt.
+const STALE_TIMERS_MIN: usize = 32;
 
 /// Whether a sweep has reached the end of what was due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,3 +288,6 @@ pub(crate) enum Sweep {
     /// It stopped at its limit.
     More,
 }
+
+#[cfg(test)]
+mod tests;
