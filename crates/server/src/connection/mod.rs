@@ -226,7 +226,7 @@ impl Connection {
     /// How much to make room for: what the request that is arriving still needs,
     /// but never much ahead of what has arrived.
     fn room_wanted(&self) -> usize {
-        let missing = self.parser.bytes_wanted().saturating_sub(self.input.len());
+        let missing = self.parser.bytes_wanted().map_or(0, |bytes| bytes.saturating_sub(self.input.len()));
         missing.clamp(READ_BYTES_MIN, READ_BYTES_AHEAD.max(self.input.len()))
     }
 
