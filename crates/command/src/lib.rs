@@ -10,6 +10,7 @@
 pub mod args;
 pub mod error;
 pub mod execute;
+pub mod generic;
 pub mod row;
 pub mod settings;
 pub mod string;
@@ -21,4 +22,11 @@ pub use row::{Flags, Group, Handler, Keys, Outcome, Row, row};
 pub use settings::Settings;
 
 /// The rows of all data commands, family by family.
-pub const FAMILIES: &[&[Row]] = &[string::ROWS];
+pub const FAMILIES: &[&[Row]] = &[
+    string::ROWS,
+    generic::key::ROWS,
+    generic::expire::ROWS,
+    generic::rename::ROWS,
+    generic::sort::ROWS,
+    generic::flush::ROWS,
+];
