@@ -8,9 +8,11 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod bitmap;
 pub mod error;
 pub mod execute;
 pub mod generic;
+pub mod parse;
 pub mod row;
 pub mod settings;
 pub mod string;
@@ -23,6 +25,7 @@ pub use settings::Settings;
 
 /// The rows of all data commands, family by family.
 pub const FAMILIES: &[&[Row]] = &[
+    bitmap::ROWS,
     string::ROWS,
     generic::key::ROWS,
     generic::expire::ROWS,

@@ -3,9 +3,10 @@
 //! Moments are milliseconds since 1970 throughout; a moment that is not in the
 //! future deletes the key. On the hot path; nothing here allocates but an error.
 
-use super::{VARIES, int};
+use super::VARIES;
 use crate::args::Args;
 use crate::error::{Error, Result};
+use crate::parse::int;
 use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Keys, Outcome, Row, row};
 use keyspace::{Edit, View};
@@ -136,7 +137,7 @@ impl Conditions {
 
 /// The moment that word 2 means. It may lie before 1970.
 fn moment(args: &Args<'_>, name: &str, unit: Unit, origin: Origin) -> Result<i64> {
-    let count = int(args, 2)?;
+    let count = int(args.bytes(2))?;
     let ms = match unit {
         Unit::Seconds => count.checked_mul(1000),
         Unit::Milliseconds => Some(count),

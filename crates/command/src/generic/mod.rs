@@ -17,6 +17,7 @@ pub mod sort;
 
 use crate::args::Args;
 use crate::error::{Error, Result};
+use crate::parse::int;
 use keyspace::{DbIndex, Object, ValueRef};
 
 /// Tips of commands that proxies split by key and whose replies add up.
@@ -24,14 +25,9 @@ const SPLIT_AND_SUM: &[&str] = &["request_policy:multi_shard", "response_policy:
 /// Tips of commands whose reply changes from one call to the next.
 const VARIES: &[&str] = &["nondeterministic_output"];
 
-/// Word `position` as a 64-bit integer.
-fn int(args: &Args<'_>, position: usize) -> Result<i64> {
-    value::number::parse_i64(args.bytes(position)).ok_or(Error::NotInteger)
-}
-
 /// Word `position` as the number of a database that exists.
 fn db_index(args: &Args<'_>, position: usize) -> Result<DbIndex> {
-    let number = i32::try_from(int(args, position)?).map_err(|_| Error::OUTSIDE_INT32)?;
+    let number = i32::try_from(int(args.bytes(position))?).map_err(|_| Error::OUTSIDE_INT32)?;
     existing_db(args, number)
 }
 

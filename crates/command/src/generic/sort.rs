@@ -3,9 +3,9 @@
 //! Only strings exist, which cannot be sorted: a key that is there has the wrong
 //! type, and one that is not there is an empty list.
 
-use super::int;
 use crate::args::Args;
 use crate::error::{Error, Result};
+use crate::parse::int;
 use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Keys, Outcome, Row, row};
 use keyspace::{Edit, View};
@@ -79,8 +79,8 @@ fn parse(args: &Args<'_>, form: Form) -> Result<Option<usize>> {
             return Err(Error::Syntax);
         }
         if args.is(position, "limit") {
-            int(args, position + 1)?;
-            int(args, position + 2)?;
+            int(args.bytes(position + 1))?;
+            int(args.bytes(position + 2))?;
         } else if args.is(position, "store") {
             if form == Form::ReadOnly {
                 return Err(Error::Syntax);
