@@ -18,6 +18,8 @@ pub enum Error {
     NotFloat,
     /// The key holds another type than the command works on.
     WrongType,
+    /// An edit would make a string longer than `proto-max-bulk-len` allows.
+    StringTooLong,
     /// A text used by one command only, in full, with its code.
     Text(Cow<'static, str>),
 }
@@ -46,6 +48,7 @@ impl fmt::Display for Error {
             Error::NotInteger => "ERR value is not an integer or out of range",
             Error::NotFloat => "ERR value is not a valid float",
             Error::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
+            Error::StringTooLong => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
             Error::Text(line) => line,
         })
     }

@@ -26,7 +26,13 @@ pub struct Executed {
 /// Runs a command whose arity has been checked. On an error the reply may hold
 /// a part of an answer, which the caller takes back.
 #[inline]
-pub fn execute(row: &Row, batch: &mut Batch<'_>, args: &Args<'_>, touch: Touch, reply: &mut Reply<'_>) -> Executed {
+pub fn execute(
+    row: &Row,
+    batch: &mut Batch<'_>,
+    args: &Args<'_>,
+    touch: Touch,
+    reply: &mut Reply<'_>,
+) -> Executed {
     match row.handler {
         Handler::Read(read) => with_keys(row, args, None, |keys| {
             let view = batch.view(keys, args.now, touch);
@@ -71,7 +77,12 @@ fn range(first: usize, last: isize, step: usize, len: usize) -> impl Iterator<It
 /// Calls `run` with the request's keys; with another database named, with each
 /// key in both databases.
 #[inline]
-fn with_keys<T>(row: &Row, args: &Args<'_>, other: Option<keyspace::DbIndex>, run: impl FnOnce(&[Key<'_>]) -> T) -> T {
+fn with_keys<T>(
+    row: &Row,
+    args: &Args<'_>,
+    other: Option<keyspace::DbIndex>,
+    run: impl FnOnce(&[Key<'_>]) -> T,
+) -> T {
     if let (Keys::Range { first, last, .. }, None) = (row.keys, other)
         && last == first as isize
     {

@@ -290,6 +290,10 @@ impl<H: Copy> Row<H> {
 
     /// Whether a request of `words` words, the name counted, fits the arity.
     pub const fn accepts(&self, words: usize) -> bool {
-        if self.arity < 0 { words >= self.arity.unsigned_abs() as usize } else { words == self.arity as usize }
+        if self.arity < 0 {
+            words >= self.arity.unsigned_abs() as usize
+        } else {
+            words == self.arity as usize
+        }
     }
 }
