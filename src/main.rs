@@ -1,1 +1,37 @@
-fn main() {}
+//! `tarn`: picks a role and hands over to its crate.
+
+use std::process::ExitCode;
+use sys::memory::CountingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+const USAGE: &str = "\
+Tarn, a Redis-compatible database.
+
+Usage: tarn server [FILE] [--DIRECTIVE VALUE ...]    run a server
+       tarn server --help                            its options
+       tarn --version";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        Some("server") => server::run(&args[1..]),
+        Some("-V" | "-v" | "--version") => {
+            println!("tarn {}", env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
+        Some("-h" | "--help") => {
+            println!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        Some(other) => {
+            eprintln!("tarn: '{other}' is not a role.\n\n{USAGE}");
+            ExitCode::FAILURE
+        }
+        None => {
+            eprintln!("{USAGE}");
+            ExitCode::FAILURE
+        }
+    }
+}

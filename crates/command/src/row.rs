@@ -270,6 +270,24 @@ impl<H: Copy> Row<H> {
         self
     }
 
+    /// The same row with another kind of handler, and without its subcommands.
+    pub fn with_handler<T>(&self, handler: T) -> Row<T> {
+        Row {
+            name: self.name,
+            arity: self.arity,
+            flags: self.flags,
+            keys: self.keys,
+            group: self.group,
+            since: self.since,
+            complexity: self.complexity,
+            summary: self.summary,
+            syntax: self.syntax,
+            subcommands: &[],
+            tips: self.tips,
+            handler,
+        }
+    }
+
     /// Whether a request of `words` words, the name counted, fits the arity.
     pub const fn accepts(&self, words: usize) -> bool {
         if self.arity < 0 {

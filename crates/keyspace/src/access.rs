@@ -46,7 +46,8 @@ impl<'b> Locks<'b> {
     }
 
     fn of_many(keyspace: &'b Keyspace, keys: &[Key<'_>]) -> Locks<'b> {
-        let mut ids: SmallVec<[SlotId; 16]> = keys.iter().map(|key| (keyspace.physical(key.db), key.slot)).collect();
+        let mut ids: SmallVec<[SlotId; 16]> =
+            keys.iter().map(|key| (keyspace.physical(key.db), key.slot)).collect();
         ids.sort_unstable();
         ids.dedup();
         let lock = |id: SlotId| (id, keyspace.database_at(id.0).slot(id.1).keys.lock());
@@ -139,7 +140,9 @@ impl<'b> Access<'b> {
     fn lock_index(&self, key: &Key<'_>) -> usize {
         let Locks::Many(locks) = &self.locks else { unreachable!("only lists of locks are searched") };
         let id = (self.keyspace().physical(key.db), key.slot);
-        locks.binary_search_by_key(&id, |(id, _)| *id).expect("a handler only touches keys that its row declares")
+        locks
+            .binary_search_by_key(&id, |(id, _)| *id)
+            .expect("a handler only touches keys that its row declares")
     }
 
     /// Changes a slot and books what changed.
@@ -277,7 +280,8 @@ impl Edit<'_> {
     /// Makes a key or gives it a new value. With [`Expiry::Keep`] a new key has none.
     #[inline]
     pub fn set(&mut self, key: &Key<'_>, value: NewValue<'_>, expiry: Expiry) {
-        let (frame, now, clock) = (self.access.keyspace().frame(), self.access.now, self.access.fresh_clock());
+        let (frame, now, clock) =
+            (self.access.keyspace().frame(), self.access.now, self.access.fresh_clock());
         self.access.change(key, |slot| match slot.find(key) {
             Some(place) => {
                 let old = slot.object(place);

@@ -13,7 +13,11 @@ const LFU_START: u32 = 5;
 /// The clock of a key that has just been made.
 #[inline]
 pub(crate) fn fresh(policy: &Policy, now: UnixMs) -> u32 {
-    if policy.eviction().counts_frequency() { minutes(now) << 8 | LFU_START } else { (now.seconds() & LRU_MASK) as u32 }
+    if policy.eviction().counts_frequency() {
+        minutes(now) << 8 | LFU_START
+    } else {
+        (now.seconds() & LRU_MASK) as u32
+    }
 }
 
 /// The clock after one more access. `random` decides whether a frequency grows.

@@ -12,14 +12,16 @@
 //!    workers cannot wait for each other in a circle.
 
 use crate::access::{Access, Edit, Locks, View};
-use crate::ids::{DbIndex, Key, KeyHasher, SLOTS, Slot};
+use crate::ids::{DbIndex, Key, KeyHasher, POSITION_BITS, Position, SLOTS, Slot};
+use crate::limits::SEGMENT_WORDS_MAX;
 use crate::policy::Policy;
+use crate::prefetch::{LINE_BYTES, prefetch};
 use crate::slot::{Change, Frame, SlotKeys};
 use crate::timers::{Deadline, Epoch};
 use parking_lot::{Mutex, MutexGuard};
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sys::{Counter, Prng, UnixMs};
 
 /// How a keyspace is made.
@@ -81,12 +83,19 @@ pub(crate) struct Database {
     pub(crate) expiring: Counter,
 }
 
-/// A slot with its lock, and where its words lie for those who only prefetch.
+/// A slot with its lock, and where its words lie for those who only prefetch:
+/// `homes (16 bits) | address (48 bits)`. One cache line, so that a command
+/// misses once here.
+#[repr(align(64))]
 pub(crate) struct SlotCell {
-    hint: AtomicUsize,
-    hint_homes: AtomicU32,
+    hint: AtomicU64,
     pub(crate) keys: Mutex<SlotKeys>,
 }
+
+const _: () =
+    assert!(size_of::<SlotCell>() == LINE_BYTES && SEGMENT_WORDS_MAX < 1 << (64 - HINT_ADDRESS_BITS));
+
+const HINT_ADDRESS_BITS: u32 = 48;
 
 impl Keyspace {
     /// An empty keyspace.
@@ -183,7 +192,12 @@ impl Keyspace {
 
 impl Database {
     fn new() -> Database {
-        Database { slots: OnceLock::new(), due: OnceLock::new(), keys: Counter::default(), expiring: Counter::default() }
+        Database {
+            slots: OnceLock::new(),
+            due: OnceLock::new(),
+            keys: Counter::default(),
+            expiring: Counter::default(),
+        }
     }
 
     /// The slots, made now if nobody has used the database before.
@@ -233,25 +247,29 @@ impl Database {
 
 impl SlotCell {
     fn new() -> SlotCell {
-        SlotCell { hint: AtomicUsize::new(0), hint_homes: AtomicU32::new(0), keys: Mutex::default() }
+        SlotCell { hint: AtomicU64::new(0), keys: Mutex::default() }
     }
 
     #[inline]
     fn publish_hint(&self, keys: &SlotKeys) {
         let (words, homes) = keys.table().hint();
-        self.hint.store(words.addr(), Ordering::Relaxed);
-        self.hint_homes.store(homes, Ordering::Relaxed);
+        self.hint.store((homes as u64) << HINT_ADDRESS_BITS | words.addr() as u64, Ordering::Relaxed);
     }
 
     /// The address of the word where a search for the position begins. The array
     /// may be gone by the time it is used: good for prefetching and nothing else.
     #[inline]
-    pub(crate) fn home_address(&self, position: crate::ids::Position) -> usize {
-        let homes = u64::from(self.hint_homes.load(Ordering::Relaxed));
-        let index = (position.0 >> (crate::ids::POSITION_BITS - 32)) * homes >> 32;
-        self.hint.load(Ordering::Relaxed) + index as usize * 8
+    fn home_address(&self, position: Position) -> usize {
+        const KNOWN_BITS: u32 = 32;
+        let hint = self.hint.load(Ordering::Relaxed);
+        let index = (position.0 >> (POSITION_BITS - KNOWN_BITS)) * (hint >> HINT_ADDRESS_BITS) >> KNOWN_BITS;
+        (hint & ((1 << HINT_ADDRESS_BITS) - 1)) as usize + index as usize * 8
     }
 }
+
+/// Lines of an object that are worth fetching: header, key and a value of some
+/// hundred bytes; the processor itself fetches on from there.
+const OBJECT_LINES: usize = 3;
 
 /// A worker's stay in the keyspace, during which it runs commands.
 pub struct Batch<'k> {
@@ -279,7 +297,12 @@ impl<'k> Batch<'k> {
     }
 
     /// Runs `work` with the whole keyspace locked.
-    pub fn exclusively<T>(&mut self, now: UnixMs, touch: Touch, work: impl FnOnce(&mut Exclusive<'_>) -> T) -> T {
+    pub fn exclusively<T>(
+        &mut self,
+        now: UnixMs,
+        touch: Touch,
+        work: impl FnOnce(&mut Exclusive<'_>) -> T,
+    ) -> T {
         // The own gate goes first: gates are taken in ascending order.
         self.held = None;
         let mut gates: Vec<MutexGuard<'k, WorkerState>> =
@@ -288,6 +311,36 @@ impl<'k> Batch<'k> {
         let result = work(&mut Exclusive { batch: self, now, touch });
         drop(gates);
         result
+    }
+
+    /// Fetches a key's slot into the cache: the first of three steps for a batch
+    /// of keys, each of which leads to the next.
+    #[inline]
+    pub fn prefetch_slot(&self, key: &Key<'_>) {
+        if let Some(slots) = self.keyspace.database(key.db).used_slots() {
+            prefetch(std::ptr::from_ref(&slots[usize::from(key.slot.0)]).addr());
+        }
+    }
+
+    /// Fetches the words where a search for the key begins. Reads the slot.
+    #[inline]
+    pub fn prefetch_home(&self, key: &Key<'_>) {
+        if let Some(slots) = self.keyspace.database(key.db).used_slots() {
+            let home = slots[usize::from(key.slot.0)].home_address(key.position);
+            prefetch(home);
+            prefetch(home + LINE_BYTES);
+        }
+    }
+
+    /// Fetches the key's object, most likely. Reads the slot's words, unless
+    /// another worker has the slot locked.
+    #[inline]
+    pub fn prefetch_object(&self, key: &Key<'_>) {
+        let Some(slots) = self.keyspace.database(key.db).used_slots() else { return };
+        let Some(keys) = slots[usize::from(key.slot.0)].keys.try_lock() else { return };
+        if let Some(address) = keys.table().likely_address(key.position) {
+            (0..OBJECT_LINES).for_each(|line| prefetch(address as usize + line * LINE_BYTES));
+        }
     }
 
     /// Random bits, for sampling and for frequencies (xorshift64; Marsaglia, 2003).

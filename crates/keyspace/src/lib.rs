@@ -11,6 +11,7 @@ pub mod keyspace;
 pub mod limits;
 pub mod object;
 pub mod policy;
+mod prefetch;
 mod segment;
 mod slot;
 mod table;

@@ -112,7 +112,8 @@ impl<'a> NewValue<'a> {
     pub fn from_bytes(bytes: &'a [u8]) -> NewValue<'a> {
         const INT_CHARS_MAX: usize = 20;
         // Almost every text shows by its first byte that it is no number.
-        let may_be_int = bytes.len() <= INT_CHARS_MAX && bytes.first().is_some_and(|b| *b <= b'9' && *b >= b'-');
+        let may_be_int =
+            bytes.len() <= INT_CHARS_MAX && bytes.first().is_some_and(|b| *b <= b'9' && *b >= b'-');
         match if may_be_int { value::number::parse_i64(bytes) } else { None } {
             Some(number) => NewValue::Int(number),
             None => NewValue::Bytes(bytes),
@@ -158,7 +159,13 @@ impl Block {
     /// Puts a new value and expiry into the block if they fit its size class.
     /// `key` is the key that the block has. False: nothing was changed.
     #[inline]
-    pub(crate) fn overwrite(self, key: &[u8], value: NewValue<'_>, expires_at: Option<UnixMs>, clock: u32) -> bool {
+    pub(crate) fn overwrite(
+        self,
+        key: &[u8],
+        value: NewValue<'_>,
+        expires_at: Option<UnixMs>,
+        clock: u32,
+    ) -> bool {
         let bytes = block_bytes(key.len(), value.inline_bytes(), expires_at.is_some());
         if size_class(bytes) != self.capacity() || self.kind() == Kind::Boxed {
             return false;
@@ -212,7 +219,8 @@ impl Block {
         let block = Block(allocate(block_bytes(key.len(), value_len, expires_at.is_some())));
         block.write_header(kind, key, value_len, expires_at, clock);
         // SAFETY: the value lies within this block, which is live and apart from the new one.
-        let value = unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(self.value_offset()), value_len) };
+        let value =
+            unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(self.value_offset()), value_len) };
         block.put_bytes(block.value_offset(), value);
         if kind == Kind::Boxed {
             self.set_meta(self.meta() & !KIND_MASK | (Kind::Int as u32) << KIND_SHIFT);
@@ -307,7 +315,9 @@ impl Block {
     fn resize_inline(self, len: usize) -> bool {
         let key_len = self.get_u32(KEY_LEN) as usize;
         let (old, offset) = (self.get_u32(VALUE_LEN) as usize, self.value_offset());
-        if len > INLINE_BYTES_MAX || size_class(block_bytes(key_len, len, self.has_expiry())) != self.capacity() {
+        if len > INLINE_BYTES_MAX
+            || size_class(block_bytes(key_len, len, self.has_expiry())) != self.capacity()
+        {
             return false;
         }
         if len > old {

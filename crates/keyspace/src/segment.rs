@@ -33,7 +33,10 @@ pub(crate) struct Word(u64);
 impl Word {
     pub(crate) fn new(tag: Tag, block: Block) -> Word {
         let address = block.address();
-        assert!(address >> 47 == 0 && address & 15 == 0, "a block's address has 43 bits above the lowest four");
+        assert!(
+            address >> 47 == 0 && address & 15 == 0,
+            "a block's address has 43 bits above the lowest four"
+        );
         Word(u64::from(tag.0) << TAG_SHIFT | address >> 4)
     }
 
@@ -111,8 +114,8 @@ impl Segment {
     }
 
     /// The array's address and the number of homes, for prefetching.
-    pub(crate) fn hint(&self) -> (*const Word, u32) {
-        (self.words.as_ptr(), self.homes() as u32)
+    pub(crate) fn hint(&self) -> (*const Word, usize) {
+        if self.words.is_empty() { (std::ptr::null(), 0) } else { (self.words.as_ptr(), self.homes()) }
     }
 
     /// The index of the word with this tag whose block `is_it` accepts.

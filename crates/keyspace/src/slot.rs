@@ -96,7 +96,13 @@ impl SlotKeys {
     }
 
     /// Sets, moves or takes away the expiry of a key that is there.
-    pub(crate) fn set_expiry(&mut self, frame: Frame<'_>, place: Place, key: &Key<'_>, expires_at: Option<UnixMs>) -> Change {
+    pub(crate) fn set_expiry(
+        &mut self,
+        frame: Frame<'_>,
+        place: Place,
+        key: &Key<'_>,
+        expires_at: Option<UnixMs>,
+    ) -> Change {
         let object = self.table.object(place);
         let (old_expiry, clock) = (object.expires_at(), object.clock());
         match (old_expiry, expires_at) {
@@ -188,18 +194,31 @@ impl SlotKeys {
 
     /// After an entry was taken out: new entries for what it stood for.
     fn rearm(&mut self, epoch: Epoch, prefix: u32) {
-        let live: Vec<UnixMs> = self.table.with_prefix(prefix).filter_map(|(_, object)| object.expires_at()).collect();
+        let live: Vec<UnixMs> =
+            self.table.with_prefix(prefix).filter_map(|(_, object)| object.expires_at()).collect();
         live.into_iter().for_each(|at| self.timers_mut().push(epoch.deadline_of(at), prefix));
     }
 
-    fn insert_block(&mut self, frame: Frame<'_>, key: &Key<'_>, block: Block, expires_at: Option<UnixMs>) -> Change {
+    fn insert_block(
+        &mut self,
+        frame: Frame<'_>,
+        key: &Key<'_>,
+        block: Block,
+        expires_at: Option<UnixMs>,
+    ) -> Change {
         self.table.insert(key.position, block, frame.hasher);
         let change = self.note_expiry(frame, key.position, None, expires_at);
         Change { keys: 1, ..change }
     }
 
     #[inline]
-    fn note_expiry(&mut self, frame: Frame<'_>, position: Position, old: Option<UnixMs>, new: Option<UnixMs>) -> Change {
+    fn note_expiry(
+        &mut self,
+        frame: Frame<'_>,
+        position: Position,
+        old: Option<UnixMs>,
+        new: Option<UnixMs>,
+    ) -> Change {
         let change = i64::from(new.is_some()) - i64::from(old.is_some());
         self.expiring = (i64::from(self.expiring) + change) as u32;
         if let Some(at) = new {

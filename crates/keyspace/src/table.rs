@@ -27,7 +27,6 @@ pub(crate) struct Place {
 pub(crate) struct Table {
     root: Segment,
     directory: Option<Box<Directory>>,
-    keys: usize,
 }
 
 /// Which segment holds which positions. `chosen_by` has `2^depth` entries; a
@@ -37,11 +36,13 @@ struct Directory {
     depth: u8,
     chosen_by: Vec<u32>,
     segments: Vec<Segment>,
+    /// Keys in all segments.
+    keys: usize,
 }
 
 impl Table {
     pub(crate) fn len(&self) -> usize {
-        self.keys
+        self.directory.as_ref().map_or(self.root.used(), |directory| directory.keys)
     }
 
     /// Bytes of memory that the table takes, objects not counted.
@@ -50,10 +51,10 @@ impl Table {
     }
 
     /// The root segment's array, for prefetching; empty once there is a directory.
-    pub(crate) fn hint(&self) -> (*const Word, u32) {
+    pub(crate) fn hint(&self) -> (*const Word, usize) {
         match self.directory {
-            None if self.keys > 0 => self.root.hint(),
-            _ => (std::ptr::null(), 0),
+            None => self.root.hint(),
+            Some(_) => (std::ptr::null(), 0),
         }
     }
 
@@ -102,7 +103,9 @@ impl Table {
             let segment = self.segment_mut(number);
             let word = Word::new(Tag::of(position, segment.depth()), block);
             if segment.insert(word) {
-                self.keys += 1;
+                if let Some(directory) = &mut self.directory {
+                    directory.keys += 1;
+                }
                 return;
             }
             self.split(number, hasher);
@@ -119,10 +122,12 @@ impl Table {
 
     /// Takes an object out; the caller frees it.
     pub(crate) fn take(&mut self, place: Place) -> Block {
-        self.keys -= 1;
         let block = self.segment_mut(place.segment).remove(place.index);
-        if self.keys == 0 {
-            self.directory = None;
+        if let Some(directory) = &mut self.directory {
+            directory.keys -= 1;
+            if directory.keys == 0 {
+                self.directory = None;
+            }
         }
         block
     }
@@ -130,7 +135,12 @@ impl Table {
     /// Calls `visit` for objects from position `from` on, in the order of their
     /// positions, until at least `enough` were visited and all that share a tag
     /// with the last one too. Returns where to go on, or None at the end.
-    pub(crate) fn scan(&self, from: Position, enough: usize, mut visit: impl FnMut(Object<'_>)) -> Option<Position> {
+    pub(crate) fn scan(
+        &self,
+        from: Position,
+        enough: usize,
+        mut visit: impl FnMut(Object<'_>),
+    ) -> Option<Position> {
         let mut at = from;
         let mut visited = 0;
         loop {
@@ -138,7 +148,9 @@ impl Table {
             let depth = segment.depth();
             let (first, last) = (Tag::of(at, depth), Tag((1 << TAG_BITS) - 1));
             let mut reached = None;
-            for word in segment.words()[segment.span(first, last)].iter().filter(|w| !w.is_gap() && w.tag() >= first) {
+            for word in
+                segment.words()[segment.span(first, last)].iter().filter(|w| !w.is_gap() && w.tag() >= first)
+            {
                 if visited >= enough && reached != Some(word.tag()) {
                     return Some(position_of(at, depth, word.tag()));
                 }
@@ -207,7 +219,8 @@ impl Table {
     /// Splits a full segment in two by the next bit of the position.
     fn split(&mut self, number: usize, hasher: &KeyHasher) {
         let directory = self.directory.get_or_insert_with(|| {
-            Box::new(Directory { depth: 0, chosen_by: vec![0], segments: vec![std::mem::take(&mut self.root)] })
+            let root = std::mem::take(&mut self.root);
+            Box::new(Directory { depth: 0, chosen_by: vec![0], keys: root.used(), segments: vec![root] })
         });
         directory.split(number.saturating_sub(1), hasher);
     }

@@ -45,7 +45,9 @@ impl Batch<'_> {
         now: UnixMs,
         mut visit: impl FnMut(Object<'_>),
     ) -> Cursor {
-        let (Some(slots), Some((first, mut from))) = (self.keyspace.database(db).used_slots(), cursor.parts()) else {
+        let (Some(slots), Some((first, mut from))) =
+            (self.keyspace.database(db).used_slots(), cursor.parts())
+        else {
             return Cursor::START;
         };
         let mut left = count.max(1);

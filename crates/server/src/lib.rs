@@ -1,1 +1,19 @@
-//! Placeholder.
+//! The server: threads, sessions, dispatch, configuration and the log of what it does.
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod commands;
+pub mod config;
+pub mod connection;
+pub mod dispatch;
+pub mod listen;
+pub mod logger;
+pub mod server;
+pub mod session;
+pub mod start;
+pub mod stats;
+pub mod tick;
+pub mod worker;
+
+pub use start::run;

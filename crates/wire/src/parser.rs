@@ -206,9 +206,10 @@ impl Parser {
     fn finish_partial(&mut self, batch: &mut Batch) -> usize {
         let first = batch.spans.len();
         batch.spans.append(&mut self.spans);
-        batch.end_request(first, Source::Buffer);
         self.spans = Vec::new();
-        std::mem::take(&mut self.cursor).at
+        let end = std::mem::take(&mut self.cursor).at;
+        batch.end_request(first, Source::Buffer, end);
+        end
     }
 
     /// Reads a request that starts with `*` at `start`.
@@ -240,7 +241,7 @@ impl Parser {
         let mut cursor = Cursor { args_left: count, at, payload_bytes: None, searched: 0 };
         match read_args(&mut cursor, buf, limits, &mut batch.spans) {
             Ok(true) => {
-                batch.end_request(first, Source::Buffer);
+                batch.end_request(first, Source::Buffer, cursor.at);
                 Ok(Taken::Request { end: cursor.at })
             }
             Ok(false) => {
@@ -318,7 +319,7 @@ impl Parser {
         if batch.spans.len() == first {
             return Ok(Taken::Nothing { end });
         }
-        batch.end_request(first, Source::Inline);
+        batch.end_request(first, Source::Inline, end);
         Ok(Taken::Request { end })
     }
 }
@@ -363,6 +364,7 @@ fn read_args(
                 },
             },
         };
+        searched = 0;
         // The two bytes after the payload are not looked at, as in Redis.
         let arrived = buf.len() - at;
         if arrived < 2 || arrived - 2 < bytes {
@@ -414,7 +416,6 @@ fn read_length(
             return Ok(None);
         }
     };
-    *searched = 0;
     if line[0] != b'$' {
         return Err(ProtocolError::ExpectedDollar(line[0]));
     }

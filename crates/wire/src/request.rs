@@ -35,6 +35,8 @@ struct Range {
     first: usize,
     end: usize,
     source: Source,
+    /// Offset in the caller's buffer of the first byte behind the request.
+    bytes_end: usize,
 }
 
 /// The requests of one read, in order. Owned by a worker and reused, so that parsing allocates nothing.
@@ -83,6 +85,13 @@ impl Batch {
         Request { bytes, spans: &self.spans[range.first..range.end] }
     }
 
+    /// Offset of the first byte behind request `index`, in the buffer given to the parser: where a session that has
+    /// to stop after this request goes on later. Panics when `index` is out of range.
+    #[inline]
+    pub fn bytes_end(&self, index: usize) -> usize {
+        self.requests[index].bytes_end
+    }
+
     /// All requests in order; `buf` as for [`Batch::request`].
     pub fn iter<'a>(&'a self, buf: &'a [u8]) -> impl ExactSizeIterator<Item = Request<'a>> {
         (0..self.len()).map(move |index| self.request(index, buf))
@@ -90,8 +99,8 @@ impl Batch {
 
     /// Makes a request of all spans from `first` on.
     #[inline]
-    pub(crate) fn end_request(&mut self, first: usize, source: Source) {
-        self.requests.push(Range { first, end: self.spans.len(), source });
+    pub(crate) fn end_request(&mut self, first: usize, source: Source, bytes_end: usize) {
+        self.requests.push(Range { first, end: self.spans.len(), source, bytes_end });
     }
 }
 
@@ -247,7 +256,8 @@ mod tests {
     fn cleared_batch_gives_back_unusual_memory() {
         let mut batch = Batch::new();
         batch.spans.resize(1_000_000, Span { start: 0, end: 0 });
-        batch.end_request(0, Source::Buffer);
+        let end = batch.spans.last().map_or(0, |span| span.end);
+        batch.end_request(0, Source::Buffer, end);
         assert_eq!(batch.request(0, b"").len(), 1_000_000);
         batch.clear();
         assert!(batch.is_empty());

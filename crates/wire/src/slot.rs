@@ -110,7 +110,20 @@ mod tests {
         }
     }
 
-    const SLOTS_OF_REDIS: &[(&[u8], u16)] = &[(b"foo", 12182)];
+    const SLOTS_OF_REDIS: &[(&[u8], u16)] = &[
+        (b"foo", 12182),
+        (b"{user1000}.following", 3443),
+        (b"foo{}{bar}", 8363),
+        (b"foo{{bar}}zap", 4015),
+        (b"foo{bar}{zap}", 5061),
+        (b"", 0),
+        (b"a", 15495),
+        (b"key:000000000001", 8924),
+        (b"someverylongkeynamewithmorethan16bytes", 8018),
+        (b"{}", 15257),
+        (b"}{a}", 15495),
+        (b"a{b", 13340),
+    ];
 
     #[test]
     fn only_the_first_complete_and_filled_tag_counts() {

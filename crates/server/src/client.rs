@@ -1,0 +1,244 @@
+//! What the rest of the server can see of a session, and how it reaches it.
+//!
+//! A session runs on one worker and owns its state alone. Its `Client` is the part
+//! that others may look at (CLIENT LIST, INFO) and signal (CLIENT KILL, MONITOR
+//! lines, the end of a pause). The session stores what it did once a batch, in
+//! relaxed atomics: readers get a recent picture, not a consistent one.
+
+use crate::dispatch::table::CommandId;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::task::Waker;
+use sys::UnixMs;
+
+bitflags::bitflags! {
+    /// What a session is asked to look at when it wakes up.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Signal: u32 {
+        /// Close the connection; replies that are not out are lost.
+        const KILL = 1 << 0;
+        /// There is mail.
+        const MAIL = 1 << 1;
+        /// Close the connection when what was answered is out.
+        const DRAIN = 1 << 2;
+    }
+}
+
+bitflags::bitflags! {
+    /// CLIENT LIST's flags that hold for longer than a command.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Traits: u32 {
+        /// Gets every command (MONITOR).
+        const MONITOR = 1 << 0;
+        /// Connected by a Unix socket.
+        const UNIX_SOCKET = 1 << 1;
+        /// Not to be evicted for its memory (CLIENT NO-EVICT).
+        const NO_EVICT = 1 << 2;
+        /// Does not touch keys' access clocks (CLIENT NO-TOUCH).
+        const NO_TOUCH = 1 << 3;
+        /// Waits for the end of a pause.
+        const PAUSED = 1 << 4;
+        /// Closes once its replies are out.
+        const CLOSING = 1 << 5;
+    }
+}
+
+/// Texts that a client gives itself.
+#[derive(Clone, Debug, Default)]
+pub struct Labels {
+    /// CLIENT SETNAME.
+    pub name: Vec<u8>,
+    /// CLIENT SETINFO LIB-NAME.
+    pub lib_name: Vec<u8>,
+    /// CLIENT SETINFO LIB-VER.
+    pub lib_version: Vec<u8>,
+}
+
+/// The shared side of one session.
+pub struct Client {
+    /// Unique in the life of the server, counting up from 1.
+    pub id: u64,
+    /// The other end's address, `ip:port`, or the socket's path and `:0`.
+    pub address: String,
+    /// This end's address.
+    pub local_address: String,
+    /// The file descriptor.
+    pub fd: i32,
+    /// When it connected.
+    pub connected_at: UnixMs,
+    /// The worker that it runs on.
+    pub worker: usize,
+    /// What the client calls itself.
+    pub labels: Mutex<Labels>,
+    /// The user it is authenticated as.
+    pub user: Mutex<String>,
+    /// Standing flags.
+    traits: AtomicU32,
+    /// Its database.
+    pub db: AtomicU32,
+    /// 2 or 3.
+    pub protocol: AtomicU32,
+    /// When it last sent something.
+    pub active_at_ms: AtomicU64,
+    /// The last command, or `usize::MAX`.
+    last_command: AtomicUsize,
+    /// Bytes of requests that have not been run.
+    pub input_bytes: AtomicUsize,
+    /// Bytes allocated for requests.
+    pub input_capacity: AtomicUsize,
+    /// Bytes of replies that are not out.
+    pub output_bytes: AtomicUsize,
+    /// Since when the output has been above its soft limit; 0 if it is not.
+    pub over_soft_limit_since_ms: AtomicU64,
+    signals: AtomicU32,
+    waker: Mutex<Option<Waker>>,
+    mail: Mutex<Vec<u8>>,
+    commands: AtomicI64,
+}
+
+impl Client {
+    /// The shared side of a session that has just connected.
+    pub fn new(id: u64, address: String, local_address: String, fd: i32, worker: usize, now: UnixMs) -> Client {
+        Client {
+            id,
+            address,
+            local_address,
+            fd,
+            connected_at: now,
+            worker,
+            labels: Mutex::default(),
+            user: Mutex::new("default".to_owned()),
+            traits: AtomicU32::new(0),
+            db: AtomicU32::new(0),
+            protocol: AtomicU32::new(2),
+            active_at_ms: AtomicU64::new(now.0),
+            last_command: AtomicUsize::new(usize::MAX),
+            input_bytes: AtomicUsize::new(0),
+            input_capacity: AtomicUsize::new(0),
+            output_bytes: AtomicUsize::new(0),
+            over_soft_limit_since_ms: AtomicU64::new(0),
+            signals: AtomicU32::new(0),
+            waker: Mutex::new(None),
+            mail: Mutex::default(),
+            commands: AtomicI64::new(0),
+        }
+    }
+
+    /// The standing flags.
+    pub fn traits(&self) -> Traits {
+        Traits::from_bits_truncate(self.traits.load(Ordering::Relaxed))
+    }
+
+    /// Sets or takes away a standing flag.
+    pub fn set_trait(&self, flag: Traits, on: bool) {
+        if on {
+            self.traits.fetch_or(flag.bits(), Ordering::Relaxed);
+        } else {
+            self.traits.fetch_and(!flag.bits(), Ordering::Relaxed);
+        }
+    }
+
+    /// The command that it ran last.
+    pub fn last_command(&self) -> Option<CommandId> {
+        match self.last_command.load(Ordering::Relaxed) {
+            usize::MAX => None,
+            id => Some(CommandId(id)),
+        }
+    }
+
+    /// Notes what a batch did.
+    pub fn note_batch(&self, command: CommandId, commands: i64, now: UnixMs) {
+        self.last_command.store(command.0, Ordering::Relaxed);
+        self.active_at_ms.store(now.0, Ordering::Relaxed);
+        self.commands.fetch_add(commands, Ordering::Relaxed);
+    }
+
+    /// How many commands it has run.
+    pub fn commands(&self) -> u64 {
+        self.commands.load(Ordering::Relaxed) as u64
+    }
+
+    /// Called by the session's task before it first waits.
+    pub fn set_waker(&self, waker: &Waker) {
+        *self.waker.lock() = Some(waker.clone());
+    }
+
+    /// Asks the session to do something, and wakes it up.
+    pub fn signal(&self, signal: Signal) {
+        self.signals.fetch_or(signal.bits(), Ordering::Release);
+        self.wake();
+    }
+
+    /// Wakes the session up to look at the state of things again.
+    pub fn wake(&self) {
+        if let Some(waker) = &*self.waker.lock() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Takes the signals that have come.
+    #[inline]
+    pub fn take_signals(&self) -> Signal {
+        if self.signals.load(Ordering::Acquire) == 0 {
+            return Signal::empty();
+        }
+        Signal::from_bits_truncate(self.signals.swap(0, Ordering::AcqRel))
+    }
+
+    /// Puts bytes into the session's mail, to be sent after what it is answering now.
+    pub fn post(&self, bytes: &[u8]) {
+        self.mail.lock().extend_from_slice(bytes);
+        self.signal(Signal::MAIL);
+    }
+
+    /// Takes the mail.
+    pub fn take_mail(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.mail.lock())
+    }
+
+    /// Bytes of mail waiting.
+    pub fn mail_bytes(&self) -> usize {
+        self.mail.lock().len()
+    }
+}
+
+/// All clients, in the order in which they connected.
+#[derive(Default)]
+pub struct Clients {
+    by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
+    next_id: AtomicU64,
+}
+
+impl Clients {
+    /// A number for a new client.
+    pub fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Adds a client.
+    pub fn add(&self, client: Arc<Client>) {
+        self.by_id.lock().insert(client.id, client);
+    }
+
+    /// Takes a client out when its session ends.
+    pub fn remove(&self, id: u64) {
+        self.by_id.lock().remove(&id);
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.by_id.lock().len()
+    }
+
+    /// One of them.
+    pub fn get(&self, id: u64) -> Option<Arc<Client>> {
+        self.by_id.lock().get(&id).cloned()
+    }
+
+    /// All of them, as of now.
+    pub fn all(&self) -> Vec<Arc<Client>> {
+        self.by_id.lock().values().cloned().collect()
+    }
+}

@@ -1,0 +1,255 @@
+//! Reading the configuration at start: the arguments after `tarn server`, the file, standard input and the files that
+//! they include.
+//!
+//! As in Redis, all of it becomes one text, the file first, then standard input, then a line for each option; later
+//! lines win. A bad value of a known directive ends the start. An unknown directive is named in a warning and skipped,
+//! so that the file of another Redis starts a Tarn.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use super::parsed::{BadValue, Value, parse};
+use super::row::{Effect, Kind};
+use super::table::{TABLE, find, index_of};
+use super::words::Edition;
+use super::{Config, file};
+
+/// How deep files may include files; deeper means that they include each other.
+const INCLUDE_DEPTH_MAX: usize = 16;
+
+/// What `tarn server` was asked to do.
+pub enum Startup {
+    /// Serve with this configuration.
+    Serve {
+        /// The configuration.
+        config: Box<Config>,
+        /// What the operator should know, a sentence each: unknown directives, and those that have no meaning here.
+        warnings: Vec<String>,
+    },
+    /// Print the help.
+    Help,
+    /// Print the version.
+    Version,
+}
+
+/// Why the server cannot start; `Display` gives the text for standard error.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// A file cannot be read.
+    Unreadable {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A line cannot be accepted.
+    BadLine {
+        /// Counted from 1.
+        number: usize,
+        /// As written.
+        line: String,
+        /// In Redis' words where Redis has some.
+        reason: String,
+    },
+    /// The configuration is well-formed but asks for what this version does not serve.
+    NotServed(String),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            ConfigError::Unreadable { path, error } => {
+                write!(
+                    out,
+                    "Fatal error, can't open config file '{}': {}",
+                    path.display(),
+                    file::sentence(error)
+                )
+            }
+            ConfigError::BadLine { number, line, reason } => write!(
+                out,
+                "\n*** FATAL CONFIG FILE ERROR (Tarn {}) ***\n\
+                 Reading the configuration file, at line {number}\n>>> '{line}'\n{reason}",
+                env!("CARGO_PKG_VERSION"),
+            ),
+            ConfigError::NotServed(sentence) => out.write_str(sentence),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Config {
+    /// Reads the arguments that follow `tarn server`, and every file that they name.
+    pub fn from_args(args: &[String]) -> Result<Startup, ConfigError> {
+        match args.first().map(String::as_str) {
+            Some("-h" | "--help") => return Ok(Startup::Help),
+            Some("-v" | "--version") => return Ok(Startup::Version),
+            _ => {}
+        }
+        let (path, options) = match args.split_first() {
+            Some((first, rest)) if !first.starts_with('-') => (Some(PathBuf::from(first)), rest),
+            _ => (None, args),
+        };
+        let mut text = Vec::new();
+        if let Some(path) = &path {
+            text = file::read(path).map_err(|error| ConfigError::Unreadable { path: path.clone(), error })?;
+        }
+        let (options, reads_stdin) = match options.split_last() {
+            Some((last, rest)) if last == "-" => (rest, true),
+            _ => (options, false),
+        };
+        if reads_stdin {
+            let unreadable = |error| ConfigError::Unreadable { path: PathBuf::from("-"), error };
+            text.push(b'\n');
+            text.extend(file::read_stdin().map_err(unreadable)?);
+        }
+        text.extend(lines_of_options(options));
+
+        let mut loading = Loading::new();
+        loading.read_text(&text, 0)?;
+        loading.finish(path.map(|path| std::path::absolute(&path).unwrap_or(path)))
+    }
+
+    /// Reads a configuration from text, as if it were a file. For tests and for servers inside a program.
+    pub fn from_text(text: &[u8]) -> Result<Startup, ConfigError> {
+        let mut loading = Loading::new();
+        loading.read_text(text, 0)?;
+        loading.finish(None)
+    }
+}
+
+/// Turns `--name value ...` into lines. The word after a name is its value even when it begins with two dashes, except
+/// where it is the name of a directive itself: then the option was meant to have no value.
+fn lines_of_options(options: &[String]) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut words_of_option = 0;
+    for option in options {
+        let is_name =
+            option.starts_with("--") && (words_of_option != 1 || find(&option.as_bytes()[2..]).is_some());
+        if is_name {
+            text.push(b'\n');
+            text.extend_from_slice(&option.as_bytes()[2..]);
+            words_of_option = 1;
+        } else {
+            text.extend_from_slice(if words_of_option == 0 { b"\n" } else { b" " });
+            text.extend_from_slice(wire::quote(option.as_bytes()).as_bytes());
+            words_of_option += 1;
+        }
+    }
+    text
+}
+
+/// The default of every directive, in the order of the table.
+pub(super) fn default_values() -> Vec<Value> {
+    TABLE
+        .iter()
+        .map(|row| match row.kind {
+            Kind::Lines { .. } => Value::Lines(Vec::new()),
+            Kind::ReplicaOf => Value::ReplicaOf(None),
+            _ => {
+                let mut words: Vec<&[u8]> = row.default.split(' ').map(str::as_bytes).collect();
+                if matches!(row.kind, Kind::Text(_)) {
+                    words = vec![row.default.as_bytes()];
+                }
+                parse(row, &words, None).expect("a test parses every default")
+            }
+        })
+        .collect()
+}
+
+/// The values so far while lines are read.
+struct Loading {
+    values: Vec<Value>,
+    is_set: Vec<bool>,
+    warnings: Vec<String>,
+}
+
+impl Loading {
+    fn new() -> Loading {
+        let values = default_values();
+        Loading { is_set: vec![false; values.len()], values, warnings: Vec::new() }
+    }
+
+    fn read_text(&mut self, text: &[u8], depth: usize) -> Result<(), ConfigError> {
+        for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
+            let line = line.trim_ascii();
+            if line.is_empty() || line.starts_with(b"#") {
+                continue;
+            }
+            let bad = |BadValue(reason)| ConfigError::BadLine {
+                number: index + 1,
+                line: String::from_utf8_lossy(line).into_owned(),
+                reason,
+            };
+            let words =
+                wire::split_words(line).map_err(|_| bad("Unbalanced quotes in configuration line".into()))?;
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            match words.as_slice() {
+                [] => {}
+                [name, pattern] if name.eq_ignore_ascii_case(b"include") => {
+                    if depth == INCLUDE_DEPTH_MAX {
+                        return Err(bad("Files include each other without end".into()));
+                    }
+                    self.read_included(pattern, depth + 1)?;
+                }
+                [name, values @ ..] => self.read_directive(name, values, index + 1).map_err(bad)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn read_included(&mut self, pattern: &[u8], depth: usize) -> Result<(), ConfigError> {
+        for path in file::expand(pattern) {
+            let text = file::read(&path).map_err(|error| ConfigError::Unreadable { path, error })?;
+            self.read_text(&text, depth)?;
+        }
+        Ok(())
+    }
+
+    fn read_directive(&mut self, name: &[u8], words: &[&[u8]], line_number: usize) -> Result<(), BadValue> {
+        let Some(index) = find(name) else {
+            let name = String::from_utf8_lossy(name);
+            self.warnings
+                .push(format!("`{name}` (line {line_number}) is not a directive of Tarn and is ignored"));
+            return Ok(());
+        };
+        let row = &TABLE[index];
+        if words.is_empty() {
+            return Err("wrong number of arguments".into());
+        }
+        // An option's value is one argument that may hold several words: `--save "900 1"`.
+        let split: Vec<&[u8]> = match words {
+            [word] if row.kind.takes_several_words() && !word.is_empty() => {
+                word.split(|&byte| byte == b' ').collect()
+            }
+            _ => words.to_vec(),
+        };
+        // Lines of one directive add up, except that the first of them replaces the default. Output limits are
+        // set class by class over the default.
+        let adds_up = self.is_set[index] || matches!(row.kind, Kind::OutputLimits);
+        let before = adds_up.then_some(&self.values[index]);
+        self.values[index] = parse(row, &split, before)?;
+        self.is_set[index] = true;
+        Ok(())
+    }
+
+    fn finish(mut self, path: Option<PathBuf>) -> Result<Startup, ConfigError> {
+        if self.values[index_of("edition")] != Value::Number(Edition::Memory as i64) {
+            return Err(ConfigError::NotServed(
+                "This version serves the memory edition only: set `edition memory` or leave it out."
+                    .to_owned(),
+            ));
+        }
+        for ((row, value), default) in TABLE.iter().zip(&self.values).zip(default_values()) {
+            if let Effect::NoMeaning(reason) = row.effect
+                && *value != default
+            {
+                self.warnings.push(format!("`{}` has no effect: {reason}", row.name));
+            }
+        }
+        let config = Box::new(Config::from_values(self.values, path));
+        Ok(Startup::Serve { config, warnings: self.warnings })
+    }
+}

@@ -1,0 +1,138 @@
+//! Directives of persistence, replication, cluster, scripts, modules and TLS: parts that this version does not have.
+
+use super::super::row::{BOOL, Flags, INT, Kind, LONG, MEMORY, PORT, Row, TEXT, absent, int, memory_from};
+
+const PERSISTENCE: &str = "persistence does not exist in this version";
+const REPLICATION: &str = "replication does not exist in this version";
+const CLUSTER: &str = "cluster mode does not exist in this version";
+const SCRIPTS: &str = "scripts do not exist in this version";
+const MODULES: &str = "modules cannot be loaded";
+const TLS: &str = "TLS does not exist in this version";
+const TEST_HOOK: &str = "it only serves Redis' own tests";
+
+/// Replication's backlog is never smaller than this many bytes.
+const BACKLOG_BYTES_MIN: i64 = 16 << 10;
+
+const ENDPOINTS: Kind = Kind::Enum(&["ip", "hostname", "unknown-endpoint"]);
+const FILE_NAME: Kind = Kind::Text(|text| match text.contains(&b'/') {
+    true => Err("dbfilename can't be a path, just a filename"),
+    false => Ok(()),
+});
+const APPEND_FILE: Kind = Kind::Text(|text| match text.contains(&b'/') || text.is_empty() {
+    true => Err("appendfilename can't be a path, just a filename"),
+    false => Ok(()),
+});
+const APPEND_DIR: Kind = Kind::Text(|text| match text.contains(&b'/') || text.is_empty() {
+    true => Err("appenddirname can't be a path, just a dirname"),
+    false => Ok(()),
+});
+
+/// Sorted by name.
+pub(super) const ROWS: &[Row] = &[
+    absent("aof-disable-auto-gc", BOOL, "no", PERSISTENCE).flags(Flags::HIDDEN),
+    absent("aof-load-truncated", BOOL, "yes", PERSISTENCE),
+    absent("aof-rewrite-incremental-fsync", BOOL, "yes", PERSISTENCE),
+    absent("aof-timestamp-enabled", BOOL, "no", PERSISTENCE),
+    absent("aof-use-rdb-preamble", BOOL, "yes", PERSISTENCE),
+    absent("appenddirname", APPEND_DIR, "appendonlydir", PERSISTENCE).at_start(),
+    absent("appendfilename", APPEND_FILE, "appendonly.aof", PERSISTENCE).at_start(),
+    absent("appendfsync", Kind::Enum(&["everysec", "always", "no"]), "everysec", PERSISTENCE),
+    absent("appendonly", BOOL, "no", PERSISTENCE),
+    absent("auto-aof-rewrite-min-size", MEMORY, "64mb", PERSISTENCE),
+    absent("auto-aof-rewrite-percentage", INT, "100", PERSISTENCE),
+    absent("busy-reply-threshold", LONG, "5000", SCRIPTS).alias("lua-time-limit"),
+    absent("cluster-allow-pubsubshard-when-down", BOOL, "yes", CLUSTER),
+    absent("cluster-allow-reads-when-down", BOOL, "no", CLUSTER),
+    absent("cluster-allow-replica-migration", BOOL, "yes", CLUSTER),
+    absent("cluster-announce-bus-port", PORT, "0", CLUSTER),
+    absent("cluster-announce-hostname", Kind::Text(hostname), "", CLUSTER),
+    absent("cluster-announce-human-nodename", TEXT, "", CLUSTER),
+    absent("cluster-announce-ip", TEXT, "", CLUSTER),
+    absent("cluster-announce-port", PORT, "0", CLUSTER),
+    absent("cluster-announce-tls-port", PORT, "0", CLUSTER),
+    absent("cluster-config-file", TEXT, "nodes.conf", CLUSTER).at_start(),
+    absent("cluster-enabled", BOOL, "no", CLUSTER).at_start(),
+    absent("cluster-link-sendbuf-limit", MEMORY, "0", CLUSTER),
+    absent("cluster-migration-barrier", INT, "1", CLUSTER),
+    absent("cluster-node-timeout", LONG, "15000", CLUSTER),
+    absent("cluster-port", PORT, "0", CLUSTER).at_start(),
+    absent("cluster-preferred-endpoint-type", ENDPOINTS, "ip", CLUSTER),
+    absent("cluster-replica-no-failover", BOOL, "no", CLUSTER).alias("cluster-slave-no-failover"),
+    absent("cluster-replica-validity-factor", INT, "10", CLUSTER).alias("cluster-slave-validity-factor"),
+    absent("cluster-require-full-coverage", BOOL, "yes", CLUSTER),
+    absent("dbfilename", FILE_NAME, "dump.rdb", PERSISTENCE).flags(Flags::PROTECTED),
+    absent("key-load-delay", int(i32::MIN as i64, i32::MAX as i64), "0", TEST_HOOK).flags(Flags::HIDDEN),
+    absent("loading-process-events-interval-bytes", memory_from(1024), "2mb", TEST_HOOK).flags(Flags::HIDDEN),
+    absent("loadmodule", Kind::Lines { words_min: 1 }, "", MODULES).flags(Flags::FILE_ONLY),
+    absent("lua-enable-deprecated-api", BOOL, "no", SCRIPTS).at_start().flags(Flags::HIDDEN),
+    absent("masterauth", TEXT, "", REPLICATION).flags(Flags::SENSITIVE),
+    absent("masteruser", TEXT, "", REPLICATION).flags(Flags::SENSITIVE),
+    absent("min-replicas-max-lag", INT, "10", REPLICATION).alias("min-slaves-max-lag"),
+    absent("min-replicas-to-write", INT, "0", REPLICATION).alias("min-slaves-to-write"),
+    absent("no-appendfsync-on-rewrite", BOOL, "no", PERSISTENCE),
+    absent(
+        "propagation-error-behavior",
+        Kind::Enum(&["ignore", "panic", "panic-on-replicas"]),
+        "ignore",
+        REPLICATION,
+    ),
+    absent("rdb-del-sync-files", BOOL, "no", PERSISTENCE),
+    absent("rdb-key-save-delay", int(i32::MIN as i64, i32::MAX as i64), "0", TEST_HOOK).flags(Flags::HIDDEN),
+    absent("rdb-save-incremental-fsync", BOOL, "yes", PERSISTENCE),
+    absent("rdbchecksum", BOOL, "yes", PERSISTENCE).at_start(),
+    absent("rdbcompression", BOOL, "yes", PERSISTENCE),
+    absent("repl-backlog-size", memory_from(1), "1mb", REPLICATION)
+        .adjust(|bytes| bytes.max(BACKLOG_BYTES_MIN)),
+    absent("repl-backlog-ttl", LONG, "3600", REPLICATION),
+    absent("repl-disable-tcp-nodelay", BOOL, "no", REPLICATION),
+    absent("repl-diskless-load", Kind::Enum(&["disabled", "on-empty-db", "swapdb"]), "disabled", REPLICATION),
+    absent("repl-diskless-sync", BOOL, "yes", REPLICATION),
+    absent("repl-diskless-sync-delay", INT, "5", REPLICATION),
+    absent("repl-diskless-sync-max-replicas", INT, "0", REPLICATION),
+    absent("repl-ping-replica-period", int(1, i32::MAX as i64), "10", REPLICATION)
+        .alias("repl-ping-slave-period"),
+    absent("repl-timeout", int(1, i32::MAX as i64), "60", REPLICATION),
+    absent("replica-announce-ip", TEXT, "", REPLICATION).alias("slave-announce-ip"),
+    absent("replica-announce-port", PORT, "0", REPLICATION).alias("slave-announce-port"),
+    absent("replica-announced", BOOL, "yes", REPLICATION),
+    absent("replica-ignore-disk-write-errors", BOOL, "no", REPLICATION),
+    absent("replica-ignore-maxmemory", BOOL, "yes", REPLICATION).alias("slave-ignore-maxmemory"),
+    absent("replica-lazy-flush", BOOL, "no", REPLICATION).alias("slave-lazy-flush"),
+    absent("replica-priority", INT, "100", REPLICATION).alias("slave-priority"),
+    absent("replica-read-only", BOOL, "yes", REPLICATION).alias("slave-read-only"),
+    absent("replica-serve-stale-data", BOOL, "yes", REPLICATION).alias("slave-serve-stale-data"),
+    absent("replicaof", Kind::ReplicaOf, "", REPLICATION).at_start().alias("slaveof"),
+    absent("sanitize-dump-payload", Kind::Enum(&["no", "yes", "clients"]), "no", PERSISTENCE),
+    absent("save", Kind::Save, "", PERSISTENCE),
+    absent("stop-writes-on-bgsave-error", BOOL, "yes", PERSISTENCE),
+    absent("tls-auth-clients", Kind::Enum(&["no", "yes", "optional"]), "yes", TLS),
+    absent("tls-ca-cert-dir", TEXT, "", TLS),
+    absent("tls-ca-cert-file", TEXT, "", TLS),
+    absent("tls-cert-file", TEXT, "", TLS),
+    absent("tls-ciphers", TEXT, "", TLS),
+    absent("tls-ciphersuites", TEXT, "", TLS),
+    absent("tls-client-cert-file", TEXT, "", TLS),
+    absent("tls-client-key-file", TEXT, "", TLS),
+    absent("tls-client-key-file-pass", TEXT, "", TLS).flags(Flags::SENSITIVE),
+    absent("tls-cluster", BOOL, "no", TLS),
+    absent("tls-dh-params-file", TEXT, "", TLS),
+    absent("tls-key-file", TEXT, "", TLS),
+    absent("tls-key-file-pass", TEXT, "", TLS).flags(Flags::SENSITIVE),
+    absent("tls-port", PORT, "0", TLS),
+    absent("tls-prefer-server-ciphers", BOOL, "no", TLS),
+    absent("tls-protocols", TEXT, "", TLS),
+    absent("tls-replication", BOOL, "no", TLS),
+    absent("tls-session-cache-size", INT, "20480", TLS),
+    absent("tls-session-cache-timeout", INT, "300", TLS),
+    absent("tls-session-caching", BOOL, "yes", TLS),
+];
+
+fn hostname(text: &[u8]) -> Result<(), &'static str> {
+    if text.len() >= 256 {
+        return Err("Hostnames must be less than 256 characters");
+    }
+    match text.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.') {
+        true => Ok(()),
+        false => Err("Hostnames may only contain alphanumeric characters, hyphens or dots"),
+    }
+}

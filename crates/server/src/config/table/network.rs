@@ -1,0 +1,40 @@
+//! Directives about sockets, clients and access.
+
+use super::super::row::{BOOL, Flags, INT, Kind, LONG, PORT, Row, TEXT, absent, int, memory_from, works};
+
+const MIB: i64 = 1 << 20;
+
+/// Sorted by name.
+pub(super) const ROWS: &[Row] = &[
+    works("acl-pubsub-default", Kind::Enum(&["allchannels", "resetchannels"]), "resetchannels"),
+    works("aclfile", TEXT, "").at_start(),
+    works("acllog-max-len", LONG, "128"),
+    works("bind", Kind::Words, "* -::*"),
+    absent("bind-source-addr", TEXT, "", "the server opens no connections of its own in this version"),
+    works(
+        "client-output-buffer-limit",
+        Kind::OutputLimits,
+        "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60",
+    ),
+    works("client-query-buffer-limit", memory_from(MIB), "1gb"),
+    works("maxclients", int(1, u32::MAX as i64), "10000"),
+    works("port", PORT, "6379"),
+    works("protected-mode", BOOL, "yes"),
+    works("proto-max-bulk-len", memory_from(MIB), "512mb"),
+    absent(
+        "rename-command",
+        Kind::Lines { words_min: 2 },
+        "",
+        "commands cannot be renamed; take them from users with ACL rules instead",
+    )
+    .flags(Flags::FILE_ONLY),
+    works("requirepass", TEXT, "").flags(Flags::SENSITIVE),
+    absent("socket-mark-id", int(0, u32::MAX as i64), "0", "sockets are not marked").at_start(),
+    works("tcp-backlog", INT, "511").at_start(),
+    works("tcp-keepalive", INT, "300"),
+    works("timeout", INT, "0"),
+    works("tracking-table-max-keys", LONG, "1000000"),
+    works("unixsocket", TEXT, "").at_start(),
+    works("unixsocketperm", Kind::Octal, "0").at_start(),
+    works("user", Kind::Lines { words_min: 1 }, "").flags(Flags::FILE_ONLY),
+];

@@ -1,0 +1,87 @@
+//! Directives about the process, its threads, its log and what it reports about itself.
+
+use super::super::row::{BOOL, Flags, INT, Kind, LONG, Row, TEXT, absent, int, works};
+use super::super::words::{Access, Edition, LogLevel, Supervision, SyslogFacility};
+
+const CPU_LISTS: &str = "threads are not pinned to cores; use taskset or your service manager";
+const CRASH: &str = "a crash prints the place of the fault and ends the process";
+const SERVICE: &str = "the process stays in the foreground; run it under your service manager";
+const TITLE: &str = "the process keeps the name and arguments that it was started with";
+const TEST_HOOK: &str = "it only serves Redis' own tests";
+
+/// Sorted by name.
+pub(super) const ROWS: &[Row] = &[
+    absent("always-show-logo", BOOL, "no", "there is no logo").at_start(),
+    absent("aof_rewrite_cpulist", TEXT, "", CPU_LISTS).at_start(),
+    absent("bgsave_cpulist", TEXT, "", CPU_LISTS).at_start(),
+    absent("bio_cpulist", TEXT, "", CPU_LISTS).at_start(),
+    absent("crash-log-enabled", BOOL, "yes", CRASH),
+    absent("crash-memcheck-enabled", BOOL, "yes", CRASH),
+    absent("daemonize", BOOL, "no", SERVICE).at_start(),
+    works("databases", int(1, i32::MAX as i64), "16").at_start(),
+    works("dir", Kind::Directory, "./tarn-data").flags(Flags::PROTECTED),
+    absent("disable-thp", BOOL, "yes", "there is no fork that huge pages could slow down").at_start(),
+    absent("dynamic-hz", BOOL, "yes", "timers run at `hz` whatever the number of clients"),
+    works("edition", Kind::Enum(Edition::WORDS), "memory").at_start(),
+    works("enable-debug-command", Kind::Enum(Access::WORDS), "no").at_start(),
+    absent("enable-module-command", Kind::Enum(Access::WORDS), "no", "modules cannot be loaded").at_start(),
+    works("enable-protected-configs", Kind::Enum(Access::WORDS), "no").at_start(),
+    works("hz", INT, "10").adjust(|hz| hz.clamp(1, 500)),
+    absent(
+        "ignore-warnings",
+        TEXT,
+        "",
+        "the start makes no checks of the operating system that could be ignored",
+    ),
+    absent("io-threads", int(1, 128), "1", "every worker reads, executes and writes; see `threads`")
+        .at_start(),
+    absent("io-threads-do-reads", BOOL, "no", "every worker reads, executes and writes; see `threads`")
+        .at_start(),
+    works("latency-monitor-threshold", LONG, "0"),
+    works("latency-tracking", BOOL, "yes"),
+    works("latency-tracking-info-percentiles", Kind::Percentiles, "50 99 99.9"),
+    absent("locale-collate", TEXT, "", "SORT ALPHA compares bytes"),
+    works("logfile", TEXT, "").at_start(),
+    works("loglevel", Kind::Enum(LogLevel::WORDS), "notice"),
+    works("notify-keyspace-events", Kind::KeyspaceEvents, ""),
+    absent(
+        "oom-score-adj",
+        Kind::Enum(&["no", "yes", "relative", "absolute"]),
+        "no",
+        "set it in your service manager",
+    ),
+    absent("oom-score-adj-values", Kind::OomScores, "0 200 800", "set it in your service manager"),
+    works("pidfile", TEXT, "").at_start(),
+    absent("proc-title-template", Kind::Text(title_template), "{title} {listen-addr} {server-mode}", TITLE),
+    absent("server_cpulist", TEXT, "", CPU_LISTS).at_start(),
+    absent("set-proc-title", BOOL, "yes", TITLE).at_start(),
+    works("shutdown-on-sigint", Kind::ShutdownFlags, "default"),
+    works("shutdown-on-sigterm", Kind::ShutdownFlags, "default"),
+    works("shutdown-timeout", INT, "10"),
+    works("slowlog-log-slower-than", int(-1, i64::MAX), "10000"),
+    works("slowlog-max-len", LONG, "128"),
+    works("supervised", Kind::Enum(Supervision::WORDS), "no").at_start(),
+    works("syslog-enabled", BOOL, "no").at_start(),
+    works("syslog-facility", Kind::Enum(SyslogFacility::WORDS), "local0").at_start(),
+    works("syslog-ident", TEXT, "tarn").at_start(),
+    works("threads", int(0, 1024), "0").at_start(),
+    absent("use-exit-on-panic", BOOL, "no", TEST_HOOK).at_start().flags(Flags::HIDDEN),
+];
+
+/// The placeholders that `proc-title-template` may use.
+const TITLE_WORDS: [&str; 7] =
+    ["title", "listen-addr", "server-mode", "port", "tls-port", "unixsocket", "config-file"];
+
+fn title_template(text: &[u8]) -> Result<(), &'static str> {
+    let refused = Err("template format is invalid or contains unknown variables");
+    let mut rest = text;
+    while let Some(open) = rest.iter().position(|&byte| byte == b'{') {
+        let Some(length) = rest[open..].iter().position(|&byte| byte == b'}') else { return refused };
+        let word = &rest[open + 1..open + length];
+        if !TITLE_WORDS.iter().any(|known| known.as_bytes() == word) {
+            return refused;
+        }
+        rest = &rest[open + length + 1..];
+    }
+    Ok(())
+}

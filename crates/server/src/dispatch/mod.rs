@@ -1,0 +1,337 @@
+//! From parsed requests to replies: finds each command, checks whether it may run,
+//! runs it, and counts. The part of the command's path between wire and keyspace.
+//!
+//! Requests of one read are run in groups: the commands of a group are looked up
+//! and their keys hashed first, and the memory that they will touch is asked for
+//! early, so that the waits for it overlap.
+//!
+//! Thread rule: a [`Runner`] belongs to a worker; everything shared is in `Server`.
+
+pub mod checks;
+pub mod pause;
+pub mod table;
+
+use crate::client::Traits;
+use crate::server::{Attention, Server};
+use crate::session::{Closing, ReplyMode, Session};
+use crate::stats::Ending;
+use checks::Verdict;
+use command::{Args, Executed, Outcome, execute};
+use keyspace::{Batch, DbIndex, Key};
+use std::sync::Arc;
+use std::time::Duration;
+use sys::{Ticks, UnixMs};
+use table::{Command, CommandId, Runs};
+use wire::{Reply, Request};
+
+/// Requests that are prepared together. More would ask for more memory lines than
+/// the first-level cache holds.
+const GROUP_REQUESTS: usize = 32;
+
+/// Replies that are written out before further requests run, so that a pipeline
+/// of large replies does not pile them up.
+pub const OUTPUT_FLUSH_BYTES: usize = 256 << 10;
+
+/// How old the moment may be that commands take for the present one.
+const MOMENT_AGE_MAX: Duration = Duration::from_millis(1);
+
+/// What a server command works with.
+pub struct Context<'a, 'k> {
+    /// What all share.
+    pub server: &'a Arc<Server>,
+    /// The number of the worker that runs it.
+    pub worker: usize,
+    /// Whose command it is.
+    pub session: &'a mut Session,
+    /// Its words.
+    pub request: Request<'a>,
+    /// Its row.
+    pub command: &'static Command,
+    /// The moment at which it runs.
+    pub now: UnixMs,
+    /// For those that look at keys.
+    pub batch: &'a mut Batch<'k>,
+}
+
+/// Why `run` returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// All requests are answered.
+    Done,
+    /// The replies so far should be written out; request `next` is the next to run.
+    Flush {
+        /// Its index.
+        next: usize,
+    },
+    /// A pause holds request `next` back until this moment.
+    Paused {
+        /// Its index.
+        next: usize,
+        /// When to try again.
+        until: UnixMs,
+    },
+    /// The session is over; requests that follow are not run.
+    Closing,
+}
+
+/// Runs the requests of one worker's sessions.
+pub struct Runner {
+    server: Arc<Server>,
+    worker: usize,
+    prepared: Vec<Prepared>,
+    stale_ticks: u64,
+}
+
+/// A request looked at ahead of its turn.
+#[derive(Clone, Copy)]
+struct Prepared {
+    command: Option<&'static Command>,
+    /// Coordinates of the key at the command's `first_key`; the database may
+    /// still change.
+    key: Option<(keyspace::Slot, keyspace::ids::Position)>,
+}
+
+impl Runner {
+    /// The runner of worker number `worker`.
+    pub fn new(server: Arc<Server>, worker: usize) -> Runner {
+        let stale_ticks = server.ticks.ticks_in(MOMENT_AGE_MAX);
+        Runner { server, worker, prepared: Vec::with_capacity(GROUP_REQUESTS), stale_ticks }
+    }
+
+    /// Runs the requests of a batch from index `from` on, appending replies to `out`.
+    pub fn run(
+        &mut self,
+        session: &mut Session,
+        requests: &wire::Batch,
+        input: &[u8],
+        from: usize,
+        out: &mut Vec<u8>,
+    ) -> Stop {
+        let server = self.server.clone();
+        let now = server.clock.now();
+        let mut turn = Turn {
+            server: &server,
+            worker: self.worker,
+            session,
+            now,
+            tick: server.ticks.now(),
+            track: server.config.latency_tracking(),
+            stale_ticks: self.stale_ticks,
+            batch: server.keyspace.enter(self.worker),
+            last: CommandId(0),
+            count: 0,
+        };
+        let stop = self.run_groups(&mut turn, requests, input, from, out);
+        turn.end();
+        stop
+    }
+
+    fn run_groups(
+        &mut self,
+        turn: &mut Turn<'_>,
+        requests: &wire::Batch,
+        input: &[u8],
+        from: usize,
+        out: &mut Vec<u8>,
+    ) -> Stop {
+        let mut first = from;
+        while first < requests.len() {
+            let end = requests.len().min(first + GROUP_REQUESTS);
+            self.prepare(turn, requests, input, first, end);
+            turn.begin_group(first > from);
+            for index in first..end {
+                let request = requests.request(index, input);
+                match turn.run_one(&request, self.prepared[index - first], out) {
+                    Flow::Next if out.len() < OUTPUT_FLUSH_BYTES => {}
+                    Flow::Next => return Stop::Flush { next: index + 1 },
+                    Flow::Wait(until) => return Stop::Paused { next: index, until },
+                    Flow::Close => return Stop::Closing,
+                }
+            }
+            first = end;
+        }
+        Stop::Done
+    }
+
+    /// Looks up the commands of a group and asks for the memory of their keys, in
+    /// three passes: slots, table words, objects.
+    fn prepare(&mut self, turn: &Turn<'_>, requests: &wire::Batch, input: &[u8], first: usize, end: usize) {
+        let (keyspace, db) = (&turn.server.keyspace, turn.session.db);
+        self.prepared.clear();
+        for index in first..end {
+            let request = requests.request(index, input);
+            let command = table::find_for(&request);
+            let key = command
+                .filter(|command| command.first_key > 0)
+                .and_then(|command| request.get(command.first_key))
+                .map(|bytes| keyspace.key(db, bytes));
+            self.prepared.push(Prepared { command, key: key.map(|key| (key.slot, key.position)) });
+            if let Some(key) = key.filter(|_| end - first > 1) {
+                turn.batch.prefetch_slot(&key);
+            }
+        }
+        if end - first > 1 {
+            let keys = || self.prepared.iter().filter_map(|one| one.key).map(|at| key_at(db, b"", at));
+            keys().for_each(|key| turn.batch.prefetch_home(&key));
+            keys().for_each(|key| turn.batch.prefetch_object(&key));
+        }
+    }
+}
+
+fn key_at<'a>(db: DbIndex, bytes: &'a [u8], (slot, position): (keyspace::Slot, keyspace::ids::Position)) -> Key<'a> {
+    Key { bytes, db, slot, position }
+}
+
+/// What to do after a request.
+enum Flow {
+    Next,
+    Wait(UnixMs),
+    Close,
+}
+
+/// One stay of a session in the keyspace: the requests that one read brought.
+struct Turn<'a> {
+    server: &'a Arc<Server>,
+    worker: usize,
+    session: &'a mut Session,
+    now: UnixMs,
+    /// When the command before ended and this one begins.
+    tick: Ticks,
+    track: bool,
+    /// A command that takes longer than this makes `now` too old for the next.
+    stale_ticks: u64,
+    batch: Batch<'a>,
+    last: CommandId,
+    count: i64,
+}
+
+impl Turn<'_> {
+    fn begin_group(&mut self, follows_another: bool) {
+        if follows_another {
+            self.now = self.server.clock.now();
+        }
+        if self.server.attention().contains(Attention::MEMORY_CEILING) {
+            checks::make_room(self.server, &self.batch, self.now);
+        }
+    }
+
+    #[inline]
+    fn run_one(&mut self, request: &Request<'_>, prepared: Prepared, out: &mut Vec<u8>) -> Flow {
+        let before = out.len();
+        let Some(command) = prepared.command else {
+            checks::unknown_command(request, &mut Reply::new(out, self.session.protocol));
+            self.server.counts.errors.add(1);
+            self.settle_reply(before, out);
+            return Flow::Next;
+        };
+        match checks::check(self.server, self.session, command, request, self.now) {
+            Verdict::Run => {}
+            Verdict::Refuse(error) => {
+                Reply::new(out, self.session.protocol).error(error.to_string());
+                self.server.counts.errors.add(1);
+                self.count_one(command, Ending::Rejected);
+                self.settle_reply(before, out);
+                return Flow::Next;
+            }
+            Verdict::Wait(until) => return Flow::Wait(until),
+        }
+        let ending = self.call(command, request, prepared, out);
+        self.count_one(command, ending);
+        self.settle_reply(before, out);
+        if self.session.closing == Closing::AfterReplies { Flow::Close } else { Flow::Next }
+    }
+
+    #[inline]
+    fn call(
+        &mut self,
+        command: &'static Command,
+        request: &Request<'_>,
+        prepared: Prepared,
+        out: &mut Vec<u8>,
+    ) -> Ending {
+        let mut reply = Reply::new(out, self.session.protocol);
+        let mark = reply.mark();
+        let result = match command.row.handler {
+            Runs::Data(row) => {
+                let db = self.session.db;
+                let hashed = prepared.key.map(|at| (command.first_key, key_at(db, request.arg(command.first_key), at)));
+                let args = Args {
+                    request: *request,
+                    keyspace: &self.server.keyspace,
+                    db,
+                    now: self.now,
+                    settings: &self.server.settings,
+                    hashed,
+                };
+                let Executed { outcome, expired: _ } =
+                    execute(row, &mut self.batch, &args, self.session.touch, &mut reply);
+                if outcome == Ok(Outcome::Changed) {
+                    self.server.counts.changes.add(1);
+                }
+                outcome.map(|_| ())
+            }
+            Runs::Server(handler) => {
+                let mut context = Context {
+                    server: self.server,
+                    worker: self.worker,
+                    session: self.session,
+                    request: *request,
+                    command,
+                    now: self.now,
+                    batch: &mut self.batch,
+                };
+                handler(&mut context, &mut reply)
+            }
+        };
+        match result {
+            Ok(()) => Ending::Done,
+            Err(error) => {
+                // The session may have changed its protocol before it failed.
+                let mut reply = Reply::new(out, self.session.protocol);
+                reply.rollback(mark);
+                reply.error(error.to_string());
+                self.server.counts.errors.add(1);
+                Ending::Failed
+            }
+        }
+    }
+
+    /// Counts a command, and the time since the one before ended as its own.
+    #[inline]
+    fn count_one(&mut self, command: &'static Command, ending: Ending) {
+        let tick = self.server.ticks.now();
+        self.server.worker_counts[self.worker].note(command.id, self.tick, tick, ending, self.track);
+        let spent = tick.0.saturating_sub(self.tick.0);
+        self.tick = tick;
+        self.last = command.id;
+        self.count += 1;
+        if spent >= self.stale_ticks {
+            self.now = self.server.clock.now();
+        }
+    }
+
+    /// Takes the reply back if the session wants none.
+    #[inline]
+    fn settle_reply(&mut self, before: usize, out: &mut Vec<u8>) {
+        match self.session.reply_mode {
+            ReplyMode::On => {}
+            ReplyMode::Off => out.truncate(before),
+            ReplyMode::SkipNext => self.session.reply_mode = ReplyMode::Skip,
+            ReplyMode::Skip => {
+                out.truncate(before);
+                self.session.reply_mode = ReplyMode::On;
+            }
+        }
+    }
+
+    fn end(self) {
+        if self.count > 0 {
+            self.session.client.note_batch(self.last, self.count, self.now);
+            self.server.counts.commands.add(self.count);
+        }
+        let closing = self.session.closing == Closing::AfterReplies;
+        if closing {
+            self.session.client.set_trait(Traits::CLOSING, true);
+        }
+    }
+}

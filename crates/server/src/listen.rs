@@ -1,0 +1,275 @@
+//! Listening: takes the addresses, accepts connections, refuses those that are
+//! too many or not welcome, and hands the others to the workers in turn.
+
+use crate::config::Config;
+use crate::log;
+use crate::server::{Ending, Server};
+use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// How long to wait before accepting again when the system has no descriptor left.
+const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(50);
+
+/// A connection on its way to a worker.
+pub enum Accepted {
+    /// By TCP.
+    Tcp {
+        /// The socket, not blocking.
+        socket: TcpStream,
+        /// The other end.
+        peer: SocketAddr,
+    },
+    /// By the Unix socket.
+    Unix {
+        /// The socket, not blocking.
+        socket: UnixStream,
+        /// Where the server listens.
+        path: PathBuf,
+    },
+}
+
+impl Accepted {
+    /// The other end's address and this end's, as CLIENT LIST shows them.
+    pub fn addresses(&self) -> (String, String) {
+        match self {
+            Accepted::Tcp { socket, peer } => {
+                (peer.to_string(), socket.local_addr().map_or_else(|_| "?:0".to_owned(), |address| address.to_string()))
+            }
+            Accepted::Unix { path, .. } => {
+                let address = format!("{}:0", path.display());
+                (address.clone(), address)
+            }
+        }
+    }
+}
+
+/// The sockets that the server listens on.
+pub struct Listeners {
+    tcp: Vec<Socket>,
+    unix: Option<(Socket, PathBuf)>,
+}
+
+impl Listeners {
+    /// Takes every address that the configuration names. An address with a `-` in
+    /// front may be missing on this machine.
+    pub fn bind(config: &Config) -> io::Result<Listeners> {
+        let unix_path = config.unixsocket();
+        let unix = match unix_path.is_empty() {
+            true => None,
+            false => Some(bind_unix(config, PathBuf::from(std::ffi::OsString::from_vec(unix_path)))?),
+        };
+        let mut tcp = Vec::new();
+        let mut port = config.port();
+        let serves_tcp = port != 0 || unix.is_none();
+        for name in config.bind().iter().filter(|_| serves_tcp) {
+            for address in addresses(name, port)? {
+                match bind_tcp(config, address) {
+                    Ok(socket) => {
+                        // With port 0 the first address gets a free port, and the others the same.
+                        port = local_port(&socket)?;
+                        tcp.push(socket);
+                    }
+                    Err(error) if is_optional(name) && is_missing(&error) => {}
+                    Err(error) => {
+                        return Err(io::Error::new(error.kind(), format!("Could not create server TCP listening socket {address}: {error}")));
+                    }
+                }
+            }
+        }
+        if tcp.is_empty() && unix.is_none() {
+            return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "Failed listening: none of the addresses in 'bind' is there"));
+        }
+        Ok(Listeners { tcp, unix })
+    }
+
+    /// The TCP addresses, with their real ports.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.tcp.iter().filter_map(|socket| socket.local_addr().ok()?.as_socket()).collect()
+    }
+
+    /// The Unix socket's path.
+    pub fn unix_path(&self) -> Option<&PathBuf> {
+        self.unix.as_ref().map(|(_, path)| path)
+    }
+
+    /// Accepts until the server ends. Runs on the first worker's runtime.
+    pub fn spawn(self, server: &Arc<Server>, workers: &[UnboundedSender<Accepted>]) -> io::Result<()> {
+        for socket in self.tcp {
+            let listener = tokio::net::TcpListener::from_std(socket.into())?;
+            tokio::task::spawn_local(accept_tcp(server.clone(), listener, workers.to_vec()));
+        }
+        if let Some((socket, path)) = self.unix {
+            let listener = tokio::net::UnixListener::from_std(socket.into())?;
+            tokio::task::spawn_local(accept_unix(server.clone(), listener, path, workers.to_vec()));
+        }
+        Ok(())
+    }
+}
+
+async fn accept_tcp(server: Arc<Server>, listener: tokio::net::TcpListener, workers: Vec<UnboundedSender<Accepted>>) {
+    let mut ending = server.ending();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = ending.wait_for(|ending| *ending != Ending::NotYet) => return,
+        };
+        match accepted.and_then(|(socket, peer)| Ok((socket.into_std()?, peer))) {
+            Ok((socket, peer)) => welcome_tcp(&server, socket, peer, &workers),
+            Err(error) => note_failure(&error).await,
+        }
+    }
+}
+
+async fn accept_unix(
+    server: Arc<Server>,
+    listener: tokio::net::UnixListener,
+    path: PathBuf,
+    workers: Vec<UnboundedSender<Accepted>>,
+) {
+    let mut ending = server.ending();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = ending.wait_for(|ending| *ending != Ending::NotYet) => break,
+        };
+        match accepted.and_then(|(socket, _)| socket.into_std()) {
+            Ok(socket) => {
+                if let Some(refusal) = refusal_of_number(&server) {
+                    refuse(&server, socket, refusal);
+                } else {
+                    hand_over(&server, Accepted::Unix { socket, path: path.clone() }, &workers);
+                }
+            }
+            Err(error) => note_failure(&error).await,
+        }
+    }
+    // Nobody can connect any more; a file that stays would only mislead.
+    let _ = std::fs::remove_file(path);
+}
+
+async fn note_failure(error: &io::Error) {
+    log!(Warning, "Accepting client connection: {error}");
+    tokio::time::sleep(NO_DESCRIPTOR_PAUSE).await;
+}
+
+fn welcome_tcp(server: &Server, socket: TcpStream, peer: SocketAddr, workers: &[UnboundedSender<Accepted>]) {
+    if let Some(refusal) = refusal_of_number(server).or_else(|| refusal_of_stranger(server, peer.ip())) {
+        return refuse(server, socket, refusal);
+    }
+    if let Err(error) = tune(&socket, server.config.tcp_keepalive_s()) {
+        log!(Verbose, "A connection could not be tuned: {error}");
+    }
+    hand_over(server, Accepted::Tcp { socket, peer }, workers);
+}
+
+fn tune(socket: &TcpStream, keepalive_s: u32) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    if keepalive_s > 0 {
+        // Three probes a third of the time apart, as Redis does it.
+        let probes = Duration::from_secs(u64::from(keepalive_s / 3).max(1));
+        let keepalive = TcpKeepalive::new()
+            .with_time(Duration::from_secs(u64::from(keepalive_s)))
+            .with_interval(probes)
+            .with_retries(3);
+        socket2::SockRef::from(socket).set_tcp_keepalive(&keepalive)?;
+    }
+    Ok(())
+}
+
+fn refusal_of_number(server: &Server) -> Option<&'static str> {
+    let is_full = server.clients.count() >= server.config.maxclients() as usize;
+    is_full.then_some("-ERR max number of clients reached\r\n")
+}
+
+/// Protected mode: without a password only this machine is served.
+fn refusal_of_stranger(server: &Server, peer: IpAddr) -> Option<&'static str> {
+    let is_open = !server.config.protected_mode() || !server.config.requirepass().is_empty();
+    let is_local = match peer.to_canonical() {
+        IpAddr::V4(ip) => ip.is_loopback(),
+        IpAddr::V6(ip) => ip.is_loopback(),
+    };
+    (!is_open && !is_local).then_some(
+        "-DENIED Tarn is running in protected mode because protected mode is enabled and no password is set \
+         for the default user. In this mode connections are only accepted from the loopback interface. To serve \
+         other machines, set a password with 'requirepass', or turn protected mode off with 'protected-mode no' \
+         if nobody else can reach this port.\r\n",
+    )
+}
+
+/// Tells a client why it is not served; it gets what its socket takes at once.
+fn refuse(server: &Server, mut socket: impl Write, why: &str) {
+    server.counts.rejected_connections.add(1);
+    let _ = socket.write(why.as_bytes());
+}
+
+/// Gives a connection to the worker that has the fewest.
+fn hand_over(server: &Server, accepted: Accepted, workers: &[UnboundedSender<Accepted>]) {
+    server.counts.connections.add(1);
+    let index = server.lightest_worker();
+    // A worker that is gone has closed its channel because the server ends.
+    let _ = workers[index].send(accepted);
+}
+
+/// The addresses that one word of `bind` stands for.
+fn addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let host = name.strip_prefix('-').unwrap_or(name);
+    let host = match host {
+        "*" => "0.0.0.0",
+        "::*" => "::",
+        other => other,
+    };
+    use std::net::ToSocketAddrs;
+    match (host, port).to_socket_addrs() {
+        Ok(found) => Ok(found.collect()),
+        Err(_) if is_optional(name) => Ok(Vec::new()),
+        Err(error) => Err(io::Error::new(error.kind(), format!("Could not resolve the address '{host}': {error}"))),
+    }
+}
+
+fn is_optional(name: &str) -> bool {
+    name.starts_with('-')
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    const EAFNOSUPPORT: i32 = 97;
+    error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(EAFNOSUPPORT)
+}
+
+fn bind_tcp(config: &Config, address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(config.tcp_backlog() as i32)?;
+    Ok(socket)
+}
+
+fn bind_unix(config: &Config, path: PathBuf) -> io::Result<(Socket, PathBuf)> {
+    let in_context =
+        |error: io::Error| io::Error::new(error.kind(), format!("Opening Unix socket {}: {error}", path.display()));
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(in_context)?;
+    // A socket file left by a server that was killed would be in the way.
+    let _ = std::fs::remove_file(&path);
+    socket.set_nonblocking(true).map_err(in_context)?;
+    socket.bind(&SockAddr::unix(&path).map_err(in_context)?).map_err(in_context)?;
+    socket.listen(config.tcp_backlog() as i32).map_err(in_context)?;
+    if let Some(mode) = config.unixsocketperm() {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).map_err(in_context)?;
+    }
+    Ok((socket, path))
+}
+
+fn local_port(socket: &Socket) -> io::Result<u16> {
+    Ok(socket.local_addr()?.as_socket().map_or(0, |address| address.port()))
+}

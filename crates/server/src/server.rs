@@ -1,0 +1,191 @@
+//! What all workers share: one `Server` for the life of the process.
+
+use crate::client::Clients;
+use crate::config::Config;
+use crate::dispatch::pause::Pause;
+use crate::session::Session;
+use crate::stats::{ServerCounts, WorkerCounts};
+use command::Settings;
+use keyspace::{DbIndex, Eviction, KeyHasher, Keyspace, Options};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use sys::prng::entropy_seed;
+use sys::{Clock, Prng, TickClock, UnixMs};
+use tokio::sync::watch;
+
+bitflags::bitflags! {
+    /// What every command has to look at before it runs. As long as none of these
+    /// is set, dispatch takes its short way.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Attention: u32 {
+        /// Some session monitors.
+        const MONITORS = 1 << 0;
+        /// A pause is on.
+        const PAUSED = 1 << 1;
+        /// There is a ceiling to memory.
+        const MEMORY_CEILING = 1 << 2;
+    }
+}
+
+/// How the server is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It runs on.
+    NotYet,
+    /// Replies go out, then the process ends with this status.
+    Stop {
+        /// The exit status.
+        status: u8,
+    },
+}
+
+/// The server.
+pub struct Server {
+    /// What it was told.
+    pub config: Config,
+    /// The data.
+    pub keyspace: Keyspace,
+    /// What handlers of data commands are told.
+    pub settings: Settings,
+    /// Who is connected.
+    pub clients: Clients,
+    /// Rare counts.
+    pub counts: ServerCounts,
+    /// Counts of commands by worker.
+    pub worker_counts: Box<[WorkerCounts]>,
+    /// The time.
+    pub clock: Clock,
+    /// The time of single commands.
+    pub ticks: TickClock,
+    /// When it started.
+    pub started_at: UnixMs,
+    /// Forty random hexadecimal digits that name this run.
+    pub run_id: String,
+    /// The pause, if there is one.
+    pub pause: Pause,
+    /// Where it listens for TCP connections, with the port really taken.
+    pub addresses: OnceLock<Vec<SocketAddr>>,
+    connections_by_worker: Box<[AtomicU32]>,
+    next_worker: AtomicU32,
+    attention: AtomicU32,
+    ending: watch::Sender<Ending>,
+}
+
+impl Server {
+    /// A server with an empty keyspace, to be run by `workers` workers.
+    pub fn new(config: Config, workers: usize) -> Server {
+        let clock = Clock::Real;
+        let now = clock.now();
+        let keyspace = Keyspace::new(Options {
+            databases: config.databases() as u32,
+            workers,
+            hasher: KeyHasher::from_entropy(),
+            seed: entropy_seed(),
+            now,
+        });
+        let server = Server {
+            config,
+            keyspace,
+            settings: Settings::default(),
+            clients: Clients::default(),
+            counts: ServerCounts::default(),
+            worker_counts: (0..workers).map(|_| WorkerCounts::default()).collect(),
+            clock,
+            ticks: TickClock::default(),
+            started_at: now,
+            run_id: random_hex(&mut Prng::from_entropy()),
+            pause: Pause::default(),
+            addresses: OnceLock::new(),
+            connections_by_worker: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            next_worker: AtomicU32::new(0),
+            attention: AtomicU32::new(0),
+            ending: watch::Sender::new(Ending::NotYet),
+        };
+        server.apply_config();
+        server
+    }
+
+    /// Hands what the configuration says on to those who do not read it themselves.
+    /// Called at the start and after each change.
+    pub fn apply_config(&self) {
+        let (config, policy) = (&self.config, self.keyspace.policy());
+        policy.set_memory_bytes_max(config.maxmemory());
+        policy.set_eviction(
+            Eviction::from_name(config.maxmemory_policy().word()).expect("both tables have Redis' eight policies"),
+        );
+        policy.set_samples(config.maxmemory_samples());
+        policy.set_lfu_log_factor(config.lfu_log_factor());
+        policy.set_lfu_decay_minutes(config.lfu_decay_time_min());
+        self.settings.set_string_bytes_max(config.proto_max_bulk_len() as u64);
+        self.set_attention(Attention::MEMORY_CEILING, config.maxmemory() > 0);
+        crate::logger::set_level(config.log_level());
+    }
+
+    /// What commands have to look at.
+    #[inline]
+    pub fn attention(&self) -> Attention {
+        Attention::from_bits_truncate(self.attention.load(Ordering::Relaxed))
+    }
+
+    /// Sets or takes away something to look at.
+    pub fn set_attention(&self, flag: Attention, on: bool) {
+        if on {
+            self.attention.fetch_or(flag.bits(), Ordering::Relaxed);
+        } else {
+            self.attention.fetch_and(!flag.bits(), Ordering::Relaxed);
+        }
+    }
+
+    /// Begins the end: workers stop accepting, send what they have answered, and return.
+    pub fn stop(&self, status: u8) {
+        self.ending.send_if_modified(|ending| {
+            let first = *ending == Ending::NotYet;
+            *ending = Ending::Stop { status };
+            first
+        });
+    }
+
+    /// Tells when the end begins.
+    pub fn ending(&self) -> watch::Receiver<Ending> {
+        self.ending.subscribe()
+    }
+
+    /// The worker with the fewest connections, for the next one; of those with
+    /// equally few, the one whose turn it is.
+    pub fn lightest_worker(&self) -> usize {
+        let turn = self.next_worker.fetch_add(1, Ordering::Relaxed) as usize;
+        let workers = self.connections_by_worker.len();
+        let index = (0..workers)
+            .map(|offset| (turn + offset) % workers)
+            .min_by_key(|index| self.connections_by_worker[*index].load(Ordering::Relaxed))
+            .expect("there is at least one worker");
+        self.connections_by_worker[index].fetch_add(1, Ordering::Relaxed);
+        index
+    }
+
+    /// Gives back what a session held in the server.
+    pub fn session_ended(&self, session: &Session) {
+        self.connections_by_worker[session.client.worker].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// All databases by number.
+    pub fn databases(&self) -> impl Iterator<Item = DbIndex> {
+        (0..self.keyspace.databases()).map(DbIndex)
+    }
+
+    /// The TCP port, or 0 without one.
+    pub fn port(&self) -> u16 {
+        self.addresses.get().and_then(|addresses| addresses.first()).map_or(0, SocketAddr::port)
+    }
+
+    /// Where files go.
+    pub fn dir(&self) -> PathBuf {
+        self.config.dir()
+    }
+}
+
+fn random_hex(prng: &mut Prng) -> String {
+    (0..40).map(|_| char::from_digit(prng.below(16) as u32, 16).expect("below 16")).collect()
+}

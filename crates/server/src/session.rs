@@ -1,0 +1,79 @@
+//! A session's own state: what its commands read and change. It belongs to the
+//! worker that the connection is on, and nobody else sees it; what others may see
+//! is in its [`Client`].
+
+use crate::client::Client;
+use keyspace::{DbIndex, Touch};
+use std::sync::Arc;
+use wire::{Authenticated, Protocol};
+
+/// Whether replies are sent (CLIENT REPLY).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyMode {
+    /// They are.
+    On,
+    /// None is until further notice.
+    Off,
+    /// The reply to the command after this one is not.
+    SkipNext,
+    /// The reply to this command is not.
+    Skip,
+}
+
+/// Whether the connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// It does.
+    No,
+    /// It ends when the replies so far are out.
+    AfterReplies,
+}
+
+/// One client's state.
+pub struct Session {
+    /// The part that others see.
+    pub client: Arc<Client>,
+    /// The database selected.
+    pub db: DbIndex,
+    /// The protocol that HELLO chose.
+    pub protocol: Protocol,
+    /// Whether commands that need a user may run.
+    pub authenticated: Authenticated,
+    /// Whether replies are sent.
+    pub reply_mode: ReplyMode,
+    /// Whether its commands count as uses of their keys.
+    pub touch: Touch,
+    /// Whether the connection goes on.
+    pub closing: Closing,
+}
+
+impl Session {
+    /// The state of a new connection.
+    pub fn new(client: Arc<Client>, authenticated: Authenticated) -> Session {
+        Session {
+            client,
+            db: DbIndex(0),
+            protocol: Protocol::Resp2,
+            authenticated,
+            reply_mode: ReplyMode::On,
+            touch: Touch::Yes,
+            closing: Closing::No,
+        }
+    }
+
+    /// SELECT: the database for the commands that follow.
+    pub fn select(&mut self, db: DbIndex) {
+        self.db = db;
+        self.client.db.store(db.0, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// HELLO: the protocol for the replies that follow.
+    pub fn speak(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+        let number = match protocol {
+            Protocol::Resp2 => 2,
+            Protocol::Resp3 => 3,
+        };
+        self.client.protocol.store(number, std::sync::atomic::Ordering::Relaxed);
+    }
+}

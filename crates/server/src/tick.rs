@@ -1,0 +1,52 @@
+//! What happens without a client asking, ten times a second on every worker:
+//! expired keys are freed; on the first worker also clients that were silent or
+//! unread for too long are closed.
+
+use crate::client::{Client, Signal};
+use crate::config::ClientClass;
+use crate::log;
+use crate::server::Server;
+use crate::worker::Worker;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use sys::UnixMs;
+use tokio::time::MissedTickBehavior;
+
+/// Runs for the life of worker number `index`.
+pub async fn run(worker: Rc<Worker>, index: usize) {
+    let mut ticks = 0u64;
+    loop {
+        let hz = u64::from(worker.server.config.hz().max(1));
+        let mut interval = tokio::time::interval(Duration::from_millis(1000 / hz));
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        interval.tick().await;
+        interval.tick().await;
+        ticks += 1;
+        if index == 0 && ticks.is_multiple_of(hz) {
+            close_overdue_clients(&worker.server);
+        }
+    }
+}
+
+fn close_overdue_clients(server: &Server) {
+    let now = server.clock.now();
+    for client in server.clients.all() {
+        if let Some(reason) = reason_to_close(server, &client, now) {
+            log!(Verbose, "Closing client {} ({}): {reason}", client.id, client.address);
+            client.signal(Signal::KILL);
+        }
+    }
+}
+
+fn reason_to_close(server: &Server, client: &Client, now: UnixMs) -> Option<&'static str> {
+    let timeout_ms = u64::from(server.config.timeout_s()) * 1000;
+    let idle_ms = now.0.saturating_sub(client.active_at_ms.load(Ordering::Relaxed));
+    if timeout_ms > 0 && idle_ms > timeout_ms {
+        return Some("it was silent for longer than 'timeout'");
+    }
+    let limit = server.config.output_limit(ClientClass::Normal);
+    let since = client.over_soft_limit_since_ms.load(Ordering::Relaxed);
+    let over_ms = now.0.saturating_sub(since);
+    (since > 0 && over_ms > limit.soft_s * 1000).then_some("its replies were above the soft limit for too long")
+}

@@ -1,0 +1,131 @@
+//! A worker: one thread with a single-threaded runtime, its share of the
+//! connections, and the buffers that they take turns to use.
+
+use crate::client::{Client, Signal, Traits};
+use crate::connection::{self, stream::Stream};
+use crate::dispatch::Runner;
+use crate::listen::Accepted;
+use crate::server::{Ending, Server};
+use crate::{log, tick};
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::LocalSet;
+
+/// Bytes read at once.
+const INPUT_BYTES: usize = 64 << 10;
+/// How long replies may take to go out when the server stops.
+const DRAIN_TIME: Duration = Duration::from_secs(2);
+
+/// What a worker's connections share.
+pub struct Worker {
+    /// What all workers share.
+    pub server: Arc<Server>,
+    /// Runs requests.
+    pub runner: RefCell<Runner>,
+    /// Used by one connection at a time, between two waits.
+    pub buffers: RefCell<Buffers>,
+    index: usize,
+}
+
+/// A worker's buffers.
+pub struct Buffers {
+    /// What was read last.
+    pub input: Vec<u8>,
+    /// The requests found in it.
+    pub requests: wire::Batch,
+    /// The replies to them.
+    pub output: Vec<u8>,
+}
+
+impl Worker {
+    /// `proto-max-bulk-len` as the parser wants it.
+    pub fn bulk_bytes_max(&self) -> u64 {
+        self.server.config.proto_max_bulk_len() as u64
+    }
+}
+
+/// Runs worker number `index` until the server ends.
+pub fn run(server: Arc<Server>, index: usize, accepted: UnboundedReceiver<Accepted>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a thread that could be started can have a poll instance");
+    let worker = Rc::new(Worker {
+        runner: RefCell::new(Runner::new(server.clone(), index)),
+        buffers: RefCell::new(Buffers {
+            input: vec![0; INPUT_BYTES],
+            requests: wire::Batch::new(),
+            output: Vec::new(),
+        }),
+        server,
+        index,
+    });
+    let tasks = LocalSet::new();
+    tasks.block_on(&runtime, work(worker, accepted));
+}
+
+async fn work(worker: Rc<Worker>, mut accepted: UnboundedReceiver<Accepted>) {
+    let mut ending = worker.server.ending();
+    tokio::task::spawn_local(tick::run(worker.clone(), worker.index));
+    loop {
+        tokio::select! {
+            connection = accepted.recv() => match connection {
+                Some(connection) => begin(&worker, connection),
+                None => break,
+            },
+            _ = ending.wait_for(|ending| *ending != Ending::NotYet) => break,
+        }
+    }
+    drain(&worker).await;
+}
+
+/// Starts the task of a new connection.
+fn begin(worker: &Rc<Worker>, accepted: Accepted) {
+    let server = &worker.server;
+    let (fd, is_unix) = match &accepted {
+        Accepted::Tcp { socket, .. } => (socket.as_raw_fd(), false),
+        Accepted::Unix { socket, .. } => (socket.as_raw_fd(), true),
+    };
+    let (address, local_address) = accepted.addresses();
+    let stream = match into_stream(accepted) {
+        Ok(stream) => stream,
+        Err(error) => {
+            log!(Warning, "A connection could not be served: {error}");
+            return;
+        }
+    };
+    let now = server.clock.now();
+    let client =
+        Arc::new(Client::new(server.clients.next_id(), address, local_address, fd, worker.index, now));
+    client.set_trait(Traits::UNIX_SOCKET, is_unix);
+    server.clients.add(client.clone());
+    tokio::task::spawn_local(connection::serve(worker.clone(), stream, client));
+}
+
+fn into_stream(accepted: Accepted) -> io::Result<Stream> {
+    Ok(match accepted {
+        Accepted::Tcp { socket, .. } => Stream::Tcp(TcpStream::from_std(socket)?),
+        Accepted::Unix { socket, .. } => Stream::Unix(UnixStream::from_std(socket)?),
+    })
+}
+
+/// Lets this worker's sessions send what they have answered, for a short while.
+async fn drain(worker: &Worker) {
+    let mine = || {
+        worker.server.clients.all().into_iter().filter(|client| client.worker == worker.index).collect::<Vec<_>>()
+    };
+    mine().iter().for_each(|client| client.signal(Signal::DRAIN));
+    let all_gone = async {
+        while !mine().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    // Who has not read its replies by then loses them.
+    let _ = tokio::time::timeout(DRAIN_TIME, all_gone).await;
+}
