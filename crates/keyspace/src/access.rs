@@ -1,9 +1,9 @@
 //! What a handler gets: the slots of its keys, locked, as a [`View`] to read or
 //! an [`Edit`] to change.
 //!
-//! A key whose time is up is not there for either. An edit frees it at once; a
-//! view leaves it in place, so that references stay good, and frees it when the
-//! access ends. Both note it in `expired`, for the log and for those who watch.
+//! A key whose time is up is not there for either. It stays in place, so that
+//! references stay good, until it is overwritten or the access ends; then it is
+//! freed. It is noted in `expired`, for the log and for those who watch.
 
 #![allow(unsafe_code)] // Reaches slots without their locks when it has the keyspace alone.
 
@@ -66,7 +66,7 @@ pub(crate) struct Access<'b> {
 }
 
 /// A key whose time was up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExpiredKey {
     /// Its database.
     pub db: DbIndex,
@@ -83,8 +83,11 @@ impl<'b> Access<'b> {
     /// Frees what was found expired and tells which keys those were.
     #[inline]
     fn finish(mut self) -> Vec<ExpiredKey> {
-        let expired = self.expired.take();
+        let mut expired = self.expired.take();
         if !expired.is_empty() {
+            // A key may have been looked at more than once.
+            expired.sort_unstable();
+            expired.dedup();
             self.free_expired(&expired);
         }
         expired
@@ -114,7 +117,14 @@ impl<'b> Access<'b> {
     #[inline]
     fn slot(&self, key: &Key<'_>) -> &SlotKeys {
         match &self.locks {
-            Locks::One(_, keys) => keys,
+            Locks::One(id, keys) => {
+                debug_assert_eq!(
+                    *id,
+                    self.slot_id(key),
+                    "a handler only touches the key that its row declares"
+                );
+                keys
+            }
             Locks::Many(locks) => &locks[self.lock_index(key)].1,
             // SAFETY: all gates are held, so no other thread touches slots, and
             // the borrow of `self` keeps this one from changing the slot.
@@ -135,6 +145,10 @@ impl<'b> Access<'b> {
             // SAFETY: as in `slot`; the borrow of `self` is exclusive.
             _ => unsafe { &mut *keyspace.database(key.db).slot(key.slot).keys.data_ptr() },
         }
+    }
+
+    fn slot_id(&self, key: &Key<'_>) -> SlotId {
+        (self.keyspace().physical(key.db), key.slot)
     }
 
     fn lock_index(&self, key: &Key<'_>) -> usize {
@@ -171,25 +185,37 @@ impl<'b> Access<'b> {
     #[cold]
     fn note_expired(&self, key: &Key<'_>) {
         let key = ExpiredKey { db: key.db, key: key.bytes.into() };
-        let mut expired = self.expired.borrow_mut();
-        if !expired.contains(&key) {
-            expired.push(key);
-        }
+        self.expired.borrow_mut().push(key);
     }
 
     /// The object's clock after this access, if it changes.
     #[inline]
     fn touched(&self, object: Object<'_>) -> Option<u32> {
-        if self.touch == Touch::No {
-            return None;
-        }
-        let random = || (self.batch.random() >> 11) as f64 / (1u64 << 53) as f64;
-        let clock = clock::touched(object.clock(), self.keyspace().policy(), self.now, random);
+        let clock = clock_after_use(self.batch, self.touch, object, self.now);
         (clock != object.clock()).then_some(clock)
     }
 
     fn fresh_clock(&self) -> u32 {
         clock::fresh(self.keyspace().policy(), self.now)
+    }
+}
+
+/// An object's clock once it has been used.
+#[inline]
+fn clock_after_use(batch: &Batch<'_>, touch: Touch, object: Object<'_>, now: UnixMs) -> u32 {
+    if touch == Touch::No {
+        return object.clock();
+    }
+    let random = || (batch.random() >> 11) as f64 / (1u64 << 53) as f64;
+    clock::touched(object.clock(), batch.keyspace.policy(), now, random)
+}
+
+/// The clock of a new value: a key that is given one keeps its frequency.
+#[inline]
+fn clock_after_set(batch: &Batch<'_>, touch: Touch, old: Object<'_>, now: UnixMs, fresh: u32) -> u32 {
+    match batch.keyspace.policy().eviction().counts_frequency() {
+        true => clock_after_use(batch, touch, old, now),
+        false => fresh,
     }
 }
 
@@ -280,16 +306,25 @@ impl Edit<'_> {
     /// Makes a key or gives it a new value. With [`Expiry::Keep`] a new key has none.
     #[inline]
     pub fn set(&mut self, key: &Key<'_>, value: NewValue<'_>, expiry: Expiry) {
-        let (frame, now, clock) =
+        let (frame, now, fresh) =
             (self.access.keyspace().frame(), self.access.now, self.access.fresh_clock());
-        self.access.change(key, |slot| match slot.find(key) {
-            Some(place) => {
-                let old = slot.object(place);
-                let kept = old.expires_at().filter(|_| !old.is_expired(now));
-                slot.replace(frame, place, key, value, resolve(expiry, kept), clock)
-            }
-            None => slot.insert(frame, key, value, resolve(expiry, None), clock),
+        let (batch, touch) = (self.access.batch, self.access.touch);
+        let mut was_expired = false;
+        self.access.change(key, |slot| {
+            let Some(place) = slot.find(key) else {
+                return slot.insert(frame, key, value, resolve(expiry, None), fresh);
+            };
+            let old = slot.object(place);
+            was_expired = old.is_expired(now);
+            let (kept, clock) = match was_expired {
+                true => (None, fresh),
+                false => (old.expires_at(), clock_after_set(batch, touch, old, now, fresh)),
+            };
+            slot.replace(frame, place, key, value, resolve(expiry, kept), clock)
         });
+        if was_expired {
+            self.access.note_expired(key);
+        }
     }
 
     /// Takes a key away and frees it. False: it was not there.

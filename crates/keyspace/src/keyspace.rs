@@ -12,16 +12,17 @@
 //!    workers cannot wait for each other in a circle.
 
 use crate::access::{Access, Edit, Locks, View};
-use crate::ids::{DbIndex, Key, KeyHasher, POSITION_BITS, Position, SLOTS, Slot};
-use crate::limits::SEGMENT_WORDS_MAX;
+use crate::database::Database;
+use crate::evict::Pool;
+use crate::ids::{DbIndex, Key, KeyHasher, Position, Slot};
 use crate::policy::Policy;
 use crate::prefetch::{LINE_BYTES, prefetch};
 use crate::slot::{Change, Frame, SlotKeys};
-use crate::timers::{Deadline, Epoch};
+use crate::sweep::SweepFrom;
+use crate::timers::Epoch;
 use parking_lot::{Mutex, MutexGuard};
-use std::cell::Cell;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sys::{Counter, Prng, UnixMs};
 
 /// How a keyspace is made.
@@ -62,7 +63,7 @@ pub struct Keyspace {
     epoch: Epoch,
     policy: Policy,
     stats: Stats,
-    pub(crate) active_expiry: AtomicBool,
+    active_expiry: AtomicBool,
 }
 
 /// One worker's gate, on a cache line of its own. It is held during a batch, and
@@ -73,29 +74,15 @@ struct Gate(Mutex<WorkerState>);
 /// What belongs to a worker while it is in a batch.
 pub(crate) struct WorkerState {
     random: Cell<u64>,
+    pub(crate) sweep_from: Cell<SweepFrom>,
+    pub(crate) pool: RefCell<Pool>,
 }
 
-/// A database: its slots, made when first used, and what is counted over them.
-pub(crate) struct Database {
-    slots: OnceLock<Box<[SlotCell]>>,
-    due: OnceLock<Box<[AtomicU32]>>,
-    pub(crate) keys: Counter,
-    pub(crate) expiring: Counter,
+impl WorkerState {
+    fn new(seed: u64) -> WorkerState {
+        WorkerState { random: Cell::new(seed | 1), sweep_from: Cell::default(), pool: RefCell::default() }
+    }
 }
-
-/// A slot with its lock, and where its words lie for those who only prefetch:
-/// `homes (16 bits) | address (48 bits)`. One cache line, so that a command
-/// misses once here.
-#[repr(align(64))]
-pub(crate) struct SlotCell {
-    hint: AtomicU64,
-    pub(crate) keys: Mutex<SlotKeys>,
-}
-
-const _: () =
-    assert!(size_of::<SlotCell>() == LINE_BYTES && SEGMENT_WORDS_MAX < 1 << (64 - HINT_ADDRESS_BITS));
-
-const HINT_ADDRESS_BITS: u32 = 48;
 
 impl Keyspace {
     /// An empty keyspace.
@@ -105,9 +92,9 @@ impl Keyspace {
     pub fn new(options: Options) -> Keyspace {
         assert!(options.databases > 0 && options.workers > 0, "a keyspace has databases and workers");
         let mut prng = Prng::from_seed(options.seed);
-        let gate = |_| Gate(Mutex::new(WorkerState { random: Cell::new(prng.next_u64() | 1) }));
+        let gate = |_| Gate(Mutex::new(WorkerState::new(prng.next_u64())));
         Keyspace {
-            databases: (0..options.databases).map(|_| Database::new()).collect(),
+            databases: (0..options.databases).map(|_| Database::default()).collect(),
             numbers: (0..options.databases).map(AtomicU32::new).collect(),
             gates: (0..options.workers).map(gate).collect(),
             hasher: options.hasher,
@@ -139,9 +126,13 @@ impl Keyspace {
         self.hasher.key(db, bytes)
     }
 
+    pub(crate) fn position(&self, key: &[u8]) -> Position {
+        self.hasher.position(key)
+    }
+
     /// How many keys a database has. Keys that are expired and not yet freed count.
     pub fn len(&self, db: DbIndex) -> u64 {
-        self.database(db).keys.get()
+        self.database(db).len()
     }
 
     /// Whether a database has no key at all.
@@ -151,13 +142,17 @@ impl Keyspace {
 
     /// How many keys of a database have an expiry.
     pub fn expiring(&self, db: DbIndex) -> u64 {
-        self.database(db).expiring.get()
+        self.database(db).expiring()
     }
 
     /// Whether keys are freed when their time is up, or only when they are next
     /// looked at (DEBUG SET-ACTIVE-EXPIRE).
     pub fn set_active_expiry(&self, on: bool) {
         self.active_expiry.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn active_expiry(&self) -> bool {
+        self.active_expiry.load(Ordering::Relaxed)
     }
 
     /// Enters a batch. Each worker has one batch at a time, under its own number.
@@ -187,83 +182,6 @@ impl Keyspace {
         let (a, b) = (self.physical(one), self.physical(other));
         self.numbers[one.0 as usize].store(b, Ordering::Relaxed);
         self.numbers[other.0 as usize].store(a, Ordering::Relaxed);
-    }
-}
-
-impl Database {
-    fn new() -> Database {
-        Database {
-            slots: OnceLock::new(),
-            due: OnceLock::new(),
-            keys: Counter::default(),
-            expiring: Counter::default(),
-        }
-    }
-
-    /// The slots, made now if nobody has used the database before.
-    #[inline]
-    pub(crate) fn slots(&self) -> &[SlotCell] {
-        self.slots.get_or_init(|| (0..SLOTS).map(|_| SlotCell::new()).collect())
-    }
-
-    /// The slots of a database that has been used.
-    pub(crate) fn used_slots(&self) -> Option<&[SlotCell]> {
-        self.slots.get().map(|slots| &slots[..])
-    }
-
-    #[inline]
-    pub(crate) fn slot(&self, slot: Slot) -> &SlotCell {
-        &self.slots()[usize::from(slot.0)]
-    }
-
-    /// When each slot's timers come due next, for the sweep to look through. Only
-    /// databases with an expiring key have it.
-    pub(crate) fn due(&self) -> Option<&[AtomicU32]> {
-        self.due.get().map(|due| &due[..])
-    }
-
-    /// Books a change made in a slot whose lock is held.
-    #[inline]
-    pub(crate) fn note(&self, slot: Slot, keys: &SlotKeys, change: Change) {
-        if change.keys != 0 {
-            self.keys.add(change.keys);
-            self.slot(slot).publish_hint(keys);
-        }
-        if change.expiring != 0 {
-            self.expiring.add(change.expiring);
-        }
-        let next = keys.next_deadline();
-        if next != Deadline::NEVER || self.due.get().is_some() {
-            self.note_due(slot, next);
-        }
-    }
-
-    #[inline]
-    pub(crate) fn note_due(&self, slot: Slot, next: Deadline) {
-        let due = self.due.get_or_init(|| (0..SLOTS).map(|_| AtomicU32::new(Deadline::NEVER.0)).collect());
-        due[usize::from(slot.0)].store(next.0, Ordering::Relaxed);
-    }
-}
-
-impl SlotCell {
-    fn new() -> SlotCell {
-        SlotCell { hint: AtomicU64::new(0), keys: Mutex::default() }
-    }
-
-    #[inline]
-    fn publish_hint(&self, keys: &SlotKeys) {
-        let (words, homes) = keys.table().hint();
-        self.hint.store((homes as u64) << HINT_ADDRESS_BITS | words.addr() as u64, Ordering::Relaxed);
-    }
-
-    /// The address of the word where a search for the position begins. The array
-    /// may be gone by the time it is used: good for prefetching and nothing else.
-    #[inline]
-    fn home_address(&self, position: Position) -> usize {
-        const KNOWN_BITS: u32 = 32;
-        let hint = self.hint.load(Ordering::Relaxed);
-        let index = (position.0 >> (POSITION_BITS - KNOWN_BITS)) * (hint >> HINT_ADDRESS_BITS) >> KNOWN_BITS;
-        (hint & ((1 << HINT_ADDRESS_BITS) - 1)) as usize + index as usize * 8
     }
 }
 
@@ -343,10 +261,25 @@ impl<'k> Batch<'k> {
         }
     }
 
+    /// Bytes of memory that slots, tables and timers take, objects not counted
+    /// (MEMORY STATS). Locks every slot that has keys for a moment.
+    pub fn overhead_bytes(&self) -> usize {
+        self.keyspace.databases.iter().map(Database::overhead_bytes).sum()
+    }
+
+    /// This worker's number, and how many there are.
+    pub(crate) fn share(&self) -> (usize, usize) {
+        (self.worker, self.keyspace.gates.len())
+    }
+
+    pub(crate) fn state(&self) -> &WorkerState {
+        self.held.as_ref().expect("a batch holds its gate")
+    }
+
     /// Random bits, for sampling and for frequencies (xorshift64; Marsaglia, 2003).
     #[inline]
     pub(crate) fn random(&self) -> u64 {
-        let cell = &self.held.as_ref().expect("a batch holds its gate").random;
+        let cell = &self.state().random;
         let mut x = cell.get();
         x ^= x << 13;
         x ^= x >> 7;

@@ -6,21 +6,27 @@
 
 pub mod access;
 mod clock;
+mod database;
+pub mod evict;
 pub mod ids;
 pub mod keyspace;
 pub mod limits;
 pub mod object;
 pub mod policy;
 mod prefetch;
+mod sample;
 mod segment;
 mod slot;
+pub mod sweep;
 mod table;
 mod timers;
 pub mod walk;
 
 pub use access::{Edit, ExpiredKey, Expiry, Usage, View};
+pub use evict::OutOfMemory;
 pub use ids::{DbIndex, Key, KeyHasher, SLOTS, Slot};
 pub use keyspace::{Batch, Cleared, Exclusive, Keyspace, Options, Touch};
 pub use object::{Detached, Encoding, NewValue, Object, ValueRef};
 pub use policy::{Eviction, Policy};
+pub use sweep::Progress;
 pub use walk::Cursor;

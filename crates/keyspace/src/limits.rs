@@ -21,5 +21,25 @@ pub const DEPTH_MAX: u8 = 12;
 /// The most keys that one step of an expiry sweep frees under a slot's lock.
 pub const SWEEP_KEYS_MAX: usize = 256;
 
+/// The most keys that one call of eviction frees: some milliseconds' work.
+pub const EVICT_KEYS_MAX: usize = 1024;
+
+/// How often eviction samples anew because every candidate had gone or been used
+/// meanwhile, before it counts as unable to free a key.
+pub const EVICT_ROUNDS_MAX: usize = 16;
+
+/// Candidates for eviction that are remembered from one sample to the next.
+pub const POOL_CANDIDATES_MAX: usize = 16;
+
+/// Neighbours from which RANDOMKEY picks one: with slots of few keys, so many
+/// that the empty slots before a key hardly change its chance.
+pub const RANDOM_KEY_SAMPLES: usize = 32;
+
+/// The most keys that one sample visits while it leaves expired ones out.
+pub const SAMPLE_VISITS_MAX: usize = 4096;
+
+/// Keys whose time to live is averaged for INFO.
+pub const TTL_SAMPLES: usize = 64;
+
 /// The most databases that `databases` may ask for.
 pub const DATABASES_MAX: u32 = 1 << 20;

@@ -61,6 +61,11 @@ impl Eviction {
         matches!(self, Eviction::AllLfu | Eviction::ExpiringLfu)
     }
 
+    /// Whether any key is as good as another.
+    pub fn is_random(self) -> bool {
+        matches!(self, Eviction::AllRandom | Eviction::ExpiringRandom)
+    }
+
     /// Whether only keys with an expiry are evicted.
     pub fn expiring_only(self) -> bool {
         use Eviction::*;

@@ -115,7 +115,7 @@ impl Segment {
 
     /// The array's address and the number of homes, for prefetching.
     pub(crate) fn hint(&self) -> (*const Word, usize) {
-        if self.words.is_empty() { (std::ptr::null(), 0) } else { (self.words.as_ptr(), self.homes()) }
+        (self.words.as_ptr(), self.homes())
     }
 
     /// The index of the word with this tag whose block `is_it` accepts.

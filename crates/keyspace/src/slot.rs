@@ -48,6 +48,10 @@ impl SlotKeys {
         self.table.find(key)
     }
 
+    pub(crate) fn find_position(&self, frame: Frame<'_>, position: Position) -> Option<Place> {
+        self.table.find_position(position, frame.hasher)
+    }
+
     #[inline]
     pub(crate) fn object(&self, place: Place) -> Object<'_> {
         self.table.object(place)
@@ -170,7 +174,7 @@ impl SlotKeys {
                 change.keys += removed.keys;
                 change.expiring += removed.expiring;
             }
-            self.rearm(frame.epoch, prefix);
+            self.rearm(frame, today, prefix);
         }
         (change, Sweep::More)
     }
@@ -185,18 +189,24 @@ impl SlotKeys {
 
     /// Bytes of memory that table and timers take, objects not counted.
     pub(crate) fn overhead_bytes(&self) -> usize {
-        self.table.bytes() + self.timers.as_ref().map_or(0, |timers| timers.len() * 8)
+        self.table.bytes() + self.timers.as_ref().map_or(0, |timers| timers.bytes())
     }
 
     fn expired_with_prefix(&self, prefix: u32, now: UnixMs) -> Option<Place> {
         self.table.with_prefix(prefix).find(|(_, object)| object.is_expired(now)).map(|(place, _)| place)
     }
 
-    /// After an entry was taken out: new entries for what it stood for.
-    fn rearm(&mut self, epoch: Epoch, prefix: u32) {
-        let live: Vec<UnixMs> =
-            self.table.with_prefix(prefix).filter_map(|(_, object)| object.expires_at()).collect();
-        live.into_iter().for_each(|at| self.timers_mut().push(epoch.deadline_of(at), prefix));
+    /// After an entry was taken out that had come due `today`: one new entry for
+    /// all that it stood for, so that entries never become more this way.
+    fn rearm(&mut self, frame: Frame<'_>, today: Deadline, prefix: u32) {
+        let is_meant = |object: &Object<'_>| prefix_of(frame.hasher.position(object.key())) == prefix;
+        let meant = self.table.with_prefix(prefix).map(|(_, object)| object);
+        let soonest = meant.filter_map(|object| object.expires_at().filter(|_| is_meant(&object))).min();
+        if let Some(at) = soonest {
+            // After today even if the clock was set back, or the sweep would not end.
+            let deadline = frame.epoch.deadline_of(at).max(today.next());
+            self.timers_mut().push(deadline, prefix);
+        }
     }
 
     fn insert_block(

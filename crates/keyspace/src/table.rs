@@ -47,15 +47,17 @@ impl Table {
 
     /// Bytes of memory that the table takes, objects not counted.
     pub(crate) fn bytes(&self) -> usize {
-        self.segments().map(Segment::bytes).sum()
+        let directory = self.directory.as_ref().map_or(0, |directory| {
+            size_of_val(&**directory) + size_of_val(&*directory.chosen_by) + size_of_val(&*directory.segments)
+        });
+        self.segments().map(Segment::bytes).sum::<usize>() + directory
     }
 
-    /// The root segment's array, for prefetching; empty once there is a directory.
-    pub(crate) fn hint(&self) -> (*const Word, usize) {
-        match self.directory {
-            None => self.root.hint(),
-            Some(_) => (std::ptr::null(), 0),
-        }
+    /// The root segment's array and its number of homes, for prefetching. None if
+    /// there are no keys or there is a directory.
+    #[inline]
+    pub(crate) fn hint(&self) -> Option<(*const Word, usize)> {
+        (self.root.used() > 0).then(|| self.root.hint())
     }
 
     #[inline]
@@ -174,6 +176,13 @@ impl Table {
             let place = Place { segment: number, index };
             (!word.is_gap() && word.tag() == tag).then(|| (place, self.object(place)))
         })
+    }
+
+    /// The object with exactly this position.
+    pub(crate) fn find_position(&self, position: Position, hasher: &KeyHasher) -> Option<Place> {
+        let prefix = (position.0 >> (POSITION_BITS - 32)) as u32;
+        let mut places = self.with_prefix(prefix);
+        places.find(|(_, object)| hasher.position(object.key()) == position).map(|(place, _)| place)
     }
 
     /// All objects, in the order of their positions.

@@ -27,6 +27,11 @@ pub(crate) struct Deadline(pub(crate) u32);
 impl Deadline {
     /// Later than every deadline that comes due.
     pub(crate) const NEVER: Deadline = Deadline(u32::MAX);
+
+    /// The deadline that comes after this one.
+    pub(crate) fn next(self) -> Deadline {
+        Deadline((self.0 + 1).min(Deadline::NEVER.0 - 1))
+    }
 }
 
 /// Turns moments into deadlines.
@@ -63,6 +68,11 @@ impl Timers {
         self.heap.len()
     }
 
+    /// Bytes of memory that the heap takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Timers>() + self.heap.capacity() * size_of::<u64>()
+    }
+
     pub(crate) fn push(&mut self, deadline: Deadline, prefix: u32) {
         self.heap.push(Reverse(u64::from(deadline.0) << 32 | u64::from(prefix)));
     }
@@ -72,16 +82,19 @@ impl Timers {
         self.heap.peek().map_or(Deadline::NEVER, |Reverse(entry)| Deadline((entry >> 32) as u32))
     }
 
-    /// The prefix of an entry that has come due, which is taken out.
+    /// The prefix of an entry that has come due, which is taken out with its copies.
     pub(crate) fn pop_due(&mut self, now: Deadline) -> Option<u32> {
         if self.next() > now {
             return None;
         }
-        let Reverse(entry) = self.heap.pop()?;
+        let entry = self.heap.pop()?;
+        while self.heap.peek() == Some(&entry) {
+            self.heap.pop();
+        }
         if self.heap.len() < self.heap.capacity() / 4 {
             self.heap.shrink_to(self.heap.len() * 2);
         }
-        Some(entry as u32)
+        Some(entry.0 as u32)
     }
 
     /// The prefix of an entry by its place in the heap, for sampling.
@@ -109,7 +122,7 @@ mod tests {
     #[test]
     fn entries_come_due_in_order() {
         let mut timers = Timers::default();
-        [5, 1, 3].map(|at| timers.push(Deadline(at), at * 10));
+        [5, 1, 3, 1].iter().for_each(|at| timers.push(Deadline(*at), at * 10));
         assert_eq!(timers.next(), Deadline(1));
         assert_eq!(timers.pop_due(Deadline(4)), Some(10));
         assert_eq!(timers.pop_due(Deadline(4)), Some(30));

@@ -1,0 +1,155 @@
+//! A database: its slots, made when first used, and what is counted over them.
+//!
+//! Thread rule: a slot's keys are behind its lock; hints, due times and counts are
+//! atomics that anyone in a batch may read. They are written with the slot locked.
+//!
+//! Invariants, once a slot's lock is released:
+//! 1. The slot's hint is zero exactly if it has no keys.
+//! 2. `due` holds the slot's next deadline.
+//! 3. The counts are the sums over all slots.
+
+use crate::ids::{POSITION_BITS, Position, SLOTS, Slot};
+use crate::limits::SEGMENT_WORDS_MAX;
+use crate::prefetch::LINE_BYTES;
+use crate::slot::{Change, SlotKeys};
+use crate::timers::Deadline;
+use parking_lot::Mutex;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use sys::Counter;
+
+/// One database. It takes no memory to speak of before its first use.
+#[derive(Default)]
+pub(crate) struct Database {
+    used: OnceLock<Used>,
+    due: OnceLock<Box<[AtomicU32]>>,
+}
+
+/// What a database has once somebody has looked into it.
+struct Used {
+    slots: Box<[SlotCell]>,
+    keys: Counter,
+    expiring: Counter,
+}
+
+/// A slot with its lock, and where its words lie for those who only prefetch:
+/// `homes (16 bits) | address (48 bits)`. One cache line, so that a command
+/// misses once here.
+#[repr(align(64))]
+pub(crate) struct SlotCell {
+    hint: AtomicU64,
+    pub(crate) keys: Mutex<SlotKeys>,
+}
+
+const HINT_ADDRESS_BITS: u32 = 48;
+/// The hint of a slot whose keys are spread over many arrays.
+const HINT_DIRECTORY: u64 = 1 << HINT_ADDRESS_BITS;
+
+const _: () = assert!(size_of::<SlotCell>() == LINE_BYTES);
+const _: () = assert!(SEGMENT_WORDS_MAX < 1 << (u64::BITS - HINT_ADDRESS_BITS));
+
+impl Database {
+    /// How many keys there are, expired ones counted.
+    pub(crate) fn len(&self) -> u64 {
+        self.used.get().map_or(0, |used| used.keys.get())
+    }
+
+    /// How many keys have an expiry.
+    pub(crate) fn expiring(&self) -> u64 {
+        self.used.get().map_or(0, |used| used.expiring.get())
+    }
+
+    /// The slots of a database that has been used.
+    #[inline]
+    pub(crate) fn used_slots(&self) -> Option<&[SlotCell]> {
+        self.used.get().map(|used| &used.slots[..])
+    }
+
+    /// A slot of a database that is used from now on.
+    #[inline]
+    pub(crate) fn slot(&self, slot: Slot) -> &SlotCell {
+        &self.used().slots[usize::from(slot.0)]
+    }
+
+    /// When each slot's timers come due next, for the sweep to look through. Only
+    /// databases that have had an expiring key have it.
+    pub(crate) fn due(&self) -> Option<&[AtomicU32]> {
+        self.due.get().map(|due| &due[..])
+    }
+
+    /// Books a change made in a slot whose lock is held.
+    #[inline]
+    pub(crate) fn note(&self, slot: Slot, keys: &SlotKeys, change: Change) {
+        if change.keys != 0 {
+            self.used().keys.add(change.keys);
+            self.slot(slot).publish_hint(keys);
+        }
+        if change.expiring != 0 {
+            self.used().expiring.add(change.expiring);
+        }
+        let next = keys.next_deadline();
+        if next != Deadline::NEVER || self.due.get().is_some() {
+            self.note_due(slot, next);
+        }
+    }
+
+    /// Bytes of memory that slots, tables and timers take, objects not counted.
+    pub(crate) fn overhead_bytes(&self) -> usize {
+        let Some(slots) = self.used_slots() else { return 0 };
+        let due = self.due().map_or(0, size_of_val);
+        let tables: usize =
+            slots.iter().filter(|slot| slot.has_keys()).map(|s| s.keys.lock().overhead_bytes()).sum();
+        size_of_val(slots) + due + tables
+    }
+
+    #[inline]
+    fn used(&self) -> &Used {
+        self.used.get_or_init(|| Used {
+            slots: (0..SLOTS).map(|_| SlotCell::new()).collect(),
+            keys: Counter::default(),
+            expiring: Counter::default(),
+        })
+    }
+
+    #[inline]
+    fn note_due(&self, slot: Slot, next: Deadline) {
+        let due = self.due.get_or_init(|| (0..SLOTS).map(|_| AtomicU32::new(Deadline::NEVER.0)).collect());
+        let due = &due[usize::from(slot.0)];
+        // Most writes change no deadline, and the line is shared with other slots.
+        if due.load(Ordering::Relaxed) != next.0 {
+            due.store(next.0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl SlotCell {
+    fn new() -> SlotCell {
+        SlotCell { hint: AtomicU64::new(0), keys: Mutex::default() }
+    }
+
+    /// Whether the slot has keys, as it was when last unlocked.
+    #[inline]
+    pub(crate) fn has_keys(&self) -> bool {
+        self.hint.load(Ordering::Relaxed) != 0
+    }
+
+    #[inline]
+    fn publish_hint(&self, keys: &SlotKeys) {
+        let hint = match keys.table().hint() {
+            Some((words, homes)) => (homes as u64) << HINT_ADDRESS_BITS | words.addr() as u64,
+            None if keys.table().len() > 0 => HINT_DIRECTORY,
+            None => 0,
+        };
+        self.hint.store(hint, Ordering::Relaxed);
+    }
+
+    /// The address of the word where a search for the position begins. The array
+    /// may be gone by the time it is used: good for prefetching and nothing else.
+    #[inline]
+    pub(crate) fn home_address(&self, position: Position) -> usize {
+        const KNOWN_BITS: u32 = 32;
+        let hint = self.hint.load(Ordering::Relaxed);
+        let index = (position.0 >> (POSITION_BITS - KNOWN_BITS)) * (hint >> HINT_ADDRESS_BITS) >> KNOWN_BITS;
+        (hint & ((1 << HINT_ADDRESS_BITS) - 1)) as usize + index as usize * 8
+    }
+}
