@@ -30,6 +30,9 @@ pub const FAMILIES: &[&[Row]] = &[
     generic::key::ROWS,
     generic::expire::ROWS,
     generic::rename::ROWS,
+    generic::scan::ROWS,
+    generic::object::ROWS,
+    generic::dump::ROWS,
     generic::sort::ROWS,
     generic::flush::ROWS,
 ];

@@ -9,10 +9,13 @@
 //! 2. What only asks about a key (TTL, TYPE, EXISTS, OBJECT) leaves its access
 //!    clock alone: its row has NO_TOUCH. It still counts as a hit or a miss.
 
+pub mod dump;
 pub mod expire;
 pub mod flush;
 pub mod key;
+pub mod object;
 pub mod rename;
+pub mod scan;
 pub mod sort;
 
 use crate::args::Args;
