@@ -119,6 +119,13 @@ impl Step {
         ((self.offset + u64::from(self.encoding.bits)).div_ceil(8)) as usize
     }
 
+    /// Redis takes a number that is so low that its distance to the field's maximum
+    /// leaves 64 bits for one that is too high, and so the maximum for the nearest.
+    fn saturates_upwards(&self, number: i64) -> bool {
+        let distance = self.encoding.max() - i128::from(number);
+        self.overflow == Overflow::Saturate && self.encoding.bits < 64 && distance > i128::from(i64::MAX)
+    }
+
     fn run(&self, bytes: &[u8]) -> Effect {
         let raw = read(bytes, self.offset, self.encoding.bits);
         let old = self.encoding.number(raw);
@@ -126,6 +133,7 @@ impl Step {
             Action::Get => return Effect { reply: Some(old), write: None },
             // A negative number for an unsigned field counts as its 64 bits.
             Action::Set(new) if !self.encoding.signed => i128::from(new as u64),
+            Action::Set(new) if self.saturates_upwards(new) => self.encoding.max(),
             Action::Set(new) => i128::from(new),
             Action::IncrBy(by) => i128::from(old) + i128::from(by),
         };

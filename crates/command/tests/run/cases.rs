@@ -15,7 +15,8 @@ use wire::{Protocol, encode_request, skip_reply, split_words};
 
 /// Plays all cases of a file of `tests/fixtures`, or records them.
 pub fn play(file: &str) {
-    let path = std::env::var("TARN_CASES").unwrap_or(format!("{}/tests/fixtures/{file}", env!("CARGO_MANIFEST_DIR")));
+    let path = std::env::var("TARN_CASES")
+        .unwrap_or(format!("{}/tests/fixtures/{file}", env!("CARGO_MANIFEST_DIR")));
     let cases = std::fs::read_to_string(&path).expect("the file of cases is there");
     match std::env::var("TARN_ORACLE") {
         Ok(oracle) => std::fs::write(&path, record(&cases, &oracle)).expect("the file can be written"),
@@ -29,7 +30,9 @@ fn compare(cases: &str) {
         match line.split_once(' ') {
             Some(("##", name)) => (run, case) = (Run::default(), name),
             Some(("@", directive)) => obey(&mut run, directive),
-            Some(("=", reply)) if reply != last.1 => wrong.push(format!("{case}: {}\n  expected {reply}\n  got      {}", last.0, last.1)),
+            Some(("=", reply)) if reply != last.1 => {
+                wrong.push(format!("{case}: {}\n  expected {reply}\n  got      {}", last.0, last.1))
+            }
             Some(("=", _)) => {}
             _ if line.is_empty() || line.starts_with('#') => {}
             _ => last = (line, run.run(line)),
@@ -41,7 +44,9 @@ fn compare(cases: &str) {
 fn obey(run: &mut Run, directive: &str) {
     match directive.split_once(' ') {
         None if directive == "resp3" => run.protocol = Protocol::Resp3,
-        Some(("string-bytes-max", bytes)) => run.settings.set_string_bytes_max(bytes.parse().expect("a number of bytes")),
+        Some(("string-bytes-max", bytes)) => {
+            run.settings.set_string_bytes_max(bytes.parse().expect("a number of bytes"))
+        }
         _ => panic!("unknown directive {directive}"),
     }
 }
@@ -63,7 +68,9 @@ fn record(cases: &str, oracle: &str) -> String {
                 }
             }
             Some(("@", "resp3")) => drop(ask("HELLO 3")),
-            Some(("@", directive)) => drop(ask(&directive.replace("string-bytes-max", "CONFIG SET proto-max-bulk-len"))),
+            Some(("@", directive)) => {
+                drop(ask(&directive.replace("string-bytes-max", "CONFIG SET proto-max-bulk-len")))
+            }
             _ if line.is_empty() || line.starts_with('#') => {}
             _ => recorded += &format!("= {}\n", render_bytes(&ask(line))),
         }

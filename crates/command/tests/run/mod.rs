@@ -64,7 +64,14 @@ impl Run {
             Some(row) if !row.accepts(request.len()) => Err(Error::arity(row.name)),
             Some(row) => {
                 let (db, now) = (DbIndex(0), self.clock.now());
-                let args = Args { request, keyspace: &self.keyspace, db, now, settings: &self.settings, hashed: None };
+                let args = Args {
+                    request,
+                    keyspace: &self.keyspace,
+                    db,
+                    now,
+                    settings: &self.settings,
+                    hashed: None,
+                };
                 let touch = if row.flags.contains(Flags::NO_TOUCH) { Touch::No } else { Touch::Yes };
                 let mut batch = self.keyspace.enter(0);
                 execute(row, &mut batch, &args, touch, &mut reply).outcome
@@ -140,7 +147,8 @@ pub fn render(value: &Value) -> String {
         Value::Set(values) => format!("~{{{}}}", list(values)),
         Value::Push(values) => format!(">[{}]", list(values)),
         Value::Map(pairs) => {
-            let pairs: Vec<_> = pairs.iter().map(|(key, value)| format!("{}: {}", render(key), render(value))).collect();
+            let pairs: Vec<_> =
+                pairs.iter().map(|(key, value)| format!("{}: {}", render(key), render(value))).collect();
             format!("{{{}}}", pairs.join(", "))
         }
         Value::Double(number) => format!(",{number}"),
