@@ -50,14 +50,31 @@ fn key_columns(row: &Row) -> String {
 }
 
 fn flag_names(flags: Flags) -> HashSet<String> {
-    // Not shown as flags: they become ACL categories, or are Tarn's own.
-    let shown = flags - Flags::DANGEROUS - Flags::NO_TOUCH;
+    // Not shown as flags: they are about ACL categories, or Tarn's own.
+    let shown = flags - Flags::DANGEROUS - Flags::PROTECTED - Flags::NO_TOUCH;
     shown.iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect()
 }
 
 /// A column that lists names; "-" is an empty list.
 fn names(column: &str) -> HashSet<String> {
     column.split(',').filter(|name| *name != "-").map(str::to_owned).collect()
+}
+
+/// The ACL categories that follow from a row of these groups.
+fn acl_categories(row: &Row) -> HashSet<String> {
+    let of_flag = |flag: Flags, name: &'static str| row.flags.contains(flag).then_some(name);
+    let group = match row.name {
+        "sort" | "sort_ro" => vec!["@set", "@sortedset", "@list"],
+        _ if row.flags.contains(Flags::PROTECTED) => vec![],
+        _ => vec!["@keyspace"],
+    };
+    let flags = [
+        of_flag(Flags::WRITE, "@write"),
+        of_flag(Flags::READONLY, "@read"),
+        of_flag(Flags::DANGEROUS, "@dangerous"),
+        Some(of_flag(Flags::FAST, "@fast").unwrap_or("@slow")),
+    ];
+    group.into_iter().chain(flags.into_iter().flatten()).map(str::to_owned).collect()
 }
 
 /// Tips that Redis 7.2 has and 7.0 has not.
@@ -78,7 +95,7 @@ fn rows_are_those_of_command_info() {
         assert_eq!(row.arity.to_string(), arity, "{name}");
         assert_eq!(flag_names(row.flags), names(flags), "{name}");
         assert_eq!(key_columns(row), keys, "{name}");
-        assert_eq!(row.flags.contains(Flags::DANGEROUS), names(acl).contains("@dangerous"), "{name}");
+        assert_eq!(acl_categories(row), names(acl), "{name}");
         let tips = &names(tips) | &names(tips_since_7_0(name));
         assert_eq!(row.tips.iter().map(|tip| tip.to_string()).collect::<HashSet<_>>(), tips, "{name}");
         assert_eq!(row.since, since, "{name}");

@@ -11,7 +11,7 @@ use keyspace::{Batch, Keyspace, Object, ValueRef, View};
 use wire::Reply;
 
 /// Rows of this file.
-pub const ROWS: &[Row] = &[Row::new("object", -2, Flags::empty(), Walk(unknown))
+pub const ROWS: &[Row] = &[Row::new("object", -2, Flags::PROTECTED, Walk(unknown))
     .group(Group::Generic)
     .since("2.2.3")
     .complexity("Depends on the subcommand.")
