@@ -18,6 +18,8 @@ pub enum Error {
     NotFloat,
     /// The key holds another type than the command works on.
     WrongType,
+    /// An edit would make a string longer than `proto-max-bulk-len` allows.
+    StringTooLong,
     /// A text used by one command only, in full, with its code.
     Text(Cow<'static, str>),
 }
@@ -46,9 +48,75 @@ impl fmt::Display for Error {
             Error::NotInteger => "ERR value is not an integer or out of range",
             Error::NotFloat => "ERR value is not a valid float",
             Error::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
+            Error::StringTooLong => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
             Error::Text(line) => line,
         })
     }
 }
 
 impl std::error::Error for Error {}
+
+/// Texts of the generic commands.
+impl Error {
+    /// A key that has to be there is not.
+    pub const NO_SUCH_KEY: Error = Error::text("ERR no such key");
+    /// COPY or MOVE onto itself.
+    pub const SAME_OBJECT: Error = Error::text("ERR source and destination objects are the same");
+    /// A database number beyond `databases`.
+    pub const DB_INDEX: Error = Error::text("ERR DB index is out of range");
+    /// An integer that does not fit 32 bits.
+    pub const OUTSIDE_INT32: Error =
+        Error::text("ERR value is out of range, value must between -2147483648 and 2147483647");
+    /// SWAPDB's first argument is no number.
+    pub const FIRST_DB_INDEX: Error = Error::text("ERR invalid first DB index");
+    /// SWAPDB's second argument is no number.
+    pub const SECOND_DB_INDEX: Error = Error::text("ERR invalid second DB index");
+    /// SCAN's cursor is no number.
+    pub const CURSOR: Error = Error::text("ERR invalid cursor");
+    /// EXPIRE with NX and another condition.
+    pub const EXPIRE_NX: Error =
+        Error::text("ERR NX and XX, GT or LT options at the same time are not compatible");
+    /// EXPIRE with GT and LT.
+    pub const EXPIRE_GT_LT: Error = Error::text("ERR GT and LT options at the same time are not compatible");
+    /// RESTORE over a key that is there.
+    pub const BUSY_KEY: Error = Error::text("BUSYKEY Target key name already exists.");
+    /// RESTORE's time to live is negative.
+    pub const RESTORE_TTL: Error = Error::text("ERR Invalid TTL value, must be >= 0");
+    /// RESTORE's idle time is negative.
+    pub const RESTORE_IDLE_TIME: Error = Error::text("ERR Invalid IDLETIME value, must be >= 0");
+    /// RESTORE's frequency does not fit 8 bits.
+    pub const RESTORE_FREQUENCY: Error = Error::text("ERR Invalid FREQ value, must be >= 0 and <= 255");
+    /// RESTORE's payload has a bad footer.
+    pub const DUMP_FOOTER: Error = Error::text("ERR DUMP payload version or checksum are wrong");
+    /// RESTORE's payload has a good footer and a bad value.
+    pub const DUMP_FORMAT: Error = Error::text("ERR Bad data format");
+    /// OBJECT FREQ without an LFU policy.
+    pub const NO_FREQUENCY: Error = Error::text(
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
+         switching between policies at runtime LRU and LFU data will take some time to adjust.",
+    );
+    /// OBJECT IDLETIME under an LFU policy.
+    pub const NO_IDLE_TIME: Error = Error::text(
+        "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching \
+         between policies at runtime LRU and LFU data will take some time to adjust.",
+    );
+
+    /// EXPIRE with a word that is no condition.
+    pub fn unsupported_option(word: &[u8]) -> Error {
+        Error::Text(format!("ERR Unsupported option {}", c_text(word)).into())
+    }
+
+    /// A container command with a word that is none of its subcommands.
+    pub fn unknown_subcommand(container: &str, word: &[u8]) -> Error {
+        const SHOWN_BYTES_MAX: usize = 128;
+        let word = c_text(&word[..word.len().min(SHOWN_BYTES_MAX)]);
+        let container = container.to_ascii_uppercase();
+        Error::Text(format!("ERR unknown subcommand '{word}'. Try {container} HELP.").into())
+    }
+}
+
+/// A client's bytes as Redis prints them into an error: up to a zero byte.
+fn c_text(bytes: &[u8]) -> Cow<'_, str> {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end])
+}

@@ -8,8 +8,11 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod bitmap;
 pub mod error;
 pub mod execute;
+pub mod generic;
+pub mod parse;
 pub mod row;
 pub mod settings;
 pub mod string;
@@ -21,4 +24,15 @@ pub use row::{Flags, Group, Handler, Keys, Outcome, Row, row};
 pub use settings::Settings;
 
 /// The rows of all data commands, family by family.
-pub const FAMILIES: &[&[Row]] = &[string::ROWS];
+pub const FAMILIES: &[&[Row]] = &[
+    bitmap::ROWS,
+    string::ROWS,
+    generic::key::ROWS,
+    generic::expire::ROWS,
+    generic::rename::ROWS,
+    generic::scan::ROWS,
+    generic::object::ROWS,
+    generic::dump::ROWS,
+    generic::sort::ROWS,
+    generic::flush::ROWS,
+];

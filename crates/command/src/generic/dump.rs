@@ -1,0 +1,146 @@
+//! DUMP and RESTORE: a value as a portable payload, byte for byte as in Redis.
+//! The codec is `value::rdb`; here are the request's options and the key.
+
+use super::VARIES;
+use crate::args::Args;
+use crate::error::{Error, Result};
+use crate::parse::int;
+use crate::row::Handler::{Read, Write};
+use crate::row::{Flags, Group, Keys, Outcome, Row, row};
+use keyspace::{Edit, Expiry, NewValue, Usage, ValueRef, View};
+use sys::UnixMs;
+use value::number::{IntBuffer, format_i64};
+use value::rdb::{self, RestoreError, Restored};
+use wire::Reply;
+
+/// Rows of this file.
+pub const ROWS: &[Row] = &[
+    row("dump", 2, Read(dump))
+        .keys(Keys::FIRST)
+        .group(Group::Generic)
+        .since("2.6.0")
+        .complexity("O(1) to find the key and O(N) in the size of its value.")
+        .syntax("key")
+        .summary("Returns a value in a form that RESTORE takes.")
+        .tips(VARIES),
+    row("restore", -4, Write(restore))
+        .flags(Flags::DENYOOM.union(Flags::DANGEROUS))
+        .keys(Keys::FIRST)
+        .group(Group::Generic)
+        .since("2.6.0")
+        .complexity("O(1) to make the key and O(N) in the size of its value; O(N*log(N)) for sorted sets.")
+        .syntax("key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]")
+        .summary("Makes a key from what DUMP returned."),
+];
+
+/// DUMP key
+fn dump(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    match view.get(&args.key(1)).map(|object| object.value()) {
+        Some(ValueRef::Bytes(bytes)) => reply.bulk(&rdb::dump_string(bytes)),
+        Some(ValueRef::Int(number)) => {
+            reply.bulk(&rdb::dump_string(format_i64(number, &mut IntBuffer::new())));
+        }
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+/// What RESTORE does about a key that is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum IfPresent {
+    Refuse,
+    Replace,
+}
+
+/// How RESTORE's time to live counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TtlForm {
+    FromNow,
+    UnixTime,
+}
+
+struct Options {
+    if_present: IfPresent,
+    ttl_form: TtlForm,
+    usage: Option<Usage>,
+}
+
+impl Options {
+    /// Parses the words from position 4 on. IDLETIME and FREQ exclude each other.
+    fn parse(args: &Args<'_>) -> Result<Options> {
+        let mut options = Options { if_present: IfPresent::Refuse, ttl_form: TtlForm::FromNow, usage: None };
+        let mut position = 4;
+        while position < args.len() {
+            let operand = position + 1;
+            let has_operand = operand < args.len();
+            if args.is(position, "replace") {
+                options.if_present = IfPresent::Replace;
+            } else if args.is(position, "absttl") {
+                options.ttl_form = TtlForm::UnixTime;
+            } else if args.is(position, "idletime")
+                && has_operand
+                && !matches!(options.usage, Some(Usage::Frequency(_)))
+            {
+                let seconds =
+                    u64::try_from(int(args.bytes(operand))?).map_err(|_| Error::RESTORE_IDLE_TIME)?;
+                options.usage = Some(Usage::IdleSeconds(seconds));
+                position = operand;
+            } else if args.is(position, "freq")
+                && has_operand
+                && !matches!(options.usage, Some(Usage::IdleSeconds(_)))
+            {
+                let frequency =
+                    u8::try_from(int(args.bytes(operand))?).map_err(|_| Error::RESTORE_FREQUENCY)?;
+                options.usage = Some(Usage::Frequency(frequency));
+                position = operand;
+            } else {
+                return Err(Error::Syntax);
+            }
+            position += 1;
+        }
+        Ok(options)
+    }
+}
+
+/// RESTORE key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]
+fn restore(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
+    let options = Options::parse(args)?;
+    let key = args.key(1);
+    if options.if_present == IfPresent::Refuse && edit.get(&key).is_some() {
+        return Err(Error::BUSY_KEY);
+    }
+    let ttl = u64::try_from(int(args.bytes(2))?).map_err(|_| Error::RESTORE_TTL)?;
+    let Restored::String(bytes) = rdb::restore(args.bytes(3)).map_err(|error| match error {
+        RestoreError::BadFooter => Error::DUMP_FOOTER,
+        RestoreError::BadFormat => Error::DUMP_FORMAT,
+    })?;
+    reply.ok();
+    let expiry = match expiry(ttl, options.ttl_form, args.now) {
+        Expiry::At(at) if at <= args.now => {
+            return Ok(if edit.remove(&key) { Outcome::Changed } else { Outcome::Unchanged });
+        }
+        expiry => expiry,
+    };
+    edit.set(&key, NewValue::from_bytes(&bytes), expiry);
+    // A clock of the other policy's kind would mean nothing.
+    let counts_frequency = args.keyspace.policy().eviction().counts_frequency();
+    match options.usage {
+        Some(usage @ Usage::IdleSeconds(_)) if !counts_frequency => edit.set_usage(&key, usage),
+        Some(usage @ Usage::Frequency(_)) if counts_frequency => edit.set_usage(&key, usage),
+        _ => {}
+    }
+    Ok(Outcome::Changed)
+}
+
+/// The expiry that a time to live means; 0 is none. One that goes beyond the last
+/// moment is over at once, as in Redis, where the sum turns negative.
+fn expiry(ttl: u64, form: TtlForm, now: UnixMs) -> Expiry {
+    match (ttl, form) {
+        (0, _) => Expiry::Clear,
+        (at, TtlForm::UnixTime) => Expiry::At(UnixMs(at)),
+        (ttl, TtlForm::FromNow) => match ttl + now.0 {
+            at if at > i64::MAX as u64 => Expiry::At(now),
+            at => Expiry::At(UnixMs(at)),
+        },
+    }
+}

@@ -1,0 +1,109 @@
+//! FLUSHALL, FLUSHDB, SWAPDB: whole databases emptied or exchanged.
+//!
+//! Thread rule: the handlers have the keyspace alone. Taking the keys away is
+//! quick; freeing them is what takes long, and with ASYNC a thread of its own
+//! does it while the workers go on.
+
+use super::existing_db;
+use crate::args::Args;
+use crate::error::{Error, Result};
+use crate::row::Handler::Exclusive;
+use crate::row::{Flags, Group, Outcome, Row, row};
+use keyspace::{Cleared, DbIndex};
+use wire::Reply;
+
+const ON_ALL: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
+
+/// Rows of this file.
+pub const ROWS: &[Row] = &[
+    row("flushall", -1, Exclusive(flushall))
+        .flags(Flags::DANGEROUS)
+        .group(Group::Server)
+        .since("1.0.0")
+        .complexity("O(N) in the number of keys of all databases.")
+        .syntax("[ASYNC | SYNC]")
+        .summary("Deletes all keys of all databases.")
+        .tips(ON_ALL),
+    row("flushdb", -1, Exclusive(flushdb))
+        .flags(Flags::DANGEROUS)
+        .group(Group::Server)
+        .since("1.0.0")
+        .complexity("O(N) in the number of keys of the database.")
+        .syntax("[ASYNC | SYNC]")
+        .summary("Deletes all keys of the session's database.")
+        .tips(ON_ALL),
+    row("swapdb", 3, Exclusive(swapdb))
+        .flags(Flags::FAST.union(Flags::DANGEROUS))
+        .group(Group::Server)
+        .since("4.0.0")
+        .complexity("O(N) in the number of sessions that watch or wait for keys of the two.")
+        .syntax("index1 index2")
+        .summary("Exchanges two databases, for all sessions at once."),
+];
+
+/// Keys that are cheaper to free than a thread is to start.
+const FREED_IN_PLACE_MAX: u64 = 1000;
+
+/// Who frees what a flush took away.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Freeing {
+    /// The command, before it answers.
+    Here,
+    /// A thread of its own.
+    InBackground,
+}
+
+impl Freeing {
+    fn parse(args: &Args<'_>) -> Result<Freeing> {
+        match args.len() {
+            1 => Ok(Freeing::Here),
+            2 if args.is(1, "sync") => Ok(Freeing::Here),
+            2 if args.is(1, "async") => Ok(Freeing::InBackground),
+            _ => Err(Error::Syntax),
+        }
+    }
+
+    /// Frees keys. How many there were.
+    fn free(self, cleared: Vec<Cleared>) -> u64 {
+        let keys = cleared.iter().map(Cleared::keys).sum();
+        if self == Freeing::InBackground && keys > FREED_IN_PLACE_MAX {
+            // Without a thread to be had the closure is dropped, and frees them here.
+            let _ = std::thread::Builder::new().name("flush".into()).spawn(move || drop(cleared));
+        }
+        keys
+    }
+}
+
+/// FLUSHALL [ASYNC | SYNC]
+fn flushall(all: &mut keyspace::Exclusive<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
+    let freeing = Freeing::parse(args)?;
+    let cleared = (0..args.keyspace.databases()).map(|number| all.clear(DbIndex(number))).collect();
+    Ok(answer(freeing.free(cleared), reply))
+}
+
+/// FLUSHDB [ASYNC | SYNC]
+fn flushdb(all: &mut keyspace::Exclusive<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
+    let freeing = Freeing::parse(args)?;
+    Ok(answer(freeing.free(vec![all.clear(args.db)]), reply))
+}
+
+fn answer(keys: u64, reply: &mut Reply<'_>) -> Outcome {
+    reply.ok();
+    if keys > 0 { Outcome::Changed } else { Outcome::Unchanged }
+}
+
+/// SWAPDB index1 index2. Both are read before either is looked for.
+fn swapdb(all: &mut keyspace::Exclusive<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
+    let number = |position: usize| -> Option<i32> {
+        value::number::parse_i64(args.bytes(position)).and_then(|number| i32::try_from(number).ok())
+    };
+    let one = number(1).ok_or(Error::FIRST_DB_INDEX)?;
+    let other = number(2).ok_or(Error::SECOND_DB_INDEX)?;
+    let (one, other) = (existing_db(args, one)?, existing_db(args, other)?);
+    reply.ok();
+    if one == other {
+        return Ok(Outcome::Unchanged);
+    }
+    all.swap(one, other);
+    Ok(Outcome::Changed)
+}

@@ -1,0 +1,180 @@
+//! SCAN, KEYS, RANDOMKEY, DBSIZE: what is in a database.
+//!
+//! Thread rule: slots are locked one by one, so that these see a key that is
+//! there throughout, and may or may not see one that comes or goes meanwhile.
+//! None of them counts as a use of the keys it shows, as a hit or as a miss.
+
+use super::type_name;
+use crate::args::Args;
+use crate::error::{Error, Result};
+use crate::parse::int;
+use crate::row::Handler::Walk;
+use crate::row::{Flags, Group, Row, row};
+use keyspace::{Batch, Cursor, Object};
+use value::glob::{Case, glob_match};
+use wire::Reply;
+
+/// Rows of this file.
+pub const ROWS: &[Row] = &[
+    row("dbsize", 1, Walk(dbsize))
+        .flags(Flags::FAST)
+        .group(Group::Server)
+        .since("1.0.0")
+        .complexity("O(1)")
+        .summary("Tells how many keys the session's database has.")
+        .tips(&["request_policy:all_shards", "response_policy:agg_sum"]),
+    row("keys", 2, Walk(keys))
+        .flags(Flags::DANGEROUS)
+        .group(Group::Generic)
+        .since("1.0.0")
+        .complexity("O(N) in the number of keys of the database.")
+        .syntax("pattern")
+        .summary("Lists all keys that match a pattern.")
+        .tips(&["request_policy:all_shards", "nondeterministic_output_order"]),
+    row("randomkey", 1, Walk(randomkey))
+        .group(Group::Generic)
+        .since("1.0.0")
+        .complexity("O(1)")
+        .summary("Picks a key of the session's database by chance.")
+        .tips(&["request_policy:all_shards", "response_policy:special", "nondeterministic_output"]),
+    row("scan", -2, Walk(scan))
+        .group(Group::Generic)
+        .since("2.8.0")
+        .complexity("O(1) per call, O(N) for all calls of a scan over N keys.")
+        .syntax("cursor [MATCH pattern] [COUNT count] [TYPE type]")
+        .summary("Goes over the keys of the session's database, some at each call.")
+        .tips(&["nondeterministic_output", "request_policy:special", "response_policy:special"]),
+];
+
+/// DBSIZE
+fn dbsize(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    reply.int(batch.keyspace().len(args.db) as i64);
+    Ok(())
+}
+
+/// KEYS pattern
+fn keys(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let pattern = Pattern::new(args.bytes(1));
+    let array = reply.deferred_array();
+    let mut shown = 0;
+    batch.for_each(args.db, args.now, |object| {
+        if pattern.matches(object.key()) {
+            reply.bulk(object.key());
+            shown += 1;
+        }
+    });
+    reply.end(array, shown);
+    Ok(())
+}
+
+/// RANDOMKEY
+fn randomkey(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    match batch.random_key(args.db, args.now) {
+        Some(key) => reply.bulk(&key),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+/// SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]
+fn scan(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let cursor = cursor(args.bytes(1)).ok_or(Error::CURSOR)?;
+    let options = ScanOptions::parse(args)?;
+    // The cursor comes first in the reply and is known last.
+    let mut shown = Vec::new();
+    let mut keys = Reply::new(&mut shown, reply.protocol());
+    let mut count = 0;
+    let next = batch.scan(args.db, cursor, options.count, args.now, |object| {
+        if options.wants(object) {
+            keys.bulk(object.key());
+            count += 1;
+        }
+    });
+    reply.array(2);
+    reply.bulk_int(next.0 as i64);
+    reply.array(count);
+    reply.raw(&shown);
+    Ok(())
+}
+
+/// The key pattern of KEYS and SCAN.
+enum Pattern<'a> {
+    All,
+    Glob(&'a [u8]),
+}
+
+impl<'a> Pattern<'a> {
+    fn new(pattern: &'a [u8]) -> Pattern<'a> {
+        if pattern == b"*" { Pattern::All } else { Pattern::Glob(pattern) }
+    }
+
+    fn matches(&self, key: &[u8]) -> bool {
+        match self {
+            Pattern::All => true,
+            Pattern::Glob(pattern) => glob_match(pattern, key, Case::Sensitive),
+        }
+    }
+}
+
+struct ScanOptions<'a> {
+    pattern: Pattern<'a>,
+    /// How many keys to look at.
+    count: usize,
+    /// A type that Tarn does not know leaves no key.
+    type_name: Option<&'a [u8]>,
+}
+
+impl<'a> ScanOptions<'a> {
+    /// Parses the words from position 2 on. Of an option given twice the last counts.
+    fn parse(args: &Args<'a>) -> Result<ScanOptions<'a>> {
+        let mut options = ScanOptions { pattern: Pattern::All, count: 10, type_name: None };
+        for position in (2..args.len()).step_by(2) {
+            let operand = position + 1;
+            if operand >= args.len() {
+                return Err(Error::Syntax);
+            }
+            if args.is(position, "count") {
+                options.count = match int(args.bytes(operand))? {
+                    count @ 1.. => count as usize,
+                    _ => return Err(Error::Syntax),
+                };
+            } else if args.is(position, "match") {
+                options.pattern = Pattern::new(args.bytes(operand));
+            } else if args.is(position, "type") {
+                options.type_name = Some(args.bytes(operand));
+            } else {
+                return Err(Error::Syntax);
+            }
+        }
+        Ok(options)
+    }
+
+    fn wants(&self, object: Object<'_>) -> bool {
+        self.type_name.is_none_or(|name| name.eq_ignore_ascii_case(type_name(object).as_bytes()))
+            && self.pattern.matches(object.key())
+    }
+}
+
+/// A cursor as C's `strtoul` reads it: a sign is allowed and a negative number
+/// wraps around, no text is 0, and a zero byte ends the text. But Redis refuses
+/// white space in front.
+fn cursor(text: &[u8]) -> Option<Cursor> {
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    if text.is_empty() {
+        return Some(Cursor(0));
+    }
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let number = digits.iter().try_fold(0u64, |number, digit| {
+        let digit = digit.wrapping_sub(b'0');
+        let number = number.checked_mul(10)?.checked_add(u64::from(digit))?;
+        (digit <= 9).then_some(number)
+    })?;
+    Some(Cursor(if negative { number.wrapping_neg() } else { number }))
+}

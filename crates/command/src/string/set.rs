@@ -1,0 +1,252 @@
+//! SET and its kin: the handlers that store whole strings.
+//!
+//! Thread rule: as for all handlers.
+//!
+//! Invariants:
+//! 1. MSETNX and MSETEX look at all their keys before they set the first one.
+//! 2. A value is stored as an integer if that loses nothing, else as it came.
+
+use super::{Text, reply_old};
+use crate::args::Args;
+use crate::error::{Error, Result};
+use crate::parse::{self, ExpiryOption, ExpiryUnit, Options, expires_at};
+use crate::row::Outcome;
+use keyspace::{Edit, Expiry, NewValue};
+use sys::UnixMs;
+use wire::{Reply, Request};
+
+/// What has to hold for SET and MSETEX to set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Condition<'a> {
+    /// Nothing.
+    #[default]
+    Always,
+    /// NX: the key is not there.
+    Absent,
+    /// XX: the key is there.
+    Present,
+    /// IFEQ: the key holds this string.
+    Equal(&'a [u8]),
+}
+
+impl<'a> Condition<'a> {
+    /// Consumes NX or XX, unless the other condition was there before.
+    fn take(&mut self, options: &mut Options<'a>) -> bool {
+        self.take_word(options, "NX", Condition::Absent) || self.take_word(options, "XX", Condition::Present)
+    }
+
+    fn take_word(&mut self, options: &mut Options<'a>, word: &str, meaning: Condition<'a>) -> bool {
+        let taken = (*self == Condition::Always || *self == meaning) && options.take(word);
+        if taken {
+            *self = meaning;
+        }
+        taken
+    }
+
+    /// Consumes IFEQ and its value, unless there was a condition before.
+    fn take_equal(&mut self, options: &mut Options<'a>) -> bool {
+        if *self != Condition::Always {
+            return false;
+        }
+        let value = options.take_with_value("IFEQ");
+        if let Some(value) = value {
+            *self = Condition::Equal(value);
+        }
+        value.is_some()
+    }
+}
+
+/// Whether a SET with GET replies with the string that was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    Status,
+    OldValue,
+}
+
+/// SET key value [NX | XX | IFEQ comparison-value] [GET] [EX seconds | ... | KEEPTTL]
+#[inline]
+pub(super) fn set(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
+    if args.len() > 3 {
+        return set_with_options(edit, args, reply);
+    }
+    edit.set(&args.key(1), NewValue::from_bytes(args.bytes(2)), Expiry::Clear);
+    reply.ok();
+    Ok(Outcome::Changed)
+}
+
+fn set_with_options(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
+    let mut options = Options::from(args, 3);
+    let (mut condition, mut wanted, mut expiry) =
+        (Condition::default(), Wanted::Status, ExpiryOption::default());
+    while options.more() {
+        if expiry.take_expire(&mut options) || condition.take(&mut options) {
+        } else if options.take("GET") {
+            wanted = Wanted::OldValue;
+        } else if !expiry.take_keep(&mut options) && !condition.take_equal(&mut options) {
+            options.refuse();
+        }
+    }
+    options.finish()?;
+    let moment = expiry.moment(args.now, "set")?;
+    if wanted == Wanted::OldValue {
+        reply_old(edit, args, reply)?;
+    }
+    let allowed = allows(edit, args, condition)?;
+    match (wanted, allowed) {
+        (Wanted::OldValue, _) => {}
+        (Wanted::Status, true) => reply.ok(),
+        (Wanted::Status, false) => reply.null(),
+    }
+    if !allowed {
+        return Ok(Outcome::Unchanged);
+    }
+    edit.set(&args.key(1), NewValue::from_bytes(args.bytes(2)), fate(expiry, moment));
+    Ok(Outcome::Changed)
+}
+
+/// Whether a SET's condition holds for its key.
+fn allows(edit: &Edit<'_>, args: &Args<'_>, condition: Condition<'_>) -> Result<bool> {
+    if condition == Condition::Always {
+        return Ok(true);
+    }
+    let object = edit.get(&args.key(1));
+    Ok(match condition {
+        Condition::Always => true,
+        Condition::Absent => object.is_none(),
+        Condition::Present => object.is_some(),
+        Condition::Equal(value) => Text::of(object)?.is_some_and(|text| text.is(value)),
+    })
+}
+
+/// What becomes of the expiry of a key that is set.
+fn fate(option: ExpiryOption<'_>, moment: Option<UnixMs>) -> Expiry {
+    match (option, moment) {
+        (_, Some(at)) => Expiry::At(at),
+        (ExpiryOption::Keep, None) => Expiry::Keep,
+        _ => Expiry::Clear,
+    }
+}
+
+/// SETNX key value
+pub(super) fn setnx(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
+    let key = args.key(1);
+    let absent = edit.get(&key).is_none();
+    reply.int(i64::from(absent));
+    if !absent {
+        return Ok(Outcome::Unchanged);
+    }
+    edit.set(&key, NewValue::from_bytes(args.bytes(2)), Expiry::Clear);
+    Ok(Outcome::Changed)
+}
+
+/// SETEX key seconds value
+pub(super) fn setex(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
+    set_expiring(edit, args, reply, ExpiryUnit::Seconds, "setex")
+}
+
+/// PSETEX key milliseconds value
+pub(super) fn psetex(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
+    set_expiring(edit, args, reply, ExpiryUnit::Milliseconds, "psetex")
+}
+
+fn set_expiring(
+    edit: &mut Edit<'_>,
+    args: &Args<'_>,
+    reply: &mut Reply<'_>,
+    unit: ExpiryUnit,
+    command: &str,
+) -> Result<Outcome> {
+    let at = expires_at(args.bytes(2), unit, args.now, command)?;
+    edit.set(&args.key(1), NewValue::from_bytes(args.bytes(3)), Expiry::At(at));
+    reply.ok();
+    Ok(Outcome::Changed)
+}
+
+/// GETSET key value
+pub(super) fn getset(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
+    reply_old(edit, args, reply)?;
+    edit.set(&args.key(1), NewValue::from_bytes(args.bytes(2)), Expiry::Clear);
+    Ok(Outcome::Changed)
+}
+
+/// MSET key value [key value ...]
+pub(super) fn mset(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
+    if args.len() % 2 == 0 {
+        return Err(Error::arity("mset"));
+    }
+    set_pairs(edit, args, 1, args.len(), Expiry::Clear);
+    reply.ok();
+    Ok(Outcome::Changed)
+}
+
+/// MSETNX key value [key value ...]
+pub(super) fn msetnx(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
+    if args.len() % 2 == 0 {
+        return Err(Error::arity("msetnx"));
+    }
+    let absent = (1..args.len()).step_by(2).all(|position| edit.get(&args.key(position)).is_none());
+    reply.int(i64::from(absent));
+    if !absent {
+        return Ok(Outcome::Unchanged);
+    }
+    set_pairs(edit, args, 1, args.len(), Expiry::Clear);
+    Ok(Outcome::Changed)
+}
+
+/// Sets the pairs of words from `first` up to `end`.
+fn set_pairs(edit: &mut Edit<'_>, args: &Args<'_>, first: usize, end: usize, expiry: Expiry) {
+    for position in (first..end).step_by(2) {
+        edit.set(&args.key(position), NewValue::from_bytes(args.bytes(position + 1)), expiry);
+    }
+}
+
+/// Position of MSETEX's first key.
+const MSETEX_FIRST: usize = 2;
+
+/// The position after MSETEX's last pair.
+fn msetex_end(request: &Request<'_>) -> Result<usize> {
+    let count = parse::int_within(request.arg(1), 1..=i64::from(i32::MAX), "ERR invalid numkeys value")?;
+    let end = MSETEX_FIRST + count as usize * 2;
+    if end > request.len() {
+        return Err(Error::text("ERR wrong number of key-value pairs"));
+    }
+    Ok(end)
+}
+
+/// MSETEX's keys; none if it does not say how many there are.
+pub(super) fn msetex_keys(request: &Request<'_>, positions: &mut Vec<usize>) {
+    if request.len() > MSETEX_FIRST
+        && let Ok(end) = msetex_end(request)
+    {
+        positions.extend((MSETEX_FIRST..end).step_by(2));
+    }
+}
+
+/// MSETEX numkeys key value [key value ...] [NX | XX] [EX seconds | ... | KEEPTTL]
+pub(super) fn msetex(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
+    let end = msetex_end(&args.request)?;
+    let mut options = Options::from(args, end);
+    let (mut condition, mut expiry) = (Condition::default(), ExpiryOption::default());
+    while options.more() {
+        if !condition.take(&mut options)
+            && !expiry.take_expire(&mut options)
+            && !expiry.take_keep(&mut options)
+        {
+            options.refuse();
+        }
+    }
+    options.finish()?;
+    let moment = expiry.moment(args.now, "msetex")?;
+    let mut keys = (MSETEX_FIRST..end).step_by(2).map(|position| args.key(position));
+    let allowed = match condition {
+        Condition::Absent => keys.all(|key| edit.get(&key).is_none()),
+        Condition::Present => keys.all(|key| edit.get(&key).is_some()),
+        Condition::Always | Condition::Equal(_) => true,
+    };
+    reply.int(i64::from(allowed));
+    if !allowed {
+        return Ok(Outcome::Unchanged);
+    }
+    set_pairs(edit, args, MSETEX_FIRST, end, fate(expiry, moment));
+    Ok(Outcome::Changed)
+}
