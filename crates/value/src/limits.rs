@@ -13,4 +13,18 @@ pub const EXTENDED_TEXT_BYTES_MAX: usize = 5 * 1024;
 /// Longest value that Redis stores beside its object header, hence reports as `embstr`.
 pub const EMBSTR_BYTES_MAX: usize = 44;
 
+/// A pattern may try this many separate `*` before it is taken to match nothing, as in Redis, where the
+/// limit guards the stack.
+pub const GLOB_STARS_MAX: usize = 1000;
+
+/// One byte of an LZF stream stands for at most this many: three bytes make a copy of 264. A declared
+/// length beyond it is refused before anything is allocated.
+pub const LZF_EXPANSION_MAX: usize = 88;
+
+/// Longest integer text that an RDB file stores as a binary integer: a sign and ten digits.
+pub const RDB_INTEGER_TEXT_BYTES_MAX: usize = 11;
+
+/// Strings longer than this are compressed in RDB files if that saves anything.
+pub const RDB_COMPRESS_BYTES_MIN: usize = 20;
+
 const _: () = assert!(I64_TEXT_BYTES_MAX < EMBSTR_BYTES_MAX);

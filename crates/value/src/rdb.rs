@@ -1,0 +1,284 @@
+//! The RDB encoding of single values: DUMP writes it, RESTORE and MIGRATE read it.
+//!
+//! A payload is a type byte, the value's encoding, and a footer: the RDB version in two bytes and the
+//! CRC-64 of all before it in eight, both little-endian. Strings and lengths, which every type is made
+//! of, are here; a further type adds its own file and a variant of [`Restored`].
+//!
+//! 1. What `dump_string` writes is byte for byte what Redis 7.2 writes.
+//! 2. No payload, however hostile, makes `restore` panic or allocate more than its bytes can hold.
+
+use crate::crc64::crc64;
+use crate::limits::{RDB_COMPRESS_BYTES_MIN, RDB_INTEGER_TEXT_BYTES_MAX};
+use crate::lzf;
+use crate::number::{IntBuffer, format_i64, parse_i64};
+
+/// The version that payloads are written with: that of Redis 7.2.
+pub const VERSION_WRITTEN: u16 = 11;
+/// The newest version that is read. 12 (Redis 7.4 and 8.0) only adds types, which are refused as such.
+pub const VERSION_READ_MAX: u16 = 12;
+
+const TYPE_STRING: u8 = 0;
+const LENGTH_32: u8 = 0x80;
+const LENGTH_64: u8 = 0x81;
+const ENCODED: u8 = 0xc0;
+const ENCODED_INT8: u8 = ENCODED;
+const ENCODED_INT16: u8 = ENCODED | 1;
+const ENCODED_INT32: u8 = ENCODED | 2;
+const ENCODED_LZF: u8 = ENCODED | 3;
+/// Compression has to save this much to be kept.
+const SAVED_BYTES_MIN: usize = 4;
+
+/// A value read from a payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Restored {
+    /// A string's bytes; its encoding is chosen anew.
+    String(Vec<u8>),
+}
+
+/// Why a payload is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestoreError {
+    /// Too short, too new, or its checksum is wrong: "DUMP payload version or checksum are wrong".
+    BadFooter,
+    /// The footer is right but the value is not one: "Bad data format".
+    BadFormat,
+}
+
+/// The DUMP payload of a string.
+pub fn dump_string(value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len().min(4096) + 16);
+    out.push(TYPE_STRING);
+    write_string(&mut out, value);
+    write_footer(&mut out);
+    out
+}
+
+/// Reads a DUMP payload. Bytes between the value and the footer are ignored, as in Redis.
+pub fn restore(payload: &[u8]) -> Result<Restored, RestoreError> {
+    let mut body = Reader { rest: check_footer(payload)? };
+    match body.byte()? {
+        TYPE_STRING => Ok(Restored::String(body.string()?)),
+        _ => Err(RestoreError::BadFormat),
+    }
+}
+
+/// Appends version and checksum to a value.
+fn write_footer(out: &mut Vec<u8>) {
+    out.extend_from_slice(&VERSION_WRITTEN.to_le_bytes());
+    let crc = crc64(0, out);
+    out.extend_from_slice(&crc.to_le_bytes());
+}
+
+/// The payload without its footer, once that has been found right.
+fn check_footer(payload: &[u8]) -> Result<&[u8], RestoreError> {
+    let (checked, crc) = payload.split_last_chunk::<8>().ok_or(RestoreError::BadFooter)?;
+    let (body, version) = checked.split_last_chunk::<2>().ok_or(RestoreError::BadFooter)?;
+    let is_readable = u16::from_le_bytes(*version) <= VERSION_READ_MAX;
+    if !is_readable || u64::from_le_bytes(*crc) != crc64(0, checked) {
+        return Err(RestoreError::BadFooter);
+    }
+    Ok(body)
+}
+
+/// Appends a string in its shortest form: an integer, compressed, or as it is.
+pub(crate) fn write_string(out: &mut Vec<u8>, value: &[u8]) {
+    if value.len() <= RDB_INTEGER_TEXT_BYTES_MAX
+        && let Some(integer) = parse_i64(value)
+        && write_integer(out, integer)
+    {
+        return;
+    }
+    if value.len() > RDB_COMPRESS_BYTES_MIN
+        && let Some(packed) = lzf::compress(value, value.len() - SAVED_BYTES_MIN)
+    {
+        out.push(ENCODED_LZF);
+        write_length(out, packed.len() as u64);
+        write_length(out, value.len() as u64);
+        out.extend_from_slice(&packed);
+        return;
+    }
+    write_length(out, value.len() as u64);
+    out.extend_from_slice(value);
+}
+
+/// Appends an integer in one, two or four bytes; `false`, and nothing appended, if it needs more.
+#[must_use]
+fn write_integer(out: &mut Vec<u8>, value: i64) -> bool {
+    if let Ok(value) = i8::try_from(value) {
+        out.push(ENCODED_INT8);
+        out.extend_from_slice(&value.to_le_bytes());
+    } else if let Ok(value) = i16::try_from(value) {
+        out.push(ENCODED_INT16);
+        out.extend_from_slice(&value.to_le_bytes());
+    } else if let Ok(value) = i32::try_from(value) {
+        out.push(ENCODED_INT32);
+        out.extend_from_slice(&value.to_le_bytes());
+    } else {
+        return false;
+    }
+    true
+}
+
+/// Appends a length in one, two, five or nine bytes.
+pub(crate) fn write_length(out: &mut Vec<u8>, length: u64) {
+    match length {
+        0..0x40 => out.push(length as u8),
+        0x40..0x4000 => out.extend_from_slice(&(0x4000 | length as u16).to_be_bytes()),
+        0x4000..=0xffff_ffff => {
+            out.push(LENGTH_32);
+            out.extend_from_slice(&(length as u32).to_be_bytes());
+        }
+        _ => {
+            out.push(LENGTH_64);
+            out.extend_from_slice(&length.to_be_bytes());
+        }
+    }
+}
+
+/// What stands where a string's length stands.
+enum Prefix {
+    Length(u64),
+    Encoded(u8),
+}
+
+/// A cursor over the bytes of a value.
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl Reader<'_> {
+    pub fn byte(&mut self) -> Result<u8, RestoreError> {
+        self.array().map(|[byte]| byte)
+    }
+
+    /// A length; the special encodings, which only strings have, are refused.
+    pub fn length(&mut self) -> Result<u64, RestoreError> {
+        match self.prefix()? {
+            Prefix::Length(length) => Ok(length),
+            Prefix::Encoded(_) => Err(RestoreError::BadFormat),
+        }
+    }
+
+    pub fn string(&mut self) -> Result<Vec<u8>, RestoreError> {
+        match self.prefix()? {
+            Prefix::Length(length) => self.take(length).map(<[u8]>::to_vec),
+            Prefix::Encoded(ENCODED_INT8) => Ok(integer_text(i8::from_le_bytes(self.array()?).into())),
+            Prefix::Encoded(ENCODED_INT16) => Ok(integer_text(i16::from_le_bytes(self.array()?).into())),
+            Prefix::Encoded(ENCODED_INT32) => Ok(integer_text(i32::from_le_bytes(self.array()?).into())),
+            Prefix::Encoded(ENCODED_LZF) => self.compressed(),
+            Prefix::Encoded(_) => Err(RestoreError::BadFormat),
+        }
+    }
+
+    fn compressed(&mut self) -> Result<Vec<u8>, RestoreError> {
+        let packed_length = self.length()?;
+        let length = usize::try_from(self.length()?).map_err(|_| RestoreError::BadFormat)?;
+        let packed = self.take(packed_length)?;
+        lzf::decompress(packed, length).ok_or(RestoreError::BadFormat)
+    }
+
+    fn prefix(&mut self) -> Result<Prefix, RestoreError> {
+        let first = self.byte()?;
+        let length = match (first >> 6, first) {
+            (0, _) => u64::from(first),
+            (1, _) => u64::from(first & 0x3f) << 8 | u64::from(self.byte()?),
+            (_, LENGTH_32) => u64::from(u32::from_be_bytes(self.array()?)),
+            (_, LENGTH_64) => u64::from_be_bytes(self.array()?),
+            (3, _) => return Ok(Prefix::Encoded(first)),
+            _ => return Err(RestoreError::BadFormat),
+        };
+        Ok(Prefix::Length(length))
+    }
+
+    fn take(&mut self, count: u64) -> Result<&[u8], RestoreError> {
+        let count = usize::try_from(count).map_err(|_| RestoreError::BadFormat)?;
+        self.rest.split_off(..count).ok_or(RestoreError::BadFormat)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], RestoreError> {
+        let (array, rest) = self.rest.split_first_chunk().ok_or(RestoreError::BadFormat)?;
+        self.rest = rest;
+        Ok(*array)
+    }
+}
+
+fn integer_text(value: i64) -> Vec<u8> {
+    format_i64(value, &mut IntBuffer::new()).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOOTER_BYTES: usize = 2 + 8;
+
+    fn payload(body: &[u8], version: u16) -> Vec<u8> {
+        let mut out = [body, &version.to_le_bytes()].concat();
+        out.extend_from_slice(&crc64(0, &out).to_le_bytes());
+        out
+    }
+
+    fn restored(value: &[u8]) -> Result<Restored, RestoreError> {
+        Ok(Restored::String(value.to_vec()))
+    }
+
+    #[test]
+    fn strings_survive_dump_and_restore() {
+        let long = vec![b'x'; 100_000];
+        let mixed: Vec<u8> = (0..20_000u32).map(|index| (index * index / 128) as u8).collect();
+        for value in [b"".as_slice(), b"0", b"-128", b"128", b"-32769", b"2147483648", b"007", &long, &mixed]
+        {
+            assert_eq!(restore(&dump_string(value)), restored(value));
+        }
+    }
+
+    #[test]
+    fn encodings_are_those_of_redis() {
+        let body = |value: &[u8]| {
+            let payload = dump_string(value);
+            payload[..payload.len() - FOOTER_BYTES].to_vec()
+        };
+        assert_eq!(body(b"-1"), [0, 0xc0, 0xff]);
+        assert_eq!(body(b"300"), [0, 0xc1, 0x2c, 0x01]);
+        assert_eq!(body(b"-2147483648"), [0, 0xc2, 0, 0, 0, 0x80]);
+        assert_eq!(body(b"2147483648"), [b"\0\x0a".as_slice(), b"2147483648"].concat());
+        assert_eq!(body(&[b'a'; 21]), [0, 0xc3, 6, 21, 1, b'a', b'a', 0xe0, 10, 0]);
+        assert_eq!(body(&[b'a'; 20])[..2], [0, 20]);
+        let plain: Vec<u8> = (0..200).collect();
+        assert_eq!(body(&plain)[..3], [0, 0x40, 200]);
+    }
+
+    #[test]
+    fn footer_must_fit_the_body() {
+        let good = dump_string(b"value");
+        for cut in 0..good.len() {
+            assert_eq!(restore(&good[..cut]), Err(RestoreError::BadFooter));
+        }
+        for index in 0..good.len() {
+            let mut bad = good.clone();
+            bad[index] ^= 1;
+            assert_eq!(restore(&bad), Err(RestoreError::BadFooter));
+        }
+        assert_eq!(restore(&payload(b"\0\x01v", VERSION_READ_MAX)), restored(b"v"));
+        assert_eq!(restore(&payload(b"\0\x01v", VERSION_READ_MAX + 1)), Err(RestoreError::BadFooter));
+    }
+
+    #[test]
+    fn hostile_bodies_are_refused() {
+        let bodies: [&[u8]; 10] = [
+            b"",
+            b"\0",
+            b"\xff\x01v",
+            b"\0\x05abc",
+            b"\0\x80\xff\xff\xff\xffa",
+            b"\0\x81\xff\xff\xff\xff\xff\xff\xff\xffa",
+            b"\0\xc4",
+            b"\0\xc3\x02\x81\x7f\xff\xff\xff\xff\xff\xff\xff\x00a",
+            b"\0\xc3\xc0\x01\x02",
+            b"\0\x82abcd",
+        ];
+        for body in bodies {
+            assert_eq!(restore(&payload(body, VERSION_WRITTEN)), Err(RestoreError::BadFormat), "{body:?}");
+        }
+    }
+}
