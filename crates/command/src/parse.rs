@@ -230,3 +230,77 @@ pub fn expires_at(text: &[u8], unit: ExpiryUnit, now: UnixMs, command: &str) -> 
         _ => Err(Error::expire_time(command)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::RequestBuf;
+
+    fn with_options<T>(words: &[&str], read: impl FnOnce(Options<'_>) -> T) -> T {
+        let request = RequestBuf::from_args(words);
+        read(Options { request: request.as_request(), next: 0, error: None })
+    }
+
+    #[test]
+    fn first_error_stays_and_ends_the_reading() {
+        let result = with_options(&["COUNT", "x", "COUNT", "2", "FOO"], |mut options| {
+            while options.more() {
+                if options.take("count") {
+                    options.int();
+                } else {
+                    options.refuse();
+                }
+            }
+            assert!(!options.take("COUNT"), "nothing is read behind an error");
+            options.finish()
+        });
+        assert_eq!(result, Err(Error::NotInteger));
+    }
+
+    #[test]
+    fn option_without_its_value_is_not_taken() {
+        with_options(&["LIMIT"], |mut options| {
+            assert_eq!(options.take_with_value("LIMIT"), None);
+            assert!(options.more());
+            assert!(options.take("LIMIT"));
+            assert!(options.word().is_empty());
+            assert_eq!(options.finish(), Err(Error::Syntax));
+        });
+    }
+
+    #[test]
+    fn one_kind_of_expiry_is_taken_and_its_last_number_counts() {
+        with_options(&["ex", "1", "EX", "2", "PX", "3"], |mut options| {
+            let mut expiry = ExpiryOption::default();
+            assert!(expiry.take_expire(&mut options) && expiry.take_expire(&mut options));
+            assert!(!expiry.take_expire(&mut options) && !expiry.take_keep(&mut options));
+            assert_eq!(expiry.moment(UnixMs(1000), "set"), Ok(Some(UnixMs(3000))));
+        });
+    }
+
+    #[test]
+    fn moments_end_with_63_bits() {
+        let now = UnixMs(1000);
+        let refused = Err(Error::expire_time("set"));
+        for (text, unit, moment) in [
+            ("9223372036854774807", ExpiryUnit::Milliseconds, Ok(UnixMs(i64::MAX as u64))),
+            ("9223372036854774808", ExpiryUnit::Milliseconds, refused.clone()),
+            ("9223372036854774", ExpiryUnit::Seconds, Ok(UnixMs(9_223_372_036_854_775_000))),
+            ("9223372036854775", ExpiryUnit::Seconds, refused.clone()),
+            ("9223372036854775", ExpiryUnit::UnixSeconds, Ok(UnixMs(9_223_372_036_854_775_000))),
+            ("9223372036854776", ExpiryUnit::UnixSeconds, refused.clone()),
+            ("0", ExpiryUnit::UnixMilliseconds, refused),
+            ("x", ExpiryUnit::Seconds, Err(Error::NotInteger)),
+        ] {
+            assert_eq!(expires_at(text.as_bytes(), unit, now, "set"), moment, "{text}");
+        }
+    }
+
+    #[test]
+    fn integers_outside_their_range_give_the_refusal() {
+        for text in ["0", "11", "x", ""] {
+            assert_eq!(int_within(text.as_bytes(), 1..=10, "ERR no"), Err(Error::text("ERR no")), "{text}");
+        }
+        assert_eq!(int_within(b"10", 1..=10, "ERR no"), Ok(10));
+    }
+}

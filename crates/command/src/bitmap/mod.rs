@@ -5,7 +5,8 @@
 //! Thread rule: handlers run on any worker, with their keys' slots locked.
 //!
 //! Invariants:
-//! 1. No edit makes a string longer than `proto-max-bulk-len`.
+//! 1. No edit makes a string longer than `proto-max-bulk-len`, but for the 8 bytes
+//!    of a field that begins there.
 //! 2. A string that was edited has encoding "raw", whatever its length.
 
 mod count;
@@ -19,6 +20,7 @@ use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Handler, Keys, Outcome, Row};
 use crate::string::Text;
 use keyspace::{Edit, Encoding, Key, View};
+use value::bits::{Bit, get_bit, set_bit};
 use wire::Reply;
 
 /// The bitmap group.
@@ -92,38 +94,34 @@ fn getbit(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()>
     let offset = bit_offset(args, args.bytes(2), OffsetForm::Bits)?;
     let mut digits = itoa::Buffer::new();
     let bytes = Text::of(view.get(&args.key(1)))?.map_or(&b""[..], |text| text.bytes(&mut digits));
-    reply.int(i64::from(bit(bytes, offset)));
+    reply.int(number_of(get_bit(bytes, offset)));
     Ok(())
-}
-
-/// A bit; those beyond the end are not set.
-fn bit(bytes: &[u8], offset: u64) -> bool {
-    bytes.get((offset / 8) as usize).is_some_and(|byte| byte & mask(offset) != 0)
-}
-
-/// The one bit of a byte that an offset means.
-fn mask(offset: u64) -> u8 {
-    0x80 >> (offset % 8)
 }
 
 /// SETBIT key offset value
 fn setbit(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     let offset = bit_offset(args, args.bytes(2), OffsetForm::Bits)?;
-    let on = match args.bytes(3) {
-        b"0" => false,
-        b"1" => true,
+    let bit = match args.bytes(3) {
+        b"0" => Bit::Zero,
+        b"1" => Bit::One,
         _ => return Err(Error::text("ERR bit is not an integer or out of range")),
     };
     let key = args.key(1);
-    let before = State::of(edit, &key, |bytes| bit(bytes, offset))?;
-    reply.int(i64::from(before.seen));
+    let before = State::of(edit, &key, |bytes| get_bit(bytes, offset))?;
+    reply.int(number_of(before.seen));
     let len = before.len.max((offset / 8) as usize + 1);
-    if before.seen == on && before.stays(len) {
+    if before.seen == bit && before.stays(len) {
         return Ok(Outcome::Unchanged);
     }
-    let byte = &mut edit.bytes_mut(&key, len)[(offset / 8) as usize];
-    *byte = if on { *byte | mask(offset) } else { *byte & !mask(offset) };
+    set_bit(edit.bytes_mut(&key, len), offset, bit);
     Ok(Outcome::Changed)
+}
+
+fn number_of(bit: Bit) -> i64 {
+    match bit {
+        Bit::Zero => 0,
+        Bit::One => 1,
+    }
 }
 
 /// What a write finds at its key.

@@ -79,10 +79,13 @@ fn set_with_options(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>)
     let (mut condition, mut wanted, mut expiry) =
         (Condition::default(), Wanted::Status, ExpiryOption::default());
     while options.more() {
-        if expiry.take_expire(&mut options) || condition.take(&mut options) {
-        } else if options.take("GET") {
+        if options.take("GET") {
             wanted = Wanted::OldValue;
-        } else if !expiry.take_keep(&mut options) && !condition.take_equal(&mut options) {
+        } else if !(expiry.take_expire(&mut options)
+            || condition.take(&mut options)
+            || expiry.take_keep(&mut options)
+            || condition.take_equal(&mut options))
+        {
             options.refuse();
         }
     }
@@ -171,7 +174,7 @@ pub(super) fn getset(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>
 
 /// MSET key value [key value ...]
 pub(super) fn mset(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
-    if args.len() % 2 == 0 {
+    if args.len().is_multiple_of(2) {
         return Err(Error::arity("mset"));
     }
     set_pairs(edit, args, 1, args.len(), Expiry::Clear);
@@ -181,7 +184,7 @@ pub(super) fn mset(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) 
 
 /// MSETNX key value [key value ...]
 pub(super) fn msetnx(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
-    if args.len() % 2 == 0 {
+    if args.len().is_multiple_of(2) {
         return Err(Error::arity("msetnx"));
     }
     let absent = (1..args.len()).step_by(2).all(|position| edit.get(&args.key(position)).is_none());
