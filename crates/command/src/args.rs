@@ -19,8 +19,39 @@ pub struct Args<'a> {
     pub now: UnixMs,
     /// Limits and thresholds in force.
     pub settings: &'a Settings,
-    /// A key that was hashed ahead, with its position.
-    pub hashed: Option<(usize, Key<'a>)>,
+    /// Keys that were hashed ahead.
+    pub hashed: Hashed<'a>,
+}
+
+/// Keys whose hashes are known already: those at positions `first`, `first +
+/// step`, ... of a request, in the session's database.
+#[derive(Clone, Copy)]
+pub struct Hashed<'a> {
+    first: usize,
+    step: usize,
+    keys: &'a [Key<'a>],
+}
+
+impl<'a> Hashed<'a> {
+    /// No key is.
+    pub const NONE: Hashed<'static> = Hashed { first: 0, step: 1, keys: &[] };
+
+    /// The keys from position `first` on, `step` apart.
+    ///
+    /// # Panics
+    /// If `step` is 0.
+    pub fn new(first: usize, step: usize, keys: &'a [Key<'a>]) -> Hashed<'a> {
+        assert!(step > 0, "keys stand at different positions");
+        Hashed { first, step, keys }
+    }
+
+    /// The key at a position, if it was hashed.
+    #[inline]
+    fn get(&self, position: usize) -> Option<Key<'a>> {
+        let distance = position.wrapping_sub(self.first);
+        let index = if self.step == 1 { distance } else { distance / self.step };
+        self.keys.get(index).filter(|_| index * self.step == distance).copied()
+    }
 }
 
 impl<'a> Args<'a> {
@@ -42,9 +73,9 @@ impl<'a> Args<'a> {
     /// Word `position` as a key of the session's database.
     #[inline]
     pub fn key(&self, position: usize) -> Key<'a> {
-        match self.hashed {
-            Some((hashed, key)) if hashed == position => key,
-            _ => self.keyspace.key(self.db, self.bytes(position)),
+        match self.hashed.get(position) {
+            Some(key) => key,
+            None => self.keyspace.key(self.db, self.bytes(position)),
         }
     }
 

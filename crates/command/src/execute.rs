@@ -4,9 +4,9 @@
 //! What comes before (arity, permissions, memory) and after (statistics, errors
 //! as replies) is the caller's: crate `server`'s dispatch.
 
-use crate::args::Args;
+use crate::args::{Args, Hashed};
 use crate::error::Result;
-use crate::row::{Handler, Keys, Outcome, Row};
+use crate::row::{Flags, Handler, Keys, Outcome, Row};
 use keyspace::{Batch, ExpiredKey, Key, Touch};
 use smallvec::SmallVec;
 use wire::{Reply, Request};
@@ -33,22 +33,28 @@ pub fn execute(
     touch: Touch,
     reply: &mut Reply<'_>,
 ) -> Executed {
+    let touch = if row.flags.contains(Flags::NO_TOUCH) { Touch::No } else { touch };
     match row.handler {
-        Handler::Read(read) => with_keys(row, args, None, |keys| {
+        Handler::Read(read) => with_keys(row, args, |keys, args| {
             let view = batch.view(keys, args.now, touch);
             let outcome = read(&view, args, reply).map(|()| Outcome::Unchanged);
             Executed { outcome, expired: view.finish() }
         }),
-        Handler::Write(write) => with_keys(row, args, None, |keys| {
+        Handler::Write(write) => with_keys(row, args, |keys, args| {
             let mut edit = batch.edit(keys, args.now, touch);
             let outcome = write(&mut edit, args, reply);
             Executed { outcome, expired: edit.finish() }
         }),
-        Handler::WriteAcross(write, other) => with_keys(row, args, other(args), |keys| {
-            let mut edit = batch.edit(keys, args.now, touch);
+        Handler::WriteAcross(write, other) => {
+            let mut keys = keys_of(row, args);
+            if let Some(db) = other(args) {
+                let there: KeyList<'_> = keys.iter().map(|key| args.keyspace.key(db, key.bytes)).collect();
+                keys.extend(there);
+            }
+            let mut edit = batch.edit(&keys, args.now, touch);
             let outcome = write(&mut edit, args, reply);
             Executed { outcome, expired: edit.finish() }
-        }),
+        }
         Handler::Exclusive(run) => {
             let outcome = batch.exclusively(args.now, touch, |all| run(all, args, reply));
             Executed { outcome, expired: Vec::new() }
@@ -74,25 +80,32 @@ fn range(first: usize, last: isize, step: usize, len: usize) -> impl Iterator<It
     (first..=end.min(len - 1)).step_by(step)
 }
 
-/// Calls `run` with the request's keys; with another database named, with each
-/// key in both databases.
+/// Calls `run` with the request's keys, and with arguments that know their hashes.
 #[inline]
-fn with_keys<T>(
-    row: &Row,
-    args: &Args<'_>,
-    other: Option<keyspace::DbIndex>,
-    run: impl FnOnce(&[Key<'_>]) -> T,
-) -> T {
-    if let (Keys::Range { first, last, .. }, None) = (row.keys, other)
-        && last == first as isize
-    {
-        return run(&[args.key(first)]);
+fn with_keys<T>(row: &Row, args: &Args<'_>, run: impl FnOnce(&[Key<'_>], &Args<'_>) -> T) -> T {
+    match row.keys {
+        Keys::Range { first, last, .. } if last == first as isize => {
+            let keys = [args.key(first)];
+            run(&keys, &Args { hashed: Hashed::new(first, 1, &keys), ..*args })
+        }
+        Keys::Range { first, step, .. } => {
+            let keys = keys_of(row, args);
+            run(&keys, &Args { hashed: Hashed::new(first, step, &keys), ..*args })
+        }
+        Keys::None | Keys::Movable(_) => run(&keys_of(row, args), args),
     }
-    let mut positions = Vec::new();
-    key_positions(row.keys, &args.request, &mut positions);
-    let mut keys: KeyList<'_> = positions.iter().map(|position| args.key(*position)).collect();
-    if let Some(db) = other {
-        keys.extend(positions.iter().map(|position| args.key_in(db, *position)));
+}
+
+fn keys_of<'a>(row: &Row, args: &Args<'a>) -> KeyList<'a> {
+    match row.keys {
+        Keys::None => KeyList::new(),
+        Keys::Range { first, last, step } => {
+            range(first, last, step, args.len()).map(|position| args.key(position)).collect()
+        }
+        Keys::Movable(find) => {
+            let mut positions = Vec::new();
+            find(&args.request, &mut positions);
+            positions.into_iter().map(|position| args.key(position)).collect()
+        }
     }
-    run(&keys)
 }

@@ -17,7 +17,7 @@ pub mod row;
 pub mod settings;
 pub mod string;
 
-pub use args::Args;
+pub use args::{Args, Hashed};
 pub use error::{Error, Result};
 pub use execute::{Executed, execute};
 pub use row::{Flags, Group, Handler, Keys, Outcome, Row, row};

@@ -86,7 +86,7 @@ pub enum Group {
 }
 
 /// Where a request carries its keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Keys {
     /// It has none.
     None,

@@ -115,8 +115,9 @@ impl WorkerCounts {
     /// Begins again (CONFIG RESETSTAT). Counts of commands that run meanwhile may survive.
     pub fn reset(&self) {
         for counts in &self.commands {
-            [&counts.calls, &counts.ticks, &counts.rejected, &counts.failed]
-                .map(|c| c.store(0, Ordering::Relaxed));
+            for count in [&counts.calls, &counts.ticks, &counts.rejected, &counts.failed] {
+                count.store(0, Ordering::Relaxed);
+            }
         }
         self.reset_durations();
     }

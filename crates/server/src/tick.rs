@@ -5,28 +5,45 @@
 use crate::client::{Client, Signal};
 use crate::config::ClientClass;
 use crate::log;
-use crate::server::Server;
+use crate::server::{Attention, Server};
 use crate::worker::Worker;
+use keyspace::Progress;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use sys::UnixMs;
-use tokio::time::MissedTickBehavior;
+
+/// The longest that a worker frees expired keys before it looks at its clients again.
+const SWEEP_STEP: Duration = Duration::from_micros(500);
 
 /// Runs for the life of worker number `index`.
 pub async fn run(worker: Rc<Worker>, index: usize) {
     let mut ticks = 0u64;
     loop {
         let hz = u64::from(worker.server.config.hz().max(1));
-        let mut interval = tokio::time::interval(Duration::from_millis(1000 / hz));
-        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        interval.tick().await;
-        interval.tick().await;
+        tokio::time::sleep(Duration::from_millis(1000 / hz)).await;
         ticks += 1;
+        sweep(&worker.server, index).await;
         if index == 0 && ticks.is_multiple_of(hz) {
             close_overdue_clients(&worker.server);
         }
     }
+}
+
+/// Frees the keys of this worker's slots whose time is up. However many there
+/// are, clients are served in between. During a pause nothing changes by itself.
+async fn sweep(server: &Server, worker: usize) {
+    while !server.attention().contains(Attention::PAUSED) && sweep_step(server, worker) == Progress::More {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn sweep_step(server: &Server, worker: usize) -> Progress {
+    let batch = server.keyspace.enter(worker);
+    let began = server.ticks.now();
+    let budget = server.ticks.ticks_in(SWEEP_STEP);
+    let has_budget = || server.ticks.now().0.saturating_sub(began.0) < budget;
+    batch.sweep_expired(server.clock.now(), has_budget, |_, _| {})
 }
 
 fn close_overdue_clients(server: &Server) {

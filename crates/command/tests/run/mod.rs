@@ -70,7 +70,7 @@ impl Run {
                     db,
                     now,
                     settings: &self.settings,
-                    hashed: None,
+                    hashed: command::Hashed::NONE,
                 };
                 let touch = if row.flags.contains(Flags::NO_TOUCH) { Touch::No } else { Touch::Yes };
                 let mut batch = self.keyspace.enter(0);

@@ -16,7 +16,7 @@ use crate::server::{Attention, Server};
 use crate::session::{Closing, ReplyMode, Session};
 use crate::stats::Ending;
 use checks::Verdict;
-use command::{Args, Executed, Outcome, execute};
+use command::{Args, Executed, Hashed, Outcome, execute};
 use keyspace::{Batch, DbIndex, Key};
 use std::sync::Arc;
 use std::time::Duration;
@@ -215,7 +215,7 @@ impl Turn<'_> {
             self.now = self.server.clock.now();
         }
         if self.server.attention().contains(Attention::MEMORY_CEILING) {
-            checks::make_room(self.server, &self.batch, self.now);
+            checks::make_room(&self.batch, self.now);
         }
     }
 
@@ -258,16 +258,14 @@ impl Turn<'_> {
         let result = match command.row.handler {
             Runs::Data(row) => {
                 let db = self.session.db;
-                let hashed = prepared
-                    .key
-                    .map(|at| (command.first_key, key_at(db, request.arg(command.first_key), at)));
+                let key = prepared.key.map(|at| key_at(db, request.arg(command.first_key), at));
                 let args = Args {
                     request: *request,
                     keyspace: &self.server.keyspace,
                     db,
                     now: self.now,
                     settings: &self.server.settings,
-                    hashed,
+                    hashed: Hashed::new(command.first_key, 1, key.as_slice()),
                 };
                 let Executed { outcome, expired: _ } =
                     execute(row, &mut self.batch, &args, self.session.touch, &mut reply);
