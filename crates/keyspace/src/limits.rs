@@ -18,6 +18,10 @@ pub const SEGMENT_WORDS_MAX: usize = 16 << 10;
 /// 20 of a tag and these.
 pub const DEPTH_MAX: u8 = 12;
 
+/// The most timers of a slot that are kept in one heap. Growing a heap of this
+/// size, dividing it, or rebuilding it takes less than a millisecond or so.
+pub const ONE_HEAP_TIMERS_MAX: usize = 16 << 10;
+
 /// The most keys that one step of an expiry sweep frees under a slot's lock.
 pub const SWEEP_KEYS_MAX: usize = 256;
 

@@ -5,7 +5,8 @@
 //! 1. `expiring` counts the objects in the table that have an expiry.
 //! 2. The timers' invariant (see `timers`) holds for each of them.
 //! 3. There are at most two timers for each of them, one for every four keys, and
-//!    `STALE_TIMERS_MIN`.
+//!    `STALE_TIMERS_MIN`; somewhat more if they are so many that they are rebuilt
+//!    part by part.
 
 use crate::ids::{Key, KeyHasher, Position};
 use crate::object::{Block, Detached, NewValue, Object};
@@ -184,7 +185,7 @@ impl SlotKeys {
     /// picked is out of date.
     pub(crate) fn sample_expiring(&self, random: u64) -> Option<Object<'_>> {
         let timers = self.timers.as_ref().filter(|timers| timers.len() > 0)?;
-        let prefix = timers.sample((random % timers.len() as u64) as usize)?;
+        let prefix = timers.sample(random)?;
         self.table.with_prefix(prefix).map(|(_, object)| object).find(|object| object.expires_at().is_some())
     }
 
@@ -248,7 +249,7 @@ impl SlotKeys {
         Change { keys: 0, expiring: change }
     }
 
-    /// Rebuilds the timers when most of them are out of date, so that they stay in
+    /// Rebuilds a part of the timers when most are out of date, so that they stay in
     /// proportion to the keys however often keys come, go and change their expiry.
     #[inline]
     fn drop_stale_timers(&mut self, frame: Frame<'_>) {
@@ -263,13 +264,17 @@ impl SlotKeys {
 
     #[cold]
     fn rebuild_timers(&mut self, frame: Frame<'_>) {
-        let mut timers = Timers::default();
-        for object in self.table.iter() {
-            if let Some(at) = object.expires_at() {
-                timers.push(frame.epoch.deadline_of(at), prefix_of(frame.hasher.position(object.key())));
+        let Some(timers) = &mut self.timers else { return };
+        let (first, last) = timers.begin_rebuild();
+        self.table.visit_between(first, last, |object| {
+            let prefix = prefix_of(frame.hasher.position(object.key()));
+            if let Some(at) = object.expires_at().filter(|_| (first..=last).contains(&prefix)) {
+                timers.push(frame.epoch.deadline_of(at), prefix);
             }
+        });
+        if timers.len() == 0 {
+            self.timers = None;
         }
-        self.timers = (timers.len() > 0).then(|| Box::new(timers));
     }
 
     fn timers_mut(&mut self) -> &mut Timers {

@@ -165,6 +165,17 @@ impl Table {
         }
     }
 
+    /// Calls `visit` for all objects whose positions begin with 32 bits from `first`
+    /// to `last`, and perhaps for some others.
+    pub(crate) fn visit_between(&self, first: u32, last: u32, mut visit: impl FnMut(Object<'_>)) {
+        const STEP: usize = 512;
+        let end = (u64::from(last) + 1) << (POSITION_BITS - 32);
+        let mut from = Some(Position(u64::from(first) << (POSITION_BITS - 32)));
+        while let Some(at) = from.filter(|at| at.0 < end) {
+            from = self.scan(at, STEP, &mut visit);
+        }
+    }
+
     /// Objects whose position begins with the 32 bits given (timers know no more).
     pub(crate) fn with_prefix(&self, prefix: u32) -> impl Iterator<Item = (Place, Object<'_>)> {
         let position = Position(u64::from(prefix) << (POSITION_BITS - 32));

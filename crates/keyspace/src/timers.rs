@@ -1,7 +1,8 @@
 //! A slot's timers: when to look at which keys because their time may be up.
 //!
-//! A binary heap of 8-byte entries, `deadline (32 bits) | position prefix (32 bits)`.
-//! A deadline counts units of 128 ms since the keyspace was opened, rounded up.
+//! A binary heap of 8-byte entries, `deadline (32 bits) | position prefix (32 bits)`;
+//! in a slot with very many, a heap for each of 256 ranges of prefixes, so that no
+//! single push or rebuild takes long. A deadline counts units of 128 ms since the keyspace was opened, rounded up.
 //!
 //! Entries are hints. One that comes due is compared with the object itself:
 //! expired, it is freed; extended meanwhile, it gets a new entry; gone or
@@ -13,6 +14,7 @@
 //! is, for expiries some 17 years away).
 
 use crate::ids::{POSITION_BITS, Position};
+use crate::limits::ONE_HEAP_TIMERS_MAX;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use sys::UnixMs;
@@ -57,29 +59,62 @@ pub(crate) fn prefix_of(position: Position) -> u32 {
     (position.0 >> (POSITION_BITS - 32)) as u32
 }
 
+type Heap = BinaryHeap<Reverse<u64>>;
+
+/// How many heaps a slot with many timers has, and by how many bits of the prefix
+/// they are chosen.
+const PARTS: usize = 1 << PART_BITS;
+const PART_BITS: u32 = 8;
+
 /// The timers of one slot.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    heap: BinaryHeap<Reverse<u64>>,
+    /// All entries, unless there are parts.
+    heap: Heap,
+    parts: Option<Box<Parts>>,
+}
+
+#[derive(Debug)]
+struct Parts {
+    heaps: [Heap; PARTS],
+    len: usize,
+    /// No later than the earliest deadline; exactly that when nothing is due.
+    next: Deadline,
+    /// Where to look first for an entry that is due.
+    due_from: usize,
+    /// The part to be rebuilt next.
+    rebuild: usize,
 }
 
 impl Timers {
     pub(crate) fn len(&self) -> usize {
-        self.heap.len()
+        self.parts.as_ref().map_or(self.heap.len(), |parts| parts.len)
     }
 
-    /// Bytes of memory that the heap takes.
+    /// Bytes of memory that the heaps take.
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<Timers>() + self.heap.capacity() * size_of::<u64>()
+        let parts = self.parts.iter().map(|parts| size_of_val(&**parts)).sum::<usize>();
+        size_of::<Timers>()
+            + parts
+            + self.heaps().map(|heap| heap.capacity() * size_of::<u64>()).sum::<usize>()
     }
 
     pub(crate) fn push(&mut self, deadline: Deadline, prefix: u32) {
-        self.heap.push(Reverse(u64::from(deadline.0) << 32 | u64::from(prefix)));
+        if self.heap.len() >= ONE_HEAP_TIMERS_MAX {
+            self.divide();
+        }
+        let entry = Reverse(u64::from(deadline.0) << 32 | u64::from(prefix));
+        match &mut self.parts {
+            None => self.heap.push(entry),
+            Some(parts) => parts.push(entry),
+        }
     }
 
-    /// The earliest deadline, or `NEVER`.
+    /// No later than the earliest deadline, and exactly that after `pop_due` has
+    /// found nothing; `NEVER` if there are no timers.
+    #[inline]
     pub(crate) fn next(&self) -> Deadline {
-        self.heap.peek().map_or(Deadline::NEVER, |Reverse(entry)| Deadline((entry >> 32) as u32))
+        self.parts.as_ref().map_or_else(|| first_deadline(&self.heap), |parts| parts.next)
     }
 
     /// The prefix of an entry that has come due, which is taken out with its copies.
@@ -87,25 +122,92 @@ impl Timers {
         if self.next() > now {
             return None;
         }
-        let entry = self.heap.pop()?;
-        while self.heap.peek() == Some(&entry) {
-            self.heap.pop();
+        match &mut self.parts {
+            None => pop(&mut self.heap).0,
+            Some(parts) => parts.pop_due(now),
         }
-        if self.heap.len() < self.heap.capacity() / 4 {
-            self.heap.shrink_to(self.heap.len() * 2);
-        }
-        Some(entry.0 as u32)
+    }
+
+    /// The prefix of an entry picked by a random number, for sampling.
+    pub(crate) fn sample(&self, random: u64) -> Option<u32> {
+        let heap = self.parts.as_ref().map_or(&self.heap, |parts| &parts.heaps[random as usize % PARTS]);
+        let index = (random >> PART_BITS).checked_rem(heap.len() as u64)?;
+        heap.as_slice().get(index as usize).map(|Reverse(entry)| *entry as u32)
+    }
+
+    /// Forgets the entries of the part whose turn it is, and returns its first and
+    /// last prefix; the caller pushes entries for what is there.
+    pub(crate) fn begin_rebuild(&mut self) -> (u32, u32) {
+        let Some(parts) = &mut self.parts else {
+            self.heap = Heap::new();
+            return (0, u32::MAX);
+        };
+        let part = parts.rebuild;
+        parts.rebuild = (part + 1) % PARTS;
+        parts.len -= std::mem::take(&mut parts.heaps[part]).len();
+        let first = (part as u32) << (u32::BITS - PART_BITS);
+        (first, first | u32::MAX >> PART_BITS)
+    }
+
+    fn divide(&mut self) {
+        let mut parts = Box::new(Parts {
+            heaps: std::array::from_fn(|_| Heap::new()),
+            len: 0,
+            next: Deadline::NEVER,
+            due_from: 0,
+            rebuild: 0,
+        });
+        std::mem::take(&mut self.heap).into_iter().for_each(|entry| parts.push(entry));
+        self.parts = Some(parts);
+    }
+
+    fn heaps(&self) -> impl Iterator<Item = &Heap> {
+        std::iter::once(&self.heap).chain(self.parts.iter().flat_map(|parts| &parts.heaps))
     }
 
     #[cfg(test)]
     pub(crate) fn entries(&self) -> Vec<(Deadline, u32)> {
-        self.heap.iter().map(|Reverse(entry)| (Deadline((entry >> 32) as u32), *entry as u32)).collect()
+        let entries = self.heaps().flat_map(|heap| heap.iter());
+        entries.map(|Reverse(entry)| (Deadline((entry >> 32) as u32), *entry as u32)).collect()
+    }
+}
+
+impl Parts {
+    fn push(&mut self, entry: Reverse<u64>) {
+        let part = entry.0 as u32 >> (u32::BITS - PART_BITS);
+        self.heaps[part as usize].push(entry);
+        self.len += 1;
+        self.next = self.next.min(Deadline((entry.0 >> 32) as u32));
     }
 
-    /// The prefix of an entry by its place in the heap, for sampling.
-    pub(crate) fn sample(&self, index: usize) -> Option<u32> {
-        self.heap.as_slice().get(index).map(|Reverse(entry)| *entry as u32)
+    fn pop_due(&mut self, now: Deadline) -> Option<u32> {
+        let order = (self.due_from..PARTS).chain(0..self.due_from);
+        let Some(part) = order.into_iter().find(|part| first_deadline(&self.heaps[*part]) <= now) else {
+            self.next = self.heaps.iter().map(first_deadline).min().unwrap_or(Deadline::NEVER);
+            return None;
+        };
+        self.due_from = part;
+        let (prefix, popped) = pop(&mut self.heaps[part]);
+        self.len -= popped;
+        prefix
     }
+}
+
+fn first_deadline(heap: &Heap) -> Deadline {
+    heap.peek().map_or(Deadline::NEVER, |Reverse(entry)| Deadline((entry >> 32) as u32))
+}
+
+/// Takes out the first entry and its copies; how many those were.
+fn pop(heap: &mut Heap) -> (Option<u32>, usize) {
+    let before = heap.len();
+    let Some(entry) = heap.pop() else { return (None, 0) };
+    while heap.peek() == Some(&entry) {
+        heap.pop();
+    }
+    if heap.len() < heap.capacity() / 4 {
+        heap.shrink_to(heap.len() * 2);
+    }
+    (Some(entry.0 as u32), before - heap.len())
 }
 
 #[cfg(test)]
