@@ -1,9 +1,12 @@
 //! The keyspace's limits and the reasons for them.
 
 /// Strings longer than this live outside their object's block, where they grow
-/// by doubling. Up to here, copying a string when its size class changes is
+/// with spare room. Up to here, copying a string when its size class changes is
 /// cheaper than a second allocation and a second cache miss.
 pub const INLINE_BYTES_MAX: usize = 64 << 10;
+
+/// Spare room that a long string gets when it grows, unless an eighth of it is more.
+pub const SPARE_BYTES_MIN: usize = 1 << 20;
 
 /// Redis' longest "embstr" string (`OBJ_ENCODING_EMBSTR_SIZE_LIMIT`).
 pub const EMBSTR_BYTES_MAX: usize = 44;

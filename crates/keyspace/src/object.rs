@@ -19,7 +19,7 @@
 
 #![allow(unsafe_code)] // The layout of objects; fuzzed by tests/fuzz.rs.
 
-use crate::limits::INLINE_BYTES_MAX;
+use crate::limits::{INLINE_BYTES_MAX, SPARE_BYTES_MIN};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -305,7 +305,7 @@ impl Block {
             Kind::Int => false,
             Kind::Boxed => {
                 // SAFETY: invariant 2; a block is only changed with its slot locked.
-                unsafe { (*self.boxed()).resize(len, 0) };
+                resize_boxed(unsafe { &mut *self.boxed() }, len);
                 true
             }
             Kind::Embstr | Kind::Raw => self.resize_inline(len),
@@ -454,7 +454,9 @@ impl<'a> Object<'a> {
     pub fn bytes(&self) -> usize {
         let outside = match self.block.kind() {
             // SAFETY: invariant 2; the block lives for 'a.
-            Kind::Boxed => unsafe { size_of::<Vec<u8>>() + size_class((*self.block.boxed()).capacity()) },
+            Kind::Boxed => unsafe {
+                size_class(size_of::<Vec<u8>>()) + size_class((*self.block.boxed()).capacity())
+            },
             _ => 0,
         };
         self.block.capacity() + outside
@@ -496,6 +498,16 @@ impl Drop for Detached {
         // SAFETY: the owner goes away, and no table has the block any more.
         unsafe { self.0.free() }
     }
+}
+
+/// Grows by doubling while that costs less than a megabyte of spare room, then by
+/// an eighth: a long string must not take twice its memory.
+fn resize_boxed(string: &mut Vec<u8>, len: usize) {
+    if len > string.capacity() {
+        let spare = len.min(SPARE_BYTES_MIN).max(len / 8);
+        string.reserve_exact(len + spare - string.len());
+    }
+    string.resize(len, 0);
 }
 
 #[inline]
