@@ -62,3 +62,36 @@ pub(crate) fn of_frequency(frequency: u8, now: UnixMs) -> u32 {
 fn minutes(now: UnixMs) -> u32 {
     ((now.seconds() / 60) & 0xffff) as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Eviction;
+
+    const NOW: UnixMs = UnixMs(1_700_000_000_000);
+
+    #[test]
+    fn idle_time_counts_seconds_since_the_last_use() {
+        let policy = Policy::default();
+        let clock = fresh(&policy, NOW);
+        assert_eq!(idle_seconds(clock, UnixMs(NOW.0 + 61_000)), 61);
+        assert_eq!(idle_seconds(of_idle_seconds(1000, NOW), NOW), 1000);
+        assert_eq!(touched(clock, &policy, UnixMs(NOW.0 + 5000), || 0.0), clock + 5);
+    }
+
+    #[test]
+    fn frequency_grows_ever_more_slowly_and_decays_by_the_minute() {
+        let policy = Policy::default();
+        policy.set_eviction(Eviction::AllLfu);
+        let clock = fresh(&policy, NOW);
+        assert_eq!(frequency(clock, &policy, NOW), 5);
+        // At 5 every use counts; at 15 one in 101 does.
+        assert_eq!(touched(clock, &policy, NOW, || 0.999) & 0xff, 6);
+        assert_eq!(touched(of_frequency(15, NOW), &policy, NOW, || 0.011) & 0xff, 15);
+        assert_eq!(touched(of_frequency(15, NOW), &policy, NOW, || 0.009) & 0xff, 16);
+        assert_eq!(touched(of_frequency(255, NOW), &policy, NOW, || 0.0) & 0xff, 255);
+        assert_eq!(frequency(of_frequency(20, NOW), &policy, UnixMs(NOW.0 + 3 * 60_000)), 17);
+        policy.set_lfu_decay_minutes(0);
+        assert_eq!(frequency(of_frequency(20, NOW), &policy, UnixMs(NOW.0 + 3 * 60_000)), 20);
+    }
+}

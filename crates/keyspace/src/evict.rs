@@ -188,3 +188,96 @@ impl Object<'_> {
         clock::frequency(self.clock(), policy, now) as u8
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Expiry;
+    use crate::fixture::{DB, NOW, get, new_keyspace, number, seconds_later, set};
+    use crate::keyspace::Keyspace;
+    use std::cell::Cell;
+
+    /// Evicts so many keys and returns their numbers.
+    fn evict(keyspace: &Keyspace, policy: Eviction, keys: u64, now: UnixMs) -> Result<Vec<u32>, OutOfMemory> {
+        keyspace.policy().set_eviction(policy);
+        keyspace.policy().set_memory_bytes_max(1000);
+        let used = Cell::new(1000 + keys);
+        let mut evicted = Vec::new();
+        let visit = |_, key: &[u8]| {
+            used.set(used.get() - 1);
+            evicted.push(number(key));
+        };
+        let progress = keyspace.enter(0).evict(now, || used.get(), visit)?;
+        assert_eq!(progress == Progress::More, used.get() > 1000);
+        assert_eq!(keyspace.stats().evicted.get(), evicted.len() as u64);
+        Ok(evicted)
+    }
+
+    fn mean(numbers: &[u32]) -> u32 {
+        numbers.iter().sum::<u32>() / numbers.len() as u32
+    }
+
+    #[test]
+    fn lru_evicts_keys_that_were_not_used_for_long() {
+        let keyspace = new_keyspace(1);
+        (0..1000).for_each(|number| set(&keyspace, number, seconds_later(number.into()), Expiry::Clear));
+        let evicted = evict(&keyspace, Eviction::AllLru, 200, seconds_later(2000)).unwrap();
+        assert!(mean(&evicted) < 250, "the mean age is {}", mean(&evicted));
+    }
+
+    #[test]
+    fn lfu_keeps_keys_that_are_used_often() {
+        let keyspace = new_keyspace(1);
+        keyspace.policy().set_eviction(Eviction::AllLfu);
+        (0..1000).for_each(|number| set(&keyspace, number, NOW, Expiry::Clear));
+        for _ in 0..100 {
+            (0..100).for_each(|number| assert!(get(&keyspace, number, NOW)));
+        }
+        let evicted = evict(&keyspace, Eviction::AllLfu, 800, NOW).unwrap();
+        let often_used = evicted.iter().filter(|number| **number < 100).count();
+        assert!(often_used < 5, "{often_used} keys that were used often went");
+    }
+
+    #[test]
+    fn soonest_expiry_goes_first_and_lasting_keys_never() {
+        let keyspace = new_keyspace(1);
+        for number in 0..1000 {
+            let at = seconds_later(10 + u64::from(number));
+            set(&keyspace, number, NOW, if number % 2 == 0 { Expiry::At(at) } else { Expiry::Clear });
+        }
+        let evicted = evict(&keyspace, Eviction::SoonestExpiry, 100, NOW).unwrap();
+        assert!(mean(&evicted) < 250 && evicted.iter().all(|number| number % 2 == 0));
+        assert_eq!(evict(&keyspace, Eviction::ExpiringRandom, 1000, NOW), Err(OutOfMemory));
+        assert_eq!((keyspace.len(DB), keyspace.expiring(DB)), (500, 0));
+    }
+
+    #[test]
+    fn the_only_key_of_a_database_is_found() {
+        for policy in [Eviction::AllLru, Eviction::ExpiringLfu, Eviction::AllRandom] {
+            let keyspace = new_keyspace(1);
+            set(&keyspace, 7, NOW, Expiry::At(seconds_later(100)));
+            assert_eq!(evict(&keyspace, policy, 1, NOW), Ok(vec![7]));
+        }
+    }
+
+    #[test]
+    fn candidates_that_were_used_meanwhile_stay() {
+        let keyspace = new_keyspace(1);
+        (0..2).for_each(|number| set(&keyspace, number, NOW, Expiry::Clear));
+        let first = evict(&keyspace, Eviction::AllLru, 1, seconds_later(100)).unwrap();
+        let other = 1 - first[0];
+        assert!(get(&keyspace, other, seconds_later(100)));
+        set(&keyspace, 7, seconds_later(50), Expiry::Clear);
+        keyspace.stats().evicted.reset();
+        assert_eq!(evict(&keyspace, Eviction::AllLru, 1, seconds_later(100)), Ok(vec![7]));
+    }
+
+    #[test]
+    fn one_call_frees_a_limited_number_of_keys() {
+        let keyspace = new_keyspace(1);
+        (0..3000).for_each(|number| set(&keyspace, number, NOW, Expiry::Clear));
+        assert_eq!(evict(&keyspace, Eviction::AllRandom, 3000, NOW).unwrap().len(), EVICT_KEYS_MAX);
+        keyspace.stats().evicted.reset();
+        assert_eq!(evict(&keyspace, Eviction::Never, 1, NOW), Err(OutOfMemory));
+    }
+}

@@ -8,6 +8,8 @@ pub mod access;
 mod clock;
 mod database;
 pub mod evict;
+#[cfg(test)]
+mod fixture;
 pub mod ids;
 pub mod keyspace;
 pub mod limits;

@@ -122,3 +122,44 @@ impl Batch<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::{DB, NOW, new_keyspace, number, seconds_later, set};
+    use crate::{DbIndex, Expiry};
+
+    #[test]
+    fn each_of_a_few_keys_is_picked_about_equally_often() {
+        let keyspace = new_keyspace(1);
+        (0..10).for_each(|number| set(&keyspace, number, NOW, Expiry::Clear));
+        let mut picked = [0; 10];
+        for _ in 0..2000 {
+            let key = keyspace.enter(0).random_key(DB, NOW).expect("there are keys");
+            picked[number(&key) as usize] += 1;
+        }
+        assert!(picked.iter().all(|times| (120..=280).contains(times)), "{picked:?}");
+    }
+
+    #[test]
+    fn no_key_is_picked_where_none_is_or_all_have_expired() {
+        let keyspace = new_keyspace(1);
+        (0..10_000).for_each(|number| set(&keyspace, number, NOW, Expiry::At(seconds_later(1))));
+        assert_eq!(keyspace.enter(0).random_key(DB, seconds_later(1)), None);
+        assert_eq!(keyspace.enter(0).random_key(DbIndex(1), NOW), None);
+    }
+
+    #[test]
+    fn rare_expiring_keys_are_found_though_timers_are_out_of_date() {
+        let keyspace = new_keyspace(1);
+        set(&keyspace, 0, NOW, Expiry::At(seconds_later(60)));
+        for other in 1..5000 {
+            set(&keyspace, other, NOW, Expiry::At(seconds_later(60)));
+            set(&keyspace, other, NOW, Expiry::Clear);
+        }
+        let mut found = Vec::new();
+        keyspace.enter(0).sample_expiring(DB, 5, |_, object| found.push(number(object.key())));
+        assert!(!found.is_empty() && found.iter().all(|number| *number == 0), "{found:?}");
+        assert_eq!(keyspace.enter(0).average_ttl_ms(DB, NOW), 60_000);
+        assert_eq!(keyspace.enter(0).average_ttl_ms(DbIndex(1), NOW), 0);
+    }
+}

@@ -102,3 +102,70 @@ impl Batch<'_> {
         sweep
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Expiry;
+    use crate::fixture::{DB, NOW, new_keyspace, number, seconds_later, set};
+
+    #[test]
+    fn workers_share_the_sweep_and_each_key_expires_once() {
+        let keyspace = new_keyspace(3);
+        (0..3000).for_each(|number| set(&keyspace, number, NOW, Expiry::At(seconds_later(1))));
+        let mut swept = Vec::new();
+        for worker in 0..3 {
+            let before = swept.len();
+            let visit = |_, key: &[u8]| swept.push(number(key));
+            assert_eq!(
+                keyspace.enter(worker).sweep_expired(seconds_later(2), || true, visit),
+                Progress::Done
+            );
+            assert!((900..1100).contains(&(swept.len() - before)));
+        }
+        swept.sort_unstable();
+        assert!(swept.into_iter().eq(0..3000));
+        assert_eq!((keyspace.len(DB), keyspace.stats().expired.get()), (0, 3000));
+    }
+
+    #[test]
+    fn sweep_goes_on_where_its_budget_ended() {
+        let keyspace = new_keyspace(1);
+        (0..1000).for_each(|number| set(&keyspace, number, NOW, Expiry::At(seconds_later(1))));
+        let mut calls = 0;
+        loop {
+            let mut steps = 0;
+            let has_budget = || {
+                steps += 1;
+                steps <= 10
+            };
+            calls += 1;
+            if keyspace.enter(0).sweep_expired(seconds_later(2), has_budget, |_, _| {}) == Progress::Done {
+                break;
+            }
+            // Early slots have new work all the time; late ones get their turn.
+            set(&keyspace, calls, NOW, Expiry::At(seconds_later(1)));
+        }
+        assert!(keyspace.is_empty(DB) && calls < 250);
+    }
+
+    #[test]
+    fn nothing_is_swept_while_active_expiry_is_off() {
+        let keyspace = new_keyspace(1);
+        set(&keyspace, 1, NOW, Expiry::At(seconds_later(1)));
+        keyspace.set_active_expiry(false);
+        assert_eq!(keyspace.enter(0).sweep_expired(seconds_later(9), || true, |_, _| {}), Progress::Done);
+        assert_eq!(keyspace.len(DB), 1);
+    }
+
+    #[test]
+    fn a_clock_set_back_does_not_keep_the_sweep_busy() {
+        let keyspace = new_keyspace(1);
+        let before = UnixMs(NOW.0 - 50_000);
+        set(&keyspace, 1, before, Expiry::At(UnixMs(NOW.0 - 10_000)));
+        assert_eq!(keyspace.enter(0).sweep_expired(before, || true, |_, _| {}), Progress::Done);
+        assert_eq!(keyspace.len(DB), 1);
+        assert_eq!(keyspace.enter(0).sweep_expired(seconds_later(1), || true, |_, _| {}), Progress::Done);
+        assert_eq!(keyspace.len(DB), 0);
+    }
+}
