@@ -83,17 +83,19 @@ impl<'b> Access<'b> {
     /// Frees what was found expired and tells which keys those were.
     #[inline]
     fn finish(mut self) -> Vec<ExpiredKey> {
-        let mut expired = self.expired.take();
-        if !expired.is_empty() {
-            // A key may have been looked at more than once.
-            expired.sort_unstable();
-            expired.dedup();
-            self.free_expired(&expired);
-        }
-        expired
+        if self.expired.get_mut().is_empty() { Vec::new() } else { self.finish_expired() }
     }
 
     #[cold]
+    fn finish_expired(mut self) -> Vec<ExpiredKey> {
+        let mut expired = self.expired.take();
+        // A key may have been looked at more than once.
+        expired.sort_unstable();
+        expired.dedup();
+        self.free_expired(&expired);
+        expired
+    }
+
     fn free_expired(&mut self, expired: &[ExpiredKey]) {
         for ExpiredKey { db, key } in expired {
             let key = self.keyspace().key(*db, key);
