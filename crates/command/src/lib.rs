@@ -9,17 +9,21 @@
 
 pub mod args;
 pub mod bitmap;
+pub mod category;
 pub mod error;
 pub mod execute;
 pub mod generic;
+pub mod key_use;
 pub mod parse;
 pub mod row;
 pub mod settings;
 pub mod string;
 
 pub use args::{Args, Hashed};
+pub use category::Categories;
 pub use error::{Error, Result};
 pub use execute::{Executed, execute};
+pub use key_use::{KeyFlags, KeySpec};
 pub use row::{Flags, Group, Handler, Keys, Outcome, Row, row};
 pub use settings::Settings;
 

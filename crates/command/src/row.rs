@@ -13,7 +13,9 @@
 //! ```
 
 use crate::args::Args;
+use crate::category::Categories;
 use crate::error::Result;
+use crate::key_use::{KeyFlags, KeySpec};
 use keyspace::{Batch, DbIndex, Edit, Exclusive, View};
 use wire::Reply;
 
@@ -83,6 +85,19 @@ pub enum Group {
     Connection,
     /// The server.
     Server,
+}
+
+impl Group {
+    /// The name in COMMAND DOCS.
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Generic => "generic",
+            Group::String => "string",
+            Group::Bitmap => "bitmap",
+            Group::Connection => "connection",
+            Group::Server => "server",
+        }
+    }
 }
 
 /// Where a request carries its keys.
@@ -166,6 +181,12 @@ pub struct Row<H: 'static = Handler> {
     pub flags: Flags,
     /// Where its keys are.
     pub keys: Keys,
+    /// What happens to the keys, where that is not what `key_use` takes for usual.
+    pub key_flags: &'static [KeyFlags],
+    /// Where clients find the keys, if `keys` does not say it.
+    pub key_specs: &'static [KeySpec],
+    /// ACL categories that neither group nor flags imply.
+    pub more_categories: Categories,
     /// Its family.
     pub group: Group,
     /// The Redis version that brought it.
@@ -202,6 +223,9 @@ impl<H> Row<H> {
             arity,
             flags,
             keys: Keys::None,
+            key_flags: &[],
+            key_specs: &[],
+            more_categories: Categories::empty(),
             group: Group::Generic,
             since: "1.0.0",
             complexity: "O(1)",
@@ -225,6 +249,25 @@ impl<H: Copy> Row<H> {
     /// Sets the key positions.
     pub const fn keys(mut self, keys: Keys) -> Self {
         self.keys = keys;
+        self
+    }
+
+    /// Sets what happens to the keys: one for all, or one for each with the last
+    /// for those that remain.
+    pub const fn key_flags(mut self, flags: &'static [KeyFlags]) -> Self {
+        self.key_flags = flags;
+        self
+    }
+
+    /// Sets where clients find movable keys.
+    pub const fn key_specs(mut self, specs: &'static [KeySpec]) -> Self {
+        self.key_specs = specs;
+        self
+    }
+
+    /// Adds ACL categories to those that group and flags imply.
+    pub const fn in_categories(mut self, categories: Categories) -> Self {
+        self.more_categories = self.more_categories.union(categories);
         self
     }
 
@@ -277,6 +320,9 @@ impl<H: Copy> Row<H> {
             arity: self.arity,
             flags: self.flags,
             keys: self.keys,
+            key_flags: self.key_flags,
+            key_specs: self.key_specs,
+            more_categories: self.more_categories,
             group: self.group,
             since: self.since,
             complexity: self.complexity,

@@ -60,21 +60,9 @@ fn names(column: &str) -> HashSet<String> {
     column.split(',').filter(|name| *name != "-").map(str::to_owned).collect()
 }
 
-/// The ACL categories that follow from a row of these groups.
+/// The ACL categories of a row.
 fn acl_categories(row: &Row) -> HashSet<String> {
-    let of_flag = |flag: Flags, name: &'static str| row.flags.contains(flag).then_some(name);
-    let group = match row.name {
-        "sort" | "sort_ro" => vec!["@set", "@sortedset", "@list"],
-        _ if row.flags.contains(Flags::PROTECTED) => vec![],
-        _ => vec!["@keyspace"],
-    };
-    let flags = [
-        of_flag(Flags::WRITE, "@write"),
-        of_flag(Flags::READONLY, "@read"),
-        of_flag(Flags::DANGEROUS, "@dangerous"),
-        Some(of_flag(Flags::FAST, "@fast").unwrap_or("@slow")),
-    ];
-    group.into_iter().chain(flags.into_iter().flatten()).map(str::to_owned).collect()
+    row.categories().iter_names().map(|(name, _)| format!("@{}", name.to_ascii_lowercase())).collect()
 }
 
 /// Tips that Redis 7.2 has and 7.0 has not.

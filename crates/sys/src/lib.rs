@@ -10,6 +10,7 @@ pub mod counter;
 pub mod file;
 pub mod memory;
 pub mod prng;
+pub mod process;
 pub mod thread;
 pub mod ticks;
 

@@ -15,6 +15,7 @@ mod operation;
 
 use crate::args::Args;
 use crate::error::{Error, Result};
+use crate::key_use::{EXCHANGES, KeyFlags, OVERWRITES, READS};
 use crate::parse::int;
 use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Handler, Keys, Outcome, Row};
@@ -37,6 +38,7 @@ pub const ROWS: &[Row] = &[
              INCRBY encoding offset increment> [GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] \
              <SET encoding offset value | INCRBY encoding offset increment> ...]]",
         )
+        .key_flags(&[EXCHANGES.union(KeyFlags::VARIABLE_FLAGS)])
         .summary("Reads, sets and adds to integers of any width within a string."),
     row("bitfield_ro", -2, Read(field::bitfield_ro), Flags::FAST)
         .since("6.0.0")
@@ -47,6 +49,7 @@ pub const ROWS: &[Row] = &[
         .keys(Keys::Range { first: 2, last: -1, step: 1 })
         .complexity("O(N), N being the length of the longest string")
         .syntax("<AND | OR | XOR | NOT> destkey key [key ...]")
+        .key_flags(&[OVERWRITES, READS])
         .summary("Combines strings bit by bit and stores the result."),
     row("bitpos", -3, Read(count::bitpos), Flags::empty())
         .since("2.8.7")
@@ -60,6 +63,7 @@ pub const ROWS: &[Row] = &[
     row("setbit", 4, Write(setbit), Flags::DENYOOM)
         .since("2.2.0")
         .syntax("key offset value")
+        .key_flags(&[EXCHANGES])
         .summary("Sets or clears one bit of a string and replies with what it was."),
 ];
 

@@ -4,6 +4,7 @@
 use super::VARIES;
 use crate::args::Args;
 use crate::error::{Error, Result};
+use crate::key_use::OVERWRITES;
 use crate::parse::int;
 use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Keys, Outcome, Row, row};
@@ -30,6 +31,7 @@ pub const ROWS: &[Row] = &[
         .since("2.6.0")
         .complexity("O(1) to make the key and O(N) in the size of its value; O(N*log(N)) for sorted sets.")
         .syntax("key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]")
+        .key_flags(&[OVERWRITES])
         .summary("Makes a key from what DUMP returned."),
 ];
 

@@ -6,6 +6,7 @@
 
 use super::existing_db;
 use crate::args::Args;
+use crate::category::Categories;
 use crate::error::{Error, Result};
 use crate::row::Handler::Exclusive;
 use crate::row::{Flags, Group, Outcome, Row, row};
@@ -19,6 +20,7 @@ pub const ROWS: &[Row] = &[
     row("flushall", -1, Exclusive(flushall))
         .flags(Flags::DANGEROUS)
         .group(Group::Server)
+        .in_categories(Categories::KEYSPACE)
         .since("1.0.0")
         .complexity("O(N) in the number of keys of all databases.")
         .syntax("[ASYNC | SYNC]")
@@ -27,6 +29,7 @@ pub const ROWS: &[Row] = &[
     row("flushdb", -1, Exclusive(flushdb))
         .flags(Flags::DANGEROUS)
         .group(Group::Server)
+        .in_categories(Categories::KEYSPACE)
         .since("1.0.0")
         .complexity("O(N) in the number of keys of the database.")
         .syntax("[ASYNC | SYNC]")
@@ -35,6 +38,7 @@ pub const ROWS: &[Row] = &[
     row("swapdb", 3, Exclusive(swapdb))
         .flags(Flags::FAST.union(Flags::DANGEROUS))
         .group(Group::Server)
+        .in_categories(Categories::KEYSPACE)
         .since("4.0.0")
         .complexity("O(N) in the number of sessions that watch or wait for keys of the two.")
         .syntax("index1 index2")

@@ -5,6 +5,7 @@
 use super::{SPLIT_AND_SUM, type_name};
 use crate::args::Args;
 use crate::error::Result;
+use crate::key_use::{LOOKS, REMOVES};
 use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Keys, Outcome, Row, row};
 use keyspace::{Edit, View};
@@ -18,6 +19,7 @@ pub const ROWS: &[Row] = &[
         .since("1.0.0")
         .complexity("O(N) in the number of keys, plus O(M) for each collection of M elements.")
         .syntax("key [key ...]")
+        .key_flags(&[REMOVES])
         .summary("Deletes keys and counts those that were there.")
         .tips(SPLIT_AND_SUM),
     row("exists", -2, Read(count_present))
@@ -27,6 +29,7 @@ pub const ROWS: &[Row] = &[
         .since("1.0.0")
         .complexity("O(N) in the number of keys.")
         .syntax("key [key ...]")
+        .key_flags(&[LOOKS])
         .summary("Counts how many of the keys are there; a key named twice counts twice.")
         .tips(SPLIT_AND_SUM),
     row("touch", -2, Read(count_present))
@@ -36,6 +39,7 @@ pub const ROWS: &[Row] = &[
         .since("3.2.1")
         .complexity("O(N) in the number of keys.")
         .syntax("key [key ...]")
+        .key_flags(&[LOOKS])
         .summary("Marks keys as used now and counts those that are there.")
         .tips(SPLIT_AND_SUM),
     row("type", 2, Read(type_of))
@@ -45,6 +49,7 @@ pub const ROWS: &[Row] = &[
         .since("1.0.0")
         .complexity("O(1)")
         .syntax("key")
+        .key_flags(&[LOOKS])
         .summary("Tells the type of what a key holds."),
     row("unlink", -2, Write(del))
         .flags(Flags::FAST)
@@ -53,6 +58,7 @@ pub const ROWS: &[Row] = &[
         .since("4.0.0")
         .complexity("O(1) per key; large values are freed in the background.")
         .syntax("key [key ...]")
+        .key_flags(&[REMOVES])
         .summary("Deletes keys without waiting for the memory of large values.")
         .tips(SPLIT_AND_SUM),
 ];

@@ -5,6 +5,7 @@
 use super::VARIES;
 use crate::args::Args;
 use crate::error::{Error, Result};
+use crate::key_use::LOOKS;
 use crate::row::Handler::{Read, Walk};
 use crate::row::{Flags, Group, Keys, Row, row};
 use keyspace::{Batch, Keyspace, Object, ValueRef, View};
@@ -21,9 +22,11 @@ pub const ROWS: &[Row] = &[Row::new("object", -2, Flags::PROTECTED, Walk(unknown
 const SUBCOMMANDS: &[Row] = &[
     subcommand("object|encoding", Read(encoding))
         .since("2.2.3")
+        .key_flags(&[LOOKS])
         .summary("Tells how the value of a key is encoded."),
     subcommand("object|freq", Read(freq))
         .since("4.0.0")
+        .key_flags(&[LOOKS])
         .summary("Tells how often a key is used, on a logarithmic scale."),
     Row::new("object|help", 2, Flags::LOADING.union(Flags::STALE), Walk(help))
         .group(Group::Generic)
@@ -32,9 +35,11 @@ const SUBCOMMANDS: &[Row] = &[
         .summary("Lists the subcommands."),
     subcommand("object|idletime", Read(idletime))
         .since("2.2.3")
+        .key_flags(&[LOOKS])
         .summary("Tells how many seconds ago a key was last used."),
     subcommand("object|refcount", Read(refcount))
         .since("2.2.3")
+        .key_flags(&[LOOKS])
         .summary("Tells how many references to its value Redis would count."),
 ];
 

@@ -6,6 +6,7 @@
 use super::db_index;
 use crate::args::Args;
 use crate::error::{Error, Result};
+use crate::key_use::{EXCHANGES, KeyFlags, OVERWRITES, READS, TAKES};
 use crate::row::Handler::{Write, WriteAcross};
 use crate::row::{Flags, Group, Keys, Outcome, Row, row};
 use keyspace::{DbIndex, Edit, Expiry, Key, NewValue, Object};
@@ -20,6 +21,7 @@ pub const ROWS: &[Row] = &[
         .since("6.2.0")
         .complexity("O(1) for a string, O(N) for a collection of N elements.")
         .syntax("source destination [DB destination-db] [REPLACE]")
+        .key_flags(&[READS, OVERWRITES])
         .summary("Copies the value and expiry of a key to another key."),
     row("move", 3, WriteAcross(move_key, move_db))
         .flags(Flags::FAST)
@@ -28,6 +30,7 @@ pub const ROWS: &[Row] = &[
         .since("1.0.0")
         .complexity("O(1)")
         .syntax("key db")
+        .key_flags(&[EXCHANGES])
         .summary("Moves a key to another database, unless that has it already."),
     row("rename", 3, Write(rename))
         .keys(Keys::TWO)
@@ -35,6 +38,7 @@ pub const ROWS: &[Row] = &[
         .since("1.0.0")
         .complexity("O(1), plus the cost of deleting what the new name held.")
         .syntax("key newkey")
+        .key_flags(&[TAKES, OVERWRITES])
         .summary("Gives a key another name, in place of whatever has that name."),
     row("renamenx", 3, Write(renamenx))
         .flags(Flags::FAST)
@@ -43,6 +47,7 @@ pub const ROWS: &[Row] = &[
         .since("1.0.0")
         .complexity("O(1)")
         .syntax("key newkey")
+        .key_flags(&[TAKES, KeyFlags::OW.union(KeyFlags::INSERT)])
         .summary("Gives a key another name, unless that is taken."),
 ];
 

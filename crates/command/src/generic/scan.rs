@@ -6,6 +6,7 @@
 
 use super::type_name;
 use crate::args::Args;
+use crate::category::Categories;
 use crate::error::{Error, Result};
 use crate::parse::int;
 use crate::row::Handler::Walk;
@@ -19,6 +20,7 @@ pub const ROWS: &[Row] = &[
     row("dbsize", 1, Walk(dbsize))
         .flags(Flags::FAST)
         .group(Group::Server)
+        .in_categories(Categories::KEYSPACE)
         .since("1.0.0")
         .complexity("O(1)")
         .summary("Tells how many keys the session's database has.")

@@ -4,18 +4,25 @@
 //! type, and one that is not there is an empty list.
 
 use crate::args::Args;
+use crate::category::Categories;
 use crate::error::{Error, Result};
+use crate::key_use::{KeySpec, OVERWRITES, READS};
 use crate::parse::int;
 use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Keys, Outcome, Row, row};
 use keyspace::{Edit, View};
 use wire::{Reply, Request};
 
+/// The categories of the types that are sorted.
+const SORTED_TYPES: Categories = Categories::SET.union(Categories::SORTEDSET).union(Categories::LIST);
+
 /// Rows of this file.
 pub const ROWS: &[Row] = &[
     row("sort", -2, Write(sort))
-        .flags(Flags::DENYOOM.union(Flags::MOVABLEKEYS).union(Flags::DANGEROUS))
+        .flags(Flags::DENYOOM.union(Flags::MOVABLEKEYS).union(Flags::DANGEROUS).union(Flags::PROTECTED))
+        .in_categories(SORTED_TYPES)
         .keys(Keys::Movable(sort_keys))
+        .key_specs(&[KeySpec::at(1, READS), KeySpec::unknown(READS), KeySpec::unknown(OVERWRITES)])
         .group(Group::Generic)
         .since("1.0.0")
         .complexity("O(N+M*log(M)) for N elements of which M are returned, O(N) unsorted.")
@@ -25,8 +32,10 @@ pub const ROWS: &[Row] = &[
         )
         .summary("Sorts the elements of a list, set or sorted set, and may store the result."),
     row("sort_ro", -2, Read(sort_ro))
-        .flags(Flags::MOVABLEKEYS.union(Flags::DANGEROUS))
+        .flags(Flags::MOVABLEKEYS.union(Flags::DANGEROUS).union(Flags::PROTECTED))
+        .in_categories(SORTED_TYPES)
         .keys(Keys::FIRST)
+        .key_specs(&[KeySpec::at(1, READS), KeySpec::unknown(READS)])
         .group(Group::Generic)
         .since("7.0.0")
         .complexity("O(N+M*log(M)) for N elements of which M are returned, O(N) unsorted.")

@@ -16,6 +16,7 @@ mod set;
 
 use crate::args::Args;
 use crate::error::{Error, Result};
+use crate::key_use::{Begin, EXCHANGES, Find, INSERTS, KeyFlags, KeySpec, LOOKS, OVERWRITES, REMOVES, TAKES};
 use crate::parse::{ExpiryOption, Options};
 use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Handler, Keys, Outcome, Row};
@@ -35,27 +36,33 @@ pub const ROWS: &[Row] = &[
         .since("2.0.0")
         .complexity("O(1) amortized, for a short value")
         .syntax("key value")
+        .key_flags(&[INSERTS])
         .summary("Appends to a string; makes the key if it is not there."),
     row("decr", 2, Write(number::decr), DENYOOM.union(FAST))
         .syntax("key")
+        .key_flags(&[EXCHANGES])
         .summary("Takes one from the integer at a key, which counts as 0 if it is not there."),
     row("decrby", 3, Write(number::decrby), DENYOOM.union(FAST))
         .syntax("key decrement")
+        .key_flags(&[EXCHANGES])
         .summary("Takes a number from the integer at a key, which counts as 0 if it is not there."),
     row("delifeq", 3, Write(delifeq), FAST)
         .since("9.0.0")
         .syntax("key value")
+        .key_flags(&[REMOVES])
         .summary("Deletes a key if its string is the one given."),
     row("get", 2, Read(get), FAST).syntax("key").summary("Replies with the string at a key."),
     row("getdel", 2, Write(getdel), FAST)
         .since("6.2.0")
         .syntax("key")
+        .key_flags(&[TAKES])
         .summary("Replies with the string at a key and deletes the key."),
     row("getex", -2, Write(getex), FAST)
         .since("6.2.0")
         .syntax(
             "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
         )
+        .key_flags(&[EXCHANGES])
         .summary("Replies with the string at a key and sets or takes away its expiry."),
     row("getrange", 4, Read(range::getrange), SLOW)
         .since("2.4.0")
@@ -64,16 +71,20 @@ pub const ROWS: &[Row] = &[
         .summary("Replies with a part of a string."),
     row("getset", 3, Write(set::getset), DENYOOM.union(FAST))
         .syntax("key value")
+        .key_flags(&[EXCHANGES])
         .summary("Sets a string and replies with the one that was there."),
     row("incr", 2, Write(number::incr), DENYOOM.union(FAST))
         .syntax("key")
+        .key_flags(&[EXCHANGES])
         .summary("Adds one to the integer at a key, which counts as 0 if it is not there."),
     row("incrby", 3, Write(number::incrby), DENYOOM.union(FAST))
         .syntax("key increment")
+        .key_flags(&[EXCHANGES])
         .summary("Adds a number to the integer at a key, which counts as 0 if it is not there."),
     row("incrbyfloat", 3, Write(number::incrbyfloat), DENYOOM.union(FAST))
         .since("2.6.0")
         .syntax("key increment")
+        .key_flags(&[EXCHANGES])
         .summary("Adds to the floating point number at a key, which counts as 0 if it is not there."),
     row("lcs", -3, Read(lcs::lcs), SLOW)
         .keys(Keys::TWO)
@@ -92,16 +103,23 @@ pub const ROWS: &[Row] = &[
         .since("1.0.1")
         .complexity(KEYS_COST)
         .syntax("key value [key value ...]")
+        .key_flags(&[OVERWRITES])
         .summary("Sets several strings at once.")
         .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"]),
     row("msetex", -4, Write(set::msetex), DENYOOM.union(Flags::MOVABLEKEYS))
         .keys(Keys::Movable(set::msetex_keys))
+        .key_specs(&[KeySpec {
+            begin: Begin::Index(1),
+            find: Find::Numkeys { number: 0, first: 1, step: 2 },
+            flags: OVERWRITES,
+        }])
         .since("8.4.0")
         .complexity(KEYS_COST)
         .syntax(
             "numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds | \
              EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         )
+        .key_flags(&[OVERWRITES])
         .summary("Sets several strings at once, with one expiry, all of them or none.")
         .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"]),
     row("msetnx", -3, Write(set::msetnx), DENYOOM)
@@ -109,23 +127,28 @@ pub const ROWS: &[Row] = &[
         .since("1.0.1")
         .complexity(KEYS_COST)
         .syntax("key value [key value ...]")
+        .key_flags(&[KeyFlags::OW.union(KeyFlags::INSERT)])
         .summary("Sets several strings if none of the keys is there."),
     row("psetex", 4, Write(set::psetex), DENYOOM)
         .since("2.6.0")
         .syntax("key milliseconds value")
+        .key_flags(&[OVERWRITES])
         .summary("Sets a string and its expiry in milliseconds from now."),
     row("set", -3, Write(set::set), DENYOOM)
         .syntax(
             "key value [NX | XX | IFEQ comparison-value] [GET] [EX seconds | PX milliseconds | \
              EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         )
+        .key_flags(&[EXCHANGES.union(KeyFlags::VARIABLE_FLAGS)])
         .summary("Sets a string, whatever the key held before, on conditions and with an expiry."),
     row("setex", 4, Write(set::setex), DENYOOM)
         .since("2.0.0")
         .syntax("key seconds value")
+        .key_flags(&[OVERWRITES])
         .summary("Sets a string and its expiry in seconds from now."),
     row("setnx", 3, Write(set::setnx), DENYOOM.union(FAST))
         .syntax("key value")
+        .key_flags(&[KeyFlags::OW.union(KeyFlags::INSERT)])
         .summary("Sets a string if the key is not there."),
     row("setrange", 4, Write(range::setrange), DENYOOM)
         .since("2.2.0")
@@ -135,6 +158,7 @@ pub const ROWS: &[Row] = &[
     row("strlen", 2, Read(range::strlen), FAST)
         .since("2.2.0")
         .syntax("key")
+        .key_flags(&[LOOKS])
         .summary("Replies with the length of a string in bytes."),
     row("substr", 4, Read(range::getrange), SLOW)
         .complexity(RANGE_COST)
