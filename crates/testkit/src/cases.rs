@@ -1,0 +1,1 @@
+//! The files of reply cases: bytes sent, bytes expected, in a form that reads well.
