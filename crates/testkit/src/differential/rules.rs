@@ -50,6 +50,12 @@ const fn rule(command: &'static str, how: How, reason: &'static str) -> Rule {
 
 /// The rules.
 pub const RULES: &[Rule] = &[
+    rule("*", How::Right(Side::Redis, "    Prints this help.", "    Print this help."), "reworded by Valkey"),
+    rule("scan", How::Right(Side::Redis, "", "ERR invalid cursor"), "a sign before a cursor is refused since 7.4"),
+    rule("scan", How::Right(Side::Redis, "", "ERR unknown type name"), "an unknown type is refused by Valkey only"),
+    rule("bitcount", How::Right(Side::Valkey, ":", "-ERR"), "since 7.2 wrong arguments are told of though there is no key"),
+    rule("bitpos", How::Right(Side::Valkey, ":", "-ERR"), "since 7.2 wrong arguments are told of though there is no key"),
+    rule("hello", How::Shape, "names the server, its version and the connection"),
     rule("keys", How::Unordered, "keys come in the order of each server's own table"),
     rule("smembers", How::Unordered, "members come in the order of each server's own table"),
     rule("hgetall", How::Unordered, "fields come in the order of each server's own table"),
@@ -60,7 +66,7 @@ pub const RULES: &[Rule] = &[
     rule("pttl", How::Within(2_000), "measured at slightly different moments"),
     rule("expiretime", How::Within(2), "set at slightly different moments"),
     rule("pexpiretime", How::Within(2_000), "set at slightly different moments"),
-    rule("object|idletime", How::Within(2), "measured at slightly different moments"),
+    rule("object|idletime", How::Shape, "small integers are shared in Redis, and with them the moment of their last use"),
     rule("object|freq", How::Shape, "a random walk"),
     rule("dump", How::WithoutTail(10), "the format's version, 11 since Redis 7.2, and the checksum over it"),
 ];
@@ -117,6 +123,7 @@ type Avoided = (&'static str, fn(&Request) -> bool, &'static str);
 
 /// Requests that are not sent.
 const AVOIDED: &[Avoided] = &[
+    ("bitcount", |request| request.len() == 3, "in Valkey 8 the end may be left out"),
     ("expire", |request| is_soon(request.get(2), 1_000), "would expire while the stream is played"),
     ("pexpire", |request| is_soon(request.get(2), 1), "would expire while the stream is played"),
     ("setex", |request| is_soon(request.get(2), 1_000), "would expire while the stream is played"),
