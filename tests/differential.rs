@@ -13,10 +13,7 @@ const STEPS: u64 = 20_000;
 
 /// All commands of Tarn that are generated.
 fn specs() -> Vec<Spec> {
-    let mut specs = testkit::spec::data_specs();
-    specs.extend(server::commands::FAMILIES.iter().flat_map(|rows| testkit::spec::specs(rows)));
-    specs.retain(|spec| rules::is_generated(&spec.name));
-    specs
+    crate::specs().into_iter().filter(|spec| rules::is_generated(&spec.name)).collect()
 }
 
 #[test]
