@@ -40,7 +40,10 @@ fn redis_benchmark_runs_through() {
     let output = run("redis-benchmark", &server, &args);
     let report = text(&output);
     assert!(output.status.success(), "{report}");
-    assert!(["SET: ", "GET: ", "INCR: ", "MSET (10 keys): "].iter().all(|line| report.contains(line)), "{report}");
+    assert!(
+        ["SET: ", "GET: ", "INCR: ", "MSET (10 keys): "].iter().all(|line| report.contains(line)),
+        "{report}"
+    );
     assert!(!report.contains("Error"), "{report}");
 }
 

@@ -27,7 +27,12 @@ fn redis_does_not_differ_from_itself() {
 /// The canary: answers to GETRANGE with a negative index lose their last byte.
 fn clip_negative_getrange(request: &Request, reply: &mut Vec<u8>) {
     let is_getrange = request[0].eq_ignore_ascii_case(b"getrange");
-    if is_getrange && request.len() == 4 && request[2].starts_with(b"-") && reply.len() > 7 && reply[0] == b'$' {
+    if is_getrange
+        && request.len() == 4
+        && request[2].starts_with(b"-")
+        && reply.len() > 7
+        && reply[0] == b'$'
+    {
         *reply = b"$0\r\n\r\n".to_vec();
     }
 }

@@ -61,7 +61,10 @@ fn declared_sizes_reserve_no_memory() {
     survives(&[], |server| {
         let mut open = Vec::new();
         for _ in 0..20 {
-            for bytes in [b"*1000000000\r\n$3\r\nGET\r\n".as_slice(), b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$500000000\r\nabc"] {
+            for bytes in [
+                b"*1000000000\r\n$3\r\nGET\r\n".as_slice(),
+                b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$500000000\r\nabc",
+            ] {
                 let mut client = server.connect().unwrap();
                 client.send(bytes).unwrap();
                 open.push(client);
@@ -128,9 +131,17 @@ fn garbage_is_answered_or_refused() {
 #[test]
 fn inline_requests_have_limits() {
     survives(&[], |server| {
-        is_refused(server, b"SET k \"unbalanced\r\n", "-ERR Protocol error: unbalanced quotes in request\r\n");
+        is_refused(
+            server,
+            b"SET k \"unbalanced\r\n",
+            "-ERR Protocol error: unbalanced quotes in request\r\n",
+        );
         is_refused(server, &[b'a'; 66 * 1024], "-ERR Protocol error: too big inline request\r\n");
-        is_refused(server, &[b"*", [b'1'; 66 * 1024].as_slice()].concat(), "-ERR Protocol error: too big mbulk count string\r\n");
+        is_refused(
+            server,
+            &[b"*", [b'1'; 66 * 1024].as_slice()].concat(),
+            "-ERR Protocol error: too big mbulk count string\r\n",
+        );
         let mut client = server.connect().unwrap();
         let long = [b"ECHO ", [b'x'; 60_000].as_slice(), b"\r\n"].concat();
         client.send(&long).unwrap();
@@ -142,7 +153,11 @@ fn inline_requests_have_limits() {
 fn strangers_get_little_room() {
     survives(&["--requirepass", "secret"], |server| {
         is_refused(server, b"*11\r\n", "-ERR Protocol error: unauthenticated multibulk length\r\n");
-        is_refused(server, b"*2\r\n$4\r\nAUTH\r\n$16385\r\n", "-ERR Protocol error: unauthenticated bulk length\r\n");
+        is_refused(
+            server,
+            b"*2\r\n$4\r\nAUTH\r\n$16385\r\n",
+            "-ERR Protocol error: unauthenticated bulk length\r\n",
+        );
         let mut client = server.connect().unwrap();
         let refused = client.call(&["GET", "k"]).unwrap();
         assert_eq!(refused, Value::Error(b"NOAUTH Authentication required.".to_vec()));

@@ -10,7 +10,8 @@ use testkit::{Program, Server};
 /// The files of cases.
 fn files() -> Vec<PathBuf> {
     let dir = root().join("tests/cases");
-    let mut files: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "resp"));
     files.sort();
     files

@@ -85,7 +85,9 @@ pub fn parse(text: &str) -> Result<Vec<Case>, String> {
             }
             (">>", rest) => case.lines.push(Line::Bytes(unescape(rest).ok_or_else(|| wrong("bad escape"))?)),
             ("<", rest) => case.lines.push(Line::Reply(unescape(rest).ok_or_else(|| wrong("bad escape"))?)),
-            ("<~", rest) => case.lines.push(Line::Pattern(unescape(rest).ok_or_else(|| wrong("bad escape"))?)),
+            ("<~", rest) => {
+                case.lines.push(Line::Pattern(unescape(rest).ok_or_else(|| wrong("bad escape"))?))
+            }
             ("<<", _) => case.lines.push(Line::Close),
             _ => return Err(wrong("not a line of the notation")),
         }
@@ -122,7 +124,8 @@ pub fn play(case: &Case, server: &Server) -> Result<(), String> {
                 _ => Err(io::Error::other(format!("bytes before the close: {}", bytes.escape_ascii()))),
             }),
             expected @ (Line::Reply(_) | Line::Pattern(_)) => {
-                let length = rest.iter().take_while(|line| matches!(line, Line::Reply(_) | Line::Pattern(_))).count();
+                let length =
+                    rest.iter().take_while(|line| matches!(line, Line::Reply(_) | Line::Pattern(_))).count();
                 let lines: Vec<&Line> = std::iter::once(expected).chain(&rest[..length]).collect();
                 rest = &rest[length..];
                 expect(&mut client, &lines)
@@ -157,7 +160,8 @@ fn expect(client: &mut Client, lines: &[&Line]) -> io::Result<()> {
         }
     }
     let got_lines = split_lines(&got);
-    let is_same = got_lines.len() == lines.len() && got_lines.iter().zip(lines).all(|(got, line)| fits(got, line));
+    let is_same =
+        got_lines.len() == lines.len() && got_lines.iter().zip(lines).all(|(got, line)| fits(got, line));
     if is_same {
         return Ok(());
     }
@@ -214,7 +218,8 @@ fn split_lines(bytes: &[u8]) -> Vec<&[u8]> {
 /// # Errors
 /// If the server cannot be asked.
 pub fn record(text: &str, server: &Server) -> Result<String, String> {
-    let mut out: String = text.lines().take_while(|line| line.starts_with('#')).map(|line| format!("{line}\n")).collect();
+    let mut out: String =
+        text.lines().take_while(|line| line.starts_with('#')).map(|line| format!("{line}\n")).collect();
     for case in parse(text)? {
         out += &format!("\n== {}\n", case.name);
         if case.is_newer {
@@ -236,7 +241,8 @@ pub fn record(text: &str, server: &Server) -> Result<String, String> {
             }
             // A pattern stands for the whole reply; it has been checked by playing the case.
             let next = case.lines[at + 1..].iter().find(|line| !matches!(line, Line::Comment(_)));
-            if next == Some(&Line::Close) || (matches!(line, Line::Bytes(_)) && next.is_some_and(Line::sends)) {
+            if next == Some(&Line::Close) || (matches!(line, Line::Bytes(_)) && next.is_some_and(Line::sends))
+            {
                 continue;
             }
             let reply = client.read_reply().map_err(failed)?;
@@ -330,9 +336,14 @@ mod tests {
 
     #[test]
     fn stars_stand_for_anything() {
-        for (text, pattern, expected) in
-            [("abc", "a*c", true), ("abc", "*", true), ("abc", "a*b", false), ("abc", "abc", true), ("ab", "a*b*", true), ("a", "ab", false)]
-        {
+        for (text, pattern, expected) in [
+            ("abc", "a*c", true),
+            ("abc", "*", true),
+            ("abc", "a*b", false),
+            ("abc", "abc", true),
+            ("ab", "a*b*", true),
+            ("a", "ab", false),
+        ] {
             assert_eq!(matches_pattern(text.as_bytes(), pattern.as_bytes()), expected, "{text} {pattern}");
         }
     }

@@ -75,7 +75,8 @@ impl Differential {
     /// If one does not start.
     pub fn start(subject: Program, oracles: &[Program]) -> io::Result<Differential> {
         let programs = std::iter::once(&subject).chain(oracles);
-        let nodes = programs.map(|program| Node::start(program.clone())).collect::<io::Result<Vec<Node>>>()?;
+        let nodes =
+            programs.map(|program| Node::start(program.clone())).collect::<io::Result<Vec<Node>>>()?;
         Ok(Differential { nodes })
     }
 
@@ -191,7 +192,8 @@ impl Differential {
             });
         }
         for (at, request) in requests.iter().enumerate() {
-            let answers: Vec<Answer> = columns.iter().map(|column: &Vec<Answer>| column[at].clone()).collect();
+            let answers: Vec<Answer> =
+                columns.iter().map(|column: &Vec<Answer>| column[at].clone()).collect();
             let verdict = judge::judge(request, &answers, &mut Vec::new());
             if verdict != Verdict::Same {
                 return Ok(Asked::Differs(Box::new(self.difference(request, answers, verdict)?)));
@@ -298,7 +300,9 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} at: {}", self.verdict, show(&self.request))?;
         for (name, answer) in &self.answers {
-            let shown = answer.as_ref().map_or("(closed, or no answer)".into(), |reply| shorten(&reply.escape_ascii().to_string()));
+            let shown = answer
+                .as_ref()
+                .map_or("(closed, or no answer)".into(), |reply| shorten(&reply.escape_ascii().to_string()));
             writeln!(f, "{name:>8}: {shown}")?;
         }
         writeln!(f, "after these requests (connection: request):")?;

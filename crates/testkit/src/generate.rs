@@ -77,7 +77,8 @@ impl<'a> Generator<'a> {
     pub fn request(&mut self) -> Request {
         let spec = &self.specs[self.prng.below(self.specs.len() as u64) as usize];
         // What wipes everything would leave little to meet if it came as often as the rest.
-        if matches!(spec.name.as_str(), "flushall" | "flushdb" | "swapdb" | "reset") && !self.prng.one_in(20) {
+        if matches!(spec.name.as_str(), "flushall" | "flushdb" | "swapdb" | "reset") && !self.prng.one_in(20)
+        {
             return self.request();
         }
         let mut request: Request = spec.words().map(|word| self.cased(word)).collect();
@@ -194,7 +195,8 @@ mod tests {
         let mut generator = Generator::new(&specs, 1);
         let requests: Vec<Request> = (0..1_000).map(|_| generator.request()).collect();
         for word in ["get", "set", "client", "getname", "nx", "xx", "ex", "px", "keepttl"] {
-            let appears = |request: &Request| request.iter().any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
+            let appears =
+                |request: &Request| request.iter().any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
             assert!(requests.iter().any(appears), "{word} never appeared");
         }
     }

@@ -19,7 +19,8 @@ impl Budget {
     /// If a variable is set and is no number.
     pub fn from_env(seed: u64, steps: u64) -> Budget {
         let seed = env_number("TARN_SEED").unwrap_or(seed);
-        let deadline = env_number("TARN_SECONDS").map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        let deadline =
+            env_number("TARN_SECONDS").map(|seconds| Instant::now() + Duration::from_secs(seconds));
         let unlimited = if deadline.is_some() { u64::MAX } else { steps };
         let steps = env_number("TARN_STEPS").unwrap_or(unlimited);
         println!("TARN_SEED={seed}");

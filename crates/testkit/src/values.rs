@@ -109,7 +109,9 @@ pub fn argument(prng: &mut Prng, command: &str, name: &str) -> Vec<u8> {
         "operation" => pick::<&[u8]>(prng, &[b"AND", b"or", b"XOR", b"NOT", b"not", b"NAND"]).to_vec(),
         "pattern" => pattern(prng),
         "cursor" => pick::<&[u8]>(prng, &[b"0", b"0", b"0", b"0", b"1", b"abc", b"-1"]).to_vec(),
-        "type" => pick::<&[u8]>(prng, &[b"string", b"STRING", b"list", b"hash", b"set", b"zset", b"x"]).to_vec(),
+        "type" => {
+            pick::<&[u8]>(prng, &[b"string", b"STRING", b"list", b"hash", b"set", b"zset", b"x"]).to_vec()
+        }
         "serialized-value" => serialized(prng),
         "field" | "member" | "element" | "pivot" => short(prng),
         _ => value(prng),
@@ -132,7 +134,8 @@ pub fn value(prng: &mut Prng) -> Vec<u8> {
 }
 
 fn short(prng: &mut Prng) -> Vec<u8> {
-    pick::<&[u8]>(prng, &[b"a", b"b", b"c", b"foo", b"bar", b"hello", b"ab", b"", b"foobar", b"1", b"10"]).to_vec()
+    pick::<&[u8]>(prng, &[b"a", b"b", b"c", b"foo", b"bar", b"hello", b"ab", b"", b"foobar", b"1", b"10"])
+        .to_vec()
 }
 
 fn bytes(prng: &mut Prng, len_max: u64) -> Vec<u8> {
@@ -145,14 +148,32 @@ fn integer(prng: &mut Prng, low: i64, high: i64) -> Vec<u8> {
 }
 
 fn edge_integer(prng: &mut Prng) -> Vec<u8> {
-    const EDGES: &[i64] = &[0, 1, -1, i64::MAX, i64::MIN, i64::MAX - 1, i64::MIN + 1, 9_999, 10_000, 1 << 31, 1 << 32];
+    const EDGES: &[i64] =
+        &[0, 1, -1, i64::MAX, i64::MIN, i64::MAX - 1, i64::MIN + 1, 9_999, 10_000, 1 << 31, 1 << 32];
     if prng.one_in(4) { pick(prng, EDGES).to_string().into_bytes() } else { integer(prng, -1_000, 1_000) }
 }
 
 fn float(prng: &mut Prng) -> Vec<u8> {
     const FLOATS: &[&[u8]] = &[
-        b"0", b"1.5", b"-1.5", b"0.1", b"3.0e3", b"5.0e-3", b"1e17", b"1e-17", b"123456789.123456789", b"-0.0", b"inf",
-        b"1e308", b"-1e308", b"0.30000000000000004", b"10", b"(1", b"-inf", b"100000000000000000000", b"2.5e0",
+        b"0",
+        b"1.5",
+        b"-1.5",
+        b"0.1",
+        b"3.0e3",
+        b"5.0e-3",
+        b"1e17",
+        b"1e-17",
+        b"123456789.123456789",
+        b"-0.0",
+        b"inf",
+        b"1e308",
+        b"-1e308",
+        b"0.30000000000000004",
+        b"10",
+        b"(1",
+        b"-inf",
+        b"100000000000000000000",
+        b"2.5e0",
     ];
     match prng.below(3) {
         0 => pick(prng, FLOATS).to_vec(),
@@ -173,7 +194,8 @@ fn time_to_live(prng: &mut Prng) -> Vec<u8> {
 
 /// A moment long past or in some decades, whether counted in seconds or in milliseconds.
 fn moment(prng: &mut Prng) -> Vec<u8> {
-    const MOMENTS: &[i64] = &[4_102_444_800, 4_102_444_800_000, 253_402_300_799, 99_999_999_999_999, 1, 0, -1, 1_500_000_000];
+    const MOMENTS: &[i64] =
+        &[4_102_444_800, 4_102_444_800_000, 253_402_300_799, 99_999_999_999_999, 1, 0, -1, 1_500_000_000];
     pick(prng, MOMENTS).to_string().into_bytes()
 }
 
@@ -201,8 +223,10 @@ fn encoding(prng: &mut Prng) -> Vec<u8> {
 }
 
 fn pattern(prng: &mut Prng) -> Vec<u8> {
-    const PATTERNS: &[&[u8]] =
-        &[b"*", b"k*", b"k?", b"k[12]", b"k[^1]", b"k[1-3]", b"k[3-1]", b"", b"{t}*", b"\\k1", b"k[", b"*:*", b"**", b"?1", b"k\\", b"k[\\1]", b"*1*"];
+    const PATTERNS: &[&[u8]] = &[
+        b"*", b"k*", b"k?", b"k[12]", b"k[^1]", b"k[1-3]", b"k[3-1]", b"", b"{t}*", b"\\k1", b"k[", b"*:*",
+        b"**", b"?1", b"k\\", b"k[\\1]", b"*1*",
+    ];
     pick(prng, PATTERNS).to_vec()
 }
 

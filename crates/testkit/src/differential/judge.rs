@@ -33,7 +33,8 @@ impl fmt::Display for Verdict {
 /// Judges the answers, of which the first comes from the server under test and the second from Redis. `queued` holds
 /// what its connection has queued in a transaction, and is kept up to date.
 pub fn judge(request: &Request, answers: &[Answer], queued: &mut Vec<Request>) -> Verdict {
-    let verdict = if is(request, "exec") { judge_exec(request, answers, queued) } else { judge_one(request, answers) };
+    let verdict =
+        if is(request, "exec") { judge_exec(request, answers, queued) } else { judge_one(request, answers) };
     if answers[0].as_deref() == Some(b"+QUEUED\r\n") {
         queued.push(request.clone());
     } else if ["exec", "discard", "reset"].into_iter().any(|name| is(request, name)) {
@@ -58,8 +59,7 @@ fn judge_one(request: &Request, answers: &[Answer]) -> Verdict {
 
 /// The replies inside EXEC's, each by the rules of its own request.
 fn judge_exec(request: &Request, answers: &[Answer], queued: &[Request]) -> Verdict {
-    let parts: Option<Vec<Vec<&[u8]>>> =
-        answers.iter().map(|answer| elements(answer.as_deref()?)).collect();
+    let parts: Option<Vec<Vec<&[u8]>>> = answers.iter().map(|answer| elements(answer.as_deref()?)).collect();
     let parts = match parts {
         Some(parts) if parts.iter().all(|replies| replies.len() == queued.len()) => parts,
         _ => return judge_one(request, answers),
@@ -106,7 +106,9 @@ fn are_alike(request: &Request, a: &Answer, b: &Answer) -> bool {
 /// An aggregate's elements in an order of their own; whatever it is made of must be the same.
 fn unordered(reply: &[u8]) -> Option<(u8, Vec<String>)> {
     let elements: Vec<String> = match decode(reply)? {
-        Value::Array(values) | Value::Set(values) => values.iter().map(|value| format!("{value:?}")).collect(),
+        Value::Array(values) | Value::Set(values) => {
+            values.iter().map(|value| format!("{value:?}")).collect()
+        }
         Value::Map(pairs) => pairs.iter().map(|pair| format!("{pair:?}")).collect(),
         _ => return None,
     };
@@ -163,10 +165,8 @@ pub fn is(request: &Request, name: &str) -> bool {
 /// A short name of what a difference is about, by which shrinking stays with the same one.
 pub fn signature(request: &Request, answers: &[(&'static str, Answer)], verdict: Verdict) -> String {
     let name = request.first().map(|word| word.to_ascii_lowercase()).unwrap_or_default();
-    let kinds: String = answers
-        .iter()
-        .map(|(_, answer)| answer.as_ref().map_or('?', |reply| char::from(reply[0])))
-        .collect();
+    let kinds: String =
+        answers.iter().map(|(_, answer)| answer.as_ref().map_or('?', |reply| char::from(reply[0]))).collect();
     format!("{} {} {verdict:?}", shorten(&name.escape_ascii().to_string()), kinds)
 }
 
@@ -196,7 +196,10 @@ mod tests {
     #[test]
     fn order_of_keys_does_not_matter_but_their_number_does() {
         assert_eq!(verdict(&["keys", "*"], &["*2\r\n+a\r\n+b\r\n", "*2\r\n+b\r\n+a\r\n"]), Verdict::Same);
-        assert_eq!(verdict(&["keys", "*"], &["*2\r\n+a\r\n+a\r\n", "*2\r\n+b\r\n+a\r\n"]), Verdict::Different);
+        assert_eq!(
+            verdict(&["keys", "*"], &["*2\r\n+a\r\n+a\r\n", "*2\r\n+b\r\n+a\r\n"]),
+            Verdict::Different
+        );
     }
 
     #[test]

@@ -87,8 +87,10 @@ fn with_key(ask: &[&str], key: &[u8]) -> Request {
 
 fn keys_of(reply: &[u8]) -> Vec<Vec<u8>> {
     let Some(Value::Array(keys)) = decode(reply) else { return Vec::new() };
-    let mut keys: Vec<Vec<u8>> =
-        keys.into_iter().filter_map(|key| if let Value::Bulk(key) = key { Some(key) } else { None }).collect();
+    let mut keys: Vec<Vec<u8>> = keys
+        .into_iter()
+        .filter_map(|key| if let Value::Bulk(key) = key { Some(key) } else { None })
+        .collect();
     keys.sort_unstable();
     keys
 }

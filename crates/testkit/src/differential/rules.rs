@@ -51,10 +51,26 @@ const fn rule(command: &'static str, how: How, reason: &'static str) -> Rule {
 /// The rules.
 pub const RULES: &[Rule] = &[
     rule("*", How::Right(Side::Redis, "    Prints this help.", "    Print this help."), "reworded by Valkey"),
-    rule("scan", How::Right(Side::Redis, "", "ERR invalid cursor"), "a sign before a cursor is refused since 7.4"),
-    rule("scan", How::Right(Side::Redis, "", "ERR unknown type name"), "an unknown type is refused by Valkey only"),
-    rule("bitcount", How::Right(Side::Valkey, ":", "-ERR"), "since 7.2 wrong arguments are told of though there is no key"),
-    rule("bitpos", How::Right(Side::Valkey, ":", "-ERR"), "since 7.2 wrong arguments are told of though there is no key"),
+    rule(
+        "scan",
+        How::Right(Side::Redis, "", "ERR invalid cursor"),
+        "a sign before a cursor is refused since 7.4",
+    ),
+    rule(
+        "scan",
+        How::Right(Side::Redis, "", "ERR unknown type name"),
+        "an unknown type is refused by Valkey only",
+    ),
+    rule(
+        "bitcount",
+        How::Right(Side::Valkey, ":", "-ERR"),
+        "since 7.2 wrong arguments are told of though there is no key",
+    ),
+    rule(
+        "bitpos",
+        How::Right(Side::Valkey, ":", "-ERR"),
+        "since 7.2 wrong arguments are told of though there is no key",
+    ),
     rule("hello", How::Shape, "names the server, its version and the connection"),
     rule("keys", How::Unordered, "keys come in the order of each server's own table"),
     rule("smembers", How::Unordered, "members come in the order of each server's own table"),
@@ -66,7 +82,11 @@ pub const RULES: &[Rule] = &[
     rule("pttl", How::Within(2_000), "measured at slightly different moments"),
     rule("expiretime", How::Within(2), "set at slightly different moments"),
     rule("pexpiretime", How::Within(2_000), "set at slightly different moments"),
-    rule("object|idletime", How::Shape, "small integers are shared in Redis, and with them the moment of their last use"),
+    rule(
+        "object|idletime",
+        How::Shape,
+        "small integers are shared in Redis, and with them the moment of their last use",
+    ),
     rule("object|freq", How::Shape, "a random walk"),
     rule("dump", How::WithoutTail(10), "the format's version, 11 since Redis 7.2, and the checksum over it"),
 ];
@@ -138,7 +158,8 @@ const SOON_MS: i64 = 100_000;
 
 /// Whether a word is a positive time to live, in units of `unit_ms`, that is not far.
 fn is_soon(word: Option<&Vec<u8>>, unit_ms: i64) -> bool {
-    let number = word.and_then(|word| std::str::from_utf8(word).ok()).and_then(|text| text.parse::<i64>().ok());
+    let number =
+        word.and_then(|word| std::str::from_utf8(word).ok()).and_then(|text| text.parse::<i64>().ok());
     number.is_some_and(|number| number > 0 && number.saturating_mul(unit_ms) < SOON_MS)
 }
 
@@ -173,7 +194,9 @@ pub fn for_request(request: &Request) -> impl Iterator<Item = &'static Rule> {
 /// Which of two real servers that differ is right, if a rule says so.
 pub fn right_side(request: &Request, redis: &Answer, valkey: &Answer) -> Option<Side> {
     for_request(request).find_map(|rule| match rule.how {
-        How::Right(side, in_redis, in_valkey) if contains(redis, in_redis) && contains(valkey, in_valkey) => Some(side),
+        How::Right(side, in_redis, in_valkey) if contains(redis, in_redis) && contains(valkey, in_valkey) => {
+            Some(side)
+        }
         _ => None,
     })
 }
