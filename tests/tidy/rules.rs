@@ -73,9 +73,9 @@ pub fn long_file(source: &Source, max: usize) -> Complaints {
     if is_long { vec![source.path.clone()] } else { Complaints::new() }
 }
 
-/// Path and name of each function longer than `max`.
+/// Path and name of each function longer than `max`. Tests may hold long tables.
 pub fn long_functions(source: &Source, max: usize) -> Complaints {
-    let lines = if source.is_test() { source.text.lines().collect() } else { source.lines() };
+    let lines = if source.is_test() { Vec::new() } else { source.lines() };
     let mut complaints = Complaints::new();
     for (start, line) in lines.iter().enumerate() {
         let Some(name) = function_name(line) else { continue };
