@@ -1,7 +1,8 @@
 //! Tarn against real servers, with commands generated from the command table.
 //!
 //! `TARN_SEED`, and `TARN_STEPS` or `TARN_SECONDS`, make a run another one or a
-//! longer one; docs/testing.md tells more. The first two tests test the tester.
+//! longer one; `TARN_SURVEY=1` lists all kinds of difference.
+//! docs/testing.md tells more. The first two tests test the tester.
 
 use crate::tarn;
 use testkit::differential::{Differential, rules};
@@ -50,6 +51,12 @@ fn planted_fault_is_found_and_shrunk() {
 #[test]
 fn tarn_answers_as_real_servers_do() {
     let mut servers = Differential::start(tarn(), &[Program::Redis, Program::Valkey]).unwrap();
+    if std::env::var_os("TARN_SURVEY").is_some() {
+        let found = servers.survey(&specs(), Budget::from_env(1, STEPS)).unwrap();
+        let shown: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert!(found.is_empty(), "{} kinds of difference:\n\n{}", found.len(), shown.join("\n\n"));
+        return;
+    }
     match servers.run(&specs(), Budget::from_env(1, STEPS)).unwrap() {
         Ok(played) => println!("{played} requests, no difference"),
         Err(found) => panic!("{found}"),

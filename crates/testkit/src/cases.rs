@@ -7,6 +7,7 @@
 //! < :3                                    a line of the reply; its \r\n is not written
 //! >> *1\r\n$4\r\nPING\r\n                 bytes sent as they are, with escapes
 //! <~ :*                                   a line of the reply in which * stands for anything
+//! <...                                    whatever else belongs to the reply
 //! <<                                      the server closes the connection here
 //! ```
 //!
@@ -44,11 +45,17 @@ pub enum Line {
     Reply(Vec<u8>),
     /// `<~`: the same, with `*` for anything.
     Pattern(Vec<u8>),
+    /// `<...`: the rest of the reply, whatever it is.
+    Rest,
     /// `<<`: the server closes.
     Close,
 }
 
 impl Line {
+    fn is_expected(&self) -> bool {
+        matches!(self, Line::Reply(_) | Line::Pattern(_) | Line::Rest)
+    }
+
     fn sends(&self) -> bool {
         matches!(self, Line::Request(..) | Line::Bytes(_))
     }
@@ -88,6 +95,7 @@ pub fn parse(text: &str) -> Result<Vec<Case>, String> {
             ("<~", rest) => {
                 case.lines.push(Line::Pattern(unescape(rest).ok_or_else(|| wrong("bad escape"))?))
             }
+            ("<...", _) => case.lines.push(Line::Rest),
             ("<<", _) => case.lines.push(Line::Close),
             _ => return Err(wrong("not a line of the notation")),
         }
@@ -123,9 +131,8 @@ pub fn play(case: &Case, server: &Server) -> Result<(), String> {
                 0 => Ok(()),
                 _ => Err(io::Error::other(format!("bytes before the close: {}", bytes.escape_ascii()))),
             }),
-            expected @ (Line::Reply(_) | Line::Pattern(_)) => {
-                let length =
-                    rest.iter().take_while(|line| matches!(line, Line::Reply(_) | Line::Pattern(_))).count();
+            expected @ (Line::Reply(_) | Line::Pattern(_) | Line::Rest) => {
+                let length = rest.iter().take_while(|line| line.is_expected()).count();
                 let lines: Vec<&Line> = std::iter::once(expected).chain(&rest[..length]).collect();
                 rest = &rest[length..];
                 expect(&mut client, &lines)
@@ -159,7 +166,10 @@ fn expect(client: &mut Client, lines: &[&Line]) -> io::Result<()> {
             }
         }
     }
-    let got_lines = split_lines(&got);
+    let mut got_lines = split_lines(&got);
+    if lines.last() == Some(&&Line::Rest) {
+        got_lines.truncate(lines.len());
+    }
     let is_same =
         got_lines.len() == lines.len() && got_lines.iter().zip(lines).all(|(got, line)| fits(got, line));
     if is_same {
@@ -180,6 +190,7 @@ fn fits(got: &[u8], line: &Line) -> bool {
     match line {
         Line::Reply(expected) => got == expected.as_slice(),
         Line::Pattern(pattern) => matches_pattern(got, pattern),
+        Line::Rest => true,
         _ => false,
     }
 }
@@ -246,7 +257,7 @@ pub fn record(text: &str, server: &Server) -> Result<String, String> {
                 continue;
             }
             let reply = client.read_reply().map_err(failed)?;
-            if !matches!(next, Some(Line::Pattern(_))) {
+            if !matches!(next, Some(Line::Pattern(_) | Line::Rest)) {
                 for line in split_lines(&reply) {
                     out += &format!("{}\n", write_line(&Line::Reply(line.to_vec())));
                 }
@@ -263,6 +274,7 @@ fn write_line(line: &Line) -> String {
         Line::Bytes(bytes) => format!(">> {}", escape(bytes)),
         Line::Reply(bytes) => format!("< {}", escape(bytes)),
         Line::Pattern(bytes) => format!("<~ {}", escape(bytes)),
+        Line::Rest => "<...".to_owned(),
         Line::Close => "<<".to_owned(),
     }
     .trim_end()

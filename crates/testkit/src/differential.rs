@@ -21,6 +21,7 @@ use crate::process::{Program, Server};
 use crate::seed::Budget;
 use crate::spec::Spec;
 use judge::Verdict;
+use std::collections::HashSet;
 use std::fmt;
 use std::io;
 
@@ -104,6 +105,30 @@ impl Differential {
             }
         }
         Ok(Ok(played))
+    }
+
+    /// Plays all streams of the budget and gathers the differences, one of each kind. For the work on many at once;
+    /// what is found late may be a consequence of what was found before.
+    ///
+    /// # Errors
+    /// If a server cannot be driven at all.
+    pub fn survey(&mut self, specs: &[Spec], budget: Budget) -> io::Result<Vec<Difference>> {
+        let mut kinds = HashSet::new();
+        let mut gathered = Vec::new();
+        let mut played = 0;
+        for seed in budget.seed.. {
+            if !budget.allows(played) {
+                break;
+            }
+            let stream = Generator::new(specs, seed).stream(STREAM_STEPS, rules::is_allowed);
+            played += stream.len() as u64;
+            let Some(found) = self.play(&stream)? else { continue };
+            if kinds.insert(found.signature()) {
+                let shrunk = self.shrink(stream, found)?;
+                gathered.push(Difference { seed, ..shrunk });
+            }
+        }
+        Ok(gathered)
     }
 
     /// Plays one stream on empty servers.

@@ -99,6 +99,9 @@ fn are_alike(request: &Request, a: &Answer, b: &Answer) -> bool {
         How::Shape => a[0] == b[0],
         How::Scan => is_same_scan(request, a, b),
         How::WithoutTail(len) => same_bulk_without_tail(a, b, len),
+        How::ErrorQuoting => {
+            is_quoted_oddly(request) && error_code(a).is_some_and(|code| Some(code) == error_code(b))
+        }
         How::Right(..) => false,
     })
 }
@@ -148,6 +151,16 @@ fn is_same_scan(request: &Request, a: &[u8], b: &[u8]) -> bool {
     !is_whole || sorted(&a[1]) == sorted(&b[1])
 }
 
+/// Whether servers written in different languages may quote an argument differently.
+fn is_quoted_oddly(request: &Request) -> bool {
+    request.iter().any(|word| word.contains(&0) || std::str::from_utf8(word).is_err())
+}
+
+/// The first word of an error.
+fn error_code(reply: &[u8]) -> Option<&[u8]> {
+    reply.strip_prefix(b"-")?.split(|byte| *byte == b' ').next()
+}
+
 fn same_bulk_without_tail(a: &[u8], b: &[u8], tail: usize) -> bool {
     match (decode(a), decode(b)) {
         (Some(Value::Bulk(a)), Some(Value::Bulk(b))) => {
@@ -160,6 +173,12 @@ fn same_bulk_without_tail(a: &[u8], b: &[u8], tail: usize) -> bool {
 /// Whether a request is for the command `name`, in any case.
 pub fn is(request: &Request, name: &str) -> bool {
     request.first().is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+/// An error without what follows its first words; of any other reply, its type.
+fn kind(reply: &[u8]) -> &[u8] {
+    const ERROR_BYTES: usize = 24;
+    if reply[0] == b'-' { &reply[..reply.len().min(ERROR_BYTES)] } else { &reply[..1] }
 }
 
 /// A short name of what a difference is about, by which shrinking stays with the same one.

@@ -10,7 +10,8 @@ use std::io;
 const PLAYS_MAX: usize = 2_000;
 
 impl Difference {
-    fn signature(&self) -> String {
+    /// Which kind of difference it is.
+    pub(super) fn signature(&self) -> String {
         signature(&self.request, &self.answers, self.verdict)
     }
 }
