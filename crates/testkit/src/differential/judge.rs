@@ -184,8 +184,11 @@ fn kind(reply: &[u8]) -> &[u8] {
 /// A short name of what a difference is about, by which shrinking stays with the same one.
 pub fn signature(request: &Request, answers: &[(&'static str, Answer)], verdict: Verdict) -> String {
     let name = request.first().map(|word| word.to_ascii_lowercase()).unwrap_or_default();
-    let kinds: String =
-        answers.iter().map(|(_, answer)| answer.as_ref().map_or('?', |reply| char::from(reply[0]))).collect();
+    let kinds: Vec<&[u8]> = answers
+        .iter()
+        .map(|(_, answer)| answer.as_ref().map_or(b"".as_slice(), |reply| kind(reply)))
+        .collect();
+    let kinds = kinds.join(b" ".as_slice()).escape_ascii().to_string();
     format!("{} {} {verdict:?}", shorten(&name.escape_ascii().to_string()), kinds)
 }
 
