@@ -2,9 +2,10 @@
 //!
 //! `TARN_SEED`, and `TARN_STEPS` or `TARN_SECONDS`, make a run another one or a
 //! longer one; `TARN_SURVEY=1` lists all kinds of difference.
-//! docs/testing.md tells more. The first two tests test the tester.
+//! docs/testing.md tells more. The first three tests test the tester.
 
 use crate::tarn;
+use testkit::differential::judge::Verdict;
 use testkit::differential::{Differential, rules};
 use testkit::generate::Request;
 use testkit::{Budget, Program, Spec};
@@ -23,6 +24,15 @@ fn redis_does_not_differ_from_itself() {
     if let Err(found) = servers.run(&specs(), Budget::steps(1, 5_000)).unwrap() {
         panic!("{found}");
     }
+}
+
+#[test]
+fn real_servers_differ_only_where_a_rule_says_so() {
+    let mut servers = Differential::start(Program::Redis, &[Program::Redis, Program::Valkey]).unwrap();
+    let mut found = servers.survey(&specs(), Budget::from_env(1, STEPS)).unwrap();
+    found.retain(|found| found.verdict == Verdict::OraclesDiffer);
+    let shown: Vec<String> = found.iter().map(ToString::to_string).collect();
+    assert!(found.is_empty(), "{} kinds without a rule:\n\n{}", found.len(), shown.join("\n\n"));
 }
 
 /// The canary: answers to GETRANGE with a negative index lose their last byte.
