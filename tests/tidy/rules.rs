@@ -179,20 +179,19 @@ pub fn left_for_later(source: &Source) -> Complaints {
     find(source, &marks)
 }
 
-/// `unsafe` outside of its places, and crates without it that do not forbid it.
-pub fn unsafe_outside(source: &Source, places: &[&str]) -> Complaints {
-    if places.iter().any(|place| source.path.starts_with(place)) {
+/// The path, if there is `unsafe` in the file.
+pub fn with_unsafe(source: &Source) -> Complaints {
+    if source.text.lines().any(opens_unsafe) { vec![source.path.clone()] } else { Complaints::new() }
+}
+
+/// Libraries that have none of the files with `unsafe` and do not forbid it.
+pub fn not_forbidding_unsafe(source: &Source, files: &[&str]) -> Complaints {
+    let Some(folder) = source.path.strip_suffix("lib.rs") else { return Complaints::new() };
+    let has_some = files.iter().any(|file| file.starts_with(folder));
+    if has_some || source.text.contains("#![forbid(unsafe_code)]") {
         return Complaints::new();
     }
-    let is_library = source.path.starts_with("crates/") && source.path.ends_with("/src/lib.rs");
-    if is_library && !source.text.contains("#![forbid(unsafe_code)]") {
-        return vec![format!("{}: does not forbid unsafe code", source.path)];
-    }
-    let lines = source.text.lines().enumerate();
-    lines
-        .filter(|(_, line)| opens_unsafe(line))
-        .map(|(at, _)| source.at(at, "unsafe is not for this place"))
-        .collect()
+    vec![format!("{}: does not forbid unsafe code", source.path)]
 }
 
 /// Whether a line of code has the keyword.
@@ -325,11 +324,12 @@ mod tests {
     fn unsafe_needs_its_place_and_its_reason() {
         let block = concat!("    un", "safe { go() }\n");
         let reasoned = format!("    // SAFETY: it may.\n{block}");
-        assert_eq!(unsafe_outside(&source("crates/wire/src/a.rs", block), &["crates/sys/"]).len(), 1);
-        assert!(unsafe_outside(&source("crates/sys/src/a.rs", block), &["crates/sys/"]).is_empty());
+        assert_eq!(with_unsafe(&source("crates/wire/src/a.rs", block)), ["crates/wire/src/a.rs"]);
         assert_eq!(unsafe_without_reason(&source("crates/sys/src/a.rs", block)).len(), 1);
         assert!(unsafe_without_reason(&source("crates/sys/src/a.rs", &reasoned)).is_empty());
-        assert_eq!(unsafe_outside(&source("crates/wire/src/lib.rs", "//! w\n"), &[]).len(), 1);
+        let library = source("crates/wire/src/lib.rs", "//! w\n");
+        assert_eq!(not_forbidding_unsafe(&library, &["crates/sys/src/a.rs"]).len(), 1);
+        assert!(not_forbidding_unsafe(&library, &["crates/wire/src/a.rs"]).is_empty());
     }
 
     #[test]
