@@ -1,1 +1,23 @@
-//! Placeholder.
+//! Tools of the tests, and of nothing else: servers as processes, a client that
+//! sees raw bytes, a generator of commands made from the command table, and the
+//! differential tester, which holds Tarn against real servers.
+//!
+//! It stands outside the command's path: only dev-dependencies name it. Every
+//! random choice comes from a seed, so that whatever was found can be shown again.
+
+#![forbid(unsafe_code)]
+
+pub mod cases;
+pub mod client;
+pub mod differential;
+pub mod generate;
+pub mod process;
+pub mod seed;
+pub mod spec;
+pub mod syntax;
+pub mod values;
+
+pub use client::Client;
+pub use process::{Program, Server};
+pub use seed::Budget;
+pub use spec::Spec;

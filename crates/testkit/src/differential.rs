@@ -1,0 +1,342 @@
+//! The differential tester: one stream of generated commands goes to the server
+//! under test and to real servers, and every reply must be the same, byte for
+//! byte, but for what a line of [`rules`] excuses. After every stream the whole
+//! keyspace is compared too.
+//!
+//! One thread drives all connections, batch by batch, so that a stream means the
+//! same thing every time it is played.
+//!
+//! Invariants:
+//! 1. A stream begins on empty servers and fresh connections, so that any part of it can be played alone.
+//! 2. What is found is shrunk: no request can be left out of what is reported.
+
+pub mod judge;
+pub mod keyspace;
+pub mod rules;
+mod shrink;
+
+use crate::client::Client;
+use crate::generate::{CONNECTIONS, Generator, Request, Step};
+use crate::process::{Program, Server};
+use crate::seed::Budget;
+use crate::spec::Spec;
+use judge::Verdict;
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+
+/// Requests of one stream.
+const STREAM_STEPS: usize = 1_000;
+/// What all servers are started with: no value over one megabyte, so that offsets at the edge cost nothing.
+const DIRECTIVES: &[&str] = &["--proto-max-bulk-len", "1mb"];
+
+/// A reply, or None where the server closed or did not answer.
+pub type Answer = Option<Vec<u8>>;
+/// Changes a reply of the server under test before it is looked at: the fault that the tester must find.
+pub type Alter = fn(&Request, &mut Vec<u8>);
+
+/// One server taking part.
+#[derive(Debug)]
+struct Node {
+    server: Server,
+    connections: [Option<Client>; CONNECTIONS],
+    alter: Option<Alter>,
+}
+
+/// The server under test and the real ones.
+#[derive(Debug)]
+pub struct Differential {
+    /// The first is under test.
+    nodes: Vec<Node>,
+}
+
+/// What was found, with the shortest stream that shows it.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// The request whose replies differ; the last of `stream` or one about the keyspace.
+    pub request: Request,
+    /// Names and replies, that of the server under test first.
+    pub answers: Vec<(&'static str, Answer)>,
+    /// What kind of difference it is.
+    pub verdict: Verdict,
+    /// Where in the stream; None for a difference of the keyspaces after it.
+    pub position: Option<usize>,
+    /// The requests that lead to it.
+    pub stream: Vec<Step>,
+    /// Plays the whole stream that it was found in.
+    pub seed: u64,
+    /// The last lines that a server under test printed before it ended, if it did.
+    pub output: Option<String>,
+}
+
+impl Differential {
+    /// Starts the server under test and the real ones, the Redis among them first.
+    ///
+    /// # Errors
+    /// If one does not start.
+    pub fn start(subject: Program, oracles: &[Program]) -> io::Result<Differential> {
+        let programs = std::iter::once(&subject).chain(oracles);
+        let nodes =
+            programs.map(|program| Node::start(program.clone())).collect::<io::Result<Vec<Node>>>()?;
+        Ok(Differential { nodes })
+    }
+
+    /// Plants a fault into the replies of the server under test.
+    pub fn plant(&mut self, alter: Alter) {
+        self.nodes[0].alter = Some(alter);
+    }
+
+    /// Plays generated streams until one shows a difference, which is shrunk, or the budget is spent; the number of
+    /// requests played.
+    ///
+    /// # Errors
+    /// If a server cannot be driven at all.
+    pub fn run(&mut self, specs: &[Spec], budget: Budget) -> io::Result<Result<u64, Box<Difference>>> {
+        let mut played = 0;
+        for seed in budget.seed.. {
+            if !budget.allows(played) {
+                break;
+            }
+            let stream = Generator::new(specs, seed).stream(STREAM_STEPS, rules::is_allowed);
+            played += stream.len() as u64;
+            if let Some(found) = self.play(&stream)? {
+                let shrunk = self.shrink(stream, found)?;
+                return Ok(Err(Box::new(Difference { seed, ..shrunk })));
+            }
+        }
+        Ok(Ok(played))
+    }
+
+    /// Plays all streams of the budget and gathers the differences, one of each kind. For the work on many at once;
+    /// what is found late may be a consequence of what was found before.
+    ///
+    /// # Errors
+    /// If a server cannot be driven at all.
+    pub fn survey(&mut self, specs: &[Spec], budget: Budget) -> io::Result<Vec<Difference>> {
+        let mut kinds = HashSet::new();
+        let mut gathered = Vec::new();
+        let mut played = 0;
+        for seed in budget.seed.. {
+            if !budget.allows(played) {
+                break;
+            }
+            let stream = Generator::new(specs, seed).stream(STREAM_STEPS, rules::is_allowed);
+            played += stream.len() as u64;
+            let Some(found) = self.play(&stream)? else { continue };
+            if kinds.insert(found.signature()) {
+                let shrunk = self.shrink(stream, found)?;
+                gathered.push(Difference { seed, ..shrunk });
+            }
+        }
+        Ok(gathered)
+    }
+
+    /// Plays one stream on empty servers.
+    ///
+    /// # Errors
+    /// If a server cannot be driven at all.
+    pub fn play(&mut self, stream: &[Step]) -> io::Result<Option<Difference>> {
+        for node in &mut self.nodes {
+            node.reset()?;
+        }
+        let mut queued: [Vec<Request>; CONNECTIONS] = Default::default();
+        let mut position = 0;
+        for batch in stream.chunk_by(|a, b| a.batch == b.batch && a.connection == b.connection) {
+            if let Some(found) = self.play_batch(batch, &mut queued)? {
+                let position = position + found.position.unwrap_or(0);
+                return Ok(Some(Difference { position: Some(position), ..found }));
+            }
+            position += batch.len();
+        }
+        keyspace::compare(self)
+    }
+
+    fn play_batch(
+        &mut self,
+        batch: &[Step],
+        queued: &mut [Vec<Request>; CONNECTIONS],
+    ) -> io::Result<Option<Difference>> {
+        let connection = batch[0].connection;
+        for node in &mut self.nodes {
+            node.send(connection, batch)?;
+        }
+        for (position, step) in batch.iter().enumerate() {
+            let answers: Vec<Answer> =
+                self.nodes.iter_mut().map(|node| node.answer(connection, &step.request)).collect();
+            let verdict = judge::judge(&step.request, &answers, &mut queued[connection]);
+            if verdict != Verdict::Same {
+                let found = self.difference(&step.request, answers, verdict)?;
+                return Ok(Some(Difference { position: Some(position), ..found }));
+            }
+            if answers.iter().all(Option::is_none) {
+                queued[connection].clear();
+                self.nodes.iter_mut().for_each(|node| node.connections[connection] = None);
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// What was found; revives the server under test if it has ended.
+    fn difference(
+        &mut self,
+        request: &Request,
+        answers: Vec<Answer>,
+        verdict: Verdict,
+    ) -> io::Result<Difference> {
+        let mut output = None;
+        for node in &mut self.nodes {
+            if node.server.ended()?.is_some() {
+                output = Some(last_lines(&node.server.output()));
+                node.server.restart()?;
+            }
+        }
+        let names = self.nodes.iter().map(|node| node.server.program().name());
+        Ok(Difference {
+            request: request.clone(),
+            answers: names.zip(answers).collect(),
+            verdict,
+            position: None,
+            stream: Vec::new(),
+            seed: 0,
+            output,
+        })
+    }
+
+    /// Asks every server, each over its own connection of `clients`, and judges the answers.
+    fn ask(&mut self, clients: &mut [Client], requests: &[Request]) -> io::Result<Asked> {
+        let mut answers = Vec::new();
+        for client in clients {
+            answers.push(client.pipeline(requests));
+        }
+        let mut columns = Vec::new();
+        for result in answers {
+            columns.push(match result {
+                Ok(replies) => replies.into_iter().map(Some).collect(),
+                Err(_) => vec![None; requests.len()],
+            });
+        }
+        for (at, request) in requests.iter().enumerate() {
+            let answers: Vec<Answer> =
+                columns.iter().map(|column: &Vec<Answer>| column[at].clone()).collect();
+            let verdict = judge::judge(request, &answers, &mut Vec::new());
+            if verdict != Verdict::Same {
+                return Ok(Asked::Differs(Box::new(self.difference(request, answers, verdict)?)));
+            }
+        }
+        let subject = columns.swap_remove(0);
+        Ok(Asked::Same(subject.into_iter().flatten().collect()))
+    }
+
+    /// A new connection to each server.
+    fn connect(&self) -> io::Result<Vec<Client>> {
+        self.nodes.iter().map(|node| node.server.connect()).collect()
+    }
+}
+
+/// What [`Differential::ask`] found.
+enum Asked {
+    /// The replies of the server under test.
+    Same(Vec<Vec<u8>>),
+    Differs(Box<Difference>),
+}
+
+impl Node {
+    fn start(program: Program) -> io::Result<Node> {
+        let directives = if let Program::Tarn(_) = program {
+            [DIRECTIVES, &["--edition", "memory"]].concat()
+        } else {
+            DIRECTIVES.to_vec()
+        };
+        let server = Server::start(program, &directives)?;
+        Ok(Node { server, connections: Default::default(), alter: None })
+    }
+
+    /// Empties the server and closes all connections.
+    fn reset(&mut self) -> io::Result<()> {
+        self.connections = Default::default();
+        if self.server.ended()?.is_some() {
+            self.server.restart()?;
+        }
+        self.server.connect()?.call(&["FLUSHALL"])?;
+        Ok(())
+    }
+
+    /// Sends a batch in one write. A server that takes nothing more shows by not answering.
+    fn send(&mut self, connection: usize, batch: &[Step]) -> io::Result<()> {
+        let client = match &mut self.connections[connection] {
+            Some(client) => client,
+            empty => empty.insert(self.server.connect()?),
+        };
+        let mut bytes = Vec::new();
+        for step in batch {
+            let args: Vec<&[u8]> = step.request.iter().map(Vec::as_slice).collect();
+            wire::encode_request(&mut bytes, &args);
+        }
+        let _ = client.send(&bytes);
+        Ok(())
+    }
+
+    fn answer(&mut self, connection: usize, request: &Request) -> Answer {
+        let mut reply = self.connections[connection].as_mut()?.read_reply().ok()?;
+        if let Some(alter) = self.alter {
+            alter(request, &mut reply);
+        }
+        Some(reply)
+    }
+}
+
+/// The end of a server's output.
+fn last_lines(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().collect();
+    lines[lines.len().saturating_sub(15)..].join("\n")
+}
+
+/// A request as redis-cli would take it, shortened where it is very long.
+pub fn show(request: &[Vec<u8>]) -> String {
+    let mut line = Vec::new();
+    for (at, word) in request.iter().enumerate() {
+        if at > 0 {
+            line.push(b' ');
+        }
+        let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\".contains(byte);
+        if !word.is_empty() && word.iter().all(is_plain) {
+            line.extend_from_slice(word);
+        } else {
+            line.push(b'"');
+            line.extend(word.escape_ascii());
+            line.push(b'"');
+        }
+    }
+    shorten(&String::from_utf8_lossy(&line))
+}
+
+/// Long texts, with their middle left out.
+fn shorten(text: &str) -> String {
+    const SHOWN: usize = 600;
+    if text.len() <= SHOWN {
+        return text.to_owned();
+    }
+    let (head, tail) = (&text[..SHOWN / 2], &text[text.len() - SHOWN / 2..]);
+    format!("{head} ...[{} characters]... {tail}", text.len() - SHOWN)
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} at: {}", self.verdict, show(&self.request))?;
+        for (name, answer) in &self.answers {
+            let shown = answer
+                .as_ref()
+                .map_or("(closed, or no answer)".into(), |reply| shorten(&reply.escape_ascii().to_string()));
+            writeln!(f, "{name:>8}: {shown}")?;
+        }
+        writeln!(f, "after these requests (connection: request):")?;
+        for step in &self.stream {
+            writeln!(f, "  {}: {}", step.connection, show(&step.request))?;
+        }
+        if let Some(output) = &self.output {
+            writeln!(f, "a server ended; its last lines:\n{output}")?;
+        }
+        write!(f, "to see it again: TARN_SEED={} TARN_STEPS=1", self.seed)
+    }
+}

@@ -1,0 +1,231 @@
+//! All that excuses a difference, each with its reason: one table of rules, one of
+//! requests that are never sent, one of commands that are never generated.
+//!
+//! Where Redis 7.0 and Valkey 8.0 differ, a rule says which of them answers as
+//! Redis 7.2 does, for that is what Tarn must do.
+
+use super::Answer;
+use crate::generate::Request;
+
+/// The server that answers as Redis 7.2 does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Redis 7.0.
+    Redis,
+    /// Valkey 8.0.
+    Valkey,
+}
+
+/// How replies to a command are compared when they are not the same bytes.
+#[derive(Clone, Copy, Debug)]
+pub enum How {
+    /// The elements of an aggregate, in any order.
+    Unordered,
+    /// Numbers that are not negative may lie this far apart.
+    Within(i64),
+    /// The same kind of reply.
+    Shape,
+    /// A cursor and elements in any order; the elements count only where one call went through everything.
+    Scan,
+    /// A string, but for its last bytes.
+    WithoutTail(usize),
+    /// Errors of the same code, where the request holds a zero byte or is not UTF-8.
+    ErrorQuoting,
+    /// Where the real servers differ and the parts of their replies named here occur, this one is right.
+    Right(Side, &'static str, &'static str),
+}
+
+/// One excuse.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// A command, lower case, with its subcommand after a bar; `*` stands for any.
+    pub command: &'static str,
+    /// What it excuses.
+    pub how: How,
+    /// Why that is right.
+    pub reason: &'static str,
+}
+
+const fn rule(command: &'static str, how: How, reason: &'static str) -> Rule {
+    Rule { command, how, reason }
+}
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    rule("scan", How::Right(Side::Redis, "", ""), "cursors and types are parsed more strictly since 8.0"),
+    rule("object|refcount", How::Shape, "small integers are shared in Redis, unless they were copied"),
+    rule("bitcount", How::Right(Side::Redis, "", ""), "arguments are looked at before the key since 8.0"),
+    rule("bitpos", How::Right(Side::Redis, "", ""), "arguments are looked at before the key since 8.0"),
+    rule("*", How::ErrorQuoting, "real servers quote arguments as C strings; Tarn's error texts are UTF-8"),
+    rule("*|help", How::Shape, "help is in words of Tarn's own"),
+    rule("hello", How::Shape, "names the server, its version and the connection"),
+    rule("keys", How::Unordered, "keys come in the order of each server's own table"),
+    rule("smembers", How::Unordered, "members come in the order of each server's own table"),
+    rule("hgetall", How::Unordered, "fields come in the order of each server's own table"),
+    rule("scan", How::Scan, "cursors and their order are each server's own"),
+    rule("randomkey", How::Shape, "random"),
+    rule("dbsize", How::Shape, "counts keys that are past and not yet removed, which is a matter of luck"),
+    rule("ttl", How::Within(2), "measured at slightly different moments"),
+    rule("pttl", How::Within(2_000), "measured at slightly different moments"),
+    rule("expiretime", How::Within(2), "set at slightly different moments"),
+    rule("pexpiretime", How::Within(2_000), "set at slightly different moments"),
+    rule(
+        "object|idletime",
+        How::Shape,
+        "small integers are shared in Redis, and with them the moment of their last use",
+    ),
+    rule("object|freq", How::Shape, "a random walk"),
+    rule("dump", How::WithoutTail(10), "the format's version, 11 since Redis 7.2, and the checksum over it"),
+];
+
+/// Commands that are not generated, with the reason.
+pub const SKIPPED: &[(&str, &str)] = &[
+    ("shutdown", "ends the server"),
+    ("debug", "not part of what clients may rely on; DEBUG SLEEP stalls"),
+    ("monitor", "turns the connection into a stream"),
+    ("sync", "turns the connection into a stream"),
+    ("psync", "turns the connection into a stream"),
+    ("replconf", "part of replication's handshake"),
+    ("replicaof", "turns the server into a replica"),
+    ("slaveof", "turns the server into a replica"),
+    ("failover", "needs a replica"),
+    ("wait", "blocks; there is no replica to wait for"),
+    ("waitaof", "blocks; there is no replica to wait for"),
+    ("migrate", "needs another server"),
+    ("subscribe", "several replies to one request"),
+    ("psubscribe", "several replies to one request"),
+    ("ssubscribe", "several replies to one request"),
+    ("unsubscribe", "several replies to one request"),
+    ("punsubscribe", "several replies to one request"),
+    ("sunsubscribe", "several replies to one request"),
+    ("info", "each server's own"),
+    ("time", "the moment"),
+    ("lastsave", "the moment"),
+    ("lolwut", "each server's own"),
+    ("hello", "names the server and its version; sent by every stream for its protocol"),
+    ("role", "replication's offset moves on its own"),
+    ("quit", "closing races with replies still to be read"),
+    ("save", "writes files; tested with durability"),
+    ("bgsave", "writes files; tested with durability"),
+    ("bgrewriteaof", "writes files; tested with durability"),
+    ("module", "Tarn has none"),
+    ("memory", "each server's own sizes"),
+    ("latency", "measured times"),
+    ("slowlog", "measured times"),
+    ("config", "settings outlive a stream; parameters are each server's own"),
+    ("acl", "users outlive a stream; categories are compared by the cases"),
+    ("command", "each server's own table; compared by the cases"),
+    ("client", "numbers, addresses and times of each server's own; compared by the cases"),
+    ("auth", "errors tell whether passwords were right, and nothing else"),
+    ("restore-asking", "part of a cluster"),
+    ("delifeq", "newer than both real servers; compared by the cases"),
+    ("msetex", "newer than both real servers; compared by the cases"),
+    ("pfdebug", "not part of what clients may rely on"),
+    ("pfselftest", "not part of what clients may rely on"),
+];
+
+/// Subcommands that are generated although their container is skipped.
+const KEPT: &[&str] = &["client|setname", "client|getname", "client|help", "config|help", "command|count"];
+
+/// A predicate over a request of the named command, and why such requests are never sent.
+type Avoided = (&'static str, fn(&Request) -> bool, &'static str);
+
+/// Requests that are not sent.
+const AVOIDED: &[Avoided] = &[
+    ("bitcount", |request| request.len() == 3, "in Valkey 8 the end may be left out"),
+    ("expire", |request| is_soon(request.get(2), 1_000), "would expire while the stream is played"),
+    ("pexpire", |request| is_soon(request.get(2), 1), "would expire while the stream is played"),
+    ("setex", |request| is_soon(request.get(2), 1_000), "would expire while the stream is played"),
+    ("psetex", |request| is_soon(request.get(2), 1), "would expire while the stream is played"),
+    ("restore", |request| is_soon(request.get(2), 1), "would expire while the stream is played"),
+    ("set", has_ifeq, "newer than both real servers; compared by the cases"),
+    ("set", has_soon_option, "would expire while the stream is played"),
+    ("getex", has_soon_option, "would expire while the stream is played"),
+];
+
+/// Times to live below this may run out, or come close, while a stream is played.
+const SOON_MS: i64 = 100_000;
+
+/// Whether a word is a positive time to live, in units of `unit_ms`, that is not far.
+fn is_soon(word: Option<&Vec<u8>>, unit_ms: i64) -> bool {
+    let number =
+        word.and_then(|word| std::str::from_utf8(word).ok()).and_then(|text| text.parse::<i64>().ok());
+    number.is_some_and(|number| number > 0 && number.saturating_mul(unit_ms) < SOON_MS)
+}
+
+fn has_ifeq(request: &Request) -> bool {
+    request.iter().any(|word| word.eq_ignore_ascii_case(b"ifeq"))
+}
+
+fn has_soon_option(request: &Request) -> bool {
+    request.windows(2).any(|pair| {
+        let option = pair[0].to_ascii_lowercase();
+        (option == b"ex" && is_soon(Some(&pair[1]), 1_000)) || (option == b"px" && is_soon(Some(&pair[1]), 1))
+    })
+}
+
+/// Whether a row's commands are generated.
+pub fn is_generated(name: &str) -> bool {
+    let container = name.split('|').next().unwrap_or(name);
+    KEPT.contains(&name) || !SKIPPED.iter().any(|(skipped, _)| *skipped == name || *skipped == container)
+}
+
+/// Whether a request may be sent.
+pub fn is_allowed(request: &Request) -> bool {
+    let name = name_of(request);
+    !AVOIDED.iter().any(|(command, is_avoided, _)| *command == name && is_avoided(request))
+}
+
+/// The rules for a request.
+pub fn for_request(request: &Request) -> impl Iterator<Item = &'static Rule> {
+    let name = name_of(request);
+    let sub = request.get(1).map(|word| lower(word)).unwrap_or_default();
+    RULES.iter().filter(move |rule| match rule.command.split_once('|') {
+        Some((container, wanted)) => wanted == sub && (container == "*" || container == name),
+        None => rule.command == "*" || rule.command == name,
+    })
+}
+
+/// Which of two real servers that differ is right, if a rule says so.
+pub fn right_side(request: &Request, redis: &Answer, valkey: &Answer) -> Option<Side> {
+    for_request(request).find_map(|rule| match rule.how {
+        How::Right(side, in_redis, in_valkey) if contains(redis, in_redis) && contains(valkey, in_valkey) => {
+            Some(side)
+        }
+        _ => None,
+    })
+}
+
+fn contains(answer: &Answer, part: &str) -> bool {
+    let Some(reply) = answer else { return part.is_empty() };
+    part.is_empty() || reply.windows(part.len()).any(|window| window == part.as_bytes())
+}
+
+fn name_of(request: &Request) -> String {
+    request.first().map(|word| lower(word)).unwrap_or_default()
+}
+
+fn lower(word: &[u8]) -> String {
+    String::from_utf8_lossy(&word.to_ascii_lowercase()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate::words;
+
+    #[test]
+    fn every_excuse_has_a_reason() {
+        assert!(RULES.iter().all(|rule| !rule.reason.is_empty()));
+        assert!(SKIPPED.iter().all(|(_, reason)| !reason.is_empty()));
+        assert!(AVOIDED.iter().all(|(_, _, reason)| !reason.is_empty()));
+    }
+
+    #[test]
+    fn times_to_live_that_would_run_out_are_not_sent() {
+        assert!(!is_allowed(&words(&["EXPIRE", "k", "1"])));
+        assert!(!is_allowed(&words(&["set", "k", "v", "PX", "5000"])));
+        assert!(is_allowed(&words(&["expire", "k", "-1"])));
+        assert!(is_allowed(&words(&["expire", "k", "100"])));
+    }
+}

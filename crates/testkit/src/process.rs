@@ -1,0 +1,282 @@
+//! Servers as processes: started on a free port with a directory of their own,
+//! awaited, and ended with their handle.
+//!
+//! Nothing here sleeps: a start waits for the line that says that the server
+//! accepts connections, read by a thread that keeps all of the output.
+//!
+//! Invariants:
+//! 1. Dropping a [`Server`] kills that process, by its own handle, and removes its directory.
+//! 2. Servers listen on 127.0.0.1 only.
+
+use crate::client::Client;
+use std::io::{self, BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Longest wait for a server to accept connections; generous, for a loaded machine.
+const START_SECONDS_MAX: u64 = 30;
+/// Starts tried when another process takes the free port between finding and using it.
+const START_TRIES: usize = 5;
+/// What Redis, Valkey and Tarn all print once they can be connected to.
+const READY: &str = "Ready to accept connections";
+
+/// A program that serves the protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// The `tarn` binary at this path.
+    Tarn(PathBuf),
+    /// `redis-server`, from the path.
+    Redis,
+    /// `valkey-server`, from the path.
+    Valkey,
+}
+
+impl Program {
+    /// What a report calls it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Program::Tarn(_) => "tarn",
+            Program::Redis => "redis",
+            Program::Valkey => "valkey",
+        }
+    }
+
+    /// The command line up to the directives that a caller adds.
+    fn command(&self, port: u16, dir: &Path) -> Command {
+        let mut command = match self {
+            Program::Tarn(path) => {
+                let mut command = Command::new(path);
+                command.arg("server");
+                command
+            }
+            Program::Redis => Command::new("redis-server"),
+            Program::Valkey => Command::new("valkey-server"),
+        };
+        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"]).arg(dir);
+        if *self == Program::Redis || *self == Program::Valkey {
+            command.args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"]);
+        }
+        command
+    }
+}
+
+/// A running server. Ends with its handle.
+#[derive(Debug)]
+pub struct Server {
+    program: Program,
+    directives: Vec<String>,
+    child: Child,
+    address: SocketAddr,
+    dir: PathBuf,
+    output: Arc<Mutex<String>>,
+}
+
+impl Server {
+    /// Starts `program` with further `directives` (`--name value`) and waits until it accepts connections.
+    ///
+    /// # Errors
+    /// If the program cannot be run or does not come up; the error carries what it printed.
+    pub fn start(program: Program, directives: &[&str]) -> io::Result<Server> {
+        let directives: Vec<String> = directives.iter().map(|word| (*word).to_owned()).collect();
+        let dir = fresh_dir()?;
+        let started = spawn_ready(&program, &directives, &dir);
+        let (child, address, output) = match started {
+            Ok(started) => started,
+            Err(error) => {
+                let _ = std::fs::remove_dir_all(&dir);
+                return Err(error);
+            }
+        };
+        Ok(Server { program, directives, child, address, dir, output })
+    }
+
+    /// Ends this process at once, as a power cut would, and starts another in the same directory, on another port.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn restart(&mut self) -> io::Result<()> {
+        self.kill();
+        (self.child, self.address, self.output) = spawn_ready(&self.program, &self.directives, &self.dir)?;
+        Ok(())
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Which program it runs.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Its own directory, which goes when it does.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Everything that it has printed so far.
+    pub fn output(&self) -> String {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, or None while it runs.
+    ///
+    /// # Errors
+    /// If the operating system does not say.
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
+    /// A new connection to it.
+    ///
+    /// # Errors
+    /// If it does not accept one.
+    pub fn connect(&self) -> io::Result<Client> {
+        Client::connect(self.address)
+    }
+
+    /// Resident memory in bytes, as the operating system counts it.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub fn resident_bytes(&self) -> io::Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = kib.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+        kib.map(|kib| kib * 1024).ok_or_else(|| io::Error::other("no VmRSS in /proc"))
+    }
+
+    /// Ends it at once (SIGKILL) and waits until it is gone.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+type Started = (Child, SocketAddr, Arc<Mutex<String>>);
+
+/// Starts the program on a free port, and on another one if that was taken meanwhile.
+fn spawn_ready(program: &Program, directives: &[String], dir: &Path) -> io::Result<Started> {
+    let mut last = io::Error::other("never tried");
+    for _ in 0..START_TRIES {
+        match spawn_once(program, directives, dir) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => last = error,
+            result => return result,
+        }
+    }
+    Err(last)
+}
+
+fn spawn_once(program: &Program, directives: &[String], dir: &Path) -> io::Result<Started> {
+    let port = free_port()?;
+    let mut child = program
+        .command(port, dir)
+        .args(directives)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.name())))?;
+    let output = Arc::new(Mutex::new(String::new()));
+    let (ready, is_ready) = channel();
+    let streams: [Box<dyn Read + Send>; 2] = [
+        Box::new(child.stdout.take().expect("stdout was piped")),
+        Box::new(child.stderr.take().expect("stderr was piped")),
+    ];
+    for stream in streams {
+        let (output, ready) = (Arc::clone(&output), ready.clone());
+        std::thread::spawn(move || keep_output(stream, &output, &ready));
+    }
+    drop(ready);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    match await_ready(&is_ready) {
+        Ok(()) => Ok((child, address, output)),
+        Err(kind) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            let printed = output.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let taken = printed.contains("Address already in use");
+            let kind = if taken { io::ErrorKind::AddrInUse } else { kind };
+            Err(io::Error::new(kind, format!("{} did not start; it printed:\n{printed}", program.name())))
+        }
+    }
+}
+
+/// Waits until a line said READY; fails at once when both streams ended without it.
+fn await_ready(is_ready: &Receiver<()>) -> Result<(), io::ErrorKind> {
+    let deadline = Instant::now() + Duration::from_secs(START_SECONDS_MAX);
+    match is_ready.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        Ok(()) => Ok(()),
+        Err(RecvTimeoutError::Timeout) => Err(io::ErrorKind::TimedOut),
+        Err(RecvTimeoutError::Disconnected) => Err(io::ErrorKind::BrokenPipe),
+    }
+}
+
+/// Reads a stream to its end, keeping every line, and tells of the one that says READY.
+fn keep_output(stream: impl Read, output: &Mutex<String>, ready: &Sender<()>) {
+    let mut lines = BufReader::new(stream);
+    let mut line = Vec::new();
+    while matches!(lines.read_until(b'\n', &mut line), Ok(1..)) {
+        let text = String::from_utf8_lossy(&line);
+        output.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
+        if text.contains(READY) {
+            // The receiver is gone once the start is over.
+            let _ = ready.send(());
+        }
+        line.clear();
+    }
+}
+
+/// A port that nobody listens on now.
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// A new empty directory under the system's temporary one.
+fn fresh_dir() -> io::Result<PathBuf> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let dir = std::env::temp_dir().join(format!("tarn-test-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&dir)?;
+    Ok(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_answers_once_started_and_is_gone_once_dropped() {
+        let server = Server::start(Program::Redis, &[]).unwrap();
+        let (address, dir) = (server.address(), server.dir().to_owned());
+        assert_eq!(server.connect().unwrap().call(&["PING"]).unwrap(), wire::Value::Simple(b"PONG".to_vec()));
+        assert!(server.resident_bytes().unwrap() > 0);
+        drop(server);
+        assert!(Client::connect(address).is_err());
+        assert!(!dir.exists());
+    }
+
+    #[test]
+    fn failed_start_tells_what_the_server_printed() {
+        let error = Server::start(Program::Redis, &["--no-such-directive", "x"]).unwrap_err();
+        assert!(error.to_string().contains("no-such-directive"), "{error}");
+    }
+}

@@ -1,0 +1,74 @@
+//! Tarn against real servers, with commands generated from the command table.
+//!
+//! `TARN_SEED`, and `TARN_STEPS` or `TARN_SECONDS`, make a run another one or a
+//! longer one; `TARN_SURVEY=1` lists all kinds of difference.
+//! docs/testing.md tells more. The first three tests test the tester.
+
+use crate::tarn;
+use testkit::differential::judge::Verdict;
+use testkit::differential::{Differential, rules};
+use testkit::generate::Request;
+use testkit::{Budget, Program, Spec};
+
+/// Requests played by an ordinary test run; seconds in a debug build.
+const STEPS: u64 = 20_000;
+
+/// All commands of Tarn that are generated.
+fn specs() -> Vec<Spec> {
+    crate::specs().into_iter().filter(|spec| rules::is_generated(&spec.name)).collect()
+}
+
+#[test]
+fn redis_does_not_differ_from_itself() {
+    let mut servers = Differential::start(Program::Redis, &[Program::Redis]).unwrap();
+    if let Err(found) = servers.run(&specs(), Budget::steps(1, 5_000)).unwrap() {
+        panic!("{found}");
+    }
+}
+
+#[test]
+fn real_servers_differ_only_where_a_rule_says_so() {
+    let mut servers = Differential::start(Program::Redis, &[Program::Redis, Program::Valkey]).unwrap();
+    let mut found = servers.survey(&specs(), Budget::from_env(1, STEPS)).unwrap();
+    found.retain(|found| found.verdict == Verdict::OraclesDiffer);
+    let shown: Vec<String> = found.iter().map(ToString::to_string).collect();
+    assert!(found.is_empty(), "{} kinds without a rule:\n\n{}", found.len(), shown.join("\n\n"));
+}
+
+/// The canary: answers to GETRANGE with a negative index lose their last byte.
+fn clip_negative_getrange(request: &Request, reply: &mut Vec<u8>) {
+    let is_getrange = request[0].eq_ignore_ascii_case(b"getrange");
+    if is_getrange
+        && request.len() == 4
+        && request[2].starts_with(b"-")
+        && reply.len() > 7
+        && reply[0] == b'$'
+    {
+        *reply = b"$0\r\n\r\n".to_vec();
+    }
+}
+
+#[test]
+fn planted_fault_is_found_and_shrunk() {
+    let mut servers = Differential::start(Program::Redis, &[Program::Redis]).unwrap();
+    servers.plant(clip_negative_getrange);
+    let found = servers.run(&specs(), Budget::steps(1, 200_000)).unwrap().unwrap_err();
+    assert!(found.request[0].eq_ignore_ascii_case(b"getrange"), "{found}");
+    assert!(found.stream.len() <= 4, "not shrunk: {found}");
+    assert_eq!(found.stream.last().map(|step| &step.request), Some(&found.request), "{found}");
+}
+
+#[test]
+fn tarn_answers_as_real_servers_do() {
+    let mut servers = Differential::start(tarn(), &[Program::Redis, Program::Valkey]).unwrap();
+    if std::env::var_os("TARN_SURVEY").is_some() {
+        let found = servers.survey(&specs(), Budget::from_env(1, STEPS)).unwrap();
+        let shown: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert!(found.is_empty(), "{} kinds of difference:\n\n{}", found.len(), shown.join("\n\n"));
+        return;
+    }
+    match servers.run(&specs(), Budget::from_env(1, STEPS)).unwrap() {
+        Ok(played) => println!("{played} requests, no difference"),
+        Err(found) => panic!("{found}"),
+    }
+}

@@ -1,0 +1,35 @@
+//! The integration tests: one binary, a module for each kind.
+//!
+//! docs/testing.md says what each is for and how to run the long ones.
+
+mod clients;
+mod differential;
+mod hostile;
+mod replies;
+mod tidy;
+
+use std::path::Path;
+use testkit::{Program, Spec, spec};
+
+/// The `tarn` that was built with these tests, or the one that `TARN_BIN` names.
+fn tarn() -> Program {
+    let path = std::env::var_os("TARN_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_tarn").into());
+    Program::Tarn(path.into())
+}
+
+/// The root of the sources.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every command of Tarn, from the one table.
+fn specs() -> Vec<Spec> {
+    let mut specs = spec::data_specs();
+    specs.extend(server::commands::FAMILIES.iter().flat_map(|rows| spec::specs(rows)));
+    specs
+}
+
+/// The names of all rows; subcommands with their bar.
+fn row_names() -> Vec<String> {
+    specs().into_iter().map(|spec| spec.name).collect()
+}
