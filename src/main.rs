@@ -14,6 +14,7 @@ Usage: tarn server [FILE] [--DIRECTIVE VALUE ...]    run a server
        tarn --version";
 
 fn main() -> ExitCode {
+    sys::pages::begin_with_small_pages();
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("server") => server::run(&args[1..]),

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod counter;
 pub mod file;
 pub mod memory;
+pub mod pages;
 pub mod prng;
 pub mod process;
 pub mod thread;
