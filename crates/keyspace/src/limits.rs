@@ -12,10 +12,10 @@ pub const SPARE_BYTES_MIN: usize = 1 << 20;
 pub const EMBSTR_BYTES_MAX: usize = 44;
 
 /// The most words of one segment before it is split in two: growing a segment of
-/// this size moves 128 KB, some 30 microseconds, and splitting it visits each of
-/// its keys, about a millisecond. Below 230 million keys in a database no slot
+/// this size moves 64 KB, some 15 microseconds, and splitting it visits each of
+/// its keys, about a millisecond. Below 110 million keys in a database no slot
 /// is that full, unless all keys share a hash tag.
-pub const SEGMENT_WORDS_MAX: usize = 16 << 10;
+pub const SEGMENT_WORDS_MAX: usize = 8 << 10;
 
 /// The most halvings of a slot's table. Timers know 32 bits of a position:
 /// 20 of a tag and these.

@@ -13,6 +13,7 @@
 
 use crate::ids::{Key, KeyHasher, POSITION_BITS, Position};
 use crate::object::{Block, Object};
+use crate::prefetch::prefetch;
 use crate::segment::{Segment, TAG_BITS, Tag, Word};
 
 /// Where a key was found. Good until the table changes.
@@ -257,11 +258,18 @@ impl Table {
     }
 }
 
+/// How many keys ahead a split fetches: enough to hide a miss behind hashing.
+const SPLIT_PREFETCH: usize = 12;
+
 impl Directory {
     fn split(&mut self, number: usize, hasher: &KeyHasher) {
         let depth = self.segments[number].depth() + 1;
         let mut halves: [Vec<(Position, Block)>; 2] = [Vec::new(), Vec::new()];
-        for word in self.segments[number].iter() {
+        let words: Vec<Word> = self.segments[number].iter().collect();
+        for (index, word) in words.iter().enumerate() {
+            if let Some(ahead) = words.get(index + SPLIT_PREFETCH) {
+                prefetch(ahead.block().address() as usize);
+            }
             let block = word.block();
             // SAFETY: the block is live and owned by the segment being split.
             let position = hasher.position(unsafe { block.object() }.key());
