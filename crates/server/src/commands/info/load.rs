@@ -93,7 +93,7 @@ pub(super) fn cpu(_: &mut Context<'_, '_>, page: &mut Page) {
 }
 
 /// The counts of one command, over all workers.
-pub(crate) fn totals(server: &Server, id: CommandId) -> CommandTotals {
+fn totals(server: &Server, id: CommandId) -> CommandTotals {
     let mut totals = CommandTotals::default();
     server.worker_counts.iter().for_each(|worker| worker.add_to(id, &mut totals));
     totals

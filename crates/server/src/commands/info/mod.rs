@@ -9,7 +9,7 @@ mod load;
 mod memory;
 mod server;
 
-pub(crate) use load::{duration_counts, totals};
+pub(crate) use load::duration_counts;
 pub(crate) use memory::Usage;
 
 use super::row;
