@@ -73,7 +73,7 @@ fn get(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 fn set(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let words: Vec<&[u8]> = context.request.iter().skip(2).collect();
     if !words.len().is_multiple_of(2) {
-        return Err(Error::arity("config|set"));
+        return Err(Error::Syntax);
     }
     let pairs: Vec<(&[u8], &[u8])> = words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
     let (server, origin) = (context.server, origin(context));

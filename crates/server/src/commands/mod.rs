@@ -1,5 +1,6 @@
 //! The server's own commands: rows and handlers over a session and the server.
 
+pub mod command;
 pub mod config;
 pub mod connection;
 pub mod info;
@@ -9,12 +10,12 @@ pub mod time;
 
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
-use command::{Error, Flags, Result, Row};
+use ::command::{Error, Flags, Result, Row};
 use wire::Reply;
 
 /// Their rows, family by family.
 pub const FAMILIES: &[&[Row<ServerHandler>]] =
-    &[connection::ROWS, info::ROWS, config::ROWS, slowlog::ROWS, time::ROWS, latency::ROWS];
+    &[connection::ROWS, info::ROWS, config::ROWS, slowlog::ROWS, time::ROWS, command::ROWS, latency::ROWS];
 
 /// Begins a row of a server command.
 pub(crate) const fn row(

@@ -3,7 +3,7 @@
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
-use command::parse::int;
+use command::parse::int_within;
 use command::{Error, Flags, Group, Result, Row};
 use wire::Reply;
 
@@ -61,7 +61,11 @@ fn get(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let most = match context.request.len() {
         2 => SHOWN_USUALLY,
         3 => count(context.request.arg(2))?,
-        _ => return Err(Error::arity("slowlog|get")),
+        _ => {
+            return Err(Error::text(
+                "ERR unknown subcommand or wrong number of arguments for 'GET'. Try SLOWLOG HELP.",
+            ));
+        }
     };
     let entries = context.server.slowlog.newest(most);
     reply.array(entries.len());
@@ -80,11 +84,8 @@ fn get(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// -1 stands for all.
 fn count(text: &[u8]) -> Result<usize> {
-    match int(text)? {
-        -1 => Ok(usize::MAX),
-        number => usize::try_from(number)
-            .map_err(|_| Error::text("ERR count should be greater than or equal to -1")),
-    }
+    const REFUSAL: &str = "ERR count should be greater than or equal to -1";
+    Ok(usize::try_from(int_within(text, -1..=i64::MAX, REFUSAL)?).unwrap_or(usize::MAX))
 }
 
 /// SLOWLOG LEN
