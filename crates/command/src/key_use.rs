@@ -145,15 +145,12 @@ impl<H> Row<H> {
         (0..singles).map(single).chain([rest]).collect()
     }
 
-    /// What happens to the key at a place among the keys of a request.
+    /// What happens to the key at a place among the keys of a request. Where only
+    /// specifications tell, keys behind the first count as the last one's.
     pub fn key_flags_of(&self, number: usize) -> KeyFlags {
-        let specs = self.key_specs.iter().map(|spec| &spec.flags);
-        let all: Vec<&KeyFlags> =
-            if self.key_flags.is_empty() { specs.collect() } else { self.key_flags.iter().collect() };
-        match all.get(number).or(all.last()) {
-            Some(flags) => **flags,
-            None => self.usual_key_flags(),
-        }
+        let of_keys = self.key_flags.get(number).or(self.key_flags.last()).copied();
+        let spec = if number == 0 { self.key_specs.first() } else { self.key_specs.last() };
+        of_keys.or(spec.map(|spec| spec.flags)).unwrap_or_else(|| self.usual_key_flags())
     }
 
     fn usual_key_flags(&self) -> KeyFlags {

@@ -3,14 +3,18 @@
 use crate::client::Clients;
 use crate::config::Config;
 use crate::dispatch::pause::Pause;
+use crate::latency::LatencyMonitor;
+use crate::monitor::{self, Monitors};
+use crate::samples::Samples;
 use crate::session::Session;
+use crate::slowlog::{self, SlowLog};
 use crate::stats::{ServerCounts, WorkerCounts};
 use command::Settings;
 use keyspace::{DbIndex, Eviction, KeyHasher, Keyspace, Options};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sys::prng::entropy_seed;
 use sys::{Clock, Prng, TickClock, UnixMs};
 use tokio::sync::watch;
@@ -65,11 +69,22 @@ pub struct Server {
     pub run_id: String,
     /// The pause, if there is one.
     pub pause: Pause,
+    /// Commands that took long.
+    pub slowlog: SlowLog,
+    /// Events that took long.
+    pub latency: LatencyMonitor,
+    /// Sessions that monitor.
+    pub monitors: Monitors,
+    /// Rates and peaks.
+    pub samples: Samples,
+    /// Bytes in use before the first client came.
+    pub startup_bytes: u64,
     /// Where it listens for TCP connections, with the port really taken.
     pub addresses: OnceLock<Vec<SocketAddr>>,
     connections_by_worker: Box<[AtomicU32]>,
     next_worker: AtomicU32,
     attention: AtomicU32,
+    slow_ticks: AtomicU64,
     ending: watch::Sender<Ending>,
 }
 
@@ -97,10 +112,16 @@ impl Server {
             started_at: now,
             run_id: random_hex(&mut Prng::from_entropy()),
             pause: Pause::default(),
+            slowlog: SlowLog::default(),
+            latency: LatencyMonitor::default(),
+            monitors: Monitors::default(),
+            samples: Samples::default(),
+            startup_bytes: sys::memory::used_bytes(),
             addresses: OnceLock::new(),
             connections_by_worker: (0..workers).map(|_| AtomicU32::new(0)).collect(),
             next_worker: AtomicU32::new(0),
             attention: AtomicU32::new(0),
+            slow_ticks: AtomicU64::new(u64::MAX),
             ending: watch::Sender::new(Ending::NotYet),
         };
         server.apply_config();
@@ -121,6 +142,7 @@ impl Server {
         policy.set_lfu_decay_minutes(config.lfu_decay_time_min());
         self.settings.set_string_bytes_max(config.proto_max_bulk_len() as u64);
         self.set_attention(Attention::MEMORY_CEILING, config.maxmemory() > 0);
+        self.slow_ticks.store(slowlog::threshold_ticks(self), Ordering::Relaxed);
         crate::logger::set_level(config.log_level());
     }
 
@@ -137,6 +159,12 @@ impl Server {
         } else {
             self.attention.fetch_and(!flag.bits(), Ordering::Relaxed);
         }
+    }
+
+    /// The ticks from which a command is slow: see [`slowlog::note`].
+    #[inline]
+    pub fn slow_ticks(&self) -> u64 {
+        self.slow_ticks.load(Ordering::Relaxed)
     }
 
     /// Begins the end: workers stop accepting, send what they have answered, and return.
@@ -168,6 +196,7 @@ impl Server {
 
     /// Gives back what a session held in the server.
     pub fn session_ended(&self, session: &Session) {
+        monitor::leave(self, &session.client);
         self.connections_by_worker[session.client.worker].fetch_sub(1, Ordering::Relaxed);
     }
 

@@ -5,6 +5,7 @@
 //! over the workers.
 
 use crate::dispatch::table::{CommandId, command_count};
+use crate::error_counts::ErrorCounts;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use sys::{Counter, Ticks};
@@ -56,12 +57,41 @@ pub struct ServerCounts {
     pub commands: Counter,
     /// Error replies.
     pub errors: Counter,
+    /// Error replies by code.
+    pub errors_by_code: ErrorCounts,
     /// Requests that needed more than 32 KB of buffer (`client_recent_max_input_buffer` and the like need a peak).
     pub query_limit_disconnections: Counter,
     /// Clients closed because they did not read their replies.
     pub output_limit_disconnections: Counter,
     /// AUTH and HELLO AUTH that failed.
     pub auth_failures: Counter,
+}
+
+impl ServerCounts {
+    /// Counts an error reply with this line.
+    pub fn note_error(&self, line: &str) {
+        self.errors.add(1);
+        self.errors_by_code.note(line);
+    }
+
+    /// Begins again (CONFIG RESETSTAT).
+    pub fn reset(&self) {
+        let counters = [
+            &self.connections,
+            &self.rejected_connections,
+            &self.input_bytes,
+            &self.output_bytes,
+            &self.reads,
+            &self.writes,
+            &self.commands,
+            &self.errors,
+            &self.query_limit_disconnections,
+            &self.output_limit_disconnections,
+            &self.auth_failures,
+        ];
+        counters.iter().for_each(|counter| counter.reset());
+        self.errors_by_code.reset();
+    }
 }
 
 /// The sum over the workers for one command.

@@ -24,6 +24,9 @@ pub async fn run(worker: Rc<Worker>, index: usize) {
         tokio::time::sleep(Duration::from_millis(1000 / hz)).await;
         ticks += 1;
         sweep(&worker.server, index).await;
+        if index == 0 {
+            sample(&worker.server);
+        }
         if index == 0 && ticks.is_multiple_of(hz) {
             close_overdue_clients(&worker.server);
         }
@@ -44,6 +47,13 @@ fn sweep_step(server: &Server, worker: usize) -> Progress {
     let budget = server.ticks.ticks_in(SWEEP_STEP);
     let has_budget = || server.ticks.now().0.saturating_sub(began.0) < budget;
     batch.sweep_expired(server.clock.now(), has_budget, |_, _| {})
+}
+
+fn sample(server: &Server) {
+    let counts = &server.counts;
+    let totals = [counts.commands.get(), counts.input_bytes.get(), counts.output_bytes.get()];
+    server.samples.take(server.clock.now(), totals);
+    server.samples.note_used_bytes(sys::memory::used_bytes());
 }
 
 fn close_overdue_clients(server: &Server) {

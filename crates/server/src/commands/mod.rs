@@ -1,12 +1,21 @@
 //! The server's own commands: rows and handlers over a session and the server.
 
+pub mod command;
+pub mod config;
 pub mod connection;
+pub mod info;
+pub mod latency;
+pub mod slowlog;
+pub mod time;
 
+use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
-use command::{Flags, Row};
+use ::command::{Error, Flags, Result, Row};
+use wire::Reply;
 
 /// Their rows, family by family.
-pub const FAMILIES: &[&[Row<ServerHandler>]] = &[connection::ROWS];
+pub const FAMILIES: &[&[Row<ServerHandler>]] =
+    &[connection::ROWS, info::ROWS, config::ROWS, slowlog::ROWS, time::ROWS, command::ROWS, latency::ROWS];
 
 /// Begins a row of a server command.
 pub(crate) const fn row(
@@ -16,4 +25,23 @@ pub(crate) const fn row(
     handler: ServerHandler,
 ) -> Row<ServerHandler> {
     Row::new(name, arity, flags, handler)
+}
+
+/// The flags of every HELP subcommand.
+pub(crate) const HELP_FLAGS: Flags = Flags::LOADING.union(Flags::STALE);
+
+/// Answers a container's HELP: `lines` say what its other subcommands do.
+pub(crate) fn help(reply: &mut Reply<'_>, container: &str, lines: &[&str]) -> Result<()> {
+    reply.array(lines.len() + 3);
+    reply.simple(format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    lines.iter().for_each(|line| reply.simple(line));
+    reply.simple("HELP");
+    reply.simple("    This list.");
+    Ok(())
+}
+
+/// What a container does when its first argument is none of its subcommands.
+pub(crate) fn unknown_subcommand(context: &Context<'_, '_>) -> Result<()> {
+    let word = context.request.get(1).unwrap_or_default();
+    Err(Error::unknown_subcommand(context.command.row.name, word))
 }

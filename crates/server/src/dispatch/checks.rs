@@ -3,6 +3,7 @@
 
 use crate::dispatch::pause::Paused;
 use crate::dispatch::table::{Command, Runs};
+use crate::monitor;
 use crate::server::{Attention, Server};
 use crate::session::Session;
 use command::{Error, Flags};
@@ -42,11 +43,18 @@ pub fn check(
     if attention.is_empty() {
         return Verdict::Run;
     }
-    check_attention(server, attention, command, now)
+    check_attention(server, session, attention, command, request, now)
 }
 
 #[cold]
-fn check_attention(server: &Server, attention: Attention, command: &Command, now: UnixMs) -> Verdict {
+fn check_attention(
+    server: &Server,
+    session: &Session,
+    attention: Attention,
+    command: &Command,
+    request: &Request<'_>,
+    now: UnixMs,
+) -> Verdict {
     if attention.contains(Attention::MEMORY_CEILING) && command.is(Flags::DENYOOM) && is_out_of_memory(server)
     {
         return Verdict::Refuse(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
@@ -62,6 +70,9 @@ fn check_attention(server: &Server, attention: Attention, command: &Command, now
             Some(_) => {}
             None => server.set_attention(Attention::PAUSED, false),
         }
+    }
+    if attention.contains(Attention::MONITORS) {
+        monitor::show(server, session, command, request);
     }
     Verdict::Run
 }

@@ -14,6 +14,7 @@ pub mod table;
 use crate::client::Traits;
 use crate::server::{Attention, Server};
 use crate::session::{Closing, ReplyMode, Session};
+use crate::slowlog;
 use crate::stats::Ending;
 use checks::Verdict;
 use command::{Args, Executed, Hashed, Outcome, execute};
@@ -224,23 +225,24 @@ impl Turn<'_> {
         let before = out.len();
         let Some(command) = prepared.command else {
             checks::unknown_command(request, &mut Reply::new(out, self.session.protocol));
-            self.server.counts.errors.add(1);
+            self.server.counts.note_error("ERR unknown command");
             self.settle_reply(before, out);
             return Flow::Next;
         };
         match checks::check(self.server, self.session, command, request, self.now) {
             Verdict::Run => {}
             Verdict::Refuse(error) => {
-                Reply::new(out, self.session.protocol).error(error.to_string());
-                self.server.counts.errors.add(1);
-                self.count_one(command, Ending::Rejected);
+                let line = error.to_string();
+                Reply::new(out, self.session.protocol).error(&line);
+                self.server.counts.note_error(&line);
+                self.count_one(command, request, Ending::Rejected);
                 self.settle_reply(before, out);
                 return Flow::Next;
             }
             Verdict::Wait(until) => return Flow::Wait(until),
         }
         let ending = self.call(command, request, prepared, out);
-        self.count_one(command, ending);
+        self.count_one(command, request, ending);
         self.settle_reply(before, out);
         if self.session.closing == Closing::AfterReplies { Flow::Close } else { Flow::Next }
     }
@@ -293,8 +295,9 @@ impl Turn<'_> {
                 // The session may have changed its protocol before it failed.
                 let mut reply = Reply::new(out, self.session.protocol);
                 reply.rollback(mark);
-                reply.error(error.to_string());
-                self.server.counts.errors.add(1);
+                let line = error.to_string();
+                reply.error(&line);
+                self.server.counts.note_error(&line);
                 Ending::Failed
             }
         }
@@ -302,13 +305,16 @@ impl Turn<'_> {
 
     /// Counts a command, and the time since the one before ended as its own.
     #[inline]
-    fn count_one(&mut self, command: &'static Command, ending: Ending) {
+    fn count_one(&mut self, command: &'static Command, request: &Request<'_>, ending: Ending) {
         let tick = self.server.ticks.now();
         self.server.worker_counts[self.worker].note(command.id, self.tick, tick, ending, self.track);
         let spent = tick.0.saturating_sub(self.tick.0);
         self.tick = tick;
         self.last = command.id;
         self.count += 1;
+        if spent >= self.server.slow_ticks() && ending != Ending::Rejected {
+            slowlog::note(self.server, self.session, command, request, spent);
+        }
         if spent >= self.stale_ticks {
             self.now = self.server.clock.now();
         }

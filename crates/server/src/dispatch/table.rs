@@ -88,6 +88,14 @@ pub fn find_subcommand(container: &Command, name: &[u8]) -> Option<&'static Comm
         .find(|sub| sub.short_name().as_bytes().eq_ignore_ascii_case(name))
 }
 
+/// The command or subcommand with this full name (`client|list`), in any case.
+pub fn find_full(name: &[u8]) -> Option<&'static Command> {
+    match name.iter().position(|byte| *byte == b'|') {
+        Some(bar) => find_subcommand(find(&name[..bar])?, &name[bar + 1..]),
+        None => find(name),
+    }
+}
+
 /// The command at a place.
 pub fn get(id: CommandId) -> &'static Command {
     &TABLE.commands[id.0]

@@ -1,0 +1,70 @@
+//! COMMAND GETKEYS and GETKEYSANDFLAGS: the keys of a request given as arguments.
+
+use super::describe::flag_names;
+use crate::dispatch::Context;
+use crate::dispatch::table::{self, Command};
+use command::execute::key_positions;
+use command::key_use::{OVERWRITES, READS};
+use command::{Error, KeyFlags, Keys, Result};
+use wire::{Reply, RequestBuf};
+
+/// A request that was given as arguments, and where its keys are.
+struct Given {
+    request: RequestBuf,
+    command: &'static Command,
+    positions: Vec<usize>,
+}
+
+/// COMMAND GETKEYS command [arg [arg ...]]
+pub(super) fn getkeys(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let given = given(context)?;
+    reply.array(given.positions.len());
+    given.positions.iter().for_each(|position| reply.bulk(given.request.as_request().arg(*position)));
+    Ok(())
+}
+
+/// COMMAND GETKEYSANDFLAGS command [arg [arg ...]]
+pub(super) fn getkeysandflags(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let given = given(context)?;
+    reply.array(given.positions.len());
+    for (number, position) in given.positions.iter().enumerate() {
+        reply.array(2);
+        reply.bulk(given.request.as_request().arg(*position));
+        flag_names(flags(&given, number), reply);
+    }
+    Ok(())
+}
+
+fn given(context: &Context<'_, '_>) -> Result<Given> {
+    let words: Vec<&[u8]> = context.request.iter().skip(2).collect();
+    let request = RequestBuf::from_args(words);
+    let command =
+        table::find_for(&request.as_request()).ok_or(Error::text("ERR Invalid command specified"))?;
+    if matches!(command.row.keys, Keys::None) {
+        return Err(Error::text("ERR The command has no key arguments"));
+    }
+    if !command.row.accepts(request.as_request().len()) {
+        return Err(Error::text("ERR Invalid number of arguments specified for command"));
+    }
+    let mut positions = Vec::new();
+    key_positions(command.row.keys, &request.as_request(), &mut positions);
+    if positions.is_empty() {
+        return Err(Error::text("ERR Invalid arguments specified for command"));
+    }
+    Ok(Given { request, command, positions })
+}
+
+/// What this request does with a key; for the few commands whose row cannot say
+/// it, the arguments tell.
+fn flags(given: &Given, number: usize) -> KeyFlags {
+    let flags = given.command.row.key_flags_of(number);
+    let request = given.request.as_request();
+    let has = |names: &[&str]| {
+        request.iter().skip(2).any(|word| names.iter().any(|name| word.eq_ignore_ascii_case(name.as_bytes())))
+    };
+    match given.command.row.name {
+        "set" if !has(&["get"]) => OVERWRITES,
+        "bitfield" if !has(&["set", "incrby"]) => READS,
+        _ => flags - KeyFlags::VARIABLE_FLAGS,
+    }
+}

@@ -1,0 +1,126 @@
+//! CONFIG: reads and changes the configuration while the server runs.
+//!
+//! What a change means beyond the configuration itself (memory ceiling, thresholds)
+//! is handed on by `Server::apply_config`. The addresses are taken once, at the
+//! start: changing them is refused.
+
+use super::{HELP_FLAGS, help, row, unknown_subcommand};
+use crate::config::{CannotApply, ChangedDirective, Origin};
+use crate::dispatch::Context;
+use crate::dispatch::table::ServerHandler;
+use crate::server::Server;
+use command::{Error, Flags, Group, Result, Row};
+use wire::Reply;
+
+/// CONFIG.
+pub const ROWS: &[Row<ServerHandler>] =
+    &[row("config", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+        .group(Group::Server)
+        .since("2.0.0")
+        .complexity("Depends on the subcommand.")
+        .summary("Reads and changes the configuration.")
+        .subcommands(SUBCOMMANDS)];
+
+const SUBCOMMANDS: &[Row<ServerHandler>] = &[
+    sub("config|get", -3, get)
+        .complexity("O(N), N being the number of names and patterns")
+        .syntax("parameter [parameter ...]")
+        .summary("Replies with directives and their values, by name or pattern."),
+    row("config|help", 2, HELP_FLAGS, |_, reply| help(reply, "CONFIG", HELP))
+        .group(Group::Server)
+        .since("5.0.0")
+        .summary("Lists the subcommands."),
+    sub("config|resetstat", 2, resetstat).summary("Sets the counts that INFO shows back to zero."),
+    sub("config|rewrite", 2, rewrite)
+        .since("2.8.0")
+        .summary("Brings the configuration file up to the configuration in force."),
+    sub("config|set", -4, set)
+        .complexity("O(N), N being the number of directives")
+        .syntax("parameter value [parameter value ...]")
+        .summary("Changes directives, all of those named or none.")
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+];
+
+const HELP: &[&str] = &[
+    "GET <pattern> [<pattern> ...]",
+    "    Directives whose names match, and their values.",
+    "SET <directive> <value> [<directive> <value> ...]",
+    "    Change directives, all or none.",
+    "RESETSTAT",
+    "    Set the counts of INFO back to zero.",
+    "REWRITE",
+    "    Bring the configuration file up to date.",
+];
+
+const fn sub(name: &'static str, arity: i32, handler: ServerHandler) -> Row<ServerHandler> {
+    const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
+    row(name, arity, FLAGS, handler).group(Group::Server).since("2.0.0")
+}
+
+/// CONFIG GET parameter [parameter ...]
+fn get(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let patterns: Vec<&[u8]> = context.request.iter().skip(2).collect();
+    let found = context.server.config.get(&patterns);
+    reply.map(found.len());
+    for (name, value) in found {
+        reply.bulk(&name);
+        reply.bulk(&value);
+    }
+    Ok(())
+}
+
+/// CONFIG SET parameter value [parameter value ...]
+fn set(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let words: Vec<&[u8]> = context.request.iter().skip(2).collect();
+    if !words.len().is_multiple_of(2) {
+        return Err(Error::Syntax);
+    }
+    let pairs: Vec<(&[u8], &[u8])> = words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
+    let (server, origin) = (context.server, origin(context));
+    server
+        .config
+        .set_and_apply(&pairs, origin, |changed| apply(server, changed))
+        .map_err(|error| Error::Text(error.to_string().into()))?;
+    reply.ok();
+    Ok(())
+}
+
+/// Lets the server act on a change.
+fn apply(server: &Server, changed: &[ChangedDirective]) -> std::result::Result<(), CannotApply> {
+    let address = changed.iter().find(|change| matches!(change.name(), "port" | "bind"));
+    if let Some(change) = address {
+        let reason = "addresses are taken at the start: change the file and restart".to_owned();
+        return Err(CannotApply { name: change.name(), reason });
+    }
+    server.apply_config();
+    Ok(())
+}
+
+/// Where a session comes from.
+pub(crate) fn origin(context: &Context<'_, '_>) -> Origin {
+    let client = &context.session.client;
+    let ip = client.address.rsplit_once(':').map_or("", |(ip, _)| ip);
+    let ip = ip.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    let is_local = client.traits().contains(crate::client::Traits::UNIX_SOCKET)
+        || ip.is_ok_and(|ip| ip.to_canonical().is_loopback());
+    if is_local { Origin::Local } else { Origin::Remote }
+}
+
+/// CONFIG REWRITE
+fn rewrite(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    context.server.config.rewrite().map_err(|error| Error::Text(error.to_string().into()))?;
+    reply.ok();
+    Ok(())
+}
+
+/// CONFIG RESETSTAT
+fn resetstat(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let server = context.server;
+    server.counts.reset();
+    server.worker_counts.iter().for_each(|worker| worker.reset());
+    let keys = server.keyspace.stats();
+    [&keys.hits, &keys.misses, &keys.expired, &keys.evicted].iter().for_each(|count| count.reset());
+    server.samples.reset(sys::memory::used_bytes());
+    reply.ok();
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! INFO's section Memory, and the figures that it shares with MEMORY STATS.
+
+use super::{Page, human_bytes, ratio};
+use crate::client::Client;
+use crate::dispatch::Context;
+use std::sync::atomic::Ordering;
+
+/// Where memory goes, in bytes.
+pub(crate) struct Usage {
+    /// All that the program has allocated.
+    pub used: u64,
+    /// The most that it ever had.
+    pub peak: u64,
+    /// What it had before the first client came.
+    pub startup: u64,
+    /// Clients and their buffers.
+    pub clients: u64,
+    /// Slots, tables and timers.
+    pub tables: u64,
+    /// What the process has in memory.
+    pub resident: u64,
+}
+
+impl Usage {
+    /// Measures.
+    pub(crate) fn now(context: &Context<'_, '_>) -> Usage {
+        let used = sys::memory::used_bytes();
+        Usage {
+            used,
+            peak: context.server.samples.note_used_bytes(used),
+            startup: context.server.startup_bytes,
+            clients: context.server.clients.all().iter().map(|client| client_bytes(client)).sum(),
+            tables: context.batch.overhead_bytes() as u64,
+            resident: sys::process::resident_bytes(),
+        }
+    }
+
+    /// All that is not keys and values.
+    pub(crate) fn overhead(&self) -> u64 {
+        self.startup + self.clients + self.tables
+    }
+
+    /// Keys and values.
+    pub(crate) fn dataset(&self) -> u64 {
+        self.used.saturating_sub(self.overhead())
+    }
+
+    /// The part of what was allocated since the start that is keys and values, in per cent.
+    pub(crate) fn dataset_percent(&self) -> f64 {
+        100.0 * ratio(self.dataset(), self.used.saturating_sub(self.startup))
+    }
+
+    /// Resident bytes for each used one.
+    pub(crate) fn fragmentation(&self) -> f64 {
+        ratio(self.resident, self.used)
+    }
+
+    /// Resident bytes beyond those used; negative if parts are not resident.
+    pub(crate) fn fragmentation_bytes(&self) -> i64 {
+        self.resident as i64 - self.used as i64
+    }
+}
+
+fn client_bytes(client: &Client) -> u64 {
+    let buffers = [&client.input_capacity, &client.output_bytes].map(|bytes| bytes.load(Ordering::Relaxed));
+    (size_of::<Client>() + client.mail_bytes() + buffers.iter().sum::<usize>()) as u64
+}
+
+pub(super) fn memory(context: &mut Context<'_, '_>, page: &mut Page) {
+    let usage = Usage::now(context);
+    let config = &context.server.config;
+    let machine = sys::process::machine_bytes();
+    let fragmentation = format!("{:.2}", usage.fragmentation());
+    page.lines(&[
+        ("used_memory", &usage.used),
+        ("used_memory_human", &human_bytes(usage.used)),
+        ("used_memory_rss", &usage.resident),
+        ("used_memory_rss_human", &human_bytes(usage.resident)),
+        ("used_memory_peak", &usage.peak),
+        ("used_memory_peak_human", &human_bytes(usage.peak)),
+        ("used_memory_peak_perc", &format_args!("{:.2}%", 100.0 * ratio(usage.used, usage.peak))),
+        ("used_memory_overhead", &usage.overhead()),
+        ("used_memory_startup", &usage.startup),
+        ("used_memory_dataset", &usage.dataset()),
+        ("used_memory_dataset_perc", &format_args!("{:.2}%", usage.dataset_percent())),
+        ("allocator_allocated", &usage.used),
+        ("allocator_active", &usage.used),
+        ("allocator_resident", &usage.resident),
+        ("total_system_memory", &machine),
+        ("total_system_memory_human", &human_bytes(machine)),
+    ]);
+    scripts(page);
+    let (ceiling, policy) = (config.maxmemory(), config.maxmemory_policy().word());
+    page.lines(&[
+        ("maxmemory", &ceiling),
+        ("maxmemory_human", &human_bytes(ceiling)),
+        ("maxmemory_policy", &policy),
+        ("allocator_frag_ratio", &"1.00"),
+        ("allocator_frag_bytes", &0),
+        ("allocator_rss_ratio", &fragmentation),
+        ("allocator_rss_bytes", &usage.fragmentation_bytes()),
+        ("rss_overhead_ratio", &"1.00"),
+        ("rss_overhead_bytes", &0),
+        ("mem_fragmentation_ratio", &fragmentation),
+        ("mem_fragmentation_bytes", &usage.fragmentation_bytes()),
+        ("mem_not_counted_for_evict", &0),
+        ("mem_replication_backlog", &0),
+        ("mem_total_replication_buffers", &0),
+        ("mem_clients_slaves", &0),
+        ("mem_clients_normal", &usage.clients),
+        ("mem_cluster_links", &0),
+        ("mem_aof_buffer", &0),
+        ("mem_allocator", &"mimalloc"),
+        ("active_defrag_running", &0),
+        ("lazyfree_pending_objects", &0),
+        ("lazyfreed_objects", &0),
+    ]);
+}
+
+/// What scripts and functions take: there are none.
+fn scripts(page: &mut Page) {
+    page.lines(&[
+        ("used_memory_lua", &0),
+        ("used_memory_vm_eval", &0),
+        ("used_memory_lua_human", &human_bytes(0)),
+        ("used_memory_scripts_eval", &0),
+        ("number_of_cached_scripts", &0),
+        ("number_of_functions", &0),
+        ("number_of_libraries", &0),
+        ("used_memory_vm_functions", &0),
+        ("used_memory_vm_total", &0),
+        ("used_memory_vm_total_human", &human_bytes(0)),
+        ("used_memory_functions", &0),
+        ("used_memory_scripts", &0),
+        ("used_memory_scripts_human", &human_bytes(0)),
+    ]);
+}

@@ -1,0 +1,132 @@
+//! INFO: what the server says about itself, section by section, under the names
+//! that clients, exporters and dashboards look for.
+//!
+//! Nothing here stops other commands: counts are summed as they stand, so that two
+//! fields may be from moments a little apart. What this version does not have
+//! (files, replicas, modules) shows the values of an idle Redis.
+
+mod load;
+mod memory;
+mod server;
+
+pub(crate) use load::duration_counts;
+pub(crate) use memory::Usage;
+
+use super::row;
+use crate::dispatch::Context;
+use crate::dispatch::table::ServerHandler;
+use command::{Flags, Group, Result, Row};
+use std::fmt::{Display, Write};
+use wire::Reply;
+
+/// INFO.
+pub const ROWS: &[Row<ServerHandler>] =
+    &[row("info", -1, Flags::LOADING.union(Flags::STALE).union(Flags::DANGEROUS), info)
+        .group(Group::Server)
+        .complexity("O(1)")
+        .syntax("[section [section ...]]")
+        .summary("Tells about the server and its counts, in sections.")
+        .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])];
+
+/// Whether a section is part of the answer to a plain INFO.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Always,
+    WhenAsked,
+}
+
+type Writer = fn(&mut Context<'_, '_>, &mut Page);
+
+/// The sections in their order, with their titles.
+const SECTIONS: &[(&str, Shown, Writer)] = &[
+    ("Server", Shown::Always, server::server),
+    ("Clients", Shown::Always, server::clients),
+    ("Memory", Shown::Always, memory::memory),
+    ("Persistence", Shown::Always, server::persistence),
+    ("Stats", Shown::Always, load::stats),
+    ("Replication", Shown::Always, server::replication),
+    ("CPU", Shown::Always, load::cpu),
+    ("Modules", Shown::Always, |_, _| {}),
+    ("Commandstats", Shown::WhenAsked, load::commandstats),
+    ("Errorstats", Shown::Always, load::errorstats),
+    ("Latencystats", Shown::WhenAsked, load::latencystats),
+    ("Cluster", Shown::Always, server::cluster),
+    ("Keyspace", Shown::Always, server::keyspace),
+];
+
+/// The text of an answer.
+pub(crate) struct Page {
+    text: String,
+}
+
+impl Page {
+    fn title(&mut self, title: &str) {
+        let gap = if self.text.is_empty() { "" } else { "\r\n" };
+        self.add(format_args!("{gap}# {title}\r\n"));
+    }
+
+    /// One field.
+    pub(crate) fn line(&mut self, name: &str, value: impl Display) {
+        self.add(format_args!("{name}:{value}\r\n"));
+    }
+
+    /// Several fields.
+    fn lines(&mut self, lines: &[(&str, &dyn Display)]) {
+        lines.iter().for_each(|(name, value)| self.line(name, value));
+    }
+
+    fn add(&mut self, text: std::fmt::Arguments<'_>) {
+        self.text.write_fmt(text).expect("a string takes every text");
+    }
+}
+
+/// INFO [section [section ...]]
+fn info(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let asked: Vec<String> =
+        context.request.iter().skip(1).map(|word| String::from_utf8_lossy(word).to_lowercase()).collect();
+    let is_asked = |word: &str| asked.iter().any(|asked| asked == word);
+    let (all, usual) = (is_asked("all") || is_asked("everything"), asked.is_empty() || is_asked("default"));
+    let mut page = Page { text: String::with_capacity(8 << 10) };
+    for (title, shown, write) in SECTIONS {
+        if all || usual && *shown == Shown::Always || is_asked(&title.to_lowercase()) {
+            page.title(title);
+            write(context, &mut page);
+        }
+    }
+    reply.verbatim("txt", page.text.as_bytes());
+    Ok(())
+}
+
+/// Bytes with a unit: `1.50M`.
+pub(crate) fn human_bytes(bytes: u64) -> String {
+    const UNITS: [char; 5] = ['K', 'M', 'G', 'T', 'P'];
+    if bytes < 1024 {
+        return format!("{bytes}B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.2}{}", UNITS[unit])
+}
+
+/// `part` of `whole` as a quotient; 0 of nothing.
+pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_shown_in_the_unit_that_fits() {
+        for (bytes, text) in
+            [(0, "0B"), (1023, "1023B"), (1536, "1.50K"), (5 << 20, "5.00M"), (3 << 40, "3.00T")]
+        {
+            assert_eq!(human_bytes(bytes), text);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! INFO's sections Server, Clients, Persistence, Replication, Cluster and Keyspace.
+
+use super::Page;
+use crate::client::Traits;
+use crate::config::Supervision;
+use crate::dispatch::Context;
+use std::sync::atomic::Ordering;
+
+/// The Redis version whose behaviour this server has; clients choose features by it.
+pub(crate) const REDIS_VERSION: &str = "7.2.4";
+
+/// The Redis clock of access times has 24 bits.
+const LRU_CLOCK_MASK: u64 = (1 << 24) - 1;
+
+pub(super) fn server(context: &mut Context<'_, '_>, page: &mut Page) {
+    let (server, config) = (context.server, &context.server.config);
+    let uptime_s = context.now.0.saturating_sub(server.started_at.0) / 1000;
+    let supervised = config.supervised();
+    let executable = std::env::current_exe().unwrap_or_default();
+    let file = config.file().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
+    page.lines(&[
+        ("redis_version", &REDIS_VERSION),
+        ("redis_git_sha1", &"00000000"),
+        ("redis_git_dirty", &0),
+        ("redis_build_id", &"0"),
+        ("redis_mode", &"standalone"),
+        ("tarn_version", &env!("CARGO_PKG_VERSION")),
+        ("edition", &config.edition().word()),
+        ("os", &format_args!("Linux {} {}", sys::process::kernel_release(), std::env::consts::ARCH)),
+        ("arch_bits", &usize::BITS),
+        ("monotonic_clock", &"processor counter"),
+        ("multiplexing_api", &"epoll"),
+        ("process_id", &std::process::id()),
+        ("process_supervised", &if supervised == Supervision::No { "no" } else { supervised.word() }),
+        ("run_id", &server.run_id),
+        ("tcp_port", &server.port()),
+        ("server_time_usec", &server.clock.now_us()),
+        ("uptime_in_seconds", &uptime_s),
+        ("uptime_in_days", &(uptime_s / 86_400)),
+        ("hz", &config.hz()),
+        ("configured_hz", &config.hz()),
+        ("lru_clock", &(context.now.seconds() & LRU_CLOCK_MASK)),
+        ("executable", &executable.display()),
+        ("config_file", &file.unwrap_or_default().display()),
+        ("worker_threads", &server.worker_counts.len()),
+        ("io_threads_active", &0),
+    ]);
+    for address in server.addresses.get().into_iter().flatten().enumerate() {
+        let (number, address) = address;
+        let (ip, port) = (address.ip(), address.port());
+        page.line(&format!("listener{number}"), format_args!("name=tcp,bind={ip},port={port}"));
+    }
+}
+
+pub(super) fn clients(context: &mut Context<'_, '_>, page: &mut Page) {
+    let all = context.server.clients.all();
+    let most = |bytes: fn(&crate::client::Client) -> usize| all.iter().map(|client| bytes(client)).max();
+    let paused = all.iter().filter(|client| client.traits().contains(Traits::PAUSED)).count();
+    page.lines(&[
+        ("connected_clients", &all.len()),
+        ("cluster_connections", &0),
+        ("maxclients", &context.server.config.maxclients()),
+        (
+            "client_recent_max_input_buffer",
+            &most(|client| client.input_capacity.load(Ordering::Relaxed)).unwrap_or(0),
+        ),
+        (
+            "client_recent_max_output_buffer",
+            &most(|client| client.output_bytes.load(Ordering::Relaxed)).unwrap_or(0),
+        ),
+        ("blocked_clients", &0),
+        ("paused_clients", &paused),
+        ("tracking_clients", &0),
+        ("pubsub_clients", &0),
+        ("watching_clients", &0),
+        ("clients_in_timeout_table", &0),
+        ("total_watched_keys", &0),
+        ("total_blocking_keys", &0),
+        ("total_blocking_keys_on_nokey", &0),
+    ]);
+}
+
+pub(super) fn persistence(context: &mut Context<'_, '_>, page: &mut Page) {
+    page.lines(&[
+        ("loading", &0),
+        ("async_loading", &0),
+        ("current_cow_peak", &0),
+        ("current_cow_size", &0),
+        ("current_cow_size_age", &0),
+        ("current_fork_perc", &"0.00"),
+        ("current_save_keys_processed", &0),
+        ("current_save_keys_total", &0),
+        ("rdb_changes_since_last_save", &context.server.counts.changes.get()),
+        ("rdb_bgsave_in_progress", &0),
+        ("rdb_last_save_time", &context.server.started_at.seconds()),
+        ("rdb_last_bgsave_status", &"ok"),
+        ("rdb_last_bgsave_time_sec", &-1),
+        ("rdb_current_bgsave_time_sec", &-1),
+        ("rdb_saves", &0),
+        ("rdb_last_cow_size", &0),
+        ("rdb_last_load_keys_expired", &0),
+        ("rdb_last_load_keys_loaded", &0),
+        ("aof_enabled", &0),
+        ("aof_rewrite_in_progress", &0),
+        ("aof_rewrite_scheduled", &0),
+        ("aof_last_rewrite_time_sec", &-1),
+        ("aof_current_rewrite_time_sec", &-1),
+        ("aof_last_bgrewrite_status", &"ok"),
+        ("aof_rewrites", &0),
+        ("aof_rewrites_consecutive_failures", &0),
+        ("aof_last_write_status", &"ok"),
+        ("aof_last_cow_size", &0),
+        ("module_fork_in_progress", &0),
+        ("module_fork_last_cow_size", &0),
+    ]);
+}
+
+pub(super) fn replication(context: &mut Context<'_, '_>, page: &mut Page) {
+    page.lines(&[
+        ("role", &"master"),
+        ("connected_slaves", &0),
+        ("master_failover_state", &"no-failover"),
+        ("master_replid", &context.server.run_id),
+        ("master_replid2", &"0".repeat(40)),
+        ("master_repl_offset", &0),
+        ("second_repl_offset", &-1),
+        ("repl_backlog_active", &0),
+        ("repl_backlog_size", &(1 << 20)),
+        ("repl_backlog_first_byte_offset", &0),
+        ("repl_backlog_histlen", &0),
+    ]);
+}
+
+pub(super) fn cluster(_: &mut Context<'_, '_>, page: &mut Page) {
+    page.line("cluster_enabled", 0);
+}
+
+pub(super) fn keyspace(context: &mut Context<'_, '_>, page: &mut Page) {
+    let keyspace = &context.server.keyspace;
+    for db in context.server.databases() {
+        let (keys, expires) = (keyspace.len(db), keyspace.expiring(db));
+        if keys > 0 {
+            page.line(&format!("db{}", db.0), format_args!("keys={keys},expires={expires},avg_ttl=0"));
+        }
+    }
+}

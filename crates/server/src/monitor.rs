@@ -1,0 +1,88 @@
+//! MONITOR: sessions that are shown every command before it runs.
+//!
+//! A worker writes the line into the mail of each monitoring session, which may
+//! be on any worker. Nothing of this is touched while nobody monitors: the server's
+//! attention flag says so.
+
+use crate::client::{Client, Signal, Traits};
+use crate::config::ClientClass;
+use crate::dispatch::table::Command;
+use crate::redaction;
+use crate::server::{Attention, Server};
+use crate::session::Session;
+use command::Flags;
+use parking_lot::Mutex;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use wire::Request;
+
+/// The sessions that monitor.
+#[derive(Default)]
+pub struct Monitors {
+    clients: Mutex<Vec<Arc<Client>>>,
+}
+
+/// Shows a session every command from now on.
+pub fn join(server: &Server, client: &Arc<Client>) {
+    let mut clients = server.monitors.clients.lock();
+    if clients.iter().all(|known| known.id != client.id) {
+        clients.push(client.clone());
+    }
+    client.set_trait(Traits::MONITOR, true);
+    server.set_attention(Attention::MONITORS, true);
+}
+
+/// Shows a session no more commands (RESET, end of the session). One that does not
+/// monitor is left alone.
+pub fn leave(server: &Server, client: &Client) {
+    if !client.traits().contains(Traits::MONITOR) {
+        return;
+    }
+    let mut clients = server.monitors.clients.lock();
+    clients.retain(|known| known.id != client.id);
+    client.set_trait(Traits::MONITOR, false);
+    server.set_attention(Attention::MONITORS, !clients.is_empty());
+}
+
+/// Shows a command that is about to run, unless it is one for administrators.
+#[cold]
+pub fn show(server: &Server, session: &Session, command: &Command, request: &Request<'_>) {
+    if command.row.flags.intersects(Flags::ADMIN | Flags::SKIP_MONITOR) {
+        return;
+    }
+    let line = line(server, session, &redaction::shown(command, request));
+    for client in server.monitors.clients.lock().iter() {
+        post(server, client, &line);
+    }
+}
+
+/// As Redis writes it: `+1700000000.123456 [0 127.0.0.1:1234] "SET" "a" "b"`.
+fn line(server: &Server, session: &Session, words: &[&[u8]]) -> Vec<u8> {
+    let now_us = server.clock.now_us();
+    let kind = if session.client.traits().contains(Traits::UNIX_SOCKET) { "unix:" } else { "" };
+    // A Unix socket's address ends with a port of 0, which is not shown here.
+    let address = &session.client.address;
+    let address = if kind.is_empty() { address } else { address.trim_end_matches(":0") };
+    let mut line = Vec::with_capacity(64);
+    let (seconds, micros, db) = (now_us / 1_000_000, now_us % 1_000_000, session.db.0);
+    write!(line, "+{seconds}.{micros:06} [{db} {kind}{address}]").expect("a vector takes every byte");
+    for word in words {
+        line.push(b' ');
+        line.extend_from_slice(wire::quote(word).as_ref());
+    }
+    line.extend_from_slice(b"\r\n");
+    line
+}
+
+/// Posts a line, unless the session has not read so many that it is closed.
+fn post(server: &Server, client: &Client, line: &[u8]) {
+    let limit = server.config.output_limit(ClientClass::Normal).hard_bytes;
+    let waiting = client.mail_bytes() + client.output_bytes.load(Ordering::Relaxed);
+    if limit > 0 && (waiting + line.len()) as u64 > limit {
+        server.counts.output_limit_disconnections.add(1);
+        client.signal(Signal::KILL);
+        return;
+    }
+    client.post(line);
+}
