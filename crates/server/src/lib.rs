@@ -6,6 +6,7 @@ pub mod client;
 pub mod commands;
 pub mod config;
 pub mod connection;
+pub mod descriptors;
 pub mod dispatch;
 pub mod listen;
 pub mod logger;
@@ -13,6 +14,7 @@ pub mod server;
 pub mod session;
 pub mod start;
 pub mod stats;
+pub mod supervision;
 pub mod tick;
 pub mod worker;
 

@@ -1,12 +1,13 @@
 //! The server's own commands: rows and handlers over a session and the server.
 
+pub mod client;
 pub mod connection;
 
 use crate::dispatch::table::ServerHandler;
 use command::{Flags, Row};
 
 /// Their rows, family by family.
-pub const FAMILIES: &[&[Row<ServerHandler>]] = &[connection::ROWS];
+pub const FAMILIES: &[&[Row<ServerHandler>]] = &[client::ROWS, connection::ROWS];
 
 /// Begins a row of a server command.
 pub(crate) const fn row(
