@@ -6,6 +6,7 @@ pub mod client;
 pub mod commands;
 pub mod config;
 pub mod connection;
+pub mod descriptors;
 pub mod dispatch;
 pub mod error_counts;
 pub mod latency;
@@ -19,6 +20,7 @@ pub mod session;
 pub mod slowlog;
 pub mod start;
 pub mod stats;
+pub mod supervision;
 pub mod tick;
 pub mod worker;
 

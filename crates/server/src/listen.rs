@@ -8,7 +8,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,6 +17,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 /// How long to wait before accepting again when the system has no descriptor left.
 const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(50);
+/// How many free ports are tried before one is not free at all addresses.
+const FREE_PORT_ATTEMPTS: usize = 16;
 
 /// A connection on its way to a worker.
 pub enum Accepted {
@@ -61,7 +63,22 @@ pub struct Listeners {
 impl Listeners {
     /// Takes every address that the configuration names. An address with a `-` in
     /// front may be missing on this machine.
+    ///
+    /// # Errors
+    /// A sentence that names the address.
     pub fn bind(config: &Config) -> io::Result<Listeners> {
+        // A port that is free at one address may be taken at the next.
+        let attempts = if config.port() == 0 { FREE_PORT_ATTEMPTS } else { 1 };
+        for _ in 1..attempts {
+            match Listeners::bind_once(config) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                result => return result,
+            }
+        }
+        Listeners::bind_once(config)
+    }
+
+    fn bind_once(config: &Config) -> io::Result<Listeners> {
         let unix_path = config.unixsocket();
         let unix = match unix_path.is_empty() {
             true => None,
@@ -80,10 +97,12 @@ impl Listeners {
                     }
                     Err(error) if is_optional(name) && is_missing(&error) => {}
                     Err(error) => {
-                        return Err(io::Error::new(
-                            error.kind(),
-                            format!("Could not create server TCP listening socket {address}: {error}"),
-                        ));
+                        let reason = match error.kind() {
+                            io::ErrorKind::AddrInUse => format!("{address} is in use by another program"),
+                            _ => format!("{address}: {error}"),
+                        };
+                        let text = format!("Failed listening on port {} (TCP): {reason}", address.port());
+                        return Err(io::Error::new(error.kind(), text));
                     }
                 }
             }
@@ -149,7 +168,7 @@ async fn accept_unix(
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            _ = ending.wait_for(|ending| *ending != Ending::NotYet) => break,
+            _ = ending.wait_for(|ending| *ending != Ending::NotYet) => return,
         };
         match accepted.and_then(|(socket, _)| socket.into_std()) {
             Ok(socket) => {
@@ -162,8 +181,6 @@ async fn accept_unix(
             Err(error) => note_failure(&error).await,
         }
     }
-    // Nobody can connect any more; a file that stays would only mislead.
-    let _ = std::fs::remove_file(path);
 }
 
 async fn note_failure(error: &io::Error) {
@@ -196,13 +213,13 @@ fn tune(socket: &TcpStream, keepalive_s: u32) -> io::Result<()> {
 }
 
 fn refusal_of_number(server: &Server) -> Option<&'static str> {
-    let is_full = server.clients.count() >= server.config.maxclients() as usize;
+    let is_full = server.connections() >= server.config.maxclients() as usize;
     is_full.then_some("-ERR max number of clients reached\r\n")
 }
 
 /// Protected mode: without a password only this machine is served.
 fn refusal_of_stranger(server: &Server, peer: IpAddr) -> Option<&'static str> {
-    let is_open = !server.config.protected_mode() || !server.config.requirepass().is_empty();
+    let is_open = !server.config.protected_mode() || server.requires_password();
     let is_local = match peer.to_canonical() {
         IpAddr::V4(ip) => ip.is_loopback(),
         IpAddr::V6(ip) => ip.is_loopback(),
@@ -225,8 +242,10 @@ fn refuse(server: &Server, mut socket: impl Write, why: &str) {
 fn hand_over(server: &Server, accepted: Accepted, workers: &[UnboundedSender<Accepted>]) {
     server.counts.connections.add(1);
     let index = server.lightest_worker();
-    // A worker that is gone has closed its channel because the server ends.
-    let _ = workers[index].send(accepted);
+    if workers[index].send(accepted).is_err() {
+        // The worker is gone because the server ends.
+        server.connection_lost(index);
+    }
 }
 
 /// The addresses that one word of `bind` stands for.
@@ -273,8 +292,10 @@ fn bind_unix(config: &Config, path: PathBuf) -> io::Result<(Socket, PathBuf)> {
         io::Error::new(error.kind(), format!("Opening Unix socket {}: {error}", path.display()))
     };
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(in_context)?;
-    // A socket file left by a server that was killed would be in the way.
-    let _ = std::fs::remove_file(&path);
+    if std::fs::symlink_metadata(&path).is_ok_and(|file| file.file_type().is_socket()) {
+        // Left by a server that was killed, it would be in the way.
+        std::fs::remove_file(&path).map_err(in_context)?;
+    }
     socket.set_nonblocking(true).map_err(in_context)?;
     socket.bind(&SockAddr::unix(&path).map_err(in_context)?).map_err(in_context)?;
     socket.listen(config.tcp_backlog() as i32).map_err(in_context)?;

@@ -197,7 +197,27 @@ impl Server {
     /// Gives back what a session held in the server.
     pub fn session_ended(&self, session: &Session) {
         monitor::leave(self, &session.client);
-        self.connections_by_worker[session.client.worker].fetch_sub(1, Ordering::Relaxed);
+        self.connection_lost(session.client.worker);
+    }
+
+    /// How many connections there are, those counted that a worker is about to begin.
+    pub fn connections(&self) -> usize {
+        self.connections_by_worker.iter().map(|count| count.load(Ordering::Relaxed) as usize).sum()
+    }
+
+    /// How many connections a worker has.
+    pub fn connections_of(&self, worker: usize) -> u32 {
+        self.connections_by_worker[worker].load(Ordering::Relaxed)
+    }
+
+    /// Gives back a place that `lightest_worker` gave, without a session.
+    pub fn connection_lost(&self, worker: usize) {
+        self.connections_by_worker[worker].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether clients have to give a password.
+    pub fn requires_password(&self) -> bool {
+        !self.config.requirepass().is_empty()
     }
 
     /// All databases by number.

@@ -2,7 +2,7 @@
 //! worker that the connection is on, and nobody else sees it; what others may see
 //! is in its [`Client`].
 
-use crate::client::Client;
+use crate::client::{Client, Traits};
 use keyspace::{DbIndex, Touch};
 use std::sync::Arc;
 use wire::{Authenticated, Protocol};
@@ -27,6 +27,8 @@ pub enum Closing {
     No,
     /// It ends when the replies so far are out.
     AfterReplies,
+    /// It ends without waiting for anything.
+    Now,
 }
 
 /// One client's state.
@@ -59,6 +61,21 @@ impl Session {
             touch: Touch::Yes,
             closing: Closing::No,
         }
+    }
+
+    /// RESET: the state of a new connection again, but for what the client's library
+    /// said of itself.
+    pub fn reset(&mut self, authenticated: Authenticated) {
+        let client = &self.client;
+        client.set_trait(Traits::NO_EVICT | Traits::NO_TOUCH, false);
+        if !client.labels().name.is_empty() {
+            client.label(|labels| labels.name = Vec::new());
+        }
+        self.select(DbIndex(0));
+        self.speak(Protocol::Resp2);
+        self.authenticated = authenticated;
+        self.reply_mode = ReplyMode::On;
+        self.touch = Touch::Yes;
     }
 
     /// SELECT: the database for the commands that follow.

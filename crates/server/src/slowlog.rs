@@ -112,7 +112,7 @@ pub fn note(server: &Server, session: &Session, command: &Command, request: &Req
         micros,
         words: cut_to_size(&redaction::shown(command, request)),
         address: session.client.address.clone(),
-        name: session.client.labels.lock().name.clone(),
+        name: session.client.labels().name,
     };
     server.slowlog.add(entry, server.config.slowlog_max_len());
 }

@@ -4,12 +4,15 @@
 use crate::config::{Config, Startup};
 use crate::listen::{Accepted, Listeners};
 use crate::server::{Ending, Server};
-use crate::{log, logger, worker};
+use crate::{descriptors, log, logger, supervision, worker};
+use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, UnboundedSender, channel, unbounded_channel};
 use tokio::task::LocalSet;
 
 /// Runs `tarn server` with the arguments that follow it.
@@ -25,12 +28,8 @@ pub fn run(args: &[String]) -> ExitCode {
         }
         Ok(Startup::Serve { config, warnings }) => match serve(*config, &warnings) {
             Ok(status) => ExitCode::from(status),
-            Err(error) => {
-                log!(Warning, "{error}");
-                logger::flush();
-                eprintln!("{error}");
-                ExitCode::FAILURE
-            }
+            // The log has said why.
+            Err(_) => ExitCode::FAILURE,
         },
         Err(error) => {
             eprintln!("{error}");
@@ -57,17 +56,62 @@ Examples: tarn server
           tarn server /etc/redis/redis.conf --port 7777";
 
 fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
-    let running_log = logger::start(&config)?;
-    std::fs::create_dir_all(config.dir())?;
-    let workers = worker_count(&config);
-    let listeners = Listeners::bind(&config)?;
-    let server = Arc::new(Server::new(config, workers));
-    server.addresses.set(listeners.addresses()).expect("set once, here");
-    announce(&server, &listeners, workers, warnings);
-    let status = run_workers(&server, listeners, workers)?;
-    log!(Warning, "Tarn is now ready to exit, bye bye...");
+    let has_logfile = !config.logfile().is_empty();
+    let running_log = logger::start(&config).inspect_err(|error| eprintln!("{error}"))?;
+    let result = serve_logged(config, warnings);
+    match &result {
+        Ok(_) => log!(Warning, "Tarn is now ready to exit, bye bye..."),
+        Err(error) => {
+            log!(Warning, "{error}");
+            if has_logfile {
+                eprintln!("{error}");
+            }
+        }
+    }
     drop(running_log);
-    Ok(status)
+    result
+}
+
+fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
+    std::fs::create_dir_all(config.dir()).map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("Can't create the directory {}: {error}", config.dir().display()),
+        )
+    })?;
+    let workers = worker_count(&config);
+    descriptors::make_room_for_clients(&config)?;
+    let listeners = Listeners::bind(&config)?;
+    let _socket_file = listeners.unix_path().cloned().map(RemovedAtEnd);
+    let _pidfile = write_pidfile(&config);
+    let server = Arc::new(Server::new(config, workers));
+    announce(&server, &listeners, workers, warnings);
+    run_workers(&server, listeners, workers)
+}
+
+/// A file that is of use only while the server runs.
+struct RemovedAtEnd(PathBuf);
+
+impl Drop for RemovedAtEnd {
+    fn drop(&mut self) {
+        // Nobody is left to whom a failure would matter.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Writes the process id where `pidfile` says; a server that cannot still serves.
+fn write_pidfile(config: &Config) -> Option<RemovedAtEnd> {
+    let path = PathBuf::from(OsString::from_vec(config.pidfile()));
+    if path.as_os_str().is_empty() {
+        return None;
+    }
+    match std::fs::write(&path, format!("{}\n", std::process::id())) {
+        Ok(()) => Some(RemovedAtEnd(path)),
+        Err(error) => {
+            log!(Warning, "Can't write the pidfile {}: {error}", path.display());
+            None
+        }
+    }
 }
 
 fn worker_count(config: &Config) -> usize {
@@ -94,15 +138,30 @@ fn announce(server: &Server, listeners: &Listeners, workers: usize, warnings: &[
 
 type Channels = (Vec<UnboundedSender<Accepted>>, Vec<UnboundedReceiver<Accepted>>);
 
-fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
+/// Dropped by every worker at its end.
+type Alive = Sender<std::convert::Infallible>;
+
+/// Serves until a signal or SHUTDOWN ends the server; returns the exit status.
+///
+/// # Errors
+/// If threads cannot be started or the listening sockets cannot be watched.
+pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
+    server.addresses.set(listeners.addresses()).expect("a server is run once");
     let (senders, receivers): Channels = (0..workers).map(|_| unbounded_channel()).unzip();
+    let (alive, all_gone): (Alive, _) = channel(1);
     let mut threads = Vec::new();
     for (index, receiver) in receivers.into_iter().enumerate() {
-        let server = server.clone();
-        let work = move || worker::run(server, index, receiver);
+        let (server, alive) = (server.clone(), alive.clone());
+        let work = move || {
+            worker::run(server, index, receiver);
+            drop(alive);
+        };
         threads.push(std::thread::Builder::new().name(format!("worker-{index}")).spawn(work)?);
     }
-    let status = accept_until_end(server, listeners, &senders);
+    drop(alive);
+    let status = accept_until_end(server, listeners, &senders, all_gone);
+    // Whatever ended the accepting ends the workers.
+    server.stop(1);
     for thread in threads {
         thread.join().expect("a worker that panics ends the process");
     }
@@ -114,24 +173,68 @@ fn accept_until_end(
     server: &Arc<Server>,
     listeners: Listeners,
     workers: &[UnboundedSender<Accepted>],
+    mut all_gone: Receiver<std::convert::Infallible>,
 ) -> io::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, async {
+        let mut signals = Signals::catch()?;
+        announce_ready(server, &listeners);
         listeners.spawn(server, workers)?;
-        log!(Notice, "Ready to accept connections");
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
         let mut ending = server.ending();
         let status = tokio::select! {
-            _ = terminate.recv() => { log!(Warning, "Received SIGTERM, scheduling shutdown..."); 0 }
-            _ = interrupt.recv() => { log!(Warning, "Received SIGINT, scheduling shutdown..."); 0 }
+            name = signals.next() => { log!(Warning, "Received {name}, scheduling shutdown..."); 0 }
             ended = ending.wait_for(|ending| *ending != Ending::NotYet) => match ended.as_deref() {
                 Ok(Ending::Stop { status }) => *status,
                 _ => 0,
             },
         };
+        supervision::notify(&server.config, "STOPPING=1");
         server.stop(status);
-        Ok(status)
+        tokio::select! {
+            _ = all_gone.recv() => Ok(status),
+            name = signals.next() => {
+                log!(Warning, "Received {name} again, exiting at once");
+                logger::flush();
+                std::process::exit(1);
+            }
+        }
     })
+}
+
+fn announce_ready(server: &Server, listeners: &Listeners) {
+    // Connections wait in the sockets' queues from now on.
+    if !listeners.addresses().is_empty() {
+        log!(Notice, "Ready to accept connections tcp");
+    }
+    if listeners.unix_path().is_some() {
+        log!(Notice, "Ready to accept connections unix");
+    }
+    supervision::notify(&server.config, "STATUS=Ready to accept connections\nREADY=1");
+}
+
+/// The signals that end the server.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    /// Caught so that a terminal that goes away does not end the server.
+    _hangup: Signal,
+}
+
+impl Signals {
+    fn catch() -> io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            _hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for one and returns its name.
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
 }

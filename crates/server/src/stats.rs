@@ -63,6 +63,8 @@ pub struct ServerCounts {
     pub query_limit_disconnections: Counter,
     /// Clients closed because they did not read their replies.
     pub output_limit_disconnections: Counter,
+    /// Clients closed because of `maxmemory-clients`.
+    pub evicted_clients: Counter,
     /// AUTH and HELLO AUTH that failed.
     pub auth_failures: Counter,
 }

@@ -2,8 +2,7 @@
 //! expired keys are freed; on the first worker also clients that were silent or
 //! unread for too long are closed.
 
-use crate::client::{Client, Signal};
-use crate::config::ClientClass;
+use crate::client::{Client, Traits, eviction};
 use crate::log;
 use crate::server::{Attention, Server};
 use crate::worker::Worker;
@@ -59,22 +58,44 @@ fn sample(server: &Server) {
 fn close_overdue_clients(server: &Server) {
     let now = server.clock.now();
     for client in server.clients.all() {
-        if let Some(reason) = reason_to_close(server, &client, now) {
-            log!(Verbose, "Closing client {} ({}): {reason}", client.id, client.address);
-            client.signal(Signal::KILL);
+        match reason_to_close(server, &client, now) {
+            None => continue,
+            Some(Overdue::Silent) => log!(Verbose, "Closing idle client {}", client.line(now)),
+            Some(Overdue::Unread) => {
+                server.counts.output_limit_disconnections.add(1);
+                log!(
+                    Warning,
+                    "Client closed because it was above the soft limit of client-output-buffer-limit for too \
+                     long: {}",
+                    client.line(now)
+                );
+            }
         }
+        server.clients.kill(&client);
     }
+    // The limit itself may have changed.
+    eviction::keep_within_limit(server);
 }
 
-fn reason_to_close(server: &Server, client: &Client, now: UnixMs) -> Option<&'static str> {
+/// Why a client is closed.
+enum Overdue {
+    /// It sent and read nothing for longer than `timeout`.
+    Silent,
+    /// Its replies were above the soft limit for too long.
+    Unread,
+}
+
+fn reason_to_close(server: &Server, client: &Client, now: UnixMs) -> Option<Overdue> {
+    // Who only listens, or is held back by the server itself, has no reason to speak.
+    const MAY_BE_SILENT: Traits =
+        Traits::MONITOR.union(Traits::SUBSCRIBED).union(Traits::REPLICA).union(Traits::PAUSED);
     let timeout_ms = u64::from(server.config.timeout_s()) * 1000;
     let idle_ms = now.0.saturating_sub(client.active_at_ms.load(Ordering::Relaxed));
-    if timeout_ms > 0 && idle_ms > timeout_ms {
-        return Some("it was silent for longer than 'timeout'");
+    if timeout_ms > 0 && idle_ms > timeout_ms && !client.traits().intersects(MAY_BE_SILENT) {
+        return Some(Overdue::Silent);
     }
-    let limit = server.config.output_limit(ClientClass::Normal);
+    let limit = server.config.output_limit(client.class());
     let since = client.over_soft_limit_since_ms.load(Ordering::Relaxed);
     let over_ms = now.0.saturating_sub(since);
-    (since > 0 && over_ms > limit.soft_s * 1000)
-        .then_some("its replies were above the soft limit for too long")
+    (since > 0 && limit.soft_bytes > 0 && over_ms > limit.soft_s * 1000).then_some(Overdue::Unread)
 }

@@ -82,6 +82,11 @@ async fn work(worker: Rc<Worker>, mut accepted: UnboundedReceiver<Accepted>) {
             _ = ending.wait_for(|ending| *ending != Ending::NotYet) => break,
         }
     }
+    accepted.close();
+    while accepted.try_recv().is_ok() {
+        // It came too late.
+        worker.server.connection_lost(worker.index);
+    }
     drain(&worker).await;
 }
 
@@ -97,6 +102,7 @@ fn begin(worker: &Rc<Worker>, accepted: Accepted) {
         Ok(stream) => stream,
         Err(error) => {
             log!(Warning, "A connection could not be served: {error}");
+            server.connection_lost(worker.index);
             return;
         }
     };
@@ -117,18 +123,12 @@ fn into_stream(accepted: Accepted) -> io::Result<Stream> {
 
 /// Lets this worker's sessions send what they have answered, for a short while.
 async fn drain(worker: &Worker) {
-    let mine = || {
-        worker
-            .server
-            .clients
-            .all()
-            .into_iter()
-            .filter(|client| client.worker == worker.index)
-            .collect::<Vec<_>>()
-    };
-    mine().iter().for_each(|client| client.signal(Signal::DRAIN));
+    let server = &worker.server;
+    for client in server.clients.all().iter().filter(|client| client.worker == worker.index) {
+        client.signal(Signal::DRAIN);
+    }
     let all_gone = async {
-        while !mine().is_empty() {
+        while server.connections_of(worker.index) > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };

@@ -1,35 +1,55 @@
-//! The connection group: PING, ECHO, SELECT, HELLO, AUTH, RESET, QUIT.
+//! The connection group without CLIENT: PING, ECHO, SELECT, HELLO, AUTH, RESET, QUIT.
+//!
+//! Until there are access control lists, `default` is the only user, and `requirepass`
+//! its password. A session that connected while there was no password stays
+//! authenticated when one is set, as in Redis.
 
+use super::client::{check_label, set_name};
 use super::row;
+use crate::client::DEFAULT_USER;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use crate::session::Closing;
 use command::{Error, Flags, Group, Result, Row};
 use keyspace::DbIndex;
-use wire::Reply;
+use wire::{Authenticated, Protocol, Reply};
+
+/// The version of Redis whose commands these are.
+pub const REDIS_VERSION: &str = "7.2.4";
+
+const QUICK: Flags = Flags::FAST.union(Flags::LOADING).union(Flags::STALE);
+const BEFORE_AUTH: Flags = QUICK.union(Flags::NOSCRIPT).union(Flags::NO_AUTH).union(Flags::ALLOW_BUSY);
 
 /// The connection group, without CLIENT.
 pub const ROWS: &[Row<ServerHandler>] = &[
-    row("ping", -1, Flags::FAST, ping)
+    row("auth", -2, BEFORE_AUTH.union(Flags::SENSITIVE), auth)
         .group(Group::Connection)
-        .syntax("[message]")
-        .summary("Answers, to show that the server is there."),
-    row("echo", 2, Flags::FAST.union(Flags::LOADING).union(Flags::STALE), echo)
+        .complexity("O(N) where N is the number of passwords defined for the user")
+        .syntax("[username] password")
+        .summary("Shows who the client is, by a password."),
+    row("echo", 2, QUICK, echo)
         .group(Group::Connection)
         .syntax("message")
         .summary("Answers with the message."),
-    row("select", 2, Flags::FAST.union(Flags::LOADING).union(Flags::STALE), select)
+    row("hello", -1, BEFORE_AUTH.union(Flags::SENSITIVE), hello)
+        .since("6.0.0")
+        .group(Group::Connection)
+        .syntax("[protover [AUTH username password] [SETNAME clientname]]")
+        .summary("Greets the server: chooses the protocol, and may authenticate and name the connection."),
+    row("ping", -1, Flags::FAST, ping)
+        .group(Group::Connection)
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+        .syntax("[message]")
+        .summary("Answers, to show that the server is there."),
+    row("quit", -1, BEFORE_AUTH, quit).group(Group::Connection).summary("Closes the connection."),
+    row("reset", 1, BEFORE_AUTH, reset)
+        .since("6.2.0")
+        .group(Group::Connection)
+        .summary("Brings the connection back to the state of a new one."),
+    row("select", 2, QUICK, select)
         .group(Group::Connection)
         .syntax("index")
         .summary("Changes the database of the connection."),
-    row(
-        "quit",
-        -1,
-        Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::NO_AUTH),
-        quit,
-    )
-    .group(Group::Connection)
-    .summary("Closes the connection."),
 ];
 
 /// PING [message]
@@ -51,8 +71,9 @@ fn echo(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 /// SELECT index
 fn select(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let index = value::number::parse_i64(context.request.arg(1)).ok_or(Error::NotInteger)?;
+    let index = i32::try_from(index).map_err(|_| Error::OUTSIDE_INT32)?;
     let db = u32::try_from(index).ok().filter(|db| *db < context.server.keyspace.databases());
-    context.session.select(DbIndex(db.ok_or(Error::text("ERR DB index is out of range"))?));
+    context.session.select(DbIndex(db.ok_or(Error::DB_INDEX)?));
     reply.ok();
     Ok(())
 }
@@ -62,4 +83,145 @@ fn quit(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     context.session.closing = Closing::AfterReplies;
     reply.ok();
     Ok(())
+}
+
+/// AUTH [username] password
+fn auth(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let request = context.request;
+    match request.len() {
+        2 if !context.server.requires_password() => return Err(NO_PASSWORD_CONFIGURED),
+        2 => authenticate(context, DEFAULT_USER.as_bytes(), request.arg(1))?,
+        3 => authenticate(context, request.arg(1), request.arg(2))?,
+        _ => return Err(Error::Syntax),
+    }
+    reply.ok();
+    Ok(())
+}
+
+/// HELLO [protover [AUTH username password] [SETNAME clientname]]
+fn hello(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let request = context.request;
+    let protocol = request.get(1).map(protocol_from).transpose()?;
+    let (mut credentials, mut name) = (None, None);
+    let mut at = 2;
+    while let Some(option) = request.get(at) {
+        if option.eq_ignore_ascii_case(b"auth") && at + 2 < request.len() {
+            credentials = Some((request.arg(at + 1), request.arg(at + 2)));
+            at += 3;
+        } else if option.eq_ignore_ascii_case(b"setname") && at + 1 < request.len() {
+            check_label(request.arg(at + 1), CLIENT_NAMES)?;
+            name = Some(request.arg(at + 1));
+            at += 2;
+        } else {
+            let option = String::from_utf8_lossy(option);
+            return Err(Error::Text(format!("ERR Syntax error in HELLO option '{option}'").into()));
+        }
+    }
+    if let Some((user, password)) = credentials {
+        authenticate(context, user, password)?;
+    }
+    if context.session.authenticated == Authenticated::No && context.server.requires_password() {
+        return Err(HELLO_BEFORE_AUTH);
+    }
+    if let Some(name) = name {
+        set_name(&context.session.client, name);
+    }
+    if let Some(protocol) = protocol {
+        context.session.speak(protocol);
+        reply.set_protocol(protocol);
+    }
+    write_greeting(context, reply);
+    Ok(())
+}
+
+fn protocol_from(text: &[u8]) -> Result<Protocol> {
+    match value::number::parse_i64(text) {
+        Some(2) => Ok(Protocol::Resp2),
+        Some(3) => Ok(Protocol::Resp3),
+        Some(_) => Err(Error::text("NOPROTO unsupported protocol version")),
+        None => Err(Error::text("ERR Protocol version is not an integer or out of range")),
+    }
+}
+
+fn write_greeting(context: &Context<'_, '_>, reply: &mut Reply<'_>) {
+    let protocol = match context.session.protocol {
+        Protocol::Resp2 => 2,
+        Protocol::Resp3 => 3,
+    };
+    reply.map(7);
+    reply.bulk(b"server");
+    reply.bulk(b"redis");
+    reply.bulk(b"version");
+    reply.bulk(REDIS_VERSION.as_bytes());
+    reply.bulk(b"proto");
+    reply.int(protocol);
+    reply.bulk(b"id");
+    reply.int(context.session.client.id as i64);
+    reply.bulk(b"mode");
+    reply.bulk(b"standalone");
+    reply.bulk(b"role");
+    reply.bulk(b"master");
+    reply.bulk(b"modules");
+    reply.array(0);
+}
+
+/// RESET
+fn reset(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let authenticated = match context.server.requires_password() {
+        true => Authenticated::No,
+        false => Authenticated::Yes,
+    };
+    context.session.reset(authenticated);
+    reply.set_protocol(Protocol::Resp2);
+    reply.simple("RESET");
+    Ok(())
+}
+
+/// Lets the session in if user and password are right.
+fn authenticate(context: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> Result<()> {
+    let expected = context.server.config.requirepass();
+    // Without a password the user may come with any.
+    let is_right = expected.is_empty() || is_equal_in_constant_time(password, &expected);
+    if user != DEFAULT_USER.as_bytes() || !is_right {
+        context.server.counts.auth_failures.add(1);
+        return Err(Error::text("WRONGPASS invalid username-password pair or user is disabled."));
+    }
+    context.session.authenticated = Authenticated::Yes;
+    Ok(())
+}
+
+/// Takes a time that depends on the length of what was given only, so that no password
+/// can be found by measuring.
+fn is_equal_in_constant_time(given: &[u8], expected: &[u8]) -> bool {
+    let differing = given
+        .iter()
+        .zip(expected.iter().cycle())
+        .fold(given.len() ^ expected.len(), |bits, (a, b)| bits | usize::from(a ^ b));
+    std::hint::black_box(differing) == 0
+}
+
+/// How the error text of a bad name begins.
+const CLIENT_NAMES: &str = "Client names";
+
+const NO_PASSWORD_CONFIGURED: Error = Error::text(
+    "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
+     configuration is correct?",
+);
+
+const HELLO_BEFORE_AUTH: Error = Error::text(
+    "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> \
+     <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_password_itself_is_equal_to_it() {
+        assert!(is_equal_in_constant_time(b"secret", b"secret"));
+        for other in [&b""[..], b"secre", b"secrets", b"Secret", b"secretsecret"] {
+            assert!(!is_equal_in_constant_time(other, b"secret"), "{other:?}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! The server's own commands: rows and handlers over a session and the server.
 
+pub mod client;
 pub mod command;
 pub mod config;
 pub mod connection;
@@ -14,8 +15,16 @@ use ::command::{Error, Flags, Result, Row};
 use wire::Reply;
 
 /// Their rows, family by family.
-pub const FAMILIES: &[&[Row<ServerHandler>]] =
-    &[connection::ROWS, info::ROWS, config::ROWS, slowlog::ROWS, time::ROWS, command::ROWS, latency::ROWS];
+pub const FAMILIES: &[&[Row<ServerHandler>]] = &[
+    connection::ROWS,
+    client::ROWS,
+    info::ROWS,
+    config::ROWS,
+    slowlog::ROWS,
+    time::ROWS,
+    command::ROWS,
+    latency::ROWS,
+];
 
 /// Begins a row of a server command.
 pub(crate) const fn row(

@@ -18,8 +18,7 @@
 pub mod pending;
 pub mod stream;
 
-use crate::client::{Client, Signal, Traits};
-use crate::config::ClientClass;
+use crate::client::{Client, Signal, Traits, eviction};
 use crate::dispatch::{OUTPUT_FLUSH_BYTES, Stop};
 use crate::log;
 use crate::server::Server;
@@ -46,6 +45,13 @@ const REQUESTS_MAX: usize = 1024;
 const READ_BYTES_MIN: usize = 16 << 10;
 /// The most that an input buffer grows ahead of bytes that have been announced.
 const READ_BYTES_AHEAD: usize = 1 << 20;
+/// How much is read of a client whose requests a pause holds back, mostly to learn
+/// that it went away.
+const HELD_BYTES_MAX: usize = 64 << 10;
+/// Replies sent in a row before the connection lets others go on.
+const SENT_BYTES_IN_A_ROW: usize = 1 << 20;
+/// The most that is thrown away of what a client sends after its session has ended.
+const UNREAD_BYTES_MAX: usize = 1 << 20;
 
 /// Unwraps a ready poll; returns from the function if it is pending.
 macro_rules! ready_or_pending {
@@ -80,6 +86,8 @@ pub struct Connection {
     pause: Option<Pin<Box<Sleep>>>,
     /// The client sends nothing more.
     is_half_closed: bool,
+    /// What the server counts as this connection's buffers.
+    noted_bytes: usize,
 }
 
 /// Serves a connection until it ends.
@@ -95,11 +103,11 @@ pub async fn serve(worker: Rc<Worker>, stream: Stream, client: std::sync::Arc<Cl
         pending: Pending::default(),
         pause: None,
         is_half_closed: false,
+        noted_bytes: 0,
     };
     let mut is_first = true;
     let end = poll_fn(|context| {
         if is_first {
-            // The task's waker stays the same for its whole life.
             client.set_waker(context.waker());
             is_first = false;
         }
@@ -108,9 +116,12 @@ pub async fn serve(worker: Rc<Worker>, stream: Stream, client: std::sync::Arc<Cl
     .await;
     match end {
         End::Closed => {}
-        End::Dropped(reason) => log!(Warning, "Client {} ({}) closed: {reason}", client.id, client.address),
+        End::Dropped(reason) => {
+            log!(Warning, "Client closed because {reason}: {}", client.line(server.clock.now()));
+        }
         End::Failed(error) => log!(Verbose, "Error on connection of client {}: {error}", client.id),
     }
+    server.clients.buffer_bytes.add(-(connection.noted_bytes as i64));
     server.session_ended(&connection.session);
     server.clients.remove(client.id);
 }
@@ -122,7 +133,7 @@ impl Connection {
         }
         let buffers = &mut *worker.buffers.borrow_mut();
         let result = self.turn(worker, buffers, context);
-        self.note_buffers();
+        self.note_buffers(&worker.server);
         match result {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(end)) | Err(end) => Poll::Ready(end),
@@ -137,8 +148,8 @@ impl Connection {
         context: &mut Context<'_>,
     ) -> Result<Poll<End>, End> {
         self.flush(worker, context)?;
-        if self.session.closing == Closing::AfterReplies {
-            return Ok(if self.pending.is_empty() { Poll::Ready(End::Closed) } else { Poll::Pending });
+        if self.session.closing != Closing::No {
+            return Ok(self.end_when_sent(buffers));
         }
         self.leave_pause();
         if !self.input.is_empty() && !self.parser.is_partial() {
@@ -146,28 +157,50 @@ impl Connection {
             self.run_input(worker, buffers, context)?;
         }
         for _ in 0..READS_IN_A_ROW {
-            if self.pause.is_some() || self.is_finished() {
-                break;
+            if self.is_finished() {
+                return Ok(self.end_when_sent(buffers));
             }
-            match self.read_and_run(worker, buffers, context)? {
-                Poll::Pending => return Ok(self.waiting()),
-                Poll::Ready(()) => {}
+            if self.pause.is_some() {
+                return self.watch_while_held(worker, context);
             }
-        }
-        if self.is_finished() {
-            return Ok(self.waiting());
+            ready_or_pending!(self.read_and_run(worker, buffers, context)?);
         }
         context.waker().wake_by_ref();
         Ok(Poll::Pending)
     }
 
-    /// Whether nothing more will be read.
+    /// Whether nothing more will be read or run.
     fn is_finished(&self) -> bool {
-        self.is_half_closed || self.session.closing == Closing::AfterReplies
+        self.session.closing != Closing::No || self.is_half_closed && self.pause.is_none()
     }
 
-    fn waiting(&self) -> Poll<End> {
-        if self.is_finished() && self.pending.is_empty() { Poll::Ready(End::Closed) } else { Poll::Pending }
+    /// Ends the connection of a session that is over as soon as its replies are out.
+    fn end_when_sent(&self, buffers: &mut Buffers) -> Poll<End> {
+        if self.session.closing == Closing::Now {
+            return Poll::Ready(End::Closed);
+        }
+        if !self.pending.is_empty() {
+            return Poll::Pending;
+        }
+        self.stream.finish(&mut buffers.input, UNREAD_BYTES_MAX);
+        Poll::Ready(End::Closed)
+    }
+
+    /// Reads a little of what comes during a pause; it is run afterwards.
+    fn watch_while_held(&mut self, worker: &Worker, context: &mut Context<'_>) -> Result<Poll<End>, End> {
+        while !self.is_half_closed && self.input.len() < HELD_BYTES_MAX {
+            let read = self.stream.poll_read_to_end_of(context, &mut self.input, READ_BYTES_MIN);
+            let bytes = ready_or_pending!(read).map_err(End::Failed)?;
+            self.note_read(worker, bytes);
+        }
+        Ok(Poll::Pending)
+    }
+
+    /// Counts a read. One of nothing is the end of what the client sends.
+    fn note_read(&mut self, worker: &Worker, bytes: usize) {
+        self.is_half_closed = bytes == 0;
+        worker.server.counts.reads.add(i64::from(bytes > 0));
+        worker.server.counts.input_bytes.add(bytes as i64);
     }
 
     fn follow_signals(&mut self) -> Option<End> {
@@ -201,12 +234,10 @@ impl Connection {
             ready_or_pending!(self.stream.poll_read_to_end_of(context, &mut self.input, room))
         };
         let bytes = read.map_err(End::Failed)?;
-        if bytes == 0 {
-            self.is_half_closed = true;
+        self.note_read(worker, bytes);
+        if self.is_half_closed {
             return Ok(Poll::Ready(()));
         }
-        worker.server.counts.reads.add(1);
-        worker.server.counts.input_bytes.add(bytes as i64);
         if is_fresh {
             let input = std::mem::take(&mut buffers.input);
             let result = self.run_bytes(worker, buffers, &input[..bytes], context);
@@ -218,7 +249,7 @@ impl Connection {
         }
         if self.input.len() > worker.server.config.client_query_buffer_limit() {
             worker.server.counts.query_limit_disconnections.add(1);
-            return Err(End::Dropped("its requests exceed client-query-buffer-limit"));
+            return Err(End::Dropped("it reached the limit of client-query-buffer-limit"));
         }
         Ok(Poll::Ready(()))
     }
@@ -241,6 +272,10 @@ impl Connection {
         let taken = self.run_bytes(worker, buffers, &input, context)?;
         if taken < input.len() {
             input.drain(..taken);
+            if input.capacity() > READ_BYTES_AHEAD {
+                // A large request has gone by.
+                input.shrink_to(2 * input.len());
+            }
             self.input = input;
         }
         Ok(())
@@ -258,7 +293,7 @@ impl Connection {
         let mut at = 0;
         loop {
             let limits =
-                Limits { bulk_bytes_max: worker.bulk_bytes_max(), authenticated: self.session.authenticated };
+                Limits { bulk_bytes_max: worker.bulk_bytes_max(), authenticated: self.trust(&worker.server) };
             // What follows AUTH is parsed under other limits.
             let requests_max = if limits.authenticated == Authenticated::Yes { REQUESTS_MAX } else { 1 };
             buffers.requests.clear();
@@ -270,7 +305,15 @@ impl Connection {
                 return Ok(at + held_at);
             }
             match parsed {
+                // Nothing that follows a QUIT is answered.
+                _ if self.session.closing != Closing::No => return Ok(bytes.len()),
                 Err(error) => {
+                    log!(
+                        Verbose,
+                        "Protocol error ({}) of client {}",
+                        error.line().escape_ascii(),
+                        self.session.client.line(worker.server.clock.now())
+                    );
                     buffers.output.extend(b"-");
                     buffers.output.extend(error.line());
                     buffers.output.extend(b"\r\n");
@@ -280,9 +323,19 @@ impl Connection {
                 }
                 Ok(taken) => at += taken,
             }
-            if buffers.requests.len() < requests_max || self.is_finished() {
+            if buffers.requests.len() < requests_max {
                 return Ok(at);
             }
+        }
+    }
+
+    /// Which limits apply to what the client sends: those for strangers only where there
+    /// is a password.
+    #[inline]
+    fn trust(&self, server: &Server) -> Authenticated {
+        match self.session.authenticated {
+            Authenticated::No if server.requires_password() => Authenticated::No,
+            _ => Authenticated::Yes,
         }
     }
 
@@ -324,6 +377,10 @@ impl Connection {
         let mut sent = 0;
         if self.pending.is_empty() {
             while sent < buffers.output.len() {
+                if sent >= SENT_BYTES_IN_A_ROW {
+                    context.waker().wake_by_ref();
+                    break;
+                }
                 match self.stream.poll_write(context, &buffers.output[sent..]) {
                     Poll::Ready(Ok(bytes)) => sent += bytes,
                     Poll::Ready(Err(error)) => {
@@ -336,36 +393,53 @@ impl Connection {
             worker.server.counts.writes.add(1);
             worker.server.counts.output_bytes.add(sent as i64);
         }
-        self.pending.extend(&buffers.output[sent..]);
-        buffers.output.clear();
+        if sent == buffers.output.len() {
+            buffers.output.clear();
+            buffers.output.shrink_to(2 * OUTPUT_FLUSH_BYTES);
+            return Ok(());
+        }
+        self.pending.absorb(&mut buffers.output, sent);
         buffers.output.shrink_to(2 * OUTPUT_FLUSH_BYTES);
         self.check_output_limit(&worker.server)
     }
 
     /// Sends replies that are waiting.
     fn flush(&mut self, worker: &Worker, context: &mut Context<'_>) -> Result<(), End> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let mut sent = 0;
         while !self.pending.is_empty() {
-            match self.stream.poll_write(context, self.pending.bytes()) {
+            if sent >= SENT_BYTES_IN_A_ROW {
+                context.waker().wake_by_ref();
+                break;
+            }
+            match self.stream.poll_write(context, self.pending.front()) {
                 Poll::Ready(Ok(bytes)) => {
                     self.pending.sent(bytes);
-                    worker.server.counts.output_bytes.add(bytes as i64);
+                    sent += bytes;
                 }
                 Poll::Ready(Err(error)) => return Err(End::Failed(error)),
                 Poll::Pending => break,
             }
         }
+        if sent > 0 {
+            // Who reads slowly is not silent.
+            let now = worker.server.clock.now();
+            self.session.client.active_at_ms.store(now.0, Ordering::Relaxed);
+            worker.server.counts.writes.add(1);
+            worker.server.counts.output_bytes.add(sent as i64);
+        }
         self.check_output_limit(&worker.server)
     }
 
     fn check_output_limit(&mut self, server: &Server) -> Result<(), End> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
-        let limit = server.config.output_limit(ClientClass::Normal);
-        let (bytes, client) = (self.pending.len() as u64, &self.session.client);
+        let client = &self.session.client;
+        let limit = server.config.output_limit(client.class());
+        let bytes = self.pending.len() as u64;
         if limit.hard_bytes > 0 && bytes >= limit.hard_bytes {
             server.counts.output_limit_disconnections.add(1);
-            return Err(End::Dropped("its replies exceed client-output-buffer-limit"));
+            return Err(End::Dropped("it reached the hard limit of client-output-buffer-limit"));
         }
         // How long it has been above the soft limit is checked by the server's tick.
         let is_over = limit.soft_bytes > 0 && bytes >= limit.soft_bytes;
@@ -398,10 +472,29 @@ impl Connection {
     }
 
     /// Lets others see how much is buffered.
-    fn note_buffers(&self) {
+    #[inline]
+    fn note_buffers(&mut self, server: &Server) {
+        let is_quiet = self.input.capacity() == 0 && self.pending.is_empty();
+        if !is_quiet || self.noted_bytes > 0 {
+            self.note_change_of_buffers(server);
+        }
+    }
+
+    fn note_change_of_buffers(&mut self, server: &Server) {
         let client = &self.session.client;
+        let input_capacity = self.input.capacity() + self.parser.allocated_bytes();
+        let output_capacity = self.pending.allocated_bytes();
         client.input_bytes.store(self.input.len(), Ordering::Relaxed);
-        client.input_capacity.store(self.input.capacity() + self.parser.allocated_bytes(), Ordering::Relaxed);
+        client.input_capacity.store(input_capacity, Ordering::Relaxed);
         client.output_bytes.store(self.pending.len(), Ordering::Relaxed);
+        client.output_capacity.store(output_capacity, Ordering::Relaxed);
+        client.output_chunks.store(self.pending.chunks() as u32, Ordering::Relaxed);
+        let before = std::mem::replace(&mut self.noted_bytes, input_capacity + output_capacity);
+        if self.noted_bytes != before {
+            server.clients.buffer_bytes.add(self.noted_bytes as i64 - before as i64);
+        }
+        if self.noted_bytes > before {
+            eviction::keep_within_limit(server);
+        }
     }
 }

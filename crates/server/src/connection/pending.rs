@@ -1,48 +1,106 @@
-//! Replies that a socket has not taken yet: a queue of bytes.
+//! Replies that a socket has not taken yet: a queue of chunks.
+//!
+//! Small replies are gathered in chunks; what a worker has in its output buffer is
+//! taken over as it stands if it is large, so that a reply of hundreds of megabytes
+//! is never copied. A chunk's memory goes back as soon as it is sent.
+//!
+//! Invariants:
+//! 1. No chunk is empty, and `sent` is less than the length of the first.
+//! 2. `bytes` is the sum of the chunks' lengths less `sent`; `allocated` is the sum
+//!    of their capacities.
 
-/// Below this, what was sent is cut off in front only when all is sent.
-const COMPACT_BYTES: usize = 64 << 10;
+use std::collections::VecDeque;
+
+/// Replies are gathered in chunks of this size.
+const CHUNK_BYTES: usize = 16 << 10;
+/// From here on a buffer is taken over, not copied.
+const TAKEN_OVER_BYTES: usize = 64 << 10;
 
 /// Bytes waiting to be written, oldest first.
 #[derive(Debug, Default)]
 pub struct Pending {
-    bytes: Vec<u8>,
+    chunks: VecDeque<Vec<u8>>,
     sent: usize,
+    bytes: usize,
+    allocated: usize,
 }
 
 impl Pending {
-    /// What is waiting.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes[self.sent..]
+    /// The oldest bytes that are waiting; empty only if none are.
+    pub fn front(&self) -> &[u8] {
+        self.chunks.front().map_or(&[], |chunk| &chunk[self.sent..])
     }
 
     /// How much is waiting.
     pub fn len(&self) -> usize {
-        self.bytes.len() - self.sent
+        self.bytes
     }
 
     /// Whether nothing is waiting.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.bytes == 0
+    }
+
+    /// In how many chunks.
+    pub fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Bytes allocated.
+    pub fn allocated_bytes(&self) -> usize {
+        self.allocated + self.chunks.capacity() * size_of::<Vec<u8>>()
     }
 
     /// Adds bytes at the end.
-    pub fn extend(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+    pub fn extend(&mut self, mut bytes: &[u8]) {
+        self.bytes += bytes.len();
+        while !bytes.is_empty() {
+            if self.chunks.back().is_none_or(|last| last.len() == last.capacity()) {
+                self.push(Vec::with_capacity(CHUNK_BYTES));
+            }
+            let last = self.chunks.back_mut().expect("one has been pushed if there was none");
+            let (now, later) = bytes.split_at(bytes.len().min(last.capacity() - last.len()));
+            last.extend_from_slice(now);
+            bytes = later;
+        }
     }
 
-    /// Notes that the first `count` bytes were written. Memory goes back when
-    /// all were.
-    pub fn sent(&mut self, count: usize) {
-        self.sent += count;
-        assert!(self.sent <= self.bytes.len(), "no more is sent than was waiting");
+    /// Adds what `buffer` holds from `from` on, and empties it.
+    pub fn absorb(&mut self, buffer: &mut Vec<u8>, from: usize) {
+        let left = buffer.len() - from;
+        if left < TAKEN_OVER_BYTES || !self.is_empty() && left < buffer.capacity() / 2 {
+            self.extend(&buffer[from..]);
+            buffer.clear();
+            return;
+        }
         if self.is_empty() {
-            *self = Pending::default();
-        } else if self.sent > COMPACT_BYTES && self.sent > self.bytes.len() / 2 {
-            self.bytes.drain(..self.sent);
-            self.bytes.shrink_to(2 * self.bytes.len());
+            self.sent = from;
+        } else {
+            buffer.drain(..from);
+        }
+        self.bytes += left;
+        self.push(std::mem::take(buffer));
+    }
+
+    /// Notes that the first `count` bytes of the front were written.
+    pub fn sent(&mut self, count: usize) {
+        let front = self.chunks.front().expect("what is sent was waiting");
+        self.sent += count;
+        self.bytes -= count;
+        assert!(self.sent <= front.len(), "no more is sent than was waiting");
+        if self.sent == front.len() {
+            self.allocated -= front.capacity();
+            self.chunks.pop_front();
             self.sent = 0;
         }
+        if self.chunks.is_empty() {
+            *self = Pending::default();
+        }
+    }
+
+    fn push(&mut self, chunk: Vec<u8>) {
+        self.allocated += chunk.capacity();
+        self.chunks.push_back(chunk);
     }
 }
 
@@ -52,16 +110,35 @@ mod tests {
 
     #[test]
     fn bytes_leave_in_the_order_they_came() {
-        let mut pending = Pending::default();
-        let mut out = Vec::new();
-        for round in 0..1000u32 {
-            pending.extend(&vec![round as u8; 1000]);
-            let count = pending.len().min(701);
-            out.extend_from_slice(&pending.bytes()[..count]);
+        let (mut pending, mut out, mut expected) = (Pending::default(), Vec::new(), Vec::new());
+        for round in 0..400usize {
+            let bytes = vec![round as u8; if round % 7 == 0 { 100_000 } else { 1000 }];
+            let from = round % 3;
+            expected.extend_from_slice(&bytes[from..]);
+            pending.absorb(&mut bytes.clone(), from);
+            let count = pending.front().len().min(7010);
+            out.extend_from_slice(&pending.front()[..count]);
             pending.sent(count);
+            assert_eq!(pending.len(), expected.len() - out.len());
+            assert!(pending.allocated_bytes() >= pending.len());
         }
-        out.extend_from_slice(pending.bytes());
-        let expected: Vec<u8> = (0..1000u32).flat_map(|round| vec![round as u8; 1000]).collect();
+        while !pending.is_empty() {
+            let front = pending.front().to_vec();
+            out.extend_from_slice(&front);
+            pending.sent(front.len());
+        }
         assert!(out == expected);
+        assert_eq!(pending.allocated_bytes(), 0);
+    }
+
+    #[test]
+    fn a_large_reply_is_taken_over_without_a_copy() {
+        let mut buffer = vec![7; 1 << 20];
+        let address = buffer.as_ptr();
+        let mut pending = Pending::default();
+        pending.absorb(&mut buffer, 5);
+        assert!(buffer.is_empty() && buffer.capacity() == 0);
+        assert_eq!(pending.front().as_ptr(), address.wrapping_add(5));
+        assert_eq!((pending.len(), pending.chunks()), ((1 << 20) - 5, 1));
     }
 }

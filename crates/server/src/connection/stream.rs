@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -25,20 +25,31 @@ impl Stream {
         poll.map_ok(|()| buffer.filled().len())
     }
 
-    /// Reads up to `room` bytes behind what `into` holds. The buffer grows by
-    /// what was read, not by `room`.
+    /// Reads behind what `into` holds, making room for `room` bytes first if there
+    /// is none. Costs nothing but the bytes that are read, however much room there is.
     pub fn poll_read_to_end_of(
         &mut self,
         context: &mut Context<'_>,
         into: &mut Vec<u8>,
         room: usize,
     ) -> Poll<io::Result<usize>> {
-        let before = into.len();
-        into.resize(before + room, 0);
-        let poll = self.poll_read(context, &mut into[before..]);
-        let read = if let Poll::Ready(Ok(bytes)) = &poll { *bytes } else { 0 };
-        into.truncate(before + read);
-        poll
+        loop {
+            ready!(match self {
+                Stream::Tcp(stream) => stream.poll_read_ready(context),
+                Stream::Unix(stream) => stream.poll_read_ready(context),
+            })?;
+            if into.len() == into.capacity() {
+                into.reserve_exact(room);
+            }
+            let read = match self {
+                Stream::Tcp(stream) => stream.try_read_buf(into),
+                Stream::Unix(stream) => stream.try_read_buf(into),
+            };
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return Poll::Ready(read),
+            }
+        }
     }
 
     /// Writes what the socket takes now.
@@ -46,6 +57,28 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    /// Ends the stream to the client, and throws away up to `bytes_max` bytes that it has
+    /// sent: a socket closed with unread bytes would take back replies that are on their way.
+    pub fn finish(&self, scratch: &mut [u8], bytes_max: usize) {
+        let socket = match self {
+            Stream::Tcp(stream) => socket2::SockRef::from(stream),
+            Stream::Unix(stream) => socket2::SockRef::from(stream),
+        };
+        // The client may be gone already.
+        let _ = socket.shutdown(std::net::Shutdown::Write);
+        let mut thrown_away = 0;
+        while thrown_away < bytes_max {
+            let read = match self {
+                Stream::Tcp(stream) => stream.try_read(scratch),
+                Stream::Unix(stream) => stream.try_read(scratch),
+            };
+            match read {
+                Ok(bytes @ 1..) => thrown_away += bytes,
+                _ => return,
+            }
         }
     }
 }

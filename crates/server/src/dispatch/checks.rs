@@ -1,7 +1,7 @@
 //! What comes before a command runs, in Redis' order: does it exist, are there
 //! enough words, may this session run it, is there memory, is there a pause.
 
-use crate::dispatch::pause::Paused;
+use crate::dispatch::pause::{Pause, Paused};
 use crate::dispatch::table::{Command, Runs};
 use crate::monitor;
 use crate::server::{Attention, Server};
@@ -30,14 +30,15 @@ pub fn check(
     request: &Request<'_>,
     now: UnixMs,
 ) -> Verdict {
+    if !command.subcommands.is_empty() && request.len() > 1 {
+        return Verdict::Refuse(unknown_subcommand(command, request.arg(1)));
+    }
     if !command.row.accepts(request.len()) {
         return Verdict::Refuse(Error::arity(command.row.name));
     }
-    if session.authenticated == Authenticated::No && !command.is(Flags::NO_AUTH) {
+    if session.authenticated == Authenticated::No && !command.is(Flags::NO_AUTH) && server.requires_password()
+    {
         return Verdict::Refuse(Error::text("NOAUTH Authentication required."));
-    }
-    if !command.subcommands.is_empty() && request.len() > 1 {
-        return Verdict::Refuse(unknown_subcommand(command, request.arg(1)));
     }
     let attention = server.attention();
     if attention.is_empty() {
@@ -60,15 +61,14 @@ fn check_attention(
         return Verdict::Refuse(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
     }
     if attention.contains(Attention::PAUSED) {
-        match server.pause.at(now) {
+        match Pause::at(server, now) {
             Some((Paused::All, until)) => return Verdict::Wait(until),
             Some((Paused::Writes, until))
                 if command.row.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) =>
             {
                 return Verdict::Wait(until);
             }
-            Some(_) => {}
-            None => server.set_attention(Attention::PAUSED, false),
+            Some(_) | None => {}
         }
     }
     if attention.contains(Attention::MONITORS) {
@@ -93,6 +93,13 @@ fn unknown_subcommand(command: &Command, name: &[u8]) -> Error {
     let container = command.row.name.to_uppercase();
     debug_assert!(matches!(command.row.handler, Runs::Data(_) | Runs::Server(_)));
     Error::Text(format!("ERR unknown subcommand '{name}'. Try {container} HELP.").into())
+}
+
+/// Whether a request is a line of HTTP.
+#[cold]
+pub fn is_http(request: &Request<'_>) -> bool {
+    let name = request.arg(0);
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
 /// The error for a command that does not exist: its name and the beginning of its

@@ -12,6 +12,7 @@ pub mod pause;
 pub mod table;
 
 use crate::client::Traits;
+use crate::log;
 use crate::server::{Attention, Server};
 use crate::session::{Closing, ReplyMode, Session};
 use crate::slowlog;
@@ -224,6 +225,9 @@ impl Turn<'_> {
     fn run_one(&mut self, request: &Request<'_>, prepared: Prepared, out: &mut Vec<u8>) -> Flow {
         let before = out.len();
         let Some(command) = prepared.command else {
+            if checks::is_http(request) {
+                return self.close_at_once();
+            }
             checks::unknown_command(request, &mut Reply::new(out, self.session.protocol));
             self.server.counts.note_error("ERR unknown command");
             self.settle_reply(before, out);
@@ -244,7 +248,21 @@ impl Turn<'_> {
         let ending = self.call(command, request, prepared, out);
         self.count_one(command, request, ending);
         self.settle_reply(before, out);
-        if self.session.closing == Closing::AfterReplies { Flow::Close } else { Flow::Next }
+        if self.session.closing == Closing::No { Flow::Next } else { Flow::Close }
+    }
+
+    /// For a request that no Redis client sends: a page in somebody's browser may have been
+    /// made to send it, and what follows must not run.
+    #[cold]
+    fn close_at_once(&mut self) -> Flow {
+        log!(
+            Warning,
+            "Client {} at {} sent an HTTP request, possibly an attack by way of a browser; closed",
+            self.session.client.id,
+            self.session.client.address
+        );
+        self.session.closing = Closing::Now;
+        Flow::Close
     }
 
     #[inline]
@@ -339,8 +357,7 @@ impl Turn<'_> {
             self.session.client.note_batch(self.last, self.count, self.now);
             self.server.counts.commands.add(self.count);
         }
-        let closing = self.session.closing == Closing::AfterReplies;
-        if closing {
+        if self.session.closing != Closing::No {
             self.session.client.set_trait(Traits::CLOSING, true);
         }
     }

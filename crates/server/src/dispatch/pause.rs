@@ -1,5 +1,9 @@
 //! CLIENT PAUSE: until when sessions wait, and with which commands.
+//!
+//! Invariant: the server's attention flag changes under the lock of the state, so that
+//! a pause that begins while another is found to be over is not overlooked.
 
+use crate::server::{Attention, Server};
 use parking_lot::Mutex;
 use sys::UnixMs;
 
@@ -12,7 +16,7 @@ pub enum Paused {
     All,
 }
 
-/// The pause in force. Sessions look at it only while the attention flag is set.
+/// The pause in force. Sessions look at it only while the server's attention flag is set.
 #[derive(Debug, Default)]
 pub struct Pause {
     state: Mutex<Option<(Paused, UnixMs)>>,
@@ -21,21 +25,34 @@ pub struct Pause {
 impl Pause {
     /// Begins a pause. One that is on already is only made stricter or longer, as
     /// in Redis.
-    pub fn begin(&self, what: Paused, until: UnixMs) {
-        let mut state = self.state.lock();
+    pub fn begin(server: &Server, what: Paused, now: UnixMs, until: UnixMs) {
+        let mut state = server.pause.state.lock();
         *state = Some(match *state {
-            Some((before, end)) => (before.max(what), end.max(until)),
-            None => (what, until),
+            Some((before, end)) if now < end => (before.max(what), end.max(until)),
+            _ => (what, until),
         });
+        server.set_attention(Attention::PAUSED, true);
     }
 
-    /// Ends the pause.
-    pub fn end(&self) {
-        *self.state.lock() = None;
+    /// Ends the pause and wakes those who wait for it.
+    pub fn end(server: &Server) {
+        let was_on = {
+            let mut state = server.pause.state.lock();
+            server.set_attention(Attention::PAUSED, false);
+            state.take().is_some()
+        };
+        if was_on {
+            server.clients.wake_all();
+        }
     }
 
-    /// What is held back at `now` and until when.
-    pub fn at(&self, now: UnixMs) -> Option<(Paused, UnixMs)> {
-        self.state.lock().filter(|(_, until)| now < *until)
+    /// What is held back at `now` and until when. A pause that is over is forgotten.
+    pub fn at(server: &Server, now: UnixMs) -> Option<(Paused, UnixMs)> {
+        let mut state = server.pause.state.lock();
+        if state.is_some_and(|(_, until)| until <= now) {
+            *state = None;
+            server.set_attention(Attention::PAUSED, false);
+        }
+        *state
     }
 }

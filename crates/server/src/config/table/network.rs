@@ -9,7 +9,7 @@ pub(super) const ROWS: &[Row] = &[
     works("acl-pubsub-default", Kind::Enum(&["allchannels", "resetchannels"]), "resetchannels"),
     works("aclfile", TEXT, "").at_start(),
     works("acllog-max-len", LONG, "128"),
-    works("bind", Kind::Words, "* -::*"),
+    works("bind", Kind::Words, "127.0.0.1 -::1"),
     absent("bind-source-addr", TEXT, "", "the server opens no connections of its own in this version"),
     works(
         "client-output-buffer-limit",

@@ -5,13 +5,28 @@
 //! lines, the end of a pause). The session stores what it did once a batch, in
 //! relaxed atomics: readers get a recent picture, not a consistent one.
 
+mod class;
+pub mod eviction;
+mod line;
+mod registry;
+
+pub use class::class_from_name;
+pub use registry::Clients;
+
+use crate::config::ClientClass;
 use crate::dispatch::table::CommandId;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 use sys::UnixMs;
+
+/// The only user, whose password is `requirepass`.
+pub const DEFAULT_USER: &str = "default";
+
+/// What a connection takes beside its buffers: its task, its socket's entries in the
+/// runtime and in the registry, and this. Measured by `an_idle_connection_takes_little_memory`.
+pub const CLIENT_BYTES: usize = 2048;
 
 bitflags::bitflags! {
     /// What a session is asked to look at when it wakes up.
@@ -42,10 +57,14 @@ bitflags::bitflags! {
         const PAUSED = 1 << 4;
         /// Closes once its replies are out.
         const CLOSING = 1 << 5;
+        /// Has subscriptions.
+        const SUBSCRIBED = 1 << 6;
+        /// Is a replica.
+        const REPLICA = 1 << 7;
     }
 }
 
-/// Texts that a client gives itself.
+/// Texts that few clients have.
 #[derive(Clone, Debug, Default)]
 pub struct Labels {
     /// CLIENT SETNAME.
@@ -70,10 +89,8 @@ pub struct Client {
     pub connected_at: UnixMs,
     /// The worker that it runs on.
     pub worker: usize,
-    /// What the client calls itself.
-    pub labels: Mutex<Labels>,
-    /// The user it is authenticated as.
-    pub user: Mutex<String>,
+    /// Empty as long as there is no label.
+    labels: Mutex<Option<Box<Labels>>>,
     /// Standing flags.
     traits: AtomicU32,
     /// Its database.
@@ -90,10 +107,14 @@ pub struct Client {
     pub input_capacity: AtomicUsize,
     /// Bytes of replies that are not out.
     pub output_bytes: AtomicUsize,
+    /// Bytes allocated for them.
+    pub output_capacity: AtomicUsize,
+    /// In how many pieces they are.
+    pub output_chunks: AtomicU32,
     /// Since when the output has been above its soft limit; 0 if it is not.
     pub over_soft_limit_since_ms: AtomicU64,
     signals: AtomicU32,
-    waker: Mutex<Option<Waker>>,
+    waker: OnceLock<Waker>,
     mail: Mutex<Vec<u8>>,
     commands: AtomicI64,
 }
@@ -116,7 +137,6 @@ impl Client {
             connected_at: now,
             worker,
             labels: Mutex::default(),
-            user: Mutex::new("default".to_owned()),
             traits: AtomicU32::new(0),
             db: AtomicU32::new(0),
             protocol: AtomicU32::new(2),
@@ -125,9 +145,11 @@ impl Client {
             input_bytes: AtomicUsize::new(0),
             input_capacity: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
+            output_capacity: AtomicUsize::new(0),
+            output_chunks: AtomicU32::new(0),
             over_soft_limit_since_ms: AtomicU64::new(0),
             signals: AtomicU32::new(0),
-            waker: Mutex::new(None),
+            waker: OnceLock::new(),
             mail: Mutex::default(),
             commands: AtomicI64::new(0),
         }
@@ -167,9 +189,45 @@ impl Client {
         self.commands.load(Ordering::Relaxed) as u64
     }
 
-    /// Called by the session's task before it first waits.
+    /// What the client calls itself.
+    pub fn labels(&self) -> Labels {
+        self.labels.lock().as_deref().cloned().unwrap_or_default()
+    }
+
+    /// Changes a label.
+    pub fn label(&self, change: impl FnOnce(&mut Labels)) {
+        change(self.labels.lock().get_or_insert_default());
+    }
+
+    /// The user that it is authenticated as: there is but one.
+    pub fn user(&self) -> &'static str {
+        DEFAULT_USER
+    }
+
+    /// Which limits apply to it.
+    pub fn class(&self) -> ClientClass {
+        let traits = self.traits();
+        if traits.contains(Traits::REPLICA) {
+            ClientClass::Replica
+        } else if traits.contains(Traits::SUBSCRIBED) {
+            ClientClass::Pubsub
+        } else {
+            ClientClass::Normal
+        }
+    }
+
+    /// What it takes of the server's memory.
+    pub fn memory_bytes(&self) -> usize {
+        CLIENT_BYTES
+            + self.input_capacity.load(Ordering::Relaxed)
+            + self.output_capacity.load(Ordering::Relaxed)
+            + self.mail_bytes()
+    }
+
+    /// Called by the session's task before it first waits; the task's waker stays the
+    /// same for its whole life.
     pub fn set_waker(&self, waker: &Waker) {
-        *self.waker.lock() = Some(waker.clone());
+        self.waker.get_or_init(|| waker.clone());
     }
 
     /// Asks the session to do something, and wakes it up.
@@ -180,7 +238,8 @@ impl Client {
 
     /// Wakes the session up to look at the state of things again.
     pub fn wake(&self) {
-        if let Some(waker) = &*self.waker.lock() {
+        // Without a waker the task has not run yet, and will look by itself.
+        if let Some(waker) = self.waker.get() {
             waker.wake_by_ref();
         }
     }
@@ -208,44 +267,5 @@ impl Client {
     /// Bytes of mail waiting.
     pub fn mail_bytes(&self) -> usize {
         self.mail.lock().len()
-    }
-}
-
-/// All clients, in the order in which they connected.
-#[derive(Default)]
-pub struct Clients {
-    by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
-    next_id: AtomicU64,
-}
-
-impl Clients {
-    /// A number for a new client.
-    pub fn next_id(&self) -> u64 {
-        self.next_id.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Adds a client.
-    pub fn add(&self, client: Arc<Client>) {
-        self.by_id.lock().insert(client.id, client);
-    }
-
-    /// Takes a client out when its session ends.
-    pub fn remove(&self, id: u64) {
-        self.by_id.lock().remove(&id);
-    }
-
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.by_id.lock().len()
-    }
-
-    /// One of them.
-    pub fn get(&self, id: u64) -> Option<Arc<Client>> {
-        self.by_id.lock().get(&id).cloned()
-    }
-
-    /// All of them, as of now.
-    pub fn all(&self) -> Vec<Arc<Client>> {
-        self.by_id.lock().values().cloned().collect()
     }
 }

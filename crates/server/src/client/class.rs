@@ -1,0 +1,15 @@
+//! The classes of clients by the names that commands have for them.
+
+use crate::config::ClientClass;
+
+/// The class that CLIENT LIST TYPE and CLIENT KILL TYPE name. `master` is a class that
+/// no client belongs to: `Some(None)`.
+pub fn class_from_name(name: &[u8]) -> Option<Option<ClientClass>> {
+    Some(match name.to_ascii_lowercase().as_slice() {
+        b"normal" => Some(ClientClass::Normal),
+        b"slave" | b"replica" => Some(ClientClass::Replica),
+        b"pubsub" => Some(ClientClass::Pubsub),
+        b"master" => None,
+        _ => return None,
+    })
+}

@@ -1,0 +1,63 @@
+//! A client as one line of text: CLIENT LIST, CLIENT INFO and the server's log.
+
+use super::{Client, Traits};
+use crate::dispatch::table;
+use std::sync::atomic::Ordering;
+use sys::UnixMs;
+
+impl Client {
+    /// The fields of CLIENT LIST in Redis' order, without a line end. Replies are not
+    /// kept in a buffer of fixed size first, so those fields (`rbs`, `rbp`, `obl`) are 0.
+    pub fn line(&self, now: UnixMs) -> String {
+        let load = |number: &std::sync::atomic::AtomicUsize| number.load(Ordering::Relaxed);
+        let (qbuf, input) = (load(&self.input_bytes), load(&self.input_capacity));
+        let omem = load(&self.output_capacity);
+        let seconds_since = |then_ms: u64| now.0.saturating_sub(then_ms) / 1000;
+        let labels = self.labels();
+        format!(
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi=-1 \
+             qbuf={qbuf} qbuf-free={} argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={omem} tot-mem={} \
+             events={} cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
+            self.id,
+            self.address,
+            self.local_address,
+            self.fd,
+            printable(&labels.name),
+            seconds_since(self.connected_at.0),
+            seconds_since(self.active_at_ms.load(Ordering::Relaxed)),
+            flag_letters(self.traits()),
+            self.db.load(Ordering::Relaxed),
+            input.saturating_sub(qbuf),
+            self.output_chunks.load(Ordering::Relaxed),
+            self.memory_bytes(),
+            if load(&self.output_bytes) > 0 { "rw" } else { "r" },
+            self.last_command().map_or("NULL", |id| table::get(id).row.name),
+            self.user(),
+            self.protocol.load(Ordering::Relaxed),
+            printable(&labels.lib_name),
+            printable(&labels.lib_version),
+        )
+    }
+}
+
+/// Labels are printable ASCII: the commands that set them see to it.
+fn printable(label: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(label)
+}
+
+/// Redis' letters in Redis' order; `N` if there is none.
+fn flag_letters(traits: Traits) -> String {
+    const LETTERS: [(Traits, char); 8] = [
+        (Traits::MONITOR, 'O'),
+        (Traits::REPLICA, 'S'),
+        (Traits::SUBSCRIBED, 'P'),
+        (Traits::PAUSED, 'b'),
+        (Traits::CLOSING, 'c'),
+        (Traits::UNIX_SOCKET, 'U'),
+        (Traits::NO_EVICT, 'e'),
+        (Traits::NO_TOUCH, 'T'),
+    ];
+    let letters: String =
+        LETTERS.iter().filter(|(flag, _)| traits.contains(*flag)).map(|(_, letter)| letter).collect();
+    if letters.is_empty() { "N".to_owned() } else { letters }
+}

@@ -1,0 +1,61 @@
+//! The registry of all clients.
+
+use super::{Client, Signal};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use sys::Counter;
+
+/// All clients, in the order in which they connected.
+#[derive(Default)]
+pub struct Clients {
+    by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
+    next_id: AtomicU64,
+    /// Bytes of all clients' buffers; sessions add what changes.
+    pub buffer_bytes: Counter,
+}
+
+impl Clients {
+    /// A number for a new client.
+    pub fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Adds a client.
+    pub fn add(&self, client: Arc<Client>) {
+        self.by_id.lock().insert(client.id, client);
+    }
+
+    /// Takes a client out when its session ends.
+    pub fn remove(&self, id: u64) {
+        self.by_id.lock().remove(&id);
+    }
+
+    /// Closes a client's connection at once. Others do not see it any more, even if
+    /// its session has yet to notice.
+    pub fn kill(&self, client: &Client) {
+        self.remove(client.id);
+        client.signal(Signal::KILL);
+    }
+
+    /// Wakes all sessions up to look at the state of things again.
+    pub fn wake_all(&self) {
+        self.all().iter().for_each(|client| client.wake());
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.by_id.lock().len()
+    }
+
+    /// One of them.
+    pub fn get(&self, id: u64) -> Option<Arc<Client>> {
+        self.by_id.lock().get(&id).cloned()
+    }
+
+    /// All of them, as of now.
+    pub fn all(&self) -> Vec<Arc<Client>> {
+        self.by_id.lock().values().cloned().collect()
+    }
+}

@@ -1,0 +1,55 @@
+//! CLIENT LIST and CLIENT INFO.
+
+use crate::client::class_from_name;
+use crate::dispatch::Context;
+use command::{Error, Result};
+use wire::Reply;
+
+/// CLIENT INFO
+pub fn info(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    note_own_command(context);
+    let line = context.session.client.line(context.now) + "\n";
+    reply.verbatim("txt", line.as_bytes());
+    Ok(())
+}
+
+/// CLIENT LIST [TYPE type | ID client-id [client-id ...]]
+pub fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    note_own_command(context);
+    let (clients, request) = (&context.server.clients, context.request);
+    let option = request.get(2).unwrap_or_default();
+    let listed = if request.len() == 4 && option.eq_ignore_ascii_case(b"type") {
+        let class = class_from_name(request.arg(3)).ok_or_else(|| unknown_type(request.arg(3)))?;
+        let mut all = clients.all();
+        all.retain(|client| Some(client.class()) == class);
+        all
+    } else if request.len() > 3 && option.eq_ignore_ascii_case(b"id") {
+        let ids: Result<Vec<i64>> = request
+            .iter()
+            .skip(3)
+            .map(|word| value::number::parse_i64(word).ok_or(Error::text("ERR Invalid client ID")))
+            .collect();
+        ids?.into_iter().filter_map(|id| clients.get(u64::try_from(id).ok()?)).collect()
+    } else if request.len() == 2 {
+        clients.all()
+    } else {
+        return Err(Error::Syntax);
+    };
+    let mut text = String::new();
+    for client in listed {
+        text.push_str(&client.line(context.now));
+        text.push('\n');
+    }
+    reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+/// The error for a class of clients that does not exist.
+pub fn unknown_type(name: &[u8]) -> Error {
+    Error::Text(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(name)).into())
+}
+
+/// A session notes what it did at the end of its batch, but it sees itself as it is.
+fn note_own_command(context: &Context<'_, '_>) {
+    context.session.client.note_batch(context.command.id, 0, context.now);
+}

@@ -1,0 +1,282 @@
+//! CLIENT: what a connection may ask and say about itself and others.
+//!
+//! A session changes its own state directly; others it reaches by their [`Client`]s.
+
+mod kill;
+mod list;
+
+use super::row;
+use crate::client::{Client, Traits};
+use crate::dispatch::Context;
+use crate::dispatch::pause::{Pause, Paused};
+use crate::dispatch::table::ServerHandler;
+use crate::session::ReplyMode;
+use command::{Error, Flags, Group, Result, Row};
+use keyspace::Touch;
+use sys::UnixMs;
+use wire::Reply;
+
+const ANYBODY: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE);
+const ADMIN: Flags = ANYBODY.union(Flags::ADMIN);
+
+/// CLIENT and its subcommands.
+pub const ROWS: &[Row<ServerHandler>] = &[row("client", -2, Flags::empty(), help)
+    .since("2.4.0")
+    .group(Group::Connection)
+    .complexity("Depends on subcommand.")
+    .summary("A container for commands about connections.")
+    .subcommands(SUBCOMMANDS)];
+
+const SUBCOMMANDS: &[Row<ServerHandler>] = &[
+    sub("client|getname", 2, ANYBODY, get_name).since("2.6.9").summary("Answers with the connection's name."),
+    sub("client|getredir", 2, ANYBODY, get_redirection)
+        .since("6.0.0")
+        .summary("Answers with the client that invalidation messages are redirected to."),
+    sub("client|help", 2, Flags::LOADING.union(Flags::STALE), help)
+        .since("5.0.0")
+        .summary("Lists the subcommands."),
+    sub("client|id", 2, ANYBODY, id).since("5.0.0").summary("Answers with the connection's number."),
+    sub("client|info", 2, ANYBODY, list::info)
+        .since("6.2.0")
+        .tips(&["nondeterministic_output"])
+        .summary("Describes the connection."),
+    sub("client|kill", -3, ADMIN, kill::kill)
+        .since("2.4.0")
+        .complexity("O(N) where N is the number of client connections")
+        .syntax(
+            "ip:port | [ID client-id] [TYPE NORMAL | MASTER | SLAVE | REPLICA | PUBSUB] [USER username] [ADDR \
+             ip:port] [LADDR ip:port] [SKIPME YES | NO] ...",
+        )
+        .summary("Closes connections."),
+    sub("client|list", -2, ADMIN, list::list)
+        .since("2.4.0")
+        .complexity("O(N) where N is the number of client connections")
+        .tips(&["nondeterministic_output"])
+        .syntax("[TYPE NORMAL | MASTER | REPLICA | PUBSUB] [ID client-id [client-id ...]]")
+        .summary("Describes all connections, or those asked for."),
+    sub("client|no-evict", 3, ADMIN, no_evict)
+        .since("7.0.0")
+        .syntax("ON | OFF")
+        .summary("Spares the connection when clients take too much memory."),
+    sub("client|no-touch", 3, ANYBODY, no_touch)
+        .since("7.2.0")
+        .syntax("ON | OFF")
+        .summary("Makes the connection's commands not count as uses of their keys."),
+    sub("client|pause", -3, ADMIN, pause)
+        .since("2.9.50")
+        .syntax("timeout [WRITE | ALL]")
+        .summary("Holds back the commands of all clients, or those that write, for some time."),
+    sub("client|reply", 3, ANYBODY, reply_mode)
+        .since("3.2.0")
+        .syntax("ON | OFF | SKIP")
+        .summary("Says whether the connection wants replies."),
+    sub("client|setinfo", 4, ANYBODY, set_info)
+        .since("7.2.0")
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+        .syntax("LIB-NAME libname | LIB-VER libver")
+        .summary("Says which client library the connection is made with."),
+    sub("client|setname", 3, ANYBODY, set_own_name)
+        .since("2.6.9")
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+        .syntax("connection-name")
+        .summary("Gives the connection a name."),
+    sub("client|unpause", 2, ADMIN, unpause)
+        .since("6.2.0")
+        .complexity("O(N) where N is the number of paused clients")
+        .summary("Ends a pause."),
+];
+
+const fn sub(name: &'static str, arity: i32, flags: Flags, handler: ServerHandler) -> Row<ServerHandler> {
+    row(name, arity, flags, handler).group(Group::Connection)
+}
+
+/// CLIENT ID
+fn id(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    reply.int(context.session.client.id as i64);
+    Ok(())
+}
+
+/// CLIENT GETNAME
+fn get_name(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    match context.session.client.labels().name {
+        name if name.is_empty() => reply.null(),
+        name => reply.bulk(&name),
+    }
+    Ok(())
+}
+
+/// CLIENT SETNAME connection-name
+fn set_own_name(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let name = context.request.arg(2);
+    check_label(name, "Client names")?;
+    set_name(&context.session.client, name);
+    reply.ok();
+    Ok(())
+}
+
+/// Gives a client a name that has been checked; an empty one takes the name away.
+pub fn set_name(client: &Client, name: &[u8]) {
+    client.label(|labels| labels.name = name.to_vec());
+}
+
+/// Labels are shown in lines of words, so they are one printable word.
+///
+/// # Errors
+/// A text that names `what` the label is.
+pub fn check_label(label: &[u8], what: &str) -> Result<()> {
+    if label.iter().all(u8::is_ascii_graphic) {
+        return Ok(());
+    }
+    Err(Error::Text(format!("ERR {what} cannot contain spaces, newlines or special characters.").into()))
+}
+
+/// CLIENT SETINFO LIB-NAME libname | LIB-VER libver
+fn set_info(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let (attribute, label) = (context.request.arg(2), context.request.arg(3));
+    let attribute_text = String::from_utf8_lossy(attribute);
+    let is_name = attribute.eq_ignore_ascii_case(b"lib-name");
+    if !is_name && !attribute.eq_ignore_ascii_case(b"lib-ver") {
+        return Err(Error::Text(format!("ERR Unrecognized option '{attribute_text}'").into()));
+    }
+    check_label(label, &attribute_text)?;
+    context.session.client.label(|labels| {
+        *(if is_name { &mut labels.lib_name } else { &mut labels.lib_version }) = label.to_vec();
+    });
+    reply.ok();
+    Ok(())
+}
+
+/// CLIENT GETREDIR
+fn get_redirection(_: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    const NO_TRACKING: i64 = -1;
+    reply.int(NO_TRACKING);
+    Ok(())
+}
+
+/// CLIENT NO-EVICT ON | OFF
+fn no_evict(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let on = on_or_off(context.request.arg(2))?;
+    context.session.client.set_trait(Traits::NO_EVICT, on);
+    reply.ok();
+    Ok(())
+}
+
+/// CLIENT NO-TOUCH ON | OFF
+fn no_touch(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let on = on_or_off(context.request.arg(2))?;
+    context.session.client.set_trait(Traits::NO_TOUCH, on);
+    context.session.touch = if on { Touch::No } else { Touch::Yes };
+    reply.ok();
+    Ok(())
+}
+
+fn on_or_off(word: &[u8]) -> Result<bool> {
+    match word {
+        word if word.eq_ignore_ascii_case(b"on") => Ok(true),
+        word if word.eq_ignore_ascii_case(b"off") => Ok(false),
+        _ => Err(Error::Syntax),
+    }
+}
+
+/// CLIENT REPLY ON | OFF | SKIP
+fn reply_mode(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let mode = &mut context.session.reply_mode;
+    match context.request.arg(2) {
+        word if word.eq_ignore_ascii_case(b"on") => {
+            *mode = ReplyMode::On;
+            reply.ok();
+        }
+        word if word.eq_ignore_ascii_case(b"off") => *mode = ReplyMode::Off,
+        word if word.eq_ignore_ascii_case(b"skip") => {
+            if *mode != ReplyMode::Off {
+                *mode = ReplyMode::SkipNext;
+            }
+        }
+        _ => return Err(Error::Syntax),
+    }
+    Ok(())
+}
+
+/// CLIENT PAUSE timeout [WRITE | ALL]
+fn pause(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let request = context.request;
+    let what = match request.get(3) {
+        _ if request.len() > 4 => return Err(wrong_arguments("PAUSE")),
+        None => Paused::All,
+        Some(word) if word.eq_ignore_ascii_case(b"all") => Paused::All,
+        Some(word) if word.eq_ignore_ascii_case(b"write") => Paused::Writes,
+        Some(_) => return Err(Error::text("ERR CLIENT PAUSE mode must be WRITE or ALL")),
+    };
+    let timeout_ms = value::number::parse_i64(request.arg(2))
+        .ok_or(Error::text("ERR timeout is not an integer or out of range"))?;
+    let timeout_ms = u64::try_from(timeout_ms).map_err(|_| Error::text("ERR timeout is negative"))?;
+    let until = context.now.0 + timeout_ms;
+    if i64::try_from(until).is_err() {
+        return Err(Error::text("ERR timeout is out of range"));
+    }
+    Pause::begin(context.server, what, context.now, UnixMs(until));
+    reply.ok();
+    Ok(())
+}
+
+/// CLIENT UNPAUSE
+fn unpause(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    Pause::end(context.server);
+    reply.ok();
+    Ok(())
+}
+
+fn wrong_arguments(subcommand: &str) -> Error {
+    Error::Text(
+        format!("ERR unknown subcommand or wrong number of arguments for '{subcommand}'. Try CLIENT HELP.")
+            .into(),
+    )
+}
+
+/// CLIENT HELP
+fn help(_: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    const LINES: &[&str] = &[
+        "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "GETNAME",
+        "    The name of this connection.",
+        "GETREDIR",
+        "    Where invalidation messages of this connection go.",
+        "ID",
+        "    The number of this connection.",
+        "INFO",
+        "    A line about this connection.",
+        "KILL <ip:port>",
+        "    Close the connection that comes from there.",
+        "KILL <option> <value> [<option> <value> [...]]",
+        "    Close all connections that fit every option:",
+        "    * ADDR (<ip:port>|<unixsocket>:0): where they come from.",
+        "    * LADDR (<ip:port>|<unixsocket>:0): where they arrived.",
+        "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB): what they are.",
+        "    * USER <username>: who they are.",
+        "    * ID <client-id>: their number.",
+        "    * SKIPME (YES|NO): whether this connection stays; YES if not given.",
+        "LIST [options ...]",
+        "    A line about each connection, or about some:",
+        "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB): what they are.",
+        "    * ID <client-id> [<client-id> ...]: their numbers.",
+        "NO-EVICT (ON|OFF)",
+        "    Whether this connection is spared when clients take too much memory.",
+        "NO-TOUCH (ON|OFF)",
+        "    Whether commands of this connection do not count as uses of keys.",
+        "PAUSE <timeout> [WRITE|ALL]",
+        "    Hold back all commands, or those that write, for so many milliseconds.",
+        "REPLY (ON|OFF|SKIP)",
+        "    Whether this connection gets replies.",
+        "SETINFO <option> <value>",
+        "    Say what the client library is: LIB-NAME or LIB-VER.",
+        "SETNAME <name>",
+        "    Name this connection.",
+        "UNPAUSE",
+        "    End a pause.",
+        "HELP",
+        "    This list.",
+    ];
+    reply.array(LINES.len());
+    LINES.iter().for_each(|line| reply.simple(line));
+    Ok(())
+}

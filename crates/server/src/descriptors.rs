@@ -1,0 +1,96 @@
+//! `maxclients` against the system's limit of open files.
+//!
+//! Every client takes a descriptor, and the server needs some for itself. The process'
+//! limit is raised as far as the system lets it; if that is not enough, fewer clients
+//! are served.
+
+use crate::config::{Config, Origin};
+use crate::log;
+use rlimit::Resource;
+use std::io;
+
+/// For files, listening sockets and what each worker's runtime needs.
+const OWN_DESCRIPTORS: u64 = 32;
+/// Epoll instance, its wake-up and timer, with some to spare.
+const DESCRIPTORS_OF_WORKER: u64 = 4;
+
+/// Raises the limit so that `maxclients` clients can be served, or lowers `maxclients`.
+///
+/// # Errors
+/// If not even one client could be served.
+pub fn make_room_for_clients(config: &Config) -> io::Result<()> {
+    let own = own_descriptors(config);
+    let wanted = u64::from(config.maxclients());
+    let (before, _) = Resource::NOFILE.get()?;
+    let limit = raise_to(wanted + own)?;
+    if limit > before {
+        log!(Notice, "Raised the limit of open files from {before} to {limit}");
+    }
+    let possible = limit.saturating_sub(own);
+    if possible >= wanted {
+        return Ok(());
+    }
+    if possible == 0 {
+        let text = format!(
+            "The limit of open files is {limit}, too low for a server; raise it with 'ulimit -n' to at least {}",
+            wanted + own
+        );
+        return Err(io::Error::other(text));
+    }
+    log!(
+        Warning,
+        "maxclients is lowered from {wanted} to {possible}: the limit of open files is {limit} and cannot be \
+         raised to {}. To serve more, raise it with 'ulimit -n'",
+        wanted + own
+    );
+    config
+        .set(&[("maxclients", possible.to_string())], Origin::Local)
+        .map(drop)
+        .map_err(|error| io::Error::other(error.to_string()))
+}
+
+/// How many clients the limit of open files allows after it has been raised for
+/// `maxclients` of them as far as possible (CONFIG SET maxclients).
+///
+/// # Errors
+/// If the system does not tell its limit.
+pub fn clients_possible(config: &Config, maxclients: u32) -> io::Result<u64> {
+    let own = own_descriptors(config);
+    Ok(raise_to(u64::from(maxclients) + own)?.saturating_sub(own))
+}
+
+fn own_descriptors(config: &Config) -> u64 {
+    OWN_DESCRIPTORS + DESCRIPTORS_OF_WORKER * config.threads().max(num_cores()) as u64
+}
+
+fn num_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Raises the limit of open files to `wanted`, or as far as possible; returns what it is then.
+fn raise_to(wanted: u64) -> io::Result<u64> {
+    let (soft, hard) = Resource::NOFILE.get()?;
+    if soft >= wanted {
+        return Ok(soft);
+    }
+    // Only a privileged process may raise the hard limit.
+    if Resource::NOFILE.set(wanted, hard.max(wanted)).is_err() {
+        let highest = hard.min(wanted);
+        if highest > soft {
+            Resource::NOFILE.set(highest, hard)?;
+        }
+    }
+    Ok(Resource::NOFILE.get()?.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_never_lowered() {
+        let (before, _) = Resource::NOFILE.get().unwrap();
+        assert!(raise_to(1).unwrap() >= before);
+        assert!(clients_possible(&Config::defaults(), 10).unwrap() >= 10);
+    }
+}
