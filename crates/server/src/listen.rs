@@ -21,7 +21,15 @@ const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(50);
 const FREE_PORT_ATTEMPTS: usize = 16;
 
 /// A connection on its way to a worker.
-pub enum Accepted {
+pub struct Accepted {
+    /// The client's number, in the order of arrival.
+    pub id: u64,
+    /// What it came by.
+    pub socket: AcceptedSocket,
+}
+
+/// A socket that has been accepted.
+pub enum AcceptedSocket {
     /// By TCP.
     Tcp {
         /// The socket, not blocking.
@@ -38,15 +46,15 @@ pub enum Accepted {
     },
 }
 
-impl Accepted {
+impl AcceptedSocket {
     /// The other end's address and this end's, as CLIENT LIST shows them.
     pub fn addresses(&self) -> (String, String) {
         match self {
-            Accepted::Tcp { socket, peer } => (
+            AcceptedSocket::Tcp { socket, peer } => (
                 peer.to_string(),
                 socket.local_addr().map_or_else(|_| "?:0".to_owned(), |address| address.to_string()),
             ),
-            Accepted::Unix { path, .. } => {
+            AcceptedSocket::Unix { path, .. } => {
                 let address = format!("{}:0", path.display());
                 (address.clone(), address)
             }
@@ -175,7 +183,7 @@ async fn accept_unix(
                 if let Some(refusal) = refusal_of_number(&server) {
                     refuse(&server, socket, refusal);
                 } else {
-                    hand_over(&server, Accepted::Unix { socket, path: path.clone() }, &workers);
+                    hand_over(&server, AcceptedSocket::Unix { socket, path: path.clone() }, &workers);
                 }
             }
             Err(error) => note_failure(&error).await,
@@ -195,7 +203,7 @@ fn welcome_tcp(server: &Server, socket: TcpStream, peer: SocketAddr, workers: &[
     if let Err(error) = tune(&socket, server.config.tcp_keepalive_s()) {
         log!(Verbose, "A connection could not be tuned: {error}");
     }
-    hand_over(server, Accepted::Tcp { socket, peer }, workers);
+    hand_over(server, AcceptedSocket::Tcp { socket, peer }, workers);
 }
 
 fn tune(socket: &TcpStream, keepalive_s: u32) -> io::Result<()> {
@@ -239,8 +247,9 @@ fn refuse(server: &Server, mut socket: impl Write, why: &str) {
 }
 
 /// Gives a connection to the worker that has the fewest.
-fn hand_over(server: &Server, accepted: Accepted, workers: &[UnboundedSender<Accepted>]) {
+fn hand_over(server: &Server, socket: AcceptedSocket, workers: &[UnboundedSender<Accepted>]) {
     server.counts.connections.add(1);
+    let accepted = Accepted { id: server.clients.next_id(), socket };
     let index = server.lightest_worker();
     if workers[index].send(accepted).is_err() {
         // The worker is gone because the server ends.

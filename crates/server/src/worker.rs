@@ -4,7 +4,7 @@
 use crate::client::{Client, Signal, Traits};
 use crate::connection::{self, stream::Stream};
 use crate::dispatch::Runner;
-use crate::listen::Accepted;
+use crate::listen::{Accepted, AcceptedSocket};
 use crate::server::{Ending, Server};
 use crate::{log, tick};
 use std::cell::RefCell;
@@ -93,12 +93,13 @@ async fn work(worker: Rc<Worker>, mut accepted: UnboundedReceiver<Accepted>) {
 /// Starts the task of a new connection.
 fn begin(worker: &Rc<Worker>, accepted: Accepted) {
     let server = &worker.server;
-    let (fd, is_unix) = match &accepted {
-        Accepted::Tcp { socket, .. } => (socket.as_raw_fd(), false),
-        Accepted::Unix { socket, .. } => (socket.as_raw_fd(), true),
+    let Accepted { id, socket } = accepted;
+    let (fd, is_unix) = match &socket {
+        AcceptedSocket::Tcp { socket, .. } => (socket.as_raw_fd(), false),
+        AcceptedSocket::Unix { socket, .. } => (socket.as_raw_fd(), true),
     };
-    let (address, local_address) = accepted.addresses();
-    let stream = match into_stream(accepted) {
+    let (address, local_address) = socket.addresses();
+    let stream = match into_stream(socket) {
         Ok(stream) => stream,
         Err(error) => {
             log!(Warning, "A connection could not be served: {error}");
@@ -107,17 +108,16 @@ fn begin(worker: &Rc<Worker>, accepted: Accepted) {
         }
     };
     let now = server.clock.now();
-    let client =
-        Arc::new(Client::new(server.clients.next_id(), address, local_address, fd, worker.index, now));
+    let client = Arc::new(Client::new(id, address, local_address, fd, worker.index, now));
     client.set_trait(Traits::UNIX_SOCKET, is_unix);
     server.clients.add(client.clone());
     tokio::task::spawn_local(connection::serve(worker.clone(), stream, client));
 }
 
-fn into_stream(accepted: Accepted) -> io::Result<Stream> {
+fn into_stream(accepted: AcceptedSocket) -> io::Result<Stream> {
     Ok(match accepted {
-        Accepted::Tcp { socket, .. } => Stream::Tcp(TcpStream::from_std(socket)?),
-        Accepted::Unix { socket, .. } => Stream::Unix(UnixStream::from_std(socket)?),
+        AcceptedSocket::Tcp { socket, .. } => Stream::Tcp(TcpStream::from_std(socket)?),
+        AcceptedSocket::Unix { socket, .. } => Stream::Unix(UnixStream::from_std(socket)?),
     })
 }
 

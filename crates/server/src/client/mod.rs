@@ -26,7 +26,7 @@ pub const DEFAULT_USER: &str = "default";
 
 /// What a connection takes beside its buffers: its task, its socket's entries in the
 /// runtime and in the registry, and this. Measured by `an_idle_connection_takes_little_memory`.
-pub const CLIENT_BYTES: usize = 2048;
+pub const CLIENT_BYTES: usize = 1280;
 
 bitflags::bitflags! {
     /// What a session is asked to look at when it wakes up.

@@ -85,8 +85,8 @@ fn rows_are_lower_case_unique_and_sorted_within_their_area() {
 
 #[test]
 fn every_directive_of_redis_answers_with_its_default_in_its_format() {
-    // Nothing is saved, and the log goes out under Tarn's own name.
-    const DIFFERENT: [&str; 2] = ["save", "syslog-ident"];
+    // Only this machine is listened to, nothing is saved, and the log goes out under Tarn's own name.
+    const DIFFERENT: [&str; 3] = ["bind", "save", "syslog-ident"];
     let config = Config::defaults();
     for line in REDIS.lines() {
         let (name, value) = line.split_once(' ').unwrap_or((line, ""));
@@ -94,6 +94,11 @@ fn every_directive_of_redis_answers_with_its_default_in_its_format() {
             assert_eq!(get(&config, name), value, "{name}");
         }
     }
+}
+
+#[test]
+fn only_this_machine_is_listened_to_unless_told_otherwise() {
+    assert_eq!(Config::defaults().bind(), ["127.0.0.1", "-::1"]);
 }
 
 #[test]

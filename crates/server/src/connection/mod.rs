@@ -27,7 +27,7 @@ use crate::worker::{Buffers, Worker};
 use pending::Pending;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
@@ -126,6 +126,14 @@ pub async fn serve(worker: Rc<Worker>, stream: Stream, client: std::sync::Arc<Cl
     server.clients.remove(client.id);
 }
 
+/// Asks for another turn, after all others that are ready and after the worker has
+/// looked who else is. Waking up at once would let a few busy connections keep a worker
+/// from its sockets and timers for dozens of turns.
+fn wake_after_others(context: &mut Context<'_>) {
+    let is_ready = pin!(tokio::task::yield_now()).poll(context).is_ready();
+    debug_assert!(!is_ready, "the first poll only registers the task");
+}
+
 impl Connection {
     fn poll(&mut self, worker: &Worker, context: &mut Context<'_>) -> Poll<End> {
         if let Some(end) = self.follow_signals() {
@@ -165,7 +173,7 @@ impl Connection {
             }
             ready_or_pending!(self.read_and_run(worker, buffers, context)?);
         }
-        context.waker().wake_by_ref();
+        wake_after_others(context);
         Ok(Poll::Pending)
     }
 
@@ -411,7 +419,7 @@ impl Connection {
         let mut sent = 0;
         while !self.pending.is_empty() {
             if sent >= SENT_BYTES_IN_A_ROW {
-                context.waker().wake_by_ref();
+                wake_after_others(context);
                 break;
             }
             match self.stream.poll_write(context, self.pending.front()) {

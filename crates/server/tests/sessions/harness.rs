@@ -1,0 +1,163 @@
+//! A server in this process, on a free port of 127.0.0.1, and a client to it.
+
+use server::config::{Config, Startup};
+use server::listen::Listeners;
+use server::server::Server;
+use server::start::run_workers;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use sys::Clock;
+use wire::{Decoder, Value};
+
+/// Longer than anything here takes, on the slowest machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct TestServer {
+    pub server: Arc<Server>,
+    thread: Option<JoinHandle<u8>>,
+}
+
+impl TestServer {
+    /// Two workers, and these directives of a configuration file.
+    pub fn start(directives: &str) -> TestServer {
+        TestServer::start_at(Clock::Real, directives)
+    }
+
+    pub fn start_at(clock: Clock, directives: &str) -> TestServer {
+        const WORKERS: usize = 2;
+        let text =
+            format!("port 0\nbind 127.0.0.1\nthreads {WORKERS}\nhz 100\nloglevel warning\n{directives}");
+        let Ok(Startup::Serve { config, .. }) = Config::from_text(text.as_bytes()) else {
+            panic!("{directives}")
+        };
+        let listeners = Listeners::bind(&config).unwrap();
+        let mut server = Server::new(*config, WORKERS);
+        server.clock = clock;
+        let server = Arc::new(server);
+        let running = server.clone();
+        let thread = std::thread::spawn(move || run_workers(&running, listeners, WORKERS).unwrap());
+        let server = TestServer { server, thread: Some(thread) };
+        server.wait_until("it listens", || server.server.addresses.get().is_some());
+        server
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.server.addresses.get().unwrap()[0]
+    }
+
+    pub fn connect(&self) -> Peer {
+        let stream = TcpStream::connect(self.address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Peer { stream, decoder: Decoder::new() }
+    }
+
+    pub fn set(&self, name: &str, value: &str) {
+        self.server.config.set(&[(name, value)], server::config::Origin::Local).unwrap();
+        self.server.apply_config();
+    }
+
+    pub fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so() {
+            assert!(Instant::now() < deadline, "waited too long until {what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Ends the server as SIGTERM does; returns its exit status.
+    pub fn stop(mut self) -> u8 {
+        self.server.stop(0);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.server.stop(0);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+pub struct Peer {
+    pub stream: TcpStream,
+    decoder: Decoder,
+}
+
+impl Peer {
+    /// Sends lines as inline requests, in one write.
+    pub fn send(&mut self, lines: &[&str]) {
+        self.stream.write_all((lines.join("\r\n") + "\r\n").as_bytes()).unwrap();
+    }
+
+    /// The next reply, or None at the end of the stream.
+    pub fn reply(&mut self) -> Option<Value> {
+        let mut bytes = [0; 64 << 10];
+        loop {
+            if let Some(value) = self.decoder.decode().unwrap() {
+                return Some(value);
+            }
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return None,
+                Ok(count) => self.decoder.feed(&bytes[..count]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Sends one request and returns its reply as text: the text of simple strings and
+    /// errors, the content of bulk strings, numbers.
+    pub fn ask(&mut self, line: &str) -> String {
+        self.send(&[line]);
+        self.text()
+    }
+
+    pub fn text(&mut self) -> String {
+        match self.reply() {
+            None => "END".to_owned(),
+            Some(Value::Simple(text) | Value::Error(text) | Value::Bulk(text) | Value::Verbatim(_, text)) => {
+                String::from_utf8_lossy(&text).into_owned()
+            }
+            Some(Value::Int(number)) => number.to_string(),
+            Some(Value::Null) => "NULL".to_owned(),
+            Some(other) => format!("{other:?}"),
+        }
+    }
+
+    /// The texts of so many replies.
+    pub fn texts(&mut self, count: usize) -> Vec<String> {
+        (0..count).map(|_| self.text()).collect()
+    }
+
+    pub fn id(&mut self) -> u64 {
+        self.ask("CLIENT ID").parse().unwrap()
+    }
+
+    /// A field of the client's own line.
+    pub fn field(&mut self, name: &str) -> String {
+        let line = self.ask("CLIENT INFO");
+        let value = line.split_whitespace().find_map(|word| word.strip_prefix(&format!("{name}=")));
+        value.expect(name).to_owned()
+    }
+
+    /// Sends nothing more, and still reads.
+    pub fn half_close(&mut self) {
+        self.stream.shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// Whether nothing comes for a short while.
+    pub fn is_silent(&mut self) -> bool {
+        self.stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let mut byte = [0];
+        let silent = self.decoder.buffered_bytes() == 0
+            && matches!(self.stream.peek(&mut byte), Err(error) if error.kind() == ErrorKind::WouldBlock);
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        silent
+    }
+}

@@ -1,0 +1,119 @@
+//! How connections and servers end.
+
+use crate::harness::{PATIENCE, TestServer};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_client_that_closes_its_half_gets_its_replies() {
+    let server = TestServer::start("");
+    let mut peer = server.connect();
+    peer.send(&["PING", "ECHO 1"]);
+    peer.half_close();
+    assert_eq!(peer.texts(3), ["PONG", "1", "END"]);
+    let mut peer = server.connect();
+    peer.send(&["SETRANGE big 16777215 x", "GET big", "PING"]);
+    peer.stream.write_all(b"*2\r\n$3\r\nGE").unwrap();
+    peer.half_close();
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(peer.text(), "16777216");
+    assert_eq!(peer.text().len(), 16 << 20);
+    assert_eq!(peer.texts(2), ["PONG", "END"]);
+    server.wait_until("sessions are over", || server.server.connections() == 0);
+}
+
+#[test]
+fn nothing_behind_quit_is_answered() {
+    let server = TestServer::start("");
+    let mut peer = server.connect();
+    peer.stream.write_all(b"PING\r\nQUIT\r\nSET a 1\r\n*x\r\n").unwrap();
+    assert_eq!(peer.texts(3), ["PONG", "OK", "END"]);
+    assert_eq!(server.connect().ask("EXISTS a"), "0");
+}
+
+#[test]
+fn replies_before_a_protocol_error_arrive_although_more_was_sent() {
+    let server = TestServer::start("");
+    let mut peer = server.connect();
+    peer.stream.write_all(b"PING\r\n*x\r\n").unwrap();
+    let _ = peer.stream.write_all(&vec![b'a'; 200_000]);
+    assert_eq!(peer.texts(3), ["PONG", "ERR Protocol error: invalid multibulk length", "END"]);
+}
+
+#[test]
+fn a_stopping_server_sends_what_it_has_answered() {
+    let server = TestServer::start("");
+    let mut idle = server.connect();
+    assert_eq!(idle.ask("PING"), "PONG");
+    let mut reading = server.connect();
+    reading.send(&["SETRANGE big 33554431 x", "GET big"]);
+    assert_eq!(reading.text(), "33554432");
+    let reader = std::thread::spawn(move || (reading.text().len(), reading.text()));
+    std::thread::sleep(Duration::from_millis(20));
+    let begun = Instant::now();
+    assert_eq!(server.stop(), 0);
+    assert!(begun.elapsed() < Duration::from_secs(2));
+    assert_eq!(reader.join().unwrap(), (32 << 20, "END".to_owned()));
+    assert_eq!(idle.text(), "END");
+}
+
+#[test]
+fn clients_that_never_stop_do_not_keep_the_server_alive() {
+    let server = TestServer::start("");
+    let is_over = AtomicBool::new(false);
+    let mut deaf = server.connect();
+    deaf.send(&["SETRANGE big 33554431 x", "GET big"]);
+    let mut busy = [server.connect(), server.connect()];
+    std::thread::scope(|scope| {
+        for peer in &mut busy {
+            scope.spawn(|| {
+                let (mut from, mut to) = (peer.stream.try_clone().unwrap(), &peer.stream);
+                let batch = b"INCR counter\r\n".repeat(1000);
+                scope.spawn(move || std::io::copy(&mut from, &mut std::io::sink()));
+                while !is_over.load(Ordering::Relaxed) && to.write_all(&batch).is_ok() {}
+            });
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        let begun = Instant::now();
+        assert_eq!(server.stop(), 0);
+        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        is_over.store(true, Ordering::Relaxed);
+    });
+    drop(deaf);
+}
+
+#[test]
+fn the_unix_socket_serves_with_its_permissions() {
+    use std::os::unix::fs::PermissionsExt;
+    let path = std::env::temp_dir().join(format!("tarn-sessions-{}.sock", std::process::id()));
+    let server = TestServer::start(&format!("unixsocket {}\nunixsocketperm 700\nport 0", path.display()));
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"CLIENT INFO\r\n").unwrap();
+    let mut reply = [0; 1024];
+    let bytes = stream.read(&mut reply).unwrap();
+    let line = String::from_utf8_lossy(&reply[..bytes]).into_owned();
+    let address = format!(" addr={0}:0 laddr={0}:0 ", path.display());
+    assert!(line.contains(&address) && line.contains(" flags=U "), "{line}");
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn an_address_in_use_is_named_in_one_sentence() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let text = format!("port {port}\nbind 127.0.0.1");
+    let Ok(server::config::Startup::Serve { config, .. }) =
+        server::config::Config::from_text(text.as_bytes())
+    else {
+        panic!("not served")
+    };
+    let error = server::listen::Listeners::bind(&config).err().unwrap();
+    let expected =
+        format!("Failed listening on port {port} (TCP): 127.0.0.1:{port} is in use by another program");
+    assert_eq!(error.to_string(), expected);
+}

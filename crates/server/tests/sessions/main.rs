@@ -1,0 +1,12 @@
+//! Sessions over real sockets, against a server in this process.
+
+#![allow(clippy::unwrap_used)] // Tests may.
+
+mod auth;
+mod commands;
+mod harness;
+mod kill;
+mod lifecycle;
+mod limits;
+mod pause;
+mod rows;
