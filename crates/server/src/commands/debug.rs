@@ -175,12 +175,16 @@ fn write_log(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()>
     Ok(())
 }
 
+/// The double that Redis replies with, which its tests compare with.
+#[allow(clippy::approx_constant)] // It is not meant to be pi.
+const PROTOCOL_DOUBLE: f64 = 3.141;
+
 /// DEBUG PROTOCOL type
 fn protocol(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     match context.request.arg(2).to_ascii_lowercase().as_slice() {
         b"string" => reply.bulk(b"Hello World"),
         b"integer" => reply.int(12345),
-        b"double" => reply.double(3.141),
+        b"double" => reply.double(PROTOCOL_DOUBLE),
         b"null" => reply.null(),
         b"array" => {
             reply.array(3);
