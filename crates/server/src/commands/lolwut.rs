@@ -1,7 +1,7 @@
 //! LOLWUT: a picture. A tarn is a lake in the mountains.
 
 use super::row;
-use crate::commands::info::REDIS_VERSION;
+use crate::commands::connection::REDIS_VERSION;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use command::parse::int;

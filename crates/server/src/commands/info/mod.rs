@@ -11,7 +11,6 @@ mod server;
 
 pub(crate) use load::duration_counts;
 pub(crate) use memory::Usage;
-pub(crate) use server::REDIS_VERSION;
 
 use super::row;
 use crate::dispatch::Context;
