@@ -267,6 +267,11 @@ impl<'k> Batch<'k> {
         self.keyspace.databases.iter().map(Database::overhead_bytes).sum()
     }
 
+    /// The part of [`Batch::overhead_bytes`] that is one database's.
+    pub fn overhead_bytes_of(&self, db: DbIndex) -> usize {
+        self.keyspace.database(db).overhead_bytes()
+    }
+
     /// This worker's number, and how many there are.
     pub(crate) fn share(&self) -> (usize, usize) {
         (self.worker, self.keyspace.gates.len())

@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn errors_count_by_their_code_and_codes_are_limited() {
         let counts = ErrorCounts::default();
-        ["ERR no", "ERR other", "WRONGTYPE x", "nocode", ""].map(|line| counts.note(line));
+        ["ERR no", "ERR other", "WRONGTYPE x", "nocode", ""].iter().for_each(|line| counts.note(line));
         assert_eq!(counts.all(), [("ERR".to_owned(), 4), ("WRONGTYPE".to_owned(), 1)]);
         (0..1000).for_each(|code| counts.note(&format!("E{code} x")));
         assert_eq!(counts.all().len(), KINDS_MAX);

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sys::prng::entropy_seed;
-use sys::{Clock, Prng, TickClock, UnixMs};
+use sys::{Clock, Prng, TickClock, Ticks, UnixMs};
 use tokio::sync::watch;
 
 bitflags::bitflags! {
@@ -165,6 +165,15 @@ impl Server {
     #[inline]
     pub fn slow_ticks(&self) -> u64 {
         self.slow_ticks.load(Ordering::Relaxed)
+    }
+
+    /// Shows the latency monitor an event that began at `began` and ends now.
+    pub fn note_latency(&self, event: &'static str, began: Ticks) {
+        let threshold_ms = self.config.latency_monitor_threshold_ms();
+        if threshold_ms > 0 {
+            let ms = self.ticks.nanos_between(began, self.ticks.now()) / 1_000_000;
+            self.latency.note(event, self.clock.now(), ms, threshold_ms);
+        }
     }
 
     /// Begins the end: workers stop accepting, send what they have answered, and return.

@@ -45,7 +45,9 @@ fn sweep_step(server: &Server, worker: usize) -> Progress {
     let began = server.ticks.now();
     let budget = server.ticks.ticks_in(SWEEP_STEP);
     let has_budget = || server.ticks.now().0.saturating_sub(began.0) < budget;
-    batch.sweep_expired(server.clock.now(), has_budget, |_, _| {})
+    let progress = batch.sweep_expired(server.clock.now(), has_budget, |_, _| {});
+    server.note_latency("expire-cycle", began);
+    progress
 }
 
 fn sample(server: &Server) {

@@ -37,6 +37,20 @@ pub fn allocations_of_this_thread() -> u64 {
     CELLS_BY_THREAD[thread::cell()].calls.load(Ordering::Relaxed) as u64
 }
 
+/// Gives memory that the calling thread no longer uses back to the system.
+pub fn release() {
+    // SAFETY: the function takes no pointer and may be called at any time by any
+    // thread; it works on the calling thread's own heap.
+    unsafe { libmimalloc_sys::mi_collect(true) };
+}
+
+/// The allocator's version, such as 2.2.4.
+pub fn allocator_version() -> String {
+    // SAFETY: the function only returns a constant.
+    let version = unsafe { libmimalloc_sys::mi_version() };
+    format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
+}
+
 /// The bytes that an allocation of `bytes` really takes: multiples of 16 up to
 /// 128, then four steps a doubling, as in jemalloc and mimalloc. An object that
 /// fills its class wastes nothing.

@@ -8,7 +8,7 @@ use crate::key_use::OVERWRITES;
 use crate::parse::int;
 use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Keys, Outcome, Row, row};
-use keyspace::{Edit, Expiry, NewValue, Usage, ValueRef, View};
+use keyspace::{Edit, Expiry, NewValue, Object, Usage, ValueRef, View};
 use sys::UnixMs;
 use value::number::{IntBuffer, format_i64};
 use value::rdb::{self, RestoreError, Restored};
@@ -37,15 +37,24 @@ pub const ROWS: &[Row] = &[
 
 /// DUMP key
 fn dump(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    match view.get(&args.key(1)).map(|object| object.value()) {
-        Some(ValueRef::Bytes(bytes)) => reply.bulk(&rdb::dump_string(bytes)),
-        Some(ValueRef::Int(number)) => {
-            reply.bulk(&rdb::dump_string(format_i64(number, &mut IntBuffer::new())));
-        }
+    match view.get(&args.key(1)) {
+        Some(object) => reply.bulk(&payload(object)),
         None => reply.null(),
     }
     Ok(())
 }
+
+/// What DUMP returns of a value: its type, its bytes as in an RDB file, and a footer.
+pub fn payload(object: Object<'_>) -> Vec<u8> {
+    match object.value() {
+        ValueRef::Bytes(bytes) => rdb::dump_string(bytes),
+        ValueRef::Int(number) => rdb::dump_string(format_i64(number, &mut IntBuffer::new())),
+    }
+}
+
+/// Bytes of a payload that are not the value itself: the type in front, and the
+/// version and checksum of the footer.
+pub const PAYLOAD_FRAME_BYTES: usize = 1 + 2 + 8;
 
 /// What RESTORE does about a key that is there.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -101,7 +101,7 @@ fn refcount(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<(
 /// The references that Redis would count. Tarn shares no values; Redis shares the
 /// integers below 10000, whose count says "shared", unless values carry the clocks
 /// that eviction goes by. Redis decides when a value is set, this when it is asked.
-fn references(object: Object<'_>, keyspace: &Keyspace) -> i64 {
+pub fn references(object: Object<'_>, keyspace: &Keyspace) -> i64 {
     use keyspace::Eviction::{AllLfu, AllLru, ExpiringLfu, ExpiringLru};
     const SHARED: i64 = i32::MAX as i64;
     let policy = keyspace.policy();

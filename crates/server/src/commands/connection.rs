@@ -9,6 +9,7 @@ use super::row;
 use crate::client::DEFAULT_USER;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
+use crate::monitor;
 use crate::session::Closing;
 use command::{Error, Flags, Group, Result, Row};
 use keyspace::DbIndex;
@@ -171,6 +172,7 @@ fn reset(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         true => Authenticated::No,
         false => Authenticated::Yes,
     };
+    monitor::leave(context.server, &context.session.client);
     context.session.reset(authenticated);
     reply.set_protocol(Protocol::Resp2);
     reply.simple("RESET");

@@ -4,8 +4,13 @@ pub mod client;
 pub mod command;
 pub mod config;
 pub mod connection;
+pub mod debug;
 pub mod info;
 pub mod latency;
+pub mod lolwut;
+pub mod memory;
+pub mod monitor;
+pub mod shutdown;
 pub mod slowlog;
 pub mod time;
 
@@ -16,14 +21,19 @@ use wire::Reply;
 
 /// Their rows, family by family.
 pub const FAMILIES: &[&[Row<ServerHandler>]] = &[
-    connection::ROWS,
     client::ROWS,
-    info::ROWS,
+    command::ROWS,
     config::ROWS,
+    connection::ROWS,
+    debug::ROWS,
+    info::ROWS,
+    latency::ROWS,
+    lolwut::ROWS,
+    memory::ROWS,
+    monitor::ROWS,
+    shutdown::ROWS,
     slowlog::ROWS,
     time::ROWS,
-    command::ROWS,
-    latency::ROWS,
 ];
 
 /// Begins a row of a server command.

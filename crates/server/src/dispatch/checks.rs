@@ -83,9 +83,11 @@ fn is_out_of_memory(server: &Server) -> bool {
 
 /// Evicts until memory is below its ceiling, as far as the policy allows.
 #[cold]
-pub fn make_room(batch: &Batch<'_>, now: UnixMs) {
+pub fn make_room(server: &Server, batch: &Batch<'_>, now: UnixMs) {
+    let began = server.ticks.now();
     // Without room, or without enough of it yet, writes are refused one by one.
     let _ = batch.evict(now, sys::memory::used_bytes, |_, _| {});
+    server.note_latency("eviction-cycle", began);
 }
 
 fn unknown_subcommand(command: &Command, name: &[u8]) -> Error {

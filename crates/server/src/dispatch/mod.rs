@@ -217,7 +217,7 @@ impl Turn<'_> {
             self.now = self.server.clock.now();
         }
         if self.server.attention().contains(Attention::MEMORY_CEILING) {
-            checks::make_room(&self.batch, self.now);
+            checks::make_room(self.server, &self.batch, self.now);
         }
     }
 

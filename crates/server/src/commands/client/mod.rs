@@ -20,7 +20,7 @@ const ANYBODY: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE)
 const ADMIN: Flags = ANYBODY.union(Flags::ADMIN);
 
 /// CLIENT and its subcommands.
-pub const ROWS: &[Row<ServerHandler>] = &[row("client", -2, Flags::empty(), help)
+pub const ROWS: &[Row<ServerHandler>] = &[row("client", -2, Flags::PROTECTED, help)
     .since("2.4.0")
     .group(Group::Connection)
     .complexity("Depends on subcommand.")
@@ -44,23 +44,23 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .since("2.4.0")
         .complexity("O(N) where N is the number of client connections")
         .syntax(
-            "ip:port | [ID client-id] [TYPE NORMAL | MASTER | SLAVE | REPLICA | PUBSUB] [USER username] [ADDR \
-             ip:port] [LADDR ip:port] [SKIPME YES | NO] ...",
+            "<ip:port | [ID client-id] [TYPE <NORMAL | MASTER | SLAVE | REPLICA | PUBSUB>] [USER username] \
+             [ADDR ip:port] [LADDR ip:port] [SKIPME <YES | NO>]>",
         )
         .summary("Closes connections."),
     sub("client|list", -2, ADMIN, list::list)
         .since("2.4.0")
         .complexity("O(N) where N is the number of client connections")
         .tips(&["nondeterministic_output"])
-        .syntax("[TYPE NORMAL | MASTER | REPLICA | PUBSUB] [ID client-id [client-id ...]]")
+        .syntax("[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]")
         .summary("Describes all connections, or those asked for."),
     sub("client|no-evict", 3, ADMIN, no_evict)
         .since("7.0.0")
-        .syntax("ON | OFF")
+        .syntax("<ON | OFF>")
         .summary("Spares the connection when clients take too much memory."),
     sub("client|no-touch", 3, ANYBODY, no_touch)
         .since("7.2.0")
-        .syntax("ON | OFF")
+        .syntax("<ON | OFF>")
         .summary("Makes the connection's commands not count as uses of their keys."),
     sub("client|pause", -3, ADMIN, pause)
         .since("2.9.50")
@@ -68,12 +68,12 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .summary("Holds back the commands of all clients, or those that write, for some time."),
     sub("client|reply", 3, ANYBODY, reply_mode)
         .since("3.2.0")
-        .syntax("ON | OFF | SKIP")
+        .syntax("<ON | OFF | SKIP>")
         .summary("Says whether the connection wants replies."),
     sub("client|setinfo", 4, ANYBODY, set_info)
         .since("7.2.0")
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
-        .syntax("LIB-NAME libname | LIB-VER libver")
+        .syntax("<LIB-NAME libname | LIB-VER libver>")
         .summary("Says which client library the connection is made with."),
     sub("client|setname", 3, ANYBODY, set_own_name)
         .since("2.6.9")

@@ -2,12 +2,10 @@
 
 use super::Page;
 use crate::client::Traits;
+use crate::commands::connection::REDIS_VERSION;
 use crate::config::Supervision;
 use crate::dispatch::Context;
 use std::sync::atomic::Ordering;
-
-/// The Redis version whose behaviour this server has; clients choose features by it.
-pub(crate) const REDIS_VERSION: &str = "7.2.4";
 
 /// The Redis clock of access times has 24 bits.
 const LRU_CLOCK_MASK: u64 = (1 << 24) - 1;

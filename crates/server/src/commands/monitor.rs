@@ -1,0 +1,25 @@
+//! MONITOR: shows the session every command.
+
+use super::row;
+use crate::dispatch::Context;
+use crate::dispatch::table::ServerHandler;
+use crate::monitor;
+use command::{Flags, Group, Result, Row};
+use wire::Reply;
+
+/// MONITOR.
+pub const ROWS: &[Row<ServerHandler>] = &[row(
+    "monitor",
+    1,
+    Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
+    monitor,
+)
+.group(Group::Server)
+.summary("Shows the connection every command that the server runs, until RESET or the end.")];
+
+/// MONITOR
+fn monitor(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    monitor::join(context.server, &context.session.client);
+    reply.ok();
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! SHUTDOWN: ends the server.
+
+use super::row;
+use crate::dispatch::Context;
+use crate::dispatch::table::ServerHandler;
+use crate::log;
+use crate::session::Closing;
+use command::{Error, Flags, Group, Result, Row};
+use wire::Reply;
+
+const FLAGS: Flags = Flags::ADMIN
+    .union(Flags::NOSCRIPT)
+    .union(Flags::LOADING)
+    .union(Flags::STALE)
+    .union(Flags::NO_MULTI)
+    .union(Flags::ALLOW_BUSY);
+
+/// SHUTDOWN.
+pub const ROWS: &[Row<ServerHandler>] = &[row("shutdown", -1, FLAGS, shutdown)
+    .group(Group::Server)
+    .complexity("O(N) when saving, N being the number of keys; otherwise O(1)")
+    .syntax("[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]")
+    .summary("Ends the server.")];
+
+/// What SHUTDOWN was asked for.
+#[derive(Default)]
+struct Options {
+    nosave: bool,
+    save: bool,
+    now: bool,
+    force: bool,
+    abort: bool,
+}
+
+impl Options {
+    fn parse(context: &Context<'_, '_>) -> Result<Options> {
+        let mut options = Options::default();
+        for word in context.request.iter().skip(1) {
+            let option = match word.to_ascii_lowercase().as_slice() {
+                b"nosave" => &mut options.nosave,
+                b"save" => &mut options.save,
+                b"now" => &mut options.now,
+                b"force" => &mut options.force,
+                b"abort" => &mut options.abort,
+                _ => return Err(Error::Syntax),
+            };
+            *option = true;
+        }
+        let Options { nosave, save, now, force, abort } = options;
+        if nosave && save || abort && (nosave || save || now || force) {
+            return Err(Error::Syntax);
+        }
+        Ok(options)
+    }
+}
+
+/// SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]
+///
+/// A shutdown waits for nothing that could be aborted. The client gets no reply:
+/// its connection closes.
+fn shutdown(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
+    let options = Options::parse(context)?;
+    if options.abort {
+        return Err(Error::text("ERR No shutdown in progress."));
+    }
+    if options.save && !options.force {
+        log!(Warning, "SHUTDOWN SAVE refused: the memory edition writes no files");
+        return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
+    }
+    log!(Warning, "User requested shutdown...");
+    context.session.closing = Closing::AfterReplies;
+    context.server.stop(0);
+    Ok(())
+}
