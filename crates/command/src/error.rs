@@ -20,37 +20,53 @@ pub enum Error {
     WrongType,
     /// An edit would make a string longer than `proto-max-bulk-len` allows.
     StringTooLong,
-    /// A text used by one command only, in full, with its code.
-    Text(Cow<'static, str>),
+    /// A text used by one command only, in full, with its code. It may quote bytes of the client, which need not be
+    /// UTF-8.
+    Text(Cow<'static, [u8]>),
 }
 
 impl Error {
     /// An error of one command, given in full with its code (`ERR ...`).
     pub const fn text(line: &'static str) -> Error {
-        Error::Text(Cow::Borrowed(line))
+        Error::Text(Cow::Borrowed(line.as_bytes()))
+    }
+
+    /// As [`Error::text`], for a line made up on the way.
+    pub fn line(line: impl Into<Vec<u8>>) -> Error {
+        Error::Text(Cow::Owned(line.into()))
+    }
+
+    /// A line that quotes a word of the client as Redis prints it, as a C string: up to a zero byte.
+    pub fn quoting(before: &str, word: &[u8], after: &str) -> Error {
+        Error::line([before.as_bytes(), until_zero(word), after.as_bytes()].concat())
+    }
+
+    /// The line to be sent, its code first.
+    pub fn as_bytes(&self) -> &[u8] {
+        match self {
+            Error::Syntax => b"ERR syntax error",
+            Error::NotInteger => b"ERR value is not an integer or out of range",
+            Error::NotFloat => b"ERR value is not a valid float",
+            Error::WrongType => b"WRONGTYPE Operation against a key holding the wrong kind of value",
+            Error::StringTooLong => b"ERR string exceeds maximum allowed size (proto-max-bulk-len)",
+            Error::Text(line) => line,
+        }
     }
 
     /// The wrong number of arguments for a command, by its full name (`client|list`).
     pub fn arity(name: &str) -> Error {
-        Error::Text(format!("ERR wrong number of arguments for '{name}' command").into())
+        Error::line(format!("ERR wrong number of arguments for '{name}' command"))
     }
 
     /// An expiry that is not positive or lies too far away, for the command named.
     pub fn expire_time(name: &str) -> Error {
-        Error::Text(format!("ERR invalid expire time in '{name}' command").into())
+        Error::line(format!("ERR invalid expire time in '{name}' command"))
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Error::Syntax => "ERR syntax error",
-            Error::NotInteger => "ERR value is not an integer or out of range",
-            Error::NotFloat => "ERR value is not a valid float",
-            Error::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
-            Error::StringTooLong => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
-            Error::Text(line) => line,
-        })
+        f.write_str(&String::from_utf8_lossy(self.as_bytes()))
     }
 }
 
@@ -103,20 +119,20 @@ impl Error {
 
     /// EXPIRE with a word that is no condition.
     pub fn unsupported_option(word: &[u8]) -> Error {
-        Error::Text(format!("ERR Unsupported option {}", c_text(word)).into())
+        Error::quoting("ERR Unsupported option ", word, "")
     }
 
     /// A container command with a word that is none of its subcommands.
     pub fn unknown_subcommand(container: &str, word: &[u8]) -> Error {
         const SHOWN_BYTES_MAX: usize = 128;
-        let word = c_text(&word[..word.len().min(SHOWN_BYTES_MAX)]);
+        let word = &word[..word.len().min(SHOWN_BYTES_MAX)];
         let container = container.to_ascii_uppercase();
-        Error::Text(format!("ERR unknown subcommand '{word}'. Try {container} HELP.").into())
+        Error::quoting("ERR unknown subcommand '", word, &format!("'. Try {container} HELP."))
     }
 }
 
 /// A client's bytes as Redis prints them into an error: up to a zero byte.
-fn c_text(bytes: &[u8]) -> Cow<'_, str> {
+pub fn until_zero(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end])
+    &bytes[..end]
 }

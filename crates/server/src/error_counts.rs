@@ -19,11 +19,9 @@ pub struct ErrorCounts {
 
 impl ErrorCounts {
     /// Counts the error with this line, which begins with its code.
-    pub fn note(&self, line: &str) {
-        let code = match line.split_once(' ') {
-            Some((code, _)) if !code.is_empty() && code.len() <= CODE_BYTES_MAX => code,
-            _ => "ERR",
-        };
+    pub fn note(&self, line: &[u8]) {
+        let end = line.iter().take(CODE_BYTES_MAX + 1).position(|byte| *byte == b' ').unwrap_or(0);
+        let code = std::str::from_utf8(&line[..end]).ok().filter(|code| !code.is_empty()).unwrap_or("ERR");
         let mut by_code = self.by_code.lock();
         if let Some(count) = by_code.get_mut(code) {
             *count += 1;
@@ -50,9 +48,11 @@ mod tests {
     #[test]
     fn errors_count_by_their_code_and_codes_are_limited() {
         let counts = ErrorCounts::default();
-        ["ERR no", "ERR other", "WRONGTYPE x", "nocode", ""].iter().for_each(|line| counts.note(line));
+        ["ERR no", "ERR other", "WRONGTYPE x", "nocode", ""]
+            .iter()
+            .for_each(|line| counts.note(line.as_bytes()));
         assert_eq!(counts.all(), [("ERR".to_owned(), 4), ("WRONGTYPE".to_owned(), 1)]);
-        (0..1000).for_each(|code| counts.note(&format!("E{code} x")));
+        (0..1000).for_each(|code| counts.note(format!("E{code} x").as_bytes()));
         assert_eq!(counts.all().len(), KINDS_MAX);
         counts.reset();
         assert!(counts.all().is_empty());

@@ -71,7 +71,7 @@ pub struct ServerCounts {
 
 impl ServerCounts {
     /// Counts an error reply with this line.
-    pub fn note_error(&self, line: &str) {
+    pub fn note_error(&self, line: &[u8]) {
         self.errors.add(1);
         self.errors_by_code.note(line);
     }

@@ -79,7 +79,7 @@ impl Run {
         };
         if let Err(error) = &result {
             out.clear();
-            Reply::new(&mut out, self.protocol).error(error.to_string());
+            Reply::new(&mut out, self.protocol).error(error.as_bytes());
         }
         self.outcome = result.ok();
         out

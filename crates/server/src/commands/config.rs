@@ -80,7 +80,7 @@ fn set(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     server
         .config
         .set_and_apply(&pairs, origin, |changed| apply(server, changed))
-        .map_err(|error| Error::Text(error.to_string().into()))?;
+        .map_err(|error| Error::line(error.line()))?;
     reply.ok();
     Ok(())
 }
@@ -108,7 +108,7 @@ pub(crate) fn origin(context: &Context<'_, '_>) -> Origin {
 
 /// CONFIG REWRITE
 fn rewrite(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    context.server.config.rewrite().map_err(|error| Error::Text(error.to_string().into()))?;
+    context.server.config.rewrite().map_err(|error| Error::line(error.to_string()))?;
     reply.ok();
     Ok(())
 }

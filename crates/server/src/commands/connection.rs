@@ -114,8 +114,7 @@ fn hello(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
             name = Some(request.arg(at + 1));
             at += 2;
         } else {
-            let option = String::from_utf8_lossy(option);
-            return Err(Error::Text(format!("ERR Syntax error in HELLO option '{option}'").into()));
+            return Err(Error::quoting("ERR Syntax error in HELLO option '", option, "'"));
         }
     }
     if let Some((user, password)) = credentials {
@@ -203,7 +202,7 @@ fn is_equal_in_constant_time(given: &[u8], expected: &[u8]) -> bool {
 }
 
 /// How the error text of a bad name begins.
-const CLIENT_NAMES: &str = "Client names";
+const CLIENT_NAMES: &[u8] = b"Client names";
 
 const NO_PASSWORD_CONFIGURED: Error = Error::text(
     "ERR AUTH <password> called without any password configured for the default user. Are you sure your \

@@ -52,9 +52,7 @@ type Action = fn(&mut Context<'_, '_>, &mut Reply<'_>) -> Result<()>;
 /// Subcommands with the numbers of words that they take, and what does them.
 const ACTIONS: &[(&str, std::ops::RangeInclusive<usize>, Action)] = &[
     ("assert", 2..=2, |_, _| std::process::abort()),
-    ("error", 3..=3, |context, _| {
-        Err(Error::Text(String::from_utf8_lossy(context.request.arg(2)).into_owned().into()))
-    }),
+    ("error", 3..=3, |context, _| Err(Error::Text(context.request.arg(2).to_vec().into()))),
     ("help", 2..=2, |_, reply| help(reply, "DEBUG", HELP)),
     ("log", 3..=usize::MAX, write_log),
     ("object", 3..=4, show_object),
@@ -90,7 +88,7 @@ fn debug(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
             let name = String::from_utf8_lossy(&name[..name.len().min(128)]);
             let line =
                 format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try DEBUG HELP.");
-            Err(Error::Text(line.into()))
+            Err(Error::Text(line.into_bytes().into()))
         }
     }
 }

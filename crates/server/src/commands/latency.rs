@@ -108,10 +108,11 @@ fn reset(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 /// LATENCY GRAPH event
 fn graph(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let event = context.request.arg(2);
-    let series = context.server.latency.series(event).ok_or_else(|| {
-        let event = String::from_utf8_lossy(event);
-        Error::Text(format!("ERR No samples available for event '{event}'").into())
-    })?;
+    let series = context
+        .server
+        .latency
+        .series(event)
+        .ok_or_else(|| Error::quoting("ERR No samples available for event '", event, "'"))?;
     let drawing = draw(&String::from_utf8_lossy(event), &series, context.now);
     reply.verbatim("txt", drawing.as_bytes());
     Ok(())

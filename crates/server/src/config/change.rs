@@ -42,33 +42,41 @@ pub enum Origin {
     Remote,
 }
 
-/// Why a CONFIG SET is refused; `Display` is the reply, from `ERR` on. It may quote bytes of the client.
+/// Why a CONFIG SET is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetError {
     /// No such directive.
     Unknown {
         /// As the client wrote it.
-        name: String,
+        name: Vec<u8>,
     },
     /// A directive cannot be set, or not to this.
     Failed {
         /// As the client wrote it.
-        name: String,
+        name: Vec<u8>,
         /// In Redis' words.
         reason: String,
     },
 }
 
-impl fmt::Display for SetError {
-    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        match self {
+impl SetError {
+    /// The reply, from `ERR` on.
+    pub fn line(&self) -> Vec<u8> {
+        let (before, name, after) = match self {
             SetError::Unknown { name } => {
-                write!(out, "ERR Unknown option or number of arguments for CONFIG SET - '{name}'")
+                ("ERR Unknown option or number of arguments for CONFIG SET - '", name, "'".to_owned())
             }
             SetError::Failed { name, reason } => {
-                write!(out, "ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}")
+                ("ERR CONFIG SET failed (possibly related to argument '", name, format!("') - {reason}"))
             }
-        }
+        };
+        [before.as_bytes(), name, after.as_bytes()].concat()
+    }
+}
+
+impl fmt::Display for SetError {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        out.write_str(&String::from_utf8_lossy(&self.line()))
     }
 }
 
@@ -173,7 +181,7 @@ impl Config {
     fn settable(&self, name: &[u8], origin: Origin) -> Result<usize, SetError> {
         let known = find(name).filter(|&index| !TABLE[index].flags.contains(Flags::FILE_ONLY));
         let Some(index) = known else {
-            return Err(SetError::Unknown { name: String::from_utf8_lossy(name).into_owned() });
+            return Err(SetError::Unknown { name: name.to_vec() });
         };
         let flags = TABLE[index].flags;
         if flags.contains(Flags::IMMUTABLE) {
@@ -219,5 +227,5 @@ impl Config {
 }
 
 fn failed(name: &[u8], reason: impl Into<String>) -> SetError {
-    SetError::Failed { name: String::from_utf8_lossy(name).into_owned(), reason: reason.into() }
+    SetError::Failed { name: name.to_vec(), reason: reason.into() }
 }

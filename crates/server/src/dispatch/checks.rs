@@ -2,14 +2,15 @@
 //! enough words, may this session run it, is there memory, is there a pause.
 
 use crate::dispatch::pause::{Pause, Paused};
-use crate::dispatch::table::{Command, Runs};
+use crate::dispatch::table::Command;
 use crate::monitor;
 use crate::server::{Attention, Server};
 use crate::session::Session;
+use command::error::until_zero;
 use command::{Error, Flags};
 use keyspace::Batch;
 use sys::UnixMs;
-use wire::{Authenticated, Reply, Request};
+use wire::{Authenticated, Request};
 
 /// What the checks found.
 pub enum Verdict {
@@ -31,7 +32,7 @@ pub fn check(
     now: UnixMs,
 ) -> Verdict {
     if !command.subcommands.is_empty() && request.len() > 1 {
-        return Verdict::Refuse(unknown_subcommand(command, request.arg(1)));
+        return Verdict::Refuse(Error::unknown_subcommand(command.row.name, request.arg(1)));
     }
     if !command.row.accepts(request.len()) {
         return Verdict::Refuse(Error::arity(command.row.name));
@@ -90,13 +91,6 @@ pub fn make_room(server: &Server, batch: &Batch<'_>, now: UnixMs) {
     server.note_latency("eviction-cycle", began);
 }
 
-fn unknown_subcommand(command: &Command, name: &[u8]) -> Error {
-    let name = String::from_utf8_lossy(&name[..name.len().min(128)]).into_owned();
-    let container = command.row.name.to_uppercase();
-    debug_assert!(matches!(command.row.handler, Runs::Data(_) | Runs::Server(_)));
-    Error::Text(format!("ERR unknown subcommand '{name}'. Try {container} HELP.").into())
-}
-
 /// Whether a request is a line of HTTP.
 #[cold]
 pub fn is_http(request: &Request<'_>) -> bool {
@@ -107,21 +101,21 @@ pub fn is_http(request: &Request<'_>) -> bool {
 /// The error for a command that does not exist: its name and the beginning of its
 /// arguments, within Redis' bounds of 128 bytes each.
 #[cold]
-pub fn unknown_command(request: &Request<'_>, reply: &mut Reply<'_>) {
+pub fn unknown_command(request: &Request<'_>) -> Error {
     const PART_BYTES_MAX: usize = 128;
-    let cut = |bytes: &[u8], most: usize| bytes[..bytes.len().min(most)].to_vec();
+    let cut = |bytes: &[u8], most: usize| until_zero(&bytes[..bytes.len().min(most)]).to_vec();
     let mut args = Vec::new();
     for arg in request.iter().skip(1) {
         if args.len() >= PART_BYTES_MAX {
             break;
         }
         args.push(b'\'');
-        args.extend(cut(arg, PART_BYTES_MAX - args.len()));
+        args.extend(cut(arg, PART_BYTES_MAX - (args.len() - 1)));
         args.extend(b"' ");
     }
     let mut line = b"ERR unknown command '".to_vec();
     line.extend(cut(request.arg(0), PART_BYTES_MAX));
     line.extend(b"', with args beginning with: ");
     line.extend(args);
-    reply.error(line);
+    Error::line(line)
 }

@@ -228,17 +228,17 @@ impl Turn<'_> {
             if checks::is_http(request) {
                 return self.close_at_once();
             }
-            checks::unknown_command(request, &mut Reply::new(out, self.session.protocol));
-            self.server.counts.note_error("ERR unknown command");
+            let error = checks::unknown_command(request);
+            Reply::new(out, self.session.protocol).error(error.as_bytes());
+            self.server.counts.note_error(error.as_bytes());
             self.settle_reply(before, out);
             return Flow::Next;
         };
         match checks::check(self.server, self.session, command, request, self.now) {
             Verdict::Run => {}
             Verdict::Refuse(error) => {
-                let line = error.to_string();
-                Reply::new(out, self.session.protocol).error(&line);
-                self.server.counts.note_error(&line);
+                Reply::new(out, self.session.protocol).error(error.as_bytes());
+                self.server.counts.note_error(error.as_bytes());
                 self.count_one(command, request, Ending::Rejected);
                 self.settle_reply(before, out);
                 return Flow::Next;
@@ -313,9 +313,8 @@ impl Turn<'_> {
                 // The session may have changed its protocol before it failed.
                 let mut reply = Reply::new(out, self.session.protocol);
                 reply.rollback(mark);
-                let line = error.to_string();
-                reply.error(&line);
-                self.server.counts.note_error(&line);
+                reply.error(error.as_bytes());
+                self.server.counts.note_error(error.as_bytes());
                 Ending::Failed
             }
         }

@@ -86,5 +86,5 @@ fn parse_id(word: &[u8]) -> Result<u64> {
 }
 
 fn no_such_user(name: &[u8]) -> Error {
-    Error::Text(format!("ERR No such user '{}'", String::from_utf8_lossy(name)).into())
+    Error::quoting("ERR No such user '", name, "'")
 }

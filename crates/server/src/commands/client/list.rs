@@ -46,7 +46,7 @@ pub fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
 
 /// The error for a class of clients that does not exist.
 pub fn unknown_type(name: &[u8]) -> Error {
-    Error::Text(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(name)).into())
+    Error::quoting("ERR Unknown client type '", name, "'")
 }
 
 /// A session notes what it did at the end of its batch, but it sees itself as it is.

@@ -108,7 +108,7 @@ fn get_name(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
 /// CLIENT SETNAME connection-name
 fn set_own_name(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let name = context.request.arg(2);
-    check_label(name, "Client names")?;
+    check_label(name, b"Client names")?;
     set_name(&context.session.client, name);
     reply.ok();
     Ok(())
@@ -123,22 +123,21 @@ pub fn set_name(client: &Client, name: &[u8]) {
 ///
 /// # Errors
 /// A text that names `what` the label is.
-pub fn check_label(label: &[u8], what: &str) -> Result<()> {
+pub fn check_label(label: &[u8], what: &[u8]) -> Result<()> {
     if label.iter().all(u8::is_ascii_graphic) {
         return Ok(());
     }
-    Err(Error::Text(format!("ERR {what} cannot contain spaces, newlines or special characters.").into()))
+    Err(Error::quoting("ERR ", what, " cannot contain spaces, newlines or special characters."))
 }
 
 /// CLIENT SETINFO LIB-NAME libname | LIB-VER libver
 fn set_info(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (attribute, label) = (context.request.arg(2), context.request.arg(3));
-    let attribute_text = String::from_utf8_lossy(attribute);
     let is_name = attribute.eq_ignore_ascii_case(b"lib-name");
     if !is_name && !attribute.eq_ignore_ascii_case(b"lib-ver") {
-        return Err(Error::Text(format!("ERR Unrecognized option '{attribute_text}'").into()));
+        return Err(Error::quoting("ERR Unrecognized option '", attribute, "'"));
     }
-    check_label(label, &attribute_text)?;
+    check_label(label, attribute)?;
     context.session.client.label(|labels| {
         *(if is_name { &mut labels.lib_name } else { &mut labels.lib_version }) = label.to_vec();
     });
@@ -227,10 +226,9 @@ fn unpause(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 }
 
 fn wrong_arguments(subcommand: &str) -> Error {
-    Error::Text(
-        format!("ERR unknown subcommand or wrong number of arguments for '{subcommand}'. Try CLIENT HELP.")
-            .into(),
-    )
+    Error::line(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{subcommand}'. Try CLIENT HELP."
+    ))
 }
 
 /// CLIENT HELP
