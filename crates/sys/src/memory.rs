@@ -28,7 +28,12 @@ static CELLS_BY_THREAD: [Cell; CELLS] =
 
 /// Bytes in use by the whole program, size classes counted in full.
 pub fn used_bytes() -> u64 {
-    CELLS_BY_THREAD.iter().map(|cell| cell.bytes.load(Ordering::Relaxed)).sum::<i64>().max(0) as u64
+    // Asked for before each write while there is a ceiling: cells never used are left out.
+    CELLS_BY_THREAD[..thread::cells_in_use()]
+        .iter()
+        .map(|cell| cell.bytes.load(Ordering::Relaxed))
+        .sum::<i64>()
+        .max(0) as u64
 }
 
 /// How many allocations and reallocations the calling thread's cell has seen:

@@ -27,6 +27,12 @@ pub fn cell() -> usize {
     })
 }
 
+/// How many cells are in use: no thread writes beyond.
+#[inline]
+pub fn cells_in_use() -> usize {
+    (NEXT.load(Ordering::Relaxed)).min(CELLS)
+}
+
 #[cold]
 fn number(cell: &Cell<usize>) -> usize {
     let number = NEXT.fetch_add(1, Ordering::Relaxed).min(SHARED);

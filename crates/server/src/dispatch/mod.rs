@@ -109,13 +109,12 @@ impl Runner {
         from: usize,
         out: &mut Vec<u8>,
     ) -> Stop {
-        let server = self.server.clone();
-        let now = server.clock.now();
+        let server = &self.server;
         let mut turn = Turn {
-            server: &server,
+            server,
             worker: self.worker,
             session,
-            now,
+            now: server.clock.now(),
             tick: server.ticks.now(),
             track: server.config.latency_tracking(),
             stale_ticks: self.stale_ticks,
@@ -123,60 +122,9 @@ impl Runner {
             last: CommandId(0),
             count: 0,
         };
-        let stop = self.run_groups(&mut turn, requests, input, from, out);
+        let stop = turn.run_groups(&mut self.prepared, requests, input, from, out);
         turn.end();
         stop
-    }
-
-    fn run_groups(
-        &mut self,
-        turn: &mut Turn<'_>,
-        requests: &wire::Batch,
-        input: &[u8],
-        from: usize,
-        out: &mut Vec<u8>,
-    ) -> Stop {
-        let mut first = from;
-        while first < requests.len() {
-            let end = requests.len().min(first + GROUP_REQUESTS);
-            self.prepare(turn, requests, input, first, end);
-            turn.begin_group(first > from);
-            for index in first..end {
-                let request = requests.request(index, input);
-                match turn.run_one(&request, self.prepared[index - first], out) {
-                    Flow::Next if out.len() < OUTPUT_FLUSH_BYTES => {}
-                    Flow::Next => return Stop::Flush { next: index + 1 },
-                    Flow::Wait(until) => return Stop::Paused { next: index, until },
-                    Flow::Close => return Stop::Closing,
-                }
-            }
-            first = end;
-        }
-        Stop::Done
-    }
-
-    /// Looks up the commands of a group and asks for the memory of their keys, in
-    /// three passes: slots, table words, objects.
-    fn prepare(&mut self, turn: &Turn<'_>, requests: &wire::Batch, input: &[u8], first: usize, end: usize) {
-        let (keyspace, db) = (&turn.server.keyspace, turn.session.db);
-        self.prepared.clear();
-        for index in first..end {
-            let request = requests.request(index, input);
-            let command = table::find_for(&request);
-            let key = command
-                .filter(|command| command.first_key > 0)
-                .and_then(|command| request.get(command.first_key))
-                .map(|bytes| keyspace.key(db, bytes));
-            self.prepared.push(Prepared { command, key: key.map(|key| (key.slot, key.position)) });
-            if let Some(key) = key.filter(|_| end - first > 1) {
-                turn.batch.prefetch_slot(&key);
-            }
-        }
-        if end - first > 1 {
-            let keys = || self.prepared.iter().filter_map(|one| one.key).map(|at| key_at(db, b"", at));
-            keys().for_each(|key| turn.batch.prefetch_home(&key));
-            keys().for_each(|key| turn.batch.prefetch_object(&key));
-        }
     }
 }
 
@@ -212,6 +160,64 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
+    fn run_groups(
+        &mut self,
+        prepared: &mut Vec<Prepared>,
+        requests: &wire::Batch,
+        input: &[u8],
+        from: usize,
+        out: &mut Vec<u8>,
+    ) -> Stop {
+        let mut first = from;
+        while first < requests.len() {
+            let end = requests.len().min(first + GROUP_REQUESTS);
+            self.prepare(prepared, requests, input, first, end);
+            self.begin_group(first > from);
+            for index in first..end {
+                let request = requests.request(index, input);
+                match self.run_one(&request, prepared[index - first], out) {
+                    Flow::Next if out.len() < OUTPUT_FLUSH_BYTES => {}
+                    Flow::Next => return Stop::Flush { next: index + 1 },
+                    Flow::Wait(until) => return Stop::Paused { next: index, until },
+                    Flow::Close => return Stop::Closing,
+                }
+            }
+            first = end;
+        }
+        Stop::Done
+    }
+
+    /// Looks up the commands of a group and asks for the memory of their keys, in
+    /// three passes: slots, table words, objects.
+    fn prepare(
+        &self,
+        prepared: &mut Vec<Prepared>,
+        requests: &wire::Batch,
+        input: &[u8],
+        first: usize,
+        end: usize,
+    ) {
+        let (keyspace, db) = (&self.server.keyspace, self.session.db);
+        prepared.clear();
+        for index in first..end {
+            let request = requests.request(index, input);
+            let command = table::find_for(&request);
+            let key = command
+                .filter(|command| command.first_key > 0)
+                .and_then(|command| request.get(command.first_key))
+                .map(|bytes| keyspace.key(db, bytes));
+            prepared.push(Prepared { command, key: key.map(|key| (key.slot, key.position)) });
+            if let Some(key) = key.filter(|_| end - first > 1) {
+                self.batch.prefetch_slot(&key);
+            }
+        }
+        if end - first > 1 {
+            let keys = || prepared.iter().filter_map(|one| one.key).map(|at| key_at(db, b"", at));
+            keys().for_each(|key| self.batch.prefetch_home(&key));
+            keys().for_each(|key| self.batch.prefetch_object(&key));
+        }
+    }
+
     fn begin_group(&mut self, follows_another: bool) {
         if follows_another {
             self.now = self.server.clock.now();
