@@ -33,9 +33,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
     sub("client|getredir", 2, ANYBODY, get_redirection)
         .since("6.0.0")
         .summary("Answers with the client that invalidation messages are redirected to."),
-    sub("client|help", 2, HELP_FLAGS, client_help)
-        .since("5.0.0")
-        .summary("Lists the subcommands."),
+    sub("client|help", 2, HELP_FLAGS, client_help).since("5.0.0").summary("Lists the subcommands."),
     sub("client|id", 2, ANYBODY, id).since("5.0.0").summary("Answers with the connection's number."),
     sub("client|info", 2, ANYBODY, list::info)
         .since("6.2.0")
