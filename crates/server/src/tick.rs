@@ -3,6 +3,7 @@
 //! unread for too long are closed.
 
 use crate::client::{Client, Traits, eviction};
+use crate::dispatch::pause::Pause;
 use crate::log;
 use crate::server::{Attention, Server};
 use crate::worker::Worker;
@@ -22,6 +23,10 @@ pub async fn run(worker: Rc<Worker>, index: usize) {
         let hz = u64::from(worker.server.config.hz().max(1));
         tokio::time::sleep(Duration::from_millis(1000 / hz)).await;
         ticks += 1;
+        if index == 0 && worker.server.attention().contains(Attention::PAUSED) {
+            // Forgets one that is over, whether or not a client asks.
+            Pause::at(&worker.server, worker.server.clock.now());
+        }
         sweep(&worker.server, index).await;
         if index == 0 {
             sample(&worker.server);

@@ -5,7 +5,8 @@
 //! start: changing them is refused.
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
-use crate::config::{CannotApply, ChangedDirective, Origin};
+use crate::config::{CannotApply, ChangedDirective, Config, Origin};
+use crate::descriptors;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use crate::server::Server;
@@ -92,8 +93,25 @@ fn apply(server: &Server, changed: &[ChangedDirective]) -> std::result::Result<(
         let reason = "addresses are taken at the start: change the file and restart".to_owned();
         return Err(CannotApply { name: change.name(), reason });
     }
+    if changed.iter().any(|change| change.name() == "maxclients") {
+        check_descriptors(&server.config)?;
+    }
     server.apply_config();
     Ok(())
+}
+
+/// Refuses more clients than the system lets the process have files.
+fn check_descriptors(config: &Config) -> std::result::Result<(), CannotApply> {
+    let maxclients = config.maxclients();
+    match descriptors::clients_possible(config, maxclients) {
+        Ok(possible) if possible < u64::from(maxclients) => {
+            let reason = format!(
+                "The operating system is not able to handle the specified number of clients, try with {possible}"
+            );
+            Err(CannotApply { name: "maxclients", reason })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Where a session comes from.

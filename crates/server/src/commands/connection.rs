@@ -171,7 +171,10 @@ fn reset(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         true => Authenticated::No,
         false => Authenticated::Yes,
     };
-    monitor::leave(context.server, &context.session.client);
+    let client = context.session.client.clone();
+    monitor::leave(context.server, &client);
+    // Nothing that was posted may come behind the reply, where it would be taken for another.
+    reply.raw(&client.take_mail());
     context.session.reset(authenticated);
     reply.set_protocol(Protocol::Resp2);
     reply.simple("RESET");

@@ -80,6 +80,20 @@ fn hello_authenticates_names_and_chooses_the_protocol() {
 }
 
 #[test]
+fn reset_ends_monitoring() {
+    let server = TestServer::start("");
+    let mut peer = server.connect();
+    let client = server.server.clients.get(peer.id()).unwrap();
+    server::monitor::join(&server.server, &client);
+    assert_eq!(server.connect().ask("PING"), "PONG");
+    assert!(peer.text().ends_with("\"PING\""));
+    peer.send(&["RESET"]);
+    while peer.text() != "RESET" {}
+    assert_eq!(server.connect().ask("PING"), "PONG");
+    assert!(peer.is_silent());
+}
+
+#[test]
 fn reset_leaves_a_new_connection() {
     let server = TestServer::start("requirepass secret");
     let mut peer = server.connect();

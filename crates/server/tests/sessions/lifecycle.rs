@@ -73,7 +73,11 @@ fn clients_that_never_stop_do_not_keep_the_server_alive() {
                 let (mut from, mut to) = (peer.stream.try_clone().unwrap(), &peer.stream);
                 let batch = b"INCR counter\r\n".repeat(1000);
                 scope.spawn(move || std::io::copy(&mut from, &mut std::io::sink()));
-                while !is_over.load(Ordering::Relaxed) && to.write_all(&batch).is_ok() {}
+                while !is_over.load(Ordering::Relaxed) {
+                    if to.write_all(&batch).is_err() {
+                        break;
+                    }
+                }
             });
         }
         std::thread::sleep(Duration::from_millis(100));

@@ -5,7 +5,7 @@
 mod kill;
 mod list;
 
-use super::row;
+use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::client::{Client, Traits};
 use crate::dispatch::Context;
 use crate::dispatch::pause::{Pause, Paused};
@@ -20,21 +20,20 @@ const ANYBODY: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE)
 const ADMIN: Flags = ANYBODY.union(Flags::ADMIN);
 
 /// CLIENT and its subcommands.
-pub const ROWS: &[Row<ServerHandler>] = &[row("client", -2, Flags::PROTECTED, help)
-    .since("2.4.0")
-    .group(Group::Connection)
-    .complexity("Depends on subcommand.")
-    .summary("A container for commands about connections.")
-    .subcommands(SUBCOMMANDS)];
+pub const ROWS: &[Row<ServerHandler>] =
+    &[row("client", -2, Flags::PROTECTED, |context, _| unknown_subcommand(context))
+        .since("2.4.0")
+        .group(Group::Connection)
+        .complexity("Depends on subcommand.")
+        .summary("A container for commands about connections.")
+        .subcommands(SUBCOMMANDS)];
 
 const SUBCOMMANDS: &[Row<ServerHandler>] = &[
     sub("client|getname", 2, ANYBODY, get_name).since("2.6.9").summary("Answers with the connection's name."),
     sub("client|getredir", 2, ANYBODY, get_redirection)
         .since("6.0.0")
         .summary("Answers with the client that invalidation messages are redirected to."),
-    sub("client|help", 2, Flags::LOADING.union(Flags::STALE), help)
-        .since("5.0.0")
-        .summary("Lists the subcommands."),
+    sub("client|help", 2, HELP_FLAGS, client_help).since("5.0.0").summary("Lists the subcommands."),
     sub("client|id", 2, ANYBODY, id).since("5.0.0").summary("Answers with the connection's number."),
     sub("client|info", 2, ANYBODY, list::info)
         .since("6.2.0")
@@ -232,9 +231,8 @@ fn wrong_arguments(subcommand: &str) -> Error {
 }
 
 /// CLIENT HELP
-fn help(_: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+fn client_help(_: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     const LINES: &[&str] = &[
-        "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
         "GETNAME",
         "    The name of this connection.",
         "GETREDIR",
@@ -271,10 +269,6 @@ fn help(_: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         "    Name this connection.",
         "UNPAUSE",
         "    End a pause.",
-        "HELP",
-        "    This list.",
     ];
-    reply.array(LINES.len());
-    LINES.iter().for_each(|line| reply.simple(line));
-    Ok(())
+    help(reply, "CLIENT", LINES)
 }
