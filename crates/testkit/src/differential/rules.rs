@@ -125,7 +125,7 @@ pub const SKIPPED: &[(&str, &str)] = &[
 ];
 
 /// Subcommands that are generated although their container is skipped.
-const KEPT: &[&str] = &["client|setname", "client|getname", "client|help", "config|help", "command|count"];
+const KEPT: &[&str] = &["client|setname", "client|getname", "client|help", "config|help"];
 
 /// A predicate over a request of the named command, and why such requests are never sent.
 type Avoided = (&'static str, fn(&Request) -> bool, &'static str);
