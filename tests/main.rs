@@ -6,6 +6,7 @@ mod clients;
 mod differential;
 mod hostile;
 mod replies;
+mod rows;
 mod tidy;
 
 use std::path::Path;

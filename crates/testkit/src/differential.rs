@@ -16,14 +16,16 @@ pub mod rules;
 mod shrink;
 
 use crate::client::Client;
-use crate::generate::{CONNECTIONS, Generator, Request, Step};
+use crate::generate::{CONNECTIONS, Generator, Request, Step, words};
 use crate::process::{Program, Server};
 use crate::seed::Budget;
+use crate::settings;
 use crate::spec::Spec;
 use judge::Verdict;
 use std::collections::HashSet;
 use std::fmt;
 use std::io;
+use wire::Value;
 
 /// Requests of one stream.
 const STREAM_STEPS: usize = 1_000;
@@ -258,7 +260,14 @@ impl Node {
         if self.server.ended()?.is_some() {
             self.server.restart()?;
         }
-        self.server.connect()?.call(&["FLUSHALL"])?;
+        let mut client = self.server.connect()?;
+        let requests = [words(&["FLUSHALL"]), settings::reset(), words(&["SLOWLOG", "RESET"])];
+        for request in requests {
+            if let Value::Error(line) = client.call(&request)? {
+                let name = self.server.program().name();
+                return Err(io::Error::other(format!("{name} cannot be reset: {}", line.escape_ascii())));
+            }
+        }
         Ok(())
     }
 

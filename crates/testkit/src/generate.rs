@@ -3,6 +3,7 @@
 //!
 //! The same seed and rows give the same stream.
 
+use crate::settings;
 use crate::spec::Spec;
 use crate::syntax::Node;
 use crate::values::{self, pick};
@@ -82,6 +83,10 @@ impl<'a> Generator<'a> {
             return self.request();
         }
         let mut request: Request = spec.words().map(|word| self.cased(word)).collect();
+        if matches!(spec.name.as_str(), "command|getkeys" | "command|getkeysandflags") {
+            request.extend(self.request());
+            return request;
+        }
         let name_len = request.len();
         self.sequence(spec, &spec.syntax, &mut request);
         if spec.is_container && self.prng.one_in(2) {
@@ -89,6 +94,9 @@ impl<'a> Generator<'a> {
         }
         if self.prng.one_in(6) {
             self.spoil(&mut request, name_len);
+        }
+        if spec.name == "config|set" {
+            settings::fit(&mut self.prng, &mut request);
         }
         request
     }

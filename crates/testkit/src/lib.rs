@@ -13,6 +13,7 @@ pub mod differential;
 pub mod generate;
 pub mod process;
 pub mod seed;
+pub mod settings;
 pub mod spec;
 pub mod syntax;
 pub mod values;

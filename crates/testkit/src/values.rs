@@ -5,6 +5,7 @@
 //! 1. No time to live lies between now and the end of a test: either hours away or past.
 //! 2. Keys come from a small set, so that commands meet each other's work.
 
+use crate::settings;
 use sys::Prng;
 
 /// The keys. Some share a hash tag, one is empty, one is binary.
@@ -113,6 +114,12 @@ pub fn argument(prng: &mut Prng, command: &str, name: &str) -> Vec<u8> {
             pick::<&[u8]>(prng, &[b"string", b"STRING", b"list", b"hash", b"set", b"zset", b"x"]).to_vec()
         }
         "serialized-value" => serialized(prng),
+        "parameter" if command == "config|get" => settings::pattern(prng),
+        "parameter" => settings::name(prng),
+        "username" => pick::<&[u8]>(prng, &[b"default", b"default", b"nobody", b"Default"]).to_vec(),
+        "protover" => pick::<&[u8]>(prng, &[b"2", b"3", b"2", b"3", b"1", b"4", b"x"]).to_vec(),
+        "connection-name" | "clientname" | "libname" | "libver" => label(prng),
+        "event" => pick::<&[u8]>(prng, &[b"command", b"fast-command", b"fork", b"nosuch"]).to_vec(),
         "field" | "member" | "element" | "pivot" => short(prng),
         _ => value(prng),
     }
@@ -136,6 +143,11 @@ pub fn value(prng: &mut Prng) -> Vec<u8> {
 fn short(prng: &mut Prng) -> Vec<u8> {
     pick::<&[u8]>(prng, &[b"a", b"b", b"c", b"foo", b"bar", b"hello", b"ab", b"", b"foobar", b"1", b"10"])
         .to_vec()
+}
+
+/// A name for a connection, of which some hold what names must not hold.
+fn label(prng: &mut Prng) -> Vec<u8> {
+    pick::<&[u8]>(prng, &[b"app", b"lib-1.0", b"a b", b"", b"a\nb", b"caf\xc3\xa9", b"~", b"!"]).to_vec()
 }
 
 fn bytes(prng: &mut Prng, len_max: u64) -> Vec<u8> {

@@ -99,9 +99,6 @@ fn are_alike(request: &Request, a: &Answer, b: &Answer) -> bool {
         How::Shape => a[0] == b[0],
         How::Scan => is_same_scan(request, a, b),
         How::WithoutTail(len) => same_bulk_without_tail(a, b, len),
-        How::ErrorQuoting => {
-            is_quoted_oddly(request) && error_code(a).is_some_and(|code| Some(code) == error_code(b))
-        }
         How::Right(..) => false,
     })
 }
@@ -149,16 +146,6 @@ fn is_same_scan(request: &Request, a: &[u8], b: &[u8]) -> bool {
         _ => Vec::new(),
     };
     !is_whole || sorted(&a[1]) == sorted(&b[1])
-}
-
-/// Whether servers written in different languages may quote an argument differently.
-fn is_quoted_oddly(request: &Request) -> bool {
-    request.iter().any(|word| word.contains(&0) || std::str::from_utf8(word).is_err())
-}
-
-/// The first word of an error.
-fn error_code(reply: &[u8]) -> Option<&[u8]> {
-    reply.strip_prefix(b"-")?.split(|byte| *byte == b' ').next()
 }
 
 fn same_bulk_without_tail(a: &[u8], b: &[u8], tail: usize) -> bool {
