@@ -33,14 +33,16 @@ pub fn join(server: &Server, client: &Arc<Client>) {
     server.set_attention(Attention::MONITORS, true);
 }
 
-/// Shows a session no more commands (RESET, end of the session). One that does not
-/// monitor is left alone.
+/// Shows a session no more commands (RESET, end of the session): lines that are in
+/// its mail are dropped, for what follows are replies. One that does not monitor is
+/// left alone.
 pub fn leave(server: &Server, client: &Client) {
     if !client.traits().contains(Traits::MONITOR) {
         return;
     }
     let mut clients = server.monitors.clients.lock();
     clients.retain(|known| known.id != client.id);
+    drop(client.take_mail());
     client.set_trait(Traits::MONITOR, false);
     server.set_attention(Attention::MONITORS, !clients.is_empty());
 }
