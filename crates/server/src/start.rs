@@ -11,9 +11,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, UnboundedSender, channel, unbounded_channel};
-use tokio::task::LocalSet;
 
 /// Runs `tarn server` with the arguments that follow it.
 pub fn run(args: &[String]) -> ExitCode {
@@ -175,9 +175,9 @@ fn accept_until_end(
     workers: &[UnboundedSender<Accepted>],
     mut all_gone: Receiver<std::convert::Infallible>,
 ) -> io::Result<u8> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let tasks = LocalSet::new();
-    tasks.block_on(&runtime, async {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    runtime.block_on(async {
         let mut signals = Signals::catch()?;
         announce_ready(server, &listeners);
         listeners.spawn(server, workers)?;

@@ -14,8 +14,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::task::LocalSet;
 
 /// Bytes read at once.
 const INPUT_BYTES: usize = 64 << 10;
@@ -54,7 +54,7 @@ impl Worker {
 pub fn run(server: Arc<Server>, index: usize, accepted: UnboundedReceiver<Accepted>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()
+        .build_local(LocalOptions::default())
         .expect("a thread that could be started can have a poll instance");
     let worker = Rc::new(Worker {
         runner: RefCell::new(Runner::new(server.clone(), index)),
@@ -66,8 +66,7 @@ pub fn run(server: Arc<Server>, index: usize, accepted: UnboundedReceiver<Accept
         server,
         index,
     });
-    let tasks = LocalSet::new();
-    tasks.block_on(&runtime, work(worker, accepted));
+    runtime.block_on(work(worker, accepted));
 }
 
 async fn work(worker: Rc<Worker>, mut accepted: UnboundedReceiver<Accepted>) {
