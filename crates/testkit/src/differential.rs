@@ -109,7 +109,7 @@ impl Differential {
         Ok(Ok(played))
     }
 
-    /// Plays all streams of the budget and gathers the differences, one of each kind. For the work on many at once;
+    /// Plays all streams of the budget, prints and gathers the differences, one of each kind. For the work on many at once;
     /// what is found late may be a consequence of what was found before.
     ///
     /// # Errors
@@ -127,7 +127,9 @@ impl Differential {
             let Some(found) = self.play(&stream)? else { continue };
             if kinds.insert(found.signature()) {
                 let shrunk = self.shrink(stream, found)?;
-                gathered.push(Difference { seed, ..shrunk });
+                let found = Difference { seed, ..shrunk };
+                println!("{found}\n");
+                gathered.push(found);
             }
         }
         Ok(gathered)

@@ -70,7 +70,7 @@ pub const SETTINGS: &[Setting] = &[
     ("client-query-buffer-limit", &["1gb", "1mb", "1048575", "512mb", "x"]),
     ("tracking-table-max-keys", COUNTS),
     ("acllog-max-len", COUNTS),
-    ("loglevel", &["notice", "warning", "NOTICE", "loud", "nothing"]),
+    ("loglevel", &["notice", "warning", "NOTICE", "loud"]),
     ("maxclients", &["10000", "0", "-1", "x", "5000"]),
     ("hz", &["10", "1", "0", "501", "x", "100"]),
     ("tcp-keepalive", &["300", "0", "-1", "60"]),

@@ -170,7 +170,9 @@ fn kind(reply: &[u8]) -> &[u8] {
 
 /// A short name of what a difference is about, by which shrinking stays with the same one.
 pub fn signature(request: &Request, answers: &[(&'static str, Answer)], verdict: Verdict) -> String {
-    let name = request.first().map(|word| word.to_ascii_lowercase()).unwrap_or_default();
+    let has_subcommands = rules::is_container(request);
+    let words = request.iter().take(if has_subcommands { 2 } else { 1 });
+    let name = words.map(|word| word.to_ascii_lowercase()).collect::<Vec<_>>().join(b" ".as_slice());
     let kinds: Vec<&[u8]> = answers
         .iter()
         .map(|(_, answer)| answer.as_ref().map_or(b"".as_slice(), |reply| kind(reply)))

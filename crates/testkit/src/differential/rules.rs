@@ -63,6 +63,17 @@ pub const RULES: &[Rule] = &[
     rule("client|list", How::Shape, "numbers, addresses and times of each server's own"),
     rule("client|no-touch", How::Right(Side::Valkey, "unknown subcommand", ""), "new in Redis 7.2"),
     rule("client|setinfo", How::Right(Side::Valkey, "unknown subcommand", ""), "new in Redis 7.2"),
+    rule(
+        "config|set",
+        How::Right(Side::Valkey, "warning\r\n", "nothing\r\n"),
+        "`loglevel nothing` is new in Redis 7.2",
+    ),
+    rule("command|getkeys", How::Right(Side::Valkey, "wrong number", ""), "takes a command alone since 7.2"),
+    rule(
+        "command|getkeysandflags",
+        How::Right(Side::Valkey, "wrong number", ""),
+        "takes a command alone since 7.2",
+    ),
     rule("command|count", How::Shape, "a real server has more commands"),
     rule("command|list", How::Shape, "a real server has more commands"),
     rule("config|get", How::Unordered, "directives come in the order of each server's own table"),
@@ -139,6 +150,7 @@ type Avoided = (&'static str, fn(&Request) -> bool, &'static str);
 
 /// Requests that are not sent.
 const AVOIDED: &[Avoided] = &[
+    ("client", is_help, "Valkey 8.0 announces more lines than it sends"),
     ("command", |request| request.len() == 1, "a real server has more commands"),
     ("bitcount", |request| request.len() == 3, "in Valkey 8 the end may be left out"),
     ("expire", |request| is_soon(request.get(2), 1_000), "would expire while the stream is played"),
@@ -159,6 +171,10 @@ fn is_soon(word: Option<&Vec<u8>>, unit_ms: i64) -> bool {
     let number =
         word.and_then(|word| std::str::from_utf8(word).ok()).and_then(|text| text.parse::<i64>().ok());
     number.is_some_and(|number| number > 0 && number.saturating_mul(unit_ms) < SOON_MS)
+}
+
+fn is_help(request: &Request) -> bool {
+    request.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"help"))
 }
 
 fn has_ifeq(request: &Request) -> bool {
@@ -207,6 +223,12 @@ pub fn right_side(request: &Request, redis: &Answer, valkey: &Answer) -> Option<
 fn contains(answer: &Answer, part: &str) -> bool {
     let Some(reply) = answer else { return part.is_empty() };
     part.is_empty() || reply.windows(part.len()).any(|window| window == part.as_bytes())
+}
+
+/// Whether the second word says what the request means.
+pub fn is_container(request: &Request) -> bool {
+    const CONTAINERS: &[&str] = &["client", "command", "config", "latency", "memory", "object", "slowlog"];
+    CONTAINERS.contains(&name_of(request).as_str())
 }
 
 fn name_of(request: &Request) -> String {

@@ -7,7 +7,7 @@ use crate::generate::Step;
 use std::io;
 
 /// Streams played at most while shrinking; each takes milliseconds, but for servers that hang.
-const PLAYS_MAX: usize = 2_000;
+const PLAYS_MAX: usize = 500;
 
 impl Difference {
     /// Which kind of difference it is.
