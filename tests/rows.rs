@@ -43,7 +43,7 @@ fn info(client: &mut Client, name: &str) -> Option<Vec<Value>> {
 fn shown(field: usize, value: &Value) -> String {
     match value {
         Value::Array(items) | Value::Set(items) if field != 8 => {
-            let mut items: Vec<String> = items.iter().map(|item| plain(item)).collect();
+            let mut items: Vec<String> = items.iter().map(plain).collect();
             items.sort_unstable();
             items.join(" ")
         }
