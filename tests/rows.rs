@@ -29,6 +29,10 @@ const SUBCOMMANDS: usize = 9;
 const TOLERATED: &[(&str, &str, &str)] = &[
     ("delifeq", "name", "newer than both real servers"),
     ("msetex", "name", "newer than both real servers"),
+    ("client|caching", "subcommands", "clients' caches are not kept track of"),
+    ("client|tracking", "subcommands", "clients' caches are not kept track of"),
+    ("client|trackinginfo", "subcommands", "clients' caches are not kept track of"),
+    ("client|unblock", "subcommands", "no command blocks"),
 ];
 
 /// The fields of a command, or None if the server does not have it.

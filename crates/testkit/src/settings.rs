@@ -77,12 +77,12 @@ pub const SETTINGS: &[Setting] = &[
     ("acl-pubsub-default", &["resetchannels", "allchannels", "AllChannels", "some"]),
     ("shutdown-timeout", &["10", "0", "-1"]),
     ("databases", &["16", "1"]),
-    ("enable-debug-command", &["no", "yes"]),
+    ("tcp-backlog", &["511", "128"]),
     ("no-such-directive", &["1", ""]),
 ];
 
 /// Settings that CONFIG SET refuses whatever the value; a stream does not begin with them.
-const REFUSED: &[&str] = &["databases", "enable-debug-command", "no-such-directive"];
+const REFUSED: &[&str] = &["databases", "tcp-backlog", "no-such-directive"];
 
 /// The request with which a stream begins.
 pub fn reset() -> Request {

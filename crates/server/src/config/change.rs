@@ -3,6 +3,7 @@
 //! A CONFIG SET takes effect as a whole or not at all: every name and value is checked before the first one is stored,
 //! and if the server cannot act on the change, the old values come back.
 
+use command::error::until_zero;
 use std::fmt;
 
 use value::glob::{Case, glob_match};
@@ -70,7 +71,7 @@ impl SetError {
                 ("ERR CONFIG SET failed (possibly related to argument '", name, format!("') - {reason}"))
             }
         };
-        [before.as_bytes(), name, after.as_bytes()].concat()
+        [before.as_bytes(), until_zero(name), after.as_bytes()].concat()
     }
 }
 
@@ -160,7 +161,7 @@ impl Config {
         for (&index, (name, text)) in indices.iter().zip(pairs) {
             let value = self
                 .parse_set(index, text.as_ref())
-                .map_err(|BadValue(reason)| failed(name.as_ref(), reason))?;
+                .map_err(|BadValue(reason)| failed(&name.as_ref().to_ascii_lowercase(), reason))?;
             if self.values.read()[index] != value {
                 changes.push((index, value));
             }

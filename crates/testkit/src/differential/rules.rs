@@ -68,7 +68,27 @@ pub const RULES: &[Rule] = &[
         How::Right(Side::Valkey, "warning\r\n", "nothing\r\n"),
         "`loglevel nothing` is new in Redis 7.2",
     ),
+    rule(
+        "config|set",
+        How::Right(Side::Redis, "2147483647", "between 1 and 64"),
+        "maxmemory-samples is limited since 8.0",
+    ),
+    rule(
+        "client|setname",
+        How::Right(Side::Redis, "cannot contain", "+OK"),
+        "names end at a zero byte since 8.0",
+    ),
     rule("command|getkeys", How::Right(Side::Valkey, "wrong number", ""), "takes a command alone since 7.2"),
+    rule(
+        "command|getkeys",
+        How::Right(Side::Valkey, "Invalid command", "no key"),
+        "a command new in Redis 7.2",
+    ),
+    rule(
+        "command|getkeysandflags",
+        How::Right(Side::Valkey, "Invalid command", "no key"),
+        "a command new in Redis 7.2",
+    ),
     rule(
         "command|getkeysandflags",
         How::Right(Side::Valkey, "wrong number", ""),
@@ -150,7 +170,12 @@ type Avoided = (&'static str, fn(&Request) -> bool, &'static str);
 
 /// Requests that are not sent.
 const AVOIDED: &[Avoided] = &[
-    ("client", is_help, "Valkey 8.0 announces more lines than it sends"),
+    ("auth", names_a_stranger, "Valkey 8.0 sends no reply to a failed one in a pipeline"),
+    ("hello", names_a_stranger, "Valkey 8.0 sends no reply to a failed one in a pipeline"),
+    ("client", has_zero_byte, "since 7.2 a name ends at its zero byte; Tarn refuses it, as 7.0 does"),
+    ("hello", has_zero_byte, "since 7.2 a name ends at its zero byte; Tarn refuses it, as 7.0 does"),
+    ("hello", may_name_and_fail, "the name stays before Redis 7.2"),
+    ("config", gets_all, "each server has directives of its own"),
     ("command", |request| request.len() == 1, "a real server has more commands"),
     ("bitcount", |request| request.len() == 3, "in Valkey 8 the end may be left out"),
     ("expire", |request| is_soon(request.get(2), 1_000), "would expire while the stream is played"),
@@ -173,8 +198,25 @@ fn is_soon(word: Option<&Vec<u8>>, unit_ms: i64) -> bool {
     number.is_some_and(|number| number > 0 && number.saturating_mul(unit_ms) < SOON_MS)
 }
 
-fn is_help(request: &Request) -> bool {
-    request.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"help"))
+/// Whether CONFIG GET asks for everything.
+fn gets_all(request: &Request) -> bool {
+    request.iter().skip(2).any(|word| !word.is_empty() && word.iter().all(|byte| *byte == b'*'))
+}
+
+fn has_zero_byte(request: &Request) -> bool {
+    request.iter().any(|word| word.contains(&0))
+}
+
+/// Whether a HELLO gives a name and then something else.
+fn may_name_and_fail(request: &Request) -> bool {
+    let name_at = request.iter().position(|word| word.eq_ignore_ascii_case(b"setname"));
+    name_at.is_some_and(|at| at + 2 != request.len())
+}
+
+/// Whether a user is named who does not exist.
+fn names_a_stranger(request: &Request) -> bool {
+    let at = request.iter().position(|word| word.eq_ignore_ascii_case(b"auth")).unwrap_or(request.len());
+    request.get(at + 2).is_some() && request.get(at + 1).is_some_and(|user| user != b"default")
 }
 
 fn has_ifeq(request: &Request) -> bool {

@@ -38,8 +38,10 @@ pub(super) fn getkeysandflags(context: &mut Context<'_, '_>, reply: &mut Reply<'
 fn given(context: &Context<'_, '_>) -> Result<Given> {
     let words: Vec<&[u8]> = context.request.iter().skip(2).collect();
     let request = RequestBuf::from_args(words);
-    let command =
-        table::find_for(&request.as_request()).ok_or(Error::text("ERR Invalid command specified"))?;
+    // A container without one of its subcommands is no command.
+    let command = table::find_for(&request.as_request())
+        .filter(|command| command.subcommands.is_empty() || request.as_request().len() == 1)
+        .ok_or(Error::text("ERR Invalid command specified"))?;
     if matches!(command.row.keys, Keys::None) {
         return Err(Error::text("ERR The command has no key arguments"));
     }
