@@ -33,6 +33,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/keyspace/src/prefetch.rs",
     "crates/keyspace/src/table.rs",
     "crates/sys/src/memory.rs",
+    "crates/sys/src/pages.rs",
     "crates/value/src/bits.rs",
 ];
 
