@@ -1,8 +1,10 @@
 //! What happens without a client asking, ten times a second on every worker:
-//! expired keys are freed; on the first worker also clients that were silent or
-//! unread for too long are closed.
+//! expired keys are freed, eviction that was cut short goes on, and memory that
+//! is no longer used goes back to the system; on the first worker also clients
+//! that were silent or unread for too long are closed.
 
 use crate::client::{Client, Traits, eviction};
+use crate::dispatch::checks;
 use crate::dispatch::pause::Pause;
 use crate::log;
 use crate::server::{Attention, Server};
@@ -16,9 +18,14 @@ use sys::UnixMs;
 /// The longest that a worker frees expired keys before it looks at its clients again.
 const SWEEP_STEP: Duration = Duration::from_micros(500);
 
+/// Memory that became free goes back to the system when it is at least this much
+/// and a quarter of what was used: asking the allocator visits all its pages.
+const RELEASE_BYTES_MIN: u64 = 32 << 20;
+
 /// Runs for the life of worker number `index`.
 pub async fn run(worker: Rc<Worker>, index: usize) {
     let mut ticks = 0u64;
+    let mut held_bytes = 0;
     loop {
         let hz = u64::from(worker.server.config.hz().max(1));
         tokio::time::sleep(Duration::from_millis(1000 / hz)).await;
@@ -28,6 +35,10 @@ pub async fn run(worker: Rc<Worker>, index: usize) {
             Pause::at(&worker.server, worker.server.clock.now());
         }
         sweep(&worker.server, index).await;
+        go_on_evicting(&worker.server, index);
+        if ticks.is_multiple_of(hz) {
+            held_bytes = release(held_bytes);
+        }
         if index == 0 {
             sample(&worker.server);
         }
@@ -53,6 +64,24 @@ fn sweep_step(server: &Server, worker: usize) -> Progress {
     let progress = batch.sweep_expired(server.clock.now(), has_budget, |_, _| {});
     server.note_latency("expire-cycle", began);
     progress
+}
+
+/// A batch evicts only so much before it serves its client.
+fn go_on_evicting(server: &Server, worker: usize) {
+    if server.attention().difference(Attention::MONITORS) == Attention::MEMORY_CEILING {
+        checks::make_room(server, &server.keyspace.enter(worker), server.clock.now());
+    }
+}
+
+/// Gives memory back if much less is used than `held_bytes`, the most since this
+/// was last done. Returns the new value of that.
+fn release(held_bytes: u64) -> u64 {
+    let used = sys::memory::used_bytes();
+    if held_bytes.saturating_sub(used) < RELEASE_BYTES_MIN.max(held_bytes / 4) {
+        return held_bytes.max(used);
+    }
+    sys::memory::release();
+    used
 }
 
 fn sample(server: &Server) {
