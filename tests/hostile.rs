@@ -6,7 +6,10 @@
 
 use crate::tarn;
 use std::io;
-use testkit::{Client, Program, Server};
+use std::time::Duration;
+use sys::Prng;
+use testkit::generate::Generator;
+use testkit::{Budget, Client, Program, Server, Spec};
 use wire::Value;
 
 /// What resident memory may grow by while a hostile client is served.
@@ -195,4 +198,60 @@ fn unread_replies_do_not_stall_other_clients() {
     for _ in 0..1_000 {
         assert_eq!(slow.read_reply().unwrap().len(), "$1048576\r\n\r\n".len() + (1 << 20));
     }
+}
+
+/// Valid requests with some bytes changed, cut out, doubled or put in.
+fn mutated(prng: &mut Prng, generator: &mut Generator<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..=prng.below(8) {
+        let request = generator.request();
+        let words: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+        wire::encode_request(&mut bytes, &words);
+    }
+    for _ in 0..prng.below(6) {
+        let at = prng.below(bytes.len() as u64) as usize;
+        let end = bytes.len().min(at + prng.below(40) as usize);
+        match prng.below(5) {
+            0 => bytes[at] ^= 1 << prng.below(8),
+            1 => bytes[at] = b"*$\r\n0123456789-"[prng.below(15) as usize],
+            2 => drop(bytes.drain(at..end)),
+            3 => bytes.extend_from_within(at..end),
+            _ => bytes.insert(at, prng.next_u64() as u8),
+        }
+        if bytes.is_empty() {
+            break;
+        }
+    }
+    bytes
+}
+
+#[test]
+fn mutated_requests_do_no_harm() {
+    let budget = Budget::from_env(1, 1_500);
+    let mut server = Server::start(tarn(), &["--edition", "memory", "--proto-max-bulk-len", "1mb"]).unwrap();
+    let is_sent = |spec: &Spec| !["shutdown", "client|pause"].contains(&spec.name.as_str());
+    let specs: Vec<Spec> = crate::specs().into_iter().filter(is_sent).collect();
+    let (mut prng, mut generator) = (Prng::from_seed(budget.seed), Generator::new(&specs, budget.seed));
+    let before = server.resident_bytes().unwrap();
+    let mut sent = 0;
+    while budget.allows(sent) {
+        let mut client = server.connect().unwrap();
+        let bytes = mutated(&mut prng, &mut generator);
+        // The server may close while this is being sent.
+        let _ = client.send(&bytes);
+        let _ = client.close_write();
+        if prng.one_in(4) {
+            client.stream().set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+            let _ = client.read_reply();
+        }
+        sent += 1;
+        if sent.is_multiple_of(500) {
+            // A CLIENT KILL may still be under way, and mean this one too.
+            let _ = server.connect().unwrap().call(&["FLUSHALL"]);
+            assert!(server.ended().unwrap().is_none(), "after {sent}: {}", server.output());
+            let grown = server.resident_bytes().unwrap().saturating_sub(before);
+            assert!(grown < 2 * GROWTH_BYTES_MAX, "grew by {grown} bytes after {sent} connections");
+        }
+    }
+    assert!(server.ended().unwrap().is_none(), "{}", server.output());
 }

@@ -73,11 +73,7 @@ pub const RULES: &[Rule] = &[
         How::Right(Side::Redis, "2147483647", "between 1 and 64"),
         "maxmemory-samples is limited since 8.0",
     ),
-    rule(
-        "client|setname",
-        How::Right(Side::Redis, "cannot contain", "+OK"),
-        "names end at a zero byte since 8.0",
-    ),
+    rule("slowlog|len", How::Within(50), "commands new in Redis 7.2 are errors in 7.0, which are not logged"),
     rule("command|getkeys", How::Right(Side::Valkey, "wrong number", ""), "takes a command alone since 7.2"),
     rule(
         "command|getkeys",

@@ -6,7 +6,7 @@ use crate::dispatch::table::{self, Command};
 use command::execute::key_positions;
 use command::key_use::{OVERWRITES, READS};
 use command::{Error, KeyFlags, Keys, Result};
-use wire::{Reply, RequestBuf};
+use wire::{Reply, Request, RequestBuf};
 
 /// A request that was given as arguments, and where its keys are.
 struct Given {
@@ -61,12 +61,23 @@ fn given(context: &Context<'_, '_>) -> Result<Given> {
 fn flags(given: &Given, number: usize) -> KeyFlags {
     let flags = given.command.row.key_flags_of(number);
     let request = given.request.as_request();
-    let has = |names: &[&str]| {
-        request.iter().skip(2).any(|word| names.iter().any(|name| word.eq_ignore_ascii_case(name.as_bytes())))
-    };
     match given.command.row.name {
-        "set" if !has(&["get"]) => OVERWRITES,
-        "bitfield" if !has(&["set", "incrby"]) => READS,
+        "set" if !request.iter().skip(3).any(|word| word.eq_ignore_ascii_case(b"get")) => OVERWRITES,
+        "bitfield" if only_reads_bits(&request) => READS,
         _ => flags - KeyFlags::VARIABLE_FLAGS,
     }
+}
+
+/// Whether a BITFIELD consists of GET and OVERFLOW alone; what is not understood may write.
+fn only_reads_bits(request: &Request<'_>) -> bool {
+    let mut at = 2;
+    while let Some(word) = request.get(at) {
+        let behind = request.len() - at - 1;
+        at += match word {
+            _ if word.eq_ignore_ascii_case(b"get") && behind >= 2 => 3,
+            _ if word.eq_ignore_ascii_case(b"overflow") && behind >= 1 => 2,
+            _ => return false,
+        };
+    }
+    true
 }
