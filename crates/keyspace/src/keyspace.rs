@@ -226,8 +226,11 @@ impl<'k> Batch<'k> {
         let mut gates: Vec<MutexGuard<'k, WorkerState>> =
             self.keyspace.gates.iter().map(|gate| gate.0.lock()).collect();
         self.held = Some(gates.swap_remove(self.worker));
-        let result = work(&mut Exclusive { batch: self, now, touch });
+        let mut exclusive = Exclusive { batch: self, now, touch, to_free: Vec::new() };
+        let result = work(&mut exclusive);
+        let to_free = exclusive.to_free;
         drop(gates);
+        drop(to_free);
         result
     }
 
@@ -299,9 +302,15 @@ pub struct Exclusive<'b> {
     batch: &'b Batch<'b>,
     now: UnixMs,
     touch: Touch,
+    to_free: Vec<Cleared>,
 }
 
 impl<'b> Exclusive<'b> {
+    /// Frees keys when other workers have been let in again, before the command answers.
+    pub fn free_afterwards(&mut self, cleared: Vec<Cleared>) {
+        self.to_free.extend(cleared);
+    }
+
     /// Every key, to be read.
     pub fn view(&mut self) -> View<'_> {
         View { access: Access::new(self.batch, Locks::All, self.now, self.touch) }

@@ -141,6 +141,7 @@ impl Server {
         policy.set_lfu_log_factor(config.lfu_log_factor());
         policy.set_lfu_decay_minutes(config.lfu_decay_time_min());
         self.settings.set_string_bytes_max(config.proto_max_bulk_len() as u64);
+        self.settings.set_flushes_in_background(config.lazyfree_lazy_user_flush());
         self.set_attention(Attention::MEMORY_CEILING, config.maxmemory() > 0);
         self.slow_ticks.store(slowlog::threshold_ticks(self), Ordering::Relaxed);
         crate::logger::set_level(config.log_level());

@@ -1,8 +1,8 @@
 //! FLUSHALL, FLUSHDB, SWAPDB: whole databases emptied or exchanged.
 //!
 //! Thread rule: the handlers have the keyspace alone. Taking the keys away is
-//! quick; freeing them is what takes long, and with ASYNC a thread of its own
-//! does it while the workers go on.
+//! quick; freeing them is what takes long, so it is done when the other workers
+//! are back: by the command before it answers, or with ASYNC by a thread of its own.
 
 use super::existing_db;
 use crate::args::Args;
@@ -60,6 +60,7 @@ enum Freeing {
 impl Freeing {
     fn parse(args: &Args<'_>) -> Result<Freeing> {
         match args.len() {
+            1 if args.settings.flushes_in_background() => Ok(Freeing::InBackground),
             1 => Ok(Freeing::Here),
             2 if args.is(1, "sync") => Ok(Freeing::Here),
             2 if args.is(1, "async") => Ok(Freeing::InBackground),
@@ -68,11 +69,13 @@ impl Freeing {
     }
 
     /// Frees keys. How many there were.
-    fn free(self, cleared: Vec<Cleared>) -> u64 {
+    fn free(self, all: &mut keyspace::Exclusive<'_>, cleared: Vec<Cleared>) -> u64 {
         let keys = cleared.iter().map(Cleared::keys).sum();
         if self == Freeing::InBackground && keys > FREED_IN_PLACE_MAX {
             // Without a thread to be had the closure is dropped, and frees them here.
             let _ = std::thread::Builder::new().name("flush".into()).spawn(move || drop(cleared));
+        } else {
+            all.free_afterwards(cleared);
         }
         keys
     }
@@ -82,13 +85,14 @@ impl Freeing {
 fn flushall(all: &mut keyspace::Exclusive<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     let freeing = Freeing::parse(args)?;
     let cleared = (0..args.keyspace.databases()).map(|number| all.clear(DbIndex(number))).collect();
-    Ok(answer(freeing.free(cleared), reply))
+    Ok(answer(freeing.free(all, cleared), reply))
 }
 
 /// FLUSHDB [ASYNC | SYNC]
 fn flushdb(all: &mut keyspace::Exclusive<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     let freeing = Freeing::parse(args)?;
-    Ok(answer(freeing.free(vec![all.clear(args.db)]), reply))
+    let cleared = vec![all.clear(args.db)];
+    Ok(answer(freeing.free(all, cleared), reply))
 }
 
 fn answer(keys: u64, reply: &mut Reply<'_>) -> Outcome {
