@@ -233,7 +233,7 @@ fn config_set_refuses_in_the_words_of_redis() {
     };
     for (name, value, reason) in [
         ("maxmemory", "1x", "argument must be a memory value"),
-        ("MaxMemory", "-1", "argument must be a memory value"),
+        ("maxmemory", "-1", "argument must be a memory value"),
         ("maxmemory", "1.5gb", "argument must be a memory value"),
         ("maxmemory", "99999999999gb", "argument must be between 0 and 9223372036854775807 inclusive"),
         (
@@ -294,6 +294,8 @@ fn config_set_refuses_in_the_words_of_redis() {
         let expected = format!("ERR Unknown option or number of arguments for CONFIG SET - '{unknown}'");
         assert_eq!(set(&config, unknown, "1"), Err(expected));
     }
+    // A bad value is told of the directive by its own name, other refusals by the name that was asked for.
+    assert_eq!(set(&config, "MaxMemory", "-1"), Err(failed("maxmemory", "argument must be a memory value")));
     let twice = config.set(&[("hz", "10"), ("HZ", "11")], Origin::Local).unwrap_err();
     assert_eq!(twice.to_string(), failed("HZ", "duplicate parameter"));
 }
