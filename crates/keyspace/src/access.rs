@@ -308,25 +308,47 @@ impl Edit<'_> {
     /// Makes a key or gives it a new value. With [`Expiry::Keep`] a new key has none.
     #[inline]
     pub fn set(&mut self, key: &Key<'_>, value: NewValue<'_>, expiry: Expiry) {
+        let Ok(()) = self.update(key, |_| Ok::<_, std::convert::Infallible>((value, expiry)));
+    }
+
+    /// Makes a key or gives it a new value that `decide` finds from the object that
+    /// is there, with one search for the key. If it fails, nothing changes.
+    #[inline]
+    pub fn update<'v, E>(
+        &mut self,
+        key: &Key<'_>,
+        decide: impl FnOnce(Option<Object<'_>>) -> Result<(NewValue<'v>, Expiry), E>,
+    ) -> Result<(), E> {
         let (frame, now, fresh) =
             (self.access.keyspace().frame(), self.access.now, self.access.fresh_clock());
         let (batch, touch) = (self.access.batch, self.access.touch);
         let mut was_expired = false;
+        let mut result = Ok(());
         self.access.change(key, |slot| {
-            let Some(place) = slot.find(key) else {
-                return slot.insert(frame, key, value, resolve(expiry, None), fresh);
+            let place = slot.find(key);
+            let there = place.map(|place| slot.object(place));
+            let old = there.filter(|object| !object.is_expired(now));
+            was_expired = there.is_some() && old.is_none();
+            let (value, expiry) = match decide(old) {
+                Ok(decided) => decided,
+                Err(error) => {
+                    result = Err(error);
+                    return Change::default();
+                }
             };
-            let old = slot.object(place);
-            was_expired = old.is_expired(now);
-            let (kept, clock) = match was_expired {
-                true => (None, fresh),
-                false => (old.expires_at(), clock_after_set(batch, touch, old, now, fresh)),
+            let (kept, clock) = match old {
+                Some(old) => (old.expires_at(), clock_after_set(batch, touch, old, now, fresh)),
+                None => (None, fresh),
             };
-            slot.replace(frame, place, key, value, resolve(expiry, kept), clock)
+            match place {
+                Some(place) => slot.replace(frame, place, key, value, resolve(expiry, kept), clock),
+                None => slot.insert(frame, key, value, resolve(expiry, None), fresh),
+            }
         });
         if was_expired {
             self.access.note_expired(key);
         }
+        result
     }
 
     /// Takes a key away and frees it. False: it was not there.

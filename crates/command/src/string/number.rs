@@ -41,17 +41,17 @@ pub(super) fn decrby(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>
 
 #[inline]
 fn add(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>, increment: i64) -> Result<Outcome> {
-    let key = args.key(1);
-    let old = match Text::of(edit.get(&key))? {
-        None => 0,
-        Some(Text::Int(number)) => number,
-        Some(Text::Bytes(bytes)) => int(bytes)?,
-    };
-    let Some(new) = old.checked_add(increment) else {
-        return Err(Error::text("ERR increment or decrement would overflow"));
-    };
-    edit.set(&key, NewValue::Int(new), Expiry::Keep);
-    reply.int(new);
+    edit.update(&args.key(1), |object| {
+        let old = match Text::of(object)? {
+            None => 0,
+            Some(Text::Int(number)) => number,
+            Some(Text::Bytes(bytes)) => int(bytes)?,
+        };
+        let new =
+            old.checked_add(increment).ok_or(Error::text("ERR increment or decrement would overflow"))?;
+        reply.int(new);
+        Ok((NewValue::Int(new), Expiry::Keep))
+    })?;
     Ok(Outcome::Changed)
 }
 
