@@ -182,6 +182,7 @@ const AVOIDED: &[Avoided] = &[
     ("setex", |request| is_soon(request.get(2), 1_000), "would expire while the stream is played"),
     ("psetex", |request| is_soon(request.get(2), 1), "would expire while the stream is played"),
     ("restore", |request| is_soon(request.get(2), 1), "would expire while the stream is played"),
+    ("restore", |request| overflows(request.get(2)), "the sum with the present overflows in real servers"),
     ("set", has_ifeq, "newer than both real servers; compared by the cases"),
     ("set", has_soon_option, "would expire while the stream is played"),
     ("getex", has_soon_option, "would expire while the stream is played"),
@@ -215,6 +216,13 @@ fn may_name_and_fail(request: &Request) -> bool {
 /// Whether a user is named who does not exist.
 fn names_a_stranger(request: &Request) -> bool {
     request.windows(3).any(|words| words[0].eq_ignore_ascii_case(b"auth") && words[1] != b"default")
+}
+
+/// Whether the present moment and this many milliseconds make more than 63 bits.
+fn overflows(word: Option<&Vec<u8>>) -> bool {
+    const HIGHEST_MS: i64 = i64::MAX - (1 << 48);
+    let number = word.and_then(|word| std::str::from_utf8(word).ok()?.parse::<i64>().ok());
+    number.is_some_and(|number| number > HIGHEST_MS)
 }
 
 fn has_ifeq(request: &Request) -> bool {
