@@ -5,6 +5,7 @@
 mod clients;
 mod differential;
 mod hostile;
+mod memory;
 mod replies;
 mod rows;
 mod tidy;

@@ -68,8 +68,11 @@ fn sweep_step(server: &Server, worker: usize) -> Progress {
 
 /// A batch evicts only so much before it serves its client.
 fn go_on_evicting(server: &Server, worker: usize) {
-    if server.attention().difference(Attention::MONITORS) == Attention::MEMORY_CEILING {
-        checks::make_room(server, &server.keyspace.enter(worker), server.clock.now());
+    if server.attention().difference(Attention::MONITORS) == Attention::MEMORY_CEILING
+        && checks::is_memory_full(server)
+    {
+        // Where the policy allows nothing to be freed, the next write is told.
+        let _ = checks::make_room(server, &server.keyspace.enter(worker), server.clock.now());
     }
 }
 

@@ -8,7 +8,7 @@ use crate::server::{Attention, Server};
 use crate::session::Session;
 use command::error::until_zero;
 use command::{Error, Flags};
-use keyspace::Batch;
+use keyspace::{Batch, OutOfMemory};
 use sys::UnixMs;
 use wire::{Authenticated, Request};
 
@@ -26,6 +26,7 @@ pub enum Verdict {
 #[inline]
 pub fn check(
     server: &Server,
+    batch: &Batch<'_>,
     session: &Session,
     command: &Command,
     request: &Request<'_>,
@@ -45,19 +46,25 @@ pub fn check(
     if attention.is_empty() {
         return Verdict::Run;
     }
-    check_attention(server, session, attention, command, request, now)
+    check_attention(server, batch, session, attention, command, request, now)
 }
 
 #[cold]
 fn check_attention(
     server: &Server,
+    batch: &Batch<'_>,
     session: &Session,
     attention: Attention,
     command: &Command,
     request: &Request<'_>,
     now: UnixMs,
 ) -> Verdict {
-    if attention.contains(Attention::MEMORY_CEILING) && command.is(Flags::DENYOOM) && is_out_of_memory(server)
+    let is_full = attention.contains(Attention::MEMORY_CEILING) && is_memory_full(server);
+    // During a pause nothing changes by itself.
+    if is_full
+        && !attention.contains(Attention::PAUSED)
+        && make_room(server, batch, now).is_err()
+        && command.is(Flags::DENYOOM)
     {
         return Verdict::Refuse(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
     }
@@ -78,17 +85,22 @@ fn check_attention(
     Verdict::Run
 }
 
-fn is_out_of_memory(server: &Server) -> bool {
+/// Whether memory is above its ceiling.
+pub fn is_memory_full(server: &Server) -> bool {
     sys::memory::used_bytes() > server.keyspace.policy().memory_bytes_max()
 }
 
-/// Evicts until memory is below its ceiling, as far as the policy allows.
+/// Evicts until memory is below its ceiling, or for as long as one command may be
+/// held up; then it goes on before the next.
+///
+/// # Errors
+/// The policy allows no key to be freed.
 #[cold]
-pub fn make_room(server: &Server, batch: &Batch<'_>, now: UnixMs) {
+pub fn make_room(server: &Server, batch: &Batch<'_>, now: UnixMs) -> Result<(), OutOfMemory> {
     let began = server.ticks.now();
-    // Without room, or without enough of it yet, writes are refused one by one.
-    let _ = batch.evict(now, sys::memory::used_bytes, |_, _| {});
+    let evicted = batch.evict(now, sys::memory::used_bytes, |_, _| {});
     server.note_latency("eviction-cycle", began);
+    evicted.map(|_| ())
 }
 
 /// Whether a request is a line of HTTP.

@@ -13,7 +13,7 @@ pub mod table;
 
 use crate::client::Traits;
 use crate::log;
-use crate::server::{Attention, Server};
+use crate::server::Server;
 use crate::session::{Closing, ReplyMode, Session};
 use crate::slowlog;
 use crate::stats::Ending;
@@ -222,9 +222,6 @@ impl Turn<'_> {
         if follows_another {
             self.now = self.server.clock.now();
         }
-        if self.server.attention().contains(Attention::MEMORY_CEILING) {
-            checks::make_room(self.server, &self.batch, self.now);
-        }
     }
 
     #[inline]
@@ -240,7 +237,7 @@ impl Turn<'_> {
             self.settle_reply(before, out);
             return Flow::Next;
         };
-        match checks::check(self.server, self.session, command, request, self.now) {
+        match checks::check(self.server, &self.batch, self.session, command, request, self.now) {
             Verdict::Run => {}
             Verdict::Refuse(error) => {
                 Reply::new(out, self.session.protocol).error(error.as_bytes());

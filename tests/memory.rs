@@ -1,0 +1,80 @@
+//! The ceiling of memory as a client sees it: with a policy that evicts no write is
+//! refused, without one the writes that need memory are, and nothing else is.
+
+use crate::tarn;
+use testkit::{Client, Server};
+use wire::Value;
+
+const CEILING_BYTES: u64 = 8 << 20;
+/// What the requests and replies of one pipeline, and keys until the next command, may add.
+const SLACK_BYTES: u64 = 4 << 20;
+/// Three times as much as fits.
+const KEYS: usize = 120_000;
+const PIPELINE: usize = 1000;
+
+fn start(policy: &str) -> Server {
+    let ceiling = CEILING_BYTES.to_string();
+    Server::start(tarn(), &["--edition", "memory", "--maxmemory", &ceiling, "--maxmemory-policy", policy])
+        .unwrap()
+}
+
+/// Sets `KEYS` keys of 100 bytes, each with the words given behind the value; the replies.
+fn fill(client: &mut Client, options: &[&str]) -> Vec<Vec<u8>> {
+    let value = "x".repeat(100);
+    let request = |number: usize| {
+        let key = format!("key:{number}");
+        [&["SET", &key, &value], options].concat().into_iter().map(str::to_owned).collect::<Vec<String>>()
+    };
+    (0..KEYS)
+        .step_by(PIPELINE)
+        .flat_map(|first| {
+            let requests: Vec<_> = (first..first + PIPELINE).map(request).collect();
+            client.pipeline(&requests).unwrap()
+        })
+        .collect()
+}
+
+fn info(client: &mut Client, field: &str) -> u64 {
+    let Value::Bulk(text) = client.call(&["INFO", "everything"]).unwrap() else {
+        panic!("INFO is a bulk string")
+    };
+    let text = String::from_utf8(text).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap();
+    line.parse().unwrap()
+}
+
+#[test]
+fn eviction_refuses_no_write_and_holds_the_ceiling() {
+    let expiring: &[&str] = &["EX", "1000"];
+    for (policy, options) in [
+        ("allkeys-lru", &[][..]),
+        ("allkeys-lfu", &[]),
+        ("allkeys-random", &[]),
+        ("volatile-lru", expiring),
+        ("volatile-lfu", expiring),
+        ("volatile-random", expiring),
+        ("volatile-ttl", expiring),
+    ] {
+        let server = start(policy);
+        let mut client = server.connect().unwrap();
+        let replies = fill(&mut client, options);
+        let refused = replies.iter().filter(|reply| reply.as_slice() != b"+OK\r\n").count();
+        assert_eq!(refused, 0, "{policy}");
+        assert!(info(&mut client, "used_memory") < CEILING_BYTES + SLACK_BYTES, "{policy}");
+        assert!(info(&mut client, "evicted_keys") > 0, "{policy}");
+    }
+}
+
+#[test]
+fn without_eviction_only_writes_that_need_memory_are_refused() {
+    for (policy, options) in [("noeviction", &[][..]), ("volatile-lru", &[])] {
+        let server = start(policy);
+        let mut client = server.connect().unwrap();
+        let replies = fill(&mut client, options);
+        let refusal = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+        assert!(replies.iter().any(|reply| reply.as_slice() == refusal), "{policy}");
+        assert!(info(&mut client, "used_memory") < CEILING_BYTES + SLACK_BYTES, "{policy}");
+        assert!(matches!(client.call(&["GET", "key:0"]).unwrap(), Value::Bulk(_)), "{policy}");
+        assert_eq!(client.call(&["DEL", "key:0"]).unwrap(), Value::Int(1), "{policy}");
+    }
+}
