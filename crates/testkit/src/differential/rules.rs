@@ -61,6 +61,16 @@ pub const RULES: &[Rule] = &[
     rule("lastsave", How::Shape, "the moment"),
     rule("lolwut", How::Shape, "each server draws its own"),
     rule("memory|usage", How::Shape, "each server's own sizes"),
+    rule(
+        "memory|usage",
+        How::Right(Side::Valkey, ":", "$-1"),
+        "Redis shows a key whose time is up until it is freed",
+    ),
+    rule(
+        "memory|usage",
+        How::Right(Side::Valkey, ":", "_"),
+        "Redis shows a key whose time is up until it is freed",
+    ),
     rule("memory|stats", How::Shape, "each server's own sizes"),
     rule("memory|doctor", How::Shape, "in words of Tarn's own"),
     rule("memory|malloc-stats", How::Shape, "each allocator's own"),
