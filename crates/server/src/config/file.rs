@@ -1,9 +1,9 @@
-//! The configuration's only door to the disk: reading files and standard input, expanding `include` patterns, and
-//! replacing a file in one step.
+//! What the configuration asks of the disk: files of a size that a configuration may have, and the files that an
+//! `include` pattern names.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -14,21 +14,12 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads a whole file.
 pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    read_limited(File::open(path)?)
+    sys::file::read(path, FILE_BYTES_MAX)
 }
 
 /// Reads standard input to its end.
 pub(super) fn read_stdin() -> io::Result<Vec<u8>> {
-    read_limited(io::stdin().lock())
-}
-
-fn read_limited(source: impl Read) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    source.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
-    match text.len() as u64 > FILE_BYTES_MAX {
-        true => Err(io::Error::new(io::ErrorKind::FileTooLarge, "File too large")),
-        false => Ok(text),
-    }
+    sys::file::read_stdin(FILE_BYTES_MAX)
 }
 
 /// Fails, as the system would, unless the path is a directory that may be entered.
@@ -43,33 +34,6 @@ pub(super) fn sentence(error: &io::Error) -> String {
         Some(end) => text[..end].to_owned(),
         None => text,
     }
-}
-
-/// Replaces a file's content so that a crash leaves the old or the new one, whole. Follows a symbolic link and keeps
-/// the permissions.
-pub(super) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut name = target.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = directory.join(name);
-    let written = write_new(&temporary, &target, content)
-        .and_then(|()| fs::rename(&temporary, &target))
-        .and_then(|()| File::open(directory)?.sync_all());
-    if written.is_err() {
-        // Nothing is left to report: the first error is the one that matters.
-        let _ = fs::remove_file(&temporary);
-    }
-    written
-}
-
-fn write_new(temporary: &Path, target: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = File::create(temporary)?;
-    if let Ok(existing) = fs::metadata(target) {
-        file.set_permissions(existing.permissions())?;
-    }
-    file.write_all(content)?;
-    file.sync_all()
 }
 
 /// The files that an `include` names: itself, or those that match its pattern, in the order of their names.
