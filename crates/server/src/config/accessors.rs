@@ -8,11 +8,11 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
+use super::Config;
 use super::parsed::{OutputLimit, Value};
 use super::special::KeyspaceEvents;
 use super::table::index_of;
 use super::words::{Access, Edition, LogLevel, MaxmemoryPolicy, Supervision, SyslogFacility};
-use super::{Config, Flags, TABLE};
 
 /// Methods that read one number, converted by the expression over `number`.
 macro_rules! numbers {
@@ -185,34 +185,6 @@ pub enum ClientsMemory {
     PercentOfMaxmemory(u32),
 }
 
-/// What a signal that ends the server asks for, as the options of SHUTDOWN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShutdownOptions {
-    bits: i64,
-}
-
-impl ShutdownOptions {
-    /// Save even without save points.
-    pub fn save(self) -> bool {
-        self.bits & 1 != 0
-    }
-
-    /// Do not save.
-    pub fn nosave(self) -> bool {
-        self.bits & 2 != 0
-    }
-
-    /// Do not wait for replicas.
-    pub fn now(self) -> bool {
-        self.bits & 4 != 0
-    }
-
-    /// Go down even if saving fails.
-    pub fn force(self) -> bool {
-        self.bits & 8 != 0
-    }
-}
-
 impl Config {
     /// The output limit of a client class: three relaxed loads.
     #[inline]
@@ -232,16 +204,6 @@ impl Config {
             bytes @ 1.. => ClientsMemory::Bytes(bytes as u64),
             percent => ClientsMemory::PercentOfMaxmemory(percent.unsigned_abs() as u32),
         }
-    }
-
-    /// What SIGTERM asks for.
-    pub fn shutdown_on_sigterm(&self) -> ShutdownOptions {
-        ShutdownOptions { bits: self.number(const { index_of("shutdown-on-sigterm") }) }
-    }
-
-    /// What SIGINT asks for.
-    pub fn shutdown_on_sigint(&self) -> ShutdownOptions {
-        ShutdownOptions { bits: self.number(const { index_of("shutdown-on-sigint") }) }
     }
 
     /// The addresses to listen on, as written: `*` stands for all, a leading `-` for "if it can be had".
@@ -273,11 +235,6 @@ impl Config {
             Value::Lines(lines) => lines.clone(),
             _ => unreachable!("users are kept as lines"),
         }
-    }
-
-    /// Whether a directive's value is a secret that must not be shown outside CONFIG GET.
-    pub fn is_sensitive(name: &[u8]) -> bool {
-        super::table::find(name).is_some_and(|index| TABLE[index].flags.contains(Flags::SENSITIVE))
     }
 
     fn text(&self, index: usize) -> Vec<u8> {

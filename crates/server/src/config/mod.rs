@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
-pub use accessors::{ClientClass, ClientsMemory, ShutdownOptions};
+pub use accessors::{ClientClass, ClientsMemory};
 pub use change::{CannotApply, ChangedDirective, Origin, SetError};
 pub use load::{ConfigError, Startup, USAGE};
 pub use parsed::{OutputLimit, Value};

@@ -105,6 +105,8 @@ pub(super) const ROWS: &[Row] = &[
     absent("replicaof", Kind::ReplicaOf, "", REPLICATION).at_start().alias("slaveof"),
     absent("sanitize-dump-payload", Kind::Enum(&["no", "yes", "clients"]), "no", PERSISTENCE),
     absent("save", Kind::Save, "", PERSISTENCE),
+    absent("shutdown-on-sigint", Kind::ShutdownFlags, "default", PERSISTENCE),
+    absent("shutdown-on-sigterm", Kind::ShutdownFlags, "default", PERSISTENCE),
     absent("stop-writes-on-bgsave-error", BOOL, "yes", PERSISTENCE),
     absent("tls-auth-clients", Kind::Enum(&["no", "yes", "optional"]), "yes", TLS),
     absent("tls-ca-cert-dir", TEXT, "", TLS),

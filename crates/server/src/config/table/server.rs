@@ -57,8 +57,6 @@ pub(super) const ROWS: &[Row] = &[
     absent("proc-title-template", Kind::Text(title_template), "{title} {listen-addr} {server-mode}", TITLE),
     absent("server_cpulist", TEXT, "", CPU_LISTS).at_start(),
     absent("set-proc-title", BOOL, "yes", TITLE).at_start(),
-    works("shutdown-on-sigint", Kind::ShutdownFlags, "default"),
-    works("shutdown-on-sigterm", Kind::ShutdownFlags, "default"),
     works("shutdown-timeout", INT, "10"),
     works("slowlog-log-slower-than", int(-1, i64::MAX), "10000"),
     works("slowlog-max-len", LONG, "128"),
