@@ -2,6 +2,7 @@
 //! hashes, the moment of execution and the limits in force.
 
 use crate::settings::Settings;
+use crate::wait::Waiting;
 use keyspace::{DbIndex, Key, Keyspace};
 use sys::UnixMs;
 use wire::Request;
@@ -21,6 +22,8 @@ pub struct Args<'a> {
     pub settings: &'a Settings,
     /// Keys that were hashed ahead.
     pub hashed: Hashed<'a>,
+    /// Whether the request may wait for its keys.
+    pub waiting: Waiting<'a>,
 }
 
 /// Keys whose hashes are known already: those at positions `first`, `first +

@@ -25,6 +25,12 @@ pub enum Error {
     Text(Cow<'static, [u8]>),
 }
 
+impl From<keyspace::WrongType> for Error {
+    fn from(_: keyspace::WrongType) -> Error {
+        Error::WrongType
+    }
+}
+
 impl Error {
     /// An error of one command, given in full with its code (`ERR ...`).
     pub const fn text(line: &'static str) -> Error {

@@ -7,24 +7,22 @@
 use crate::args::{Args, Hashed};
 use crate::error::Result;
 use crate::row::{Flags, Handler, Keys, Outcome, Row};
-use keyspace::{Batch, ExpiredKey, Key, Touch};
+use crate::wait::{Wait, Waiting};
+use keyspace::{Batch, Key, Ticket, Touch};
 use smallvec::SmallVec;
 use wire::{Reply, Request};
 
 /// Keys of most commands; beyond, the list is allocated.
 type KeyList<'a> = SmallVec<[Key<'a>; 8]>;
 
-/// What running a command came to.
-#[derive(Debug)]
-pub struct Executed {
-    /// What changed, or what the client is to be told instead of a reply.
-    pub outcome: Result<Outcome>,
-    /// Keys that the command found expired; they are freed by now.
-    pub expired: Vec<ExpiredKey>,
-}
-
 /// Runs a command whose arity has been checked. On an error the reply may hold
 /// a part of an answer, which the caller takes back.
+///
+/// A command that changed a key for which somebody waits leaves its slots held in
+/// the batch ([`Batch::has_ready`]): the caller serves them and releases.
+///
+/// # Errors
+/// What the client is to be told instead of a reply.
 #[inline]
 pub fn execute(
     row: &Row,
@@ -32,37 +30,120 @@ pub fn execute(
     args: &Args<'_>,
     touch: Touch,
     reply: &mut Reply<'_>,
-) -> Executed {
+) -> Result<Outcome> {
     let touch = if row.flags.contains(Flags::NO_TOUCH) { Touch::No } else { touch };
     match row.handler {
         Handler::Read(read) => with_keys(row, args, |keys, args| {
             let view = batch.view(keys, args.now, touch);
             let outcome = read(&view, args, reply).map(|()| Outcome::Unchanged);
-            Executed { outcome, expired: view.finish() }
+            view.finish();
+            outcome
         }),
         Handler::Write(write) => with_keys(row, args, |keys, args| {
             let mut edit = batch.edit(keys, args.now, touch);
             let outcome = write(&mut edit, args, reply);
-            Executed { outcome, expired: edit.finish() }
+            edit.finish();
+            outcome
         }),
-        Handler::WriteAcross(write, other) => {
-            let mut keys = keys_of(row, args);
-            if let Some(db) = other(args) {
-                let there: KeyList<'_> = keys.iter().map(|key| args.keyspace.key(db, key.bytes)).collect();
-                keys.extend(there);
-            }
-            let mut edit = batch.edit(&keys, args.now, touch);
+        Handler::BlockingRead(read) => {
+            let view = batch.view(&keys_of(row, args), args.now, touch);
+            let outcome = read(&view, args, reply);
+            let outcome = wait_for_keys(outcome, args, reply, |ticket, keys, wait| {
+                view.wait(ticket, keys, wait.wants, wait.also_when_gone);
+            });
+            view.finish();
+            outcome
+        }
+        Handler::BlockingWrite(write) => {
+            let mut edit = batch.edit(&keys_of(row, args), args.now, touch);
             let outcome = write(&mut edit, args, reply);
-            Executed { outcome, expired: edit.finish() }
+            let outcome = wait_for_keys(outcome, args, reply, |ticket, keys, wait| {
+                edit.wait(ticket, keys, wait.wants, wait.also_when_gone);
+            });
+            edit.finish();
+            outcome
         }
-        Handler::Exclusive(run) => {
-            let outcome = batch.exclusively(args.now, touch, |all| run(all, args, reply));
-            Executed { outcome, expired: Vec::new() }
+        Handler::WriteAcross(write, _) => {
+            let mut edit = batch.edit(&keys_of(row, args), args.now, touch);
+            let outcome = write(&mut edit, args, reply);
+            edit.finish();
+            outcome
         }
-        Handler::Walk(walk) => {
-            Executed { outcome: walk(batch, args, reply).map(|()| Outcome::Unchanged), expired: Vec::new() }
+        Handler::ReadAround(read, _) => with_all_if_needed(row, batch, args, |batch| {
+            let view = batch.view(&keys_of(row, args), args.now, touch);
+            let outcome = read(&view, args, reply).map(|()| Outcome::Unchanged);
+            view.finish();
+            outcome
+        }),
+        Handler::WriteAround(write, _) => with_all_if_needed(row, batch, args, |batch| {
+            let mut edit = batch.edit(&keys_of(row, args), args.now, touch);
+            let outcome = write(&mut edit, args, reply);
+            edit.finish();
+            outcome
+        }),
+        Handler::Exclusive(run) => batch.exclusively(args.now, touch, |all| run(all, args, reply)),
+        Handler::Walk(walk) => walk(batch, args, reply).map(|()| Outcome::Unchanged),
+    }
+}
+
+/// Whether a command can only run with the whole keyspace held, or locks slots on its own.
+pub fn needs_all(row: &Row, args: &Args<'_>) -> bool {
+    match row.handler {
+        Handler::Exclusive(_) | Handler::Walk(_) => true,
+        Handler::ReadAround(_, reaches_out) | Handler::WriteAround(_, reaches_out) => reaches_out(args),
+        Handler::Read(_)
+        | Handler::Write(_)
+        | Handler::BlockingRead(_)
+        | Handler::BlockingWrite(_)
+        | Handler::WriteAcross(..) => false,
+    }
+}
+
+/// The names of all keys that a request locks.
+pub fn keys_locked<'a>(row: &Row, args: &Args<'a>, into: &mut Vec<Key<'a>>) {
+    into.extend(keys_of(row, args));
+}
+
+/// Holds the whole keyspace around `run` if the request reaches for keys that it does not name.
+fn with_all_if_needed<T>(
+    row: &Row,
+    batch: &mut Batch<'_>,
+    args: &Args<'_>,
+    run: impl FnOnce(&mut Batch<'_>) -> T,
+) -> T {
+    let takes_all = needs_all(row, args) && !batch.holds_all();
+    if takes_all {
+        batch.hold_all();
+    }
+    let result = run(batch);
+    if takes_all && !batch.has_ready() {
+        batch.release();
+    }
+    result
+}
+
+/// Queues the session up if the handler found that it must wait, while the slots are still
+/// locked. Where a session may not wait, it gets the null that it would get in the end.
+fn wait_for_keys(
+    outcome: Result<Outcome>,
+    args: &Args<'_>,
+    reply: &mut Reply<'_>,
+    queue_up: impl FnOnce(Ticket, &[Key<'_>], &Wait),
+) -> Result<Outcome> {
+    let Ok(Outcome::Blocked(wait)) = outcome else { return outcome };
+    match args.waiting {
+        Waiting::Never => {
+            wait.null.write(reply);
+            return Ok(Outcome::Unchanged);
+        }
+        Waiting::Already => {}
+        Waiting::Begins(sessions) => {
+            let keys: KeyList<'_> = wait.keys.iter().map(|position| args.key(*position)).collect();
+            let ticket = sessions.begin_wait(&wait, args, &keys);
+            queue_up(ticket, &keys, &wait);
         }
     }
+    Ok(Outcome::Blocked(wait))
 }
 
 /// The positions of a request's keys. `positions` is emptied first.
@@ -97,7 +178,7 @@ fn with_keys<T>(row: &Row, args: &Args<'_>, run: impl FnOnce(&[Key<'_>], &Args<'
 }
 
 fn keys_of<'a>(row: &Row, args: &Args<'a>) -> KeyList<'a> {
-    match row.keys {
+    let mut keys: KeyList<'a> = match row.keys {
         Keys::None => KeyList::new(),
         Keys::Range { first, last, step } => {
             range(first, last, step, args.len()).map(|position| args.key(position)).collect()
@@ -107,5 +188,12 @@ fn keys_of<'a>(row: &Row, args: &Args<'a>) -> KeyList<'a> {
             find(&args.request, &mut positions);
             positions.into_iter().map(|position| args.key(position)).collect()
         }
+    };
+    if let Handler::WriteAcross(_, other) = row.handler
+        && let Some(db) = other(args)
+    {
+        let there: KeyList<'_> = keys.iter().map(|key| args.keyspace.key(db, key.bytes)).collect();
+        keys.extend(there);
     }
+    keys
 }

@@ -18,14 +18,16 @@ pub mod parse;
 pub mod row;
 pub mod settings;
 pub mod string;
+pub mod wait;
 
 pub use args::{Args, Hashed};
 pub use category::Categories;
 pub use error::{Error, Result};
-pub use execute::{Executed, execute};
+pub use execute::execute;
 pub use key_use::{KeyFlags, KeySpec};
 pub use row::{Flags, Group, Handler, Keys, Outcome, Row, row};
 pub use settings::Settings;
+pub use wait::{Null, Sessions, Wait, Waiting};
 
 /// The rows of all data commands, family by family.
 pub const FAMILIES: &[&[Row]] = &[

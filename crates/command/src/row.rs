@@ -16,6 +16,7 @@ use crate::args::Args;
 use crate::category::Categories;
 use crate::error::Result;
 use crate::key_use::{KeyFlags, KeySpec};
+use crate::wait::Wait;
 use keyspace::{Batch, DbIndex, Edit, Exclusive, View};
 use wire::Reply;
 
@@ -81,6 +82,24 @@ pub enum Group {
     String,
     /// Strings as arrays of bits.
     Bitmap,
+    /// Lists.
+    List,
+    /// Hashes.
+    Hash,
+    /// Sets.
+    Set,
+    /// Sorted sets.
+    SortedSet,
+    /// Positions on the earth.
+    Geo,
+    /// Streams.
+    Stream,
+    /// Estimates of how many different elements there were.
+    HyperLogLog,
+    /// Publish and subscribe.
+    Pubsub,
+    /// Transactions.
+    Transactions,
     /// The connection itself.
     Connection,
     /// The server.
@@ -94,6 +113,15 @@ impl Group {
             Group::Generic => "generic",
             Group::String => "string",
             Group::Bitmap => "bitmap",
+            Group::List => "list",
+            Group::Hash => "hash",
+            Group::Set => "set",
+            Group::SortedSet => "sorted-set",
+            Group::Geo => "geo",
+            Group::Stream => "stream",
+            Group::HyperLogLog => "hyperloglog",
+            Group::Pubsub => "pubsub",
+            Group::Transactions => "transactions",
             Group::Connection => "connection",
             Group::Server => "server",
         }
@@ -150,6 +178,15 @@ pub enum Handler {
     Read(ReadHandler),
     /// Changes the row's keys, whose slots are locked for it.
     Write(WriteHandler),
+    /// Reads the row's keys, and may have to wait for them (XREAD).
+    BlockingRead(fn(&View<'_>, &Args<'_>, &mut Reply<'_>) -> Result<Outcome>),
+    /// Changes the row's keys, and may have to wait for them (BLPOP).
+    BlockingWrite(WriteHandler),
+    /// Reads the row's keys, and if the function says so others that it finds on the way:
+    /// then the whole keyspace is held (SORT_RO ... BY).
+    ReadAround(ReadHandler, fn(&Args<'_>) -> bool),
+    /// The same for changing (SORT ... GET ... STORE).
+    WriteAround(WriteHandler, fn(&Args<'_>) -> bool),
     /// Changes the row's keys in the session's database and in the one that the
     /// request names (COPY, MOVE); the function finds that database.
     WriteAcross(WriteHandler, fn(&Args<'_>) -> Option<DbIndex>),
@@ -160,13 +197,15 @@ pub enum Handler {
 }
 
 /// What a write came down to, for the log and for those who watch keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
     /// Nothing changed.
     Unchanged,
     /// The keyspace changed.
     Changed,
+    /// Nothing changed or was answered: the session has to wait for a key.
+    Blocked(Box<Wait>),
 }
 
 /// One command. `H` is the kind of handler: data commands have [`Handler`],
@@ -209,8 +248,14 @@ pub struct Row<H: 'static = Handler> {
 /// Begins a row; flags that the handler implies are set.
 pub const fn row(name: &'static str, arity: i32, handler: Handler) -> Row {
     let flags = match handler {
-        Handler::Read(_) | Handler::Walk(_) => Flags::READONLY,
-        Handler::Write(_) | Handler::WriteAcross(..) | Handler::Exclusive(_) => Flags::WRITE,
+        Handler::Read(_) | Handler::BlockingRead(_) | Handler::ReadAround(..) | Handler::Walk(_) => {
+            Flags::READONLY
+        }
+        Handler::Write(_)
+        | Handler::BlockingWrite(_)
+        | Handler::WriteAround(..)
+        | Handler::WriteAcross(..)
+        | Handler::Exclusive(_) => Flags::WRITE,
     };
     Row::new(name, arity, flags, handler)
 }

@@ -1,13 +1,15 @@
 //! The limits and thresholds that handlers look at. The server owns the
 //! configuration and stores changes here; handlers only read.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use value::collection::Thresholds;
 
 /// Settings shared by all workers. Each is read alone, so relaxed order is enough.
 #[derive(Debug)]
 pub struct Settings {
     string_bytes_max: AtomicU64,
     flushes_in_background: AtomicBool,
+    thresholds: SharedThresholds,
 }
 
 impl Default for Settings {
@@ -15,11 +17,23 @@ impl Default for Settings {
         Settings {
             string_bytes_max: AtomicU64::new(512 << 20),
             flushes_in_background: AtomicBool::new(false),
+            thresholds: SharedThresholds::default(),
         }
     }
 }
 
 impl Settings {
+    /// When compact encodings give way to native ones.
+    #[inline]
+    pub fn thresholds(&self) -> Thresholds {
+        self.thresholds.get()
+    }
+
+    /// Sets [`Settings::thresholds`].
+    pub fn set_thresholds(&self, thresholds: Thresholds) {
+        self.thresholds.set(thresholds);
+    }
+
     /// The longest string that a command may build (`proto-max-bulk-len`), in bytes.
     pub fn string_bytes_max(&self) -> u64 {
         self.string_bytes_max.load(Ordering::Relaxed)
@@ -40,4 +54,46 @@ impl Settings {
     pub fn set_flushes_in_background(&self, on: bool) {
         self.flushes_in_background.store(on, Ordering::Relaxed);
     }
+}
+
+/// [`Thresholds`] of which each can be read and changed alone.
+macro_rules! shared_thresholds {
+    ($($name:ident: $atomic:ident),* $(,)?) => {
+        #[derive(Debug)]
+        struct SharedThresholds {
+            $($name: $atomic,)*
+        }
+
+        impl Default for SharedThresholds {
+            fn default() -> SharedThresholds {
+                let thresholds = Thresholds::default();
+                SharedThresholds { $($name: $atomic::new(thresholds.$name),)* }
+            }
+        }
+
+        impl SharedThresholds {
+            #[inline]
+            fn get(&self) -> Thresholds {
+                Thresholds { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+
+            fn set(&self, thresholds: Thresholds) {
+                $(self.$name.store(thresholds.$name, Ordering::Relaxed);)*
+            }
+        }
+    };
+}
+
+shared_thresholds! {
+    list_max_listpack_size: AtomicI32,
+    hash_max_listpack_entries: AtomicUsize,
+    hash_max_listpack_value: AtomicUsize,
+    set_max_intset_entries: AtomicUsize,
+    set_max_listpack_entries: AtomicUsize,
+    set_max_listpack_value: AtomicUsize,
+    zset_max_listpack_entries: AtomicUsize,
+    zset_max_listpack_value: AtomicUsize,
+    stream_node_max_bytes: AtomicUsize,
+    stream_node_max_entries: AtomicUsize,
+    hll_sparse_max_bytes: AtomicUsize,
 }

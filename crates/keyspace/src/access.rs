@@ -7,53 +7,19 @@
 
 #![allow(unsafe_code)] // Reaches slots without their locks when it has the keyspace alone.
 
+use crate::changes::{Change as KeyChange, Class, Interest, What};
 use crate::clock;
-use crate::ids::{DbIndex, Key, Slot};
+use crate::ids::{DbIndex, Key};
 use crate::keyspace::{Batch, Keyspace, Touch};
+use crate::locks::Locks;
 use crate::object::{Detached, NewValue, Object, ValueRef};
+use crate::opened::{Opened, Whole, WrongType};
 use crate::slot::{Change, SlotKeys};
-use parking_lot::MutexGuard;
-use smallvec::SmallVec;
+use crate::table::Place;
+use crate::waiting::{Ticket, Waiter};
 use std::cell::RefCell;
 use sys::UnixMs;
-
-/// Keys of most multi-key commands; beyond, the list of locks is allocated.
-const LOCKS_INLINE: usize = 4;
-
-/// A slot as the order of locking knows it: physical database, then slot.
-type SlotId = (u32, Slot);
-
-/// The locks of one command.
-pub(crate) enum Locks<'b> {
-    /// Of a command with one key.
-    One(SlotId, MutexGuard<'b, SlotKeys>),
-    /// Of several, in ascending order.
-    Many(SmallVec<[(SlotId, MutexGuard<'b, SlotKeys>); LOCKS_INLINE]>),
-    /// None: the keyspace is had alone.
-    All,
-}
-
-impl<'b> Locks<'b> {
-    #[inline]
-    pub(crate) fn of(keyspace: &'b Keyspace, keys: &[Key<'_>]) -> Locks<'b> {
-        match keys {
-            [key] => {
-                let physical = keyspace.physical(key.db);
-                Locks::One((physical, key.slot), keyspace.database_at(physical).slot(key.slot).keys.lock())
-            }
-            keys => Locks::of_many(keyspace, keys),
-        }
-    }
-
-    fn of_many(keyspace: &'b Keyspace, keys: &[Key<'_>]) -> Locks<'b> {
-        let mut ids: SmallVec<[SlotId; 16]> =
-            keys.iter().map(|key| (keyspace.physical(key.db), key.slot)).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        let lock = |id: SlotId| (id, keyspace.database_at(id.0).slot(id.1).keys.lock());
-        Locks::Many(ids.into_iter().map(lock).collect())
-    }
-}
+use value::collection::{Collection, Form, Type, TypeName};
 
 /// Locked slots, at one moment.
 pub(crate) struct Access<'b> {
@@ -61,8 +27,11 @@ pub(crate) struct Access<'b> {
     locks: Locks<'b>,
     now: UnixMs,
     touch: Touch,
+    interest: Interest,
     /// Keys found expired and not freed yet.
     expired: RefCell<Vec<ExpiredKey>>,
+    /// What changed, as far as anybody is interested.
+    changes: RefCell<Vec<KeyChange>>,
 }
 
 /// A key whose time was up.
@@ -77,23 +46,75 @@ pub struct ExpiredKey {
 impl<'b> Access<'b> {
     #[inline]
     pub(crate) fn new(batch: &'b Batch<'b>, locks: Locks<'b>, now: UnixMs, touch: Touch) -> Access<'b> {
-        Access { batch, locks, now, touch, expired: RefCell::default() }
+        // Read under the locks: whoever has seen a key before this is registered by now.
+        let interest = batch.keyspace.interest();
+        let (expired, changes) = (RefCell::default(), RefCell::default());
+        Access { batch, locks, now, touch, interest, expired, changes }
     }
 
-    /// Frees what was found expired and tells which keys those were.
+    /// Frees what was found expired, tells what changed, and unlocks, unless somebody
+    /// waits for a key that changed: then the batch keeps the locks.
     #[inline]
     fn finish(mut self) -> Vec<ExpiredKey> {
-        if self.expired.get_mut().is_empty() { Vec::new() } else { self.finish_expired() }
+        if self.expired.get_mut().is_empty() && self.changes.get_mut().is_empty() {
+            Vec::new()
+        } else {
+            self.finish_changes()
+        }
     }
 
     #[cold]
-    fn finish_expired(mut self) -> Vec<ExpiredKey> {
+    fn finish_changes(mut self) -> Vec<ExpiredKey> {
         let mut expired = self.expired.take();
         // A key may have been looked at more than once.
         expired.sort_unstable();
         expired.dedup();
         self.free_expired(&expired);
+        for ExpiredKey { db, key } in &expired {
+            let key = self.keyspace().key(*db, key);
+            self.note_event(Class::EXPIRED, "expired", &key);
+            self.note_modified(&key);
+        }
+        let changes = self.changes.take();
+        self.batch.tell(&changes);
+        let type_now = |key: &Key<'_>| self.find(key).map(|(_, object)| object.value().type_name());
+        if self.interest.contains(Interest::WAITING) && self.batch.note_ready(&changes, type_now) {
+            self.batch.keep(self.locks);
+        }
         expired
+    }
+
+    /// Queues up a session that waits for these keys.
+    fn wait(&self, ticket: Ticket, keys: &[Key<'_>], wants: TypeName, also_when_gone: bool) {
+        for key in keys {
+            let waiter = Waiter { ticket, wants, also_when_gone };
+            self.keyspace().add_waiter((key.db, key.bytes.into()), waiter);
+        }
+    }
+
+    /// Notes that a key is not what it was.
+    #[inline]
+    pub(crate) fn note_modified(&self, key: &Key<'_>) {
+        if self.interest.intersects(Interest::MODIFIED | Interest::WAITING) {
+            self.note(key, What::Modified);
+        }
+    }
+
+    /// Notes an event.
+    #[inline]
+    pub(crate) fn note_event(&self, class: Class, event: &'static str, key: &Key<'_>) {
+        if self.interest.contains(Interest::EVENTS) {
+            self.note(key, What::Event(class, event));
+        }
+    }
+
+    #[cold]
+    fn note(&self, key: &Key<'_>, what: What) {
+        let mut changes = self.changes.borrow_mut();
+        let is_said = |last: &KeyChange| last.what == what && last.db == key.db && *last.key == *key.bytes;
+        if what != What::Modified || !changes.last().is_some_and(is_said) {
+            changes.push(KeyChange { db: key.db, key: key.bytes.into(), what });
+        }
     }
 
     fn free_expired(&mut self, expired: &[ExpiredKey]) {
@@ -122,15 +143,15 @@ impl<'b> Access<'b> {
             Locks::One(id, keys) => {
                 debug_assert_eq!(
                     *id,
-                    self.slot_id(key),
+                    self.keyspace().slot_id(key),
                     "a handler only touches the key that its row declares"
                 );
                 keys
             }
             Locks::Many(locks) => &locks[self.lock_index(key)].1,
-            // SAFETY: all gates are held, so no other thread touches slots, and
-            // the borrow of `self` keeps this one from changing the slot.
-            Locks::All => unsafe { &*self.keyspace().database(key.db).slot(key.slot).keys.data_ptr() },
+            // SAFETY: the batch holds the slot or all gates, so no other thread touches it, and
+            // the borrow of `self` keeps this one from changing it.
+            Locks::OfBatch => unsafe { &*self.keyspace().database(key.db).slot(key.slot).keys.data_ptr() },
         }
     }
 
@@ -149,13 +170,9 @@ impl<'b> Access<'b> {
         }
     }
 
-    fn slot_id(&self, key: &Key<'_>) -> SlotId {
-        (self.keyspace().physical(key.db), key.slot)
-    }
-
     fn lock_index(&self, key: &Key<'_>) -> usize {
         let Locks::Many(locks) = &self.locks else { unreachable!("only lists of locks are searched") };
-        let id = (self.keyspace().physical(key.db), key.slot);
+        let id = self.keyspace().slot_id(key);
         locks
             .binary_search_by_key(&id, |(id, _)| *id)
             .expect("a handler only touches keys that its row declares")
@@ -173,7 +190,7 @@ impl<'b> Access<'b> {
 
     /// Looks a key up without counting; expired keys are noted and not found.
     #[inline]
-    fn find(&self, key: &Key<'_>) -> Option<(crate::table::Place, Object<'_>)> {
+    fn find(&self, key: &Key<'_>) -> Option<(Place, Object<'_>)> {
         let slot = self.slot(key);
         let place = slot.find(key)?;
         let object = slot.object(place);
@@ -199,6 +216,94 @@ impl<'b> Access<'b> {
 
     fn fresh_clock(&self) -> u32 {
         clock::fresh(self.keyspace().policy(), self.now)
+    }
+}
+
+/// For [`Opened`] collections.
+impl Access<'_> {
+    /// The bytes of a compact collection.
+    pub(crate) fn compact_at(&self, key: &Key<'_>, place: Place) -> Option<(Form, &[u8])> {
+        self.slot(key).object(place).compact()
+    }
+
+    /// A native collection.
+    pub(crate) fn native_at(&mut self, key: &Key<'_>, place: Place) -> Option<&mut Collection> {
+        self.slot_mut(key).native_mut(place)
+    }
+
+    /// Empty space to copy a compact collection to.
+    pub(crate) fn take_scratch(&self) -> Vec<u8> {
+        self.batch.state().scratch.take()
+    }
+
+    /// Gives the space back.
+    pub(crate) fn give_scratch(&self, scratch: Option<Vec<u8>>) {
+        /// What a worker keeps from one use to the next.
+        const KEPT_BYTES_MAX: usize = 64 << 10;
+        if let Some(mut scratch) = scratch.filter(|scratch| scratch.capacity() <= KEPT_BYTES_MAX) {
+            scratch.clear();
+            self.batch.state().scratch.replace(scratch);
+        }
+    }
+
+    /// Gives a key that is at `place`, or not there, a value that lies in its block. The expiry stays.
+    pub(crate) fn store_value(&mut self, key: &Key<'_>, place: Option<Place>, value: NewValue<'_>) {
+        let (frame, fresh) = (self.keyspace().frame(), self.fresh_clock());
+        let place = self.place_or_free(key, place);
+        let clock = self.clock_of_edit(key, place, fresh);
+        self.change(key, |slot| match place {
+            Some(place) => {
+                let expires_at = slot.object(place).expires_at();
+                slot.replace(frame, place, key, value, expires_at, clock)
+            }
+            None => slot.insert(frame, key, value, None, fresh),
+        });
+        if place.is_none() {
+            self.note_event(Class::NEW, "new", key);
+        }
+    }
+
+    /// The same with a native collection.
+    pub(crate) fn store_native(&mut self, key: &Key<'_>, place: Option<Place>, native: Box<Collection>) {
+        let (frame, fresh) = (self.keyspace().frame(), self.fresh_clock());
+        let place = self.place_or_free(key, place);
+        let clock = self.clock_of_edit(key, place, fresh);
+        let expires_at = place.and_then(|place| self.slot(key).object(place).expires_at());
+        self.change(key, |slot| slot.put_native(frame, place, key, native, expires_at, clock));
+        if place.is_none() {
+            self.note_event(Class::NEW, "new", key);
+        }
+    }
+
+    /// The place of a key; one that is expired and still there goes first.
+    fn place_or_free(&mut self, key: &Key<'_>, place: Option<Place>) -> Option<Place> {
+        if place.is_none() {
+            self.remove_if(key, |_, _| true);
+        }
+        place
+    }
+
+    fn clock_of_edit(&self, key: &Key<'_>, place: Option<Place>, fresh: u32) -> u32 {
+        match place {
+            Some(place) => {
+                clock_after_set(self.batch, self.touch, self.slot(key).object(place), self.now, fresh)
+            }
+            None => fresh,
+        }
+    }
+
+    /// Counts an edit in place as a use of the key.
+    pub(crate) fn note_use(&self, key: &Key<'_>, place: Option<Place>) {
+        let Some(place) = place else { return };
+        let object = self.slot(key).object(place);
+        if let Some(clock) = self.touched(object) {
+            object.set_clock(clock);
+        }
+    }
+
+    /// Takes away a key that is there.
+    pub(crate) fn remove_there(&mut self, key: &Key<'_>) {
+        self.remove_if(key, |_, _| true);
     }
 }
 
@@ -251,6 +356,7 @@ impl View<'_> {
         let stats = self.access.keyspace().stats();
         let Some((_, object)) = self.access.find(key) else {
             stats.misses.add(1);
+            self.access.note_event(Class::MISS, "keymiss", key);
             return None;
         };
         stats.hits.add(1);
@@ -258,6 +364,19 @@ impl View<'_> {
             object.set_clock(clock);
         }
         Some(object)
+    }
+
+    /// A key's collection of one type. Counts as [`View::get`] does.
+    ///
+    /// # Errors
+    /// The key holds something else.
+    pub fn read<C: Type>(&self, key: &Key<'_>) -> Result<Option<C::Ref<'_>>, WrongType> {
+        self.get(key).map(|object| object.read::<C>()).transpose()
+    }
+
+    /// Queues up a session that waits for these keys (see `waiting`).
+    pub fn wait(&self, ticket: Ticket, keys: &[Key<'_>], wants: TypeName, also_when_gone: bool) {
+        self.access.wait(ticket, keys, wants, also_when_gone);
     }
 
     /// A key's object, without counting as a use, a hit or a miss.
@@ -288,7 +407,7 @@ pub struct Edit<'b> {
     pub(crate) access: Access<'b>,
 }
 
-impl Edit<'_> {
+impl<'b> Edit<'b> {
     /// A key's object. Counts as a use of the key.
     #[inline]
     pub fn get(&self, key: &Key<'_>) -> Option<Object<'_>> {
@@ -297,6 +416,73 @@ impl Edit<'_> {
             object.set_clock(clock);
         }
         Some(object)
+    }
+
+    /// A key's collection of one type, to be read. Counts as a use of the key.
+    ///
+    /// # Errors
+    /// The key holds something else.
+    pub fn read<C: Type>(&self, key: &Key<'_>) -> Result<Option<C::Ref<'_>>, WrongType> {
+        self.get(key).map(|object| object.read::<C>()).transpose()
+    }
+
+    /// Opens a key's collection of one type for editing. None: there is no such key.
+    ///
+    /// # Errors
+    /// The key holds something else.
+    pub fn open<'e, C: Type>(&'e mut self, key: &Key<'e>) -> Result<Option<Opened<'e, 'b, C>>, WrongType> {
+        match self.access.find(key).map(|(place, _)| place) {
+            Some(place) => Opened::there(&mut self.access, *key, place).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Opens a key's collection, or a new one for a key that is not there.
+    ///
+    /// # Errors
+    /// The key holds something else.
+    pub fn open_or_new<'e, C: Type>(
+        &'e mut self,
+        key: &Key<'e>,
+        new: impl FnOnce() -> C,
+    ) -> Result<Opened<'e, 'b, C>, WrongType> {
+        match self.access.find(key).map(|(place, _)| place) {
+            Some(place) => Opened::there(&mut self.access, *key, place),
+            None => Ok(Opened::new(&mut self.access, *key, new())),
+        }
+    }
+
+    /// Puts a collection under a key, in place of what is there. It must not be empty,
+    /// unless its type may be. With [`Expiry::Keep`] a new key has none.
+    pub fn put_collection(&mut self, key: &Key<'_>, collection: impl Into<Collection>, expiry: Expiry) {
+        let place = self.access.find(key).map(|(place, _)| place);
+        match Whole::from(collection.into()) {
+            Whole::Compact(form, bytes) => {
+                self.access.store_value(key, place, NewValue::Compact(form, &bytes));
+            }
+            Whole::Native(native) => self.access.store_native(key, place, native),
+        }
+        match expiry {
+            Expiry::Keep => {}
+            Expiry::Clear => {
+                self.set_expiry(key, None);
+            }
+            Expiry::At(at) => {
+                self.set_expiry(key, Some(at));
+            }
+        }
+        self.access.note_modified(key);
+    }
+
+    /// Notes the event by which a key changed, for those who subscribe to such.
+    #[inline]
+    pub fn note(&self, class: Class, event: &'static str, key: &Key<'_>) {
+        self.access.note_event(class, event, key);
+    }
+
+    /// Queues up a session that waits for these keys (see `waiting`).
+    pub fn wait(&self, ticket: Ticket, keys: &[Key<'_>], wants: TypeName, also_when_gone: bool) {
+        self.access.wait(ticket, keys, wants, also_when_gone);
     }
 
     /// Counts a read of a key by a command that also writes, as a hit or a miss.
@@ -323,6 +509,7 @@ impl Edit<'_> {
             (self.access.keyspace().frame(), self.access.now, self.access.fresh_clock());
         let (batch, touch) = (self.access.batch, self.access.touch);
         let mut was_expired = false;
+        let mut is_new = false;
         let mut result = Ok(());
         self.access.change(key, |slot| {
             let place = slot.find(key);
@@ -336,6 +523,7 @@ impl Edit<'_> {
                     return Change::default();
                 }
             };
+            is_new = old.is_none();
             let (kept, clock) = match old {
                 Some(old) => (old.expires_at(), clock_after_set(batch, touch, old, now, fresh)),
                 None => (None, fresh),
@@ -347,6 +535,12 @@ impl Edit<'_> {
         });
         if was_expired {
             self.access.note_expired(key);
+        }
+        if result.is_ok() {
+            if is_new {
+                self.access.note_event(Class::NEW, "new", key);
+            }
+            self.access.note_modified(key);
         }
         result
     }
@@ -360,14 +554,26 @@ impl Edit<'_> {
     pub fn take(&mut self, key: &Key<'_>) -> Option<Detached> {
         let (place, _) = self.access.find(key)?;
         let frame = self.access.keyspace().frame();
-        Some(self.access.change(key, |slot| slot.take(frame, place)).0)
+        let taken = self.access.change(key, |slot| slot.take(frame, place)).0;
+        self.access.note_modified(key);
+        Some(taken)
     }
 
     /// Puts an object that was taken under a key, in place of what is there.
     pub fn put(&mut self, key: &Key<'_>, detached: Detached, expires_at: Option<UnixMs>) {
         let frame = self.access.keyspace().frame();
+        let was_there = self.access.find(key).is_some();
         self.access.remove_if(key, |_, _| true);
         self.access.change(key, |slot| slot.adopt(frame, key, detached, expires_at));
+        if !was_there {
+            self.access.note_event(Class::NEW, "new", key);
+        }
+        self.access.note_modified(key);
+    }
+
+    /// A copy of a key's value, to be put under another key.
+    pub fn copy(&self, key: &Key<'_>) -> Option<Detached> {
+        self.access.find(key).map(|(_, object)| object.copied())
     }
 
     /// Sets or takes away the expiry of a key. False: the key is not there.
@@ -375,6 +581,7 @@ impl Edit<'_> {
         let frame = self.access.keyspace().frame();
         let Some((place, _)) = self.access.find(key) else { return false };
         self.access.change(key, |slot| slot.set_expiry(frame, place, key, expires_at));
+        self.access.note_modified(key);
         true
     }
 
@@ -390,6 +597,7 @@ impl Edit<'_> {
             }
             self.set(key, NewValue::Edited(&bytes), Expiry::Keep);
         }
+        self.access.note_modified(key);
         let (place, _) = self.access.find(key).expect("the key was found or made above");
         self.access.slot_mut(key).bytes_mut(place).expect("the string was made raw above")
     }
@@ -436,6 +644,7 @@ fn copy_string(value: ValueRef<'_>, into: &mut [u8]) {
     let bytes = match value {
         ValueRef::Int(number) => digits.format(number).as_bytes(),
         ValueRef::Bytes(bytes) => bytes,
+        ValueRef::Collection(_) => unreachable!("callers edit strings only"),
     };
     let len = bytes.len().min(into.len());
     into[..len].copy_from_slice(&bytes[..len]);

@@ -9,13 +9,14 @@
 //! 1. Candidates are in ascending order of score, and all were scored by one policy.
 //! 2. There are at most [`POOL_CANDIDATES_MAX`], each key once.
 
+use crate::changes::{Class, What};
 use crate::clock;
 use crate::ids::{DbIndex, Position, Slot};
 use crate::keyspace::Batch;
 use crate::limits::{EVICT_KEYS_MAX, EVICT_ROUNDS_MAX, POOL_CANDIDATES_MAX};
 use crate::object::Object;
 use crate::policy::{Eviction, Policy};
-use crate::sweep::Progress;
+use crate::sweep::{Progress, gone};
 use std::fmt;
 use sys::UnixMs;
 
@@ -92,6 +93,8 @@ impl Batch<'_> {
         mut visit_evicted: impl FnMut(DbIndex, &[u8]),
     ) -> Result<Progress, OutOfMemory> {
         let policy = self.keyspace.policy();
+        // What is being freed in the background is as good as gone.
+        let used_bytes = || used_bytes().saturating_sub(crate::reaper::pending_bytes());
         let is_full = || policy.memory_bytes_max() > 0 && used_bytes() > policy.memory_bytes_max();
         for _ in 0..EVICT_KEYS_MAX {
             if !is_full() {
@@ -158,9 +161,14 @@ impl Batch<'_> {
             return false;
         }
         visit(db, object.key());
+        let changes = match self.keyspace.interest().is_empty() {
+            true => Vec::new(),
+            false => gone(db, object.key(), What::Event(Class::EVICTED, "evicted")).to_vec(),
+        };
         let change = keys.remove(self.keyspace.frame(), place);
         database.note(slot, &keys, change);
         self.keyspace.stats().evicted.add(1);
+        self.tell_gone(&changes);
         true
     }
 

@@ -11,19 +11,25 @@
 //! 2. A worker that holds slot locks waits only for locks of higher slots, so
 //!    workers cannot wait for each other in a circle.
 
-use crate::access::{Access, Edit, Locks, View};
+use crate::access::{Access, Edit, View};
+use crate::changes::{Change as KeyChange, Interest, Interests, Observer, What};
 use crate::database::Database;
 use crate::evict::Pool;
 use crate::ids::{DbIndex, Key, KeyHasher, Position, Slot};
+use crate::locks::{Held, Locks, SlotId};
 use crate::policy::Policy;
 use crate::prefetch::{LINE_BYTES, prefetch};
 use crate::slot::{Change, Frame, SlotKeys};
 use crate::sweep::SweepFrom;
 use crate::timers::Epoch;
+use crate::waiting::{KeyName, Ticket, Waiter, Waiting};
 use parking_lot::{Mutex, MutexGuard};
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sys::{Counter, Prng, UnixMs};
+use value::collection::TypeName;
 
 /// How a keyspace is made.
 #[derive(Clone, Debug)]
@@ -64,6 +70,9 @@ pub struct Keyspace {
     policy: Policy,
     stats: Stats,
     active_expiry: AtomicBool,
+    interests: Interests,
+    observer: OnceLock<Box<dyn Observer>>,
+    waiting: Waiting,
 }
 
 /// One worker's gate, on a cache line of its own. It is held during a batch, and
@@ -76,11 +85,21 @@ pub(crate) struct WorkerState {
     random: Cell<u64>,
     pub(crate) sweep_from: Cell<SweepFrom>,
     pub(crate) pool: RefCell<Pool>,
+    /// Where compact collections are edited.
+    pub(crate) scratch: Cell<Vec<u8>>,
+    /// Keys that changed and that somebody waits for.
+    ready: RefCell<VecDeque<KeyName>>,
 }
 
 impl WorkerState {
     fn new(seed: u64) -> WorkerState {
-        WorkerState { random: Cell::new(seed | 1), sweep_from: Cell::default(), pool: RefCell::default() }
+        WorkerState {
+            random: Cell::new(seed | 1),
+            sweep_from: Cell::default(),
+            pool: RefCell::default(),
+            scratch: Cell::default(),
+            ready: RefCell::default(),
+        }
     }
 }
 
@@ -102,6 +121,9 @@ impl Keyspace {
             policy: Policy::default(),
             stats: Stats::default(),
             active_expiry: AtomicBool::new(true),
+            interests: Interests::default(),
+            observer: OnceLock::new(),
+            waiting: Waiting::default(),
         }
     }
 
@@ -155,10 +177,65 @@ impl Keyspace {
         self.active_expiry.load(Ordering::Relaxed)
     }
 
+    /// Names the one who is told of changes, as far as there is interest in them.
+    ///
+    /// # Panics
+    /// If there is one already.
+    pub fn set_observer(&self, observer: Box<dyn Observer>) {
+        let is_first = self.observer.set(observer).is_ok();
+        assert!(is_first, "a keyspace has one observer");
+    }
+
+    /// Who is interested in changes.
+    #[inline]
+    pub fn interest(&self) -> Interest {
+        self.interests.get()
+    }
+
+    /// Switches an interest on or off. [`Interest::WAITING`] follows by itself from who waits.
+    pub fn set_interest(&self, flag: Interest, on: bool) {
+        self.interests.set(flag, on);
+    }
+
+    /// Who waits for keys.
+    pub fn waiting(&self) -> &Waiting {
+        &self.waiting
+    }
+
+    /// A session that has waited for these keys does not any more.
+    pub fn stop_waiting(&self, ticket: Ticket, keys: &[KeyName]) {
+        self.waiting.remove(ticket, keys, &self.interests);
+    }
+
+    pub(crate) fn add_waiter(&self, key: KeyName, waiter: Waiter) {
+        self.waiting.add(key, waiter, &self.interests);
+    }
+
+    #[inline]
+    pub(crate) fn slot_id(&self, key: &Key<'_>) -> SlotId {
+        (self.physical(key.db), key.slot)
+    }
+
+    #[inline]
+    pub(crate) fn keys_of_slot(&self, (physical, slot): SlotId) -> &Mutex<SlotKeys> {
+        &self.database_at(physical).slot(slot).keys
+    }
+
+    /// Takes all gates, in ascending order.
+    pub(crate) fn lock_gates(&self) -> Vec<MutexGuard<'_, WorkerState>> {
+        self.gates.iter().map(|gate| gate.0.lock()).collect()
+    }
+
     /// Enters a batch. Each worker has one batch at a time, under its own number.
     #[inline]
     pub fn enter(&self, worker: usize) -> Batch<'_> {
-        Batch { keyspace: self, worker, held: Some(self.gates[worker].0.lock()) }
+        Batch {
+            keyspace: self,
+            worker,
+            gate: Some(self.gates[worker].0.lock()),
+            other_gates: Vec::new(),
+            held: RefCell::new(Held::Nothing),
+        }
     }
 
     pub(crate) fn frame(&self) -> Frame<'_> {
@@ -192,8 +269,11 @@ const OBJECT_LINES: usize = 3;
 /// A worker's stay in the keyspace, during which it runs commands.
 pub struct Batch<'k> {
     pub(crate) keyspace: &'k Keyspace,
-    worker: usize,
-    held: Option<MutexGuard<'k, WorkerState>>,
+    pub(crate) worker: usize,
+    pub(crate) gate: Option<MutexGuard<'k, WorkerState>>,
+    /// Those of the other workers, while the whole keyspace is held.
+    pub(crate) other_gates: Vec<MutexGuard<'k, WorkerState>>,
+    pub(crate) held: RefCell<Held>,
 }
 
 impl<'k> Batch<'k> {
@@ -205,13 +285,13 @@ impl<'k> Batch<'k> {
     /// Locks the slots of the keys given, to be read.
     #[inline]
     pub fn view<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> View<'b> {
-        View { access: Access::new(self, Locks::of(self.keyspace, keys), now, touch) }
+        View { access: Access::new(self, self.locks(keys), now, touch) }
     }
 
     /// Locks the slots of the keys given, to be changed.
     #[inline]
     pub fn edit<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> Edit<'b> {
-        Edit { access: Access::new(self, Locks::of(self.keyspace, keys), now, touch) }
+        Edit { access: Access::new(self, self.locks(keys), now, touch) }
     }
 
     /// Runs `work` with the whole keyspace locked.
@@ -221,17 +301,71 @@ impl<'k> Batch<'k> {
         touch: Touch,
         work: impl FnOnce(&mut Exclusive<'_>) -> T,
     ) -> T {
-        // The own gate goes first: gates are taken in ascending order.
-        self.held = None;
-        let mut gates: Vec<MutexGuard<'k, WorkerState>> =
-            self.keyspace.gates.iter().map(|gate| gate.0.lock()).collect();
-        self.held = Some(gates.swap_remove(self.worker));
+        let is_held = self.holds_all();
+        if !is_held {
+            self.hold_all();
+        }
         let mut exclusive = Exclusive { batch: self, now, touch, to_free: Vec::new() };
         let result = work(&mut exclusive);
         let to_free = exclusive.to_free;
-        drop(gates);
+        // What became ready is served before anyone else gets in.
+        if !is_held && !self.has_ready() {
+            self.release();
+        }
         drop(to_free);
         result
+    }
+
+    /// Tells the observer of changes, while their slots are locked.
+    pub(crate) fn tell(&self, changes: &[KeyChange]) {
+        if let Some(observer) = self.keyspace.observer.get().filter(|_| !changes.is_empty()) {
+            observer.observe(self.worker, changes);
+        }
+    }
+
+    /// Notes which of the changed keys somebody waits for. True: there are such.
+    pub(crate) fn note_ready(
+        &self,
+        changes: &[KeyChange],
+        type_now: impl Fn(&Key<'_>) -> Option<TypeName>,
+    ) -> bool {
+        let mut ready = self.state().ready.borrow_mut();
+        for change in changes.iter().filter(|change| change.what == What::Modified) {
+            let name = (change.db, change.key.clone());
+            let now = type_now(&self.keyspace.key(change.db, &change.key));
+            if self.keyspace.waiting.wakes(&name, now) && !ready.contains(&name) {
+                ready.push_back(name);
+            }
+        }
+        !ready.is_empty()
+    }
+
+    /// The same for every key of a database that somebody waits for, after all of
+    /// the database changed.
+    fn note_ready_of(&self, db: DbIndex, type_now: impl Fn(&Key<'_>) -> Option<TypeName>) {
+        let changed = self.keyspace.waiting.keys_of(db).into_iter();
+        let changes: Vec<KeyChange> =
+            changed.map(|(db, key)| KeyChange { db, key, what: What::Modified }).collect();
+        self.note_ready(&changes, type_now);
+    }
+
+    /// Tells the observer that all of a database is about to change.
+    fn tell_database(&self, db: DbIndex, is_there: &dyn Fn(&[u8]) -> bool) {
+        if let Some(observer) = self.keyspace.observer.get() {
+            observer.observe_database(self.worker, db, is_there);
+        }
+    }
+
+    /// Whether a key that somebody waits for has changed. Its slot is held until the
+    /// batch's owner has served who waits and calls [`Batch::release`].
+    #[inline]
+    pub fn has_ready(&self) -> bool {
+        !self.state().ready.borrow().is_empty()
+    }
+
+    /// Takes the first such key.
+    pub fn next_ready(&self) -> Option<KeyName> {
+        self.state().ready.borrow_mut().pop_front()
     }
 
     /// Fetches a key's slot into the cache: the first of three steps for a batch
@@ -281,7 +415,7 @@ impl<'k> Batch<'k> {
     }
 
     pub(crate) fn state(&self) -> &WorkerState {
-        self.held.as_ref().expect("a batch holds its gate")
+        self.gate.as_ref().expect("a batch holds its gate")
     }
 
     /// Random bits, for sampling and for frequencies (xorshift64; Marsaglia, 2003).
@@ -313,22 +447,42 @@ impl<'b> Exclusive<'b> {
 
     /// Every key, to be read.
     pub fn view(&mut self) -> View<'_> {
-        View { access: Access::new(self.batch, Locks::All, self.now, self.touch) }
+        View { access: Access::new(self.batch, Locks::OfBatch, self.now, self.touch) }
     }
 
     /// Every key, to be changed.
     pub fn edit(&mut self) -> Edit<'_> {
-        Edit { access: Access::new(self.batch, Locks::All, self.now, self.touch) }
+        Edit { access: Access::new(self.batch, Locks::OfBatch, self.now, self.touch) }
     }
 
     /// SWAPDB: exchanges two databases.
     pub fn swap(&mut self, one: DbIndex, other: DbIndex) {
+        let is_there = |db: DbIndex, key: &[u8]| self.type_of(&self.batch.keyspace.key(db, key)).is_some();
+        for db in [one, other] {
+            self.batch.tell_database(db, &|key| is_there(one, key) || is_there(other, key));
+        }
         self.batch.keyspace.exchange(one, other);
+        for db in [one, other] {
+            self.batch.note_ready_of(db, |key| self.type_of(key));
+        }
+    }
+
+    /// What a key holds.
+    fn type_of(&self, key: &Key<'_>) -> Option<TypeName> {
+        let view = View { access: Access::new(self.batch, Locks::OfBatch, self.now, Touch::No) };
+        view.peek(key).map(|object| object.value().type_name())
     }
 
     /// Takes all keys of a database away. Dropping what is returned frees them,
     /// which may take long and needs no lock.
     pub fn clear(&mut self, db: DbIndex) -> Cleared {
+        self.batch.tell_database(db, &|key| self.type_of(&self.batch.keyspace.key(db, key)).is_some());
+        let cleared = self.take_all(db);
+        self.batch.note_ready_of(db, |_| None);
+        cleared
+    }
+
+    fn take_all(&self, db: DbIndex) -> Cleared {
         let database = self.batch.keyspace.database(db);
         let mut slots = Vec::new();
         for (number, cell) in database.used_slots().unwrap_or_default().iter().enumerate() {

@@ -5,6 +5,7 @@
 //! [`Edit`] of locked keys, and memory. It knows no wire, session or disk.
 
 pub mod access;
+pub mod changes;
 mod clock;
 mod database;
 pub mod evict;
@@ -13,22 +14,30 @@ mod fixture;
 pub mod ids;
 pub mod keyspace;
 pub mod limits;
+mod locks;
 pub mod object;
+pub mod opened;
 pub mod policy;
 mod prefetch;
+pub mod reaper;
 mod sample;
 mod segment;
 mod slot;
 pub mod sweep;
 mod table;
 mod timers;
+pub mod waiting;
 pub mod walk;
 
 pub use access::{Edit, ExpiredKey, Expiry, Usage, View};
+pub use changes::{Change, Class, Interest, Observer, What};
 pub use evict::OutOfMemory;
 pub use ids::{DbIndex, Key, KeyHasher, SLOTS, Slot};
 pub use keyspace::{Batch, Cleared, Exclusive, Keyspace, Options, Touch};
-pub use object::{Detached, Encoding, NewValue, Object, ValueRef};
+pub use object::{Detached, NewValue, Object, ValueRef};
+pub use opened::{Opened, WrongType};
 pub use policy::{Eviction, Policy};
 pub use sweep::Progress;
+pub use value::collection::{Collection, Encoding, Type, TypeName};
+pub use waiting::{KeyName, Ticket, Waiter};
 pub use walk::Cursor;

@@ -16,15 +16,18 @@
 //! Invariants:
 //! 1. A block's address is a multiple of 16 and below 2^47.
 //! 2. Kind `Boxed` has an owned `Box<Vec<u8>>` as its 8-byte value, freed with it.
+//! 3. Kind `Native` has an owned `Box<Collection>` there.
 
 #![allow(unsafe_code)] // The layout of objects; fuzzed by tests/fuzz.rs.
 
 use crate::limits::{INLINE_BYTES_MAX, SPARE_BYTES_MIN};
+use crate::opened::WrongType;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use sys::UnixMs;
 use sys::memory::size_class;
+use value::collection::{Collection, CollectionRef, Encoding, Form, Type, TypeName};
 
 const META: usize = 0;
 const KEY_LEN: usize = 4;
@@ -49,6 +52,18 @@ enum Kind {
     Raw = 2,
     /// A pointer to bytes outside the block.
     Boxed = 3,
+    /// The compact encoding of a list.
+    List = 4,
+    /// That of a hash.
+    Hash = 5,
+    /// That of a set of integers.
+    SetOfInts = 6,
+    /// That of another set.
+    Set = 7,
+    /// That of a sorted set.
+    Zset = 8,
+    /// A pointer to a collection outside the block.
+    Native = 9,
 }
 
 impl Kind {
@@ -58,38 +73,67 @@ impl Kind {
             1 => Kind::Embstr,
             2 => Kind::Raw,
             3 => Kind::Boxed,
+            4 => Kind::List,
+            5 => Kind::Hash,
+            6 => Kind::SetOfInts,
+            7 => Kind::Set,
+            8 => Kind::Zset,
+            9 => Kind::Native,
             other => unreachable!("no object has kind {other}"),
         }
     }
 }
 
+impl From<Form> for Kind {
+    fn from(form: Form) -> Kind {
+        match form {
+            Form::List => Kind::List,
+            Form::Hash => Kind::Hash,
+            Form::SetOfInts => Kind::SetOfInts,
+            Form::Set => Kind::Set,
+            Form::Zset => Kind::Zset,
+        }
+    }
+}
+
+impl Kind {
+    /// The compact encoding that the block's bytes are.
+    #[inline]
+    fn form(self) -> Option<Form> {
+        match self {
+            Kind::List => Some(Form::List),
+            Kind::Hash => Some(Form::Hash),
+            Kind::SetOfInts => Some(Form::SetOfInts),
+            Kind::Set => Some(Form::Set),
+            Kind::Zset => Some(Form::Zset),
+            Kind::Int | Kind::Embstr | Kind::Raw | Kind::Boxed | Kind::Native => None,
+        }
+    }
+
+    /// Whether the block's value is a pointer to what it owns.
+    #[inline]
+    fn owns_more(self) -> bool {
+        matches!(self, Kind::Boxed | Kind::Native)
+    }
+}
+
 /// A value as its reader sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum ValueRef<'a> {
     /// A string that is an integer in its canonical form.
     Int(i64),
     /// Any other string.
     Bytes(&'a [u8]),
+    /// A value of another type.
+    Collection(CollectionRef<'a>),
 }
 
-/// `OBJECT ENCODING`'s names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
-    /// A 64-bit integer.
-    Int,
-    /// A short string that was set as a whole.
-    Embstr,
-    /// Any other string.
-    Raw,
-}
-
-impl Encoding {
-    /// The name that clients see.
-    pub fn name(self) -> &'static str {
+impl ValueRef<'_> {
+    /// TYPE's answer.
+    pub fn type_name(self) -> TypeName {
         match self {
-            Encoding::Int => "int",
-            Encoding::Embstr => "embstr",
-            Encoding::Raw => "raw",
+            ValueRef::Int(_) | ValueRef::Bytes(_) => TypeName::String,
+            ValueRef::Collection(collection) => collection.type_name(),
         }
     }
 }
@@ -104,6 +148,8 @@ pub enum NewValue<'a> {
     /// Stored as they are, with encoding "raw" whatever their length: the result
     /// of an edit, as opposed to a value set as a whole.
     Edited(&'a [u8]),
+    /// A collection in its compact encoding, of at most [`INLINE_BYTES_MAX`] bytes.
+    Compact(Form, &'a [u8]),
 }
 
 impl<'a> NewValue<'a> {
@@ -126,6 +172,7 @@ impl<'a> NewValue<'a> {
             NewValue::Bytes(b) | NewValue::Edited(b) if b.len() > INLINE_BYTES_MAX => Kind::Boxed,
             NewValue::Bytes(b) if b.len() <= crate::limits::EMBSTR_BYTES_MAX => Kind::Embstr,
             NewValue::Bytes(_) | NewValue::Edited(_) => Kind::Raw,
+            NewValue::Compact(form, _) => Kind::from(*form),
         }
     }
 
@@ -133,7 +180,7 @@ impl<'a> NewValue<'a> {
         match self {
             NewValue::Int(_) => 8,
             NewValue::Bytes(b) | NewValue::Edited(b) if b.len() > INLINE_BYTES_MAX => 8,
-            NewValue::Bytes(b) | NewValue::Edited(b) => b.len(),
+            NewValue::Bytes(b) | NewValue::Edited(b) | NewValue::Compact(_, b) => b.len(),
         }
     }
 }
@@ -156,6 +203,19 @@ impl Block {
         block
     }
 
+    /// Allocates an object whose value is a collection outside the block.
+    pub(crate) fn of_native(
+        key: &[u8],
+        collection: Box<Collection>,
+        expires_at: Option<UnixMs>,
+        clock: u32,
+    ) -> Block {
+        let block = Block(allocate(block_bytes(key.len(), 8, expires_at.is_some())));
+        block.write_header(Kind::Native, key, 8, expires_at, clock);
+        block.put_u64(block.value_offset(), Box::into_raw(collection) as u64);
+        block
+    }
+
     /// Puts a new value and expiry into the block if they fit its size class.
     /// `key` is the key that the block has. False: nothing was changed.
     #[inline]
@@ -167,7 +227,7 @@ impl Block {
         clock: u32,
     ) -> bool {
         let bytes = block_bytes(key.len(), value.inline_bytes(), expires_at.is_some());
-        if size_class(bytes) != self.capacity() || self.kind() == Kind::Boxed {
+        if size_class(bytes) != self.capacity() || self.kind().owns_more() {
             return false;
         }
         self.write(key, value, expires_at, clock);
@@ -202,9 +262,12 @@ impl Block {
     /// # Safety
     /// Nothing may use the block or its handle afterwards.
     pub(crate) unsafe fn free(self) {
-        if self.kind() == Kind::Boxed {
+        match self.kind() {
             // SAFETY: invariant 2; the caller gives up the object.
-            drop(unsafe { Box::from_raw(self.boxed()) });
+            Kind::Boxed => drop(unsafe { Box::from_raw(self.boxed()) }),
+            // SAFETY: invariant 3; the caller gives up the object.
+            Kind::Native => crate::reaper::free(unsafe { Box::from_raw(self.native()) }),
+            _ => {}
         }
         let layout = layout(self.capacity());
         // SAFETY: the block was allocated with this layout: its size class
@@ -222,7 +285,7 @@ impl Block {
         let value =
             unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(self.value_offset()), value_len) };
         block.put_bytes(block.value_offset(), value);
-        if kind == Kind::Boxed {
+        if kind.owns_more() {
             self.set_meta(self.meta() & !KIND_MASK | (Kind::Int as u32) << KIND_SHIFT);
         }
         block
@@ -237,7 +300,9 @@ impl Block {
             NewValue::Bytes(bytes) | NewValue::Edited(bytes) if kind == Kind::Boxed => {
                 self.put_u64(value_at, Box::into_raw(Box::new(bytes.to_vec())) as u64);
             }
-            NewValue::Bytes(bytes) | NewValue::Edited(bytes) => self.put_bytes(value_at, bytes),
+            NewValue::Bytes(bytes) | NewValue::Edited(bytes) | NewValue::Compact(_, bytes) => {
+                self.put_bytes(value_at, bytes);
+            }
         }
     }
 
@@ -291,6 +356,21 @@ impl Block {
         self.get_u64(self.value_offset()) as *mut Vec<u8>
     }
 
+    /// The pointer that a native value consists of.
+    fn native(self) -> *mut Collection {
+        debug_assert_eq!(self.kind(), Kind::Native);
+        self.get_u64(self.value_offset()) as *mut Collection
+    }
+
+    /// A native collection, to be changed.
+    ///
+    /// # Safety
+    /// The caller holds the only access to the slot's table for `'a`.
+    pub(crate) unsafe fn native_mut<'a>(self) -> Option<&'a mut Collection> {
+        // SAFETY: invariant 3, and the caller has the only access.
+        (self.kind() == Kind::Native).then(|| unsafe { &mut *self.native() })
+    }
+
     /// Changes the moment of expiry of an object that has one.
     pub(crate) fn move_expiry(self, at: UnixMs) {
         assert!(self.has_expiry(), "only an expiry that is there can be moved");
@@ -298,17 +378,17 @@ impl Block {
     }
 
     /// Gives a string another length without moving the block; bytes gained are
-    /// zero, and the encoding becomes "raw". False: it is an integer or does not
+    /// zero, and the encoding becomes "raw". False: it is no such string or does not
     /// fit, and nothing was changed.
     pub(crate) fn resize(self, len: usize) -> bool {
         match self.kind() {
-            Kind::Int => false,
             Kind::Boxed => {
                 // SAFETY: invariant 2; a block is only changed with its slot locked.
                 resize_boxed(unsafe { &mut *self.boxed() }, len);
                 true
             }
             Kind::Embstr | Kind::Raw => self.resize_inline(len),
+            _ => false,
         }
     }
 
@@ -329,13 +409,12 @@ impl Block {
         true
     }
 
-    /// A string's bytes to be edited in place. None for an integer.
+    /// A string's bytes to be edited in place. None for an integer and for other types.
     ///
     /// # Safety
     /// The caller holds the only access to the slot's table for `'a`.
     pub(crate) unsafe fn bytes_mut<'a>(self) -> Option<&'a mut [u8]> {
         match self.kind() {
-            Kind::Int => None,
             // SAFETY: invariant 2, and the caller has the only access.
             Kind::Boxed => Some(unsafe { &mut *self.boxed() }),
             Kind::Embstr | Kind::Raw => {
@@ -344,6 +423,7 @@ impl Block {
                 // caller has the only access.
                 Some(unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().add(self.value_offset()), len) })
             }
+            _ => None,
         }
     }
 
@@ -403,17 +483,33 @@ impl<'a> Object<'a> {
     #[inline]
     pub fn value(&self) -> ValueRef<'a> {
         let block = self.block;
-        let offset = block.value_offset();
         match block.kind() {
-            Kind::Int => ValueRef::Int(block.get_u64(offset) as i64),
-            Kind::Embstr | Kind::Raw => {
-                let len = block.get_u32(VALUE_LEN) as usize;
-                // SAFETY: as in `key`.
-                ValueRef::Bytes(unsafe { std::slice::from_raw_parts(block.0.as_ptr().add(offset), len) })
-            }
+            Kind::Int => ValueRef::Int(block.get_u64(block.value_offset()) as i64),
+            Kind::Embstr | Kind::Raw => ValueRef::Bytes(self.inline_bytes()),
             // SAFETY: invariant 2; the block lives and stays unchanged for 'a.
             Kind::Boxed => ValueRef::Bytes(unsafe { &*block.boxed() }),
+            kind => ValueRef::Collection(self.collection(kind)),
         }
+    }
+
+    fn inline_bytes(&self) -> &'a [u8] {
+        let (offset, len) = (self.block.value_offset(), self.block.get_u32(VALUE_LEN) as usize);
+        // SAFETY: as in `key`.
+        unsafe { std::slice::from_raw_parts(self.block.0.as_ptr().add(offset), len) }
+    }
+
+    fn collection(&self, kind: Kind) -> CollectionRef<'a> {
+        match kind.form() {
+            Some(form) => CollectionRef::from_compact(form, self.inline_bytes()),
+            // SAFETY: invariant 3; the block lives and stays unchanged for 'a.
+            None => unsafe { &*self.block.native() }.as_ref(),
+        }
+    }
+
+    /// The bytes of a collection in its compact encoding.
+    #[inline]
+    pub(crate) fn compact(&self) -> Option<(Form, &'a [u8])> {
+        self.block.kind().form().map(|form| (form, self.inline_bytes()))
     }
 
     /// `OBJECT ENCODING`.
@@ -422,6 +518,7 @@ impl<'a> Object<'a> {
             Kind::Int => Encoding::Int,
             Kind::Embstr => Encoding::Embstr,
             Kind::Raw | Kind::Boxed => Encoding::Raw,
+            kind => self.collection(kind).encoding(),
         }
     }
 
@@ -450,25 +547,46 @@ impl<'a> Object<'a> {
         self.block.set_meta(self.block.meta() & !CLOCK_MASK | clock & CLOCK_MASK);
     }
 
-    /// Bytes of memory that the object takes, its table word not counted.
-    pub fn bytes(&self) -> usize {
+    /// The value, if it is a collection of this type.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn read<C: Type>(&self) -> Result<C::Ref<'a>, WrongType> {
+        match self.value() {
+            ValueRef::Collection(collection) => C::read(collection).ok_or(WrongType),
+            ValueRef::Int(_) | ValueRef::Bytes(_) => Err(WrongType),
+        }
+    }
+
+    /// A copy of its own, without an expiry.
+    pub(crate) fn copied(&self) -> Detached {
+        let block = self.block;
+        let key = self.key();
+        Detached(match block.kind() {
+            // SAFETY: invariant 2; the block lives for 'a.
+            Kind::Boxed => Block::new(key, NewValue::Edited(unsafe { &*block.boxed() }), None, self.clock()),
+            Kind::Native => {
+                let copy = Box::new(self.collection(Kind::Native).to_owned());
+                Block::of_native(key, copy, None, self.clock())
+            }
+            _ => block.rebuilt(key, None, self.clock()),
+        })
+    }
+
+    /// Bytes of memory that the object takes, its table word not counted; those of a
+    /// collection are estimated from `samples` elements, 0 being all.
+    pub fn bytes(&self, samples: usize) -> usize {
         let outside = match self.block.kind() {
             // SAFETY: invariant 2; the block lives for 'a.
             Kind::Boxed => unsafe {
                 size_class(size_of::<Vec<u8>>()) + size_class((*self.block.boxed()).capacity())
             },
+            Kind::Native => {
+                size_class(size_of::<Collection>()) + self.collection(Kind::Native).allocated_bytes(samples)
+            }
             _ => 0,
         };
         self.block.capacity() + outside
-    }
-
-    /// The value in a form that can be stored again with the same encoding.
-    pub fn to_new(&self) -> NewValue<'a> {
-        match (self.value(), self.encoding()) {
-            (ValueRef::Int(number), _) => NewValue::Int(number),
-            (ValueRef::Bytes(bytes), Encoding::Raw) => NewValue::Edited(bytes),
-            (ValueRef::Bytes(bytes), _) => NewValue::Bytes(bytes),
-        }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::object::{Block, Detached, NewValue, Object};
 use crate::table::{Place, Table};
 use crate::timers::{Deadline, Epoch, Timers, prefix_of};
 use sys::UnixMs;
+use value::collection::Collection;
 
 /// What a slot needs to know of the keyspace to change.
 #[derive(Clone, Copy)]
@@ -100,6 +101,32 @@ impl SlotKeys {
             self.table.replace(place, block);
         }
         self.note_expiry(frame, key.position, old_expiry, expires_at)
+    }
+
+    /// Gives a key, there or not, a native collection as its value.
+    pub(crate) fn put_native(
+        &mut self,
+        frame: Frame<'_>,
+        place: Option<Place>,
+        key: &Key<'_>,
+        native: Box<Collection>,
+        expires_at: Option<UnixMs>,
+        clock: u32,
+    ) -> Change {
+        let block = Block::of_native(key.bytes, native, expires_at, clock);
+        match place {
+            Some(place) => {
+                let old_expiry = self.table.object(place).expires_at();
+                self.table.replace(place, block);
+                self.note_expiry(frame, key.position, old_expiry, expires_at)
+            }
+            None => self.insert_block(frame, key, block, expires_at),
+        }
+    }
+
+    /// A native collection, to be changed. None: the key holds something else.
+    pub(crate) fn native_mut(&mut self, place: Place) -> Option<&mut Collection> {
+        self.table.native_mut(place)
     }
 
     /// Sets, moves or takes away the expiry of a key that is there.

@@ -5,6 +5,7 @@
 //! locks only slots in which something has come due: keys without an expiry, and
 //! those whose time is far, cost nothing.
 
+use crate::changes::{Change, Class, Interest, What};
 use crate::database::Database;
 use crate::ids::{DbIndex, SLOTS, Slot};
 use crate::keyspace::Batch;
@@ -88,19 +89,48 @@ impl Batch<'_> {
                 if !has_budget() {
                     return Some(number);
                 }
-                sweep = self.sweep_slot(database, Slot(number as u16), now, |key| visit_expired(db, key));
+                let slot = (db, Slot(number as u16));
+                sweep = self.sweep_slot(database, slot, now, |key| visit_expired(db, key));
             }
         }
         None
     }
 
-    fn sweep_slot(&self, database: &Database, slot: Slot, now: UnixMs, visit: impl FnMut(&[u8])) -> Sweep {
+    fn sweep_slot(
+        &self,
+        database: &Database,
+        (db, slot): (DbIndex, Slot),
+        now: UnixMs,
+        mut visit: impl FnMut(&[u8]),
+    ) -> Sweep {
         let mut keys = database.slot(slot).keys.lock();
-        let (change, sweep) = keys.sweep(self.keyspace.frame(), now, SWEEP_KEYS_MAX, visit);
+        let mut changes = Vec::new();
+        let is_of_interest = !self.keyspace.interest().is_empty();
+        let (change, sweep) = keys.sweep(self.keyspace.frame(), now, SWEEP_KEYS_MAX, |key| {
+            visit(key);
+            if is_of_interest {
+                changes.extend(gone(db, key, What::Event(Class::EXPIRED, "expired")));
+            }
+        });
         database.note(slot, &keys, change);
         self.keyspace.stats().expired.add(-change.keys);
+        self.tell_gone(&changes);
         sweep
     }
+
+    /// Tells of keys that went away by themselves, their slots still locked. Who waits
+    /// for them is served by the batch's owner afterwards.
+    pub(crate) fn tell_gone(&self, changes: &[Change]) {
+        self.tell(changes);
+        if self.keyspace.interest().contains(Interest::WAITING) {
+            self.note_ready(changes, |_| None);
+        }
+    }
+}
+
+/// What is told of a key that goes away.
+pub(crate) fn gone(db: DbIndex, key: &[u8], event: What) -> [Change; 2] {
+    [event, What::Modified].map(|what| Change { db, key: key.into(), what })
 }
 
 #[cfg(test)]

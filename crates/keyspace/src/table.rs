@@ -15,6 +15,7 @@ use crate::ids::{Key, KeyHasher, POSITION_BITS, Position};
 use crate::object::{Block, Object};
 use crate::prefetch::prefetch;
 use crate::segment::{Segment, TAG_BITS, Tag, Word};
+use value::collection::Collection;
 
 /// Where a key was found. Good until the table changes.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +98,12 @@ impl Table {
     pub(crate) fn bytes_mut(&mut self, place: Place) -> Option<&mut [u8]> {
         // SAFETY: the block is live and the exclusive borrow of the table covers it.
         unsafe { self.block(place).bytes_mut() }
+    }
+
+    /// A native collection, to be changed. None: the object holds something else.
+    pub(crate) fn native_mut(&mut self, place: Place) -> Option<&mut Collection> {
+        // SAFETY: the block is live and the exclusive borrow of the table covers it.
+        unsafe { self.block(place).native_mut() }
     }
 
     /// Adds an object whose key is not in the table.

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sys::prng::entropy_seed;
 use sys::{Clock, Prng, TickClock, Ticks, UnixMs};
 use tokio::sync::watch;
+use value::collection::Thresholds;
 
 bitflags::bitflags! {
     /// What every command has to look at before it runs. As long as none of these
@@ -142,6 +143,19 @@ impl Server {
         policy.set_lfu_decay_minutes(config.lfu_decay_time_min());
         self.settings.set_string_bytes_max(config.proto_max_bulk_len() as u64);
         self.settings.set_flushes_in_background(config.lazyfree_lazy_user_flush());
+        self.settings.set_thresholds(Thresholds {
+            list_max_listpack_size: config.list_max_listpack_size(),
+            hash_max_listpack_entries: config.hash_max_listpack_entries(),
+            hash_max_listpack_value: config.hash_max_listpack_value(),
+            set_max_intset_entries: config.set_max_intset_entries(),
+            set_max_listpack_entries: config.set_max_listpack_entries(),
+            set_max_listpack_value: config.set_max_listpack_value(),
+            zset_max_listpack_entries: config.zset_max_listpack_entries(),
+            zset_max_listpack_value: config.zset_max_listpack_value(),
+            stream_node_max_bytes: config.stream_node_max_bytes(),
+            stream_node_max_entries: config.stream_node_max_entries(),
+            hll_sparse_max_bytes: config.hll_sparse_max_bytes(),
+        });
         self.set_attention(Attention::MEMORY_CEILING, config.maxmemory() > 0);
         self.slow_ticks.store(slowlog::threshold_ticks(self), Ordering::Relaxed);
         crate::logger::set_level(config.log_level());

@@ -43,6 +43,16 @@ pub fn kernel_release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
 
+/// Lets other threads go first whenever they have something to do: for work that nobody
+/// waits for. Concerns the thread that calls it.
+#[allow(unsafe_code)] // One system call without pointers.
+pub fn yield_to_other_threads() {
+    const LEAST_URGENT: i32 = 19;
+    // SAFETY: takes three numbers; 0 stands for the calling thread. If it is refused,
+    // the thread only competes as others do.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LEAST_URGENT) };
+}
+
 fn kilobytes(file: &str, name: &str) -> u64 {
     let text = fs::read_to_string(file).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name));

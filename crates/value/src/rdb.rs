@@ -4,16 +4,22 @@
 //! CRC-64 of all before it in eight, both little-endian. Strings and lengths, which every type is made
 //! of, are here; a further type adds its own file and a variant of [`Restored`].
 //!
-//! 1. What `dump_string` writes is byte for byte what Redis 7.2 writes.
+//! 1. What is written is what Redis 7.0 writes, so that it and all later ones read it.
 //! 2. No payload, however hostile, makes `restore` panic or allocate more than its bytes can hold.
 
+use crate::collection::{Collection, CollectionRef, Thresholds};
 use crate::crc64::crc64;
+use crate::hash::Hash;
 use crate::limits::{RDB_COMPRESS_BYTES_MIN, RDB_INTEGER_TEXT_BYTES_MAX};
+use crate::list::List;
 use crate::lzf;
 use crate::number::{IntBuffer, format_i64, parse_i64};
+use crate::set::Set;
+use crate::stream::Stream;
+use crate::zset::Zset;
 
-/// The version that payloads are written with: that of Redis 7.2.
-pub const VERSION_WRITTEN: u16 = 11;
+/// The version that payloads are written with: that of Redis 7.0, so that it reads them too.
+pub const VERSION_WRITTEN: u16 = 10;
 /// The newest version that is read. 12 (Redis 7.4 and 8.0) only adds types, which are refused as such.
 pub const VERSION_READ_MAX: u16 = 12;
 
@@ -29,10 +35,12 @@ const ENCODED_LZF: u8 = ENCODED | 3;
 const SAVED_BYTES_MIN: usize = 4;
 
 /// A value read from a payload.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Restored {
     /// A string's bytes; its encoding is chosen anew.
     String(Vec<u8>),
+    /// Any other type.
+    Collection(Collection),
 }
 
 /// Why a payload is refused.
@@ -53,13 +61,34 @@ pub fn dump_string(value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Reads a DUMP payload. Bytes between the value and the footer are ignored, as in Redis.
-pub fn restore(payload: &[u8]) -> Result<Restored, RestoreError> {
-    let mut body = Reader { rest: check_footer(payload)? };
-    match body.byte()? {
-        TYPE_STRING => Ok(Restored::String(body.string()?)),
-        _ => Err(RestoreError::BadFormat),
+/// The DUMP payload of another type.
+pub fn dump(collection: CollectionRef<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    match collection {
+        CollectionRef::List(list) => list.write_image(&mut out),
+        CollectionRef::Hash(hash) => hash.write_image(&mut out),
+        CollectionRef::Set(set) => set.write_image(&mut out),
+        CollectionRef::Zset(zset) => zset.write_image(&mut out),
+        CollectionRef::Stream(stream) => stream.write_image(&mut out),
     }
+    write_footer(&mut out);
+    out
+}
+
+/// Reads a DUMP payload. Bytes between the value and the footer are ignored, as in Redis.
+pub fn restore(payload: &[u8], thresholds: &Thresholds) -> Result<Restored, RestoreError> {
+    let mut body = Reader { rest: check_footer(payload)? };
+    let image_type = body.byte()?;
+    let is_of = |types: &[u8]| types.contains(&image_type);
+    Ok(Restored::Collection(match image_type {
+        TYPE_STRING => return Ok(Restored::String(body.string()?)),
+        _ if is_of(List::IMAGE_TYPES) => List::read_image(image_type, &mut body, thresholds)?.into(),
+        _ if is_of(Hash::IMAGE_TYPES) => Hash::read_image(image_type, &mut body, thresholds)?.into(),
+        _ if is_of(Set::IMAGE_TYPES) => Set::read_image(image_type, &mut body, thresholds)?.into(),
+        _ if is_of(Zset::IMAGE_TYPES) => Zset::read_image(image_type, &mut body, thresholds)?.into(),
+        _ if is_of(Stream::IMAGE_TYPES) => Stream::read_image(image_type, &mut body, thresholds)?.into(),
+        _ => return Err(RestoreError::BadFormat),
+    }))
 }
 
 /// Appends version and checksum to a value.
@@ -218,8 +247,11 @@ mod tests {
         out
     }
 
-    fn restored(value: &[u8]) -> Result<Restored, RestoreError> {
-        Ok(Restored::String(value.to_vec()))
+    fn restored(payload: &[u8]) -> Result<Vec<u8>, RestoreError> {
+        match restore(payload, &Thresholds::default())? {
+            Restored::String(value) => Ok(value),
+            Restored::Collection(other) => panic!("no string: {other:?}"),
+        }
     }
 
     #[test]
@@ -228,7 +260,7 @@ mod tests {
         let mixed: Vec<u8> = (0..20_000u32).map(|index| (index * index / 128) as u8).collect();
         for value in [b"".as_slice(), b"0", b"-128", b"128", b"-32769", b"2147483648", b"007", &long, &mixed]
         {
-            assert_eq!(restore(&dump_string(value)), restored(value));
+            assert_eq!(restored(&dump_string(value)).as_deref(), Ok(value));
         }
     }
 
@@ -252,15 +284,15 @@ mod tests {
     fn footer_must_fit_the_body() {
         let good = dump_string(b"value");
         for cut in 0..good.len() {
-            assert_eq!(restore(&good[..cut]), Err(RestoreError::BadFooter));
+            assert_eq!(restored(&good[..cut]), Err(RestoreError::BadFooter));
         }
         for index in 0..good.len() {
             let mut bad = good.clone();
             bad[index] ^= 1;
-            assert_eq!(restore(&bad), Err(RestoreError::BadFooter));
+            assert_eq!(restored(&bad), Err(RestoreError::BadFooter));
         }
-        assert_eq!(restore(&payload(b"\0\x01v", VERSION_READ_MAX)), restored(b"v"));
-        assert_eq!(restore(&payload(b"\0\x01v", VERSION_READ_MAX + 1)), Err(RestoreError::BadFooter));
+        assert_eq!(restored(&payload(b"\0\x01v", VERSION_READ_MAX)).as_deref(), Ok(b"v".as_slice()));
+        assert_eq!(restored(&payload(b"\0\x01v", VERSION_READ_MAX + 1)), Err(RestoreError::BadFooter));
     }
 
     #[test]
@@ -278,7 +310,7 @@ mod tests {
             b"\0\x82abcd",
         ];
         for body in bodies {
-            assert_eq!(restore(&payload(body, VERSION_WRITTEN)), Err(RestoreError::BadFormat), "{body:?}");
+            assert_eq!(restored(&payload(body, VERSION_WRITTEN)), Err(RestoreError::BadFormat), "{body:?}");
         }
     }
 }

@@ -49,6 +49,7 @@ pub fn payload(object: Object<'_>) -> Vec<u8> {
     match object.value() {
         ValueRef::Bytes(bytes) => rdb::dump_string(bytes),
         ValueRef::Int(number) => rdb::dump_string(format_i64(number, &mut IntBuffer::new())),
+        ValueRef::Collection(collection) => rdb::dump(collection),
     }
 }
 
@@ -121,7 +122,7 @@ fn restore(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
         return Err(Error::BUSY_KEY);
     }
     let ttl = u64::try_from(int(args.bytes(2))?).map_err(|_| Error::RESTORE_TTL)?;
-    let Restored::String(bytes) = rdb::restore(args.bytes(3)).map_err(|error| match error {
+    let restored = rdb::restore(args.bytes(3), &args.settings.thresholds()).map_err(|error| match error {
         RestoreError::BadFooter => Error::DUMP_FOOTER,
         RestoreError::BadFormat => Error::DUMP_FORMAT,
     })?;
@@ -132,7 +133,10 @@ fn restore(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
         }
         expiry => expiry,
     };
-    edit.set(&key, NewValue::from_bytes(&bytes), expiry);
+    match restored {
+        Restored::String(bytes) => edit.set(&key, NewValue::from_bytes(&bytes), expiry),
+        Restored::Collection(collection) => edit.put_collection(&key, collection, expiry),
+    }
     // A clock of the other policy's kind would mean nothing.
     let counts_frequency = args.keyspace.policy().eviction().counts_frequency();
     match options.usage {

@@ -2,7 +2,7 @@
 //!
 //! On the hot path; nothing here allocates.
 
-use super::{SPLIT_AND_SUM, type_name};
+use super::SPLIT_AND_SUM;
 use crate::args::Args;
 use crate::error::Result;
 use crate::key_use::{LOOKS, REMOVES};
@@ -83,6 +83,6 @@ fn count_present(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Res
 
 /// TYPE key
 fn type_of(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    reply.simple(view.get(&args.key(1)).map_or("none", type_name));
+    reply.simple(view.get(&args.key(1)).map_or("none", |object| object.value().type_name().name()));
     Ok(())
 }

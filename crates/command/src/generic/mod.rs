@@ -21,7 +21,7 @@ pub mod sort;
 use crate::args::Args;
 use crate::error::{Error, Result};
 use crate::parse::int;
-use keyspace::{DbIndex, Object, ValueRef};
+use keyspace::DbIndex;
 
 /// Tips of commands that proxies split by key and whose replies add up.
 const SPLIT_AND_SUM: &[&str] = &["request_policy:multi_shard", "response_policy:agg_sum"];
@@ -39,12 +39,5 @@ fn existing_db(args: &Args<'_>, number: i32) -> Result<DbIndex> {
     match u32::try_from(number) {
         Ok(number) if number < args.keyspace.databases() => Ok(DbIndex(number)),
         _ => Err(Error::DB_INDEX),
-    }
-}
-
-/// TYPE's name of what a key holds.
-fn type_name(object: Object<'_>) -> &'static str {
-    match object.value() {
-        ValueRef::Int(_) | ValueRef::Bytes(_) => "string",
     }
 }

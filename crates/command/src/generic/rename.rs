@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::key_use::{EXCHANGES, KeyFlags, OVERWRITES, READS, TAKES};
 use crate::row::Handler::{Write, WriteAcross};
 use crate::row::{Flags, Group, Keys, Outcome, Row, row};
-use keyspace::{DbIndex, Edit, Expiry, Key, NewValue, Object};
+use keyspace::{DbIndex, Edit, Key};
 use wire::Reply;
 
 /// Rows of this file.
@@ -124,9 +124,9 @@ fn copy(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<O
     if db == args.db && source.bytes == target.bytes {
         return Err(Error::SAME_OBJECT);
     }
-    let found = edit.get(&source).map(|object| (Copied::of(object), object.expires_at()));
+    let found = edit.get(&source).map(|object| object.expires_at());
     edit.count_read(found.is_some());
-    let Some((copied, expires_at)) = found else {
+    let Some(expires_at) = found else {
         reply.int(0);
         return Ok(Outcome::Unchanged);
     };
@@ -134,34 +134,10 @@ fn copy(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<O
         reply.int(0);
         return Ok(Outcome::Unchanged);
     }
-    edit.set(&target, copied.value(), expires_at.map_or(Expiry::Clear, Expiry::At));
+    let copy = edit.copy(&source).expect("the source was found above");
+    edit.put(&target, copy, expires_at);
     reply.int(1);
     Ok(Outcome::Changed)
-}
-
-/// A value taken out of the keyspace, which changes while it is stored anew.
-enum Copied {
-    Int(i64),
-    Bytes(Vec<u8>),
-    Edited(Vec<u8>),
-}
-
-impl Copied {
-    fn of(object: Object<'_>) -> Copied {
-        match object.to_new() {
-            NewValue::Int(number) => Copied::Int(number),
-            NewValue::Bytes(bytes) => Copied::Bytes(bytes.to_vec()),
-            NewValue::Edited(bytes) => Copied::Edited(bytes.to_vec()),
-        }
-    }
-
-    fn value(&self) -> NewValue<'_> {
-        match self {
-            Copied::Int(number) => NewValue::Int(*number),
-            Copied::Bytes(bytes) => NewValue::Bytes(bytes),
-            Copied::Edited(bytes) => NewValue::Edited(bytes),
-        }
-    }
 }
 
 /// MOVE's other database. None leaves the mistake to the handler.

@@ -4,7 +4,6 @@
 //! there throughout, and may or may not see one that comes or goes meanwhile.
 //! None of them counts as a use of the keys it shows, as a hit or as a miss.
 
-use super::type_name;
 use crate::args::Args;
 use crate::category::Categories;
 use crate::error::{Error, Result};
@@ -152,7 +151,8 @@ impl<'a> ScanOptions<'a> {
     }
 
     fn wants(&self, object: Object<'_>) -> bool {
-        self.type_name.is_none_or(|name| name.eq_ignore_ascii_case(type_name(object).as_bytes()))
+        self.type_name
+            .is_none_or(|name| name.eq_ignore_ascii_case(object.value().type_name().name().as_bytes()))
             && self.pattern.matches(object.key())
     }
 }

@@ -187,6 +187,7 @@ impl<'v> Text<'v> {
         Ok(match object.map(|object| object.value()) {
             Some(ValueRef::Bytes(bytes)) => Some(Text::Bytes(bytes)),
             Some(ValueRef::Int(number)) => Some(Text::Int(number)),
+            Some(ValueRef::Collection(_)) => return Err(Error::WrongType),
             None => None,
         })
     }

@@ -50,7 +50,7 @@ fn add(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>, increment: i
         let new =
             old.checked_add(increment).ok_or(Error::text("ERR increment or decrement would overflow"))?;
         reply.int(new);
-        Ok((NewValue::Int(new), Expiry::Keep))
+        Ok::<_, Error>((NewValue::Int(new), Expiry::Keep))
     })?;
     Ok(Outcome::Changed)
 }

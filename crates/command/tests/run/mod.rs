@@ -71,10 +71,11 @@ impl Run {
                     now,
                     settings: &self.settings,
                     hashed: command::Hashed::NONE,
+                    waiting: command::Waiting::Never,
                 };
                 let touch = if row.flags.contains(Flags::NO_TOUCH) { Touch::No } else { Touch::Yes };
                 let mut batch = self.keyspace.enter(0);
-                execute(row, &mut batch, &args, touch, &mut reply).outcome
+                execute(row, &mut batch, &args, touch, &mut reply)
             }
         };
         if let Err(error) = &result {

@@ -58,7 +58,7 @@ const HELP: &[&str] = &[
     "STATS",
     "    Where memory goes, in figures.",
     "USAGE <key> [SAMPLES <count>]",
-    "    The bytes that a key takes with its value. Nothing is estimated, SAMPLES changes nothing.",
+    "    The bytes that a key takes with its value, a collection's estimated from so many elements (default 5, 0 is all).",
 ];
 
 const fn sub(name: &'static str, arity: i32, flags: Flags, handler: ServerHandler) -> Row<ServerHandler> {
@@ -68,19 +68,20 @@ const fn sub(name: &'static str, arity: i32, flags: Flags, handler: ServerHandle
 /// MEMORY USAGE key [SAMPLES count]
 fn usage(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let request = context.request;
-    let mut at = 3;
+    let (mut at, mut samples) = (3, 5);
     while at < request.len() {
         let is_samples = request.arg(at).eq_ignore_ascii_case(b"samples") && at + 1 < request.len();
-        if !is_samples || int(request.arg(at + 1))? < 0 {
+        if !is_samples {
             return Err(Error::Syntax);
         }
+        samples = usize::try_from(int(request.arg(at + 1))?).map_err(|_| Error::Syntax)?;
         at += 2;
     }
     let key = context.server.keyspace.key(context.session.db, request.arg(2));
     let keys = [key];
     let view = context.batch.view(&keys, context.now, Touch::No);
     match view.peek(&keys[0]) {
-        Some(object) => reply.int((object.bytes() + TABLE_WORD_BYTES) as i64),
+        Some(object) => reply.int((object.bytes(samples) + TABLE_WORD_BYTES) as i64),
         None => reply.null(),
     }
     view.finish();

@@ -18,7 +18,7 @@ use crate::session::{Closing, ReplyMode, Session};
 use crate::slowlog;
 use crate::stats::Ending;
 use checks::Verdict;
-use command::{Args, Executed, Hashed, Outcome, execute};
+use command::{Args, Hashed, Outcome, Waiting, execute};
 use keyspace::{Batch, DbIndex, Key};
 use std::sync::Arc;
 use std::time::Duration;
@@ -289,9 +289,9 @@ impl Turn<'_> {
                     now: self.now,
                     settings: &self.server.settings,
                     hashed: Hashed::new(command.first_key, 1, key.as_slice()),
+                    waiting: Waiting::Never,
                 };
-                let Executed { outcome, expired: _ } =
-                    execute(row, &mut self.batch, &args, self.session.touch, &mut reply);
+                let outcome = execute(row, &mut self.batch, &args, self.session.touch, &mut reply);
                 if outcome == Ok(Outcome::Changed) {
                     self.server.counts.changes.add(1);
                 }

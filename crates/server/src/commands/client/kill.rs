@@ -35,8 +35,11 @@ pub fn kill(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
         }
         killed += 1;
         match is_self {
-            // It gets to know that it was killed.
-            true => context.session.closing = Closing::AfterReplies,
+            // It gets to know that it was killed; others do not see it any more.
+            true => {
+                context.server.clients.remove(client.id);
+                context.session.closing = Closing::AfterReplies;
+            }
             false => context.server.clients.kill(&client),
         }
     }

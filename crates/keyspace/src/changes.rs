@@ -1,0 +1,101 @@
+//! What an access changed, for those who want to know: watchers, caches kept by
+//! tracking, subscribers of keyspace events, and sessions that wait for a key.
+//!
+//! An access notes changes only while somebody is interested ([`Interest`]), and
+//! tells them to the one [`Observer`] before it unlocks its slots. What somebody
+//! has seen of a key is therefore never newer than what watchers know of it.
+
+use crate::ids::DbIndex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+bitflags::bitflags! {
+    /// Who is interested in changes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Interest: u32 {
+        /// Somebody wants to know which keys were modified.
+        const MODIFIED = 1 << 0;
+        /// Somebody wants to know by what events.
+        const EVENTS = 1 << 1;
+        /// Sessions wait for keys.
+        const WAITING = 1 << 2;
+    }
+}
+
+bitflags::bitflags! {
+    /// Classes of keyspace events, as in `notify-keyspace-events`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Class: u32 {
+        /// `g`: commands for any type.
+        const GENERIC = 1 << 0;
+        /// `$`: strings.
+        const STRING = 1 << 1;
+        /// `l`: lists.
+        const LIST = 1 << 2;
+        /// `s`: sets.
+        const SET = 1 << 3;
+        /// `h`: hashes.
+        const HASH = 1 << 4;
+        /// `z`: sorted sets.
+        const ZSET = 1 << 5;
+        /// `x`: a key's time was up.
+        const EXPIRED = 1 << 6;
+        /// `e`: memory was full.
+        const EVICTED = 1 << 7;
+        /// `t`: streams.
+        const STREAM = 1 << 8;
+        /// `m`: a read did not find its key.
+        const MISS = 1 << 9;
+        /// `n`: a key was made.
+        const NEW = 1 << 10;
+    }
+}
+
+/// One change of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The key's database.
+    pub db: DbIndex,
+    /// Its bytes.
+    pub key: Box<[u8]>,
+    /// What happened.
+    pub what: What,
+}
+
+/// What happened to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Its value or expiry is not what it was, or it came or went.
+    Modified,
+    /// The event that subscribers are told.
+    Event(Class, &'static str),
+}
+
+/// Gets to know every change.
+pub trait Observer: Send + Sync {
+    /// Told by `worker` while the keys' slots are locked. It may take locks of its
+    /// own, but none under which anyone enters the keyspace.
+    fn observe(&self, worker: usize, changes: &[Change]);
+
+    /// Told before all keys of a database go away (FLUSHDB) or others take their place
+    /// (SWAPDB), with the keyspace held. `is_there` tells whether a key is, before or after.
+    fn observe_database(&self, worker: usize, db: DbIndex, is_there: &dyn Fn(&[u8]) -> bool);
+}
+
+/// The interest at present.
+#[derive(Debug, Default)]
+pub(crate) struct Interests(AtomicU32);
+
+impl Interests {
+    #[inline]
+    pub(crate) fn get(&self) -> Interest {
+        Interest::from_bits_truncate(self.0.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set(&self, flag: Interest, on: bool) {
+        if on {
+            self.0.fetch_or(flag.bits(), Ordering::Relaxed);
+        } else {
+            self.0.fetch_and(!flag.bits(), Ordering::Relaxed);
+        }
+    }
+}
