@@ -19,6 +19,7 @@ pub mod extended;
 pub mod glob;
 pub mod lcs;
 pub mod limits;
+pub mod listpack;
 pub mod lzf;
 mod magnitude;
 pub mod number;
