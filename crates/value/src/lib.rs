@@ -22,6 +22,7 @@ pub mod hash;
 pub mod lcs;
 pub mod limits;
 pub mod list;
+pub mod listpack;
 pub mod lzf;
 mod magnitude;
 pub mod number;

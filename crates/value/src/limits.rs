@@ -27,4 +27,7 @@ pub const RDB_INTEGER_TEXT_BYTES_MAX: usize = 11;
 /// Strings longer than this are compressed in RDB files if that saves anything.
 pub const RDB_COMPRESS_BYTES_MIN: usize = 20;
 
+/// A listpack grows to at most this size, as in Redis; the header's 32 bits could say four times as much.
+pub const LISTPACK_BYTES_MAX: usize = 1 << 30;
+
 const _: () = assert!(I64_TEXT_BYTES_MAX < EMBSTR_BYTES_MAX);
