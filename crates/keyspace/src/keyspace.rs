@@ -16,7 +16,6 @@ use crate::database::Database;
 use crate::evict::Pool;
 use crate::ids::{DbIndex, Key, KeyHasher, Position, Slot};
 use crate::policy::Policy;
-use crate::prefetch::{LINE_BYTES, prefetch};
 use crate::slot::{Change, Frame, SlotKeys};
 use crate::sweep::SweepFrom;
 use crate::timers::Epoch;
@@ -24,6 +23,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sys::{Counter, Prng, UnixMs};
+use value::prefetch::{LINE_BYTES, prefetch};
 
 /// How a keyspace is made.
 #[derive(Clone, Debug)]

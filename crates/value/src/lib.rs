@@ -4,7 +4,8 @@
 //! sockets, and no shared state, so every item may be used from any thread. The command handlers call
 //! it between parsing their arguments and editing a slot.
 //!
-//! Unsafe code is denied but for one call in [`bits`].
+//! Unsafe code is denied but for the blocks that tables own ([`table`], [`entry`]), a [`prefetch`]
+//! instruction and one call in [`bits`].
 //!
 //! 1. Input bytes come from clients: nothing here panics on them, and the memory that a call takes is
 //!    bounded by its input and by a limit named in [`limits`].
@@ -15,6 +16,7 @@ mod bignum;
 pub mod bitfield;
 pub mod bits;
 pub mod crc64;
+pub mod entry;
 pub mod extended;
 pub mod glob;
 pub mod lcs;
@@ -22,5 +24,7 @@ pub mod limits;
 pub mod lzf;
 mod magnitude;
 pub mod number;
+pub mod prefetch;
 pub mod rdb;
 pub mod string;
+pub mod table;
