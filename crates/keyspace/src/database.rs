@@ -9,14 +9,14 @@
 //! 3. The counts are the sums over all slots.
 
 use crate::ids::{POSITION_BITS, Position, SLOTS, Slot};
-use crate::limits::SEGMENT_WORDS_MAX;
-use crate::prefetch::LINE_BYTES;
 use crate::slot::{Change, SlotKeys};
 use crate::timers::Deadline;
 use parking_lot::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sys::Counter;
+use value::limits::TABLE_SEGMENT_WORDS_MAX;
+use value::prefetch::LINE_BYTES;
 
 /// One database. It takes no memory to speak of before its first use.
 #[derive(Default)]
@@ -46,7 +46,7 @@ const HINT_ADDRESS_BITS: u32 = 48;
 const HINT_DIRECTORY: u64 = 1 << HINT_ADDRESS_BITS;
 
 const _: () = assert!(size_of::<SlotCell>() == LINE_BYTES);
-const _: () = assert!(SEGMENT_WORDS_MAX < 1 << (u64::BITS - HINT_ADDRESS_BITS));
+const _: () = assert!(TABLE_SEGMENT_WORDS_MAX < 1 << (u64::BITS - HINT_ADDRESS_BITS));
 
 impl Database {
     /// How many keys there are, expired ones counted.
@@ -136,7 +136,7 @@ impl SlotCell {
     #[inline]
     fn publish_hint(&self, keys: &SlotKeys) {
         let hint = match keys.table().hint() {
-            Some((words, homes)) => (homes as u64) << HINT_ADDRESS_BITS | words.addr() as u64,
+            Some((words, homes)) => (homes as u64) << HINT_ADDRESS_BITS | words as u64,
             None if keys.table().len() > 0 => HINT_DIRECTORY,
             None => 0,
         };

@@ -1,6 +1,7 @@
 //! The coordinates of a key: database, slot, and position within the slot.
 
 use sys::prng::entropy_seed;
+pub use value::table::{POSITION_BITS, Position};
 
 /// How many slots a database has; the slots of Redis Cluster.
 pub const SLOTS: usize = 16_384;
@@ -12,15 +13,6 @@ pub struct Slot(pub u16);
 /// A database by the number that SELECT takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DbIndex(pub u32);
-
-/// Where in its slot a key lies: 48 bits of its hash. Tables keep their words in
-/// the order of positions and SCAN follows it, so that neither growth nor
-/// shrinking changes the order of a scan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position(pub u64);
-
-/// How many bits a position has.
-pub const POSITION_BITS: u32 = 48;
 
 /// A key's bytes with its coordinates.
 #[derive(Clone, Copy, Debug)]
@@ -58,12 +50,12 @@ impl KeyHasher {
     #[inline]
     pub fn key<'a>(&self, db: DbIndex, bytes: &'a [u8]) -> Key<'a> {
         let hash = self.hash(bytes);
-        Key { bytes, db, slot: Slot((hash as usize % SLOTS) as u16), position: position_of(hash) }
+        Key { bytes, db, slot: Slot((hash as usize % SLOTS) as u16), position: Position::from_hash(hash) }
     }
 
     /// A key's position alone.
     pub(crate) fn position(&self, bytes: &[u8]) -> Position {
-        position_of(self.hash(bytes))
+        Position::from_hash(self.hash(bytes))
     }
 
     #[inline]
@@ -73,10 +65,4 @@ impl KeyHasher {
         hasher.write(bytes);
         hasher.finish()
     }
-}
-
-/// The upper bits of the hash; the slot takes the lowest.
-#[inline]
-fn position_of(hash: u64) -> Position {
-    Position(hash >> (64 - POSITION_BITS))
 }

@@ -18,7 +18,6 @@ use crate::evict::Pool;
 use crate::ids::{DbIndex, Key, KeyHasher, Position, Slot};
 use crate::locks::{Held, Locks, SlotId};
 use crate::policy::Policy;
-use crate::prefetch::{LINE_BYTES, prefetch};
 use crate::slot::{Change, Frame, SlotKeys};
 use crate::sweep::SweepFrom;
 use crate::timers::Epoch;
@@ -30,6 +29,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sys::{Counter, Prng, UnixMs};
 use value::collection::TypeName;
+use value::prefetch::{LINE_BYTES, prefetch};
 
 /// How a keyspace is made.
 #[derive(Clone, Debug)]

@@ -11,16 +11,6 @@ pub const SPARE_BYTES_MIN: usize = 1 << 20;
 /// Redis' longest "embstr" string (`OBJ_ENCODING_EMBSTR_SIZE_LIMIT`).
 pub const EMBSTR_BYTES_MAX: usize = 44;
 
-/// The most words of one segment before it is split in two: growing a segment of
-/// this size moves 64 KB, some 15 microseconds, and splitting it visits each of
-/// its keys, about a millisecond. Below 110 million keys in a database no slot
-/// is that full, unless all keys share a hash tag.
-pub const SEGMENT_WORDS_MAX: usize = 8 << 10;
-
-/// The most halvings of a slot's table. Timers know 32 bits of a position:
-/// 20 of a tag and these.
-pub const DEPTH_MAX: u8 = 12;
-
 /// The most timers of a slot that are kept in one heap. Growing a heap of this
 /// size, dividing it, or rebuilding it takes less than a millisecond or so.
 pub const ONE_HEAP_TIMERS_MAX: usize = 16 << 10;

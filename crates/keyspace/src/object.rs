@@ -28,6 +28,7 @@ use std::ptr::{self, NonNull};
 use sys::UnixMs;
 use sys::memory::size_class;
 use value::collection::{Collection, CollectionRef, Encoding, Form, Type, TypeName};
+use value::table::Handle;
 
 const META: usize = 0;
 const KEY_LEN: usize = 4;
@@ -234,19 +235,6 @@ impl Block {
         true
     }
 
-    /// The block at an address taken by [`Block::address`].
-    ///
-    /// # Safety
-    /// The address must be that of a live block.
-    pub(crate) unsafe fn from_address(address: u64) -> Block {
-        // SAFETY: the caller's address is that of a live block, hence not null.
-        Block(unsafe { NonNull::new_unchecked(address as *mut u8) })
-    }
-
-    pub(crate) fn address(self) -> u64 {
-        self.0.as_ptr() as u64
-    }
-
     /// A view of the object.
     ///
     /// # Safety
@@ -255,24 +243,6 @@ impl Block {
     #[inline]
     pub(crate) unsafe fn object<'a>(self) -> Object<'a> {
         Object { block: self, lifetime: PhantomData }
-    }
-
-    /// Frees the object.
-    ///
-    /// # Safety
-    /// Nothing may use the block or its handle afterwards.
-    pub(crate) unsafe fn free(self) {
-        match self.kind() {
-            // SAFETY: invariant 2; the caller gives up the object.
-            Kind::Boxed => drop(unsafe { Box::from_raw(self.boxed()) }),
-            // SAFETY: invariant 3; the caller gives up the object.
-            Kind::Native => crate::reaper::free(unsafe { Box::from_raw(self.native()) }),
-            _ => {}
-        }
-        let layout = layout(self.capacity());
-        // SAFETY: the block was allocated with this layout: its size class
-        // follows from its contents, which never change it.
-        unsafe { dealloc(self.0.as_ptr(), layout) }
     }
 
     /// A new block with this block's value under the key and expiry given. A value
@@ -459,6 +429,34 @@ impl Block {
         // SAFETY: callers have sized the block for these bytes at this offset, and
         // a request's bytes never lie within a block.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.as_ptr().add(offset), bytes.len()) }
+    }
+}
+
+// SAFETY: invariant 1, and the address is the handle.
+unsafe impl Handle for Block {
+    #[inline]
+    fn address(self) -> u64 {
+        self.0.as_ptr() as u64
+    }
+
+    #[inline]
+    unsafe fn from_address(address: u64) -> Block {
+        // SAFETY: the caller's address is that of a live block, hence not null.
+        Block(unsafe { NonNull::new_unchecked(address as *mut u8) })
+    }
+
+    unsafe fn free(self) {
+        match self.kind() {
+            // SAFETY: invariant 2; the caller gives up the object.
+            Kind::Boxed => drop(unsafe { Box::from_raw(self.boxed()) }),
+            // SAFETY: invariant 3; the caller gives up the object.
+            Kind::Native => crate::reaper::free(unsafe { Box::from_raw(self.native()) }),
+            _ => {}
+        }
+        let layout = layout(self.capacity());
+        // SAFETY: the block was allocated with this layout: its size class
+        // follows from its contents, which never change it.
+        unsafe { dealloc(self.0.as_ptr(), layout) }
     }
 }
 

@@ -4,7 +4,8 @@
 //! sockets, and no shared state, so every item may be used from any thread. The command handlers call
 //! it between parsing their arguments and editing a slot.
 //!
-//! Unsafe code is denied but for one call in [`bits`].
+//! Unsafe code is denied but for the blocks that tables own ([`table`], [`entry`]), a [`prefetch`]
+//! instruction and one call in [`bits`].
 //!
 //! 1. Input bytes come from clients: nothing here panics on them, and the memory that a call takes is
 //!    bounded by its input and by a limit named in [`limits`].
@@ -16,6 +17,7 @@ pub mod bitfield;
 pub mod bits;
 pub mod collection;
 pub mod crc64;
+pub mod entry;
 pub mod extended;
 pub mod glob;
 pub mod hash;
@@ -26,8 +28,10 @@ pub mod listpack;
 pub mod lzf;
 mod magnitude;
 pub mod number;
+pub mod prefetch;
 pub mod rdb;
 pub mod set;
 pub mod stream;
 pub mod string;
+pub mod table;
 pub mod zset;

@@ -29,5 +29,16 @@ pub const RDB_COMPRESS_BYTES_MIN: usize = 20;
 
 /// A listpack grows to at most this size, as in Redis; the header's 32 bits could say four times as much.
 pub const LISTPACK_BYTES_MAX: usize = 1 << 30;
+/// The most words of one segment of a table before it is split in two: growing a segment of this size
+/// moves 64 KB, some 15 microseconds, and splitting it visits each of its blocks, about a millisecond.
+/// Below 110 million keys in a database no slot is that full, unless all keys share a hash tag.
+pub const TABLE_SEGMENT_WORDS_MAX: usize = 8 << 10;
+
+/// The most halvings of a table. Timers of keys know 32 bits of a position: 20 of a tag and these.
+/// Beyond 25 million blocks in one table its segments grow on instead.
+pub const TABLE_DEPTH_MAX: u8 = 12;
+
+/// How many random indices of a table are tried before its blocks are counted instead.
+pub const TABLE_RANDOM_TRIES_MAX: usize = 64;
 
 const _: () = assert!(I64_TEXT_BYTES_MAX < EMBSTR_BYTES_MAX);

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::ids::{DbIndex, Slot};
-use crate::limits::SEGMENT_WORDS_MAX;
 use std::collections::{HashMap, HashSet};
 use sys::Prng;
+use value::limits::TABLE_SEGMENT_WORDS_MAX;
 
 const EPOCH: u64 = 1_000_000;
 
@@ -176,7 +176,7 @@ fn seed() -> u64 {
 
 #[test]
 fn slot_that_outgrows_one_segment_agrees_with_a_model() {
-    let keys = 5 * SEGMENT_WORDS_MAX as u64;
+    let keys = 5 * TABLE_SEGMENT_WORDS_MAX as u64;
     let mut fuzz = Fuzz::new(seed());
     fuzz.churn(keys / 2, keys, 100);
     assert!(fuzz.slot.table().hint().is_none(), "the table has a directory");

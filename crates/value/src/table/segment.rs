@@ -1,10 +1,10 @@
-//! A sorted array of words with gaps: the part of a slot's table that holds the
-//! keys of one stretch of positions.
+//! A sorted array of words with gaps: the part of a table that holds the blocks
+//! of one stretch of positions.
 //!
 //! A word is 8 bytes: `tag (20 bits) | spilled (1 bit, always 0 here) | address / 16 (43 bits)`.
-//! The tag is the part of the key's position that follows the bits which chose
-//! the segment. A word's home is its tag scaled to the array's length, so homes
-//! come in the order of tags, and growing the array needs no look at the keys.
+//! The tag is the part of the position that follows the bits which chose the
+//! segment. A word's home is its tag scaled to the array's length, so homes
+//! come in the order of tags, and growing the array needs no look at the blocks.
 //!
 //! Linear probing with words kept in tag order (Amble and Knuth, "Ordered hash
 //! tables", 1974): a search ends at the first gap or larger tag.
@@ -14,9 +14,8 @@
 //! 2. No word lies before its home, and there is no gap between its home and it.
 //! 3. The last word is a gap, so that every search ends within the array.
 
-use crate::ids::{POSITION_BITS, Position};
-use crate::limits::SEGMENT_WORDS_MAX;
-use crate::object::Block;
+use super::{POSITION_BITS, Position};
+use crate::limits::{TABLE_DEPTH_MAX, TABLE_SEGMENT_WORDS_MAX};
 use std::ops::Range;
 use sys::memory::size_class;
 
@@ -31,8 +30,8 @@ const GAP: Word = Word(0);
 pub(crate) struct Word(u64);
 
 impl Word {
-    pub(crate) fn new(tag: Tag, block: Block) -> Word {
-        let address = block.address();
+    #[inline]
+    pub(crate) fn new(tag: Tag, address: u64) -> Word {
         assert!(
             address >> 47 == 0 && address & 15 == 0,
             "a block's address has 43 bits above the lowest four"
@@ -50,10 +49,10 @@ impl Word {
         self == GAP
     }
 
-    /// The block that the word stands for.
+    /// The address of the block that the word stands for.
     #[inline]
-    pub(crate) fn block(self) -> Block {
-        crate::table::block_at((self.0 & ADDRESS_MASK) << 4)
+    pub(crate) fn address(self) -> u64 {
+        (self.0 & ADDRESS_MASK) << 4
     }
 }
 
@@ -70,7 +69,7 @@ impl Tag {
     }
 }
 
-/// One stretch of a slot's table.
+/// One stretch of a table.
 #[derive(Debug, Default)]
 pub(crate) struct Segment {
     words: Box<[Word]>,
@@ -88,10 +87,12 @@ impl Segment {
         segment
     }
 
+    #[inline]
     pub(crate) fn used(&self) -> usize {
         self.used as usize
     }
 
+    #[inline]
     pub(crate) fn depth(&self) -> u8 {
         self.depth
     }
@@ -107,20 +108,21 @@ impl Segment {
     }
 
     #[inline]
-    pub(crate) fn block(&self, index: usize) -> Block {
+    pub(crate) fn address(&self, index: usize) -> u64 {
         let word = self.words[index];
         debug_assert!(!word.is_gap());
-        word.block()
+        word.address()
     }
 
     /// The array's address and the number of homes, for prefetching.
-    pub(crate) fn hint(&self) -> (*const Word, usize) {
-        (self.words.as_ptr(), self.homes())
+    #[inline]
+    pub(crate) fn hint(&self) -> (usize, usize) {
+        (self.words.as_ptr().addr(), self.homes())
     }
 
-    /// The index of the word with this tag whose block `is_it` accepts.
+    /// The index of the word with this tag the address of whose block `is_it` accepts.
     #[inline]
-    pub(crate) fn find(&self, tag: Tag, mut is_it: impl FnMut(Block) -> bool) -> Option<usize> {
+    pub(crate) fn find(&self, tag: Tag, mut is_it: impl FnMut(u64) -> bool) -> Option<usize> {
         if self.words.is_empty() {
             return None;
         }
@@ -130,7 +132,7 @@ impl Segment {
             if word.is_gap() || word.tag() > tag {
                 return None;
             }
-            if word.tag() == tag && is_it(word.block()) {
+            if word.tag() == tag && is_it(word.address()) {
                 return Some(index);
             }
             index += 1;
@@ -152,13 +154,15 @@ impl Segment {
         true
     }
 
-    /// Puts another block in place of the one at `index`; its key is the same.
-    pub(crate) fn replace(&mut self, index: usize, block: Block) {
-        self.words[index] = Word::new(self.words[index].tag(), block);
+    /// Puts another block in place of the one at `index`; its position is the same.
+    #[inline]
+    pub(crate) fn replace(&mut self, index: usize, address: u64) {
+        self.words[index] = Word::new(self.words[index].tag(), address);
     }
 
-    /// Takes the word at `index` out and closes the gap that it leaves.
-    pub(crate) fn remove(&mut self, index: usize) -> Block {
+    /// Takes the word at `index` out and closes the gap that it leaves. Returns
+    /// the address that it held.
+    pub(crate) fn remove(&mut self, index: usize) -> u64 {
         let taken = self.words[index];
         let homes = self.homes();
         let mut gap = index;
@@ -169,7 +173,7 @@ impl Segment {
         self.words[gap] = GAP;
         self.used -= 1;
         self.shrink_if_sparse();
-        taken.block()
+        taken.address()
     }
 
     /// Indices of the words with tags in `from..=to`, as a range that may hold
@@ -189,12 +193,12 @@ impl Segment {
         home(from, homes)..end
     }
 
+    #[inline]
     pub(crate) fn words(&self) -> &[Word] {
         &self.words
     }
 
     /// Asserts the invariants.
-    #[cfg(test)]
     pub(crate) fn check(&self) {
         assert_eq!(self.iter().count(), self.used());
         assert!(self.iter().map(Word::tag).is_sorted());
@@ -205,6 +209,7 @@ impl Segment {
         }
     }
 
+    #[inline]
     fn homes(&self) -> usize {
         homes(self.words.len())
     }
@@ -230,7 +235,7 @@ impl Segment {
 
     fn grow(&mut self) -> bool {
         let next = next_length(self.words.len());
-        if next > SEGMENT_WORDS_MAX && self.depth < crate::limits::DEPTH_MAX {
+        if next > TABLE_SEGMENT_WORDS_MAX && self.depth < TABLE_DEPTH_MAX {
             return false;
         }
         let words: Vec<Word> = self.iter().collect();

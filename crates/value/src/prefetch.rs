@@ -1,16 +1,17 @@
 //! Asking the processor to fetch memory before it is needed.
 //!
 //! On a command's path this comes first: a worker that has parsed a batch names
-//! its keys, and the misses of one command overlap with those of the next.
+//! its keys, and the misses of one command overlap with those of the next. Walks
+//! over many blocks name those some way ahead.
 
 #![allow(unsafe_code)] // One instruction that Rust only knows as unsafe.
 
 /// Bytes of a cache line.
-pub(crate) const LINE_BYTES: usize = 64;
+pub const LINE_BYTES: usize = 64;
 
 /// Fetches the cache line of an address, which may be any number.
 #[inline(always)]
-pub(crate) fn prefetch(address: usize) {
+pub fn prefetch(address: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch reads nothing into the program and never faults,
     // whatever the address.

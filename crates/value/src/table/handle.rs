@@ -1,0 +1,65 @@
+//! What a table's word stands for, and where in the table it lies.
+//!
+//! A position is a part of a hash. The keyspace hashes keys with a seed of its
+//! own; the members of collections share one hash for the whole process, so that
+//! a member hashed once can be looked up in several sets.
+
+#![allow(unsafe_code)] // Declares what the owners of blocks promise.
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::LazyLock;
+use sys::prng::entropy_seed;
+
+/// The handle of a heap block that a table owns. Copying the handle does not copy
+/// the block.
+///
+/// # Safety
+/// The block's address must be a multiple of 16 and below 2^47, and `from_address`
+/// must give the handle back that `address` was called on.
+pub unsafe trait Handle: Copy {
+    /// Where the block lies.
+    fn address(self) -> u64;
+
+    /// The handle of the block at an address.
+    ///
+    /// # Safety
+    /// The address must have come from [`Handle::address`], and the block be live.
+    unsafe fn from_address(address: u64) -> Self;
+
+    /// Frees the block.
+    ///
+    /// # Safety
+    /// The caller owns the block, and nothing may use it or its handles afterwards.
+    unsafe fn free(self);
+}
+
+/// Where in its table a block lies: 48 bits of a hash. Tables keep their words in
+/// the order of positions and scans follow it, so that neither growth nor
+/// shrinking changes the order of a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position(pub u64);
+
+/// How many bits a position has.
+pub const POSITION_BITS: u32 = 48;
+
+impl Position {
+    /// The upper bits of a hash.
+    #[inline]
+    pub const fn from_hash(hash: u64) -> Position {
+        Position(hash >> (64 - POSITION_BITS))
+    }
+}
+
+/// One secret seed for all collections of the process, so that nobody can choose
+/// members that collide.
+static HASH: LazyLock<foldhash::quality::FixedState> =
+    LazyLock::new(|| foldhash::quality::FixedState::with_seed(entropy_seed()));
+
+/// The position of a member, field or element in any collection's table. It differs
+/// from one run of the program to the next.
+#[inline]
+pub fn position_of(bytes: &[u8]) -> Position {
+    let mut hasher = HASH.build_hasher();
+    hasher.write(bytes);
+    Position::from_hash(hasher.finish())
+}

@@ -1,0 +1,351 @@
+//! A hash table of 8-byte words, each the handle of a block that the table owns:
+//! the keyspace's slots and the native forms of the collections stand on it.
+//!
+//! One segment as long as it is small; then a directory of segments, chosen by
+//! the leading bits of the position (extendible hashing: Fagin et al., 1979). A
+//! full segment is split alone, so that even a huge table never stalls for the
+//! rehash of all that it holds.
+//!
+//! Thread rule: a table belongs to one thread at a time; its owner's lock sees to that.
+//!
+//! Invariants:
+//! 1. Every word's block is live and owned by this table alone.
+//! 2. Words lie in the order of their positions, whatever the table's size.
+
+#![allow(unsafe_code)] // Owns the blocks that its words point to; fuzzed by tests.rs beside it.
+
+mod handle;
+mod random;
+mod segment;
+#[cfg(test)]
+mod tests;
+
+pub use handle::{Handle, POSITION_BITS, Position, position_of};
+
+use crate::limits::TABLE_DEPTH_MAX;
+use crate::prefetch::prefetch;
+use segment::{Segment, TAG_BITS, Tag, Word};
+use std::marker::PhantomData;
+
+/// How many leading bits of a position [`Table::with_prefix`] goes by.
+pub const PREFIX_BITS: u32 = 32;
+
+// A prefix tells the segment and the tag.
+const _: () = assert!(TAG_BITS + TABLE_DEPTH_MAX as u32 <= PREFIX_BITS);
+
+/// Where a block was found. Good until the table changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    segment: usize,
+    index: usize,
+}
+
+/// Blocks by their positions. Dropping the table frees them.
+#[derive(Debug)]
+pub struct Table<H: Handle> {
+    root: Segment,
+    directory: Option<Box<Directory>>,
+    owns: PhantomData<H>,
+}
+
+/// Which segment holds which positions. `chosen_by` has `2^depth` entries; a
+/// segment of less depth has several, side by side.
+#[derive(Debug)]
+struct Directory {
+    depth: u8,
+    chosen_by: Vec<u32>,
+    segments: Vec<Segment>,
+    /// Blocks in all segments.
+    blocks: usize,
+}
+
+impl<H: Handle> Default for Table<H> {
+    fn default() -> Table<H> {
+        Table { root: Segment::default(), directory: None, owns: PhantomData }
+    }
+}
+
+impl<H: Handle> Table<H> {
+    /// An empty table, which takes no memory beside its own few words.
+    pub fn new() -> Table<H> {
+        Table::default()
+    }
+
+    /// How many blocks there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.directory.as_ref().map_or(self.root.used(), |directory| directory.blocks)
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of memory that the table takes, blocks not counted.
+    pub fn bytes(&self) -> usize {
+        let directory = self.directory.as_ref().map_or(0, |directory| {
+            size_of_val(&**directory) + size_of_val(&*directory.chosen_by) + size_of_val(&*directory.segments)
+        });
+        self.segments().map(Segment::bytes).sum::<usize>() + directory
+    }
+
+    /// The block at this position that `is_it` accepts. Blocks whose position differs
+    /// in its last bits only may be shown to it too.
+    #[inline]
+    pub fn find(&self, position: Position, mut is_it: impl FnMut(H) -> bool) -> Option<Place> {
+        let number = self.segment_number(position);
+        let segment = self.segment(number);
+        let tag = Tag::of(position, segment.depth());
+        let index = segment.find(tag, |address| is_it(handle_at(address)))?;
+        Some(Place { segment: number, index })
+    }
+
+    /// The block at a place.
+    #[inline]
+    pub fn get(&self, place: Place) -> H {
+        handle_at(self.segment(place.segment).address(place.index))
+    }
+
+    /// Adds a block. `position_of` gives the position of any block in the table; it
+    /// is asked when a full segment is split.
+    ///
+    /// # Safety
+    /// The block must be live, and the caller gives it up to the table: nothing else
+    /// frees it or puts it into a table.
+    #[inline]
+    pub unsafe fn insert(&mut self, position: Position, handle: H, position_of: impl Fn(H) -> Position) {
+        loop {
+            let number = self.segment_number(position);
+            let segment = self.segment_mut(number);
+            let word = Word::new(Tag::of(position, segment.depth()), handle.address());
+            if segment.insert(word) {
+                if let Some(directory) = &mut self.directory {
+                    directory.blocks += 1;
+                }
+                return;
+            }
+            self.split(number, &position_of);
+        }
+    }
+
+    /// Puts another block with the same position in place of one, which the caller
+    /// gets to keep or free.
+    ///
+    /// # Safety
+    /// As of [`Table::insert`].
+    #[inline]
+    pub unsafe fn replace(&mut self, place: Place, handle: H) -> H {
+        let old = self.get(place);
+        self.segment_mut(place.segment).replace(place.index, handle.address());
+        old
+    }
+
+    /// Takes a block out, which the caller gets to keep or free.
+    pub fn take(&mut self, place: Place) -> H {
+        let address = self.segment_mut(place.segment).remove(place.index);
+        if let Some(directory) = &mut self.directory {
+            directory.blocks -= 1;
+            if directory.blocks == 0 {
+                self.directory = None;
+            }
+        }
+        handle_at(address)
+    }
+
+    /// Frees all blocks.
+    pub fn clear(&mut self) {
+        *self = Table::default();
+    }
+
+    /// Calls `visit` for blocks from position `from` on, in the order of their
+    /// positions, until at least `enough` were visited and all that share a word's
+    /// tag with the last one too. Returns where to go on, or None at the end. What
+    /// is in the table throughout is visited however the table grows or shrinks
+    /// between the calls.
+    pub fn scan(&self, from: Position, enough: usize, mut visit: impl FnMut(H)) -> Option<Position> {
+        let mut at = from;
+        let mut visited = 0;
+        loop {
+            let segment = self.segment(self.segment_number(at));
+            let depth = segment.depth();
+            let (first, last) = (Tag::of(at, depth), Tag((1 << TAG_BITS) - 1));
+            let mut reached = None;
+            for word in
+                segment.words()[segment.span(first, last)].iter().filter(|w| !w.is_gap() && w.tag() >= first)
+            {
+                if visited >= enough && reached != Some(word.tag()) {
+                    return Some(first_with(at, depth, word.tag()));
+                }
+                reached = Some(word.tag());
+                visited += 1;
+                visit(handle_at(word.address()));
+            }
+            at = next_segment(at, depth)?;
+        }
+    }
+
+    /// The blocks whose position begins with these [`PREFIX_BITS`] bits, and perhaps
+    /// some others.
+    pub fn with_prefix(&self, prefix: u32) -> impl Iterator<Item = (Place, H)> {
+        let position = Position(u64::from(prefix) << (POSITION_BITS - PREFIX_BITS));
+        let number = self.segment_number(position);
+        let segment = self.segment(number);
+        let tag = Tag::of(position, segment.depth());
+        segment.span(tag, tag).filter_map(move |index| {
+            let word = segment.words()[index];
+            let place = Place { segment: number, index };
+            (!word.is_gap() && word.tag() == tag).then(|| (place, handle_at(word.address())))
+        })
+    }
+
+    /// All blocks, in the order of their positions unless a segment was split.
+    pub fn iter(&self) -> impl Iterator<Item = H> + '_ {
+        self.segments().flat_map(Segment::iter).map(|word| handle_at(word.address()))
+    }
+
+    /// The address of the root segment's words and its number of homes, for
+    /// prefetching. None if there are no blocks or there is a directory.
+    #[inline]
+    pub fn hint(&self) -> Option<(usize, usize)> {
+        (self.root.used() > 0).then(|| self.root.hint())
+    }
+
+    /// The address of the first block whose tag is that of `position`, for
+    /// prefetching. It may be another one's.
+    #[inline]
+    pub fn likely_address(&self, position: Position) -> Option<u64> {
+        let segment = self.segment(self.segment_number(position));
+        let index = segment.find(Tag::of(position, segment.depth()), |_| true)?;
+        Some(segment.address(index))
+    }
+
+    /// Asserts the invariants of every segment and of the directory, for tests.
+    #[doc(hidden)]
+    pub fn check(&self) {
+        self.segments().for_each(Segment::check);
+        if let Some(directory) = &self.directory {
+            assert_eq!(directory.chosen_by.len(), 1 << directory.depth);
+            assert_eq!(directory.blocks, directory.segments.iter().map(Segment::used).sum::<usize>());
+            assert_eq!(self.root.used(), 0);
+        }
+    }
+
+    fn segments(&self) -> impl Iterator<Item = &Segment> {
+        let split = self.directory.iter().flat_map(|directory| &directory.segments);
+        std::iter::once(&self.root).chain(split)
+    }
+
+    /// 0 is the root; the directory's segments follow.
+    #[inline]
+    fn segment_number(&self, position: Position) -> usize {
+        match &self.directory {
+            None => 0,
+            Some(directory) => {
+                let entry = position.0 >> (POSITION_BITS - u32::from(directory.depth));
+                directory.chosen_by[entry as usize] as usize + 1
+            }
+        }
+    }
+
+    #[inline]
+    fn segment(&self, number: usize) -> &Segment {
+        match &self.directory {
+            Some(directory) if number > 0 => &directory.segments[number - 1],
+            _ => &self.root,
+        }
+    }
+
+    #[inline]
+    fn segment_mut(&mut self, number: usize) -> &mut Segment {
+        match &mut self.directory {
+            Some(directory) if number > 0 => &mut directory.segments[number - 1],
+            _ => &mut self.root,
+        }
+    }
+
+    /// Splits a full segment in two by the next bit of the position.
+    #[cold]
+    fn split(&mut self, number: usize, position_of: impl Fn(H) -> Position) {
+        let directory = self.directory.get_or_insert_with(|| {
+            let root = std::mem::take(&mut self.root);
+            Box::new(Directory { depth: 0, chosen_by: vec![0], blocks: root.used(), segments: vec![root] })
+        });
+        directory.split(number.saturating_sub(1), |address| position_of(handle_at(address)));
+    }
+}
+
+/// How many blocks ahead a split fetches: enough to hide a miss behind hashing.
+const SPLIT_PREFETCH: usize = 12;
+
+impl Directory {
+    fn split(&mut self, number: usize, position_of: impl Fn(u64) -> Position) {
+        let depth = self.segments[number].depth() + 1;
+        let mut halves: [Vec<(Position, u64)>; 2] = [Vec::new(), Vec::new()];
+        let words: Vec<Word> = self.segments[number].iter().collect();
+        for (index, word) in words.iter().enumerate() {
+            if let Some(ahead) = words.get(index + SPLIT_PREFETCH) {
+                prefetch(ahead.address() as usize);
+            }
+            let position = position_of(word.address());
+            halves[bit(position, depth)].push((position, word.address()));
+        }
+        let [low, high] = halves.map(|half| sorted_segment(half, depth));
+        self.segments[number] = low;
+        self.segments.push(high);
+        if depth > self.depth {
+            self.chosen_by = self.chosen_by.iter().flat_map(|number| [*number; 2]).collect();
+            self.depth = depth;
+        }
+        let new_number = (self.segments.len() - 1) as u32;
+        for (entry, chosen) in self.chosen_by.iter_mut().enumerate() {
+            if *chosen as usize == number && entry >> (self.depth - depth) & 1 == 1 {
+                *chosen = new_number;
+            }
+        }
+    }
+}
+
+impl<H: Handle> Drop for Table<H> {
+    fn drop(&mut self) {
+        for handle in self.iter() {
+            // SAFETY: the table owns its blocks and is going away.
+            unsafe { handle.free() }
+        }
+    }
+}
+
+/// The handle that a word's address names.
+#[inline]
+fn handle_at<H: Handle>(address: u64) -> H {
+    // SAFETY: only words hold addresses, and each word was made from a live block
+    // that its table owns until the word is taken out.
+    unsafe { H::from_address(address) }
+}
+
+fn sorted_segment(mut half: Vec<(Position, u64)>, depth: u8) -> Segment {
+    half.sort_unstable_by_key(|(position, _)| *position);
+    let words: Vec<Word> =
+        half.into_iter().map(|(position, address)| Word::new(Tag::of(position, depth), address)).collect();
+    Segment::from_sorted(&words, depth)
+}
+
+/// Bit number `depth` of a position, counted from the front, beginning with 1.
+fn bit(position: Position, depth: u8) -> usize {
+    (position.0 >> (POSITION_BITS - u32::from(depth)) & 1) as usize
+}
+
+/// The least position with this tag in the segment that holds `within`.
+fn first_with(within: Position, depth: u8, tag: Tag) -> Position {
+    let below = POSITION_BITS - u32::from(depth);
+    let chosen = if depth == 0 { 0 } else { within.0 >> below << below };
+    Position(chosen | u64::from(tag.0) << (below - TAG_BITS))
+}
+
+/// The first position after the segment that holds `within`.
+fn next_segment(within: Position, depth: u8) -> Option<Position> {
+    let below = POSITION_BITS - u32::from(depth);
+    let next = (within.0 >> below) + 1;
+    (next >> depth == 0).then(|| Position(next << below))
+}
