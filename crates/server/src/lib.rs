@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod audience;
+pub mod blocking;
 pub mod client;
 pub mod commands;
 pub mod config;
@@ -22,6 +24,8 @@ pub mod start;
 pub mod stats;
 pub mod supervision;
 pub mod tick;
+pub mod transaction;
+pub mod watches;
 pub mod worker;
 
 pub use start::run;

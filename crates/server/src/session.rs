@@ -2,9 +2,12 @@
 //! worker that the connection is on, and nobody else sees it; what others may see
 //! is in its [`Client`].
 
+use crate::blocking::Until;
 use crate::client::{Client, Traits};
+use crate::transaction::{Transaction, Watched};
 use keyspace::{DbIndex, Touch};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use wire::{Authenticated, Protocol};
 
 /// Whether replies are sent (CLIENT REPLY).
@@ -47,6 +50,12 @@ pub struct Session {
     pub touch: Touch,
     /// Whether the connection goes on.
     pub closing: Closing,
+    /// Requests since MULTI.
+    pub transaction: Option<Box<Transaction>>,
+    /// Keys that it watches.
+    pub watched: Watched,
+    /// Set by a request that has to wait; nothing further runs until that is over.
+    pub waits: Option<Until>,
 }
 
 impl Session {
@@ -60,6 +69,26 @@ impl Session {
             reply_mode: ReplyMode::On,
             touch: Touch::Yes,
             closing: Closing::No,
+            transaction: None,
+            watched: Watched::default(),
+            waits: None,
+        }
+    }
+
+    /// Takes the transaction, if there is one, and leaves it.
+    pub fn leave_transaction(&mut self) -> Option<Transaction> {
+        let transaction = self.transaction.take()?;
+        self.client.set_trait(Traits::MULTI, false);
+        self.client.queued.store(-1, Ordering::Relaxed);
+        self.client.queued_bytes.store(0, Ordering::Relaxed);
+        Some(*transaction)
+    }
+
+    /// A request of the transaction was refused: EXEC will be, too.
+    #[inline]
+    pub fn doom_transaction(&mut self) {
+        if let Some(transaction) = &mut self.transaction {
+            transaction.is_doomed = true;
         }
     }
 
@@ -81,7 +110,7 @@ impl Session {
     /// SELECT: the database for the commands that follow.
     pub fn select(&mut self, db: DbIndex) {
         self.db = db;
-        self.client.db.store(db.0, std::sync::atomic::Ordering::Relaxed);
+        self.client.db.store(db.0, Ordering::Relaxed);
     }
 
     /// HELLO: the protocol for the replies that follow.
@@ -91,6 +120,6 @@ impl Session {
             Protocol::Resp2 => 2,
             Protocol::Resp3 => 3,
         };
-        self.client.protocol.store(number, std::sync::atomic::Ordering::Relaxed);
+        self.client.protocol.store(number, Ordering::Relaxed);
     }
 }

@@ -84,7 +84,7 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     let listeners = Listeners::bind(&config)?;
     let _socket_file = listeners.unix_path().cloned().map(RemovedAtEnd);
     let _pidfile = write_pidfile(&config);
-    let server = Arc::new(Server::new(config, workers));
+    let server = Server::new(config, workers);
     announce(&server, &listeners, workers, warnings);
     run_workers(&server, listeners, workers)
 }

@@ -38,6 +38,8 @@ bitflags::bitflags! {
         const MAIL = 1 << 1;
         /// Close the connection when what was answered is out.
         const DRAIN = 1 << 2;
+        /// The session need not wait any more: what it waited for is in its mail.
+        const UNBLOCKED = 1 << 3;
     }
 }
 
@@ -61,6 +63,12 @@ bitflags::bitflags! {
         const SUBSCRIBED = 1 << 6;
         /// Is a replica.
         const REPLICA = 1 << 7;
+        /// Waits for a key or for time to pass.
+        const BLOCKED = 1 << 8;
+        /// Is between MULTI and EXEC.
+        const MULTI = 1 << 9;
+        /// Watches a key that has changed.
+        const DISTURBED = 1 << 10;
     }
 }
 
@@ -111,6 +119,12 @@ pub struct Client {
     pub output_capacity: AtomicUsize,
     /// In how many pieces they are.
     pub output_chunks: AtomicU32,
+    /// Requests queued since MULTI; -1 outside of a transaction.
+    pub queued: AtomicI64,
+    /// Bytes that they take.
+    pub queued_bytes: AtomicUsize,
+    /// How many keys it watches.
+    pub watched: AtomicUsize,
     /// Since when the output has been above its soft limit; 0 if it is not.
     pub over_soft_limit_since_ms: AtomicU64,
     signals: AtomicU32,
@@ -147,6 +161,9 @@ impl Client {
             output_bytes: AtomicUsize::new(0),
             output_capacity: AtomicUsize::new(0),
             output_chunks: AtomicU32::new(0),
+            queued: AtomicI64::new(-1),
+            queued_bytes: AtomicUsize::new(0),
+            watched: AtomicUsize::new(0),
             over_soft_limit_since_ms: AtomicU64::new(0),
             signals: AtomicU32::new(0),
             waker: OnceLock::new(),
@@ -167,6 +184,16 @@ impl Client {
         } else {
             self.traits.fetch_and(!flag.bits(), Ordering::Relaxed);
         }
+    }
+
+    /// Notes that a key which it watches has changed.
+    pub fn mark_disturbed(&self) {
+        self.traits.fetch_or(Traits::DISTURBED.bits(), Ordering::Release);
+    }
+
+    /// Whether a key that it watches has changed.
+    pub fn is_disturbed(&self) -> bool {
+        self.traits.load(Ordering::Acquire) & Traits::DISTURBED.bits() != 0
     }
 
     /// The command that it ran last.
@@ -221,6 +248,7 @@ impl Client {
         CLIENT_BYTES
             + self.input_capacity.load(Ordering::Relaxed)
             + self.output_capacity.load(Ordering::Relaxed)
+            + self.queued_bytes.load(Ordering::Relaxed)
             + self.mail_bytes()
     }
 

@@ -42,8 +42,10 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .syntax("[message]")
         .summary("Answers, to show that the server is there."),
-    row("quit", -1, BEFORE_AUTH, quit).group(Group::Connection).summary("Closes the connection."),
-    row("reset", 1, BEFORE_AUTH, reset)
+    row("quit", -1, BEFORE_AUTH.union(Flags::RUNS_IN_MULTI), quit)
+        .group(Group::Connection)
+        .summary("Closes the connection."),
+    row("reset", 1, BEFORE_AUTH.union(Flags::RUNS_IN_MULTI), reset)
         .since("6.2.0")
         .group(Group::Connection)
         .summary("Brings the connection back to the state of a new one."),
@@ -175,7 +177,10 @@ fn reset(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     monitor::leave(context.server, &client);
     // Nothing that was posted may come behind the reply, where it would be taken for another.
     reply.raw(&client.take_mail());
-    context.session.reset(authenticated);
+    let session = &mut *context.session;
+    session.leave_transaction();
+    session.watched.clear(context.server, &client);
+    session.reset(authenticated);
     reply.set_protocol(Protocol::Resp2);
     reply.simple("RESET");
     Ok(())

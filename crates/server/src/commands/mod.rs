@@ -13,6 +13,8 @@ pub mod monitor;
 pub mod shutdown;
 pub mod slowlog;
 pub mod time;
+pub mod transactions;
+pub mod wait;
 
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
@@ -34,6 +36,8 @@ pub const FAMILIES: &[&[Row<ServerHandler>]] = &[
     shutdown::ROWS,
     slowlog::ROWS,
     time::ROWS,
+    transactions::ROWS,
+    wait::ROWS,
 ];
 
 /// Begins a row of a server command.

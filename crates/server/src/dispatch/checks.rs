@@ -3,6 +3,7 @@
 
 use crate::dispatch::pause::{Pause, Paused};
 use crate::dispatch::table::Command;
+use crate::dispatch::transaction::flags_in_effect;
 use crate::monitor;
 use crate::server::{Attention, Server};
 use crate::session::Session;
@@ -38,6 +39,9 @@ pub fn check(
     if !command.row.accepts(request.len()) {
         return Verdict::Refuse(Error::arity(command.row.name));
     }
+    if session.transaction.is_some() && command.is(Flags::NO_MULTI) {
+        return Verdict::Refuse(Error::text("ERR Command not allowed inside a transaction"));
+    }
     if session.authenticated == Authenticated::No && !command.is(Flags::NO_AUTH) && server.requires_password()
     {
         return Verdict::Refuse(Error::text("NOAUTH Authentication required."));
@@ -59,21 +63,20 @@ fn check_attention(
     request: &Request<'_>,
     now: UnixMs,
 ) -> Verdict {
+    let flags = flags_in_effect(command, session);
     let is_full = attention.contains(Attention::MEMORY_CEILING) && is_memory_full(server);
     // During a pause nothing changes by itself.
     if is_full
         && !attention.contains(Attention::PAUSED)
         && make_room(server, batch, now).is_err()
-        && command.is(Flags::DENYOOM)
+        && flags.contains(Flags::DENYOOM)
     {
         return Verdict::Refuse(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
     }
     if attention.contains(Attention::PAUSED) {
         match Pause::at(server, now) {
             Some((Paused::All, until)) => return Verdict::Wait(until),
-            Some((Paused::Writes, until))
-                if command.row.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) =>
-            {
+            Some((Paused::Writes, until)) if flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) => {
                 return Verdict::Wait(until);
             }
             Some(_) | None => {}
