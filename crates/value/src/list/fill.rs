@@ -28,7 +28,7 @@ const ENTRY_OVERHEAD_BYTES: usize = 8;
 
 impl Fill {
     /// Of a value of `list-max-listpack-size`.
-    pub fn from_setting(setting: i64) -> Self {
+    pub fn from_setting(setting: i32) -> Self {
         match setting {
             1.. => Self::Count(setting as usize),
             0 => Self::Count(1),
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn settings_mean_sizes_or_counts() {
-        let fills = [(-1, 4096), (-2, 8192), (-3, 16_384), (-4, 32_768), (-5, 65_536), (i64::MIN, 65_536)];
+        let fills = [(-1, 4096), (-2, 8192), (-3, 16_384), (-4, 32_768), (-5, 65_536), (i32::MIN, 65_536)];
         for (setting, bytes) in fills {
             assert_eq!(Fill::from_setting(setting), Fill::Bytes(bytes), "{setting}");
         }

@@ -9,9 +9,11 @@
 //! 2. What is read does not depend on the form.
 
 mod fill;
+pub(crate) mod image;
 mod node;
 mod quicklist;
 mod rope;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -21,10 +23,11 @@ pub use node::End;
 pub use quicklist::{Quicklist, Side};
 pub use walk::Walk;
 
+use crate::collection::{Encoding, Type};
 use crate::listpack::{Element, Listpack, ListpackRef, Needle};
 
 /// A list.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub enum List {
     /// A single listpack, `listpack` to clients.
     Packed(Listpack),
@@ -33,7 +36,7 @@ pub enum List {
 }
 
 /// A borrowed list.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum ListRef<'a> {
     /// A single listpack.
     Packed(ListpackRef<'a>),
@@ -45,25 +48,6 @@ impl List {
     /// One without elements.
     pub fn new() -> Self {
         Self::Packed(Listpack::new())
-    }
-
-    /// The same list, for reading.
-    #[inline]
-    pub fn as_ref(&self) -> ListRef<'_> {
-        match self {
-            Self::Packed(listpack) => ListRef::Packed(listpack.as_ref()),
-            Self::Quicklist(quicklist) => ListRef::Quicklist(quicklist),
-        }
-    }
-
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        self.as_ref().len()
-    }
-
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.as_ref().is_empty()
     }
 
     /// Makes the list native if it would exceed the fill with so many elements of so many bytes added.
@@ -223,11 +207,11 @@ impl<'a> ListRef<'a> {
         self.walk(0, usize::MAX, End::Head)
     }
 
-    /// The name that OBJECT ENCODING replies with.
-    pub fn encoding(self) -> &'static str {
+    /// OBJECT ENCODING's answer.
+    pub fn encoding(self) -> Encoding {
         match self {
-            Self::Packed(_) => "listpack",
-            Self::Quicklist(_) => "quicklist",
+            Self::Packed(_) => Encoding::Listpack,
+            Self::Quicklist(_) => Encoding::Quicklist,
         }
     }
 }

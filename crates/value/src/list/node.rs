@@ -10,7 +10,7 @@ use crate::listpack::{self, Element, Listpack, ListpackRef, Needle, Position};
 
 /// How a node's bytes are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Container {
+enum Container {
     /// One text as it is.
     Plain,
     /// A listpack.
@@ -39,8 +39,8 @@ const ROOM_BYTES_MIN: usize = 32;
 
 impl Node {
     /// A node of one text.
-    pub fn plain(text: &[u8]) -> Self {
-        Self { bytes: text.to_vec(), count: 1, container: Container::Plain }
+    pub fn plain(text: Vec<u8>) -> Self {
+        Self { bytes: text, count: 1, container: Container::Plain }
     }
 
     /// A node of a listpack.
@@ -65,16 +65,17 @@ impl Node {
         self.bytes.len()
     }
 
+    /// The memory that the node takes, its place among the others included.
+    pub fn allocated_bytes(&self) -> usize {
+        self.bytes.capacity() + size_of::<Self>()
+    }
+
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
-    }
-
-    pub fn container(&self) -> Container {
-        self.container
     }
 
     pub fn is_plain(&self) -> bool {

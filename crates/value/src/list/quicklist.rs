@@ -55,18 +55,25 @@ impl Quicklist {
         self.rope.nodes()
     }
 
+    /// Bytes of memory that the nodes take, estimated from at most `samples` of them (0: all).
+    pub(super) fn allocated_bytes(&self, samples: usize) -> usize {
+        let looked_at = if samples == 0 { self.nodes() } else { samples.min(self.nodes()) };
+        let bytes: usize = self.rope.iter().take(looked_at).map(Node::allocated_bytes).sum();
+        bytes * self.nodes() / looked_at.max(1)
+    }
+
     /// Adds a whole listpack as a node at the tail.
     pub(super) fn append_listpack(&mut self, listpack: Listpack) {
         if !listpack.as_ref().is_empty() {
             let mut node = Node::packed(listpack);
             node.seal();
-            self.rope.push(node, End::Tail);
+            self.append(node);
         }
     }
 
-    /// Adds a plain node at the tail, whatever the size of the text.
-    pub(super) fn append_plain(&mut self, text: &[u8]) {
-        self.rope.push(Node::plain(text), End::Tail);
+    /// Adds a whole node at the tail.
+    pub(super) fn append(&mut self, node: Node) {
+        self.rope.push(node, End::Tail);
     }
 
     pub(super) fn get(&self, index: usize) -> Option<Element<'_>> {
@@ -93,7 +100,7 @@ impl Quicklist {
         let node = self.rope.get(at);
         match (node.is_plain(), self.fill.is_large(text.len())) {
             (false, false) => self.rope.edit(at, |node| node.replace(index, text)),
-            (true, true) => self.rope.edit(at, |node| *node = Node::plain(text)),
+            (true, true) => self.rope.edit(at, |node| *node = Node::plain(text.to_vec())),
             (true, false) => {
                 let mut new = self.insert_beside(at, text, Side::After);
                 new = self.rope.prev(new).expect("the node that is replaced comes first");
@@ -109,7 +116,7 @@ impl Quicklist {
         } else {
             None
         };
-        let mut new = self.rope.insert_after(at, Node::plain(text));
+        let mut new = self.rope.insert_after(at, Node::plain(text.to_vec()));
         if let Some(tail) = tail {
             let tail = self.rope.insert_after(new, tail);
             new = self.rope.prev(tail).expect("the plain node was inserted before it");
@@ -157,7 +164,7 @@ impl Quicklist {
     fn split_and_insert(&mut self, at: NodeAt, cut: usize, side: Side, text: &[u8]) {
         let mut tail = self.rope.edit(at, |node| node.split_off(cut));
         if self.fill.is_large(text.len()) {
-            let plain = self.rope.insert_after(at, Node::plain(text));
+            let plain = self.rope.insert_after(at, Node::plain(text.to_vec()));
             self.rope.insert_after(plain, tail);
             return;
         }
@@ -256,7 +263,7 @@ impl Quicklist {
     }
 
     fn node_of(&self, text: &[u8]) -> Node {
-        if self.fill.is_large(text.len()) { Node::plain(text) } else { Node::of(text) }
+        if self.fill.is_large(text.len()) { Node::plain(text.to_vec()) } else { Node::of(text) }
     }
 
     #[inline]
@@ -304,5 +311,11 @@ impl Quicklist {
             node.seal();
         });
         next
+    }
+}
+
+impl std::fmt::Debug for Quicklist {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_list().entries(self.walk(0, self.len(), End::Head)).finish()
     }
 }

@@ -3,6 +3,8 @@
 use super::node::Node;
 use super::rope::{NodeAt, Rope};
 use super::*;
+use crate::collection::Thresholds;
+use crate::rdb::{Reader, RestoreError};
 
 const FILL: Fill = Fill::Bytes(8192);
 
@@ -29,14 +31,14 @@ fn shape(list: &List) -> Vec<String> {
 #[test]
 fn list_is_native_beyond_one_node_and_compact_again_at_half() {
     let mut list = list_of(5, b"x", Fill::Count(4));
-    assert_eq!(list.as_ref().encoding(), "quicklist");
+    assert_eq!(list.as_ref().encoding().name(), "quicklist");
     assert_eq!(shape(&list), ["4", "1"]);
     list.pop(1, End::Tail);
     list.shrink(Fill::Count(4));
-    assert_eq!(list.as_ref().encoding(), "quicklist");
+    assert_eq!(list.as_ref().encoding().name(), "quicklist");
     list.pop(2, End::Head);
     list.shrink(Fill::Count(4));
-    assert_eq!(list.as_ref().encoding(), "listpack");
+    assert_eq!(list.as_ref().encoding().name(), "listpack");
     assert_eq!(list.len(), 2);
 }
 
@@ -45,7 +47,7 @@ fn loaded_list_is_compact_within_the_whole_limit() {
     let mut list = list_of(5, b"x", Fill::Count(4));
     list.pop(1, End::Tail);
     list.settle(Fill::Count(4), Room::Whole);
-    assert_eq!(list.as_ref().encoding(), "listpack");
+    assert_eq!(list.as_ref().encoding().name(), "listpack");
 }
 
 #[test]
@@ -120,4 +122,73 @@ fn rope_keeps_its_counts_through_thousands_of_edits() {
             assert!(rope.iter().map(Node::count).eq(model.iter().copied()));
         }
     }
+}
+
+fn image(list: &List) -> Vec<u8> {
+    let mut out = Vec::new();
+    list.as_ref().write_image(&mut out);
+    out
+}
+
+fn read(image: &[u8], setting: i32) -> Result<List, RestoreError> {
+    let thresholds = Thresholds { list_max_listpack_size: setting, ..Thresholds::default() };
+    List::read_image(image[0], &mut Reader { rest: &image[1..] }, &thresholds)
+}
+
+fn texts(list: &List) -> Vec<Vec<u8>> {
+    list.as_ref().iter().map(Element::to_vec).collect()
+}
+
+#[test]
+fn images_come_back_node_by_node() {
+    let large = vec![b'x'; 9000];
+    for count in [1, 2, 5, 9] {
+        let fill = Fill::Count(4);
+        let mut list = list_of(count, b"text", fill);
+        push(&mut list, b"-70000", End::Head, fill);
+        let same = read(&image(&list), 4).unwrap();
+        assert_eq!((texts(&same), shape(&same)), (texts(&list), shape(&list)));
+        push(&mut list, &large, End::Tail, fill);
+        let same = read(&image(&list), 4).unwrap();
+        assert_eq!((texts(&same), shape(&same)), (texts(&list), shape(&list)));
+    }
+    assert_eq!(image(&list_of(1, b"5", FILL)), [18, 1, 2, 9, 9, 0, 0, 0, 1, 0, 5, 1, 0xff]);
+}
+
+#[test]
+fn images_of_older_versions_are_read() {
+    let ziplist = b"\x0e\0\0\0\x0c\0\0\0\x02\0\x00\xf2\x02\xf3\xff";
+    let mut one = vec![10, ziplist.len() as u8];
+    one.extend_from_slice(ziplist);
+    assert!(read(&one, -2).is_err(), "the total is one too small");
+    one[2] += 1;
+    assert_eq!(texts(&read(&one, -2).unwrap()), [b"1", b"2"]);
+    let several = [&[14, 2], &one[1..], &one[1..]].concat();
+    let list = read(&several, -2).unwrap();
+    assert_eq!(texts(&list), [b"1", b"2", b"1", b"2"]);
+    assert_eq!(shape(&list), ["2", "2"]);
+    let list = read(b"\x01\x02\x01a\xc0\x05", -2).unwrap();
+    assert_eq!(texts(&list), [b"a", b"5"]);
+    assert_eq!(list.as_ref().encoding().name(), "listpack");
+}
+
+#[test]
+fn damaged_images_are_refused_or_readable() {
+    let mut list = list_of(6, b"text", Fill::Count(4));
+    push(&mut list, &[b'x'; 9000], End::Tail, Fill::Count(4));
+    let good = image(&list);
+    for cut in 0..good.len() {
+        assert!(good[..cut].is_empty() || read(&good[..cut], -2).is_err());
+    }
+    for (index, flip) in (1..good.len()).flat_map(|index| [(index, 1), (index, 0x80), (index, 0xff)]) {
+        let mut bad = good.clone();
+        bad[index] ^= flip;
+        if let Ok(list) = read(&bad, -2) {
+            assert_eq!(list.as_ref().iter().count(), list.len());
+        }
+    }
+    for empty in [b"\x01\0".as_slice(), b"\x0e\0", b"\x12\0", b"\x12\x01\x01\0", b"\x12\x01\x03\x01a"] {
+        assert!(read(empty, -2).is_err());
+    }
+    assert!(read(b"\x01\x81\xff\xff\xff\xff\xff\xff\xff\xff", -2).is_err());
 }

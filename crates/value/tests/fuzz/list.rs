@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use value::collection::Type;
 use value::list::{End, Fill, List, Room, Side};
 use value::listpack::Element;
 
