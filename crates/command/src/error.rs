@@ -137,6 +137,31 @@ impl Error {
     }
 }
 
+/// Texts of commands that may wait.
+impl Error {
+    /// A timeout that is no number.
+    pub const TIMEOUT_NOT_FLOAT: Error = Error::text("ERR timeout is not a float or out of range");
+    /// A timeout below zero.
+    pub const TIMEOUT_NEGATIVE: Error = Error::text("ERR timeout is negative");
+    /// A timeout that ends beyond the last moment.
+    pub const TIMEOUT_OUT_OF_RANGE: Error = Error::text("ERR timeout is out of range");
+}
+
+/// Texts of the list commands.
+impl Error {
+    /// LSET of an element that is not there.
+    pub const INDEX_OUT_OF_RANGE: Error = Error::text("ERR index out of range");
+    /// LPOS with a rank of zero.
+    pub const RANK_ZERO: Error = Error::text(
+        "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative \
+         to start from the end of the list",
+    );
+    /// An integer whose sign cannot be changed.
+    pub const OUTSIDE_SYMMETRIC_INT64: Error = Error::text(
+        "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+    );
+}
+
 /// A client's bytes as Redis prints them into an error: up to a zero byte.
 pub fn until_zero(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());

@@ -14,6 +14,7 @@ pub mod error;
 pub mod execute;
 pub mod generic;
 pub mod key_use;
+pub mod list;
 pub mod parse;
 pub mod row;
 pub mod settings;
@@ -33,6 +34,7 @@ pub use wait::{Null, Sessions, Wait, Waiting};
 pub const FAMILIES: &[&[Row]] = &[
     bitmap::ROWS,
     string::ROWS,
+    list::ROWS,
     generic::key::ROWS,
     generic::expire::ROWS,
     generic::rename::ROWS,

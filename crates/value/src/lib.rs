@@ -34,4 +34,5 @@ pub mod set;
 pub mod stream;
 pub mod string;
 pub mod table;
+mod ziplist;
 pub mod zset;

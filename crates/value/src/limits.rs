@@ -41,4 +41,10 @@ pub const TABLE_DEPTH_MAX: u8 = 12;
 /// How many random indices of a table are tried before its blocks are counted instead.
 pub const TABLE_RANDOM_TRIES_MAX: usize = 64;
 
+/// A list node whose limit is a number of elements takes at most this many bytes, as in Redis.
+pub const LIST_NODE_COUNTED_BYTES_MAX: usize = 8192;
+
+/// Nodes that a quicklist keeps side by side: inserting one moves 4 KB at most.
+pub const LIST_CHUNK_NODES_MAX: usize = 128;
+
 const _: () = assert!(I64_TEXT_BYTES_MAX < EMBSTR_BYTES_MAX);

@@ -172,7 +172,7 @@ enum Prefix {
 
 /// A cursor over the bytes of a value.
 pub(crate) struct Reader<'a> {
-    rest: &'a [u8],
+    pub(crate) rest: &'a [u8],
 }
 
 impl Reader<'_> {
