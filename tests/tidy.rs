@@ -36,6 +36,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/value/src/bits.rs",
     "crates/value/src/entry.rs",
     "crates/value/src/prefetch.rs",
+    "crates/value/src/set/members.rs",
     "crates/value/src/table/handle.rs",
     "crates/value/src/table/mod.rs",
     "crates/value/src/table/tests.rs",

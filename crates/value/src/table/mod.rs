@@ -15,12 +15,14 @@
 #![allow(unsafe_code)] // Owns the blocks that its words point to; fuzzed by tests.rs beside it.
 
 mod handle;
+mod iter;
 mod random;
 mod segment;
 #[cfg(test)]
 mod tests;
 
 pub use handle::{Handle, POSITION_BITS, Position, position_of};
+pub use iter::Iter;
 
 use crate::limits::TABLE_DEPTH_MAX;
 use crate::prefetch::prefetch;
@@ -200,9 +202,17 @@ impl<H: Handle> Table<H> {
         })
     }
 
-    /// All blocks, in the order of their positions unless a segment was split.
-    pub fn iter(&self) -> impl Iterator<Item = H> + '_ {
-        self.segments().flat_map(Segment::iter).map(|word| handle_at(word.address()))
+    /// All blocks, in the order of their positions unless a segment was split. The
+    /// blocks ahead are prefetched.
+    pub fn iter(&self) -> Iter<'_, H> {
+        Iter::new(self)
+    }
+
+    /// Fetches the line where a search for the position begins.
+    #[inline]
+    pub fn prefetch_home(&self, position: Position) {
+        let segment = self.segment(self.segment_number(position));
+        prefetch(segment.home_address(Tag::of(position, segment.depth())));
     }
 
     /// The address of the root segment's words and its number of homes, for

@@ -102,6 +102,12 @@ impl Segment {
         self.words.iter().copied().filter(|word| !word.is_gap())
     }
 
+    /// The index of the word before which there are `count` others.
+    pub(crate) fn index_of_nth(&self, count: usize) -> usize {
+        let used = self.words.iter().enumerate().filter(|(_, word)| !word.is_gap());
+        used.map(|(index, _)| index).nth(count).expect("the segment has more words than are before it")
+    }
+
     /// Bytes of memory that the array takes.
     pub(crate) fn bytes(&self) -> usize {
         if self.words.is_empty() { 0 } else { size_class(size_of_val(&*self.words)) }
@@ -118,6 +124,13 @@ impl Segment {
     #[inline]
     pub(crate) fn hint(&self) -> (usize, usize) {
         (self.words.as_ptr().addr(), self.homes())
+    }
+
+    /// The address of the word where a search for the tag begins, for prefetching.
+    #[inline]
+    pub(crate) fn home_address(&self, tag: Tag) -> usize {
+        let homes = self.homes();
+        self.words.as_ptr().addr() + home(tag, homes) * size_of::<Word>()
     }
 
     /// The index of the word with this tag the address of whose block `is_it` accepts.
@@ -291,7 +304,7 @@ fn used_max(length: usize) -> usize {
 /// How many words are homes; the rest catches what the last homes push on.
 #[inline]
 fn homes(length: usize) -> usize {
-    length - (length / 8).clamp(2, 16)
+    length.saturating_sub((length / 8).clamp(2, 16))
 }
 
 #[inline]
