@@ -13,6 +13,7 @@ pub mod category;
 pub mod error;
 pub mod execute;
 pub mod generic;
+pub mod hyperloglog;
 pub mod key_use;
 pub mod parse;
 pub mod row;
@@ -33,6 +34,7 @@ pub use wait::{Null, Sessions, Wait, Waiting};
 pub const FAMILIES: &[&[Row]] = &[
     bitmap::ROWS,
     string::ROWS,
+    hyperloglog::ROWS,
     generic::key::ROWS,
     generic::expire::ROWS,
     generic::rename::ROWS,

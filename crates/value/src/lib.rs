@@ -21,6 +21,7 @@ pub mod entry;
 pub mod extended;
 pub mod glob;
 pub mod hash;
+pub mod hyperloglog;
 pub mod lcs;
 pub mod limits;
 pub mod list;
