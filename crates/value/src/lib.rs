@@ -35,4 +35,6 @@ pub mod set;
 pub mod stream;
 pub mod string;
 pub mod table;
+pub mod timers;
+mod ziplist;
 pub mod zset;

@@ -41,4 +41,11 @@ pub const TABLE_DEPTH_MAX: u8 = 12;
 /// How many random indices of a table are tried before its blocks are counted instead.
 pub const TABLE_RANDOM_TRIES_MAX: usize = 64;
 
+/// The most timers that are kept in one heap. Growing a heap of this size, dividing it, or rebuilding it
+/// takes less than a millisecond or so.
+pub const TIMERS_ONE_HEAP_MAX: usize = 16 << 10;
+
+/// Random picks of a hash's field that may meet one whose time is up before the fields are counted instead.
+pub const RANDOM_FIELD_TRIES_MAX: usize = 32;
+
 const _: () = assert!(I64_TEXT_BYTES_MAX < EMBSTR_BYTES_MAX);
