@@ -13,6 +13,7 @@ pub mod category;
 pub mod error;
 pub mod execute;
 pub mod generic;
+pub mod hyperloglog;
 pub mod key_use;
 pub mod list;
 pub mod parse;
@@ -35,6 +36,7 @@ pub const FAMILIES: &[&[Row]] = &[
     bitmap::ROWS,
     string::ROWS,
     list::ROWS,
+    hyperloglog::ROWS,
     generic::key::ROWS,
     generic::expire::ROWS,
     generic::rename::ROWS,

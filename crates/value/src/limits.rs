@@ -46,5 +46,11 @@ pub const LIST_NODE_COUNTED_BYTES_MAX: usize = 8192;
 
 /// Nodes that a quicklist keeps side by side: inserting one moves 4 KB at most.
 pub const LIST_CHUNK_NODES_MAX: usize = 128;
+/// The most timers that are kept in one heap. Growing a heap of this size, dividing it, or rebuilding it
+/// takes less than a millisecond or so.
+pub const TIMERS_ONE_HEAP_MAX: usize = 16 << 10;
+
+/// Random picks of a hash's field that may meet one whose time is up before the fields are counted instead.
+pub const RANDOM_FIELD_TRIES_MAX: usize = 32;
 
 const _: () = assert!(I64_TEXT_BYTES_MAX < EMBSTR_BYTES_MAX);

@@ -224,7 +224,7 @@ impl Reader<'_> {
         self.rest.split_off(..count).ok_or(RestoreError::BadFormat)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], RestoreError> {
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], RestoreError> {
         let (array, rest) = self.rest.split_first_chunk().ok_or(RestoreError::BadFormat)?;
         self.rest = rest;
         Ok(*array)
