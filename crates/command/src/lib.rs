@@ -17,6 +17,7 @@ pub mod key_use;
 pub mod parse;
 pub mod row;
 pub mod settings;
+pub mod stream;
 pub mod string;
 pub mod wait;
 
@@ -33,6 +34,7 @@ pub use wait::{Null, Sessions, Wait, Waiting};
 pub const FAMILIES: &[&[Row]] = &[
     bitmap::ROWS,
     string::ROWS,
+    stream::ROWS,
     generic::key::ROWS,
     generic::expire::ROWS,
     generic::rename::ROWS,

@@ -193,7 +193,9 @@ mod tests {
 
     #[test]
     fn damaged_elements_are_none() {
-        for bytes in [&b"\xff"[..], b"\x85abc", b"\xf0\xff\xff\xff\xffa", b"\xf4\x01", b"\xc0", b"", b"\xf5\x01"] {
+        for bytes in
+            [&b"\xff"[..], b"\x85abc", b"\xf0\xff\xff\xff\xffa", b"\xf4\x01", b"\xc0", b"", b"\xf5\x01"]
+        {
             assert_eq!(read(bytes, 0), None, "{}", bytes.escape_ascii());
         }
         for bytes in [&b"\x05\x02"[..], b"\x05\x81", b"\x81a\x03", b"\x05"] {

@@ -9,10 +9,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::limits::STREAM_NODE_BYTES_MAX;
 use super::id::{NewId, StreamId};
 use super::node::{Entry, Node};
 use super::range::{Order, Range};
+use crate::limits::STREAM_NODE_BYTES_MAX;
 
 /// When a node is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

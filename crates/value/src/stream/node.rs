@@ -264,11 +264,7 @@ impl Node {
 
     /// Marks live entries from the first on as deleted, until `is_kept` says so of one; that one and all
     /// behind it stay. It is asked about deleted ones too. Tells how many were marked.
-    pub fn delete_until(
-        &mut self,
-        node_id: StreamId,
-        mut is_kept: impl FnMut(StreamId, u64) -> bool,
-    ) -> u64 {
+    pub fn delete_until(&mut self, node_id: StreamId, mut is_kept: impl FnMut(StreamId, u64) -> bool) -> u64 {
         let mut marked = 0;
         let mut walk = self.walk(node_id);
         while let Some(entry) = walk.next_any(&self.bytes) {

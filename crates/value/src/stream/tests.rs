@@ -126,7 +126,10 @@ fn radix_nodes_are_counted_as_in_redis() {
     let count = |ids: &[StreamId]| {
         let mut stream = Stream::new();
         for id in ids {
-            stream.entries.append(*id, words(&[b"f", b"v"]), NodeLimits { bytes_max: 1, entries_max: 1 }).unwrap();
+            stream
+                .entries
+                .append(*id, words(&[b"f", b"v"]), NodeLimits { bytes_max: 1, entries_max: 1 })
+                .unwrap();
         }
         stream.entries.radix_node_count()
     };
