@@ -19,6 +19,7 @@ pub mod list;
 pub mod parse;
 pub mod row;
 pub mod settings;
+pub mod stream;
 pub mod string;
 pub mod wait;
 
@@ -37,6 +38,7 @@ pub const FAMILIES: &[&[Row]] = &[
     string::ROWS,
     list::ROWS,
     hyperloglog::ROWS,
+    stream::ROWS,
     generic::key::ROWS,
     generic::expire::ROWS,
     generic::rename::ROWS,

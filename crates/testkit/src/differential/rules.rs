@@ -29,6 +29,10 @@ pub enum How {
     Scan,
     /// A string, but for its last bytes.
     WithoutTail(usize),
+    /// Moments in milliseconds, ids made of them, and times since, may lie some seconds apart.
+    Moments,
+    /// The payload of a stream: 7.2's has a type of its own, and all hold moments.
+    StreamPayload,
     /// Where the real servers differ and the parts of their replies named here occur, this one is right.
     Right(Side, &'static str, &'static str),
 }
@@ -128,6 +132,21 @@ pub const RULES: &[Rule] = &[
         "small integers are shared in Redis, and with them the moment of their last use",
     ),
     rule("object|freq", How::Shape, "a random walk"),
+    rule("xadd", How::Moments, "an id may be the present moment"),
+    rule("xrange", How::Moments, "ids may be moments"),
+    rule("xrevrange", How::Moments, "ids may be moments"),
+    rule("xread", How::Moments, "ids may be moments"),
+    rule("xread", How::Right(Side::Redis, "Invalid stream ID", ""), "`+` is newer"),
+    rule("xreadgroup", How::Moments, "ids may be moments"),
+    rule("xclaim", How::Moments, "ids may be moments"),
+    rule("xautoclaim", How::Moments, "ids may be moments"),
+    rule("xpending", How::Moments, "ids may be moments, and idle times are measured"),
+    rule("xinfo|stream", How::Right(Side::Valkey, "seen-time", "active-time"), "new in Redis 7.2"),
+    rule("xinfo|stream", How::Moments, "ids may be moments, and moments are told"),
+    rule("xinfo|groups", How::Moments, "ids may be moments"),
+    rule("xinfo|consumers", How::Right(Side::Valkey, "idle", "inactive"), "new in Redis 7.2"),
+    rule("xinfo|consumers", How::Moments, "idle times are measured"),
+    rule("dump", How::StreamPayload, "moments of deliveries, and 7.2's own type"),
     rule("dump", How::WithoutTail(10), "the format's version, 11 since Redis 7.2, and the checksum over it"),
 ];
 
@@ -193,6 +212,8 @@ const AVOIDED: &[Avoided] = &[
     ("psetex", |request| is_soon(request.get(2), 1), "would expire while the stream is played"),
     ("restore", |request| is_soon(request.get(2), 1), "would expire while the stream is played"),
     ("restore", |request| overflows(request.get(2)), "the sum with the present overflows in real servers"),
+    ("xread", waits_long, "nobody would end the wait"),
+    ("xreadgroup", waits_long, "nobody would end the wait"),
     ("set", has_ifeq, "newer than both real servers; compared by the cases"),
     ("set", has_soon_option, "would expire while the stream is played"),
     ("getex", has_soon_option, "would expire while the stream is played"),
@@ -233,6 +254,15 @@ fn overflows(word: Option<&Vec<u8>>) -> bool {
     const HIGHEST_MS: i64 = i64::MAX - (1 << 48);
     let number = word.and_then(|word| std::str::from_utf8(word).ok()?.parse::<i64>().ok());
     number.is_some_and(|number| number > HIGHEST_MS)
+}
+
+/// Whether BLOCK has an operand that is a long time, or 0, which is for ever.
+fn waits_long(request: &Request) -> bool {
+    const LONG_MS: i64 = 10;
+    request.windows(2).any(|pair| {
+        let number = std::str::from_utf8(&pair[1]).ok().and_then(|text| text.parse::<i64>().ok());
+        pair[0].eq_ignore_ascii_case(b"block") && number.is_some_and(|number| number == 0 || number > LONG_MS)
+    })
 }
 
 fn has_ifeq(request: &Request) -> bool {
@@ -285,7 +315,8 @@ fn contains(answer: &Answer, part: &str) -> bool {
 
 /// Whether the second word says what the request means.
 pub fn is_container(request: &Request) -> bool {
-    const CONTAINERS: &[&str] = &["client", "command", "config", "latency", "memory", "object", "slowlog"];
+    const CONTAINERS: &[&str] =
+        &["client", "command", "config", "latency", "memory", "object", "slowlog", "xgroup", "xinfo"];
     CONTAINERS.contains(&name_of(request).as_str())
 }
 
