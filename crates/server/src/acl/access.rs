@@ -3,6 +3,7 @@
 
 use super::log::{Attempt, Reason, Setting};
 use super::registry::Registry;
+use super::sort;
 use super::user::{Denied, User};
 use crate::dispatch::table::Command;
 use crate::server::Server;
@@ -101,7 +102,12 @@ pub fn admit(
             Denied::Channel(_) => "NOPERM No permissions to access a channel",
         };
         Error::text(sentence)
-    })
+    })?;
+    match setting {
+        // What is only queued is looked at when it runs.
+        Setting::Transaction => Ok(()),
+        _ => sort::refusal(user, command, request).map_or(Ok(()), Err),
+    }
 }
 
 fn refused_command(user: &[u8], command: &Command) -> Error {
@@ -138,12 +144,8 @@ pub fn admit_queued(
             "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
              This command is no longer allowed for the following reason: {reason}"
         ))
-    })
-}
-
-/// Whether a session's request may read keys that it does not name (SORT's BY and GET).
-pub fn reads_every_key(server: &Server, session: &Session, command: &Command, request: &Request<'_>) -> bool {
-    session.access.is_free(&server.acl) || session.access.user().may_read_every_key(command, request)
+    })?;
+    sort::refusal(session.access.user(), command, request).map_or(Ok(()), Err)
 }
 
 /// Counts and logs a refusal.

@@ -6,15 +6,19 @@
 use super::registry::{Registry, Users};
 use super::rules::{RuleError, join_selectors, shown};
 use super::selector::NewChannels;
-use super::user::{DEFAULT_USER, User, is_valid_name};
+use super::user::{User, is_valid_name};
 use crate::config::Config;
 use crate::log;
 use crate::server::Server;
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// Longer files are refused; this is thousands of users.
+const FILE_BYTES_MAX: u64 = 256 << 20;
 
 /// Why users were not loaded; the sentence for log and reply.
 #[derive(Debug, PartialEq, Eq)]
@@ -100,7 +104,7 @@ impl Registry {
     pub fn load(&self, config: &Config) -> Result<(), LoadError> {
         let path = path(config).expect("the caller has looked whether there is a file");
         let shown_path = shown(&config.aclfile());
-        let text = std::fs::read(path).map_err(|error| {
+        let text = sys::file::read(&path, FILE_BYTES_MAX).map_err(|error| {
             LoadError(format!(
                 "Error loading ACLs, opening file '{shown_path}': {}",
                 crate::config::sentence(&error)
@@ -146,24 +150,12 @@ pub fn parse(text: &[u8], path: &str, channels: NewChannels) -> Result<Users, Lo
     let mut errors = String::new();
     for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
         let line = line.trim_ascii();
-        if line.is_empty() {
-            continue;
-        }
-        match parse_line(line, channels, &users) {
-            Ok(user) => drop(users.insert(user.name().to_vec(), Arc::new(user))),
-            Err(LineError::Duplicate(name)) => {
-                let line = index + 1;
-                errors.push_str(&format!("WARNING: Duplicate user '{name}' found on line {line}. "));
-            }
-            Err(LineError::Wrong(sentences)) => {
-                for sentence in sentences {
-                    errors.push_str(&format!("{path}:{}: {sentence}. ", index + 1));
-                }
-            }
+        if !line.is_empty() {
+            let place = Place { path, line: index + 1 };
+            errors.extend(parse_line(line, &place, channels, &mut users));
         }
     }
     if errors.is_empty() {
-        users.entry(DEFAULT_USER.into()).or_insert_with(|| Arc::new(User::everybody()));
         return Ok(users);
     }
     errors
@@ -171,53 +163,58 @@ pub fn parse(text: &[u8], path: &str, channels: NewChannels) -> Result<Users, Lo
     Err(LoadError(errors))
 }
 
-/// What is wrong with a line of the file.
-enum LineError {
-    Duplicate(String),
-    /// Sentences without their full stops.
-    Wrong(Vec<String>),
+/// Where a line stands, for those who have to mend it.
+struct Place<'a> {
+    path: &'a str,
+    line: usize,
 }
 
-impl From<String> for LineError {
-    fn from(sentence: String) -> LineError {
-        LineError::Wrong(vec![sentence])
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}", self.path, self.line)
     }
 }
 
-fn parse_line(line: &[u8], channels: NewChannels, users: &Users) -> Result<User, LineError> {
+/// Adds the user of a line; returns what is wrong with it, sentence by sentence.
+fn parse_line(line: &[u8], place: &Place<'_>, channels: NewChannels, users: &mut Users) -> Vec<String> {
     let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let [b"user", name, rules @ ..] = words.as_slice() else {
-        return Err(LineError::from("should start with user keyword followed by the username".to_owned()));
+        return vec![format!("{place} should start with user keyword followed by the username. ")];
     };
     if !is_valid_name(name) {
-        return Err(format!("username '{}' contains invalid characters", shown(name)).into());
+        return vec![format!("'{place}: username '{}' contains invalid characters. ", shown(name))];
     }
     if users.contains_key(*name) {
-        return Err(LineError::Duplicate(shown(name)));
+        return vec![format!("WARNING: Duplicate user '{}' found on line {}. ", shown(name), place.line)];
     }
     let rules: Vec<&[u8]> =
         rules.iter().map(|word| word.trim_ascii()).filter(|word| !word.is_empty()).collect();
-    let rules = join_selectors(&rules)
-        .map_err(|_| LineError::from("Unmatched parenthesis in selector definition".to_owned()))?;
     let mut user = User::new(name, channels);
+    let wrong = match join_selectors(&rules) {
+        Ok(rules) => apply_all(&mut user, &rules, place, channels),
+        Err(_) => vec![format!("{place}: Unmatched parenthesis in selector definition.")],
+    };
+    users.insert(name.to_vec(), Arc::new(user));
+    wrong
+}
+
+/// Names that are unknown are no secret; other rules may be, and the first of them that is
+/// wrong explains those that follow.
+fn apply_all(user: &mut User, rules: &[Vec<u8>], place: &Place<'_>, channels: NewChannels) -> Vec<String> {
     let mut wrong = Vec::new();
-    let mut has_other = false;
+    let mut is_explained = false;
     for rule in rules {
-        match user.apply(&rule, channels) {
-            Ok(()) => {}
-            // A name that is unknown is no secret; other rules may be, and the first of
-            // them explains those that follow.
-            Err(RuleError::Unknown) => wrong.push(format!(
-                "Error in applying operation '{}': {}",
-                shown(&rule),
-                RuleError::Unknown.sentence()
-            )),
-            Err(error) if !has_other => {
-                has_other = true;
-                wrong.push(error.sentence().to_owned());
+        match user.apply(rule, channels) {
+            Err(RuleError::Unknown) => {
+                let (rule, sentence) = (shown(rule), RuleError::Unknown.sentence());
+                wrong.push(format!("{place}: Error in applying operation '{rule}': {sentence}. "));
             }
-            Err(_) => {}
+            Err(error) if !is_explained => {
+                is_explained = true;
+                wrong.push(format!("{place}: {}. ", error.sentence()));
+            }
+            Ok(()) | Err(_) => {}
         }
     }
-    if wrong.is_empty() { Ok(user) } else { Err(LineError::Wrong(wrong)) }
+    wrong
 }

@@ -21,9 +21,10 @@ mod log;
 mod registry;
 mod rules;
 mod selector;
+mod sort;
 mod user;
 
-pub use access::{Access, admit, admit_queued, reads_every_key};
+pub use access::{Access, admit, admit_queued};
 pub use commands::category;
 pub use file::{LoadError, SaveError, load_at_start, new_channels};
 pub use log::{AclLog, Attempt, Entry, Reason, Setting};
