@@ -32,3 +32,6 @@ pub use registry::Registry;
 pub use rules::{RuleError, SetUserError};
 pub use selector::{NewChannels, Selector};
 pub use user::{DEFAULT_USER, Denied, User, UserFlags, is_valid_name};
+
+#[cfg(test)]
+mod tests;

@@ -231,8 +231,11 @@ impl User {
         }
         self.root.describe(&mut out);
         for selector in &self.others {
+            let mut rules = Vec::new();
+            selector.describe(&mut rules);
+            let words: Vec<Vec<u8>> = rules.split(|byte| *byte == b' ').map(quoted_if_needed).collect();
             out.extend_from_slice(b" (");
-            selector.describe(&mut out);
+            out.extend(words.join(&b' '));
             out.push(b')');
         }
         out
@@ -267,6 +270,14 @@ impl Hash {
     fn is_equal_in_constant_time(&self, other: &Hash) -> bool {
         let differing = self.0.iter().zip(other.0).fold(0, |bits, (a, b)| bits | (a ^ b));
         std::hint::black_box(differing) == 0
+    }
+}
+
+/// A word as it may stand in parentheses, where quotes have a meaning.
+fn quoted_if_needed(word: &[u8]) -> Vec<u8> {
+    match word.iter().any(|byte| b"\"'\\".contains(byte)) {
+        true => wire::quote(word).into_bytes(),
+        false => word.to_vec(),
     }
 }
 
