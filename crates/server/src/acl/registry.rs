@@ -19,13 +19,19 @@ pub type Users = BTreeMap<Vec<u8>, Arc<User>>;
 /// All users.
 pub struct Registry {
     users: RwLock<Users>,
-    version: AtomicU64,
-    /// Whether who connects is the default user without a password.
-    is_open: AtomicBool,
+    state: State,
     /// What `requirepass` said when it was last looked at.
     requirepass: Mutex<Vec<u8>>,
     /// What was refused.
     pub log: AclLog,
+}
+
+/// What every command reads, on a cache line that only changes write to.
+#[repr(align(64))]
+struct State {
+    version: AtomicU64,
+    /// Whether who connects is the default user without a password.
+    is_open: AtomicBool,
 }
 
 impl Default for Registry {
@@ -34,8 +40,7 @@ impl Default for Registry {
         let users = Users::from([(DEFAULT_USER.into(), Arc::new(User::everybody()))]);
         Registry {
             users: RwLock::new(users),
-            version: AtomicU64::new(0),
-            is_open: AtomicBool::new(true),
+            state: State { version: AtomicU64::new(0), is_open: AtomicBool::new(true) },
             requirepass: Mutex::default(),
             log: AclLog::default(),
         }
@@ -46,13 +51,13 @@ impl Registry {
     /// Which state the users are in; every change gives another number.
     #[inline]
     pub fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+        self.state.version.load(Ordering::Acquire)
     }
 
     /// Whether clients need not authenticate.
     #[inline]
     pub fn is_open(&self) -> bool {
-        self.is_open.load(Ordering::Acquire)
+        self.state.is_open.load(Ordering::Acquire)
     }
 
     /// A user by name.
@@ -129,8 +134,8 @@ impl Registry {
 
     fn changed(&self, users: RwLockWriteGuard<'_, Users>) {
         let is_open = users.get(DEFAULT_USER.as_bytes()).is_some_and(|user| user.is_open());
-        self.is_open.store(is_open, Ordering::Release);
-        self.version.fetch_add(1, Ordering::Release);
+        self.state.is_open.store(is_open, Ordering::Release);
+        self.state.version.fetch_add(1, Ordering::Release);
         drop(users);
     }
 

@@ -214,7 +214,7 @@ impl User {
 
     /// The hashes of the passwords, in hexadecimal.
     pub fn password_hashes(&self) -> impl ExactSizeIterator<Item = String> {
-        self.passwords.iter().map(Hash::to_hex)
+        self.passwords.iter().map(Hash::hex)
     }
 
     /// The rules that make this user, as in ACL LIST and in files.
@@ -263,7 +263,7 @@ impl Hash {
         Ok(Hash(hash))
     }
 
-    fn to_hex(&self) -> String {
+    fn hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
