@@ -1,5 +1,6 @@
 //! What all workers share: one `Server` for the life of the process.
 
+use crate::acl::Registry;
 use crate::audience::Audience;
 use crate::blocking::{self, Blocked, Cut};
 use crate::client::Clients;
@@ -57,6 +58,8 @@ pub struct Server {
     pub keyspace: Keyspace,
     /// What handlers of data commands are told.
     pub settings: Settings,
+    /// Who may do what.
+    pub acl: Registry,
     /// Who is connected.
     pub clients: Clients,
     /// Rare counts.
@@ -113,6 +116,7 @@ impl Server {
             now,
         });
         let server = Server {
+            acl: Registry::default(),
             config,
             keyspace,
             settings: Settings::default(),
@@ -148,6 +152,7 @@ impl Server {
     /// Called at the start and after each change.
     pub fn apply_config(&self) {
         let (config, policy) = (&self.config, self.keyspace.policy());
+        self.acl.follow_requirepass(&config.requirepass());
         policy.set_memory_bytes_max(config.maxmemory());
         policy.set_eviction(
             Eviction::from_name(config.maxmemory_policy().word())
@@ -258,7 +263,7 @@ impl Server {
 
     /// Whether clients have to give a password.
     pub fn requires_password(&self) -> bool {
-        !self.config.requirepass().is_empty()
+        !self.acl.is_open()
     }
 
     /// All databases by number.

@@ -2,13 +2,14 @@
 //! worker that the connection is on, and nobody else sees it; what others may see
 //! is in its [`Client`].
 
+use crate::acl::Access;
 use crate::blocking::Until;
 use crate::client::{Client, Traits};
 use crate::transaction::{Transaction, Watched};
 use keyspace::{DbIndex, Touch};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use wire::{Authenticated, Protocol};
+use wire::Protocol;
 
 /// Whether replies are sent (CLIENT REPLY).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +43,8 @@ pub struct Session {
     pub db: DbIndex,
     /// The protocol that HELLO chose.
     pub protocol: Protocol,
-    /// Whether commands that need a user may run.
-    pub authenticated: Authenticated,
+    /// Whose rights it has.
+    pub access: Access,
     /// Whether replies are sent.
     pub reply_mode: ReplyMode,
     /// Whether its commands count as uses of their keys.
@@ -60,12 +61,12 @@ pub struct Session {
 
 impl Session {
     /// The state of a new connection.
-    pub fn new(client: Arc<Client>, authenticated: Authenticated) -> Session {
+    pub fn new(client: Arc<Client>, access: Access) -> Session {
         Session {
             client,
             db: DbIndex(0),
             protocol: Protocol::Resp2,
-            authenticated,
+            access,
             reply_mode: ReplyMode::On,
             touch: Touch::Yes,
             closing: Closing::No,
@@ -94,7 +95,7 @@ impl Session {
 
     /// RESET: the state of a new connection again, but for what the client's library
     /// said of itself.
-    pub fn reset(&mut self, authenticated: Authenticated) {
+    pub fn reset(&mut self, access: Access) {
         let client = &self.client;
         client.set_trait(Traits::NO_EVICT | Traits::NO_TOUCH, false);
         if !client.labels().name.is_empty() {
@@ -102,9 +103,15 @@ impl Session {
         }
         self.select(DbIndex(0));
         self.speak(Protocol::Resp2);
-        self.authenticated = authenticated;
+        self.act_as(access);
         self.reply_mode = ReplyMode::On;
         self.touch = Touch::Yes;
+    }
+
+    /// AUTH: whose rights the session has from now on.
+    pub fn act_as(&mut self, access: Access) {
+        self.client.set_user(access.user().name());
+        self.access = access;
     }
 
     /// SELECT: the database for the commands that follow.

@@ -34,7 +34,7 @@ impl Client {
             self.memory_bytes(),
             if load(&self.output_bytes) > 0 { "rw" } else { "r" },
             self.last_command().map_or("NULL", |id| table::get(id).row.name),
-            self.user(),
+            printable(&self.user()),
             self.protocol.load(Ordering::Relaxed),
             printable(&labels.lib_name),
             printable(&labels.lib_version),

@@ -13,6 +13,7 @@ mod registry;
 pub use class::class_from_name;
 pub use registry::Clients;
 
+use crate::acl::DEFAULT_USER;
 use crate::config::ClientClass;
 use crate::dispatch::table::CommandId;
 use parking_lot::Mutex;
@@ -20,9 +21,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 use sys::UnixMs;
-
-/// The only user, whose password is `requirepass`.
-pub const DEFAULT_USER: &str = "default";
 
 /// What a connection takes beside its buffers: its task, its socket's entries in the
 /// runtime and in the registry, and this. Measured by `an_idle_connection_takes_little_memory`.
@@ -97,6 +95,8 @@ pub struct Client {
     pub connected_at: UnixMs,
     /// The worker that it runs on.
     pub worker: usize,
+    /// Empty as long as it is the default user.
+    user: Mutex<Option<Box<[u8]>>>,
     /// Empty as long as there is no label.
     labels: Mutex<Option<Box<Labels>>>,
     /// Standing flags.
@@ -150,6 +150,7 @@ impl Client {
             fd,
             connected_at: now,
             worker,
+            user: Mutex::default(),
             labels: Mutex::default(),
             traits: AtomicU32::new(0),
             db: AtomicU32::new(0),
@@ -226,9 +227,20 @@ impl Client {
         change(self.labels.lock().get_or_insert_default());
     }
 
-    /// The user that it is authenticated as: there is but one.
-    pub fn user(&self) -> &'static str {
-        DEFAULT_USER
+    /// The name of the user whose rights it has.
+    pub fn user(&self) -> Vec<u8> {
+        self.user.lock().as_deref().unwrap_or(DEFAULT_USER.as_bytes()).to_vec()
+    }
+
+    /// Whether it has this user's rights.
+    pub fn is_user(&self, name: &[u8]) -> bool {
+        self.user.lock().as_deref().unwrap_or(DEFAULT_USER.as_bytes()) == name
+    }
+
+    /// Its session has the rights of this user from now on.
+    pub fn set_user(&self, name: &[u8]) {
+        let is_default = name == DEFAULT_USER.as_bytes();
+        *self.user.lock() = if is_default { None } else { Some(name.into()) };
     }
 
     /// Which limits apply to it.

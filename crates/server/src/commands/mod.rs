@@ -1,5 +1,6 @@
 //! The server's own commands: rows and handlers over a session and the server.
 
+pub mod acl;
 pub mod client;
 pub mod command;
 pub mod config;
@@ -23,6 +24,7 @@ use wire::Reply;
 
 /// Their rows, family by family.
 pub const FAMILIES: &[&[Row<ServerHandler>]] = &[
+    acl::ROWS,
     client::ROWS,
     command::ROWS,
     config::ROWS,

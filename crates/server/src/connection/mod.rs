@@ -18,6 +18,7 @@
 pub mod pending;
 pub mod stream;
 
+use crate::acl::Access;
 use crate::blocking::{self, Cut};
 use crate::client::{Client, Signal, Traits, eviction};
 use crate::dispatch::{OUTPUT_FLUSH_BYTES, Stop};
@@ -96,11 +97,9 @@ pub struct Connection {
 /// Serves a connection until it ends.
 pub async fn serve(worker: Rc<Worker>, stream: Stream, client: std::sync::Arc<Client>) {
     let server = worker.server.clone();
-    let authenticated =
-        if server.config.requirepass().is_empty() { Authenticated::Yes } else { Authenticated::No };
     let mut connection = Connection {
         stream,
-        session: Session::new(client.clone(), authenticated),
+        session: Session::new(client.clone(), Access::newcomer(&server.acl)),
         parser: Parser::new(),
         input: Vec::new(),
         pending: Pending::default(),
@@ -364,9 +363,9 @@ impl Connection {
     /// is a password.
     #[inline]
     fn trust(&self, server: &Server) -> Authenticated {
-        match self.session.authenticated {
-            Authenticated::No if server.requires_password() => Authenticated::No,
-            _ => Authenticated::Yes,
+        match self.session.access.is_stranger(&server.acl) {
+            true => Authenticated::No,
+            false => Authenticated::Yes,
         }
     }
 

@@ -1,6 +1,7 @@
 //! What comes before a command runs, in Redis' order: does it exist, are there
 //! enough words, may this session run it, is there memory, is there a pause.
 
+use crate::acl::{self, Setting};
 use crate::dispatch::pause::{Pause, Paused};
 use crate::dispatch::table::Command;
 use crate::dispatch::transaction::flags_in_effect;
@@ -11,7 +12,7 @@ use command::error::until_zero;
 use command::{Error, Flags};
 use keyspace::{Batch, OutOfMemory};
 use sys::UnixMs;
-use wire::{Authenticated, Request};
+use wire::Request;
 
 /// What the checks found.
 pub enum Verdict {
@@ -28,7 +29,7 @@ pub enum Verdict {
 pub fn check(
     server: &Server,
     batch: &Batch<'_>,
-    session: &Session,
+    session: &mut Session,
     command: &Command,
     request: &Request<'_>,
     now: UnixMs,
@@ -42,9 +43,10 @@ pub fn check(
     if session.transaction.is_some() && command.is(Flags::NO_MULTI) {
         return Verdict::Refuse(Error::text("ERR Command not allowed inside a transaction"));
     }
-    if session.authenticated == Authenticated::No && !command.is(Flags::NO_AUTH) && server.requires_password()
+    if !session.access.is_free(&server.acl)
+        && let Err(error) = acl::admit(server, session, command, request, Setting::TopLevel, now)
     {
-        return Verdict::Refuse(Error::text("NOAUTH Authentication required."));
+        return Verdict::Refuse(error);
     }
     let attention = server.attention();
     if attention.is_empty() {

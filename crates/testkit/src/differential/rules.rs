@@ -177,7 +177,7 @@ pub const SKIPPED: &[(&str, &str)] = &[
     ("bgrewriteaof", "writes files; tested with durability"),
     ("module", "Tarn has none"),
     ("config|rewrite", "writes files; tested with the configuration"),
-    ("acl", "users outlive a stream; categories are compared by the cases"),
+    ("acl", "users outlive a stream; rules have a tester of their own, `tests/acl.rs`"),
     ("command|info", "a real server has more commands; compared row by row by `rows_are_as_redis_has_them`"),
     ("command|docs", "summaries are Tarn's own; compared by the cases"),
     (
