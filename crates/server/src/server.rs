@@ -4,7 +4,7 @@ use crate::acl::Registry;
 use crate::audience::Audience;
 use crate::blocking::{self, Blocked, Cut};
 use crate::client::Clients;
-use crate::config::Config;
+use crate::config::{ClientClass, Config};
 use crate::dispatch::pause::Pause;
 use crate::latency::LatencyMonitor;
 use crate::monitor::{self, Monitors};
@@ -17,7 +17,7 @@ use command::Settings;
 use keyspace::{DbIndex, Eviction, KeyHasher, Keyspace, Options};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use sys::prng::entropy_seed;
 use sys::{Clock, Prng, TickClock, Ticks, UnixMs};
@@ -96,6 +96,7 @@ pub struct Server {
     next_worker: AtomicU32,
     attention: AtomicU32,
     slow_ticks: AtomicU64,
+    reply_bytes_max: AtomicUsize,
     ending: watch::Sender<Ending>,
 }
 
@@ -140,6 +141,7 @@ impl Server {
             next_worker: AtomicU32::new(0),
             attention: AtomicU32::new(0),
             slow_ticks: AtomicU64::new(u64::MAX),
+            reply_bytes_max: AtomicUsize::new(usize::MAX),
             ending: watch::Sender::new(Ending::NotYet),
         };
         let server = Arc::new(server);
@@ -177,6 +179,8 @@ impl Server {
             hll_sparse_max_bytes: config.hll_sparse_max_bytes(),
         });
         self.set_attention(Attention::MEMORY_CEILING, config.maxmemory() > 0);
+        let limit = config.output_limit(ClientClass::Normal).hard_bytes as usize;
+        self.reply_bytes_max.store(if limit == 0 { usize::MAX } else { limit }, Ordering::Relaxed);
         self.slow_ticks.store(slowlog::threshold_ticks(self), Ordering::Relaxed);
         crate::logger::set_level(config.log_level());
     }
@@ -200,6 +204,13 @@ impl Server {
     #[inline]
     pub fn slow_ticks(&self) -> u64 {
         self.slow_ticks.load(Ordering::Relaxed)
+    }
+
+    /// Replies longer than this end their session while they are still being made, so that
+    /// they never take much more (the hard limit of `client-output-buffer-limit normal`).
+    #[inline]
+    pub fn reply_bytes_max(&self) -> usize {
+        self.reply_bytes_max.load(Ordering::Relaxed)
     }
 
     /// Shows the latency monitor an event that began at `began` and ends now.

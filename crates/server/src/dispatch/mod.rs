@@ -207,6 +207,7 @@ impl Runner {
             tick: server.ticks.now(),
             track: server.config.latency_tracking(),
             stale_ticks: self.stale_ticks,
+            reply_bytes_max: server.reply_bytes_max(),
             batch: server.keyspace.enter(self.worker),
             last: CommandId(0),
             count: 0,
@@ -244,6 +245,7 @@ struct Turn<'a> {
     track: bool,
     /// A command that takes longer than this makes `now` too old for the next.
     stale_ticks: u64,
+    reply_bytes_max: usize,
     batch: Batch<'a>,
     last: CommandId,
     count: i64,
@@ -386,7 +388,8 @@ impl Turn<'_> {
         prepared: Prepared,
         out: &mut Vec<u8>,
     ) -> Ending {
-        let mut reply = Reply::new(out, self.session.protocol);
+        let bytes_max = out.len().saturating_add(self.reply_bytes_max);
+        let mut reply = Reply::new(out, self.session.protocol).at_most(bytes_max);
         let key = prepared.key.map(|at| key_at(self.session.db, request.arg(command.first_key), at));
         let mut context = Context {
             server: self.server,
@@ -397,7 +400,25 @@ impl Turn<'_> {
             now: self.now,
             batch: &mut self.batch,
         };
-        context.call(Hashed::new(command.first_key, 1, key.as_slice()), &mut reply)
+        let ending = context.call(Hashed::new(command.first_key, 1, key.as_slice()), &mut reply);
+        if out.len() > bytes_max {
+            self.close_for_its_output(out);
+        }
+        ending
+    }
+
+    /// A reply went beyond what the client may be owed.
+    #[cold]
+    fn close_for_its_output(&mut self, out: &mut Vec<u8>) {
+        let client = &self.session.client;
+        log!(
+            Warning,
+            "Client closed because a reply reached the hard limit of client-output-buffer-limit: {}",
+            client.line(self.now)
+        );
+        self.server.counts.output_limit_disconnections.add(1);
+        self.session.closing = Closing::Now;
+        *out = Vec::new();
     }
 
     /// Counts a command, and the time since the one before ended as its own.
