@@ -5,6 +5,7 @@
 mod acl;
 mod admin;
 mod auth;
+mod blocking;
 mod commands;
 mod harness;
 mod kill;
@@ -12,3 +13,4 @@ mod lifecycle;
 mod limits;
 mod pause;
 mod rows;
+mod transactions;
