@@ -8,6 +8,7 @@
 //! Thread rule: any worker. Locks are taken in the order slots, a waiting session's
 //! state, the registries.
 
+use crate::acl;
 use crate::client::{Client, Signal, Traits};
 use crate::dispatch::table::{Command, Runs};
 use crate::server::Server;
@@ -41,6 +42,8 @@ struct WaitingRequest {
     protocol: Protocol,
     touch: Touch,
     keys: Vec<KeyName>,
+    /// The version of all rights under which it was admitted.
+    rights: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +117,7 @@ impl Sessions for Beginner<'_> {
             protocol,
             touch: self.session.touch,
             keys: keys.iter().map(|key| (key.db, key.bytes.into())).collect(),
+            rights: self.server.acl.version(),
         };
         begin(self.server, client, Some(request), on_timeout, wait.until);
         self.began.set(Some(wait.until));
@@ -212,7 +216,9 @@ impl Waiter {
         let began = server.ticks.now();
         let mut out = Vec::new();
         let mut reply = Reply::new(&mut out, request.protocol);
-        let ending = match execute(row, batch, &args, request.touch, &mut reply) {
+        let admitted =
+            acl::admit_waiting(server, &self.client, request.rights, request.command, &args.request, now);
+        let ending = match admitted.and_then(|()| execute(row, batch, &args, request.touch, &mut reply)) {
             Ok(Outcome::Blocked(_)) => return,
             Ok(outcome) => {
                 server.counts.changes.add(i64::from(outcome == Outcome::Changed));

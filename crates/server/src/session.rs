@@ -2,7 +2,7 @@
 //! worker that the connection is on, and nobody else sees it; what others may see
 //! is in its [`Client`].
 
-use crate::acl::Access;
+use crate::acl::{Access, Setting};
 use crate::blocking::Until;
 use crate::client::{Client, Traits};
 use crate::transaction::{Transaction, Watched};
@@ -106,6 +106,11 @@ impl Session {
         self.act_as(access);
         self.reply_mode = ReplyMode::On;
         self.touch = Touch::Yes;
+    }
+
+    /// Where its requests are made, for the log of refusals.
+    pub fn setting(&self) -> Setting {
+        if self.transaction.is_some() { Setting::Transaction } else { Setting::TopLevel }
     }
 
     /// AUTH: whose rights the session has from now on.

@@ -5,7 +5,7 @@
 
 use super::client::{check_label, set_name};
 use super::row;
-use crate::acl::{Access, Attempt, DEFAULT_USER, Reason, Setting, UserFlags};
+use crate::acl::{Access, Attempt, DEFAULT_USER, Reason, UserFlags};
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use crate::monitor;
@@ -191,8 +191,12 @@ fn authenticate(context: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> 
         return Ok(());
     }
     server.counts.auth_failures.add(1);
-    let attempt =
-        Attempt { reason: Reason::Auth, setting: Setting::TopLevel, object: context.request.arg(0), user };
+    let attempt = Attempt {
+        reason: Reason::Auth,
+        setting: context.session.setting(),
+        object: context.request.arg(0),
+        user,
+    };
     let client = &context.session.client;
     server.acl.log.note(attempt, || client.line(now), now, server.config.acllog_max_len());
     Err(Error::text("WRONGPASS invalid username-password pair or user is disabled."))

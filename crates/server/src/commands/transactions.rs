@@ -5,6 +5,7 @@
 //! that as any other request: nobody sees a part of it.
 
 use super::row;
+use crate::acl;
 use crate::client::Traits;
 use crate::dispatch::Context;
 use crate::dispatch::table::{Runs, ServerHandler};
@@ -172,6 +173,11 @@ fn run(context: &mut Context<'_, '_>, queued: &Queued, reply: &mut Reply<'_>) {
     let (server, command) = (context.server, queued.command());
     let began = server.ticks.now();
     let request = queued.request();
+    if let Err(error) = acl::admit_queued(server, context.session, command, &request, context.now) {
+        reply.error(error.as_bytes());
+        server.counts.note_error(error.as_bytes());
+        return;
+    }
     if server.attention().contains(Attention::MONITORS) {
         monitor::show(server, context.session, command, &request);
     }

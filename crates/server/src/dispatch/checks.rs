@@ -1,7 +1,7 @@
 //! What comes before a command runs, in Redis' order: does it exist, are there
 //! enough words, may this session run it, is there memory, is there a pause.
 
-use crate::acl::{self, Setting};
+use crate::acl;
 use crate::dispatch::pause::{Pause, Paused};
 use crate::dispatch::table::Command;
 use crate::dispatch::transaction::flags_in_effect;
@@ -44,7 +44,7 @@ pub fn check(
         return Verdict::Refuse(Error::text("ERR Command not allowed inside a transaction"));
     }
     if !session.access.is_free(&server.acl)
-        && let Err(error) = acl::admit(server, session, command, request, Setting::TopLevel, now)
+        && let Err(error) = acl::admit(server, session, command, request, session.setting(), now)
     {
         return Verdict::Refuse(error);
     }
