@@ -13,6 +13,7 @@ pub mod category;
 pub mod error;
 pub mod execute;
 pub mod generic;
+pub mod hash;
 pub mod hyperloglog;
 pub mod key_use;
 pub mod list;
@@ -37,6 +38,7 @@ pub const FAMILIES: &[&[Row]] = &[
     bitmap::ROWS,
     string::ROWS,
     list::ROWS,
+    hash::ROWS,
     hyperloglog::ROWS,
     stream::ROWS,
     generic::key::ROWS,

@@ -384,6 +384,11 @@ impl View<'_> {
         self.access.find(key).map(|(_, object)| object)
     }
 
+    /// 64 random bits, which are not secret.
+    pub fn random(&self) -> u64 {
+        self.access.batch.random()
+    }
+
     /// Ends the access: unlocks, and tells which keys were found expired.
     #[inline]
     pub fn finish(self) -> Vec<ExpiredKey> {
