@@ -14,8 +14,10 @@ pub mod error;
 pub mod execute;
 pub mod generic;
 pub mod key_use;
+pub mod limits;
 pub mod parse;
 pub mod row;
+pub mod set;
 pub mod settings;
 pub mod string;
 pub mod wait;
@@ -41,4 +43,5 @@ pub const FAMILIES: &[&[Row]] = &[
     generic::dump::ROWS,
     generic::sort::ROWS,
     generic::flush::ROWS,
+    set::ROWS,
 ];
