@@ -2,6 +2,7 @@
 //!
 //! docs/testing.md says what each is for and how to run the long ones.
 
+mod acl;
 mod clients;
 mod differential;
 mod hostile;

@@ -35,6 +35,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/sys/src/pages.rs",
     "crates/value/src/bits.rs",
     "crates/value/src/entry.rs",
+    "crates/value/src/hash/fields.rs",
     "crates/value/src/prefetch.rs",
     "crates/value/src/set/members.rs",
     "crates/value/src/table/handle.rs",

@@ -141,6 +141,149 @@ impl Error {
     }
 }
 
+/// Texts of commands that may wait.
+impl Error {
+    /// A timeout that is no number.
+    pub const TIMEOUT_NOT_FLOAT: Error = Error::text("ERR timeout is not a float or out of range");
+    /// A timeout below zero.
+    pub const TIMEOUT_NEGATIVE: Error = Error::text("ERR timeout is negative");
+    /// A timeout that ends beyond the last moment.
+    pub const TIMEOUT_OUT_OF_RANGE: Error = Error::text("ERR timeout is out of range");
+}
+
+/// Texts of the list commands.
+impl Error {
+    /// LSET of an element that is not there.
+    pub const INDEX_OUT_OF_RANGE: Error = Error::text("ERR index out of range");
+    /// LPOS with a rank of zero.
+    pub const RANK_ZERO: Error = Error::text(
+        "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative \
+         to start from the end of the list",
+    );
+    /// An integer whose sign cannot be changed.
+    pub const OUTSIDE_SYMMETRIC_INT64: Error = Error::text(
+        "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+    );
+}
+
+/// Texts of the streams.
+impl Error {
+    /// A word that is no id of a stream's entry.
+    pub const STREAM_ID: Error = Error::text("ERR Invalid stream ID specified as stream command argument");
+    /// An interval that begins behind the highest id.
+    pub const INTERVAL_START: Error = Error::text("ERR invalid start ID for the interval");
+    /// An interval that ends before the lowest id.
+    pub const INTERVAL_END: Error = Error::text("ERR invalid end ID for the interval");
+    /// XADD of 0-0.
+    pub const XADD_ZERO: Error = Error::text("ERR The ID specified in XADD must be greater than 0-0");
+    /// XADD of an id that is not above the last one.
+    pub const XADD_TOO_SMALL: Error =
+        Error::text("ERR The ID specified in XADD is equal or smaller than the target stream top item");
+    /// XADD after the highest id.
+    pub const XADD_EXHAUSTED: Error =
+        Error::text("ERR The stream has exhausted the last possible ID, unable to add more items");
+    /// XADD of more than a node may hold.
+    pub const XADD_TOO_LONG: Error = Error::text("ERR Elements are too large to be stored");
+    /// Two bounds for trimming.
+    pub const TRIM_TWICE: Error =
+        Error::text("ERR syntax error, MAXLEN and MINID options at the same time are not compatible");
+    /// A negative MAXLEN.
+    pub const TRIM_MAXLEN: Error = Error::text("ERR The MAXLEN argument must be >= 0.");
+    /// A negative LIMIT.
+    pub const TRIM_LIMIT: Error = Error::text("ERR The LIMIT argument must be >= 0.");
+    /// LIMIT without a bound.
+    pub const TRIM_LIMIT_ALONE: Error =
+        Error::text("ERR syntax error, LIMIT cannot be used without specifying a trimming strategy");
+    /// LIMIT with exact trimming.
+    pub const TRIM_LIMIT_EXACT: Error =
+        Error::text("ERR syntax error, LIMIT cannot be used without the special ~ option");
+    /// XTRIM without a bound.
+    pub const TRIM_UNBOUND: Error =
+        Error::text("ERR syntax error, XTRIM must be called with a trimming strategy");
+    /// XSETID's ENTRIESADDED is negative.
+    pub const XSETID_ADDED: Error = Error::text("ERR entries_added must be positive");
+    /// XSETID's id is below its MAXDELETEDID.
+    pub const XSETID_BELOW_GIVEN: Error =
+        Error::text("ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id");
+    /// XSETID's id is below one that was deleted.
+    pub const XSETID_BELOW_DELETED: Error =
+        Error::text("ERR The ID specified in XSETID is smaller than current max_deleted_entry_id");
+    /// XSETID's id is below the last entry.
+    pub const XSETID_BELOW_TOP: Error =
+        Error::text("ERR The ID specified in XSETID is smaller than the target stream top item");
+    /// XSETID's ENTRIESADDED is below the number of entries.
+    pub const XSETID_BELOW_LENGTH: Error =
+        Error::text("ERR The entries_added specified in XSETID is smaller than the target stream length");
+    /// BLOCK with a word that is no number.
+    pub const BLOCK_NOT_INTEGER: Error = Error::text("ERR timeout is not an integer or out of range");
+    /// BLOCK with a negative number.
+    pub const BLOCK_NEGATIVE: Error = Error::text("ERR timeout is negative");
+    /// BLOCK with a number that leads beyond 63 bits.
+    pub const BLOCK_TOO_FAR: Error = Error::text("ERR timeout is out of range");
+    /// XREAD with GROUP.
+    pub const XREAD_GROUP: Error =
+        Error::text("ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.");
+    /// XREAD with NOACK.
+    pub const XREAD_NOACK: Error =
+        Error::text("ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.");
+    /// XREAD of `>`.
+    pub const XREAD_NEW: Error = Error::text(
+        "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
+    );
+    /// XREADGROUP without GROUP.
+    pub const XREADGROUP_NO_GROUP: Error = Error::text("ERR Missing GROUP option for XREADGROUP");
+    /// XREADGROUP of `$`.
+    pub const XREADGROUP_LAST: Error = Error::text(
+        "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this \
+         consumer by specifying a proper ID, or use the > ID to get new messages. The $ ID would just return \
+         an empty result set.",
+    );
+    /// XGROUP over a key that is not there.
+    pub const XGROUP_NO_KEY: Error = Error::text(
+        "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the \
+         MKSTREAM option to create an empty stream automatically.",
+    );
+    /// A negative ENTRIESREAD other than -1.
+    pub const XGROUP_ENTRIES_READ: Error = Error::text("ERR value for ENTRIESREAD must be positive or -1");
+    /// A group of that name is there.
+    pub const BUSY_GROUP: Error = Error::text("BUSYGROUP Consumer Group name already exists");
+    /// XAUTOCLAIM with more entries than any memory holds.
+    pub const XAUTOCLAIM_TOO_MANY: Error =
+        Error::text("ERR Insufficient memory, failed allocating transient memory, COUNT too high.");
+
+    /// XREAD with unequal numbers of keys and ids, by the command's name.
+    pub fn unbalanced_streams(name: &str, sign: char) -> Error {
+        Error::line(format!(
+            "ERR Unbalanced '{name}' list of streams: for each stream key an ID or '{sign}' must be specified."
+        ))
+    }
+
+    /// No such key or group.
+    pub fn no_group(key: &[u8], group: &[u8], after: &str) -> Error {
+        let (key, group) = (until_zero(key), until_zero(group));
+        Error::line(
+            [b"NOGROUP No such key '", key, b"' or consumer group '", group, b"'", after.as_bytes()].concat(),
+        )
+    }
+
+    /// No such group in a stream that is there.
+    pub fn no_group_in(group: &[u8], key: &[u8]) -> Error {
+        let (key, group) = (until_zero(key), until_zero(group));
+        Error::line([b"NOGROUP No such consumer group '", group, b"' for key name '", key, b"'"].concat())
+    }
+
+    /// A subcommand with words that it does not know.
+    pub fn subcommand_syntax(container: &str, word: &[u8]) -> Error {
+        const SHOWN_BYTES_MAX: usize = 128;
+        let word = &word[..word.len().min(SHOWN_BYTES_MAX)];
+        Error::quoting(
+            "ERR unknown subcommand or wrong number of arguments for '",
+            word,
+            &format!("'. Try {container} HELP."),
+        )
+    }
+}
+
 /// A client's bytes as Redis prints them into an error: up to a zero byte.
 pub fn until_zero(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());

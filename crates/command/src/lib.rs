@@ -13,12 +13,15 @@ pub mod category;
 pub mod error;
 pub mod execute;
 pub mod generic;
+pub mod hyperloglog;
 pub mod key_use;
 pub mod limits;
+pub mod list;
 pub mod parse;
 pub mod row;
 pub mod set;
 pub mod settings;
+pub mod stream;
 pub mod string;
 pub mod wait;
 
@@ -35,6 +38,9 @@ pub use wait::{Null, Sessions, Wait, Waiting};
 pub const FAMILIES: &[&[Row]] = &[
     bitmap::ROWS,
     string::ROWS,
+    list::ROWS,
+    hyperloglog::ROWS,
+    stream::ROWS,
     generic::key::ROWS,
     generic::expire::ROWS,
     generic::rename::ROWS,

@@ -15,6 +15,7 @@
 use crate::args::Args;
 use crate::error::{Error, Result};
 use sys::UnixMs;
+use value::extended::Extended;
 use value::number::parse_i64;
 use wire::Request;
 
@@ -34,6 +35,23 @@ pub fn int(text: &[u8]) -> Result<i64> {
 /// [`Error::Text`] with the refusal.
 pub fn int_within(text: &[u8], range: std::ops::RangeInclusive<i64>, refusal: &'static str) -> Result<i64> {
     parse_i64(text).filter(|number| range.contains(number)).ok_or(Error::text(refusal))
+}
+
+/// The moment at which a wait of so many seconds ends. None: never, the argument is 0.
+///
+/// # Errors
+/// The texts of a timeout that is no number, negative, or beyond the last moment.
+pub fn timeout(text: &[u8], now: UnixMs) -> Result<Option<UnixMs>> {
+    let seconds = Extended::parse(text).ok_or(Error::TIMEOUT_NOT_FLOAT)?;
+    let ms = seconds.times_rounded_up(1000).ok_or(Error::TIMEOUT_OUT_OF_RANGE)?;
+    match ms {
+        ..0 => Err(Error::TIMEOUT_NEGATIVE),
+        0 => Ok(None),
+        ms => {
+            let moment = ms.checked_add_unsigned(now.0).ok_or(Error::TIMEOUT_OUT_OF_RANGE)?;
+            Ok(Some(UnixMs(moment.unsigned_abs())))
+        }
+    }
 }
 
 /// The options after a request's fixed arguments, read from left to right.

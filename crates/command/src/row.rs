@@ -68,6 +68,8 @@ bitflags::bitflags! {
         const DANGEROUS = 1 << 20;
         /// Does not refresh a key's access clock (TTL, OBJECT, TYPE ...).
         const NO_TOUCH = 1 << 21;
+        /// Runs at once between MULTI and EXEC instead of being queued.
+        const RUNS_IN_MULTI = 1 << 23;
         /// Not in any ACL category that its other flags would imply ("slow" or "fast" apart).
         const PROTECTED = 1 << 22;
     }

@@ -95,7 +95,7 @@ impl<'b> Access<'b> {
     /// Notes that a key is not what it was.
     #[inline]
     pub(crate) fn note_modified(&self, key: &Key<'_>) {
-        if self.interest.intersects(Interest::MODIFIED | Interest::WAITING) {
+        if self.interest.intersects(Interest::WATCHED | Interest::TRACKED | Interest::WAITING) {
             self.note(key, What::Modified);
         }
     }

@@ -12,12 +12,14 @@ bitflags::bitflags! {
     /// Who is interested in changes.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Interest: u32 {
-        /// Somebody wants to know which keys were modified.
-        const MODIFIED = 1 << 0;
-        /// Somebody wants to know by what events.
-        const EVENTS = 1 << 1;
+        /// Sessions watch keys: they want to know which were modified.
+        const WATCHED = 1 << 0;
+        /// So do clients that cache what they read.
+        const TRACKED = 1 << 1;
+        /// Somebody wants to know by what events keys changed.
+        const EVENTS = 1 << 2;
         /// Sessions wait for keys.
-        const WAITING = 1 << 2;
+        const WAITING = 1 << 3;
     }
 }
 

@@ -10,13 +10,13 @@
 
 use crate::ids::{POSITION_BITS, Position, SLOTS, Slot};
 use crate::slot::{Change, SlotKeys};
-use crate::timers::Deadline;
 use parking_lot::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sys::Counter;
 use value::limits::TABLE_SEGMENT_WORDS_MAX;
 use value::prefetch::LINE_BYTES;
+use value::timers::Deadline;
 
 /// One database. It takes no memory to speak of before its first use.
 #[derive(Default)]

@@ -20,7 +20,6 @@ use crate::locks::{Held, Locks, SlotId};
 use crate::policy::Policy;
 use crate::slot::{Change, Frame, SlotKeys};
 use crate::sweep::SweepFrom;
-use crate::timers::Epoch;
 use crate::waiting::{KeyName, Ticket, Waiter, Waiting};
 use parking_lot::{Mutex, MutexGuard};
 use std::cell::{Cell, RefCell};
@@ -30,6 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sys::{Counter, Prng, UnixMs};
 use value::collection::TypeName;
 use value::prefetch::{LINE_BYTES, prefetch};
+use value::timers::Epoch;
 
 /// How a keyspace is made.
 #[derive(Clone, Debug)]
@@ -117,7 +117,7 @@ impl Keyspace {
             numbers: (0..options.databases).map(AtomicU32::new).collect(),
             gates: (0..options.workers).map(gate).collect(),
             hasher: options.hasher,
-            epoch: Epoch(options.now),
+            epoch: Epoch::new(options.now),
             policy: Policy::default(),
             stats: Stats::default(),
             active_expiry: AtomicBool::new(true),

@@ -23,7 +23,6 @@ mod sample;
 mod slot;
 pub mod sweep;
 mod table;
-mod timers;
 pub mod waiting;
 pub mod walk;
 

@@ -11,10 +11,6 @@ pub const SPARE_BYTES_MIN: usize = 1 << 20;
 /// Redis' longest "embstr" string (`OBJ_ENCODING_EMBSTR_SIZE_LIMIT`).
 pub const EMBSTR_BYTES_MAX: usize = 44;
 
-/// The most timers of a slot that are kept in one heap. Growing a heap of this
-/// size, dividing it, or rebuilding it takes less than a millisecond or so.
-pub const ONE_HEAP_TIMERS_MAX: usize = 16 << 10;
-
 /// The most keys that one step of an expiry sweep frees under a slot's lock.
 pub const SWEEP_KEYS_MAX: usize = 256;
 

@@ -8,9 +8,9 @@ use crate::ids::{DbIndex, Position, SLOTS, Slot};
 use crate::keyspace::Batch;
 use crate::limits::{RANDOM_KEY_SAMPLES, SAMPLE_VISITS_MAX, TTL_SAMPLES};
 use crate::object::Object;
-use crate::timers::Deadline;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
+use value::timers::Deadline;
 
 impl Batch<'_> {
     /// A key picked at random, all about equally likely; exactly so while there

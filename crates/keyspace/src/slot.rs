@@ -11,9 +11,9 @@
 use crate::ids::{Key, KeyHasher, Position};
 use crate::object::{Block, Detached, NewValue, Object};
 use crate::table::{Place, Table};
-use crate::timers::{Deadline, Epoch, Timers, prefix_of};
 use sys::UnixMs;
 use value::collection::Collection;
+use value::timers::{Deadline, Epoch, Timers, prefix_of};
 
 /// What a slot needs to know of the keyspace to change.
 #[derive(Clone, Copy)]

@@ -2,6 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acl;
+pub mod audience;
+pub mod blocking;
 pub mod client;
 pub mod commands;
 pub mod config;
@@ -22,6 +25,8 @@ pub mod start;
 pub mod stats;
 pub mod supervision;
 pub mod tick;
+pub mod transaction;
+pub mod watches;
 pub mod worker;
 
 pub use start::run;

@@ -12,7 +12,7 @@ pub fn shown<'a>(command: &Command, request: &Request<'a>) -> Vec<&'a [u8]> {
     let mut words: Vec<&[u8]> = request.iter().collect();
     match command.row.name {
         "auth" => hide(&mut words, 1, usize::MAX),
-        "acl|setuser" => hide(&mut words, 2, usize::MAX),
+        "acl|setuser" | "acl|deluser" | "acl|getuser" => hide(&mut words, 2, usize::MAX),
         "config|set" => hide_config_values(&mut words),
         "hello" => hide_behind(&mut words, b"auth", 2),
         "migrate" => {

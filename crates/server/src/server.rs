@@ -1,5 +1,8 @@
 //! What all workers share: one `Server` for the life of the process.
 
+use crate::acl::Registry;
+use crate::audience::Audience;
+use crate::blocking::{self, Blocked, Cut};
 use crate::client::Clients;
 use crate::config::Config;
 use crate::dispatch::pause::Pause;
@@ -9,12 +12,13 @@ use crate::samples::Samples;
 use crate::session::Session;
 use crate::slowlog::{self, SlowLog};
 use crate::stats::{ServerCounts, WorkerCounts};
+use crate::watches::Watches;
 use command::Settings;
 use keyspace::{DbIndex, Eviction, KeyHasher, Keyspace, Options};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use sys::prng::entropy_seed;
 use sys::{Clock, Prng, TickClock, Ticks, UnixMs};
 use tokio::sync::watch;
@@ -54,6 +58,8 @@ pub struct Server {
     pub keyspace: Keyspace,
     /// What handlers of data commands are told.
     pub settings: Settings,
+    /// Who may do what.
+    pub acl: Registry,
     /// Who is connected.
     pub clients: Clients,
     /// Rare counts.
@@ -76,6 +82,10 @@ pub struct Server {
     pub latency: LatencyMonitor,
     /// Sessions that monitor.
     pub monitors: Monitors,
+    /// Keys that sessions watch.
+    pub watches: Watches,
+    /// Sessions that wait for keys.
+    pub blocked: Blocked,
     /// Rates and peaks.
     pub samples: Samples,
     /// Bytes in use before the first client came.
@@ -91,8 +101,12 @@ pub struct Server {
 
 impl Server {
     /// A server with an empty keyspace, to be run by `workers` workers.
-    pub fn new(config: Config, workers: usize) -> Server {
-        let clock = Clock::Real;
+    pub fn new(config: Config, workers: usize) -> Arc<Server> {
+        Server::with_clock(config, workers, Clock::Real)
+    }
+
+    /// The same, by another clock.
+    pub fn with_clock(config: Config, workers: usize, clock: Clock) -> Arc<Server> {
         let now = clock.now();
         let keyspace = Keyspace::new(Options {
             databases: config.databases() as u32,
@@ -102,6 +116,7 @@ impl Server {
             now,
         });
         let server = Server {
+            acl: Registry::default(),
             config,
             keyspace,
             settings: Settings::default(),
@@ -116,6 +131,8 @@ impl Server {
             slowlog: SlowLog::default(),
             latency: LatencyMonitor::default(),
             monitors: Monitors::default(),
+            watches: Watches::default(),
+            blocked: Blocked::default(),
             samples: Samples::default(),
             startup_bytes: sys::memory::used_bytes(),
             addresses: OnceLock::new(),
@@ -125,6 +142,8 @@ impl Server {
             slow_ticks: AtomicU64::new(u64::MAX),
             ending: watch::Sender::new(Ending::NotYet),
         };
+        let server = Arc::new(server);
+        server.keyspace.set_observer(Box::new(Audience(Arc::downgrade(&server))));
         server.apply_config();
         server
     }
@@ -133,6 +152,7 @@ impl Server {
     /// Called at the start and after each change.
     pub fn apply_config(&self) {
         let (config, policy) = (&self.config, self.keyspace.policy());
+        self.acl.follow_requirepass(&config.requirepass());
         policy.set_memory_bytes_max(config.maxmemory());
         policy.set_eviction(
             Eviction::from_name(config.maxmemory_policy().word())
@@ -219,8 +239,10 @@ impl Server {
     }
 
     /// Gives back what a session held in the server.
-    pub fn session_ended(&self, session: &Session) {
+    pub fn session_ended(&self, session: &mut Session) {
         monitor::leave(self, &session.client);
+        blocking::cut(self, session.client.id, Cut::Gone);
+        session.watched.clear(self, &session.client);
         self.connection_lost(session.client.worker);
     }
 
@@ -241,7 +263,7 @@ impl Server {
 
     /// Whether clients have to give a password.
     pub fn requires_password(&self) -> bool {
-        !self.config.requirepass().is_empty()
+        !self.acl.is_open()
     }
 
     /// All databases by number.

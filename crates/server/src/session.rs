@@ -2,10 +2,14 @@
 //! worker that the connection is on, and nobody else sees it; what others may see
 //! is in its [`Client`].
 
+use crate::acl::Access;
+use crate::blocking::Until;
 use crate::client::{Client, Traits};
+use crate::transaction::{Transaction, Watched};
 use keyspace::{DbIndex, Touch};
 use std::sync::Arc;
-use wire::{Authenticated, Protocol};
+use std::sync::atomic::Ordering;
+use wire::Protocol;
 
 /// Whether replies are sent (CLIENT REPLY).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,33 +43,59 @@ pub struct Session {
     pub db: DbIndex,
     /// The protocol that HELLO chose.
     pub protocol: Protocol,
-    /// Whether commands that need a user may run.
-    pub authenticated: Authenticated,
+    /// Whose rights it has.
+    pub access: Access,
     /// Whether replies are sent.
     pub reply_mode: ReplyMode,
     /// Whether its commands count as uses of their keys.
     pub touch: Touch,
     /// Whether the connection goes on.
     pub closing: Closing,
+    /// Requests since MULTI.
+    pub transaction: Option<Box<Transaction>>,
+    /// Keys that it watches.
+    pub watched: Watched,
+    /// Set by a request that has to wait; nothing further runs until that is over.
+    pub waits: Option<Until>,
 }
 
 impl Session {
     /// The state of a new connection.
-    pub fn new(client: Arc<Client>, authenticated: Authenticated) -> Session {
+    pub fn new(client: Arc<Client>, access: Access) -> Session {
         Session {
             client,
             db: DbIndex(0),
             protocol: Protocol::Resp2,
-            authenticated,
+            access,
             reply_mode: ReplyMode::On,
             touch: Touch::Yes,
             closing: Closing::No,
+            transaction: None,
+            watched: Watched::default(),
+            waits: None,
+        }
+    }
+
+    /// Takes the transaction, if there is one, and leaves it.
+    pub fn leave_transaction(&mut self) -> Option<Transaction> {
+        let transaction = self.transaction.take()?;
+        self.client.set_trait(Traits::MULTI, false);
+        self.client.queued.store(-1, Ordering::Relaxed);
+        self.client.queued_bytes.store(0, Ordering::Relaxed);
+        Some(*transaction)
+    }
+
+    /// A request of the transaction was refused: EXEC will be, too.
+    #[inline]
+    pub fn doom_transaction(&mut self) {
+        if let Some(transaction) = &mut self.transaction {
+            transaction.is_doomed = true;
         }
     }
 
     /// RESET: the state of a new connection again, but for what the client's library
     /// said of itself.
-    pub fn reset(&mut self, authenticated: Authenticated) {
+    pub fn reset(&mut self, access: Access) {
         let client = &self.client;
         client.set_trait(Traits::NO_EVICT | Traits::NO_TOUCH, false);
         if !client.labels().name.is_empty() {
@@ -73,15 +103,21 @@ impl Session {
         }
         self.select(DbIndex(0));
         self.speak(Protocol::Resp2);
-        self.authenticated = authenticated;
+        self.act_as(access);
         self.reply_mode = ReplyMode::On;
         self.touch = Touch::Yes;
+    }
+
+    /// AUTH: whose rights the session has from now on.
+    pub fn act_as(&mut self, access: Access) {
+        self.client.set_user(access.user().name());
+        self.access = access;
     }
 
     /// SELECT: the database for the commands that follow.
     pub fn select(&mut self, db: DbIndex) {
         self.db = db;
-        self.client.db.store(db.0, std::sync::atomic::Ordering::Relaxed);
+        self.client.db.store(db.0, Ordering::Relaxed);
     }
 
     /// HELLO: the protocol for the replies that follow.
@@ -91,6 +127,6 @@ impl Session {
             Protocol::Resp2 => 2,
             Protocol::Resp3 => 3,
         };
-        self.client.protocol.store(number, std::sync::atomic::Ordering::Relaxed);
+        self.client.protocol.store(number, Ordering::Relaxed);
     }
 }

@@ -4,7 +4,7 @@
 use crate::config::{Config, Startup};
 use crate::listen::{Accepted, Listeners};
 use crate::server::{Ending, Server};
-use crate::{descriptors, log, logger, supervision, worker};
+use crate::{acl, descriptors, log, logger, supervision, worker};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -84,7 +84,7 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     let listeners = Listeners::bind(&config)?;
     let _socket_file = listeners.unix_path().cloned().map(RemovedAtEnd);
     let _pidfile = write_pidfile(&config);
-    let server = Arc::new(Server::new(config, workers));
+    let server = Server::new(config, workers);
     announce(&server, &listeners, workers, warnings);
     run_workers(&server, listeners, workers)
 }
@@ -144,8 +144,9 @@ type Alive = Sender<std::convert::Infallible>;
 /// Serves until a signal or SHUTDOWN ends the server; returns the exit status.
 ///
 /// # Errors
-/// If threads cannot be started or the listening sockets cannot be watched.
+/// If users cannot be loaded, threads cannot be started or the listening sockets cannot be watched.
 pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
+    acl::load_at_start(server)?;
     server.addresses.set(listeners.addresses()).expect("a server is run once");
     let (senders, receivers): Channels = (0..workers).map(|_| unbounded_channel()).unzip();
     let (alive, all_gone): (Alive, _) = channel(1);

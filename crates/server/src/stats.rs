@@ -67,6 +67,12 @@ pub struct ServerCounts {
     pub evicted_clients: Counter,
     /// AUTH and HELLO AUTH that failed.
     pub auth_failures: Counter,
+    /// Commands that users were not allowed to run.
+    pub denied_commands: Counter,
+    /// Keys that users were not allowed to use.
+    pub denied_keys: Counter,
+    /// Channels that users were not allowed to use.
+    pub denied_channels: Counter,
 }
 
 impl ServerCounts {
@@ -90,6 +96,9 @@ impl ServerCounts {
             &self.query_limit_disconnections,
             &self.output_limit_disconnections,
             &self.auth_failures,
+            &self.denied_commands,
+            &self.denied_keys,
+            &self.denied_channels,
         ];
         counters.iter().for_each(|counter| counter.reset());
         self.errors_by_code.reset();

@@ -3,6 +3,7 @@
 //! is no longer used goes back to the system; on the first worker also clients
 //! that were silent or unread for too long are closed.
 
+use crate::blocking;
 use crate::client::{Client, Traits, eviction};
 use crate::dispatch::checks;
 use crate::dispatch::pause::Pause;
@@ -57,11 +58,14 @@ async fn sweep(server: &Server, worker: usize) {
 }
 
 fn sweep_step(server: &Server, worker: usize) -> Progress {
-    let batch = server.keyspace.enter(worker);
+    let mut batch = server.keyspace.enter(worker);
     let began = server.ticks.now();
     let budget = server.ticks.ticks_in(SWEEP_STEP);
     let has_budget = || server.ticks.now().0.saturating_sub(began.0) < budget;
     let progress = batch.sweep_expired(server.clock.now(), has_budget, |_, _| {});
+    if batch.has_ready() {
+        blocking::serve(server, &mut batch, worker, server.clock.now());
+    }
     server.note_latency("expire-cycle", began);
     progress
 }
@@ -72,7 +76,11 @@ fn go_on_evicting(server: &Server, worker: usize) {
         && checks::is_memory_full(server)
     {
         // Where the policy allows nothing to be freed, the next write is told.
-        let _ = checks::make_room(server, &server.keyspace.enter(worker), server.clock.now());
+        let mut batch = server.keyspace.enter(worker);
+        let _ = checks::make_room(server, &batch, server.clock.now());
+        if batch.has_ready() {
+            blocking::serve(server, &mut batch, worker, server.clock.now());
+        }
     }
 }
 
@@ -126,8 +134,11 @@ enum Overdue {
 
 fn reason_to_close(server: &Server, client: &Client, now: UnixMs) -> Option<Overdue> {
     // Who only listens, or is held back by the server itself, has no reason to speak.
-    const MAY_BE_SILENT: Traits =
-        Traits::MONITOR.union(Traits::SUBSCRIBED).union(Traits::REPLICA).union(Traits::PAUSED);
+    const MAY_BE_SILENT: Traits = Traits::MONITOR
+        .union(Traits::SUBSCRIBED)
+        .union(Traits::REPLICA)
+        .union(Traits::PAUSED)
+        .union(Traits::BLOCKED);
     let timeout_ms = u64::from(server.config.timeout_s()) * 1000;
     let idle_ms = now.0.saturating_sub(client.active_at_ms.load(Ordering::Relaxed));
     if timeout_ms > 0 && idle_ms > timeout_ms && !client.traits().intersects(MAY_BE_SILENT) {

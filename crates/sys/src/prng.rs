@@ -1,8 +1,18 @@
 //! Random numbers from a seed: xoshiro256++ (Blackman and Vigna, 2018), seeded
 //! by splitmix64. Fast and repeatable, not for secrets; `entropy_seed` gives a
-//! seed that nobody can guess.
+//! seed that nobody can guess, and `fill_with_secrets` what passwords are made of.
 
+use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Read};
+
+/// Fills `bytes` from the system's own generator, which is fit for passwords.
+///
+/// # Errors
+/// The system has none.
+pub fn fill_with_secrets(bytes: &mut [u8]) -> io::Result<()> {
+    File::open("/dev/urandom")?.read_exact(bytes)
+}
 
 /// A generator of random numbers. One owner, one thread.
 #[derive(Clone, Debug)]

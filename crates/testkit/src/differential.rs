@@ -12,6 +12,7 @@
 
 pub mod judge;
 pub mod keyspace;
+mod moments;
 pub mod rules;
 mod shrink;
 

@@ -95,6 +95,9 @@ impl<'a> Generator<'a> {
         if self.prng.one_in(6) {
             self.spoil(&mut request, name_len);
         }
+        if matches!(spec.name.as_str(), "xread" | "xreadgroup") {
+            values::balance_streams(&mut self.prng, &spec.name, &mut request);
+        }
         if spec.name == "config|set" {
             settings::fit(&mut self.prng, &mut request);
         }
@@ -104,6 +107,10 @@ impl<'a> Generator<'a> {
     fn sequence(&mut self, spec: &Spec, nodes: &[Node], request: &mut Request) {
         for node in nodes {
             match node {
+                // An id made of the present moment makes streams differ between servers.
+                Node::Literal(word) if word == "*" && spec.name == "xadd" => {
+                    request.push(self.argument(spec, "id"));
+                }
                 Node::Literal(word) => request.push(self.cased(word)),
                 Node::Argument(name) => request.push(self.argument(spec, name)),
                 Node::Choice(sequences) => self.choice(spec, sequences, request),

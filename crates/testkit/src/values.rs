@@ -5,6 +5,8 @@
 //! 1. No time to live lies between now and the end of a test: either hours away or past.
 //! 2. Keys come from a small set, so that commands meet each other's work.
 
+mod streams;
+
 use crate::settings;
 use sys::Prng;
 
@@ -93,6 +95,9 @@ pub fn odd(prng: &mut Prng) -> Vec<u8> {
 /// A value for the argument that a syntax calls `name`, in a request of `command`.
 pub fn argument(prng: &mut Prng, command: &str, name: &str) -> Vec<u8> {
     let name = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
+    if let Some(word) = streams::argument(prng, command, name) {
+        return word;
+    }
     match name {
         "key" | "newkey" | "source" | "destination" | "destkey" => key(prng),
         "increment" if command.ends_with("float") => float(prng),
@@ -111,7 +116,8 @@ pub fn argument(prng: &mut Prng, command: &str, name: &str) -> Vec<u8> {
         "pattern" => pattern(prng),
         "cursor" => pick::<&[u8]>(prng, &[b"0", b"0", b"0", b"0", b"1", b"abc", b"-1"]).to_vec(),
         "type" => {
-            pick::<&[u8]>(prng, &[b"string", b"STRING", b"list", b"hash", b"set", b"zset", b"x"]).to_vec()
+            pick::<&[u8]>(prng, &[b"string", b"STRING", b"list", b"hash", b"set", b"zset", b"stream", b"x"])
+                .to_vec()
         }
         "serialized-value" => serialized(prng),
         "parameter" if command == "config|get" => settings::pattern(prng),
@@ -124,6 +130,8 @@ pub fn argument(prng: &mut Prng, command: &str, name: &str) -> Vec<u8> {
         _ => value(prng),
     }
 }
+
+pub use streams::balance as balance_streams;
 
 /// A string value: numbers, short texts, and lengths around the changes of encoding.
 pub fn value(prng: &mut Prng) -> Vec<u8> {

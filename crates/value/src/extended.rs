@@ -93,6 +93,29 @@ impl Extended {
         sum.is_finite().then_some(sum)
     }
 
+    /// The product with a factor, rounded once and then up to an integer, as a timeout in seconds becomes
+    /// milliseconds. `None` above the largest integer; below the smallest, the smallest.
+    pub fn times_rounded_up(self, factor: u32) -> Option<i64> {
+        let product = self.finite.and_then(|value| {
+            let mantissa = u128::from(value.mantissa) * u128::from(factor);
+            Self::round(self.sign, Magnitude { mantissa, sticky: false, exponent: value.exponent }).finite
+        });
+        let magnitude = product.map_or(u128::MAX, |Rounded { mantissa, exponent }| {
+            let mantissa = u128::from(mantissa);
+            match (self.sign, exponent) {
+                (_, 64..) => u128::MAX,
+                (_, 0..) => mantissa << exponent,
+                (Sign::Plus, ..-127) => u128::from(mantissa > 0),
+                (Sign::Plus, _) => mantissa.div_ceil(1 << -exponent),
+                (Sign::Minus, _) => mantissa.checked_shr(exponent.unsigned_abs() as u32).unwrap_or(0),
+            }
+        });
+        match (self.sign, i64::try_from(magnitude)) {
+            (Sign::Plus, magnitude) => magnitude.ok(),
+            (Sign::Minus, magnitude) => Some(magnitude.map_or(i64::MIN, |magnitude| -magnitude)),
+        }
+    }
+
     /// Appends the text that Redis stores and replies: up to 17 decimals, no trailing zeros, no
     /// exponent, no negative zero; `inf` and `-inf`.
     pub fn write(self, out: &mut Vec<u8>) {

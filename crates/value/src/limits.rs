@@ -29,6 +29,7 @@ pub const RDB_COMPRESS_BYTES_MIN: usize = 20;
 
 /// A listpack grows to at most this size, as in Redis; the header's 32 bits could say four times as much.
 pub const LISTPACK_BYTES_MAX: usize = 1 << 30;
+
 /// The most words of one segment of a table before it is split in two: growing a segment of this size
 /// moves 64 KB, some 15 microseconds, and splitting it visits each of its blocks, about a millisecond.
 /// Below 110 million keys in a database no slot is that full, unless all keys share a hash tag.
@@ -40,5 +41,22 @@ pub const TABLE_DEPTH_MAX: u8 = 12;
 
 /// How many random indices of a table are tried before its blocks are counted instead.
 pub const TABLE_RANDOM_TRIES_MAX: usize = 64;
+
+/// A list node whose limit is a number of elements takes at most this many bytes, as in Redis.
+pub const LIST_NODE_COUNTED_BYTES_MAX: usize = 8192;
+
+/// Nodes that a quicklist keeps side by side: inserting one moves 4 KB at most.
+pub const LIST_CHUNK_NODES_MAX: usize = 128;
+/// The most timers that are kept in one heap. Growing a heap of this size, dividing it, or rebuilding it
+/// takes less than a millisecond or so.
+pub const TIMERS_ONE_HEAP_MAX: usize = 16 << 10;
+
+/// Random picks of a hash's field that may meet one whose time is up before the fields are counted instead.
+pub const RANDOM_FIELD_TRIES_MAX: usize = 32;
+/// Longest text of a stream entry's id: two numbers of 20 digits and a hyphen.
+pub const STREAM_ID_TEXT_BYTES_MAX: usize = 41;
+
+/// No node of a stream and no entry is longer than this, as in Redis.
+pub const STREAM_NODE_BYTES_MAX: usize = 1 << 30;
 
 const _: () = assert!(I64_TEXT_BYTES_MAX < EMBSTR_BYTES_MAX);

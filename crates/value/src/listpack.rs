@@ -15,7 +15,7 @@ mod entry;
 mod tests;
 mod view;
 
-pub use entry::Element;
+pub use entry::{Element, Needle};
 use entry::{Encoded, Extent};
 use view::{COUNT_UNKNOWN, END, HEADER_BYTES};
 pub use view::{Iter, ListpackRef, Position};

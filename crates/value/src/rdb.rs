@@ -172,7 +172,7 @@ enum Prefix {
 
 /// A cursor over the bytes of a value.
 pub(crate) struct Reader<'a> {
-    rest: &'a [u8],
+    pub(crate) rest: &'a [u8],
 }
 
 impl Reader<'_> {
@@ -224,7 +224,7 @@ impl Reader<'_> {
         self.rest.split_off(..count).ok_or(RestoreError::BadFormat)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], RestoreError> {
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], RestoreError> {
         let (array, rest) = self.rest.split_first_chunk().ok_or(RestoreError::BadFormat)?;
         self.rest = rest;
         Ok(*array)

@@ -3,6 +3,8 @@
 //! `TARN_SEED` picks the run (printed on failure), `TARN_STEPS` its length per test. Without them it is a
 //! smoke test of some two seconds. The canary feeds the harness a model that is wrong on purpose.
 
+#[path = "fuzz/list.rs"]
+mod list;
 #[path = "fuzz/listpack.rs"]
 mod listpack;
 #[path = "fuzz/models.rs"]

@@ -42,7 +42,7 @@ impl Fuzz {
     }
 
     fn frame(hasher: &KeyHasher) -> Frame<'_> {
-        Frame { hasher, epoch: Epoch(UnixMs(EPOCH)) }
+        Frame { hasher, epoch: Epoch::new(UnixMs(EPOCH)) }
     }
 
     fn set(&mut self, number: u64, expires_at: Option<u64>) {
@@ -158,7 +158,7 @@ impl Fuzz {
         }
         for (number, at) in self.model.iter().filter_map(|(number, at)| at.map(|at| (number, at))) {
             let prefix = prefix_of(self.hasher.position(&name(*number)));
-            let deadline = Epoch(UnixMs(EPOCH)).deadline_of(UnixMs(at));
+            let deadline = Epoch::new(UnixMs(EPOCH)).deadline_of(UnixMs(at));
             assert!(
                 earliest.get(&prefix).is_some_and(|earliest| *earliest <= deadline),
                 "{number} has no timer"

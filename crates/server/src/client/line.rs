@@ -15,8 +15,8 @@ impl Client {
         let seconds_since = |then_ms: u64| now.0.saturating_sub(then_ms) / 1000;
         let labels = self.labels();
         format!(
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi=-1 \
-             qbuf={qbuf} qbuf-free={} argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={omem} tot-mem={} \
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi={} \
+             qbuf={qbuf} qbuf-free={} argv-mem=0 multi-mem={} rbs=0 rbp=0 obl=0 oll={} omem={omem} tot-mem={} \
              events={} cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
             self.address,
@@ -27,12 +27,14 @@ impl Client {
             seconds_since(self.active_at_ms.load(Ordering::Relaxed)),
             flag_letters(self.traits()),
             self.db.load(Ordering::Relaxed),
+            self.queued.load(Ordering::Relaxed),
             input.saturating_sub(qbuf),
+            load(&self.queued_bytes),
             self.output_chunks.load(Ordering::Relaxed),
             self.memory_bytes(),
             if load(&self.output_bytes) > 0 { "rw" } else { "r" },
             self.last_command().map_or("NULL", |id| table::get(id).row.name),
-            self.user(),
+            printable(&self.user()),
             self.protocol.load(Ordering::Relaxed),
             printable(&labels.lib_name),
             printable(&labels.lib_version),
@@ -47,11 +49,14 @@ fn printable(label: &[u8]) -> std::borrow::Cow<'_, str> {
 
 /// Redis' letters in Redis' order; `N` if there is none.
 fn flag_letters(traits: Traits) -> String {
-    const LETTERS: [(Traits, char); 8] = [
+    const LETTERS: [(Traits, char); 11] = [
         (Traits::MONITOR, 'O'),
         (Traits::REPLICA, 'S'),
         (Traits::SUBSCRIBED, 'P'),
+        (Traits::MULTI, 'x'),
+        (Traits::BLOCKED, 'b'),
         (Traits::PAUSED, 'b'),
+        (Traits::DISTURBED, 'd'),
         (Traits::CLOSING, 'c'),
         (Traits::UNIX_SOCKET, 'U'),
         (Traits::NO_EVICT, 'e'),

@@ -13,6 +13,7 @@ mod registry;
 pub use class::class_from_name;
 pub use registry::Clients;
 
+use crate::acl::DEFAULT_USER;
 use crate::config::ClientClass;
 use crate::dispatch::table::CommandId;
 use parking_lot::Mutex;
@@ -20,9 +21,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 use sys::UnixMs;
-
-/// The only user, whose password is `requirepass`.
-pub const DEFAULT_USER: &str = "default";
 
 /// What a connection takes beside its buffers: its task, its socket's entries in the
 /// runtime and in the registry, and this. Measured by `an_idle_connection_takes_little_memory`.
@@ -38,6 +36,8 @@ bitflags::bitflags! {
         const MAIL = 1 << 1;
         /// Close the connection when what was answered is out.
         const DRAIN = 1 << 2;
+        /// The session need not wait any more: what it waited for is in its mail.
+        const UNBLOCKED = 1 << 3;
     }
 }
 
@@ -61,6 +61,12 @@ bitflags::bitflags! {
         const SUBSCRIBED = 1 << 6;
         /// Is a replica.
         const REPLICA = 1 << 7;
+        /// Waits for a key or for time to pass.
+        const BLOCKED = 1 << 8;
+        /// Is between MULTI and EXEC.
+        const MULTI = 1 << 9;
+        /// Watches a key that has changed.
+        const DISTURBED = 1 << 10;
     }
 }
 
@@ -89,6 +95,8 @@ pub struct Client {
     pub connected_at: UnixMs,
     /// The worker that it runs on.
     pub worker: usize,
+    /// Empty as long as it is the default user.
+    user: Mutex<Option<Box<[u8]>>>,
     /// Empty as long as there is no label.
     labels: Mutex<Option<Box<Labels>>>,
     /// Standing flags.
@@ -111,6 +119,12 @@ pub struct Client {
     pub output_capacity: AtomicUsize,
     /// In how many pieces they are.
     pub output_chunks: AtomicU32,
+    /// Requests queued since MULTI; -1 outside of a transaction.
+    pub queued: AtomicI64,
+    /// Bytes that they take.
+    pub queued_bytes: AtomicUsize,
+    /// How many keys it watches.
+    pub watched: AtomicUsize,
     /// Since when the output has been above its soft limit; 0 if it is not.
     pub over_soft_limit_since_ms: AtomicU64,
     signals: AtomicU32,
@@ -136,6 +150,7 @@ impl Client {
             fd,
             connected_at: now,
             worker,
+            user: Mutex::default(),
             labels: Mutex::default(),
             traits: AtomicU32::new(0),
             db: AtomicU32::new(0),
@@ -147,6 +162,9 @@ impl Client {
             output_bytes: AtomicUsize::new(0),
             output_capacity: AtomicUsize::new(0),
             output_chunks: AtomicU32::new(0),
+            queued: AtomicI64::new(-1),
+            queued_bytes: AtomicUsize::new(0),
+            watched: AtomicUsize::new(0),
             over_soft_limit_since_ms: AtomicU64::new(0),
             signals: AtomicU32::new(0),
             waker: OnceLock::new(),
@@ -167,6 +185,16 @@ impl Client {
         } else {
             self.traits.fetch_and(!flag.bits(), Ordering::Relaxed);
         }
+    }
+
+    /// Notes that a key which it watches has changed.
+    pub fn mark_disturbed(&self) {
+        self.traits.fetch_or(Traits::DISTURBED.bits(), Ordering::Release);
+    }
+
+    /// Whether a key that it watches has changed.
+    pub fn is_disturbed(&self) -> bool {
+        self.traits.load(Ordering::Acquire) & Traits::DISTURBED.bits() != 0
     }
 
     /// The command that it ran last.
@@ -199,9 +227,20 @@ impl Client {
         change(self.labels.lock().get_or_insert_default());
     }
 
-    /// The user that it is authenticated as: there is but one.
-    pub fn user(&self) -> &'static str {
-        DEFAULT_USER
+    /// The name of the user whose rights it has.
+    pub fn user(&self) -> Vec<u8> {
+        self.user.lock().as_deref().unwrap_or(DEFAULT_USER.as_bytes()).to_vec()
+    }
+
+    /// Whether it has this user's rights.
+    pub fn is_user(&self, name: &[u8]) -> bool {
+        self.user.lock().as_deref().unwrap_or(DEFAULT_USER.as_bytes()) == name
+    }
+
+    /// Its session has the rights of this user from now on.
+    pub fn set_user(&self, name: &[u8]) {
+        let is_default = name == DEFAULT_USER.as_bytes();
+        *self.user.lock() = if is_default { None } else { Some(name.into()) };
     }
 
     /// Which limits apply to it.
@@ -221,6 +260,7 @@ impl Client {
         CLIENT_BYTES
             + self.input_capacity.load(Ordering::Relaxed)
             + self.output_capacity.load(Ordering::Relaxed)
+            + self.queued_bytes.load(Ordering::Relaxed)
             + self.mail_bytes()
     }
 

@@ -126,7 +126,12 @@ pub(crate) fn origin(context: &Context<'_, '_>) -> Origin {
 
 /// CONFIG REWRITE
 fn rewrite(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    context.server.config.rewrite().map_err(|error| Error::line(error.to_string()))?;
+    let (config, acl) = (&context.server.config, &context.server.acl);
+    if config.aclfile().is_empty() {
+        // Otherwise the file of users is where they are kept.
+        config.set_users(acl.config_lines());
+    }
+    config.rewrite().map_err(|error| Error::line(error.to_string()))?;
     reply.ok();
     Ok(())
 }

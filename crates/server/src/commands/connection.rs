@@ -1,19 +1,18 @@
 //! The connection group without CLIENT: PING, ECHO, SELECT, HELLO, AUTH, RESET, QUIT.
 //!
-//! Until there are access control lists, `default` is the only user, and `requirepass`
-//! its password. A session that connected while there was no password stays
-//! authenticated when one is set, as in Redis.
+//! A session that connected while the default user had no password stays authenticated
+//! when one is set, as in Redis.
 
 use super::client::{check_label, set_name};
 use super::row;
-use crate::client::DEFAULT_USER;
+use crate::acl::{Access, Attempt, DEFAULT_USER, Reason, Setting, UserFlags};
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use crate::monitor;
 use crate::session::Closing;
 use command::{Error, Flags, Group, Result, Row};
 use keyspace::DbIndex;
-use wire::{Authenticated, Protocol, Reply};
+use wire::{Protocol, Reply};
 
 /// The version of Redis whose commands these are.
 pub const REDIS_VERSION: &str = "7.2.4";
@@ -42,8 +41,10 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .syntax("[message]")
         .summary("Answers, to show that the server is there."),
-    row("quit", -1, BEFORE_AUTH, quit).group(Group::Connection).summary("Closes the connection."),
-    row("reset", 1, BEFORE_AUTH, reset)
+    row("quit", -1, BEFORE_AUTH.union(Flags::RUNS_IN_MULTI), quit)
+        .group(Group::Connection)
+        .summary("Closes the connection."),
+    row("reset", 1, BEFORE_AUTH.union(Flags::RUNS_IN_MULTI), reset)
         .since("6.2.0")
         .group(Group::Connection)
         .summary("Brings the connection back to the state of a new one."),
@@ -90,7 +91,9 @@ fn quit(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 fn auth(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let request = context.request;
     match request.len() {
-        2 if !context.server.requires_password() => return Err(NO_PASSWORD_CONFIGURED),
+        2 if context.server.acl.default_user().flags().contains(UserFlags::NOPASS) => {
+            return Err(NO_PASSWORD_CONFIGURED);
+        }
         2 => authenticate(context, DEFAULT_USER.as_bytes(), request.arg(1))?,
         3 => authenticate(context, request.arg(1), request.arg(2))?,
         _ => return Err(Error::Syntax),
@@ -120,7 +123,7 @@ fn hello(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     if let Some((user, password)) = credentials {
         authenticate(context, user, password)?;
     }
-    if context.session.authenticated == Authenticated::No && context.server.requires_password() {
+    if context.session.access.is_stranger(&context.server.acl) {
         return Err(HELLO_BEFORE_AUTH);
     }
     if let Some(name) = name {
@@ -167,15 +170,14 @@ fn write_greeting(context: &Context<'_, '_>, reply: &mut Reply<'_>) {
 
 /// RESET
 fn reset(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let authenticated = match context.server.requires_password() {
-        true => Authenticated::No,
-        false => Authenticated::Yes,
-    };
     let client = context.session.client.clone();
     monitor::leave(context.server, &client);
     // Nothing that was posted may come behind the reply, where it would be taken for another.
     reply.raw(&client.take_mail());
-    context.session.reset(authenticated);
+    let session = &mut *context.session;
+    session.leave_transaction();
+    session.watched.clear(context.server, &client);
+    session.reset(Access::newcomer(&context.server.acl));
     reply.set_protocol(Protocol::Resp2);
     reply.simple("RESET");
     Ok(())
@@ -183,25 +185,17 @@ fn reset(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// Lets the session in if user and password are right.
 fn authenticate(context: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> Result<()> {
-    let expected = context.server.config.requirepass();
-    // Without a password the user may come with any.
-    let is_right = expected.is_empty() || is_equal_in_constant_time(password, &expected);
-    if user != DEFAULT_USER.as_bytes() || !is_right {
-        context.server.counts.auth_failures.add(1);
-        return Err(Error::text("WRONGPASS invalid username-password pair or user is disabled."));
+    let (server, now) = (context.server, context.now);
+    if let Some(user) = server.acl.authenticate(user, password) {
+        context.session.act_as(Access::of(user));
+        return Ok(());
     }
-    context.session.authenticated = Authenticated::Yes;
-    Ok(())
-}
-
-/// Takes a time that depends on the length of what was given only, so that no password
-/// can be found by measuring.
-fn is_equal_in_constant_time(given: &[u8], expected: &[u8]) -> bool {
-    let differing = given
-        .iter()
-        .zip(expected.iter().cycle())
-        .fold(given.len() ^ expected.len(), |bits, (a, b)| bits | usize::from(a ^ b));
-    std::hint::black_box(differing) == 0
+    server.counts.auth_failures.add(1);
+    let attempt =
+        Attempt { reason: Reason::Auth, setting: Setting::TopLevel, object: context.request.arg(0), user };
+    let client = &context.session.client;
+    server.acl.log.note(attempt, || client.line(now), now, server.config.acllog_max_len());
+    Err(Error::text("WRONGPASS invalid username-password pair or user is disabled."))
 }
 
 /// How the error text of a bad name begins.
@@ -216,16 +210,3 @@ const HELLO_BEFORE_AUTH: Error = Error::text(
     "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> \
      <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
 );
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_password_itself_is_equal_to_it() {
-        assert!(is_equal_in_constant_time(b"secret", b"secret"));
-        for other in [&b""[..], b"secre", b"secrets", b"Secret", b"secretsecret"] {
-            assert!(!is_equal_in_constant_time(other, b"secret"), "{other:?}");
-        }
-    }
-}

@@ -1,5 +1,6 @@
 //! The server's own commands: rows and handlers over a session and the server.
 
+pub mod acl;
 pub mod client;
 pub mod command;
 pub mod config;
@@ -13,6 +14,8 @@ pub mod monitor;
 pub mod shutdown;
 pub mod slowlog;
 pub mod time;
+pub mod transactions;
+pub mod wait;
 
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
@@ -21,6 +24,7 @@ use wire::Reply;
 
 /// Their rows, family by family.
 pub const FAMILIES: &[&[Row<ServerHandler>]] = &[
+    acl::ROWS,
     client::ROWS,
     command::ROWS,
     config::ROWS,
@@ -34,6 +38,8 @@ pub const FAMILIES: &[&[Row<ServerHandler>]] = &[
     shutdown::ROWS,
     slowlog::ROWS,
     time::ROWS,
+    transactions::ROWS,
+    wait::ROWS,
 ];
 
 /// Begins a row of a server command.

@@ -237,6 +237,11 @@ impl Config {
         }
     }
 
+    /// The `user` lines for CONFIG REWRITE, as `users` gives them.
+    pub fn set_users(&self, lines: Vec<Vec<Vec<u8>>>) {
+        self.values.write()[const { index_of("user") }] = Value::Lines(lines);
+    }
+
     fn text(&self, index: usize) -> Vec<u8> {
         match &self.values.read()[index] {
             Value::Text(text) => text.clone(),

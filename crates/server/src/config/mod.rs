@@ -29,6 +29,7 @@ use parking_lot::{Mutex, RwLock};
 
 pub use accessors::{ClientClass, ClientsMemory};
 pub use change::{CannotApply, ChangedDirective, Origin, SetError};
+pub(crate) use file::sentence;
 pub use load::{ConfigError, Startup, USAGE};
 pub use parsed::{OutputLimit, Value};
 pub use rewrite::RewriteError;

@@ -4,7 +4,7 @@
 //! 2. A directive whose lines already say its value is not touched, so that `maxmemory 1gb` stays written this way.
 //! 3. A directive that differs is rewritten in place; one that the file lacks is appended below a marker line if it is
 //!    not at its default.
-//! 4. Directives whose lines are kept one by one (`user`, `rename-command`) cannot change at run time and stay.
+//! 4. Directives whose lines are kept one by one stay, but for `user`, whose lines the server brings up to date first.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -65,7 +65,7 @@ pub(super) fn rewritten(text: &[u8], values: &[Value]) -> Vec<u8> {
     let mut appended = Vec::new();
     for ((index, row), default) in TABLE.iter().enumerate().zip(load::default_values()) {
         let value = &values[index];
-        if matches!(row.kind, Kind::Lines { .. }) {
+        if matches!(row.kind, Kind::Lines { .. }) && row.name != "user" {
             continue;
         }
         match places.get(&index) {
@@ -153,6 +153,10 @@ fn file_lines(row: &Row, value: &Value) -> Vec<Vec<u8>> {
             let classes = ["normal", "replica", "pubsub"].iter().zip(limits);
             classes.map(|(class, limit)| line(class_line(class, limit))).collect()
         }
+        Value::Lines(lines) => lines
+            .iter()
+            .map(|words| line(words.iter().map(|each| word(each)).collect::<Vec<_>>().join(&b' ')))
+            .collect(),
         Value::ReplicaOf(None) => Vec::new(),
         Value::ReplicaOf(Some((host, port))) => {
             vec![line([word(host.as_bytes()), b" ".to_vec(), port.to_string().into()].concat())]
@@ -173,7 +177,8 @@ fn file_lines(row: &Row, value: &Value) -> Vec<Vec<u8>> {
 
 /// A word as it may stand in a file: quoted where it would not read back as itself.
 fn word(bytes: &[u8]) -> Vec<u8> {
-    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\#".contains(byte);
+    // A number sign only matters at the beginning of a line.
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\".contains(byte);
     match !bytes.is_empty() && bytes.iter().all(is_plain) {
         true => bytes.to_vec(),
         false => wire::quote(bytes).into_bytes(),

@@ -18,6 +18,8 @@
 pub mod pending;
 pub mod stream;
 
+use crate::acl::Access;
+use crate::blocking::{self, Cut};
 use crate::client::{Client, Signal, Traits, eviction};
 use crate::dispatch::{OUTPUT_FLUSH_BYTES, Stop};
 use crate::log;
@@ -84,6 +86,8 @@ pub struct Connection {
     pending: Pending,
     /// A pause that the next request waits for.
     pause: Option<Pin<Box<Sleep>>>,
+    /// The end of the time that a request waits at the most, if it has one.
+    wait: Option<Pin<Box<Sleep>>>,
     /// The client sends nothing more.
     is_half_closed: bool,
     /// What the server counts as this connection's buffers.
@@ -93,15 +97,14 @@ pub struct Connection {
 /// Serves a connection until it ends.
 pub async fn serve(worker: Rc<Worker>, stream: Stream, client: std::sync::Arc<Client>) {
     let server = worker.server.clone();
-    let authenticated =
-        if server.config.requirepass().is_empty() { Authenticated::Yes } else { Authenticated::No };
     let mut connection = Connection {
         stream,
-        session: Session::new(client.clone(), authenticated),
+        session: Session::new(client.clone(), Access::newcomer(&server.acl)),
         parser: Parser::new(),
         input: Vec::new(),
         pending: Pending::default(),
         pause: None,
+        wait: None,
         is_half_closed: false,
         noted_bytes: 0,
     };
@@ -122,7 +125,7 @@ pub async fn serve(worker: Rc<Worker>, stream: Stream, client: std::sync::Arc<Cl
         End::Failed(error) => log!(Verbose, "Error on connection of client {}: {error}", client.id),
     }
     server.clients.buffer_bytes.add(-(connection.noted_bytes as i64));
-    server.session_ended(&connection.session);
+    server.session_ended(&mut connection.session);
     server.clients.remove(client.id);
 }
 
@@ -132,6 +135,16 @@ pub async fn serve(worker: Rc<Worker>, stream: Stream, client: std::sync::Arc<Cl
 fn wake_after_others(context: &mut Context<'_>) {
     let is_ready = pin!(tokio::task::yield_now()).poll(context).is_ready();
     debug_assert!(!is_ready, "the first poll only registers the task");
+}
+
+/// A timer that wakes the task at a moment, or at once if that is past.
+fn alarm(worker: &Worker, until: UnixMs, context: &mut Context<'_>) -> Pin<Box<Sleep>> {
+    let wait_ms = until.0.saturating_sub(worker.server.clock.now().0);
+    let mut sleep = Box::pin(tokio::time::sleep(Duration::from_millis(wait_ms)));
+    if sleep.as_mut().poll(context).is_ready() {
+        context.waker().wake_by_ref();
+    }
+    sleep
 }
 
 impl Connection {
@@ -160,6 +173,9 @@ impl Connection {
             return Ok(self.end_when_sent(buffers));
         }
         self.leave_pause();
+        if !self.leave_wait(worker, context) {
+            return self.watch_while_held(worker, context);
+        }
         if !self.input.is_empty() && !self.parser.is_partial() {
             // Requests that a pause held back come before new ones.
             self.run_input(worker, buffers, context)?;
@@ -168,7 +184,7 @@ impl Connection {
             if self.is_finished() {
                 return Ok(self.end_when_sent(buffers));
             }
-            if self.pause.is_some() {
+            if self.pause.is_some() || self.session.waits.is_some() {
                 return self.watch_while_held(worker, context);
             }
             ready_or_pending!(self.read_and_run(worker, buffers, context)?);
@@ -201,7 +217,9 @@ impl Connection {
             let bytes = ready_or_pending!(read).map_err(End::Failed)?;
             self.note_read(worker, bytes);
         }
-        Ok(Poll::Pending)
+        // Who went away while it waited for a key is not served any more.
+        let is_gone = self.is_half_closed && self.session.waits.is_some();
+        Ok(if is_gone { Poll::Ready(End::Closed) } else { Poll::Pending })
     }
 
     /// Counts a read. One of nothing is the end of what the client sends.
@@ -224,6 +242,10 @@ impl Connection {
         }
         if signals.contains(Signal::MAIL) {
             self.pending.extend(&self.session.client.take_mail());
+        }
+        if signals.contains(Signal::UNBLOCKED) {
+            self.session.waits = None;
+            self.wait = None;
         }
         None
     }
@@ -341,9 +363,9 @@ impl Connection {
     /// is a password.
     #[inline]
     fn trust(&self, server: &Server) -> Authenticated {
-        match self.session.authenticated {
-            Authenticated::No if server.requires_password() => Authenticated::No,
-            _ => Authenticated::Yes,
+        match self.session.access.is_stranger(&server.acl) {
+            true => Authenticated::No,
+            false => Authenticated::Yes,
         }
     }
 
@@ -366,6 +388,10 @@ impl Connection {
                 Stop::Paused { next, until } => {
                     self.begin_pause(worker, until, context);
                     return Ok(Some(if next == 0 { 0 } else { buffers.requests.bytes_end(next - 1) }));
+                }
+                Stop::Blocked { next } => {
+                    self.begin_wait(worker, context);
+                    return Ok(Some(buffers.requests.bytes_end(next - 1)));
                 }
             }
         }
@@ -461,14 +487,27 @@ impl Connection {
     }
 
     fn begin_pause(&mut self, worker: &Worker, until: UnixMs, context: &mut Context<'_>) {
-        let wait_ms = until.0.saturating_sub(worker.server.clock.now().0);
         self.session.client.set_trait(Traits::PAUSED, true);
-        let mut sleep = Box::pin(tokio::time::sleep(Duration::from_millis(wait_ms)));
-        // Registers the task with the timer; a pause that is over already wakes it at once.
-        if sleep.as_mut().poll(context).is_ready() {
-            context.waker().wake_by_ref();
+        self.pause = Some(alarm(worker, until, context));
+    }
+
+    /// Sets the alarm for a session that has to wait.
+    fn begin_wait(&mut self, worker: &Worker, context: &mut Context<'_>) {
+        self.wait = self.session.waits.flatten().map(|until| alarm(worker, until, context));
+    }
+
+    /// Ends a wait whose time is up. False: the session still waits.
+    fn leave_wait(&mut self, worker: &Worker, context: &mut Context<'_>) -> bool {
+        if self.session.waits.is_none() {
+            return true;
         }
-        self.pause = Some(sleep);
+        let is_over = self.wait.as_mut().is_some_and(|alarm| alarm.as_mut().poll(context).is_ready());
+        if is_over {
+            // Either this ends it or somebody did before; the mail with the reply is on its way.
+            blocking::cut(&worker.server, self.session.client.id, Cut::Timeout);
+            self.wait = None;
+        }
+        false
     }
 
     /// Whatever woke the session, it looks at the pause again: it may be over,

@@ -1,8 +1,10 @@
 //! What comes before a command runs, in Redis' order: does it exist, are there
 //! enough words, may this session run it, is there memory, is there a pause.
 
+use crate::acl::{self, Setting};
 use crate::dispatch::pause::{Pause, Paused};
 use crate::dispatch::table::Command;
+use crate::dispatch::transaction::flags_in_effect;
 use crate::monitor;
 use crate::server::{Attention, Server};
 use crate::session::Session;
@@ -10,7 +12,7 @@ use command::error::until_zero;
 use command::{Error, Flags};
 use keyspace::{Batch, OutOfMemory};
 use sys::UnixMs;
-use wire::{Authenticated, Request};
+use wire::Request;
 
 /// What the checks found.
 pub enum Verdict {
@@ -27,7 +29,7 @@ pub enum Verdict {
 pub fn check(
     server: &Server,
     batch: &Batch<'_>,
-    session: &Session,
+    session: &mut Session,
     command: &Command,
     request: &Request<'_>,
     now: UnixMs,
@@ -38,9 +40,13 @@ pub fn check(
     if !command.row.accepts(request.len()) {
         return Verdict::Refuse(Error::arity(command.row.name));
     }
-    if session.authenticated == Authenticated::No && !command.is(Flags::NO_AUTH) && server.requires_password()
+    if session.transaction.is_some() && command.is(Flags::NO_MULTI) {
+        return Verdict::Refuse(Error::text("ERR Command not allowed inside a transaction"));
+    }
+    if !session.access.is_free(&server.acl)
+        && let Err(error) = acl::admit(server, session, command, request, Setting::TopLevel, now)
     {
-        return Verdict::Refuse(Error::text("NOAUTH Authentication required."));
+        return Verdict::Refuse(error);
     }
     let attention = server.attention();
     if attention.is_empty() {
@@ -59,21 +65,20 @@ fn check_attention(
     request: &Request<'_>,
     now: UnixMs,
 ) -> Verdict {
+    let flags = flags_in_effect(command, session);
     let is_full = attention.contains(Attention::MEMORY_CEILING) && is_memory_full(server);
     // During a pause nothing changes by itself.
     if is_full
         && !attention.contains(Attention::PAUSED)
         && make_room(server, batch, now).is_err()
-        && command.is(Flags::DENYOOM)
+        && flags.contains(Flags::DENYOOM)
     {
         return Verdict::Refuse(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
     }
     if attention.contains(Attention::PAUSED) {
         match Pause::at(server, now) {
             Some((Paused::All, until)) => return Verdict::Wait(until),
-            Some((Paused::Writes, until))
-                if command.row.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) =>
-            {
+            Some((Paused::Writes, until)) if flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) => {
                 return Verdict::Wait(until);
             }
             Some(_) | None => {}

@@ -10,7 +10,9 @@
 pub mod checks;
 pub mod pause;
 pub mod table;
+mod transaction;
 
+use crate::blocking::{self, Beginner};
 use crate::client::Traits;
 use crate::log;
 use crate::server::Server;
@@ -18,8 +20,9 @@ use crate::session::{Closing, ReplyMode, Session};
 use crate::slowlog;
 use crate::stats::Ending;
 use checks::Verdict;
-use command::{Args, Hashed, Outcome, Waiting, execute};
+use command::{Args, Error, Flags, Hashed, Outcome, Row, Waiting, execute};
 use keyspace::{Batch, DbIndex, Key};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 use sys::{Ticks, UnixMs};
@@ -55,6 +58,87 @@ pub struct Context<'a, 'k> {
     pub batch: &'a mut Batch<'k>,
 }
 
+impl Context<'_, '_> {
+    /// Runs the command and answers. The checks come before, statistics after.
+    #[inline]
+    pub fn call(&mut self, hashed: Hashed<'_>, reply: &mut Reply<'_>) -> Ending {
+        let mark = reply.mark();
+        let result = match self.command.row.handler {
+            Runs::Data(row) if row.flags.contains(Flags::BLOCKING) => self.run_blocking(row, hashed, reply),
+            Runs::Data(row) => self.run_data(row, hashed, Waiting::Never, reply),
+            Runs::Server(handler) => handler(self, reply),
+        };
+        match result {
+            Ok(()) => Ending::Done,
+            Err(error) => {
+                reply.rollback(mark);
+                // The session may have changed its protocol before it failed.
+                reply.set_protocol(self.session.protocol);
+                reply.error(error.as_bytes());
+                self.server.counts.note_error(error.as_bytes());
+                Ending::Failed
+            }
+        }
+    }
+
+    #[inline]
+    fn run_data(
+        &mut self,
+        row: &Row,
+        hashed: Hashed<'_>,
+        waiting: Waiting<'_>,
+        reply: &mut Reply<'_>,
+    ) -> command::Result<()> {
+        let args = Args {
+            request: self.request,
+            keyspace: &self.server.keyspace,
+            db: self.session.db,
+            now: self.now,
+            settings: &self.server.settings,
+            hashed,
+            waiting,
+        };
+        let outcome = execute(row, self.batch, &args, self.session.touch, reply);
+        if outcome == Ok(Outcome::Changed) {
+            self.server.counts.changes.add(1);
+        }
+        outcome.map(|_| ())
+    }
+
+    /// Runs a command that may have to wait for its keys.
+    fn run_blocking(
+        &mut self,
+        row: &'static Row,
+        hashed: Hashed<'_>,
+        reply: &mut Reply<'_>,
+    ) -> command::Result<()> {
+        if self.session.transaction.is_some() {
+            return self.run_data(row, hashed, Waiting::Never, reply);
+        }
+        let began = Cell::new(None);
+        let args = Args {
+            request: self.request,
+            keyspace: &self.server.keyspace,
+            db: self.session.db,
+            now: self.now,
+            settings: &self.server.settings,
+            hashed,
+            waiting: Waiting::Begins(&Beginner {
+                server: self.server,
+                session: self.session,
+                command: self.command,
+                began: &began,
+            }),
+        };
+        let outcome = execute(row, self.batch, &args, self.session.touch, reply);
+        self.session.waits = began.get();
+        if outcome == Ok(Outcome::Changed) {
+            self.server.counts.changes.add(1);
+        }
+        outcome.map(|_| ())
+    }
+}
+
 /// Why `run` returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -71,6 +155,11 @@ pub enum Stop {
         next: usize,
         /// When to try again.
         until: UnixMs,
+    },
+    /// The session has to wait; request `next` runs when that is over.
+    Blocked {
+        /// Its index.
+        next: usize,
     },
     /// The session is over; requests that follow are not run.
     Closing,
@@ -140,6 +229,7 @@ fn key_at<'a>(
 enum Flow {
     Next,
     Wait(UnixMs),
+    Block,
     Close,
 }
 
@@ -179,6 +269,7 @@ impl Turn<'_> {
                     Flow::Next if out.len() < OUTPUT_FLUSH_BYTES => {}
                     Flow::Next => return Stop::Flush { next: index + 1 },
                     Flow::Wait(until) => return Stop::Paused { next: index, until },
+                    Flow::Block => return Stop::Blocked { next: index + 1 },
                     Flow::Close => return Stop::Closing,
                 }
             }
@@ -231,27 +322,46 @@ impl Turn<'_> {
             if checks::is_http(request) {
                 return self.close_at_once();
             }
-            let error = checks::unknown_command(request);
-            Reply::new(out, self.session.protocol).error(error.as_bytes());
-            self.server.counts.note_error(error.as_bytes());
+            self.refuse(checks::unknown_command(request), out);
             self.settle_reply(before, out);
             return Flow::Next;
         };
         match checks::check(self.server, &self.batch, self.session, command, request, self.now) {
             Verdict::Run => {}
             Verdict::Refuse(error) => {
-                Reply::new(out, self.session.protocol).error(error.as_bytes());
-                self.server.counts.note_error(error.as_bytes());
+                let error = transaction::refusal_of(command, self.session, error);
+                self.refuse(error, out);
                 self.count_one(command, request, Ending::Rejected);
                 self.settle_reply(before, out);
                 return Flow::Next;
             }
             Verdict::Wait(until) => return Flow::Wait(until),
         }
+        if self.session.transaction.is_some() && transaction::queue(self.session, command, request, out) {
+            self.settle_reply(before, out);
+            return Flow::Next;
+        }
         let ending = self.call(command, request, prepared, out);
+        if self.batch.has_ready() {
+            blocking::serve(self.server, &mut self.batch, self.worker, self.now);
+        }
+        if self.session.waits.is_some() {
+            // It counts as a call when it ends.
+            self.last = command.id;
+            self.count += 1;
+            return Flow::Block;
+        }
         self.count_one(command, request, ending);
         self.settle_reply(before, out);
         if self.session.closing == Closing::No { Flow::Next } else { Flow::Close }
+    }
+
+    /// Answers a request that does not run.
+    #[cold]
+    fn refuse(&mut self, error: Error, out: &mut Vec<u8>) {
+        Reply::new(out, self.session.protocol).error(error.as_bytes());
+        self.server.counts.note_error(error.as_bytes());
+        self.session.doom_transaction();
     }
 
     /// For a request that no Redis client sends: a page in somebody's browser may have been
@@ -277,50 +387,17 @@ impl Turn<'_> {
         out: &mut Vec<u8>,
     ) -> Ending {
         let mut reply = Reply::new(out, self.session.protocol);
-        let mark = reply.mark();
-        let result = match command.row.handler {
-            Runs::Data(row) => {
-                let db = self.session.db;
-                let key = prepared.key.map(|at| key_at(db, request.arg(command.first_key), at));
-                let args = Args {
-                    request: *request,
-                    keyspace: &self.server.keyspace,
-                    db,
-                    now: self.now,
-                    settings: &self.server.settings,
-                    hashed: Hashed::new(command.first_key, 1, key.as_slice()),
-                    waiting: Waiting::Never,
-                };
-                let outcome = execute(row, &mut self.batch, &args, self.session.touch, &mut reply);
-                if outcome == Ok(Outcome::Changed) {
-                    self.server.counts.changes.add(1);
-                }
-                outcome.map(|_| ())
-            }
-            Runs::Server(handler) => {
-                let mut context = Context {
-                    server: self.server,
-                    worker: self.worker,
-                    session: self.session,
-                    request: *request,
-                    command,
-                    now: self.now,
-                    batch: &mut self.batch,
-                };
-                handler(&mut context, &mut reply)
-            }
+        let key = prepared.key.map(|at| key_at(self.session.db, request.arg(command.first_key), at));
+        let mut context = Context {
+            server: self.server,
+            worker: self.worker,
+            session: self.session,
+            request: *request,
+            command,
+            now: self.now,
+            batch: &mut self.batch,
         };
-        match result {
-            Ok(()) => Ending::Done,
-            Err(error) => {
-                // The session may have changed its protocol before it failed.
-                let mut reply = Reply::new(out, self.session.protocol);
-                reply.rollback(mark);
-                reply.error(error.as_bytes());
-                self.server.counts.note_error(error.as_bytes());
-                Ending::Failed
-            }
-        }
+        context.call(Hashed::new(command.first_key, 1, key.as_slice()), &mut reply)
     }
 
     /// Counts a command, and the time since the one before ended as its own.

@@ -34,9 +34,7 @@ impl TestServer {
             panic!("{directives}")
         };
         let listeners = Listeners::bind(&config).unwrap();
-        let mut server = Server::new(*config, WORKERS);
-        server.clock = clock;
-        let server = Arc::new(server);
+        let server = Server::with_clock(*config, WORKERS, clock);
         let running = server.clone();
         let thread = std::thread::spawn(move || run_workers(&running, listeners, WORKERS).unwrap());
         let server = TestServer { server, thread: Some(thread) };

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may.
 
+mod acl;
 mod admin;
 mod auth;
 mod commands;

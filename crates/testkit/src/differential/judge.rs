@@ -2,6 +2,7 @@
 //!
 //! Pure: answers in, verdict out.
 
+use super::moments;
 use super::rules::{self, How, Side};
 use super::{Answer, shorten};
 use crate::client::decode;
@@ -100,6 +101,8 @@ fn are_alike(request: &Request, a: &Answer, b: &Answer) -> bool {
         How::Scan => is_same_scan(request, a, b),
         How::WithoutTail(len) => same_bulk_without_tail(a, b, len),
         How::CollectionPayload => is_of_collection(a) && is_of_collection(b),
+        How::Moments => decode(a).zip(decode(b)).is_some_and(|(a, b)| moments::are_alike(&a, &b)),
+        How::StreamPayload => decode(a).zip(decode(b)).is_some_and(|(a, b)| moments::are_payloads(&a, &b)),
         How::Right(..) => false,
     })
 }

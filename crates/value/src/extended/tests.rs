@@ -141,3 +141,29 @@ fn infinity_is_parsed_and_printed_but_never_a_sum() {
     assert_eq!(text(Extended::parse(b"-infinity").unwrap()), "-inf");
     assert_eq!(infinity.checked_add(Extended::from_i64(0)), None);
 }
+
+#[test]
+fn products_are_rounded_up() {
+    let cases = [
+        ("0", Some(0)),
+        ("0.001", Some(1)),
+        ("0.0011", Some(2)),
+        ("1e-4000", Some(1)),
+        ("-1e-4000", Some(0)),
+        ("-0.0001", Some(0)),
+        ("-0.0011", Some(-1)),
+        ("-1", Some(-1000)),
+        ("1.5", Some(1500)),
+        ("0x10", Some(16_000)),
+        ("9223372036854775.807", Some(i64::MAX)),
+        ("9223372036854775.808", None),
+        ("1e300", None),
+        ("1e4930", None),
+        ("inf", None),
+        ("-1e300", Some(i64::MIN)),
+        ("-inf", Some(i64::MIN)),
+    ];
+    for (text, product) in cases {
+        assert_eq!(Extended::parse(text.as_bytes()).unwrap().times_rounded_up(1000), product, "{text}");
+    }
+}

@@ -48,7 +48,7 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// Whether this is the element's text.
+    /// Whether this is the element's text. To compare one text with many elements, use a [`Needle`].
     pub fn is(self, text: &[u8]) -> bool {
         match self {
             Self::Int(value) => parse_i64(text) == Some(value),
@@ -79,6 +79,29 @@ impl<'a> Element<'a> {
 impl From<i64> for Element<'_> {
     fn from(value: i64) -> Self {
         Self::Int(value)
+    }
+}
+
+/// A text to be compared with many elements: whether it is an integer is found out once.
+#[derive(Clone, Copy, Debug)]
+pub struct Needle<'a> {
+    text: &'a [u8],
+    int: Option<i64>,
+}
+
+impl<'a> Needle<'a> {
+    /// Of a text.
+    pub fn new(text: &'a [u8]) -> Self {
+        Self { text, int: parse_i64(text) }
+    }
+
+    /// Whether the element has this text.
+    #[inline]
+    pub fn is(self, element: Element<'_>) -> bool {
+        match element {
+            Element::Int(value) => self.int == Some(value),
+            Element::Bytes(bytes) => bytes == self.text,
+        }
     }
 }
 

@@ -3,8 +3,7 @@
 //! Compact values are read in place, inside their key's block. Every step is constant time; the length
 //! of a listpack of over 65,534 elements, and an index, are found by walking. Pure, any thread.
 
-use super::entry::{Element, Extent, entry_before};
-use crate::number::parse_i64;
+use super::entry::{Element, Extent, Needle, entry_before};
 
 /// Total size in four bytes, count in two.
 pub(super) const HEADER_BYTES: usize = 6;
@@ -64,6 +63,13 @@ impl<'a> ListpackRef<'a> {
         Iter { bytes: self.bytes, front: at.0, back: self.end().0 }
     }
 
+    /// The elements from the beginning to a position, which is included unless it is the end.
+    #[inline]
+    pub fn iter_through(self, at: Position) -> Iter<'a> {
+        let after = self.next(at).unwrap_or(self.end());
+        Iter { bytes: self.bytes, front: HEADER_BYTES, back: after.0 }
+    }
+
     /// The element at an index, negative ones counted from the end.
     pub fn get(self, index: isize) -> Option<Element<'a>> {
         self.seek(index).map(|at| self.element(at))
@@ -97,8 +103,13 @@ impl<'a> ListpackRef<'a> {
 
     /// The first position at or after `from` whose element has this text, looking at every `step`th element
     /// only: 1 for all, 2 for the fields of field-value pairs.
+    #[inline]
     pub fn find(self, text: &[u8], from: Position, step: usize) -> Option<Position> {
-        let wanted = parse_i64(text);
+        self.find_needle(Needle::new(text), from, step)
+    }
+
+    /// [`ListpackRef::find`] for a text that is looked for in several listpacks.
+    pub fn find_needle(self, needle: Needle<'_>, from: Position, step: usize) -> Option<Position> {
         let mut at = from.0;
         loop {
             let bytes = &self.bytes[at..];
@@ -106,11 +117,7 @@ impl<'a> ListpackRef<'a> {
                 return None;
             }
             let extent = Extent::of(bytes);
-            let is_found = match extent.element(bytes) {
-                Element::Int(value) => wanted == Some(value),
-                Element::Bytes(bytes) => bytes == text,
-            };
-            if is_found {
+            if needle.is(extent.element(bytes)) {
                 return Some(Position(at));
             }
             at += extent.entry();

@@ -1,11 +1,123 @@
-//! Streams.
+//! Streams: entries with ascending ids, and the groups of consumers that read them.
+//!
+//! A stream is always in its native form, also when it is empty: it stays until its key is deleted. The
+//! entries are in [`entries`], the groups in [`group`]; they know nothing of each other, so that entries can
+//! be read while a group changes. There is no clock here: callers bring the moment. Plain data; any thread.
+
+mod element;
+mod entries;
+mod group;
+mod id;
+mod image;
+mod node;
+mod progress;
+mod radix;
+mod range;
+mod trim;
+
+pub use element::Element;
+pub use entries::{AppendError, Entries, NodeLimits, SetIdError};
+pub use group::{Consumer, ConsumerId, Group, Moment, Pending};
+pub use id::{IdText, InvalidId, NewId, StreamId};
+pub use node::{Entry, Fields};
+pub use range::{Order, Range};
+pub use trim::{Bound, Trim};
+
+use std::collections::BTreeMap;
 
 use crate::collection::{Collection, CollectionRef, Form, Thresholds, Type};
 use crate::rdb::{Reader, RestoreError};
 
 /// A stream.
-#[derive(Clone, Debug)]
-pub struct Stream {}
+#[derive(Clone, Debug, Default)]
+pub struct Stream {
+    /// What was added to it.
+    pub entries: Entries,
+    /// In the order of the names' bytes.
+    groups: BTreeMap<Box<[u8]>, Group>,
+}
+
+impl Stream {
+    /// A stream without entries and groups.
+    pub fn new() -> Stream {
+        Stream::default()
+    }
+
+    /// How many groups there are.
+    pub fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The groups, in the order of their names' bytes.
+    pub fn groups(&self) -> impl Iterator<Item = (&[u8], &Group)> + '_ {
+        self.groups.iter().map(|(name, group)| (&**name, group))
+    }
+
+    /// A group.
+    pub fn group(&self, name: &[u8]) -> Option<&Group> {
+        self.groups.get(name)
+    }
+
+    /// A group, to be changed, and the entries to be read meanwhile.
+    pub fn group_mut(&mut self, name: &[u8]) -> Option<(&mut Group, &Entries)> {
+        Some((self.groups.get_mut(name)?, &self.entries))
+    }
+
+    /// Makes a group. False: the name is taken.
+    pub fn create_group(&mut self, name: &[u8], group: Group) -> bool {
+        if self.groups.contains_key(name) {
+            return false;
+        }
+        self.groups.insert(name.into(), group);
+        true
+    }
+
+    /// Removes a group with all that is pending in it. False: there is none of this name.
+    pub fn remove_group(&mut self, name: &[u8]) -> bool {
+        self.groups.remove(name).is_some()
+    }
+}
+
+/// What the keyspace and the codec of images ask for.
+impl Stream {
+    /// The RDB types that [`Stream::read_image`] reads.
+    pub(crate) const IMAGE_TYPES: &'static [u8] = image::TYPES;
+
+    /// Reads an image of the RDB type given.
+    pub(crate) fn read_image(
+        image_type: u8,
+        image: &mut Reader<'_>,
+        _thresholds: &Thresholds,
+    ) -> Result<Stream, RestoreError> {
+        image::read(image_type, image)
+    }
+
+    /// Appends its RDB type byte and image.
+    pub(crate) fn write_image(&self, out: &mut Vec<u8>) {
+        image::write(self, out);
+    }
+
+    /// Bytes of memory outside the key's block, estimated from at most `samples` nodes, groups and consumers
+    /// of each (0: all).
+    pub fn allocated_bytes(&self, samples: usize) -> usize {
+        let samples = if samples == 0 { usize::MAX } else { samples };
+        let groups = self.groups.iter().map(|(name, group)| name.len() + group.allocated_bytes(samples));
+        self.entries.allocated_bytes(samples) + estimate(groups, samples)
+    }
+
+    /// How many separate allocations it has, roughly.
+    pub fn pieces(&self) -> usize {
+        self.entries.node_count() + self.groups.values().map(Group::pieces).sum::<usize>()
+    }
+}
+
+/// A sum that is estimated from the first few of its terms.
+fn estimate(terms: impl ExactSizeIterator<Item = usize>, samples: usize) -> usize {
+    let count = terms.len();
+    let taken = count.min(samples);
+    let sum: usize = terms.take(taken).sum();
+    if taken == 0 { 0 } else { sum / taken * count }
+}
 
 impl Type for Stream {
     type Ref<'a> = &'a Stream;
@@ -28,7 +140,7 @@ impl Type for Stream {
     }
 
     fn len(&self) -> usize {
-        0
+        usize::try_from(self.entries.len()).unwrap_or(usize::MAX)
     }
 
     fn read(collection: CollectionRef<'_>) -> Option<&Stream> {
@@ -46,29 +158,5 @@ impl Type for Stream {
     }
 }
 
-impl Stream {
-    /// The RDB types that [`Stream::read_image`] reads.
-    pub(crate) const IMAGE_TYPES: &'static [u8] = &[];
-
-    /// Reads an image of the RDB type given.
-    pub(crate) fn read_image(
-        _image_type: u8,
-        _image: &mut Reader<'_>,
-        _thresholds: &Thresholds,
-    ) -> Result<Stream, RestoreError> {
-        Err(RestoreError::BadFormat)
-    }
-
-    /// Appends its RDB type byte and image.
-    pub(crate) fn write_image(&self, _out: &mut Vec<u8>) {}
-
-    /// Bytes of memory outside the key's block, estimated from at most `samples` elements (0: all).
-    pub fn allocated_bytes(&self, _samples: usize) -> usize {
-        0
-    }
-
-    /// How many separate allocations it has.
-    pub fn pieces(&self) -> usize {
-        0
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -48,6 +48,12 @@ impl Position {
     pub const fn from_hash(hash: u64) -> Position {
         Position(hash >> (64 - POSITION_BITS))
     }
+
+    /// The position where a scan goes on whose cursor a client gives back; any number will do.
+    #[inline]
+    pub const fn from_cursor(cursor: u64) -> Position {
+        Position(cursor & ((1 << POSITION_BITS) - 1))
+    }
 }
 
 /// One secret seed for all collections of the process, so that nobody can choose

@@ -1,9 +1,10 @@
 //! CLIENT KILL: which clients are meant, and their end.
 
 use super::list::unknown_type;
-use crate::client::{Client, DEFAULT_USER, class_from_name};
+use crate::client::{Client, class_from_name};
 use crate::config::ClientClass;
 use crate::dispatch::Context;
+use crate::server::Server;
 use crate::session::Closing;
 use command::{Error, Result};
 use wire::{Reply, Request};
@@ -16,6 +17,7 @@ struct Filter<'a> {
     local_address: Option<&'a [u8]>,
     /// `Some(None)` is a class that nobody belongs to.
     class: Option<Option<ClientClass>>,
+    user: Option<&'a [u8]>,
     spares_self: bool,
 }
 
@@ -25,7 +27,7 @@ pub fn kill(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
     let is_old_form = request.len() == 3;
     let filter = match is_old_form {
         true => Filter { address: Some(request.arg(2)), ..Filter::default() },
-        false => Filter::parse(&request)?,
+        false => Filter::parse(context.server, &request)?,
     };
     let mut killed = 0;
     for client in context.server.clients.all() {
@@ -52,7 +54,7 @@ pub fn kill(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
 }
 
 impl<'a> Filter<'a> {
-    fn parse(request: &Request<'a>) -> Result<Filter<'a>> {
+    fn parse(server: &Server, request: &Request<'a>) -> Result<Filter<'a>> {
         let mut filter = Filter { spares_self: true, ..Filter::default() };
         for at in (2..request.len()).step_by(2) {
             let option = request.arg(at).to_ascii_lowercase();
@@ -62,9 +64,8 @@ impl<'a> Filter<'a> {
                 b"addr" => filter.address = Some(word),
                 b"laddr" => filter.local_address = Some(word),
                 b"type" => filter.class = Some(class_from_name(word).ok_or_else(|| unknown_type(word))?),
-                // There is but one user, and every client is it.
-                b"user" if word == DEFAULT_USER.as_bytes() => {}
-                b"user" => return Err(no_such_user(word)),
+                b"user" if server.acl.get(word).is_none() => return Err(no_such_user(word)),
+                b"user" => filter.user = Some(word),
                 b"skipme" if word.eq_ignore_ascii_case(b"yes") => filter.spares_self = true,
                 b"skipme" if word.eq_ignore_ascii_case(b"no") => filter.spares_self = false,
                 _ => return Err(Error::Syntax),
@@ -77,6 +78,7 @@ impl<'a> Filter<'a> {
         self.id.is_none_or(|id| id == client.id)
             && self.address.is_none_or(|address| address == client.address.as_bytes())
             && self.local_address.is_none_or(|address| address == client.local_address.as_bytes())
+            && self.user.is_none_or(|user| client.is_user(user))
             && self.class.is_none_or(|class| class == Some(client.class()))
     }
 }

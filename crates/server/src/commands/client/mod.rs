@@ -6,6 +6,7 @@ mod kill;
 mod list;
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
+use crate::blocking::{self, Cut};
 use crate::client::{Client, Traits};
 use crate::dispatch::Context;
 use crate::dispatch::pause::{Pause, Paused};
@@ -79,6 +80,11 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
         .syntax("connection-name")
         .summary("Gives the connection a name."),
+    sub("client|unblock", -3, ADMIN, unblock)
+        .since("5.0.0")
+        .complexity("O(log N) where N is the number of client connections")
+        .syntax("client-id [TIMEOUT | ERROR]")
+        .summary("Ends the wait of a blocked connection."),
     sub("client|unpause", 2, ADMIN, unpause)
         .since("6.2.0")
         .complexity("O(N) where N is the number of paused clients")
@@ -111,6 +117,27 @@ fn set_own_name(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<
     set_name(&context.session.client, name);
     reply.ok();
     Ok(())
+}
+
+/// CLIENT UNBLOCK client-id [TIMEOUT | ERROR]
+fn unblock(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let request = context.request;
+    let how = match request.get(3) {
+        None => Cut::Timeout,
+        Some(_) if request.len() > 4 => return Err(wrong_number_of_arguments(request.arg(1))),
+        Some(word) if word.eq_ignore_ascii_case(b"timeout") => Cut::Timeout,
+        Some(word) if word.eq_ignore_ascii_case(b"error") => Cut::Error,
+        Some(_) => return Err(Error::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
+    };
+    let id = value::number::parse_i64(request.arg(2)).ok_or(Error::NotInteger)?;
+    let is_cut = u64::try_from(id).is_ok_and(|id| blocking::cut(context.server, id, how));
+    reply.int(i64::from(is_cut));
+    Ok(())
+}
+
+/// Redis' answer to a subcommand that counts its words itself.
+fn wrong_number_of_arguments(word: &[u8]) -> Error {
+    Error::quoting("ERR unknown subcommand or wrong number of arguments for '", word, "'. Try CLIENT HELP.")
 }
 
 /// Gives a client a name that has been checked; an empty one takes the name away.

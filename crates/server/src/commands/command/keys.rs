@@ -30,7 +30,7 @@ pub(super) fn getkeysandflags(context: &mut Context<'_, '_>, reply: &mut Reply<'
     for (number, position) in given.positions.iter().enumerate() {
         reply.array(2);
         reply.bulk(given.request.as_request().arg(*position));
-        flag_names(flags(&given, number), reply);
+        flag_names(flags_of(given.command, &given.request.as_request(), number), reply);
     }
     Ok(())
 }
@@ -58,12 +58,11 @@ fn given(context: &Context<'_, '_>) -> Result<Given> {
 
 /// What this request does with a key; for the few commands whose row cannot say
 /// it, the arguments tell.
-fn flags(given: &Given, number: usize) -> KeyFlags {
-    let flags = given.command.row.key_flags_of(number);
-    let request = given.request.as_request();
-    match given.command.row.name {
+pub(crate) fn flags_of(command: &Command, request: &Request<'_>, number: usize) -> KeyFlags {
+    let flags = command.row.key_flags_of(number);
+    match command.row.name {
         "set" if !request.iter().skip(3).any(|word| word.eq_ignore_ascii_case(b"get")) => OVERWRITES,
-        "bitfield" if only_reads_bits(&request) => READS,
+        "bitfield" if only_reads_bits(request) => READS,
         _ => flags - KeyFlags::VARIABLE_FLAGS,
     }
 }

@@ -4,7 +4,7 @@
 
 mod describe;
 mod docs;
-mod keys;
+pub(crate) mod keys;
 mod syntax;
 
 use super::{HELP_FLAGS, help, row};
@@ -136,7 +136,7 @@ fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         [] => Filter::All,
         [by, kind, _] if is(by, "filterby") && is(kind, "module") => Filter::Nothing,
         [by, kind, name] if is(by, "filterby") && is(kind, "aclcat") => {
-            category(name).map_or(Filter::Nothing, Filter::Category)
+            crate::acl::category(name).map_or(Filter::Nothing, Filter::Category)
         }
         [by, kind, pattern] if is(by, "filterby") && is(kind, "pattern") => Filter::Pattern(pattern),
         _ => return Err(Error::Syntax),
@@ -149,13 +149,6 @@ fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     reply.array(names.len());
     names.iter().for_each(|name| reply.bulk(name.as_bytes()));
     Ok(())
-}
-
-fn category(name: &[u8]) -> Option<Categories> {
-    Categories::all()
-        .iter_names()
-        .find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name))
-        .map(|(_, category)| category)
 }
 
 /// The flags that clients see, in Redis' order; the others are Tarn's own.

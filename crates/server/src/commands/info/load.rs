@@ -53,9 +53,9 @@ pub(super) fn stats(context: &mut Context<'_, '_>, page: &mut Page) {
         ("client_query_buffer_limit_disconnections", &counts.query_limit_disconnections.get()),
         ("client_output_buffer_limit_disconnections", &counts.output_limit_disconnections.get()),
         ("acl_access_denied_auth", &counts.auth_failures.get()),
-        ("acl_access_denied_cmd", &0),
-        ("acl_access_denied_key", &0),
-        ("acl_access_denied_channel", &0),
+        ("acl_access_denied_cmd", &counts.denied_commands.get()),
+        ("acl_access_denied_key", &counts.denied_keys.get()),
+        ("acl_access_denied_channel", &counts.denied_channels.get()),
     ]);
 }
 

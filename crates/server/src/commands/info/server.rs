@@ -53,6 +53,7 @@ pub(super) fn server(context: &mut Context<'_, '_>, page: &mut Page) {
 pub(super) fn clients(context: &mut Context<'_, '_>, page: &mut Page) {
     let all = context.server.clients.all();
     let most = |bytes: fn(&crate::client::Client) -> usize| all.iter().map(|client| bytes(client)).max();
+    let watching = all.iter().map(|client| client.watched.load(Ordering::Relaxed)).filter(|keys| *keys > 0);
     let paused = all.iter().filter(|client| client.traits().contains(Traits::PAUSED)).count();
     page.lines(&[
         ("connected_clients", &all.len()),
@@ -66,15 +67,15 @@ pub(super) fn clients(context: &mut Context<'_, '_>, page: &mut Page) {
             "client_recent_max_output_buffer",
             &most(|client| client.output_bytes.load(Ordering::Relaxed)).unwrap_or(0),
         ),
-        ("blocked_clients", &0),
+        ("blocked_clients", &context.server.blocked.count()),
         ("paused_clients", &paused),
         ("tracking_clients", &0),
         ("pubsub_clients", &0),
-        ("watching_clients", &0),
-        ("clients_in_timeout_table", &0),
-        ("total_watched_keys", &0),
-        ("total_blocking_keys", &0),
-        ("total_blocking_keys_on_nokey", &0),
+        ("watching_clients", &watching.clone().count()),
+        ("clients_in_timeout_table", &context.server.blocked.count_with_timeout()),
+        ("total_watched_keys", &watching.sum::<usize>()),
+        ("total_blocking_keys", &context.server.keyspace.waiting().keys()),
+        ("total_blocking_keys_on_nokey", &context.server.keyspace.waiting().keys_on_gone()),
     ]);
 }
 

@@ -1,62 +1,87 @@
-//! A slot's timers: when to look at which keys because their time may be up.
+//! The timers of a table's blocks: when to look at which because their time may be
+//! up. The keyspace has them for the keys of a slot, hashes for their fields.
 //!
 //! A binary heap of 8-byte entries, `deadline (32 bits) | position prefix (32 bits)`;
-//! in a slot with very many, a heap for each of 256 ranges of prefixes, so that no
-//! single push or rebuild takes long. A deadline counts units of 128 ms since the keyspace was opened, rounded up.
+//! where there are very many, a heap for each of 256 ranges of prefixes, so that no
+//! single push or rebuild takes long. A deadline counts units of a part of a second
+//! since an epoch, rounded up.
 //!
-//! Entries are hints. One that comes due is compared with the object itself:
+//! Entries are hints. One that comes due is compared with the block itself:
 //! expired, it is freed; extended meanwhile, it gets a new entry; gone or
-//! persisted, the entry is dropped. So extending, persisting and deleting a key
+//! persisted, the entry is dropped. So extending, persisting and deleting
 //! costs the timers nothing.
 //!
-//! Invariant: for each object that expires there is an entry with its prefix and
-//! a deadline no later than its expiry, rounded up (or the last deadline there
-//! is, for expiries some 17 years away).
+//! Thread rule: they belong to the thread that has their table.
+//!
+//! Invariant, kept by the owner: for each block that expires there is an entry with
+//! its prefix and a deadline no later than its expiry, rounded up (or the last
+//! deadline there is, for expiries beyond).
 
-use crate::ids::{POSITION_BITS, Position};
-use crate::limits::ONE_HEAP_TIMERS_MAX;
+use crate::limits::TIMERS_ONE_HEAP_MAX;
+use crate::table::{POSITION_BITS, PREFIX_BITS, Position};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use sys::UnixMs;
 
-/// Milliseconds of a deadline's unit.
+/// Milliseconds of a deadline's unit, where the epoch is the owner's own beginning.
 const UNIT_MS: u64 = 128;
+/// Milliseconds of a deadline's unit where the epoch is the calendar's.
+const CALENDAR_UNIT_MS: u64 = 512;
+/// The beginning of 2020.
+const CALENDAR: UnixMs = UnixMs(1_577_836_800_000);
 
 /// A moment as timers know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Deadline(pub(crate) u32);
+pub struct Deadline(pub u32);
 
 impl Deadline {
     /// Later than every deadline that comes due.
-    pub(crate) const NEVER: Deadline = Deadline(u32::MAX);
+    pub const NEVER: Deadline = Deadline(u32::MAX);
 
     /// The deadline that comes after this one.
-    pub(crate) fn next(self) -> Deadline {
+    pub fn next(self) -> Deadline {
         Deadline((self.0 + 1).min(Deadline::NEVER.0 - 1))
     }
 }
 
 /// Turns moments into deadlines.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Epoch(pub(crate) UnixMs);
+pub struct Epoch {
+    start: UnixMs,
+    unit_ms: u64,
+}
 
 impl Epoch {
+    /// The same for every owner, for timers that come from elsewhere or live for decades: deadlines count half
+    /// seconds and reach from 2020 to 2089.
+    pub const CALENDAR: Epoch = Epoch { start: CALENDAR, unit_ms: CALENDAR_UNIT_MS };
+
+    /// Deadlines count eighths of a second from a moment on, for 17 years.
+    pub fn new(start: UnixMs) -> Epoch {
+        Epoch { start, unit_ms: UNIT_MS }
+    }
+
     /// The first deadline at which an expiry has come.
-    pub(crate) fn deadline_of(self, expires_at: UnixMs) -> Deadline {
-        let units = expires_at.0.saturating_sub(self.0.0).div_ceil(UNIT_MS);
+    pub fn deadline_of(self, expires_at: UnixMs) -> Deadline {
+        let units = expires_at.0.saturating_sub(self.start.0).div_ceil(self.unit_ms);
         Deadline(units.min(u64::from(u32::MAX - 1)) as u32)
     }
 
+    /// The moment that a deadline stands for.
+    pub fn moment_of(self, deadline: Deadline) -> UnixMs {
+        UnixMs(self.start.0 + u64::from(deadline.0) * self.unit_ms)
+    }
+
     /// The last deadline that has come at `now`.
-    pub(crate) fn deadline_now(self, now: UnixMs) -> Deadline {
-        let units = now.0.saturating_sub(self.0.0) / UNIT_MS;
+    pub fn deadline_now(self, now: UnixMs) -> Deadline {
+        let units = now.0.saturating_sub(self.start.0) / self.unit_ms;
         Deadline(units.min(u64::from(u32::MAX - 1)) as u32)
     }
 }
 
-/// The first 32 bits of a position.
-pub(crate) fn prefix_of(position: Position) -> u32 {
-    (position.0 >> (POSITION_BITS - 32)) as u32
+/// The first [`PREFIX_BITS`] bits of a position.
+pub fn prefix_of(position: Position) -> u32 {
+    (position.0 >> (POSITION_BITS - PREFIX_BITS)) as u32
 }
 
 type Heap = BinaryHeap<Reverse<u64>>;
@@ -66,15 +91,15 @@ type Heap = BinaryHeap<Reverse<u64>>;
 const PARTS: usize = 1 << PART_BITS;
 const PART_BITS: u32 = 8;
 
-/// The timers of one slot.
-#[derive(Debug, Default)]
-pub(crate) struct Timers {
+/// The timers of one table.
+#[derive(Clone, Debug, Default)]
+pub struct Timers {
     /// All entries, unless there are parts.
     heap: Heap,
     parts: Option<Box<Parts>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Parts {
     heaps: [Heap; PARTS],
     len: usize,
@@ -87,20 +112,27 @@ struct Parts {
 }
 
 impl Timers {
-    pub(crate) fn len(&self) -> usize {
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
         self.parts.as_ref().map_or(self.heap.len(), |parts| parts.len)
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Bytes of memory that the heaps take.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let parts = self.parts.iter().map(|parts| size_of_val(&**parts)).sum::<usize>();
         size_of::<Timers>()
             + parts
             + self.heaps().map(|heap| heap.capacity() * size_of::<u64>()).sum::<usize>()
     }
 
-    pub(crate) fn push(&mut self, deadline: Deadline, prefix: u32) {
-        if self.heap.len() >= ONE_HEAP_TIMERS_MAX {
+    /// Adds an entry.
+    pub fn push(&mut self, deadline: Deadline, prefix: u32) {
+        if self.heap.len() >= TIMERS_ONE_HEAP_MAX {
             self.divide();
         }
         let entry = Reverse(u64::from(deadline.0) << 32 | u64::from(prefix));
@@ -113,12 +145,12 @@ impl Timers {
     /// No later than the earliest deadline, and exactly that after `pop_due` has
     /// found nothing; `NEVER` if there are no timers.
     #[inline]
-    pub(crate) fn next(&self) -> Deadline {
+    pub fn next(&self) -> Deadline {
         self.parts.as_ref().map_or_else(|| first_deadline(&self.heap), |parts| parts.next)
     }
 
     /// The prefix of an entry that has come due, which is taken out with its copies.
-    pub(crate) fn pop_due(&mut self, now: Deadline) -> Option<u32> {
+    pub fn pop_due(&mut self, now: Deadline) -> Option<u32> {
         if self.next() > now {
             return None;
         }
@@ -129,7 +161,7 @@ impl Timers {
     }
 
     /// The prefix of an entry picked by a random number, for sampling.
-    pub(crate) fn sample(&self, random: u64) -> Option<u32> {
+    pub fn sample(&self, random: u64) -> Option<u32> {
         let heap = self.parts.as_ref().map_or(&self.heap, |parts| &parts.heaps[random as usize % PARTS]);
         let index = (random >> PART_BITS).checked_rem(heap.len() as u64)?;
         heap.as_slice().get(index as usize).map(|Reverse(entry)| *entry as u32)
@@ -137,7 +169,7 @@ impl Timers {
 
     /// Forgets the entries of the part whose turn it is, and returns its first and
     /// last prefix; the caller pushes entries for what is there.
-    pub(crate) fn begin_rebuild(&mut self) -> (u32, u32) {
+    pub fn begin_rebuild(&mut self) -> (u32, u32) {
         let Some(parts) = &mut self.parts else {
             self.heap = Heap::new();
             return (0, u32::MAX);
@@ -165,8 +197,9 @@ impl Timers {
         std::iter::once(&self.heap).chain(self.parts.iter().flat_map(|parts| &parts.heaps))
     }
 
-    #[cfg(test)]
-    pub(crate) fn entries(&self) -> Vec<(Deadline, u32)> {
+    /// All entries, for tests.
+    #[doc(hidden)]
+    pub fn entries(&self) -> Vec<(Deadline, u32)> {
         let entries = self.heaps().flat_map(|heap| heap.iter());
         entries.map(|Reverse(entry)| (Deadline((entry >> 32) as u32), *entry as u32)).collect()
     }
@@ -216,7 +249,7 @@ mod tests {
 
     #[test]
     fn an_entry_never_comes_due_before_the_expiry() {
-        let epoch = Epoch(UnixMs(1_000_000));
+        let epoch = Epoch::new(UnixMs(1_000_000));
         for expires_at in (999_000..1_001_000).chain([u64::MAX]) {
             let deadline = epoch.deadline_of(UnixMs(expires_at));
             for now in 999_000..1_001_200 {

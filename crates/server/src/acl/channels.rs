@@ -1,0 +1,28 @@
+//! Which words of a request are channels.
+//!
+//! UNSUBSCRIBE and its kin name channels too, but who leaves needs no permission.
+
+use crate::dispatch::table::Command;
+use command::Flags;
+use wire::Request;
+
+/// A channel, or a pattern of channels, in a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// Which word it is.
+    pub position: usize,
+    /// Whether it is a pattern.
+    pub is_pattern: bool,
+}
+
+/// The channels for which a request needs permission.
+pub fn of(command: &Command, request: &Request<'_>) -> impl Iterator<Item = Channel> + use<> {
+    let (last, is_pattern) = match command.row.name {
+        _ if !command.is(Flags::PUBSUB) => (0, false),
+        "publish" | "spublish" => (1, false),
+        "subscribe" | "ssubscribe" => (request.len() - 1, false),
+        "psubscribe" => (request.len() - 1, true),
+        _ => (0, false),
+    };
+    (1..=last).map(move |position| Channel { position, is_pattern })
+}

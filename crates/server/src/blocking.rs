@@ -1,0 +1,244 @@
+//! Sessions that wait: for a key (BLPOP), or only for time to pass (WAIT).
+//!
+//! A session that has to wait leaves its request here and runs nothing more. Whoever
+//! makes one of its keys ready runs the request again in the session's place, still
+//! holding the key's slot, and posts the reply; or its time is up, or CLIENT UNBLOCK
+//! ends the wait, or the client goes away. Exactly one of these happens.
+//!
+//! Thread rule: any worker. Locks are taken in the order slots, a waiting session's
+//! state, the registries.
+
+use crate::client::{Client, Signal, Traits};
+use crate::dispatch::table::{Command, Runs};
+use crate::server::Server;
+use crate::session::Session;
+use crate::stats::Ending;
+use command::{Args, Hashed, Outcome, Sessions, Wait, Waiting, execute};
+use keyspace::{Batch, Key, KeyName, Ticket, Touch};
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use sys::UnixMs;
+use wire::{Protocol, Reply, RequestBuf};
+
+/// A session that waits.
+pub struct Waiter {
+    client: Arc<Client>,
+    /// What is run again. None: nothing ends the wait but time.
+    request: Option<WaitingRequest>,
+    /// What the client gets when its time is up.
+    on_timeout: Vec<u8>,
+    has_timeout: bool,
+    state: Mutex<State>,
+}
+
+/// A request that is run again when a key is ready.
+struct WaitingRequest {
+    command: &'static Command,
+    words: RequestBuf,
+    db: keyspace::DbIndex,
+    protocol: Protocol,
+    touch: Touch,
+    keys: Vec<KeyName>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Waits,
+    Ended,
+}
+
+/// All sessions that wait.
+#[derive(Default)]
+pub struct Blocked {
+    by_ticket: Mutex<HashMap<Ticket, Arc<Waiter>>>,
+}
+
+/// Why a wait ends before a key is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Its time is up, or it is as if it were.
+    Timeout,
+    /// CLIENT UNBLOCK ... ERROR.
+    Error,
+    /// The client is gone; nobody is told.
+    Gone,
+}
+
+impl Blocked {
+    /// How many sessions wait.
+    pub fn count(&self) -> usize {
+        self.by_ticket.lock().len()
+    }
+
+    /// How many of them wait for a limited time.
+    pub fn count_with_timeout(&self) -> usize {
+        self.by_ticket.lock().values().filter(|waiter| waiter.has_timeout).count()
+    }
+
+    fn get(&self, ticket: Ticket) -> Option<Arc<Waiter>> {
+        self.by_ticket.lock().get(&ticket).cloned()
+    }
+}
+
+/// For a request that may have to wait: the session that would.
+pub struct Beginner<'a> {
+    /// The server.
+    pub server: &'a Server,
+    /// The session.
+    pub session: &'a Session,
+    /// Its command.
+    pub command: &'static Command,
+    /// Set when it begins to wait: until when, if not for ever.
+    pub began: &'a Cell<Option<Until>>,
+}
+
+/// When a wait ends at the latest. None: it lasts.
+pub type Until = Option<UnixMs>;
+
+impl Sessions for Beginner<'_> {
+    fn begin_wait(&self, wait: &Wait, args: &Args<'_>, keys: &[Key<'_>]) -> Ticket {
+        let client = &self.session.client;
+        let protocol = self.session.protocol;
+        let mut words: Vec<&[u8]> = args.request.iter().collect();
+        for (position, word) in &wait.rewritten {
+            words[*position] = word;
+        }
+        let mut on_timeout = Vec::new();
+        wait.null.write(&mut Reply::new(&mut on_timeout, protocol));
+        let request = WaitingRequest {
+            command: self.command,
+            words: RequestBuf::from_args(words),
+            db: self.session.db,
+            protocol,
+            touch: self.session.touch,
+            keys: keys.iter().map(|key| (key.db, key.bytes.into())).collect(),
+        };
+        begin(self.server, client, Some(request), on_timeout, wait.until);
+        self.began.set(Some(wait.until));
+        client.id
+    }
+}
+
+/// Makes a session wait for time to pass; then it gets `on_timeout`.
+pub fn wait_for_time(server: &Server, client: &Arc<Client>, until: Until, on_timeout: Vec<u8>) {
+    begin(server, client, None, on_timeout, until);
+}
+
+fn begin(
+    server: &Server,
+    client: &Arc<Client>,
+    request: Option<WaitingRequest>,
+    on_timeout: Vec<u8>,
+    until: Until,
+) {
+    client.set_trait(Traits::BLOCKED, true);
+    let has_timeout = until.is_some();
+    let state = Mutex::new(State::Waits);
+    let waiter = Waiter { client: client.clone(), request, on_timeout, has_timeout, state };
+    server.blocked.by_ticket.lock().insert(client.id, Arc::new(waiter));
+}
+
+/// Ends a wait that no key has ended. False: it does not wait, or not any more.
+pub fn cut(server: &Server, ticket: Ticket, how: Cut) -> bool {
+    let Some(waiter) = server.blocked.get(ticket) else { return false };
+    let mut state = waiter.state.lock();
+    if *state == State::Ended {
+        return false;
+    }
+    *state = State::Ended;
+    waiter.leave(server);
+    match how {
+        Cut::Timeout => waiter.client.post(&waiter.on_timeout),
+        Cut::Error => {
+            let line = b"UNBLOCKED client unblocked via CLIENT UNBLOCK";
+            server.counts.note_error(line);
+            waiter.client.post(&[b"-", &line[..], b"\r\n"].concat());
+        }
+        Cut::Gone => return true,
+    }
+    waiter.client.signal(Signal::UNBLOCKED);
+    true
+}
+
+/// Serves those who wait for keys that have changed in this batch, in the order in which
+/// they came, and releases what the batch holds for it.
+#[cold]
+pub fn serve(server: &Server, batch: &mut Batch<'_>, worker: usize, now: UnixMs) {
+    while let Some(name) = batch.next_ready() {
+        for waiting in server.keyspace.waiting().queue(&name) {
+            let key = [server.keyspace.key(name.0, &name.1)];
+            hold(batch, &key);
+            let view = batch.view(&key, now, Touch::No);
+            let type_now = view.peek(&key[0]).map(|object| object.value().type_name());
+            view.finish();
+            if !waiting.is_woken_by(type_now) {
+                continue;
+            }
+            if let Some(waiter) = server.blocked.get(waiting.ticket) {
+                waiter.try_again(server, batch, worker, now);
+            }
+        }
+    }
+    batch.release();
+}
+
+fn hold(batch: &mut Batch<'_>, keys: &[Key<'_>]) {
+    if batch.is_holding() { batch.hold_also(keys) } else { batch.hold(keys) }
+}
+
+impl Waiter {
+    /// Runs the request again; if it need not wait any more, its client gets the reply.
+    fn try_again(&self, server: &Server, batch: &mut Batch<'_>, worker: usize, now: UnixMs) {
+        let Some(request) = &self.request else { return };
+        let Runs::Data(row) = request.command.row.handler else { return };
+        let args = Args {
+            request: request.words.as_request(),
+            keyspace: &server.keyspace,
+            db: request.db,
+            now,
+            settings: &server.settings,
+            hashed: Hashed::NONE,
+            waiting: Waiting::Already,
+        };
+        let mut keys = Vec::new();
+        command::execute::keys_locked(row, &args, &mut keys);
+        hold(batch, &keys);
+        let mut state = self.state.lock();
+        if *state == State::Ended {
+            return;
+        }
+        let began = server.ticks.now();
+        let mut out = Vec::new();
+        let mut reply = Reply::new(&mut out, request.protocol);
+        let ending = match execute(row, batch, &args, request.touch, &mut reply) {
+            Ok(Outcome::Blocked(_)) => return,
+            Ok(outcome) => {
+                server.counts.changes.add(i64::from(outcome == Outcome::Changed));
+                Ending::Done
+            }
+            Err(error) => {
+                out.clear();
+                Reply::new(&mut out, request.protocol).error(error.as_bytes());
+                server.counts.note_error(error.as_bytes());
+                Ending::Failed
+            }
+        };
+        *state = State::Ended;
+        self.leave(server);
+        let (counts, track) = (&server.worker_counts[worker], server.config.latency_tracking());
+        counts.note(request.command.id, began, server.ticks.now(), ending, track);
+        self.client.post(&out);
+        self.client.signal(Signal::UNBLOCKED);
+    }
+
+    /// Takes the session out of all registries.
+    fn leave(&self, server: &Server) {
+        server.blocked.by_ticket.lock().remove(&self.client.id);
+        if let Some(request) = &self.request {
+            server.keyspace.stop_waiting(self.client.id, &request.keys);
+        }
+        self.client.set_trait(Traits::BLOCKED, false);
+    }
+}

@@ -1,0 +1,104 @@
+//! ACL SETUSER, GETUSER, DELUSER, LIST and USERS, and what becomes of the connections of
+//! users that are gone.
+
+use crate::acl::{Access, DEFAULT_USER, Selector, is_valid_name, new_channels};
+use crate::dispatch::Context;
+use crate::session::Closing;
+use command::{Error, Result};
+use wire::Reply;
+
+/// ACL SETUSER username [rule [rule ...]]
+pub fn set(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let (server, request) = (context.server, context.request);
+    let name = request.arg(2);
+    if !is_valid_name(name) {
+        return Err(Error::text("ERR Usernames can't contain spaces or null characters"));
+    }
+    let rules: Vec<&[u8]> = request.iter().skip(3).collect();
+    server.acl.set_user(name, &rules, new_channels(&server.config)).map_err(|error| error.reply())?;
+    reply.ok();
+    Ok(())
+}
+
+/// ACL GETUSER username
+pub fn get(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let Some(user) = context.server.acl.get(context.request.arg(2)) else {
+        reply.null();
+        return Ok(());
+    };
+    let mut selectors = user.selectors();
+    let root = selectors.next().expect("a user has a root selector");
+    let others: Vec<&Selector> = selectors.collect();
+    reply.map(6);
+    let flags = user.flag_words();
+    reply.bulk(b"flags");
+    reply.set(flags.len());
+    flags.iter().for_each(|word| reply.bulk(word.as_bytes()));
+    reply.bulk(b"passwords");
+    reply.array(user.password_hashes().len());
+    user.password_hashes().for_each(|hash| reply.bulk(hash.as_bytes()));
+    write_selector(root, reply);
+    reply.bulk(b"selectors");
+    reply.array(others.len());
+    for selector in others {
+        reply.map(3);
+        write_selector(selector, reply);
+    }
+    Ok(())
+}
+
+fn write_selector(selector: &Selector, reply: &mut Reply<'_>) {
+    reply.bulk(b"commands");
+    reply.bulk(&selector.commands_text());
+    reply.bulk(b"keys");
+    reply.bulk(&selector.keys_text());
+    reply.bulk(b"channels");
+    reply.bulk(&selector.channels_text());
+}
+
+/// ACL LIST
+pub fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let lines = context.server.acl.lines();
+    reply.array(lines.len());
+    lines.iter().for_each(|line| reply.bulk(line.trim_ascii_end()));
+    Ok(())
+}
+
+/// ACL USERS
+pub fn names(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let users = context.server.acl.all();
+    reply.array(users.len());
+    users.keys().for_each(|name| reply.bulk(name));
+    Ok(())
+}
+
+/// ACL DELUSER username [username ...]
+pub fn delete(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let request = context.request;
+    if request.iter().skip(2).any(|name| name == DEFAULT_USER.as_bytes()) {
+        return Err(Error::text("ERR The 'default' user cannot be removed"));
+    }
+    let deleted = request.iter().skip(2).filter(|name| context.server.acl.remove(name)).count();
+    if deleted > 0 {
+        close_connections_without_user(context);
+    }
+    reply.int(deleted as i64);
+    Ok(())
+}
+
+/// Closes the connections of users that do not exist any more; one's own gets its reply.
+pub fn close_connections_without_user(context: &mut Context<'_, '_>) {
+    let server = context.server;
+    let users = server.acl.all();
+    for client in server.clients.all() {
+        if users.contains_key(client.user().as_slice()) {
+            continue;
+        }
+        if client.id == context.session.client.id {
+            context.session.closing = Closing::AfterReplies;
+            context.session.act_as(Access::newcomer(&server.acl));
+        } else {
+            server.clients.kill(&client);
+        }
+    }
+}

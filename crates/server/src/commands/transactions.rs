@@ -1,0 +1,191 @@
+//! Transactions: MULTI, EXEC, DISCARD, WATCH and UNWATCH.
+//!
+//! EXEC holds the slots of all keys that its requests name and of all keys that are
+//! watched, or the whole keyspace if one of them asks for more, and runs them under
+//! that as any other request: nobody sees a part of it.
+
+use super::row;
+use crate::client::Traits;
+use crate::dispatch::Context;
+use crate::dispatch::table::{Runs, ServerHandler};
+use crate::monitor;
+use crate::server::Attention;
+use crate::stats::Ending;
+use crate::transaction::Queued;
+use command::execute::{keys_locked, needs_all};
+use command::{Args, Error, Flags, Group, Hashed, Keys, Result, Row, Waiting};
+use keyspace::{DbIndex, Key};
+use std::sync::atomic::Ordering;
+use wire::Reply;
+
+const ALWAYS: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::RUNS_IN_MULTI);
+const QUICK: Flags = ALWAYS.union(Flags::FAST).union(Flags::ALLOW_BUSY);
+
+/// The transactions group.
+pub const ROWS: &[Row<ServerHandler>] = &[
+    row("discard", 1, QUICK, discard)
+        .since("2.0.0")
+        .group(Group::Transactions)
+        .complexity("O(N), N being the number of queued commands")
+        .summary("Gives a transaction up."),
+    row("exec", 1, ALWAYS.union(Flags::SKIP_SLOWLOG).union(Flags::SKIP_MONITOR), exec)
+        .since("1.2.0")
+        .group(Group::Transactions)
+        .complexity("Depends on the commands of the transaction")
+        .summary("Runs all commands of a transaction."),
+    row("multi", 1, QUICK.union(Flags::NO_MULTI), multi)
+        .since("1.2.0")
+        .group(Group::Transactions)
+        .summary("Begins a transaction."),
+    // In a transaction it is queued, and does nothing when it runs.
+    row("unwatch", 1, QUICK.difference(Flags::RUNS_IN_MULTI), unwatch)
+        .since("2.2.0")
+        .group(Group::Transactions)
+        .summary("Forgets about watched keys."),
+    row("watch", -2, QUICK.union(Flags::NO_MULTI), watch)
+        .since("2.2.0")
+        .group(Group::Transactions)
+        .keys(Keys::ALL)
+        .complexity("O(1) for every key")
+        .syntax("key [key ...]")
+        .summary("Watches keys: the next transaction runs only if none of them has changed."),
+];
+
+/// MULTI
+fn multi(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    context.session.transaction = Some(Box::default());
+    let client = &context.session.client;
+    client.set_trait(Traits::MULTI, true);
+    client.queued.store(0, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+/// DISCARD
+fn discard(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    if context.session.leave_transaction().is_none() {
+        return Err(Error::text("ERR DISCARD without MULTI"));
+    }
+    forget_watched(context);
+    reply.ok();
+    Ok(())
+}
+
+/// WATCH key [key ...]
+fn watch(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let (request, server, session) = (context.request, context.server, &mut *context.session);
+    for name in request.iter().skip(1) {
+        let key = server.keyspace.key(session.db, name);
+        session.watched.add(server, context.batch, &session.client, key, context.now);
+    }
+    reply.ok();
+    Ok(())
+}
+
+/// UNWATCH
+fn unwatch(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    forget_watched(context);
+    reply.ok();
+    Ok(())
+}
+
+fn forget_watched(context: &mut Context<'_, '_>) {
+    let session = &mut *context.session;
+    session.watched.clear(context.server, &session.client);
+}
+
+/// EXEC
+fn exec(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let Some(transaction) = context.session.transaction.take() else {
+        return Err(Error::text("ERR EXEC without MULTI"));
+    };
+    if transaction.is_doomed {
+        context.session.transaction = Some(transaction);
+        context.session.leave_transaction();
+        forget_watched(context);
+        return Err(Error::text("EXECABORT Transaction discarded because of previous errors."));
+    }
+    // Requests find themselves in a transaction while they run: they may not wait.
+    context.session.transaction = Some(Box::default());
+    let queue = transaction.into_queue();
+    hold_keys(context, &queue);
+    let session = &mut *context.session;
+    let is_disturbed =
+        session.watched.is_disturbed(context.server, context.batch, &session.client, context.now);
+    forget_watched(context);
+    if is_disturbed {
+        reply.null_array();
+    } else {
+        reply.array(queue.len());
+        queue.iter().for_each(|queued| run(context, queued, reply));
+    }
+    context.session.leave_transaction();
+    // What became ready is served before anyone else sees the keys.
+    if !context.batch.has_ready() {
+        context.batch.release();
+    }
+    if context.server.attention().contains(Attention::MONITORS) {
+        monitor::show(context.server, context.session, context.command, &context.request);
+    }
+    Ok(())
+}
+
+/// Holds all that the requests will touch, and what is watched.
+fn hold_keys(context: &mut Context<'_, '_>, queue: &[Queued]) {
+    let server = context.server;
+    let mut keys: Vec<Key<'_>> = context.session.watched.keys(server).collect();
+    let mut db = context.session.db;
+    let mut takes_all = false;
+    for queued in queue {
+        let request = queued.request();
+        match queued.command().row.handler {
+            Runs::Data(row) => {
+                let args = Args {
+                    request,
+                    keyspace: &server.keyspace,
+                    db,
+                    now: context.now,
+                    settings: &server.settings,
+                    hashed: Hashed::NONE,
+                    waiting: Waiting::Never,
+                };
+                takes_all |= needs_all(row, &args);
+                keys_locked(row, &args, &mut keys);
+            }
+            Runs::Server(_) if queued.command().row.name == "select" => {
+                let chosen = value::number::parse_i64(request.arg(1)).and_then(|db| u32::try_from(db).ok());
+                db = chosen.filter(|db| *db < server.keyspace.databases()).map_or(db, DbIndex);
+            }
+            // Some of these look at keys as they please (MEMORY USAGE, INFO).
+            Runs::Server(_) => takes_all |= queued.command().row.group == Group::Server,
+        }
+    }
+    if takes_all {
+        context.batch.hold_all();
+    } else {
+        context.batch.hold(&keys);
+    }
+}
+
+/// Runs one request of the transaction.
+fn run(context: &mut Context<'_, '_>, queued: &Queued, reply: &mut Reply<'_>) {
+    let (server, command) = (context.server, queued.command());
+    let began = server.ticks.now();
+    let request = queued.request();
+    if server.attention().contains(Attention::MONITORS) {
+        monitor::show(server, context.session, command, &request);
+    }
+    let mut inner = Context {
+        server,
+        worker: context.worker,
+        session: context.session,
+        request,
+        command,
+        now: context.now,
+        batch: context.batch,
+    };
+    let ending: Ending = inner.call(Hashed::NONE, reply);
+    let (counts, track) = (&server.worker_counts[context.worker], server.config.latency_tracking());
+    counts.note(command.id, began, server.ticks.now(), ending, track);
+    server.counts.commands.add(1);
+}

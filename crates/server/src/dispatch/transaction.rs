@@ -1,0 +1,46 @@
+//! What a transaction changes about dispatch: requests are queued instead of run.
+
+use super::table::{Command, Runs};
+use crate::session::Session;
+use command::{Error, Flags};
+use wire::{Reply, Request};
+
+/// Queues a request of a session in a transaction. False: it is one of those that run at once.
+pub fn queue(
+    session: &mut Session,
+    command: &'static Command,
+    request: &Request<'_>,
+    out: &mut Vec<u8>,
+) -> bool {
+    if command.is(Flags::RUNS_IN_MULTI) {
+        return false;
+    }
+    let client = &session.client;
+    let Some(transaction) = &mut session.transaction else { return false };
+    transaction.push(command, request, client);
+    Reply::new(out, session.protocol).simple("QUEUED");
+    true
+}
+
+/// The error for a refused request: a refused EXEC ends its transaction.
+pub fn refusal_of(command: &Command, session: &mut Session, error: Error) -> Error {
+    if !is_exec(command) || session.leave_transaction().is_none() {
+        return error;
+    }
+    let cause = error.as_bytes().strip_prefix(b"-").unwrap_or(error.as_bytes()).to_vec();
+    Error::line([b"EXECABORT Transaction discarded because of: ", &cause[..]].concat())
+}
+
+/// The flags that count for the checks: EXEC has those of what it will run.
+pub fn flags_in_effect(command: &Command, session: &Session) -> Flags {
+    match &session.transaction {
+        Some(transaction) if is_exec(command) => {
+            command.row.flags | transaction.flags.unwrap_or(Flags::empty())
+        }
+        _ => command.row.flags,
+    }
+}
+
+fn is_exec(command: &Command) -> bool {
+    matches!(command.row.handler, Runs::Server(_)) && command.row.name == "exec"
+}

@@ -1,0 +1,219 @@
+//! Users of Tarn against those of real servers: the same random rules on each, then what
+//! the users are (ACL GETUSER, ACL LIST) and what they may do (ACL DRYRUN of generated
+//! commands). `TARN_SEED`, and `TARN_STEPS` or `TARN_SECONDS`, as for all seeded tests.
+//!
+//! Redis 7.0 keeps no record of rules but derives a shortest form, so that Valkey alone
+//! says what they are shown as; what they allow is the same in both.
+
+use crate::tarn;
+use sys::Prng;
+use testkit::differential::rules;
+use testkit::generate::{Generator, Request, words};
+use testkit::values::pick;
+use testkit::{Budget, Client, Program, Server};
+use wire::Value;
+
+/// Users changed by an ordinary test run.
+const STEPS: u64 = 150;
+/// Commands tried by a user after a change.
+const TRIES: usize = 25;
+
+const USERS: &[&str] = &["u1", "u2", "u\u{e9}"];
+/// Patterns over the keys of the generator.
+const PATTERNS: &[&str] = &["k*", "k1", "k[12]", "{t}*", "key:*", "?1", "", "*", "k2"];
+const CHANNELS: &[&str] = &["a", "b*", "foo", "*", "", "h?llo"];
+const CATEGORIES: &[&str] = &[
+    "all",
+    "read",
+    "write",
+    "string",
+    "dangerous",
+    "fast",
+    "slow",
+    "connection",
+    "ADMIN",
+    "nosuch",
+    "bitmap",
+];
+const COMMANDS: &[&str] = &[
+    "get",
+    "set",
+    "SET",
+    "getrange",
+    "del",
+    "mget",
+    "copy",
+    "client",
+    "client|id",
+    "client|nosuch",
+    "config|get",
+    "config",
+    "object|freq",
+    "ping",
+    "nosuch",
+    "select",
+    "client|list|x",
+    "bitfield",
+    "acl|whoami",
+    "auth",
+    "sort",
+];
+const WORDS: &[&str] = &[
+    "on",
+    "off",
+    "ON",
+    "nopass",
+    "resetpass",
+    ">pw",
+    ">other",
+    "<pw",
+    "<nosuch",
+    "reset",
+    "allkeys",
+    "resetkeys",
+    "allchannels",
+    "resetchannels",
+    "allcommands",
+    "nocommands",
+    "clearselectors",
+    "skip-sanitize-payload",
+    "sanitize-payload",
+    "",
+    "nosuch",
+    "~a b",
+    "+get|k1",
+    "+select|0",
+    "+GET|k2",
+    "+get|",
+    "+|",
+    "%~k1",
+    "%RR~x",
+    "+@",
+    "-@",
+    "+",
+    "-",
+    "(",
+    ")",
+    "()",
+    "(+get",
+    "~k1)",
+    "#12",
+    "!12",
+    "#5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8",
+    "!5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8",
+];
+
+/// A rule, mostly one that is right.
+fn rule(prng: &mut Prng) -> String {
+    let sign = pick(prng, &["+", "+", "-"]);
+    match prng.below(16) {
+        0..5 => format!("{sign}{}", pick(prng, COMMANDS)),
+        5..8 => format!("{sign}@{}", pick(prng, CATEGORIES)),
+        8..11 => format!("{}~{}", pick(prng, &["", "", "%R", "%W", "%RW", "%wr"]), pick(prng, PATTERNS)),
+        11 => format!("&{}", pick(prng, CHANNELS)),
+        12 => {
+            let rules: Vec<String> = (0..prng.below(4)).map(|_| rule(prng)).collect();
+            format!("({})", rules.join(pick(prng, &[" ", " ", "  "])))
+        }
+        _ => pick(prng, WORDS).to_owned(),
+    }
+}
+
+/// The three servers, Tarn first.
+struct Servers {
+    _servers: [Server; 3],
+    clients: [Client; 3],
+}
+
+impl Servers {
+    fn start() -> Servers {
+        let servers = [tarn(), Program::Redis, Program::Valkey].map(|program| {
+            let edition: &[&str] =
+                if let Program::Tarn(_) = program { &["--edition", "memory"] } else { &[] };
+            Server::start(program, edition).unwrap()
+        });
+        let clients = servers.each_ref().map(|server| server.connect().unwrap());
+        Servers { _servers: servers, clients }
+    }
+
+    fn ask(&mut self, request: &Request) -> [Vec<u8>; 3] {
+        self.clients.each_mut().map(|client| {
+            client.send_request(request).unwrap();
+            client.read_reply().unwrap()
+        })
+    }
+}
+
+/// A refusal of Redis 7.0 in the words of 7.2.
+fn reworded(reply: &[u8], user: &str) -> Vec<u8> {
+    let text = match testkit::client::decode(reply) {
+        Some(Value::Bulk(text)) => text,
+        _ => return reply.to_vec(),
+    };
+    match text.strip_prefix(b"This user") {
+        None => reply.to_vec(),
+        Some(rest) => {
+            let text = [b"User ", user.as_bytes(), rest].concat();
+            [format!("${}\r\n", text.len()).as_bytes(), &text, b"\r\n"].concat()
+        }
+    }
+}
+
+fn shown(reply: &[u8]) -> String {
+    reply.escape_ascii().to_string()
+}
+
+/// Changes a user on all servers; the replies are the same.
+fn set_user(servers: &mut Servers, prng: &mut Prng, user: &str, history: &mut Vec<String>) {
+    let mut request = words(&["ACL", "SETUSER", user]);
+    request.extend((0..=prng.below(5)).map(|_| rule(prng).into_bytes()));
+    history.push(request.iter().map(|word| shown(word)).collect::<Vec<_>>().join(" "));
+    let [ours, redis, valkey] = servers.ask(&request);
+    assert!(redis == valkey && ours == valkey, "{history:#?}\n{} | {}", shown(&ours), shown(&valkey));
+    for request in [words(&["ACL", "GETUSER", user]), words(&["ACL", "LIST"])] {
+        let [ours, _, valkey] = servers.ask(&request);
+        assert!(ours == valkey, "{history:#?}\n{}\n{}", shown(&ours), shown(&valkey));
+    }
+}
+
+/// Lets a user try a command on all servers. Returns whether both real ones agreed.
+fn try_command(servers: &mut Servers, user: &str, command: &Request, history: &[String]) -> bool {
+    let mut request = words(&["ACL", "DRYRUN", user]);
+    request.extend(command.iter().cloned());
+    let [ours, redis, valkey] = servers.ask(&request);
+    let is_agreed = reworded(&redis, user) == valkey;
+    if is_agreed {
+        let command: Vec<String> = command.iter().map(|word| shown(word)).collect();
+        assert!(ours == valkey, "{history:#?}\n{command:?}\n{}\n{}", shown(&ours), shown(&valkey));
+    }
+    is_agreed
+}
+
+#[test]
+fn users_are_as_real_servers_have_them() {
+    let budget = Budget::from_env(1, STEPS);
+    let mut servers = Servers::start();
+    let specs: Vec<_> = crate::specs().into_iter().filter(|spec| rules::is_generated(&spec.name)).collect();
+    let (mut tried, mut agreed) = (0, 0);
+    let mut step = 0;
+    while budget.allows(step) {
+        let seed = budget.seed + step;
+        let mut prng = Prng::from_seed(seed);
+        let mut generator = Generator::new(&specs, seed);
+        let mut delete = words(&["ACL", "DELUSER"]);
+        delete.extend(USERS.iter().map(|user| user.as_bytes().to_vec()));
+        servers.ask(&delete);
+        let mut history = vec![format!("TARN_SEED={seed} TARN_STEPS=1")];
+        for _ in 0..3 {
+            let user = pick(&mut prng, USERS);
+            set_user(&mut servers, &mut prng, user, &mut history);
+            for _ in 0..TRIES {
+                tried += 1;
+                agreed += usize::from(try_command(&mut servers, user, &generator.request(), &history));
+            }
+        }
+        step += 1;
+    }
+    println!("{step} streams, {tried} commands tried, {agreed} told the same by both");
+    assert!(agreed * 10 > tried * 8, "the real servers hardly ever agree: {agreed} of {tried}");
+}
