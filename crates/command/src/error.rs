@@ -92,6 +92,10 @@ impl Error {
     /// An integer that does not fit 32 bits.
     pub const OUTSIDE_INT32: Error =
         Error::text("ERR value is out of range, value must between -2147483648 and 2147483647");
+    /// The least 64-bit integer where its negative has to be one too.
+    pub const OUTSIDE_POSITIVE_INT64: Error = Error::text(
+        "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+    );
     /// SWAPDB's first argument is no number.
     pub const FIRST_DB_INDEX: Error = Error::text("ERR invalid first DB index");
     /// SWAPDB's second argument is no number.

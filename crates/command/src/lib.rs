@@ -16,9 +16,11 @@ pub mod generic;
 pub mod hash;
 pub mod hyperloglog;
 pub mod key_use;
+pub mod limits;
 pub mod list;
 pub mod parse;
 pub mod row;
+pub mod set;
 pub mod settings;
 pub mod stream;
 pub mod string;
@@ -49,4 +51,5 @@ pub const FAMILIES: &[&[Row]] = &[
     generic::dump::ROWS,
     generic::sort::ROWS,
     generic::flush::ROWS,
+    set::ROWS,
 ];

@@ -379,6 +379,11 @@ impl View<'_> {
         self.access.wait(ticket, keys, wants, also_when_gone);
     }
 
+    /// Random bits.
+    pub fn random(&self) -> u64 {
+        self.access.batch.random()
+    }
+
     /// A key's object, without counting as a use, a hit or a miss.
     pub fn peek(&self, key: &Key<'_>) -> Option<Object<'_>> {
         self.access.find(key).map(|(_, object)| object)
@@ -488,6 +493,11 @@ impl<'b> Edit<'b> {
     /// Queues up a session that waits for these keys (see `waiting`).
     pub fn wait(&self, ticket: Ticket, keys: &[Key<'_>], wants: TypeName, also_when_gone: bool) {
         self.access.wait(ticket, keys, wants, also_when_gone);
+    }
+
+    /// Random bits.
+    pub fn random(&self) -> u64 {
+        self.access.batch.random()
     }
 
     /// Counts a read of a key by a command that also writes, as a hit or a miss.

@@ -80,7 +80,7 @@ fn randomkey(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
 /// SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]
 fn scan(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let cursor = cursor(args.bytes(1)).ok_or(Error::CURSOR)?;
-    let options = ScanOptions::parse(args)?;
+    let options = ScanOptions::of_keys(args)?;
     // The cursor comes first in the reply and is known last.
     let mut shown = Vec::new();
     let mut keys = Reply::new(&mut shown, reply.protocol());
@@ -117,19 +117,30 @@ impl<'a> Pattern<'a> {
     }
 }
 
-struct ScanOptions<'a> {
+/// What SCAN, HSCAN, SSCAN and ZSCAN look at.
+pub(crate) struct ScanOptions<'a> {
     pattern: Pattern<'a>,
-    /// How many keys to look at.
-    count: usize,
+    /// How many keys or elements to look at.
+    pub(crate) count: usize,
     /// A type that Tarn does not know leaves no key.
     type_name: Option<&'a [u8]>,
 }
 
 impl<'a> ScanOptions<'a> {
-    /// Parses the words from position 2 on. Of an option given twice the last counts.
-    fn parse(args: &Args<'a>) -> Result<ScanOptions<'a>> {
+    /// Of a scan of keys.
+    fn of_keys(args: &Args<'a>) -> Result<ScanOptions<'a>> {
+        ScanOptions::parse(args, 2, true)
+    }
+
+    /// Of a scan of a collection's elements, from word `first` on.
+    pub(crate) fn of_members(args: &Args<'a>, first: usize) -> Result<ScanOptions<'a>> {
+        ScanOptions::parse(args, first, false)
+    }
+
+    /// Of an option given twice the last counts.
+    fn parse(args: &Args<'a>, first: usize, has_type: bool) -> Result<ScanOptions<'a>> {
         let mut options = ScanOptions { pattern: Pattern::All, count: 10, type_name: None };
-        for position in (2..args.len()).step_by(2) {
+        for position in (first..args.len()).step_by(2) {
             let operand = position + 1;
             if operand >= args.len() {
                 return Err(Error::Syntax);
@@ -141,7 +152,7 @@ impl<'a> ScanOptions<'a> {
                 };
             } else if args.is(position, "match") {
                 options.pattern = Pattern::new(args.bytes(operand));
-            } else if args.is(position, "type") {
+            } else if has_type && args.is(position, "type") {
                 options.type_name = Some(args.bytes(operand));
             } else {
                 return Err(Error::Syntax);
@@ -154,6 +165,11 @@ impl<'a> ScanOptions<'a> {
         self.type_name
             .is_none_or(|name| name.eq_ignore_ascii_case(object.value().type_name().name().as_bytes()))
             && self.pattern.matches(object.key())
+    }
+
+    /// Whether a text matches the pattern.
+    pub(crate) fn matches(&self, text: &[u8]) -> bool {
+        self.pattern.matches(text)
     }
 }
 

@@ -100,6 +100,7 @@ fn are_alike(request: &Request, a: &Answer, b: &Answer) -> bool {
         How::Shape => a[0] == b[0],
         How::Scan => is_same_scan(request, a, b),
         How::WithoutTail(len) => same_bulk_without_tail(a, b, len),
+        How::CollectionPayload => is_of_collection(a) && is_of_collection(b),
         How::Moments => decode(a).zip(decode(b)).is_some_and(|(a, b)| moments::are_alike(&a, &b)),
         How::StreamPayload => decode(a).zip(decode(b)).is_some_and(|(a, b)| moments::are_payloads(&a, &b)),
         How::Right(..) => false,
@@ -139,7 +140,9 @@ fn is_same_scan(request: &Request, a: &[u8], b: &[u8]) -> bool {
     };
     let (Some(a), Some(b)) = (parts(a), parts(b)) else { return false };
     let zero = Value::Bulk(b"0".to_vec());
-    let is_whole = request.get(1).is_some_and(|cursor| cursor == b"0") && a[0] == zero && b[0] == zero;
+    // SCAN's cursor is word 1, those of HSCAN, SSCAN and ZSCAN are word 2.
+    let begins = request.iter().skip(1).take(2).any(|cursor| cursor == b"0");
+    let is_whole = begins && a[0] == zero && b[0] == zero;
     let sorted = |value: &Value| match value {
         Value::Array(values) => {
             let mut shown: Vec<String> = values.iter().map(|value| format!("{value:?}")).collect();
@@ -158,6 +161,11 @@ fn same_bulk_without_tail(a: &[u8], b: &[u8], tail: usize) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a DUMP payload is that of something else than a string, whose type is 0.
+fn is_of_collection(reply: &[u8]) -> bool {
+    matches!(decode(reply), Some(Value::Bulk(payload)) if payload.first().is_some_and(|kind| *kind != 0))
 }
 
 /// Whether a request is for the command `name`, in any case.

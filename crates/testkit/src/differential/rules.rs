@@ -29,6 +29,8 @@ pub enum How {
     Scan,
     /// A string, but for its last bytes.
     WithoutTail(usize),
+    /// DUMP payloads of collections, whatever is in them.
+    CollectionPayload,
     /// Moments in milliseconds, ids made of them, and times since, may lie some seconds apart.
     Moments,
     /// The payload of a stream: 7.2's has a type of its own, and all hold moments.
@@ -118,6 +120,18 @@ pub const RULES: &[Rule] = &[
     rule("latency|histogram", How::Shape, "measured times"),
     rule("keys", How::Unordered, "keys come in the order of each server's own table"),
     rule("smembers", How::Unordered, "members come in the order of each server's own table"),
+    rule("sinter", How::Unordered, "members come in the order of each server's own table"),
+    rule("sunion", How::Unordered, "members come in the order of each server's own table"),
+    rule("sdiff", How::Unordered, "members come in the order of each server's own table"),
+    rule("spop", How::Unordered, "members come in the order of each server's own table"),
+    rule("srandmember", How::Shape, "random"),
+    rule("sscan", How::Scan, "cursors and their order are each server's own"),
+    rule("sscan", How::Right(Side::Redis, "", ""), "cursors are parsed more strictly since 8.0"),
+    rule(
+        "object|encoding",
+        How::Right(Side::Valkey, "hashtable", "listpack"),
+        "small sets are listpacks since Redis 7.2",
+    ),
     rule("hgetall", How::Unordered, "fields come in the order of each server's own table"),
     rule("scan", How::Scan, "cursors and their order are each server's own"),
     rule("randomkey", How::Shape, "random"),
@@ -148,6 +162,11 @@ pub const RULES: &[Rule] = &[
     rule("xinfo|consumers", How::Moments, "idle times are measured"),
     rule("dump", How::StreamPayload, "moments of deliveries, and 7.2's own type"),
     rule("dump", How::WithoutTail(10), "the format's version, 11 since Redis 7.2, and the checksum over it"),
+    rule(
+        "dump",
+        How::CollectionPayload,
+        "encodings newer than Redis 7.0 are not written; RESTORE is compared",
+    ),
 ];
 
 /// Commands that are not generated, with the reason.
@@ -212,6 +231,8 @@ const AVOIDED: &[Avoided] = &[
     ("psetex", |request| is_soon(request.get(2), 1), "would expire while the stream is played"),
     ("restore", |request| is_soon(request.get(2), 1), "would expire while the stream is played"),
     ("restore", |request| overflows(request.get(2)), "the sum with the present overflows in real servers"),
+    ("spop", picks_some, "leaves each server with other members"),
+    ("srandmember", wants_many, "real servers would go on for hours"),
     ("xread", waits_long, "nobody would end the wait"),
     ("xreadgroup", waits_long, "nobody would end the wait"),
     ("set", has_ifeq, "newer than both real servers; compared by the cases"),
@@ -254,6 +275,22 @@ fn overflows(word: Option<&Vec<u8>>) -> bool {
     const HIGHEST_MS: i64 = i64::MAX - (1 << 48);
     let number = word.and_then(|word| std::str::from_utf8(word).ok()?.parse::<i64>().ok());
     number.is_some_and(|number| number > HIGHEST_MS)
+}
+
+/// Whether a SPOP may leave some of the members, if there are as many as sets have here.
+fn picks_some(request: &Request) -> bool {
+    const MEMBERS_MAX: i64 = 1000;
+    request.len() == 2 || number(request.get(2)).is_some_and(|count| (1..MEMBERS_MAX).contains(&count))
+}
+
+/// Whether a negative count asks for more than a real server can answer in time.
+fn wants_many(request: &Request) -> bool {
+    const PICKS_MAX: i64 = 10_000;
+    number(request.get(2)).is_some_and(|count| count < -PICKS_MAX && count > i64::MIN)
+}
+
+fn number(word: Option<&Vec<u8>>) -> Option<i64> {
+    word.and_then(|word| std::str::from_utf8(word).ok()?.parse().ok())
 }
 
 /// Whether BLOCK has an operand that is a long time, or 0, which is for ever.
