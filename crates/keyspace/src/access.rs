@@ -379,11 +379,6 @@ impl View<'_> {
         self.access.wait(ticket, keys, wants, also_when_gone);
     }
 
-    /// Random bits.
-    pub fn random(&self) -> u64 {
-        self.access.batch.random()
-    }
-
     /// A key's object, without counting as a use, a hit or a miss.
     pub fn peek(&self, key: &Key<'_>) -> Option<Object<'_>> {
         self.access.find(key).map(|(_, object)| object)
@@ -493,11 +488,6 @@ impl<'b> Edit<'b> {
     /// Queues up a session that waits for these keys (see `waiting`).
     pub fn wait(&self, ticket: Ticket, keys: &[Key<'_>], wants: TypeName, also_when_gone: bool) {
         self.access.wait(ticket, keys, wants, also_when_gone);
-    }
-
-    /// Random bits.
-    pub fn random(&self) -> u64 {
-        self.access.batch.random()
     }
 
     /// Counts a read of a key by a command that also writes, as a hit or a miss.
@@ -626,6 +616,11 @@ impl<'b> Edit<'b> {
                 Usage::Frequency(frequency) => clock::of_frequency(frequency, now),
             });
         }
+    }
+
+    /// 64 random bits, which are not secret.
+    pub fn random(&self) -> u64 {
+        self.access.batch.random()
     }
 
     /// Ends the access: unlocks, and tells which keys were found expired.
