@@ -14,6 +14,7 @@ use crate::server::Attention;
 use crate::stats::Ending;
 use crate::transaction::Queued;
 use command::execute::{keys_locked, needs_all};
+use command::key_use::LOOKS;
 use command::{Args, Error, Flags, Group, Hashed, Keys, Result, Row, Waiting};
 use keyspace::{DbIndex, Key};
 use std::sync::atomic::Ordering;
@@ -47,6 +48,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .since("2.2.0")
         .group(Group::Transactions)
         .keys(Keys::ALL)
+        .key_flags(&[LOOKS])
         .complexity("O(1) for every key")
         .syntax("key [key ...]")
         .summary("Watches keys: the next transaction runs only if none of them has changed."),
