@@ -5,9 +5,9 @@
 use crate::acl::{Access, Setting};
 use crate::blocking::Until;
 use crate::client::{Client, Traits};
+use crate::pubsub::Subscriptions;
 use crate::tracking::Tracker;
 use crate::transaction::{Transaction, Watched};
-use crate::pubsub::Subscriptions;
 use keyspace::{DbIndex, Touch};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -16,11 +16,11 @@ mod set;
 
 use crate::args::Args;
 use crate::error::{Error, Result};
+use crate::generic::remove;
 use crate::key_use::{Begin, EXCHANGES, Find, INSERTS, KeyFlags, KeySpec, LOOKS, OVERWRITES, REMOVES, TAKES};
 use crate::parse::{ExpiryOption, Options};
 use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Handler, Keys, Outcome, Row};
-use crate::generic::remove;
 use keyspace::{Class, Edit, Object, ValueRef, View};
 use wire::Reply;
 

@@ -14,8 +14,7 @@ impl Client {
         let omem = load(&self.output_capacity);
         let seconds_since = |then_ms: u64| now.0.saturating_sub(then_ms) / 1000;
         let labels = self.labels();
-        let [sub, psub, ssub] =
-            self.subscriptions.each_ref().map(|number| number.load(Ordering::Relaxed));
+        let [sub, psub, ssub] = self.subscriptions.each_ref().map(|number| number.load(Ordering::Relaxed));
         let redirection = match self.traits().contains(Traits::TRACKING) {
             true => self.redirection.load(Ordering::Relaxed) as i64,
             false => -1,

@@ -75,8 +75,7 @@ impl Channels {
 
     /// The channels that somebody listens to and whose names fit a pattern, if given.
     pub fn names(&self, pattern: Option<&[u8]>) -> Vec<Arc<[u8]>> {
-        let fits =
-            |name: &Name| pattern.is_none_or(|pattern| glob_match(pattern, name, Case::Sensitive));
+        let fits = |name: &Name| pattern.is_none_or(|pattern| glob_match(pattern, name, Case::Sensitive));
         let names_in = |shard: &Shard| shard.0.lock().keys().filter(|name| fits(name)).cloned().collect();
         self.shards.iter().flat_map(|shard| -> Vec<Name> { names_in(shard) }).collect()
     }

@@ -59,9 +59,10 @@ pub fn publish(server: &Server, channel: &[u8], message: &[u8]) -> usize {
     channels.with(channel, |subscribers| {
         let words: [&[u8]; 3] = [b"message", channel, message];
         let direct = subscribers.map_or(0, |subscribers| post(server, subscribers, &words));
-        direct + patterns.matching(channel, |pattern, subscribers| {
-            post(server, subscribers, &[b"pmessage", pattern, channel, message])
-        })
+        direct
+            + patterns.matching(channel, |pattern, subscribers| {
+                post(server, subscribers, &[b"pmessage", pattern, channel, message])
+            })
     })
 }
 

@@ -2,8 +2,8 @@
 //! they have read it or not. They are told at the end of a worker's batch, of each
 //! key once.
 
-use super::message::Invalid;
 use super::Tracking;
+use super::message::Invalid;
 use crate::client::{Client, Traits};
 use crate::pubsub::Subscribers;
 use crate::server::Server;
@@ -83,8 +83,7 @@ fn tell_prefix(server: &Server, clients: &Subscribers, modified: &[Modified]) {
             message.send(server, client);
             continue;
         }
-        let of_others: Vec<&[u8]> =
-            modified.iter().filter(|one| !knows(one)).map(|one| &*one.key).collect();
+        let of_others: Vec<&[u8]> = modified.iter().filter(|one| !knows(one)).map(|one| &*one.key).collect();
         if !of_others.is_empty() {
             Invalid::keys(&of_others).send(server, client);
         }

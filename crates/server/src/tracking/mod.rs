@@ -156,8 +156,7 @@ pub fn enable(server: &Server, session: &mut Session, mode: Mode, redirection: O
         }
         (mode @ Mode::Reads(_), _) => mode,
     };
-    session.tracking =
-        Some(Box::new(Tracker { mode, redirection, own_changes: own, is_singled_out: false }));
+    session.tracking = Some(Box::new(Tracker { mode, redirection, own_changes: own, is_singled_out: false }));
 }
 
 /// Ends a session's tracking, if it tracks. Entries of the table go when their keys change.

@@ -131,13 +131,7 @@ pub fn tracking(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<
     if request.arg(2).eq_ignore_ascii_case(b"on") {
         options.check(context.session.tracking.as_deref())?;
         let own_changes = if options.knows_own_changes { OwnChanges::Known } else { OwnChanges::Told };
-        tracking::enable(
-            context.server,
-            context.session,
-            options.mode(),
-            options.redirection,
-            own_changes,
-        );
+        tracking::enable(context.server, context.session, options.mode(), options.redirection, own_changes);
     } else if request.arg(2).eq_ignore_ascii_case(b"off") {
         tracking::disable(context.server, context.session);
     } else {
