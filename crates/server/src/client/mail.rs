@@ -60,7 +60,7 @@ fn close_unread(server: &Server, client: &Client) {
         "Client closed because it reached the hard limit of client-output-buffer-limit: {}",
         client.line(server.clock.now())
     );
-    server.clients.kill(client);
+    client.signal(Signal::KILL);
 }
 
 impl Client {

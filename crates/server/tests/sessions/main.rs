@@ -12,5 +12,8 @@ mod kill;
 mod lifecycle;
 mod limits;
 mod pause;
+mod pubsub;
 mod rows;
+
+mod tracking;
 mod transactions;
