@@ -9,7 +9,6 @@ use crate::dispatch::table::{Command, ServerHandler};
 use crate::pubsub::{self, Kind};
 use command::key_use::KeyFlags;
 use command::{Error, Flags, Group, Keys, Result, Row};
-use std::ops::Range;
 use wire::{Reply, Request};
 
 const LISTENS: Flags = Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
@@ -110,26 +109,6 @@ const fn listens(name: &'static str, arity: i32, handler: ServerHandler) -> Row<
 
 const fn sub(name: &'static str, arity: i32, flags: Flags, handler: ServerHandler) -> Row<ServerHandler> {
     row(name, arity, flags, handler).since("2.8.0").group(Group::Pubsub)
-}
-
-/// How a request's words name channels: permissions differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Named {
-    /// Each is a channel.
-    Channels,
-    /// Each is a pattern of channels.
-    Patterns,
-}
-
-/// Which words of a request name channels that the user has to be allowed to use.
-/// Everybody may end subscriptions.
-pub fn channels_used(command: &Command, request: &Request<'_>) -> Option<(Range<usize>, Named)> {
-    match command.row.name {
-        "publish" | "spublish" => Some((1..2, Named::Channels)),
-        "subscribe" | "ssubscribe" => Some((1..request.len(), Named::Channels)),
-        "psubscribe" => Some((1..request.len(), Named::Patterns)),
-        _ => None,
-    }
 }
 
 /// Whether what a command answers are messages: these come also if replies are off.

@@ -14,6 +14,5 @@ mod limits;
 mod pause;
 mod pubsub;
 mod rows;
-
 mod tracking;
 mod transactions;
