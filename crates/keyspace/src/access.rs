@@ -65,16 +65,8 @@ impl<'b> Access<'b> {
 
     #[cold]
     fn finish_changes(mut self) -> Vec<ExpiredKey> {
-        let mut expired = self.expired.take();
-        // A key may have been looked at more than once.
-        expired.sort_unstable();
-        expired.dedup();
+        let expired = self.expired.take();
         self.free_expired(&expired);
-        for ExpiredKey { db, key } in &expired {
-            let key = self.keyspace().key(*db, key);
-            self.note_event(Class::EXPIRED, "expired", &key);
-            self.note_modified(&key);
-        }
         let changes = self.changes.take();
         self.batch.tell(&changes);
         let type_now = |key: &Key<'_>| self.find(key).map(|(_, object)| object.value().type_name());
@@ -201,10 +193,18 @@ impl<'b> Access<'b> {
         Some((place, object))
     }
 
+    /// Notes a key that was found expired: before whatever else happens to it, though it
+    /// is freed only afterwards.
     #[cold]
     fn note_expired(&self, key: &Key<'_>) {
-        let key = ExpiredKey { db: key.db, key: key.bytes.into() };
-        self.expired.borrow_mut().push(key);
+        let found = ExpiredKey { db: key.db, key: key.bytes.into() };
+        let mut expired = self.expired.borrow_mut();
+        // A key may be looked at more than once.
+        if !expired.contains(&found) {
+            expired.push(found);
+            self.note_event(Class::EXPIRED, "expired", key);
+            self.note_modified(key);
+        }
     }
 
     /// The object's clock after this access, if it changes.
@@ -421,6 +421,17 @@ impl<'b> Edit<'b> {
             object.set_clock(clock);
         }
         Some(object)
+    }
+
+    /// A key's object for a command that returns what the key held. Counts as
+    /// [`View::get`] does.
+    pub fn get_as_reader(&self, key: &Key<'_>) -> Option<Object<'_>> {
+        let object = self.get(key);
+        self.count_read(object.is_some());
+        if object.is_none() {
+            self.note(Class::MISS, "keymiss", key);
+        }
+        object
     }
 
     /// A key's collection of one type, to be read. Counts as a use of the key.

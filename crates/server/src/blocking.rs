@@ -14,6 +14,7 @@ use crate::dispatch::table::{Command, Runs};
 use crate::server::Server;
 use crate::session::Session;
 use crate::stats::Ending;
+use crate::tracking;
 use command::{Args, Hashed, Outcome, Sessions, Wait, Waiting, execute};
 use keyspace::{Batch, Key, KeyName, Ticket, Touch};
 use parking_lot::Mutex;
@@ -44,6 +45,8 @@ struct WaitingRequest {
     keys: Vec<KeyName>,
     /// The version of all rights under which it was admitted.
     rights: u64,
+    /// Whether its client caches what it reads.
+    is_cached: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +121,7 @@ impl Sessions for Beginner<'_> {
             touch: self.session.touch,
             keys: keys.iter().map(|key| (key.db, key.bytes.into())).collect(),
             rights: self.server.acl.version(),
+            is_cached: self.session.tracking.as_ref().is_some_and(|tracker| tracker.caches(self.command)),
         };
         begin(self.server, client, Some(request), on_timeout, wait.until);
         self.began.set(Some(wait.until));
@@ -212,6 +216,9 @@ impl Waiter {
         let mut state = self.state.lock();
         if *state == State::Ended {
             return;
+        }
+        if request.is_cached {
+            tracking::remember(server, self.client.id, request.command, &args.request);
         }
         let began = server.ticks.now();
         let mut out = Vec::new();

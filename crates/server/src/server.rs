@@ -6,14 +6,18 @@ use crate::blocking::{self, Blocked, Cut};
 use crate::client::Clients;
 use crate::config::{ClientClass, Config};
 use crate::dispatch::pause::Pause;
+use crate::events;
 use crate::latency::LatencyMonitor;
 use crate::monitor::{self, Monitors};
+use crate::pubsub::{self, PubSub};
 use crate::samples::Samples;
 use crate::session::Session;
 use crate::slowlog::{self, SlowLog};
 use crate::stats::{ServerCounts, WorkerCounts};
+use crate::tracking::{self, Tracking};
 use crate::watches::Watches;
 use command::Settings;
+use keyspace::Interest;
 use keyspace::{DbIndex, Eviction, KeyHasher, Keyspace, Options};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -86,6 +90,10 @@ pub struct Server {
     pub watches: Watches,
     /// Sessions that wait for keys.
     pub blocked: Blocked,
+    /// Who listens to what.
+    pub pubsub: PubSub,
+    /// Who caches what.
+    pub tracking: Tracking,
     /// Rates and peaks.
     pub samples: Samples,
     /// Bytes in use before the first client came.
@@ -134,6 +142,8 @@ impl Server {
             monitors: Monitors::default(),
             watches: Watches::default(),
             blocked: Blocked::default(),
+            pubsub: PubSub::default(),
+            tracking: Tracking::new(workers),
             samples: Samples::default(),
             startup_bytes: sys::memory::used_bytes(),
             addresses: OnceLock::new(),
@@ -182,6 +192,7 @@ impl Server {
         let limit = config.output_limit(ClientClass::Normal).hard_bytes as usize;
         self.reply_bytes_max.store(if limit == 0 { usize::MAX } else { limit }, Ordering::Relaxed);
         self.slow_ticks.store(slowlog::threshold_ticks(self), Ordering::Relaxed);
+        self.keyspace.set_interest(Interest::EVENTS, events::are_wanted(self));
         crate::logger::set_level(config.log_level());
     }
 
@@ -254,6 +265,8 @@ impl Server {
         monitor::leave(self, &session.client);
         blocking::cut(self, session.client.id, Cut::Gone);
         session.watched.clear(self, &session.client);
+        pubsub::leave_all(self, session);
+        tracking::disable(self, session);
         self.connection_lost(session.client.worker);
     }
 

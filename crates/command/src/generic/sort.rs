@@ -6,6 +6,7 @@
 use crate::args::Args;
 use crate::category::Categories;
 use crate::error::{Error, Result};
+use crate::generic::remove;
 use crate::key_use::{KeySpec, OVERWRITES, READS};
 use crate::parse::int;
 use crate::row::Handler::{Read, Write};
@@ -104,9 +105,7 @@ fn parse(args: &Args<'_>, form: Form) -> Result<Option<usize>> {
 /// SORT key [BY pattern] [LIMIT offset count] [GET pattern ...] [ASC | DESC] [ALPHA] [STORE destination]
 fn sort(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     let store = parse(args, Form::MayStore)?;
-    let found = edit.get(&args.key(1)).is_some();
-    edit.count_read(found);
-    if found {
+    if edit.get_as_reader(&args.key(1)).is_some() {
         return Err(Error::WrongType);
     }
     let Some(store) = store else {
@@ -115,7 +114,7 @@ fn sort(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<O
     };
     reply.int(0);
     // Nothing to store: the destination goes away.
-    Ok(if edit.remove(&args.key(store)) { Outcome::Changed } else { Outcome::Unchanged })
+    Ok(if remove(edit, &args.key(store)) { Outcome::Changed } else { Outcome::Unchanged })
 }
 
 /// SORT_RO key [BY pattern] [LIMIT offset count] [GET pattern ...] [ASC | DESC] [ALPHA]

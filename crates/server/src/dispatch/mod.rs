@@ -14,13 +14,15 @@ mod transaction;
 
 use crate::blocking::{self, Beginner};
 use crate::client::Traits;
+use crate::commands::pubsub::answers_by_message;
 use crate::log;
 use crate::server::Server;
 use crate::session::{Closing, ReplyMode, Session};
 use crate::slowlog;
 use crate::stats::Ending;
+use crate::tracking;
 use checks::Verdict;
-use command::{Args, Error, Flags, Hashed, Outcome, Row, Waiting, execute};
+use command::{Args, Error, Flags, Handler, Hashed, Outcome, Row, Waiting, execute};
 use keyspace::{Batch, DbIndex, Key};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -63,11 +65,18 @@ impl Context<'_, '_> {
     #[inline]
     pub fn call(&mut self, hashed: Hashed<'_>, reply: &mut Reply<'_>) -> Ending {
         let mark = reply.mark();
+        let tracks = self.session.tracking.is_some();
+        if tracks {
+            tracking::begin_command(self.server, self.worker, self.session, self.command, &self.request);
+        }
         let result = match self.command.row.handler {
             Runs::Data(row) if row.flags.contains(Flags::BLOCKING) => self.run_blocking(row, hashed, reply),
             Runs::Data(row) => self.run_data(row, hashed, Waiting::Never, reply),
             Runs::Server(handler) => handler(self, reply),
         };
+        if tracks {
+            tracking::end_command(self.server, self.worker, self.session, self.command, &self.request);
+        }
         match result {
             Ok(()) => Ending::Done,
             Err(error) => {
@@ -101,6 +110,9 @@ impl Context<'_, '_> {
         let outcome = execute(row, self.batch, &args, self.session.touch, reply);
         if outcome == Ok(Outcome::Changed) {
             self.server.counts.changes.add(1);
+        }
+        if matches!(row.handler, Handler::Exclusive(_)) && outcome.is_ok() && row.name.starts_with("flush") {
+            tracking::invalidate_all(self.server);
         }
         outcome.map(|_| ())
     }
@@ -267,7 +279,11 @@ impl Turn<'_> {
             self.begin_group(first > from);
             for index in first..end {
                 let request = requests.request(index, input);
-                match self.run_one(&request, prepared[index - first], out) {
+                let flow = self.run_one(&request, prepared[index - first], out);
+                if self.session.hears_itself() {
+                    self.end_request(&flow, prepared[index - first].command, out);
+                }
+                match flow {
                     Flow::Next if out.len() < OUTPUT_FLUSH_BYTES => {}
                     Flow::Next => return Stop::Flush { next: index + 1 },
                     Flow::Wait(until) => return Stop::Paused { next: index, until },
@@ -354,7 +370,8 @@ impl Turn<'_> {
             return Flow::Block;
         }
         self.count_one(command, request, ending);
-        self.settle_reply(before, out);
+        let is_message = ending == Ending::Done && answers_by_message(command);
+        self.settle_reply(if is_message { out.len() } else { before }, out);
         if self.session.closing == Closing::No { Flow::Next } else { Flow::Close }
     }
 
@@ -452,7 +469,24 @@ impl Turn<'_> {
         }
     }
 
+    /// What is left to do for a session that gets messages. They come behind the reply to
+    /// the command that led to them.
+    fn end_request(&mut self, flow: &Flow, command: Option<&Command>, out: &mut Vec<u8>) {
+        let Flow::Next = flow else { return };
+        let is_in_transaction = self.session.transaction.is_some();
+        if let Some(tracker) = &mut self.session.tracking
+            && !is_in_transaction
+            && !command.is_some_and(|command| command.row.name.starts_with("client|"))
+        {
+            tracker.is_singled_out = false;
+        }
+        if self.session.client.has_mail() {
+            out.append(&mut self.session.client.take_mail());
+        }
+    }
+
     fn end(self) {
+        tracking::end_batch(self.server, self.worker);
         if self.count > 0 {
             self.session.client.note_batch(self.last, self.count, self.now);
             self.server.counts.commands.add(self.count);

@@ -12,5 +12,7 @@ mod kill;
 mod lifecycle;
 mod limits;
 mod pause;
+mod pubsub;
 mod rows;
+mod tracking;
 mod transactions;
