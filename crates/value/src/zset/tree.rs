@@ -16,7 +16,7 @@
 
 mod node;
 
-use node::{Inner, Key, Node};
+use node::{INNER_CHILDREN, Inner, Key, Keys, LEAF_ELEMENTS, Node};
 use std::ops::Range;
 
 /// What stands for an element: cheap to copy, and able to tell its member.
@@ -99,18 +99,38 @@ impl<H: Handle> Tree<H> {
         }
     }
 
+    /// How many elements have a score below this one.
+    pub fn count_below(&self, score: f64) -> usize {
+        self.count(|inner| inner.count_below(score), |leaf| leaf.count_below(score))
+    }
+
+    /// How many elements have a score that is not above this one.
+    pub fn count_through(&self, score: f64) -> usize {
+        self.count(|inner| inner.count_through(score), |leaf| leaf.count_through(score))
+    }
+
     /// How many elements, from the first on, are `before` something. It must hold
     /// for all elements up to some place and for none behind it.
     pub fn count_while(&self, before: impl Fn(f64, &H) -> bool) -> usize {
+        self.count(|inner| inner.count_while(&before), |leaf| leaf.count_while(&before))
+    }
+
+    /// How many elements come before a place that is found by counting in each node
+    /// how many of its keys do.
+    fn count(
+        &self,
+        in_inner: impl Fn(&Keys<H, INNER_CHILDREN>) -> usize,
+        in_leaf: impl Fn(&Keys<H, LEAF_ELEMENTS>) -> usize,
+    ) -> usize {
         let mut counted = 0;
         let mut node = self.root.as_ref();
         while let Some(Node::Inner(inner)) = node {
-            let Some(child) = inner.keys.count_while(&before).checked_sub(1) else { return 0 };
+            let Some(child) = in_inner(&inner.keys).checked_sub(1) else { return 0 };
             counted += inner.count_before(child);
             node = Some(inner.child(child));
         }
         match node {
-            Some(Node::Leaf(leaf)) => counted as usize + leaf.count_while(&before),
+            Some(Node::Leaf(leaf)) => counted as usize + in_leaf(leaf),
             _ => 0,
         }
     }

@@ -9,9 +9,9 @@
 use super::Handle;
 
 /// Elements of a leaf: with their number they fill 1,016 bytes.
-const LEAF_ELEMENTS: usize = 63;
+pub(super) const LEAF_ELEMENTS: usize = 63;
 /// Children of an inner node: with their number they fill 2,048 bytes.
-const INNER_CHILDREN: usize = 51;
+pub(super) const INNER_CHILDREN: usize = 51;
 
 /// What is looked for: a score and a member.
 #[derive(Clone, Copy)]
@@ -27,7 +27,8 @@ impl Key<'_> {
     }
 }
 
-/// Scores and handles in order. Places beyond `len` hold copies of others.
+/// Scores and handles in order. Places beyond `len` hold NaN, which is below nothing,
+/// and copies of other handles.
 #[derive(Debug)]
 pub(super) struct Keys<H, const N: usize> {
     len: usize,
@@ -38,7 +39,9 @@ pub(super) struct Keys<H, const N: usize> {
 impl<H: Handle, const N: usize> Keys<H, N> {
     /// A node is never empty, so that a handle to fill the array is at hand.
     fn single(score: f64, handle: H) -> Self {
-        Keys { len: 1, scores: [score; N], handles: [handle; N] }
+        let mut keys = Keys { len: 1, scores: [f64::NAN; N], handles: [handle; N] };
+        keys.scores[0] = score;
+        keys
     }
 
     /// Those from `at` on, which are cut off here.
@@ -46,8 +49,14 @@ impl<H: Handle, const N: usize> Keys<H, N> {
         let mut right = Keys::single(self.scores[at], self.handles[at]);
         right.len = 0;
         right.append(self, at..self.len);
-        self.len = at;
+        self.cut(at);
         right
+    }
+
+    /// Forgets those from `len` on.
+    fn cut(&mut self, len: usize) {
+        self.scores[len..self.len].fill(f64::NAN);
+        self.len = len;
     }
 
     /// Copies a range of another node's behind its own.
@@ -78,18 +87,30 @@ impl<H: Handle, const N: usize> Keys<H, N> {
         let removed = (self.scores[at], self.handles[at]);
         self.scores.copy_within(at + 1..self.len, at);
         self.handles.copy_within(at + 1..self.len, at);
-        self.len -= 1;
+        self.cut(self.len - 1);
         removed
+    }
+
+    /// How many scores are below one. All are compared, without a branch and several
+    /// at once: that takes less time than waiting for each step of a binary search.
+    #[inline]
+    pub(super) fn count_below(&self, score: f64) -> usize {
+        self.scores.iter().map(|other| u64::from(*other < score)).sum::<u64>() as usize
+    }
+
+    /// How many scores are not above one.
+    #[inline]
+    pub(super) fn count_through(&self, score: f64) -> usize {
+        self.scores.iter().map(|other| u64::from(*other <= score)).sum::<u64>() as usize
     }
 
     /// Where the key stands, or would stand: behind all that come before it.
     pub(super) fn position(&self, key: Key<'_>) -> usize {
-        let scores = self.scores();
-        let at = scores.partition_point(|score| *score < key.score);
-        if scores.get(at).is_none_or(|score| *score != key.score) {
+        let at = self.count_below(key.score);
+        if at == N || self.scores[at] != key.score {
             return at;
         }
-        let equal = scores[at..].partition_point(|score| *score == key.score);
+        let equal = self.count_through(key.score) - at;
         at + self.handles[at..at + equal].partition_point(|handle| handle.member() < key.member)
     }
 
@@ -114,7 +135,7 @@ impl<H: Handle, const N: usize> Keys<H, N> {
 }
 
 /// Elements in order.
-pub(super) type Leaf<H> = Keys<H, LEAF_ELEMENTS>;
+type Leaf<H> = Keys<H, LEAF_ELEMENTS>;
 
 /// Children with their first elements and counts.
 #[derive(Debug)]
@@ -266,7 +287,7 @@ impl<H: Handle> Node<H> {
                     left.append(right, 0..taken);
                     right.scores.copy_within(taken..right.len, 0);
                     right.handles.copy_within(taken..right.len, 0);
-                    right.len -= taken;
+                    right.cut(right.len - taken);
                 }
             }
             (Node::Inner(left), Node::Inner(right)) => {

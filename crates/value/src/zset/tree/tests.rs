@@ -59,6 +59,9 @@ fn compare(tree: &Tree<Name>, model: &Model, random: &mut Seeded) {
     let bound = random.below(50) as f64;
     let below = model.0.iter().filter(|(score, _)| *score < bound).count();
     assert_eq!(tree.count_while(|score, _| score < bound), below);
+    assert_eq!(tree.count_below(bound), below);
+    let through = model.0.iter().filter(|(score, _)| *score <= bound).count();
+    assert_eq!(tree.count_through(bound), through);
 }
 
 /// Runs random changes; `spread` is how many scores there are.
