@@ -9,13 +9,12 @@ mod search;
 
 use crate::args::Args;
 use crate::error::{Error, Result};
-use crate::key_use::{Begin, Find, KeyFlags, KeySpec, OVERWRITES, READS};
+use crate::key_use::{Begin, Find, KeySpec, OVERWRITES, READS};
 use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Handler, Keys, Outcome, Row};
 use crate::zset::add::{Presence, Rules, add};
 use keyspace::{Edit, View};
 use smallvec::SmallVec;
-use std::io::Write as _;
 use value::geo::Position;
 use value::number::parse_f64;
 use value::zset::{Zset, ZsetRef};
@@ -98,7 +97,7 @@ pub const ROWS: &[Row] = &[
         .summary("Finds the members in a circle or a rectangle."),
     row("geosearchstore", -8, Write(search::geosearchstore), Flags::DENYOOM)
         .keys(Keys::TWO)
-        .key_flags(&[OVERWRITES, READS.union(KeyFlags::empty())])
+        .key_flags(&[OVERWRITES, READS])
         .since("6.2.0")
         .complexity(SEARCH_COST)
         .syntax(
@@ -141,21 +140,15 @@ fn member_position(zset: ZsetRef<'_>, member: &[u8]) -> Option<Position> {
 fn reply_distance(reply: &mut Reply<'_>, distance: f64) {
     const SCALE: f64 = 10_000.0;
     let scaled = (distance * SCALE).round_ties_even() as u64;
-    let mut text: SmallVec<[u8; 32]> = SmallVec::new();
-    write!(text, "{}.{:04}", scaled / SCALE as u64, scaled % SCALE as u64).expect("memory takes any text");
-    reply.bulk(&text);
+    let text = format!("{}.{:04}", scaled / SCALE as u64, scaled % SCALE as u64);
+    reply.bulk(text.as_bytes());
 }
 
 /// Replies with a coordinate: up to 17 digits behind the point, without zeros at the end.
 fn reply_coordinate(reply: &mut Reply<'_>, degrees: f64) {
-    let mut text: SmallVec<[u8; 32]> = SmallVec::new();
-    write!(text, "{degrees:.17}").expect("memory takes any text");
-    let zeros = text.iter().rev().take_while(|digit| **digit == b'0').count();
-    text.truncate(text.len() - zeros);
-    if text.last() == Some(&b'.') {
-        text.pop();
-    }
-    let text = if text.as_slice() == b"-0" { b"0" } else { text.as_slice() };
+    let text = format!("{degrees:.17}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    let text = if text == "-0" { b"0" } else { text.as_bytes() };
     match reply.protocol() {
         Protocol::Resp2 => reply.bulk(text),
         Protocol::Resp3 => {

@@ -245,7 +245,9 @@ impl Query {
 
     /// What lies in the area, in the order asked for.
     fn find(&self, zset: ZsetRef<'_>) -> Vec<Found> {
-        let (Some(centre), Some(Extent { shape, .. })) = (self.centre, self.extent) else { return Vec::new() };
+        let (Some(centre), Some(Extent { shape, .. })) = (self.centre, self.extent) else {
+            return Vec::new();
+        };
         let area = Area { centre, shape };
         let enough = if self.is_any { self.count } else { usize::MAX };
         let mut found = Vec::new();
@@ -348,12 +350,7 @@ fn read(view: &View<'_>, args: &Args<'_>, form: Form, reply: &mut Reply<'_>) -> 
     Ok(())
 }
 
-fn read_or_store(
-    edit: &mut Edit<'_>,
-    args: &Args<'_>,
-    form: Form,
-    reply: &mut Reply<'_>,
-) -> Result<Outcome> {
+fn read_or_store(edit: &mut Edit<'_>, args: &Args<'_>, form: Form, reply: &mut Reply<'_>) -> Result<Outcome> {
     let source = args.key(if form == Form::SearchStore { 2 } else { 1 });
     let zset = edit.read::<Zset>(&source)?;
     edit.count_read(zset.is_some());
@@ -390,11 +387,7 @@ pub(super) fn georadiusbymember_ro(view: &View<'_>, args: &Args<'_>, reply: &mut
 }
 
 /// GEOSEARCHSTORE destination source <FROMMEMBER ... | FROMLONLAT ...> <BYRADIUS ... | BYBOX ...> [options]
-pub(super) fn geosearchstore(
-    edit: &mut Edit<'_>,
-    args: &Args<'_>,
-    reply: &mut Reply<'_>,
-) -> Result<Outcome> {
+pub(super) fn geosearchstore(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     read_or_store(edit, args, Form::SearchStore, reply)
 }
 

@@ -27,7 +27,7 @@ pub(crate) enum Presence {
 
 /// Which changes of a score ZADD makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Change {
+pub(crate) enum Change {
     #[default]
     Any,
     /// To a higher score: GT.
@@ -40,7 +40,7 @@ enum Change {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rules {
     pub(crate) presence: Presence,
-    change: Change,
+    pub(crate) change: Change,
     /// The reply counts changed members too: CH.
     pub(crate) counts_changed: bool,
 }

@@ -41,7 +41,8 @@ fn c_double(text: &[u8]) -> Option<f64> {
     let text = &text[text.iter().take_while(|byte| is_blank(byte)).count()..];
     parse_f64(text).or_else(|| {
         // Too large or too small for a float, but a number all the same.
-        let is_decimal = text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
+        let is_decimal =
+            text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
         if !is_decimal {
             return None;
         }

@@ -54,12 +54,7 @@ pub(super) fn zrevrank(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) 
     reply_rank(view, args, Direction::Backward, reply)
 }
 
-fn reply_rank(
-    view: &View<'_>,
-    args: &Args<'_>,
-    direction: Direction,
-    reply: &mut Reply<'_>,
-) -> Result<()> {
+fn reply_rank(view: &View<'_>, args: &Args<'_>, direction: Direction, reply: &mut Reply<'_>) -> Result<()> {
     let with_score = match args.len() {
         3 => false,
         4 if args.is(3, "withscore") => true,
@@ -107,7 +102,8 @@ pub(super) fn zrandmember(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_
         4 if args.is(3, "withscores") => Scores::With,
         _ => return Err(Error::Syntax),
     };
-    if scores == Scores::With && count.unsigned_abs() > (i64::MAX / 2) as u64 || count < -RANDOM_REPEATED_MAX {
+    if scores == Scores::With && count.unsigned_abs() > (i64::MAX / 2) as u64 || count < -RANDOM_REPEATED_MAX
+    {
         return Err(Error::text("ERR value is out of range"));
     }
     let Some(zset) = view.read::<Zset>(&args.key(1))?.filter(|_| count != 0) else {

@@ -18,7 +18,7 @@ mod pop;
 mod range;
 
 use crate::args::Args;
-use crate::key_use::{Begin, DELETES, EXCHANGES, Find, KeySpec, LOOKS, OVERWRITES, READS, TAKES};
+use crate::key_use::{DELETES, EXCHANGES, KeySpec, LOOKS, OVERWRITES, READS, TAKES};
 use crate::row::Handler::{BlockingWrite, Read, Write};
 use crate::row::{Flags, Group, Handler, Keys, Row};
 use keyspace::{Class, Edit, Expiry};
@@ -104,7 +104,9 @@ pub const ROWS: &[Row] = &[
         .key_specs(&[KeySpec::numkeys(1, READS)])
         .since("6.2.0")
         .complexity(INTER_COST)
-        .syntax("numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]")
+        .syntax(
+            "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
+        )
         .summary("Replies with the members that all of the sorted sets have."),
     row("zintercard", -3, Read(combine::zintercard), MOVABLE)
         .keys(Keys::Movable(keys_counted_at_1))
@@ -118,7 +120,9 @@ pub const ROWS: &[Row] = &[
         .key_specs(STORE_SPECS)
         .since("2.0.0")
         .complexity(INTER_COST)
-        .syntax("destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]")
+        .syntax(
+            "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]",
+        )
         .summary("Stores the members that all of the sorted sets have."),
     row("zlexcount", 4, Read(range::zlexcount), FAST)
         .since("2.8.9")
@@ -237,14 +241,18 @@ pub const ROWS: &[Row] = &[
         .key_specs(&[KeySpec::numkeys(1, READS)])
         .since("6.2.0")
         .complexity(UNION_COST)
-        .syntax("numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]")
+        .syntax(
+            "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
+        )
         .summary("Replies with the members that any of the sorted sets has."),
     row("zunionstore", -4, Write(combine::zunionstore), DENYOOM.union(MOVABLE))
         .keys(Keys::Movable(destination_and_keys))
         .key_specs(STORE_SPECS)
         .since("2.0.0")
         .complexity(UNION_COST)
-        .syntax("destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]")
+        .syntax(
+            "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]",
+        )
         .summary("Stores the members that any of the sorted sets has."),
 ];
 
@@ -329,7 +337,13 @@ impl Scores {
 
 /// Puts a sorted set made of others under a key, or takes the key away if the sorted set is
 /// empty. Tells whether anything changed.
-pub(crate) fn store(edit: &mut Edit<'_>, args: &Args<'_>, at: usize, zset: Zset, event: &'static str) -> bool {
+pub(crate) fn store(
+    edit: &mut Edit<'_>,
+    args: &Args<'_>,
+    at: usize,
+    zset: Zset,
+    event: &'static str,
+) -> bool {
     use keyspace::Type;
     let key = args.key(at);
     if !zset.is_empty() {

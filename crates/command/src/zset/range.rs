@@ -132,18 +132,15 @@ impl<'a> Query<'a> {
             }
         }
         options.finish()?;
-        let (of, direction) = form
-            .fixed
-            .unwrap_or((of.unwrap_or(Of::Ranks), direction.unwrap_or(Direction::Forward)));
+        let (of, direction) =
+            form.fixed.unwrap_or((of.unwrap_or(Of::Ranks), direction.unwrap_or(Direction::Forward)));
         if limit.count != -1 && of == Of::Ranks {
             return Err(Error::text(
                 "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
             ));
         }
         if scores == Scores::With && of == Of::Members {
-            return Err(Error::text(
-                "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
-            ));
+            return Err(Error::text("ERR syntax error, WITHSCORES not supported in combination with BYLEX"));
         }
         let (mut min, mut max) = (args.bytes(form.first), args.bytes(form.first + 1));
         if direction == Direction::Backward && of != Of::Ranks {
@@ -294,10 +291,6 @@ pub(super) fn zremrangebyscore(
 }
 
 /// ZREMRANGEBYLEX key min max
-pub(super) fn zremrangebylex(
-    edit: &mut Edit<'_>,
-    args: &Args<'_>,
-    reply: &mut Reply<'_>,
-) -> Result<Outcome> {
+pub(super) fn zremrangebylex(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     remove(edit, args, Of::Members, "zremrangebylex", reply)
 }

@@ -64,7 +64,7 @@ impl Zset {
 /// A listpack from outside as a sorted set.
 fn from_listpack(listpack: Listpack, thresholds: &Thresholds) -> Result<Zset, RestoreError> {
     let view = listpack.as_ref();
-    if view.is_empty() || view.len() % 2 != 0 {
+    if view.is_empty() || !view.len().is_multiple_of(2) {
         return Err(RestoreError::BadFormat);
     }
     let mut members = HashSet::new();

@@ -22,6 +22,7 @@ pub(super) struct Key<'m> {
 
 impl Key<'_> {
     /// Whether it comes behind an element in the tree's order.
+    #[cfg(test)]
     pub(super) fn is_behind<H: Handle>(self, score: f64, handle: &H) -> bool {
         score < self.score || score == self.score && handle.member() < self.member
     }
