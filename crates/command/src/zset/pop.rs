@@ -95,8 +95,8 @@ pub(super) fn zmpop(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>)
 
 /// BZMPOP timeout numkeys key [key ...] <MIN | MAX> [COUNT count]
 pub(super) fn bzmpop(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
-    let until = timeout(args.bytes(1), args.now)?;
     let (keys, end, count) = parse_mpop(args, 2)?;
+    let until = timeout(args.bytes(1), args.now)?;
     match pop_first(edit, args, &keys, end, count, reply)? {
         Some(outcome) => Ok(outcome),
         None => Ok(wait_for(keys, until)),
