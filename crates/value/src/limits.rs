@@ -56,7 +56,4 @@ pub const RANDOM_FIELD_TRIES_MAX: usize = 32;
 /// Longest text of a stream entry's id: two numbers of 20 digits and a hyphen.
 pub const STREAM_ID_TEXT_BYTES_MAX: usize = 41;
 
-/// No node of a stream and no entry is longer than this, as in Redis.
-pub const STREAM_NODE_BYTES_MAX: usize = 1 << 30;
-
 const _: () = assert!(I64_TEXT_BYTES_MAX < EMBSTR_BYTES_MAX);

@@ -10,7 +10,7 @@
 //! 2. A text that is a canonical 64-bit integer is stored as an integer.
 //! 3. The header's count is exact until it reaches 65,535; from then on it says that it is unknown.
 
-mod entry;
+pub(crate) mod entry;
 #[cfg(test)]
 mod tests;
 mod view;

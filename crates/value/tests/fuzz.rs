@@ -9,6 +9,8 @@ mod list;
 mod listpack;
 #[path = "fuzz/models.rs"]
 mod models;
+#[path = "fuzz/stream.rs"]
+mod stream;
 
 use std::ops::RangeInclusive;
 

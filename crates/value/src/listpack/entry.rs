@@ -106,7 +106,7 @@ impl<'a> Needle<'a> {
 }
 
 /// An element ready to be written.
-pub(super) struct Encoded<'a> {
+pub(crate) struct Encoded<'a> {
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: usize,
     body: &'a [u8],
@@ -173,7 +173,7 @@ impl<'a> Encoded<'a> {
 
 /// Where the parts of an entry end, counted from its beginning.
 #[derive(Clone, Copy)]
-pub(super) struct Extent {
+pub(crate) struct Extent {
     /// Bytes of the head.
     head: usize,
     /// Bytes of head and body: what the backward length says.
@@ -276,7 +276,7 @@ fn write_backlen(length: usize, place: &mut [u8]) {
 
 /// The size of the whole entry that ends these bytes.
 #[inline]
-pub(super) fn entry_before(bytes: &[u8]) -> usize {
+pub(crate) fn entry_before(bytes: &[u8]) -> usize {
     let (mut length, mut shift) = (0, 0);
     for (&byte, size) in bytes.iter().rev().zip(1..) {
         length |= usize::from(byte & 0x7f) << shift;

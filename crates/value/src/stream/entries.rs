@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use super::id::{NewId, StreamId};
 use super::node::{Entry, Node};
 use super::range::{Order, Range};
-use crate::limits::STREAM_NODE_BYTES_MAX;
+use crate::limits::LISTPACK_BYTES_MAX;
 
 /// When a node is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl Entries {
             return Err(AppendError::IdTooSmall);
         }
         let bytes: usize = words.clone().map(<[u8]>::len).sum();
-        if bytes > STREAM_NODE_BYTES_MAX {
+        if bytes > LISTPACK_BYTES_MAX {
             return Err(AppendError::TooLong);
         }
         match self.nodes.last_entry() {
@@ -235,8 +235,8 @@ impl NodeLimits {
     #[inline]
     fn admit(self, node: &Node, bytes: usize) -> bool {
         let bytes_max = match self.bytes_max {
-            0 => STREAM_NODE_BYTES_MAX,
-            bytes_max => usize::try_from(bytes_max).unwrap_or(usize::MAX).min(STREAM_NODE_BYTES_MAX),
+            0 => LISTPACK_BYTES_MAX,
+            bytes_max => usize::try_from(bytes_max).unwrap_or(usize::MAX).min(LISTPACK_BYTES_MAX),
         };
         if node.len_bytes() + bytes >= bytes_max {
             return false;

@@ -13,7 +13,7 @@ use super::entries::Entries;
 use super::group::{Group, Moment, Pending};
 use super::id::StreamId;
 use super::node::{DELETED, END, HEADER_BYTES, Node, SAME_FIELDS};
-use crate::limits::STREAM_NODE_BYTES_MAX;
+use crate::limits::LISTPACK_BYTES_MAX;
 use crate::rdb::{Reader, RestoreError, write_length, write_string};
 
 /// Of Redis 5: without counters.
@@ -189,7 +189,7 @@ fn check_node(bytes: &[u8], node_id: StreamId) -> Option<Checked> {
     let end = bytes.len().checked_sub(1)?;
     // One longer than a node may get would only fail much later.
     let is_framed = length as usize == bytes.len() && bytes[end] == END && end >= HEADER_BYTES;
-    if !is_framed || bytes.len() > 2 * STREAM_NODE_BYTES_MAX {
+    if !is_framed || bytes.len() > 2 * LISTPACK_BYTES_MAX {
         return None;
     }
     let mut walk = NodeCheck { bytes: &bytes[..end], at: HEADER_BYTES, elements: 0 };

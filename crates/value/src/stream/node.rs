@@ -8,7 +8,7 @@
 //! 1. The bytes are a well-formed node at any time: those of a payload are checked before they become one.
 //! 2. The first entry's id is the node's; ids ascend.
 
-use super::element::{Element, previous, read, write_int, write_text};
+use super::element::{Element, next, previous, read, write_int, write_text};
 use super::id::StreamId;
 
 /// Bytes in front of the first element: the length in bytes and the number of elements.
@@ -20,8 +20,6 @@ const ELEMENTS_UNKNOWN: u16 = u16::MAX;
 
 pub(super) const DELETED: u8 = 1;
 pub(super) const SAME_FIELDS: u8 = 2;
-
-const WELL_FORMED: &str = "a node is well formed";
 
 /// One node; its id is the key that it is found by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +89,7 @@ impl<'a> Iterator for Fields<'a> {
 /// Reads the element at an offset and goes on to the next.
 #[inline]
 fn step<'a>(bytes: &'a [u8], at: &mut usize) -> Element<'a> {
-    let (element, next) = read(bytes, *at).expect(WELL_FORMED);
+    let (element, next) = read(bytes, *at);
     *at = next;
     element
 }
@@ -100,14 +98,14 @@ fn step<'a>(bytes: &'a [u8], at: &mut usize) -> Element<'a> {
 fn step_int(bytes: &[u8], at: &mut usize) -> i64 {
     match step(bytes, at) {
         Element::Int(number) => number,
-        Element::Bytes(_) => unreachable!("{WELL_FORMED}"),
+        Element::Bytes(_) => unreachable!("a node is well formed"),
     }
 }
 
 #[inline]
 fn skip(bytes: &[u8], at: &mut usize, count: usize) {
     for _ in 0..count {
-        step(bytes, at);
+        *at = next(bytes, *at);
     }
 }
 
@@ -233,7 +231,7 @@ impl Node {
             self.bytes[at] = value as u8;
             return;
         }
-        let (_, end) = read(&self.bytes, at).expect(WELL_FORMED);
+        let end = next(&self.bytes, at);
         let mut element = Vec::with_capacity(12);
         write_int(&mut element, value as i64);
         self.bytes.splice(at..end, element);
@@ -249,7 +247,7 @@ impl Node {
     fn count_deleted(&mut self, count: u64) {
         let Counts { live, deleted } = self.counts();
         self.set_counter(HEADER_BYTES, live - count);
-        let (_, at) = read(&self.bytes, HEADER_BYTES).expect(WELL_FORMED);
+        let at = next(&self.bytes, HEADER_BYTES);
         self.set_counter(at, deleted + count);
     }
 
@@ -326,12 +324,12 @@ impl Walk {
         if self.at >= self.end {
             return None;
         }
-        let count_at = previous(bytes, self.end).expect(WELL_FORMED);
+        let count_at = previous(bytes, self.end);
         let mut count = count_at;
         let elements = step_int(bytes, &mut count);
         let mut flags_at = count_at;
         for _ in 0..elements {
-            flags_at = previous(bytes, flags_at).expect(WELL_FORMED);
+            flags_at = previous(bytes, flags_at);
         }
         self.end = flags_at;
         Some(self.entry_without_end(bytes, flags_at))
