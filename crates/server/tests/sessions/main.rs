@@ -14,5 +14,6 @@ mod limits;
 mod pause;
 mod pubsub;
 mod rows;
+mod streams;
 mod tracking;
 mod transactions;
