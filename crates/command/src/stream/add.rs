@@ -118,7 +118,7 @@ impl Addition {
         }
         let trim = trim.finish(limits)?;
         let words = args.len() - position.min(args.len());
-        let Some(id) = new_id.filter(|_| words >= 2 && words % 2 == 0) else {
+        let Some(id) = new_id.filter(|_| words >= 2 && words.is_multiple_of(2)) else {
             return Err(Error::arity("xadd"));
         };
         if id == NewId::Exact(StreamId::MIN) {

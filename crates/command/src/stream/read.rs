@@ -41,7 +41,7 @@ pub(super) fn keys(request: &Request<'_>, positions: &mut Vec<usize>) {
         };
     }
     let words = request.len().saturating_sub(position + 1);
-    if words > 0 && words % 2 == 0 {
+    if words > 0 && words.is_multiple_of(2) {
         positions.extend(position + 1..position + 1 + words / 2);
     }
 }
@@ -84,7 +84,7 @@ impl<'a> Words<'a> {
                 words.count = usize::try_from(count).unwrap_or(usize::MAX);
                 position += 2;
             } else if more > 0 && args.is(position, "STREAMS") {
-                if more % 2 != 0 {
+                if !more.is_multiple_of(2) {
                     return Err(match form {
                         Form::Read => Error::unbalanced_streams("xread", '$'),
                         Form::ReadGroup => Error::unbalanced_streams("xreadgroup", '>'),

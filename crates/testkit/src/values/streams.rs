@@ -40,7 +40,7 @@ pub(super) fn argument(prng: &mut Prng, command: &str, name: &str) -> Option<Vec
 pub fn balance(prng: &mut Prng, command: &str, request: &mut Vec<Vec<u8>>) {
     let Some(at) = request.iter().position(|word| word.eq_ignore_ascii_case(b"streams")) else { return };
     let words = request.len() - at - 1;
-    if words % 2 == 0 || prng.one_in(10) {
+    if words.is_multiple_of(2) || prng.one_in(10) {
         return;
     }
     request.truncate(request.len() - words % 2);

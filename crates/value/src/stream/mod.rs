@@ -116,7 +116,7 @@ fn estimate(terms: impl ExactSizeIterator<Item = usize>, samples: usize) -> usiz
     let count = terms.len();
     let taken = count.min(samples);
     let sum: usize = terms.take(taken).sum();
-    if taken == 0 { 0 } else { sum / taken * count }
+    sum.checked_div(taken).unwrap_or(0) * count
 }
 
 impl Type for Stream {

@@ -159,7 +159,7 @@ fn group_step(prng: &mut Prng) {
             1 | 2 => assert_eq!(group.acknowledge(id), model.remove(&id).is_some()),
             _ => {
                 let made = group.create_consumer(&name, 7);
-                let consumer = made.or_else(|| group.find_consumer(&name)).unwrap();
+                let consumer = made.or_else(|| group.find_consumer(&name)).expect("made or there");
                 group.deliver(id, Pending { consumer, delivered_at: 7, deliveries: 1 });
                 model.insert(id, name);
             }
@@ -182,7 +182,7 @@ fn damaged_step(prng: &mut Prng) {
         append(&mut stream, &mut model, limits, prng);
     }
     let mut group = Group::new(StreamId::new(1, 1), Some(1));
-    let consumer = group.create_consumer(b"c", 5).unwrap();
+    let consumer = group.create_consumer(b"c", 5).expect("the name is free");
     for (id, _) in model.entries.iter().take(3) {
         group.deliver(*id, Pending { consumer, delivered_at: 5, deliveries: 1 });
     }
