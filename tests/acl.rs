@@ -176,15 +176,30 @@ fn set_user(servers: &mut Servers, prng: &mut Prng, user: &str, history: &mut Ve
     }
 }
 
+/// Whether Tarn finds no keys in a command that is wrong (`XREAD STREAMS a b 0`): then it locks
+/// none, and can but refuse it. Real servers look for keys with parsers that take more.
+fn touches_nothing(servers: &mut Servers, command: &Request) -> bool {
+    let mut request = words(&["COMMAND", "GETKEYS"]);
+    request.extend(command.iter().cloned());
+    servers.clients[0].send_request(&request).unwrap();
+    servers.clients[0].read_reply().unwrap().starts_with(b"-")
+}
+
+/// Whether real servers find no key where there is one: of PFMERGE's two places for keys the
+/// second is empty, and they give up on both.
+fn is_lone_pfmerge(command: &Request) -> bool {
+    command.len() == 2 && command[0].eq_ignore_ascii_case(b"pfmerge")
+}
+
 /// Lets a user try a command on all servers. Returns whether both real ones agreed.
 fn try_command(servers: &mut Servers, user: &str, command: &Request, history: &[String]) -> bool {
     let mut request = words(&["ACL", "DRYRUN", user]);
     request.extend(command.iter().cloned());
     let [ours, redis, valkey] = servers.ask(&request);
     let is_agreed = reworded(&redis, user) == valkey;
-    if is_agreed {
+    if is_agreed && ours != valkey && !is_lone_pfmerge(command) && !touches_nothing(servers, command) {
         let command: Vec<String> = command.iter().map(|word| shown(word)).collect();
-        assert!(ours == valkey, "{history:#?}\n{command:?}\n{}\n{}", shown(&ours), shown(&valkey));
+        panic!("{history:#?}\n{command:?}\n{}\n{}", shown(&ours), shown(&valkey));
     }
     is_agreed
 }

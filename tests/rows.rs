@@ -29,9 +29,6 @@ const SUBCOMMANDS: usize = 9;
 const TOLERATED: &[(&str, &str, &str)] = &[
     ("delifeq", "name", "newer than both real servers"),
     ("msetex", "name", "newer than both real servers"),
-    ("client|caching", "subcommands", "clients' caches are not kept track of"),
-    ("client|tracking", "subcommands", "clients' caches are not kept track of"),
-    ("client|trackinginfo", "subcommands", "clients' caches are not kept track of"),
     ("client|unblock", "subcommands", "no command blocks"),
 ];
 

@@ -82,6 +82,9 @@ impl std::error::Error for Error {}
 impl Error {
     /// A key that has to be there is not.
     pub const NO_SUCH_KEY: Error = Error::text("ERR no such key");
+    /// A command on fields of a hash does not say which.
+    pub const FIELDS_MISSING: Error =
+        Error::text("ERR Mandatory argument FIELDS is missing or not at the right position");
     /// COPY or MOVE onto itself.
     pub const SAME_OBJECT: Error = Error::text("ERR source and destination objects are the same");
     /// A database number beyond `databases`.

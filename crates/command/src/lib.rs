@@ -13,6 +13,8 @@ pub mod category;
 pub mod error;
 pub mod execute;
 pub mod generic;
+pub mod geo;
+pub mod hash;
 pub mod hyperloglog;
 pub mod key_use;
 pub mod limits;
@@ -24,6 +26,7 @@ pub mod settings;
 pub mod stream;
 pub mod string;
 pub mod wait;
+pub mod zset;
 
 pub use args::{Args, Hashed};
 pub use category::Categories;
@@ -39,6 +42,7 @@ pub const FAMILIES: &[&[Row]] = &[
     bitmap::ROWS,
     string::ROWS,
     list::ROWS,
+    hash::ROWS,
     hyperloglog::ROWS,
     stream::ROWS,
     generic::key::ROWS,
@@ -50,4 +54,6 @@ pub const FAMILIES: &[&[Row]] = &[
     generic::sort::ROWS,
     generic::flush::ROWS,
     set::ROWS,
+    zset::ROWS,
+    geo::ROWS,
 ];

@@ -89,6 +89,21 @@ impl<'a> Options<'a> {
         })
     }
 
+    /// Consumes the next word and the two after it if the first is `word`, in any case,
+    /// and there are two more, which are returned.
+    pub fn take_with_two(&mut self, word: &str) -> Option<(&'a [u8], &'a [u8])> {
+        let values = (self.at(self.next + 1)?, self.at(self.next + 2)?);
+        self.take(word).then(|| {
+            self.next += 2;
+            values
+        })
+    }
+
+    /// How many words there are to read.
+    pub fn left(&self) -> usize {
+        self.request.len().saturating_sub(self.next)
+    }
+
     /// Consumes the next word, whatever it is; a syntax error if there is none.
     pub fn word(&mut self) -> &'a [u8] {
         match self.at(self.next) {

@@ -65,16 +65,8 @@ impl<'b> Access<'b> {
 
     #[cold]
     fn finish_changes(mut self) -> Vec<ExpiredKey> {
-        let mut expired = self.expired.take();
-        // A key may have been looked at more than once.
-        expired.sort_unstable();
-        expired.dedup();
+        let expired = self.expired.take();
         self.free_expired(&expired);
-        for ExpiredKey { db, key } in &expired {
-            let key = self.keyspace().key(*db, key);
-            self.note_event(Class::EXPIRED, "expired", &key);
-            self.note_modified(&key);
-        }
         let changes = self.changes.take();
         self.batch.tell(&changes);
         let type_now = |key: &Key<'_>| self.find(key).map(|(_, object)| object.value().type_name());
@@ -201,10 +193,18 @@ impl<'b> Access<'b> {
         Some((place, object))
     }
 
+    /// Notes a key that was found expired: before whatever else happens to it, though it
+    /// is freed only afterwards.
     #[cold]
     fn note_expired(&self, key: &Key<'_>) {
-        let key = ExpiredKey { db: key.db, key: key.bytes.into() };
-        self.expired.borrow_mut().push(key);
+        let found = ExpiredKey { db: key.db, key: key.bytes.into() };
+        let mut expired = self.expired.borrow_mut();
+        // A key may be looked at more than once.
+        if !expired.contains(&found) {
+            expired.push(found);
+            self.note_event(Class::EXPIRED, "expired", key);
+            self.note_modified(key);
+        }
     }
 
     /// The object's clock after this access, if it changes.
@@ -379,14 +379,14 @@ impl View<'_> {
         self.access.wait(ticket, keys, wants, also_when_gone);
     }
 
-    /// Random bits.
-    pub fn random(&self) -> u64 {
-        self.access.batch.random()
-    }
-
     /// A key's object, without counting as a use, a hit or a miss.
     pub fn peek(&self, key: &Key<'_>) -> Option<Object<'_>> {
         self.access.find(key).map(|(_, object)| object)
+    }
+
+    /// 64 random bits, which are not secret.
+    pub fn random(&self) -> u64 {
+        self.access.batch.random()
     }
 
     /// Ends the access: unlocks, and tells which keys were found expired.
@@ -421,6 +421,17 @@ impl<'b> Edit<'b> {
             object.set_clock(clock);
         }
         Some(object)
+    }
+
+    /// A key's object for a command that returns what the key held. Counts as
+    /// [`View::get`] does.
+    pub fn get_as_reader(&self, key: &Key<'_>) -> Option<Object<'_>> {
+        let object = self.get(key);
+        self.count_read(object.is_some());
+        if object.is_none() {
+            self.note(Class::MISS, "keymiss", key);
+        }
+        object
     }
 
     /// A key's collection of one type, to be read. Counts as a use of the key.
@@ -488,11 +499,6 @@ impl<'b> Edit<'b> {
     /// Queues up a session that waits for these keys (see `waiting`).
     pub fn wait(&self, ticket: Ticket, keys: &[Key<'_>], wants: TypeName, also_when_gone: bool) {
         self.access.wait(ticket, keys, wants, also_when_gone);
-    }
-
-    /// Random bits.
-    pub fn random(&self) -> u64 {
-        self.access.batch.random()
     }
 
     /// Counts a read of a key by a command that also writes, as a hit or a miss.
@@ -621,6 +627,11 @@ impl<'b> Edit<'b> {
                 Usage::Frequency(frequency) => clock::of_frequency(frequency, now),
             });
         }
+    }
+
+    /// 64 random bits, which are not secret.
+    pub fn random(&self) -> u64 {
+        self.access.batch.random()
     }
 
     /// Ends the access: unlocks, and tells which keys were found expired.

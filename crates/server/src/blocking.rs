@@ -8,11 +8,13 @@
 //! Thread rule: any worker. Locks are taken in the order slots, a waiting session's
 //! state, the registries.
 
+use crate::acl;
 use crate::client::{Client, Signal, Traits};
 use crate::dispatch::table::{Command, Runs};
 use crate::server::Server;
 use crate::session::Session;
 use crate::stats::Ending;
+use crate::tracking;
 use command::{Args, Hashed, Outcome, Sessions, Wait, Waiting, execute};
 use keyspace::{Batch, Key, KeyName, Ticket, Touch};
 use parking_lot::Mutex;
@@ -41,6 +43,10 @@ struct WaitingRequest {
     protocol: Protocol,
     touch: Touch,
     keys: Vec<KeyName>,
+    /// The version of all rights under which it was admitted.
+    rights: u64,
+    /// Whether its client caches what it reads.
+    is_cached: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +120,8 @@ impl Sessions for Beginner<'_> {
             protocol,
             touch: self.session.touch,
             keys: keys.iter().map(|key| (key.db, key.bytes.into())).collect(),
+            rights: self.server.acl.version(),
+            is_cached: self.session.tracking.as_ref().is_some_and(|tracker| tracker.caches(self.command)),
         };
         begin(self.server, client, Some(request), on_timeout, wait.until);
         self.began.set(Some(wait.until));
@@ -209,10 +217,15 @@ impl Waiter {
         if *state == State::Ended {
             return;
         }
+        if request.is_cached {
+            tracking::remember(server, self.client.id, request.command, &args.request);
+        }
         let began = server.ticks.now();
         let mut out = Vec::new();
         let mut reply = Reply::new(&mut out, request.protocol);
-        let ending = match execute(row, batch, &args, request.touch, &mut reply) {
+        let admitted =
+            acl::admit_waiting(server, &self.client, request.rights, request.command, &args.request, now);
+        let ending = match admitted.and_then(|()| execute(row, batch, &args, request.touch, &mut reply)) {
             Ok(Outcome::Blocked(_)) => return,
             Ok(outcome) => {
                 server.counts.changes.add(i64::from(outcome == Outcome::Changed));

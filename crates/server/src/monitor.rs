@@ -4,8 +4,7 @@
 //! be on any worker. Nothing of this is touched while nobody monitors: the server's
 //! attention flag says so.
 
-use crate::client::{Client, Signal, Traits};
-use crate::config::ClientClass;
+use crate::client::{self, Client, Traits};
 use crate::dispatch::table::Command;
 use crate::redaction;
 use crate::server::{Attention, Server};
@@ -14,7 +13,6 @@ use command::Flags;
 use parking_lot::Mutex;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use wire::Request;
 
 /// The sessions that monitor.
@@ -55,7 +53,7 @@ pub fn show(server: &Server, session: &Session, command: &Command, request: &Req
     }
     let line = line(server, session, &redaction::shown(command, request));
     for client in server.monitors.clients.lock().iter() {
-        post(server, client, &line);
+        client::deliver(server, client, |mail, _| mail.extend_from_slice(&line));
     }
 }
 
@@ -75,16 +73,4 @@ fn line(server: &Server, session: &Session, words: &[&[u8]]) -> Vec<u8> {
     }
     line.extend_from_slice(b"\r\n");
     line
-}
-
-/// Posts a line, unless the session has not read so many that it is closed.
-fn post(server: &Server, client: &Client, line: &[u8]) {
-    let limit = server.config.output_limit(ClientClass::Normal).hard_bytes;
-    let waiting = client.mail_bytes() + client.output_bytes.load(Ordering::Relaxed);
-    if limit > 0 && (waiting + line.len()) as u64 > limit {
-        server.counts.output_limit_disconnections.add(1);
-        client.signal(Signal::KILL);
-        return;
-    }
-    client.post(line);
 }

@@ -4,20 +4,24 @@ use crate::acl::Registry;
 use crate::audience::Audience;
 use crate::blocking::{self, Blocked, Cut};
 use crate::client::Clients;
-use crate::config::Config;
+use crate::config::{ClientClass, Config};
 use crate::dispatch::pause::Pause;
+use crate::events;
 use crate::latency::LatencyMonitor;
 use crate::monitor::{self, Monitors};
+use crate::pubsub::{self, PubSub};
 use crate::samples::Samples;
 use crate::session::Session;
 use crate::slowlog::{self, SlowLog};
 use crate::stats::{ServerCounts, WorkerCounts};
+use crate::tracking::{self, Tracking};
 use crate::watches::Watches;
 use command::Settings;
+use keyspace::Interest;
 use keyspace::{DbIndex, Eviction, KeyHasher, Keyspace, Options};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use sys::prng::entropy_seed;
 use sys::{Clock, Prng, TickClock, Ticks, UnixMs};
@@ -86,6 +90,10 @@ pub struct Server {
     pub watches: Watches,
     /// Sessions that wait for keys.
     pub blocked: Blocked,
+    /// Who listens to what.
+    pub pubsub: PubSub,
+    /// Who caches what.
+    pub tracking: Tracking,
     /// Rates and peaks.
     pub samples: Samples,
     /// Bytes in use before the first client came.
@@ -96,6 +104,7 @@ pub struct Server {
     next_worker: AtomicU32,
     attention: AtomicU32,
     slow_ticks: AtomicU64,
+    reply_bytes_max: AtomicUsize,
     ending: watch::Sender<Ending>,
 }
 
@@ -133,6 +142,8 @@ impl Server {
             monitors: Monitors::default(),
             watches: Watches::default(),
             blocked: Blocked::default(),
+            pubsub: PubSub::default(),
+            tracking: Tracking::new(workers),
             samples: Samples::default(),
             startup_bytes: sys::memory::used_bytes(),
             addresses: OnceLock::new(),
@@ -140,6 +151,7 @@ impl Server {
             next_worker: AtomicU32::new(0),
             attention: AtomicU32::new(0),
             slow_ticks: AtomicU64::new(u64::MAX),
+            reply_bytes_max: AtomicUsize::new(usize::MAX),
             ending: watch::Sender::new(Ending::NotYet),
         };
         let server = Arc::new(server);
@@ -177,7 +189,10 @@ impl Server {
             hll_sparse_max_bytes: config.hll_sparse_max_bytes(),
         });
         self.set_attention(Attention::MEMORY_CEILING, config.maxmemory() > 0);
+        let limit = config.output_limit(ClientClass::Normal).hard_bytes as usize;
+        self.reply_bytes_max.store(if limit == 0 { usize::MAX } else { limit }, Ordering::Relaxed);
         self.slow_ticks.store(slowlog::threshold_ticks(self), Ordering::Relaxed);
+        self.keyspace.set_interest(Interest::EVENTS, events::are_wanted(self));
         crate::logger::set_level(config.log_level());
     }
 
@@ -200,6 +215,13 @@ impl Server {
     #[inline]
     pub fn slow_ticks(&self) -> u64 {
         self.slow_ticks.load(Ordering::Relaxed)
+    }
+
+    /// Replies longer than this end their session while they are still being made, so that
+    /// they never take much more (the hard limit of `client-output-buffer-limit normal`).
+    #[inline]
+    pub fn reply_bytes_max(&self) -> usize {
+        self.reply_bytes_max.load(Ordering::Relaxed)
     }
 
     /// Shows the latency monitor an event that began at `began` and ends now.
@@ -243,6 +265,8 @@ impl Server {
         monitor::leave(self, &session.client);
         blocking::cut(self, session.client.id, Cut::Gone);
         session.watched.clear(self, &session.client);
+        pubsub::leave_all(self, session);
+        tracking::disable(self, session);
         self.connection_lost(session.client.worker);
     }
 

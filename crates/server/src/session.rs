@@ -2,9 +2,11 @@
 //! worker that the connection is on, and nobody else sees it; what others may see
 //! is in its [`Client`].
 
-use crate::acl::Access;
+use crate::acl::{Access, Setting};
 use crate::blocking::Until;
 use crate::client::{Client, Traits};
+use crate::pubsub::Subscriptions;
+use crate::tracking::Tracker;
 use crate::transaction::{Transaction, Watched};
 use keyspace::{DbIndex, Touch};
 use std::sync::Arc;
@@ -57,6 +59,10 @@ pub struct Session {
     pub watched: Watched,
     /// Set by a request that has to wait; nothing further runs until that is over.
     pub waits: Option<Until>,
+    /// What it listens to; None of nothing.
+    pub subscriptions: Option<Box<Subscriptions>>,
+    /// How it tracks what it caches; None if it does not.
+    pub tracking: Option<Box<Tracker>>,
 }
 
 impl Session {
@@ -73,6 +79,8 @@ impl Session {
             transaction: None,
             watched: Watched::default(),
             waits: None,
+            subscriptions: None,
+            tracking: None,
         }
     }
 
@@ -102,10 +110,16 @@ impl Session {
             client.label(|labels| labels.name = Vec::new());
         }
         self.select(DbIndex(0));
-        self.speak(Protocol::Resp2);
+        // What was posted is out or dropped by now.
+        drop(self.speak(Protocol::Resp2));
         self.act_as(access);
         self.reply_mode = ReplyMode::On;
         self.touch = Touch::Yes;
+    }
+
+    /// Where its requests are made, for the log of refusals.
+    pub fn setting(&self) -> Setting {
+        if self.transaction.is_some() { Setting::Transaction } else { Setting::TopLevel }
     }
 
     /// AUTH: whose rights the session has from now on.
@@ -120,13 +134,23 @@ impl Session {
         self.client.db.store(db.0, Ordering::Relaxed);
     }
 
-    /// HELLO: the protocol for the replies that follow.
-    pub fn speak(&mut self, protocol: Protocol) {
+    /// HELLO: the protocol for the replies that follow. Returns messages that had been
+    /// posted in the old one; they go out first.
+    pub fn speak(&mut self, protocol: Protocol) -> Vec<u8> {
         self.protocol = protocol;
-        let number = match protocol {
-            Protocol::Resp2 => 2,
-            Protocol::Resp3 => 3,
-        };
-        self.client.protocol.store(number, Ordering::Relaxed);
+        self.client.speak(protocol)
+    }
+
+    /// Whether only messages may come: a RESP2 client that has subscribed could not tell
+    /// replies from them.
+    #[inline]
+    pub fn is_confined(&self) -> bool {
+        self.subscriptions.is_some() && self.protocol == Protocol::Resp2
+    }
+
+    /// Whether its own commands may lead to messages for itself.
+    #[inline]
+    pub fn hears_itself(&self) -> bool {
+        self.subscriptions.is_some() || self.tracking.is_some()
     }
 }

@@ -9,6 +9,7 @@ use crate::dispatch::checks;
 use crate::dispatch::pause::Pause;
 use crate::log;
 use crate::server::{Attention, Server};
+use crate::tracking;
 use crate::worker::Worker;
 use keyspace::Progress;
 use std::rc::Rc;
@@ -66,6 +67,7 @@ fn sweep_step(server: &Server, worker: usize) -> Progress {
     if batch.has_ready() {
         blocking::serve(server, &mut batch, worker, server.clock.now());
     }
+    tracking::end_batch(server, worker);
     server.note_latency("expire-cycle", began);
     progress
 }
@@ -81,6 +83,7 @@ fn go_on_evicting(server: &Server, worker: usize) {
         if batch.has_ready() {
             blocking::serve(server, &mut batch, worker, server.clock.now());
         }
+        tracking::end_batch(server, worker);
     }
 }
 

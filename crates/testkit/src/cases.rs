@@ -17,7 +17,13 @@
 use crate::client::Client;
 use crate::process::Server;
 use std::io;
+use std::time::Duration;
 use wire::split_words;
+
+/// How long the recorder waits for a reply: some requests get none.
+const FIRST_REPLY: Duration = Duration::from_secs(1);
+/// How long it waits for another: some requests get several.
+const NEXT_REPLY: Duration = Duration::from_millis(20);
 
 /// One case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -256,7 +262,7 @@ pub fn record(text: &str, server: &Server) -> Result<String, String> {
             {
                 continue;
             }
-            let reply = client.read_reply().map_err(failed)?;
+            let reply = client.read_until_silent(FIRST_REPLY, NEXT_REPLY).map_err(failed)?;
             if !matches!(next, Some(Line::Pattern(_) | Line::Rest)) {
                 for line in split_lines(&reply) {
                     out += &format!("{}\n", write_line(&Line::Reply(line.to_vec())));

@@ -77,6 +77,28 @@ impl Client {
         }
     }
 
+    /// The bytes of all replies that come before a silence: of one that lasts `first` if none
+    /// comes, and `next` behind one.
+    ///
+    /// # Errors
+    /// As [`Client::read_reply`], but for the timeout.
+    pub fn read_until_silent(&mut self, first: Duration, next: Duration) -> io::Result<Vec<u8>> {
+        let mut replies = Vec::new();
+        self.stream.set_read_timeout(Some(first))?;
+        let end = loop {
+            match self.read_reply() {
+                Ok(reply) => replies.extend(reply),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(()),
+                // The last reply was the end.
+                Err(_) if !replies.is_empty() => break Ok(()),
+                Err(error) => break Err(error),
+            }
+            self.stream.set_read_timeout(Some(next))?;
+        };
+        self.stream.set_read_timeout(Some(Duration::from_secs(REPLY_SECONDS_MAX)))?;
+        end.map(|()| replies)
+    }
+
     /// One reply, decoded.
     ///
     /// # Errors

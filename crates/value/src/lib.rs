@@ -19,6 +19,7 @@ pub mod collection;
 pub mod crc64;
 pub mod entry;
 pub mod extended;
+pub mod geo;
 pub mod glob;
 pub mod hash;
 pub mod hyperloglog;

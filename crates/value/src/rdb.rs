@@ -219,7 +219,7 @@ impl Reader<'_> {
         Ok(Prefix::Length(length))
     }
 
-    fn take(&mut self, count: u64) -> Result<&[u8], RestoreError> {
+    pub fn take(&mut self, count: u64) -> Result<&[u8], RestoreError> {
         let count = usize::try_from(count).map_err(|_| RestoreError::BadFormat)?;
         self.rest.split_off(..count).ok_or(RestoreError::BadFormat)
     }

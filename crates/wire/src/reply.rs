@@ -40,6 +40,8 @@ pub struct Deferred {
 pub struct Reply<'o> {
     out: &'o mut Vec<u8>,
     protocol: Protocol,
+    /// Output beyond this leaves strings out: the connection will be closed.
+    bytes_max: usize,
 }
 
 /// Headers below this number come from a table.
@@ -105,7 +107,14 @@ impl<'o> Reply<'o> {
     /// Replies appended to `out` in `protocol`.
     #[inline]
     pub fn new(out: &'o mut Vec<u8>, protocol: Protocol) -> Reply<'o> {
-        Reply { out, protocol }
+        Reply { out, protocol, bytes_max: usize::MAX }
+    }
+
+    /// Stops growing once the output is longer than `bytes_max`: strings are left out from
+    /// there on, so what is there is of no use, and its length tells.
+    #[inline]
+    pub fn at_most(self, bytes_max: usize) -> Reply<'o> {
+        Reply { bytes_max, ..self }
     }
 
     /// The protocol that the session speaks.
@@ -122,7 +131,7 @@ impl<'o> Reply<'o> {
     /// The same output under a shorter borrow, for passing on by value.
     #[inline]
     pub fn reborrow(&mut self) -> Reply<'_> {
-        Reply { out: self.out, protocol: self.protocol }
+        Reply { out: self.out, protocol: self.protocol, bytes_max: self.bytes_max }
     }
 
     /// The present end of the output.
@@ -188,6 +197,9 @@ impl<'o> Reply<'o> {
     /// A bulk string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
+        if self.out.len() > self.bytes_max {
+            return;
+        }
         self.out.reserve(bytes.len() + 32);
         write_header(self.out, b'$', bytes.len());
         self.out.extend_from_slice(bytes);

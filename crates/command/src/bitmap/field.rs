@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::parse::int;
 use crate::row::Outcome;
 use crate::string::Text;
-use keyspace::{Edit, View};
+use keyspace::{Class, Edit, View};
 use smallvec::SmallVec;
 use value::bitfield::{FieldType, Overflow};
 use wire::Reply;
@@ -144,6 +144,9 @@ pub(super) fn bitfield(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'
     })?;
     let Some(reach) = reach else {
         edit.count_read(before.exists);
+        if !before.exists {
+            edit.note(Class::MISS, "keymiss", &key);
+        }
         return Ok(Outcome::Unchanged);
     };
     let len = before.len.max(reach);
@@ -158,6 +161,7 @@ pub(super) fn bitfield(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'
         }
         reply_number(effect.reply, reply);
     }
+    edit.note(Class::STRING, "setbit", &key);
     Ok(Outcome::Changed)
 }
 

@@ -20,7 +20,7 @@ use crate::parse::int;
 use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Handler, Keys, Outcome, Row};
 use crate::string::Text;
-use keyspace::{Edit, Encoding, Key, View};
+use keyspace::{Class, Edit, Encoding, Key, View};
 use value::bits::{Bit, get_bit, set_bit};
 use wire::Reply;
 
@@ -118,6 +118,7 @@ fn setbit(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result
         return Ok(Outcome::Unchanged);
     }
     set_bit(edit.bytes_mut(&key, len), offset, bit);
+    edit.note(Class::STRING, "setbit", &key);
     Ok(Outcome::Changed)
 }
 

@@ -7,9 +7,10 @@
 
 use crate::args::Args;
 use crate::error::{Error, Result};
+use crate::generic::remove;
 use crate::row::Outcome;
 use crate::string::Text;
-use keyspace::{Edit, Expiry, NewValue};
+use keyspace::{Class, Edit, Expiry, NewValue};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use value::bits::{BitOp, bitop as combine};
@@ -29,9 +30,7 @@ pub(super) fn bitop(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>)
     }
     let mut sources: SmallVec<[Cow<'_, [u8]>; 8]> = SmallVec::new();
     for position in 3..args.len() {
-        let object = edit.get(&args.key(position));
-        edit.count_read(object.is_some());
-        sources.push(match Text::of(object)? {
+        sources.push(match Text::of(edit.get_as_reader(&args.key(position)))? {
             Some(Text::Bytes(bytes)) => Cow::Borrowed(bytes),
             Some(Text::Int(number)) => Cow::Owned(number.to_string().into_bytes()),
             None => Cow::Borrowed(b""),
@@ -42,8 +41,9 @@ pub(super) fn bitop(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>)
     reply.int(result.len() as i64);
     let target = args.key(2);
     if result.is_empty() {
-        return Ok(if edit.remove(&target) { Outcome::Changed } else { Outcome::Unchanged });
+        return Ok(if remove(edit, &target) { Outcome::Changed } else { Outcome::Unchanged });
     }
     edit.set(&target, NewValue::Edited(&result), Expiry::Clear);
+    edit.note(Class::STRING, "set", &target);
     Ok(Outcome::Changed)
 }

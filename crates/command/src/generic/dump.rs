@@ -1,14 +1,14 @@
 //! DUMP and RESTORE: a value as a portable payload, byte for byte as in Redis.
 //! The codec is `value::rdb`; here are the request's options and the key.
 
-use super::VARIES;
+use super::{VARIES, remove};
 use crate::args::Args;
 use crate::error::{Error, Result};
 use crate::key_use::OVERWRITES;
 use crate::parse::int;
 use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Keys, Outcome, Row, row};
-use keyspace::{Edit, Expiry, NewValue, Object, Usage, ValueRef, View};
+use keyspace::{Class, Edit, Expiry, NewValue, Object, Usage, ValueRef, View};
 use sys::UnixMs;
 use value::number::{IntBuffer, format_i64};
 use value::rdb::{self, RestoreError, Restored};
@@ -129,7 +129,7 @@ fn restore(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
     reply.ok();
     let expiry = match expiry(ttl, options.ttl_form, args.now) {
         Expiry::At(at) if at <= args.now => {
-            return Ok(if edit.remove(&key) { Outcome::Changed } else { Outcome::Unchanged });
+            return Ok(if remove(edit, &key) { Outcome::Changed } else { Outcome::Unchanged });
         }
         expiry => expiry,
     };
@@ -137,6 +137,7 @@ fn restore(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
         Restored::String(bytes) => edit.set(&key, NewValue::from_bytes(&bytes), expiry),
         Restored::Collection(collection) => edit.put_collection(&key, collection, expiry),
     }
+    edit.note(Class::GENERIC, "restore", &key);
     // A clock of the other policy's kind would mean nothing.
     let counts_frequency = args.keyspace.policy().eviction().counts_frequency();
     match options.usage {

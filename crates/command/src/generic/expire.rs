@@ -3,13 +3,13 @@
 //! Moments are milliseconds since 1970 throughout; a moment that is not in the
 //! future deletes the key. On the hot path; nothing here allocates but an error.
 
-use super::VARIES;
+use super::{VARIES, remove};
 use crate::args::Args;
 use crate::error::{Error, Result};
 use crate::parse::int;
 use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Keys, Outcome, Row, row};
-use keyspace::{Edit, View};
+use keyspace::{Class, Edit, View};
 use sys::UnixMs;
 use wire::Reply;
 
@@ -186,9 +186,10 @@ fn set(
         return Ok(Outcome::Unchanged);
     }
     if at <= args.now.0 as i64 {
-        edit.remove(&key);
+        remove(edit, &key);
     } else {
         edit.set_expiry(&key, Some(UnixMs(at as u64)));
+        edit.note(Class::GENERIC, "expire", &key);
     }
     reply.int(1);
     Ok(Outcome::Changed)
@@ -202,6 +203,7 @@ fn persist(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
         return Ok(Outcome::Unchanged);
     }
     edit.set_expiry(&key, None);
+    edit.note(Class::GENERIC, "persist", &key);
     reply.int(1);
     Ok(Outcome::Changed)
 }

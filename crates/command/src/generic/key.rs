@@ -2,7 +2,7 @@
 //!
 //! On the hot path; nothing here allocates.
 
-use super::SPLIT_AND_SUM;
+use super::{SPLIT_AND_SUM, remove};
 use crate::args::Args;
 use crate::error::Result;
 use crate::key_use::{LOOKS, REMOVES};
@@ -68,7 +68,7 @@ pub const ROWS: &[Row] = &[
 fn del(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     let mut deleted = 0;
     for position in 1..args.len() {
-        deleted += i64::from(edit.remove(&args.key(position)));
+        deleted += i64::from(remove(edit, &args.key(position)));
     }
     reply.int(deleted);
     Ok(if deleted > 0 { Outcome::Changed } else { Outcome::Unchanged })

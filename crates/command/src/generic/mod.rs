@@ -21,7 +21,7 @@ pub mod sort;
 use crate::args::Args;
 use crate::error::{Error, Result};
 use crate::parse::int;
-use keyspace::DbIndex;
+use keyspace::{Class, DbIndex, Edit, Key};
 
 /// Tips of commands that proxies split by key and whose replies add up.
 const SPLIT_AND_SUM: &[&str] = &["request_policy:multi_shard", "response_policy:agg_sum"];
@@ -40,4 +40,13 @@ fn existing_db(args: &Args<'_>, number: i32) -> Result<DbIndex> {
         Ok(number) if number < args.keyspace.databases() => Ok(DbIndex(number)),
         _ => Err(Error::DB_INDEX),
     }
+}
+
+/// Takes a key away as DEL does. False: it was not there.
+pub(crate) fn remove(edit: &mut Edit<'_>, key: &Key<'_>) -> bool {
+    let was_there = edit.remove(key);
+    if was_there {
+        edit.note(Class::GENERIC, "del", key);
+    }
+    was_there
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::key_use::{EXCHANGES, KeyFlags, OVERWRITES, READS, TAKES};
 use crate::row::Handler::{Write, WriteAcross};
 use crate::row::{Flags, Group, Keys, Outcome, Row, row};
-use keyspace::{DbIndex, Edit, Key};
+use keyspace::{Class, DbIndex, Edit, Key};
 use wire::Reply;
 
 /// Rows of this file.
@@ -51,11 +51,18 @@ pub const ROWS: &[Row] = &[
         .summary("Gives a key another name, unless that is taken."),
 ];
 
+/// The events of source and target where a key is renamed.
+const RENAMED: [&str; 2] = ["rename_from", "rename_to"];
+/// The same where it goes to another database.
+const MOVED: [&str; 2] = ["move_from", "move_to"];
+
 /// Moves the object of a key that is there, with its expiry, to where `target` is.
-fn transfer(edit: &mut Edit<'_>, source: &Key<'_>, target: &Key<'_>) {
+fn transfer(edit: &mut Edit<'_>, source: &Key<'_>, target: &Key<'_>, [from, to]: [&'static str; 2]) {
     let expires_at = edit.get(source).and_then(|object| object.expires_at());
     let object = edit.take(source).expect("the caller has found the key");
     edit.put(target, object, expires_at);
+    edit.note(Class::GENERIC, from, source);
+    edit.note(Class::GENERIC, to, target);
 }
 
 /// RENAME key newkey
@@ -68,7 +75,7 @@ fn rename(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result
     if source.bytes == target.bytes {
         return Ok(Outcome::Unchanged);
     }
-    transfer(edit, &source, &target);
+    transfer(edit, &source, &target, RENAMED);
     Ok(Outcome::Changed)
 }
 
@@ -82,7 +89,7 @@ fn renamenx(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resu
         reply.int(0);
         return Ok(Outcome::Unchanged);
     }
-    transfer(edit, &source, &target);
+    transfer(edit, &source, &target, RENAMED);
     reply.int(1);
     Ok(Outcome::Changed)
 }
@@ -124,8 +131,7 @@ fn copy(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<O
     if db == args.db && source.bytes == target.bytes {
         return Err(Error::SAME_OBJECT);
     }
-    let found = edit.get(&source).map(|object| object.expires_at());
-    edit.count_read(found.is_some());
+    let found = edit.get_as_reader(&source).map(|object| object.expires_at());
     let Some(expires_at) = found else {
         reply.int(0);
         return Ok(Outcome::Unchanged);
@@ -136,6 +142,7 @@ fn copy(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<O
     }
     let copy = edit.copy(&source).expect("the source was found above");
     edit.put(&target, copy, expires_at);
+    edit.note(Class::GENERIC, "copy_to", &target);
     reply.int(1);
     Ok(Outcome::Changed)
 }
@@ -156,7 +163,7 @@ fn move_key(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resu
         reply.int(0);
         return Ok(Outcome::Unchanged);
     }
-    transfer(edit, &source, &target);
+    transfer(edit, &source, &target, MOVED);
     reply.int(1);
     Ok(Outcome::Changed)
 }

@@ -99,17 +99,17 @@ fn scan(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()>
 }
 
 /// The key pattern of KEYS and SCAN.
-enum Pattern<'a> {
+pub(crate) enum Pattern<'a> {
     All,
     Glob(&'a [u8]),
 }
 
 impl<'a> Pattern<'a> {
-    fn new(pattern: &'a [u8]) -> Pattern<'a> {
+    pub(crate) fn new(pattern: &'a [u8]) -> Pattern<'a> {
         if pattern == b"*" { Pattern::All } else { Pattern::Glob(pattern) }
     }
 
-    fn matches(&self, key: &[u8]) -> bool {
+    pub(crate) fn matches(&self, key: &[u8]) -> bool {
         match self {
             Pattern::All => true,
             Pattern::Glob(pattern) => glob_match(pattern, key, Case::Sensitive),

@@ -16,11 +16,12 @@ mod set;
 
 use crate::args::Args;
 use crate::error::{Error, Result};
+use crate::generic::remove;
 use crate::key_use::{Begin, EXCHANGES, Find, INSERTS, KeyFlags, KeySpec, LOOKS, OVERWRITES, REMOVES, TAKES};
 use crate::parse::{ExpiryOption, Options};
 use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Handler, Keys, Outcome, Row};
-use keyspace::{Edit, Object, ValueRef, View};
+use keyspace::{Class, Edit, Object, ValueRef, View};
 use wire::Reply;
 
 const FAST: Flags = Flags::FAST;
@@ -253,9 +254,7 @@ fn mget(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
 /// Reads a key's string, counting a hit or miss, replies with it and tells whether
 /// it was there.
 fn reply_old(edit: &Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<bool> {
-    let object = edit.get(&args.key(1));
-    edit.count_read(object.is_some());
-    let text = Text::of(object)?;
+    let text = Text::of(edit.get_as_reader(&args.key(1)))?;
     reply_text(text, reply);
     Ok(text.is_some())
 }
@@ -265,7 +264,7 @@ fn getdel(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result
     if !reply_old(edit, args, reply)? {
         return Ok(Outcome::Unchanged);
     }
-    edit.remove(&args.key(1));
+    remove(edit, &args.key(1));
     Ok(Outcome::Changed)
 }
 
@@ -287,15 +286,17 @@ fn getex(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<
     let key = args.key(1);
     match (expiry, moment) {
         (ExpiryOption::Expire(unit, _), Some(at)) if unit.is_absolute() && at <= args.now => {
-            edit.remove(&key);
+            remove(edit, &key);
         }
         (_, Some(at)) => {
             edit.set_expiry(&key, Some(at));
+            edit.note(Class::GENERIC, "expire", &key);
         }
         (ExpiryOption::Persist, None)
             if edit.get(&key).is_some_and(|object| object.expires_at().is_some()) =>
         {
             edit.set_expiry(&key, None);
+            edit.note(Class::GENERIC, "persist", &key);
         }
         _ => return Ok(Outcome::Unchanged),
     }
@@ -310,6 +311,6 @@ fn delifeq(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
     if !equal {
         return Ok(Outcome::Unchanged);
     }
-    edit.remove(&key);
+    remove(edit, &key);
     Ok(Outcome::Changed)
 }

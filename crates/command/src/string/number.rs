@@ -12,7 +12,7 @@ use crate::args::Args;
 use crate::error::{Error, Result};
 use crate::parse::int;
 use crate::row::Outcome;
-use keyspace::{Edit, Expiry, NewValue};
+use keyspace::{Class, Edit, Expiry, NewValue};
 use value::extended::Extended;
 use wire::Reply;
 
@@ -41,7 +41,8 @@ pub(super) fn decrby(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>
 
 #[inline]
 fn add(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>, increment: i64) -> Result<Outcome> {
-    edit.update(&args.key(1), |object| {
+    let key = args.key(1);
+    edit.update(&key, |object| {
         let old = match Text::of(object)? {
             None => 0,
             Some(Text::Int(number)) => number,
@@ -52,6 +53,7 @@ fn add(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>, increment: i
         reply.int(new);
         Ok::<_, Error>((NewValue::Int(new), Expiry::Keep))
     })?;
+    edit.note(Class::STRING, "incrby", &key);
     Ok(Outcome::Changed)
 }
 
@@ -70,6 +72,7 @@ pub(super) fn incrbyfloat(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Repl
     let mut text = Vec::with_capacity(32);
     new.write(&mut text);
     edit.set(&key, NewValue::Bytes(&text), Expiry::Keep);
+    edit.note(Class::STRING, "incrbyfloat", &key);
     reply.bulk(&text);
     Ok(Outcome::Changed)
 }

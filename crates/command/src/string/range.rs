@@ -11,7 +11,7 @@ use crate::args::Args;
 use crate::error::{Error, Result};
 use crate::parse::int;
 use crate::row::Outcome;
-use keyspace::{Edit, Expiry, NewValue, View};
+use keyspace::{Class, Edit, Expiry, NewValue, View};
 use wire::Reply;
 
 /// APPEND key value
@@ -28,6 +28,7 @@ pub(super) fn append(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>
             len
         }
     };
+    edit.note(Class::STRING, "append", &key);
     reply.int(len as i64);
     Ok(Outcome::Changed)
 }
@@ -73,6 +74,7 @@ pub(super) fn setrange(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'
     let end = check_length(args, offset, part.len() as u64)?;
     let len = old_len.max(end);
     edit.bytes_mut(&key, len)[end - part.len()..end].copy_from_slice(part);
+    edit.note(Class::STRING, "setrange", &key);
     reply.int(len as i64);
     Ok(Outcome::Changed)
 }

@@ -11,7 +11,7 @@ use crate::args::Args;
 use crate::error::{Error, Result};
 use crate::parse::{self, ExpiryOption, ExpiryUnit, Options, expires_at};
 use crate::row::Outcome;
-use keyspace::{Edit, Expiry, NewValue};
+use keyspace::{Class, Edit, Expiry, Key, NewValue};
 use sys::UnixMs;
 use wire::{Reply, Request};
 
@@ -69,9 +69,19 @@ pub(super) fn set(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -
     if args.len() > 3 {
         return set_with_options(edit, args, reply);
     }
-    edit.set(&args.key(1), NewValue::from_bytes(args.bytes(2)), Expiry::Clear);
+    store(edit, &args.key(1), args.bytes(2), Expiry::Clear);
     reply.ok();
     Ok(Outcome::Changed)
+}
+
+/// Gives a key a string.
+#[inline]
+fn store(edit: &mut Edit<'_>, key: &Key<'_>, value: &[u8], expiry: Expiry) {
+    edit.set(key, NewValue::from_bytes(value), expiry);
+    edit.note(Class::STRING, "set", key);
+    if let Expiry::At(_) = expiry {
+        edit.note(Class::GENERIC, "expire", key);
+    }
 }
 
 fn set_with_options(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
@@ -103,7 +113,7 @@ fn set_with_options(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>)
     if !allowed {
         return Ok(Outcome::Unchanged);
     }
-    edit.set(&args.key(1), NewValue::from_bytes(args.bytes(2)), fate(expiry, moment));
+    store(edit, &args.key(1), args.bytes(2), fate(expiry, moment));
     Ok(Outcome::Changed)
 }
 
@@ -138,7 +148,7 @@ pub(super) fn setnx(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>)
     if !absent {
         return Ok(Outcome::Unchanged);
     }
-    edit.set(&key, NewValue::from_bytes(args.bytes(2)), Expiry::Clear);
+    store(edit, &key, args.bytes(2), Expiry::Clear);
     Ok(Outcome::Changed)
 }
 
@@ -160,7 +170,7 @@ fn set_expiring(
     command: &str,
 ) -> Result<Outcome> {
     let at = expires_at(args.bytes(2), unit, args.now, command)?;
-    edit.set(&args.key(1), NewValue::from_bytes(args.bytes(3)), Expiry::At(at));
+    store(edit, &args.key(1), args.bytes(3), Expiry::At(at));
     reply.ok();
     Ok(Outcome::Changed)
 }
@@ -168,7 +178,7 @@ fn set_expiring(
 /// GETSET key value
 pub(super) fn getset(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     reply_old(edit, args, reply)?;
-    edit.set(&args.key(1), NewValue::from_bytes(args.bytes(2)), Expiry::Clear);
+    store(edit, &args.key(1), args.bytes(2), Expiry::Clear);
     Ok(Outcome::Changed)
 }
 
@@ -199,7 +209,7 @@ pub(super) fn msetnx(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>
 /// Sets the pairs of words from `first` up to `end`.
 fn set_pairs(edit: &mut Edit<'_>, args: &Args<'_>, first: usize, end: usize, expiry: Expiry) {
     for position in (first..end).step_by(2) {
-        edit.set(&args.key(position), NewValue::from_bytes(args.bytes(position + 1)), expiry);
+        store(edit, &args.key(position), args.bytes(position + 1), expiry);
     }
 }
 

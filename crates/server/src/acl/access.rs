@@ -5,6 +5,7 @@ use super::log::{Attempt, Reason, Setting};
 use super::registry::Registry;
 use super::sort;
 use super::user::{Denied, User};
+use crate::client::Client;
 use crate::dispatch::table::Command;
 use crate::server::Server;
 use crate::session::Session;
@@ -91,28 +92,18 @@ pub fn admit(
 ) -> Result<(), Error> {
     session.access.look_again(&server.acl);
     if session.access.is_stranger(&server.acl) && !command.is(Flags::NO_AUTH) {
-        return Err(Error::text("NOAUTH Authentication required."));
+        return Err(NOAUTH);
     }
     let user = session.access.user();
     user.check(command, request).map_err(|denied| {
-        note(server, session, command, request, denied, setting, now);
-        let sentence = match denied {
-            Denied::Command => return refused_command(user.name(), command),
-            Denied::Key(_) => "NOPERM No permissions to access a key",
-            Denied::Channel(_) => "NOPERM No permissions to access a channel",
-        };
-        Error::text(sentence)
+        Refusal { command, request, denied, setting, user }.note(server, &session.client, now);
+        refused(user, command, denied)
     })?;
     match setting {
         // What is only queued is looked at when it runs.
         Setting::Transaction => Ok(()),
-        _ => sort::refusal(user, command, request).map_or(Ok(()), Err),
+        Setting::TopLevel | Setting::Script => sort::refusal(user, command, request).map_or(Ok(()), Err),
     }
-}
-
-fn refused_command(user: &[u8], command: &Command) -> Error {
-    let after = format!(" has no permissions to run the '{}' command", command.row.name);
-    Error::quoting("NOPERM User ", user, &after)
 }
 
 /// Whether a session may still run a request that it queued for EXEC.
@@ -131,8 +122,13 @@ pub fn admit_queued(
         return Ok(());
     }
     session.access.look_again(&server.acl);
-    session.access.user().check(command, request).map_err(|denied| {
-        note(server, session, command, request, denied, Setting::Transaction, now);
+    if session.access.is_stranger(&server.acl) && !command.is(Flags::NO_AUTH) {
+        return Err(NOAUTH);
+    }
+    let user = session.access.user();
+    user.check(command, request).map_err(|denied| {
+        let setting = Setting::Transaction;
+        Refusal { command, request, denied, setting, user }.note(server, &session.client, now);
         let reason = match denied {
             Denied::Command => "no permission to execute the command or subcommand",
             Denied::Key(_) => "no permission to touch the specified keys",
@@ -145,31 +141,70 @@ pub fn admit_queued(
              This command is no longer allowed for the following reason: {reason}"
         ))
     })?;
-    sort::refusal(session.access.user(), command, request).map_or(Ok(()), Err)
+    sort::refusal(user, command, request).map_or(Ok(()), Err)
 }
 
-/// Counts and logs a refusal.
-fn note(
+/// Whether a request that was admitted under another version, and has waited for a key
+/// since, may still run. The session is on another worker.
+///
+/// # Errors
+/// What the client is told.
+pub fn admit_waiting(
     server: &Server,
-    session: &Session,
+    client: &Client,
+    version: u64,
     command: &Command,
     request: &Request<'_>,
+    now: UnixMs,
+) -> Result<(), Error> {
+    if version == server.acl.version() {
+        return Ok(());
+    }
+    // Without its user the connection is being closed.
+    let user = server.acl.get(&client.user()).ok_or(NOAUTH)?;
+    user.check(command, request).map_err(|denied| {
+        let setting = Setting::TopLevel;
+        Refusal { command, request, denied, setting, user: &user }.note(server, client, now);
+        refused(&user, command, denied)
+    })
+}
+
+const NOAUTH: Error = Error::text("NOAUTH Authentication required.");
+
+fn refused(user: &User, command: &Command, denied: Denied) -> Error {
+    match denied {
+        Denied::Command => {
+            let after = format!(" has no permissions to run the '{}' command", command.row.name);
+            Error::quoting("NOPERM User ", user.name(), &after)
+        }
+        Denied::Key(_) => Error::text("NOPERM No permissions to access a key"),
+        Denied::Channel(_) => Error::text("NOPERM No permissions to access a channel"),
+    }
+}
+
+/// What was refused to whom.
+struct Refusal<'a> {
+    command: &'a Command,
+    request: &'a Request<'a>,
     denied: Denied,
     setting: Setting,
-    now: UnixMs,
-) {
-    let counts = &server.counts;
-    let (reason, count, object) = match denied {
-        Denied::Command => (Reason::Command, &counts.denied_commands, command.row.name.as_bytes()),
-        Denied::Key(position) => (Reason::Key, &counts.denied_keys, request.arg(position)),
-        Denied::Channel(position) => (Reason::Channel, &counts.denied_channels, request.arg(position)),
-    };
-    count.add(1);
-    let user = session.access.user().name();
-    server.acl.log.note(
-        Attempt { reason, setting, object, user },
-        || session.client.line(now),
-        now,
-        server.config.acllog_max_len(),
-    );
+    user: &'a User,
+}
+
+impl Refusal<'_> {
+    /// Counts and logs it.
+    fn note(&self, server: &Server, client: &Client, now: UnixMs) {
+        let counts = &server.counts;
+        let name = self.command.row.name.as_bytes();
+        let (reason, count, object) = match self.denied {
+            Denied::Command => (Reason::Command, &counts.denied_commands, name),
+            Denied::Key(position) => (Reason::Key, &counts.denied_keys, self.request.arg(position)),
+            Denied::Channel(position) => {
+                (Reason::Channel, &counts.denied_channels, self.request.arg(position))
+            }
+        };
+        count.add(1);
+        let attempt = Attempt { reason, setting: self.setting, object, user: self.user.name() };
+        server.acl.log.note(attempt, || client.line(now), now, server.config.acllog_max_len());
+    }
 }

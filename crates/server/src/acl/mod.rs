@@ -24,7 +24,7 @@ mod selector;
 mod sort;
 mod user;
 
-pub use access::{Access, admit, admit_queued};
+pub use access::{Access, admit, admit_queued, admit_waiting};
 pub use commands::category;
 pub use file::{LoadError, SaveError, load_at_start, new_channels};
 pub use log::{AclLog, Attempt, Entry, Reason, Setting};

@@ -14,10 +14,15 @@ impl Client {
         let omem = load(&self.output_capacity);
         let seconds_since = |then_ms: u64| now.0.saturating_sub(then_ms) / 1000;
         let labels = self.labels();
+        let [sub, psub, ssub] = self.subscriptions.each_ref().map(|number| number.load(Ordering::Relaxed));
+        let redirection = match self.traits().contains(Traits::TRACKING) {
+            true => self.redirection.load(Ordering::Relaxed) as i64,
+            false => -1,
+        };
         format!(
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi={} \
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={sub} psub={psub} ssub={ssub} multi={} \
              qbuf={qbuf} qbuf-free={} argv-mem=0 multi-mem={} rbs=0 rbp=0 obl=0 oll={} omem={omem} tot-mem={} \
-             events={} cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
+             events={} cmd={} user={} redir={redirection} resp={} lib-name={} lib-ver={}",
             self.id,
             self.address,
             self.local_address,
@@ -49,13 +54,16 @@ fn printable(label: &[u8]) -> std::borrow::Cow<'_, str> {
 
 /// Redis' letters in Redis' order; `N` if there is none.
 fn flag_letters(traits: Traits) -> String {
-    const LETTERS: [(Traits, char); 11] = [
+    const LETTERS: [(Traits, char); 14] = [
         (Traits::MONITOR, 'O'),
         (Traits::REPLICA, 'S'),
         (Traits::SUBSCRIBED, 'P'),
         (Traits::MULTI, 'x'),
         (Traits::BLOCKED, 'b'),
         (Traits::PAUSED, 'b'),
+        (Traits::TRACKING, 't'),
+        (Traits::BROKEN_REDIRECTION, 'R'),
+        (Traits::BROADCAST, 'B'),
         (Traits::DISTURBED, 'd'),
         (Traits::CLOSING, 'c'),
         (Traits::UNIX_SOCKET, 'U'),

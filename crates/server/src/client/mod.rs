@@ -8,14 +8,17 @@
 mod class;
 pub mod eviction;
 mod line;
+mod mail;
 mod registry;
 
 pub use class::class_from_name;
+pub use mail::deliver;
 pub use registry::Clients;
 
 use crate::acl::DEFAULT_USER;
 use crate::config::ClientClass;
 use crate::dispatch::table::CommandId;
+use mail::Mail;
 use parking_lot::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -67,6 +70,14 @@ bitflags::bitflags! {
         const MULTI = 1 << 9;
         /// Watches a key that has changed.
         const DISTURBED = 1 << 10;
+        /// Is told of changes of keys that it caches.
+        const TRACKING = 1 << 20;
+        /// Is told of all keys with its prefixes instead.
+        const BROADCAST = 1 << 21;
+        /// Is not told of its own changes.
+        const NO_LOOP = 1 << 22;
+        /// The client that stands in for it is gone.
+        const BROKEN_REDIRECTION = 1 << 23;
     }
 }
 
@@ -103,8 +114,12 @@ pub struct Client {
     traits: AtomicU32,
     /// Its database.
     pub db: AtomicU32,
-    /// 2 or 3.
-    pub protocol: AtomicU32,
+    /// 2 or 3; changed by [`Client::speak`].
+    protocol: AtomicU32,
+    /// How many channels, patterns and shard channels it has subscribed to.
+    pub subscriptions: [AtomicU32; 3],
+    /// The client that gets its invalidations; 0 is itself.
+    pub redirection: AtomicU64,
     /// When it last sent something.
     pub active_at_ms: AtomicU64,
     /// The last command, or `usize::MAX`.
@@ -129,7 +144,7 @@ pub struct Client {
     pub over_soft_limit_since_ms: AtomicU64,
     signals: AtomicU32,
     waker: OnceLock<Waker>,
-    mail: Mutex<Vec<u8>>,
+    mail: Mail,
     commands: AtomicI64,
 }
 
@@ -155,6 +170,8 @@ impl Client {
             traits: AtomicU32::new(0),
             db: AtomicU32::new(0),
             protocol: AtomicU32::new(2),
+            subscriptions: Default::default(),
+            redirection: AtomicU64::new(0),
             active_at_ms: AtomicU64::new(now.0),
             last_command: AtomicUsize::new(usize::MAX),
             input_bytes: AtomicUsize::new(0),
@@ -168,7 +185,7 @@ impl Client {
             over_soft_limit_since_ms: AtomicU64::new(0),
             signals: AtomicU32::new(0),
             waker: OnceLock::new(),
-            mail: Mutex::default(),
+            mail: Mail::default(),
             commands: AtomicI64::new(0),
         }
     }
@@ -284,28 +301,15 @@ impl Client {
         }
     }
 
-    /// Takes the signals that have come.
+    /// Takes the signals that have come, but for that of mail: [`Client::take_mail`]
+    /// takes that.
     #[inline]
     pub fn take_signals(&self) -> Signal {
-        if self.signals.load(Ordering::Acquire) == 0 {
+        let other_than_mail = Signal::from_bits_truncate(self.signals.load(Ordering::Acquire)) - Signal::MAIL;
+        if other_than_mail.is_empty() {
             return Signal::empty();
         }
-        Signal::from_bits_truncate(self.signals.swap(0, Ordering::AcqRel))
-    }
-
-    /// Puts bytes into the session's mail, to be sent after what it is answering now.
-    pub fn post(&self, bytes: &[u8]) {
-        self.mail.lock().extend_from_slice(bytes);
-        self.signal(Signal::MAIL);
-    }
-
-    /// Takes the mail.
-    pub fn take_mail(&self) -> Vec<u8> {
-        std::mem::take(&mut *self.mail.lock())
-    }
-
-    /// Bytes of mail waiting.
-    pub fn mail_bytes(&self) -> usize {
-        self.mail.lock().len()
+        let before = self.signals.fetch_and(Signal::MAIL.bits(), Ordering::AcqRel);
+        Signal::from_bits_truncate(before) - Signal::MAIL
     }
 }

@@ -5,11 +5,11 @@
 
 use super::client::{check_label, set_name};
 use super::row;
-use crate::acl::{Access, Attempt, DEFAULT_USER, Reason, Setting, UserFlags};
+use crate::acl::{Access, Attempt, DEFAULT_USER, Reason, UserFlags};
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
-use crate::monitor;
 use crate::session::Closing;
+use crate::{monitor, pubsub, tracking};
 use command::{Error, Flags, Group, Result, Row};
 use keyspace::DbIndex;
 use wire::{Protocol, Reply};
@@ -56,10 +56,16 @@ pub const ROWS: &[Row<ServerHandler>] = &[
 
 /// PING [message]
 fn ping(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    match context.request.len() {
-        1 => reply.simple("PONG"),
-        2 => reply.bulk(context.request.arg(1)),
-        _ => return Err(Error::arity("ping")),
+    let request = context.request;
+    match request.len() {
+        3.. => return Err(Error::arity("ping")),
+        _ if context.session.is_confined() => {
+            reply.array(2);
+            reply.bulk(b"pong");
+            reply.bulk(request.get(1).unwrap_or_default());
+        }
+        2 => reply.bulk(request.arg(1)),
+        _ => reply.simple("PONG"),
     }
     Ok(())
 }
@@ -130,7 +136,7 @@ fn hello(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         set_name(&context.session.client, name);
     }
     if let Some(protocol) = protocol {
-        context.session.speak(protocol);
+        reply.raw(&context.session.speak(protocol));
         reply.set_protocol(protocol);
     }
     write_greeting(context, reply);
@@ -172,6 +178,8 @@ fn write_greeting(context: &Context<'_, '_>, reply: &mut Reply<'_>) {
 fn reset(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let client = context.session.client.clone();
     monitor::leave(context.server, &client);
+    tracking::disable(context.server, context.session);
+    pubsub::leave_all(context.server, context.session);
     // Nothing that was posted may come behind the reply, where it would be taken for another.
     reply.raw(&client.take_mail());
     let session = &mut *context.session;
@@ -191,8 +199,12 @@ fn authenticate(context: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> 
         return Ok(());
     }
     server.counts.auth_failures.add(1);
-    let attempt =
-        Attempt { reason: Reason::Auth, setting: Setting::TopLevel, object: context.request.arg(0), user };
+    let attempt = Attempt {
+        reason: Reason::Auth,
+        setting: context.session.setting(),
+        object: context.request.arg(0),
+        user,
+    };
     let client = &context.session.client;
     server.acl.log.note(attempt, || client.line(now), now, server.config.acllog_max_len());
     Err(Error::text("WRONGPASS invalid username-password pair or user is disabled."))

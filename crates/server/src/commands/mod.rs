@@ -11,6 +11,7 @@ pub mod latency;
 pub mod lolwut;
 pub mod memory;
 pub mod monitor;
+pub mod pubsub;
 pub mod shutdown;
 pub mod slowlog;
 pub mod time;
@@ -35,6 +36,7 @@ pub const FAMILIES: &[&[Row<ServerHandler>]] = &[
     lolwut::ROWS,
     memory::ROWS,
     monitor::ROWS,
+    pubsub::ROWS,
     shutdown::ROWS,
     slowlog::ROWS,
     time::ROWS,

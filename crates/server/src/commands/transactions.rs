@@ -5,6 +5,7 @@
 //! that as any other request: nobody sees a part of it.
 
 use super::row;
+use crate::acl;
 use crate::client::Traits;
 use crate::dispatch::Context;
 use crate::dispatch::table::{Runs, ServerHandler};
@@ -13,6 +14,7 @@ use crate::server::Attention;
 use crate::stats::Ending;
 use crate::transaction::Queued;
 use command::execute::{keys_locked, needs_all};
+use command::key_use::LOOKS;
 use command::{Args, Error, Flags, Group, Hashed, Keys, Result, Row, Waiting};
 use keyspace::{DbIndex, Key};
 use std::sync::atomic::Ordering;
@@ -46,6 +48,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .since("2.2.0")
         .group(Group::Transactions)
         .keys(Keys::ALL)
+        .key_flags(&[LOOKS])
         .complexity("O(1) for every key")
         .syntax("key [key ...]")
         .summary("Watches keys: the next transaction runs only if none of them has changed."),
@@ -172,6 +175,11 @@ fn run(context: &mut Context<'_, '_>, queued: &Queued, reply: &mut Reply<'_>) {
     let (server, command) = (context.server, queued.command());
     let began = server.ticks.now();
     let request = queued.request();
+    if let Err(error) = acl::admit_queued(server, context.session, command, &request, context.now) {
+        reply.error(error.as_bytes());
+        server.counts.note_error(error.as_bytes());
+        return;
+    }
     if server.attention().contains(Attention::MONITORS) {
         monitor::show(server, context.session, command, &request);
     }

@@ -172,6 +172,10 @@ impl Connection {
         if self.session.closing != Closing::No {
             return Ok(self.end_when_sent(buffers));
         }
+        if self.session.client.has_mail() {
+            buffers.output.append(&mut self.session.client.take_mail());
+            self.write_out(worker, buffers, context)?;
+        }
         self.leave_pause();
         if !self.leave_wait(worker, context) {
             return self.watch_while_held(worker, context);
@@ -237,11 +241,9 @@ impl Connection {
         if signals.contains(Signal::KILL) {
             return Some(End::Closed);
         }
-        if signals.contains(Signal::DRAIN) {
-            self.session.closing = Closing::AfterReplies;
-        }
-        if signals.contains(Signal::MAIL) {
+        if signals.contains(Signal::DRAIN) && self.session.closing == Closing::No {
             self.pending.extend(&self.session.client.take_mail());
+            self.session.closing = Closing::AfterReplies;
         }
         if signals.contains(Signal::UNBLOCKED) {
             self.session.waits = None;

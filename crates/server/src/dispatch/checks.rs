@@ -1,7 +1,8 @@
 //! What comes before a command runs, in Redis' order: does it exist, are there
 //! enough words, may this session run it, is there memory, is there a pause.
 
-use crate::acl::{self, Setting};
+use crate::acl;
+use crate::commands::pubsub::is_allowed_among_messages;
 use crate::dispatch::pause::{Pause, Paused};
 use crate::dispatch::table::Command;
 use crate::dispatch::transaction::flags_in_effect;
@@ -44,12 +45,12 @@ pub fn check(
         return Verdict::Refuse(Error::text("ERR Command not allowed inside a transaction"));
     }
     if !session.access.is_free(&server.acl)
-        && let Err(error) = acl::admit(server, session, command, request, Setting::TopLevel, now)
+        && let Err(error) = acl::admit(server, session, command, request, session.setting(), now)
     {
         return Verdict::Refuse(error);
     }
     let attention = server.attention();
-    if attention.is_empty() {
+    if attention.is_empty() && session.subscriptions.is_none() {
         return Verdict::Run;
     }
     check_attention(server, batch, session, attention, command, request, now)
@@ -74,6 +75,9 @@ fn check_attention(
         && flags.contains(Flags::DENYOOM)
     {
         return Verdict::Refuse(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
+    }
+    if session.is_confined() && !is_allowed_among_messages(command) {
+        return Verdict::Refuse(only_messages(command));
     }
     if attention.contains(Attention::PAUSED) {
         match Pause::at(server, now) {
@@ -106,6 +110,14 @@ pub fn make_room(server: &Server, batch: &Batch<'_>, now: UnixMs) -> Result<(), 
     let evicted = batch.evict(now, sys::memory::used_bytes, |_, _| {});
     server.note_latency("eviction-cycle", began);
     evicted.map(|_| ())
+}
+
+fn only_messages(command: &Command) -> Error {
+    Error::line(format!(
+        "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
+         context",
+        command.row.name
+    ))
 }
 
 /// Whether a request is a line of HTTP.

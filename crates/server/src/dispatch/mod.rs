@@ -14,13 +14,15 @@ mod transaction;
 
 use crate::blocking::{self, Beginner};
 use crate::client::Traits;
+use crate::commands::pubsub::answers_by_message;
 use crate::log;
 use crate::server::Server;
 use crate::session::{Closing, ReplyMode, Session};
 use crate::slowlog;
 use crate::stats::Ending;
+use crate::tracking;
 use checks::Verdict;
-use command::{Args, Error, Flags, Hashed, Outcome, Row, Waiting, execute};
+use command::{Args, Error, Flags, Handler, Hashed, Outcome, Row, Waiting, execute};
 use keyspace::{Batch, DbIndex, Key};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -63,11 +65,18 @@ impl Context<'_, '_> {
     #[inline]
     pub fn call(&mut self, hashed: Hashed<'_>, reply: &mut Reply<'_>) -> Ending {
         let mark = reply.mark();
+        let tracks = self.session.tracking.is_some();
+        if tracks {
+            tracking::begin_command(self.server, self.worker, self.session, self.command, &self.request);
+        }
         let result = match self.command.row.handler {
             Runs::Data(row) if row.flags.contains(Flags::BLOCKING) => self.run_blocking(row, hashed, reply),
             Runs::Data(row) => self.run_data(row, hashed, Waiting::Never, reply),
             Runs::Server(handler) => handler(self, reply),
         };
+        if tracks {
+            tracking::end_command(self.server, self.worker, self.session, self.command, &self.request);
+        }
         match result {
             Ok(()) => Ending::Done,
             Err(error) => {
@@ -101,6 +110,9 @@ impl Context<'_, '_> {
         let outcome = execute(row, self.batch, &args, self.session.touch, reply);
         if outcome == Ok(Outcome::Changed) {
             self.server.counts.changes.add(1);
+        }
+        if matches!(row.handler, Handler::Exclusive(_)) && outcome.is_ok() && row.name.starts_with("flush") {
+            tracking::invalidate_all(self.server);
         }
         outcome.map(|_| ())
     }
@@ -207,6 +219,7 @@ impl Runner {
             tick: server.ticks.now(),
             track: server.config.latency_tracking(),
             stale_ticks: self.stale_ticks,
+            reply_bytes_max: server.reply_bytes_max(),
             batch: server.keyspace.enter(self.worker),
             last: CommandId(0),
             count: 0,
@@ -244,6 +257,7 @@ struct Turn<'a> {
     track: bool,
     /// A command that takes longer than this makes `now` too old for the next.
     stale_ticks: u64,
+    reply_bytes_max: usize,
     batch: Batch<'a>,
     last: CommandId,
     count: i64,
@@ -265,7 +279,11 @@ impl Turn<'_> {
             self.begin_group(first > from);
             for index in first..end {
                 let request = requests.request(index, input);
-                match self.run_one(&request, prepared[index - first], out) {
+                let flow = self.run_one(&request, prepared[index - first], out);
+                if self.session.hears_itself() {
+                    self.end_request(&flow, prepared[index - first].command, out);
+                }
+                match flow {
                     Flow::Next if out.len() < OUTPUT_FLUSH_BYTES => {}
                     Flow::Next => return Stop::Flush { next: index + 1 },
                     Flow::Wait(until) => return Stop::Paused { next: index, until },
@@ -352,7 +370,8 @@ impl Turn<'_> {
             return Flow::Block;
         }
         self.count_one(command, request, ending);
-        self.settle_reply(before, out);
+        let is_message = ending == Ending::Done && answers_by_message(command);
+        self.settle_reply(if is_message { out.len() } else { before }, out);
         if self.session.closing == Closing::No { Flow::Next } else { Flow::Close }
     }
 
@@ -386,7 +405,8 @@ impl Turn<'_> {
         prepared: Prepared,
         out: &mut Vec<u8>,
     ) -> Ending {
-        let mut reply = Reply::new(out, self.session.protocol);
+        let bytes_max = out.len().saturating_add(self.reply_bytes_max);
+        let mut reply = Reply::new(out, self.session.protocol).at_most(bytes_max);
         let key = prepared.key.map(|at| key_at(self.session.db, request.arg(command.first_key), at));
         let mut context = Context {
             server: self.server,
@@ -397,7 +417,25 @@ impl Turn<'_> {
             now: self.now,
             batch: &mut self.batch,
         };
-        context.call(Hashed::new(command.first_key, 1, key.as_slice()), &mut reply)
+        let ending = context.call(Hashed::new(command.first_key, 1, key.as_slice()), &mut reply);
+        if out.len() > bytes_max {
+            self.close_for_its_output(out);
+        }
+        ending
+    }
+
+    /// A reply went beyond what the client may be owed.
+    #[cold]
+    fn close_for_its_output(&mut self, out: &mut Vec<u8>) {
+        let client = &self.session.client;
+        log!(
+            Warning,
+            "Client closed because a reply reached the hard limit of client-output-buffer-limit: {}",
+            client.line(self.now)
+        );
+        self.server.counts.output_limit_disconnections.add(1);
+        self.session.closing = Closing::Now;
+        *out = Vec::new();
     }
 
     /// Counts a command, and the time since the one before ended as its own.
@@ -431,7 +469,24 @@ impl Turn<'_> {
         }
     }
 
+    /// What is left to do for a session that gets messages. They come behind the reply to
+    /// the command that led to them.
+    fn end_request(&mut self, flow: &Flow, command: Option<&Command>, out: &mut Vec<u8>) {
+        let Flow::Next = flow else { return };
+        let is_in_transaction = self.session.transaction.is_some();
+        if let Some(tracker) = &mut self.session.tracking
+            && !is_in_transaction
+            && !command.is_some_and(|command| command.row.name.starts_with("client|"))
+        {
+            tracker.is_singled_out = false;
+        }
+        if self.session.client.has_mail() {
+            out.append(&mut self.session.client.take_mail());
+        }
+    }
+
     fn end(self) {
+        tracking::end_batch(self.server, self.worker);
         if self.count > 0 {
             self.session.client.note_batch(self.last, self.count, self.now);
             self.server.counts.commands.add(self.count);

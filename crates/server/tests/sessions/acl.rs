@@ -61,6 +61,46 @@ fn own_rules_change_within_a_pipeline() {
 }
 
 #[test]
+fn transactions_are_checked_when_they_run() {
+    let server = TestServer::start("");
+    let (mut admin, mut peer) = (server.connect(), server.connect());
+    admin.ask("ACL SETUSER u on nopass +@all ~a");
+    peer.send(&["AUTH u x", "MULTI", "SET b 1", "EXEC", "MULTI", "SET a 1", "INCR a", "SORT a GET x*"]);
+    let aborted = "EXECABORT Transaction discarded because of previous errors.";
+    assert_eq!(peer.texts(8), ["OK", "OK", NO_KEY, aborted, "OK", "QUEUED", "QUEUED", "QUEUED"]);
+    admin.ask("ACL SETUSER u -incr");
+    peer.send(&["EXEC"]);
+    let Some(Value::Array(replies)) = peer.reply() else { panic!("no array") };
+    assert_eq!(replies[0], Value::Simple("OK".into()));
+    let errors: Vec<String> = replies[1..]
+        .iter()
+        .map(|reply| match reply {
+            Value::Error(line) => String::from_utf8_lossy(line).into_owned(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(errors[0].starts_with("NOPERM ACLs rules changed"), "{errors:?}");
+    assert!(errors[1].starts_with("ERR GET option of SORT denied"), "{errors:?}");
+    let entries = server.server.acl.log.newest(9);
+    let seen: Vec<_> = entries.iter().map(|entry| (entry.object.as_slice(), entry.setting.word())).collect();
+    assert_eq!(seen, [(&b"incr"[..], "multi"), (b"b", "multi")]);
+}
+
+#[test]
+fn who_waits_for_a_key_needs_the_right_to_it_when_it_comes() {
+    let server = TestServer::start("");
+    let (mut admin, mut peer) = (server.connect(), server.connect());
+    admin.ask("ACL SETUSER u on nopass +@all ~*");
+    peer.send(&["AUTH u x", "BLPOP list 0"]);
+    assert_eq!(peer.text(), "OK");
+    server.wait_until("it waits", || server.server.blocked.count() == 1);
+    admin.ask("ACL SETUSER u resetkeys ~other");
+    assert_eq!(admin.ask("RPUSH list a"), "1");
+    assert_eq!(peer.text(), NO_KEY);
+    assert_eq!(admin.ask("LLEN list"), "1");
+}
+
+#[test]
 fn deleted_users_are_put_out() {
     let server = TestServer::start("");
     let (mut admin, mut peer, mut other) = (server.connect(), server.connect(), server.connect());

@@ -123,7 +123,7 @@ impl Peer {
                 String::from_utf8_lossy(&text).into_owned()
             }
             Some(Value::Int(number)) => number.to_string(),
-            Some(Value::Null) => "NULL".to_owned(),
+            Some(Value::Null | Value::NullArray) => "NULL".to_owned(),
             Some(other) => format!("{other:?}"),
         }
     }

@@ -5,10 +5,14 @@
 mod acl;
 mod admin;
 mod auth;
+mod blocking;
 mod commands;
 mod harness;
 mod kill;
 mod lifecycle;
 mod limits;
 mod pause;
+mod pubsub;
 mod rows;
+mod tracking;
+mod transactions;

@@ -6,7 +6,7 @@ use server::dispatch::table;
 use std::collections::BTreeSet;
 
 fn flag_names(flags: Flags) -> BTreeSet<String> {
-    let own = Flags::SENSITIVE | Flags::DANGEROUS | Flags::PROTECTED | Flags::NO_TOUCH;
+    let own = Flags::SENSITIVE | Flags::DANGEROUS | Flags::PROTECTED | Flags::NO_TOUCH | Flags::RUNS_IN_MULTI;
     flags.difference(own).iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect()
 }
 

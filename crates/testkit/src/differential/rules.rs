@@ -54,6 +54,9 @@ const fn rule(command: &'static str, how: How, reason: &'static str) -> Rule {
     Rule { command, how, reason }
 }
 
+/// Why groups have more consumers in Valkey than in Redis 7.0.
+const CLAIMANTS: &str = "since Redis 7.2 a claim makes its consumer also when it gets nothing";
+
 /// The rules.
 pub const RULES: &[Rule] = &[
     rule("scan", How::Right(Side::Redis, "", ""), "cursors and types are parsed more strictly since 8.0"),
@@ -153,15 +156,32 @@ pub const RULES: &[Rule] = &[
     rule("xrevrange", How::Moments, "ids may be moments"),
     rule("xread", How::Moments, "ids may be moments"),
     rule("xread", How::Right(Side::Redis, "Invalid stream ID", ""), "`+` is newer"),
+    rule("xread", How::Right(Side::Valkey, "Unbalanced XREAD", "Unbalanced"), "another text since Redis 7.2"),
+    rule(
+        "xreadgroup",
+        How::Right(Side::Valkey, "Unbalanced XREAD", "Unbalanced"),
+        "another text since Redis 7.2",
+    ),
     rule("xreadgroup", How::Moments, "ids may be moments"),
     rule("xclaim", How::Moments, "ids may be moments"),
     rule("xautoclaim", How::Moments, "ids may be moments"),
     rule("xpending", How::Moments, "ids may be moments, and idle times are measured"),
-    rule("xinfo|stream", How::Right(Side::Valkey, "seen-time", "active-time"), "new in Redis 7.2"),
+    rule(
+        "xinfo|stream",
+        How::Right(Side::Valkey, "pel-count", "pel-count"),
+        "consumers have more since Redis 7.2",
+    ),
     rule("xinfo|stream", How::Moments, "ids may be moments, and moments are told"),
     rule("xinfo|groups", How::Moments, "ids may be moments"),
-    rule("xinfo|consumers", How::Right(Side::Valkey, "idle", "inactive"), "new in Redis 7.2"),
+    rule("xinfo|groups", How::Right(Side::Valkey, "", ""), CLAIMANTS),
+    rule("xinfo|consumers", How::Right(Side::Valkey, "", ""), CLAIMANTS),
+    rule("xgroup|createconsumer", How::Right(Side::Valkey, ":1", ":0"), CLAIMANTS),
     rule("xinfo|consumers", How::Moments, "idle times are measured"),
+    rule(
+        "xsetid",
+        How::Right(Side::Valkey, "OK", "smaller than current"),
+        "checked for empty streams too since Redis 7.2",
+    ),
     rule("dump", How::StreamPayload, "moments of deliveries, and 7.2's own type"),
     rule("dump", How::WithoutTail(10), "the format's version, 11 since Redis 7.2, and the checksum over it"),
     rule(

@@ -16,7 +16,10 @@ pub(super) fn argument(prng: &mut Prng, command: &str, name: &str) -> Option<Vec
         "id" if command == "xadd" => new_id(prng),
         "id" if command == "xreadgroup" && !prng.one_in(4) => b">".to_vec(),
         "id" if command == "xread" => read_id(prng),
-        "id" | "lastid" | "last-id" | "max-deleted-id" => id(prng),
+        "id" | "lastid" => id(prng),
+        // Above what may have been deleted: where it is not, Redis 7.0 goes a way of its own.
+        "last-id" => format!("{MILLISECONDS}-{}", NUMBERS + prng.below(NUMBERS)).into_bytes(),
+        "max-deleted-id" => format!("{MILLISECONDS}-{}", prng.below(NUMBERS)).into_bytes(),
         "start" | "end" => edge(prng),
         "threshold" if prng.one_in(2) => integer(prng, 0, 12),
         "threshold" => id(prng),

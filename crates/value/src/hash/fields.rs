@@ -162,13 +162,16 @@ impl Fields {
         Some(before)
     }
 
-    /// Takes a field away. What it was, with its bytes gone.
-    pub fn remove(&mut self, name: &[u8]) -> Option<Before> {
-        let place = self.place(name)?;
-        let before = Before { expires_at: self.field(self.table.get(place)).expires_at };
+    /// Takes a field away whose time is not up. Whether it was there.
+    pub fn remove(&mut self, name: &[u8], now: UnixMs) -> bool {
+        let Some(place) =
+            self.place(name).filter(|place| !self.field(self.table.get(*place)).is_expired(now))
+        else {
+            return false;
+        };
         self.free(place);
         self.drop_stale_timers();
-        Some(before)
+        true
     }
 
     /// Sets or takes away the expiry of a field that is there.

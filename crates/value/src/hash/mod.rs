@@ -107,7 +107,7 @@ impl Hash {
     /// Takes a field away. Whether it was there.
     pub fn remove(&mut self, name: &[u8], now: UnixMs) -> bool {
         match self {
-            Hash::Table(fields) => fields.remove(name).is_some_and(|before| before.was_visible(now)),
+            Hash::Table(fields) => fields.remove(name, now),
             Hash::Packed(listpack) => {
                 let Some(at) = find(listpack.as_ref(), name) else { return false };
                 listpack.remove_range(at, 2);
@@ -124,6 +124,18 @@ impl Hash {
         if let Hash::Table(fields) = self {
             fields.set_expiry(name, expires_at);
         }
+    }
+
+    /// A field's value.
+    #[inline]
+    pub fn get(&self, name: &[u8], now: UnixMs) -> Option<Element<'_>> {
+        self.as_ref().get(name, now)
+    }
+
+    /// As [`HashRef::expires_at`].
+    #[expect(clippy::option_option, reason = "a field that is there may have no expiry")]
+    pub fn expires_at(&self, name: &[u8], now: UnixMs) -> Option<Option<UnixMs>> {
+        self.as_ref().expires_at(name, now)
     }
 
     /// Frees up to `most` fields whose time has been up for a moment. How many it freed.

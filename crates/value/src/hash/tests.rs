@@ -78,7 +78,9 @@ impl Fuzz {
         let name = self.name();
         let was_there = self.there(&name).is_some();
         assert_eq!(self.hash.remove(&name, self.now), was_there);
-        self.model.remove(&name);
+        if was_there {
+            self.model.remove(&name);
+        }
     }
 
     fn expire(&mut self) {

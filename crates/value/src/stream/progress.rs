@@ -34,9 +34,10 @@ impl Entries {
         group.last_id = id;
     }
 
-    /// Whether the highest deleted id is this one or one above it.
+    /// Whether the highest deleted id is this one or one above it, and above the first entry.
     fn has_deleted_from(&self, id: StreamId) -> bool {
-        self.length > 0 && !self.max_deleted_id.is_zero() && id <= self.max_deleted_id
+        let is_among_entries = !self.max_deleted_id.is_zero() && self.max_deleted_id >= self.first_id;
+        self.length > 0 && is_among_entries && id <= self.max_deleted_id
     }
 
     /// How many entries had been added when the one of this id was; none if that is not known.

@@ -13,6 +13,7 @@ mod pattern;
 use crate::args::Args;
 use crate::category::Categories;
 use crate::error::{Error, Result};
+use crate::generic::remove;
 use crate::key_use::{KeySpec, OVERWRITES, READS};
 use crate::parse::int;
 use crate::row::Handler::{ReadAround, WriteAround};
@@ -191,7 +192,19 @@ fn elements<'a>(
             (shown.collect(), 0..range.len())
         }
         CollectionRef::List(list) => (list.iter().collect(), options.range(list.len())),
-        CollectionRef::Zset(_) | CollectionRef::Hash(_) | CollectionRef::Stream(_) => {
+        CollectionRef::Zset(zset) if is_ordered => {
+            let (len, range) = (zset.len(), options.range(zset.len()));
+            let member = |(member, _)| member;
+            let shown: Vec<_> = match options.order.direction {
+                Direction::Up => zset.iter(range.clone()).map(member).collect(),
+                Direction::Down => zset.iter(len - range.end..len - range.start).rev().map(member).collect(),
+            };
+            (shown, 0..range.len())
+        }
+        CollectionRef::Zset(zset) => {
+            (zset.iter(0..zset.len()).map(|(member, _)| member).collect(), options.range(zset.len()))
+        }
+        CollectionRef::Hash(_) | CollectionRef::Stream(_) => {
             return Err(Error::WrongType);
         }
     })
@@ -283,9 +296,7 @@ fn sort(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<O
     if count > 0 {
         edit.put_collection(&target, list, Expiry::Clear);
         edit.note(Class::LIST, "sortstore", &target);
-    } else if edit.remove(&target) {
-        edit.note(Class::GENERIC, "del", &target);
-    } else {
+    } else if !remove(edit, &target) {
         return Ok(Outcome::Unchanged);
     }
     Ok(Outcome::Changed)

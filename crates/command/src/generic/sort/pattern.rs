@@ -96,9 +96,7 @@ impl Lookup for View<'_> {
 
 impl Lookup for Edit<'_> {
     fn look_up(&self, key: &Key<'_>) -> Option<Object<'_>> {
-        let found = self.get(key);
-        self.count_read(found.is_some());
-        found
+        self.get_as_reader(key)
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod kill;
 mod list;
+mod tracking;
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::blocking::{self, Cut};
@@ -30,8 +31,12 @@ pub const ROWS: &[Row<ServerHandler>] =
         .subcommands(SUBCOMMANDS)];
 
 const SUBCOMMANDS: &[Row<ServerHandler>] = &[
+    sub("client|caching", 3, ANYBODY, tracking::caching)
+        .since("6.0.0")
+        .syntax("<YES | NO>")
+        .summary("Says whether the keys of the next command are tracked."),
     sub("client|getname", 2, ANYBODY, get_name).since("2.6.9").summary("Answers with the connection's name."),
-    sub("client|getredir", 2, ANYBODY, get_redirection)
+    sub("client|getredir", 2, ANYBODY, tracking::redirection)
         .since("6.0.0")
         .summary("Answers with the client that invalidation messages are redirected to."),
     sub("client|help", 2, HELP_FLAGS, client_help).since("5.0.0").summary("Lists the subcommands."),
@@ -85,6 +90,16 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .complexity("O(log N) where N is the number of client connections")
         .syntax("client-id [TIMEOUT | ERROR]")
         .summary("Ends the wait of a blocked connection."),
+    sub("client|tracking", -3, ANYBODY, tracking::tracking)
+        .since("6.0.0")
+        .complexity("O(1). Some options may introduce additional complexity.")
+        .syntax(
+            "<ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
+        )
+        .summary("Tells the connection when keys that it caches are modified."),
+    sub("client|trackinginfo", 2, ANYBODY, tracking::tracking_info)
+        .since("6.2.0")
+        .summary("Answers with how the connection tracks what it caches."),
     sub("client|unpause", 2, ADMIN, unpause)
         .since("6.2.0")
         .complexity("O(N) where N is the number of paused clients")
@@ -171,13 +186,6 @@ fn set_info(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
     Ok(())
 }
 
-/// CLIENT GETREDIR
-fn get_redirection(_: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    const NO_TRACKING: i64 = -1;
-    reply.int(NO_TRACKING);
-    Ok(())
-}
-
 /// CLIENT NO-EVICT ON | OFF
 fn no_evict(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let on = on_or_off(context.request.arg(2))?;
@@ -260,6 +268,8 @@ fn wrong_arguments(subcommand: &str) -> Error {
 /// CLIENT HELP
 fn client_help(_: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     const LINES: &[&str] = &[
+        "CACHING (YES|NO)",
+        "    Whether the keys of the next command are tracked, with OPTIN or OPTOUT.",
         "GETNAME",
         "    The name of this connection.",
         "GETREDIR",
@@ -294,6 +304,11 @@ fn client_help(_: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         "    Say what the client library is: LIB-NAME or LIB-VER.",
         "SETNAME <name>",
         "    Name this connection.",
+        "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+        "         [OPTIN] [OPTOUT] [NOLOOP]",
+        "    Tell this connection when keys that it has read are modified.",
+        "TRACKINGINFO",
+        "    How this connection tracks.",
         "UNPAUSE",
         "    End a pause.",
     ];

@@ -39,8 +39,17 @@ pub(super) fn stats(context: &mut Context<'_, '_>, page: &mut Page) {
         ("keyspace_hits", &keys.hits.get()),
         ("keyspace_misses", &keys.misses.get()),
     ]);
+    let pubsub = &server.pubsub;
+    page.lines(&[
+        ("pubsub_channels", &pubsub.channels.count()),
+        ("pubsub_patterns", &pubsub.patterns.count()),
+        ("pubsubshard_channels", &pubsub.shard_channels.count()),
+    ]);
     absent(page);
     page.lines(&[
+        ("tracking_total_keys", &server.tracking.key_count()),
+        ("tracking_total_items", &server.tracking.item_count()),
+        ("tracking_total_prefixes", &server.tracking.prefix_count()),
         ("unexpected_error_replies", &0),
         ("total_error_replies", &counts.errors.get()),
         ("dump_payload_sanitizations", &0),
@@ -61,10 +70,7 @@ pub(super) fn stats(context: &mut Context<'_, '_>, page: &mut Page) {
 
 /// What the server does not have.
 fn absent(page: &mut Page) {
-    const NAMES: [&str; 16] = [
-        "pubsub_channels",
-        "pubsub_patterns",
-        "pubsubshard_channels",
+    const NAMES: [&str; 10] = [
         "latest_fork_usec",
         "total_forks",
         "migrate_cached_sockets",
@@ -75,9 +81,6 @@ fn absent(page: &mut Page) {
         "active_defrag_key_misses",
         "total_active_defrag_time",
         "current_active_defrag_time",
-        "tracking_total_keys",
-        "tracking_total_items",
-        "tracking_total_prefixes",
     ];
     NAMES.iter().for_each(|name| page.line(name, 0));
 }

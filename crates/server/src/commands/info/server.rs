@@ -54,6 +54,7 @@ pub(super) fn clients(context: &mut Context<'_, '_>, page: &mut Page) {
     let all = context.server.clients.all();
     let most = |bytes: fn(&crate::client::Client) -> usize| all.iter().map(|client| bytes(client)).max();
     let watching = all.iter().map(|client| client.watched.load(Ordering::Relaxed)).filter(|keys| *keys > 0);
+    let subscribed = all.iter().filter(|client| client.traits().contains(Traits::SUBSCRIBED)).count();
     let paused = all.iter().filter(|client| client.traits().contains(Traits::PAUSED)).count();
     page.lines(&[
         ("connected_clients", &all.len()),
@@ -69,8 +70,8 @@ pub(super) fn clients(context: &mut Context<'_, '_>, page: &mut Page) {
         ),
         ("blocked_clients", &context.server.blocked.count()),
         ("paused_clients", &paused),
-        ("tracking_clients", &0),
-        ("pubsub_clients", &0),
+        ("tracking_clients", &context.server.tracking.client_count()),
+        ("pubsub_clients", &subscribed),
         ("watching_clients", &watching.clone().count()),
         ("clients_in_timeout_table", &context.server.blocked.count_with_timeout()),
         ("total_watched_keys", &watching.sum::<usize>()),

@@ -1,0 +1,258 @@
+//! SUBSCRIBE, PUBLISH and their kin, and PUBSUB.
+//!
+//! A confirmation is a message like those that follow it, and is sent even if the
+//! session wants no replies; see [`answers_by_message`].
+
+use super::{HELP_FLAGS, help, row, unknown_subcommand};
+use crate::dispatch::Context;
+use crate::dispatch::table::{Command, ServerHandler};
+use crate::pubsub::{self, Kind};
+use command::key_use::KeyFlags;
+use command::{Error, Flags, Group, Keys, Result, Row};
+use wire::{Reply, Request};
+
+const LISTENS: Flags = Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
+const PUBLISHES: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST);
+const ASKS: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE);
+
+/// Publish and subscribe.
+pub const ROWS: &[Row<ServerHandler>] = &[
+    listens("psubscribe", -2, |context, reply| begin(context, reply, Kind::Pattern))
+        .complexity("O(N) where N is the number of patterns to subscribe to.")
+        .syntax("pattern [pattern ...]")
+        .summary("Listens to all channels whose names fit the patterns."),
+    row("publish", 3, PUBLISHES, publish)
+        .since("2.0.0")
+        .group(Group::Pubsub)
+        .complexity(
+            "O(N+M) where N is the number of clients subscribed to the receiving channel and M is the total \
+             number of subscribed patterns (by any client).",
+        )
+        .syntax("channel message")
+        .summary("Posts a message to a channel."),
+    row("pubsub", -2, Flags::PROTECTED, |context, _| unknown_subcommand(context))
+        .since("2.8.0")
+        .group(Group::Pubsub)
+        .complexity("Depends on subcommand.")
+        .summary("A container for commands about channels.")
+        .subcommands(SUBCOMMANDS),
+    listens("punsubscribe", -1, |context, reply| end(context, reply, Kind::Pattern))
+        .complexity("O(N) where N is the number of patterns to unsubscribe.")
+        .syntax("[pattern [pattern ...]]")
+        .summary("Ends subscriptions to patterns, or to all of them."),
+    row("spublish", 3, PUBLISHES, publish_in_shard)
+        .since("7.0.0")
+        .group(Group::Pubsub)
+        .keys(Keys::FIRST)
+        .key_flags(&[KeyFlags::NOT_KEY])
+        .complexity("O(N) where N is the number of clients subscribed to the receiving shard channel.")
+        .syntax("shardchannel message")
+        .summary("Posts a message to a shard channel."),
+    listens("ssubscribe", -2, |context, reply| begin(context, reply, Kind::ShardChannel))
+        .since("7.0.0")
+        .keys(Keys::ALL)
+        .key_flags(&[KeyFlags::NOT_KEY])
+        .complexity("O(N) where N is the number of shard channels to subscribe to.")
+        .syntax("shardchannel [shardchannel ...]")
+        .summary("Listens to shard channels."),
+    listens("subscribe", -2, |context, reply| begin(context, reply, Kind::Channel))
+        .complexity("O(N) where N is the number of channels to subscribe to.")
+        .syntax("channel [channel ...]")
+        .summary("Listens to channels."),
+    listens("sunsubscribe", -1, |context, reply| end(context, reply, Kind::ShardChannel))
+        .since("7.0.0")
+        .keys(Keys::ALL)
+        .key_flags(&[KeyFlags::NOT_KEY])
+        .complexity("O(N) where N is the number of shard channels to unsubscribe.")
+        .syntax("[shardchannel [shardchannel ...]]")
+        .summary("Ends subscriptions to shard channels, or to all of them."),
+    listens("unsubscribe", -1, |context, reply| end(context, reply, Kind::Channel))
+        .complexity("O(N) where N is the number of channels to unsubscribe.")
+        .syntax("[channel [channel ...]]")
+        .summary("Ends subscriptions to channels, or to all of them."),
+];
+
+const SUBCOMMANDS: &[Row<ServerHandler>] = &[
+    sub("pubsub|channels", -2, ASKS, channels)
+        .complexity(
+            "O(N) where N is the number of active channels, and assuming constant time pattern matching \
+             (relatively short channels and patterns)",
+        )
+        .syntax("[pattern]")
+        .summary("Lists the channels that somebody listens to."),
+    sub("pubsub|help", 2, HELP_FLAGS.union(Flags::PROTECTED), pubsub_help)
+        .since("6.2.0").summary("Lists the subcommands."),
+    sub("pubsub|numpat", 2, ASKS, pattern_count)
+        .summary("Counts the patterns that somebody listens to."),
+    sub("pubsub|numsub", -2, ASKS, subscriber_counts)
+        .complexity("O(N) for the NUMSUB subcommand, where N is the number of requested channels")
+        .syntax("[channel [channel ...]]")
+        .summary("Counts the subscribers of channels."),
+    sub("pubsub|shardchannels", -2, ASKS, shard_channels)
+        .since("7.0.0")
+        .complexity(
+            "O(N) where N is the number of active shard channels, and assuming constant time pattern matching \
+             (relatively short shard channels).",
+        )
+        .syntax("[pattern]")
+        .summary("Lists the shard channels that somebody listens to."),
+    sub("pubsub|shardnumsub", -2, ASKS, shard_subscriber_counts)
+        .since("7.0.0")
+        .complexity("O(N) for the SHARDNUMSUB subcommand, where N is the number of requested shard channels")
+        .syntax("[shardchannel [shardchannel ...]]")
+        .summary("Counts the subscribers of shard channels."),
+];
+
+const fn listens(name: &'static str, arity: i32, handler: ServerHandler) -> Row<ServerHandler> {
+    row(name, arity, LISTENS, handler).since("2.0.0").group(Group::Pubsub)
+}
+
+const fn sub(name: &'static str, arity: i32, flags: Flags, handler: ServerHandler) -> Row<ServerHandler> {
+    row(name, arity, flags, handler).since("2.8.0").group(Group::Pubsub)
+}
+
+/// Whether what a command answers are messages: these come also if replies are off.
+pub fn answers_by_message(command: &Command) -> bool {
+    command.row.flags.contains(LISTENS)
+}
+
+/// Whether a command may run while only messages may come.
+pub fn is_allowed_among_messages(command: &Command) -> bool {
+    answers_by_message(command) || matches!(command.row.name, "ping" | "quit" | "reset")
+}
+
+/// SUBSCRIBE channel [channel ...], PSUBSCRIBE, SSUBSCRIBE
+fn begin(context: &mut Context<'_, '_>, reply: &mut Reply<'_>, kind: Kind) -> Result<()> {
+    let word = match kind {
+        Kind::Channel => "subscribe",
+        Kind::Pattern => "psubscribe",
+        Kind::ShardChannel => "ssubscribe",
+    };
+    for name in context.request.iter().skip(1) {
+        let count = pubsub::subscribe(context.server, context.session, kind, name);
+        confirm(reply, word, Some(name), count);
+    }
+    Ok(())
+}
+
+/// UNSUBSCRIBE [channel [channel ...]], PUNSUBSCRIBE, SUNSUBSCRIBE
+fn end(context: &mut Context<'_, '_>, reply: &mut Reply<'_>, kind: Kind) -> Result<()> {
+    let word = match kind {
+        Kind::Channel => "unsubscribe",
+        Kind::Pattern => "punsubscribe",
+        Kind::ShardChannel => "sunsubscribe",
+    };
+    let names = context.request.iter().skip(1);
+    if names.len() > 0 {
+        names.for_each(|name| end_one(context, reply, kind, word, name));
+        return Ok(());
+    }
+    let subscriptions = context.session.subscriptions.as_ref();
+    let all = subscriptions.map(|subscriptions| subscriptions.all(kind)).unwrap_or_default();
+    all.iter().for_each(|name| end_one(context, reply, kind, word, name));
+    if all.is_empty() {
+        let subscriptions = context.session.subscriptions.as_ref();
+        confirm(reply, word, None, subscriptions.map_or(0, |all| all.shown_count(kind)));
+    }
+    Ok(())
+}
+
+fn end_one(context: &mut Context<'_, '_>, reply: &mut Reply<'_>, kind: Kind, word: &str, name: &[u8]) {
+    let count = pubsub::unsubscribe(context.server, context.session, kind, name);
+    // No message of a channel may come behind the confirmation that it is left; but nothing may
+    // come between the replies of a transaction.
+    if context.session.transaction.is_none() && context.session.client.has_mail() {
+        reply.raw(&context.session.client.take_mail());
+    }
+    confirm(reply, word, Some(name), count);
+}
+
+fn confirm(reply: &mut Reply<'_>, word: &str, name: Option<&[u8]>, count: usize) {
+    reply.push(3);
+    reply.bulk(word.as_bytes());
+    match name {
+        Some(name) => reply.bulk(name),
+        None => reply.null(),
+    }
+    reply.int(count as i64);
+}
+
+/// PUBLISH channel message
+fn publish(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let request = context.request;
+    reply.int(pubsub::publish(context.server, request.arg(1), request.arg(2)) as i64);
+    Ok(())
+}
+
+/// SPUBLISH shardchannel message
+fn publish_in_shard(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let request = context.request;
+    reply.int(pubsub::publish_in_shard(context.server, request.arg(1), request.arg(2)) as i64);
+    Ok(())
+}
+
+/// PUBSUB CHANNELS [pattern]
+fn channels(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    list(&context.server.pubsub.channels, context.request, reply)
+}
+
+/// PUBSUB SHARDCHANNELS [pattern]
+fn shard_channels(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    list(&context.server.pubsub.shard_channels, context.request, reply)
+}
+
+fn list(known: &pubsub::Channels, request: Request<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    if request.len() > 3 {
+        return Err(Error::quoting(
+            "ERR unknown subcommand or wrong number of arguments for '",
+            request.arg(1),
+            "'. Try PUBSUB HELP.",
+        ));
+    }
+    let names = known.names(request.get(2));
+    reply.array(names.len());
+    names.iter().for_each(|name| reply.bulk(name));
+    Ok(())
+}
+
+/// PUBSUB NUMSUB [channel [channel ...]]
+fn subscriber_counts(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    count_subscribers(&context.server.pubsub.channels, context.request, reply)
+}
+
+/// PUBSUB SHARDNUMSUB [shardchannel [shardchannel ...]]
+fn shard_subscriber_counts(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    count_subscribers(&context.server.pubsub.shard_channels, context.request, reply)
+}
+
+fn count_subscribers(known: &pubsub::Channels, request: Request<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    reply.array((request.len() - 2) * 2);
+    for channel in request.iter().skip(2) {
+        reply.bulk(channel);
+        reply.int(known.subscribers_of(channel) as i64);
+    }
+    Ok(())
+}
+
+/// PUBSUB NUMPAT
+fn pattern_count(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    reply.int(context.server.pubsub.patterns.count() as i64);
+    Ok(())
+}
+
+/// PUBSUB HELP
+fn pubsub_help(_: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    const LINES: &[&str] = &[
+        "CHANNELS [<pattern>]",
+        "    The channels that somebody listens to.",
+        "NUMPAT",
+        "    How many patterns somebody listens to.",
+        "NUMSUB [<channel> ...]",
+        "    How many listen to each of these channels; patterns are not counted.",
+        "SHARDCHANNELS [<pattern>]",
+        "    The shard channels that somebody listens to.",
+        "SHARDNUMSUB [<shardchannel> ...]",
+        "    How many listen to each of these shard channels.",
+    ];
+    help(reply, "PUBSUB", LINES)
+}

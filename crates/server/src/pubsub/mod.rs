@@ -1,0 +1,83 @@
+//! Publish and subscribe: who listens to which channels and patterns, and the way of
+//! a message to them.
+//!
+//! A message is encoded once and appended to the mail of each subscriber, on whatever
+//! worker that is; see `client::mail`. The subscriptions of a session are its own
+//! ([`Subscriptions`]); the registry knows them by channel.
+//!
+//! Thread rule: channels are spread over shards with a lock each, which is held while
+//! a message is posted, so that all subscribers of a channel see its messages in the
+//! same order, and publishers of different channels do not wait for each other. Locks
+//! are taken in this order: keyspace slots, a shard, the patterns, mail.
+//!
+//! Invariants:
+//! 1. A session is in the registry exactly for what its `Subscriptions` say.
+//! 2. A session that has unsubscribed finds no message in its mail that was not posted
+//!    before, and sends those before it answers.
+
+mod channels;
+mod message;
+mod patterns;
+mod subscribers;
+mod subscriptions;
+
+pub use channels::Channels;
+pub use message::Message;
+pub use patterns::Patterns;
+pub use subscribers::Subscribers;
+pub use subscriptions::{Kind, Subscriptions, leave_all, subscribe, unsubscribe};
+
+use crate::client;
+use crate::server::Server;
+use std::sync::Arc;
+
+/// The name of a channel or a pattern, shared by the registry and the sessions.
+type Name = Arc<[u8]>;
+
+/// Who listens to what.
+#[derive(Default)]
+pub struct PubSub {
+    /// Channels.
+    pub channels: Channels,
+    /// Channels of one shard of a cluster (SSUBSCRIBE).
+    pub shard_channels: Channels,
+    /// Patterns of channels.
+    pub patterns: Patterns,
+}
+
+impl PubSub {
+    /// Whether nobody listens to any channel or pattern.
+    pub fn is_idle(&self) -> bool {
+        self.patterns.count() == 0 && self.channels.count() == 0
+    }
+}
+
+/// PUBLISH: posts a message to all subscribers of a channel and of patterns that fit it.
+/// Returns how many times it was posted.
+pub fn publish(server: &Server, channel: &[u8], message: &[u8]) -> usize {
+    let PubSub { channels, patterns, .. } = &server.pubsub;
+    channels.with(channel, |subscribers| {
+        let words: [&[u8]; 3] = [b"message", channel, message];
+        let direct = subscribers.map_or(0, |subscribers| post(server, subscribers, &words));
+        direct
+            + patterns.matching(channel, |pattern, subscribers| {
+                post(server, subscribers, &[b"pmessage", pattern, channel, message])
+            })
+    })
+}
+
+/// SPUBLISH: posts a message to all subscribers of a shard channel. Returns how many
+/// they are.
+pub fn publish_in_shard(server: &Server, channel: &[u8], message: &[u8]) -> usize {
+    server.pubsub.shard_channels.with(channel, |subscribers| {
+        subscribers.map_or(0, |subscribers| post(server, subscribers, &[b"smessage", channel, message]))
+    })
+}
+
+fn post(server: &Server, subscribers: &Subscribers, words: &[&[u8]]) -> usize {
+    let message = Message::of_words(words);
+    for subscriber in subscribers.iter() {
+        client::deliver(server, subscriber, |mail, protocol| message.write_to(mail, protocol));
+    }
+    subscribers.iter().len()
+}

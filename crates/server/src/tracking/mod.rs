@@ -1,0 +1,291 @@
+//! Client tracking: clients cache what they read, and the server tells them when
+//! it is not so any more.
+//!
+//! Two ways. A client that tracks its reads is put down in the [`table`] for the keys of
+//! each of its reading commands, before they run; who modifies a key takes the entry
+//! out and posts an invalidation to those that are in it. A broadcasting client is
+//! told of every modified key with one of its prefixes, once a batch.
+//!
+//! Thread rule: a reader is put down before it locks its keys' slots, and changes are
+//! told under those locks. An invalidation goes by mail, which leaves after the
+//! replies before it. So none is missed, and none comes before the reply that it is
+//! about; one may come for a value that was read after the change.
+//!
+//! Invariants:
+//! 1. `Interest::TRACKED` is on as long as a client tracks, so that nothing of this
+//!    costs anything otherwise.
+//! 2. A client is in `prefixes` exactly for its own prefixes.
+
+mod broadcast;
+mod message;
+mod table;
+
+pub use broadcast::end_batch;
+
+use crate::client::{Client, Traits};
+use crate::dispatch::table::Command;
+use crate::pubsub::Subscribers;
+use crate::server::Server;
+use crate::session::Session;
+use broadcast::Modified;
+use command::{Flags, execute::key_positions};
+use keyspace::Interest;
+use message::Invalid;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use table::Table;
+use wire::Request;
+
+/// A session's tracking.
+pub struct Tracker {
+    /// What it is told of.
+    pub mode: Mode,
+    /// The client that gets its messages in its place.
+    pub redirection: Option<u64>,
+    /// Whether it is told of its own changes.
+    pub own_changes: OwnChanges,
+    /// Whether CLIENT CACHING was said before this command.
+    pub is_singled_out: bool,
+}
+
+/// What a session is told of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Keys that it has read.
+    Reads(Reads),
+    /// All keys with one of these prefixes.
+    Broadcast(BTreeSet<Box<[u8]>>),
+}
+
+/// Which reads are put down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// All.
+    All,
+    /// Those after CLIENT CACHING YES.
+    OptIn,
+    /// Those not after CLIENT CACHING NO.
+    OptOut,
+}
+
+/// Whether a session is told of what it changes itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnChanges {
+    /// It is.
+    Told,
+    /// It knows (NOLOOP).
+    Known,
+}
+
+/// Who tracks what.
+pub struct Tracking {
+    clients: RwLock<HashMap<u64, Arc<Client>>>,
+    table: Table,
+    prefixes: RwLock<BTreeMap<Box<[u8]>, Subscribers>>,
+    prefix_count: AtomicUsize,
+    workers: Box<[Running]>,
+}
+
+/// What a worker is doing, on a cache line of its own.
+#[repr(align(64))]
+#[derive(Default)]
+struct Running {
+    /// The tracking client whose command runs; 0 if none does.
+    client: AtomicU64,
+    /// Whether that command has invalidated something.
+    has_invalidated: AtomicBool,
+    /// Modified keys that are to be broadcast.
+    modified: Mutex<Vec<Modified>>,
+}
+
+impl Tracking {
+    /// Nobody tracks. So many workers will run commands.
+    pub fn new(workers: usize) -> Tracking {
+        Tracking {
+            clients: RwLock::default(),
+            table: Table::default(),
+            prefixes: RwLock::default(),
+            prefix_count: AtomicUsize::new(0),
+            workers: (0..workers).map(|_| Running::default()).collect(),
+        }
+    }
+
+    /// How many clients track.
+    pub fn client_count(&self) -> usize {
+        self.clients.read().len()
+    }
+
+    /// How many keys are in the table.
+    pub fn key_count(&self) -> usize {
+        self.table.keys()
+    }
+
+    /// How many pairs of a key and a client are in the table.
+    pub fn item_count(&self) -> usize {
+        self.table.items()
+    }
+
+    /// How many prefixes are broadcast.
+    pub fn prefix_count(&self) -> usize {
+        self.prefix_count.load(Ordering::Acquire)
+    }
+}
+
+/// Begins a session's tracking, or changes how it tracks. Prefixes add to those it has.
+pub fn enable(server: &Server, session: &mut Session, mode: Mode, redirection: Option<u64>, own: OwnChanges) {
+    let (tracking, client) = (&server.tracking, &session.client);
+    client.set_trait(Traits::BROKEN_REDIRECTION, false);
+    client.set_trait(Traits::BROADCAST, matches!(mode, Mode::Broadcast(_)));
+    client.set_trait(Traits::NO_LOOP, own == OwnChanges::Known);
+    client.redirection.store(redirection.unwrap_or(0), Ordering::Relaxed);
+    if !client.traits().contains(Traits::TRACKING) {
+        client.set_trait(Traits::TRACKING, true);
+        let mut clients = tracking.clients.write();
+        clients.insert(client.id, client.clone());
+        server.keyspace.set_interest(Interest::TRACKED, true);
+    }
+    let mode = match (mode, session.tracking.take().map(|tracker| tracker.mode)) {
+        (Mode::Broadcast(mut new), old) => {
+            tracking.join(&new, client);
+            if let Some(Mode::Broadcast(old)) = old {
+                new.extend(old);
+            }
+            Mode::Broadcast(new)
+        }
+        (mode @ Mode::Reads(_), _) => mode,
+    };
+    session.tracking = Some(Box::new(Tracker { mode, redirection, own_changes: own, is_singled_out: false }));
+}
+
+/// Ends a session's tracking, if it tracks. Entries of the table go when their keys change.
+pub fn disable(server: &Server, session: &mut Session) {
+    let Some(tracker) = session.tracking.take() else { return };
+    let (tracking, client) = (&server.tracking, &session.client);
+    if let Mode::Broadcast(prefixes) = &tracker.mode {
+        tracking.leave(prefixes, client);
+    }
+    client.set_trait(
+        Traits::TRACKING | Traits::BROADCAST | Traits::BROKEN_REDIRECTION | Traits::NO_LOOP,
+        false,
+    );
+    let mut clients = tracking.clients.write();
+    clients.remove(&client.id);
+    if clients.is_empty() {
+        server.keyspace.set_interest(Interest::TRACKED, false);
+        tracking.table.clear();
+    }
+}
+
+/// Called before a command of a tracking session runs: what it is going to read is put
+/// down for it.
+pub fn begin_command(
+    server: &Server,
+    worker: usize,
+    session: &Session,
+    command: &Command,
+    request: &Request<'_>,
+) {
+    let running = &server.tracking.workers[worker];
+    running.client.store(session.client.id, Ordering::Relaxed);
+    running.has_invalidated.store(false, Ordering::Relaxed);
+    remember_reads(server, session, command, request);
+}
+
+/// Called after it. If it has invalidated keys itself, because it found them expired,
+/// its reads are put down anew: it will be told if they come back.
+pub fn end_command(
+    server: &Server,
+    worker: usize,
+    session: &Session,
+    command: &Command,
+    request: &Request<'_>,
+) {
+    let running = &server.tracking.workers[worker];
+    running.client.store(0, Ordering::Relaxed);
+    if running.has_invalidated.load(Ordering::Relaxed) {
+        remember_reads(server, session, command, request);
+    }
+}
+
+fn remember_reads(server: &Server, session: &Session, command: &Command, request: &Request<'_>) {
+    if session.tracking.as_ref().is_some_and(|tracker| tracker.caches(command)) {
+        remember(server, session.client.id, command, request);
+    }
+}
+
+impl Tracker {
+    /// Whether the session caches what a command reads.
+    pub fn caches(&self, command: &Command) -> bool {
+        let is_put_down = match self.mode {
+            Mode::Broadcast(_) => false,
+            Mode::Reads(Reads::All) => true,
+            Mode::Reads(Reads::OptIn) => self.is_singled_out,
+            Mode::Reads(Reads::OptOut) => !self.is_singled_out,
+        };
+        is_put_down && command.is(Flags::READONLY)
+    }
+}
+
+/// Puts a client down as a reader of the keys of a request.
+pub fn remember(server: &Server, client: u64, command: &Command, request: &Request<'_>) {
+    let mut positions = Vec::new();
+    key_positions(command.row.keys, request, &mut positions);
+    for position in positions {
+        server.tracking.table.add(request.arg(position), client);
+    }
+    keep_within_limit(server);
+}
+
+/// Takes keys out of the table, whichever, down to `tracking-table-max-keys`; those who
+/// read them are told to forget them.
+fn keep_within_limit(server: &Server) {
+    let most = server.config.tracking_table_max_keys();
+    let table = &server.tracking.table;
+    while most > 0 && table.keys() > most {
+        let Some((key, ids)) = table.take_any() else { return };
+        tell(server, &key, &ids, 0);
+    }
+}
+
+/// A key was modified. Called with its slot locked.
+pub fn invalidate(server: &Server, worker: usize, key: &[u8]) {
+    let tracking = &server.tracking;
+    let running = &tracking.workers[worker];
+    let origin = running.client.load(Ordering::Relaxed);
+    running.has_invalidated.store(true, Ordering::Relaxed);
+    if tracking.prefix_count() > 0 {
+        broadcast::note(server, worker, Modified { key: key.into(), origin });
+    }
+    if let Some(ids) = tracking.table.take(key) {
+        tell(server, key, &ids, origin);
+    }
+}
+
+/// Tells clients to forget a key.
+fn tell(server: &Server, key: &[u8], ids: &[u64], origin: u64) {
+    let message = Invalid::keys(&[key]);
+    let clients = server.tracking.clients.read();
+    for client in ids.iter().filter_map(|id| clients.get(id)) {
+        let traits = client.traits();
+        let knows = traits.contains(Traits::NO_LOOP) && client.id == origin;
+        // What it read before it began to broadcast is of no interest any more.
+        if !knows && !traits.contains(Traits::BROADCAST) {
+            message.send(server, client);
+        }
+    }
+}
+
+/// Called after all keys of a database went away: every client has to forget everything.
+pub fn invalidate_all(server: &Server) {
+    let tracking = &server.tracking;
+    let clients = tracking.clients.read();
+    if clients.is_empty() {
+        return;
+    }
+    tracking.table.clear();
+    let mut clients: Vec<_> = clients.values().collect();
+    clients.sort_by_key(|client| client.id);
+    clients.iter().for_each(|client| Invalid::everything(client.protocol()).send(server, client));
+}

@@ -1,0 +1,155 @@
+//! Sessions that wait for keys, on several workers.
+
+use crate::harness::{Peer, TestServer};
+use std::collections::BTreeSet;
+use wire::Value;
+
+fn blocked(server: &TestServer) -> usize {
+    server.server.blocked.count()
+}
+
+#[test]
+fn nothing_is_lost_or_given_twice_between_workers() {
+    const PUSHERS: usize = 3;
+    const TAKERS: usize = 5;
+    const EACH: usize = 2000;
+    let server = TestServer::start("");
+    let taken: Vec<String> = std::thread::scope(|scope| {
+        let takers: Vec<_> = (0..TAKERS)
+            .map(|taker| {
+                let server = &server;
+                scope.spawn(move || {
+                    let mut peer = server.connect();
+                    let keys = if taker % 2 == 0 { "BLPOP one two 0" } else { "BRPOP two one 0" };
+                    let mut taken = Vec::new();
+                    loop {
+                        peer.send(&[keys]);
+                        let Some(Value::Array(pair)) = peer.reply() else { panic!("an element comes") };
+                        let Value::Bulk(element) = &pair[1] else { panic!("{pair:?}") };
+                        match String::from_utf8_lossy(element).into_owned() {
+                            end if end == "end" => return taken,
+                            element => taken.push(element),
+                        }
+                    }
+                })
+            })
+            .collect();
+        let pushers: Vec<_> = (0..PUSHERS)
+            .map(|pusher| {
+                let server = &server;
+                scope.spawn(move || {
+                    let mut peer = server.connect();
+                    for number in 0..EACH {
+                        let key = if number % 3 == 0 { "one" } else { "two" };
+                        let push = match number % 5 {
+                            0 => format!("LPUSH {key} {pusher}:{number}"),
+                            _ => format!("RPUSH {key} {pusher}:{number}"),
+                        };
+                        peer.ask(&push);
+                    }
+                })
+            })
+            .collect();
+        pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
+        let mut peer = server.connect();
+        server.wait_until("all is taken", || blocked(&server) == TAKERS);
+        (0..TAKERS).for_each(|_| drop(peer.ask("RPUSH one end")));
+        takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect()
+    });
+    assert_eq!(taken.len(), PUSHERS * EACH);
+    assert_eq!(taken.iter().collect::<BTreeSet<_>>().len(), PUSHERS * EACH);
+    assert_eq!(server.connect().ask("EXISTS one two"), "0");
+}
+
+#[test]
+fn moves_between_lists_in_a_ring_lose_nothing() {
+    const MOVERS: usize = 6;
+    const STEPS: usize = 1500;
+    let server = TestServer::start("");
+    let mut peer = server.connect();
+    assert_eq!(peer.ask("RPUSH ring:0 a b c d"), "4");
+    std::thread::scope(|scope| {
+        for mover in 0..MOVERS {
+            let server = &server;
+            scope.spawn(move || {
+                let mut peer = server.connect();
+                let next = (mover + 1) % MOVERS;
+                let request = format!("BLMOVE ring:{mover} ring:{next} LEFT RIGHT 0");
+                (0..STEPS).for_each(|_| drop(peer.ask(&request)));
+            });
+        }
+    });
+    let lengths = (0..MOVERS).map(|mover| peer.ask(&format!("LLEN ring:{mover}")).parse::<i64>().unwrap());
+    assert_eq!(lengths.sum::<i64>(), 4);
+}
+
+#[test]
+fn who_came_first_is_served_first_across_workers() {
+    let server = TestServer::start("");
+    let mut peers: Vec<Peer> = (0..8).map(|_| server.connect()).collect();
+    for (index, peer) in peers.iter_mut().enumerate() {
+        peer.send(&["BLPOP queue 0"]);
+        server.wait_until("it waits", || blocked(&server) == index + 1);
+    }
+    let mut pusher = server.connect();
+    assert_eq!(pusher.ask("RPUSH queue 0 1 2 3 4 5 6 7"), "8");
+    for (index, peer) in peers.iter_mut().enumerate() {
+        let Some(Value::Array(pair)) = peer.reply() else { panic!("an element comes") };
+        assert_eq!(pair[1], Value::Bulk(index.to_string().into_bytes()));
+    }
+    assert_eq!(pusher.ask("EXISTS queue"), "0");
+    assert!(server.server.keyspace.interest().is_empty());
+}
+
+#[test]
+fn waiting_sessions_end_by_time_by_others_and_by_going_away() {
+    let server = TestServer::start("");
+    let mut admin = server.connect();
+    let mut peer = server.connect();
+    let id = peer.id();
+    peer.send(&["BLPOP nothing 0.01", "ECHO after"]);
+    assert_eq!(peer.texts(2), ["NULL", "after"]);
+    for (reason, answer) in [("TIMEOUT", "NULL"), ("ERROR", "UNBLOCKED client unblocked via CLIENT UNBLOCK")]
+    {
+        peer.send(&["BLPOP nothing 0", "ECHO after"]);
+        server.wait_until("it waits", || blocked(&server) == 1);
+        assert_eq!(admin.ask(&format!("CLIENT UNBLOCK {id} {reason}")), "1");
+        assert_eq!(peer.texts(2), [answer, "after"]);
+        assert_eq!(admin.ask(&format!("CLIENT UNBLOCK {id} {reason}")), "0");
+    }
+    peer.send(&["BLPOP nothing 0"]);
+    server.wait_until("it waits", || blocked(&server) == 1);
+    assert_eq!(admin.ask(&format!("CLIENT KILL ID {id}")), "1");
+    assert_eq!(peer.text(), "END");
+    let mut peer = server.connect();
+    peer.send(&["BLPOP nothing 0"]);
+    server.wait_until("it waits", || blocked(&server) == 1);
+    drop(peer);
+    server.wait_until("it is forgotten", || blocked(&server) == 0);
+    assert_eq!(admin.ask("RPUSH nothing 1"), "1");
+    assert_eq!(admin.ask("LLEN nothing"), "1");
+}
+
+#[test]
+fn keys_become_ready_in_every_way() {
+    let server = TestServer::start("");
+    let mut admin = server.connect();
+    for ways in [
+        &["RPUSH list x"][..],
+        &["RPUSH other x", "RENAME other list"],
+        &["RPUSH other x", "COPY other list", "DEL other"],
+        &["SELECT 1", "RPUSH list x", "MOVE list 0", "SELECT 0"],
+        &["SELECT 1", "RPUSH list x", "SELECT 0", "SWAPDB 0 1"],
+        &["MULTI", "SET list x", "DEL list", "RPUSH list x", "EXEC"],
+        &["SET list x", "DEL list", "SADD list y", "DEL list", "LPUSH list x"],
+    ] {
+        let mut peer = server.connect();
+        peer.send(&["BLPOP list 0"]);
+        server.wait_until("it waits", || blocked(&server) == 1);
+        admin.send(ways);
+        let Some(Value::Array(pair)) = peer.reply() else { panic!("{ways:?}") };
+        assert_eq!(pair[1], Value::Bulk(b"x".to_vec()), "{ways:?}");
+        ways.iter().for_each(|_| drop(admin.reply()));
+        assert_eq!(admin.ask("EXISTS list"), "0");
+    }
+}

@@ -1,0 +1,133 @@
+//! MULTI, EXEC and WATCH, and that nobody sees a part of a transaction.
+
+use crate::harness::{Peer, TestServer};
+use std::sync::atomic::{AtomicBool, Ordering};
+use wire::Value;
+
+fn numbers(reply: Option<Value>) -> Option<Vec<i64>> {
+    match reply {
+        Some(Value::Array(values)) => Some(
+            values
+                .iter()
+                .map(|value| match value {
+                    Value::Int(number) => *number,
+                    Value::Bulk(text) => String::from_utf8_lossy(text).parse().unwrap(),
+                    other => panic!("{other:?}"),
+                })
+                .collect(),
+        ),
+        Some(Value::NullArray) => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Sends a transaction in one write and returns what EXEC answers.
+fn transact(peer: &mut Peer, requests: &[&str]) -> Option<Value> {
+    peer.send(&[&["MULTI"], requests, &["EXEC"]].concat());
+    assert_eq!(peer.text(), "OK");
+    requests.iter().for_each(|_| assert_eq!(peer.text(), "QUEUED"));
+    peer.reply()
+}
+
+#[test]
+fn transfers_of_all_workers_keep_the_sum() {
+    const ACCOUNTS: u32 = 40;
+    const ROUNDS: u32 = 1500;
+    let server = TestServer::start("");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let movers: Vec<_> = (0..4u32)
+            .map(|mover| {
+                let server = &server;
+                scope.spawn(move || {
+                    let mut peer = server.connect();
+                    for round in 0..ROUNDS {
+                        let (from, to) =
+                            ((round * 7 + mover) % ACCOUNTS, (round * 13 + mover * 5) % ACCOUNTS);
+                        let requests = [
+                            format!("DECRBY account:{from} {mover}"),
+                            format!("INCRBY account:{to} {mover}"),
+                        ];
+                        assert!(transact(&mut peer, &requests.each_ref().map(String::as_str)).is_some());
+                    }
+                })
+            })
+            .collect();
+        let (server, is_over) = (&server, &is_over);
+        scope.spawn(move || {
+            let mut peer = server.connect();
+            let reads: Vec<String> =
+                (0..ACCOUNTS).map(|account| format!("INCRBY account:{account} 0")).collect();
+            let reads: Vec<&str> = reads.iter().map(String::as_str).collect();
+            while !is_over.load(Ordering::Relaxed) {
+                let sum: i64 = numbers(transact(&mut peer, &reads)).unwrap().iter().sum();
+                assert_eq!(sum, 0, "a transfer was seen half done");
+            }
+        });
+        movers.into_iter().for_each(|mover| mover.join().unwrap());
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn watched_counters_lose_no_increment() {
+    const TIMES: i64 = 400;
+    let server = TestServer::start("");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut peer = server.connect();
+                let mut done = 0;
+                while done < TIMES {
+                    peer.send(&["WATCH counter", "GET counter"]);
+                    assert_eq!(peer.text(), "OK");
+                    let number: i64 = peer.text().parse().unwrap_or(0);
+                    let set = format!("SET counter {}", number + 1);
+                    done += i64::from(transact(&mut peer, &[&set]) != Some(Value::NullArray));
+                }
+            });
+        }
+    });
+    assert_eq!(server.connect().ask("GET counter"), (4 * TIMES).to_string());
+    assert!(server.server.keyspace.interest().is_empty(), "nobody watches any more");
+}
+
+#[test]
+fn a_session_that_goes_away_watches_nothing() {
+    let server = TestServer::start("");
+    let mut peer = server.connect();
+    peer.send(&["WATCH a b c", "MULTI", "SET a 1"]);
+    assert_eq!(peer.texts(3), ["OK", "OK", "QUEUED"]);
+    let mut other = server.connect();
+    let info = other.ask("INFO clients");
+    assert!(info.contains("watching_clients:1") && info.contains("total_watched_keys:3"), "{info}");
+    let list = other.ask("CLIENT LIST");
+    assert!(list.contains("flags=x") && list.contains("multi=1"), "{list}");
+    drop(peer);
+    server.wait_until("the keys are forgotten", || server.server.keyspace.interest().is_empty());
+}
+
+#[test]
+fn a_transaction_may_hold_anything_that_a_client_may_send() {
+    let server = TestServer::start("");
+    let mut peer = server.connect();
+    let replies = transact(
+        &mut peer,
+        &[
+            "SET a 1",
+            "SELECT 3",
+            "SET a 2",
+            "KEYS *",
+            "FLUSHDB",
+            "SELECT 0",
+            "SWAPDB 0 1",
+            "INFO keyspace",
+            "DBSIZE",
+        ],
+    );
+    let Some(Value::Array(replies)) = replies else { panic!("{replies:?}") };
+    assert_eq!(replies[3], Value::Array(vec![Value::Bulk(b"a".to_vec())]));
+    assert_eq!(replies[8], Value::Int(0));
+    peer.send(&["SELECT 1", "GET a"]);
+    assert_eq!(peer.texts(2), ["OK", "1"]);
+}
