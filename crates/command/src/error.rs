@@ -96,6 +96,8 @@ impl Error {
     pub const OUTSIDE_POSITIVE_INT64: Error = Error::text(
         "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
     );
+    /// SORT by numbers over what is none.
+    pub const SORT_SCORE: Error = Error::text("ERR One or more scores can't be converted into double");
     /// SWAPDB's first argument is no number.
     pub const FIRST_DB_INDEX: Error = Error::text("ERR invalid first DB index");
     /// SWAPDB's second argument is no number.

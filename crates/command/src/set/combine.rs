@@ -7,6 +7,7 @@
 use super::reply_member;
 use crate::args::Args;
 use crate::error::{Error, Result};
+use crate::generic::remove;
 use crate::parse::{Options, int_within};
 use crate::row::Outcome;
 use keyspace::{Class, Edit, Expiry, View};
@@ -29,8 +30,7 @@ fn sources<'a>(view: &'a View<'_>, args: &Args<'_>, first: usize, end: usize) ->
 /// The same for a storing form, whose sources begin at position 2.
 fn stored_sources<'a>(edit: &'a Edit<'_>, args: &Args<'_>) -> Result<Sources<'a>> {
     let source = |position| {
-        let found = edit.get(&args.key(position));
-        edit.count_read(found.is_some());
+        let found = edit.get_as_reader(&args.key(position));
         Ok(found.map(|object| object.read::<Set>()).transpose()?)
     };
     (2..args.len()).map(source).collect()
@@ -131,9 +131,7 @@ fn store(
     if !result.is_empty() {
         edit.put_collection(&key, result, Expiry::Clear);
         edit.note(Class::SET, event, &key);
-    } else if edit.remove(&key) {
-        edit.note(Class::GENERIC, "del", &key);
-    } else {
+    } else if !remove(edit, &key) {
         return Ok(Outcome::Unchanged);
     }
     Ok(Outcome::Changed)

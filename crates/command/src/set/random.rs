@@ -3,6 +3,7 @@
 use super::reply_member;
 use crate::args::Args;
 use crate::error::{Error, Result};
+use crate::generic::remove;
 use crate::limits::RANDOM_REPEATED_MAX;
 use crate::parse::{int, int_within};
 use crate::row::Outcome;
@@ -45,8 +46,7 @@ pub(super) fn spop(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) 
         let members = edit.read::<Set>(&key)?.into_iter().flat_map(|set| set.iter());
         members.for_each(|member| reply_member(reply, member));
         edit.note(Class::SET, "spop", &key);
-        edit.remove(&key);
-        edit.note(Class::GENERIC, "del", &key);
+        remove(edit, &key);
     }
     Ok(Outcome::Changed)
 }

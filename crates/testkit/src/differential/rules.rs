@@ -130,6 +130,8 @@ pub const RULES: &[Rule] = &[
     rule("srandmember", How::Shape, "random"),
     rule("sscan", How::Scan, "cursors and their order are each server's own"),
     rule("sscan", How::Right(Side::Redis, "", ""), "cursors are parsed more strictly since 8.0"),
+    rule("sort", How::Right(Side::Valkey, "*", "*"), "small sets have an order since Redis 7.2"),
+    rule("sort_ro", How::Right(Side::Valkey, "*", "*"), "small sets have an order since Redis 7.2"),
     rule(
         "object|encoding",
         How::Right(Side::Valkey, "hashtable", "listpack"),

@@ -1,0 +1,125 @@
+//! What SORT's patterns mean: `#` is the element, `prefix*suffix` a string's key with
+//! the element in place of the star, `prefix*suffix->field` a field of a hash.
+//!
+//! Redis reads patterns as C strings: what follows a zero byte holds no star and no
+//! arrow, but is part of the key or field all the same.
+
+use crate::args::Args;
+use crate::error::until_zero;
+use keyspace::{Edit, Key, Object, ValueRef, View};
+use value::collection::CollectionRef;
+use value::number::{IntBuffer, format_i64};
+
+/// What BY and GET take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pattern<'a> {
+    /// The element.
+    Element,
+    /// No star: nothing.
+    Fixed,
+    /// A key for each element.
+    Keys {
+        /// Before the star.
+        prefix: &'a [u8],
+        /// After it.
+        suffix: &'a [u8],
+        /// The field of a hash. None: the key holds a string.
+        field: Option<&'a [u8]>,
+    },
+}
+
+impl<'a> Pattern<'a> {
+    pub(super) fn parse(text: &'a [u8]) -> Pattern<'a> {
+        let shown = until_zero(text);
+        if shown == b"#" {
+            return Pattern::Element;
+        }
+        let Some(star) = shown.iter().position(|byte| *byte == b'*') else { return Pattern::Fixed };
+        let after = star + 1;
+        let arrow = shown[after..].windows(2).position(|pair| pair == b"->").map(|at| after + at);
+        let (end, field) = match arrow.filter(|arrow| arrow + 2 < shown.len()) {
+            Some(arrow) => (arrow, Some(&text[arrow + 2..])),
+            None => (text.len(), None),
+        };
+        Pattern::Keys { prefix: &text[..star], suffix: &text[after..end], field }
+    }
+
+    /// Whether it names keys that the request does not.
+    pub(super) fn names_keys(self) -> bool {
+        matches!(self, Pattern::Keys { .. })
+    }
+
+    /// Appends what it means for an element. False: nothing.
+    pub(super) fn fetch(
+        self,
+        keys: &impl Lookup,
+        args: &Args<'_>,
+        element: &[u8],
+        into: &mut Vec<u8>,
+    ) -> bool {
+        let (prefix, suffix, field) = match self {
+            Pattern::Element => {
+                into.extend_from_slice(element);
+                return true;
+            }
+            Pattern::Fixed => return false,
+            Pattern::Keys { prefix, suffix, field } => (prefix, suffix, field),
+        };
+        let name = [prefix, element, suffix].concat();
+        let Some(object) = keys.look_up(&args.keyspace.key(args.db, &name)) else { return false };
+        match (object.value(), field) {
+            (ValueRef::Bytes(text), None) => into.extend_from_slice(text),
+            (ValueRef::Int(number), None) => {
+                into.extend_from_slice(format_i64(number, &mut IntBuffer::new()));
+            }
+            (ValueRef::Collection(CollectionRef::Hash(hash)), Some(field)) => {
+                let Some(value) = hash.get(field, args.now) else { return false };
+                into.extend_from_slice(value.bytes(&mut IntBuffer::new()));
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// Reading keys, counted as hits and misses.
+pub(super) trait Lookup {
+    /// A key's object.
+    fn look_up(&self, key: &Key<'_>) -> Option<Object<'_>>;
+}
+
+impl Lookup for View<'_> {
+    fn look_up(&self, key: &Key<'_>) -> Option<Object<'_>> {
+        self.get(key)
+    }
+}
+
+impl Lookup for Edit<'_> {
+    fn look_up(&self, key: &Key<'_>) -> Option<Object<'_>> {
+        self.get_as_reader(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pattern;
+
+    #[test]
+    fn patterns_name_keys_and_fields() {
+        let keys = |prefix, suffix, field| Pattern::Keys { prefix, suffix, field };
+        let cases: [(&[u8], Pattern<'_>); 9] = [
+            (b"#", Pattern::Element),
+            (b"##", Pattern::Fixed),
+            (b"nosort", Pattern::Fixed),
+            (b"w_*", keys(b"w_", b"", None)),
+            (b"*", keys(b"", b"", None)),
+            (b"h_*_x->f->g", keys(b"h_", b"_x", Some(b"f->g"))),
+            (b"a->b*c->", keys(b"a->b", b"c->", None)),
+            (b"w\0*", Pattern::Fixed),
+            (b"*->f\0g", keys(b"", b"", Some(b"f\0g"))),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(Pattern::parse(text), expected, "{}", text.escape_ascii());
+        }
+    }
+}
