@@ -57,6 +57,10 @@ fn hot_commands_allocate_nothing_in_steady_state() {
         ("SET k abcdef", "GETRANGE k 1 2"),
         ("SETBIT k 1000 1", "BITFIELD k INCRBY u8 100 1 GET u4 0"),
         ("SETBIT k 1000 1", "BITCOUNT k"),
+        ("RPUSH k a b c d", "LRANGE k 0 -1"),
+        ("RPUSH k a b c d", "LSET k 1 e"),
+        ("RPUSH k a b c d", "LPOP k"),
+        ("RPUSH k a b c d", "LMOVE k k LEFT RIGHT"),
     ] {
         assert_eq!(allocations_of(setup, line), 0, "{line}");
     }

@@ -51,6 +51,7 @@ impl List {
     }
 
     /// Makes the list native if it would exceed the fill with so many elements of so many bytes added.
+    #[inline]
     pub fn grow(&mut self, fill: Fill, added_bytes: usize, added_count: usize) {
         let Self::Packed(listpack) = self else {
             return;
@@ -64,6 +65,7 @@ impl List {
     }
 
     /// Makes the list compact if what has been removed left one node with at most half the fill.
+    #[inline]
     pub fn shrink(&mut self, fill: Fill) {
         self.settle(fill, Room::Half);
     }

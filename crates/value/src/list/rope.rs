@@ -30,6 +30,16 @@ struct Chunk {
 }
 
 impl Chunk {
+    /// Inserts a node. Room grows in small steps: most lists have few nodes, and many lists have them.
+    fn insert(&mut self, index: usize, node: Node) {
+        const STEP: usize = 4;
+        if self.nodes.len() == self.nodes.capacity() {
+            self.nodes.reserve_exact(STEP.max(self.nodes.len() / STEP));
+        }
+        self.count += node.count();
+        self.nodes.insert(index, node);
+    }
+
     fn of(nodes: Vec<Node>) -> Self {
         let count = nodes.iter().map(Node::count).sum();
         Self { nodes, count }
@@ -162,6 +172,7 @@ impl Rope {
             Some(at) => self.insert_after(at, node),
             None => {
                 (self.nodes, self.count) = (1, node.count());
+                self.chunks.reserve_exact(1);
                 self.chunks.push_back(Chunk::of(vec![node]));
                 NodeAt { chunk: 0, node: 0 }
             }
@@ -184,9 +195,7 @@ impl Rope {
         self.count += node.count();
         let nodes = self.chunks[chunk].nodes.len();
         if nodes < CHUNK_NODES_MAX {
-            let place = &mut self.chunks[chunk];
-            place.count += node.count();
-            place.nodes.insert(index, node);
+            self.chunks[chunk].insert(index, node);
             return NodeAt { chunk, node: index };
         }
         // At the edges of a full chunk a new one begins, so that pushing leaves full chunks behind.
@@ -199,8 +208,7 @@ impl Rope {
         self.chunks[chunk].count -= tail.count;
         self.chunks.insert(chunk + 1, tail);
         let (chunk, index) = if index <= nodes / 2 { (chunk, index) } else { (chunk + 1, index - nodes / 2) };
-        self.chunks[chunk].count += node.count();
-        self.chunks[chunk].nodes.insert(index, node);
+        self.chunks[chunk].insert(index, node);
         NodeAt { chunk, node: index }
     }
 

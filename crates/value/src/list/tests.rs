@@ -192,3 +192,14 @@ fn damaged_images_are_refused_or_readable() {
     }
     assert!(read(b"\x01\x81\xff\xff\xff\xff\xff\xff\xff\xff", -2).is_err());
 }
+
+#[test]
+fn full_nodes_have_hardly_any_spare_room() {
+    for end in [End::Head, End::Tail] {
+        let mut list = List::new();
+        (0..10_000).for_each(|index| push(&mut list, format!("element:{index}").as_bytes(), end, FILL));
+        let texts: usize = list.as_ref().iter().map(Element::len).sum();
+        let bytes = list.as_ref().allocated_bytes(0);
+        assert!(bytes < texts + texts / 4, "{bytes} for {texts}");
+    }
+}
