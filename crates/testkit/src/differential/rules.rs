@@ -268,6 +268,9 @@ type Avoided = (&'static str, fn(&Request) -> bool, &'static str);
 /// Why searches for the nearest few are not sent; the cases have some.
 const TIES: &str = "of members at one distance, real servers pick by the accidents of an unstable sort";
 
+/// Why no range begins before its first member.
+const BACKWARD: &str = "a negative offset leaves nothing; since Valkey 8.0 it leaves something";
+
 /// Requests that are not sent.
 const AVOIDED: &[Avoided] = &[
     ("auth", names_a_stranger, "Valkey 8.0 sends no reply to a failed one in a pipeline"),
@@ -288,6 +291,12 @@ const AVOIDED: &[Avoided] = &[
     ("srandmember", wants_many, "real servers would go on for hours"),
     ("xread", waits_long, "nobody would end the wait"),
     ("xreadgroup", waits_long, "nobody would end the wait"),
+    ("zrange", skips_backward, BACKWARD),
+    ("zrangestore", skips_backward, BACKWARD),
+    ("zrangebyscore", skips_backward, BACKWARD),
+    ("zrevrangebyscore", skips_backward, BACKWARD),
+    ("zrangebylex", skips_backward, BACKWARD),
+    ("zrevrangebylex", skips_backward, BACKWARD),
     ("zrandmember", wants_many, "real servers would go on for hours"),
     ("georadius", has_count, TIES),
     ("georadius_ro", has_count, TIES),
@@ -363,6 +372,11 @@ fn waits_long(request: &Request) -> bool {
         let number = std::str::from_utf8(&pair[1]).ok().and_then(|text| text.parse::<i64>().ok());
         pair[0].eq_ignore_ascii_case(b"block") && number.is_some_and(|number| number == 0 || number > LONG_MS)
     })
+}
+
+fn skips_backward(request: &Request) -> bool {
+    let is_negative = |word: &Vec<u8>| word.first() == Some(&b'-');
+    request.windows(2).any(|pair| pair[0].eq_ignore_ascii_case(b"limit") && is_negative(&pair[1]))
 }
 
 fn has_count(request: &Request) -> bool {
