@@ -67,10 +67,10 @@ impl Zset {
         }
     }
 
-    /// Makes ready for so many members of at most so many bytes, as ZADD names them: many at once make
-    /// the set native even if they turn out to be there already.
-    pub fn expect_members(&mut self, count: usize, member_bytes_max: usize, thresholds: &Thresholds) {
-        if !is_small(count, member_bytes_max, thresholds) {
+    /// Makes ready for so many members, as ZADD names them: many at once make the set native even if they
+    /// turn out to be there already.
+    pub fn expect_members(&mut self, count: usize, thresholds: &Thresholds) {
+        if count > thresholds.zset_max_listpack_entries {
             self.make_native();
         }
     }

@@ -203,9 +203,9 @@ fn members_of_equal_scores_are_found_in_their_order() {
 fn many_members_at_once_make_a_set_native() {
     let thresholds = thresholds(3);
     let mut zset = Zset::for_members(3, 64, &thresholds);
-    zset.expect_members(3, 64, &thresholds);
+    zset.expect_members(3, &thresholds);
     assert_eq!(zset.as_ref().encoding(), Encoding::Listpack);
-    zset.expect_members(4, 1, &thresholds);
+    zset.expect_members(4, &thresholds);
     assert_eq!(zset.as_ref().encoding(), Encoding::Skiplist);
     assert_eq!(Zset::for_members(1, 65, &thresholds).as_ref().encoding(), Encoding::Skiplist);
 }
