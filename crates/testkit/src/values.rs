@@ -111,6 +111,7 @@ pub fn argument(prng: &mut Prng, command: &str, name: &str) -> Vec<u8> {
         "db" | "destination-db" | "index" => integer(prng, -1, 17),
         "bit" => pick(prng, &[b"0", b"1", b"0", b"1", b"0", b"1", b"2"]).to_vec(),
         "count" | "len" | "min-match-len" | "numkeys" | "limit" | "number" => integer(prng, -2, 20),
+        "timeout" => pick::<&[u8]>(prng, &[b"0.001", b"0.002", b"1e-3", b"-1", b"x"]).to_vec(),
         "encoding" => encoding(prng),
         "operation" => pick::<&[u8]>(prng, &[b"AND", b"or", b"XOR", b"NOT", b"not", b"NAND"]).to_vec(),
         "pattern" => pattern(prng),

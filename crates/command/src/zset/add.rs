@@ -161,7 +161,7 @@ pub(crate) fn add<'a>(
     } else {
         edit.open_or_new(&key, || Zset::for_members(count, longest, &thresholds))?
     };
-    zset.expect_members(count, longest, &thresholds);
+    zset.expect_members(count, &thresholds);
     let (mut added, mut changed) = (0, 0);
     for (member, score) in members {
         let updated: Result<Updated, Infallible> =
@@ -207,7 +207,7 @@ fn increase(
     } else {
         edit.open_or_new(&key, || Zset::for_members(1, member.len(), &thresholds))?
     };
-    zset.expect_members(1, member.len(), &thresholds);
+    zset.expect_members(1, &thresholds);
     let updated = zset.update(member, &thresholds, |old| {
         let new = old.map_or(increment, |old| old + increment);
         let is_wanted = old.is_none() || rules.presence != Presence::Absent;

@@ -10,14 +10,14 @@ use crate::args::Args;
 use crate::error::{Error, Result};
 use crate::parse::{Options, int, int_within};
 use crate::row::Outcome;
-use keyspace::{Edit, Key, Object, Type, ValueRef, View};
+use keyspace::{Edit, Key, Object, ValueRef, View};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use value::collection::CollectionRef;
 use value::listpack::Element;
 use value::number::{IntBuffer, parse_f64};
 use value::set::SetRef;
-use value::zset::{Zset, ZsetRef};
+use value::zset::{Zset, ZsetRef, sort_members};
 use wire::Reply;
 
 /// What is made of the inputs.
@@ -282,10 +282,11 @@ fn reply_combined(
     name: &'static str,
     reply: &mut Reply<'_>,
 ) -> Result<()> {
-    let (combined, modifiers) =
+    let (mut combined, modifiers) =
         combine(args, Form::new(operation, ResultForm::Reply, name), |key| view.get(key))?;
-    let zset = Zset::from_members(combined, &args.settings.thresholds());
-    modifiers.scores.reply(reply, zset.as_ref().iter(0..zset.len()));
+    sort_members(&mut combined);
+    let members = combined.iter().map(|(member, score)| (Element::Bytes(member), *score));
+    modifiers.scores.reply(reply, members);
     Ok(())
 }
 

@@ -57,6 +57,9 @@ const fn rule(command: &'static str, how: How, reason: &'static str) -> Rule {
 /// Why groups have more consumers in Valkey than in Redis 7.0.
 const CLAIMANTS: &str = "since Redis 7.2 a claim makes its consumer also when it gets nothing";
 
+/// Why scores read otherwise in Redis 7.0.
+const SHORTEST: &str = "floats are written with the fewest digits since Redis 7.2";
+
 /// The rules.
 pub const RULES: &[Rule] = &[
     rule("scan", How::Right(Side::Redis, "", ""), "cursors and types are parsed more strictly since 8.0"),
@@ -136,6 +139,33 @@ pub const RULES: &[Rule] = &[
         "object|encoding",
         How::Right(Side::Valkey, "hashtable", "listpack"),
         "small sets are listpacks since Redis 7.2",
+    ),
+    rule("zrank", How::Right(Side::Valkey, "wrong number", ""), "WITHSCORE is new in Redis 7.2"),
+    rule("zrevrank", How::Right(Side::Valkey, "wrong number", ""), "WITHSCORE is new in Redis 7.2"),
+    rule("zrandmember", How::Shape, "random"),
+    rule("zscan", How::Scan, "cursors and their order are each server's own"),
+    rule("zscan", How::Right(Side::Redis, "", ""), "cursors are parsed more strictly since 8.0"),
+    rule("zadd", How::Right(Side::Valkey, "", ""), SHORTEST),
+    rule("zincrby", How::Right(Side::Valkey, "", ""), SHORTEST),
+    rule("zscore", How::Right(Side::Valkey, "", ""), SHORTEST),
+    rule("zmscore", How::Right(Side::Valkey, "", ""), SHORTEST),
+    rule("zrange", How::Right(Side::Valkey, "", ""), SHORTEST),
+    rule("zrevrange", How::Right(Side::Valkey, "", ""), SHORTEST),
+    rule("zrangebyscore", How::Right(Side::Valkey, "", ""), SHORTEST),
+    rule("zrevrangebyscore", How::Right(Side::Valkey, "", ""), SHORTEST),
+    rule("zunion", How::Right(Side::Valkey, "", ""), SHORTEST),
+    rule("zinter", How::Right(Side::Valkey, "", ""), SHORTEST),
+    rule("zdiff", How::Right(Side::Valkey, "", ""), SHORTEST),
+    rule("zpopmin", How::Right(Side::Valkey, "", ""), SHORTEST),
+    rule("zpopmax", How::Right(Side::Valkey, "", ""), SHORTEST),
+    rule("zmpop", How::Right(Side::Valkey, "", ""), SHORTEST),
+    rule("bzpopmin", How::Right(Side::Valkey, "", ""), SHORTEST),
+    rule("bzpopmax", How::Right(Side::Valkey, "", ""), SHORTEST),
+    rule("bzmpop", How::Right(Side::Valkey, "", ""), SHORTEST),
+    rule(
+        "object|encoding",
+        How::Right(Side::Valkey, "listpack", "skiplist"),
+        "ZADD goes by what it is given since Redis 7.2",
     ),
     rule("hgetall", How::Unordered, "fields come in the order of each server's own table"),
     rule("scan", How::Scan, "cursors and their order are each server's own"),
@@ -237,6 +267,12 @@ pub const SKIPPED: &[(&str, &str)] = &[
 /// A predicate over a request of the named command, and why such requests are never sent.
 type Avoided = (&'static str, fn(&Request) -> bool, &'static str);
 
+/// Why searches for the nearest few are not sent; the cases have some.
+const TIES: &str = "of members at one distance, real servers pick by the accidents of an unstable sort";
+
+/// Why no range begins before its first member.
+const BACKWARD: &str = "a negative offset leaves nothing; since Valkey 8.0 it leaves something";
+
 /// Requests that are not sent.
 const AVOIDED: &[Avoided] = &[
     ("auth", names_a_stranger, "Valkey 8.0 sends no reply to a failed one in a pipeline"),
@@ -257,6 +293,22 @@ const AVOIDED: &[Avoided] = &[
     ("srandmember", wants_many, "real servers would go on for hours"),
     ("xread", waits_long, "nobody would end the wait"),
     ("xreadgroup", waits_long, "nobody would end the wait"),
+    ("zrange", skips_backward, BACKWARD),
+    ("zrangestore", skips_backward, BACKWARD),
+    ("zrangebyscore", skips_backward, BACKWARD),
+    ("zrevrangebyscore", skips_backward, BACKWARD),
+    ("zrangebylex", skips_backward, BACKWARD),
+    ("zrevrangebylex", skips_backward, BACKWARD),
+    ("zrandmember", wants_many, "real servers would go on for hours"),
+    ("georadius", has_count, TIES),
+    ("georadius_ro", has_count, TIES),
+    ("georadiusbymember", has_count, TIES),
+    ("georadiusbymember_ro", has_count, TIES),
+    ("geosearch", has_count, TIES),
+    ("geosearchstore", has_count, TIES),
+    ("bzpopmin", |request| waits(request.last()), "nobody would end the wait"),
+    ("bzpopmax", |request| waits(request.last()), "nobody would end the wait"),
+    ("bzmpop", |request| waits(request.get(1)), "nobody would end the wait"),
     ("set", has_ifeq, "newer than both real servers; compared by the cases"),
     ("set", has_soon_option, "would expire while the stream is played"),
     ("getex", has_soon_option, "would expire while the stream is played"),
@@ -322,6 +374,22 @@ fn waits_long(request: &Request) -> bool {
         let number = std::str::from_utf8(&pair[1]).ok().and_then(|text| text.parse::<i64>().ok());
         pair[0].eq_ignore_ascii_case(b"block") && number.is_some_and(|number| number == 0 || number > LONG_MS)
     })
+}
+
+fn skips_backward(request: &Request) -> bool {
+    let is_negative = |word: &Vec<u8>| word.first() == Some(&b'-');
+    request.windows(2).any(|pair| pair[0].eq_ignore_ascii_case(b"limit") && is_negative(&pair[1]))
+}
+
+fn has_count(request: &Request) -> bool {
+    request.iter().any(|word| word.eq_ignore_ascii_case(b"count"))
+}
+
+/// Whether a timeout in seconds is a long time, or 0, which is for ever.
+fn waits(timeout: Option<&Vec<u8>>) -> bool {
+    const LONG_SECONDS: f64 = 0.01;
+    let seconds = timeout.and_then(|word| std::str::from_utf8(word).ok()?.trim().parse::<f64>().ok());
+    seconds.is_some_and(|seconds| seconds == 0.0 || seconds > LONG_SECONDS)
 }
 
 fn has_ifeq(request: &Request) -> bool {

@@ -14,10 +14,12 @@ use crate::collection::Thresholds;
 use crate::listpack::{Element, Listpack};
 use crate::number::{IntBuffer, parse_f64};
 use crate::rdb::{Reader, RestoreError, write_length, write_string};
+use crate::ziplist;
 use std::collections::HashSet;
 
 const TYPE_TEXT_SCORES: u8 = 3;
 const TYPE_BINARY_SCORES: u8 = 5;
+const TYPE_ZIPLIST: u8 = 12;
 const TYPE_LISTPACK: u8 = 17;
 
 /// Type 3 has these in place of a score's length.
@@ -43,7 +45,8 @@ impl ZsetRef<'_> {
 
 impl Zset {
     /// The RDB types that [`Zset::read_image`] reads.
-    pub(crate) const IMAGE_TYPES: &'static [u8] = &[TYPE_TEXT_SCORES, TYPE_BINARY_SCORES, TYPE_LISTPACK];
+    pub(crate) const IMAGE_TYPES: &'static [u8] =
+        &[TYPE_TEXT_SCORES, TYPE_BINARY_SCORES, TYPE_ZIPLIST, TYPE_LISTPACK];
 
     /// Reads an image of the RDB type given.
     pub(crate) fn read_image(
@@ -54,6 +57,10 @@ impl Zset {
         match image_type {
             TYPE_LISTPACK => {
                 let listpack = Listpack::validated(image.string()?);
+                from_listpack(listpack.ok_or(RestoreError::BadFormat)?, thresholds)
+            }
+            TYPE_ZIPLIST => {
+                let listpack = ziplist::to_listpack(&image.string()?);
                 from_listpack(listpack.ok_or(RestoreError::BadFormat)?, thresholds)
             }
             _ => read_pairs(image_type, image, thresholds),

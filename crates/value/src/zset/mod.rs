@@ -67,20 +67,17 @@ impl Zset {
         }
     }
 
-    /// Makes ready for so many members of at most so many bytes, as ZADD names them: many at once make
-    /// the set native even if they turn out to be there already.
-    pub fn expect_members(&mut self, count: usize, member_bytes_max: usize, thresholds: &Thresholds) {
-        if !is_small(count, member_bytes_max, thresholds) {
+    /// Makes ready for so many members, as ZADD names them: many at once make the set native even if they
+    /// turn out to be there already.
+    pub fn expect_members(&mut self, count: usize, thresholds: &Thresholds) {
+        if count > thresholds.zset_max_listpack_entries {
             self.make_native();
         }
     }
 
     /// One of these members, which are different, in any order.
     pub fn from_members<M: AsRef<[u8]>>(mut members: Vec<(M, f64)>, thresholds: &Thresholds) -> Zset {
-        members.sort_unstable_by(|(left, left_score), (right, right_score)| {
-            let by_score = left_score.partial_cmp(right_score).expect("no score is NaN");
-            by_score.then_with(|| left.as_ref().cmp(right.as_ref()))
-        });
+        sort_members(&mut members);
         let longest = members.iter().map(|(member, _)| member.as_ref().len()).max().unwrap_or(0);
         let total: usize = members.iter().map(|(member, _)| member.as_ref().len()).sum();
         let is_packed = is_small(members.len(), longest, thresholds) && Listpack::may_grow(0, total);
@@ -165,6 +162,14 @@ impl Zset {
             Zset::Packed(_) => unreachable!("it was replaced above"),
         }
     }
+}
+
+/// Puts members with their scores into the order of sorted sets.
+pub fn sort_members<M: AsRef<[u8]>>(members: &mut [(M, f64)]) {
+    members.sort_unstable_by(|(left, left_score), (right, right_score)| {
+        let by_score = left_score.partial_cmp(right_score).expect("no score is NaN");
+        by_score.then_with(|| left.as_ref().cmp(right.as_ref()))
+    });
 }
 
 /// Whether a sorted set of so many members of at most so many bytes is packed.

@@ -167,8 +167,15 @@ impl Native {
         (start, count(range.max.score, !range.max.is_exclusive))
     }
 
-    /// The same by members.
+    /// The same by members. Where scores differ the result means little, in Redis too; but there is
+    /// none if the last member lies before the range or the first behind it.
     pub(super) fn ranks_by_lex(&self, range: &LexRange<'_>) -> (usize, usize) {
+        let ends = self.order.at(0).zip(self.len().checked_sub(1).and_then(|last| self.order.at(last)));
+        if ends.is_none_or(|((_, first), (_, last))| {
+            range.is_before(last.bytes()) || range.is_behind(first.bytes())
+        }) {
+            return (0, 0);
+        }
         let start = self.order.count_while(|_, handle| range.is_before(handle.bytes()));
         (start, self.order.count_while(|_, handle| !range.is_behind(handle.bytes())))
     }

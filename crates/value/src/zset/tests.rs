@@ -203,9 +203,9 @@ fn members_of_equal_scores_are_found_in_their_order() {
 fn many_members_at_once_make_a_set_native() {
     let thresholds = thresholds(3);
     let mut zset = Zset::for_members(3, 64, &thresholds);
-    zset.expect_members(3, 64, &thresholds);
+    zset.expect_members(3, &thresholds);
     assert_eq!(zset.as_ref().encoding(), Encoding::Listpack);
-    zset.expect_members(4, 1, &thresholds);
+    zset.expect_members(4, &thresholds);
     assert_eq!(zset.as_ref().encoding(), Encoding::Skiplist);
     assert_eq!(Zset::for_members(1, 65, &thresholds).as_ref().encoding(), Encoding::Skiplist);
 }
@@ -234,7 +234,7 @@ fn images_that_are_no_sorted_sets_are_refused() {
     let mut random = Seeded(5);
     for _ in 0..20_000 {
         let mut bad = body.to_vec();
-        bad[0] = [3, 5, 17][random.below(3) as usize];
+        bad[0] = [3, 5, 12, 17][random.below(4) as usize];
         for _ in 0..=random.below(3) {
             let at = random.below(bad.len() as u64) as usize;
             bad[at] = random.below(256) as u8;
@@ -249,6 +249,9 @@ fn images_that_are_no_sorted_sets_are_refused() {
     assert_eq!(read(b"\x03\x02\x01a\x011\x01a\x012"), Err(RestoreError::BadFormat));
     assert_eq!(read(b"\x03\x01\x01a\xfd"), Err(RestoreError::BadFormat));
     assert_eq!(read(b"\x05\x00"), Err(RestoreError::BadFormat));
+    // A ziplist: its size, the offset of the last entry, the count, "a", 1 and the end.
+    let ziplist = b"\x0c\x10\x10\0\0\0\x0d\0\0\0\x02\0\0\x01a\x03\xf2\xff";
+    assert_eq!(read(ziplist), Ok(1));
 }
 
 fn dump_len(collection: &crate::collection::Collection) -> usize {
