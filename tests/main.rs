@@ -5,6 +5,7 @@
 mod acl;
 mod clients;
 mod differential;
+mod events;
 mod hostile;
 mod memory;
 mod replies;

@@ -258,9 +258,6 @@ impl Access<'_> {
             }
             None => slot.insert(frame, key, value, None, fresh),
         });
-        if place.is_none() {
-            self.note_event(Class::NEW, "new", key);
-        }
     }
 
     /// The same with a native collection.
@@ -270,9 +267,6 @@ impl Access<'_> {
         let clock = self.clock_of_edit(key, place, fresh);
         let expires_at = place.and_then(|place| self.slot(key).object(place).expires_at());
         self.change(key, |slot| slot.put_native(frame, place, key, native, expires_at, clock));
-        if place.is_none() {
-            self.note_event(Class::NEW, "new", key);
-        }
     }
 
     /// The place of a key; one that is expired and still there goes first.
@@ -379,6 +373,22 @@ impl View<'_> {
         self.access.wait(ticket, keys, wants, also_when_gone);
     }
 
+    /// The same, but subscribers are not told of a miss.
+    pub fn get_quietly(&self, key: &Key<'_>) -> Option<Object<'_>> {
+        let stats = self.access.keyspace().stats();
+        let found = self.access.find(key);
+        if found.is_some() {
+            stats.hits.add(1)
+        } else {
+            stats.misses.add(1)
+        }
+        let (_, object) = found?;
+        if let Some(clock) = self.access.touched(object) {
+            object.set_clock(clock);
+        }
+        Some(object)
+    }
+
     /// A key's object, without counting as a use, a hit or a miss.
     pub fn peek(&self, key: &Key<'_>) -> Option<Object<'_>> {
         self.access.find(key).map(|(_, object)| object)
@@ -472,6 +482,9 @@ impl<'b> Edit<'b> {
     /// unless its type may be. With [`Expiry::Keep`] a new key has none.
     pub fn put_collection(&mut self, key: &Key<'_>, collection: impl Into<Collection>, expiry: Expiry) {
         let place = self.access.find(key).map(|(place, _)| place);
+        if place.is_none() {
+            self.access.note_event(Class::NEW, "new", key);
+        }
         match Whole::from(collection.into()) {
             Whole::Compact(form, bytes) => {
                 self.access.store_value(key, place, NewValue::Compact(form, &bytes));
@@ -578,12 +591,12 @@ impl<'b> Edit<'b> {
     /// Puts an object that was taken under a key, in place of what is there.
     pub fn put(&mut self, key: &Key<'_>, detached: Detached, expires_at: Option<UnixMs>) {
         let frame = self.access.keyspace().frame();
-        let was_there = self.access.find(key).is_some();
+        // For whose time is up, that is told first.
+        self.access.find(key);
         self.access.remove_if(key, |_, _| true);
         self.access.change(key, |slot| slot.adopt(frame, key, detached, expires_at));
-        if !was_there {
-            self.access.note_event(Class::NEW, "new", key);
-        }
+        // Another object is a new key, even in place of one that was there.
+        self.access.note_event(Class::NEW, "new", key);
         self.access.note_modified(key);
     }
 

@@ -54,6 +54,8 @@ pub struct Opened<'e, 'b, C: Type> {
     place: Option<Place>,
     loaded: Loaded<C>,
     is_changed: bool,
+    /// Whether a new key has been told of.
+    is_announced: bool,
 }
 
 impl<'e, 'b, C: Type> Opened<'e, 'b, C> {
@@ -77,12 +79,19 @@ impl<'e, 'b, C: Type> Opened<'e, 'b, C> {
                 Loaded::InPlace(NonNull::from(C::edit(collection).ok_or(WrongType)?))
             }
         };
-        Ok(Opened { access, key, place: Some(place), loaded, is_changed: false })
+        Ok(Opened { access, key, place: Some(place), loaded, is_changed: false, is_announced: false })
     }
 
     /// A new collection, for a key that is not there.
     pub(crate) fn new(access: &'e mut Access<'b>, key: Key<'e>, value: C) -> Opened<'e, 'b, C> {
-        Opened { access, key, place: None, loaded: Loaded::Copy(value), is_changed: false }
+        Opened {
+            access,
+            key,
+            place: None,
+            loaded: Loaded::Copy(value),
+            is_changed: false,
+            is_announced: false,
+        }
     }
 
     /// Whether the key was not there before.
@@ -93,7 +102,16 @@ impl<'e, 'b, C: Type> Opened<'e, 'b, C> {
     /// Marks the collection as changed by this event.
     pub fn note(&mut self, class: Class, event: &'static str) {
         self.touch();
+        self.announce();
         self.access.note_event(class, event, &self.key);
+    }
+
+    /// That a key was made comes before what happens to it.
+    fn announce(&mut self) {
+        if self.place.is_none() && !self.is_announced {
+            self.is_announced = true;
+            self.access.note_event(Class::NEW, "new", &self.key);
+        }
     }
 
     /// Marks the collection as changed without an event.
@@ -138,6 +156,7 @@ impl<'e, 'b, C: Type> Opened<'e, 'b, C> {
             self.access.give_scratch(value.into_compact());
             return;
         }
+        self.announce();
         match value.compact() {
             Some((form, bytes)) if bytes.len() <= INLINE_BYTES_MAX => {
                 self.access.store_value(&self.key, self.place, NewValue::Compact(form, bytes));

@@ -133,6 +133,8 @@ fn restore(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
         }
         expiry => expiry,
     };
+    // What replaces a key is a new one.
+    edit.remove(&key);
     match restored {
         Restored::String(bytes) => edit.set(&key, NewValue::from_bytes(&bytes), expiry),
         Restored::Collection(collection) => edit.put_collection(&key, collection, expiry),

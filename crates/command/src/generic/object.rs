@@ -61,7 +61,7 @@ fn unknown(_: &Batch<'_>, args: &Args<'_>, _: &mut Reply<'_>) -> Result<()> {
 
 /// OBJECT ENCODING key
 fn encoding(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    match view.get(&args.key(2)) {
+    match view.get_quietly(&args.key(2)) {
         Some(object) => reply.bulk(object.encoding().name().as_bytes()),
         None => reply.null(),
     }
@@ -71,7 +71,7 @@ fn encoding(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<(
 /// OBJECT FREQ key
 fn freq(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let policy = args.keyspace.policy();
-    match view.get(&args.key(2)) {
+    match view.get_quietly(&args.key(2)) {
         Some(_) if !policy.eviction().counts_frequency() => return Err(Error::NO_FREQUENCY),
         Some(object) => reply.int(i64::from(object.frequency(policy, args.now))),
         None => reply.null(),
@@ -81,7 +81,7 @@ fn freq(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// OBJECT IDLETIME key
 fn idletime(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    match view.get(&args.key(2)) {
+    match view.get_quietly(&args.key(2)) {
         Some(_) if args.keyspace.policy().eviction().counts_frequency() => return Err(Error::NO_IDLE_TIME),
         Some(object) => reply.int(object.idle_seconds(args.now) as i64),
         None => reply.null(),
@@ -91,7 +91,7 @@ fn idletime(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<(
 
 /// OBJECT REFCOUNT key
 fn refcount(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    match view.get(&args.key(2)) {
+    match view.get_quietly(&args.key(2)) {
         Some(object) => reply.int(references(object, args.keyspace)),
         None => reply.null(),
     }

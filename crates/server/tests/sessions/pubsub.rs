@@ -157,3 +157,26 @@ fn clients_show_their_subscriptions() {
     let fields = ["sub", "psub", "ssub", "flags"].map(|name| peer.field(name));
     assert_eq!(fields, ["0", "0", "0", "N"]);
 }
+
+#[test]
+fn expired_keys_are_told_of_before_what_takes_their_place() {
+    let server = TestServer::start("notify-keyspace-events KEAmn");
+    let (mut listener, mut peer) = (server.connect(), server.connect());
+    listener.send(&["PSUBSCRIBE __keyspace@0__:*"]);
+    message(&mut listener);
+    server.server.keyspace.set_active_expiry(false);
+    peer.send(&["SET k v PX 1"]);
+    server.wait_until("it has expired", || {
+        std::thread::sleep(std::time::Duration::from_millis(3));
+        true
+    });
+    peer.send(&["SET k w", "GET missing", "DEL k", "SET l v PX 1"]);
+    let mut events: Vec<String> = (0..9).map(|_| message(&mut listener)[3].clone()).collect();
+    server.server.keyspace.set_active_expiry(true);
+    events.push(message(&mut listener)[3].clone());
+    events.push(message(&mut listener)[3].clone());
+    let expected =
+        ["new", "set", "expire", "expired", "new", "set", "keymiss", "del", "new", "set", "expire"];
+    assert_eq!(events, expected);
+    assert_eq!(message(&mut listener)[2..], ["__keyspace@0__:l", "expired"]);
+}
