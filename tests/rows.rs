@@ -41,9 +41,6 @@ const TOLERATED: &[(&str, &str, &str)] = &[
     ("hpttl", "name", "newer than both real servers"),
     ("hsetex", "name", "newer than both real servers"),
     ("httl", "name", "newer than both real servers"),
-    ("client|caching", "subcommands", "clients' caches are not kept track of"),
-    ("client|tracking", "subcommands", "clients' caches are not kept track of"),
-    ("client|trackinginfo", "subcommands", "clients' caches are not kept track of"),
     ("client|unblock", "subcommands", "no command blocks"),
 ];
 
