@@ -29,6 +29,18 @@ const SUBCOMMANDS: usize = 9;
 const TOLERATED: &[(&str, &str, &str)] = &[
     ("delifeq", "name", "newer than both real servers"),
     ("msetex", "name", "newer than both real servers"),
+    ("hexpire", "name", "newer than both real servers"),
+    ("hexpireat", "name", "newer than both real servers"),
+    ("hexpiretime", "name", "newer than both real servers"),
+    ("hgetdel", "name", "newer than both real servers"),
+    ("hgetex", "name", "newer than both real servers"),
+    ("hpersist", "name", "newer than both real servers"),
+    ("hpexpire", "name", "newer than both real servers"),
+    ("hpexpireat", "name", "newer than both real servers"),
+    ("hpexpiretime", "name", "newer than both real servers"),
+    ("hpttl", "name", "newer than both real servers"),
+    ("hsetex", "name", "newer than both real servers"),
+    ("httl", "name", "newer than both real servers"),
     ("client|unblock", "subcommands", "no command blocks"),
 ];
 

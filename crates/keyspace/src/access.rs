@@ -286,6 +286,16 @@ impl Access<'_> {
         }
     }
 
+    /// Notes that the fields of a hash that was edited in place may expire otherwise than before.
+    #[inline]
+    pub(crate) fn note_fields(&mut self, key: &Key<'_>, place: Option<Place>, before: Option<UnixMs>) {
+        let Some(place) = place else { return };
+        if before != self.slot(key).object(place).next_field_expiry() {
+            let frame = self.keyspace().frame();
+            self.change(key, |slot| slot.note_fields(frame, place, key.position, before));
+        }
+    }
+
     /// Counts an edit in place as a use of the key.
     pub(crate) fn note_use(&self, key: &Key<'_>, place: Option<Place>) {
         let Some(place) = place else { return };

@@ -30,6 +30,8 @@ struct Used {
     slots: Box<[SlotCell]>,
     keys: Counter,
     expiring: Counter,
+    /// Keys whose fields expire.
+    with_fields: Counter,
 }
 
 /// A slot with its lock, and where its words lie for those who only prefetch:
@@ -57,6 +59,11 @@ impl Database {
     /// How many keys have an expiry.
     pub(crate) fn expiring(&self) -> u64 {
         self.used.get().map_or(0, |used| used.expiring.get())
+    }
+
+    /// Whether there are keys that a sweep may find over, or fields.
+    pub(crate) fn needs_sweeps(&self) -> bool {
+        self.used.get().is_some_and(|used| used.expiring.get() > 0 || used.with_fields.get() > 0)
     }
 
     /// The slots of a database that has been used.
@@ -87,6 +94,9 @@ impl Database {
         if change.expiring != 0 {
             self.used().expiring.add(change.expiring);
         }
+        if change.with_fields != 0 {
+            self.used().with_fields.add(change.with_fields);
+        }
         let next = keys.next_deadline();
         if next != Deadline::NEVER || self.due.get().is_some() {
             self.note_due(slot, next);
@@ -108,6 +118,7 @@ impl Database {
             slots: (0..SLOTS).map(|_| SlotCell::new()).collect(),
             keys: Counter::default(),
             expiring: Counter::default(),
+            with_fields: Counter::default(),
         })
     }
 

@@ -491,7 +491,11 @@ impl<'b> Exclusive<'b> {
                 continue;
             }
             let taken = std::mem::take(&mut *keys);
-            let change = Change { keys: -(taken.table().len() as i64), expiring: -(taken.expiring() as i64) };
+            let change = Change {
+                keys: -(taken.table().len() as i64),
+                expiring: -(taken.expiring() as i64),
+                with_fields: -(taken.fields_expire() as i64),
+            };
             database.note(Slot(number as u16), &keys, change);
             slots.push(taken);
         }

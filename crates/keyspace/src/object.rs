@@ -40,6 +40,8 @@ const CLOCK_MASK: u32 = (1 << 24) - 1;
 const KIND_SHIFT: u32 = 24;
 const KIND_MASK: u32 = 0xf << KIND_SHIFT;
 const HAS_EXPIRY: u32 = 1 << 28;
+/// The slot counts this key among those whose fields expire.
+const FIELDS_EXPIRE: u32 = 1 << 29;
 
 /// How a value is stored. The numbers are part of the block layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -341,6 +343,23 @@ impl Block {
         (self.kind() == Kind::Native).then(|| unsafe { &mut *self.native() })
     }
 
+    /// Whether the value may be a hash with fields that expire.
+    pub(crate) fn may_have_fields(self) -> bool {
+        self.kind() == Kind::Native
+    }
+
+    /// Whether the slot counts this key among those whose fields expire.
+    #[inline]
+    pub(crate) fn fields_expire(self) -> bool {
+        self.meta() & FIELDS_EXPIRE != 0
+    }
+
+    /// Sets what [`Block::fields_expire`] says.
+    pub(crate) fn set_fields_expire(self, expire: bool) {
+        let flag = if expire { FIELDS_EXPIRE } else { 0 };
+        self.set_meta(self.meta() & !FIELDS_EXPIRE | flag);
+    }
+
     /// Changes the moment of expiry of an object that has one.
     pub(crate) fn move_expiry(self, at: UnixMs) {
         assert!(self.has_expiry(), "only an expiry that is there can be moved");
@@ -524,6 +543,21 @@ impl<'a> Object<'a> {
     #[inline]
     pub fn expires_at(&self) -> Option<UnixMs> {
         self.block.has_expiry().then(|| UnixMs(self.block.get_u64(EXPIRES_AT)))
+    }
+
+    /// About when the first field of the key's hash expires, if one does.
+    #[inline]
+    pub(crate) fn next_field_expiry(&self) -> Option<UnixMs> {
+        match self.block.kind() {
+            Kind::Native => self.collection(Kind::Native).next_field_expiry(),
+            _ => None,
+        }
+    }
+
+    /// When there may be something to free: the key, or fields of its hash.
+    pub(crate) fn next_due(&self) -> Option<UnixMs> {
+        let field = if self.block.fields_expire() { self.next_field_expiry() } else { None };
+        self.expires_at().into_iter().chain(field).min()
     }
 
     /// Whether the key's time is up at `now`.

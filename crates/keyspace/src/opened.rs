@@ -22,6 +22,7 @@ use crate::table::Place;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use sys::UnixMs;
 use value::collection::{Collection, Type};
 
 /// The key holds a value of another type than asked for.
@@ -53,6 +54,8 @@ pub struct Opened<'e, 'b, C: Type> {
     /// Where the key is. None: it is not there yet.
     place: Option<Place>,
     loaded: Loaded<C>,
+    /// When the first field of a hash expired before the edit.
+    field_expiry: Option<UnixMs>,
     is_changed: bool,
     /// Whether a new key has been told of.
     is_announced: bool,
@@ -65,6 +68,7 @@ impl<'e, 'b, C: Type> Opened<'e, 'b, C> {
         key: Key<'e>,
         place: Place,
     ) -> Result<Opened<'e, 'b, C>, WrongType> {
+        let mut field_expiry = None;
         let loaded = match access.compact_at(&key, place) {
             Some((form, bytes)) => {
                 if C::read(value::collection::CollectionRef::from_compact(form, bytes)).is_none() {
@@ -76,10 +80,12 @@ impl<'e, 'b, C: Type> Opened<'e, 'b, C> {
             }
             None => {
                 let collection = access.native_at(&key, place).ok_or(WrongType)?;
+                field_expiry = collection.as_ref().next_field_expiry();
                 Loaded::InPlace(NonNull::from(C::edit(collection).ok_or(WrongType)?))
             }
         };
-        Ok(Opened { access, key, place: Some(place), loaded, is_changed: false, is_announced: false })
+        let place = Some(place);
+        Ok(Opened { access, key, place, loaded, field_expiry, is_changed: false, is_announced: false })
     }
 
     /// A new collection, for a key that is not there.
@@ -89,6 +95,7 @@ impl<'e, 'b, C: Type> Opened<'e, 'b, C> {
             key,
             place: None,
             loaded: Loaded::Copy(value),
+            field_expiry: None,
             is_changed: false,
             is_announced: false,
         }
@@ -141,6 +148,7 @@ impl<'e, 'b, C: Type> Opened<'e, 'b, C> {
                     self.access.store_value(&self.key, self.place, NewValue::Compact(form, &bytes));
                 } else {
                     self.access.note_use(&self.key, self.place);
+                    self.access.note_fields(&self.key, self.place, self.field_expiry);
                 }
             }
             Loaded::Closed => {}

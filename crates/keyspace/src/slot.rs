@@ -2,8 +2,10 @@
 //! keys come through here, with the slot's lock held.
 //!
 //! Invariants:
-//! 1. `expiring` counts the objects in the table that have an expiry.
-//! 2. The timers' invariant (see `timers`) holds for each of them.
+//! 1. `expiring` counts the objects in the table that have an expiry, and `fields_expire`
+//!    the hashes with fields that do, whose blocks say so.
+//! 2. The timers' invariant (see `value::timers`) holds for each of them, the first
+//!    field that expires counting as its hash's expiry.
 //! 3. There are at most two timers for each of them, one for every four keys, and
 //!    `STALE_TIMERS_MIN`; somewhat more if they are so many that they are rebuilt
 //!    part by part.
@@ -27,6 +29,27 @@ pub(crate) struct Frame<'k> {
 pub(crate) struct Change {
     pub(crate) keys: i64,
     pub(crate) expiring: i64,
+    /// Keys whose fields expire.
+    pub(crate) with_fields: i64,
+}
+
+impl std::ops::AddAssign for Change {
+    fn add_assign(&mut self, other: Change) {
+        self.keys += other.keys;
+        self.expiring += other.expiring;
+        self.with_fields += other.with_fields;
+    }
+}
+
+/// What a sweep found to be over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// A key.
+    Key,
+    /// Fields of a hash.
+    Fields,
+    /// All fields of a hash, and so its key.
+    LastFields,
 }
 
 /// The keys of one slot.
@@ -35,6 +58,7 @@ pub(crate) struct SlotKeys {
     table: Table,
     timers: Option<Box<Timers>>,
     expiring: u32,
+    fields_expire: u32,
 }
 
 impl SlotKeys {
@@ -45,6 +69,11 @@ impl SlotKeys {
     /// How many keys have an expiry.
     pub(crate) fn expiring(&self) -> usize {
         self.expiring as usize
+    }
+
+    /// How many keys have fields that expire.
+    pub(crate) fn fields_expire(&self) -> usize {
+        self.fields_expire as usize
     }
 
     #[inline]
@@ -96,11 +125,14 @@ impl SlotKeys {
         clock: u32,
     ) -> Change {
         let old_expiry = self.table.object(place).expires_at();
+        let forgotten = self.forget_fields(place);
         if !self.table.block(place).overwrite(key.bytes, value, expires_at, clock) {
             let block = Block::new(key.bytes, value, expires_at, clock);
             self.table.replace(place, block);
         }
-        self.note_expiry(frame, key.position, old_expiry, expires_at)
+        let mut change = self.note_expiry(frame, key.position, old_expiry, expires_at);
+        change += forgotten;
+        change
     }
 
     /// Gives a key, there or not, a native collection as its value.
@@ -117,11 +149,32 @@ impl SlotKeys {
         match place {
             Some(place) => {
                 let old_expiry = self.table.object(place).expires_at();
+                let mut change = self.forget_fields(place);
                 self.table.replace(place, block);
-                self.note_expiry(frame, key.position, old_expiry, expires_at)
+                change += self.note_fields(frame, place, key.position, None);
+                change += self.note_expiry(frame, key.position, old_expiry, expires_at);
+                change
             }
             None => self.insert_block(frame, key, block, expires_at),
         }
+    }
+
+    /// Notes that the fields of a hash may expire otherwise than `before`, when the first
+    /// one did then.
+    pub(crate) fn note_fields(
+        &mut self,
+        frame: Frame<'_>,
+        place: Place,
+        position: Position,
+        before: Option<UnixMs>,
+    ) -> Change {
+        let next = self.table.object(place).next_field_expiry();
+        let change = self.count_fields(place, next.is_some());
+        if let Some(at) = next.filter(|at| before.is_none_or(|before| *at < before)) {
+            self.timers_mut().push(frame.epoch.deadline_of(at), prefix_of(position));
+            self.drop_stale_timers(frame);
+        }
+        change
     }
 
     /// A native collection, to be changed. None: the key holds something else.
@@ -144,7 +197,9 @@ impl SlotKeys {
             (None, None) => {}
             _ => {
                 // The block has no room for an expiry that it did not have.
-                let block = self.table.block(place).rebuilt(key.bytes, expires_at, clock);
+                let old = self.table.block(place);
+                let block = old.rebuilt(key.bytes, expires_at, clock);
+                block.set_fields_expire(old.fields_expire());
                 self.table.replace(place, block);
             }
         }
@@ -178,34 +233,71 @@ impl SlotKeys {
         self.timers.as_ref().map_or(Deadline::NEVER, |timers| timers.next())
     }
 
-    /// Frees up to `most` keys whose time is up and whose timers have come due,
-    /// telling each to `expired` first. True: there may be more.
+    /// Frees up to `most` keys and fields whose time is up and whose timers have come due,
+    /// telling each key to `over` first, or once its fields are gone.
     pub(crate) fn sweep(
         &mut self,
         frame: Frame<'_>,
         now: UnixMs,
         most: usize,
-        mut expired: impl FnMut(&[u8]),
+        mut over: impl FnMut(&[u8], Over),
     ) -> (Change, Sweep) {
         let mut change = Change::default();
-        let mut sweep = Sweep::More;
         let today = frame.epoch.deadline_now(now);
-        for _ in 0..most {
+        let mut left = most;
+        let sweep = loop {
+            if left == 0 {
+                break Sweep::More;
+            }
             let Some(prefix) = self.timers.as_mut().and_then(|timers| timers.pop_due(today)) else {
-                sweep = Sweep::Done;
-                break;
+                break Sweep::Done;
             };
+            left -= 1;
             // Removing moves words, so places are looked up again after each removal.
             while let Some(place) = self.expired_with_prefix(prefix, now) {
-                expired(self.table.object(place).key());
-                let (_, removed) = self.detach(place);
-                change.keys += removed.keys;
-                change.expiring += removed.expiring;
+                over(self.table.object(place).key(), Over::Key);
+                change += self.detach(place).1;
             }
-            self.rearm(frame, today, prefix);
-        }
+            change += self.sweep_fields(prefix, now, &mut left, &mut over);
+            if self.due_fields_with_prefix(prefix, now).is_some() {
+                self.timers_mut().push(today, prefix);
+            } else {
+                self.rearm(frame, today, prefix);
+            }
+        };
         self.drop_stale_timers(frame);
         (change, sweep)
+    }
+
+    /// Frees the fields whose time is up of the hashes that a timer stands for, as long
+    /// as something of the budget is left.
+    fn sweep_fields(
+        &mut self,
+        prefix: u32,
+        now: UnixMs,
+        left: &mut usize,
+        over: &mut impl FnMut(&[u8], Over),
+    ) -> Change {
+        let mut change = Change::default();
+        while let Some(place) = self.due_fields_with_prefix(prefix, now).filter(|_| *left > 0) {
+            let native = self.table.native_mut(place).expect("only hashes with tables have such fields");
+            let (freed, _) = native.remove_expired_fields(now, *left);
+            // Hints that were out of date are work too.
+            *left = left.saturating_sub(freed.max(1));
+            let is_empty = native.is_empty();
+            let key = self.table.object(place).key();
+            if is_empty {
+                over(key, Over::LastFields);
+                change += self.detach(place).1;
+                continue;
+            }
+            if freed > 0 {
+                over(key, Over::Fields);
+            }
+            let expires = self.table.object(place).next_field_expiry().is_some();
+            change += self.count_fields(place, expires);
+        }
+        change
     }
 
     /// An object with an expiry, picked by a random number. None if the timer
@@ -224,7 +316,34 @@ impl SlotKeys {
     fn detach(&mut self, place: Place) -> (Detached, Change) {
         let expiring = u32::from(self.table.object(place).expires_at().is_some());
         self.expiring -= expiring;
-        (Detached::new(self.table.take(place)), Change { keys: -1, expiring: -i64::from(expiring) })
+        let forgotten = self.forget_fields(place);
+        let change = Change { keys: -1, expiring: -i64::from(expiring), ..forgotten };
+        (Detached::new(self.table.take(place)), change)
+    }
+
+    /// Counts a key among those whose fields expire, or no longer.
+    fn count_fields(&mut self, place: Place, expire: bool) -> Change {
+        let block = self.table.block(place);
+        let with_fields = i64::from(expire) - i64::from(block.fields_expire());
+        if with_fields != 0 {
+            block.set_fields_expire(expire);
+            self.fields_expire = (i64::from(self.fields_expire) + with_fields) as u32;
+        }
+        Change { with_fields, ..Change::default() }
+    }
+
+    /// A key's hash goes away, whatever it was.
+    #[inline]
+    fn forget_fields(&mut self, place: Place) -> Change {
+        if self.fields_expire == 0 { Change::default() } else { self.count_fields(place, false) }
+    }
+
+    fn due_fields_with_prefix(&self, prefix: u32, now: UnixMs) -> Option<Place> {
+        if self.fields_expire == 0 {
+            return None;
+        }
+        let is_due = |object: &Object<'_>| object.next_field_expiry().is_some_and(|at| at <= now);
+        self.table.with_prefix(prefix).find(|(_, object)| is_due(object)).map(|(place, _)| place)
     }
 
     fn expired_with_prefix(&self, prefix: u32, now: UnixMs) -> Option<Place> {
@@ -236,7 +355,7 @@ impl SlotKeys {
     fn rearm(&mut self, frame: Frame<'_>, today: Deadline, prefix: u32) {
         let is_meant = |object: &Object<'_>| prefix_of(frame.hasher.position(object.key())) == prefix;
         let meant = self.table.with_prefix(prefix).map(|(_, object)| object);
-        let soonest = meant.filter_map(|object| object.expires_at().filter(|_| is_meant(&object))).min();
+        let soonest = meant.filter_map(|object| object.next_due().filter(|_| is_meant(&object))).min();
         if let Some(at) = soonest {
             // After today even if the clock was set back, or the sweep would not end.
             let deadline = frame.epoch.deadline_of(at).max(today.next());
@@ -251,8 +370,12 @@ impl SlotKeys {
         block: Block,
         expires_at: Option<UnixMs>,
     ) -> Change {
+        let has_fields = block.may_have_fields();
         self.table.insert(key.position, block, frame.hasher);
-        let change = self.note_expiry(frame, key.position, None, expires_at);
+        let mut change = self.note_expiry(frame, key.position, None, expires_at);
+        if has_fields && let Some(place) = self.table.find(key) {
+            change += self.note_fields(frame, place, key.position, None);
+        }
         Change { keys: 1, ..change }
     }
 
@@ -273,7 +396,7 @@ impl SlotKeys {
             }
         }
         self.drop_stale_timers(frame);
-        Change { keys: 0, expiring: change }
+        Change { expiring: change, ..Change::default() }
     }
 
     /// Rebuilds a part of the timers when most are out of date, so that they stay in
@@ -284,7 +407,7 @@ impl SlotKeys {
         let stale_max = STALE_TIMERS_MIN + self.table.len() / 4;
         if self.table.len() == 0 {
             self.timers = None;
-        } else if timers.len() > 2 * self.expiring as usize + stale_max {
+        } else if timers.len() > 2 * (self.expiring + self.fields_expire) as usize + stale_max {
             self.rebuild_timers(frame);
         }
     }
@@ -295,7 +418,7 @@ impl SlotKeys {
         let (first, last) = timers.begin_rebuild();
         self.table.visit_between(first, last, |object| {
             let prefix = prefix_of(frame.hasher.position(object.key()));
-            if let Some(at) = object.expires_at().filter(|_| (first..=last).contains(&prefix)) {
+            if let Some(at) = object.next_due().filter(|_| (first..=last).contains(&prefix)) {
                 timers.push(frame.epoch.deadline_of(at), prefix);
             }
         });

@@ -10,7 +10,7 @@ use crate::database::Database;
 use crate::ids::{DbIndex, SLOTS, Slot};
 use crate::keyspace::Batch;
 use crate::limits::SWEEP_KEYS_MAX;
-use crate::slot::Sweep;
+use crate::slot::{Over, Sweep};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
@@ -81,7 +81,7 @@ impl Batch<'_> {
         visit_expired: &mut impl FnMut(DbIndex, &[u8]),
     ) -> Option<usize> {
         let database = self.keyspace.database(db);
-        let due = database.due().filter(|_| database.expiring() > 0)?;
+        let due = database.due().filter(|_| database.needs_sweeps())?;
         let today = self.keyspace.frame().epoch.deadline_now(now);
         for number in slots.filter(|number| due[*number].load(Ordering::Relaxed) <= today.0) {
             let mut sweep = Sweep::More;
@@ -106,14 +106,18 @@ impl Batch<'_> {
         let mut keys = database.slot(slot).keys.lock();
         let mut changes = Vec::new();
         let is_of_interest = !self.keyspace.interest().is_empty();
-        let (change, sweep) = keys.sweep(self.keyspace.frame(), now, SWEEP_KEYS_MAX, |key| {
-            visit(key);
+        let mut expired = 0;
+        let (change, sweep) = keys.sweep(self.keyspace.frame(), now, SWEEP_KEYS_MAX, |key, over| {
+            if over == Over::Key {
+                visit(key);
+                expired += 1;
+            }
             if is_of_interest {
-                changes.extend(gone(db, key, What::Event(Class::EXPIRED, "expired")));
+                changes.extend(told(db, key, over));
             }
         });
         database.note(slot, &keys, change);
-        self.keyspace.stats().expired.add(-change.keys);
+        self.keyspace.stats().expired.add(expired);
         self.tell_gone(&changes);
         sweep
     }
@@ -128,10 +132,26 @@ impl Batch<'_> {
     }
 }
 
+/// What is told of a key that is over, or of whose hash fields are.
+fn told(db: DbIndex, key: &[u8], over: Over) -> impl Iterator<Item = Change> {
+    const EXPIRED: What = What::Event(Class::EXPIRED, "expired");
+    const FIELDS: What = What::Event(Class::HASH, "hexpired");
+    const GONE: What = What::Event(Class::GENERIC, "del");
+    let whats: &[What] = match over {
+        Over::Key => &[EXPIRED, What::Modified],
+        Over::Fields => &[FIELDS, What::Modified],
+        Over::LastFields => &[FIELDS, GONE, What::Modified],
+    };
+    whats.iter().map(move |what| Change { db, key: key.into(), what: *what })
+}
+
 /// What is told of a key that goes away.
 pub(crate) fn gone(db: DbIndex, key: &[u8], event: What) -> [Change; 2] {
     [event, What::Modified].map(|what| Change { db, key: key.into(), what })
 }
+
+#[cfg(test)]
+mod fields;
 
 #[cfg(test)]
 mod tests {

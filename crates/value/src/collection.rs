@@ -10,11 +10,12 @@
 //! To add a type: a variant here and in [`CollectionRef`], a [`Form`] for each of its
 //! compact encodings, and a file that implements [`Type`].
 
-use crate::hash::{Hash, HashRef};
+use crate::hash::{Hash, HashRef, Removed};
 use crate::list::{List, ListRef};
 use crate::set::{Set, SetRef};
 use crate::stream::Stream;
 use crate::zset::{Zset, ZsetRef};
+use sys::UnixMs;
 
 /// `OBJECT ENCODING`'s names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,6 +236,14 @@ impl Collection {
         }
     }
 
+    /// Frees up to `most` fields of a hash whose time has been up for a moment. How many it freed.
+    pub fn remove_expired_fields(&mut self, now: UnixMs, most: usize) -> (usize, Removed) {
+        match self {
+            Collection::Hash(hash) => hash.remove_expired(now, most),
+            _ => (0, Removed::All),
+        }
+    }
+
     /// How many elements it has.
     pub fn len(&self) -> usize {
         match self {
@@ -271,6 +280,15 @@ impl<'a> CollectionRef<'a> {
             Form::Hash => CollectionRef::Hash(HashRef::from_compact(bytes)),
             Form::SetOfInts | Form::Set => CollectionRef::Set(SetRef::from_compact(form, bytes)),
             Form::Zset => CollectionRef::Zset(ZsetRef::from_compact(bytes)),
+        }
+    }
+
+    /// About when the first field of a hash expires, if one does.
+    #[inline]
+    pub fn next_field_expiry(self) -> Option<UnixMs> {
+        match self {
+            CollectionRef::Hash(hash) => hash.next_expiry(),
+            _ => None,
         }
     }
 

@@ -57,7 +57,7 @@ impl Fuzz {
             None => self.slot.insert(frame, &key, value, at, 0),
         };
         let expiring = i64::from(expires_at.is_some()) - i64::from(old.flatten().is_some());
-        assert_eq!(change, Change { keys: i64::from(old.is_none()), expiring });
+        assert_eq!(change, Change { keys: i64::from(old.is_none()), expiring, with_fields: 0 });
     }
 
     fn remove(&mut self, number: u64) {
@@ -112,7 +112,7 @@ impl Fuzz {
     fn sweep(&mut self) {
         let (frame, mut gone) = (Fuzz::frame(&self.hasher), Vec::new());
         let most = self.prng.below(300) as usize;
-        let visit = |key: &[u8]| gone.push(u64::from_le_bytes(key.try_into().expect("8 bytes")));
+        let visit = |key: &[u8], _| gone.push(u64::from_le_bytes(key.try_into().expect("8 bytes")));
         let (change, sweep) = self.slot.sweep(frame, UnixMs(self.now), most, visit);
         assert_eq!((change.keys, change.expiring), (-(gone.len() as i64), -(gone.len() as i64)));
         for number in gone {
