@@ -303,7 +303,7 @@ impl SlotKeys {
     /// An object with an expiry, picked by a random number. None if the timer
     /// picked is out of date.
     pub(crate) fn sample_expiring(&self, random: u64) -> Option<Object<'_>> {
-        let timers = self.timers.as_ref().filter(|timers| timers.len() > 0)?;
+        let timers = self.timers.as_ref().filter(|timers| !timers.is_empty())?;
         let prefix = timers.sample(random)?;
         self.table.with_prefix(prefix).map(|(_, object)| object).find(|object| object.expires_at().is_some())
     }
@@ -422,7 +422,7 @@ impl SlotKeys {
                 timers.push(frame.epoch.deadline_of(at), prefix);
             }
         });
-        if timers.len() == 0 {
+        if timers.is_empty() {
             self.timers = None;
         }
     }

@@ -167,12 +167,12 @@ fn moment(ms: Option<u64>) -> Result<UnixMs, RestoreError> {
 fn of_listpack(listpack: Listpack, thresholds: &Thresholds) -> Result<Hash, RestoreError> {
     let count = listpack.as_ref().len();
     let mut names = HashSet::new();
-    if count % 2 != 0 || !pairs(listpack.as_ref()).all(|(name, _)| names.insert(name.to_vec())) {
+    if !count.is_multiple_of(2) || !pairs(listpack.as_ref()).all(|(name, _)| names.insert(name.to_vec())) {
         return Err(RestoreError::BadFormat);
     }
     let mut hash = Hash::Packed(listpack);
     if count / 2 > thresholds.hash_max_listpack_entries {
-        hash.to_table();
+        hash.become_table();
     }
     Ok(hash)
 }

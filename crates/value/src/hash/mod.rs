@@ -76,7 +76,7 @@ impl Hash {
             bytes = bytes.saturating_add(text.len());
         }
         if !fits || bytes > LISTPACK_BYTES_MAX {
-            self.to_table();
+            self.become_table();
         }
     }
 
@@ -90,14 +90,14 @@ impl Hash {
         now: UnixMs,
     ) -> Set {
         if name.len().max(value.len()) > thresholds.hash_max_listpack_value {
-            self.to_table();
+            self.become_table();
         }
         match self {
             Hash::Table(fields) => set_in_table(fields, name, value, expiry, now),
             Hash::Packed(listpack) => {
                 let set = set_in_listpack(listpack, name, value);
                 if self.len() > thresholds.hash_max_listpack_entries {
-                    self.to_table();
+                    self.become_table();
                 }
                 set
             }
@@ -119,7 +119,7 @@ impl Hash {
     /// Sets or takes away the expiry of a field that is there.
     pub fn set_expiry(&mut self, name: &[u8], expires_at: Option<UnixMs>) {
         if expires_at.is_some() {
-            self.to_table();
+            self.become_table();
         }
         if let Hash::Table(fields) = self {
             fields.set_expiry(name, expires_at);
@@ -133,7 +133,6 @@ impl Hash {
     }
 
     /// As [`HashRef::expires_at`].
-    #[expect(clippy::option_option, reason = "a field that is there may have no expiry")]
     pub fn expires_at(&self, name: &[u8], now: UnixMs) -> Option<Option<UnixMs>> {
         self.as_ref().expires_at(name, now)
     }
@@ -147,7 +146,7 @@ impl Hash {
     }
 
     /// Makes it a table if it is none.
-    fn to_table(&mut self) {
+    fn become_table(&mut self) {
         let Hash::Packed(listpack) = self else { return };
         let mut fields = Fields::default();
         let (mut name_digits, mut value_digits) = (IntBuffer::new(), IntBuffer::new());
@@ -232,7 +231,6 @@ impl<'a> HashRef<'a> {
     }
 
     /// When a field's time is up: None if there is no such field, then None if it has no expiry.
-    #[expect(clippy::option_option, reason = "a field that is there may have no expiry")]
     pub fn expires_at(self, name: &[u8], now: UnixMs) -> Option<Option<UnixMs>> {
         match self {
             HashRef::Packed(listpack) => find(listpack, name).map(|_| None),
