@@ -80,7 +80,7 @@ impl Node {
                 return events;
             }
             let is = |event: &[u8]| text == event || channel.ends_with(&[b"__:", event].concat());
-            if !is(b"expired") && !(hides_misses && is(b"keymiss")) {
+            if !(is(b"expired") || hides_misses && is(b"keymiss")) {
                 events.push(format!("{} {}", channel.escape_ascii(), text.escape_ascii()));
             }
         }
