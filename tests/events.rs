@@ -33,6 +33,9 @@ const LEFT_OUT: &[&str] = &[
 
 /// Commands of which readers of misses are not told: they read keys on the way to a write.
 const QUIET_ABOUT_MISSES: &[&str] = &[
+    "georadius",
+    "georadiusbymember",
+    "geosearchstore",
     "pfcount",
     "pfmerge",
     "sdiffstore",
@@ -42,6 +45,10 @@ const QUIET_ABOUT_MISSES: &[&str] = &[
     "xack",
     "xautoclaim",
     "xclaim",
+    "zdiffstore",
+    "zinterstore",
+    "zrangestore",
+    "zunionstore",
 ];
 
 /// A server with a connection that is told of all events.
