@@ -161,7 +161,10 @@ pub(super) fn bitfield(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'
         }
         reply_number(effect.reply, reply);
     }
-    edit.note(Class::STRING, "setbit", &key);
+    // A string that only became raw holds what it held.
+    if before.seen < steps.len() || !before.exists || before.len < len {
+        edit.note(Class::STRING, "setbit", &key);
+    }
     Ok(Outcome::Changed)
 }
 

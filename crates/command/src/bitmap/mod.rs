@@ -118,7 +118,10 @@ fn setbit(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result
         return Ok(Outcome::Unchanged);
     }
     set_bit(edit.bytes_mut(&key, len), offset, bit);
-    edit.note(Class::STRING, "setbit", &key);
+    // A string that only became raw holds what it held.
+    if before.seen != bit || !before.exists || before.len < len {
+        edit.note(Class::STRING, "setbit", &key);
+    }
     Ok(Outcome::Changed)
 }
 
