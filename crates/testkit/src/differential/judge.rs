@@ -103,6 +103,9 @@ fn are_alike(request: &Request, a: &Answer, b: &Answer) -> bool {
         How::CollectionPayload => is_of_collection(a) && is_of_collection(b),
         How::Moments => decode(a).zip(decode(b)).is_some_and(|(a, b)| moments::are_alike(&a, &b)),
         How::StreamPayload => decode(a).zip(decode(b)).is_some_and(|(a, b)| moments::are_payloads(&a, &b)),
+        How::Either(one, other) => {
+            [a, b].iter().all(|reply| [one, other].iter().any(|part| rules::has_part(reply, part)))
+        }
         How::Right(..) => false,
     })
 }
