@@ -71,7 +71,10 @@ impl List {
             return Err(RestoreError::BadFormat);
         }
         let mut list = Self::Quicklist(quicklist);
-        list.settle(fill, Room::Whole);
+        // Redis forgets to look whether what was one ziplist is a compact list.
+        if image_type != TYPE_ZIPLIST {
+            list.settle(fill, Room::Whole);
+        }
         Ok(list)
     }
 }
