@@ -6,12 +6,14 @@
 
 use crate::tarn;
 use testkit::differential::judge::Verdict;
-use testkit::differential::{Differential, rules};
+use testkit::differential::{Difference, Differential, rules};
 use testkit::generate::Request;
 use testkit::{Budget, Program, Spec};
 
 /// Requests played by an ordinary test run; seconds in a debug build.
 const STEPS: u64 = 20_000;
+/// The same of schedules, which are played turn by turn.
+const SCHEDULE_STEPS: u64 = 3_000;
 
 /// All commands of Tarn that are generated.
 fn specs() -> Vec<Spec> {
@@ -58,16 +60,52 @@ fn planted_fault_is_found_and_shrunk() {
     assert_eq!(found.stream.last().map(|step| &step.request), Some(&found.request), "{found}");
 }
 
+/// Whether a fault planted into Redis' replies is found; what is found.
+fn found_in_schedules(fault: fn(&Request, &mut Vec<u8>)) -> Difference {
+    let mut servers = Differential::start(Program::Redis, &[Program::Redis]).unwrap().with_schedules();
+    servers.plant(fault);
+    *servers.run(&specs(), Budget::steps(1, 200_000)).unwrap().unwrap_err()
+}
+
+#[test]
+fn schedules_do_not_differ_from_themselves() {
+    let mut servers = Differential::start(Program::Redis, &[Program::Redis]).unwrap().with_schedules();
+    if let Err(found) = servers.run(&specs(), Budget::steps(1, 3_000)).unwrap() {
+        panic!("{found}");
+    }
+}
+
+#[test]
+fn fault_in_what_a_served_client_gets_is_found_and_shrunk() {
+    let found = found_in_schedules(|_, reply| {
+        if reply.starts_with(b"*2\r\n$1\r\na\r\n$4\r\nfour") {
+            reply.truncate(reply.len() - 10);
+            reply.extend_from_slice(b"$4\r\nfive\r\n");
+        }
+    });
+    assert!(found.stream.len() <= 4, "not shrunk: {found}");
+}
+
+#[test]
+fn tarn_serves_waiting_clients_as_real_servers_do() {
+    let servers = Differential::start(tarn(), &[Program::Redis, Program::Valkey]).unwrap();
+    compare(servers.with_schedules(), SCHEDULE_STEPS);
+}
+
 #[test]
 fn tarn_answers_as_real_servers_do() {
-    let mut servers = Differential::start(tarn(), &[Program::Redis, Program::Valkey]).unwrap();
+    compare(Differential::start(tarn(), &[Program::Redis, Program::Valkey]).unwrap(), STEPS);
+}
+
+/// Plays what the environment asks for, `steps` requests if it asks for nothing.
+fn compare(mut servers: Differential, steps: u64) {
     if std::env::var_os("TARN_SURVEY").is_some() {
-        let found = servers.survey(&specs(), Budget::from_env(1, STEPS)).unwrap();
+        let found = servers.survey(&specs(), Budget::from_env(1, steps)).unwrap();
         let shown: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert!(found.is_empty(), "{} kinds of difference:\n\n{}", found.len(), shown.join("\n\n"));
         return;
     }
-    match servers.run(&specs(), Budget::from_env(1, STEPS)).unwrap() {
+    match servers.run(&specs(), Budget::from_env(1, steps)).unwrap() {
         Ok(played) => println!("{played} requests, no difference"),
         Err(found) => panic!("{found}"),
     }

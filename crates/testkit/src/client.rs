@@ -99,6 +99,31 @@ impl Client {
         end.map(|()| replies)
     }
 
+    /// The replies that have arrived, without waiting, and whether the server has closed.
+    ///
+    /// # Errors
+    /// `InvalidData` if the bytes are no reply.
+    pub fn read_arrived(&mut self) -> io::Result<(Vec<Vec<u8>>, bool)> {
+        self.stream.set_nonblocking(true)?;
+        let is_closed = loop {
+            match self.fill() {
+                Ok(0) => break true,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break false,
+                Err(_) => break true,
+            }
+        };
+        self.stream.set_nonblocking(false)?;
+        let mut replies = Vec::new();
+        while let Some(len) = skip_reply(&self.buf[self.at..self.end])
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?
+        {
+            replies.push(self.buf[self.at..self.at + len].to_vec());
+            self.at += len;
+        }
+        Ok((replies, is_closed))
+    }
+
     /// One reply, decoded.
     ///
     /// # Errors

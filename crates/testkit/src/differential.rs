@@ -6,23 +6,29 @@
 //! One thread drives all connections, batch by batch, so that a stream means the
 //! same thing every time it is played.
 //!
+//! A second kind of stream, a schedule (see [`interleave`]), is played turn by turn with clients that wait for keys and for
+//! each other.
+//!
 //! Invariants:
 //! 1. A stream begins on empty servers and fresh connections, so that any part of it can be played alone.
 //! 2. What is found is shrunk: no request can be left out of what is reported.
 
+pub mod interleave;
 pub mod judge;
 pub mod keyspace;
 mod moments;
+pub mod picks;
 pub mod rules;
 mod shrink;
 
 use crate::client::Client;
-use crate::generate::{CONNECTIONS, Generator, Request, Step, words};
+use crate::generate::{CONNECTIONS, Generator, Request, Step, schedule, words};
 use crate::process::{Program, Server};
 use crate::seed::Budget;
 use crate::settings;
 use crate::spec::Spec;
-use judge::Verdict;
+use judge::{Queue, Verdict};
+use picks::Pick;
 use std::collections::HashSet;
 use std::fmt;
 use std::io;
@@ -38,6 +44,15 @@ pub type Answer = Option<Vec<u8>>;
 /// Changes a reply of the server under test before it is looked at: the fault that the tester must find.
 pub type Alter = fn(&Request, &mut Vec<u8>);
 
+/// What is generated and played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Requests of all commands, pipelined, of which none waits for another.
+    Stream,
+    /// Turns of clients that block, are served, subscribe and leave.
+    Schedule,
+}
+
 /// One server taking part.
 #[derive(Debug)]
 struct Node {
@@ -51,6 +66,7 @@ struct Node {
 pub struct Differential {
     /// The first is under test.
     nodes: Vec<Node>,
+    kind: Kind,
 }
 
 /// What was found, with the shortest stream that shows it.
@@ -81,7 +97,20 @@ impl Differential {
         let programs = std::iter::once(&subject).chain(oracles);
         let nodes =
             programs.map(|program| Node::start(program.clone())).collect::<io::Result<Vec<Node>>>()?;
-        Ok(Differential { nodes })
+        Ok(Differential { nodes, kind: Kind::Stream })
+    }
+
+    /// Plays schedules from now on.
+    pub fn with_schedules(mut self) -> Differential {
+        self.kind = Kind::Schedule;
+        self
+    }
+
+    fn generate(&self, specs: &[Spec], seed: u64) -> Vec<Step> {
+        match self.kind {
+            Kind::Stream => Generator::new(specs, seed).stream(STREAM_STEPS, rules::is_allowed),
+            Kind::Schedule => schedule::generate(specs, seed),
+        }
     }
 
     /// Plants a fault into the replies of the server under test.
@@ -100,7 +129,7 @@ impl Differential {
             if !budget.allows(played) {
                 break;
             }
-            let stream = Generator::new(specs, seed).stream(STREAM_STEPS, rules::is_allowed);
+            let stream = self.generate(specs, seed);
             played += stream.len() as u64;
             if let Some(found) = self.play(&stream)? {
                 let shrunk = self.shrink(stream, found)?;
@@ -123,7 +152,7 @@ impl Differential {
             if !budget.allows(played) {
                 break;
             }
-            let stream = Generator::new(specs, seed).stream(STREAM_STEPS, rules::is_allowed);
+            let stream = self.generate(specs, seed);
             played += stream.len() as u64;
             let Some(found) = self.play(&stream)? else { continue };
             if kinds.insert(found.signature()) {
@@ -144,10 +173,13 @@ impl Differential {
         for node in &mut self.nodes {
             node.reset()?;
         }
-        let mut queued: [Vec<Request>; CONNECTIONS] = Default::default();
+        if self.kind == Kind::Schedule {
+            return self.play_schedule(stream);
+        }
+        let mut queues: [Queue; CONNECTIONS] = Default::default();
         let mut position = 0;
         for batch in stream.chunk_by(|a, b| a.batch == b.batch && a.connection == b.connection) {
-            if let Some(found) = self.play_batch(batch, &mut queued)? {
+            if let Some(found) = self.play_batch(batch, &mut queues[batch[0].connection])? {
                 let position = position + found.position.unwrap_or(0);
                 return Ok(Some(Difference { position: Some(position), ..found }));
             }
@@ -156,25 +188,37 @@ impl Differential {
         keyspace::compare(self)
     }
 
-    fn play_batch(
-        &mut self,
-        batch: &[Step],
-        queued: &mut [Vec<Request>; CONNECTIONS],
-    ) -> io::Result<Option<Difference>> {
+    fn play_batch(&mut self, batch: &[Step], queue: &mut Queue) -> io::Result<Option<Difference>> {
         let connection = batch[0].connection;
+        if let [step] = batch
+            && let Some(pick) = Pick::of(&step.request)
+        {
+            if !queue.is_open {
+                return self.play_pick(step, pick);
+            }
+            if picks::changes(&step.request) {
+                return Ok(None);
+            }
+        }
+        if let [step] = batch
+            && picks::may_convert(&step.request)
+            && (queue.is_open || self.meets_sorted_set(step)?)
+        {
+            return Ok(None);
+        }
         for node in &mut self.nodes {
             node.send(connection, batch)?;
         }
         for (position, step) in batch.iter().enumerate() {
             let answers: Vec<Answer> =
                 self.nodes.iter_mut().map(|node| node.answer(connection, &step.request)).collect();
-            let verdict = judge::judge(&step.request, &answers, &mut queued[connection]);
+            let verdict = judge::judge(&step.request, &answers, queue);
             if verdict != Verdict::Same {
                 let found = self.difference(&step.request, answers, verdict)?;
                 return Ok(Some(Difference { position: Some(position), ..found }));
             }
             if answers.iter().all(Option::is_none) {
-                queued[connection].clear();
+                *queue = Queue::default();
                 self.nodes.iter_mut().for_each(|node| node.connections[connection] = None);
                 break;
             }
@@ -224,7 +268,7 @@ impl Differential {
         for (at, request) in requests.iter().enumerate() {
             let answers: Vec<Answer> =
                 columns.iter().map(|column: &Vec<Answer>| column[at].clone()).collect();
-            let verdict = judge::judge(request, &answers, &mut Vec::new());
+            let verdict = judge::judge(request, &answers, &mut Queue::default());
             if verdict != Verdict::Same {
                 return Ok(Asked::Differs(Box::new(self.difference(request, answers, verdict)?)));
             }
@@ -289,8 +333,20 @@ impl Node {
         Ok(())
     }
 
+    /// Sends one request and waits for its reply.
+    fn ask(&mut self, connection: usize, request: &Request) -> io::Result<Answer> {
+        let step = Step { connection, batch: 0, request: request.clone() };
+        self.send(connection, std::slice::from_ref(&step))?;
+        Ok(self.answer(connection, request))
+    }
+
     fn answer(&mut self, connection: usize, request: &Request) -> Answer {
-        let mut reply = self.connections[connection].as_mut()?.read_reply().ok()?;
+        let client = self.connections[connection].as_mut()?;
+        let mut reply = client.read_reply().ok()?;
+        // Messages out of band answer nothing; schedules compare them.
+        while reply.starts_with(b">") {
+            reply = client.read_reply().ok()?;
+        }
         if let Some(alter) = self.alter {
             alter(request, &mut reply);
         }

@@ -1,12 +1,17 @@
 //! Streams of commands: from the rows' syntax and the pools of values, valid for
 //! the most part, and otherwise wrong in the ways in which clients are wrong.
 //!
+//! Every stream has a family on which most of its requests fall, so that values grow and meet their own commands.
 //! The same seed and rows give the same stream.
 
+pub mod schedule;
+
+use crate::differential::{picks, rules};
 use crate::settings;
 use crate::spec::Spec;
 use crate::syntax::Node;
 use crate::values::{self, pick};
+use command::Group;
 use sys::Prng;
 
 /// Connections of one stream.
@@ -15,6 +20,10 @@ pub const CONNECTIONS: usize = 4;
 pub const PIPELINE_MAX: u64 = 20;
 /// Most repetitions of a repeated part.
 const REPEATS_MAX: u64 = 4;
+/// Most repetitions where many members are added at once: beyond the limits of all compact encodings.
+const MANY_MAX: &[u64] = &[40, 140, 140, 600];
+/// Most requests of a transaction.
+const TRANSACTION_MAX: u64 = 6;
 
 /// The words of one request.
 pub type Request = Vec<Vec<u8>>;
@@ -35,6 +44,12 @@ pub struct Step {
 pub struct Generator<'a> {
     specs: &'a [Spec],
     prng: Prng,
+    /// The family on which most requests fall.
+    focus: Option<Group>,
+    /// Whether members are being added by the hundred.
+    is_adding_many: bool,
+    /// Which connections are within a transaction, as far as their requests tell.
+    queueing: [bool; CONNECTIONS],
 }
 
 impl<'a> Generator<'a> {
@@ -44,7 +59,10 @@ impl<'a> Generator<'a> {
     /// If there are none.
     pub fn new(specs: &'a [Spec], seed: u64) -> Generator<'a> {
         assert!(!specs.is_empty(), "nothing to generate from");
-        Generator { specs, prng: Prng::from_seed(seed) }
+        let mut prng = Prng::from_seed(seed);
+        let focus = specs[prng.below(specs.len() as u64) as usize].group;
+        let focus = if matches!(focus, Group::Server | Group::Connection) { None } else { Some(focus) };
+        Generator { specs, prng, focus, is_adding_many: false, queueing: [false; CONNECTIONS] }
     }
 
     /// About `len` requests over several connections, of which some speak RESP3 and some use another database.
@@ -63,10 +81,14 @@ impl<'a> Generator<'a> {
         let mut batch = CONNECTIONS;
         while steps.len() < len {
             let connection = self.prng.below(CONNECTIONS as u64) as usize;
+            if self.prng.one_in(8) && !self.queueing[connection] {
+                self.transaction(&mut steps, connection, &mut batch, &is_allowed);
+                continue;
+            }
             for _ in 0..=self.prng.below(PIPELINE_MAX) {
                 let request = self.request();
-                if is_allowed(&request) {
-                    steps.push(Step { connection, batch, request });
+                if is_allowed(&request) && self.is_in_place(connection, &request) {
+                    push(&mut steps, connection, &mut batch, request);
                 }
             }
             batch += 1;
@@ -74,12 +96,113 @@ impl<'a> Generator<'a> {
         steps
     }
 
+    /// A transaction with whatever belongs to one, and now and then with somebody else's requests in between.
+    fn transaction(
+        &mut self,
+        steps: &mut Vec<Step>,
+        connection: usize,
+        batch: &mut usize,
+        is_allowed: &impl Fn(&Request) -> bool,
+    ) {
+        let watches = self.prng.one_in(2);
+        let mut requests = Vec::new();
+        if watches {
+            let keys = 1 + self.prng.below(3);
+            let group = self.focus.unwrap_or(Group::Generic);
+            let keys = (0..keys).map(|_| values::argument(&mut self.prng, group, "watch", "key"));
+            requests.push(words(&["WATCH"]).into_iter().chain(keys).collect());
+        }
+        if watches && self.prng.one_in(2) {
+            let other = (connection + 1) % CONNECTIONS;
+            self.flush(steps, connection, batch, &mut requests);
+            let interfering = (0..=self.prng.below(2)).map(|_| self.data_request()).collect::<Vec<_>>();
+            requests.extend(interfering.into_iter().filter(|request| is_allowed(request)));
+            requests.retain(|request| self.is_in_place(other, request));
+            self.flush(steps, other, batch, &mut requests);
+        }
+        requests.push(words(&["MULTI"]));
+        for _ in 0..self.prng.below(TRANSACTION_MAX) {
+            let request = self.data_request();
+            if is_allowed(&request) && may_be_queued(&request) {
+                requests.push(request);
+            }
+        }
+        if self.prng.one_in(12) {
+            requests.push(words(&["NOSUCHCOMMAND", "x"]));
+        }
+        requests.push(words(&[if self.prng.one_in(10) { "DISCARD" } else { "EXEC" }]));
+        self.flush(steps, connection, batch, &mut requests);
+    }
+
+    /// Sends the requests as one batch.
+    fn flush(
+        &mut self,
+        steps: &mut Vec<Step>,
+        connection: usize,
+        batch: &mut usize,
+        requests: &mut Vec<Request>,
+    ) {
+        for request in requests.drain(..) {
+            push(steps, connection, batch, request);
+        }
+        *batch += 1;
+    }
+
+    /// A request of one of the types' families.
+    fn data_request(&mut self) -> Request {
+        loop {
+            let spec = self.spec();
+            if !matches!(spec.group, Group::Server | Group::Connection | Group::Transactions) {
+                return self.request_of(spec);
+            }
+        }
+    }
+
+    /// Keeps account of transactions. Redis 7.0 lets one go on after a nested MULTI or WATCH, 7.2 does not: they are
+    /// not sent.
+    fn is_in_place(&mut self, connection: usize, request: &Request) -> bool {
+        let queueing = &mut self.queueing[connection];
+        let is = |name: &[u8]| request[0].eq_ignore_ascii_case(name);
+        if *queueing && (is(b"multi") || is(b"watch") || !may_be_queued(request)) {
+            return false;
+        }
+        match request.len() {
+            1 if is(b"multi") => *queueing = true,
+            1 if is(b"exec") || is(b"discard") || is(b"reset") => *queueing = false,
+            _ => {}
+        }
+        true
+    }
+
+    /// A command: mostly one of the family in focus, rarely one of the server's own.
+    fn spec(&mut self) -> &'a Spec {
+        let specs: &'a [Spec] = self.specs;
+        if let Some(focus) = self.focus.filter(|_| !self.prng.one_in(3)) {
+            let own: Vec<&Spec> = specs.iter().filter(|spec| spec.group == focus).collect();
+            if !own.is_empty() {
+                return pick(&mut self.prng, &own);
+            }
+        }
+        let spec = &specs[self.prng.below(specs.len() as u64) as usize];
+        let is_about_server = matches!(spec.group, Group::Server | Group::Connection);
+        if is_about_server && self.focus.is_some() && !self.prng.one_in(4) { self.spec() } else { spec }
+    }
+
     /// One request.
     pub fn request(&mut self) -> Request {
-        let spec = &self.specs[self.prng.below(self.specs.len() as u64) as usize];
-        // What wipes everything would leave little to meet if it came as often as the rest.
-        if matches!(spec.name.as_str(), "flushall" | "flushdb" | "swapdb" | "reset") && !self.prng.one_in(20)
-        {
+        let spec = self.spec();
+        self.request_of(spec)
+    }
+
+    fn request_of(&mut self, spec: &Spec) -> Request {
+        // What wipes everything would leave little to meet if it came as often as the rest; and what waits, waits long.
+        let rarity = match spec.name.as_str() {
+            "flushall" | "flushdb" | "swapdb" | "reset" | "multi" => 20,
+            "blpop" | "brpop" | "blmove" | "brpoplpush" | "blmpop" | "bzpopmin" | "bzpopmax" | "bzmpop" => 4,
+            "del" | "unlink" => 3,
+            _ => 1,
+        };
+        if !self.prng.one_in(rarity) {
             return self.request();
         }
         let mut request: Request = spec.words().map(|word| self.cased(word)).collect();
@@ -98,21 +221,33 @@ impl<'a> Generator<'a> {
         if matches!(spec.name.as_str(), "xread" | "xreadgroup") {
             values::balance_streams(&mut self.prng, &spec.name, &mut request);
         }
-        if spec.name == "config|set" {
-            settings::fit(&mut self.prng, &mut request);
+        match spec.name.as_str() {
+            "config|set" => settings::fit(&mut self.prng, &mut request),
+            "zrange" | "zrangestore" => values::fit_range(&mut self.prng, &mut request),
+            "zunion" | "zinter" | "zunionstore" | "zinterstore" => {
+                values::fit_weights(&mut self.prng, &mut request);
+            }
+            _ => {}
         }
         request
     }
 
     fn sequence(&mut self, spec: &Spec, nodes: &[Node], request: &mut Request) {
-        for node in nodes {
+        // Where a number of keys or fields stands, and behind which node they end.
+        let mut count: Option<(usize, usize)> = None;
+        for (at, node) in nodes.iter().enumerate() {
             match node {
                 // An id made of the present moment makes streams differ between servers.
                 Node::Literal(word) if word == "*" && spec.name == "xadd" => {
                     request.push(self.argument(spec, "id"));
                 }
                 Node::Literal(word) => request.push(self.cased(word)),
-                Node::Argument(name) => request.push(self.argument(spec, name)),
+                Node::Argument(name) => {
+                    if name == "numkeys" || name == "numfields" {
+                        count = Some((request.len(), at + 2));
+                    }
+                    request.push(self.argument(spec, name));
+                }
                 Node::Choice(sequences) => self.choice(spec, sequences, request),
                 Node::Optional(sequences) => {
                     if self.prng.one_in(2) {
@@ -123,13 +258,25 @@ impl<'a> Generator<'a> {
                         }
                     }
                 }
-                Node::Repeated(sequences) => {
-                    for _ in 0..self.prng.below(REPEATS_MAX + 1) {
-                        self.choice(spec, sequences, request);
-                    }
-                }
+                Node::Repeated(sequences) => self.repeat(spec, sequences, request),
+            }
+            if let Some((place, _)) = count.filter(|(_, end)| *end == at)
+                && !self.prng.one_in(12)
+            {
+                request[place] = (request.len() - place - 1).to_string().into_bytes();
             }
         }
+    }
+
+    fn repeat(&mut self, spec: &Spec, sequences: &[Vec<Node>], request: &mut Request) {
+        let adds = |node: &Node| matches!(node, Node::Argument(name) if matches!(name.as_str(), "element" | "member" | "field"));
+        let may_be_many = sequences.iter().flatten().any(adds);
+        self.is_adding_many = may_be_many && self.prng.one_in(24);
+        let max = if self.is_adding_many { pick(&mut self.prng, MANY_MAX) } else { REPEATS_MAX };
+        for _ in 0..self.prng.below(max + 1) {
+            self.choice(spec, sequences, request);
+        }
+        self.is_adding_many = false;
     }
 
     fn choice(&mut self, spec: &Spec, sequences: &[Vec<Node>], request: &mut Request) {
@@ -138,10 +285,12 @@ impl<'a> Generator<'a> {
     }
 
     fn argument(&mut self, spec: &Spec, name: &str) -> Vec<u8> {
-        if self.prng.one_in(30) {
+        if self.is_adding_many {
+            values::one_of_many(&mut self.prng, spec.group, &spec.name, name)
+        } else if self.prng.one_in(30) {
             values::odd(&mut self.prng)
         } else {
-            values::argument(&mut self.prng, &spec.name, name)
+            values::argument(&mut self.prng, spec.group, &spec.name, name)
         }
     }
 
@@ -177,6 +326,19 @@ impl<'a> Generator<'a> {
             }
         }
     }
+}
+
+/// Whether the driver need not look into the replies of a request, which it cannot within a transaction.
+fn may_be_queued(request: &Request) -> bool {
+    !picks::changes(request) && !picks::may_convert(request) && !rules::is_newer(request)
+}
+
+/// Adds a request. One whose replies the driver has to look into goes alone.
+fn push(steps: &mut Vec<Step>, connection: usize, batch: &mut usize, request: Request) {
+    let is_alone = picks::Pick::of(&request).is_some() || picks::may_convert(&request);
+    *batch += usize::from(is_alone);
+    steps.push(Step { connection, batch: *batch, request });
+    *batch += usize::from(is_alone);
 }
 
 /// A request written as words.

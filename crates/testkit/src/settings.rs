@@ -73,7 +73,8 @@ pub const SETTINGS: &[Setting] = &[
     ("acllog-max-len", COUNTS),
     ("loglevel", &["notice", "warning", "NOTICE", "loud"]),
     ("maxclients", &["10000", "0", "-1", "x", "5000"]),
-    ("hz", &["10", "1", "0", "501", "x", "100"]),
+    // Often enough for timeouts to be noticed soon.
+    ("hz", &["500", "0", "501", "x", "100"]),
     ("tcp-keepalive", &["300", "0", "-1", "60"]),
     ("acl-pubsub-default", &["resetchannels", "allchannels", "AllChannels", "some"]),
     ("shutdown-timeout", &["10", "0", "-1"]),

@@ -2,7 +2,7 @@
 //! the row's handler is.
 
 use crate::syntax::{self, Node};
-use command::Row;
+use command::{Group, Row};
 
 /// One command as the generator sees it.
 #[derive(Clone, Debug)]
@@ -15,12 +15,20 @@ pub struct Spec {
     pub syntax: Vec<Node>,
     /// Whether requests carry a subcommand, so that this row alone is never the whole name.
     pub is_container: bool,
+    /// The family that it belongs to.
+    pub group: Group,
 }
 
 impl Spec {
-    /// A command by its name, arity and syntax.
+    /// A generic command by its name, arity and syntax.
     pub fn new(name: &str, arity: i32, syntax: &str) -> Spec {
-        Spec { name: name.to_owned(), arity, syntax: syntax::parse(syntax), is_container: false }
+        Spec {
+            name: name.to_owned(),
+            arity,
+            syntax: syntax::parse(syntax),
+            is_container: false,
+            group: Group::Generic,
+        }
     }
 
     /// The words that a request begins with.
@@ -34,7 +42,7 @@ pub fn specs<H>(rows: &[Row<H>]) -> Vec<Spec> {
     let mut found = Vec::new();
     for row in rows {
         let is_container = !row.subcommands.is_empty();
-        found.push(Spec { is_container, ..Spec::new(row.name, row.arity, row.syntax) });
+        found.push(Spec { is_container, group: row.group, ..Spec::new(row.name, row.arity, row.syntax) });
         found.extend(specs(row.subcommands));
     }
     found

@@ -5,9 +5,11 @@
 //! 1. No time to live lies between now and the end of a test: either hours away or past.
 //! 2. Keys come from a small set, so that commands meet each other's work.
 
+mod collections;
 mod streams;
 
 use crate::settings;
+use command::Group;
 use sys::Prng;
 
 /// The keys. Some share a hash tag, one is empty, one is binary.
@@ -92,14 +94,17 @@ pub fn odd(prng: &mut Prng) -> Vec<u8> {
     }
 }
 
-/// A value for the argument that a syntax calls `name`, in a request of `command`.
-pub fn argument(prng: &mut Prng, command: &str, name: &str) -> Vec<u8> {
+/// A value for the argument that a syntax calls `name`, in a request of `command`, which is of the family `group`.
+pub fn argument(prng: &mut Prng, group: Group, command: &str, name: &str) -> Vec<u8> {
     let name = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
-    if let Some(word) = streams::argument(prng, command, name) {
+    let own = streams::argument(prng, command, name);
+    if let Some(word) = own.or_else(|| collections::argument(prng, group, command, name)) {
         return word;
     }
     match name {
-        "key" | "newkey" | "source" | "destination" | "destkey" => key(prng),
+        "key" | "newkey" | "source" | "destination" | "destkey" | "sourcekey" => {
+            collections::key_of(prng, group)
+        }
         "increment" if command.ends_with("float") => float(prng),
         "score" | "min" | "max" | "longitude" | "latitude" | "radius" | "weight" | "float" => float(prng),
         "increment" | "decrement" => edge_integer(prng),
@@ -127,11 +132,21 @@ pub fn argument(prng: &mut Prng, command: &str, name: &str) -> Vec<u8> {
         "protover" => pick::<&[u8]>(prng, &[b"2", b"3", b"2", b"3", b"1", b"4", b"x"]).to_vec(),
         "connection-name" | "clientname" | "libname" | "libver" => label(prng),
         "event" => pick::<&[u8]>(prng, &[b"command", b"fast-command", b"fork", b"nosuch"]).to_vec(),
+        "channel" | "shardchannel" => pick::<&[u8]>(prng, &[b"c1", b"c2", b"news", b""]).to_vec(),
         "field" | "member" | "element" | "pivot" => short(prng),
         _ => value(prng),
     }
 }
 
+/// A member or another small value, of the many that one request may add.
+pub fn one_of_many(prng: &mut Prng, group: Group, command: &str, name: &str) -> Vec<u8> {
+    match name {
+        "field" | "member" | "element" => collections::numbered(prng),
+        _ => argument(prng, group, command, name),
+    }
+}
+
+pub use collections::{fit_range, fit_weights};
 pub use streams::balance as balance_streams;
 
 /// A string value: numbers, short texts, and lengths around the changes of encoding.
@@ -149,9 +164,10 @@ pub fn value(prng: &mut Prng) -> Vec<u8> {
     }
 }
 
+const SHORT: &[&[u8]] = &[b"a", b"b", b"c", b"foo", b"bar", b"hello", b"ab", b"", b"foobar", b"1", b"10"];
+
 fn short(prng: &mut Prng) -> Vec<u8> {
-    pick::<&[u8]>(prng, &[b"a", b"b", b"c", b"foo", b"bar", b"hello", b"ab", b"", b"foobar", b"1", b"10"])
-        .to_vec()
+    pick(prng, SHORT).to_vec()
 }
 
 /// A name for a connection, of which some hold what names must not hold.
@@ -246,7 +262,7 @@ fn encoding(prng: &mut Prng) -> Vec<u8> {
 fn pattern(prng: &mut Prng) -> Vec<u8> {
     const PATTERNS: &[&[u8]] = &[
         b"*", b"k*", b"k?", b"k[12]", b"k[^1]", b"k[1-3]", b"k[3-1]", b"", b"{t}*", b"\\k1", b"k[", b"*:*",
-        b"**", b"?1", b"k\\", b"k[\\1]", b"*1*",
+        b"**", b"?1", b"k\\", b"k[\\1]", b"*1*", b"[hsz]?", b"1*", b"[a-c]*",
     ];
     pick(prng, PATTERNS).to_vec()
 }

@@ -22,12 +22,14 @@ pub fn queue(
     true
 }
 
-/// The error for a refused request: a refused EXEC ends its transaction.
+/// The error for a refused request: a refused EXEC ends its transaction, and says so if there was none.
 pub fn refusal_of(command: &Command, session: &mut Session, error: Error) -> Error {
-    if !is_exec(command) || session.leave_transaction().is_none() {
+    if !is_exec(command) {
         return error;
     }
-    let cause = error.as_bytes().strip_prefix(b"-").unwrap_or(error.as_bytes()).to_vec();
+    session.leave_transaction();
+    let cause = error.as_bytes().strip_prefix(b"-").unwrap_or(error.as_bytes());
+    let cause = cause.strip_prefix(b"ERR ").unwrap_or(cause).to_vec();
     Error::line([b"EXECABORT Transaction discarded because of: ", &cause[..]].concat())
 }
 

@@ -5,7 +5,9 @@
 //! Redis 7.2 does, for that is what Tarn must do.
 
 use super::Answer;
+use crate::client::decode;
 use crate::generate::Request;
+use wire::Value;
 
 /// The server that answers as Redis 7.2 does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub enum How {
     StreamPayload,
     /// Each contains one of these.
     Either(&'static str, &'static str),
+    /// Where the real servers write the same numbers with more or with fewer digits, the second is right.
+    ShorterNumbers,
     /// Where the real servers differ and the parts of their replies named here occur, this one is right.
     Right(Side, &'static str, &'static str),
 }
@@ -58,9 +62,6 @@ const fn rule(command: &'static str, how: How, reason: &'static str) -> Rule {
 
 /// Why groups have more consumers in Valkey than in Redis 7.0.
 const CLAIMANTS: &str = "since Redis 7.2 a claim makes its consumer also when it gets nothing";
-
-/// Why scores read otherwise in Redis 7.0.
-const SHORTEST: &str = "floats are written with the fewest digits since Redis 7.2";
 
 /// The rules.
 pub const RULES: &[Rule] = &[
@@ -132,7 +133,9 @@ pub const RULES: &[Rule] = &[
     rule("sunion", How::Unordered, "members come in the order of each server's own table"),
     rule("sdiff", How::Unordered, "members come in the order of each server's own table"),
     rule("spop", How::Unordered, "members come in the order of each server's own table"),
-    rule("srandmember", How::Shape, "random"),
+    rule("srandmember", How::Shape, "random within a transaction; otherwise see `picks`"),
+    rule("hrandfield", How::Shape, "random within a transaction; otherwise see `picks`"),
+    rule("zrandmember", How::Shape, "random within a transaction; otherwise see `picks`"),
     rule("sscan", How::Scan, "cursors and their order are each server's own"),
     rule("sscan", How::Right(Side::Redis, "", ""), "cursors are parsed more strictly since 8.0"),
     rule("sort", How::Right(Side::Valkey, "*", "*"), "small sets have an order since Redis 7.2"),
@@ -147,33 +150,21 @@ pub const RULES: &[Rule] = &[
         How::Either("listpack", "skiplist"),
         "SORT leaves sorted sets in another encoding in Redis; cases hold when they change by themselves",
     ),
+    rule("object|encoding", How::Right(Side::Valkey, "quicklist", "listpack"), "new for lists in Redis 7.2"),
+    rule("hkeys", How::Unordered, "fields come in the order of each server's own table"),
+    rule("hvals", How::Unordered, "fields come in the order of each server's own table"),
+    rule("hscan", How::Scan, "cursors and their order are each server's own"),
+    rule("hscan", How::Right(Side::Redis, "", ""), "cursors are parsed more strictly since 8.0"),
+    rule("zscan", How::Scan, "cursors and their order are each server's own"),
+    rule("zscan", How::Right(Side::Redis, "", ""), "cursors are parsed more strictly since 8.0"),
     rule(
-        "object|encoding",
-        How::Right(Side::Valkey, "quicklist", "listpack"),
-        "small lists are listpacks since Redis 7.2",
+        "*",
+        How::Right(Side::Valkey, "timeout is negative", "timeout is out of range"),
+        "huge timeouts overflow before Redis 7.2",
     ),
     rule("zrank", How::Right(Side::Valkey, "wrong number", ""), "WITHSCORE is new in Redis 7.2"),
     rule("zrevrank", How::Right(Side::Valkey, "wrong number", ""), "WITHSCORE is new in Redis 7.2"),
-    rule("zrandmember", How::Shape, "random"),
-    rule("zscan", How::Scan, "cursors and their order are each server's own"),
-    rule("zscan", How::Right(Side::Redis, "", ""), "cursors are parsed more strictly since 8.0"),
-    rule("zadd", How::Right(Side::Valkey, "", ""), SHORTEST),
-    rule("zincrby", How::Right(Side::Valkey, "", ""), SHORTEST),
-    rule("zscore", How::Right(Side::Valkey, "", ""), SHORTEST),
-    rule("zmscore", How::Right(Side::Valkey, "", ""), SHORTEST),
-    rule("zrange", How::Right(Side::Valkey, "", ""), SHORTEST),
-    rule("zrevrange", How::Right(Side::Valkey, "", ""), SHORTEST),
-    rule("zrangebyscore", How::Right(Side::Valkey, "", ""), SHORTEST),
-    rule("zrevrangebyscore", How::Right(Side::Valkey, "", ""), SHORTEST),
-    rule("zunion", How::Right(Side::Valkey, "", ""), SHORTEST),
-    rule("zinter", How::Right(Side::Valkey, "", ""), SHORTEST),
-    rule("zdiff", How::Right(Side::Valkey, "", ""), SHORTEST),
-    rule("zpopmin", How::Right(Side::Valkey, "", ""), SHORTEST),
-    rule("zpopmax", How::Right(Side::Valkey, "", ""), SHORTEST),
-    rule("zmpop", How::Right(Side::Valkey, "", ""), SHORTEST),
-    rule("bzpopmin", How::Right(Side::Valkey, "", ""), SHORTEST),
-    rule("bzpopmax", How::Right(Side::Valkey, "", ""), SHORTEST),
-    rule("bzmpop", How::Right(Side::Valkey, "", ""), SHORTEST),
+    rule("*", How::ShorterNumbers, "since Redis 7.2 doubles have no more digits than they need"),
     rule(
         "object|encoding",
         How::Right(Side::Valkey, "listpack", "skiplist"),
@@ -181,12 +172,6 @@ pub const RULES: &[Rule] = &[
     ),
     rule("hgetall", How::Unordered, "fields come in the order of each server's own table"),
     rule("scan", How::Scan, "cursors and their order are each server's own"),
-    rule("hkeys", How::Unordered, "fields come in the order of each server's own table"),
-    rule("hvals", How::Unordered, "fields come in the order of each server's own table"),
-    rule("hrandfield", How::Shape, "random"),
-    rule("hscan", How::Scan, "cursors and their order are each server's own"),
-    rule("hscan", How::Right(Side::Valkey, "syntax error", ""), "NOVALUES is new in Redis 7.4"),
-    rule("hscan", How::Right(Side::Redis, "", ""), "cursors are parsed more strictly since 8.0"),
     rule("randomkey", How::Shape, "random"),
     rule("dbsize", How::Shape, "counts keys that are past and not yet removed, which is a matter of luck"),
     rule("ttl", How::Within(2), "measured at slightly different moments"),
@@ -209,6 +194,26 @@ pub const RULES: &[Rule] = &[
         "xreadgroup",
         How::Right(Side::Valkey, "Unbalanced XREAD", "Unbalanced"),
         "another text since Redis 7.2",
+    ),
+    rule(
+        "xread",
+        How::Right(Side::Valkey, "", ""),
+        "who waited is shown all streams with something new since Redis 7.2",
+    ),
+    rule(
+        "xreadgroup",
+        How::Right(Side::Valkey, "UNBLOCKED", "NOGROUP"),
+        "who waited has its request run again since Redis 7.2",
+    ),
+    rule(
+        "xreadgroup",
+        How::Right(Side::Valkey, "NOGROUP the consumer group", "NOGROUP No such"),
+        "who waited has its request run again since Redis 7.2",
+    ),
+    rule(
+        "xreadgroup",
+        How::Right(Side::Valkey, "UNBLOCKED", "WRONGTYPE"),
+        "who waited has its request run again since Redis 7.2",
     ),
     rule("xreadgroup", How::Moments, "ids may be moments"),
     rule("xclaim", How::Moments, "ids may be moments"),
@@ -320,9 +325,17 @@ const AVOIDED: &[Avoided] = &[
     ("psetex", |request| is_soon(request.get(2), 1), "would expire while the stream is played"),
     ("restore", |request| is_soon(request.get(2), 1), "would expire while the stream is played"),
     ("restore", |request| overflows(request.get(2)), "the sum with the present overflows in real servers"),
-    ("spop", picks_some, "leaves each server with other members"),
     ("srandmember", wants_many, "real servers would go on for hours"),
     ("hrandfield", wants_many, "real servers would go on for hours"),
+    ("hscan", has_novalues, "newer than Redis 7.0; compared by the cases"),
+    ("blpop", blocks_long, "nobody would end the wait"),
+    ("brpop", blocks_long, "nobody would end the wait"),
+    ("blmove", blocks_long, "nobody would end the wait"),
+    ("brpoplpush", blocks_long, "nobody would end the wait"),
+    ("blmpop", blocks_long, "nobody would end the wait"),
+    ("bzpopmin", blocks_long, "nobody would end the wait"),
+    ("bzpopmax", blocks_long, "nobody would end the wait"),
+    ("bzmpop", blocks_long, "nobody would end the wait"),
     ("xread", waits_long, "nobody would end the wait"),
     ("xreadgroup", waits_long, "nobody would end the wait"),
     ("zrange", skips_backward, BACKWARD),
@@ -338,9 +351,6 @@ const AVOIDED: &[Avoided] = &[
     ("georadiusbymember_ro", has_count, TIES),
     ("geosearch", has_count, TIES),
     ("geosearchstore", has_count, TIES),
-    ("bzpopmin", |request| waits(request.last()), "nobody would end the wait"),
-    ("bzpopmax", |request| waits(request.last()), "nobody would end the wait"),
-    ("bzmpop", |request| waits(request.get(1)), "nobody would end the wait"),
     ("set", has_ifeq, "newer than both real servers; compared by the cases"),
     ("set", has_soon_option, "would expire while the stream is played"),
     ("getex", has_soon_option, "would expire while the stream is played"),
@@ -383,10 +393,19 @@ fn overflows(word: Option<&Vec<u8>>) -> bool {
     number.is_some_and(|number| number > HIGHEST_MS)
 }
 
-/// Whether a SPOP may leave some of the members, if there are as many as sets have here.
-fn picks_some(request: &Request) -> bool {
-    const MEMBERS_MAX: i64 = 1000;
-    request.len() == 2 || number(request.get(2)).is_some_and(|count| (1..MEMBERS_MAX).contains(&count))
+/// Whether a timeout in seconds is a long time, or 0, which is for ever.
+fn blocks_long(request: &Request) -> bool {
+    const LONG_SECONDS: f64 = 0.01;
+    let is_first = [b"blmpop".as_slice(), b"bzmpop"].iter().any(|name| request[0].eq_ignore_ascii_case(name));
+    let Some(word) = (if is_first { request.get(1) } else { request.last() }) else { return false };
+    let text = String::from_utf8_lossy(word);
+    let number = text.parse::<f64>().ok();
+    number.is_some_and(|number| !(number < 0.0 || number > 0.0 && number < LONG_SECONDS || number > 1e300))
+        || text.contains('x') && text.len() > 1
+}
+
+fn has_novalues(request: &Request) -> bool {
+    request.iter().any(|word| word.eq_ignore_ascii_case(b"novalues"))
 }
 
 /// Whether a negative count asks for more than a real server can answer in time.
@@ -417,13 +436,6 @@ fn has_count(request: &Request) -> bool {
     request.iter().any(|word| word.eq_ignore_ascii_case(b"count"))
 }
 
-/// Whether a timeout in seconds is a long time, or 0, which is for ever.
-fn waits(timeout: Option<&Vec<u8>>) -> bool {
-    const LONG_SECONDS: f64 = 0.01;
-    let seconds = timeout.and_then(|word| std::str::from_utf8(word).ok()?.trim().parse::<f64>().ok());
-    seconds.is_some_and(|seconds| seconds == 0.0 || seconds > LONG_SECONDS)
-}
-
 fn has_ifeq(request: &Request) -> bool {
     request.iter().any(|word| word.eq_ignore_ascii_case(b"ifeq"))
 }
@@ -433,6 +445,17 @@ fn has_soon_option(request: &Request) -> bool {
         let option = pair[0].to_ascii_lowercase();
         (option == b"ex" && is_soon(Some(&pair[1]), 1_000)) || (option == b"px" && is_soon(Some(&pair[1]), 1))
     })
+}
+
+/// Whether Redis 7.0 refuses a request that is newer. In a transaction it would give up the transaction too.
+pub fn is_newer(request: &Request) -> bool {
+    let has_word = |word: &[u8]| request.iter().skip(1).any(|other| other.eq_ignore_ascii_case(word));
+    match name_of(request).as_str() {
+        "zrank" | "zrevrank" => request.len() > 3,
+        "client" => has_word(b"no-touch") || has_word(b"setinfo"),
+        "command" => true,
+        _ => false,
+    }
 }
 
 /// Whether a row's commands are generated.
@@ -463,8 +486,25 @@ pub fn right_side(request: &Request, redis: &Answer, valkey: &Answer) -> Option<
         How::Right(side, in_redis, in_valkey) if contains(redis, in_redis) && contains(valkey, in_valkey) => {
             Some(side)
         }
+        How::ShorterNumbers => are_same_numbers(redis, valkey).then_some(Side::Valkey),
         _ => None,
     })
+}
+
+/// Whether two answers differ in nothing but how numbers are written.
+fn are_same_numbers(a: &Answer, b: &Answer) -> bool {
+    fn are_same(a: &Value, b: &Value) -> bool {
+        let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<f64>().ok();
+        match (a, b) {
+            (Value::Array(a), Value::Array(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| are_same(a, b))
+            }
+            (Value::Bulk(a), Value::Bulk(b)) => a == b || number(a).is_some_and(|a| Some(a) == number(b)),
+            _ => a == b,
+        }
+    }
+    let value = |answer: &Answer| decode(answer.as_ref()?);
+    value(a).zip(value(b)).is_some_and(|(a, b)| are_same(&a, &b))
 }
 
 fn contains(answer: &Answer, part: &str) -> bool {

@@ -5,7 +5,10 @@ use super::judge::signature;
 use super::{Difference, Differential};
 use crate::generate::Step;
 use std::io;
+use std::time::{Duration, Instant};
 
+/// Time spent on shrinking at most: streams that end with a server that does not answer take long.
+const SECONDS_MAX: u64 = 60;
 /// Streams played at most while shrinking; each takes milliseconds, but for servers that hang.
 const PLAYS_MAX: usize = 500;
 
@@ -25,11 +28,12 @@ impl Differential {
         let wanted = found.signature();
         let mut best = found;
         let mut plays = 0;
+        let deadline = Instant::now() + Duration::from_secs(SECONDS_MAX);
         let mut chunk = stream.len().div_ceil(2);
-        while chunk > 0 && plays < PLAYS_MAX {
+        while chunk > 0 && plays < PLAYS_MAX && Instant::now() < deadline {
             let mut at = 0;
             let mut removed_any = false;
-            while at < stream.len() && plays < PLAYS_MAX {
+            while at < stream.len() && plays < PLAYS_MAX && Instant::now() < deadline {
                 let mut shorter = stream[..at].to_vec();
                 shorter.extend_from_slice(&stream[(at + chunk).min(stream.len())..]);
                 plays += 1;

@@ -17,8 +17,8 @@ pub(super) fn argument(prng: &mut Prng, command: &str, name: &str) -> Option<Vec
         "id" if command == "xreadgroup" && !prng.one_in(4) => b">".to_vec(),
         "id" if command == "xread" => read_id(prng),
         "id" | "lastid" => id(prng),
-        // Above what may have been deleted: where it is not, Redis 7.0 goes a way of its own.
-        "last-id" => format!("{MILLISECONDS}-{}", NUMBERS + prng.below(NUMBERS)).into_bytes(),
+        // Above what may have been added or deleted: where it is not, Redis 7.0 goes a way of its own.
+        "last-id" => format!("{}-{}", MILLISECONDS + 1, NUMBERS + prng.below(NUMBERS)).into_bytes(),
         "max-deleted-id" => format!("{MILLISECONDS}-{}", prng.below(NUMBERS)).into_bytes(),
         "start" | "end" => edge(prng),
         "threshold" if prng.one_in(2) => integer(prng, 0, 12),
@@ -37,7 +37,7 @@ pub(super) fn argument(prng: &mut Prng, command: &str, name: &str) -> Option<Vec
 }
 
 /// Makes the ids of XREAD as many as the keys, most of the time.
-pub fn balance(prng: &mut Prng, command: &str, request: &mut Vec<Vec<u8>>) {
+pub fn balance(prng: &mut Prng, name: &str, request: &mut Vec<Vec<u8>>) {
     let Some(at) = request.iter().position(|word| word.eq_ignore_ascii_case(b"streams")) else { return };
     let words = request.len() - at - 1;
     if words.is_multiple_of(2) || prng.one_in(10) {
@@ -46,10 +46,10 @@ pub fn balance(prng: &mut Prng, command: &str, request: &mut Vec<Vec<u8>>) {
     request.truncate(request.len() - words % 2);
     let keys = words / 2;
     for word in &mut request[at + 1 + keys..] {
-        *word = argument(prng, command, "id").expect("it has ids");
+        *word = argument(prng, name, "id").expect("it has ids");
     }
     for word in &mut request[at + 1..at + 1 + keys] {
-        *word = super::key(prng);
+        *word = super::collections::key_of(prng, command::Group::Stream);
     }
 }
 
@@ -67,7 +67,7 @@ fn new_id(prng: &mut Prng) -> Vec<u8> {
             &[b"0-*", b"0-0", b"0", b"-", b"+", b"18446744073709551615-*", b"4--1", b"4- 9"],
         )
         .to_vec(),
-        5..=8 => format!("{}-*", 1 + prng.below(MILLISECONDS)).into_bytes(),
+        5..=8 => format!("{}-*", 1 + prng.below(MILLISECONDS + 1)).into_bytes(),
         _ => format!("{MILLISECONDS}-*").into_bytes(),
     }
 }
