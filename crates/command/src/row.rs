@@ -222,6 +222,9 @@ pub struct Row<H: 'static = Handler> {
     pub flags: Flags,
     /// Where its keys are.
     pub keys: Keys,
+    /// The position of the first element that it looks for in the collection at its first
+    /// key, to be fetched ahead; 0 if there is none.
+    pub element: usize,
     /// What happens to the keys, where that is not what `key_use` takes for usual.
     pub key_flags: &'static [KeyFlags],
     /// Where clients find the keys, if `keys` does not say it.
@@ -270,6 +273,7 @@ impl<H> Row<H> {
             arity,
             flags,
             keys: Keys::None,
+            element: 0,
             key_flags: &[],
             key_specs: &[],
             more_categories: Categories::empty(),
@@ -296,6 +300,12 @@ impl<H: Copy> Row<H> {
     /// Sets the key positions.
     pub const fn keys(mut self, keys: Keys) -> Self {
         self.keys = keys;
+        self
+    }
+
+    /// Sets the position of the first element of a collection that it looks for.
+    pub const fn element(mut self, position: usize) -> Self {
+        self.element = position;
         self
     }
 
@@ -367,6 +377,7 @@ impl<H: Copy> Row<H> {
             arity: self.arity,
             flags: self.flags,
             keys: self.keys,
+            element: self.element,
             key_flags: self.key_flags,
             key_specs: self.key_specs,
             more_categories: self.more_categories,

@@ -266,6 +266,15 @@ impl Keyspace {
 /// hundred bytes; the processor itself fetches on from there.
 const OBJECT_LINES: usize = 3;
 
+/// The two steps of [`Batch::prefetch_in`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ElementStep {
+    /// The line where a search begins.
+    Home,
+    /// The element that it is likely to look at; reads that line.
+    Element,
+}
+
 /// A worker's stay in the keyspace, during which it runs commands.
 pub struct Batch<'k> {
     pub(crate) keyspace: &'k Keyspace,
@@ -395,6 +404,21 @@ impl<'k> Batch<'k> {
         let Some(keys) = slots[usize::from(key.slot.0)].keys.try_lock() else { return };
         if let Some(address) = keys.table().likely_address(key.position) {
             (0..OBJECT_LINES).for_each(|line| prefetch(address as usize + line * LINE_BYTES));
+        }
+    }
+
+    /// Fetches what a search for an element in the key's collection begins with, if
+    /// that has a table: the line of its home, and with a second call the element.
+    /// Reads the key's object, unless another worker has the slot locked.
+    #[inline]
+    pub fn prefetch_in(&self, key: &Key<'_>, element: Position, step: ElementStep) {
+        let Some(slots) = self.keyspace.database(key.db).used_slots() else { return };
+        let Some(keys) = slots[usize::from(key.slot.0)].keys.try_lock() else { return };
+        if let Some(collection) = keys.table().likely_native(key.position) {
+            match step {
+                ElementStep::Home => collection.prefetch_home(element),
+                ElementStep::Element => collection.prefetch_element(element),
+            }
         }
     }
 

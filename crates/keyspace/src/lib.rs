@@ -30,7 +30,7 @@ pub use access::{Edit, ExpiredKey, Expiry, Usage, View};
 pub use changes::{Change, Class, Interest, Observer, What};
 pub use evict::OutOfMemory;
 pub use ids::{DbIndex, Key, KeyHasher, SLOTS, Slot};
-pub use keyspace::{Batch, Cleared, Exclusive, Keyspace, Options, Touch};
+pub use keyspace::{Batch, Cleared, ElementStep, Exclusive, Keyspace, Options, Touch};
 pub use object::{Detached, NewValue, Object, ValueRef};
 pub use opened::{Opened, WrongType};
 pub use policy::{Eviction, Policy};

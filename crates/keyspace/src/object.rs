@@ -523,6 +523,13 @@ impl<'a> Object<'a> {
         }
     }
 
+    /// A collection outside the block.
+    #[inline]
+    pub(crate) fn native(&self) -> Option<CollectionRef<'a>> {
+        // SAFETY: invariant 3; the block lives and stays unchanged for 'a.
+        (self.block.kind() == Kind::Native).then(|| unsafe { &*self.block.native() }.as_ref())
+    }
+
     /// The bytes of a collection in its compact encoding.
     #[inline]
     pub(crate) fn compact(&self) -> Option<(Form, &'a [u8])> {

@@ -10,7 +10,7 @@
 
 use crate::ids::{Key, KeyHasher, Position};
 use crate::object::{Block, Object};
-use value::collection::Collection;
+use value::collection::{Collection, CollectionRef};
 use value::table::{self, Handle, POSITION_BITS, PREFIX_BITS};
 
 pub(crate) use value::table::Place;
@@ -48,6 +48,13 @@ impl Table {
     /// prefetching. It may be another key's.
     pub(crate) fn likely_address(&self, position: Position) -> Option<u64> {
         self.blocks.likely_address(position)
+    }
+
+    /// The native collection of the same object, if it is one.
+    #[inline]
+    pub(crate) fn likely_native(&self, position: Position) -> Option<CollectionRef<'_>> {
+        let place = self.blocks.likely_place(position)?;
+        self.object(place).native()
     }
 
     #[inline]

@@ -12,8 +12,10 @@
 
 use crate::hash::{Hash, HashRef, Removed};
 use crate::list::{List, ListRef};
+use crate::prefetch::prefetch;
 use crate::set::{Set, SetRef};
 use crate::stream::Stream;
+use crate::table::Position;
 use crate::zset::{Zset, ZsetRef};
 use sys::UnixMs;
 
@@ -323,6 +325,32 @@ impl<'a> CollectionRef<'a> {
             CollectionRef::Set(set) => set.allocated_bytes(samples),
             CollectionRef::Zset(zset) => zset.allocated_bytes(samples),
             CollectionRef::Stream(stream) => stream.allocated_bytes(samples),
+        }
+    }
+
+    /// Fetches the line where a search for an element of this position begins, in a
+    /// collection that has a table.
+    #[inline]
+    pub fn prefetch_home(self, position: Position) {
+        match self {
+            CollectionRef::Hash(HashRef::Table(fields)) => fields.prefetch_home(position),
+            CollectionRef::Set(SetRef::Table(members)) => members.prefetch_home(position),
+            CollectionRef::Zset(ZsetRef::Native(members)) => members.prefetch_home(position),
+            _ => {}
+        }
+    }
+
+    /// Fetches the element that such a search is likely to look at.
+    #[inline]
+    pub fn prefetch_element(self, position: Position) {
+        let address = match self {
+            CollectionRef::Hash(HashRef::Table(fields)) => fields.likely_address(position),
+            CollectionRef::Set(SetRef::Table(members)) => members.likely_address(position),
+            CollectionRef::Zset(ZsetRef::Native(members)) => members.likely_address(position),
+            _ => None,
+        };
+        if let Some(address) = address {
+            prefetch(address as usize);
         }
     }
 

@@ -35,12 +35,12 @@ const VARIES: &[&str] = &["nondeterministic_output"];
 
 /// The hash group.
 pub const ROWS: &[Row] = &[
-    row("hdel", -3, Write(write::hdel), FAST)
+    row("hdel", -3, Write(write::hdel), FAST).element(2)
         .complexity(FIELDS_COST)
         .syntax("key field [field ...]")
         .key_flags(&[DELETES])
         .summary("Deletes fields of a hash; deletes the hash if none is left."),
-    row("hexists", 3, Read(read::hexists), FAST)
+    row("hexists", 3, Read(read::hexists), FAST).element(2)
         .syntax("key field")
         .key_flags(&[LOOKS])
         .summary("Tells whether a hash has a field."),
@@ -59,7 +59,7 @@ pub const ROWS: &[Row] = &[
         .complexity(FIELDS_COST)
         .syntax("key FIELDS numfields field [field ...]")
         .summary("Replies with the Unix times in seconds at which fields expire."),
-    row("hget", 3, Read(read::hget), FAST).syntax("key field").summary("Replies with a field's value."),
+    row("hget", 3, Read(read::hget), FAST).element(2).syntax("key field").summary("Replies with a field's value."),
     row("hgetall", 2, Read(read::hgetall), SLOW)
         .complexity(HASH_COST)
         .syntax("key")
@@ -80,7 +80,7 @@ pub const ROWS: &[Row] = &[
         )
         .key_flags(&[EXCHANGES])
         .summary("Replies with the values of fields and sets or takes away their expiry."),
-    row("hincrby", 4, Write(write::hincrby), DENYOOM.union(FAST))
+    row("hincrby", 4, Write(write::hincrby), DENYOOM.union(FAST)).element(2)
         .syntax("key field increment")
         .key_flags(&[EXCHANGES])
         .summary("Adds to the integer in a field, which counts as 0 if it is not there."),
@@ -98,7 +98,7 @@ pub const ROWS: &[Row] = &[
         .syntax("key")
         .key_flags(&[LOOKS])
         .summary("Tells how many fields a hash has."),
-    row("hmget", -3, Read(read::hmget), FAST)
+    row("hmget", -3, Read(read::hmget), FAST).element(2)
         .complexity(FIELDS_COST)
         .syntax("key field [field ...]")
         .summary("Replies with the values of several fields."),
@@ -144,7 +144,7 @@ pub const ROWS: &[Row] = &[
         .syntax("key cursor [MATCH pattern] [COUNT count] [NOVALUES]")
         .summary("Goes over the fields of a hash, some at each call.")
         .tips(VARIES),
-    row("hset", -4, Write(write::hset), DENYOOM.union(FAST))
+    row("hset", -4, Write(write::hset), DENYOOM.union(FAST)).element(2)
         .complexity(FIELDS_COST)
         .syntax("key field value [field value ...]")
         .summary("Sets fields of a hash and tells how many of them are new."),
@@ -156,7 +156,7 @@ pub const ROWS: &[Row] = &[
              PXAT unix-time-milliseconds | KEEPTTL] FIELDS numfields field value [field value ...]",
         )
         .summary("Sets fields of a hash on conditions and with an expiry."),
-    row("hsetnx", 4, Write(write::hsetnx), DENYOOM.union(FAST))
+    row("hsetnx", 4, Write(write::hsetnx), DENYOOM.union(FAST)).element(2)
         .syntax("key field value")
         .key_flags(&[INSERTS])
         .summary("Sets a field of a hash if it is not there."),

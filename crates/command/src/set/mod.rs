@@ -30,6 +30,7 @@ const VARIES: &[&str] = &["nondeterministic_output"];
 /// The set group.
 pub const ROWS: &[Row] = &[
     row("sadd", -3, Write(sadd), Flags::DENYOOM.union(Flags::FAST))
+        .element(2)
         .complexity("O(1) for each member, O(N) for N members.")
         .syntax("key member [member ...]")
         .key_flags(&[INSERTS])
@@ -70,6 +71,7 @@ pub const ROWS: &[Row] = &[
         .key_flags(&[UPDATES, READS])
         .summary("Stores the members that all sets have."),
     row("sismember", 3, Read(sismember), Flags::FAST)
+        .element(2)
         .syntax("key member")
         .key_flags(&[LOOKS])
         .summary("Tells whether a set has a member."),
@@ -79,6 +81,7 @@ pub const ROWS: &[Row] = &[
         .summary("Lists the members of a set.")
         .tips(UNORDERED),
     row("smismember", -3, Read(smismember), Flags::FAST)
+        .element(2)
         .since("6.2.0")
         .complexity("O(N) for N members asked for.")
         .syntax("key member [member ...]")
@@ -100,6 +103,7 @@ pub const ROWS: &[Row] = &[
         .summary("Shows members of a set, picked by chance.")
         .tips(VARIES),
     row("srem", -3, Write(srem), Flags::FAST)
+        .element(2)
         .complexity("O(N) for N members.")
         .syntax("key member [member ...]")
         .key_flags(&[DELETES])

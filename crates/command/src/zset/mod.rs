@@ -67,6 +67,7 @@ pub const ROWS: &[Row] = &[
         .syntax("key [key ...] timeout")
         .summary("Takes the member with the lowest score off the first sorted set that has any, or waits."),
     row("zadd", -4, Write(add::zadd), DENYOOM.union(FAST))
+        .element(3)
         .complexity("O(log(N)) for each member added, N being the number of members")
         .syntax("key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]")
         .summary("Adds members with their scores, or gives members other scores."),
@@ -95,6 +96,7 @@ pub const ROWS: &[Row] = &[
         .syntax("destination numkeys key [key ...]")
         .summary("Stores the members of the first sorted set that are in none of the others."),
     row("zincrby", 4, Write(add::zincrby), DENYOOM.union(FAST))
+        .element(3)
         .complexity(LOG)
         .syntax("key increment member")
         .key_flags(&[EXCHANGES])
@@ -181,11 +183,13 @@ pub const ROWS: &[Row] = &[
         .syntax("destination source min max [BYSCORE | BYLEX] [REV] [LIMIT offset count]")
         .summary("Stores the members in a range of ranks, scores or members."),
     row("zrank", -3, Read(look::zrank), FAST)
+        .element(2)
         .since("2.0.0")
         .complexity(LOG)
         .syntax("key member [WITHSCORE]")
         .summary("Tells how many members come before one."),
     row("zrem", -3, Write(add::zrem), FAST)
+        .element(2)
         .complexity("O(M*log(N)), N being the number of members and M those to be taken out")
         .syntax("key member [member ...]")
         .key_flags(&[DELETES])
@@ -222,6 +226,7 @@ pub const ROWS: &[Row] = &[
         .syntax("key max min [WITHSCORES] [LIMIT offset count]")
         .summary("Replies with the members with scores in a range, from the highest to the lowest."),
     row("zrevrank", -3, Read(look::zrevrank), FAST)
+        .element(2)
         .since("2.0.0")
         .complexity(LOG)
         .syntax("key member [WITHSCORE]")
@@ -233,6 +238,7 @@ pub const ROWS: &[Row] = &[
         .summary("Goes over the members with their scores, some at each call.")
         .tips(&["nondeterministic_output"]),
     row("zscore", 3, Read(look::zscore), FAST)
+        .element(2)
         .complexity("O(1)")
         .syntax("key member")
         .summary("Replies with a member's score."),

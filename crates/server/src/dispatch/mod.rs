@@ -23,7 +23,7 @@ use crate::stats::Ending;
 use crate::tracking;
 use checks::Verdict;
 use command::{Args, Error, Flags, Handler, Hashed, Outcome, Row, Waiting, execute};
-use keyspace::{Batch, DbIndex, Key};
+use keyspace::{Batch, DbIndex, ElementStep, Key};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -192,6 +192,8 @@ struct Prepared {
     /// Coordinates of the key at the command's `first_key`; the database may
     /// still change.
     key: Option<(keyspace::Slot, keyspace::ids::Position)>,
+    /// The position of the element that it looks for in the collection at that key.
+    element: Option<keyspace::ids::Position>,
 }
 
 impl Runner {
@@ -315,7 +317,11 @@ impl Turn<'_> {
                 .filter(|command| command.first_key > 0)
                 .and_then(|command| request.get(command.first_key))
                 .map(|bytes| keyspace.key(db, bytes));
-            prepared.push(Prepared { command, key: key.map(|key| (key.slot, key.position)) });
+            let element = command
+                .filter(|command| command.row.element > 0 && end - first > 1)
+                .and_then(|command| request.get(command.row.element))
+                .map(value::table::position_of);
+            prepared.push(Prepared { command, key: key.map(|key| (key.slot, key.position)), element });
             if let Some(key) = key.filter(|_| end - first > 1) {
                 self.batch.prefetch_slot(&key);
             }
@@ -324,6 +330,14 @@ impl Turn<'_> {
             let keys = || prepared.iter().filter_map(|one| one.key).map(|at| key_at(db, b"", at));
             keys().for_each(|key| self.batch.prefetch_home(&key));
             keys().for_each(|key| self.batch.prefetch_object(&key));
+            if prepared.iter().any(|one| one.element.is_some()) {
+                let elements = || prepared.iter().filter_map(|one| Some((one.key?, one.element?)));
+                for step in [ElementStep::Home, ElementStep::Element] {
+                    elements().for_each(|(at, element)| {
+                        self.batch.prefetch_in(&key_at(db, b"", at), element, step);
+                    });
+                }
+            }
         }
     }
 

@@ -77,6 +77,18 @@ pub enum Removed {
 }
 
 impl Fields {
+    /// Fetches the line where a search for a field of this position begins.
+    #[inline]
+    pub fn prefetch_home(&self, position: Position) {
+        self.table.prefetch_home(position);
+    }
+
+    /// The address of the entry that such a search is likely to look at.
+    #[inline]
+    pub fn likely_address(&self, position: Position) -> Option<u64> {
+        self.table.likely_address(position)
+    }
+
     /// How many fields there are, those counted whose time is up.
     #[inline]
     pub fn len(&self) -> usize {

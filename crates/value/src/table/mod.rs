@@ -222,6 +222,15 @@ impl<H: Handle> Table<H> {
         (self.root.used() > 0).then(|| self.root.hint())
     }
 
+    /// Where that block is.
+    #[inline]
+    pub fn likely_place(&self, position: Position) -> Option<Place> {
+        let number = self.segment_number(position);
+        let segment = self.segment(number);
+        let index = segment.find(Tag::of(position, segment.depth()), |_| true)?;
+        Some(Place { segment: number, index })
+    }
+
     /// The address of the first block whose tag is that of `position`, for
     /// prefetching. It may be another one's.
     #[inline]

@@ -60,6 +60,18 @@ impl Clone for Native {
 }
 
 impl Native {
+    /// Fetches the line where a search for a member of this position begins.
+    #[inline]
+    pub fn prefetch_home(&self, position: Position) {
+        self.members.prefetch_home(position);
+    }
+
+    /// The address of the entry that such a search is likely to look at.
+    #[inline]
+    pub fn likely_address(&self, position: Position) -> Option<u64> {
+        self.members.likely_address(position)
+    }
+
     /// How many members there are.
     pub(super) fn len(&self) -> usize {
         self.members.len()
