@@ -63,6 +63,9 @@ const fn rule(command: &'static str, how: How, reason: &'static str) -> Rule {
 /// Why groups have more consumers in Valkey than in Redis 7.0.
 const CLAIMANTS: &str = "since Redis 7.2 a claim makes its consumer also when it gets nothing";
 
+/// Why who waited may be told otherwise in Redis 7.0.
+const RUN_AGAIN: &str = "who waited has its request run again since Redis 7.2";
+
 /// The rules.
 pub const RULES: &[Rule] = &[
     rule("scan", How::Right(Side::Redis, "", ""), "cursors and types are parsed more strictly since 8.0"),
@@ -137,7 +140,11 @@ pub const RULES: &[Rule] = &[
     rule("hrandfield", How::Shape, "random within a transaction; otherwise see `picks`"),
     rule("zrandmember", How::Shape, "random within a transaction; otherwise see `picks`"),
     rule("sscan", How::Scan, "cursors and their order are each server's own"),
-    rule("sscan", How::Right(Side::Redis, "", ""), "cursors are parsed more strictly since 8.0"),
+    rule(
+        "sscan",
+        How::Right(Side::Redis, "", "invalid cursor"),
+        "cursors are parsed more strictly since 8.0",
+    ),
     rule("sort", How::Right(Side::Valkey, "*", "*"), "small sets have an order since Redis 7.2"),
     rule("sort_ro", How::Right(Side::Valkey, "*", "*"), "small sets have an order since Redis 7.2"),
     rule(
@@ -154,9 +161,17 @@ pub const RULES: &[Rule] = &[
     rule("hkeys", How::Unordered, "fields come in the order of each server's own table"),
     rule("hvals", How::Unordered, "fields come in the order of each server's own table"),
     rule("hscan", How::Scan, "cursors and their order are each server's own"),
-    rule("hscan", How::Right(Side::Redis, "", ""), "cursors are parsed more strictly since 8.0"),
+    rule(
+        "hscan",
+        How::Right(Side::Redis, "", "invalid cursor"),
+        "cursors are parsed more strictly since 8.0",
+    ),
     rule("zscan", How::Scan, "cursors and their order are each server's own"),
-    rule("zscan", How::Right(Side::Redis, "", ""), "cursors are parsed more strictly since 8.0"),
+    rule(
+        "zscan",
+        How::Right(Side::Redis, "", "invalid cursor"),
+        "cursors are parsed more strictly since 8.0",
+    ),
     rule(
         "*",
         How::Right(Side::Valkey, "timeout is negative", "timeout is out of range"),
@@ -164,6 +179,24 @@ pub const RULES: &[Rule] = &[
     ),
     rule("zrank", How::Right(Side::Valkey, "wrong number", ""), "WITHSCORE is new in Redis 7.2"),
     rule("zrevrank", How::Right(Side::Valkey, "wrong number", ""), "WITHSCORE is new in Redis 7.2"),
+    rule("lpos", How::Right(Side::Valkey, "", "value is out of range"), "checked since Redis 7.2"),
+    rule("lrem", How::Right(Side::Valkey, "", "value is out of range"), "checked since Redis 7.2"),
+    rule(
+        "command|getkeys",
+        How::Right(Side::Valkey, "Invalid number", ""),
+        "ZRANK takes more since Redis 7.2",
+    ),
+    rule(
+        "command|getkeysandflags",
+        How::Right(Side::Valkey, "Invalid number", ""),
+        "ZRANK takes more since Redis 7.2",
+    ),
+    rule("blpop", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("brpop", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("blmpop", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("bzpopmin", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("bzpopmax", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("bzmpop", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
     rule("*", How::ShorterNumbers, "since Redis 7.2 doubles have no more digits than they need"),
     rule(
         "object|encoding",
@@ -200,21 +233,9 @@ pub const RULES: &[Rule] = &[
         How::Right(Side::Valkey, "", ""),
         "who waited is shown all streams with something new since Redis 7.2",
     ),
-    rule(
-        "xreadgroup",
-        How::Right(Side::Valkey, "UNBLOCKED", "NOGROUP"),
-        "who waited has its request run again since Redis 7.2",
-    ),
-    rule(
-        "xreadgroup",
-        How::Right(Side::Valkey, "NOGROUP the consumer group", "NOGROUP No such"),
-        "who waited has its request run again since Redis 7.2",
-    ),
-    rule(
-        "xreadgroup",
-        How::Right(Side::Valkey, "UNBLOCKED", "WRONGTYPE"),
-        "who waited has its request run again since Redis 7.2",
-    ),
+    rule("xreadgroup", How::Right(Side::Valkey, "UNBLOCKED", "NOGROUP"), RUN_AGAIN),
+    rule("xreadgroup", How::Right(Side::Valkey, "NOGROUP the consumer group", "NOGROUP No such"), RUN_AGAIN),
+    rule("xreadgroup", How::Right(Side::Valkey, "UNBLOCKED", "WRONGTYPE"), RUN_AGAIN),
     rule("xreadgroup", How::Moments, "ids may be moments"),
     rule("xclaim", How::Moments, "ids may be moments"),
     rule("xautoclaim", How::Moments, "ids may be moments"),
