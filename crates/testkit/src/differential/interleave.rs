@@ -13,7 +13,7 @@
 //! 3. In a word, `@2` stands for the number that the server knows the third client by.
 
 use super::judge::{self, Queue, Verdict};
-use super::{Answer, Difference, Differential, Node, keyspace};
+use super::{Answer, Difference, Differential, Node, encode, keyspace};
 use crate::client::Client;
 use crate::generate::schedule::{SEATS, is_private, leaves, waits_shortly};
 use crate::generate::{Request, Step, words};
@@ -183,9 +183,8 @@ impl Stage {
         }
         let mut bytes = Vec::new();
         for step in turn {
-            let args: Vec<Vec<u8>> = step.request.iter().map(|word| self.resolve(word)).collect();
-            let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
-            wire::encode_request(&mut bytes, &args);
+            let request: Request = step.request.iter().map(|word| self.resolve(word)).collect();
+            encode(&request, node.twist, &mut bytes);
         }
         if let Some(seat) = &mut self.seats[at] {
             // A server that closed shows by closing.

@@ -16,6 +16,8 @@ pub enum Side {
     Redis,
     /// Valkey 8.0.
     Valkey,
+    /// Neither need be: 7.2 stands between them.
+    Either,
 }
 
 /// How replies to a command are compared when they are not the same bytes.
@@ -200,8 +202,8 @@ pub const RULES: &[Rule] = &[
     rule("*", How::ShorterNumbers, "since Redis 7.2 doubles have no more digits than they need"),
     rule(
         "object|encoding",
-        How::Right(Side::Valkey, "listpack", "skiplist"),
-        "ZADD goes by what it is given since Redis 7.2",
+        How::Right(Side::Either, "listpack", "skiplist"),
+        "ZADD goes by how many it is given since Redis 7.2, and by how long they are since 8.0",
     ),
     rule("hgetall", How::Unordered, "fields come in the order of each server's own table"),
     rule("scan", How::Scan, "cursors and their order are each server's own"),
