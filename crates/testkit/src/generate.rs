@@ -223,7 +223,12 @@ impl<'a> Generator<'a> {
         }
         match spec.name.as_str() {
             "config|set" => settings::fit(&mut self.prng, &mut request),
-            "zrange" | "zrangestore" => values::fit_range(&mut self.prng, &mut request),
+            "zrange" | "zrangestore" => {
+                values::fit_range(&mut self.prng, &mut request);
+                values::fit_texts(&mut self.prng, &mut request);
+            }
+            "zrangebylex" | "zrevrangebylex" | "zlexcount" | "zremrangebylex" | "zadd" | "zrem"
+            | "zpopmin" | "zcard" => values::fit_texts(&mut self.prng, &mut request),
             "zunion" | "zinter" | "zunionstore" | "zinterstore" => {
                 values::fit_weights(&mut self.prng, &mut request);
             }

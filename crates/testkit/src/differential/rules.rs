@@ -147,6 +147,7 @@ pub const RULES: &[Rule] = &[
         How::Right(Side::Redis, "", "invalid cursor"),
         "cursors are parsed more strictly since 8.0",
     ),
+    rule("sscan", How::Right(Side::Redis, "invalid cursor", ""), "options are looked at first since 8.0"),
     rule("sort", How::Right(Side::Valkey, "*", "*"), "small sets have an order since Redis 7.2"),
     rule("sort_ro", How::Right(Side::Valkey, "*", "*"), "small sets have an order since Redis 7.2"),
     rule(
@@ -168,12 +169,14 @@ pub const RULES: &[Rule] = &[
         How::Right(Side::Redis, "", "invalid cursor"),
         "cursors are parsed more strictly since 8.0",
     ),
+    rule("hscan", How::Right(Side::Redis, "invalid cursor", ""), "options are looked at first since 8.0"),
     rule("zscan", How::Scan, "cursors and their order are each server's own"),
     rule(
         "zscan",
         How::Right(Side::Redis, "", "invalid cursor"),
         "cursors are parsed more strictly since 8.0",
     ),
+    rule("zscan", How::Right(Side::Redis, "invalid cursor", ""), "options are looked at first since 8.0"),
     rule(
         "*",
         How::Right(Side::Valkey, "timeout is negative", "timeout is out of range"),
