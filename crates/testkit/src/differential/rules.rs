@@ -354,6 +354,7 @@ const AVOIDED: &[Avoided] = &[
     ("srandmember", wants_many, "real servers would go on for hours"),
     ("hrandfield", wants_many, "real servers would go on for hours"),
     ("hscan", has_novalues, "newer than Redis 7.0; compared by the cases"),
+    ("lset", |request| number(request.get(2)) == Some(i64::MIN), "overflows in Valkey 8.0"),
     ("blpop", blocks_long, "nobody would end the wait"),
     ("brpop", blocks_long, "nobody would end the wait"),
     ("blmove", blocks_long, "nobody would end the wait"),
