@@ -193,6 +193,11 @@ pub const RULES: &[Rule] = &[
     ),
     rule(
         "command|getkeysandflags",
+        How::Right(Side::Either, "+RW", "+OW"),
+        "SINTERSTORE was said to read its destination before",
+    ),
+    rule(
+        "command|getkeysandflags",
         How::Right(Side::Valkey, "Invalid number", ""),
         "ZRANK takes more since Redis 7.2",
     ),
