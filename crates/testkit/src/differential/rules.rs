@@ -246,6 +246,7 @@ pub const RULES: &[Rule] = &[
     rule("xreadgroup", How::Right(Side::Valkey, "UNBLOCKED", "NOGROUP"), RUN_AGAIN),
     rule("xreadgroup", How::Right(Side::Valkey, "NOGROUP the consumer group", "NOGROUP No such"), RUN_AGAIN),
     rule("xreadgroup", How::Right(Side::Valkey, "UNBLOCKED", "WRONGTYPE"), RUN_AGAIN),
+    rule("xreadgroup", How::Right(Side::Redis, "Invalid stream ID", ""), "`+` is newer"),
     rule("xreadgroup", How::Moments, "ids may be moments"),
     rule("xclaim", How::Moments, "ids may be moments"),
     rule("xautoclaim", How::Moments, "ids may be moments"),
@@ -359,7 +360,8 @@ const AVOIDED: &[Avoided] = &[
     ("srandmember", wants_many, "real servers would go on for hours"),
     ("hrandfield", wants_many, "real servers would go on for hours"),
     ("hscan", has_novalues, "newer than Redis 7.0; compared by the cases"),
-    ("lset", |request| number(request.get(2)) == Some(i64::MIN), "overflows in Valkey 8.0"),
+    ("lset", |request| number(request.get(2)).is_some_and(is_wide), "indexes have 32 bits in Valkey 8.0"),
+    ("command", asks_of_one_merged, "real servers name no key where one of two groups of keys is empty"),
     ("blpop", blocks_long, "nobody would end the wait"),
     ("brpop", blocks_long, "nobody would end the wait"),
     ("blmove", blocks_long, "nobody would end the wait"),
@@ -434,6 +436,15 @@ fn blocks_long(request: &Request) -> bool {
     let number = text.parse::<f64>().ok();
     number.is_some_and(|number| !(number < 0.0 || number > 0.0 && number < LONG_SECONDS || number > 1e300))
         || text.contains('x') && text.len() > 1
+}
+
+fn is_wide(number: i64) -> bool {
+    i32::try_from(number).is_err()
+}
+
+/// Whether the keys of a PFMERGE of one key are asked for.
+fn asks_of_one_merged(request: &Request) -> bool {
+    request.len() == 4 && request[2].eq_ignore_ascii_case(b"pfmerge")
 }
 
 fn has_novalues(request: &Request) -> bool {
