@@ -41,7 +41,6 @@ const TOLERATED: &[(&str, &str, &str)] = &[
     ("hpttl", "name", "newer than both real servers"),
     ("hsetex", "name", "newer than both real servers"),
     ("httl", "name", "newer than both real servers"),
-    ("client|unblock", "subcommands", "no command blocks"),
 ];
 
 /// The fields of a command, or None if the server does not have it.

@@ -92,6 +92,13 @@ impl<'b> Access<'b> {
         }
     }
 
+    /// Notes that whoever waits for the key has to look again.
+    pub(crate) fn note_for_waiters(&self, key: &Key<'_>) {
+        if self.interest.contains(Interest::WAITING) {
+            self.note(key, What::Ready);
+        }
+    }
+
     /// Notes an event.
     #[inline]
     pub(crate) fn note_event(&self, class: Class, event: &'static str, key: &Key<'_>) {

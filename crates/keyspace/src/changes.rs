@@ -68,6 +68,8 @@ pub struct Change {
 pub enum What {
     /// Its value or expiry is not what it was, or it came or went.
     Modified,
+    /// Nothing that watchers or caches would see, but whoever waits for it has to look again.
+    Ready,
     /// The event that subscribers are told.
     Event(Class, &'static str),
 }

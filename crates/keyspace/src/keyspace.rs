@@ -339,7 +339,7 @@ impl<'k> Batch<'k> {
         type_now: impl Fn(&Key<'_>) -> Option<TypeName>,
     ) -> bool {
         let mut ready = self.state().ready.borrow_mut();
-        for change in changes.iter().filter(|change| change.what == What::Modified) {
+        for change in changes.iter().filter(|change| matches!(change.what, What::Modified | What::Ready)) {
             let name = (change.db, change.key.clone());
             let now = type_now(&self.keyspace.key(change.db, &change.key));
             if self.keyspace.waiting.wakes(&name, now) && !ready.contains(&name) {

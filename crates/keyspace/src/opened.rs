@@ -57,6 +57,8 @@ pub struct Opened<'e, 'b, C: Type> {
     /// When the first field of a hash expired before the edit.
     field_expiry: Option<UnixMs>,
     is_changed: bool,
+    /// Whether only those who wait for the key are told of the change.
+    is_for_waiters: bool,
     /// Whether a new key has been told of.
     is_announced: bool,
 }
@@ -85,7 +87,16 @@ impl<'e, 'b, C: Type> Opened<'e, 'b, C> {
             }
         };
         let place = Some(place);
-        Ok(Opened { access, key, place, loaded, field_expiry, is_changed: false, is_announced: false })
+        Ok(Opened {
+            access,
+            key,
+            place,
+            loaded,
+            field_expiry,
+            is_changed: false,
+            is_for_waiters: false,
+            is_announced: false,
+        })
     }
 
     /// A new collection, for a key that is not there.
@@ -97,6 +108,7 @@ impl<'e, 'b, C: Type> Opened<'e, 'b, C> {
             loaded: Loaded::Copy(value),
             field_expiry: None,
             is_changed: false,
+            is_for_waiters: false,
             is_announced: false,
         }
     }
@@ -121,9 +133,18 @@ impl<'e, 'b, C: Type> Opened<'e, 'b, C> {
         }
     }
 
+    /// Marks the collection as changed by this event in a way that disturbs nobody who watches it, as in Redis, but
+    /// concerns those who wait for it.
+    pub fn note_for_waiters(&mut self, class: Class, event: &'static str) {
+        self.is_for_waiters = !self.is_changed;
+        self.is_changed = true;
+        self.access.note_event(class, event, &self.key);
+    }
+
     /// Marks the collection as changed without an event.
     pub fn touch(&mut self) {
         self.is_changed = true;
+        self.is_for_waiters = false;
     }
 
     fn close(&mut self) {
@@ -153,7 +174,11 @@ impl<'e, 'b, C: Type> Opened<'e, 'b, C> {
             }
             Loaded::Closed => {}
         }
-        self.access.note_modified(&self.key);
+        if self.is_for_waiters {
+            self.access.note_for_waiters(&self.key);
+        } else {
+            self.access.note_modified(&self.key);
+        }
     }
 
     fn close_copy(&mut self, value: C) {

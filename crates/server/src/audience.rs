@@ -18,7 +18,7 @@ impl Observer for Audience {
         for Change { db, key, what } in changes {
             match *what {
                 What::Modified if is_tracked => tracking::invalidate(&server, worker, key),
-                What::Modified => {}
+                What::Modified | What::Ready => {}
                 What::Event(class, event) => events::publish(&server, class, event, *db, key),
             }
         }

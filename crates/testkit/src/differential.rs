@@ -44,6 +44,9 @@ pub type Answer = Option<Vec<u8>>;
 /// Changes a reply of the server under test before it is looked at: the fault that the tester must find.
 pub type Alter = fn(&Request, &mut Vec<u8>);
 
+/// Changes a request for the server under test before it is sent: a fault in what it does.
+pub type Twist = fn(&mut Request);
+
 /// What is generated and played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -59,6 +62,7 @@ struct Node {
     server: Server,
     connections: [Option<Client>; CONNECTIONS],
     alter: Option<Alter>,
+    twist: Option<Twist>,
 }
 
 /// The server under test and the real ones.
@@ -116,6 +120,11 @@ impl Differential {
     /// Plants a fault into the replies of the server under test.
     pub fn plant(&mut self, alter: Alter) {
         self.nodes[0].alter = Some(alter);
+    }
+
+    /// Plants a fault into what the server under test does.
+    pub fn plant_twist(&mut self, twist: Twist) {
+        self.nodes[0].twist = Some(twist);
     }
 
     /// Plays generated streams until one shows a difference, which is shrunk, or the budget is spent; the number of
@@ -298,7 +307,7 @@ impl Node {
             DIRECTIVES.to_vec()
         };
         let server = Server::start(program, &directives)?;
-        Ok(Node { server, connections: Default::default(), alter: None })
+        Ok(Node { server, connections: Default::default(), alter: None, twist: None })
     }
 
     /// Empties the server and closes all connections.
@@ -326,8 +335,7 @@ impl Node {
         };
         let mut bytes = Vec::new();
         for step in batch {
-            let args: Vec<&[u8]> = step.request.iter().map(Vec::as_slice).collect();
-            wire::encode_request(&mut bytes, &args);
+            encode(&step.request, self.twist, &mut bytes);
         }
         let _ = client.send(&bytes);
         Ok(())
@@ -352,6 +360,16 @@ impl Node {
         }
         Some(reply)
     }
+}
+
+/// Appends a request, with the fault that is planted.
+fn encode(request: &Request, twist: Option<Twist>, bytes: &mut Vec<u8>) {
+    let mut twisted = request.clone();
+    if let Some(twist) = twist {
+        twist(&mut twisted);
+    }
+    let args: Vec<&[u8]> = twisted.iter().map(Vec::as_slice).collect();
+    wire::encode_request(bytes, &args);
 }
 
 /// The end of a server's output.

@@ -163,12 +163,13 @@ impl<'a> Generator<'a> {
     fn is_in_place(&mut self, connection: usize, request: &Request) -> bool {
         let queueing = &mut self.queueing[connection];
         let is = |name: &[u8]| request[0].eq_ignore_ascii_case(name);
-        if *queueing && (is(b"multi") || is(b"watch") || !may_be_queued(request)) {
+        let ends = is(b"exec") || is(b"discard") || is(b"reset");
+        if *queueing && !ends && !may_be_queued(request) {
             return false;
         }
         match request.len() {
             1 if is(b"multi") => *queueing = true,
-            1 if is(b"exec") || is(b"discard") || is(b"reset") => *queueing = false,
+            1 if ends => *queueing = false,
             _ => {}
         }
         true
@@ -223,7 +224,12 @@ impl<'a> Generator<'a> {
         }
         match spec.name.as_str() {
             "config|set" => settings::fit(&mut self.prng, &mut request),
-            "zrange" | "zrangestore" => values::fit_range(&mut self.prng, &mut request),
+            "zrange" | "zrangestore" => {
+                values::fit_range(&mut self.prng, &mut request);
+                values::fit_texts(&mut self.prng, &mut request);
+            }
+            "zrangebylex" | "zrevrangebylex" | "zlexcount" | "zremrangebylex" | "zadd" | "zrem"
+            | "zpopmin" | "zcard" => values::fit_texts(&mut self.prng, &mut request),
             "zunion" | "zinter" | "zunionstore" | "zinterstore" => {
                 values::fit_weights(&mut self.prng, &mut request);
             }
@@ -328,9 +334,12 @@ impl<'a> Generator<'a> {
     }
 }
 
-/// Whether the driver need not look into the replies of a request, which it cannot within a transaction.
+/// Whether a request neither begins nor ends a transaction, and the driver need not look into its replies, which it
+/// cannot within one.
 fn may_be_queued(request: &Request) -> bool {
-    !picks::changes(request) && !picks::may_convert(request) && !rules::is_newer(request)
+    const BOUNDS: [&[u8]; 5] = [b"multi", b"watch", b"exec", b"discard", b"reset"];
+    let is_bound = BOUNDS.iter().any(|name| request[0].eq_ignore_ascii_case(name));
+    !is_bound && !picks::changes(request) && !picks::may_convert(request) && !rules::is_newer(request)
 }
 
 /// Adds a request. One whose replies the driver has to look into goes alone.

@@ -172,8 +172,8 @@ fn destroy(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
         reply.int(0);
         return Ok(Outcome::Unchanged);
     }
-    // Told as a change of the key, because it ends the wait of the group's readers.
-    stream.note(Class::STREAM, "xgroup-destroy");
+    // It ends the wait of the group's readers, and is no change for those who watch the key.
+    stream.note_for_waiters(Class::STREAM, "xgroup-destroy");
     reply.int(1);
     Ok(Outcome::Changed)
 }

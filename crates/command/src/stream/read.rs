@@ -40,10 +40,9 @@ pub(super) fn keys(request: &Request<'_>, positions: &mut Vec<usize>) {
             return;
         };
     }
+    // One word too many changes nothing here; the handler refuses it.
     let words = request.len().saturating_sub(position + 1);
-    if words > 0 && words.is_multiple_of(2) {
-        positions.extend(position + 1..position + 1 + words / 2);
-    }
+    positions.extend(position + 1..position + 1 + words / 2);
 }
 
 /// Which of the two commands it is.

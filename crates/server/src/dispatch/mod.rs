@@ -361,7 +361,7 @@ impl Turn<'_> {
         match checks::check(self.server, &self.batch, self.session, command, request, self.now) {
             Verdict::Run => {}
             Verdict::Refuse(error) => {
-                let error = transaction::refusal_of(command, self.session, error);
+                let error = transaction::refusal_of(self.server, command, self.session, error);
                 self.refuse(error, out);
                 self.count_one(command, request, Ending::Rejected);
                 self.settle_reply(before, out);

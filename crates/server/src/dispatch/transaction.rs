@@ -1,6 +1,7 @@
 //! What a transaction changes about dispatch: requests are queued instead of run.
 
 use super::table::{Command, Runs};
+use crate::server::Server;
 use crate::session::Session;
 use command::{Error, Flags};
 use wire::{Reply, Request};
@@ -22,12 +23,13 @@ pub fn queue(
     true
 }
 
-/// The error for a refused request: a refused EXEC ends its transaction, and says so if there was none.
-pub fn refusal_of(command: &Command, session: &mut Session, error: Error) -> Error {
+/// The error for a refused request: a refused EXEC ends its transaction and its watches, and says so if there was none.
+pub fn refusal_of(server: &Server, command: &Command, session: &mut Session, error: Error) -> Error {
     if !is_exec(command) {
         return error;
     }
     session.leave_transaction();
+    session.watched.clear(server, &session.client);
     let cause = error.as_bytes().strip_prefix(b"-").unwrap_or(error.as_bytes());
     let cause = cause.strip_prefix(b"ERR ").unwrap_or(cause).to_vec();
     Error::line([b"EXECABORT Transaction discarded because of: ", &cause[..]].concat())

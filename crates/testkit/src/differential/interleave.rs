@@ -9,12 +9,13 @@
 //!
 //! Invariants:
 //! 1. A turn is one client's, and the next one begins when every client is answered or waits.
-//! 2. In a word, `@2` stands for the number that the server knows the third client by.
+//! 2. Where the real servers part, as far as a rule allows, a schedule ends.
+//! 3. In a word, `@2` stands for the number that the server knows the third client by.
 
 use super::judge::{self, Queue, Verdict};
-use super::{Answer, Difference, Differential, Node, keyspace};
+use super::{Answer, Difference, Differential, Node, encode, keyspace};
 use crate::client::Client;
-use crate::generate::schedule::{SEATS, leaves, waits_shortly};
+use crate::generate::schedule::{SEATS, is_private, leaves, waits_shortly};
 use crate::generate::{Request, Step, words};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -58,8 +59,13 @@ impl Differential {
         let mut records: Vec<Record> = (0..SEATS).map(|_| Record::default()).collect();
         let is_timed = steps.iter().any(|step| waits_shortly(&step.request));
         let mut position = 0;
+        let mut waiting = BTreeSet::new();
         for turn in steps.chunk_by(|a, b| a.batch == b.batch && a.connection == b.connection) {
             position += turn.len();
+            let is_busy = waiting.contains(&turn[0].connection);
+            if is_busy && !turn.iter().all(|step| is_private(&step.request) || leaves(&step.request)) {
+                continue;
+            }
             let record = &mut records[turn[0].connection];
             if leaves(&turn[0].request) {
                 *record = Record::default();
@@ -75,7 +81,8 @@ impl Differential {
             for stage in oracles.iter_mut() {
                 stage.settle(&owes)?;
             }
-            let waiting = oracles[0].waiting()?;
+            waiting = oracles[0].waiting()?;
+            let have_parted = oracles.iter().any(|stage| stage.sent != oracles[0].sent);
             let is_settled = subject[0].follow(&oracles[0].sent, &waiting)?;
             if let Some(found) = self.compare_turn(turn, &mut stages, &mut records)? {
                 return Ok(Some(Difference { position: Some(position - 1), ..found }));
@@ -87,6 +94,10 @@ impl Differential {
                 }
                 let found = self.difference(&turn[0].request, answers, Verdict::Different)?;
                 return Ok(Some(Difference { position: Some(position - 1), ..found }));
+            }
+            // A rule has said which of them is right; they need not hold the same any more.
+            if have_parted {
+                return Ok(None);
             }
         }
         drop(stages);
@@ -172,9 +183,8 @@ impl Stage {
         }
         let mut bytes = Vec::new();
         for step in turn {
-            let args: Vec<Vec<u8>> = step.request.iter().map(|word| self.resolve(word)).collect();
-            let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
-            wire::encode_request(&mut bytes, &args);
+            let request: Request = step.request.iter().map(|word| self.resolve(word)).collect();
+            encode(&request, node.twist, &mut bytes);
         }
         if let Some(seat) = &mut self.seats[at] {
             // A server that closed shows by closing.

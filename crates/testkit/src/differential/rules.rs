@@ -16,6 +16,8 @@ pub enum Side {
     Redis,
     /// Valkey 8.0.
     Valkey,
+    /// Neither need be: 7.2 stands between them.
+    Either,
 }
 
 /// How replies to a command are compared when they are not the same bytes.
@@ -62,6 +64,9 @@ const fn rule(command: &'static str, how: How, reason: &'static str) -> Rule {
 
 /// Why groups have more consumers in Valkey than in Redis 7.0.
 const CLAIMANTS: &str = "since Redis 7.2 a claim makes its consumer also when it gets nothing";
+
+/// Why who waited may be told otherwise in Redis 7.0.
+const RUN_AGAIN: &str = "who waited has its request run again since Redis 7.2";
 
 /// The rules.
 pub const RULES: &[Rule] = &[
@@ -137,7 +142,12 @@ pub const RULES: &[Rule] = &[
     rule("hrandfield", How::Shape, "random within a transaction; otherwise see `picks`"),
     rule("zrandmember", How::Shape, "random within a transaction; otherwise see `picks`"),
     rule("sscan", How::Scan, "cursors and their order are each server's own"),
-    rule("sscan", How::Right(Side::Redis, "", ""), "cursors are parsed more strictly since 8.0"),
+    rule(
+        "sscan",
+        How::Right(Side::Redis, "", "invalid cursor"),
+        "cursors are parsed more strictly since 8.0",
+    ),
+    rule("sscan", How::Right(Side::Redis, "invalid cursor", ""), "options are looked at first since 8.0"),
     rule("sort", How::Right(Side::Valkey, "*", "*"), "small sets have an order since Redis 7.2"),
     rule("sort_ro", How::Right(Side::Valkey, "*", "*"), "small sets have an order since Redis 7.2"),
     rule(
@@ -154,9 +164,19 @@ pub const RULES: &[Rule] = &[
     rule("hkeys", How::Unordered, "fields come in the order of each server's own table"),
     rule("hvals", How::Unordered, "fields come in the order of each server's own table"),
     rule("hscan", How::Scan, "cursors and their order are each server's own"),
-    rule("hscan", How::Right(Side::Redis, "", ""), "cursors are parsed more strictly since 8.0"),
+    rule(
+        "hscan",
+        How::Right(Side::Redis, "", "invalid cursor"),
+        "cursors are parsed more strictly since 8.0",
+    ),
+    rule("hscan", How::Right(Side::Redis, "invalid cursor", ""), "options are looked at first since 8.0"),
     rule("zscan", How::Scan, "cursors and their order are each server's own"),
-    rule("zscan", How::Right(Side::Redis, "", ""), "cursors are parsed more strictly since 8.0"),
+    rule(
+        "zscan",
+        How::Right(Side::Redis, "", "invalid cursor"),
+        "cursors are parsed more strictly since 8.0",
+    ),
+    rule("zscan", How::Right(Side::Redis, "invalid cursor", ""), "options are looked at first since 8.0"),
     rule(
         "*",
         How::Right(Side::Valkey, "timeout is negative", "timeout is out of range"),
@@ -164,11 +184,34 @@ pub const RULES: &[Rule] = &[
     ),
     rule("zrank", How::Right(Side::Valkey, "wrong number", ""), "WITHSCORE is new in Redis 7.2"),
     rule("zrevrank", How::Right(Side::Valkey, "wrong number", ""), "WITHSCORE is new in Redis 7.2"),
+    rule("lpos", How::Right(Side::Valkey, "", "value is out of range"), "checked since Redis 7.2"),
+    rule("lrem", How::Right(Side::Valkey, "", "value is out of range"), "checked since Redis 7.2"),
+    rule(
+        "command|getkeys",
+        How::Right(Side::Valkey, "Invalid number", ""),
+        "ZRANK takes more since Redis 7.2",
+    ),
+    rule(
+        "command|getkeysandflags",
+        How::Right(Side::Either, "+RW", "+OW"),
+        "SINTERSTORE was said to read its destination before",
+    ),
+    rule(
+        "command|getkeysandflags",
+        How::Right(Side::Valkey, "Invalid number", ""),
+        "ZRANK takes more since Redis 7.2",
+    ),
+    rule("blpop", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("brpop", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("blmpop", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("bzpopmin", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("bzpopmax", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("bzmpop", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
     rule("*", How::ShorterNumbers, "since Redis 7.2 doubles have no more digits than they need"),
     rule(
         "object|encoding",
-        How::Right(Side::Valkey, "listpack", "skiplist"),
-        "ZADD goes by what it is given since Redis 7.2",
+        How::Right(Side::Either, "listpack", "skiplist"),
+        "ZADD goes by how many it is given since Redis 7.2, and by how long they are since 8.0",
     ),
     rule("hgetall", How::Unordered, "fields come in the order of each server's own table"),
     rule("scan", How::Scan, "cursors and their order are each server's own"),
@@ -200,21 +243,10 @@ pub const RULES: &[Rule] = &[
         How::Right(Side::Valkey, "", ""),
         "who waited is shown all streams with something new since Redis 7.2",
     ),
-    rule(
-        "xreadgroup",
-        How::Right(Side::Valkey, "UNBLOCKED", "NOGROUP"),
-        "who waited has its request run again since Redis 7.2",
-    ),
-    rule(
-        "xreadgroup",
-        How::Right(Side::Valkey, "NOGROUP the consumer group", "NOGROUP No such"),
-        "who waited has its request run again since Redis 7.2",
-    ),
-    rule(
-        "xreadgroup",
-        How::Right(Side::Valkey, "UNBLOCKED", "WRONGTYPE"),
-        "who waited has its request run again since Redis 7.2",
-    ),
+    rule("xreadgroup", How::Right(Side::Valkey, "UNBLOCKED", "NOGROUP"), RUN_AGAIN),
+    rule("xreadgroup", How::Right(Side::Valkey, "NOGROUP the consumer group", "NOGROUP No such"), RUN_AGAIN),
+    rule("xreadgroup", How::Right(Side::Valkey, "UNBLOCKED", "WRONGTYPE"), RUN_AGAIN),
+    rule("xreadgroup", How::Right(Side::Redis, "Invalid stream ID", ""), "`+` is newer"),
     rule("xreadgroup", How::Moments, "ids may be moments"),
     rule("xclaim", How::Moments, "ids may be moments"),
     rule("xautoclaim", How::Moments, "ids may be moments"),
@@ -328,6 +360,8 @@ const AVOIDED: &[Avoided] = &[
     ("srandmember", wants_many, "real servers would go on for hours"),
     ("hrandfield", wants_many, "real servers would go on for hours"),
     ("hscan", has_novalues, "newer than Redis 7.0; compared by the cases"),
+    ("lset", |request| number(request.get(2)).is_some_and(is_wide), "indexes have 32 bits in Valkey 8.0"),
+    ("command", asks_of_one_merged, "real servers name no key where one of two groups of keys is empty"),
     ("blpop", blocks_long, "nobody would end the wait"),
     ("brpop", blocks_long, "nobody would end the wait"),
     ("blmove", blocks_long, "nobody would end the wait"),
@@ -402,6 +436,15 @@ fn blocks_long(request: &Request) -> bool {
     let number = text.parse::<f64>().ok();
     number.is_some_and(|number| !(number < 0.0 || number > 0.0 && number < LONG_SECONDS || number > 1e300))
         || text.contains('x') && text.len() > 1
+}
+
+fn is_wide(number: i64) -> bool {
+    i32::try_from(number).is_err()
+}
+
+/// Whether the keys of a PFMERGE of one key are asked for.
+fn asks_of_one_merged(request: &Request) -> bool {
+    request.len() == 4 && request[2].eq_ignore_ascii_case(b"pfmerge")
 }
 
 fn has_novalues(request: &Request) -> bool {

@@ -51,6 +51,11 @@ pub fn leaves(request: &Request) -> bool {
     request.first().is_some_and(|word| word == LEAVES)
 }
 
+/// Whether a request is about a key of its client alone.
+pub fn is_private(request: &Request) -> bool {
+    request.get(1).is_some_and(|key| matches!(key.as_slice(), [b'q', b'0'..=b'9']))
+}
+
 /// The schedule of a seed, of commands that are among `specs`.
 pub fn generate(specs: &[Spec], seed: u64) -> Vec<Step> {
     let names = specs.iter().map(|spec| spec.name.clone()).collect();
@@ -96,7 +101,8 @@ impl Schedule {
         let may_wait = seat > 0;
         let requests = match self.prng.below(20) {
             0 if may_wait => vec![vec![LEAVES.to_vec()]],
-            1 | 2 if may_wait => (0..3).map(|_| self.any()).collect(),
+            1 if may_wait => vec![self.waiting(), self.private(seat), self.private(seat)],
+            2 if may_wait => vec![self.private(seat)],
             3..9 if may_wait => vec![self.waiting()],
             9 | 10 => self.transaction(),
             11 | 12 if self.has_messages => vec![self.message(may_wait)],
@@ -160,6 +166,17 @@ impl Schedule {
             6 | 7 => words(&["PSUBSCRIBE", pattern]),
             8 => words(&[pick(&mut self.prng, &["UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE"])]),
             _ => words(&["SSUBSCRIBE", channel]),
+        }
+    }
+
+    /// A request about a key of one client alone. What is sent behind a request that waits has to be: in which order
+    /// several clients go on that were served at once is nobody's promise.
+    fn private(&mut self, seat: usize) -> Request {
+        let key = format!("q{seat}");
+        match self.prng.below(4) {
+            0 | 1 => words(&["RPUSH", &key, self.text()]),
+            2 => words(&["BLPOP", &key, if self.is_timed { SHORT } else { "0" }]),
+            _ => words(&["LRANGE", &key, "0", "-1"]),
         }
     }
 

@@ -181,6 +181,33 @@ pub fn fit_range(prng: &mut Prng, request: &mut [Vec<u8>]) {
     }
 }
 
+/// Sends ranges by text to sorted sets of which all members have the same score, for others have no order by text; and
+/// some other requests there, which leave it so.
+pub fn fit_texts(prng: &mut Prng, request: &mut Vec<Vec<u8>>) {
+    const ALIKE: &[&[u8]] = &[b"y1", b"y2"];
+    let name = request[0].to_ascii_lowercase();
+    let is_by_text = name.ends_with(b"bylex") || name == b"zlexcount";
+    let is_range = name.starts_with(b"zrange") && !is_by_text && !name.ends_with(b"byscore");
+    let (at, is_meant) = match name.as_slice() {
+        b"zrangestore" => (2, has_word(request, b"bylex")),
+        _ if is_range => (1, has_word(request, b"bylex")),
+        b"zadd" | b"zrem" | b"zpopmin" | b"zcard" => (1, prng.one_in(3)),
+        _ => (1, true),
+    };
+    if !is_meant || request.len() <= at {
+        return;
+    }
+    request[at] = pick(prng, ALIKE).to_vec();
+    if name == b"zadd" {
+        let members: Vec<Vec<u8>> = request.drain(2..).skip(1).step_by(2).collect();
+        request.extend(members.into_iter().flat_map(|member| [b"0".to_vec(), member]));
+    }
+}
+
+fn has_word(request: &[Vec<u8>], wanted: &[u8]) -> bool {
+    request.iter().any(|word| word.eq_ignore_ascii_case(wanted))
+}
+
 /// Makes weights as many as keys.
 pub fn fit_weights(prng: &mut Prng, request: &mut Vec<Vec<u8>>) {
     let Some(at) = request.iter().position(|word| word.eq_ignore_ascii_case(b"weights")) else { return };

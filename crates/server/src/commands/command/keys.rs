@@ -42,7 +42,8 @@ fn given(context: &Context<'_, '_>) -> Result<Given> {
     let command = table::find_for(&request.as_request())
         .filter(|command| command.subcommands.is_empty() || request.as_request().len() == 1)
         .ok_or(Error::text("ERR Invalid command specified"))?;
-    if matches!(command.row.keys, Keys::None) {
+    let names_channels = command.row.key_flags_of(0).contains(KeyFlags::NOT_KEY);
+    if matches!(command.row.keys, Keys::None) || names_channels {
         return Err(Error::text("ERR The command has no key arguments"));
     }
     if !command.row.accepts(request.as_request().len()) {
