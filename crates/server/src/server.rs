@@ -4,6 +4,7 @@ use crate::acl::Registry;
 use crate::audience::Audience;
 use crate::blocking::{self, Blocked, Cut};
 use crate::client::Clients;
+use crate::commands::scripting::InterpreterBytes;
 use crate::config::{ClientClass, Config};
 use crate::dispatch::pause::Pause;
 use crate::events;
@@ -11,6 +12,7 @@ use crate::latency::LatencyMonitor;
 use crate::monitor::{self, Monitors};
 use crate::pubsub::{self, PubSub};
 use crate::samples::Samples;
+use crate::scripts::Scripts;
 use crate::session::Session;
 use crate::slowlog::{self, SlowLog};
 use crate::stats::{ServerCounts, WorkerCounts};
@@ -39,6 +41,8 @@ bitflags::bitflags! {
         const PAUSED = 1 << 1;
         /// There is a ceiling to memory.
         const MEMORY_CEILING = 1 << 2;
+        /// A script runs for longer than it should.
+        const SLOW_SCRIPT = 1 << 3;
     }
 }
 
@@ -90,6 +94,10 @@ pub struct Server {
     pub watches: Watches,
     /// Sessions that wait for keys.
     pub blocked: Blocked,
+    /// Scripts and functions.
+    pub scripts: Scripts,
+    /// What the interpreters hold.
+    pub interpreter_bytes: InterpreterBytes,
     /// Who listens to what.
     pub pubsub: PubSub,
     /// Who caches what.
@@ -142,6 +150,8 @@ impl Server {
             monitors: Monitors::default(),
             watches: Watches::default(),
             blocked: Blocked::default(),
+            scripts: Scripts::default(),
+            interpreter_bytes: InterpreterBytes::default(),
             pubsub: PubSub::default(),
             tracking: Tracking::new(workers),
             samples: Samples::default(),

@@ -124,7 +124,7 @@ impl Context<'_, '_> {
         hashed: Hashed<'_>,
         reply: &mut Reply<'_>,
     ) -> command::Result<()> {
-        if self.session.transaction.is_some() {
+        if self.session.transaction.is_some() || self.session.runs_script {
             return self.run_data(row, hashed, Waiting::Never, reply);
         }
         let began = Cell::new(None);
