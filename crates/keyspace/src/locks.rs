@@ -128,6 +128,11 @@ impl<'k> Batch<'k> {
         }
     }
 
+    /// Whether nobody holds a slot of these keys at this moment.
+    pub fn are_free(&self, keys: &[Key<'_>]) -> bool {
+        keys.iter().all(|key| self.keyspace.keys_of_slot(self.keyspace.slot_id(key)).try_lock().is_some())
+    }
+
     /// Whether the slots of all these keys are held.
     pub fn holds(&self, keys: &[Key<'_>]) -> bool {
         match &*self.held.borrow() {

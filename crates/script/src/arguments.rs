@@ -82,6 +82,15 @@ pub(crate) fn to_integer(value: f64) -> i64 {
     if (-BEYOND..BEYOND).contains(&value) { value as i64 } else { i64::MIN }
 }
 
+/// A number as Lua has it.
+pub(crate) fn number_of(value: &Value) -> Option<f64> {
+    match value {
+        Value::Integer(number) => Some(*number as f64),
+        Value::Number(number) => Some(*number),
+        _ => None,
+    }
+}
+
 /// Lua's name of a value's type.
 pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {

@@ -1,6 +1,6 @@
 //! The table `cjson`: JSON to Lua's values and back, with the behaviour and the words of the library that Redis has.
 
-use crate::arguments::{Arguments, to_integer, type_name};
+use crate::arguments::{Arguments, number_of, to_integer, type_name};
 use crate::engine::State;
 use crate::raise;
 use mlua::{Lua, MultiValue, Result, Table, Value};
@@ -248,7 +248,7 @@ impl Encoder<'_> {
     fn array_length(&self, table: &Table) -> Result<Option<i64>> {
         let (mut highest, mut count, mut is_array) = (0, 0i64, true);
         table.for_each(|key: Value, _: Value| {
-            match key.as_f64() {
+            match number_of(&key) {
                 Some(key) if !matches!(key, 0.0) && key > 0.0 && key.floor() == key && is_array => {
                     highest = highest.max(to_integer(key));
                     count += 1;
@@ -295,7 +295,7 @@ impl Encoder<'_> {
                 Value::String(text) => self.string(&text.as_bytes()),
                 Value::Integer(_) | Value::Number(_) => {
                     self.out.push(b'"');
-                    self.number(key.as_f64().unwrap_or_default())?;
+                    self.number(number_of(&key).unwrap_or_default())?;
                     self.out.push(b'"');
                 }
                 other => return Err(self.refused(other, "table key must be a number or string")),

@@ -1,6 +1,6 @@
 //! Between replies and Lua's values, both ways.
 
-use crate::arguments::to_integer;
+use crate::arguments::{number_of, to_integer};
 use crate::limits::REPLY_DEPTH_MAX;
 use crate::raise;
 use mlua::{Lua, Result, String as LuaString, Table, Value};
@@ -185,7 +185,7 @@ impl Outgoing<'_, '_> {
         } else if let Value::String(line) = table.raw_get(&names.ok)? {
             self.reply.simple(&*line.as_bytes());
         } else if let number @ (Value::Number(_) | Value::Integer(_)) = table.raw_get(&names.double)? {
-            self.reply.double(number.as_f64().unwrap_or_default());
+            self.reply.double(number_of(&number).unwrap_or_default());
         } else if let Value::Table(map) = table.raw_get(&names.map)? {
             return self.map(&map, depth);
         } else if let Value::Table(set) = table.raw_get(&names.set)? {

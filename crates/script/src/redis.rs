@@ -1,6 +1,6 @@
 //! The table `redis`, and the functions that `sandbox.lua` takes from here.
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, number_of};
 use crate::convert::{Incoming, Names};
 use crate::engine::{Fault, State};
 use crate::host::{self, Refusal};
@@ -54,7 +54,7 @@ pub(crate) fn table(lua: &Lua, state: &Rc<State>, names: &Rc<Names>, version: &s
         if values.len() != 1 {
             return Err(raise::reply("ERR redis.setresp() requires one argument."));
         }
-        state.protocol.set(match values[0].as_f64() {
+        state.protocol.set(match number_of(&values[0]) {
             Some(2.0) => Protocol::Resp2,
             Some(3.0) => Protocol::Resp3,
             _ => return Err(raise::reply("ERR RESP version must be 2 or 3.")),
@@ -270,7 +270,7 @@ fn log(lua: &Lua, values: MultiValue) -> Result<()> {
     if values.len() < 2 {
         return Err(raise::reply("ERR redis.log() requires two arguments or more."));
     }
-    let Some(level) = values[0].as_f64() else {
+    let Some(level) = number_of(&values[0]) else {
         return Err(raise::reply("ERR First argument must be a number (log level)."));
     };
     let level = match level as i64 {
@@ -334,7 +334,7 @@ fn set_repl(_: &Lua, values: MultiValue) -> Result<()> {
     if values.len() != 1 {
         return Err(raise::reply("ERR redis.set_repl() requires two arguments."));
     }
-    match values[0].as_f64().unwrap_or_default() as i64 {
+    match number_of(&values[0]).unwrap_or_default() as i64 {
         0..=3 => Ok(()),
         _ => Err(raise::reply(
             "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",

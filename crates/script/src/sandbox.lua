@@ -163,9 +163,7 @@ function globals.xpcall(...)
   end))
 end
 
-function globals.load(...)
-  return host.load(...)
-end
+globals.load = host.load
 globals.loadstring = host.loadstring
 
 local libraries = { "bit", "cjson", "cmsgpack", "coroutine", "math", "redis", "string", "struct", "table" }

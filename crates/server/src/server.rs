@@ -117,7 +117,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with an empty keyspace, to be run by `workers` workers.
+    /// A server with an empty keyspace, to be run by `workers` workers, the last of which is
+    /// the spare one.
     pub fn new(config: Config, workers: usize) -> Arc<Server> {
         Server::with_clock(config, workers, Clock::Real)
     }
@@ -252,20 +253,28 @@ impl Server {
         });
     }
 
+    /// Whether the end has begun.
+    pub fn is_ending(&self) -> bool {
+        *self.ending.borrow() != Ending::NotYet
+    }
+
     /// Tells when the end begins.
     pub fn ending(&self) -> watch::Receiver<Ending> {
         self.ending.subscribe()
     }
 
     /// The worker with the fewest connections, for the next one; of those with
-    /// equally few, the one whose turn it is.
+    /// equally few, the one whose turn it is. While a script runs for too long, new
+    /// connections go to the last worker, which gets none otherwise: somebody may want to end the script.
     pub fn lightest_worker(&self) -> usize {
         let turn = self.next_worker.fetch_add(1, Ordering::Relaxed) as usize;
-        let workers = self.connections_by_worker.len();
+        let spare = self.connections_by_worker.len() - 1;
+        // Workers that run a slow script, or wait for one, serve nobody.
+        let workers = if self.attention().contains(Attention::SLOW_SCRIPT) { 0 } else { spare };
         let index = (0..workers)
             .map(|offset| (turn + offset) % workers)
             .min_by_key(|index| self.connections_by_worker[*index].load(Ordering::Relaxed))
-            .expect("there is at least one worker");
+            .unwrap_or(spare);
         self.connections_by_worker[index].fetch_add(1, Ordering::Relaxed);
         index
     }

@@ -11,7 +11,7 @@ use crate::scripts::Run;
 use crate::server::Attention;
 use ::script::{Host, Pulse, Refusal};
 use command::execute::{keys_locked, needs_all};
-use command::{Args, Error, Flags, Group, Hashed, Keys, Waiting};
+use command::{Args, Flags, Group, Hashed, Keys, Waiting};
 use keyspace::Key;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -197,6 +197,9 @@ impl Host for ScriptHost<'_, '_, '_> {
                 None => "Script killed by user with SCRIPT KILL.",
             });
         }
+        if server.is_ending() {
+            return Pulse::End("The server is shutting down");
+        }
         let threshold = server.config.busy_reply_threshold();
         if !self.is_shown && threshold.is_some_and(|threshold| self.run.began.elapsed() >= threshold) {
             self.is_shown = true;
@@ -205,8 +208,3 @@ impl Host for ScriptHost<'_, '_, '_> {
         Pulse::GoOn
     }
 }
-
-/// The error of a command that would have to wait for a slow script.
-pub(super) const BUSY: Error = Error::text(
-    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-);
