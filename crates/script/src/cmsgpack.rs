@@ -138,8 +138,7 @@ fn unpack(arguments: &Arguments<'_>, limit: i64, offset: i64, tells_offset: bool
     let bytes = text.as_bytes();
     let total = bytes.len() as i64;
     if offset < 0 || limit < 0 {
-        let message =
-            format!("Invalid request to unpack with offset of {offset} and limit of {total}.");
+        let message = format!("Invalid request to unpack with offset of {offset} and limit of {total}.");
         return Err(raise::text(lua, message));
     }
     if offset > total {

@@ -115,8 +115,7 @@ impl Engine {
         globals.raw_set("cmsgpack", cmsgpack::table(&lua)?)?;
         globals.raw_set("struct", structs::table(&lua)?)?;
         let inner = redis::inner_functions(&lua, &state)?;
-        let built: Table =
-            lua.load(include_str!("sandbox.lua")).set_name(SANDBOX).call((globals, inner))?;
+        let built: Table = lua.load(include_str!("sandbox.lua")).set_name(SANDBOX).call((globals, inner))?;
         let sandbox = Sandbox {
             env: built.raw_get("env")?,
             globals: built.raw_get("globals")?,
@@ -169,9 +168,9 @@ impl Engine {
         if self.scripts.len() >= COMPILED_SCRIPTS_MAX {
             self.scripts.clear();
         }
-        let function = self.compile_text(text, "@user_script").map_err(|message| {
-            [b"ERR Error compiling script (new function): ", &message[..]].concat()
-        })?;
+        let function = self
+            .compile_text(text, "@user_script")
+            .map_err(|message| [b"ERR Error compiling script (new function): ", &message[..]].concat())?;
         self.scripts.insert(sha, function);
         Ok(())
     }
@@ -348,9 +347,7 @@ impl Engine {
                     (None, Err(error)) => error.to_string().into_bytes(),
                     (None, Ok(_)) => b"not enough memory".to_vec(),
                 };
-                // A library's own errors come without the code that scripts' errors have.
-                let message = message.strip_prefix(b"ERR ").unwrap_or(&message);
-                return Err([b"ERR Error registering functions: ", message].concat());
+                return Err([b"ERR Error registering functions: ", &message[..]].concat());
             }
         }
         let registered = registered.take();
@@ -370,7 +367,15 @@ impl Engine {
     ) -> Result<(bool, Value)> {
         let redis: Table = self.sandbox.globals.raw_get::<Table>("redis")?;
         let found = &self.sandbox.loading_redis;
-        for name in ["log", "LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING", "REDIS_VERSION", "REDIS_VERSION_NUM"] {
+        for name in [
+            "log",
+            "LOG_DEBUG",
+            "LOG_VERBOSE",
+            "LOG_NOTICE",
+            "LOG_WARNING",
+            "REDIS_VERSION",
+            "REDIS_VERSION_NUM",
+        ] {
             found.raw_set(name, redis.get::<Value>(name)?)?;
         }
         let list = registered.clone();

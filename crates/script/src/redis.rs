@@ -165,18 +165,21 @@ fn place_of_fault(lua: &Lua) -> Option<(String, i64)> {
             (source.what == "C", name, debug.current_line().map_or(-1, |line| line as i64))
         })
     };
+    // The interpreter's own functions and those of the sandbox are not where scripts go wrong.
+    let is_inner = |(is_c, source): (bool, &str)| is_c || source == SANDBOX || source == TAIL_CALL;
     let (mut level, mut place) = (1, at(1)?);
-    while place.0 || place.1 == SANDBOX {
+    while is_inner((place.0, &place.1)) {
         level += 1;
-        let next = at(level)?;
-        let was_sandbox = place.1 == SANDBOX;
-        place = next;
-        if !was_sandbox && place.1 != SANDBOX {
-            break;
+        match at(level) {
+            Some(next) => place = next,
+            None => break,
         }
     }
     Some((place.1, place.2))
 }
+
+/// What the interpreter calls a frame that a tail call has taken the place of.
+const TAIL_CALL: &str = "=(tail call)";
 
 /// The chunk name of `sandbox.lua`, whose functions are taken for the interpreter's own.
 pub(crate) const SANDBOX: &str = "=sandbox";

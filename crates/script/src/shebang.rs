@@ -131,7 +131,7 @@ fn header_words<'a>(
 /// What `redis.register_function` was given: a name and a function, or a table of both and more.
 pub(crate) fn registration(lua: &Lua, values: &MultiValue) -> Result<(Loaded, Function)> {
     let (loaded, function) = match (values.len(), values.front()) {
-        (1, Some(Value::Table(table))) => of_table(table)?,
+        (1, Some(Value::Table(table))) => of_table(lua, table)?,
         (1, _) => {
             return Err(raise::reply(
                 "ERR calling redis.register_function with a single argument is only applicable to Lua table \
@@ -151,33 +151,42 @@ pub(crate) fn registration(lua: &Lua, values: &MultiValue) -> Result<(Loaded, Fu
 }
 
 fn of_pair(lua: &Lua, name: &Value, function: &Value) -> Result<(Loaded, Function)> {
-    let is_text = matches!(name, Value::String(_) | Value::Integer(_) | Value::Number(_));
-    let Some(name) = lua.coerce_string(name.clone())?.filter(|_| is_text) else {
+    let Some(name) = text_of(lua, name.clone())?.filter(|_| is_text(name)) else {
         return Err(raise::reply("ERR first argument to redis.register_function must be a string"));
     };
     let Value::Function(function) = function else {
         return Err(raise::reply("ERR second argument to redis.register_function must be a function"));
     };
-    let loaded =
-        Loaded { name: name.as_bytes().to_vec(), description: None, flags: ScriptFlags::default() };
+    let loaded = Loaded { name, description: None, flags: ScriptFlags::default() };
     Ok((loaded, function.clone()))
 }
 
-fn of_table(table: &Table) -> Result<(Loaded, Function)> {
+/// Numbers count as strings, as everywhere in Lua.
+fn is_text(value: &Value) -> bool {
+    matches!(value, Value::String(_) | Value::Integer(_) | Value::Number(_))
+}
+
+fn text_of(lua: &Lua, value: Value) -> Result<Option<Vec<u8>>> {
+    Ok(lua.coerce_string(value)?.map(|text| text.as_bytes().to_vec()))
+}
+
+fn of_table(lua: &Lua, table: &Table) -> Result<(Loaded, Function)> {
     let (mut name, mut function, mut description, mut flags) = (None, None, None, ScriptFlags::default());
     for pair in table.pairs::<Value, Value>() {
         let (key, value) = pair?;
         let Value::String(key) = key else {
-            return Err(raise::reply("ERR named argument key given to redis.register_function is not a string"));
+            return Err(raise::reply(
+                "ERR named argument key given to redis.register_function is not a string",
+            ));
         };
         match (&*key.as_bytes(), value) {
-            (b"function_name", Value::String(text)) => name = Some(text.as_bytes().to_vec()),
+            (b"function_name", value) if is_text(&value) => name = text_of(lua, value)?,
             (b"function_name", _) => {
                 return Err(raise::reply(
                     "ERR function_name argument given to redis.register_function must be a string",
                 ));
             }
-            (b"description", Value::String(text)) => description = Some(text.as_bytes().to_vec()),
+            (b"description", value) if is_text(&value) => description = text_of(lua, value)?,
             (b"description", _) => {
                 return Err(raise::reply(
                     "ERR description argument given to redis.register_function must be a string",
@@ -198,9 +207,8 @@ fn of_table(table: &Table) -> Result<(Loaded, Function)> {
             _ => return Err(raise::reply("ERR unknown argument given to redis.register_function")),
         }
     }
-    let name = name.ok_or_else(|| {
-        raise::reply("ERR redis.register_function must get a function name argument")
-    })?;
+    let name =
+        name.ok_or_else(|| raise::reply("ERR redis.register_function must get a function name argument"))?;
     let function =
         function.ok_or_else(|| raise::reply("ERR redis.register_function must get a callback argument"))?;
     Ok((Loaded { name, description, flags }, function))

@@ -159,9 +159,7 @@ fn key_locals<'a>(words: &[Word<'a>]) -> Vec<&'a [u8]> {
         let declared = words.windows(2).filter(|two| two[0] == Word::Name(b"local") && is_name(&two[1]));
         let list = words.windows(2).filter(|two| two[0] == Word::Sign(b',') && is_name(&two[1]));
         let assigned = words.windows(2).enumerate().filter(|(at, two)| {
-            is_name(&two[0])
-                && two[1] == Word::Sign(b'=')
-                && words.get(at + 2) != Some(&Word::Sign(b'='))
+            is_name(&two[0]) && two[1] == Word::Sign(b'=') && words.get(at + 2) != Some(&Word::Sign(b'='))
         });
         declared.count() + list.count().min(1) >= 1 && assigned.count() <= 1
     });
@@ -206,7 +204,7 @@ fn key_assignment<'a>(words: &[Word<'a>]) -> Option<Vec<&'a [u8]>> {
         let is_last = index + 1 == names.len();
         match (is_last, words.get(at)) {
             (false, Some(Word::Sign(b','))) => at += 1,
-            (true, Some(Word::Sign(_)) ) => return None,
+            (true, Some(Word::Sign(_))) => return None,
             (true, _) => {}
             (false, _) => return None,
         }
@@ -273,8 +271,7 @@ fn is_declared(
 }
 
 fn is_key(words: &[Word<'_>], locals: &[&[u8]]) -> bool {
-    key_word(words) == Some(words.len())
-        || matches!(words, [Word::Name(name)] if locals.contains(name))
+    key_word(words) == Some(words.len()) || matches!(words, [Word::Name(name)] if locals.contains(name))
 }
 
 /// The arguments of a call, split at its commas.
@@ -341,7 +338,12 @@ mod tests {
 
     #[test]
     fn scripts_without_calls_reach_nowhere() {
-        for text in ["return 1", "return KEYS[1]", "-- redis.call('get', 'x')\nreturn 'redis.call'", "--[[ redis ]] return redis.sha1hex('')"] {
+        for text in [
+            "return 1",
+            "return KEYS[1]",
+            "-- redis.call('get', 'x')\nreturn 'redis.call'",
+            "--[[ redis ]] return redis.sha1hex('')",
+        ] {
             assert_eq!(reach_of(text), Reach::Nowhere, "{text}");
         }
     }

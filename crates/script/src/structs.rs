@@ -139,9 +139,7 @@ impl<'a> Format<'a> {
 }
 
 fn parse_padded(text: &[u8]) -> Option<u64> {
-    text.iter().try_fold(0u64, |number, digit| {
-        number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
-    })
+    text.iter().try_fold(0u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
 }
 
 fn pack(lua: &Lua, values: MultiValue) -> Result<mlua::String> {

@@ -5,8 +5,8 @@
 //!
 //! Thread rule: any thread.
 
-use command::Flags;
 use crate::dispatch::table::{self, Runs};
+use command::Flags;
 use command::{Handler, Keys};
 use parking_lot::{Mutex, RwLock};
 use script::{Header, Loaded, Reach, ScriptFlags, Sha};

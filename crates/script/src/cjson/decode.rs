@@ -286,7 +286,8 @@ fn is_invalid_number(text: &[u8]) -> bool {
         [b'0', b'0'..=b'9', ..] => true,
         [b'0'..=b'9', ..] => false,
         _ => {
-            let begins = |word: &[u8]| text.len() >= word.len() && text[..word.len()].eq_ignore_ascii_case(word);
+            let begins =
+                |word: &[u8]| text.len() >= word.len() && text[..word.len()].eq_ignore_ascii_case(word);
             begins(b"inf") || begins(b"nan")
         }
     }
@@ -306,9 +307,9 @@ fn c_number(text: &[u8]) -> Option<(f64, usize)> {
     if let [b'0', b'x' | b'X', digits @ ..] = body {
         let length = digits.iter().take_while(|digit| digit.is_ascii_hexdigit()).count();
         if length > 0 {
-            let value = digits[..length]
-                .iter()
-                .fold(0.0, |value, digit| value * 16.0 + f64::from((*digit as char).to_digit(16).unwrap_or(0)));
+            let value = digits[..length].iter().fold(0.0, |value, digit| {
+                value * 16.0 + f64::from((*digit as char).to_digit(16).unwrap_or(0))
+            });
             return Some((signed(value), sign + 2 + length));
         }
     }
@@ -325,9 +326,9 @@ fn c_number(text: &[u8]) -> Option<(f64, usize)> {
     }
     if matches!(body.get(length), Some(b'e' | b'E')) {
         let exponent_sign = usize::from(matches!(body.get(length + 1), Some(b'-' | b'+')));
-        let exponent = body.get(length + 1 + exponent_sign..).map_or(0, |rest| {
-            rest.iter().take_while(|byte| byte.is_ascii_digit()).count()
-        });
+        let exponent = body
+            .get(length + 1 + exponent_sign..)
+            .map_or(0, |rest| rest.iter().take_while(|byte| byte.is_ascii_digit()).count());
         if exponent > 0 {
             length += 1 + exponent_sign + exponent;
         }

@@ -265,7 +265,9 @@ fn restore(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         Some(b"flush") => Policy::Flush,
         Some(b"replace") => Policy::Replace,
         Some(_) => {
-            return Err(Error::text("ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE."));
+            return Err(Error::text(
+                "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
+            ));
         }
     };
     let codes = rdb::restore_libraries(request.arg(2)).map_err(|error| match error {
@@ -275,13 +277,15 @@ fn restore(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let libraries = codes.iter().map(|code| make(server, code));
     let libraries: Vec<Arc<Library>> =
         libraries.collect::<std::result::Result<_, Vec<u8>>>().map_err(Error::line)?;
-    server.scripts.change_libraries(|all| {
-        if policy == Policy::Flush {
-            *all = Libraries::default();
-        }
-        libraries.into_iter().try_for_each(|library| all.add(library, policy == Policy::Replace))
-    })
-    .map_err(Error::line)?;
+    server
+        .scripts
+        .change_libraries(|all| {
+            if policy == Policy::Flush {
+                *all = Libraries::default();
+            }
+            libraries.into_iter().try_for_each(|library| all.add(library, policy == Policy::Replace))
+        })
+        .map_err(Error::line)?;
     server.counts.changes.add(1);
     reply.ok();
     Ok(())

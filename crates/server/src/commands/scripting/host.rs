@@ -2,9 +2,9 @@
 
 use crate::acl::{self, Setting};
 use crate::commands::scripting::script::{end_slow, note_slow};
+use crate::config::LogLevel as Level;
 use crate::dispatch::Context;
 use crate::dispatch::table::{self, Command, Runs};
-use crate::config::LogLevel as Level;
 use crate::logger;
 use crate::monitor;
 use crate::scripts::Run;
@@ -57,8 +57,8 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
 
     fn check(&mut self, request: &Request<'_>) -> Result<&'static Command, Refusal> {
         let error = |text: &str| Err(Refusal::Error(text.into()));
-        let command = table::find_for(request)
-            .filter(|command| command.subcommands.is_empty() || request.len() == 1);
+        let command =
+            table::find_for(request).filter(|command| command.subcommands.is_empty() || request.len() == 1);
         let Some(command) = command else {
             return error("ERR Unknown Redis command called from script");
         };
@@ -131,12 +131,7 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
 }
 
 impl Host for ScriptHost<'_, '_, '_> {
-    fn call(
-        &mut self,
-        request: Request<'_>,
-        protocol: Protocol,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Refusal> {
+    fn call(&mut self, request: Request<'_>, protocol: Protocol, out: &mut Vec<u8>) -> Result<(), Refusal> {
         let command = self.check(&request).inspect_err(|refusal| {
             if let Refusal::Error(line) = refusal {
                 self.context.server.counts.note_error(line);

@@ -1,9 +1,9 @@
 //! Each worker's interpreter, and what it has compiled of what all workers share.
 
 use crate::commands::connection::REDIS_VERSION;
+use crate::scripts::{Library, Script};
 use crate::server::Server;
 use ::script::{Engine, Failure, Header, Sha};
-use crate::scripts::{Library, Script};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

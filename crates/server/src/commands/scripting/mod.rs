@@ -18,8 +18,8 @@ mod script;
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::table::ServerHandler;
-use command::key_use::{READS, UPDATES};
 use command::key_use::{KeyFlags, KeySpec};
+use command::key_use::{READS, UPDATES};
 use command::{Flags, Group, Keys, Row};
 
 pub use load::InterpreterBytes;
