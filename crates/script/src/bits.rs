@@ -3,18 +3,20 @@
 use crate::arguments::Arguments;
 use mlua::{Lua, MultiValue, Result, Table};
 
+type Unary = fn(u32) -> u32;
+type Binary = fn(u32, u32) -> u32;
+
 /// The table.
 pub(crate) fn table(lua: &Lua) -> Result<Table> {
     let bit = lua.create_table()?;
-    let unary: [(&'static str, fn(u32) -> u32); 3] =
-        [("tobit", |x| x), ("bnot", |x| !x), ("bswap", u32::swap_bytes)];
+    let unary: [(&'static str, Unary); 3] = [("tobit", |x| x), ("bnot", |x| !x), ("bswap", u32::swap_bytes)];
     for (name, operation) in unary {
         let function = lua.create_function(move |lua, values: MultiValue| {
             Ok(signed(operation(bits(&Arguments::new(lua, name, &values), 1)?)))
         })?;
         bit.raw_set(name, function)?;
     }
-    let folds: [(&'static str, fn(u32, u32) -> u32); 3] =
+    let folds: [(&'static str, Binary); 3] =
         [("band", |x, y| x & y), ("bor", |x, y| x | y), ("bxor", |x, y| x ^ y)];
     for (name, operation) in folds {
         let function = lua.create_function(move |lua, values: MultiValue| {
@@ -27,7 +29,7 @@ pub(crate) fn table(lua: &Lua) -> Result<Table> {
         })?;
         bit.raw_set(name, function)?;
     }
-    let shifts: [(&'static str, fn(u32, u32) -> u32); 5] = [
+    let shifts: [(&'static str, Binary); 5] = [
         ("lshift", |x, n| x << n),
         ("rshift", |x, n| x >> n),
         ("arshift", |x, n| ((x as i32) >> n) as u32),

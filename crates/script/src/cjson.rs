@@ -2,6 +2,7 @@
 
 use crate::arguments::{Arguments, number_of, to_integer, type_name};
 use crate::engine::State;
+use crate::limits::JSON_DEPTH_MAX;
 use crate::raise;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 use std::cell::Cell;
@@ -89,7 +90,7 @@ pub(crate) fn table(lua: &Lua, state: &Rc<State>) -> Result<Table> {
         }
         let text = arguments.string(1)?;
         let rules = decode::Rules {
-            depth_max: settings.json.decode_depth_max.get(),
+            depth_max: settings.json.decode_depth_max.get().min(JSON_DEPTH_MAX),
             allows_invalid: settings.json.decode_invalid.get(),
         };
         decode::decode(lua, &text.as_bytes(), rules).map_err(|message| match message {
@@ -102,8 +103,10 @@ pub(crate) fn table(lua: &Lua, state: &Rc<State>) -> Result<Table> {
     Ok(cjson)
 }
 
+type IntegerSetting = fn(&Settings) -> &Cell<i64>;
+
 fn add_settings(lua: &Lua, cjson: &Table, state: &Rc<State>) -> Result<()> {
-    let integers: [(&'static str, fn(&Settings) -> &Cell<i64>, i64); 3] = [
+    let integers: [(&'static str, IntegerSetting, i64); 3] = [
         ("encode_max_depth", |settings| &settings.encode_depth_max, i64::from(i32::MAX)),
         ("decode_max_depth", |settings| &settings.decode_depth_max, i64::from(i32::MAX)),
         ("encode_number_precision", |settings| &settings.precision, 14),
@@ -234,7 +237,7 @@ impl Encoder<'_> {
     }
 
     fn table(&mut self, table: &Table, depth: i64) -> Result<()> {
-        if depth > self.settings.encode_depth_max.get() {
+        if depth > self.settings.encode_depth_max.get().min(JSON_DEPTH_MAX) {
             return Err(raise::text(self.lua, format!("Cannot serialise, excessive nesting ({depth})")));
         }
         match self.array_length(table)? {

@@ -1,6 +1,7 @@
 //! The table `cmsgpack`: MessagePack, with the behaviour of the library that Redis has.
 
 use crate::arguments::{Arguments, number_of, to_integer};
+use crate::limits::VALUES_MAX;
 use crate::raise;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
@@ -149,6 +150,9 @@ fn unpack(arguments: &Arguments<'_>, limit: i64, offset: i64, tells_offset: bool
     let mut cursor = Cursor { lua, rest: &bytes[offset as usize..] };
     let mut values = Vec::new();
     while !cursor.rest.is_empty() && (values.len() as i64) < limit {
+        if values.len() + arguments.len() >= VALUES_MAX {
+            return Err(raise::text(lua, "stack overflow (in function mp_unpack_full)"));
+        }
         values.push(cursor.value(0).map_err(|failed| match failed {
             Failed::Format => raise::text(lua, "Bad data format in input."),
             Failed::Short => raise::text(lua, "Missing bytes in input."),

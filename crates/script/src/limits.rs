@@ -16,5 +16,12 @@ pub const COMPILED_SCRIPTS_MAX: usize = 10_000;
 /// Bytes that a worker's buffers keep from one script to the next.
 pub const BUFFER_BYTES_KEPT_MAX: usize = 64 << 10;
 
-/// Bytes of a library's code.
+/// Values that go between a script and a function of this crate at once: the interpreter has room for 8,000 that
+/// this crate refers to, and some are in use.
+pub const VALUES_MAX: usize = 7000;
+
+/// Tables inside tables that `cjson` follows, whatever a script asks for: each level refers to some values.
+pub const JSON_DEPTH_MAX: i64 = 1000;
+
+/// How long the code of a library may take to run.
 pub const LOAD_TIME_MAX: std::time::Duration = std::time::Duration::from_millis(500);

@@ -4,7 +4,7 @@ use crate::arguments::{Arguments, number_of};
 use crate::convert::{Incoming, Names};
 use crate::engine::{Fault, State};
 use crate::host::{self, Refusal};
-use crate::limits::BUFFER_BYTES_KEPT_MAX;
+use crate::limits::{BUFFER_BYTES_KEPT_MAX, VALUES_MAX};
 use crate::raise::{self, Raise, Stop};
 use mlua::{ChunkMode, Function, IntoLuaMulti, Lua, MultiValue, Result, Table, Value};
 use std::rc::Rc;
@@ -74,6 +74,7 @@ pub(crate) fn inner_functions(lua: &Lua, state: &Rc<State>) -> Result<Table> {
         (seen.unwrap_or(Value::Nil), stops).into_lua_multi(lua)
     })?;
     inner.raw_set("plain", plain)?;
+    inner.raw_set("values_max", VALUES_MAX)?;
     let faulty = state.clone();
     inner.raw_set("fault", lua.create_function(move |lua, value: Value| note_fault(lua, &faulty, value))?)?;
     let loading = state.clone();
@@ -98,6 +99,9 @@ pub(crate) fn inner_functions(lua: &Lua, state: &Rc<State>) -> Result<Table> {
             true => arguments.string(2)?.to_string_lossy(),
             false => "=(load)".to_owned(),
         };
+        let pieces = pieces.clone();
+        // Whoever loads while pieces are made must not find the interpreter full of our references.
+        drop(values);
         let mut text = Vec::new();
         while let Value::String(piece) = pieces.call(())? {
             if piece.as_bytes().is_empty() {
@@ -148,7 +152,7 @@ fn note_fault(lua: &Lua, state: &State, raised: Value) -> Result<Value> {
         Value::String(text) => [b"ERR ", &text.as_bytes()[..]].concat(),
         other => format!("ERR {}", other.to_string()?).into_bytes(),
     };
-    let is_stopping = matches!(&*state.fault.borrow(), Some(_)) && state.stop.get().is_some();
+    let is_stopping = state.fault.borrow().is_some() && state.stop.get().is_some();
     if !is_stopping {
         let place = place_of_fault(lua);
         *state.fault.borrow_mut() = Some(Fault { message, place });

@@ -6,7 +6,8 @@
 local real, host = ...
 
 local error, getmetatable, next, pcall, rawget, rawset = error, getmetatable, next, pcall, rawget, rawset
-local select, setmetatable, tostring, type, xpcall = select, setmetatable, tostring, type, xpcall
+local select, setmetatable, tonumber, tostring, type = select, setmetatable, tonumber, tostring, type
+local unpack, xpcall = unpack, xpcall
 local collectgarbage, resume = collectgarbage, coroutine.resume
 local plain = host.plain
 
@@ -47,7 +48,7 @@ end
 local globals = {}
 for _, name in ipairs({
   "assert", "error", "gcinfo", "getmetatable", "ipairs", "rawequal", "select", "tonumber", "tostring", "type",
-  "unpack", "_VERSION",
+  "_VERSION",
 }) do
   globals[name] = real[name]
 end
@@ -56,6 +57,17 @@ function globals.next(...)
   local t, key = ...
   expect_table(t, "next", select("#", ...) > 0)
   return next(behind[t] or t, key)
+end
+
+-- The host's functions take fewer values at once than Lua's.
+function globals.unpack(t, first, last)
+  if type(t) ~= "table" then
+    error("bad argument #1 to 'unpack' (table expected, got " .. (t == nil and "no value" or type(t)) .. ")", 2)
+  end
+  if (tonumber(last) or #t) - (tonumber(first) or 1) >= host.values_max then
+    error("too many results to unpack", 2)
+  end
+  return unpack(t, first, last)
 end
 
 function globals.pairs(...)

@@ -14,9 +14,12 @@ pub enum Reach {
     Anywhere,
 }
 
+/// The positions of a command's keys, by its name and the number of words.
+pub type KeysOf<'a> = &'a dyn Fn(&[u8], usize) -> Option<Vec<usize>>;
+
 /// Looks at a script's text. `keys_of` gives the positions of the keys among a call's words, for a command that is
 /// named literally: `None` if that takes more than the command's name and the number of words.
-pub fn reach(text: &[u8], keys_of: &dyn Fn(&[u8], usize) -> Option<Vec<usize>>) -> Reach {
+pub fn reach(text: &[u8], keys_of: KeysOf<'_>) -> Reach {
     let words = split(text);
     let locals = key_locals(&words);
     let mut found = Reach::Nowhere;
@@ -250,11 +253,7 @@ fn call_at(words: &[Word<'_>], at: usize) -> Option<std::ops::Range<usize>> {
 }
 
 /// Whether all keys of a call are words of KEYS.
-fn is_declared(
-    words: &[Word<'_>],
-    locals: &[&[u8]],
-    keys_of: &dyn Fn(&[u8], usize) -> Option<Vec<usize>>,
-) -> bool {
+fn is_declared(words: &[Word<'_>], locals: &[&[u8]], keys_of: KeysOf<'_>) -> bool {
     let arguments = arguments(words);
     let Some([Word::Text(command)]) = arguments.first().copied() else { return false };
     // A call or `...` as the last argument may stand for any number of words.

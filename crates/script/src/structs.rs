@@ -1,6 +1,7 @@
 //! The table `struct`: values to bytes and back by a format, with the behaviour of the library that Redis has.
 
 use crate::arguments::{Arguments, number_of, to_integer};
+use crate::limits::VALUES_MAX;
 use crate::raise;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
@@ -217,6 +218,9 @@ fn unpack(lua: &Lua, values: MultiValue) -> Result<MultiValue> {
     let mut format = Format::new(&arguments, &text);
     let mut found: Vec<Value> = Vec::new();
     while let Some(item) = format.next(at)? {
+        if found.len() + arguments.len() >= VALUES_MAX {
+            return Err(raise::text(lua, "stack overflow (too many results)"));
+        }
         at = at.saturating_add(item.fill);
         let too_short = || arguments.bad(2, "data string too short");
         let mut bytes = item.bytes;

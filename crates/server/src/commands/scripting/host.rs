@@ -100,13 +100,12 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
                     hashed: Hashed::NONE,
                     waiting: Waiting::Never,
                 };
-                match row.keys {
-                    Keys::Range { first, last, .. } if last == first as isize && !needs_all(row, &args) => {
-                        if context.batch.holds(&[args.key(first)]) {
-                            return Ok(());
-                        }
-                    }
-                    _ => {}
+                if let Keys::Range { first, last, .. } = row.keys
+                    && last == first as isize
+                    && !needs_all(row, &args)
+                    && context.batch.holds(&[args.key(first)])
+                {
+                    return Ok(());
                 }
                 keys_locked(row, &args, &mut keys);
                 needs_all(row, &args)

@@ -26,7 +26,7 @@ pub use load::InterpreterBytes;
 
 /// The rows of scripting.
 pub const ROWS: &[Row<ServerHandler>] = &[
-    runs("eval", eval::eval, Flags::MAY_REPLICATE, WRITES)
+    runs("eval", eval::eval, Flags::empty(), WRITES)
         .since("2.6.0")
         .syntax("script numkeys [key [key ...]] [arg [arg ...]]")
         .summary("Runs a script."),
@@ -34,7 +34,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .since("7.0.0")
         .syntax("script numkeys [key [key ...]] [arg [arg ...]]")
         .summary("Runs a script that changes nothing."),
-    runs("evalsha", eval::evalsha, Flags::MAY_REPLICATE, WRITES)
+    runs("evalsha", eval::evalsha, Flags::empty(), WRITES)
         .since("2.6.0")
         .syntax("sha1 numkeys [key [key ...]] [arg [arg ...]]")
         .summary("Runs a script by its name."),
@@ -42,7 +42,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .since("7.0.0")
         .syntax("sha1 numkeys [key [key ...]] [arg [arg ...]]")
         .summary("Runs a script that changes nothing by its name."),
-    runs("fcall", eval::fcall, Flags::MAY_REPLICATE, WRITES)
+    runs("fcall", eval::fcall, Flags::empty(), WRITES)
         .since("7.0.0")
         .syntax("function numkeys [key [key ...]] [arg [arg ...]]")
         .summary("Calls a function."),
