@@ -97,6 +97,7 @@ fn of_group(group: Group) -> Categories {
         Group::HyperLogLog => Categories::HYPERLOGLOG,
         Group::Pubsub => Categories::PUBSUB,
         Group::Transactions => Categories::TRANSACTION,
+        Group::Scripting => Categories::SCRIPTING,
         Group::Connection => Categories::CONNECTION,
         Group::Server => Categories::empty(),
     }

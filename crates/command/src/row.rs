@@ -68,6 +68,8 @@ bitflags::bitflags! {
         const DANGEROUS = 1 << 20;
         /// Does not refresh a key's access clock (TTL, OBJECT, TYPE ...).
         const NO_TOUCH = 1 << 21;
+        /// May be called without any key although its keys are told by a number.
+        const NO_MANDATORY_KEYS = 1 << 24;
         /// Runs at once between MULTI and EXEC instead of being queued.
         const RUNS_IN_MULTI = 1 << 23;
         /// Not in any ACL category that its other flags would imply ("slow" or "fast" apart).
@@ -102,6 +104,8 @@ pub enum Group {
     Pubsub,
     /// Transactions.
     Transactions,
+    /// Scripts and functions.
+    Scripting,
     /// The connection itself.
     Connection,
     /// The server.
@@ -124,6 +128,7 @@ impl Group {
             Group::HyperLogLog => "hyperloglog",
             Group::Pubsub => "pubsub",
             Group::Transactions => "transactions",
+            Group::Scripting => "scripting",
             Group::Connection => "connection",
             Group::Server => "server",
         }

@@ -26,6 +26,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 use sys::{Counter, Prng, UnixMs};
 use value::collection::TypeName;
 use value::prefetch::{LINE_BYTES, prefetch};
@@ -233,6 +234,27 @@ impl Keyspace {
             keyspace: self,
             worker,
             gate: Some(self.gates[worker].0.lock()),
+            other_gates: Vec::new(),
+            held: RefCell::new(Held::Nothing),
+        }
+    }
+
+    /// Enters a batch, unless somebody holds the whole keyspace for longer than `patience`.
+    #[inline]
+    pub fn try_enter(&self, worker: usize, patience: Duration) -> Option<Batch<'_>> {
+        let gate = &self.gates[worker].0;
+        let gate = gate.try_lock().or_else(|| gate.try_lock_for(patience))?;
+        let mut batch = self.stay_outside(worker);
+        batch.gate = Some(gate);
+        Some(batch)
+    }
+
+    /// A batch that is not in the keyspace: no key may be looked at in it.
+    pub fn stay_outside(&self, worker: usize) -> Batch<'_> {
+        Batch {
+            keyspace: self,
+            worker,
+            gate: None,
             other_gates: Vec::new(),
             held: RefCell::new(Held::Nothing),
         }

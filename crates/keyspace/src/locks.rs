@@ -17,6 +17,7 @@ use crate::keyspace::{Batch, Keyspace, WorkerState};
 use crate::slot::SlotKeys;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
+use std::time::{Duration, Instant};
 
 /// Keys of most multi-key commands; beyond, the list of locks is allocated.
 const LOCKS_INLINE: usize = 4;
@@ -125,6 +126,39 @@ impl<'k> Batch<'k> {
                 }
             }
         }
+    }
+
+    /// Whether nobody holds a slot of these keys at this moment.
+    pub fn are_free(&self, keys: &[Key<'_>]) -> bool {
+        keys.iter().all(|key| self.keyspace.keys_of_slot(self.keyspace.slot_id(key)).try_lock().is_some())
+    }
+
+    /// Whether the slots of all these keys are held.
+    pub fn holds(&self, keys: &[Key<'_>]) -> bool {
+        match &*self.held.borrow() {
+            Held::Nothing => false,
+            Held::Slots(slots) => {
+                keys.iter().all(|key| slots.binary_search(&self.keyspace.slot_id(key)).is_ok())
+            }
+            Held::All => true,
+        }
+    }
+
+    /// Holds the slots of these keys beside what is held, unless another worker has one of them
+    /// for longer than `patience`. Nothing is let go. False: not all are held.
+    pub fn try_hold_also(&mut self, keys: &[Key<'_>], patience: Duration) -> bool {
+        let mut held = self.held.borrow_mut();
+        let Held::Slots(slots) = &mut *held else { return *held == Held::All };
+        let until = Instant::now() + patience;
+        slots_of(self.keyspace, keys).into_iter().all(|id| {
+            let Err(place) = slots.binary_search(&id) else { return true };
+            let guard = self.keyspace.keys_of_slot(id).try_lock_until(until);
+            guard.is_some_and(|guard| {
+                std::mem::forget(guard);
+                slots.insert(place, id);
+                true
+            })
+        })
     }
 
     /// Holds the whole keyspace over the commands that follow: no other worker is in a

@@ -20,6 +20,7 @@ pub mod monitor;
 pub mod pubsub;
 pub mod redaction;
 pub mod samples;
+pub mod scripts;
 pub mod server;
 pub mod session;
 pub mod slowlog;

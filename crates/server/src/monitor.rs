@@ -64,6 +64,7 @@ fn line(server: &Server, session: &Session, words: &[&[u8]]) -> Vec<u8> {
     // A Unix socket's address ends with a port of 0, which is not shown here.
     let address = &session.client.address;
     let address = if kind.is_empty() { address } else { address.trim_end_matches(":0") };
+    let (kind, address) = if session.runs_script { ("", "lua") } else { (kind, address) };
     let mut line = Vec::with_capacity(64);
     let (seconds, micros, db) = (now_us / 1_000_000, now_us % 1_000_000, session.db.0);
     write!(line, "+{seconds}.{micros:06} [{db} {kind}{address}]").expect("a vector takes every byte");

@@ -4,6 +4,7 @@ use crate::acl::Registry;
 use crate::audience::Audience;
 use crate::blocking::{self, Blocked, Cut};
 use crate::client::Clients;
+use crate::commands::scripting::InterpreterBytes;
 use crate::config::{ClientClass, Config};
 use crate::dispatch::pause::Pause;
 use crate::events;
@@ -11,6 +12,7 @@ use crate::latency::LatencyMonitor;
 use crate::monitor::{self, Monitors};
 use crate::pubsub::{self, PubSub};
 use crate::samples::Samples;
+use crate::scripts::Scripts;
 use crate::session::Session;
 use crate::slowlog::{self, SlowLog};
 use crate::stats::{ServerCounts, WorkerCounts};
@@ -39,6 +41,8 @@ bitflags::bitflags! {
         const PAUSED = 1 << 1;
         /// There is a ceiling to memory.
         const MEMORY_CEILING = 1 << 2;
+        /// A script runs for longer than it should.
+        const SLOW_SCRIPT = 1 << 3;
     }
 }
 
@@ -90,6 +94,10 @@ pub struct Server {
     pub watches: Watches,
     /// Sessions that wait for keys.
     pub blocked: Blocked,
+    /// Scripts and functions.
+    pub scripts: Scripts,
+    /// What the interpreters hold.
+    pub interpreter_bytes: InterpreterBytes,
     /// Who listens to what.
     pub pubsub: PubSub,
     /// Who caches what.
@@ -109,7 +117,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with an empty keyspace, to be run by `workers` workers.
+    /// A server with an empty keyspace, to be run by `workers` workers, the last of which is
+    /// the spare one.
     pub fn new(config: Config, workers: usize) -> Arc<Server> {
         Server::with_clock(config, workers, Clock::Real)
     }
@@ -142,6 +151,8 @@ impl Server {
             monitors: Monitors::default(),
             watches: Watches::default(),
             blocked: Blocked::default(),
+            scripts: Scripts::default(),
+            interpreter_bytes: InterpreterBytes::default(),
             pubsub: PubSub::default(),
             tracking: Tracking::new(workers),
             samples: Samples::default(),
@@ -242,20 +253,28 @@ impl Server {
         });
     }
 
+    /// Whether the end has begun.
+    pub fn is_ending(&self) -> bool {
+        *self.ending.borrow() != Ending::NotYet
+    }
+
     /// Tells when the end begins.
     pub fn ending(&self) -> watch::Receiver<Ending> {
         self.ending.subscribe()
     }
 
     /// The worker with the fewest connections, for the next one; of those with
-    /// equally few, the one whose turn it is.
+    /// equally few, the one whose turn it is. While a script runs for too long, new
+    /// connections go to the last worker, which gets none otherwise: somebody may want to end the script.
     pub fn lightest_worker(&self) -> usize {
         let turn = self.next_worker.fetch_add(1, Ordering::Relaxed) as usize;
-        let workers = self.connections_by_worker.len();
+        let spare = self.connections_by_worker.len() - 1;
+        // Workers that run a slow script, or wait for one, serve nobody.
+        let workers = if self.attention().contains(Attention::SLOW_SCRIPT) { 0 } else { spare };
         let index = (0..workers)
             .map(|offset| (turn + offset) % workers)
             .min_by_key(|index| self.connections_by_worker[*index].load(Ordering::Relaxed))
-            .expect("there is at least one worker");
+            .unwrap_or(spare);
         self.connections_by_worker[index].fetch_add(1, Ordering::Relaxed);
         index
     }

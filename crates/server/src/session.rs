@@ -59,6 +59,8 @@ pub struct Session {
     pub watched: Watched,
     /// Set by a request that has to wait; nothing further runs until that is over.
     pub waits: Option<Until>,
+    /// A script runs its commands now.
+    pub runs_script: bool,
     /// What it listens to; None of nothing.
     pub subscriptions: Option<Box<Subscriptions>>,
     /// How it tracks what it caches; None if it does not.
@@ -79,6 +81,7 @@ impl Session {
             transaction: None,
             watched: Watched::default(),
             waits: None,
+            runs_script: false,
             subscriptions: None,
             tracking: None,
         }

@@ -84,9 +84,10 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     let listeners = Listeners::bind(&config)?;
     let _socket_file = listeners.unix_path().cloned().map(RemovedAtEnd);
     let _pidfile = write_pidfile(&config);
-    let server = Server::new(config, workers);
+    // One more than are announced: see [`Server::lightest_worker`].
+    let server = Server::new(config, workers + 1);
     announce(&server, &listeners, workers, warnings);
-    run_workers(&server, listeners, workers)
+    run_workers(&server, listeners, workers + 1)
 }
 
 /// A file that is of use only while the server runs.
@@ -141,6 +142,10 @@ type Channels = (Vec<UnboundedSender<Accepted>>, Vec<UnboundedReceiver<Accepted>
 /// Dropped by every worker at its end.
 type Alive = Sender<std::convert::Infallible>;
 
+/// A worker's stack: what scripts nest goes through functions that call themselves. Only what is
+/// used of it takes memory.
+const STACK_BYTES: usize = 32 << 20;
+
 /// Serves until a signal or SHUTDOWN ends the server; returns the exit status.
 ///
 /// # Errors
@@ -157,7 +162,8 @@ pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -
             worker::run(server, index, receiver);
             drop(alive);
         };
-        threads.push(std::thread::Builder::new().name(format!("worker-{index}")).spawn(work)?);
+        let thread = std::thread::Builder::new().name(format!("worker-{index}")).stack_size(STACK_BYTES);
+        threads.push(thread.spawn(work)?);
     }
     drop(alive);
     let status = accept_until_end(server, listeners, &senders, all_gone);

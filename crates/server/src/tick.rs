@@ -59,7 +59,10 @@ async fn sweep(server: &Server, worker: usize) {
 }
 
 fn sweep_step(server: &Server, worker: usize) -> Progress {
-    let mut batch = server.keyspace.enter(worker);
+    // A worker that waited for a slow script could not serve those who want to end it.
+    let is_slow = server.attention().contains(Attention::SLOW_SCRIPT);
+    let batch = if is_slow { None } else { server.keyspace.try_enter(worker, Duration::ZERO) };
+    let Some(mut batch) = batch else { return Progress::Done };
     let began = server.ticks.now();
     let budget = server.ticks.ticks_in(SWEEP_STEP);
     let has_budget = || server.ticks.now().0.saturating_sub(began.0) < budget;
@@ -78,7 +81,7 @@ fn go_on_evicting(server: &Server, worker: usize) {
         && checks::is_memory_full(server)
     {
         // Where the policy allows nothing to be freed, the next write is told.
-        let mut batch = server.keyspace.enter(worker);
+        let Some(mut batch) = server.keyspace.try_enter(worker, Duration::ZERO) else { return };
         let _ = checks::make_room(server, &batch, server.clock.now());
         if batch.has_ready() {
             blocking::serve(server, &mut batch, worker, server.clock.now());

@@ -24,6 +24,8 @@ pub const VERSION_WRITTEN: u16 = 10;
 pub const VERSION_READ_MAX: u16 = 12;
 
 const TYPE_STRING: u8 = 0;
+/// Stands before the code of a library of functions.
+const LIBRARY: u8 = 245;
 const LENGTH_32: u8 = 0x80;
 const LENGTH_64: u8 = 0x81;
 const ENCODED: u8 = 0xc0;
@@ -92,6 +94,33 @@ pub fn restore(payload: &[u8], thresholds: &Thresholds) -> Result<Restored, Rest
 }
 
 /// Appends version and checksum to a value.
+/// Libraries of functions, by their code, as FUNCTION DUMP gives them.
+pub fn dump_libraries<'a>(codes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for code in codes {
+        out.push(LIBRARY);
+        write_string(&mut out, code);
+    }
+    write_footer(&mut out);
+    out
+}
+
+/// The code of each library of a payload.
+///
+/// # Errors
+/// The payload is not one, or holds something else.
+pub fn restore_libraries(payload: &[u8]) -> Result<Vec<Vec<u8>>, RestoreError> {
+    let mut body = Reader { rest: check_footer(payload)? };
+    let mut codes = Vec::new();
+    while !body.rest.is_empty() {
+        if body.byte()? != LIBRARY {
+            return Err(RestoreError::BadFormat);
+        }
+        codes.push(body.string()?);
+    }
+    Ok(codes)
+}
+
 fn write_footer(out: &mut Vec<u8>) {
     out.extend_from_slice(&VERSION_WRITTEN.to_le_bytes());
     let crc = crc64(0, out);

@@ -12,6 +12,7 @@ pub mod lolwut;
 pub mod memory;
 pub mod monitor;
 pub mod pubsub;
+pub mod scripting;
 pub mod shutdown;
 pub mod slowlog;
 pub mod time;
@@ -37,6 +38,7 @@ pub const FAMILIES: &[&[Row<ServerHandler>]] = &[
     memory::ROWS,
     monitor::ROWS,
     pubsub::ROWS,
+    scripting::ROWS,
     shutdown::ROWS,
     slowlog::ROWS,
     time::ROWS,

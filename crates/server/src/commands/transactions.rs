@@ -160,7 +160,9 @@ fn hold_keys(context: &mut Context<'_, '_>, queue: &[Queued]) {
                 db = chosen.filter(|db| *db < server.keyspace.databases()).map_or(db, DbIndex);
             }
             // Some of these look at keys as they please (MEMORY USAGE, INFO).
-            Runs::Server(_) => takes_all |= queued.command().row.group == Group::Server,
+            Runs::Server(_) => {
+                takes_all |= matches!(queued.command().row.group, Group::Server | Group::Scripting);
+            }
         }
     }
     if takes_all {

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::Config;
 use super::parsed::{OutputLimit, Value};
@@ -53,6 +54,9 @@ numbers! {
     acl_pubsub_default_is_all: bool = "acl-pubsub-default", |n| n == 0;
     /// Bytes that a client's unread requests may take.
     client_query_buffer_limit: usize = "client-query-buffer-limit", |n| n as usize;
+    /// How long a script may run before others are told that the server is busy; None: for ever.
+    busy_reply_threshold: Option<Duration> = "busy-reply-threshold",
+        |n| u64::try_from(n).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
     /// Number of databases.
     databases: usize = "databases", |n| n as usize;
     /// The edition served.

@@ -4,13 +4,14 @@
 use crate::acl;
 use crate::commands::pubsub::is_allowed_among_messages;
 use crate::dispatch::pause::{Pause, Paused};
-use crate::dispatch::table::Command;
+use crate::dispatch::table::{Command, Runs};
 use crate::dispatch::transaction::flags_in_effect;
 use crate::monitor;
 use crate::server::{Attention, Server};
 use crate::session::Session;
 use command::error::until_zero;
-use command::{Error, Flags};
+use command::execute::{keys_locked, needs_all};
+use command::{Args, Error, Flags, Group, Hashed, Waiting};
 use keyspace::{Batch, OutOfMemory};
 use sys::UnixMs;
 use wire::Request;
@@ -67,6 +68,12 @@ fn check_attention(
     now: UnixMs,
 ) -> Verdict {
     let flags = flags_in_effect(command, session);
+    if attention.contains(Attention::SLOW_SCRIPT)
+        && !runs_outside(command, request)
+        && would_wait(server, batch, session, command, request, now)
+    {
+        return Verdict::Refuse(BUSY);
+    }
     let is_full = attention.contains(Attention::MEMORY_CEILING) && is_memory_full(server);
     // During a pause nothing changes by itself.
     if is_full
@@ -92,6 +99,47 @@ fn check_attention(
         monitor::show(server, session, command, request);
     }
     Verdict::Run
+}
+
+/// The error of a command that would have to wait for a slow script.
+pub const BUSY: Error =
+    Error::text("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
+
+/// Whether a command runs without the keyspace while a slow script holds it.
+pub fn runs_outside(command: &Command, request: &Request<'_>) -> bool {
+    match command.row.name {
+        "shutdown" => request.iter().skip(1).any(|word| word.eq_ignore_ascii_case(b"nosave")),
+        // These look at keys.
+        "exec" | "watch" | "unwatch" | "discard" => false,
+        _ => command.is(Flags::ALLOW_BUSY),
+    }
+}
+
+/// Whether a slow script, or somebody who waits for one, has a slot that a command needs.
+#[cold]
+fn would_wait(
+    server: &Server,
+    batch: &Batch<'_>,
+    session: &Session,
+    command: &Command,
+    request: &Request<'_>,
+    now: UnixMs,
+) -> bool {
+    let Runs::Data(row) = command.row.handler else {
+        return matches!(command.row.group, Group::Scripting | Group::Transactions | Group::Server);
+    };
+    let args = Args {
+        request: *request,
+        keyspace: &server.keyspace,
+        db: session.db,
+        now,
+        settings: &server.settings,
+        hashed: Hashed::NONE,
+        waiting: Waiting::Never,
+    };
+    let mut keys = Vec::new();
+    keys_locked(row, &args, &mut keys);
+    needs_all(row, &args) || !batch.are_free(&keys)
 }
 
 /// Whether memory is above its ceiling.

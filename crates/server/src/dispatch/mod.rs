@@ -16,7 +16,7 @@ use crate::blocking::{self, Beginner};
 use crate::client::Traits;
 use crate::commands::pubsub::answers_by_message;
 use crate::log;
-use crate::server::Server;
+use crate::server::{Attention, Server};
 use crate::session::{Closing, ReplyMode, Session};
 use crate::slowlog;
 use crate::stats::Ending;
@@ -41,6 +41,9 @@ pub const OUTPUT_FLUSH_BYTES: usize = 256 << 10;
 
 /// How old the moment may be that commands take for the present one.
 const MOMENT_AGE_MAX: Duration = Duration::from_millis(1);
+
+/// How long a worker waits for the keyspace before it asks whether a slow script holds it.
+const GATE_PATIENCE: Duration = Duration::from_millis(5);
 
 /// What a server command works with.
 pub struct Context<'a, 'k> {
@@ -124,7 +127,7 @@ impl Context<'_, '_> {
         hashed: Hashed<'_>,
         reply: &mut Reply<'_>,
     ) -> command::Result<()> {
-        if self.session.transaction.is_some() {
+        if self.session.transaction.is_some() || self.session.runs_script {
             return self.run_data(row, hashed, Waiting::Never, reply);
         }
         let began = Cell::new(None);
@@ -213,6 +216,7 @@ impl Runner {
         out: &mut Vec<u8>,
     ) -> Stop {
         let server = &self.server;
+        let (batch, is_outside) = enter(server, self.worker);
         let mut turn = Turn {
             server,
             worker: self.worker,
@@ -222,13 +226,28 @@ impl Runner {
             track: server.config.latency_tracking(),
             stale_ticks: self.stale_ticks,
             reply_bytes_max: server.reply_bytes_max(),
-            batch: server.keyspace.enter(self.worker),
+            batch,
+            is_outside,
             last: CommandId(0),
             count: 0,
         };
         let stop = turn.run_groups(&mut self.prepared, requests, input, from, out);
         turn.end();
         stop
+    }
+}
+
+/// Enters the keyspace. If a slow script holds it, the batch stays outside, which is told
+/// in the second place.
+#[inline]
+fn enter(server: &Server, worker: usize) -> (Batch<'_>, bool) {
+    loop {
+        if let Some(batch) = server.keyspace.try_enter(worker, GATE_PATIENCE) {
+            return (batch, false);
+        }
+        if server.attention().contains(Attention::SLOW_SCRIPT) {
+            return (server.keyspace.stay_outside(worker), true);
+        }
     }
 }
 
@@ -261,6 +280,8 @@ struct Turn<'a> {
     stale_ticks: u64,
     reply_bytes_max: usize,
     batch: Batch<'a>,
+    /// A slow script holds the keyspace: only what touches no key may run.
+    is_outside: bool,
     last: CommandId,
     count: i64,
 }
@@ -322,11 +343,11 @@ impl Turn<'_> {
                 .and_then(|command| request.get(command.row.element))
                 .map(value::table::position_of);
             prepared.push(Prepared { command, key: key.map(|key| (key.slot, key.position)), element });
-            if let Some(key) = key.filter(|_| end - first > 1) {
+            if let Some(key) = key.filter(|_| end - first > 1 && !self.is_outside) {
                 self.batch.prefetch_slot(&key);
             }
         }
-        if end - first > 1 {
+        if end - first > 1 && !self.is_outside {
             let keys = || prepared.iter().filter_map(|one| one.key).map(|at| key_at(db, b"", at));
             keys().for_each(|key| self.batch.prefetch_home(&key));
             keys().for_each(|key| self.batch.prefetch_object(&key));
@@ -358,6 +379,11 @@ impl Turn<'_> {
             self.settle_reply(before, out);
             return Flow::Next;
         };
+        if self.is_outside && !checks::runs_outside(command, request) {
+            self.refuse(checks::BUSY, out);
+            self.settle_reply(before, out);
+            return Flow::Next;
+        }
         match checks::check(self.server, &self.batch, self.session, command, request, self.now) {
             Verdict::Run => {}
             Verdict::Refuse(error) => {
@@ -374,7 +400,7 @@ impl Turn<'_> {
             return Flow::Next;
         }
         let ending = self.call(command, request, prepared, out);
-        if self.batch.has_ready() {
+        if !self.is_outside && self.batch.has_ready() {
             blocking::serve(self.server, &mut self.batch, self.worker, self.now);
         }
         if self.session.waits.is_some() {

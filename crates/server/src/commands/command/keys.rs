@@ -5,7 +5,7 @@ use crate::dispatch::Context;
 use crate::dispatch::table::{self, Command};
 use command::execute::key_positions;
 use command::key_use::{OVERWRITES, READS};
-use command::{Error, KeyFlags, Keys, Result};
+use command::{Error, Flags, KeyFlags, Keys, Result};
 use wire::{Reply, Request, RequestBuf};
 
 /// A request that was given as arguments, and where its keys are.
@@ -51,7 +51,7 @@ fn given(context: &Context<'_, '_>) -> Result<Given> {
     }
     let mut positions = Vec::new();
     key_positions(command.row.keys, &request.as_request(), &mut positions);
-    if positions.is_empty() {
+    if positions.is_empty() && !needs_no_key(command, &request.as_request()) {
         return Err(Error::text("ERR Invalid arguments specified for command"));
     }
     Ok(Given { request, command, positions })
@@ -80,4 +80,9 @@ fn only_reads_bits(request: &Request<'_>) -> bool {
         };
     }
     true
+}
+
+/// Whether a request says that it has no keys where it might have some.
+fn needs_no_key(command: &Command, request: &Request<'_>) -> bool {
+    command.is(Flags::NO_MANDATORY_KEYS) && request.get(2) == Some(b"0")
 }

@@ -171,5 +171,6 @@ const SHOWN_FLAGS: &[(Flags, &str)] = &[
     (Flags::NO_ASYNC_LOADING, "no_async_loading"),
     (Flags::NO_MULTI, "no_multi"),
     (Flags::MOVABLEKEYS, "movablekeys"),
+    (Flags::NO_MANDATORY_KEYS, "no_mandatory_keys"),
     (Flags::ALLOW_BUSY, "allow_busy"),
 ];

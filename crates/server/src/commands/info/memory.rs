@@ -89,7 +89,7 @@ pub(super) fn memory(context: &mut Context<'_, '_>, page: &mut Page) {
         ("total_system_memory", &machine),
         ("total_system_memory_human", &human_bytes(machine)),
     ]);
-    scripts(page);
+    scripts(context, page);
     let (ceiling, policy) = (config.maxmemory(), config.maxmemory_policy().word());
     page.lines(&[
         ("maxmemory", &ceiling),
@@ -117,21 +117,27 @@ pub(super) fn memory(context: &mut Context<'_, '_>, page: &mut Page) {
     ]);
 }
 
-/// What scripts and functions take: there are none.
-fn scripts(page: &mut Page) {
+/// What scripts and functions take. Both run in the same interpreters.
+fn scripts(context: &Context<'_, '_>, page: &mut Page) {
+    let (scripts, interpreters) = (&context.server.scripts, context.server.interpreter_bytes.get() as u64);
+    let texts = scripts.bytes() as u64;
+    let (libraries, functions, code) = scripts.with_libraries(|all| {
+        let code: usize = all.by_name.values().map(|library| library.code.len()).sum();
+        (all.by_name.len(), all.functions(), code as u64)
+    });
     page.lines(&[
-        ("used_memory_lua", &0),
-        ("used_memory_vm_eval", &0),
-        ("used_memory_lua_human", &human_bytes(0)),
-        ("used_memory_scripts_eval", &0),
-        ("number_of_cached_scripts", &0),
-        ("number_of_functions", &0),
-        ("number_of_libraries", &0),
+        ("used_memory_lua", &interpreters),
+        ("used_memory_vm_eval", &interpreters),
+        ("used_memory_lua_human", &human_bytes(interpreters)),
+        ("used_memory_scripts_eval", &texts),
+        ("number_of_cached_scripts", &scripts.len()),
+        ("number_of_functions", &functions),
+        ("number_of_libraries", &libraries),
         ("used_memory_vm_functions", &0),
-        ("used_memory_vm_total", &0),
-        ("used_memory_vm_total_human", &human_bytes(0)),
-        ("used_memory_functions", &0),
-        ("used_memory_scripts", &0),
-        ("used_memory_scripts_human", &human_bytes(0)),
+        ("used_memory_vm_total", &interpreters),
+        ("used_memory_vm_total_human", &human_bytes(interpreters)),
+        ("used_memory_functions", &code),
+        ("used_memory_scripts", &(texts + code)),
+        ("used_memory_scripts_human", &human_bytes(texts + code)),
     ]);
 }

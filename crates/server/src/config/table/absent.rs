@@ -5,7 +5,7 @@ use super::super::row::{BOOL, Flags, INT, Kind, LONG, MEMORY, PORT, Row, TEXT, a
 const PERSISTENCE: &str = "persistence does not exist in this version";
 const REPLICATION: &str = "replication does not exist in this version";
 const CLUSTER: &str = "cluster mode does not exist in this version";
-const SCRIPTS: &str = "scripts do not exist in this version";
+const SCRIPTS: &str = "scripts find what Redis 7 offers them and nothing older";
 const MODULES: &str = "modules cannot be loaded";
 const TLS: &str = "TLS does not exist in this version";
 const TEST_HOOK: &str = "it only serves Redis' own tests";
@@ -40,7 +40,6 @@ pub(super) const ROWS: &[Row] = &[
     absent("appendonly", BOOL, "no", PERSISTENCE),
     absent("auto-aof-rewrite-min-size", MEMORY, "64mb", PERSISTENCE),
     absent("auto-aof-rewrite-percentage", INT, "100", PERSISTENCE),
-    absent("busy-reply-threshold", LONG, "5000", SCRIPTS).alias("lua-time-limit"),
     absent("cluster-allow-pubsubshard-when-down", BOOL, "yes", CLUSTER),
     absent("cluster-allow-reads-when-down", BOOL, "no", CLUSTER),
     absent("cluster-allow-replica-migration", BOOL, "yes", CLUSTER),

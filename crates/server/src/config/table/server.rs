@@ -17,6 +17,7 @@ pub(super) const ROWS: &[Row] = &[
     absent("aof_rewrite_cpulist", TEXT, "", CPU_LISTS).at_start(),
     absent("bgsave_cpulist", TEXT, "", CPU_LISTS).at_start(),
     absent("bio_cpulist", TEXT, "", CPU_LISTS).at_start(),
+    works("busy-reply-threshold", LONG, "5000").alias("lua-time-limit"),
     absent("crash-log-enabled", BOOL, "yes", CRASH),
     absent("crash-memcheck-enabled", BOOL, "yes", CRASH),
     absent("daemonize", BOOL, "no", SERVICE).at_start(),

@@ -1,0 +1,75 @@
+//! The table `bit`: operations on 32-bit integers.
+
+use crate::arguments::Arguments;
+use mlua::{Lua, MultiValue, Result, Table};
+
+type Unary = fn(u32) -> u32;
+type Binary = fn(u32, u32) -> u32;
+
+/// The table.
+pub(crate) fn table(lua: &Lua) -> Result<Table> {
+    let bit = lua.create_table()?;
+    let unary: [(&'static str, Unary); 3] = [("tobit", |x| x), ("bnot", |x| !x), ("bswap", u32::swap_bytes)];
+    for (name, operation) in unary {
+        let function = lua.create_function(move |lua, values: MultiValue| {
+            Ok(signed(operation(bits(&Arguments::new(lua, name, &values), 1)?)))
+        })?;
+        bit.raw_set(name, function)?;
+    }
+    let folds: [(&'static str, Binary); 3] =
+        [("band", |x, y| x & y), ("bor", |x, y| x | y), ("bxor", |x, y| x ^ y)];
+    for (name, operation) in folds {
+        let function = lua.create_function(move |lua, values: MultiValue| {
+            let arguments = Arguments::new(lua, name, &values);
+            let mut result = bits(&arguments, 1)?;
+            for number in 2..=arguments.len() {
+                result = operation(result, bits(&arguments, number)?);
+            }
+            Ok(signed(result))
+        })?;
+        bit.raw_set(name, function)?;
+    }
+    let shifts: [(&'static str, Binary); 5] = [
+        ("lshift", |x, n| x << n),
+        ("rshift", |x, n| x >> n),
+        ("arshift", |x, n| ((x as i32) >> n) as u32),
+        ("rol", u32::rotate_left),
+        ("ror", u32::rotate_right),
+    ];
+    for (name, operation) in shifts {
+        let function = lua.create_function(move |lua, values: MultiValue| {
+            let arguments = Arguments::new(lua, name, &values);
+            let (value, count) = (bits(&arguments, 1)?, bits(&arguments, 2)?);
+            Ok(signed(operation(value, count & 31)))
+        })?;
+        bit.raw_set(name, function)?;
+    }
+    bit.raw_set("tohex", lua.create_function(tohex)?)?;
+    Ok(bit)
+}
+
+fn signed(bits: u32) -> i64 {
+    i64::from(bits as i32)
+}
+
+/// A number's low 32 bits, rounded to the nearest integer first, halves to the even one.
+fn bits(arguments: &Arguments<'_>, number: usize) -> Result<u32> {
+    const MODULUS: f64 = 4_294_967_296.0;
+    let value = arguments.number(number)?;
+    if !value.is_finite() {
+        return Ok(0);
+    }
+    Ok(value.round_ties_even().rem_euclid(MODULUS) as u32)
+}
+
+fn tohex(lua: &Lua, values: MultiValue) -> Result<String> {
+    let arguments = Arguments::new(lua, "tohex", &values);
+    let value = bits(&arguments, 1)?;
+    let digits = match arguments.is_given(2) {
+        true => bits(&arguments, 2)? as i32,
+        false => 8,
+    };
+    let count = digits.unsigned_abs().min(8) as usize;
+    let text = if digits < 0 { format!("{value:08X}") } else { format!("{value:08x}") };
+    Ok(text[8 - count..].to_owned())
+}

@@ -1,0 +1,27 @@
+//! Limits of scripts, each with its reason.
+
+/// Bytes that one worker's interpreter may hold. A script beyond it ends with an error; the server lives on.
+pub const STATE_BYTES_MAX: usize = 512 << 20;
+
+/// Instructions between two looks at the clock: some 300 microseconds of a tight loop.
+pub const INSTRUCTIONS_PER_PULSE: u32 = 100_000;
+
+/// Tables inside tables that a reply may have: as deep as Redis' interpreter's stack lets it go, within this
+/// thread's own stack.
+pub const REPLY_DEPTH_MAX: usize = 1000;
+
+/// Compiled scripts that a worker keeps. Beyond it all are dropped and compiled again when they are called.
+pub const COMPILED_SCRIPTS_MAX: usize = 10_000;
+
+/// Bytes that a worker's buffers keep from one script to the next.
+pub const BUFFER_BYTES_KEPT_MAX: usize = 64 << 10;
+
+/// Values that go between a script and a function of this crate at once: the interpreter has room for 8,000 that
+/// this crate refers to, and some are in use.
+pub const VALUES_MAX: usize = 7000;
+
+/// Tables inside tables that `cjson` follows, whatever a script asks for: each level refers to some values.
+pub const JSON_DEPTH_MAX: i64 = 1000;
+
+/// How long the code of a library may take to run.
+pub const LOAD_TIME_MAX: std::time::Duration = std::time::Duration::from_millis(500);

@@ -1,0 +1,355 @@
+//! The table `redis`, and the functions that `sandbox.lua` takes from here.
+
+use crate::arguments::{Arguments, number_of};
+use crate::convert::{Incoming, Names};
+use crate::engine::{Fault, State};
+use crate::host::{self, Refusal};
+use crate::limits::{BUFFER_BYTES_KEPT_MAX, VALUES_MAX};
+use crate::raise::{self, Raise, Stop};
+use mlua::{ChunkMode, Function, IntoLuaMulti, Lua, MultiValue, Result, Table, Value};
+use std::rc::Rc;
+use wire::{Protocol, RequestBuf};
+
+/// Log levels and kinds of replication by name.
+const NUMBERS: &[(&str, i64)] = &[
+    ("LOG_DEBUG", 0),
+    ("LOG_VERBOSE", 1),
+    ("LOG_NOTICE", 2),
+    ("LOG_WARNING", 3),
+    ("REPL_NONE", 0),
+    ("REPL_AOF", 1),
+    ("REPL_SLAVE", 2),
+    ("REPL_REPLICA", 2),
+    ("REPL_ALL", 3),
+];
+
+/// Whether an error of a command is raised, or returned as a table.
+#[derive(Clone, Copy)]
+enum OnError {
+    Raise,
+    Return,
+}
+
+/// The table as scripts find it.
+pub(crate) fn table(lua: &Lua, state: &Rc<State>, names: &Rc<Names>, version: &str) -> Result<Table> {
+    let redis = lua.create_table()?;
+    for (name, number) in NUMBERS {
+        redis.raw_set(*name, *number)?;
+    }
+    redis.raw_set("REDIS_VERSION", version)?;
+    redis.raw_set("REDIS_VERSION_NUM", version_number(version))?;
+    redis.raw_set("call", caller(lua, state, names, OnError::Raise)?)?;
+    redis.raw_set("pcall", caller(lua, state, names, OnError::Return)?)?;
+    redis.raw_set("log", lua.create_function(log)?)?;
+    redis.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
+    redis.raw_set("error_reply", lua.create_function(error_reply)?)?;
+    redis.raw_set("status_reply", lua.create_function(status_reply)?)?;
+    redis.raw_set("set_repl", lua.create_function(set_repl)?)?;
+    redis.raw_set("acl_check_cmd", lua.create_function(acl_check_cmd)?)?;
+    redis.raw_set("replicate_commands", lua.create_function(|_, _: MultiValue| Ok(true))?)?;
+    redis.raw_set("breakpoint", lua.create_function(|_, _: MultiValue| Ok(false))?)?;
+    redis.raw_set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
+    let state = state.clone();
+    let setresp = lua.create_function(move |_, values: MultiValue| {
+        if values.len() != 1 {
+            return Err(raise::reply("ERR redis.setresp() requires one argument."));
+        }
+        state.protocol.set(match number_of(&values[0]) {
+            Some(2.0) => Protocol::Resp2,
+            Some(3.0) => Protocol::Resp3,
+            _ => return Err(raise::reply("ERR RESP version must be 2 or 3.")),
+        });
+        Ok(())
+    })?;
+    redis.raw_set("setresp", setresp)?;
+    Ok(redis)
+}
+
+/// What `sandbox.lua` builds on.
+pub(crate) fn inner_functions(lua: &Lua, state: &Rc<State>) -> Result<Table> {
+    let inner = lua.create_table()?;
+    let plain = lua.create_function(|lua, value: Value| {
+        let seen = raise::plain(lua, value)?;
+        let stops = seen.is_none();
+        (seen.unwrap_or(Value::Nil), stops).into_lua_multi(lua)
+    })?;
+    inner.raw_set("plain", plain)?;
+    inner.raw_set("values_max", VALUES_MAX)?;
+    let faulty = state.clone();
+    inner.raw_set("fault", lua.create_function(move |lua, value: Value| note_fault(lua, &faulty, value))?)?;
+    let loading = state.clone();
+    let loadstring = lua.create_function(move |lua, values: MultiValue| {
+        let arguments = Arguments::new(lua, "loadstring", &values);
+        let text = arguments.string(1)?.as_bytes().to_vec();
+        let name = match arguments.is_given(2) {
+            true => arguments.string(2)?.to_string_lossy(),
+            false => String::from_utf8_lossy(&text).into_owned(),
+        };
+        load_text(lua, &loading, &text, &name)
+    })?;
+    inner.raw_set("loadstring", loadstring)?;
+    let loading = state.clone();
+    let load = lua.create_function(move |lua, values: MultiValue| {
+        let arguments = Arguments::new(lua, "load", &values);
+        let Value::Function(pieces) = arguments.get(1) else {
+            let got = values.front().map_or("no value", crate::arguments::type_name);
+            return Err(arguments.bad(1, &format!("function expected, got {got}")));
+        };
+        let name = match arguments.is_given(2) {
+            true => arguments.string(2)?.to_string_lossy(),
+            false => "=(load)".to_owned(),
+        };
+        let pieces = pieces.clone();
+        // Whoever loads while pieces are made must not find the interpreter full of our references.
+        drop(values);
+        let mut text = Vec::new();
+        while let Value::String(piece) = pieces.call(())? {
+            if piece.as_bytes().is_empty() {
+                break;
+            }
+            text.extend_from_slice(&piece.as_bytes());
+        }
+        load_text(lua, &loading, &text, &name)
+    })?;
+    inner.raw_set("load", load)?;
+    Ok(inner)
+}
+
+/// Compiles text, and nothing that was compiled before: the interpreter does not check such code.
+fn load_text(lua: &Lua, state: &State, text: &[u8], name: &str) -> Result<MultiValue> {
+    let name = name.replace('\0', "");
+    let env = state.env.borrow().clone().expect("the sandbox is built before scripts run");
+    let chunk = lua.load(text).set_name(name).set_mode(ChunkMode::Text).set_environment(env);
+    match chunk.into_function() {
+        Ok(function) => function.into_lua_multi(lua),
+        Err(error) => match raise::root(&error) {
+            Raise::Text(message) | Raise::Reply(message) => {
+                (Value::Nil, lua.create_string(message)?).into_lua_multi(lua)
+            }
+            Raise::Stop(_) => Err(error),
+        },
+    }
+}
+
+/// Notes what went wrong and where, while the stack still shows it.
+fn note_fault(lua: &Lua, state: &State, raised: Value) -> Result<Value> {
+    let message = match &raised {
+        Value::Error(error) => match raise::root(error) {
+            Raise::Reply(line) => line,
+            Raise::Text(text) => [b"ERR ", &text[..]].concat(),
+            Raise::Stop(stop) => {
+                state.stop.set(Some(stop));
+                match stop {
+                    Stop::Restart => Vec::new(),
+                    Stop::Killed(text) => [b"ERR ", text.as_bytes()].concat(),
+                }
+            }
+        },
+        Value::Table(table) => match table.raw_get::<Value>("err")? {
+            Value::Nil => b"ERR unknown error".to_vec(),
+            line => lua.coerce_string(line)?.map_or_else(Vec::new, |line| line.as_bytes().to_vec()),
+        },
+        Value::String(text) => [b"ERR ", &text.as_bytes()[..]].concat(),
+        other => format!("ERR {}", other.to_string()?).into_bytes(),
+    };
+    let is_stopping = state.fault.borrow().is_some() && state.stop.get().is_some();
+    if !is_stopping {
+        let place = place_of_fault(lua);
+        *state.fault.borrow_mut() = Some(Fault { message, place });
+    }
+    Ok(raised)
+}
+
+/// The source and line of the function that raised an error, or of the one that called it if it is none of Lua's.
+fn place_of_fault(lua: &Lua) -> Option<(String, i64)> {
+    let at = |level| {
+        lua.inspect_stack(level, |debug| {
+            let source = debug.source();
+            let name = source.source.map(|name| name.into_owned()).unwrap_or_default();
+            (source.what == "C", name, debug.current_line().map_or(-1, |line| line as i64))
+        })
+    };
+    // The interpreter's own functions and those of the sandbox are not where scripts go wrong.
+    let is_inner = |(is_c, source): (bool, &str)| is_c || source == SANDBOX || source == TAIL_CALL;
+    let (mut level, mut place) = (1, at(1)?);
+    while is_inner((place.0, &place.1)) {
+        level += 1;
+        match at(level) {
+            Some(next) => place = next,
+            None => break,
+        }
+    }
+    Some((place.1, place.2))
+}
+
+/// What the interpreter calls a frame that a tail call has taken the place of.
+const TAIL_CALL: &str = "=(tail call)";
+
+/// The chunk name of `sandbox.lua`, whose functions are taken for the interpreter's own.
+pub(crate) const SANDBOX: &str = "=sandbox";
+
+fn caller(lua: &Lua, state: &Rc<State>, names: &Rc<Names>, on_error: OnError) -> Result<Function> {
+    let (state, names) = (state.clone(), names.clone());
+    lua.create_function(move |lua, values: MultiValue| {
+        let mut buffers = state.buffers.take();
+        buffers.reply.clear();
+        let ran = run(&mut buffers.request, &mut buffers.reply, &values, state.protocol.get());
+        let result = match ran {
+            Ok(()) => reply_value(lua, &names, &buffers.reply, on_error),
+            Err(Refusal::Restart) => Err(Raise::Stop(Stop::Restart).into()),
+            Err(Refusal::Error(line)) => match on_error {
+                OnError::Raise => Err(raise::reply(line)),
+                OnError::Return => Ok(Value::Table(raise::error_table(lua, &line)?)),
+            },
+        };
+        if buffers.reply.capacity() <= BUFFER_BYTES_KEPT_MAX
+            && buffers.request.allocated_bytes() <= BUFFER_BYTES_KEPT_MAX
+        {
+            state.buffers.replace(buffers);
+        }
+        result
+    })
+}
+
+fn reply_value(lua: &Lua, names: &Names, reply: &[u8], on_error: OnError) -> Result<Value> {
+    match (reply.first(), on_error) {
+        (Some(b'-'), OnError::Raise) => {
+            let line = reply[1..].strip_suffix(b"\r\n").unwrap_or(&reply[1..]);
+            Err(raise::reply(line))
+        }
+        _ => Incoming::new(lua, names, reply).value(),
+    }
+}
+
+fn run(
+    request: &mut RequestBuf,
+    reply: &mut Vec<u8>,
+    values: &MultiValue,
+    protocol: Protocol,
+) -> std::result::Result<(), Refusal> {
+    read_words(request, values)?;
+    host::with(|host| host.call(request.as_request(), protocol, reply))
+        .unwrap_or_else(|| Err(Refusal::Error(b"ERR redis.call is not available here".to_vec())))
+}
+
+/// Makes a request of a function's arguments.
+fn read_words(request: &mut RequestBuf, values: &MultiValue) -> std::result::Result<(), Refusal> {
+    request.clear();
+    if values.is_empty() {
+        return Err(Refusal::Error(
+            b"ERR Please specify at least one argument for this redis lib call".to_vec(),
+        ));
+    }
+    for value in values {
+        match value {
+            Value::String(text) => request.push(&text.as_bytes()),
+            // Beyond this C's `%.17g` has an exponent.
+            Value::Integer(number) if number.unsigned_abs() < 100_000_000_000_000_000 => {
+                request.push(itoa::Buffer::new().format(*number).as_bytes());
+            }
+            Value::Integer(number) => {
+                request.push(value::number::format_f64_17g(*number as f64).as_bytes());
+            }
+            Value::Number(number) => request.push(value::number::format_f64_17g(*number).as_bytes()),
+            _ => {
+                let line = "ERR Lua redis lib command arguments must be strings or integers";
+                return Err(Refusal::Error(line.into()));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn acl_check_cmd(_: &Lua, values: MultiValue) -> Result<bool> {
+    let mut request = RequestBuf::new();
+    match read_words(&mut request, &values) {
+        Ok(()) => {}
+        Err(Refusal::Error(line)) => return Err(raise::reply(line)),
+        Err(Refusal::Restart) => return Err(Raise::Stop(Stop::Restart).into()),
+    }
+    match host::with(|host| host.may_run(request.as_request())).flatten() {
+        Some(may_run) => Ok(may_run),
+        None => Err(raise::reply("ERR Invalid command passed to redis.acl_check_cmd()")),
+    }
+}
+
+fn log(lua: &Lua, values: MultiValue) -> Result<()> {
+    if values.len() < 2 {
+        return Err(raise::reply("ERR redis.log() requires two arguments or more."));
+    }
+    let Some(level) = number_of(&values[0]) else {
+        return Err(raise::reply("ERR First argument must be a number (log level)."));
+    };
+    let level = match level as i64 {
+        level @ 0..=3 => level as u8,
+        _ => return Err(raise::reply("ERR Invalid debug level.")),
+    };
+    let mut line = Vec::new();
+    for value in values.iter().skip(1) {
+        if let Some(text) = lua.coerce_string(value.clone())? {
+            if !line.is_empty() {
+                line.push(b' ');
+            }
+            line.extend_from_slice(&text.as_bytes());
+        }
+    }
+    host::with(|host| host.log(level, &line));
+    Ok(())
+}
+
+fn sha1hex(lua: &Lua, values: MultiValue) -> Result<mlua::String> {
+    if values.len() != 1 {
+        return Err(raise::reply("ERR wrong number of arguments"));
+    }
+    let text = lua.coerce_string(values[0].clone())?;
+    let name = text.map_or_else(|| crate::sha(b""), |text| crate::sha(&text.as_bytes()));
+    lua.create_string(name)
+}
+
+fn error_reply(lua: &Lua, values: MultiValue) -> Result<Table> {
+    let Some(text) = only_string(&values) else { return wrong_arguments(lua) };
+    let line = match text.strip_prefix(b"-") {
+        // A text that begins with a dash has a code of its own.
+        Some(line) if line.contains(&b' ') => line.to_vec(),
+        Some(line) => [b"ERR ", line].concat(),
+        None => [b"ERR ", &text[..]].concat(),
+    };
+    let table = lua.create_table()?;
+    table.raw_set("err", lua.create_string(line)?)?;
+    Ok(table)
+}
+
+fn status_reply(lua: &Lua, values: MultiValue) -> Result<Table> {
+    let Some(text) = only_string(&values) else { return wrong_arguments(lua) };
+    let table = lua.create_table()?;
+    table.raw_set("ok", lua.create_string(text)?)?;
+    Ok(table)
+}
+
+fn only_string(values: &MultiValue) -> Option<Vec<u8>> {
+    match values.front() {
+        Some(Value::String(text)) if values.len() == 1 => Some(text.as_bytes().to_vec()),
+        _ => None,
+    }
+}
+
+fn wrong_arguments(lua: &Lua) -> Result<Table> {
+    raise::error_table(lua, b"ERR wrong number or type of arguments")
+}
+
+fn set_repl(_: &Lua, values: MultiValue) -> Result<()> {
+    if values.len() != 1 {
+        return Err(raise::reply("ERR redis.set_repl() requires two arguments."));
+    }
+    match number_of(&values[0]).unwrap_or_default() as i64 {
+        0..=3 => Ok(()),
+        _ => Err(raise::reply(
+            "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",
+        )),
+    }
+}
+
+/// `7.2.4` as 0x070204.
+fn version_number(version: &str) -> i64 {
+    version.split('.').filter_map(|part| part.parse::<i64>().ok()).fold(0, |number, part| number << 8 | part)
+}

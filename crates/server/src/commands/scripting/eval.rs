@@ -1,0 +1,219 @@
+//! EVAL, EVALSHA, FCALL and those of them that change nothing.
+
+use super::host::ScriptHost;
+use super::load::{Interpreter, with_interpreter};
+use crate::dispatch::Context;
+use crate::dispatch::checks;
+use crate::scripts::{Holds, Locks, Run};
+use crate::server::Attention;
+use ::script::{Ran, ScriptFlags, Sha, sha};
+use command::{Error, Flags, Result};
+use keyspace::Key;
+use std::sync::Arc;
+use wire::Reply;
+
+/// EVAL script numkeys [key [key ...]] [arg [arg ...]]
+pub(super) fn eval(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    eval_text(context, reply)
+}
+
+/// EVAL_RO script numkeys [key [key ...]] [arg [arg ...]]
+pub(super) fn eval_ro(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    eval_text(context, reply)
+}
+
+fn eval_text(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let keys = key_count(context)?;
+    let (server, text) = (context.server, context.request.arg(1));
+    with_interpreter(server, |interpreter| {
+        let name = sha(text);
+        let script = interpreter.script(server, name, text).map_err(Error::line)?;
+        let plan = Plan { keys, flags: script.flags, locks: &script.locks, what: What::Script(name) };
+        plan.run(context, interpreter, reply)
+    })
+}
+
+/// EVALSHA sha1 numkeys [key [key ...]] [arg [arg ...]]
+pub(super) fn evalsha(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    eval_named(context, reply)
+}
+
+/// EVALSHA_RO sha1 numkeys [key [key ...]] [arg [arg ...]]
+pub(super) fn evalsha_ro(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    eval_named(context, reply)
+}
+
+const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
+
+fn eval_named(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let server = context.server;
+    let name = context.request.arg(1).to_ascii_lowercase();
+    let name: Sha = name.try_into().map_err(|_| NO_SCRIPT)?;
+    let keys = key_count(context)?;
+    let script = server.scripts.get(&name).ok_or(NO_SCRIPT)?;
+    with_interpreter(server, |interpreter| {
+        interpreter.compile(name, &script).map_err(Error::line)?;
+        let plan = Plan { keys, flags: script.flags, locks: &script.locks, what: What::Script(name) };
+        plan.run(context, interpreter, reply)
+    })
+}
+
+/// FCALL function numkeys [key [key ...]] [arg [arg ...]]
+pub(super) fn fcall(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    call_function(context, reply)
+}
+
+/// FCALL_RO function numkeys [key [key ...]] [arg [arg ...]]
+pub(super) fn fcall_ro(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    call_function(context, reply)
+}
+
+fn call_function(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let (server, name) = (context.server, context.request.arg(1));
+    let (library, flags) = server.scripts.function(name).ok_or(Error::text("ERR Function not found"))?;
+    let keys = match key_count(context) {
+        Err(Error::NotInteger) => return Err(Error::text("ERR Bad number of keys provided")),
+        other => other?,
+    };
+    with_interpreter(server, |interpreter| {
+        interpreter.load(&library).map_err(Error::line)?;
+        let what = What::Function(library.number, name.to_vec());
+        Plan { keys, flags: Some(flags), locks: &library.locks, what }.run(context, interpreter, reply)
+    })
+}
+
+fn key_count(context: &Context<'_, '_>) -> Result<usize> {
+    let request = &context.request;
+    let count = value::number::parse_i64(request.arg(2)).ok_or(Error::NotInteger)?;
+    if count > request.len() as i64 - 3 {
+        return Err(Error::text("ERR Number of keys can't be greater than number of args"));
+    }
+    usize::try_from(count).map_err(|_| Error::text("ERR Number of keys can't be negative"))
+}
+
+/// What is run.
+enum What {
+    Script(Sha),
+    Function(u64, Vec<u8>),
+}
+
+/// One run.
+struct Plan<'a> {
+    keys: usize,
+    /// None: a script without a header, which is judged by what it does.
+    flags: Option<ScriptFlags>,
+    locks: &'a Locks,
+    what: What,
+}
+
+impl Plan<'_> {
+    fn run(
+        &self,
+        context: &mut Context<'_, '_>,
+        interpreter: &mut Interpreter,
+        reply: &mut Reply<'_>,
+    ) -> Result<()> {
+        let is_full = context.server.attention().contains(Attention::MEMORY_CEILING)
+            && checks::is_memory_full(context.server);
+        let reads_only = self.check(context, is_full)?;
+        let mark = reply.mark();
+        let mut holds = self.locks.holds(!reads_only);
+        let run = Arc::new(self.visible(context));
+        let ran = loop {
+            let takes_locks = !context.batch.is_holding();
+            if takes_locks {
+                self.hold(context, holds);
+            }
+            let ran = self.run_held(context, interpreter, reply, (reads_only, is_full, &run));
+            if takes_locks && (ran == Ran::Restart || !context.batch.has_ready()) {
+                context.batch.release();
+            }
+            if ran != Ran::Restart {
+                break ran;
+            }
+            reply.rollback(mark);
+            self.locks.note_reaching_out();
+            holds = Holds::All;
+        };
+        if ran == Ran::Failed {
+            let line = reply.since(mark);
+            let line = line.strip_prefix(b"-").and_then(|line| line.strip_suffix(b"\r\n"));
+            return Err(Error::line(line.unwrap_or(b"ERR execution failure")));
+        }
+        Ok(())
+    }
+
+    /// Whether it may run at all, and whether it may only read.
+    fn check(&self, context: &Context<'_, '_>, is_full: bool) -> Result<bool> {
+        let is_ro = context.command.row.flags.contains(Flags::READONLY);
+        let Some(flags) = self.flags else { return Ok(is_ro) };
+        let reads_only = flags.contains(ScriptFlags::NO_WRITES);
+        if is_ro && !reads_only {
+            return Err(Error::text("ERR Can not execute a script with write flag using *_ro command."));
+        }
+        if is_full && !reads_only && !flags.contains(ScriptFlags::ALLOW_OOM) {
+            return Err(Error::text(
+                "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+            ));
+        }
+        Ok(reads_only)
+    }
+
+    fn visible(&self, context: &Context<'_, '_>) -> Run {
+        let function = match &self.what {
+            What::Script(_) => None,
+            What::Function(_, name) => Some(name.clone()),
+        };
+        let words = match function {
+            Some(_) => context.request.iter().map(<[u8]>::to_vec).collect(),
+            None => Vec::new(),
+        };
+        Run {
+            function,
+            words,
+            began: std::time::Instant::now(),
+            wrote: false.into(),
+            is_killed: false.into(),
+        }
+    }
+
+    fn hold(&self, context: &mut Context<'_, '_>, holds: Holds) {
+        match holds {
+            Holds::All => context.batch.hold_all(),
+            Holds::Declared => {
+                let (server, db, request) = (context.server, context.session.db, context.request);
+                let key = |position| server.keyspace.key(db, request.arg(position));
+                let keys: Vec<Key<'_>> = (3..3 + self.keys).map(key).collect();
+                context.batch.hold(&keys);
+            }
+        }
+    }
+
+    fn run_held(
+        &self,
+        context: &mut Context<'_, '_>,
+        interpreter: &mut Interpreter,
+        reply: &mut Reply<'_>,
+        (reads_only, is_full, run): (bool, bool, &Arc<Run>),
+    ) -> Ran {
+        let (db, protocol) = (context.session.db, context.session.protocol);
+        let words = (context.request, 3, self.keys);
+        context.session.runs_script = true;
+        let oom_allowed = self.flags.is_some_and(|flags| flags.contains(ScriptFlags::ALLOW_OOM));
+        let mut host = ScriptHost::new(context, reads_only, is_full && !oom_allowed, run.clone());
+        let ran = match &self.what {
+            What::Script(name) => interpreter.engine.run_script(name, words, &mut host, reply),
+            What::Function(library, name) => {
+                interpreter.engine.run_function(*library, name, words, &mut host, reply)
+            }
+        };
+        host.end();
+        let session = &mut *context.session;
+        session.runs_script = false;
+        session.protocol = protocol;
+        if session.db != db {
+            session.select(db);
+        }
+        ran
+    }
+}

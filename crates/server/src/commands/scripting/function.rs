@@ -1,0 +1,292 @@
+//! FUNCTION: libraries of functions.
+
+use super::load::with_interpreter;
+use super::script::kill_slow;
+use super::{HELP_FLAGS, help, row, sub};
+use crate::dispatch::Context;
+use crate::dispatch::table::ServerHandler;
+use crate::scripts::{Libraries, Library};
+use crate::server::Server;
+use ::script::ScriptFlags;
+use ::script::shebang::library_name;
+use command::{Error, Flags, Group, Result, Row};
+use std::sync::Arc;
+use value::glob::{Case, glob_match};
+use value::rdb::{self, RestoreError};
+use wire::Reply;
+
+const EVERYWHERE: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
+
+pub(super) const ROWS: &[Row<ServerHandler>] = &[
+    sub("function|delete", 3, Flags::WRITE, delete)
+        .since("7.0.0")
+        .syntax("library-name")
+        .tips(EVERYWHERE)
+        .summary("Takes a library away."),
+    sub("function|dump", 2, Flags::empty(), dump)
+        .since("7.0.0")
+        .complexity("O(N), N being the number of libraries")
+        .summary("Replies with all libraries as a payload."),
+    sub("function|flush", -2, Flags::WRITE, flush)
+        .since("7.0.0")
+        .complexity("O(N), N being the number of libraries")
+        .syntax("[ASYNC | SYNC]")
+        .tips(EVERYWHERE)
+        .summary("Takes all libraries away."),
+    row("function|help", 2, HELP_FLAGS, |_, reply| help(reply, "FUNCTION", HELP))
+        .since("7.0.0")
+        .group(Group::Scripting)
+        .summary("Lists the subcommands."),
+    sub("function|kill", 2, Flags::ALLOW_BUSY, kill)
+        .since("7.0.0")
+        .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
+        .summary("Ends a function that runs for too long."),
+    sub("function|list", -2, Flags::empty(), list)
+        .since("7.0.0")
+        .complexity("O(N), N being the number of functions")
+        .syntax("[LIBRARYNAME library-name-pattern] [WITHCODE]")
+        .tips(&["nondeterministic_output_order"])
+        .summary("Lists the libraries."),
+    sub("function|load", -3, Flags::WRITE.union(Flags::DENYOOM), load)
+        .since("7.0.0")
+        .syntax("[REPLACE] function-code")
+        .tips(EVERYWHERE)
+        .summary("Adds a library."),
+    sub("function|restore", -3, Flags::WRITE.union(Flags::DENYOOM), restore)
+        .since("7.0.0")
+        .complexity("O(N), N being the number of functions in the payload")
+        .syntax("serialized-value [FLUSH | APPEND | REPLACE]")
+        .tips(EVERYWHERE)
+        .summary("Adds the libraries of a payload."),
+    sub("function|stats", 2, Flags::ALLOW_BUSY, stats)
+        .since("7.0.0")
+        .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+        .summary("Tells which function runs, and how many there are."),
+];
+
+const HELP: &[&str] = &[
+    "LOAD [REPLACE] <FUNCTION CODE>",
+    "    Add a library; its name stands in the first line of its code.",
+    "DELETE <LIBRARY NAME>",
+    "    Take a library away.",
+    "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
+    "    The libraries: name, engine, functions, and code if asked for.",
+    "STATS",
+    "    The function that runs now, and how many libraries and functions there are.",
+    "KILL",
+    "    End the function that runs for too long, unless it has changed something.",
+    "FLUSH [ASYNC|SYNC]",
+    "    Take all libraries away.",
+    "DUMP",
+    "    All libraries as a payload for RESTORE.",
+    "RESTORE <PAYLOAD> [FLUSH|APPEND|REPLACE]",
+    "    Add the libraries of a payload: in place of all others (FLUSH), only if none of them is there",
+    "    (APPEND, the default), or in place of those with the same names (REPLACE).",
+];
+
+/// Runs a library's code; what it registered makes a library.
+fn make(server: &Server, code: &[u8]) -> std::result::Result<Arc<Library>, Vec<u8>> {
+    let name = library_name(code)?;
+    let number = server.scripts.next_number();
+    let functions = with_interpreter(server, |interpreter| interpreter.engine.load_library(number, code))?;
+    Ok(server.scripts.library(name, code, functions, number))
+}
+
+/// FUNCTION LOAD [REPLACE] function-code
+fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let (server, request) = (context.server, context.request);
+    let (replaces, code) = match request.len() {
+        3 => (false, request.arg(2)),
+        4 if request.arg(2).eq_ignore_ascii_case(b"replace") => (true, request.arg(3)),
+        4 => return Err(Error::quoting("ERR Unknown option given: ", request.arg(2), "")),
+        _ => return Err(Error::arity("function|load")),
+    };
+    let name = library_name(code).map_err(Error::line)?;
+    if !replaces && server.scripts.with_libraries(|all| all.by_name.contains_key(&name)) {
+        return Err(Error::quoting("ERR Library '", &name, "' already exists"));
+    }
+    let library = make(server, code).map_err(Error::line)?;
+    server.scripts.change_libraries(|all| all.add(library, replaces)).map_err(Error::line)?;
+    server.counts.changes.add(1);
+    reply.bulk(&name);
+    Ok(())
+}
+
+/// FUNCTION DELETE library-name
+fn delete(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let name = context.request.arg(2);
+    context.server.scripts.change_libraries(|all| match all.remove(name) {
+        true => Ok(()),
+        false => Err(Error::text("ERR Library not found")),
+    })?;
+    context.server.counts.changes.add(1);
+    reply.ok();
+    Ok(())
+}
+
+/// FUNCTION FLUSH [ASYNC | SYNC]
+fn flush(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let words = context.request.skip(2);
+    let is_known = |word: &[u8]| word.eq_ignore_ascii_case(b"sync") || word.eq_ignore_ascii_case(b"async");
+    if words.len() > 1 {
+        return Err(Error::subcommand_syntax("FUNCTION", context.request.arg(1)));
+    }
+    if !words.iter().all(is_known) {
+        return Err(Error::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
+    }
+    context.server.scripts.change_libraries(|all| {
+        *all = Libraries::default();
+        Ok::<(), Error>(())
+    })?;
+    context.server.counts.changes.add(1);
+    reply.ok();
+    Ok(())
+}
+
+/// FUNCTION LIST [LIBRARYNAME library-name-pattern] [WITHCODE]
+fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let words = context.request.skip(2);
+    let (mut pattern, mut shows_code, mut at) = (None, false, 0);
+    while let Some(word) = words.get(at) {
+        at += 1;
+        if !shows_code && word.eq_ignore_ascii_case(b"withcode") {
+            shows_code = true;
+        } else if pattern.is_none() && word.eq_ignore_ascii_case(b"libraryname") {
+            let name = words.get(at).ok_or(Error::text("ERR library name argument was not given"))?;
+            pattern = Some(name);
+            at += 1;
+        } else {
+            return Err(Error::quoting("ERR Unknown argument ", word, ""));
+        }
+    }
+    let libraries = context.server.scripts.libraries();
+    let is_meant = |library: &&Arc<Library>| {
+        pattern.is_none_or(|pattern| glob_match(pattern, &library.name, Case::Insensitive))
+    };
+    let shown: Vec<&Arc<Library>> = libraries.by_name.values().filter(is_meant).collect();
+    reply.array(shown.len());
+    for library in shown {
+        list_library(reply, library, shows_code);
+    }
+    Ok(())
+}
+
+fn list_library(reply: &mut Reply<'_>, library: &Library, shows_code: bool) {
+    reply.map(if shows_code { 4 } else { 3 });
+    reply.bulk(b"library_name");
+    reply.bulk(&library.name);
+    reply.bulk(b"engine");
+    reply.bulk(b"LUA");
+    reply.bulk(b"functions");
+    reply.array(library.functions.len());
+    for function in &library.functions {
+        reply.map(3);
+        reply.bulk(b"name");
+        reply.bulk(&function.name);
+        reply.bulk(b"description");
+        match &function.description {
+            Some(text) => reply.bulk(text),
+            None => reply.null(),
+        }
+        reply.bulk(b"flags");
+        let flags = ScriptFlags::NAMES.iter().filter(|(flag, _)| function.flags.contains(*flag));
+        let names: Vec<&str> = flags.map(|(_, name)| *name).collect();
+        reply.set(names.len());
+        names.iter().for_each(|name| reply.simple(name));
+    }
+    if shows_code {
+        reply.bulk(b"library_code");
+        reply.bulk(&library.code);
+    }
+}
+
+/// FUNCTION STATS
+fn stats(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let scripts = &context.server.scripts;
+    reply.map(2);
+    reply.bulk(b"running_script");
+    match scripts.functions.lock().first() {
+        None => reply.null(),
+        Some(run) => {
+            reply.map(3);
+            reply.bulk(b"name");
+            reply.bulk(run.function.as_deref().unwrap_or_default());
+            reply.bulk(b"command");
+            reply.array(run.words.len());
+            run.words.iter().for_each(|word| reply.bulk(word));
+            reply.bulk(b"duration_ms");
+            reply.int(run.began.elapsed().as_millis() as i64);
+        }
+    }
+    let (libraries, functions) =
+        scripts.with_libraries(|all| (all.by_name.len() as i64, all.functions() as i64));
+    reply.bulk(b"engines");
+    reply.map(1);
+    reply.bulk(b"LUA");
+    reply.map(2);
+    reply.bulk(b"libraries_count");
+    reply.int(libraries);
+    reply.bulk(b"functions_count");
+    reply.int(functions);
+    Ok(())
+}
+
+/// FUNCTION KILL
+fn kill(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    kill_slow(context.server, "FUNCTION", |run| run.function.is_some())?;
+    reply.ok();
+    Ok(())
+}
+
+/// FUNCTION DUMP
+fn dump(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let libraries = context.server.scripts.libraries();
+    let payload = rdb::dump_libraries(libraries.by_name.values().map(|library| &library.code[..]));
+    reply.bulk(&payload);
+    Ok(())
+}
+
+/// What happens to libraries that are there already.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Policy {
+    Flush,
+    Append,
+    Replace,
+}
+
+/// FUNCTION RESTORE serialized-value [FLUSH | APPEND | REPLACE]
+fn restore(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let (server, request) = (context.server, context.request);
+    if request.len() > 4 {
+        return Err(Error::subcommand_syntax("FUNCTION", request.arg(1)));
+    }
+    let policy = match request.get(3).map(<[u8]>::to_ascii_lowercase).as_deref() {
+        None | Some(b"append") => Policy::Append,
+        Some(b"flush") => Policy::Flush,
+        Some(b"replace") => Policy::Replace,
+        Some(_) => {
+            return Err(Error::text(
+                "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
+            ));
+        }
+    };
+    let codes = rdb::restore_libraries(request.arg(2)).map_err(|error| match error {
+        RestoreError::BadFooter => Error::DUMP_FOOTER,
+        RestoreError::BadFormat => Error::text("ERR given type is not a function"),
+    })?;
+    let libraries = codes.iter().map(|code| make(server, code));
+    let libraries: Vec<Arc<Library>> =
+        libraries.collect::<std::result::Result<_, Vec<u8>>>().map_err(Error::line)?;
+    server
+        .scripts
+        .change_libraries(|all| {
+            if policy == Policy::Flush {
+                *all = Libraries::default();
+            }
+            libraries.into_iter().try_for_each(|library| all.add(library, policy == Policy::Replace))
+        })
+        .map_err(Error::line)?;
+    server.counts.changes.add(1);
+    reply.ok();
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! What a script asks of the server: its commands, checked as Redis checks them and run under what the script holds.
+
+use crate::acl::{self, Setting};
+use crate::commands::scripting::script::{end_slow, note_slow};
+use crate::config::LogLevel as Level;
+use crate::dispatch::Context;
+use crate::dispatch::table::{self, Command, Runs};
+use crate::logger;
+use crate::monitor;
+use crate::scripts::Run;
+use crate::server::Attention;
+use ::script::{Host, Pulse, Refusal};
+use command::execute::{keys_locked, needs_all};
+use command::{Args, Flags, Group, Hashed, Keys, Waiting};
+use keyspace::Key;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use wire::{Protocol, Reply, Request};
+
+/// How long a script that has changed something waits for the slot of a key that it did not declare.
+const SLOT_WAIT_MAX: Duration = Duration::from_millis(50);
+
+/// The server for one run.
+pub(super) struct ScriptHost<'h, 'a, 'k> {
+    context: &'h mut Context<'a, 'k>,
+    reads_only: bool,
+    /// Memory was full when it began, and it did not say that it may run nevertheless.
+    is_oom: bool,
+    run: Arc<Run>,
+    is_shown: bool,
+}
+
+impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
+    pub fn new(
+        context: &'h mut Context<'a, 'k>,
+        reads_only: bool,
+        is_oom: bool,
+        run: Arc<Run>,
+    ) -> ScriptHost<'h, 'a, 'k> {
+        if run.function.is_some() {
+            context.server.scripts.functions.lock().push(run.clone());
+        }
+        ScriptHost { context, reads_only, is_oom, run, is_shown: false }
+    }
+
+    /// The run is over.
+    pub fn end(self) {
+        let server = self.context.server;
+        if self.run.function.is_some() {
+            server.scripts.functions.lock().retain(|run| !Arc::ptr_eq(run, &self.run));
+        }
+        if self.is_shown {
+            end_slow(server, &self.run);
+        }
+    }
+
+    fn check(&mut self, request: &Request<'_>) -> Result<&'static Command, Refusal> {
+        let error = |text: &str| Err(Refusal::Error(text.into()));
+        let command =
+            table::find_for(request).filter(|command| command.subcommands.is_empty() || request.len() == 1);
+        let Some(command) = command else {
+            return error("ERR Unknown Redis command called from script");
+        };
+        if !command.row.accepts(request.len()) {
+            return error("ERR Wrong number of args calling Redis command from script");
+        }
+        if command.is(Flags::NOSCRIPT) {
+            return error("ERR This Redis command is not allowed from script");
+        }
+        let context = &mut *self.context;
+        if !context.session.access.is_free(&context.server.acl) {
+            acl::admit(context.server, context.session, command, request, Setting::Script, context.now)
+                .map_err(|error| Refusal::Error(error.as_bytes().to_vec()))?;
+        }
+        if command.is(Flags::WRITE) && self.reads_only {
+            return error("ERR Write commands are not allowed from read-only scripts.");
+        }
+        if self.is_oom && command.is(Flags::DENYOOM) && !self.run.wrote.load(Ordering::Relaxed) {
+            return error("OOM command not allowed when used memory > 'maxmemory'.");
+        }
+        Ok(command)
+    }
+
+    /// Sees to it that what a command touches is held.
+    fn hold(&mut self, command: &Command, request: Request<'_>) -> Result<(), Refusal> {
+        let context = &mut *self.context;
+        if context.batch.holds_all() {
+            return Ok(());
+        }
+        let mut keys: Vec<Key<'_>> = Vec::new();
+        let needs_more = match command.row.handler {
+            Runs::Data(row) => {
+                let args = Args {
+                    request,
+                    keyspace: &context.server.keyspace,
+                    db: context.session.db,
+                    now: context.now,
+                    settings: &context.server.settings,
+                    hashed: Hashed::NONE,
+                    waiting: Waiting::Never,
+                };
+                if let Keys::Range { first, last, .. } = row.keys
+                    && last == first as isize
+                    && !needs_all(row, &args)
+                    && context.batch.holds(&[args.key(first)])
+                {
+                    return Ok(());
+                }
+                keys_locked(row, &args, &mut keys);
+                needs_all(row, &args)
+            }
+            // Some of these look at keys as they please.
+            Runs::Server(_) => command.row.group == Group::Server,
+        };
+        if !needs_more && context.batch.holds(&keys) {
+            return Ok(());
+        }
+        if !self.run.wrote.load(Ordering::Relaxed) {
+            return Err(Refusal::Restart);
+        }
+        if !needs_more && context.batch.try_hold_also(&keys, SLOT_WAIT_MAX) {
+            return Ok(());
+        }
+        Err(Refusal::Error(
+            b"ERR Script attempted to access a key that it did not declare, and that is in use; pass it in KEYS"
+                .to_vec(),
+        ))
+    }
+}
+
+impl Host for ScriptHost<'_, '_, '_> {
+    fn call(&mut self, request: Request<'_>, protocol: Protocol, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        let command = self.check(&request).inspect_err(|refusal| {
+            if let Refusal::Error(line) = refusal {
+                self.context.server.counts.note_error(line);
+            }
+        })?;
+        self.hold(command, request)?;
+        if command.is(Flags::WRITE) {
+            self.run.wrote.store(true, Ordering::Relaxed);
+        }
+        let context = &mut *self.context;
+        let server = context.server;
+        if server.attention().contains(Attention::MONITORS) {
+            monitor::show(server, context.session, command, &request);
+        }
+        context.session.protocol = protocol;
+        let mut inner = Context {
+            server,
+            worker: context.worker,
+            session: &mut *context.session,
+            request,
+            command,
+            now: context.now,
+            batch: &mut *context.batch,
+        };
+        let began = server.ticks.now();
+        let ending = inner.call(Hashed::NONE, &mut Reply::new(out, protocol));
+        let (counts, track) = (&server.worker_counts[context.worker], server.config.latency_tracking());
+        counts.note(command.id, began, server.ticks.now(), ending, track);
+        server.counts.commands.add(1);
+        Ok(())
+    }
+
+    fn may_run(&mut self, request: Request<'_>) -> Option<bool> {
+        let command = table::find_for(&request)
+            .filter(|command| command.subcommands.is_empty() || request.len() == 1)?;
+        let context = &mut *self.context;
+        let user = context.server.acl.get(context.session.access.user().name());
+        Some(user.is_some_and(|user| user.check(command, &request).is_ok()))
+    }
+
+    fn log(&mut self, level: u8, line: &[u8]) {
+        let level = match level {
+            0 => Level::Debug,
+            1 => Level::Verbose,
+            2 => Level::Notice,
+            _ => Level::Warning,
+        };
+        if logger::is_on(level) {
+            logger::write(level, format_args!("{}", String::from_utf8_lossy(line)));
+        }
+    }
+
+    fn pulse(&mut self) -> Pulse {
+        let server = self.context.server;
+        if self.run.is_killed.load(Ordering::Relaxed) {
+            return Pulse::End(match self.run.function {
+                Some(_) => "Script killed by user with FUNCTION KILL.",
+                None => "Script killed by user with SCRIPT KILL.",
+            });
+        }
+        if server.is_ending() {
+            return Pulse::End("The server is shutting down");
+        }
+        let threshold = server.config.busy_reply_threshold();
+        if !self.is_shown && threshold.is_some_and(|threshold| self.run.began.elapsed() >= threshold) {
+            self.is_shown = true;
+            note_slow(server, &self.run);
+        }
+        Pulse::GoOn
+    }
+}

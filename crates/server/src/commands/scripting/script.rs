@@ -1,0 +1,160 @@
+//! SCRIPT: the cache of scripts, and the end of one that runs for too long.
+
+use super::load::with_interpreter;
+use super::{HELP_FLAGS, help, row, sub};
+use crate::dispatch::Context;
+use crate::dispatch::table::ServerHandler;
+use crate::log;
+use crate::scripts::Run;
+use crate::server::{Attention, Server};
+use ::script::{Sha, sha};
+use command::{Error, Flags, Group, Result, Row};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use wire::Reply;
+
+pub(super) const ROWS: &[Row<ServerHandler>] = &[
+    sub("script|debug", 3, Flags::empty(), debug)
+        .since("3.2.0")
+        .syntax("YES | SYNC | NO")
+        .summary("Chooses how scripts are debugged."),
+    sub("script|exists", -3, Flags::empty(), exists)
+        .since("2.6.0")
+        .complexity("O(N), N being the number of names")
+        .syntax("sha1 [sha1 ...]")
+        .tips(&["request_policy:all_shards", "response_policy:agg_logical_and"])
+        .summary("Tells which scripts are in the cache."),
+    sub("script|flush", -2, Flags::empty(), flush)
+        .since("2.6.0")
+        .complexity("O(N), N being the number of scripts")
+        .syntax("[ASYNC | SYNC]")
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+        .summary("Empties the cache of scripts."),
+    row("script|help", 2, HELP_FLAGS, |_, reply| help(reply, "SCRIPT", HELP))
+        .since("5.0.0")
+        .group(Group::Scripting)
+        .summary("Lists the subcommands."),
+    sub("script|kill", 2, Flags::ALLOW_BUSY, kill)
+        .since("2.6.0")
+        .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
+        .summary("Ends a script that runs for too long."),
+    sub("script|load", 3, Flags::STALE, load)
+        .since("2.6.0")
+        .complexity("O(N), N being the length of the script")
+        .syntax("script")
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+        .summary("Puts a script into the cache."),
+];
+
+const HELP: &[&str] = &[
+    "DEBUG (YES|SYNC|NO)",
+    "    Chooses how the scripts that follow are debugged. There is no debugger: only NO.",
+    "EXISTS <sha1> [<sha1> ...]",
+    "    For each name 1 if the script is in the cache, else 0.",
+    "FLUSH [ASYNC|SYNC]",
+    "    Forget all scripts.",
+    "KILL",
+    "    End the script that runs for too long, unless it has changed something.",
+    "LOAD <script>",
+    "    Put a script into the cache without running it; its name comes back.",
+];
+
+/// SCRIPT LOAD script
+fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let (server, text) = (context.server, context.request.arg(2));
+    let name = sha(text);
+    with_interpreter(server, |interpreter| interpreter.script(server, name, text)).map_err(Error::line)?;
+    reply.bulk(&name);
+    Ok(())
+}
+
+/// SCRIPT EXISTS sha1 [sha1 ...]
+fn exists(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let names = context.request.skip(2);
+    reply.array(names.len());
+    for name in names.iter() {
+        let name = Sha::try_from(name.to_ascii_lowercase());
+        let is_there = name.is_ok_and(|name| context.server.scripts.get(&name).is_some());
+        reply.int(i64::from(is_there));
+    }
+    Ok(())
+}
+
+/// SCRIPT FLUSH [ASYNC | SYNC]
+fn flush(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let words = context.request.skip(2);
+    let is_known = |word: &[u8]| word.eq_ignore_ascii_case(b"sync") || word.eq_ignore_ascii_case(b"async");
+    if words.len() > 1 || !words.iter().all(is_known) {
+        return Err(Error::text("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
+    }
+    context.server.scripts.flush();
+    reply.ok();
+    Ok(())
+}
+
+/// SCRIPT DEBUG YES | SYNC | NO
+fn debug(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let mode = context.request.arg(2).to_ascii_lowercase();
+    match &mode[..] {
+        b"no" => {
+            reply.ok();
+            Ok(())
+        }
+        b"yes" | b"sync" => Err(Error::text("ERR Tarn has no debugger for scripts")),
+        _ => Err(Error::text("ERR Use SCRIPT DEBUG YES/SYNC/NO")),
+    }
+}
+
+/// SCRIPT KILL
+fn kill(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    kill_slow(context.server, "SCRIPT", |run| run.function.is_none())?;
+    reply.ok();
+    Ok(())
+}
+
+/// Ends the slow scripts or functions.
+pub(super) fn kill_slow(server: &Server, container: &str, is_meant: impl Fn(&Run) -> bool) -> Result<()> {
+    let slow = server.scripts.slow.lock();
+    if slow.is_empty() {
+        return Err(Error::text("NOTBUSY No scripts in execution right now."));
+    }
+    if !slow.iter().any(|run| is_meant(run)) {
+        let other = if container == "SCRIPT" { "function" } else { "script" };
+        return Err(Error::line(format!(
+            "BUSY Redis is busy running a script. You can only call {} KILL or SHUTDOWN NOSAVE.",
+            other.to_uppercase()
+        )));
+    }
+    let mut are_killed = 0;
+    for run in slow.iter().filter(|run| is_meant(run)) {
+        if !run.wrote.load(Ordering::Relaxed) {
+            run.is_killed.store(true, Ordering::Relaxed);
+            are_killed += 1;
+        }
+    }
+    if are_killed == 0 {
+        return Err(Error::text(
+            "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait \
+             the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
+        ));
+    }
+    Ok(())
+}
+
+/// Shows a run that takes too long: from now on others are told instead of made to wait.
+pub(super) fn note_slow(server: &Server, run: &Arc<Run>) {
+    log!(
+        Warning,
+        "A script has been running for {} ms; SCRIPT KILL or FUNCTION KILL ends it",
+        run.began.elapsed().as_millis()
+    );
+    server.scripts.slow.lock().push(run.clone());
+    server.set_attention(Attention::SLOW_SCRIPT, true);
+}
+
+/// A slow run is over.
+pub(super) fn end_slow(server: &Server, run: &Arc<Run>) {
+    let mut slow = server.scripts.slow.lock();
+    slow.retain(|known| !Arc::ptr_eq(known, run));
+    server.set_attention(Attention::SLOW_SCRIPT, !slow.is_empty());
+}

@@ -1,0 +1,266 @@
+//! The scripts and libraries that all workers share: their texts, and what is known of them.
+//!
+//! A worker compiles what it runs for itself; here is only what it compiles. Counters tell it when
+//! something that it compiled is gone.
+//!
+//! Thread rule: any thread.
+
+use crate::dispatch::table::{self, Runs};
+use command::Flags;
+use command::{Handler, Keys};
+use parking_lot::{Mutex, RwLock};
+use script::{Header, Loaded, Reach, ScriptFlags, Sha};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// All scripts and libraries.
+#[derive(Default)]
+pub struct Scripts {
+    cached: RwLock<HashMap<Sha, Arc<Script>>>,
+    /// How often the cache was emptied.
+    flushes: AtomicU64,
+    libraries: RwLock<Libraries>,
+    /// How often libraries changed.
+    changes: AtomicU64,
+    numbers: AtomicU64,
+    /// Those that run for longer than they should.
+    pub(crate) slow: Mutex<Vec<Arc<Run>>>,
+    /// Functions that run now.
+    pub(crate) functions: Mutex<Vec<Arc<Run>>>,
+}
+
+/// A script.
+pub struct Script {
+    /// Its text.
+    pub text: Vec<u8>,
+    /// What its first line says; None without one.
+    pub flags: Option<ScriptFlags>,
+    /// What it touches.
+    pub locks: Locks,
+}
+
+/// What a script has to hold.
+pub struct Locks {
+    reach: Reach,
+    /// It was found reaching for keys that it did not declare.
+    reaches_out: AtomicBool,
+}
+
+/// What a run holds from its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// The keys that it declares.
+    Declared,
+    /// Everything.
+    All,
+}
+
+impl Locks {
+    fn of(text: &[u8]) -> Locks {
+        Locks { reach: script::reach(text, &key_positions), reaches_out: AtomicBool::new(false) }
+    }
+
+    /// What a run holds. One that writes nothing can always begin again, so it may try with less.
+    pub fn holds(&self, writes: bool) -> Holds {
+        let is_known = self.reaches_out.load(Ordering::Relaxed);
+        match self.reach {
+            _ if is_known => Holds::All,
+            Reach::Anywhere if writes => Holds::All,
+            _ => Holds::Declared,
+        }
+    }
+
+    /// Notes that a run reached for a key that was not declared.
+    pub fn note_reaching_out(&self) {
+        self.reaches_out.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Where a command has its keys, if that is sure from its name and the number of words.
+fn key_positions(name: &[u8], words: usize) -> Option<Vec<usize>> {
+    let command = table::find(name)?;
+    if !command.subcommands.is_empty() {
+        return None;
+    }
+    let row = match command.row.handler {
+        Runs::Data(row) => row,
+        Runs::Server(_) if command.row.group == command::Group::Server => return None,
+        Runs::Server(_) => return Some(Vec::new()),
+    };
+    if !matches!(row.handler, Handler::Read(_) | Handler::Write(_)) || row.flags.contains(Flags::BLOCKING) {
+        return None;
+    }
+    match row.keys {
+        Keys::None => Some(Vec::new()),
+        Keys::Range { first, last, step } if last >= 0 => {
+            Some((first..=last as usize).step_by(step).collect())
+        }
+        Keys::Range { first, last, step } if words < usize::MAX => {
+            Some((first..=words.saturating_add_signed(last)).step_by(step).collect())
+        }
+        Keys::Range { .. } | Keys::Movable(_) => None,
+    }
+}
+
+/// A library of functions.
+pub struct Library {
+    /// Tells it from all others that there ever were.
+    pub number: u64,
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its text.
+    pub code: Vec<u8>,
+    /// Its functions.
+    pub functions: Vec<Loaded>,
+    /// What its functions touch.
+    pub locks: Locks,
+}
+
+/// Libraries by name, and which of them has a function.
+#[derive(Clone, Default)]
+pub struct Libraries {
+    /// By name.
+    pub by_name: BTreeMap<Vec<u8>, Arc<Library>>,
+    owners: HashMap<Vec<u8>, Arc<Library>>,
+}
+
+impl Libraries {
+    /// Adds a library; an old one of the same name goes if it may be replaced.
+    ///
+    /// # Errors
+    /// The error line.
+    pub fn add(&mut self, library: Arc<Library>, replaces: bool) -> Result<(), Vec<u8>> {
+        let old = self.by_name.get(&library.name);
+        if old.is_some() && !replaces {
+            return Err([b"ERR Library '", &library.name[..], b"' already exists"].concat());
+        }
+        for function in &library.functions {
+            if let Some(owner) = self.owners.get(&function.name)
+                && owner.name != library.name
+            {
+                return Err([b"ERR Function ", &function.name[..], b" already exists"].concat());
+            }
+        }
+        self.remove(&library.name);
+        for function in &library.functions {
+            self.owners.insert(function.name.clone(), library.clone());
+        }
+        self.by_name.insert(library.name.clone(), library);
+        Ok(())
+    }
+
+    /// Takes a library away. False: there is none of that name.
+    pub fn remove(&mut self, name: &[u8]) -> bool {
+        let Some(library) = self.by_name.remove(name) else { return false };
+        self.owners.retain(|_, owner| owner.number != library.number);
+        true
+    }
+
+    /// How many functions there are.
+    pub fn functions(&self) -> usize {
+        self.owners.len()
+    }
+}
+
+impl Scripts {
+    /// The script with this name.
+    pub fn get(&self, sha: &Sha) -> Option<Arc<Script>> {
+        self.cached.read().get(sha).cloned()
+    }
+
+    /// Keeps a script.
+    pub fn add(&self, sha: Sha, text: &[u8], header: Header) -> Arc<Script> {
+        let script = Script { text: text.to_vec(), flags: header.flags, locks: Locks::of(text) };
+        self.cached.write().entry(sha).or_insert_with(|| Arc::new(script)).clone()
+    }
+
+    /// Forgets all scripts.
+    pub fn flush(&self) {
+        self.cached.write().clear();
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many scripts there are.
+    pub fn len(&self) -> usize {
+        self.cached.read().len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of all texts.
+    pub fn bytes(&self) -> usize {
+        self.cached.read().values().map(|script| script.text.len() + size_of::<Script>()).sum()
+    }
+
+    /// How often the cache was emptied.
+    pub fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Relaxed)
+    }
+
+    /// A library of this code, not yet among the others.
+    pub fn library(&self, name: Vec<u8>, code: &[u8], functions: Vec<Loaded>, number: u64) -> Arc<Library> {
+        Arc::new(Library { number, name, code: code.to_vec(), functions, locks: Locks::of(code) })
+    }
+
+    /// A number for a new library.
+    pub fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The libraries as they are.
+    pub fn libraries(&self) -> Libraries {
+        self.libraries.read().clone()
+    }
+
+    /// Looks at the libraries.
+    pub fn with_libraries<T>(&self, look: impl FnOnce(&Libraries) -> T) -> T {
+        look(&self.libraries.read())
+    }
+
+    /// Changes the libraries, or leaves them as they are if that fails.
+    ///
+    /// # Errors
+    /// Those of `change`.
+    pub fn change_libraries<T, E>(
+        &self,
+        change: impl FnOnce(&mut Libraries) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut libraries = self.libraries.write();
+        let mut changed = libraries.clone();
+        let result = change(&mut changed)?;
+        *libraries = changed;
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        Ok(result)
+    }
+
+    /// How often libraries changed.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    /// The library that has a function, and what is known of the function.
+    pub fn function(&self, name: &[u8]) -> Option<(Arc<Library>, ScriptFlags)> {
+        let libraries = self.libraries.read();
+        let library = libraries.owners.get(name)?;
+        let function = library.functions.iter().find(|function| function.name == name)?;
+        Some((library.clone(), function.flags))
+    }
+}
+
+/// A run of a script or function, as others see it.
+pub struct Run {
+    /// The function's name; None: a script.
+    pub function: Option<Vec<u8>>,
+    /// The words of the request.
+    pub words: Vec<Vec<u8>>,
+    /// When it began.
+    pub began: std::time::Instant,
+    /// It has changed something.
+    pub wrote: AtomicBool,
+    /// Somebody wants it to end.
+    pub is_killed: AtomicBool,
+}
