@@ -98,6 +98,6 @@ fn of_group(group: Group) -> Categories {
         Group::Pubsub => Categories::PUBSUB,
         Group::Transactions => Categories::TRANSACTION,
         Group::Connection => Categories::CONNECTION,
-        Group::Server => Categories::empty(),
+        Group::Cluster | Group::Server => Categories::empty(),
     }
 }

@@ -104,6 +104,8 @@ pub enum Group {
     Transactions,
     /// The connection itself.
     Connection,
+    /// The cluster.
+    Cluster,
     /// The server.
     Server,
 }
@@ -125,6 +127,7 @@ impl Group {
             Group::Pubsub => "pubsub",
             Group::Transactions => "transactions",
             Group::Connection => "connection",
+            Group::Cluster => "cluster",
             Group::Server => "server",
         }
     }

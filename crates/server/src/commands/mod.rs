@@ -2,6 +2,7 @@
 
 pub mod acl;
 pub mod client;
+pub mod cluster;
 pub mod command;
 pub mod config;
 pub mod connection;
@@ -10,8 +11,10 @@ pub mod info;
 pub mod latency;
 pub mod lolwut;
 pub mod memory;
+pub mod module;
 pub mod monitor;
 pub mod pubsub;
+pub mod replication;
 pub mod shutdown;
 pub mod slowlog;
 pub mod time;
@@ -27,6 +30,7 @@ use wire::Reply;
 pub const FAMILIES: &[&[Row<ServerHandler>]] = &[
     acl::ROWS,
     client::ROWS,
+    cluster::ROWS,
     command::ROWS,
     config::ROWS,
     connection::ROWS,
@@ -35,8 +39,10 @@ pub const FAMILIES: &[&[Row<ServerHandler>]] = &[
     latency::ROWS,
     lolwut::ROWS,
     memory::ROWS,
+    module::ROWS,
     monitor::ROWS,
     pubsub::ROWS,
+    replication::ROWS,
     shutdown::ROWS,
     slowlog::ROWS,
     time::ROWS,
