@@ -23,6 +23,7 @@ pub mod samples;
 pub mod server;
 pub mod session;
 pub mod slowlog;
+pub mod snapshot;
 pub mod start;
 pub mod stats;
 pub mod supervision;

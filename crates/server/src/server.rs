@@ -13,6 +13,7 @@ use crate::pubsub::{self, PubSub};
 use crate::samples::Samples;
 use crate::session::Session;
 use crate::slowlog::{self, SlowLog};
+use crate::snapshot::Snapshots;
 use crate::stats::{ServerCounts, WorkerCounts};
 use crate::tracking::{self, Tracking};
 use crate::watches::Watches;
@@ -94,6 +95,8 @@ pub struct Server {
     pub pubsub: PubSub,
     /// Who caches what.
     pub tracking: Tracking,
+    /// Files of all keys.
+    pub snapshots: Snapshots,
     /// Rates and peaks.
     pub samples: Samples,
     /// Bytes in use before the first client came.
@@ -144,6 +147,7 @@ impl Server {
             blocked: Blocked::default(),
             pubsub: PubSub::default(),
             tracking: Tracking::new(workers),
+            snapshots: Snapshots::new(now),
             samples: Samples::default(),
             startup_bytes: sys::memory::used_bytes(),
             addresses: OnceLock::new(),

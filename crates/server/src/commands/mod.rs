@@ -13,6 +13,7 @@ pub mod lolwut;
 pub mod memory;
 pub mod module;
 pub mod monitor;
+pub mod persistence;
 pub mod pubsub;
 pub mod replication;
 pub mod shutdown;
@@ -41,6 +42,7 @@ pub const FAMILIES: &[&[Row<ServerHandler>]] = &[
     memory::ROWS,
     module::ROWS,
     monitor::ROWS,
+    persistence::ROWS,
     pubsub::ROWS,
     replication::ROWS,
     shutdown::ROWS,

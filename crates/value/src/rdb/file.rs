@@ -175,7 +175,7 @@ impl fmt::Display for FileError {
             FileError::TooNew(version) => {
                 write!(f, "its RDB version is {version}; up to {VERSION_READ_MAX} can be read")
             }
-            FileError::CutOff => f.write_str("it is cut off"),
+            FileError::CutOff => f.write_str("it ends too early: it is cut off, or corrupt"),
             FileError::Corrupt(offset) => write!(f, "it is corrupt, or of a newer kind, near byte {offset}"),
             FileError::BadChecksum => f.write_str("its checksum is wrong"),
             FileError::Source(error) => write!(f, "{error}"),
@@ -279,8 +279,7 @@ impl<S: Read> FileReader<S> {
                 Err(_) if ran_out && !self.is_at_end => {
                     self.fill((self.window.len() - self.at).max(WINDOW_BYTES))?;
                 }
-                // What runs out in the middle of its bytes has a length that cannot be.
-                Err(_) if ran_out && left == 0 => return Err(FileError::CutOff),
+                Err(_) if ran_out => return Err(FileError::CutOff),
                 Err(_) => return Err(FileError::Corrupt(self.offset + self.at as u64)),
             }
         }
