@@ -99,6 +99,6 @@ fn of_group(group: Group) -> Categories {
         Group::Transactions => Categories::TRANSACTION,
         Group::Scripting => Categories::SCRIPTING,
         Group::Connection => Categories::CONNECTION,
-        Group::Server => Categories::empty(),
+        Group::Cluster | Group::Server => Categories::empty(),
     }
 }

@@ -108,6 +108,8 @@ pub enum Group {
     Scripting,
     /// The connection itself.
     Connection,
+    /// The cluster.
+    Cluster,
     /// The server.
     Server,
 }
@@ -130,6 +132,7 @@ impl Group {
             Group::Transactions => "transactions",
             Group::Scripting => "scripting",
             Group::Connection => "connection",
+            Group::Cluster => "cluster",
             Group::Server => "server",
         }
     }

@@ -491,6 +491,11 @@ impl<'b> Exclusive<'b> {
         self.to_free.extend(cleared);
     }
 
+    /// Calls `visit` for every key of a database, expired ones left out.
+    pub fn for_each(&self, db: DbIndex, visit: impl FnMut(crate::object::Object<'_>)) {
+        self.batch.for_each(db, self.now, visit);
+    }
+
     /// Every key, to be read.
     pub fn view(&mut self) -> View<'_> {
         View { access: Access::new(self.batch, Locks::OfBatch, self.now, self.touch) }

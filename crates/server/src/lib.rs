@@ -24,6 +24,7 @@ pub mod scripts;
 pub mod server;
 pub mod session;
 pub mod slowlog;
+pub mod snapshot;
 pub mod start;
 pub mod stats;
 pub mod supervision;

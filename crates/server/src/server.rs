@@ -15,6 +15,7 @@ use crate::samples::Samples;
 use crate::scripts::Scripts;
 use crate::session::Session;
 use crate::slowlog::{self, SlowLog};
+use crate::snapshot::Snapshots;
 use crate::stats::{ServerCounts, WorkerCounts};
 use crate::tracking::{self, Tracking};
 use crate::watches::Watches;
@@ -102,6 +103,8 @@ pub struct Server {
     pub pubsub: PubSub,
     /// Who caches what.
     pub tracking: Tracking,
+    /// Files of all keys.
+    pub snapshots: Snapshots,
     /// Rates and peaks.
     pub samples: Samples,
     /// Bytes in use before the first client came.
@@ -155,6 +158,7 @@ impl Server {
             interpreter_bytes: InterpreterBytes::default(),
             pubsub: PubSub::default(),
             tracking: Tracking::new(workers),
+            snapshots: Snapshots::new(now),
             samples: Samples::default(),
             startup_bytes: sys::memory::used_bytes(),
             addresses: OnceLock::new(),

@@ -4,7 +4,7 @@
 use crate::config::{Config, Startup};
 use crate::listen::{Accepted, Listeners};
 use crate::server::{Ending, Server};
-use crate::{acl, descriptors, log, logger, supervision, worker};
+use crate::{acl, descriptors, log, logger, snapshot, supervision, worker};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -87,6 +87,7 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     // One more than are announced: see [`Server::lightest_worker`].
     let server = Server::new(config, workers + 1);
     announce(&server, &listeners, workers, warnings);
+    snapshot::load_at_start(&server)?;
     run_workers(&server, listeners, workers + 1)
 }
 
@@ -172,7 +173,9 @@ pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -
     for thread in threads {
         thread.join().expect("a worker that panics ends the process");
     }
-    status
+    // SHUTDOWN has saved before the end began; after a signal nobody has.
+    let saved = snapshot::save_at_end(server);
+    status.and_then(|status| saved.map(|()| status))
 }
 
 /// Accepts and waits for signals on the main thread, which does nothing else.

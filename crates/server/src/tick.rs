@@ -9,6 +9,7 @@ use crate::dispatch::checks;
 use crate::dispatch::pause::Pause;
 use crate::log;
 use crate::server::{Attention, Server};
+use crate::snapshot;
 use crate::tracking;
 use crate::worker::Worker;
 use keyspace::Progress;
@@ -43,6 +44,9 @@ pub async fn run(worker: Rc<Worker>, index: usize) {
         }
         if index == 0 {
             sample(&worker.server);
+        }
+        if index == 0 {
+            snapshot::begin_if_due(&worker.server, index, ticks.is_multiple_of(hz));
         }
         if index == 0 && ticks.is_multiple_of(hz) {
             close_overdue_clients(&worker.server);

@@ -1,4 +1,4 @@
-//! The RDB encoding of single values: DUMP writes it, RESTORE and MIGRATE read it.
+//! The RDB encoding of single values: DUMP writes it, RESTORE and MIGRATE read it; `file` makes whole files of it.
 //!
 //! A payload is a type byte, the value's encoding, and a footer: the RDB version in two bytes and the
 //! CRC-64 of all before it in eight, both little-endian. Strings and lengths, which every type is made
@@ -6,6 +6,8 @@
 //!
 //! 1. What is written is what Redis 7.0 writes, so that it and all later ones read it.
 //! 2. No payload, however hostile, makes `restore` panic or allocate more than its bytes can hold.
+
+pub mod file;
 
 use crate::collection::{Collection, CollectionRef, Thresholds};
 use crate::crc64::crc64;
@@ -66,29 +68,43 @@ pub fn dump_string(value: &[u8]) -> Vec<u8> {
 /// The DUMP payload of another type.
 pub fn dump(collection: CollectionRef<'_>) -> Vec<u8> {
     let mut out = Vec::new();
-    match collection {
-        CollectionRef::List(list) => list.write_image(&mut out),
-        CollectionRef::Hash(hash) => hash.write_image(&mut out),
-        CollectionRef::Set(set) => set.write_image(&mut out),
-        CollectionRef::Zset(zset) => zset.write_image(&mut out),
-        CollectionRef::Stream(stream) => stream.write_image(&mut out),
-    }
+    write_collection(collection, &mut out);
     write_footer(&mut out);
     out
 }
 
+/// Appends a collection's type and its image.
+fn write_collection(collection: CollectionRef<'_>, out: &mut Vec<u8>) {
+    match collection {
+        CollectionRef::List(list) => list.write_image(out),
+        CollectionRef::Hash(hash) => hash.write_image(out),
+        CollectionRef::Set(set) => set.write_image(out),
+        CollectionRef::Zset(zset) => zset.write_image(out),
+        CollectionRef::Stream(stream) => stream.write_image(out),
+    }
+}
+
 /// Reads a DUMP payload. Bytes between the value and the footer are ignored, as in Redis.
 pub fn restore(payload: &[u8], thresholds: &Thresholds) -> Result<Restored, RestoreError> {
-    let mut body = Reader { rest: check_footer(payload)? };
+    let mut body = Reader::over(check_footer(payload)?);
     let image_type = body.byte()?;
+    read_value(image_type, &mut body, thresholds)
+}
+
+/// Reads what follows a value's type.
+fn read_value(
+    image_type: u8,
+    body: &mut Reader<'_>,
+    thresholds: &Thresholds,
+) -> Result<Restored, RestoreError> {
     let is_of = |types: &[u8]| types.contains(&image_type);
     Ok(Restored::Collection(match image_type {
         TYPE_STRING => return Ok(Restored::String(body.string()?)),
-        _ if is_of(List::IMAGE_TYPES) => List::read_image(image_type, &mut body, thresholds)?.into(),
-        _ if is_of(Hash::IMAGE_TYPES) => Hash::read_image(image_type, &mut body, thresholds)?.into(),
-        _ if is_of(Set::IMAGE_TYPES) => Set::read_image(image_type, &mut body, thresholds)?.into(),
-        _ if is_of(Zset::IMAGE_TYPES) => Zset::read_image(image_type, &mut body, thresholds)?.into(),
-        _ if is_of(Stream::IMAGE_TYPES) => Stream::read_image(image_type, &mut body, thresholds)?.into(),
+        _ if is_of(List::IMAGE_TYPES) => List::read_image(image_type, body, thresholds)?.into(),
+        _ if is_of(Hash::IMAGE_TYPES) => Hash::read_image(image_type, body, thresholds)?.into(),
+        _ if is_of(Set::IMAGE_TYPES) => Set::read_image(image_type, body, thresholds)?.into(),
+        _ if is_of(Zset::IMAGE_TYPES) => Zset::read_image(image_type, body, thresholds)?.into(),
+        _ if is_of(Stream::IMAGE_TYPES) => Stream::read_image(image_type, body, thresholds)?.into(),
         _ => return Err(RestoreError::BadFormat),
     }))
 }
@@ -110,7 +126,7 @@ pub fn dump_libraries<'a>(codes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
 /// # Errors
 /// The payload is not one, or holds something else.
 pub fn restore_libraries(payload: &[u8]) -> Result<Vec<Vec<u8>>, RestoreError> {
-    let mut body = Reader { rest: check_footer(payload)? };
+    let mut body = Reader::over(check_footer(payload)?);
     let mut codes = Vec::new();
     while !body.rest.is_empty() {
         if body.byte()? != LIBRARY {
@@ -202,9 +218,16 @@ enum Prefix {
 /// A cursor over the bytes of a value.
 pub(crate) struct Reader<'a> {
     pub(crate) rest: &'a [u8],
+    /// Whether more was asked for than there was.
+    ran_out: bool,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    /// Begins with the first of `bytes`.
+    pub fn over(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { rest: bytes, ran_out: false }
+    }
+
     pub fn byte(&mut self) -> Result<u8, RestoreError> {
         self.array().map(|[byte]| byte)
     }
@@ -250,13 +273,21 @@ impl Reader<'_> {
 
     pub fn take(&mut self, count: u64) -> Result<&[u8], RestoreError> {
         let count = usize::try_from(count).map_err(|_| RestoreError::BadFormat)?;
-        self.rest.split_off(..count).ok_or(RestoreError::BadFormat)
+        match self.rest.split_off(..count) {
+            Some(taken) => Ok(taken),
+            None => Err(self.note_end()),
+        }
     }
 
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], RestoreError> {
-        let (array, rest) = self.rest.split_first_chunk().ok_or(RestoreError::BadFormat)?;
+        let Some((array, rest)) = self.rest.split_first_chunk() else { return Err(self.note_end()) };
         self.rest = rest;
         Ok(*array)
+    }
+
+    fn note_end(&mut self) -> RestoreError {
+        self.ran_out = true;
+        RestoreError::BadFormat
     }
 }
 

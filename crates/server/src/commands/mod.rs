@@ -2,6 +2,7 @@
 
 pub mod acl;
 pub mod client;
+pub mod cluster;
 pub mod command;
 pub mod config;
 pub mod connection;
@@ -10,8 +11,11 @@ pub mod info;
 pub mod latency;
 pub mod lolwut;
 pub mod memory;
+pub mod module;
 pub mod monitor;
+pub mod persistence;
 pub mod pubsub;
+pub mod replication;
 pub mod scripting;
 pub mod shutdown;
 pub mod slowlog;
@@ -28,6 +32,7 @@ use wire::Reply;
 pub const FAMILIES: &[&[Row<ServerHandler>]] = &[
     acl::ROWS,
     client::ROWS,
+    cluster::ROWS,
     command::ROWS,
     config::ROWS,
     connection::ROWS,
@@ -36,8 +41,11 @@ pub const FAMILIES: &[&[Row<ServerHandler>]] = &[
     latency::ROWS,
     lolwut::ROWS,
     memory::ROWS,
+    module::ROWS,
     monitor::ROWS,
+    persistence::ROWS,
     pubsub::ROWS,
+    replication::ROWS,
     scripting::ROWS,
     shutdown::ROWS,
     slowlog::ROWS,

@@ -5,6 +5,7 @@ use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use crate::log;
 use crate::session::Closing;
+use crate::snapshot;
 use command::{Error, Flags, Group, Result, Row};
 use wire::Reply;
 
@@ -63,11 +64,16 @@ fn shutdown(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
     if options.abort {
         return Err(Error::text("ERR No shutdown in progress."));
     }
-    if options.save && !options.force {
-        log!(Warning, "SHUTDOWN SAVE refused: the memory edition writes no files");
-        return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
-    }
     log!(Warning, "User requested shutdown...");
+    let (server, saves) = (context.server, options.save || !context.server.config.save_points().is_empty());
+    if saves && !options.nosave {
+        // One in progress, which may go on, has not all of what is to be saved.
+        let saved = snapshot::save_now(server, context.batch, context.now);
+        if !matches!(saved, Ok(Ok(()))) && !options.force {
+            return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
+        }
+    }
+    server.snapshots.settle();
     context.session.closing = Closing::AfterReplies;
     context.server.stop(0);
     Ok(())

@@ -155,6 +155,8 @@ numbers! {
 texts! {
     /// The file of ACL users; empty where there is none.
     aclfile = "aclfile";
+    /// The name of the snapshot's file in `dir`.
+    dbfilename = "dbfilename";
     /// The log file; empty for standard output.
     logfile = "logfile";
     /// Where the process id is written; empty for nowhere.
@@ -230,6 +232,14 @@ impl Config {
         match &self.values.read()[const { index_of("latency-tracking-info-percentiles") }] {
             Value::Percentiles(percentiles) => percentiles.clone(),
             _ => unreachable!("percentiles are kept as such"),
+        }
+    }
+
+    /// The save points: after so many seconds a snapshot is taken if there were so many changes.
+    pub fn save_points(&self) -> Vec<(i64, i64)> {
+        match &self.values.read()[const { index_of("save") }] {
+            Value::Save(points) => points.clone(),
+            _ => unreachable!("save points are kept as such"),
         }
     }
 

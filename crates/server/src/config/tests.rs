@@ -133,8 +133,7 @@ fn unknown_and_absent_directives_are_named_in_warnings_and_do_not_stop_the_start
         [
             "`speed` (line 2) is not a directive of Tarn and is ignored",
             "`rename-command` has no effect: commands cannot be renamed; take them from users with ACL rules instead",
-            "`appendonly` has no effect: persistence does not exist in this version",
-            "`save` has no effect: persistence does not exist in this version",
+            "`appendonly` has no effect: the append-only file does not exist in this version",
         ]
     );
     let (_, warnings) = served(Config::from_args(&args(&["--speed", "high", "--turbo", "--port", "1"])));

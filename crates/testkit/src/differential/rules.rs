@@ -214,6 +214,21 @@ pub const RULES: &[Rule] = &[
         "ZADD goes by how many it is given since Redis 7.2, and by how long they are since 8.0",
     ),
     rule("hgetall", How::Unordered, "fields come in the order of each server's own table"),
+    rule(
+        "readonly",
+        How::Right(Side::Redis, "cluster support disabled", "OK"),
+        "taken without a cluster since 8.0",
+    ),
+    rule(
+        "readwrite",
+        How::Right(Side::Redis, "cluster support disabled", "OK"),
+        "taken without a cluster since 8.0",
+    ),
+    rule(
+        "cluster|myshardid",
+        How::Right(Side::Valkey, "unknown subcommand", "cluster support disabled"),
+        "new in Redis 7.2",
+    ),
     rule("scan", How::Scan, "cursors and their order are each server's own"),
     rule("randomkey", How::Shape, "random"),
     rule("dbsize", How::Shape, "counts keys that are past and not yet removed, which is a matter of luck"),

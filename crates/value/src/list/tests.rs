@@ -132,7 +132,7 @@ fn image(list: &List) -> Vec<u8> {
 
 fn read(image: &[u8], setting: i32) -> Result<List, RestoreError> {
     let thresholds = Thresholds { list_max_listpack_size: setting, ..Thresholds::default() };
-    List::read_image(image[0], &mut Reader { rest: &image[1..] }, &thresholds)
+    List::read_image(image[0], &mut Reader::over(&image[1..]), &thresholds)
 }
 
 fn texts(list: &List) -> Vec<Vec<u8>> {

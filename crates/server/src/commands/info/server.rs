@@ -6,6 +6,7 @@ use crate::commands::connection::REDIS_VERSION;
 use crate::config::Supervision;
 use crate::dispatch::Context;
 use std::sync::atomic::Ordering;
+use sys::UnixMs;
 
 /// The Redis clock of access times has 24 bits.
 const LRU_CLOCK_MASK: u64 = (1 << 24) - 1;
@@ -81,6 +82,11 @@ pub(super) fn clients(context: &mut Context<'_, '_>, page: &mut Page) {
 }
 
 pub(super) fn persistence(context: &mut Context<'_, '_>, page: &mut Page) {
+    let server = context.server;
+    let saves = server.snapshots.figures();
+    let now = server.clock.now();
+    let seconds_since = |at: UnixMs| now.0.saturating_sub(at.0) / 1000;
+    let current = saves.running_since.map_or(-1, |at| seconds_since(at) as i64);
     page.lines(&[
         ("loading", &0),
         ("async_loading", &0),
@@ -88,18 +94,18 @@ pub(super) fn persistence(context: &mut Context<'_, '_>, page: &mut Page) {
         ("current_cow_size", &0),
         ("current_cow_size_age", &0),
         ("current_fork_perc", &"0.00"),
-        ("current_save_keys_processed", &0),
-        ("current_save_keys_total", &0),
-        ("rdb_changes_since_last_save", &context.server.counts.changes.get()),
-        ("rdb_bgsave_in_progress", &0),
-        ("rdb_last_save_time", &context.server.started_at.seconds()),
-        ("rdb_last_bgsave_status", &"ok"),
-        ("rdb_last_bgsave_time_sec", &-1),
-        ("rdb_current_bgsave_time_sec", &-1),
-        ("rdb_saves", &0),
+        ("current_save_keys_processed", &saves.keys_written),
+        ("current_save_keys_total", &saves.keys_total),
+        ("rdb_changes_since_last_save", &(server.counts.changes.get() - saves.changes_saved)),
+        ("rdb_bgsave_in_progress", &u8::from(saves.running_since.is_some())),
+        ("rdb_last_save_time", &saves.saved_at.seconds()),
+        ("rdb_last_bgsave_status", &(if saves.failed_last { "err" } else { "ok" })),
+        ("rdb_last_bgsave_time_sec", &saves.last_duration_s.map_or(-1, |seconds| seconds as i64)),
+        ("rdb_current_bgsave_time_sec", &current),
+        ("rdb_saves", &saves.saves),
         ("rdb_last_cow_size", &0),
-        ("rdb_last_load_keys_expired", &0),
-        ("rdb_last_load_keys_loaded", &0),
+        ("rdb_last_load_keys_expired", &saves.expired_at_load),
+        ("rdb_last_load_keys_loaded", &saves.loaded),
         ("aof_enabled", &0),
         ("aof_rewrite_in_progress", &0),
         ("aof_rewrite_scheduled", &0),

@@ -2,7 +2,11 @@
 
 use super::super::row::{BOOL, Flags, INT, Kind, LONG, MEMORY, PORT, Row, TEXT, absent, int, memory_from};
 
-const PERSISTENCE: &str = "persistence does not exist in this version";
+const APPEND_ONLY: &str = "the append-only file does not exist in this version";
+const SNAPSHOTS: &str = "snapshots are always compressed, checked, and written beside the work of clients";
+const STOP_WRITES: &str = "writes go on after a snapshot that failed; see rdb_last_bgsave_status";
+const SHUTDOWN: &str = "signals save if there are save points";
+const PAYLOADS: &str = "payloads are always checked";
 const REPLICATION: &str = "replication does not exist in this version";
 const CLUSTER: &str = "cluster mode does not exist in this version";
 const SCRIPTS: &str = "scripts find what Redis 7 offers them and nothing older";
@@ -14,10 +18,6 @@ const TEST_HOOK: &str = "it only serves Redis' own tests";
 const BACKLOG_BYTES_MIN: i64 = 16 << 10;
 
 const ENDPOINTS: Kind = Kind::Enum(&["ip", "hostname", "unknown-endpoint"]);
-const FILE_NAME: Kind = Kind::Text(|text| match text.contains(&b'/') {
-    true => Err("dbfilename can't be a path, just a filename"),
-    false => Ok(()),
-});
 const APPEND_FILE: Kind = Kind::Text(|text| match text.contains(&b'/') || text.is_empty() {
     true => Err("appendfilename can't be a path, just a filename"),
     false => Ok(()),
@@ -29,17 +29,17 @@ const APPEND_DIR: Kind = Kind::Text(|text| match text.contains(&b'/') || text.is
 
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
-    absent("aof-disable-auto-gc", BOOL, "no", PERSISTENCE).flags(Flags::HIDDEN),
-    absent("aof-load-truncated", BOOL, "yes", PERSISTENCE),
-    absent("aof-rewrite-incremental-fsync", BOOL, "yes", PERSISTENCE),
-    absent("aof-timestamp-enabled", BOOL, "no", PERSISTENCE),
-    absent("aof-use-rdb-preamble", BOOL, "yes", PERSISTENCE),
-    absent("appenddirname", APPEND_DIR, "appendonlydir", PERSISTENCE).at_start(),
-    absent("appendfilename", APPEND_FILE, "appendonly.aof", PERSISTENCE).at_start(),
-    absent("appendfsync", Kind::Enum(&["everysec", "always", "no"]), "everysec", PERSISTENCE),
-    absent("appendonly", BOOL, "no", PERSISTENCE),
-    absent("auto-aof-rewrite-min-size", MEMORY, "64mb", PERSISTENCE),
-    absent("auto-aof-rewrite-percentage", INT, "100", PERSISTENCE),
+    absent("aof-disable-auto-gc", BOOL, "no", APPEND_ONLY).flags(Flags::HIDDEN),
+    absent("aof-load-truncated", BOOL, "yes", APPEND_ONLY),
+    absent("aof-rewrite-incremental-fsync", BOOL, "yes", APPEND_ONLY),
+    absent("aof-timestamp-enabled", BOOL, "no", APPEND_ONLY),
+    absent("aof-use-rdb-preamble", BOOL, "yes", SNAPSHOTS),
+    absent("appenddirname", APPEND_DIR, "appendonlydir", APPEND_ONLY).at_start(),
+    absent("appendfilename", APPEND_FILE, "appendonly.aof", APPEND_ONLY).at_start(),
+    absent("appendfsync", Kind::Enum(&["everysec", "always", "no"]), "everysec", APPEND_ONLY),
+    absent("appendonly", BOOL, "no", APPEND_ONLY),
+    absent("auto-aof-rewrite-min-size", MEMORY, "64mb", APPEND_ONLY),
+    absent("auto-aof-rewrite-percentage", INT, "100", APPEND_ONLY),
     absent("cluster-allow-pubsubshard-when-down", BOOL, "yes", CLUSTER),
     absent("cluster-allow-reads-when-down", BOOL, "no", CLUSTER),
     absent("cluster-allow-replica-migration", BOOL, "yes", CLUSTER),
@@ -59,7 +59,6 @@ pub(super) const ROWS: &[Row] = &[
     absent("cluster-replica-no-failover", BOOL, "no", CLUSTER).alias("cluster-slave-no-failover"),
     absent("cluster-replica-validity-factor", INT, "10", CLUSTER).alias("cluster-slave-validity-factor"),
     absent("cluster-require-full-coverage", BOOL, "yes", CLUSTER),
-    absent("dbfilename", FILE_NAME, "dump.rdb", PERSISTENCE).flags(Flags::PROTECTED),
     absent("key-load-delay", int(i32::MIN as i64, i32::MAX as i64), "0", TEST_HOOK).flags(Flags::HIDDEN),
     absent("loading-process-events-interval-bytes", int(1024, i32::MAX as i64), "2097152", TEST_HOOK)
         .flags(Flags::HIDDEN),
@@ -69,18 +68,18 @@ pub(super) const ROWS: &[Row] = &[
     absent("masteruser", TEXT, "", REPLICATION).flags(Flags::SENSITIVE),
     absent("min-replicas-max-lag", INT, "10", REPLICATION).alias("min-slaves-max-lag"),
     absent("min-replicas-to-write", INT, "0", REPLICATION).alias("min-slaves-to-write"),
-    absent("no-appendfsync-on-rewrite", BOOL, "no", PERSISTENCE),
+    absent("no-appendfsync-on-rewrite", BOOL, "no", APPEND_ONLY),
     absent(
         "propagation-error-behavior",
         Kind::Enum(&["ignore", "panic", "panic-on-replicas"]),
         "ignore",
         REPLICATION,
     ),
-    absent("rdb-del-sync-files", BOOL, "no", PERSISTENCE),
+    absent("rdb-del-sync-files", BOOL, "no", SNAPSHOTS),
     absent("rdb-key-save-delay", int(i32::MIN as i64, i32::MAX as i64), "0", TEST_HOOK).flags(Flags::HIDDEN),
-    absent("rdb-save-incremental-fsync", BOOL, "yes", PERSISTENCE),
-    absent("rdbchecksum", BOOL, "yes", PERSISTENCE).at_start(),
-    absent("rdbcompression", BOOL, "yes", PERSISTENCE),
+    absent("rdb-save-incremental-fsync", BOOL, "yes", SNAPSHOTS),
+    absent("rdbchecksum", BOOL, "yes", SNAPSHOTS).at_start(),
+    absent("rdbcompression", BOOL, "yes", SNAPSHOTS),
     absent("repl-backlog-size", memory_from(1), "1mb", REPLICATION)
         .adjust(|bytes| bytes.max(BACKLOG_BYTES_MIN)),
     absent("repl-backlog-ttl", LONG, "3600", REPLICATION),
@@ -102,11 +101,10 @@ pub(super) const ROWS: &[Row] = &[
     absent("replica-read-only", BOOL, "yes", REPLICATION).alias("slave-read-only"),
     absent("replica-serve-stale-data", BOOL, "yes", REPLICATION).alias("slave-serve-stale-data"),
     absent("replicaof", Kind::ReplicaOf, "", REPLICATION).at_start().alias("slaveof"),
-    absent("sanitize-dump-payload", Kind::Enum(&["no", "yes", "clients"]), "no", PERSISTENCE),
-    absent("save", Kind::Save, "", PERSISTENCE),
-    absent("shutdown-on-sigint", Kind::ShutdownFlags, "default", PERSISTENCE),
-    absent("shutdown-on-sigterm", Kind::ShutdownFlags, "default", PERSISTENCE),
-    absent("stop-writes-on-bgsave-error", BOOL, "yes", PERSISTENCE),
+    absent("sanitize-dump-payload", Kind::Enum(&["no", "yes", "clients"]), "no", PAYLOADS),
+    absent("shutdown-on-sigint", Kind::ShutdownFlags, "default", SHUTDOWN),
+    absent("shutdown-on-sigterm", Kind::ShutdownFlags, "default", SHUTDOWN),
+    absent("stop-writes-on-bgsave-error", BOOL, "yes", STOP_WRITES),
     absent("tls-auth-clients", Kind::Enum(&["no", "yes", "optional"]), "yes", TLS),
     absent("tls-ca-cert-dir", TEXT, "", TLS),
     absent("tls-ca-cert-file", TEXT, "", TLS),

@@ -11,6 +11,11 @@ const SERVICE: &str = "the process stays in the foreground; run it under your se
 const TITLE: &str = "the process keeps the name and arguments that it was started with";
 const TEST_HOOK: &str = "it only serves Redis' own tests";
 
+const FILE_NAME: Kind = Kind::Text(|text| match text.contains(&b'/') {
+    true => Err("dbfilename can't be a path, just a filename"),
+    false => Ok(()),
+});
+
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
     absent("always-show-logo", BOOL, "no", "there is no logo").at_start(),
@@ -22,6 +27,7 @@ pub(super) const ROWS: &[Row] = &[
     absent("crash-memcheck-enabled", BOOL, "yes", CRASH),
     absent("daemonize", BOOL, "no", SERVICE).at_start(),
     works("databases", int(1, DATABASES_MAX as i64), "16").at_start(),
+    works("dbfilename", FILE_NAME, "dump.rdb").flags(Flags::PROTECTED),
     works("dir", Kind::Directory, "./tarn-data").flags(Flags::PROTECTED),
     absent("disable-thp", BOOL, "yes", "there is no fork that huge pages could slow down").at_start(),
     absent("dynamic-hz", BOOL, "yes", "timers run at `hz` whatever the number of clients"),
@@ -56,6 +62,7 @@ pub(super) const ROWS: &[Row] = &[
     absent("oom-score-adj-values", Kind::OomScores, "0 200 800", "set it in your service manager"),
     works("pidfile", TEXT, "").at_start(),
     absent("proc-title-template", Kind::Text(title_template), "{title} {listen-addr} {server-mode}", TITLE),
+    works("save", Kind::Save, ""),
     absent("server_cpulist", TEXT, "", CPU_LISTS).at_start(),
     absent("set-proc-title", BOOL, "yes", TITLE).at_start(),
     works("shutdown-timeout", INT, "10"),

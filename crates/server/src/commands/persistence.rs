@@ -1,0 +1,66 @@
+//! SAVE, BGSAVE, LASTSAVE and BGREWRITEAOF: requests for snapshots, which `snapshot` takes.
+
+use super::row;
+use crate::dispatch::Context;
+use crate::dispatch::table::ServerHandler;
+use crate::snapshot::{self, InProgress};
+use command::{Categories, Error, Flags, Group, Result, Row};
+use wire::Reply;
+
+const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING);
+
+/// SAVE, BGSAVE, LASTSAVE and BGREWRITEAOF.
+pub const ROWS: &[Row<ServerHandler>] = &[
+    row("bgrewriteaof", 1, FLAGS, |_, _| {
+        Err(Error::text("ERR The append-only file is not supported by this server"))
+    })
+    .group(Group::Server)
+    .complexity("O(1)")
+    .summary("Is refused: there is no append-only file."),
+    row("bgsave", -1, FLAGS, bgsave)
+        .group(Group::Server)
+        .complexity("O(1)")
+        .syntax("[SCHEDULE]")
+        .summary("Begins a snapshot in the background."),
+    row("lastsave", 1, Flags::LOADING.union(Flags::STALE).union(Flags::FAST), lastsave)
+        .group(Group::Server)
+        .in_categories(Categories::ADMIN.union(Categories::DANGEROUS))
+        .complexity("O(1)")
+        .summary("Tells when the last snapshot was finished.")
+        .tips(&["nondeterministic_output"]),
+    row("save", 1, FLAGS.union(Flags::NO_MULTI), save)
+        .group(Group::Server)
+        .complexity("O(N), N being the number of keys in all databases")
+        .summary("Takes a snapshot while nothing else runs."),
+];
+
+fn in_progress(_: InProgress) -> Error {
+    Error::text("ERR Background save already in progress")
+}
+
+/// SAVE
+fn save(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let saved = snapshot::save_now(context.server, context.batch, context.now).map_err(in_progress)?;
+    // The log says why.
+    saved.map_err(|_| Error::text("ERR"))?;
+    reply.ok();
+    Ok(())
+}
+
+/// BGSAVE [SCHEDULE]
+fn bgsave(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    match context.request.len() {
+        1 => {}
+        2 if context.request.arg(1).eq_ignore_ascii_case(b"schedule") => {}
+        _ => return Err(Error::Syntax),
+    }
+    context.server.snapshots.ask(context.now).map_err(in_progress)?;
+    reply.simple("Background saving started");
+    Ok(())
+}
+
+/// LASTSAVE
+fn lastsave(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    reply.int(context.server.snapshots.figures().saved_at.seconds() as i64);
+    Ok(())
+}

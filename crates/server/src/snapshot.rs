@@ -1,0 +1,407 @@
+//! Snapshots: all keys in an RDB file, `dbfilename` in `dir`, and back at the start.
+//!
+//! SAVE holds the keyspace and writes. BGSAVE needs no fork: a task of the first worker copies the keys out, some
+//! at a time with only their slots locked, and a thread of its own writes, syncs and renames the file.
+//!
+//! 1. There is one snapshot at a time; the file is replaced in one step, by a whole one.
+//! 2. BGSAVE's file holds every key that is there throughout and does not move, each as it was at one moment
+//!    while the snapshot ran.
+//! 3. At most a few chunks wait for the disk.
+
+use crate::log;
+use crate::server::Server;
+use keyspace::{Batch, Cursor, DbIndex, Expiry, NewValue, Object, Touch, Usage, ValueRef};
+use parking_lot::Mutex;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use sys::UnixMs;
+use sys::file::Replacement;
+use tokio::sync::mpsc::{Receiver, channel};
+use value::number::{IntBuffer, format_i64};
+use value::rdb::Restored;
+use value::rdb::file::{FileEntry, FileReader, FileUsage, FileValue, FileWriter};
+
+/// Keys that are copied out before the worker looks at its clients again.
+const STEP_KEYS: usize = 128;
+/// Bytes that go to the writing thread at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Chunks that may wait for the disk.
+const CHUNKS_MAX: usize = 8;
+/// After a failure, save points wait this long.
+const RETRY_MS: u64 = 5_000;
+
+/// What is known of the snapshots of one server.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    /// When the last good one was finished; when the server started, if there is none.
+    pub saved_at: UnixMs,
+    /// When the one that runs was asked for.
+    pub running_since: Option<UnixMs>,
+    /// Whether the last one in the background failed.
+    pub failed_last: bool,
+    /// When the last one was tried.
+    pub tried_at: UnixMs,
+    /// How long the last one in the background took.
+    pub last_duration_s: Option<u64>,
+    /// Good ones since the start.
+    pub saves: u64,
+    /// The count of changes that the last good one is sure to hold.
+    pub changes_saved: u64,
+    /// Keys that the one that runs has copied.
+    pub keys_written: u64,
+    /// Keys that there were when it began.
+    pub keys_total: u64,
+    /// Keys loaded at the start.
+    pub loaded: u64,
+    /// Keys of the file loaded whose time was up.
+    pub expired_at_load: u64,
+}
+
+/// The state of snapshots.
+pub struct Snapshots {
+    figures: Mutex<Figures>,
+    /// Asked for and not begun.
+    is_asked: Mutex<bool>,
+    /// Whether the end needs no further one.
+    is_settled: Mutex<bool>,
+}
+
+/// Why a snapshot does not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InProgress;
+
+impl Snapshots {
+    /// For a server that starts now.
+    pub fn new(now: UnixMs) -> Snapshots {
+        let figures = Figures {
+            saved_at: now,
+            running_since: None,
+            failed_last: false,
+            tried_at: UnixMs(0),
+            last_duration_s: None,
+            saves: 0,
+            changes_saved: 0,
+            keys_written: 0,
+            keys_total: 0,
+            loaded: 0,
+            expired_at_load: 0,
+        };
+        Snapshots { figures: Mutex::new(figures), is_asked: Mutex::new(false), is_settled: Mutex::new(false) }
+    }
+
+    /// All figures, as they stand.
+    pub fn figures(&self) -> Figures {
+        *self.figures.lock()
+    }
+
+    /// Asks for a snapshot in the background; it begins within a tick.
+    ///
+    /// # Errors
+    /// If there is one already.
+    pub fn ask(&self, now: UnixMs) -> Result<(), InProgress> {
+        self.claim(now)?;
+        *self.is_asked.lock() = true;
+        Ok(())
+    }
+
+    /// Lets the server end without another snapshot: SHUTDOWN has decided about that.
+    pub fn settle(&self) {
+        *self.is_settled.lock() = true;
+    }
+
+    fn claim(&self, now: UnixMs) -> Result<(), InProgress> {
+        let mut figures = self.figures.lock();
+        if figures.running_since.is_some() {
+            return Err(InProgress);
+        }
+        figures.running_since = Some(now);
+        figures.keys_written = 0;
+        Ok(())
+    }
+
+    fn note_end(&self, now: UnixMs, changes: u64, result: &io::Result<()>) {
+        let mut figures = self.figures.lock();
+        figures.running_since = None;
+        figures.tried_at = now;
+        figures.keys_written = 0;
+        figures.keys_total = 0;
+        if result.is_ok() {
+            figures.saved_at = now;
+            figures.saves += 1;
+            figures.changes_saved = changes;
+        }
+    }
+}
+
+fn path(server: &Server) -> PathBuf {
+    server.dir().join(OsString::from_vec(server.config.dbfilename()))
+}
+
+/// SAVE: writes all keys while nothing else runs. The inner result is that of writing.
+///
+/// # Errors
+/// If a snapshot is in progress.
+pub fn save_now(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Result<io::Result<()>, InProgress> {
+    server.snapshots.claim(now)?;
+    let changes = server.counts.changes.get();
+    let result = batch.exclusively(now, Touch::No, |all| {
+        let mut file = Replacement::begin(&path(server))?;
+        let mut writer = begin_file(now);
+        for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
+            let mut written = Ok(());
+            writer.database(db.0, server.keyspace.len(db), server.keyspace.expiring(db));
+            all.for_each(db, |object| {
+                add(server, &mut writer, object, now);
+                if written.is_ok() && writer.pending_bytes() >= CHUNK_BYTES {
+                    written = file.write(&writer.take());
+                }
+            });
+            written?;
+        }
+        file.write(&writer.finish())?;
+        file.commit()
+    });
+    server.snapshots.note_end(server.clock.now(), changes, &result);
+    match &result {
+        Ok(()) => log!(Notice, "DB saved on disk"),
+        Err(error) => log!(Warning, "Can't save {}: {error}", path(server).display()),
+    }
+    Ok(result)
+}
+
+/// Saves after the last client, if there are save points and something to save.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn save_at_end(server: &Server) -> io::Result<()> {
+    if server.config.save_points().is_empty()
+        || *server.snapshots.is_settled.lock()
+        || server.counts.changes.get() == server.snapshots.figures().changes_saved
+    {
+        return Ok(());
+    }
+    // One in the background ended with its worker, or soon will with its chunks.
+    server.snapshots.figures.lock().running_since = None;
+    log!(Notice, "Saving the final RDB snapshot before exiting.");
+    let now = server.clock.now();
+    save_now(server, &mut server.keyspace.enter(0), now).unwrap_or(Ok(()))
+}
+
+/// Begins a snapshot that was asked for; `is_second` in a tick once a second, when the save points are looked at.
+pub fn begin_if_due(server: &Arc<Server>, worker: usize, is_second: bool) {
+    let now = server.clock.now();
+    if is_second && let Some((seconds, changes)) = due_point(server, now) {
+        log!(Notice, "{changes} changes in {seconds} seconds. Saving...");
+        // One that is in progress will do.
+        let _ = server.snapshots.ask(now);
+    }
+    if std::mem::take(&mut *server.snapshots.is_asked.lock()) {
+        tokio::task::spawn_local(run(server.clone(), worker));
+    }
+}
+
+fn due_point(server: &Server, now: UnixMs) -> Option<(i64, i64)> {
+    let figures = server.snapshots.figures();
+    let rests = figures.failed_last && now.0 < figures.tried_at.0 + RETRY_MS;
+    if figures.running_since.is_some() || rests {
+        return None;
+    }
+    let changes = (server.counts.changes.get() - figures.changes_saved) as i64;
+    let seconds = now.seconds().saturating_sub(figures.saved_at.seconds()) as i64;
+    server.config.save_points().into_iter().find(|point| changes >= point.1 && seconds > point.0)
+}
+
+/// One snapshot in the background.
+async fn run(server: Arc<Server>, worker: usize) {
+    let (began, changes) = (server.clock.now(), server.counts.changes.get());
+    log!(Notice, "Background saving started");
+    let result = match write_in_background(&server) {
+        Ok((chunks, done)) => {
+            copy_out(&server, worker, chunks).await.and(done.await.unwrap_or_else(|_| lost()))
+        }
+        Err(error) => Err(error),
+    };
+    let now = server.clock.now();
+    server.snapshots.note_end(now, changes, &result);
+    let mut figures = server.snapshots.figures.lock();
+    figures.failed_last = result.is_err();
+    figures.last_duration_s = Some(now.0.saturating_sub(began.0) / 1000);
+    drop(figures);
+    match result {
+        Ok(()) => log!(Notice, "Background saving terminated with success"),
+        Err(error) => log!(Warning, "Background saving error: {}: {error}", path(&server).display()),
+    }
+}
+
+fn lost() -> io::Result<()> {
+    Err(io::Error::other("the writing thread has ended"))
+}
+
+/// What the copying task sends; the file is complete only with the last of them.
+enum Chunk {
+    More(Vec<u8>),
+    Last(Vec<u8>),
+}
+
+type Writing = (tokio::sync::mpsc::Sender<Chunk>, tokio::sync::oneshot::Receiver<io::Result<()>>);
+
+/// Starts the thread that writes.
+fn write_in_background(server: &Server) -> io::Result<Writing> {
+    let (sender, receiver) = channel(CHUNKS_MAX);
+    let (tell, done) = tokio::sync::oneshot::channel();
+    let path = path(server);
+    std::thread::Builder::new().name("snapshot".to_owned()).spawn(move || {
+        // Nobody asks any more if the server has ended.
+        let _ = tell.send(write_chunks(path, receiver));
+    })?;
+    Ok((sender, done))
+}
+
+fn write_chunks(path: PathBuf, mut chunks: Receiver<Chunk>) -> io::Result<()> {
+    let mut file = Replacement::begin(&path)?;
+    loop {
+        match chunks.blocking_recv() {
+            Some(Chunk::More(bytes)) => file.write(&bytes)?,
+            Some(Chunk::Last(bytes)) => {
+                file.write(&bytes)?;
+                return file.commit();
+            }
+            None => return Err(io::Error::other("the snapshot was given up")),
+        }
+    }
+}
+
+/// Copies all keys to the writing thread. If that has ended, it tells why.
+async fn copy_out(
+    server: &Server,
+    worker: usize,
+    chunks: tokio::sync::mpsc::Sender<Chunk>,
+) -> io::Result<()> {
+    let mut writer = begin_file(server.clock.now());
+    server.snapshots.figures.lock().keys_total = server.databases().map(|db| server.keyspace.len(db)).sum();
+    for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
+        writer.database(db.0, server.keyspace.len(db), server.keyspace.expiring(db));
+        let mut cursor = Cursor(0);
+        loop {
+            cursor = copy_step(server, worker, db, cursor, &mut writer);
+            if writer.pending_bytes() >= CHUNK_BYTES && chunks.send(Chunk::More(writer.take())).await.is_err()
+            {
+                return Ok(());
+            }
+            if cursor == Cursor(0) {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+    // As above.
+    let _ = chunks.send(Chunk::Last(writer.finish())).await;
+    Ok(())
+}
+
+fn copy_step(server: &Server, worker: usize, db: DbIndex, cursor: Cursor, writer: &mut FileWriter) -> Cursor {
+    let now = server.clock.now();
+    let mut keys = 0;
+    let next = server.keyspace.enter(worker).scan(db, cursor, STEP_KEYS, now, |object| {
+        keys += 1;
+        add(server, writer, object, now);
+    });
+    server.snapshots.figures.lock().keys_written += keys;
+    next
+}
+
+fn begin_file(now: UnixMs) -> FileWriter {
+    let mut writer = FileWriter::new();
+    writer.aux("redis-ver", crate::commands::connection::REDIS_VERSION);
+    writer.aux("redis-bits", "64");
+    writer.aux("ctime", &now.seconds().to_string());
+    writer.aux("used-mem", &sys::memory::used_bytes().to_string());
+    writer.aux("aof-base", "0");
+    writer
+}
+
+/// Writes one key, with its use if the eviction policy goes by that.
+fn add(server: &Server, writer: &mut FileWriter, object: Object<'_>, now: UnixMs) {
+    let policy = server.keyspace.policy();
+    let word = server.config.maxmemory_policy().word();
+    let usage = match () {
+        () if policy.eviction().counts_frequency() => {
+            Some(FileUsage::Frequency(object.frequency(policy, now)))
+        }
+        () if word.ends_with("lru") => Some(FileUsage::IdleSeconds(object.idle_seconds(now))),
+        () => None,
+    };
+    let mut digits = IntBuffer::new();
+    let value = match object.value() {
+        ValueRef::Bytes(bytes) => FileValue::String(bytes),
+        ValueRef::Int(number) => FileValue::String(format_i64(number, &mut digits)),
+        ValueRef::Collection(collection) => FileValue::Collection(collection),
+    };
+    writer.entry(object.key(), value, object.expires_at().map(|at| at.0), usage);
+}
+
+/// Loads the snapshot, if there is one. Called once, before the first client.
+///
+/// # Errors
+/// One sentence for the operator: a server must not start without the data that it was meant to have.
+pub fn load_at_start(server: &Server) -> io::Result<()> {
+    let path = path(server);
+    let wrong =
+        |error: &dyn std::fmt::Display| io::Error::other(format!("Can't load {}: {error}", path.display()));
+    let Some(source) = sys::file::open(&path).map_err(|error| wrong(&error))? else { return Ok(()) };
+    let began = server.ticks.now();
+    let mut reader = FileReader::open(source).map_err(|error| wrong(&error))?;
+    let thresholds = server.settings.thresholds();
+    let now = server.clock.now();
+    let (mut loaded, mut expired) = (0, 0);
+    while let Some(entry) = reader.next_entry(&thresholds).map_err(|error| wrong(&error))? {
+        if entry.expires_at_ms.is_some_and(|at| at <= now.0) {
+            expired += 1;
+            continue;
+        }
+        let db = u32::try_from(entry.database).ok().filter(|db| *db < server.keyspace.databases());
+        let db = db.ok_or_else(|| {
+            wrong(&format_args!(
+                "it has a database {}, and `databases` is {}",
+                entry.database,
+                server.keyspace.databases()
+            ))
+        })?;
+        put(server, DbIndex(db), entry, now);
+        loaded += 1;
+    }
+    let mut figures = server.snapshots.figures.lock();
+    (figures.loaded, figures.expired_at_load) = (loaded, expired);
+    drop(figures);
+    let seconds = server.ticks.nanos_between(began, server.ticks.now()) as f64 / 1e9;
+    log!(Notice, "Done loading RDB, keys loaded: {loaded}, keys expired: {expired}.");
+    log!(Notice, "DB loaded from disk: {seconds:.3} seconds");
+    Ok(())
+}
+
+fn put(server: &Server, db: DbIndex, entry: FileEntry, now: UnixMs) {
+    let batch = server.keyspace.enter(0);
+    let key = server.keyspace.key(db, &entry.key);
+    let keys = [key];
+    let mut edit = batch.edit(&keys, now, Touch::No);
+    let expiry = entry.expires_at_ms.map_or(Expiry::Clear, |at| Expiry::At(UnixMs(at)));
+    match entry.value {
+        Restored::String(bytes) => edit.set(&key, NewValue::from_bytes(&bytes), expiry),
+        Restored::Collection(collection) => edit.put_collection(&key, collection, expiry),
+    }
+    // A clock of the other policy's kind would mean nothing.
+    let counts_frequency = server.keyspace.policy().eviction().counts_frequency();
+    match entry.usage {
+        Some(FileUsage::IdleSeconds(seconds)) if !counts_frequency => {
+            edit.set_usage(&key, Usage::IdleSeconds(seconds));
+        }
+        Some(FileUsage::Frequency(frequency)) if counts_frequency => {
+            edit.set_usage(&key, Usage::Frequency(frequency));
+        }
+        _ => {}
+    }
+    edit.finish();
+}

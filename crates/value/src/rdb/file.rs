@@ -1,0 +1,355 @@
+//! RDB files: all databases of a server in one stream of bytes.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | `REDIS0010` | the format's name and version |
+//! | 250, two strings | a fact about the writer |
+//! | 254, length | what follows is of this database |
+//! | 251, two lengths | how many keys it has, and how many of them expire |
+//! | 252 and 8 bytes, or 253 and 4 bytes | the next key expires at this Unix time, in milliseconds or seconds |
+//! | 248, length; 249, byte | the next key was idle for so many seconds; was used so often |
+//! | type, string, value | a key and what it holds |
+//! | 255, 8 bytes | the end, and the CRC-64 of all before; zero says that there is none |
+//!
+//! Pure: the writer makes bytes, the reader takes them from any source. One thread at a time.
+//!
+//! 1. What is written is what Redis 7.0 reads (but for hashes with fields that expire, which 7.4 brought).
+//! 2. No file, however hostile, makes the reader panic, or hold much more than the file has bytes.
+
+use super::{Reader, RestoreError, Restored, TYPE_STRING, VERSION_READ_MAX, VERSION_WRITTEN};
+use super::{read_value, write_collection, write_length, write_string};
+use crate::collection::{CollectionRef, Thresholds};
+use crate::crc64::crc64;
+use std::fmt;
+use std::io::{self, Read};
+
+const MAGIC: &[u8; 5] = b"REDIS";
+const HEADER_BYTES: usize = 9;
+const OP_SLOT: u8 = 244;
+const OP_FUNCTIONS: u8 = 245;
+const OP_IDLE: u8 = 248;
+const OP_FREQUENCY: u8 = 249;
+const OP_AUX: u8 = 250;
+const OP_SIZES: u8 = 251;
+const OP_EXPIRY_MS: u8 = 252;
+const OP_EXPIRY_S: u8 = 253;
+const OP_DATABASE: u8 = 254;
+const OP_END: u8 = 255;
+/// The reader asks its source for this many bytes at a time, and for twice as many if one key needs more.
+const WINDOW_BYTES: usize = 1 << 20;
+
+/// How much a key was used, as files tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileUsage {
+    /// Last used so many seconds before the file was written.
+    IdleSeconds(u64),
+    /// The logarithmic counter.
+    Frequency(u8),
+}
+
+/// A value to be written.
+#[derive(Clone, Copy)]
+pub enum FileValue<'a> {
+    /// A string's bytes.
+    String(&'a [u8]),
+    /// Any other type.
+    Collection(CollectionRef<'a>),
+}
+
+/// Makes a file, piece by piece: what was added is taken whenever there is enough of it.
+pub struct FileWriter {
+    out: Vec<u8>,
+    crc: u64,
+}
+
+impl Default for FileWriter {
+    fn default() -> Self {
+        FileWriter::new()
+    }
+}
+
+impl FileWriter {
+    /// Begins a file.
+    pub fn new() -> FileWriter {
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(format!("{VERSION_WRITTEN:04}").as_bytes());
+        FileWriter { out, crc: 0 }
+    }
+
+    /// A fact about the writer.
+    pub fn aux(&mut self, name: &str, value: &str) {
+        self.out.push(OP_AUX);
+        write_string(&mut self.out, name.as_bytes());
+        write_string(&mut self.out, value.as_bytes());
+    }
+
+    /// Begins a database. The counts are hints for whoever reads.
+    pub fn database(&mut self, number: u32, keys: u64, expiring: u64) {
+        self.out.push(OP_DATABASE);
+        write_length(&mut self.out, number.into());
+        self.out.push(OP_SIZES);
+        write_length(&mut self.out, keys);
+        write_length(&mut self.out, expiring);
+    }
+
+    /// A key.
+    pub fn entry(
+        &mut self,
+        key: &[u8],
+        value: FileValue<'_>,
+        expires_at_ms: Option<u64>,
+        usage: Option<FileUsage>,
+    ) {
+        let out = &mut self.out;
+        if let Some(at) = expires_at_ms {
+            out.push(OP_EXPIRY_MS);
+            out.extend_from_slice(&at.to_le_bytes());
+        }
+        match usage {
+            Some(FileUsage::IdleSeconds(seconds)) => {
+                out.push(OP_IDLE);
+                write_length(out, seconds);
+            }
+            Some(FileUsage::Frequency(frequency)) => out.extend_from_slice(&[OP_FREQUENCY, frequency]),
+            None => {}
+        }
+        let type_at = out.len();
+        match value {
+            FileValue::String(bytes) => {
+                out.push(TYPE_STRING);
+                write_string(out, key);
+                write_string(out, bytes);
+            }
+            FileValue::Collection(collection) => {
+                // The key stands between an image's type and the rest of it.
+                write_collection(collection, out);
+                let image = out.split_off(type_at);
+                out.push(image[0]);
+                write_string(out, key);
+                out.extend_from_slice(&image[1..]);
+            }
+        }
+    }
+
+    /// How many bytes wait to be taken.
+    pub fn pending_bytes(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Takes what was added since the last time.
+    pub fn take(&mut self) -> Vec<u8> {
+        self.crc = crc64(self.crc, &self.out);
+        std::mem::take(&mut self.out)
+    }
+
+    /// Ends the file; what is returned is its rest.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.out.push(OP_END);
+        self.crc = crc64(self.crc, &self.out);
+        self.out.extend_from_slice(&self.crc.to_le_bytes());
+        self.out
+    }
+}
+
+/// Why a file is not read.
+#[derive(Debug)]
+pub enum FileError {
+    /// It is no RDB file.
+    NotAnRdbFile,
+    /// It was written by a newer version.
+    TooNew(u32),
+    /// It ends before its end.
+    CutOff,
+    /// Something at this offset is not what it should be, or of a type that is not known.
+    Corrupt(u64),
+    /// The bytes are not those that were written.
+    BadChecksum,
+    /// The source failed.
+    Source(io::Error),
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FileError::NotAnRdbFile => f.write_str("it is not an RDB file"),
+            FileError::TooNew(version) => {
+                write!(f, "its RDB version is {version}; up to {VERSION_READ_MAX} can be read")
+            }
+            FileError::CutOff => f.write_str("it ends too early: it is cut off, or corrupt"),
+            FileError::Corrupt(offset) => write!(f, "it is corrupt, or of a newer kind, near byte {offset}"),
+            FileError::BadChecksum => f.write_str("its checksum is wrong"),
+            FileError::Source(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// A key read from a file.
+#[derive(Debug)]
+pub struct FileEntry {
+    /// The number of its database.
+    pub database: u64,
+    /// Its bytes.
+    pub key: Vec<u8>,
+    /// What it holds.
+    pub value: Restored,
+    /// When it expires: a Unix time in milliseconds.
+    pub expires_at_ms: Option<u64>,
+    /// How much it was used.
+    pub usage: Option<FileUsage>,
+}
+
+enum Item {
+    Entry(Box<FileEntry>),
+    Database(u64),
+    Passed,
+    End,
+}
+
+/// Reads a file from any source of bytes.
+pub struct FileReader<S> {
+    source: S,
+    /// What was read from the source; all before `at` is done with, and in `crc`.
+    window: Vec<u8>,
+    at: usize,
+    /// Offset of the window's first byte in the file.
+    offset: u64,
+    crc: u64,
+    database: u64,
+    is_at_end: bool,
+}
+
+impl<S: Read> FileReader<S> {
+    /// Begins to read: takes the header.
+    ///
+    /// # Errors
+    /// If it is none, of a version too new, or the source fails.
+    pub fn open(source: S) -> Result<FileReader<S>, FileError> {
+        let mut reader = FileReader {
+            source,
+            window: Vec::new(),
+            at: 0,
+            offset: 0,
+            crc: 0,
+            database: 0,
+            is_at_end: false,
+        };
+        reader.fill(WINDOW_BYTES)?;
+        let header = reader.window.get(..HEADER_BYTES).ok_or(FileError::NotAnRdbFile)?;
+        let (magic, version) = header.split_at(MAGIC.len());
+        let digits =
+            str::from_utf8(version).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+        let version = digits.and_then(|text| text.parse::<u32>().ok());
+        match version.filter(|_| magic == MAGIC) {
+            None | Some(0) => return Err(FileError::NotAnRdbFile),
+            Some(version) if version > u32::from(VERSION_READ_MAX) => return Err(FileError::TooNew(version)),
+            Some(_) => {}
+        }
+        reader.pass(HEADER_BYTES);
+        Ok(reader)
+    }
+
+    /// The next key; None at the end of a file that was found right.
+    ///
+    /// # Errors
+    /// If there is no such thing; the reader is of no use then.
+    pub fn next_entry(&mut self, thresholds: &Thresholds) -> Result<Option<FileEntry>, FileError> {
+        loop {
+            match self.item(thresholds)? {
+                Item::Entry(entry) => return Ok(Some(*entry)),
+                Item::Database(number) => self.database = number,
+                Item::Passed => {}
+                Item::End => return self.check_sum().map(|()| None),
+            }
+        }
+    }
+
+    /// Reads one item, with as much of the file in the window as it takes.
+    fn item(&mut self, thresholds: &Thresholds) -> Result<Item, FileError> {
+        loop {
+            let mut reader = Reader::over(&self.window[self.at..]);
+            let read = item(&mut reader, self.database, thresholds);
+            let (left, ran_out) = (reader.rest.len(), reader.ran_out);
+            match read {
+                Ok(item) => {
+                    self.pass(self.window.len() - left - self.at);
+                    return Ok(item);
+                }
+                Err(_) if ran_out && !self.is_at_end => {
+                    self.fill((self.window.len() - self.at).max(WINDOW_BYTES))?;
+                }
+                Err(_) if ran_out => return Err(FileError::CutOff),
+                Err(_) => return Err(FileError::Corrupt(self.offset + self.at as u64)),
+            }
+        }
+    }
+
+    fn pass(&mut self, count: usize) {
+        self.crc = crc64(self.crc, &self.window[self.at..self.at + count]);
+        self.at += count;
+    }
+
+    /// Reads up to `more` bytes beyond those that are there, and forgets those that are done with.
+    fn fill(&mut self, more: usize) -> Result<(), FileError> {
+        self.window.drain(..self.at);
+        self.offset += self.at as u64;
+        self.at = 0;
+        let taken = (&mut self.source).take(more as u64).read_to_end(&mut self.window);
+        self.is_at_end = taken.map_err(FileError::Source)? < more;
+        Ok(())
+    }
+
+    fn check_sum(&mut self) -> Result<(), FileError> {
+        if self.window.len() - self.at < 8 && !self.is_at_end {
+            self.fill(8)?;
+        }
+        let sum = self.window[self.at..].first_chunk::<8>().ok_or(FileError::CutOff)?;
+        match u64::from_le_bytes(*sum) {
+            sum if sum == 0 || sum == self.crc => Ok(()),
+            _ => Err(FileError::BadChecksum),
+        }
+    }
+}
+
+fn item(reader: &mut Reader<'_>, database: u64, thresholds: &Thresholds) -> Result<Item, RestoreError> {
+    let (mut expires_at_ms, mut usage) = (None, None);
+    loop {
+        match reader.byte()? {
+            OP_EXPIRY_MS => expires_at_ms = Some(u64::from_le_bytes(reader.array()?)),
+            OP_EXPIRY_S => expires_at_ms = Some(u64::from(u32::from_le_bytes(reader.array()?)) * 1000),
+            OP_IDLE => usage = Some(FileUsage::IdleSeconds(reader.length()?)),
+            OP_FREQUENCY => usage = Some(FileUsage::Frequency(reader.byte()?)),
+            OP_DATABASE => return Ok(Item::Database(reader.length()?)),
+            OP_END => return Ok(Item::End),
+            OP_SIZES => {
+                reader.length()?;
+                reader.length()?;
+                return Ok(Item::Passed);
+            }
+            OP_SLOT => {
+                (0..3).try_for_each(|_| reader.length().map(drop))?;
+                return Ok(Item::Passed);
+            }
+            OP_AUX => {
+                reader.string()?;
+                reader.string()?;
+                return Ok(Item::Passed);
+            }
+            // Libraries of functions have no place here yet.
+            OP_FUNCTIONS => {
+                reader.string()?;
+                return Ok(Item::Passed);
+            }
+            image_type => {
+                let key = reader.string()?;
+                let value = read_value(image_type, reader, thresholds)?;
+                let entry = FileEntry { database, key, value, expires_at_ms, usage };
+                return Ok(Item::Entry(Box::new(entry)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
