@@ -17,7 +17,8 @@ mod view;
 
 pub use entry::{Element, Needle};
 use entry::{Encoded, Extent};
-use view::{COUNT_UNKNOWN, END, HEADER_BYTES};
+use view::COUNT_UNKNOWN;
+pub(crate) use view::{END, HEADER_BYTES};
 pub use view::{Iter, ListpackRef, Position};
 
 use crate::limits::LISTPACK_BYTES_MAX;
@@ -209,6 +210,15 @@ impl Listpack {
             self.0[4..HEADER_BYTES].copy_from_slice(&(count - removed as u16).to_le_bytes());
         }
     }
+}
+
+/// Writes the header of a listpack that is all of these bytes.
+#[inline]
+pub(crate) fn write_header(bytes: &mut [u8], count: usize) {
+    let total = u32::try_from(bytes.len()).expect("no listpack grows to 4 GB");
+    let count = u16::try_from(count).unwrap_or(COUNT_UNKNOWN);
+    bytes[..4].copy_from_slice(&total.to_le_bytes());
+    bytes[4..HEADER_BYTES].copy_from_slice(&count.to_le_bytes());
 }
 
 impl Default for Listpack {

@@ -24,7 +24,7 @@ pub enum Room {
 }
 
 /// What is added to an element's length to estimate its entry.
-const ENTRY_OVERHEAD_BYTES: usize = 8;
+pub(super) const ENTRY_OVERHEAD_BYTES: usize = 8;
 
 impl Fill {
     /// Of a value of `list-max-listpack-size`.
@@ -45,12 +45,17 @@ impl Fill {
         }
     }
 
+    /// The size that a node may grow to.
+    pub fn bytes_max(self) -> usize {
+        match self {
+            Self::Bytes(max) => max,
+            Self::Count(_) => COUNTED_BYTES_MAX,
+        }
+    }
+
     /// Whether a text needs a plain node of its own.
     pub fn is_large(self, text_bytes: usize) -> bool {
-        match self {
-            Self::Bytes(max) => text_bytes > max,
-            Self::Count(_) => text_bytes > COUNTED_BYTES_MAX,
-        }
+        text_bytes > self.bytes_max()
     }
 
     /// Whether a text may join the elements of a node.

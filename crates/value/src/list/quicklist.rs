@@ -15,6 +15,8 @@ use crate::listpack::{Element, Listpack, Needle};
 
 /// Bytes of a header and an end, of which merging saves one.
 const FRAME_BYTES: usize = 7;
+/// For each node of a list, one that is begun by pushing gets so much room: below a hundredth of the usual node.
+const ROOM_BYTES_PER_NODE: usize = 64;
 
 /// On which side of an element another is inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,13 +87,17 @@ impl Quicklist {
     pub(super) fn push(&mut self, text: &[u8], end: End) {
         let at = self.rope.at_end(end);
         if let Some(at) = at.filter(|&at| self.admits(at, text)) {
-            self.rope.edit(at, |node| node.push(text, end));
+            self.rope.edit(at, |node| node.push(text, end, self.fill.bytes_max()));
             return;
         }
+        let mut expected = 0;
         if let Some(at) = at {
+            // The next node will be like this one. Only a small part of a list may be spare room, though.
+            let like_this = self.rope.get(at).size().next_power_of_two();
+            expected = like_this.min(1 << (self.nodes() * ROOM_BYTES_PER_NODE).ilog2());
             self.rope.edit(at, Node::seal);
         }
-        self.rope.push(self.node_of(text), end);
+        self.rope.push(self.node_of(text, end, expected), end);
     }
 
     /// Replaces the element at an index. Panics if there is none.
@@ -99,7 +105,7 @@ impl Quicklist {
         let (at, index) = self.rope.seek(index).expect("the index is below the length");
         let node = self.rope.get(at);
         match (node.is_plain(), self.fill.is_large(text.len())) {
-            (false, false) => self.rope.edit(at, |node| node.replace(index, text)),
+            (false, false) => self.rope.edit(at, |node| node.replace(index, text, self.fill.bytes_max())),
             (true, true) => self.rope.edit(at, |node| *node = Node::plain(text.to_vec())),
             (true, false) => {
                 let mut new = self.insert_beside(at, text, Side::After);
@@ -153,7 +159,7 @@ impl Quicklist {
             Side::After => index + 1,
         };
         if self.admits(at, text) {
-            self.rope.edit(at, |node| node.insert(cut, text));
+            self.rope.edit(at, |node| node.insert(cut, text, self.fill.bytes_max()));
         } else if cut == 0 || cut == count {
             self.insert_beside(at, text, side);
         } else {
@@ -170,12 +176,12 @@ impl Quicklist {
         }
         match side {
             Side::Before => {
-                self.rope.edit(at, |node| node.push(text, End::Tail));
+                self.rope.edit(at, |node| node.push(text, End::Tail, self.fill.bytes_max()));
                 let tail = self.rope.insert_after(at, tail);
                 self.merge_around(tail);
             }
             Side::After => {
-                tail.push(text, End::Head);
+                tail.push(text, End::Head, self.fill.bytes_max());
                 let tail = self.rope.insert_after(at, tail);
                 let head = self.rope.prev(tail).expect("the tail was inserted after it");
                 self.merge_around(head);
@@ -190,10 +196,10 @@ impl Quicklist {
             Side::After => (self.rope.next(at), End::Head),
         };
         if let Some(neighbour) = neighbour.filter(|&neighbour| self.admits(neighbour, text)) {
-            self.rope.edit(neighbour, |node| node.push(text, near_end));
+            self.rope.edit(neighbour, |node| node.push(text, near_end, self.fill.bytes_max()));
             return neighbour;
         }
-        let node = self.node_of(text);
+        let node = self.node_of(text, near_end, 0);
         match side {
             Side::Before => self.rope.insert_before(at, node),
             Side::After => self.rope.insert_after(at, node),
@@ -262,8 +268,13 @@ impl Quicklist {
         Listpack::from_bytes(node.into_bytes())
     }
 
-    fn node_of(&self, text: &[u8]) -> Node {
-        if self.fill.is_large(text.len()) { Node::plain(text.to_vec()) } else { Node::of(text) }
+    /// A node of a text, with room for more towards an end: it is expected to grow to so many bytes.
+    fn node_of(&self, text: &[u8], end: End, expected: usize) -> Node {
+        if self.fill.is_large(text.len()) {
+            Node::plain(text.to_vec())
+        } else {
+            Node::of(text, end, expected, self.fill.bytes_max())
+        }
     }
 
     #[inline]

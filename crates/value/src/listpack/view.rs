@@ -6,15 +6,23 @@
 use super::entry::{Element, Extent, Needle, entry_before};
 
 /// Total size in four bytes, count in two.
-pub(super) const HEADER_BYTES: usize = 6;
+pub(crate) const HEADER_BYTES: usize = 6;
 /// What ends a listpack.
-pub(super) const END: u8 = 0xff;
+pub(crate) const END: u8 = 0xff;
 /// The header's count of a listpack with at least so many elements.
 pub(super) const COUNT_UNKNOWN: u16 = u16::MAX;
 
 /// Where an element begins, or where the last one ends; valid until an edit before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position(pub(super) usize);
+
+impl Position {
+    /// The offset in the listpack's bytes.
+    #[inline]
+    pub(crate) fn offset(self) -> usize {
+        self.0
+    }
+}
 
 /// A borrowed listpack.
 #[derive(Clone, Copy)]
