@@ -40,6 +40,12 @@ fn run(engine: &mut Engine, text: &str) -> String {
 
 #[test]
 fn bombs_end_with_an_error_and_leave_the_interpreter_usable() {
+    // With the stack that workers have.
+    let thread = std::thread::Builder::new().stack_size(32 << 20).spawn(bombs_end_with_an_error);
+    thread.unwrap().join().unwrap();
+}
+
+fn bombs_end_with_an_error() {
     let mut engine = Engine::new("7.2.4");
     for text in [
         "return string.rep('x', 1e10)",
