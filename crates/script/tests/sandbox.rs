@@ -94,3 +94,11 @@ fn code_that_was_compiled_before_is_not_loaded() {
     assert_eq!(run(&mut engine, text), "$3\r\nnil\r\n");
     assert_eq!(run(&mut engine, "return loadstring('return 7')()"), ":7\r\n");
 }
+
+#[test]
+fn many_scripts_are_kept() {
+    let mut engine = Engine::new("7.2.4");
+    for number in 0..12_000 {
+        assert_eq!(run(&mut engine, &format!("return {number}")), format!(":{number}\r\n"));
+    }
+}
