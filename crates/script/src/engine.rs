@@ -2,7 +2,7 @@
 
 use crate::convert::{Names, Outgoing};
 use crate::host::{self, Host, Pulse};
-use crate::limits::{COMPILED_SCRIPTS_MAX, INSTRUCTIONS_PER_PULSE, STATE_BYTES_MAX};
+use crate::limits::{COMPILED_SCRIPTS_MAX, INSTRUCTIONS_PER_PULSE, STATE_BYTES_MAX, VALUES_MAX};
 use crate::raise::{self, Raise, Stop};
 use crate::redis::{self, SANDBOX};
 use crate::shebang::ScriptFlags;
@@ -11,7 +11,7 @@ use mlua::{
     ChunkMode, Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, VmState,
 };
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::Instant;
 use wire::{Protocol, Reply, Request, RequestBuf};
@@ -22,9 +22,13 @@ pub struct Engine {
     state: Rc<State>,
     names: Rc<Names>,
     sandbox: Sandbox,
-    scripts: HashMap<Sha, Function>,
-    /// Functions of libraries, by the library's number.
-    libraries: HashMap<u64, HashMap<Vec<u8>, Function>>,
+    /// Compiled scripts. Functions themselves stay in the interpreter's tables: only so many values of it
+    /// can be referred to from outside.
+    scripts: HashSet<Sha>,
+    compiled: Table,
+    /// Libraries that are loaded, by number, and a table of functions for each.
+    libraries: HashSet<u64>,
+    loaded: Table,
 }
 
 /// What `sandbox.lua` gave back.
@@ -127,8 +131,17 @@ impl Engine {
             clean: built.raw_get("clean")?,
         };
         *state.env.borrow_mut() = Some(sandbox.env.clone());
-        let engine =
-            Engine { lua, state, names, sandbox, scripts: HashMap::new(), libraries: HashMap::new() };
+        let (compiled, loaded) = (lua.create_table()?, lua.create_table()?);
+        let engine = Engine {
+            lua,
+            state,
+            names,
+            sandbox,
+            scripts: HashSet::new(),
+            compiled,
+            libraries: HashSet::new(),
+            loaded,
+        };
         engine.watch_time()?;
         Ok(engine)
     }
@@ -157,7 +170,7 @@ impl Engine {
 
     /// Whether a script is compiled.
     pub fn has_script(&self, sha: &Sha) -> bool {
-        self.scripts.contains_key(sha)
+        self.scripts.contains(sha)
     }
 
     /// Compiles a script, whose header has been read.
@@ -166,12 +179,17 @@ impl Engine {
     /// It does not compile; the error line.
     pub fn compile(&mut self, sha: Sha, text: &[u8]) -> std::result::Result<(), Failure> {
         if self.scripts.len() >= COMPILED_SCRIPTS_MAX {
-            self.scripts.clear();
+            self.flush_scripts();
         }
         let function = self
             .compile_text(text, "@user_script")
             .map_err(|message| [b"ERR Error compiling script (new function): ", &message[..]].concat())?;
-        self.scripts.insert(sha, function);
+        self.keep_script(sha, function).map_err(|error| format!("ERR {error}").into_bytes())
+    }
+
+    fn keep_script(&mut self, sha: Sha, function: Function) -> Result<()> {
+        self.compiled.raw_set(self.lua.create_string(sha)?, function)?;
+        self.scripts.insert(sha);
         Ok(())
     }
 
@@ -193,6 +211,8 @@ impl Engine {
     /// Forgets all compiled scripts.
     pub fn flush_scripts(&mut self) {
         self.scripts.clear();
+        // Clearing only fails without memory for nothing that it needs.
+        let _ = self.compiled.clear();
         // What is left behind goes in the collector's time.
         let _ = self.lua.gc_step();
     }
@@ -208,12 +228,12 @@ impl Engine {
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
     ) -> Ran {
-        let function = self.scripts[sha].clone();
         let name = String::from_utf8_lossy(sha);
         self.run(&name, host, reply, |engine| {
             let (keys, args) = engine.keys_and_args(words)?;
             engine.sandbox.globals.raw_set("KEYS", keys)?;
             engine.sandbox.globals.raw_set("ARGV", args)?;
+            let function: Function = engine.compiled.raw_get(engine.lua.create_string(sha)?)?;
             engine.sandbox.run.call::<(bool, Value)>(function)
         })
     }
@@ -227,8 +247,7 @@ impl Engine {
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
     ) -> Ran {
-        let function = self.libraries.get(&library).and_then(|functions| functions.get(name)).cloned();
-        let Some(function) = function else {
+        let Ok(function) = self.loaded_function(library, name) else {
             reply.error("ERR Function not found");
             return Ran::Failed;
         };
@@ -239,6 +258,11 @@ impl Engine {
             engine.sandbox.globals.raw_set("ARGV", Value::Nil)?;
             engine.sandbox.run_with.call::<(bool, Value)>((function, keys, args))
         })
+    }
+
+    fn loaded_function(&self, library: u64, name: &[u8]) -> Result<Function> {
+        let functions: Table = self.loaded.raw_get(library as i64)?;
+        functions.raw_get(self.lua.create_string(name)?)
     }
 
     fn keys_and_args(&self, (request, first, keys): (Request<'_>, usize, usize)) -> Result<(Table, Table)> {
@@ -318,12 +342,20 @@ impl Engine {
 
     /// Whether a library is loaded.
     pub fn has_library(&self, library: u64) -> bool {
-        self.libraries.contains_key(&library)
+        self.libraries.contains(&library)
     }
 
     /// Drops libraries that are not in `keep`.
     pub fn retain_libraries(&mut self, keep: impl Fn(u64) -> bool) {
-        self.libraries.retain(|library, _| keep(*library));
+        let loaded = &self.loaded;
+        self.libraries.retain(|library| {
+            let keeps = keep(*library);
+            if !keeps {
+                // Taking away needs no memory.
+                let _ = loaded.raw_set(*library as i64, Value::Nil);
+            }
+            keeps
+        });
     }
 
     /// Runs a library's code, which registers its functions, under a number of the caller's choice.
@@ -355,9 +387,18 @@ impl Engine {
             return Err(b"ERR No functions registered".to_vec());
         }
         let loaded = registered.iter().map(|(loaded, _)| loaded.clone()).collect();
-        let functions = registered.into_iter().map(|(loaded, function)| (loaded.name, function)).collect();
-        self.libraries.insert(library, functions);
+        self.keep_library(library, registered).map_err(|error| format!("ERR {error}").into_bytes())?;
         Ok(loaded)
+    }
+
+    fn keep_library(&mut self, library: u64, registered: Vec<(Loaded, Function)>) -> Result<()> {
+        let functions = self.lua.create_table()?;
+        for (loaded, function) in registered {
+            functions.raw_set(self.lua.create_string(&loaded.name)?, function)?;
+        }
+        self.loaded.raw_set(library as i64, functions)?;
+        self.libraries.insert(library);
+        Ok(())
     }
 
     fn load_with(
@@ -382,6 +423,9 @@ impl Engine {
         let register = self.lua.create_function(move |lua, values: MultiValue| {
             let one = crate::shebang::registration(lua, &values)?;
             let mut list = list.borrow_mut();
+            if list.len() >= VALUES_MAX / 2 {
+                return Err(raise::reply("ERR Too many functions in one library"));
+            }
             if list.iter().any(|(known, _)| known.name == one.0.name) {
                 return Err(raise::reply("ERR Function already exists in the library"));
             }

@@ -1,0 +1,104 @@
+//! Scripts that mean harm, or go wrong: the interpreter lives on and answers with an error, and no script finds
+//! what another one left.
+
+use script::{Engine, Header, Host, Pulse, Ran, Refusal, sha};
+use wire::{Protocol, Reply, Request, RequestBuf};
+
+/// Answers every command with `+PONG`.
+struct Echo;
+
+impl Host for Echo {
+    fn call(&mut self, _: Request<'_>, _: Protocol, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        out.extend_from_slice(b"+PONG\r\n");
+        Ok(())
+    }
+
+    fn may_run(&mut self, _: Request<'_>) -> Option<bool> {
+        None
+    }
+
+    fn log(&mut self, _: u8, _: &[u8]) {}
+
+    fn pulse(&mut self) -> Pulse {
+        Pulse::GoOn
+    }
+}
+
+fn run(engine: &mut Engine, text: &str) -> String {
+    let name = sha(text.as_bytes());
+    Header::of_script(text.as_bytes()).unwrap();
+    let mut out = Vec::new();
+    if let Err(line) = engine.compile(name, text.as_bytes()) {
+        return format!("-{}\r\n", String::from_utf8_lossy(&line));
+    }
+    let words = RequestBuf::from_args(["eval", "", "0"]);
+    let mut reply = Reply::new(&mut out, Protocol::Resp2);
+    let ran = engine.run_script(&name, (words.as_request(), 3, 0), &mut Echo, &mut reply);
+    assert_ne!(ran, Ran::Restart);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[test]
+fn bombs_end_with_an_error_and_leave_the_interpreter_usable() {
+    // With the stack that workers have.
+    let thread = std::thread::Builder::new().stack_size(32 << 20).spawn(bombs_end_with_an_error);
+    thread.unwrap().join().unwrap();
+}
+
+fn bombs_end_with_an_error() {
+    let mut engine = Engine::new("7.2.4");
+    for text in [
+        "return string.rep('x', 1e10)",
+        "local s = 'x' while true do s = s .. s end",
+        "local function f() return f() + 1 end return f()",
+        "local t = {} t[1] = t return cjson.encode(t)",
+        "cjson.decode_max_depth(1e9) return cjson.decode(string.rep('[', 1e6))",
+        "return cmsgpack.unpack(string.rep('\\161a', 1e5))",
+        "return cmsgpack.unpack(string.rep('\\145', 1e5))",
+        "return unpack({}, 1, 1e7)",
+        "error({})",
+        "local function r() return coroutine.wrap(r)() end return r()",
+        "coroutine.yield(1)",
+    ] {
+        let reply = run(&mut engine, text);
+        assert!(reply.starts_with('-'), "{text}: {}", &reply[..reply.len().min(100)]);
+        assert_eq!(run(&mut engine, "return redis.call('ping')"), "+PONG\r\n", "after {text}");
+    }
+}
+
+#[test]
+fn no_script_changes_what_another_finds() {
+    let mut engine = Engine::new("7.2.4");
+    for text in [
+        "x = 1",
+        "string.upper = nil",
+        "rawset(string, 'upper', 1)",
+        "setmetatable(_G, {})",
+        "getmetatable('').__index = nil",
+        "redis.call = 1",
+        "KEYS = 1",
+        "for _, t in pairs(_G) do if type(t) == 'table' then t.x = 1 end end",
+    ] {
+        assert!(run(&mut engine, text).contains("Attempt to modify a readonly table"), "{text}");
+    }
+    run(&mut engine, "table.insert(string, 'left behind')");
+    assert_eq!(run(&mut engine, "return #string"), ":0\r\n");
+    run(&mut engine, "cjson.encode_number_precision(3)");
+    assert_eq!(run(&mut engine, "return cjson.encode_number_precision()"), ":14\r\n");
+}
+
+#[test]
+fn code_that_was_compiled_before_is_not_loaded() {
+    let mut engine = Engine::new("7.2.4");
+    let text = "return tostring(loadstring(string.dump(function() return 1 end)))";
+    assert_eq!(run(&mut engine, text), "$3\r\nnil\r\n");
+    assert_eq!(run(&mut engine, "return loadstring('return 7')()"), ":7\r\n");
+}
+
+#[test]
+fn many_scripts_are_kept() {
+    let mut engine = Engine::new("7.2.4");
+    for number in 0..12_000 {
+        assert_eq!(run(&mut engine, &format!("return {number}")), format!(":{number}\r\n"));
+    }
+}
