@@ -26,7 +26,7 @@ impl Host for Echo {
 
 fn run(engine: &mut Engine, text: &str) -> String {
     let name = sha(text.as_bytes());
-    Header::of_script(text.as_bytes()).unwrap();
+    Header::of_script(text.as_bytes()).expect("the tests have sound headers");
     let mut out = Vec::new();
     if let Err(line) = engine.compile(name, text.as_bytes()) {
         return format!("-{}\r\n", String::from_utf8_lossy(&line));
