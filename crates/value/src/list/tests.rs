@@ -203,3 +203,23 @@ fn full_nodes_have_hardly_any_spare_room() {
         assert!(bytes < texts + texts / 4, "{bytes} for {texts}");
     }
 }
+
+#[test]
+fn node_pushed_at_both_ends_never_reserves_more_than_its_limit() {
+    for ends in [[End::Head, End::Head], [End::Tail, End::Tail], [End::Head, End::Tail]] {
+        let mut node = Node::of(b"first", ends[0], 0, 8192);
+        let (mut moves, mut place) = (0, node.bytes().as_ptr_range());
+        while node.size() + 20 <= 8192 {
+            let end = ends[node.count() % 2];
+            node.push(b"element", end, 8192);
+            let now = node.bytes().as_ptr_range();
+            moves += usize::from(now.start != place.start && now.end != place.end);
+            place = now;
+            assert!(node.allocated_bytes() <= 8192 + size_of::<Node>());
+        }
+        assert!(
+            Listpack::validated(node.bytes().to_vec()).is_some_and(|all| all.as_ref().len() == node.count())
+        );
+        assert!(moves < 40, "{moves} moves of {} elements", node.count());
+    }
+}

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use value::collection::Type;
+use value::collection::{CollectionRef, Thresholds, Type};
 use value::list::{End, Fill, List, Room, Side};
 use value::listpack::Element;
+use value::rdb::{dump, restore};
 
 use super::{Prng, fuzz};
 
@@ -50,6 +51,17 @@ fn push(list: &mut List, model: &mut Model, fill: Fill, prng: &mut Prng) {
     }
 }
 
+fn pop(list: &mut List, model: &mut Model, end: End, prng: &mut Prng) {
+    let count = prng.below(4);
+    list.pop(count, end);
+    for _ in 0..count {
+        match end {
+            End::Head => model.pop_front(),
+            End::Tail => model.pop_back(),
+        };
+    }
+}
+
 fn remove_matches(list: &mut List, model: &mut Model, prng: &mut Prng) {
     let (wanted, limit, from) = (text(prng), 1 + prng.below(20), prng.pick(&[End::Head, End::Tail]));
     let mut found: Vec<_> = (0..model.len()).filter(|&index| model[index] == wanted).collect();
@@ -68,14 +80,8 @@ fn edit(list: &mut List, model: &mut Model, fill: Fill, prng: &mut Prng) {
     match prng.below(12) {
         0..5 => push(list, model, fill, prng),
         5 => {
-            let (count, end) = (prng.below(4), prng.pick(&[End::Head, End::Tail]));
-            list.pop(count, end);
-            for _ in 0..count {
-                match end {
-                    End::Head => model.pop_front(),
-                    End::Tail => model.pop_back(),
-                };
-            }
+            let end = prng.pick(&[End::Head, End::Tail]);
+            pop(list, model, end, prng);
         }
         6 | 7 => {
             list.grow(fill, new.len(), 1);
@@ -116,6 +122,49 @@ fn lists_agree_with_a_deque_after_every_edit() {
         for _ in 0..prng.below(200) {
             edit(&mut list, &mut model, fill, prng);
             assert_same(&list, &model, prng);
+        }
+    });
+}
+
+/// Long runs at the ends, as of queues and stacks: nodes fill, empty and take turns, while edits in the middle
+/// come seldom. Mostly shrinking phases take the lists apart again.
+#[test]
+fn lists_agree_with_a_deque_through_growing_and_shrinking_at_the_ends() {
+    fuzz(12, |prng| {
+        let fills =
+            [Fill::Bytes(4096), Fill::Bytes(8192), Fill::Bytes(65_536), Fill::Count(3), Fill::Count(200)];
+        let fill = prng.pick(&fills);
+        let (mut list, mut model) = (List::new(), Model::new());
+        for phase in 0..8 {
+            let (ends, length) = (1 + prng.below(3), prng.below(90));
+            for _ in 0..300 {
+                let end = match ends {
+                    1 => End::Head,
+                    2 => End::Tail,
+                    _ => prng.pick(&[End::Head, End::Tail]),
+                };
+                if prng.below(60) == 0 {
+                    edit(&mut list, &mut model, fill, prng);
+                } else if prng.below(4) == phase % 2 * 2 {
+                    pop(&mut list, &mut model, end, prng);
+                } else if phase % 2 == 0 {
+                    let text = prng.bytes_of(b"abc", 0..=length);
+                    list.grow(fill, text.len(), 1);
+                    list.push(&text, end);
+                    match end {
+                        End::Head => model.push_front(text),
+                        End::Tail => model.push_back(text),
+                    }
+                } else {
+                    pop(&mut list, &mut model, end, prng);
+                    list.shrink(fill);
+                }
+            }
+            assert_same(&list, &model, prng);
+            if !model.is_empty() {
+                let image = dump(CollectionRef::List(list.as_ref()));
+                assert!(restore(&image, &Thresholds::default()).is_ok(), "every node is a sound listpack");
+            }
         }
     });
 }
