@@ -185,7 +185,6 @@ pub const RULES: &[Rule] = &[
     rule("zrank", How::Right(Side::Valkey, "wrong number", ""), "WITHSCORE is new in Redis 7.2"),
     rule("zrevrank", How::Right(Side::Valkey, "wrong number", ""), "WITHSCORE is new in Redis 7.2"),
     rule("lpos", How::Right(Side::Valkey, "", "value is out of range"), "checked since Redis 7.2"),
-    rule("lrem", How::Right(Side::Valkey, "", "value is out of range"), "checked since Redis 7.2"),
     rule(
         "command|getkeys",
         How::Right(Side::Valkey, "Invalid number", ""),
@@ -375,6 +374,7 @@ const AVOIDED: &[Avoided] = &[
     ("srandmember", wants_many, "real servers would go on for hours"),
     ("hrandfield", wants_many, "real servers would go on for hours"),
     ("hscan", has_novalues, "newer than Redis 7.0; compared by the cases"),
+    ("lrem", |request| number(request.get(2)) == Some(i64::MIN), "refused since Redis 7.2, done before"),
     ("lset", |request| number(request.get(2)).is_some_and(is_wide), "indexes have 32 bits in Valkey 8.0"),
     ("command", asks_of_one_merged, "real servers name no key where one of two groups of keys is empty"),
     ("blpop", blocks_long, "nobody would end the wait"),
