@@ -8,6 +8,7 @@
 //! Invariant: a pick is a batch of its own, and outside of transactions.
 
 use super::judge::{self, Queue, Verdict, is};
+use super::rules::{self, Side};
 use super::{Answer, Difference, Differential};
 use crate::client::decode;
 use crate::generate::{Request, Step, words};
@@ -165,7 +166,15 @@ impl Differential {
             shown.push(elements);
         }
         let verdict = judge::judge(&step.request, &first, &mut Queue::default());
-        if verdict == Verdict::Same && shown.iter().any(|elements| *elements != shown[0]) {
+        // Where real servers differ, a rule may say that Redis is right.
+        let parted = shown.iter().skip(2).position(|elements| *elements != shown[1]).map(|at| at + 2);
+        let right = parted.and_then(|other| rules::right_side(&step.request, &first[1], &first[other]));
+        let is_right = match (parted, right) {
+            (Some(other), Some(Side::Valkey)) => shown[0] == shown[other],
+            (Some(_), None) => false,
+            _ => shown[0] == shown[1],
+        };
+        if verdict == Verdict::Same && !is_right {
             let shown = shown.into_iter().map(|elements| Some(format!("{elements:?}").into_bytes()));
             return self.found(&step.request, shown.collect(), Verdict::Different);
         }
