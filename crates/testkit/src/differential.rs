@@ -211,7 +211,7 @@ impl Differential {
         }
         if let [step] = batch
             && picks::may_convert(&step.request)
-            && (queue.is_open || self.meets_sorted_set(step)?)
+            && (queue.is_open || self.meets_unordered(step)?)
         {
             return Ok(None);
         }

@@ -146,6 +146,8 @@ impl<'a> Query<'a> {
         if direction == Direction::Backward && of != Of::Ranks {
             std::mem::swap(&mut min, &mut max);
         }
+        // A LIMIT without a count is let through for ranks, and means nothing there.
+        let limit = if of == Of::Ranks { Limit::NONE } else { limit };
         Ok(Query { bounds: Bounds::parse(of, min, max)?, direction, limit, scores })
     }
 

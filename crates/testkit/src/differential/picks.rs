@@ -72,7 +72,7 @@ pub fn changes(request: &Request) -> bool {
 }
 
 /// Whether a request changes the encoding of the sorted set that it reads in real servers, for no reason that a client
-/// could see: such requests are sent only where they do not meet one.
+/// could see, or replies with a set's members in no order: such requests are sent only where they do not meet these.
 pub fn may_convert(request: &Request) -> bool {
     is(request, "sort") || is(request, "sort_ro")
 }
@@ -108,12 +108,15 @@ impl Differential {
         Ok(None)
     }
 
-    /// Whether the request would be about a sorted set.
-    pub(super) fn meets_sorted_set(&mut self, step: &Step) -> io::Result<bool> {
+    /// Whether the request would be about a sorted set, or about a set without an order.
+    pub(super) fn meets_unordered(&mut self, step: &Step) -> io::Result<bool> {
         let Some(key) = step.request.get(1) else { return Ok(false) };
         let ask = vec![b"TYPE".to_vec(), key.clone()];
         let answers = self.ask_on(step.connection, &ask)?;
-        Ok(answers.iter().flatten().any(|reply| reply == b"+zset\r\n"))
+        let pattern = step.request.windows(2).rfind(|words| words[0].eq_ignore_ascii_case(b"by"));
+        let has_no_order = pattern.is_some_and(|words| !words[1].contains(&b'*'));
+        let is_avoided = |reply: &Vec<u8>| reply == b"+zset\r\n" || has_no_order && reply == b"+set\r\n";
+        Ok(answers.iter().flatten().any(is_avoided))
     }
 
     /// Gives every server what it alone has taken, for what the one under test has taken.

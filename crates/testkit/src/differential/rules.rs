@@ -375,6 +375,7 @@ const AVOIDED: &[Avoided] = &[
     ("hrandfield", wants_many, "real servers would go on for hours"),
     ("hscan", has_novalues, "newer than Redis 7.0; compared by the cases"),
     ("lrem", |request| number(request.get(2)) == Some(i64::MIN), "refused since Redis 7.2, done before"),
+    ("xsetid", sets_back, "7.0 looks at other ids than 7.2, and sets it"),
     ("lset", |request| number(request.get(2)).is_some_and(is_wide), "indexes have 32 bits in Valkey 8.0"),
     ("command", asks_of_one_merged, "real servers name no key where one of two groups of keys is empty"),
     ("blpop", blocks_long, "nobody would end the wait"),
@@ -451,6 +452,11 @@ fn blocks_long(request: &Request) -> bool {
     let number = text.parse::<f64>().ok();
     number.is_some_and(|number| !(number < 0.0 || number > 0.0 && number < LONG_SECONDS || number > 1e300))
         || text.contains('x') && text.len() > 1
+}
+
+/// Whether the id may be smaller than one that has been added.
+fn sets_back(request: &Request) -> bool {
+    request.get(2).is_some_and(|id| !id.starts_with(b"5-"))
 }
 
 fn is_wide(number: i64) -> bool {
