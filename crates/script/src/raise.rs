@@ -1,5 +1,6 @@
 //! Errors that functions of the interpreter raise, and where they happened.
 
+use crate::redis::{SANDBOX, TAIL_CALL};
 use mlua::{Error, Lua, Value};
 use std::fmt;
 
@@ -57,11 +58,18 @@ pub(crate) fn bad_argument(lua: &Lua, number: usize, function: &str, message: &s
 
 /// `name:line: ` of the Lua function that called the running one; empty if that was no Lua function.
 fn place_of_caller(lua: &Lua) -> String {
-    let place = lua.inspect_stack(1, |debug| {
-        let name = debug.source().short_src.map(|name| name.into_owned()).unwrap_or_default();
-        debug.current_line().map(|line| format!("{name}:{line}: ")).unwrap_or_default()
-    });
-    place.unwrap_or_default()
+    let at = |level| {
+        lua.inspect_stack(level, |debug| {
+            let source = debug.source();
+            let is_inner = source.source.is_some_and(|name| name == SANDBOX || name == TAIL_CALL);
+            let name = source.short_src.map(|name| name.into_owned()).unwrap_or_default();
+            let place = debug.current_line().map(|line| format!("{name}:{line}: ")).unwrap_or_default();
+            (is_inner, place)
+        })
+    };
+    // The sandbox stands between a script and the functions of the host.
+    let outer = (1..).map_while(at).find(|(is_inner, _)| !is_inner);
+    outer.map(|(_, place)| place).unwrap_or_default()
 }
 
 /// What an error comes down to.

@@ -183,7 +183,7 @@ fn place_of_fault(lua: &Lua) -> Option<(String, i64)> {
 }
 
 /// What the interpreter calls a frame that a tail call has taken the place of.
-const TAIL_CALL: &str = "=(tail call)";
+pub(crate) const TAIL_CALL: &str = "=(tail call)";
 
 /// The chunk name of `sandbox.lua`, whose functions are taken for the interpreter's own.
 pub(crate) const SANDBOX: &str = "=sandbox";

@@ -30,7 +30,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .group(Group::Transactions)
         .complexity("O(N), N being the number of queued commands")
         .summary("Gives a transaction up."),
-    row("exec", 1, ALWAYS.union(Flags::SKIP_SLOWLOG).union(Flags::SKIP_MONITOR), exec)
+    row("exec", 1, ALWAYS.union(Flags::SKIP_SLOWLOG), exec)
         .since("1.2.0")
         .group(Group::Transactions)
         .complexity("Depends on the commands of the transaction")
@@ -99,6 +99,16 @@ fn forget_watched(context: &mut Context<'_, '_>) {
 
 /// EXEC
 fn exec(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let was_begun = context.session.transaction.is_some();
+    let result = end_transaction(context, reply);
+    // Behind what it ran.
+    if was_begun && context.server.attention().contains(Attention::MONITORS) {
+        monitor::show(context.server, context.session, context.command, &context.request);
+    }
+    result
+}
+
+fn end_transaction(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let Some(transaction) = context.session.transaction.take() else {
         return Err(Error::text("ERR EXEC without MULTI"));
     };
@@ -126,9 +136,6 @@ fn exec(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     // What became ready is served before anyone else sees the keys.
     if !context.batch.has_ready() {
         context.batch.release();
-    }
-    if context.server.attention().contains(Attention::MONITORS) {
-        monitor::show(context.server, context.session, context.command, &context.request);
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::acl;
 use crate::commands::pubsub::is_allowed_among_messages;
 use crate::dispatch::pause::{Pause, Paused};
 use crate::dispatch::table::{Command, Runs};
-use crate::dispatch::transaction::flags_in_effect;
+use crate::dispatch::transaction::{flags_in_effect, is_exec};
 use crate::monitor;
 use crate::server::{Attention, Server};
 use crate::session::Session;
@@ -95,7 +95,9 @@ fn check_attention(
             Some(_) | None => {}
         }
     }
-    if attention.contains(Attention::MONITORS) {
+    // What is queued is shown when EXEC runs it, and EXEC itself after that.
+    let runs_now = session.transaction.is_none() || command.is(Flags::RUNS_IN_MULTI) && !is_exec(command);
+    if attention.contains(Attention::MONITORS) && runs_now {
         monitor::show(server, session, command, request);
     }
     Verdict::Run

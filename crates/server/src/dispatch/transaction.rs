@@ -45,6 +45,7 @@ pub fn flags_in_effect(command: &Command, session: &Session) -> Flags {
     }
 }
 
-fn is_exec(command: &Command) -> bool {
+/// Whether it is EXEC.
+pub fn is_exec(command: &Command) -> bool {
     matches!(command.row.handler, Runs::Server(_)) && command.row.name == "exec"
 }
