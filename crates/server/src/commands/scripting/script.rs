@@ -16,7 +16,7 @@ use wire::Reply;
 pub(super) const ROWS: &[Row<ServerHandler>] = &[
     sub("script|debug", 3, Flags::empty(), debug)
         .since("3.2.0")
-        .syntax("YES | SYNC | NO")
+        .syntax("<YES | SYNC | NO>")
         .summary("Chooses how scripts are debugged."),
     sub("script|exists", -3, Flags::empty(), exists)
         .since("2.6.0")
