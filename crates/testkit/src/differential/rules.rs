@@ -206,6 +206,11 @@ pub const RULES: &[Rule] = &[
     rule("bzpopmin", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
     rule("bzpopmax", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
     rule("bzmpop", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule(
+        "*",
+        How::Right(Side::Redis, "", "-NOSUB"),
+        "who has no subscription may give it up before Valkey 8.0",
+    ),
     rule("*", How::ShorterNumbers, "since Redis 7.2 doubles have no more digits than they need"),
     rule(
         "object|encoding",
