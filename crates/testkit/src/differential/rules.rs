@@ -301,6 +301,7 @@ pub const SKIPPED: &[(&str, &str)] = &[
     ("debug", "not part of what clients may rely on; DEBUG SLEEP stalls"),
     ("monitor", "turns the connection into a stream"),
     ("sync", "turns the connection into a stream"),
+    ("script|debug", "turns the connection into a debugger"),
     ("psync", "turns the connection into a stream"),
     ("replconf", "part of replication's handshake"),
     ("replicaof", "turns the server into a replica"),
