@@ -78,8 +78,8 @@ fn is(request: &Request, name: &str) -> bool {
 #[test]
 fn list_searched_from_the_wrong_end_is_found() {
     let found = found(twins(), |request| {
-        if is(request, "lrem") && request.len() == 4 && request[2] == b"-1" {
-            request[2] = b"1".to_vec();
+        if is(request, "lrem") && request.len() == 4 && request[2].starts_with(b"-") {
+            request[2].remove(0);
         }
     });
     assert!(found.stream.iter().any(|step| is(&step.request, "lrem")), "{found}");
