@@ -58,6 +58,9 @@ pub(super) fn argument(prng: &mut Prng, group: Group, command: &str, name: &str)
             &[b"0", b"1", b"50", b"200", b"166.27", b"5000", b"1e5", b"-1", b"x", b"40000"],
         )
         .to_vec(),
+        // The same element several times, and few of them meant.
+        (Group::List, "element" | "pivot") if prng.one_in(2) => integer(prng, 0, 3),
+        (Group::List, "count") if command == "lrem" && !prng.one_in(8) => integer(prng, -2, 2),
         (Group::List, "num-matches" | "len") => integer(prng, -1, 8),
         (Group::List, "rank") => integer(prng, -4, 4),
         (Group::List, "index") if prng.one_in(8) => integer(prng, -600, 600),
