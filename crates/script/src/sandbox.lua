@@ -176,31 +176,15 @@ function globals.xpcall(...)
 end
 
 
--- The host refers to every value that it is given, and has room for so many only: Lua counts them first.
-local function counted(f)
-  return function(...)
-    if select("#", ...) > host.values_max then
-      error("too many arguments", 2)
-    end
-    return f(...)
-  end
-end
-
-local of_host = { bit = true, cjson = true, cmsgpack = true, redis = true, struct = true }
-for name, f in next, real.math do
-  of_host[f] = name == "random" or name == "randomseed"
-end
-
-globals.load = counted(host.load)
-globals.loadstring = counted(host.loadstring)
+globals.load = host.load
+globals.loadstring = host.loadstring
 
 local libraries = { "bit", "cjson", "cmsgpack", "coroutine", "math", "redis", "string", "struct", "table" }
 local tables = { redis = {}, bit = {}, cjson = {}, cmsgpack = {}, struct = {} }
 for _, name in ipairs(libraries) do
   local t = tables[name] or {}
   for key, value in next, real[name] or {} do
-    local is_of_host = type(value) == "function" and (of_host[name] or of_host[value])
-    t[key] = is_of_host and counted(value) or value
+    t[key] = value
   end
   tables[name] = t
   globals[name] = seal(t)

@@ -56,12 +56,6 @@ fn bombs_end_with_an_error() {
         "return cmsgpack.unpack(string.rep('\\161a', 1e5))",
         "return cmsgpack.unpack(string.rep('\\145', 1e5))",
         "return unpack({}, 1, 1e7)",
-        "local function g(n, ...) if n == 0 then return redis.call('echo', ...) end return g(n - 1, 'a', ...) end \
-         return g(7950)",
-        "local function g(n, ...) if n == 0 then return cmsgpack.pack(...) end return g(n - 1, {}, ...) end \
-         return g(7950)",
-        "local function g(n, ...) if n == 0 then return redis.pcall(...) end return g(n - 1, 'a', ...) end \
-         return g(7950)",
         "error({})",
         "local function r() return coroutine.wrap(r)() end return r()",
         "coroutine.yield(1)",

@@ -177,7 +177,11 @@ pub(super) fn xread(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> 
     for (key, id_at) in words.pairs() {
         let stream = view.read::<Stream>(&args.key(key))?;
         let behind = match until_zero(args.bytes(id_at)) {
-            b"$" => stream.map_or(StreamId::MIN, |stream| stream.entries.last_id()),
+            b"$" => {
+                // Redis looks twice, here and to read, and tells of a miss each time.
+                view.get(&args.key(key));
+                stream.map_or(StreamId::MIN, |stream| stream.entries.last_id())
+            }
             b">" => return Err(Error::XREAD_NEW),
             _ => id(args.bytes(id_at))?,
         };

@@ -27,6 +27,7 @@ impl TestServer {
     }
 
     pub fn start_at(clock: Clock, directives: &str) -> TestServer {
+        // And the spare one (see `Server::lightest_worker`).
         const WORKERS: usize = 2;
         let text =
             format!("port 0\nbind 127.0.0.1\nthreads {WORKERS}\nhz 100\nloglevel warning\n{directives}");
@@ -34,9 +35,9 @@ impl TestServer {
             panic!("{directives}")
         };
         let listeners = Listeners::bind(&config).unwrap();
-        let server = Server::with_clock(*config, WORKERS, clock);
+        let server = Server::with_clock(*config, WORKERS + 1, clock);
         let running = server.clone();
-        let thread = std::thread::spawn(move || run_workers(&running, listeners, WORKERS).unwrap());
+        let thread = std::thread::spawn(move || run_workers(&running, listeners, WORKERS + 1).unwrap());
         let server = TestServer { server, thread: Some(thread) };
         server.wait_until("it listens", || server.server.addresses.get().is_some());
         server

@@ -64,5 +64,5 @@ fn waits_outlast_changes_that_bring_nothing() {
 #[test]
 fn wait_that_is_over_gets_null() {
     let server = TestServer::start("");
-    assert_eq!(replies_to(&server, "XREAD BLOCK 30 STREAMS s $", &[]), "NullArray");
+    assert_eq!(replies_to(&server, "XREAD BLOCK 30 STREAMS s $", &[]), "NULL");
 }

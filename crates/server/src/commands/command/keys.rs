@@ -4,7 +4,7 @@ use super::describe::flag_names;
 use crate::dispatch::Context;
 use crate::dispatch::table::{self, Command};
 use command::execute::key_positions;
-use command::key_use::{OVERWRITES, READS};
+use command::key_use::{Begin, Find, OVERWRITES, READS};
 use command::{Error, Flags, KeyFlags, Keys, Result};
 use wire::{Reply, Request, RequestBuf};
 
@@ -49,12 +49,48 @@ fn given(context: &Context<'_, '_>) -> Result<Given> {
     if !command.row.accepts(request.as_request().len()) {
         return Err(Error::text("ERR Invalid number of arguments specified for command"));
     }
-    let mut positions = Vec::new();
-    key_positions(command.row.keys, &request.as_request(), &mut positions);
-    if positions.is_empty() && !needs_no_key(command, &request.as_request()) {
-        return Err(Error::text("ERR Invalid arguments specified for command"));
+    let positions = if counts_its_keys(command) {
+        counted_keys(command, &request.as_request())
+    } else {
+        let mut positions = Vec::new();
+        key_positions(command.row.keys, &request.as_request(), &mut positions);
+        Some(positions).filter(|positions| !positions.is_empty())
+    };
+    match positions {
+        Some(positions) => Ok(Given { request, command, positions }),
+        None if command.is(Flags::NO_MANDATORY_KEYS) => Ok(Given { request, command, positions: Vec::new() }),
+        None => Err(Error::text("ERR Invalid arguments specified for command")),
     }
-    Ok(Given { request, command, positions })
+}
+
+/// Whether one of a command's words says how many keys it has.
+fn counts_its_keys(command: &Command) -> bool {
+    command.row.key_specs.iter().any(|spec| matches!(spec.find, Find::Numkeys { .. }))
+}
+
+/// The keys of such a command, found as a client finds them that knows nothing but its
+/// specifications. None: the number is none, or says more than there is.
+fn counted_keys(command: &Command, request: &Request<'_>) -> Option<Vec<usize>> {
+    let mut positions = Vec::new();
+    for spec in command.row.key_specs {
+        let Begin::Index(begin) = spec.begin else { continue };
+        let begin = begin as i64;
+        let (first, last, step) = match spec.find {
+            Find::Range { last, step, .. } => (begin, begin + last, step),
+            Find::Numkeys { number, first, step } => {
+                let word = request.get(usize::try_from(begin + number).ok()?)?;
+                let keys = value::number::parse_i64(word).filter(|keys| *keys > 0)?;
+                let first = begin + first;
+                (first, first.checked_add((keys - 1).checked_mul(step)?)?, step)
+            }
+            Find::Unknown => continue,
+        };
+        if last >= request.len() as i64 {
+            return None;
+        }
+        positions.extend((first..=last).step_by(step.max(1) as usize).map(|position| position as usize));
+    }
+    Some(positions)
 }
 
 /// What this request does with a key; for the few commands whose row cannot say
@@ -80,9 +116,4 @@ fn only_reads_bits(request: &Request<'_>) -> bool {
         };
     }
     true
-}
-
-/// Whether a request says that it has no keys where it might have some.
-fn needs_no_key(command: &Command, request: &Request<'_>) -> bool {
-    command.is(Flags::NO_MANDATORY_KEYS) && request.get(2) == Some(b"0")
 }
