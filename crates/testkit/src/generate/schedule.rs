@@ -165,7 +165,8 @@ impl Schedule {
             3 | 4 => words(&["SUBSCRIBE", channel]),
             5 => words(&["SUBSCRIBE", channel, "c2", "c2"]),
             6 | 7 => words(&["PSUBSCRIBE", pattern]),
-            8 => words(&[pick(&mut self.prng, &["UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE"])]),
+            // With a name: without one, real servers go by tables that differ from start to start.
+            8 => words(&[pick(&mut self.prng, &["UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE"]), "c2"]),
             _ => words(&["SSUBSCRIBE", channel]),
         }
     }
