@@ -200,6 +200,23 @@ impl<'b> Access<'b> {
         Some((place, object))
     }
 
+    /// Looks a key up and counts that as a use of it.
+    #[inline]
+    fn find_and_use(&self, key: &Key<'_>) -> Option<Object<'_>> {
+        let (_, object) = self.find(key)?;
+        if let Some(clock) = self.touched(object) {
+            object.set_clock(clock);
+        }
+        Some(object)
+    }
+
+    /// Counts a read as a hit or a miss.
+    #[inline]
+    fn count_read(&self, found: bool) {
+        let stats = self.keyspace().stats();
+        if found { stats.hits.add(1) } else { stats.misses.add(1) }
+    }
+
     /// Notes a key that was found expired: before whatever else happens to it, though it
     /// is freed only afterwards.
     #[cold]
@@ -364,17 +381,11 @@ impl View<'_> {
     /// A key's object. Counts as a use of the key and as a hit or a miss.
     #[inline]
     pub fn get(&self, key: &Key<'_>) -> Option<Object<'_>> {
-        let stats = self.access.keyspace().stats();
-        let Some((_, object)) = self.access.find(key) else {
-            stats.misses.add(1);
+        let object = self.get_quietly(key);
+        if object.is_none() {
             self.access.note_event(Class::MISS, "keymiss", key);
-            return None;
-        };
-        stats.hits.add(1);
-        if let Some(clock) = self.access.touched(object) {
-            object.set_clock(clock);
         }
-        Some(object)
+        object
     }
 
     /// A key's collection of one type. Counts as [`View::get`] does.
@@ -391,19 +402,11 @@ impl View<'_> {
     }
 
     /// The same, but subscribers are not told of a miss.
+    #[inline]
     pub fn get_quietly(&self, key: &Key<'_>) -> Option<Object<'_>> {
-        let stats = self.access.keyspace().stats();
-        let found = self.access.find(key);
-        if found.is_some() {
-            stats.hits.add(1)
-        } else {
-            stats.misses.add(1)
-        }
-        let (_, object) = found?;
-        if let Some(clock) = self.access.touched(object) {
-            object.set_clock(clock);
-        }
-        Some(object)
+        let object = self.access.find_and_use(key);
+        self.access.count_read(object.is_some());
+        object
     }
 
     /// A key's object, without counting as a use, a hit or a miss.
@@ -443,11 +446,7 @@ impl<'b> Edit<'b> {
     /// A key's object. Counts as a use of the key.
     #[inline]
     pub fn get(&self, key: &Key<'_>) -> Option<Object<'_>> {
-        let (_, object) = self.access.find(key)?;
-        if let Some(clock) = self.access.touched(object) {
-            object.set_clock(clock);
-        }
-        Some(object)
+        self.access.find_and_use(key)
     }
 
     /// A key's object for a command that returns what the key held. Counts as
@@ -533,8 +532,7 @@ impl<'b> Edit<'b> {
 
     /// Counts a read of a key by a command that also writes, as a hit or a miss.
     pub fn count_read(&self, found: bool) {
-        let stats = self.access.keyspace().stats();
-        if found { stats.hits.add(1) } else { stats.misses.add(1) }
+        self.access.count_read(found);
     }
 
     /// Makes a key or gives it a new value. With [`Expiry::Keep`] a new key has none.

@@ -94,13 +94,7 @@ impl<'k> Batch<'k> {
     /// [`Batch::release`]. They may touch no other keys.
     pub fn hold(&mut self, keys: &[Key<'_>]) {
         debug_assert_eq!(*self.held.borrow(), Held::Nothing, "one transaction runs at a time");
-        let locks = Locks::Many(
-            slots_of(self.keyspace, keys)
-                .into_iter()
-                .map(|id| (id, self.keyspace.keys_of_slot(id).lock()))
-                .collect(),
-        );
-        *self.held.borrow_mut() = Held::Slots(locks.into_slots());
+        *self.held.borrow_mut() = Held::Slots(Locks::of(self.keyspace, keys).into_slots());
     }
 
     /// Holds the slots of these keys beside what is held. Where another worker has one
@@ -198,12 +192,10 @@ impl<'k> Batch<'k> {
     pub(crate) fn locks(&self, keys: &[Key<'_>]) -> Locks<'_> {
         match &*self.held.borrow() {
             Held::Nothing => Locks::of(self.keyspace, keys),
-            Held::Slots(slots) => {
-                let is_held = |key: &Key<'_>| slots.binary_search(&self.keyspace.slot_id(key)).is_ok();
-                assert!(keys.iter().all(is_held), "the owner of a batch holds the slots of its commands");
+            Held::Slots(_) | Held::All => {
+                assert!(self.holds(keys), "the owner of a batch holds the slots of its commands");
                 Locks::OfBatch
             }
-            Held::All => Locks::OfBatch,
         }
     }
 

@@ -202,7 +202,13 @@ impl Scripts {
     }
 
     /// A library of this code, not yet among the others.
-    pub fn library(&self, name: Vec<u8>, code: &[u8], functions: Vec<Loaded>, number: u64) -> Arc<Library> {
+    pub fn new_library(
+        &self,
+        name: Vec<u8>,
+        code: &[u8],
+        functions: Vec<Loaded>,
+        number: u64,
+    ) -> Arc<Library> {
         Arc::new(Library { number, name, code: code.to_vec(), functions, locks: Locks::of(code) })
     }
 

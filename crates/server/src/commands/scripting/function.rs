@@ -89,7 +89,7 @@ fn make(server: &Server, code: &[u8]) -> std::result::Result<Arc<Library>, Vec<u
     let name = library_name(code)?;
     let number = server.scripts.next_number();
     let functions = with_interpreter(server, |interpreter| interpreter.engine.load_library(number, code))?;
-    Ok(server.scripts.library(name, code, functions, number))
+    Ok(server.scripts.new_library(name, code, functions, number))
 }
 
 /// FUNCTION LOAD [REPLACE] function-code
