@@ -81,21 +81,28 @@ fn randomkey(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
 fn scan(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let cursor = cursor(args.bytes(1)).ok_or(Error::CURSOR)?;
     let options = ScanOptions::of_keys(args)?;
-    // The cursor comes first in the reply and is known last.
-    let mut shown = Vec::new();
-    let mut keys = Reply::new(&mut shown, reply.protocol());
-    let mut count = 0;
-    let next = batch.scan(args.db, cursor, options.count, args.now, |object| {
-        if options.wants(object) {
-            keys.bulk(object.key());
-            count += 1;
-        }
+    reply_scanned(reply, |keys, count| {
+        let show = |object: Object<'_>| {
+            if options.wants(object) {
+                keys.bulk(object.key());
+                *count += 1;
+            }
+        };
+        batch.scan(args.db, cursor, options.count, args.now, show).0
     });
+    Ok(())
+}
+
+/// Replies to SCAN, HSCAN, SSCAN or ZSCAN: `scan` writes what it shows, counts that, and
+/// returns the cursor to go on with.
+pub(crate) fn reply_scanned(reply: &mut Reply<'_>, scan: impl FnOnce(&mut Reply<'_>, &mut usize) -> u64) {
+    // The cursor comes first in the reply and is known last.
+    let (mut shown, mut count) = (Vec::new(), 0);
+    let next = scan(&mut Reply::new(&mut shown, reply.protocol()), &mut count);
     reply.array(2);
-    reply.bulk_int(next.0 as i64);
+    reply.bulk_int(next as i64);
     reply.array(count);
     reply.raw(&shown);
-    Ok(())
 }
 
 /// The key pattern of KEYS and SCAN.

@@ -5,7 +5,7 @@
 use super::{Hash, reply_element};
 use crate::args::Args;
 use crate::error::{Error, Result};
-use crate::generic::scan::{Pattern, cursor};
+use crate::generic::scan::{Pattern, cursor, reply_scanned};
 use crate::parse::int;
 use keyspace::View;
 use value::hash::HashRef;
@@ -106,30 +106,23 @@ pub(super) fn hstrlen(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -
 pub(super) fn hscan(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let cursor = cursor(args.bytes(2)).ok_or(Error::CURSOR)?;
     let Some(hash) = open(view, args)? else {
-        reply.array(2);
-        reply.bulk(b"0");
-        reply.array(0);
+        reply_scanned(reply, |_, _| 0);
         return Ok(());
     };
     let options = ScanOptions::parse(args)?;
-    // The cursor comes first in the reply and is known last.
-    let (mut shown, mut count) = (Vec::new(), 0);
-    let mut fields = Reply::new(&mut shown, reply.protocol());
-    let mut digits = IntBuffer::new();
-    let next = hash.scan(cursor.0, options.count, args.now, |name, value| {
-        if options.pattern.matches(name.bytes(&mut digits)) {
-            reply_element(&mut fields, name);
-            count += 1;
-            if options.shows == Shows::FieldsAndValues {
-                reply_element(&mut fields, value);
-                count += 1;
+    reply_scanned(reply, |fields, count| {
+        let mut digits = IntBuffer::new();
+        hash.scan(cursor.0, options.count, args.now, |name, value| {
+            if options.pattern.matches(name.bytes(&mut digits)) {
+                reply_element(fields, name);
+                *count += 1;
+                if options.shows == Shows::FieldsAndValues {
+                    reply_element(fields, value);
+                    *count += 1;
+                }
             }
-        }
+        })
     });
-    reply.array(2);
-    reply.bulk_int(next as i64);
-    reply.array(count);
-    reply.raw(&shown);
     Ok(())
 }
 

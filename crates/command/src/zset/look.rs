@@ -5,7 +5,7 @@
 use super::{Scores, reply_member, reply_score, text};
 use crate::args::Args;
 use crate::error::{Error, Result};
-use crate::generic::scan::{ScanOptions, cursor};
+use crate::generic::scan::{ScanOptions, cursor, reply_scanned};
 use crate::limits::RANDOM_REPEATED_MAX;
 use crate::parse::int;
 use keyspace::View;
@@ -149,32 +149,24 @@ pub(super) fn zscan(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> 
     let zset = view.read::<Zset>(&args.key(1))?;
     let Some(zset) = zset else {
         // The options of a scan of nothing are not looked at.
-        reply.array(2);
-        reply.bulk(b"0");
-        reply.array(0);
+        reply_scanned(reply, |_, _| 0);
         return Ok(());
     };
     let options = ScanOptions::of_members(args, 3)?;
-    // The cursor comes first in the reply and is known last.
-    let mut shown = Vec::new();
-    let mut members = Reply::new(&mut shown, reply.protocol());
-    let mut count = 0;
-    let mut digits = IntBuffer::new();
-    let next = zset.scan(cursor.0, options.count, |member, score| {
-        if options.matches(text(member, &mut digits)) {
-            reply_member(&mut members, member);
-            // Redis shows scores of large sorted sets in another form than those of small ones.
-            let score = match zset {
-                ZsetRef::Packed(_) => format_f64(score),
-                ZsetRef::Native(_) => format_f64_17g(score),
-            };
-            members.bulk(score.as_bytes());
-            count += 2;
-        }
+    reply_scanned(reply, |members, count| {
+        let mut digits = IntBuffer::new();
+        zset.scan(cursor.0, options.count, |member, score| {
+            if options.matches(text(member, &mut digits)) {
+                reply_member(members, member);
+                // Redis shows scores of large sorted sets in another form than those of small ones.
+                let score = match zset {
+                    ZsetRef::Packed(_) => format_f64(score),
+                    ZsetRef::Native(_) => format_f64_17g(score),
+                };
+                members.bulk(score.as_bytes());
+                *count += 2;
+            }
+        })
     });
-    reply.array(2);
-    reply.bulk_int(next as i64);
-    reply.array(count);
-    reply.raw(&shown);
     Ok(())
 }
