@@ -2,7 +2,7 @@
 //! in batches of 32 whose keys are prefetched as a worker does it.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use keyspace::{Batch, DbIndex, Expiry, Key, KeyHasher, Keyspace, NewValue, Options, Touch};
+use keyspace::{Ahead, Batch, DbIndex, Expiry, Key, KeyHasher, Keyspace, NewValue, Options, Touch};
 use std::hint::black_box;
 use sys::memory::CountingAllocator;
 use sys::{Prng, UnixMs};
@@ -34,9 +34,9 @@ fn set(batch: &Batch<'_>, key: &Key<'_>) {
 }
 
 fn prefetch(batch: &Batch<'_>, keys: &[Key<'_>]) {
-    keys.iter().for_each(|key| batch.prefetch_slot(key));
-    keys.iter().for_each(|key| batch.prefetch_home(key));
-    keys.iter().for_each(|key| batch.prefetch_object(key));
+    keys.iter().for_each(|key| batch.prefetch_slot(key.db, key.slot));
+    let ahead = keys.iter().map(|key| Ahead { slot: key.slot, position: key.position, element: None });
+    batch.prefetch(DB, ahead);
 }
 
 fn benches(criterion: &mut Criterion) {

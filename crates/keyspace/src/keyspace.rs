@@ -29,7 +29,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use sys::{Counter, Prng, UnixMs};
 use value::collection::TypeName;
-use value::prefetch::{LINE_BYTES, prefetch};
 use value::timers::Epoch;
 
 /// How a keyspace is made.
@@ -284,19 +283,6 @@ impl Keyspace {
     }
 }
 
-/// Lines of an object that are worth fetching: header, key and a value of some
-/// hundred bytes; the processor itself fetches on from there.
-const OBJECT_LINES: usize = 3;
-
-/// The two steps of [`Batch::prefetch_in`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ElementStep {
-    /// The line where a search begins.
-    Home,
-    /// The element that it is likely to look at; reads that line.
-    Element,
-}
-
 /// A worker's stay in the keyspace, during which it runs commands.
 pub struct Batch<'k> {
     pub(crate) keyspace: &'k Keyspace,
@@ -397,51 +383,6 @@ impl<'k> Batch<'k> {
     /// Takes the first such key.
     pub fn next_ready(&self) -> Option<KeyName> {
         self.state().ready.borrow_mut().pop_front()
-    }
-
-    /// Fetches a key's slot into the cache: the first of three steps for a batch
-    /// of keys, each of which leads to the next.
-    #[inline]
-    pub fn prefetch_slot(&self, key: &Key<'_>) {
-        if let Some(slots) = self.keyspace.database(key.db).used_slots() {
-            prefetch(std::ptr::from_ref(&slots[usize::from(key.slot.0)]).addr());
-        }
-    }
-
-    /// Fetches the words where a search for the key begins. Reads the slot.
-    #[inline]
-    pub fn prefetch_home(&self, key: &Key<'_>) {
-        if let Some(slots) = self.keyspace.database(key.db).used_slots() {
-            let home = slots[usize::from(key.slot.0)].home_address(key.position);
-            prefetch(home);
-            prefetch(home + LINE_BYTES);
-        }
-    }
-
-    /// Fetches the key's object, most likely. Reads the slot's words, unless
-    /// another worker has the slot locked.
-    #[inline]
-    pub fn prefetch_object(&self, key: &Key<'_>) {
-        let Some(slots) = self.keyspace.database(key.db).used_slots() else { return };
-        let Some(keys) = slots[usize::from(key.slot.0)].keys.try_lock() else { return };
-        if let Some(address) = keys.table().likely_address(key.position) {
-            (0..OBJECT_LINES).for_each(|line| prefetch(address as usize + line * LINE_BYTES));
-        }
-    }
-
-    /// Fetches what a search for an element in the key's collection begins with, if
-    /// that has a table: the line of its home, and with a second call the element.
-    /// Reads the key's object, unless another worker has the slot locked.
-    #[inline]
-    pub fn prefetch_in(&self, key: &Key<'_>, element: Position, step: ElementStep) {
-        let Some(slots) = self.keyspace.database(key.db).used_slots() else { return };
-        let Some(keys) = slots[usize::from(key.slot.0)].keys.try_lock() else { return };
-        if let Some(collection) = keys.table().likely_native(key.position) {
-            match step {
-                ElementStep::Home => collection.prefetch_home(element),
-                ElementStep::Element => collection.prefetch_element(element),
-            }
-        }
     }
 
     /// Bytes of memory that slots, tables and timers take, objects not counted

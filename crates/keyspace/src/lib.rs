@@ -5,6 +5,7 @@
 //! [`Edit`] of locked keys, and memory. It knows no wire, session or disk.
 
 pub mod access;
+pub mod ahead;
 pub mod changes;
 mod clock;
 mod database;
@@ -27,10 +28,11 @@ pub mod waiting;
 pub mod walk;
 
 pub use access::{Edit, ExpiredKey, Expiry, Usage, View};
+pub use ahead::Ahead;
 pub use changes::{Change, Class, Interest, Observer, What};
 pub use evict::OutOfMemory;
 pub use ids::{DbIndex, Key, KeyHasher, SLOTS, Slot};
-pub use keyspace::{Batch, Cleared, ElementStep, Exclusive, Keyspace, Options, Touch};
+pub use keyspace::{Batch, Cleared, Exclusive, Keyspace, Options, Touch};
 pub use object::{Detached, NewValue, Object, ValueRef};
 pub use opened::{Opened, WrongType};
 pub use policy::{Eviction, Policy};

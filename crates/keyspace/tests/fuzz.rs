@@ -5,8 +5,8 @@
 //! seconds). The canary plants a mistake in the model and must be caught.
 
 use keyspace::{
-    Cursor, DbIndex, Encoding, Eviction, ExpiredKey, Expiry, KeyHasher, Keyspace, NewValue, Object, Options,
-    Progress, Touch, ValueRef,
+    Ahead, Cursor, DbIndex, Encoding, Eviction, ExpiredKey, Expiry, KeyHasher, Keyspace, NewValue, Object,
+    Options, Progress, Touch, ValueRef,
 };
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -441,9 +441,9 @@ impl Fuzz {
         let key = self.key();
         let batch = self.keyspace.enter(0);
         let at = self.keyspace.key(DbIndex(key.0), &key.1);
-        batch.prefetch_slot(&at);
-        batch.prefetch_home(&at);
-        batch.prefetch_object(&at);
+        batch.prefetch_slot(at.db, at.slot);
+        let element = self.prng.one_in(2).then_some(at.position);
+        batch.prefetch(at.db, std::iter::once(Ahead { slot: at.slot, position: at.position, element }));
     }
 
     fn clear_or_swap(&mut self) {

@@ -3,7 +3,7 @@
 //! those of the contents, and no transfer has lost or made money.
 
 use keyspace::{
-    DbIndex, Eviction, Expiry, KeyHasher, Keyspace, NewValue, Options, Progress, Touch, ValueRef,
+    Ahead, DbIndex, Eviction, Expiry, KeyHasher, Keyspace, NewValue, Options, Progress, Touch, ValueRef,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use sys::{Prng, UnixMs};
@@ -57,7 +57,10 @@ impl Worker<'_> {
         let (from, to) = (self.prng.below(ACCOUNTS).to_le_bytes(), self.prng.below(ACCOUNTS).to_le_bytes());
         let batch = self.keyspace.enter(self.number);
         let keys = [self.keyspace.key(BANK, &from), self.keyspace.key(BANK, &to)];
-        keys.iter().for_each(|key| batch.prefetch_object(key));
+        batch.prefetch(
+            BANK,
+            keys.iter().map(|key| Ahead { slot: key.slot, position: key.position, element: None }),
+        );
         let mut edit = batch.edit(&keys, self.now(), Touch::Yes);
         for (key, by) in [(&keys[0], -1), (&keys[1], 1)] {
             let balance = balance(edit.get(key).expect("accounts are not evicted").value());
@@ -71,8 +74,11 @@ impl Worker<'_> {
         let name = self.prng.below(TEMPORARY).to_le_bytes();
         let batch = self.keyspace.enter(self.number);
         let key = self.keyspace.key(DbIndex(1 + self.prng.below(2) as u32), &name);
-        batch.prefetch_slot(&key);
-        batch.prefetch_home(&key);
+        batch.prefetch_slot(key.db, key.slot);
+        batch.prefetch(
+            key.db,
+            std::iter::once(Ahead { slot: key.slot, position: key.position, element: None }),
+        );
         let mut edit = batch.edit(&[key], now, Touch::Yes);
         match self.prng.below(5) {
             0 => drop(edit.take(&key)),

@@ -12,7 +12,6 @@
 
 use crate::hash::{Hash, HashRef, Removed};
 use crate::list::{List, ListRef};
-use crate::prefetch::prefetch;
 use crate::set::{Set, SetRef};
 use crate::stream::Stream;
 use crate::table::Position;
@@ -328,30 +327,28 @@ impl<'a> CollectionRef<'a> {
         }
     }
 
-    /// Fetches the line where a search for an element of this position begins, in a
-    /// collection that has a table.
+    /// The address of the word where a search for an element of this position begins, in a collection that
+    /// has a table; for prefetching.
     #[inline]
-    pub fn prefetch_home(self, position: Position) {
+    pub fn home_address(self, position: Position) -> Option<usize> {
         match self {
-            CollectionRef::Hash(HashRef::Table(fields)) => fields.prefetch_home(position),
-            CollectionRef::Set(SetRef::Table(members)) => members.prefetch_home(position),
-            CollectionRef::Zset(ZsetRef::Native(members)) => members.prefetch_home(position),
-            _ => {}
+            CollectionRef::Hash(HashRef::Table(fields)) => Some(fields.home_address(position)),
+            CollectionRef::Set(SetRef::Table(members)) => Some(members.home_address(position)),
+            CollectionRef::Zset(ZsetRef::Native(members)) => Some(members.home_address(position)),
+            _ => None,
         }
     }
 
-    /// Fetches the element that such a search is likely to look at.
+    /// The address of the element that such a search is likely to look at.
     #[inline]
-    pub fn prefetch_element(self, position: Position) {
+    pub fn likely_address(self, position: Position) -> Option<usize> {
         let address = match self {
             CollectionRef::Hash(HashRef::Table(fields)) => fields.likely_address(position),
             CollectionRef::Set(SetRef::Table(members)) => members.likely_address(position),
             CollectionRef::Zset(ZsetRef::Native(members)) => members.likely_address(position),
             _ => None,
         };
-        if let Some(address) = address {
-            prefetch(address as usize);
-        }
+        address.map(|address| address as usize)
     }
 
     /// A copy of its own.

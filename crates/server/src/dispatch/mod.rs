@@ -23,7 +23,7 @@ use crate::stats::Ending;
 use crate::tracking;
 use checks::Verdict;
 use command::{Args, Error, Flags, Handler, Hashed, Outcome, Row, Waiting, execute};
-use keyspace::{Batch, DbIndex, ElementStep, Key};
+use keyspace::{Ahead, Batch, Key};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -192,11 +192,9 @@ pub struct Runner {
 #[derive(Clone, Copy)]
 struct Prepared {
     command: Option<&'static Command>,
-    /// Coordinates of the key at the command's `first_key`; the database may
+    /// Where it looks: coordinates of the key at the command's `first_key`; the database may
     /// still change.
-    key: Option<(keyspace::Slot, keyspace::ids::Position)>,
-    /// The position of the element that it looks for in the collection at that key.
-    element: Option<keyspace::ids::Position>,
+    ahead: Option<Ahead>,
 }
 
 impl Runner {
@@ -249,14 +247,6 @@ fn enter(server: &Server, worker: usize) -> (Batch<'_>, bool) {
             return (server.keyspace.stay_outside(worker), true);
         }
     }
-}
-
-fn key_at<'a>(
-    db: DbIndex,
-    bytes: &'a [u8],
-    (slot, position): (keyspace::Slot, keyspace::ids::Position),
-) -> Key<'a> {
-    Key { bytes, db, slot, position }
 }
 
 /// What to do after a request.
@@ -330,6 +320,8 @@ impl Turn<'_> {
         end: usize,
     ) {
         let (keyspace, db) = (&self.server.keyspace, self.session.db);
+        // Nothing is ahead of a request alone, and a slow script's keyspace is not looked at.
+        let is_group = end - first > 1 && !self.is_outside;
         prepared.clear();
         for index in first..end {
             let request = requests.request(index, input);
@@ -339,26 +331,17 @@ impl Turn<'_> {
                 .and_then(|command| request.get(command.first_key))
                 .map(|bytes| keyspace.key(db, bytes));
             let element = command
-                .filter(|command| command.row.element > 0 && end - first > 1)
+                .filter(|command| command.row.element > 0 && is_group)
                 .and_then(|command| request.get(command.row.element))
                 .map(value::table::position_of);
-            prepared.push(Prepared { command, key: key.map(|key| (key.slot, key.position)), element });
-            if let Some(key) = key.filter(|_| end - first > 1 && !self.is_outside) {
-                self.batch.prefetch_slot(&key);
+            let ahead = key.map(|key| Ahead { slot: key.slot, position: key.position, element });
+            prepared.push(Prepared { command, ahead });
+            if let Some(ahead) = ahead.filter(|_| is_group) {
+                self.batch.prefetch_slot(db, ahead.slot);
             }
         }
-        if end - first > 1 && !self.is_outside {
-            let keys = || prepared.iter().filter_map(|one| one.key).map(|at| key_at(db, b"", at));
-            keys().for_each(|key| self.batch.prefetch_home(&key));
-            keys().for_each(|key| self.batch.prefetch_object(&key));
-            if prepared.iter().any(|one| one.element.is_some()) {
-                let elements = || prepared.iter().filter_map(|one| Some((one.key?, one.element?)));
-                for step in [ElementStep::Home, ElementStep::Element] {
-                    elements().for_each(|(at, element)| {
-                        self.batch.prefetch_in(&key_at(db, b"", at), element, step);
-                    });
-                }
-            }
+        if is_group {
+            self.batch.prefetch(db, prepared.iter().filter_map(|one| one.ahead));
         }
     }
 
@@ -447,7 +430,13 @@ impl Turn<'_> {
     ) -> Ending {
         let bytes_max = out.len().saturating_add(self.reply_bytes_max);
         let mut reply = Reply::new(out, self.session.protocol).at_most(bytes_max);
-        let key = prepared.key.map(|at| key_at(self.session.db, request.arg(command.first_key), at));
+        let db = self.session.db;
+        let key = prepared.ahead.map(|Ahead { slot, position, .. }| Key {
+            bytes: request.arg(command.first_key),
+            db,
+            slot,
+            position,
+        });
         let mut context = Context {
             server: self.server,
             worker: self.worker,

@@ -77,10 +77,10 @@ pub enum Removed {
 }
 
 impl Fields {
-    /// Fetches the line where a search for a field of this position begins.
+    /// The address of the word where a search for this position begins, for prefetching.
     #[inline]
-    pub fn prefetch_home(&self, position: Position) {
-        self.table.prefetch_home(position);
+    pub fn home_address(&self, position: Position) -> usize {
+        self.table.home_address(position)
     }
 
     /// The address of the entry that such a search is likely to look at.

@@ -197,7 +197,7 @@ fn filter_table<'a>(
             return ControlFlow::Continue(());
         }
         if let Some(members) = nearest {
-            group.iter().for_each(|(position, _)| members.prefetch_home(*position));
+            group.iter().for_each(|(position, _)| prefetch(members.home_address(*position)));
             let addresses = group.iter().filter_map(|(position, _)| members.likely_address(*position));
             addresses.for_each(|address| prefetch(address as usize));
         }

@@ -40,10 +40,10 @@ impl Members {
         self.find(position, text).is_some()
     }
 
-    /// Fetches the line where a search for the position begins.
+    /// The address of the word where a search for this position begins, for prefetching.
     #[inline]
-    pub fn prefetch_home(&self, position: Position) {
-        self.table.prefetch_home(position);
+    pub fn home_address(&self, position: Position) -> usize {
+        self.table.home_address(position)
     }
 
     /// The address of the entry that a search for the position is likely to look at.

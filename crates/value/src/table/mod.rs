@@ -208,11 +208,11 @@ impl<H: Handle> Table<H> {
         Iter::new(self)
     }
 
-    /// Fetches the line where a search for the position begins.
+    /// The address of the word where a search for the position begins, for prefetching.
     #[inline]
-    pub fn prefetch_home(&self, position: Position) {
+    pub fn home_address(&self, position: Position) -> usize {
         let segment = self.segment(self.segment_number(position));
-        prefetch(segment.home_address(Tag::of(position, segment.depth())));
+        segment.home_address(Tag::of(position, segment.depth()))
     }
 
     /// The address of the root segment's words and its number of homes, for

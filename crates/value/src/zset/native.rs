@@ -60,10 +60,10 @@ impl Clone for Native {
 }
 
 impl Native {
-    /// Fetches the line where a search for a member of this position begins.
+    /// The address of the word where a search for this position begins, for prefetching.
     #[inline]
-    pub fn prefetch_home(&self, position: Position) {
-        self.members.prefetch_home(position);
+    pub fn home_address(&self, position: Position) -> usize {
+        self.members.home_address(position)
     }
 
     /// The address of the entry that such a search is likely to look at.
