@@ -77,11 +77,26 @@ pub fn format_i64(value: i64, buffer: &mut IntBuffer) -> &[u8] {
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
     let (negative, unsigned) = split_sign(text);
     let magnitude = match unsigned {
+        _ if let Some(integer) = parse_short_integer(unsigned) => integer,
         [b'0', b'x' | b'X', hex @ ..] => round_to_f64(parse_hex(hex)?)?,
         _ if is_infinity(unsigned) => f64::INFINITY,
         _ => parse_decimal_f64(unsigned)?,
     };
     Some(if negative { -magnitude } else { magnitude })
+}
+
+/// Parses digits alone, so few that a double holds every such number exactly.
+#[inline]
+fn parse_short_integer(text: &[u8]) -> Option<f64> {
+    const DIGITS_MAX: usize = f64::DIGITS as usize;
+    if text.is_empty() || text.len() > DIGITS_MAX {
+        return None;
+    }
+    let number = text.iter().try_fold(0, |number: u64, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        (digit < 10).then(|| number * 10 + u64::from(digit))
+    })?;
+    Some(number as f64)
 }
 
 /// Splits off an optional sign; the flag says that it was a minus.

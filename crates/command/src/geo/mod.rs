@@ -195,7 +195,7 @@ fn geoadd(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result
         _ => Presence::Any,
     };
     let rules = Rules { presence, counts_changed: ch, ..Rules::default() };
-    add(edit, args, rules, members.iter().copied(), reply)
+    add(edit, args, rules, &members, reply)
 }
 
 /// GEODIST key member1 member2 [M | KM | FT | MI]

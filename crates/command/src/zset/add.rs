@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::parse::Options;
 use crate::row::Outcome;
 use keyspace::{Class, Edit};
+use smallvec::SmallVec;
 use std::convert::Infallible;
 use value::number::parse_f64;
 use value::zset::{Updated, Zset};
@@ -117,6 +118,9 @@ impl ZaddOptions {
     }
 }
 
+/// Members with their scores, in most cases without an allocation.
+type Members<'a> = SmallVec<[(&'a [u8], f64); 4]>;
+
 /// A score as an argument.
 fn score(word: &[u8]) -> Result<f64> {
     parse_f64(word).ok_or(Error::NotFloat)
@@ -129,28 +133,24 @@ pub(super) fn zadd(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) 
         let increment = score(args.bytes(options.first))?;
         return increase(edit, args, options.rules, increment, args.bytes(options.first + 1), reply);
     }
-    // All scores are looked at before the first edit; parsing them again costs less than a list of them.
-    for position in (options.first..args.len()).step_by(2) {
-        score(args.bytes(position))?;
-    }
-    let members = (options.first..args.len())
+    // All scores are looked at before the first edit.
+    let members: Result<Members<'_>> = (options.first..args.len())
         .step_by(2)
-        .map(|position| (args.bytes(position + 1), parse_f64(args.bytes(position)).unwrap_or(0.0)));
-    add(edit, args, options.rules, members, reply)
+        .map(|position| Ok((args.bytes(position + 1), score(args.bytes(position))?)))
+        .collect();
+    add(edit, args, options.rules, &members?, reply)
 }
 
 /// Adds members or changes their scores, and replies with how many. The texts of
 /// scores have been checked.
-pub(crate) fn add<'a>(
+pub(crate) fn add(
     edit: &mut Edit<'_>,
-    args: &Args<'a>,
+    args: &Args<'_>,
     rules: Rules,
-    members: impl Iterator<Item = (&'a [u8], f64)> + Clone,
+    members: &[(&[u8], f64)],
     reply: &mut Reply<'_>,
 ) -> Result<Outcome> {
     let thresholds = args.settings.thresholds();
-    let count = members.clone().count();
-    let longest = members.clone().map(|(member, _)| member.len()).max().unwrap_or(0);
     let key = args.key(1);
     let mut zset = if rules.presence == Presence::Present {
         let Some(zset) = edit.open::<Zset>(&key)? else {
@@ -159,11 +159,14 @@ pub(crate) fn add<'a>(
         };
         zset
     } else {
-        edit.open_or_new(&key, || Zset::for_members(count, longest, &thresholds))?
+        edit.open_or_new(&key, || {
+            let longest = members.iter().map(|(member, _)| member.len()).max().unwrap_or(0);
+            Zset::for_members(members.len(), longest, &thresholds)
+        })?
     };
-    zset.expect_members(count, &thresholds);
+    zset.expect_members(members.len(), &thresholds);
     let (mut added, mut changed) = (0, 0);
-    for (member, score) in members {
+    for &(member, score) in members {
         let updated: Result<Updated, Infallible> =
             zset.update(member, &thresholds, |old| Ok(rules.decide(old, score)));
         match updated {

@@ -16,7 +16,7 @@
 
 mod node;
 
-use node::{INNER_CHILDREN, Inner, Key, Keys, LEAF_ELEMENTS, Node};
+use node::{INNER_CHILDREN, Inner, Key, Keys, LEAF_ELEMENTS, Node, Path, Removal};
 use std::ops::Range;
 
 /// What stands for an element: cheap to copy, and able to tell its member.
@@ -51,7 +51,13 @@ impl<H: Handle> Tree<H> {
             self.root = Some(Node::single(score, handle));
             return;
         };
-        if let Some(right) = root.insert(score, handle, true) {
+        let path = root.path_to(Key { score, member: handle.member() });
+        self.insert_at(&path, score, handle);
+    }
+
+    fn insert_at(&mut self, path: &Path, score: f64, handle: H) {
+        let root = self.root.as_mut().expect("a path leads through a node");
+        if let Some(right) = root.insert_at(path.steps(), score, handle, true) {
             let left = self.root.take().expect("it was there a line above");
             self.root = Some(Node::Inner(Inner::over(left, right)));
         }
@@ -78,8 +84,20 @@ impl<H: Handle> Tree<H> {
     /// Gives the element with this handle and score `old` the score `new`.
     pub fn update(&mut self, old: f64, new: f64, handle: H) {
         let Some(root) = &mut self.root else { return };
-        if !root.update_within_leaf(old, new, handle) && self.remove(old, handle.member()).is_some() {
-            self.insert(new, handle);
+        let (from, to) =
+            (Key { score: old, member: handle.member() }, Key { score: new, member: handle.member() });
+        let Some((from, to, removal)) = root.paths_to(from, to) else { return };
+        match from.meets(&to) {
+            Some((at, target)) if at > 0 && target > 0 => root.move_within_leaf(from.steps(), target, new),
+            None if removal == Removal::Alone => {
+                root.take_at(from.steps());
+                self.insert_at(&to, new, handle);
+            }
+            _ => {
+                root.take_at(from.steps());
+                self.shrink();
+                self.insert(new, handle);
+            }
         }
     }
 

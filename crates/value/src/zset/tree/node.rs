@@ -1,12 +1,13 @@
 //! Nodes of the tree: leaves with elements, inner nodes with children.
 //!
 //! Both keep their scores and handles in [`Keys`], arrays of fixed length that fill
-//! an allocation of 1 KB or 2 KB. A change walks down from the root by recursion and
-//! repairs each inner node on the way back.
+//! an allocation of 1 KB or 2 KB. A change first finds its way down ([`Path`]), then goes it by
+//! recursion and repairs each inner node on the way back.
 //!
 //! Invariants: see the parent module.
 
 use super::Handle;
+use crate::prefetch::{LINE_BYTES, prefetch};
 
 /// Elements of a leaf: with their number they fill 1,016 bytes.
 pub(super) const LEAF_ELEMENTS: usize = 63;
@@ -66,6 +67,12 @@ impl<H: Handle, const N: usize> Keys<H, N> {
         self.scores[self.len..end].copy_from_slice(&other.scores[range.clone()]);
         self.handles[self.len..end].copy_from_slice(&other.handles[range]);
         self.len = end;
+    }
+
+    /// Fetches the scores.
+    fn prefetch(&self) {
+        let first = self.scores.as_ptr().addr();
+        (0..size_of_val(&self.scores)).step_by(LINE_BYTES).for_each(|offset| prefetch(first + offset));
     }
 
     pub(super) fn scores(&self) -> &[f64] {
@@ -138,6 +145,49 @@ impl<H: Handle, const N: usize> Keys<H, N> {
 /// Elements in order.
 type Leaf<H> = Keys<H, LEAF_ELEMENTS>;
 
+/// More levels than a tree can have: with nodes a quarter full, 13 hold 10^14 elements.
+const LEVELS_MAX: usize = 16;
+
+/// The way from the root to a place: the child to go to in each inner node, and the place in the leaf.
+pub(super) struct Path {
+    steps: [u8; LEVELS_MAX],
+    len: usize,
+}
+
+impl Path {
+    const EMPTY: Path = Path { steps: [0; LEVELS_MAX], len: 0 };
+
+    fn push(&mut self, step: usize) {
+        self.steps[self.len] = step as u8;
+        self.len += 1;
+    }
+
+    pub(super) fn steps(&self) -> &[u8] {
+        &self.steps[..self.len]
+    }
+
+    /// The first step, and those that follow.
+    fn step(path: &[u8]) -> (usize, &[u8]) {
+        let (first, below) = path.split_first().expect("a path ends in a leaf");
+        (usize::from(*first), below)
+    }
+
+    /// The place in the leaf, if both lead to the same leaf.
+    pub(super) fn meets(&self, other: &Path) -> Option<(usize, usize)> {
+        let ((at, way), (other_at, other_way)) = (self.steps().split_last()?, other.steps().split_last()?);
+        (way == other_way).then_some((usize::from(*at), usize::from(*other_at)))
+    }
+}
+
+/// What taking an element out does to the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removal {
+    /// Nothing else: all other ways remain.
+    Alone,
+    /// Nodes may be joined.
+    MayJoin,
+}
+
 /// Children with their first elements and counts.
 #[derive(Debug)]
 pub(super) struct Inner<H> {
@@ -175,13 +225,54 @@ impl<H: Handle> Node<H> {
         }
     }
 
-    /// Adds an element. Returns what is split off to the right, if the node was full.
+    /// The way to where a key stands or belongs.
+    pub(super) fn path_to(&self, key: Key<'_>) -> Path {
+        let mut path = Path::EMPTY;
+        let leaf = self.leaf_of(key, &mut path);
+        path.push(leaf.position(key));
+        path
+    }
+
+    /// The leaf where a key stands or belongs; the children on the way there are added to the path.
+    fn leaf_of(&self, key: Key<'_>, path: &mut Path) -> &Leaf<H> {
+        let mut node = self;
+        loop {
+            match node {
+                Node::Inner(inner) => {
+                    let child = inner.child_of(key);
+                    path.push(child);
+                    node = inner.child(child);
+                }
+                Node::Leaf(leaf) => return leaf,
+            }
+        }
+    }
+
+    /// The ways to where a key stands and to where another belongs, and whether the first can be taken
+    /// out without its leaf becoming too small. None if the first is not there.
+    pub(super) fn paths_to(&self, from: Key<'_>, to: Key<'_>) -> Option<(Path, Path, Removal)> {
+        let (mut from_path, mut to_path) = (Path::EMPTY, Path::EMPTY);
+        let from_leaf = self.leaf_of(from, &mut from_path);
+        let to_leaf = self.leaf_of(to, &mut to_path);
+        // The second leaf is on its way while the first is searched.
+        to_leaf.prefetch();
+        let at = from_leaf.position(from);
+        if !from_leaf.is_at(at, from) {
+            return None;
+        }
+        from_path.push(at);
+        to_path.push(to_leaf.position(to));
+        let stays = from_leaf.len > LEAF_ELEMENTS / 4;
+        Some((from_path, to_path, if stays { Removal::Alone } else { Removal::MayJoin }))
+    }
+
+    /// Adds an element at a place. Returns what is split off to the right, if the node was full.
     /// `is_last` says that nothing lies to the right: a full node is then not
     /// halved for an element behind it, so that ascending insertion fills nodes.
-    pub(super) fn insert(&mut self, score: f64, handle: H, is_last: bool) -> Option<Node<H>> {
+    pub(super) fn insert_at(&mut self, path: &[u8], score: f64, handle: H, is_last: bool) -> Option<Node<H>> {
+        let (at, below) = Path::step(path);
         match self {
             Node::Leaf(leaf) => {
-                let at = leaf.position(Key { score, member: handle.member() });
                 if leaf.len < LEAF_ELEMENTS {
                     leaf.insert(at, score, handle);
                     return None;
@@ -197,22 +288,31 @@ impl<H: Handle> Node<H> {
                 }
                 Some(Node::Leaf(right))
             }
-            Node::Inner(inner) => inner.insert(score, handle, is_last),
+            Node::Inner(inner) => inner.insert_at(at, below, score, handle, is_last),
         }
     }
 
     /// Takes out the element of this key.
     pub(super) fn remove(&mut self, key: Key<'_>) -> Option<H> {
+        let mut path = Path::EMPTY;
+        let leaf = self.leaf_of(key, &mut path);
+        let at = leaf.position(key);
+        if !leaf.is_at(at, key) {
+            return None;
+        }
+        path.push(at);
+        Some(self.take_at(path.steps()))
+    }
+
+    /// Takes out the element at a place.
+    pub(super) fn take_at(&mut self, path: &[u8]) -> H {
+        let (at, below) = Path::step(path);
         match self {
-            Node::Leaf(leaf) => {
-                let at = leaf.position(key);
-                leaf.is_at(at, key).then(|| leaf.remove(at).1)
-            }
+            Node::Leaf(leaf) => leaf.remove(at).1,
             Node::Inner(inner) => {
-                let child = inner.child_of(key);
-                let removed = inner.child_mut(child).remove(key)?;
-                inner.repair(child);
-                Some(removed)
+                let removed = inner.child_mut(at).take_at(below);
+                inner.repair(at);
+                removed
             }
         }
     }
@@ -230,29 +330,15 @@ impl<H: Handle> Node<H> {
         }
     }
 
-    /// Gives an element another score if it stays in its leaf, and is not and does
-    /// not become the leaf's first, so that no other node changes. False if not.
-    pub(super) fn update_within_leaf(&mut self, old: f64, new: f64, handle: H) -> bool {
-        let key = Key { score: old, member: handle.member() };
-        let target = Key { score: new, member: handle.member() };
-        let mut node = self;
-        let mut fits_below_next = true;
-        loop {
-            match node {
-                Node::Inner(inner) => {
-                    let child = inner.child_of(key);
-                    fits_below_next &= inner.child_of(target) <= child;
-                    node = inner.child_mut(child);
-                }
-                Node::Leaf(leaf) => {
-                    let (from, to) = (leaf.position(key), leaf.position(target));
-                    let stays = fits_below_next && from > 0 && to > 0 && leaf.is_at(from, key);
-                    if stays {
-                        let (_, handle) = leaf.remove(from);
-                        leaf.insert(if to > from { to - 1 } else { to }, new, handle);
-                    }
-                    return stays;
-                }
+    /// Gives an element another score and place within its leaf. Neither place is the
+    /// leaf's first, so that no other node changes.
+    pub(super) fn move_within_leaf(&mut self, path: &[u8], to: usize, score: f64) {
+        let (at, below) = Path::step(path);
+        match self {
+            Node::Inner(inner) => inner.child_mut(at).move_within_leaf(below, to, score),
+            Node::Leaf(leaf) => {
+                let (_, handle) = leaf.remove(at);
+                leaf.insert(if to > at { to - 1 } else { to }, score, handle);
             }
         }
     }
@@ -391,10 +477,16 @@ impl<H: Handle> Inner<H> {
         self.counts[..child].iter().sum()
     }
 
-    fn insert(&mut self, score: f64, handle: H, is_last: bool) -> Option<Node<H>> {
-        let child = self.child_of(Key { score, member: handle.member() });
+    fn insert_at(
+        &mut self,
+        child: usize,
+        below: &[u8],
+        score: f64,
+        handle: H,
+        is_last: bool,
+    ) -> Option<Node<H>> {
         let is_last = is_last && child == self.keys.len - 1;
-        let split = self.child_mut(child).insert(score, handle, is_last);
+        let split = self.child_mut(child).insert_at(below, score, handle, is_last);
         let Some(right) = split else {
             self.counts[child] += 1;
             if child == 0 {
