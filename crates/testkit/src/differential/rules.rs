@@ -286,6 +286,11 @@ pub const RULES: &[Rule] = &[
         How::Right(Side::Valkey, "OK", "smaller than current"),
         "checked for empty streams too since Redis 7.2",
     ),
+    rule(
+        "xsetid",
+        How::Right(Side::Valkey, "target stream top item", "smaller than current"),
+        "the deleted id is looked at first since Redis 7.2",
+    ),
     rule("dump", How::StreamPayload, "moments of deliveries, and 7.2's own type"),
     rule("dump", How::WithoutTail(10), "the format's version, 11 since Redis 7.2, and the checksum over it"),
     rule(
