@@ -13,6 +13,15 @@ struct Given {
     request: RequestBuf,
     command: &'static Command,
     positions: Vec<usize>,
+    counted: Counted,
+}
+
+/// How the number of keys was read. Redis falls back to each command's own rules where its specifications do
+/// not lead to the keys; those read what begins like a number, take the keys they count first, and tell no flags.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    Exactly,
+    Loosely,
 }
 
 /// COMMAND GETKEYS command [arg [arg ...]]
@@ -30,7 +39,11 @@ pub(super) fn getkeysandflags(context: &mut Context<'_, '_>, reply: &mut Reply<'
     for (number, position) in given.positions.iter().enumerate() {
         reply.array(2);
         reply.bulk(given.request.as_request().arg(*position));
-        flag_names(flags_of(given.command, &given.request.as_request(), number), reply);
+        let flags = match given.counted {
+            Counted::Exactly => flags_of(given.command, &given.request.as_request(), number),
+            Counted::Loosely => KeyFlags::empty(),
+        };
+        flag_names(flags, reply);
     }
     Ok(())
 }
@@ -49,16 +62,20 @@ fn given(context: &Context<'_, '_>) -> Result<Given> {
     if !command.row.accepts(request.as_request().len()) {
         return Err(Error::text("ERR Invalid number of arguments specified for command"));
     }
-    let positions = if counts_its_keys(command) {
-        counted_keys(command, &request.as_request())
+    let found = if counts_its_keys(command) {
+        [Counted::Exactly, Counted::Loosely]
+            .into_iter()
+            .find_map(|counted| Some((counted_keys(command, &request.as_request(), counted)?, counted)))
     } else {
         let mut positions = Vec::new();
         key_positions(command.row.keys, &request.as_request(), &mut positions);
-        Some(positions).filter(|positions| !positions.is_empty())
+        Some((positions, Counted::Exactly)).filter(|(positions, _)| !positions.is_empty())
     };
-    match positions {
-        Some(positions) => Ok(Given { request, command, positions }),
-        None if command.is(Flags::NO_MANDATORY_KEYS) => Ok(Given { request, command, positions: Vec::new() }),
+    match found {
+        Some((positions, counted)) => Ok(Given { request, command, positions, counted }),
+        None if command.is(Flags::NO_MANDATORY_KEYS) => {
+            Ok(Given { request, command, positions: Vec::new(), counted: Counted::Exactly })
+        }
         None => Err(Error::text("ERR Invalid arguments specified for command")),
     }
 }
@@ -70,16 +87,24 @@ fn counts_its_keys(command: &Command) -> bool {
 
 /// The keys of such a command, found as a client finds them that knows nothing but its
 /// specifications. None: the number is none, or says more than there is.
-fn counted_keys(command: &Command, request: &Request<'_>) -> Option<Vec<usize>> {
+fn counted_keys(command: &Command, request: &Request<'_>, counted: Counted) -> Option<Vec<usize>> {
     let mut positions = Vec::new();
-    for spec in command.row.key_specs {
+    let number_of = match counted {
+        Counted::Exactly => value::number::parse_i64,
+        Counted::Loosely => leading_number,
+    };
+    let mut specs = command.row.key_specs.to_vec();
+    if counted == Counted::Loosely {
+        specs.reverse();
+    }
+    for spec in specs {
         let Begin::Index(begin) = spec.begin else { continue };
         let begin = begin as i64;
         let (first, last, step) = match spec.find {
             Find::Range { last, step, .. } => (begin, begin + last, step),
             Find::Numkeys { number, first, step } => {
                 let word = request.get(usize::try_from(begin + number).ok()?)?;
-                let keys = value::number::parse_i64(word).filter(|keys| *keys > 0)?;
+                let keys = number_of(word).filter(|keys| *keys > 0)?;
                 let first = begin + first;
                 (first, first.checked_add((keys - 1).checked_mul(step)?)?, step)
             }
@@ -91,6 +116,14 @@ fn counted_keys(command: &Command, request: &Request<'_>) -> Option<Vec<usize>> 
         positions.extend((first..=last).step_by(step.max(1) as usize).map(|position| position as usize));
     }
     Some(positions)
+}
+
+/// The number with which a text begins, as C's `atoi` reads it, if it has few enough digits.
+fn leading_number(text: &[u8]) -> Option<i64> {
+    let text = text.trim_ascii_start();
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let number = std::str::from_utf8(&text[..digits]).ok()?;
+    number.parse::<i32>().ok().map(i64::from)
 }
 
 /// What this request does with a key; for the few commands whose row cannot say
