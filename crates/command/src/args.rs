@@ -1,6 +1,7 @@
 //! A request as a handler sees it: arguments by position, keys with their
 //! hashes, the moment of execution and the limits in force.
 
+use crate::effects::Effects;
 use crate::settings::Settings;
 use crate::wait::Waiting;
 use keyspace::{DbIndex, Key, Keyspace};
@@ -24,6 +25,8 @@ pub struct Args<'a> {
     pub hashed: Hashed<'a>,
     /// Whether the request may wait for its keys.
     pub waiting: Waiting<'a>,
+    /// Where effects go, if they are logged.
+    pub effects: Option<&'a Effects<'a>>,
 }
 
 /// Keys whose hashes are known already: those at positions `first`, `first +

@@ -5,10 +5,11 @@
 //! as replies) is the caller's: crate `server`'s dispatch.
 
 use crate::args::{Args, Hashed};
+use crate::effects;
 use crate::error::Result;
 use crate::row::{Flags, Handler, Keys, Outcome, Row};
 use crate::wait::{Wait, Waiting};
-use keyspace::{Batch, Key, Ticket, Touch};
+use keyspace::{Batch, Edit, Key, Ticket, Touch};
 use smallvec::SmallVec;
 use wire::{Reply, Request};
 
@@ -42,8 +43,7 @@ pub fn execute(
         Handler::Write(write) => with_keys(row, args, |keys, args| {
             let mut edit = batch.edit(keys, args.now, touch);
             let outcome = write(&mut edit, args, reply);
-            edit.finish();
-            outcome
+            finish(row, edit, keys, args, outcome)
         }),
         Handler::BlockingRead(read) => {
             let view = batch.view(&keys_of(row, args), args.now, touch);
@@ -55,19 +55,19 @@ pub fn execute(
             outcome
         }
         Handler::BlockingWrite(write) => {
-            let mut edit = batch.edit(&keys_of(row, args), args.now, touch);
+            let keys = keys_of(row, args);
+            let mut edit = batch.edit(&keys, args.now, touch);
             let outcome = write(&mut edit, args, reply);
             let outcome = wait_for_keys(outcome, args, reply, |ticket, keys, wait| {
                 edit.wait(ticket, keys, wait.wants, wait.also_when_gone);
             });
-            edit.finish();
-            outcome
+            finish(row, edit, &keys, args, outcome)
         }
         Handler::WriteAcross(write, _) => {
-            let mut edit = batch.edit(&keys_of(row, args), args.now, touch);
+            let keys = keys_of(row, args);
+            let mut edit = batch.edit(&keys, args.now, touch);
             let outcome = write(&mut edit, args, reply);
-            edit.finish();
-            outcome
+            finish(row, edit, &keys, args, outcome)
         }
         Handler::ReadAround(read, _) => with_all_if_needed(row, batch, args, |batch| {
             let view = batch.view(&keys_of(row, args), args.now, touch);
@@ -76,14 +76,36 @@ pub fn execute(
             outcome
         }),
         Handler::WriteAround(write, _) => with_all_if_needed(row, batch, args, |batch| {
-            let mut edit = batch.edit(&keys_of(row, args), args.now, touch);
+            let keys = keys_of(row, args);
+            let mut edit = batch.edit(&keys, args.now, touch);
             let outcome = write(&mut edit, args, reply);
-            edit.finish();
+            finish(row, edit, &keys, args, outcome)
+        }),
+        Handler::Exclusive(run) => batch.exclusively(args.now, touch, |all| {
+            let outcome = run(all, args, reply);
+            if outcome == Ok(Outcome::Changed) {
+                effects::log_request(args);
+            }
             outcome
         }),
-        Handler::Exclusive(run) => batch.exclusively(args.now, touch, |all| run(all, args, reply)),
         Handler::Walk(walk) => walk(batch, args, reply).map(|()| Outcome::Unchanged),
     }
+}
+
+/// Logs what a write came down to, and unlocks.
+#[inline]
+fn finish(
+    row: &Row,
+    edit: Edit<'_>,
+    keys: &[Key<'_>],
+    args: &Args<'_>,
+    outcome: Result<Outcome>,
+) -> Result<Outcome> {
+    if args.is_logged() {
+        effects::log_write(row, &edit, keys, args, &outcome);
+    }
+    edit.finish();
+    outcome
 }
 
 /// Whether a command can only run with the whole keyspace held, or locks slots on its own.

@@ -10,6 +10,7 @@
 pub mod args;
 pub mod bitmap;
 pub mod category;
+pub mod effects;
 pub mod error;
 pub mod execute;
 pub mod generic;
@@ -30,6 +31,7 @@ pub mod zset;
 
 pub use args::{Args, Hashed};
 pub use category::Categories;
+pub use effects::{Effect, EffectLog, Effects};
 pub use error::{Error, Result};
 pub use execute::execute;
 pub use key_use::{KeyFlags, KeySpec};

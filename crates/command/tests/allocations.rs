@@ -30,6 +30,7 @@ fn allocations_of(setup: &str, line: &str) -> u64 {
             settings: &settings,
             hashed: command::Hashed::NONE,
             waiting: command::Waiting::Never,
+            effects: None,
         };
         let before = allocations_of_this_thread();
         let executed =

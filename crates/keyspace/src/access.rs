@@ -525,6 +525,11 @@ impl<'b> Edit<'b> {
         self.access.note_event(class, event, key);
     }
 
+    /// A key's object, without counting as a use.
+    pub fn peek(&self, key: &Key<'_>) -> Option<Object<'_>> {
+        self.access.find(key).map(|(_, object)| object)
+    }
+
     /// Queues up a session that waits for these keys (see `waiting`).
     pub fn wait(&self, ticket: Ticket, keys: &[Key<'_>], wants: TypeName, also_when_gone: bool) {
         self.access.wait(ticket, keys, wants, also_when_gone);

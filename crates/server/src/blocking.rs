@@ -209,6 +209,7 @@ impl Waiter {
             settings: &server.settings,
             hashed: Hashed::NONE,
             waiting: Waiting::Already,
+            effects: None,
         };
         let mut keys = Vec::new();
         command::execute::keys_locked(row, &args, &mut keys);

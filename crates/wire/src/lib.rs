@@ -21,7 +21,7 @@ pub mod slot;
 pub mod words;
 
 pub use decode::{DecodeError, Decoder, Value, skip_reply};
-pub use encode::encode_request;
+pub use encode::{encode_arg, encode_request, encode_request_header};
 pub use parser::{Authenticated, Limits, Parser};
 pub use protocol_error::ProtocolError;
 pub use reply::{Deferred, Mark, Protocol, Reply};

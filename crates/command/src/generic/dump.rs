@@ -3,6 +3,7 @@
 
 use super::{VARIES, remove};
 use crate::args::Args;
+use crate::effects::Effect;
 use crate::error::{Error, Result};
 use crate::key_use::OVERWRITES;
 use crate::parse::int;
@@ -32,6 +33,7 @@ pub const ROWS: &[Row] = &[
         .complexity("O(1) to make the key and O(N) in the size of its value; O(N*log(N)) for sorted sets.")
         .syntax("key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]")
         .key_flags(&[OVERWRITES])
+        .effect(Effect::Images)
         .summary("Makes a key from what DUMP returned."),
 ];
 

@@ -4,6 +4,7 @@
 
 use super::{SPLIT_AND_SUM, remove};
 use crate::args::Args;
+use crate::effects::Effect;
 use crate::error::Result;
 use crate::key_use::{LOOKS, REMOVES};
 use crate::row::Handler::{Read, Write};
@@ -20,6 +21,7 @@ pub const ROWS: &[Row] = &[
         .complexity("O(N) in the number of keys, plus O(M) for each collection of M elements.")
         .syntax("key [key ...]")
         .key_flags(&[REMOVES])
+        .effect(Effect::Images)
         .summary("Deletes keys and counts those that were there.")
         .tips(SPLIT_AND_SUM),
     row("exists", -2, Read(count_present))
@@ -59,6 +61,7 @@ pub const ROWS: &[Row] = &[
         .complexity("O(1) per key; large values are freed in the background.")
         .syntax("key [key ...]")
         .key_flags(&[REMOVES])
+        .effect(Effect::Images)
         .summary("Deletes keys without waiting for the memory of large values.")
         .tips(SPLIT_AND_SUM),
 ];
@@ -68,7 +71,11 @@ pub const ROWS: &[Row] = &[
 fn del(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     let mut deleted = 0;
     for position in 1..args.len() {
-        deleted += i64::from(remove(edit, &args.key(position)));
+        let key = args.key(position);
+        if remove(edit, &key) {
+            args.log_as(&[b"DEL", key.bytes]);
+            deleted += 1;
+        }
     }
     reply.int(deleted);
     Ok(if deleted > 0 { Outcome::Changed } else { Outcome::Unchanged })

@@ -15,6 +15,7 @@ use crate::parse::{ExpiryUnit, int};
 use crate::row::Outcome;
 use keyspace::{Class, Edit, View};
 use sys::UnixMs;
+use value::number::{IntBuffer, format_i64};
 use wire::Reply;
 
 /// The last moment at which a field can expire, as in Redis.
@@ -156,7 +157,44 @@ fn expire(
         return Ok(Outcome::Unchanged);
     }
     hash.note(Class::HASH, if any_deleted { "hdel" } else { "hexpire" });
+    log_fields(args, &hash, first..args.len(), Stride::Names);
     Ok(Outcome::Changed)
+}
+
+/// What words name: fields, or fields and values in turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stride {
+    Names = 1,
+    NamesAndValues = 2,
+}
+
+/// Logs that the fields that some words name are what they are now: their values, where the words name those too,
+/// and their expiries.
+pub(super) fn log_fields(args: &Args<'_>, hash: &Hash, words: std::ops::Range<usize>, stride: Stride) {
+    if !args.is_logged() {
+        return;
+    }
+    let key = args.bytes(1);
+    for position in words.step_by(stride as usize) {
+        let name = args.bytes(position);
+        let Some(expires_at) = hash.expires_at(name, args.now) else {
+            args.log_as(&[b"HDEL", key, name]);
+            continue;
+        };
+        if stride == Stride::NamesAndValues
+            && let Some(value) = hash.get(name, args.now)
+        {
+            args.log_as(&[b"HSET", key, name, value.bytes(&mut IntBuffer::new())]);
+        }
+        let digits = &mut IntBuffer::new();
+        match expires_at {
+            Some(at) => {
+                let at = format_i64(at.0 as i64, digits);
+                args.log_as(&[b"HPEXPIREAT", key, at, b"FIELDS", b"1", name]);
+            }
+            None => args.log_as(&[b"HPERSIST", key, b"FIELDS", b"1", name]),
+        }
+    }
 }
 
 /// HPERSIST key FIELDS numfields field [field ...]

@@ -2,7 +2,7 @@
 //!
 //! Thread rule: as for all handlers.
 
-use super::expire::{Expired, expire_there, moment};
+use super::expire::{Expired, Stride, expire_there, log_fields, moment};
 use super::{BAD_COUNT, Hash, named_fields, reply_element};
 use crate::args::Args;
 use crate::error::{Error, Result};
@@ -91,6 +91,7 @@ pub(super) fn hgetex(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>
     }
     let Some(event) = event else { return Ok(Outcome::Unchanged) };
     hash.note(Class::HASH, event);
+    log_fields(args, &hash, first..args.len(), Stride::Names);
     Ok(Outcome::Changed)
 }
 
@@ -212,5 +213,6 @@ pub(super) fn hsetex(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>
     if let Some(event) = event {
         hash.note(Class::HASH, event);
     }
+    log_fields(args, &hash, options.first..args.len(), Stride::NamesAndValues);
     Ok(Outcome::Changed)
 }

@@ -16,6 +16,7 @@ mod remove;
 mod transfer;
 
 use crate::args::Args;
+use crate::effects::Effect;
 use crate::error::{Error, Result};
 use crate::key_use::{DELETES, INSERTS, KeySpec, LOOKS, TAKES};
 use crate::row::Handler::{BlockingWrite, Read, Write};
@@ -49,6 +50,7 @@ pub const ROWS: &[Row] = &[
         .since("6.2.0")
         .syntax("source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout")
         .key_flags(&[TAKES, INSERTS])
+        .effect(Effect::Images)
         .summary("Moves an element from one list to another, waiting for one if there is none."),
     row("blmpop", -5, BlockingWrite(pop::blmpop), Flags::BLOCKING.union(Flags::MOVABLEKEYS))
         .keys(Keys::Movable(pop::blmpop_keys))
@@ -56,6 +58,7 @@ pub const ROWS: &[Row] = &[
         .since("7.0.0")
         .complexity(KEYS_AND_POP_COST)
         .syntax("timeout numkeys key [key ...] <LEFT | RIGHT> [COUNT count]")
+        .effect(Effect::Images)
         .summary("Takes elements from the first list that has any, waiting for one if none has."),
     row("blpop", -3, BlockingWrite(pop::blpop), BLOCKING)
         .keys(ALL_BUT_LAST)
@@ -63,6 +66,7 @@ pub const ROWS: &[Row] = &[
         .complexity(KEYS_COST)
         .syntax("key [key ...] timeout")
         .key_flags(&[TAKES])
+        .effect(Effect::Images)
         .summary("Takes the first element of the first list that has any, waiting for one if none has."),
     row("brpop", -3, BlockingWrite(pop::brpop), BLOCKING)
         .keys(ALL_BUT_LAST)
@@ -70,12 +74,14 @@ pub const ROWS: &[Row] = &[
         .complexity(KEYS_COST)
         .syntax("key [key ...] timeout")
         .key_flags(&[TAKES])
+        .effect(Effect::Images)
         .summary("Takes the last element of the first list that has any, waiting for one if none has."),
     row("brpoplpush", 4, BlockingWrite(transfer::brpoplpush), DENYOOM.union(BLOCKING))
         .keys(Keys::TWO)
         .since("2.2.0")
         .syntax("source destination timeout")
         .key_flags(&[TAKES, INSERTS])
+        .effect(Effect::Images)
         .summary(
             "Moves the last element of a list to the head of another, waiting for one if there is none.",
         ),
@@ -98,6 +104,7 @@ pub const ROWS: &[Row] = &[
         .since("6.2.0")
         .syntax("source destination <LEFT | RIGHT> <LEFT | RIGHT>")
         .key_flags(&[TAKES, INSERTS])
+        .effect(Effect::Images)
         .summary("Moves an element from one list to another."),
     row("lmpop", -4, Write(pop::lmpop), Flags::MOVABLEKEYS)
         .keys(Keys::Movable(pop::lmpop_keys))
@@ -105,6 +112,7 @@ pub const ROWS: &[Row] = &[
         .since("7.0.0")
         .complexity(KEYS_AND_POP_COST)
         .syntax("numkeys key [key ...] <LEFT | RIGHT> [COUNT count]")
+        .effect(Effect::Images)
         .summary("Takes elements from the first list that has any."),
     row("lpop", -2, Write(pop::lpop), FAST)
         .complexity(POP_COST)
@@ -155,6 +163,7 @@ pub const ROWS: &[Row] = &[
         .since("1.2.0")
         .syntax("source destination")
         .key_flags(&[TAKES, INSERTS])
+        .effect(Effect::Images)
         .summary("Moves the last element of a list to the head of another."),
     row("rpush", -3, Write(push::rpush), DENYOOM.union(FAST))
         .complexity(PUSH_COST)

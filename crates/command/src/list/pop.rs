@@ -61,6 +61,7 @@ fn pop_one(
     list.pop(1, end);
     list.note(Class::LIST, pop_event(end));
     list.shrink(fill(args));
+    args.log_as(&[pop_event(end).as_bytes(), key.bytes]);
     Ok(Outcome::Changed)
 }
 
@@ -76,8 +77,9 @@ fn pop_several(
     let list = edit.read::<List>(key)?.expect("the caller found the list");
     let elements = list.walk(index_at(end, list.len()), count, end);
     reply.array(elements.len());
-    let takes_all = elements.len() == list.len();
+    let (taken, takes_all) = (elements.len(), elements.len() == list.len());
     elements.for_each(|element| reply_element(element, reply));
+    args.log_as_with(&[pop_event(end).as_bytes(), key.bytes], taken as i64);
     if takes_all {
         super::remove::remove_all(edit, key, pop_event(end));
         return Ok(Outcome::Changed);

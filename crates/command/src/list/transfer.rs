@@ -38,6 +38,14 @@ pub(super) fn brpoplpush(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply
     Transfer { from: End::Tail, to: End::Head }.run_or_wait(until, edit, args, reply)
 }
 
+/// An end as a word of LMOVE.
+fn word(end: End) -> &'static [u8] {
+    match end {
+        End::Head => b"LEFT",
+        End::Tail => b"RIGHT",
+    }
+}
+
 /// Most elements are copied without an allocation.
 type Text = SmallVec<[u8; 64]>;
 
@@ -77,6 +85,7 @@ impl Transfer {
         super::reply_element(Element::of(&text), reply);
         if source.bytes == target.bytes {
             self.rotate(edit, args, &text, counted_bytes)?;
+            args.log_as(&[b"LMOVE", source.bytes, source.bytes, word(self.from), word(self.to)]);
             return Ok(Outcome::Changed);
         }
         let mut list = edit.open_or_new::<List>(&target, List::new)?;
@@ -88,6 +97,8 @@ impl Transfer {
         list.pop(1, self.from);
         list.note(Class::LIST, pop_event(self.from));
         list.shrink(fill(args));
+        args.log_as(&[push_event(self.to).as_bytes(), target.bytes, &text]);
+        args.log_as(&[pop_event(self.from).as_bytes(), source.bytes]);
         Ok(Outcome::Changed)
     }
 

@@ -8,6 +8,7 @@ use crate::limits::RANDOM_REPEATED_MAX;
 use crate::parse::{int, int_within};
 use crate::row::Outcome;
 use keyspace::{Class, Edit, View};
+use value::number::IntBuffer;
 use value::set::{Popped, Set};
 use wire::Reply;
 
@@ -36,17 +37,25 @@ pub(super) fn spop(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) 
         let seed = edit.random();
         let Some(mut set) = edit.open::<Set>(&key)? else { unreachable!("the set was read above") };
         let mut prng = sys::Prng::from_seed(seed);
+        let mut taken = Vec::new();
         let popped = set.pop(wanted, &args.settings.thresholds(), &mut || prng.next_u64(), &mut |member| {
             reply_member(reply, member);
+            if args.is_logged() {
+                taken.push(member.bytes(&mut IntBuffer::new()).to_vec());
+            }
         });
         debug_assert_eq!(popped, Popped::Some);
         set.note(Class::SET, "spop");
+        let words: Vec<&[u8]> =
+            [b"SREM", key.bytes].into_iter().chain(taken.iter().map(|member| &member[..])).collect();
+        args.log_as(&words);
     } else {
         // All go: the key is taken away as a whole, which is cheaper.
         let members = edit.read::<Set>(&key)?.into_iter().flat_map(|set| set.iter());
         members.for_each(|member| reply_member(reply, member));
         edit.note(Class::SET, "spop", &key);
         remove(edit, &key);
+        args.log_as(&[b"DEL", key.bytes]);
     }
     Ok(Outcome::Changed)
 }

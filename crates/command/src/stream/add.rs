@@ -5,8 +5,8 @@ use crate::args::Args;
 use crate::error::{Error, Result};
 use crate::parse::int;
 use crate::row::Outcome;
-use keyspace::{Class, Edit};
-use value::stream::{AppendError, Bound, NewId, NodeLimits, SetIdError, Stream, StreamId, Trim};
+use keyspace::{Class, Edit, Key};
+use value::stream::{AppendError, Bound, IdText, NewId, NodeLimits, SetIdError, Stream, StreamId, Trim};
 use wire::Reply;
 
 /// What XADD does about a key that is not there.
@@ -154,12 +154,26 @@ pub(super) fn xadd(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) 
     })?;
     super::reply_id(id, reply);
     stream.note(Class::STREAM, "xadd");
+    if args.is_logged() {
+        let id = IdText::of(id);
+        let words: Vec<&[u8]> = [b"XADD", key.bytes, id.as_bytes()]
+            .into_iter()
+            .chain((addition.first_word..args.len()).map(|position| args.bytes(position)))
+            .collect();
+        args.log_as(&words);
+    }
     if let Some(trim) = addition.trim
         && stream.entries.trim(trim) > 0
     {
         stream.note(Class::STREAM, "xtrim");
+        log_trimmed(args, &key, stream.entries.len());
     }
     Ok(Outcome::Changed)
+}
+
+/// Where an approximate trim stops depends on how entries lie in memory: what is left is logged.
+fn log_trimmed(args: &Args<'_>, key: &Key<'_>, left: u64) {
+    args.log_as_with(&[b"XTRIM", key.bytes, b"MAXLEN", b"="], left as i64);
 }
 
 /// XTRIM key MAXLEN | MINID [= | ~] threshold [LIMIT count]
@@ -188,6 +202,7 @@ pub(super) fn xtrim(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>)
         return Ok(Outcome::Unchanged);
     }
     stream.note(Class::STREAM, "xtrim");
+    log_trimmed(args, &key, stream.entries.len());
     Ok(Outcome::Changed)
 }
 

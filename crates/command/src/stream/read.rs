@@ -13,7 +13,7 @@ use crate::wait::{Null, Wait};
 use keyspace::{Class, Edit, TypeName, View};
 use smallvec::SmallVec;
 use sys::UnixMs;
-use value::number::parse_i64;
+use value::number::{IntBuffer, format_i64, parse_i64};
 use value::stream::{ConsumerId, Entries, Group, IdText, Order, Pending, Stream, StreamId};
 use wire::{Protocol, Reply, Request};
 
@@ -128,6 +128,21 @@ impl<'a> Words<'a> {
             null: Null::Array,
             rewritten,
         }))
+    }
+
+    /// Logs the reading of one of the streams by a group; moments follow from the record's.
+    fn log_read(&self, args: &Args<'_>, position: usize) {
+        let Some((group, consumer)) = self.group.filter(|_| args.is_logged()) else { return };
+        let digits = &mut IntBuffer::new();
+        let mut all: Vec<&[u8]> = vec![b"XREADGROUP", b"GROUP", group, consumer];
+        if self.count > 0 {
+            all.extend([&b"COUNT"[..], format_i64(self.count as i64, digits)]);
+        }
+        if self.acknowledges {
+            all.push(b"NOACK");
+        }
+        all.extend([&b"STREAMS"[..], args.bytes(position), args.bytes(position + self.streams)]);
+        args.log_as(&all);
     }
 
     fn limit(&self) -> usize {
@@ -266,6 +281,7 @@ pub(super) fn xreadgroup(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply
         if created.is_some() {
             edit.note(Class::STREAM, "xgroup-createconsumer", &key);
         }
+        words.log_read(args, position);
     }
     if streams.end(reply) {
         return Ok(Outcome::Changed);

@@ -114,6 +114,7 @@ fn set_with_options(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>)
         return Ok(Outcome::Unchanged);
     }
     store(edit, &args.key(1), args.bytes(2), fate(expiry, moment));
+    args.log_string(edit, &args.key(1));
     Ok(Outcome::Changed)
 }
 
@@ -171,6 +172,7 @@ fn set_expiring(
 ) -> Result<Outcome> {
     let at = expires_at(args.bytes(2), unit, args.now, command)?;
     store(edit, &args.key(1), args.bytes(3), Expiry::At(at));
+    args.log_string(edit, &args.key(1));
     reply.ok();
     Ok(Outcome::Changed)
 }
@@ -209,7 +211,9 @@ pub(super) fn msetnx(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>
 /// Sets the pairs of words from `first` up to `end`.
 fn set_pairs(edit: &mut Edit<'_>, args: &Args<'_>, first: usize, end: usize, expiry: Expiry) {
     for position in (first..end).step_by(2) {
-        store(edit, &args.key(position), args.bytes(position + 1), expiry);
+        let key = args.key(position);
+        store(edit, &key, args.bytes(position + 1), expiry);
+        args.log_string(edit, &key);
     }
 }
 

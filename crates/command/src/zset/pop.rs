@@ -45,6 +45,19 @@ impl End {
             End::Max => scores.reply(reply, zset.iter(ranks).rev()),
         }
     }
+
+    /// Takes the members of some ranks at this end out of the sorted set that word `at` names.
+    fn take(
+        self,
+        edit: &mut Edit<'_>,
+        args: &Args<'_>,
+        at: usize,
+        ranks: Range<usize>,
+        len: usize,
+    ) -> Result<Outcome> {
+        args.log_as_with(&[self.event().as_bytes(), args.bytes(at)], ranks.len() as i64);
+        remove_ranks(edit, args, at, ranks, len, self.event())
+    }
 }
 
 /// ZPOPMIN key [count]
@@ -80,7 +93,7 @@ fn pop(edit: &mut Edit<'_>, args: &Args<'_>, end: End, reply: &mut Reply<'_>) ->
         }
         _ => end.reply(zset, ranks.clone(), Scores::With, reply),
     }
-    remove_ranks(edit, args, 1, ranks, len, end.event())
+    end.take(edit, args, 1, ranks, len)
 }
 
 /// ZMPOP numkeys key [key ...] <MIN | MAX> [COUNT count]
@@ -125,7 +138,7 @@ fn pop_or_wait(edit: &mut Edit<'_>, args: &Args<'_>, end: End, reply: &mut Reply
         reply.bulk(key.bytes);
         reply_member(reply, member);
         reply_score(reply, score);
-        return remove_ranks(edit, args, at, ranks, len, end.event());
+        return end.take(edit, args, at, ranks, len);
     }
     Ok(wait_for((1..last).collect(), until))
 }
@@ -184,7 +197,7 @@ fn pop_first(
         reply.array(2);
         reply.bulk(key.bytes);
         end.reply(zset, ranks.clone(), Scores::Paired, reply);
-        return remove_ranks(edit, args, at, ranks, len, end.event()).map(Some);
+        return end.take(edit, args, at, ranks, len).map(Some);
     }
     Ok(None)
 }

@@ -72,6 +72,7 @@ impl Run {
                     settings: &self.settings,
                     hashed: command::Hashed::NONE,
                     waiting: command::Waiting::Never,
+                    effects: None,
                 };
                 let touch = if row.flags.contains(Flags::NO_TOUCH) { Touch::No } else { Touch::Yes };
                 let mut batch = self.keyspace.enter(0);

@@ -158,6 +158,7 @@ fn hold_keys(context: &mut Context<'_, '_>, queue: &[Queued]) {
                     settings: &server.settings,
                     hashed: Hashed::NONE,
                     waiting: Waiting::Never,
+                    effects: None,
                 };
                 takes_all |= needs_all(row, &args);
                 keys_locked(row, &args, &mut keys);

@@ -138,6 +138,7 @@ fn would_wait(
         settings: &server.settings,
         hashed: Hashed::NONE,
         waiting: Waiting::Never,
+        effects: None,
     };
     let mut keys = Vec::new();
     keys_locked(row, &args, &mut keys);

@@ -109,6 +109,7 @@ impl Context<'_, '_> {
             settings: &self.server.settings,
             hashed,
             waiting,
+            effects: None,
         };
         let outcome = execute(row, self.batch, &args, self.session.touch, reply);
         if outcome == Ok(Outcome::Changed) {
@@ -144,6 +145,7 @@ impl Context<'_, '_> {
                 command: self.command,
                 began: &began,
             }),
+            effects: None,
         };
         let outcome = execute(row, self.batch, &args, self.session.touch, reply);
         self.session.waits = began.get();

@@ -99,6 +99,7 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
                     settings: &context.server.settings,
                     hashed: Hashed::NONE,
                     waiting: Waiting::Never,
+                    effects: None,
                 };
                 if let Keys::Range { first, last, .. } = row.keys
                     && last == first as isize
