@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use sys::file::Fs;
 use value::glob::{Case, glob_match};
 
 /// More than any configuration needs; it keeps a device or a mistaken path from filling the memory.
@@ -14,7 +15,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads a whole file.
 pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    sys::file::read(path, FILE_BYTES_MAX)
+    Fs::Real.read(path, FILE_BYTES_MAX)
 }
 
 /// Reads standard input to its end.

@@ -1,0 +1,3 @@
+//! What appending costs.
+
+fn main() {}

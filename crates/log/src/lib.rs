@@ -1,0 +1,29 @@
+//! The log: what makes effects durable, in the order in which they were executed.
+//!
+//! On a command's path it sits between the keyspace and the gate. Workers [`append`](Log::append) records while they hold the
+//! slots of the keys that changed; one thread writes what has been appended, syncs it and says how far the log is durable;
+//! the gate lets replies out up to there. A start goes through [`recover`]: what is in a directory, decided by one table,
+//! then the newest checkpoint and the log from there.
+//!
+//! Promises, crash cases and assumptions about the disk: `docs/durability.md`. Bytes: `docs/formats/`. All limits: [`limits`].
+
+#![forbid(unsafe_code)]
+
+mod block;
+mod buffer;
+mod directory;
+mod failure;
+pub mod limits;
+mod log;
+mod lsn;
+mod options;
+mod segment;
+mod threads;
+mod writer;
+
+pub use block::{Block, Record, Records};
+pub use directory::Retention;
+pub use failure::{Failure, Operation};
+pub use log::{Log, Observer, Status};
+pub use lsn::Lsn;
+pub use options::{Flushing, Options, SyncPolicy};
