@@ -4,10 +4,10 @@
 //! 1. A block's checksum covers its segment's number and its Lsn: bytes of another segment, or of another place in the same
 //!    one, are never taken for it. Zeros are no block.
 //! 2. A block holds whole frames. A record that needs more than one block is one frame in each, all but the last marked
-//!    as continued.
+//!    as continued, all but the first as continuing.
 
 use crate::Lsn;
-use crate::limits::BLOCK_ALIGN;
+use crate::limits::{BLOCK_ALIGN, DATABASES_MAX};
 use sys::UnixMs;
 use sys::file::AlignedBytes;
 
@@ -17,7 +17,44 @@ pub(crate) const HEADER_BYTES: usize = 40;
 pub(crate) const FRAME_BYTES: usize = 16;
 /// A frame's mark that the next frame carries on its record.
 const CONTINUED: u32 = 1 << 24;
-const DATABASE_MASK: u32 = CONTINUED - 1;
+/// A frame's mark that it carries on the record of the frame before.
+const CONTINUING: u32 = 1 << 25;
+const DATABASE_MASK: u32 = DATABASES_MAX - 1;
+const _: () = assert!(CONTINUED == DATABASES_MAX);
+
+/// Which part of a record a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Whole,
+    First,
+    Middle,
+    Last,
+}
+
+impl Part {
+    /// The part between its record's ends.
+    pub fn of(is_first: bool, is_last: bool) -> Part {
+        match (is_first, is_last) {
+            (true, true) => Part::Whole,
+            (true, false) => Part::First,
+            (false, false) => Part::Middle,
+            (false, true) => Part::Last,
+        }
+    }
+
+    fn marks(self) -> u32 {
+        match self {
+            Part::Whole => 0,
+            Part::First => CONTINUED,
+            Part::Middle => CONTINUED | CONTINUING,
+            Part::Last => CONTINUING,
+        }
+    }
+
+    fn from_marks(marks: u32) -> Part {
+        Part::of(marks & CONTINUING == 0, marks & CONTINUED == 0)
+    }
+}
 
 /// What a block's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,19 +148,13 @@ impl Unwritten {
         (self.bytes.capacity() - self.bytes.len()).saturating_sub(FRAME_BYTES)
     }
 
-    /// Memory that it takes, bytes.
-    pub fn capacity(&self) -> usize {
-        self.bytes.capacity()
-    }
-
     /// Appends a frame. There must be room.
     #[inline]
-    pub fn push(&mut self, database: u32, time: UnixMs, payload: &[u8], continued: bool) {
-        debug_assert!(database <= DATABASE_MASK, "databases are far fewer");
-        let mark = if continued { CONTINUED } else { 0 };
+    pub fn push(&mut self, database: u32, time: UnixMs, payload: &[u8], part: Part) {
+        assert!(database < DATABASES_MAX, "databases are far fewer");
         let mut frame = [0; FRAME_BYTES];
         frame[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-        frame[4..8].copy_from_slice(&(database | mark).to_le_bytes());
+        frame[4..8].copy_from_slice(&(database | part.marks()).to_le_bytes());
         frame[8..].copy_from_slice(&time.0.to_le_bytes());
         self.bytes.extend(&frame);
         self.bytes.extend(payload);
@@ -178,6 +209,18 @@ impl Block {
         self.end
     }
 
+    /// Forgets the records before `lsn`.
+    pub(crate) fn skip_to(&mut self, lsn: Lsn) {
+        let mut records = self.records();
+        while records.lsn < lsn && records.next().is_some() {}
+        let (joined, left, begin) = (records.joined.is_some(), records.frames.len(), records.lsn);
+        if !joined {
+            self.joined = None;
+        }
+        self.frames.drain(..self.frames.len() - left);
+        self.lsn = begin;
+    }
+
     /// Its records in order.
     pub fn records(&self) -> Records<'_> {
         Records { lsn: self.lsn, joined: self.joined.as_ref(), frames: &self.frames }
@@ -217,7 +260,7 @@ impl<'a> Iterator for Records<'a> {
 struct Frame {
     payload_bytes: usize,
     database: u32,
-    continued: bool,
+    part: Part,
     time: UnixMs,
 }
 
@@ -229,7 +272,7 @@ impl Frame {
         Some(Frame {
             payload_bytes: u32_at(0) as usize,
             database: u32_at(4) & DATABASE_MASK,
-            continued: u32_at(4) & CONTINUED != 0,
+            part: Part::from_marks(u32_at(4)),
             time: UnixMs(u64::from_le_bytes(bytes[8..].try_into().expect("eight bytes"))),
         })
     }
@@ -254,30 +297,41 @@ impl Joiner {
     /// With what is wrong: frames that do not fill the body, or do not begin where the record before them ends.
     pub fn push(&mut self, header: &Header, body: Vec<u8>) -> Result<Option<Block>, &'static str> {
         check(header, &body)?;
-        let first = Frame::decode(&body);
-        let (lsn, joined, frames) = match (self.open.take(), first) {
-            (None, Some(frame)) if frame.continued => {
-                self.open = Some((header.lsn, frame, body[FRAME_BYTES..].to_owned()));
-                return Ok(None);
-            }
-            (None, _) => (header.lsn, None, body),
-            (Some((lsn, begun, mut payload)), Some(frame)) => {
-                let (own, rest) = body[FRAME_BYTES..].split_at(frame.payload_bytes);
-                payload.extend_from_slice(own);
-                if frame.continued {
-                    self.open = Some((lsn, begun, payload));
-                    return Ok(None);
-                }
-                (lsn, Some((begun, payload)), rest.to_owned())
-            }
-            (Some(open), None) => {
-                // A mark in between, without frames.
-                self.open = Some(open);
-                return Ok(None);
-            }
+        let Some(first) = Frame::decode(&body) else {
+            // A mark without frames, which may stand anywhere.
+            return Ok(self.open.is_none().then(|| Block {
+                lsn: header.lsn,
+                end: header.lsn,
+                ..Block::default()
+            }));
         };
-        Ok(Some(Block { lsn, end: header.end(), joined, frames }))
+        let (own, rest) = body[FRAME_BYTES..].split_at(first.payload_bytes);
+        match (first.part, self.open.take()) {
+            (Part::Whole, None) => {
+                Ok(Some(Block { lsn: header.lsn, end: header.end(), joined: None, frames: body }))
+            }
+            (Part::First, None) => {
+                self.open = Some((header.lsn, first, own.to_owned()));
+                Ok(None)
+            }
+            (Part::Middle, Some((lsn, begun, mut payload))) => {
+                payload.extend_from_slice(own);
+                self.open = Some((lsn, begun, payload));
+                Ok(None)
+            }
+            (Part::Last, Some((lsn, begun, mut payload))) => {
+                payload.extend_from_slice(own);
+                let frames = rest.to_owned();
+                Ok(Some(Block { lsn, end: header.end(), joined: Some((begun, payload)), frames }))
+            }
+            _ => Err("the parts of a record do not follow each other"),
+        }
     }
+}
+
+/// Whether a record begins where a body does; None if there is none in it.
+pub(crate) fn begins_record(body: &[u8]) -> Option<bool> {
+    Frame::decode(body).map(|frame| matches!(frame.part, Part::Whole | Part::First))
 }
 
 /// Whether the frames fill the body, and only a body's only frame is continued.
@@ -287,8 +341,14 @@ fn check(header: &Header, body: &[u8]) -> Result<(), &'static str> {
         let frame = Frame::decode(rest).ok_or("a frame is cut off")?;
         rest = rest[FRAME_BYTES..].get(frame.payload_bytes..).ok_or("a frame is longer than its block")?;
         payload_bytes += frame.payload_bytes as u64;
-        if frame.continued && (!rest.is_empty() || payload_bytes != frame.payload_bytes as u64) {
-            return Err("a continued frame is not alone in its block");
+        let is_first = payload_bytes == frame.payload_bytes as u64;
+        let is_in_place = match frame.part {
+            Part::Whole => true,
+            Part::First | Part::Middle => is_first && rest.is_empty(),
+            Part::Last => is_first,
+        };
+        if !is_in_place {
+            return Err("a part of a record is not where it belongs");
         }
     }
     let is_right = payload_bytes == u64::from(header.payload_bytes);

@@ -10,7 +10,7 @@
 //! 2. No allocation while blocks come back as fast as they fill.
 
 use crate::Lsn;
-use crate::block::{FRAME_BYTES, HEADER_BYTES, Unwritten};
+use crate::block::{FRAME_BYTES, HEADER_BYTES, Part, Unwritten};
 use crate::limits::FREE_BYTES_MAX;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -52,9 +52,10 @@ impl Buffer {
     /// Appends a record and gives its end.
     #[inline]
     pub fn append(&self, database: u32, time: UnixMs, payload: &[u8]) -> Lsn {
+        assert!(!payload.is_empty(), "a record moves the log on");
         let mut filling = self.filling.lock();
         if filling.block.room() >= payload.len() {
-            filling.block.push(database, time, payload, false);
+            filling.block.push(database, time, payload, Part::Whole);
         } else {
             self.append_to_next(&mut filling, database, time, payload);
         }
@@ -67,13 +68,14 @@ impl Buffer {
     #[cold]
     fn append_to_next(&self, filling: &mut Filling, database: u32, time: UnixMs, payload: &[u8]) {
         let piece_bytes_max = self.block_bytes - HEADER_BYTES - FRAME_BYTES;
-        let mut rest = payload;
+        let (mut rest, mut is_first) = (payload, true);
         loop {
             if !filling.block.is_empty() {
                 self.begin_block(filling);
             }
             let (piece, after) = rest.split_at(rest.len().min(piece_bytes_max));
-            filling.block.push(database, time, piece, !after.is_empty());
+            filling.block.push(database, time, piece, Part::of(is_first, after.is_empty()));
+            is_first = false;
             rest = after;
             if rest.is_empty() {
                 return;

@@ -1,20 +1,21 @@
 //! The directory that a log lives in: its segments, the spare ones, and beginning and retiring them.
 //!
-//! Shared by the flusher, the thread that prepares spares and whoever retires. No lock is held over a call to the disk
-//! except by whoever retires. Invariants:
+//! Shared by the flusher, the thread that prepares spares and whoever retires. Nobody else waits for a lock that is held
+//! over a call to the disk, except the flusher for whoever retires, when it begins a segment. Invariants:
 //! 1. A segment has its name only after its header is durable, and is written to only after its name is.
 //! 2. Segments of the log are removed from the oldest on, without gaps.
 //! 3. Numbers grow; a number is never used twice, not even for a segment that could not be begun.
 
+use crate::checkpoint::{self, Mark};
 use crate::limits::SPARE_SEGMENTS;
-use crate::segment::{self, FIRST_BLOCK, Header};
-use crate::{Failure, Lsn, Operation};
+use crate::segment::{FIRST_BLOCK, Header};
+use crate::{Failure, Lsn, Operation, Options};
 use parking_lot::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use sys::file::{AlignedBytes, File, Fs, Mode};
-use sys::{Clock, UnixMs};
+use sys::Clock;
+use sys::file::{AlignedBytes, File, Fs, Lock, Mode};
 
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -27,6 +28,10 @@ pub(crate) struct Directory {
     /// From the oldest to the one that is written to.
     live: Mutex<Vec<Header>>,
     spares: Mutex<Vec<PathBuf>>,
+    /// Complete ones, from the oldest on.
+    checkpoints: Mutex<Vec<Mark>>,
+    /// Keeps other processes out.
+    _lock: Option<Lock>,
 }
 
 /// What to keep of a log that a checkpoint has made dispensable.
@@ -35,10 +40,19 @@ pub enum Retention {
     /// Nothing.
     #[default]
     None,
-    /// What is younger than this.
+    /// What restoring any moment takes that is younger than this.
     Milliseconds(u64),
-    /// So many bytes of segments in all.
+    /// As much as restoring takes and so many bytes of segments hold, but always what a start needs.
     Bytes(u64),
+}
+
+/// What was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retired {
+    /// Checkpoints.
+    pub checkpoints: usize,
+    /// Segments, removed or made spare.
+    pub segments: usize,
 }
 
 /// The segment that is written to.
@@ -54,25 +68,27 @@ pub(crate) struct Current {
 }
 
 impl Directory {
-    pub fn new(
-        fs: Fs,
-        path: PathBuf,
-        history: u64,
-        live: Vec<Header>,
-        last_number: u64,
-        segment_bytes: u64,
-        clock: Clock,
-    ) -> Directory {
+    /// A directory without segments.
+    pub fn new(fs: Fs, path: PathBuf, history: u64, last_number: u64, options: &Options) -> Directory {
         Directory {
             fs,
             path,
             history,
-            segment_bytes,
-            clock,
+            segment_bytes: options.whole_segment_bytes(),
+            clock: options.clock.clone(),
             next_number: AtomicU64::new(last_number + 1),
-            live: Mutex::new(live),
+            live: Mutex::new(Vec::new()),
+            checkpoints: Mutex::new(Vec::new()),
             spares: Mutex::new(Vec::new()),
+            _lock: None,
         }
+    }
+
+    /// Takes over what recovery found.
+    pub fn adopt(&mut self, live: Vec<Header>, checkpoints: Vec<Mark>, lock: Option<Lock>) {
+        *self.live.get_mut() = live;
+        *self.checkpoints.get_mut() = checkpoints;
+        self._lock = lock;
     }
 
     /// Begins a segment at `start`, behind the one with the number `previous`.
@@ -143,45 +159,80 @@ impl Directory {
         self.spares.lock().len() < SPARE_SEGMENTS
     }
 
-    /// Removes the segments that hold nothing from `needed` on and that `retention` does not keep. Gives their count.
+    /// Notes a checkpoint that was completed.
+    pub fn add_checkpoint(&self, mark: Mark) {
+        let mut checkpoints = self.checkpoints.lock();
+        checkpoints.retain(|other| other.start != mark.start);
+        checkpoints.push(mark);
+    }
+
+    /// Removes the checkpoints and segments that neither a start nor `retention` needs.
     ///
     /// # Errors
     /// The first; what was removed until then is gone.
-    pub fn retire(&self, needed: Lsn, retention: Retention) -> io::Result<usize> {
-        let now = self.clock.now();
-        let mut live = self.live.lock();
-        let mut count = 0;
-        while let [oldest, next, ..] = live[..]
-            && next.start <= needed
-            && !self.is_kept(live.len() as u64, next.time, now, retention)
-        {
-            let path = oldest.path(&self.path);
-            let mut spares = self.spares.lock();
-            if spares.len() < SPARE_SEGMENTS && self.is_whole(&path) {
-                let spare = self.path.join(format!("spare-{:08}.tmp", oldest.number));
-                self.fs.rename(&path, &spare)?;
-                spares.push(spare);
-            } else {
-                match self.fs.remove(&path) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                    _ => {}
-                }
-            }
-            live.remove(0);
-            count += 1;
+    pub fn retire(&self, retention: Retention) -> io::Result<Retired> {
+        let base = self.oldest_needed(retention);
+        let mut retired = Retired::default();
+        let Some(base) = base else { return Ok(retired) };
+        let mut checkpoints = self.checkpoints.lock();
+        while let Some(oldest) = checkpoints.first().filter(|oldest| oldest.start < base) {
+            self.remove(&checkpoint::path(&self.path, oldest.start))?;
+            checkpoints.remove(0);
+            retired.checkpoints += 1;
         }
-        if count > 0 {
+        drop(checkpoints);
+        let mut live = self.live.lock();
+        while let [oldest, next, ..] = live[..]
+            && next.start <= base
+        {
+            self.recycle(&oldest)?;
+            live.remove(0);
+            retired.segments += 1;
+        }
+        if retired != Retired::default() {
             self.fs.sync_dir(&self.path)?;
         }
-        Ok(count)
+        Ok(retired)
     }
 
-    /// Whether the oldest of `count` segments must stay. It is as young as what the next one begins with.
-    fn is_kept(&self, count: u64, next_begun: UnixMs, now: UnixMs, retention: Retention) -> bool {
+    /// Where the checkpoint begins before which nothing is needed; None if everything is.
+    fn oldest_needed(&self, retention: Retention) -> Option<Lsn> {
+        let now = self.clock.now();
+        let checkpoints = self.checkpoints.lock();
+        let newest = checkpoints.last()?.start;
         match retention {
-            Retention::None => false,
-            Retention::Milliseconds(ms) => now.0.saturating_sub(next_begun.0) < ms,
-            Retention::Bytes(bytes) => count * self.segment_bytes <= bytes,
+            Retention::None => Some(newest),
+            // The newest that is old enough: from there every moment can be restored that is to be kept.
+            Retention::Milliseconds(ms) => {
+                let is_old = |mark: &&Mark| now.0.saturating_sub(mark.time.0) >= ms;
+                checkpoints.iter().rfind(is_old).map(|mark| mark.start)
+            }
+            Retention::Bytes(bytes) => {
+                let live = self.live.lock();
+                let from = |start| live.iter().filter(|segment| segment.start >= start).count() as u64 + 1;
+                let fits = |mark: &&Mark| from(mark.start) * self.segment_bytes <= bytes;
+                Some(checkpoints.iter().find(fits).map_or(newest, |mark| mark.start))
+            }
+        }
+    }
+
+    /// Makes a spare of a segment, or removes it.
+    fn recycle(&self, segment: &Header) -> io::Result<()> {
+        let path = segment.path(&self.path);
+        let mut spares = self.spares.lock();
+        if spares.len() < SPARE_SEGMENTS && self.is_whole(&path) {
+            let spare = self.path.join(format!("spare-{:08}.tmp", segment.number));
+            self.fs.rename(&path, &spare)?;
+            spares.push(spare);
+            return Ok(());
+        }
+        self.remove(&path)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        match self.fs.remove(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
         }
     }
 
@@ -199,10 +250,5 @@ impl Directory {
     /// How many bytes the segments have in all.
     pub fn bytes(&self) -> u64 {
         (self.live.lock().len() + self.spares.lock().len()) as u64 * self.segment_bytes
-    }
-
-    /// Where the segment lies that begins with this header.
-    pub fn path_of(&self, header: &Header) -> PathBuf {
-        segment::path(&self.path, header.start, header.number)
     }
 }

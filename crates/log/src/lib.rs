@@ -11,19 +11,27 @@
 
 mod block;
 mod buffer;
+mod checkpoint;
 mod directory;
 mod failure;
 pub mod limits;
 mod log;
 mod lsn;
 mod options;
+mod reader;
+mod recovery;
+mod refusal;
 mod segment;
 mod threads;
 mod writer;
 
 pub use block::{Block, Record, Records};
-pub use directory::Retention;
+pub use checkpoint::{Checkpoint, CheckpointWriter};
+pub use directory::{Retention, Retired};
 pub use failure::{Failure, Operation};
 pub use log::{Log, Observer, Status};
 pub use lsn::Lsn;
 pub use options::{Flushing, Options, SyncPolicy};
+pub use reader::Blocks;
+pub use recovery::{Case, Recovery, recover};
+pub use refusal::Refusal;

@@ -49,3 +49,6 @@ pub const CHUNK_BYTES_MAX: usize = 1 << 30;
 
 const _: () = assert!(BLOCK_BYTES_MAX.is_multiple_of(BLOCK_ALIGN));
 const _: () = assert!(UNSYNCED_BYTES_MAX < BUFFER_BYTES_DEFAULT);
+
+/// Bytes of a checkpoint between syncs: so little waits in the page cache that the log's own syncs stay short.
+pub const CHECKPOINT_SYNC_BYTES: u64 = 8 * 1024 * 1024;

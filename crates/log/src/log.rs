@@ -10,7 +10,7 @@ use crate::directory::Directory;
 use crate::limits::{RETRY_INTERVAL_MS, SYNC_INTERVAL_MS, WRITE_INTERVAL_MS};
 use crate::threads::Threads;
 use crate::writer::{Until, Writer};
-use crate::{Failure, Flushing, Lsn, Options, Retention, SyncPolicy};
+use crate::{CheckpointWriter, Failure, Flushing, Lsn, Options, Retention, Retired, SyncPolicy};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
@@ -67,6 +67,7 @@ pub(crate) struct Shared {
     written: AtomicU64,
     durable: AtomicU64,
     policy: AtomicU8,
+    sync_requested: AtomicBool,
     has_failed: AtomicBool,
     failure: Mutex<Option<Failure>>,
     writer: Mutex<Turning>,
@@ -110,6 +111,7 @@ impl Log {
             written: AtomicU64::new(end.0),
             durable: AtomicU64::new(end.0),
             policy: AtomicU8::new(options.sync as u8),
+            sync_requested: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             failure: Mutex::new(None),
             writer: Mutex::new(turning),
@@ -132,6 +134,9 @@ impl Log {
     /// Called while the slots of the keys are held, so that the log's order is the execution order of each key. Never
     /// waits for the disk and never fails: whoever executes writes asks [`Log::writable`] and [`Log::is_full`] before.
     /// Says nothing to the flusher: see [`Log::nudge`].
+    ///
+    /// # Panics
+    /// If the payload is empty, or the database beyond `DATABASES_MAX`.
     #[inline]
     pub fn append(&self, database: u32, time: UnixMs, payload: &[u8]) -> Lsn {
         self.shared.buffer.append(database, time, payload)
@@ -200,13 +205,47 @@ impl Log {
         self.shared.turn();
     }
 
-    /// Removes segments that hold nothing from `needed` on (where the newest checkpoint begins), except what `retention`
-    /// keeps. Gives their count.
+    /// Asks for a sync soon, whatever the policy; [`Observer::committed`] tells when it is done.
+    pub fn request_sync(&self) {
+        self.shared.sync_requested.store(true, Ordering::Release);
+        self.nudge();
+    }
+
+    /// Begins a checkpoint at `start`: the end of the log at a moment before the first of its content is copied.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn begin_checkpoint(&self, start: Lsn) -> io::Result<CheckpointWriter> {
+        let directory = &self.shared.directory;
+        CheckpointWriter::begin(
+            &directory.fs,
+            &directory.path,
+            directory.history,
+            start,
+            self.shared.clock.now(),
+        )
+    }
+
+    /// Completes a checkpoint. `end` is the log's end at a moment after the last of its content was copied; the log must
+    /// be durable up to there (see [`Log::request_sync`]), since the checkpoint holds effects up to there.
+    ///
+    /// # Errors
+    /// If the disk refuses, or the log is not durable up to `end`. The checkpoint is gone then.
+    pub fn finish_checkpoint(&self, checkpoint: CheckpointWriter, end: Lsn) -> io::Result<()> {
+        if self.durable() < end {
+            return Err(io::Error::other("the log is not durable up to the checkpoint's end"));
+        }
+        let mark = checkpoint.complete(end)?;
+        self.shared.directory.add_checkpoint(mark);
+        Ok(())
+    }
+
+    /// Removes the checkpoints and segments that neither a start nor `retention` needs.
     ///
     /// # Errors
     /// The first of the disk; the log itself goes on.
-    pub fn retire(&self, needed: Lsn, retention: Retention) -> io::Result<usize> {
-        self.shared.directory.retire(needed, retention)
+    pub fn retire(&self, retention: Retention) -> io::Result<Retired> {
+        self.shared.directory.retire(retention)
     }
 
     /// What the log is doing.
@@ -251,9 +290,10 @@ impl Shared {
         SyncPolicy::from_u8(self.policy.load(Ordering::Acquire))
     }
 
-    /// Whether something was appended that is not written.
-    pub fn has_unwritten(&self) -> bool {
-        self.buffer.appended().0 > self.written.load(Ordering::Acquire)
+    /// Whether something was appended that is not written, or a sync is asked for.
+    pub fn has_work(&self) -> bool {
+        self.sync_requested.load(Ordering::Acquire)
+            || self.buffer.appended().0 > self.written.load(Ordering::Acquire)
     }
 
     /// Takes what was appended as far as the policy says.
@@ -269,7 +309,7 @@ impl Shared {
         self.buffer.take(&mut turning.writer.held);
         let since_sync = now.0.saturating_sub(turning.last_sync.0);
         let until = match self.policy() {
-            _ if has_failed => Until::Durable,
+            _ if has_failed || self.sync_requested.swap(false, Ordering::AcqRel) => Until::Durable,
             SyncPolicy::Always => Until::Durable,
             SyncPolicy::EverySecond if since_sync >= SYNC_INTERVAL_MS => Until::Durable,
             SyncPolicy::EverySecond | SyncPolicy::Never => Until::Written,

@@ -92,7 +92,7 @@ fn flush(shared: &Shared, state: &State, preparer: &Thread) {
 fn sleep(shared: &Shared, state: &State, has_rested: bool) -> bool {
     state.sleeps.store(true, Ordering::Relaxed);
     fence(Ordering::SeqCst);
-    if shared.has_unwritten() || state.stop.load(Ordering::SeqCst) {
+    if shared.has_work() || state.stop.load(Ordering::SeqCst) {
         state.sleeps.store(false, Ordering::Relaxed);
         return false;
     }
@@ -102,7 +102,7 @@ fn sleep(shared: &Shared, state: &State, has_rested: bool) -> bool {
         thread::park_timeout(REST_AFTER);
     }
     let was_nudged = !state.sleeps.swap(false, Ordering::Relaxed);
-    if was_nudged || shared.has_unwritten() {
+    if was_nudged || shared.has_work() {
         return false;
     }
     if !has_rested {

@@ -1,0 +1,245 @@
+//! What lies in a directory: files by their names and headers, the chain of segments, how the last one ends. Only reads.
+
+use super::table::{Base, Headers, Reach, Tail};
+use crate::block::{Joiner, begins_record};
+use crate::checkpoint::{self, Checkpoint, NotWhole};
+use crate::limits::BLOCK_ALIGN;
+use crate::reader::{Found, Link, Segment};
+use crate::segment::{self, BadHeader};
+use crate::{Lsn, Refusal};
+use std::path::{Path, PathBuf};
+use sys::file::{Fs, Mode};
+
+/// Everything of a log that a directory holds.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    /// Complete ones, from the oldest on.
+    pub checkpoints: Vec<Checkpoint>,
+    /// Those that have the name of one, and are damaged, with the place.
+    pub damaged: Vec<(Lsn, PathBuf, u64)>,
+    /// All segments, by number.
+    pub segments: Vec<Link>,
+    /// The segments that go on from each other up to the last one.
+    pub chain: Vec<Link>,
+    /// What an interrupted program left: spares, unfinished checkpoints.
+    pub leftovers: Vec<PathBuf>,
+    /// The first file whose header will not do.
+    pub bad_header: Option<(PathBuf, BadHeader)>,
+    /// The first file of another history than the others.
+    pub stranger: Option<PathBuf>,
+    /// Drawn when the log began; None if there are no files.
+    pub history: Option<u64>,
+}
+
+/// How the last segment ends.
+#[derive(Clone, Debug)]
+pub(super) struct End {
+    pub tail: Tail,
+    /// Where the last whole record ends.
+    pub lsn: Lsn,
+    /// Where the damage is, if there is some: bytes in the segment, and up to where all is intact.
+    pub damage: Option<(u64, Lsn)>,
+    /// In which segment.
+    pub damaged_path: Option<PathBuf>,
+}
+
+impl End {
+    /// The end of a log that is not damaged.
+    pub fn whole(tail: Tail, lsn: Lsn) -> End {
+        End { tail, lsn, damage: None, damaged_path: None }
+    }
+
+    fn damaged(link: &Link, position: u64, lsn: Lsn) -> End {
+        let damaged_path = Some(link.path.clone());
+        End { tail: Tail::Damaged, lsn, damage: Some((position, lsn)), damaged_path }
+    }
+}
+
+impl Survey {
+    /// Looks at a directory.
+    pub fn of(fs: &Fs, dir: &Path) -> Result<Survey, Refusal> {
+        let mut survey = Survey::default();
+        for name in fs.list(dir).map_err(Refusal::disk(dir))? {
+            let Some(name) = name.to_str() else { continue };
+            let path = dir.join(name);
+            if let Some((start, number)) = segment::parse_name(name) {
+                survey.add_segment(fs, path, start, number)?;
+            } else if let Some(start) = checkpoint::parse_name(name) {
+                survey.add_checkpoint(fs, path, start)?;
+            } else if is_leftover(name) {
+                survey.leftovers.push(path);
+            }
+        }
+        survey.segments.sort_by_key(|link| link.header.number);
+        survey.checkpoints.sort_by_key(Checkpoint::start);
+        survey.chain = chain(&survey.segments);
+        survey.find_stranger();
+        Ok(survey)
+    }
+
+    fn add_segment(&mut self, fs: &Fs, path: PathBuf, start: Lsn, number: u64) -> Result<(), Refusal> {
+        let mut bytes = vec![0; BLOCK_ALIGN];
+        let file = fs.open(&path, Mode::Read).map_err(Refusal::disk(&path))?;
+        let read = file.read_full_at(&mut bytes, 0).map_err(Refusal::disk(&path))?;
+        match segment::Header::decode(&bytes[..read]) {
+            Ok(header) if (header.start, header.number) == (start, number) => {
+                self.segments.push(Link { path, header, end: Lsn(u64::MAX) });
+            }
+            Ok(_) => self.note_bad_header(path, BadHeader::Damaged),
+            Err(bad) => self.note_bad_header(path, bad),
+        }
+        Ok(())
+    }
+
+    fn add_checkpoint(&mut self, fs: &Fs, path: PathBuf, start: Lsn) -> Result<(), Refusal> {
+        match Checkpoint::open(fs, &path) {
+            Ok(checkpoint) if checkpoint.start() == start => self.checkpoints.push(checkpoint),
+            Ok(_) => self.damaged.push((start, path, 0)),
+            Err(NotWhole::Damaged { offset }) => self.damaged.push((start, path, offset)),
+            Err(NotWhole::Magic) => self.note_bad_header(path, BadHeader::Magic),
+            Err(NotWhole::Newer(version)) => self.note_bad_header(path, BadHeader::Newer(version)),
+            Err(NotWhole::Disk(error)) => return Err(Refusal::Disk { path, error }),
+        }
+        Ok(())
+    }
+
+    fn note_bad_header(&mut self, path: PathBuf, bad: BadHeader) {
+        self.bad_header.get_or_insert((path, bad));
+    }
+
+    fn find_stranger(&mut self) {
+        let segments = self.segments.iter().map(|link| (link.header.history, link.path.as_path()));
+        let checkpoints = self.checkpoints.iter().map(|found| (found.mark.history, found.path()));
+        let all: Vec<_> = segments.chain(checkpoints).collect();
+        self.history = all.last().map(|(history, _)| *history);
+        let other = all.iter().find(|(history, _)| Some(*history) != self.history);
+        // Numbers and beginnings grow together, or the files are of several logs.
+        let shuffled = self.segments.windows(2).find(|pair| pair[0].header.start > pair[1].header.start);
+        let stranger = other.map(|(_, path)| path.to_path_buf());
+        self.stranger = stranger.or(shuffled.map(|pair| pair[1].path.clone()));
+    }
+
+    pub fn headers(&self) -> Headers {
+        match (&self.bad_header, &self.stranger) {
+            (Some((_, BadHeader::Newer(_))), _) => Headers::Newer,
+            (Some((_, BadHeader::Magic)), _) => Headers::Foreign,
+            (Some((_, BadHeader::Damaged)), _) => Headers::Damaged,
+            (None, Some(_)) => Headers::Mixed,
+            (None, None) => Headers::Good,
+        }
+    }
+
+    /// Whether the log goes back to `lsn`.
+    pub fn reaches(&self, lsn: Lsn) -> bool {
+        self.chain.first().is_some_and(|oldest| oldest.header.start <= lsn)
+    }
+
+    /// What to begin with: the index of a checkpoint, or none for the beginning.
+    pub fn base(&self) -> (Base, Option<usize>) {
+        let newest = self.checkpoints.len().checked_sub(1);
+        let newest_start = newest.map(|index| self.checkpoints[index].start());
+        let damaged =
+            self.damaged.iter().filter(|(start, ..)| newest_start.is_none_or(|whole| *start > whole));
+        if damaged.count() == 0 {
+            return (if newest.is_some() { Base::Newest } else { Base::Beginning }, newest);
+        }
+        match newest_start {
+            Some(start) if self.reaches(start) => (Base::Older, newest),
+            None if self.reaches(Lsn::ZERO) => (Base::Older, None),
+            _ => (Base::Lost, None),
+        }
+    }
+
+    pub fn reach(&self, needed: Lsn) -> Reach {
+        let Some(oldest) = self.chain.first() else { return Reach::None };
+        let is_missing = oldest.header.previous != 0
+            && self.segments.iter().any(|link| link.header.number < oldest.header.number);
+        match oldest.header.start <= needed {
+            true => Reach::Enough,
+            false if is_missing => Reach::Gap,
+            false => Reach::Late,
+        }
+    }
+
+    /// Reads the last segment to its end.
+    pub fn end(&self, fs: &Fs) -> Result<End, Refusal> {
+        if self.chain.is_empty() {
+            return Ok(End::whole(Tail::Clean, Lsn::ZERO));
+        }
+        // A record may have begun in the segments before.
+        let mut joiner = Joiner::default();
+        let links = self.last_links(fs)?;
+        let mut lsn = links[0].header.start;
+        for link in links {
+            let limit = link.end;
+            let mut segment =
+                Segment::open(fs, &link.path, link.header).map_err(Refusal::disk(&link.path))?;
+            loop {
+                let (position, begin) = (segment.position, segment.lsn);
+                if begin >= limit {
+                    break;
+                }
+                let mut tail = Tail::Clean;
+                match segment.next().map_err(Refusal::disk(&link.path))? {
+                    Found::Block(header, body) => {
+                        if joiner.push(&header, body).is_ok() {
+                            lsn = joiner.open_since().unwrap_or(header.end());
+                            continue;
+                        }
+                        return Ok(End::damaged(link, position, begin));
+                    }
+                    Found::Torn => tail = Tail::Torn,
+                    Found::Nothing => {}
+                }
+                if limit != Lsn(u64::MAX) || segment.has_proof_of_loss().map_err(Refusal::disk(&link.path))? {
+                    return Ok(End::damaged(link, position, begin));
+                }
+                if joiner.open_since().is_some() {
+                    tail = Tail::Torn;
+                }
+                return Ok(End::whole(tail, lsn));
+            }
+        }
+        Ok(End::whole(Tail::Clean, lsn))
+    }
+
+    /// The last segments, as many as a record that is unfinished at the end may reach back over.
+    fn last_links(&self, fs: &Fs) -> Result<&[Link], Refusal> {
+        let mut from = self.chain.len() - 1;
+        while from > 0 {
+            let link = &self.chain[from];
+            let mut segment =
+                Segment::open(fs, &link.path, link.header).map_err(Refusal::disk(&link.path))?;
+            let first = segment.next().map_err(Refusal::disk(&link.path))?;
+            let is_boundary = match first {
+                Found::Block(_, body) => begins_record(&body),
+                Found::Torn | Found::Nothing => None,
+            };
+            if is_boundary == Some(true) {
+                break;
+            }
+            from -= 1;
+        }
+        Ok(&self.chain[from..])
+    }
+}
+
+fn is_leftover(name: &str) -> bool {
+    (name.starts_with("spare-") || name.starts_with("log-")) && name.ends_with(".tmp")
+}
+
+/// The segments that the last one goes on from, oldest first, each with its end: where the next begins.
+fn chain(segments: &[Link]) -> Vec<Link> {
+    let mut chain: Vec<Link> = Vec::new();
+    let mut next = segments.last().cloned();
+    while let Some(link) = next {
+        let (previous, start) = (link.header.previous, link.header.start);
+        chain.push(link);
+        next = segments.iter().rfind(|link| link.header.number == previous).cloned();
+        if let Some(before) = &mut next {
+            before.end = start;
+        }
+    }
+    chain.reverse();
+    chain
+}
