@@ -209,18 +209,6 @@ impl Block {
         self.end
     }
 
-    /// Forgets the records before `lsn`.
-    pub(crate) fn skip_to(&mut self, lsn: Lsn) {
-        let mut records = self.records();
-        while records.lsn < lsn && records.next().is_some() {}
-        let (joined, left, begin) = (records.joined.is_some(), records.frames.len(), records.lsn);
-        if !joined {
-            self.joined = None;
-        }
-        self.frames.drain(..self.frames.len() - left);
-        self.lsn = begin;
-    }
-
     /// Its records in order.
     pub fn records(&self) -> Records<'_> {
         Records { lsn: self.lsn, joined: self.joined.as_ref(), frames: &self.frames }
@@ -281,11 +269,18 @@ impl Frame {
 /// Puts blocks' bodies together to whole records.
 #[derive(Debug, Default)]
 pub(crate) struct Joiner {
+    /// What lies before this is left out: a place where a record begins.
+    from: Lsn,
     /// The record that the last body left unfinished, and where it begins.
     open: Option<(Lsn, Frame, Vec<u8>)>,
 }
 
 impl Joiner {
+    /// A joiner of the records from `from` on.
+    pub fn new(from: Lsn) -> Joiner {
+        Joiner { from, open: None }
+    }
+
     /// Where the record begins that is not finished yet.
     pub fn open_since(&self) -> Option<Lsn> {
         self.open.as_ref().map(|(lsn, ..)| *lsn)
@@ -295,23 +290,18 @@ impl Joiner {
     ///
     /// # Errors
     /// With what is wrong: frames that do not fill the body, or do not begin where the record before them ends.
-    pub fn push(&mut self, header: &Header, body: Vec<u8>) -> Result<Option<Block>, &'static str> {
+    pub fn push(&mut self, header: &Header, mut body: Vec<u8>) -> Result<Option<Block>, &'static str> {
         check(header, &body)?;
+        let lsn = self.leave_out(header.lsn, &mut body);
         let Some(first) = Frame::decode(&body) else {
-            // A mark without frames, which may stand anywhere.
-            return Ok(self.open.is_none().then(|| Block {
-                lsn: header.lsn,
-                end: header.lsn,
-                ..Block::default()
-            }));
+            // A mark without frames, or nothing that is wanted.
+            return Ok(None);
         };
         let (own, rest) = body[FRAME_BYTES..].split_at(first.payload_bytes);
         match (first.part, self.open.take()) {
-            (Part::Whole, None) => {
-                Ok(Some(Block { lsn: header.lsn, end: header.end(), joined: None, frames: body }))
-            }
+            (Part::Whole, None) => Ok(Some(Block { lsn, end: header.end(), joined: None, frames: body })),
             (Part::First, None) => {
-                self.open = Some((header.lsn, first, own.to_owned()));
+                self.open = Some((lsn, first, own.to_owned()));
                 Ok(None)
             }
             (Part::Middle, Some((lsn, begun, mut payload))) => {
@@ -326,6 +316,19 @@ impl Joiner {
             }
             _ => Err("the parts of a record do not follow each other"),
         }
+    }
+
+    /// Takes away the frames before `from`; they may be the rest of a record whose beginning is not there any more.
+    fn leave_out(&self, mut lsn: Lsn, body: &mut Vec<u8>) -> Lsn {
+        let mut at = 0;
+        while lsn < self.from
+            && let Some(frame) = Frame::decode(&body[at..])
+        {
+            at += FRAME_BYTES + frame.payload_bytes;
+            lsn = lsn.plus(frame.payload_bytes as u64);
+        }
+        body.drain(..at);
+        lsn
     }
 }
 

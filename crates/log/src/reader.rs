@@ -19,9 +19,9 @@ const WINDOW_BYTES: usize = 4 * BLOCK_BYTES_MAX;
 /// A segment's blocks as they lie there.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    pub path: PathBuf,
     pub header: segment::Header,
     file: File,
+    bytes: u64,
     window: Vec<u8>,
     window_at: u64,
     /// Where the next block should be.
@@ -43,10 +43,11 @@ pub(crate) enum Found {
 
 impl Segment {
     pub fn open(fs: &Fs, path: &Path, header: segment::Header) -> io::Result<Segment> {
+        let file = fs.open(path, Mode::Read)?;
         Ok(Segment {
-            path: path.to_owned(),
+            bytes: file.len()?,
             header,
-            file: fs.open(path, Mode::Read)?,
+            file,
             window: Vec::new(),
             window_at: 0,
             position: FIRST_BLOCK,
@@ -58,7 +59,8 @@ impl Segment {
     fn bytes(&mut self, at: u64, count: usize) -> io::Result<&[u8]> {
         let has_it = at >= self.window_at && at + count as u64 <= self.window_at + self.window.len() as u64;
         if !has_it {
-            self.window.resize(WINDOW_BYTES.max(count), 0);
+            let rest = self.bytes.saturating_sub(at) as usize;
+            self.window.resize(WINDOW_BYTES.max(count).min(rest), 0);
             let read = self.file.read_full_at(&mut self.window, at)?;
             self.window.truncate(read);
             self.window_at = at;
@@ -96,8 +98,8 @@ impl Segment {
 
     /// Whether a later block of this segment says that more was durable than is intact up to the position.
     pub fn has_proof_of_loss(&mut self) -> io::Result<bool> {
-        let (lsn, mut at, len) = (self.lsn, self.position + BLOCK_ALIGN as u64, self.file.len()?);
-        while at < len {
+        let (lsn, mut at) = (self.lsn, self.position + BLOCK_ALIGN as u64);
+        while at < self.bytes {
             if self.header_at(at)?.is_some_and(|header| header.synced > lsn) {
                 return Ok(true);
             }
@@ -123,7 +125,6 @@ pub struct Blocks {
     next_link: usize,
     segment: Option<Segment>,
     joiner: Joiner,
-    from: Lsn,
     end: Lsn,
 }
 
@@ -132,7 +133,7 @@ impl Blocks {
     pub(crate) fn new(fs: &Fs, links: Arc<[Link]>, from: Lsn, end: Lsn) -> Blocks {
         // Of several that begin there, the last: those before it hold nothing.
         let next_link = links.iter().rposition(|link| link.header.start <= from).unwrap_or(0);
-        Blocks { fs: fs.clone(), links, next_link, segment: None, joiner: Joiner::default(), from, end }
+        Blocks { fs: fs.clone(), links, next_link, segment: None, joiner: Joiner::new(from), end }
     }
 
     /// Where the reader stops.
@@ -165,13 +166,9 @@ impl Blocks {
                 Found::Torn => return Err(damaged("a checksum is wrong")),
                 Found::Nothing => return Err(damaged("there is no block")),
             };
-            if header.end() <= self.from {
-                continue;
-            }
             let block = self.joiner.push(&header, body).map_err(damaged)?;
-            if let Some(mut block) = block {
-                block.skip_to(self.from);
-                return Ok(Some(block));
+            if block.is_some() {
+                return Ok(block);
             }
         }
     }

@@ -166,14 +166,16 @@ impl Writer {
     /// # Errors
     /// Those of the disk; nothing is lost then.
     pub fn seal(&mut self) -> Result<(), Failure> {
-        let Some(current) = self.current.as_mut().filter(|current| current.position > FIRST_BLOCK) else {
-            return Ok(());
-        };
         let mut mark = Unwritten::new(crate::limits::BLOCK_ALIGN);
         mark.restart(self.durable);
-        if current.position + mark.stride() as u64 > current.bytes {
-            return Ok(());
+        let has_room = |current: &&mut Current| current.position + mark.stride() as u64 <= current.bytes;
+        match self.current.as_mut() {
+            Some(current) if current.position == FIRST_BLOCK => return Ok(()),
+            Some(current) if has_room(&current) => {}
+            // Where the next segment begins is a mark too.
+            _ => return self.next_segment(),
         }
+        let current = self.current.as_mut().expect("it was just looked at");
         let sealed = mark.sealed(current.header.number, self.durable);
         let done = current.file.write_synced_at(sealed, current.position);
         current.position += sealed.len() as u64;

@@ -67,7 +67,7 @@ pub(crate) fn inspect(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
     let is_readable = headers == table::Headers::Good && base != Base::Lost && reach == Reach::Enough;
     let mut end = End::whole(Tail::Clean, Lsn::ZERO);
     if is_readable {
-        end = survey.end(fs)?;
+        end = survey.end(fs, needed)?;
         let short = index.is_some_and(|index| end.lsn < survey.checkpoints[index].end());
         if short && end.tail != Tail::Damaged {
             end.tail = Tail::Short;

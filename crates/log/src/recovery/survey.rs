@@ -113,8 +113,8 @@ impl Survey {
         let all: Vec<_> = segments.chain(checkpoints).collect();
         self.history = all.last().map(|(history, _)| *history);
         let other = all.iter().find(|(history, _)| Some(*history) != self.history);
-        // Numbers and beginnings grow together, or the files are of several logs.
-        let shuffled = self.segments.windows(2).find(|pair| pair[0].header.start > pair[1].header.start);
+        // What goes on from a segment begins after it, or the files are of several logs.
+        let shuffled = self.chain.windows(2).find(|pair| pair[0].header.start > pair[1].header.start);
         let stranger = other.map(|(_, path)| path.to_path_buf());
         self.stranger = stranger.or(shuffled.map(|pair| pair[1].path.clone()));
     }
@@ -161,13 +161,13 @@ impl Survey {
         }
     }
 
-    /// Reads the last segment to its end.
-    pub fn end(&self, fs: &Fs) -> Result<End, Refusal> {
+    /// Reads the last segment to its end. Where `needed` is, a record begins; nothing before it counts.
+    pub fn end(&self, fs: &Fs, needed: Lsn) -> Result<End, Refusal> {
         if self.chain.is_empty() {
             return Ok(End::whole(Tail::Clean, Lsn::ZERO));
         }
         // A record may have begun in the segments before.
-        let mut joiner = Joiner::default();
+        let mut joiner = Joiner::new(needed);
         let links = self.last_links(fs)?;
         let mut lsn = links[0].header.start;
         for link in links {

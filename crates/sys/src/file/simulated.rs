@@ -147,7 +147,6 @@ impl Disk {
     pub fn power_cut(&self, seed: u64, survival: Survival) -> Disk {
         let mut prng = Prng::from_seed(seed);
         let state = self.state();
-        let files = state.files.iter().map(|file| file.after_cut(&mut prng, survival)).collect();
         let mut names = state.synced_names.clone();
         for change in &state.waiting_names {
             let survives = match survival {
@@ -158,6 +157,11 @@ impl Disk {
             if survives {
                 change.apply_to(&mut names);
             }
+        }
+        // Files without a name are gone, and cost nothing.
+        let mut files = vec![Content::default(); state.files.len()];
+        for file in names.values() {
+            files[*file] = state.files[*file].after_cut(&mut prng, survival);
         }
         let directories = state.directories.clone();
         drop(state);
@@ -190,6 +194,11 @@ impl Disk {
     pub fn content(&self, path: &Path) -> Option<Vec<u8>> {
         let state = self.state();
         state.names.get(path).map(|file| state.files[*file].current.clone())
+    }
+
+    /// The files in a directory.
+    pub fn names(&self, dir: &Path) -> Vec<PathBuf> {
+        self.state().names.keys().filter(|path| path.parent() == Some(dir)).cloned().collect()
     }
 
     /// Puts a file there, synced.
