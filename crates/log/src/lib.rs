@@ -11,6 +11,7 @@
 
 mod block;
 mod buffer;
+mod check;
 mod checkpoint;
 mod directory;
 mod failure;
@@ -21,11 +22,13 @@ mod options;
 mod reader;
 mod recovery;
 mod refusal;
+mod restore;
 mod segment;
 mod threads;
 mod writer;
 
 pub use block::{Block, Record, Records};
+pub use check::{CheckpointReport, Report, SegmentReport, check};
 pub use checkpoint::{Checkpoint, CheckpointWriter};
 pub use directory::{Retention, Retired};
 pub use failure::{Failure, Operation};
@@ -35,3 +38,4 @@ pub use options::{Flushing, Options, SyncPolicy};
 pub use reader::Blocks;
 pub use recovery::{Case, Recovery, recover};
 pub use refusal::Refusal;
+pub use restore::{Restored, Target, restore};

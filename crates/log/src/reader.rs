@@ -161,7 +161,8 @@ impl Blocks {
             let damaged = |what| Refusal::Damaged { path: link.path.clone(), offset, lsn, what };
             let found = segment.next().map_err(Refusal::disk(&link.path))?;
             let (header, body) = match found {
-                Found::Block(header, body) if header.end() <= limit => (header, body),
+                // Where the reader stops may be within a block; where the next segment begins may not.
+                Found::Block(header, body) if header.end() <= link.end => (header, body),
                 Found::Block(..) => return Err(damaged("a block goes on where the next segment begins")),
                 Found::Torn => return Err(damaged("a checksum is wrong")),
                 Found::Nothing => return Err(damaged("there is no block")),

@@ -64,6 +64,10 @@ pub enum Refusal {
         /// What is wrong there.
         what: &'static str,
     },
+    /// A copy is wanted as of a moment to which no checkpoint and no log go back.
+    OutOfReach(PathBuf),
+    /// A copy is to go where there is a log already.
+    Occupied(PathBuf),
     /// The log ends before the checkpoint does.
     LogShort {
         /// Where it ends.
@@ -132,6 +136,12 @@ impl fmt::Display for Refusal {
                  take what is intact with `tarn restore --to {lsn}`",
                 path.display()
             ),
+            Refusal::OutOfReach(path) => {
+                write!(out, "neither a checkpoint nor the log in {} goes back that far", path.display())
+            }
+            Refusal::Occupied(path) => {
+                write!(out, "{} holds a log already; name an empty one", path.display())
+            }
             Refusal::LogShort { end, needed } => write!(
                 out,
                 "the log ends at {end}, before the end of the checkpoint at {needed}; put the newest segments back from a copy"

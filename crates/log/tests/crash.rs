@@ -346,7 +346,7 @@ fn a_bit_turned_over_before_the_tail_is_refused_or_harmless() {
             let bits = disk.power_cut(seed, Survival::Nothing).content(&path).map_or(0, |bytes| bytes.len())
                 as u64
                 * 8;
-            for _ in 0..bits.min(400) {
+            for _ in 0..bits.min(200) {
                 let damaged = disk.power_cut(seed, Survival::Nothing);
                 damaged.flip(&path, prng.below(bits));
                 match verify(&damaged, &work.ledger) {

@@ -13,7 +13,6 @@ mod writer;
 pub use reader::Checkpoint;
 pub(crate) use reader::{Mark, NotWhole};
 pub use writer::CheckpointWriter;
-pub(crate) use writer::encode_header;
 
 use crate::Lsn;
 use std::path::{Path, PathBuf};

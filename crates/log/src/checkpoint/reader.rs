@@ -121,11 +121,6 @@ impl Checkpoint {
         let body = read_body(&self.file, at, &header).map_err(Refusal::disk(&self.path))?;
         body.map(Some).ok_or_else(|| damaged(at))
     }
-
-    /// From the first chunk on again.
-    pub(crate) fn rewind(&self) {
-        *self.next.lock() = Next { offset: HEADER_BYTES as u64, index: 0 };
-    }
 }
 
 fn decode_header(bytes: &[u8]) -> Result<(u64, Lsn, UnixMs), NotWhole> {

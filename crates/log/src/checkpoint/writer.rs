@@ -127,7 +127,7 @@ impl Drop for CheckpointWriter {
 }
 
 /// A checkpoint's first bytes.
-pub(crate) fn encode_header(history: u64, start: Lsn, time: UnixMs) -> [u8; HEADER_BYTES] {
+fn encode_header(history: u64, start: Lsn, time: UnixMs) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());

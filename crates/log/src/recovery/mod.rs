@@ -7,7 +7,7 @@
 mod survey;
 mod table;
 
-pub(crate) use survey::Survey;
+pub(crate) use survey::{Survey, end_of};
 pub use table::Case;
 
 use crate::checkpoint::Checkpoint;
@@ -67,7 +67,7 @@ pub(crate) fn inspect(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
     let is_readable = headers == table::Headers::Good && base != Base::Lost && reach == Reach::Enough;
     let mut end = End::whole(Tail::Clean, Lsn::ZERO);
     if is_readable {
-        end = survey.end(fs, needed)?;
+        end = survey::end_of(fs, &survey.chain, needed)?;
         let short = index.is_some_and(|index| end.lsn < survey.checkpoints[index].end());
         if short && end.tail != Tail::Damaged {
             end.tail = Tail::Short;
@@ -161,15 +161,7 @@ impl Recovery {
     /// The records from [`Recovery::start`] to [`Recovery::end`]. Each call gives a reader of its own, so that several
     /// threads can each read all and apply what is theirs.
     pub fn replay(&self) -> Blocks {
-        self.blocks(self.start(), self.end)
-    }
-
-    pub(crate) fn blocks(&self, from: Lsn, end: Lsn) -> Blocks {
-        Blocks::new(&self.fs, Arc::clone(&self.links), from, end)
-    }
-
-    pub(crate) fn survey(&self) -> &Survey {
-        &self.survey
+        Blocks::new(&self.fs, Arc::clone(&self.links), self.start(), self.end)
     }
 
     /// Opens the log for appending, at its end. From here on the directory is changed: what an interrupted program left

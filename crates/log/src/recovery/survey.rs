@@ -33,7 +33,7 @@ pub(crate) struct Survey {
 
 /// How the last segment ends.
 #[derive(Clone, Debug)]
-pub(super) struct End {
+pub(crate) struct End {
     pub tail: Tail,
     /// Where the last whole record ends.
     pub lsn: Lsn,
@@ -161,67 +161,68 @@ impl Survey {
         }
     }
 
-    /// Reads the last segment to its end. Where `needed` is, a record begins; nothing before it counts.
-    pub fn end(&self, fs: &Fs, needed: Lsn) -> Result<End, Refusal> {
-        if self.chain.is_empty() {
-            return Ok(End::whole(Tail::Clean, Lsn::ZERO));
+    /// The segments up to `lsn`, whatever there is behind.
+    pub fn chain_before(&self, lsn: Lsn) -> Vec<Link> {
+        let before: Vec<Link> =
+            self.segments.iter().filter(|link| link.header.start < lsn).cloned().collect();
+        // What is later and was cut off at a start before `lsn` went on from one of these, if it is there.
+        if self.chain.first().is_some_and(|oldest| oldest.header.start < lsn) {
+            return self.chain.clone();
         }
-        // A record may have begun in the segments before.
-        let mut joiner = Joiner::new(needed);
-        let links = self.last_links(fs)?;
-        let mut lsn = links[0].header.start;
-        for link in links {
-            let limit = link.end;
-            let mut segment =
-                Segment::open(fs, &link.path, link.header).map_err(Refusal::disk(&link.path))?;
-            loop {
-                let (position, begin) = (segment.position, segment.lsn);
-                if begin >= limit {
-                    break;
-                }
-                let mut tail = Tail::Clean;
-                match segment.next().map_err(Refusal::disk(&link.path))? {
-                    Found::Block(header, body) => {
-                        if joiner.push(&header, body).is_ok() {
-                            lsn = joiner.open_since().unwrap_or(header.end());
-                            continue;
-                        }
-                        return Ok(End::damaged(link, position, begin));
-                    }
-                    Found::Torn => tail = Tail::Torn,
-                    Found::Nothing => {}
-                }
-                if limit != Lsn(u64::MAX) || segment.has_proof_of_loss().map_err(Refusal::disk(&link.path))? {
+        chain(&before)
+    }
+}
+
+/// Reads the last segment of a chain to its end. Where `needed` is, a record begins; nothing before it counts.
+pub(crate) fn end_of(fs: &Fs, chain: &[Link], needed: Lsn) -> Result<End, Refusal> {
+    if chain.is_empty() {
+        return Ok(End::whole(Tail::Clean, Lsn::ZERO));
+    }
+    // A record may have begun in the segments before.
+    let mut joiner = Joiner::new(needed);
+    let links = last_links(fs, chain)?;
+    let mut lsn = links[0].header.start;
+    for link in links {
+        let mut segment = Segment::open(fs, &link.path, link.header).map_err(Refusal::disk(&link.path))?;
+        while segment.lsn < link.end {
+            let (position, begin) = (segment.position, segment.lsn);
+            let found = segment.next().map_err(Refusal::disk(&link.path))?;
+            let is_torn = matches!(found, Found::Torn);
+            if let Found::Block(header, body) = found {
+                if joiner.push(&header, body).is_err() {
                     return Ok(End::damaged(link, position, begin));
                 }
-                if joiner.open_since().is_some() {
-                    tail = Tail::Torn;
-                }
-                return Ok(End::whole(tail, lsn));
+                lsn = joiner.open_since().unwrap_or(header.end());
+                continue;
             }
+            let is_last = link.end == Lsn(u64::MAX);
+            if !is_last || segment.has_proof_of_loss().map_err(Refusal::disk(&link.path))? {
+                return Ok(End::damaged(link, position, lsn));
+            }
+            let tail = if is_torn || joiner.open_since().is_some() { Tail::Torn } else { Tail::Clean };
+            return Ok(End::whole(tail, lsn));
         }
-        Ok(End::whole(Tail::Clean, lsn))
     }
+    Ok(End::whole(Tail::Clean, lsn))
+}
 
-    /// The last segments, as many as a record that is unfinished at the end may reach back over.
-    fn last_links(&self, fs: &Fs) -> Result<&[Link], Refusal> {
-        let mut from = self.chain.len() - 1;
-        while from > 0 {
-            let link = &self.chain[from];
-            let mut segment =
-                Segment::open(fs, &link.path, link.header).map_err(Refusal::disk(&link.path))?;
-            let first = segment.next().map_err(Refusal::disk(&link.path))?;
-            let is_boundary = match first {
-                Found::Block(_, body) => begins_record(&body),
-                Found::Torn | Found::Nothing => None,
-            };
-            if is_boundary == Some(true) {
-                break;
-            }
-            from -= 1;
+/// The last segments, as many as a record that is unfinished at the end may reach back over.
+fn last_links<'a>(fs: &Fs, chain: &'a [Link]) -> Result<&'a [Link], Refusal> {
+    let mut from = chain.len() - 1;
+    while from > 0 {
+        let link = &chain[from];
+        let mut segment = Segment::open(fs, &link.path, link.header).map_err(Refusal::disk(&link.path))?;
+        let first = segment.next().map_err(Refusal::disk(&link.path))?;
+        let is_boundary = match first {
+            Found::Block(_, body) => begins_record(&body),
+            Found::Torn | Found::Nothing => None,
+        };
+        if is_boundary == Some(true) {
+            break;
         }
-        Ok(&self.chain[from..])
+        from -= 1;
     }
+    Ok(&chain[from..])
 }
 
 fn is_leftover(name: &str) -> bool {

@@ -5,7 +5,7 @@
 
 /// What the beginnings of the files say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Headers {
+pub(crate) enum Headers {
     /// All are of this log and of a version that is known.
     Good,
     /// One was written by a newer program.
@@ -20,7 +20,7 @@ pub(super) enum Headers {
 
 /// What replaying would begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Base {
+pub(crate) enum Base {
     /// There is no checkpoint: with nothing, at 0.
     Beginning,
     /// The newest checkpoint.
@@ -33,7 +33,7 @@ pub(super) enum Base {
 
 /// How far back the chain of segments goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(crate) enum Reach {
     /// There are no segments.
     None,
     /// To the base, or further.
@@ -46,7 +46,7 @@ pub(super) enum Reach {
 
 /// How the last segment ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tail {
+pub(crate) enum Tail {
     /// With a whole record.
     Clean,
     /// With something that was being written.
