@@ -161,14 +161,14 @@ impl Survey {
         }
     }
 
-    /// The segments up to `lsn`, whatever there is behind.
+    /// The segments up to `lsn`: those that the last one goes on from, or, where something is missing behind `lsn`, the
+    /// last one before it.
     pub fn chain_before(&self, lsn: Lsn) -> Vec<Link> {
-        let before: Vec<Link> =
-            self.segments.iter().filter(|link| link.header.start < lsn).cloned().collect();
-        // What is later and was cut off at a start before `lsn` went on from one of these, if it is there.
-        if self.chain.first().is_some_and(|oldest| oldest.header.start < lsn) {
+        let is_before = |link: &Link| link.header.start <= lsn;
+        if self.chain.first().is_some_and(is_before) {
             return self.chain.clone();
         }
+        let before: Vec<Link> = self.segments.iter().filter(|link| is_before(link)).cloned().collect();
         chain(&before)
     }
 }

@@ -9,15 +9,18 @@
 //!    about it.
 //! 3. A whole write is done or an error comes back; how much of it was done then is unknown.
 
+mod appended;
 mod real;
 mod replace;
 pub mod simulated;
 
+pub use appended::Appended;
 pub use replace::{Content, Replacement, read_stdin};
 
 use simulated::Disk;
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Where files are. Cheap to clone; every clone of a simulated one is the same disk.
@@ -112,6 +115,36 @@ impl Fs {
         match self {
             Fs::Real => real::list(dir),
             Fs::Simulated(disk) => disk.list(dir),
+        }
+    }
+
+    /// Writes a file anew, without a sync: for what is of use only while the process runs.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        self.open(path, Mode::Truncate)?.write_at(content, 0)
+    }
+
+    /// Removes a socket that nobody closed, if that is what lies there.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn remove_socket(&self, path: &Path) -> io::Result<()> {
+        match self {
+            Fs::Real if real::is_socket(path) => std::fs::remove_file(path),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sets who may do what with a file, as `chmod` does. A simulated disk knows no users.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn set_permissions(&self, path: &Path, mode: u32) -> io::Result<()> {
+        match self {
+            Fs::Real => std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)),
+            Fs::Simulated(_) => Ok(()),
         }
     }
 

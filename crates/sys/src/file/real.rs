@@ -8,7 +8,7 @@ use super::{DIRECT_ALIGN, Kind, Mode};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// An open file of the machine.
@@ -84,6 +84,10 @@ pub(super) fn kind(path: &Path) -> io::Result<Option<Kind>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+pub(super) fn is_socket(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }
 
 pub(super) fn lock(path: &Path) -> io::Result<Option<File>> {
