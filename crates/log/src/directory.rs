@@ -181,17 +181,21 @@ impl Directory {
             retired.checkpoints += 1;
         }
         drop(checkpoints);
+        let mut recycled = None;
         let mut live = self.live.lock();
         while let [oldest, next, ..] = live[..]
             && next.start <= base
         {
-            self.recycle(&oldest)?;
+            self.take_away(&oldest, &mut recycled)?;
             live.remove(0);
             retired.segments += 1;
         }
+        drop(live);
         if retired != Retired::default() {
             self.fs.sync_dir(&self.path)?;
         }
+        // Not before its old name is gone for good: with that name and a new header it would be a damaged segment.
+        self.spares.lock().extend(recycled);
         Ok(retired)
     }
 
@@ -216,17 +220,16 @@ impl Directory {
         }
     }
 
-    /// Makes a spare of a segment, or removes it.
-    fn recycle(&self, segment: &Header) -> io::Result<()> {
+    /// Removes a segment, or makes a spare of it if one is wanted.
+    fn take_away(&self, segment: &Header, recycled: &mut Option<PathBuf>) -> io::Result<()> {
         let path = segment.path(&self.path);
-        let mut spares = self.spares.lock();
-        if spares.len() < SPARE_SEGMENTS && self.is_whole(&path) {
-            let spare = self.path.join(format!("spare-{:08}.tmp", segment.number));
-            self.fs.rename(&path, &spare)?;
-            spares.push(spare);
-            return Ok(());
+        if recycled.is_some() || !self.lacks_spares() || !self.is_whole(&path) {
+            return self.remove(&path);
         }
-        self.remove(&path)
+        let spare = self.path.join(format!("spare-{:08}.tmp", segment.number));
+        self.fs.rename(&path, &spare)?;
+        *recycled = Some(spare);
+        Ok(())
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {

@@ -37,12 +37,19 @@ pub struct Restored {
     pub last_time: Option<UnixMs>,
 }
 
-/// Copies the log in `from` as it was at `target` to the directory `to`, which must hold none.
+/// Copies the log in `from` as it was at `target` to the directory `to`, which must hold none. Of the options only the
+/// length of segments counts.
 ///
 /// # Errors
 /// Why that cannot be done. What was copied until then stays in `to`, and is no log that could be opened by mistake: it
 /// is the beginning of the right one.
-pub fn restore(fs: &Fs, from: &Path, target: Target, to: &Path) -> Result<Restored, Refusal> {
+pub fn restore(
+    fs: &Fs,
+    from: &Path,
+    target: Target,
+    to: &Path,
+    options: &Options,
+) -> Result<Restored, Refusal> {
     let survey = Survey::of(fs, from)?;
     let links = match target {
         Target::Time(_) => survey.chain.clone(),
@@ -55,13 +62,12 @@ pub fn restore(fs: &Fs, from: &Path, target: Target, to: &Path) -> Result<Restor
     if !copy.is_new() {
         return Err(Refusal::Occupied(to.to_owned()));
     }
-    let options = Options::default();
     let history = Prng::from_entropy().next_u64();
     if let Some(checkpoint) = base {
         copy_checkpoint(fs, checkpoint, to, history)?;
     }
     let start = base.map_or(Lsn::ZERO, Checkpoint::start);
-    let directory = Directory::new(fs.clone(), to.to_owned(), history, 0, &options);
+    let directory = Directory::new(fs.clone(), to.to_owned(), history, 0, options);
     let mut writer = Writer::new(Arc::new(directory), start, 0);
     writer.begin().map_err(|failure| failed(to, &failure))?;
     let buffer = Buffer::new(start, options.block_bytes(), BUFFER_BYTES_DEFAULT);

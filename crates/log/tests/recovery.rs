@@ -74,6 +74,10 @@ fn with_checkpoints() -> Disk {
     disk
 }
 
+fn restore(fs: &Fs, target: Target, to: &Path) -> Result<log::Restored, Refusal> {
+    log::restore(fs, dir(), target, to, &Options { segment_bytes: 16 * 1024, ..Options::default() })
+}
+
 fn files(disk: &Disk, extension: &str) -> Vec<PathBuf> {
     disk.names(dir())
         .into_iter()
@@ -232,7 +236,7 @@ fn segment_missing_in_the_middle_is_refused() {
     assert_refused(&disk, "segment number 2 is missing");
     // What is before it can be had.
     let fs = Fs::Simulated(disk);
-    let restored = log::restore(&fs, dir(), Target::Lsn(Lsn(3_000)), Path::new("/copy")).unwrap();
+    let restored = restore(&fs, Target::Lsn(Lsn(3_000)), Path::new("/copy")).unwrap();
     assert_eq!(restored.end, Lsn(3_000));
 }
 
@@ -249,7 +253,7 @@ fn damaged_middle_names_the_place_and_what_is_intact() {
         let report = log::check(&fs, dir()).unwrap();
         assert!(!report.is_intact());
         assert_eq!(report.segments[segment].damage.unwrap().0, 4096);
-        let restored = log::restore(&fs, dir(), Target::Lsn(Lsn(lsn)), Path::new("/copy")).unwrap();
+        let restored = restore(&fs, Target::Lsn(Lsn(lsn)), Path::new("/copy")).unwrap();
         assert_eq!(restored.end, Lsn(lsn));
     }
 }
@@ -296,7 +300,7 @@ fn restore_gives_every_moment_that_was_kept() {
             [Some(Target::Lsn(Lsn(records * RECORD_BYTES + 17))), time.map(|ms| Target::Time(UnixMs(ms)))];
         for (at, target) in targets.into_iter().flatten().enumerate() {
             let to = PathBuf::from(format!("/copy-{records}-{at}"));
-            let restored = log::restore(&fs, dir(), target, &to).unwrap();
+            let restored = restore(&fs, target, &to).unwrap();
             assert_eq!(restored.end, Lsn(records * RECORD_BYTES), "{target:?}");
             let copy = log::recover(&fs, &to).unwrap();
             assert_eq!((copy.case(), copy.end()), (Case::Whole, restored.end));
@@ -316,7 +320,7 @@ fn restore_gives_every_moment_that_was_kept() {
             }
         }
     }
-    let refused = log::restore(&fs, dir(), Target::Lsn(Lsn(1)), Path::new("/copy-3-0")).unwrap_err();
+    let refused = restore(&fs, Target::Lsn(Lsn(1)), Path::new("/copy-3-0")).unwrap_err();
     assert!(matches!(refused, Refusal::Occupied(_)));
     // A copy of a copy that was cut off by a crash is one too.
     let disk = disk.power_cut(1, Survival::Nothing);
