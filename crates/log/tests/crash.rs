@@ -5,6 +5,8 @@
 //! The power goes at every change of the disk, or within every byte of the last group; then the log is recovered and
 //! compared with the ledger. `TARN_SEED` and `TARN_STEPS` (seeds to try) repeat and lengthen it.
 
+#![allow(clippy::unwrap_used)] // Tests may.
+
 use log::{CheckpointWriter, Failure, Flushing, Log, Lsn, Observer, Options, Refusal, Retention, SyncPolicy};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! A log in ordinary life: appending, syncing, closing, finding everything again.
 
+#![allow(clippy::unwrap_used)] // Tests may.
+
 use log::{Case, Failure, Flushing, Log, Lsn, Observer, Options, Recovery, Refusal, Retention, SyncPolicy};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

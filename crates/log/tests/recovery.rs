@@ -1,5 +1,7 @@
 //! Every row of recovery's table, on a directory that is brought into that state; and `check` and `restore` over the same.
 
+#![allow(clippy::unwrap_used)] // Tests may.
+
 use log::{Case, Failure, Flushing, Log, Lsn, Observer, Options, Refusal, Target};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

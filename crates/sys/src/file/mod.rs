@@ -435,3 +435,6 @@ impl AlignedBytes {
         &mut self.bytes[self.start..]
     }
 }
+
+#[cfg(test)]
+mod tests;
