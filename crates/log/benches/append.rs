@@ -1,6 +1,6 @@
 //! What appending costs under the slots' locks, alone and with another thread at it; and what reading back costs.
 //!
-//! `cargo bench -p log`. The clock stands still while what was appended is handed to the operating system.
+//! `cargo bench -p log@0.1.0`. The clock stands still while what was appended is handed to the operating system.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use log::{Failure, Flushing, Log, Lsn, Observer, Options, SyncPolicy};

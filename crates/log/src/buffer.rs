@@ -1,9 +1,8 @@
 //! Where workers put records and the flusher finds them.
 //!
 //! The hot path: [`Buffer::append`] runs under the slots' locks, millions of times a second. It holds one short lock for a
-//! copy into a block that is there already; checksums are the flusher's, over whole blocks. A ring with reservations by an
-//! atomic counter was measured against this (`benches/append.rs`) and pays only beyond the workers that a slot-locked
-//! keyspace keeps at it.
+//! copy into a block that is there already; checksums are the flusher's, over whole blocks. The atomic additions alone that a
+//! ring with reservations needs cost as much as this lock (`benches/append.rs`).
 //!
 //! Any thread appends; one takes. Invariants:
 //! 1. Records are in blocks in the order of their Lsns, without gaps.

@@ -330,7 +330,7 @@ fn restore_gives_every_moment_that_was_kept() {
 }
 
 /// Files of the first version, which must open for ever. They were written by
-/// `TARN_WRITE_FIXTURE=1 cargo test -p log --test recovery first_version`.
+/// `TARN_WRITE_FIXTURE=1 cargo test -p log@0.1.0 --test recovery first_version`.
 #[test]
 fn files_of_the_first_version_open() {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1");

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use survey::End;
 use sys::Prng;
 use sys::file::{Fs, Kind, Lock};
-use table::{Base, Reach, Signs, Tail};
+use table::{Origin, Reach, Signs, Tail};
 
 /// The file that the directory's lock hangs on.
 const LOCK_NAME: &str = "log.lock";
@@ -64,7 +64,7 @@ pub(crate) fn inspect(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
     let needed = index.map_or(Lsn::ZERO, |index| survey.checkpoints[index].start());
     let headers = survey.headers();
     let reach = survey.reach(needed);
-    let is_readable = headers == table::Headers::Good && base != Base::Lost && reach == Reach::Enough;
+    let is_readable = headers == table::Headers::Good && base != Origin::Lost && reach == Reach::Enough;
     let mut end = End::whole(Tail::Clean, Lsn::ZERO);
     if is_readable {
         end = survey::end_of(fs, &survey.chain, needed)?;

@@ -1,6 +1,6 @@
 //! What lies in a directory: files by their names and headers, the chain of segments, how the last one ends. Only reads.
 
-use super::table::{Base, Headers, Reach, Tail};
+use super::table::{Headers, Origin, Reach, Tail};
 use crate::block::{Joiner, begins_record};
 use crate::checkpoint::{self, Checkpoint, NotWhole};
 use crate::limits::BLOCK_ALIGN;
@@ -135,18 +135,18 @@ impl Survey {
     }
 
     /// What to begin with: the index of a checkpoint, or none for the beginning.
-    pub fn base(&self) -> (Base, Option<usize>) {
+    pub fn base(&self) -> (Origin, Option<usize>) {
         let newest = self.checkpoints.len().checked_sub(1);
         let newest_start = newest.map(|index| self.checkpoints[index].start());
         let damaged =
             self.damaged.iter().filter(|(start, ..)| newest_start.is_none_or(|whole| *start > whole));
         if damaged.count() == 0 {
-            return (if newest.is_some() { Base::Newest } else { Base::Beginning }, newest);
+            return (if newest.is_some() { Origin::Newest } else { Origin::Beginning }, newest);
         }
         match newest_start {
-            Some(start) if self.reaches(start) => (Base::Older, newest),
-            None if self.reaches(Lsn::ZERO) => (Base::Older, None),
-            _ => (Base::Lost, None),
+            Some(start) if self.reaches(start) => (Origin::Older, newest),
+            None if self.reaches(Lsn::ZERO) => (Origin::Older, None),
+            _ => (Origin::Lost, None),
         }
     }
 

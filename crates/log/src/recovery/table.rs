@@ -20,7 +20,7 @@ pub(crate) enum Headers {
 
 /// What replaying would begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Base {
+pub(crate) enum Origin {
     /// There is no checkpoint: with nothing, at 0.
     Beginning,
     /// The newest checkpoint.
@@ -61,7 +61,7 @@ pub(crate) enum Tail {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Signs {
     pub headers: Headers,
-    pub base: Base,
+    pub base: Origin,
     pub reach: Reach,
     pub tail: Tail,
 }
@@ -103,22 +103,22 @@ pub enum Case {
 struct Row {
     case: Case,
     headers: &'static [Headers],
-    base: &'static [Base],
+    base: &'static [Origin],
     reach: &'static [Reach],
     tail: &'static [Tail],
 }
 
-const ANY_BASE: &[Base] = &[Base::Beginning, Base::Newest, Base::Older, Base::Lost];
+const ANY_ORIGIN: &[Origin] = &[Origin::Beginning, Origin::Newest, Origin::Older, Origin::Lost];
 const ANY_REACH: &[Reach] = &[Reach::None, Reach::Enough, Reach::Late, Reach::Gap];
 const ANY_TAIL: &[Tail] = &[Tail::Clean, Tail::Torn, Tail::Damaged, Tail::Short];
-const USABLE: &[Base] = &[Base::Beginning, Base::Newest, Base::Older];
+const USABLE: &[Origin] = &[Origin::Beginning, Origin::Newest, Origin::Older];
 const GOOD: &[Headers] = &[Headers::Good];
 
 const fn bad_headers(case: Case, headers: &'static [Headers]) -> Row {
-    Row { case, headers, base: ANY_BASE, reach: ANY_REACH, tail: ANY_TAIL }
+    Row { case, headers, base: ANY_ORIGIN, reach: ANY_REACH, tail: ANY_TAIL }
 }
 
-const fn row(case: Case, base: &'static [Base], reach: &'static [Reach], tail: &'static [Tail]) -> Row {
+const fn row(case: Case, base: &'static [Origin], reach: &'static [Reach], tail: &'static [Tail]) -> Row {
     Row { case, headers: GOOD, base, reach, tail }
 }
 
@@ -128,16 +128,16 @@ const TABLE: &[Row] = &[
     bad_headers(Case::NotOurs, &[Headers::Foreign]),
     bad_headers(Case::HeaderDamaged, &[Headers::Damaged]),
     bad_headers(Case::Mixed, &[Headers::Mixed]),
-    row(Case::CheckpointDamaged, &[Base::Lost], ANY_REACH, ANY_TAIL),
-    row(Case::New, &[Base::Beginning], &[Reach::None], ANY_TAIL),
-    row(Case::LogGone, &[Base::Newest, Base::Older], &[Reach::None], ANY_TAIL),
+    row(Case::CheckpointDamaged, &[Origin::Lost], ANY_REACH, ANY_TAIL),
+    row(Case::New, &[Origin::Beginning], &[Reach::None], ANY_TAIL),
+    row(Case::LogGone, &[Origin::Newest, Origin::Older], &[Reach::None], ANY_TAIL),
     row(Case::LogLate, USABLE, &[Reach::Late], ANY_TAIL),
     row(Case::SegmentMissing, USABLE, &[Reach::Gap], ANY_TAIL),
     row(Case::DamagedMiddle, USABLE, &[Reach::Enough], &[Tail::Damaged]),
     row(Case::LogShort, USABLE, &[Reach::Enough], &[Tail::Short]),
-    row(Case::OlderCheckpoint, &[Base::Older], &[Reach::Enough], &[Tail::Clean, Tail::Torn]),
-    row(Case::Whole, &[Base::Beginning, Base::Newest], &[Reach::Enough], &[Tail::Clean]),
-    row(Case::TornTail, &[Base::Beginning, Base::Newest], &[Reach::Enough], &[Tail::Torn]),
+    row(Case::OlderCheckpoint, &[Origin::Older], &[Reach::Enough], &[Tail::Clean, Tail::Torn]),
+    row(Case::Whole, &[Origin::Beginning, Origin::Newest], &[Reach::Enough], &[Tail::Clean]),
+    row(Case::TornTail, &[Origin::Beginning, Origin::Newest], &[Reach::Enough], &[Tail::Torn]),
 ];
 
 impl Signs {
@@ -168,7 +168,7 @@ mod tests {
         let headers = [Headers::Good, Headers::Newer, Headers::Foreign, Headers::Damaged, Headers::Mixed];
         let mut seen = Vec::new();
         for headers in headers {
-            for &base in ANY_BASE {
+            for &base in ANY_ORIGIN {
                 for &reach in ANY_REACH {
                     for &tail in ANY_TAIL {
                         seen.push(Signs { headers, base, reach, tail }.case());
