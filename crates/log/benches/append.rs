@@ -118,6 +118,26 @@ fn floors(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// From appending to being told, by the log's own threads, on the disk of the temporary directory: what a lone client
+/// waits for.
+fn commit(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("commit");
+    group.sample_size(20).measurement_time(Duration::from_secs(2));
+    let scratch = Scratch::new();
+    let recovery = log::recover(&Fs::Real, &scratch.0).expect("it is new");
+    let log = recovery.open(&Options::default(), Arc::new(Nobody)).expect("there is room");
+    group.bench_function("one record of 100 bytes", |bencher| {
+        bencher.iter(|| {
+            let end = log.append(0, UnixMs(1), black_box(&[b'x'; 100]));
+            log.nudge();
+            while log.durable() < end {
+                std::thread::yield_now();
+            }
+        });
+    });
+    group.finish();
+}
+
 fn replay(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("replay");
     let scratch = Scratch::new();
@@ -140,5 +160,5 @@ fn replay(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, append, floors, replay);
+criterion_group!(benches, append, floors, commit, replay);
 criterion_main!(benches);
