@@ -143,6 +143,11 @@ fn unsafe_stays_in_its_places_with_its_reasons() {
 }
 
 #[test]
+fn files_are_reached_through_the_door() {
+    must_be_empty(&complaints(rules::files_past_the_door));
+}
+
+#[test]
 fn allowances_have_reasons() {
     must_be_empty(&complaints(rules::allowed_without_reason));
 }

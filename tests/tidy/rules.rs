@@ -233,6 +233,24 @@ pub fn allowed_without_reason(source: &Source) -> Complaints {
     complaints
 }
 
+/// Files touched past the door in `sys::file`. Tests and what only they use may.
+pub fn files_past_the_door(source: &Source) -> Complaints {
+    const WORDS: &[&str] =
+        &["std::fs", "tokio::fs", "unix::fs", "File::open(", "File::create(", "OpenOptions"];
+    let free = ["crates/sys/", "crates/testkit/", "crates/bench/"];
+    if source.is_test() || free.iter().any(|folder| source.path.starts_with(folder)) {
+        return Complaints::new();
+    }
+    let mut complaints = Complaints::new();
+    for (at, line) in source.lines().iter().enumerate() {
+        let code = line.split("//").next().unwrap_or("");
+        for word in WORDS.iter().filter(|word| code.contains(**word)) {
+            complaints.push(source.at(at, &format!("'{word}': files are reached through sys::file")));
+        }
+    }
+    complaints
+}
+
 /// Paths of somebody's machine and names of package mirrors.
 pub fn places(source: &Source) -> Complaints {
     let places = [
@@ -318,6 +336,14 @@ mod tests {
     fn unfinished_work_is_found() {
         let text = ["//! a", concat!("// TO", "DO: more"), concat!("    to", "do!()")].join("\n");
         assert_eq!(left_for_later(&source("src/a.rs", &text)).len(), 2);
+    }
+
+    #[test]
+    fn files_are_reached_through_their_door() {
+        let text = "use std::fs;\n// std::fs\n#[cfg(test)]\nmod tests {\n    std::fs::read();\n}\n";
+        assert_eq!(files_past_the_door(&source("crates/server/src/a.rs", text)).len(), 1);
+        assert!(files_past_the_door(&source("crates/sys/src/file/real.rs", text)).is_empty());
+        assert!(files_past_the_door(&source("crates/server/tests/a.rs", text)).is_empty());
     }
 
     #[test]

@@ -8,11 +8,11 @@ use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use sys::file::Fs;
 use tokio::sync::mpsc::UnboundedSender;
 
 /// How long to wait before accepting again when the system has no descriptor left.
@@ -301,15 +301,13 @@ fn bind_unix(config: &Config, path: PathBuf) -> io::Result<(Socket, PathBuf)> {
         io::Error::new(error.kind(), format!("Opening Unix socket {}: {error}", path.display()))
     };
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(in_context)?;
-    if std::fs::symlink_metadata(&path).is_ok_and(|file| file.file_type().is_socket()) {
-        // Left by a server that was killed, it would be in the way.
-        std::fs::remove_file(&path).map_err(in_context)?;
-    }
+    // Left by a server that was killed, one would be in the way.
+    Fs::Real.remove_socket(&path).map_err(in_context)?;
     socket.set_nonblocking(true).map_err(in_context)?;
     socket.bind(&SockAddr::unix(&path).map_err(in_context)?).map_err(in_context)?;
     socket.listen(config.tcp_backlog() as i32).map_err(in_context)?;
     if let Some(mode) = config.unixsocketperm() {
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).map_err(in_context)?;
+        Fs::Real.set_permissions(&path, mode).map_err(in_context)?;
     }
     Ok((socket, path))
 }

@@ -9,12 +9,10 @@
 //! 2. A line of the log is one line of text, whatever bytes a client put into it, and at most `LINE_BYTES_MAX` long.
 
 use std::fmt::{self, Write as _};
-use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
@@ -25,6 +23,7 @@ use jiff::tz::TimeZone;
 use parking_lot::RwLock;
 
 use crate::config::{Config, LogLevel, SyslogFacility};
+use sys::file::Appended;
 
 /// Longest text of a line; the rest is cut off.
 const LINE_BYTES_MAX: usize = 4096;
@@ -101,7 +100,8 @@ pub fn start(config: &Config) -> io::Result<Running> {
     let logfile = config.logfile();
     let output = match logfile.is_empty() {
         true => Output::Stdout,
-        false => Output::file(PathBuf::from(std::ffi::OsString::from_vec(logfile)))
+        false => Appended::open(&PathBuf::from(std::ffi::OsString::from_vec(logfile)))
+            .map(Output::File)
             .map_err(|error| io::Error::new(error.kind(), format!("Can't open the log file: {error}")))?,
     };
     let syslog =
@@ -215,43 +215,17 @@ impl Writer {
 /// Where lines go.
 enum Output {
     Stdout,
-    /// The open file, and which file it was when opened: a log that was moved away is opened anew.
-    File {
-        path: PathBuf,
-        file: File,
-        identity: (u64, u64),
-    },
+    File(Appended),
 }
 
 impl Output {
-    fn file(path: PathBuf) -> io::Result<Output> {
-        let path = std::path::absolute(path)?;
-        let file = open_to_append(&path)?;
-        let identity = identity(&file.metadata()?);
-        Ok(Output::File { path, file, identity })
-    }
-
     /// Writes a line; one that cannot be written is lost.
     fn put(&mut self, line: &str) {
-        if let Output::File { path, identity: opened, .. } = self
-            && std::fs::metadata(&*path).map_or(true, |now| identity(&now) != *opened)
-            && let Ok(reopened) = Output::file(path.clone())
-        {
-            *self = reopened;
-        }
         let _ = match self {
             Output::Stdout => io::stdout().write_all(line.as_bytes()),
-            Output::File { file, .. } => file.write_all(line.as_bytes()),
+            Output::File(file) => file.write(line.as_bytes()),
         };
     }
-}
-
-fn open_to_append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
-}
-
-fn identity(file: &Metadata) -> (u64, u64) {
-    (file.dev(), file.ino())
 }
 
 /// The local syslog daemon, spoken to by datagrams.
@@ -305,6 +279,7 @@ fn connect(path: &str) -> io::Result<UnixDatagram> {
 mod tests {
     use super::*;
     use crate::config::Startup;
+    use std::path::Path;
 
     fn line(level: LogLevel) -> Line {
         let at = "2026-11-21T21:30:31.123Z".parse().unwrap();
@@ -334,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_loses_lines_and_nothing_else() {
-        let mut output = Output::file(PathBuf::from("/dev/full")).unwrap();
+        let mut output = Output::File(Appended::open(Path::new("/dev/full")).unwrap());
         output.put("no room for this\n");
         output.put("nor for this\n");
     }
@@ -344,7 +319,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("tarn-logger-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let (path, moved) = (directory.join("log"), directory.join("log.1"));
-        let mut output = Output::file(path.clone()).unwrap();
+        let mut output = Output::File(Appended::open(&path).unwrap());
         output.put("first\n");
         std::fs::rename(&path, &moved).unwrap();
         output.put("second\n");

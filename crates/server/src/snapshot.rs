@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use sys::UnixMs;
-use sys::file::Replacement;
+use sys::file::{Content, Fs, Replacement};
 use tokio::sync::mpsc::{Receiver, channel};
 use value::number::{IntBuffer, format_i64};
 use value::rdb::Restored;
@@ -148,7 +148,7 @@ pub fn save_now(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Result<i
     server.snapshots.claim(now)?;
     let changes = server.counts.changes.get();
     let result = batch.exclusively(now, Touch::No, |all| {
-        let mut file = Replacement::begin(&path(server))?;
+        let mut file = Replacement::begin(&Fs::Real, &path(server))?;
         let mut writer = begin_file(now);
         for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
             let mut written = Ok(());
@@ -261,7 +261,7 @@ fn write_in_background(server: &Server) -> io::Result<Writing> {
 }
 
 fn write_chunks(path: PathBuf, mut chunks: Receiver<Chunk>) -> io::Result<()> {
-    let mut file = Replacement::begin(&path)?;
+    let mut file = Replacement::begin(&Fs::Real, &path)?;
     loop {
         match chunks.blocking_recv() {
             Some(Chunk::More(bytes)) => file.write(&bytes)?,
@@ -351,7 +351,7 @@ pub fn load_at_start(server: &Server) -> io::Result<()> {
     let path = path(server);
     let wrong =
         |error: &dyn std::fmt::Display| io::Error::other(format!("Can't load {}: {error}", path.display()));
-    let Some(source) = sys::file::open(&path).map_err(|error| wrong(&error))? else { return Ok(()) };
+    let Some(source) = Content::open(&Fs::Real, &path).map_err(|error| wrong(&error))? else { return Ok(()) };
     let began = server.ticks.now();
     let mut reader = FileReader::open(source).map_err(|error| wrong(&error))?;
     let thresholds = server.settings.thresholds();

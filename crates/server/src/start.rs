@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use sys::file::Fs;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, UnboundedSender, channel, unbounded_channel};
@@ -73,7 +74,7 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
 }
 
 fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
-    std::fs::create_dir_all(config.dir()).map_err(|error| {
+    Fs::Real.create_dir_all(&config.dir()).map_err(|error| {
         io::Error::new(
             error.kind(),
             format!("Can't create the directory {}: {error}", config.dir().display()),
@@ -97,7 +98,7 @@ struct RemovedAtEnd(PathBuf);
 impl Drop for RemovedAtEnd {
     fn drop(&mut self) {
         // Nobody is left to whom a failure would matter.
-        let _ = std::fs::remove_file(&self.0);
+        let _ = Fs::Real.remove(&self.0);
     }
 }
 
@@ -107,7 +108,7 @@ fn write_pidfile(config: &Config) -> Option<RemovedAtEnd> {
     if path.as_os_str().is_empty() {
         return None;
     }
-    match std::fs::write(&path, format!("{}\n", std::process::id())) {
+    match Fs::Real.write(&path, format!("{}\n", std::process::id()).as_bytes()) {
         Ok(()) => Some(RemovedAtEnd(path)),
         Err(error) => {
             log!(Warning, "Can't write the pidfile {}: {error}", path.display());

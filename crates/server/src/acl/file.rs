@@ -16,6 +16,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use sys::file::Fs;
 
 /// Longer files are refused; this is thousands of users.
 const FILE_BYTES_MAX: u64 = 256 << 20;
@@ -104,7 +105,7 @@ impl Registry {
     pub fn load(&self, config: &Config) -> Result<(), LoadError> {
         let path = path(config).expect("the caller has looked whether there is a file");
         let shown_path = shown(&config.aclfile());
-        let text = sys::file::read(&path, FILE_BYTES_MAX).map_err(|error| {
+        let text = Fs::Real.read(&path, FILE_BYTES_MAX).map_err(|error| {
             LoadError(format!(
                 "Error loading ACLs, opening file '{shown_path}': {}",
                 crate::config::sentence(&error)
@@ -121,7 +122,7 @@ impl Registry {
     /// See [`SaveError`].
     pub fn save(&self, config: &Config) -> Result<(), SaveError> {
         let path = path(config).ok_or(SaveError::NoFile)?;
-        sys::file::replace(&path, &self.lines().concat()).map_err(|error| {
+        Fs::Real.replace(&path, &self.lines().concat()).map_err(|error| {
             log!(Warning, "Can't save the users to {}: {error}", path.display());
             SaveError::Disk(error)
         })

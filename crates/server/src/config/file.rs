@@ -2,11 +2,11 @@
 //! `include` pattern names.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use sys::file::Fs;
 use value::glob::{Case, glob_match};
 
 /// More than any configuration needs; it keeps a device or a mistaken path from filling the memory.
@@ -14,7 +14,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads a whole file.
 pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    sys::file::read(path, FILE_BYTES_MAX)
+    Fs::Real.read(path, FILE_BYTES_MAX)
 }
 
 /// Reads standard input to its end.
@@ -24,7 +24,7 @@ pub(super) fn read_stdin() -> io::Result<Vec<u8>> {
 
 /// Fails, as the system would, unless the path is a directory that may be entered.
 pub(super) fn check_directory(path: &[u8]) -> io::Result<()> {
-    fs::read_dir(OsStr::from_bytes(path)).map(drop)
+    Fs::Real.list(Path::new(OsStr::from_bytes(path))).map(drop)
 }
 
 /// The system's sentence for an error, without the number that Rust adds.
@@ -50,7 +50,7 @@ pub(super) fn expand(pattern: &[u8]) -> Vec<PathBuf> {
             _ => found.iter().map(|directory| directory.join(component)).collect(),
         };
     }
-    found.retain(|path| path.exists());
+    found.retain(|path| Fs::Real.kind(path).is_ok_and(|kind| kind.is_some()));
     found
 }
 
@@ -61,13 +61,10 @@ fn is_pattern(text: &[u8]) -> bool {
 /// Directories that cannot be read hold no match.
 fn matching(directory: &Path, pattern: &[u8]) -> Vec<PathBuf> {
     let listed = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-    let mut names: Vec<_> = fs::read_dir(listed)
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| Some(entry.ok()?.file_name()))
+    let names = Fs::Real.list(listed).unwrap_or_default().into_iter();
+    names
         .filter(|name| !name.as_bytes().starts_with(b".") || pattern.starts_with(b"."))
         .filter(|name| glob_match(pattern, name.as_bytes(), Case::Sensitive))
-        .collect();
-    names.sort();
-    names.iter().map(|name| directory.join(name)).collect()
+        .map(|name| directory.join(name))
+        .collect()
 }

@@ -49,7 +49,7 @@ impl Config {
             Err(error) => return Err(RewriteError::Disk(error)),
         };
         let rewritten = rewritten(&text, &self.values.read());
-        sys::file::replace(path, &rewritten).map_err(RewriteError::Disk)
+        sys::file::Fs::Real.replace(path, &rewritten).map_err(RewriteError::Disk)
     }
 }
 

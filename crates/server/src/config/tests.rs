@@ -368,7 +368,7 @@ fn replacing_a_file_keeps_its_permissions_and_the_link_to_it() {
     let link = scratch.0.join("link.conf");
     std::os::unix::fs::symlink("real.conf", &link).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-    sys::file::replace(&link, b"new").unwrap();
+    sys::file::Fs::Real.replace(&link, b"new").unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"new");
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);

@@ -1,0 +1,379 @@
+//! Blocks, what one write puts down, and the records in them. Bytes: `docs/formats/log.md`.
+//!
+//! Pure functions over bytes, any thread. Invariants:
+//! 1. A block's checksum covers its segment's number and its Lsn: bytes of another segment, or of another place in the same
+//!    one, are never taken for it. Zeros are no block.
+//! 2. A block holds whole frames. A record that needs more than one block is one frame in each, all but the last marked
+//!    as continued, all but the first as continuing.
+
+use crate::Lsn;
+use crate::limits::{BLOCK_ALIGN, DATABASES_MAX};
+use sys::UnixMs;
+use sys::file::AlignedBytes;
+
+/// Bytes before a block's frames.
+pub(crate) const HEADER_BYTES: usize = 40;
+/// Bytes before a frame's payload.
+pub(crate) const FRAME_BYTES: usize = 16;
+/// A frame's mark that the next frame carries on its record.
+const CONTINUED: u32 = 1 << 24;
+/// A frame's mark that it carries on the record of the frame before.
+const CONTINUING: u32 = 1 << 25;
+const DATABASE_MASK: u32 = DATABASES_MAX - 1;
+const _: () = assert!(CONTINUED == DATABASES_MAX);
+
+/// Which part of a record a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Whole,
+    First,
+    Middle,
+    Last,
+}
+
+impl Part {
+    /// The part between its record's ends.
+    pub fn of(is_first: bool, is_last: bool) -> Part {
+        match (is_first, is_last) {
+            (true, true) => Part::Whole,
+            (true, false) => Part::First,
+            (false, false) => Part::Middle,
+            (false, true) => Part::Last,
+        }
+    }
+
+    fn marks(self) -> u32 {
+        match self {
+            Part::Whole => 0,
+            Part::First => CONTINUED,
+            Part::Middle => CONTINUED | CONTINUING,
+            Part::Last => CONTINUING,
+        }
+    }
+
+    fn from_marks(marks: u32) -> Part {
+        Part::of(marks & CONTINUING == 0, marks & CONTINUED == 0)
+    }
+}
+
+/// What a block's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// The segment's number.
+    pub segment: u64,
+    /// Of the first payload byte.
+    pub lsn: Lsn,
+    /// All before this was durable when the block was written.
+    pub synced: Lsn,
+    /// Bytes of all frames.
+    pub body_bytes: u32,
+    /// Bytes of all payloads.
+    pub payload_bytes: u32,
+    body_crc: u32,
+}
+
+impl Header {
+    /// Reads a header; None if there is none.
+    pub fn decode(bytes: &[u8]) -> Option<Header> {
+        let bytes = bytes.get(..HEADER_BYTES)?;
+        let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        if u32_at(0) != crc32c::crc32c(&bytes[4..]) {
+            return None;
+        }
+        Some(Header {
+            body_crc: u32_at(4),
+            segment: u64_at(8),
+            lsn: Lsn(u64_at(16)),
+            synced: Lsn(u64_at(24)),
+            body_bytes: u32_at(32),
+            payload_bytes: u32_at(36),
+        })
+    }
+
+    /// Bytes from this block's beginning to the next one's.
+    pub fn stride(&self) -> usize {
+        (HEADER_BYTES + self.body_bytes as usize).next_multiple_of(BLOCK_ALIGN)
+    }
+
+    /// Where the next block begins.
+    pub fn end(&self) -> Lsn {
+        self.lsn.plus(u64::from(self.payload_bytes))
+    }
+
+    /// Whether the frames are those that the header was written for.
+    pub fn matches(&self, body: &[u8]) -> bool {
+        crc32c::crc32c(body) == self.body_crc
+    }
+}
+
+/// Frames in memory that become a block when they are written.
+#[derive(Debug)]
+pub(crate) struct Unwritten {
+    bytes: AlignedBytes,
+    /// Of the first payload byte.
+    pub lsn: Lsn,
+    /// After the last payload byte.
+    pub end: Lsn,
+    /// Bytes of all frames, once it was sealed.
+    sealed_body: Option<usize>,
+}
+
+impl Unwritten {
+    /// An empty block.
+    pub fn new(capacity: usize) -> Unwritten {
+        let bytes = AlignedBytes::with_capacity(capacity);
+        let mut block = Unwritten { bytes, lsn: Lsn::ZERO, end: Lsn::ZERO, sealed_body: None };
+        block.restart(Lsn::ZERO);
+        block
+    }
+
+    /// Empties it; the next frame begins at `lsn`.
+    pub fn restart(&mut self, lsn: Lsn) {
+        self.bytes.resize(0);
+        self.bytes.resize(HEADER_BYTES);
+        (self.lsn, self.end) = (lsn, lsn);
+        self.sealed_body = None;
+    }
+
+    /// Whether it holds no frame.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.len() == HEADER_BYTES
+    }
+
+    /// Payload bytes that one more frame could have.
+    #[inline]
+    pub fn room(&self) -> usize {
+        (self.bytes.capacity() - self.bytes.len()).saturating_sub(FRAME_BYTES)
+    }
+
+    /// Appends a frame. There must be room.
+    #[inline]
+    pub fn push(&mut self, database: u32, time: UnixMs, payload: &[u8], part: Part) {
+        assert!(database < DATABASES_MAX, "databases are far fewer");
+        let mut frame = [0; FRAME_BYTES];
+        frame[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        frame[4..8].copy_from_slice(&(database | part.marks()).to_le_bytes());
+        frame[8..].copy_from_slice(&time.0.to_le_bytes());
+        self.bytes.extend(&frame);
+        self.bytes.extend(payload);
+        self.end = self.end.plus(payload.len() as u64);
+    }
+
+    /// The block as it goes to disk, padded with zeros. Can be called again, for another segment; nothing can be pushed
+    /// any more.
+    pub fn sealed(&mut self, segment: u64, synced: Lsn) -> &[u8] {
+        let body_bytes = *self.sealed_body.get_or_insert(self.bytes.len() - HEADER_BYTES);
+        self.bytes.resize(HEADER_BYTES + body_bytes);
+        let bytes = self.bytes.as_mut_slice();
+        let body_crc = crc32c::crc32c(&bytes[HEADER_BYTES..]);
+        let payload_bytes = (self.end.0 - self.lsn.0) as u32;
+        bytes[4..8].copy_from_slice(&body_crc.to_le_bytes());
+        bytes[8..16].copy_from_slice(&segment.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.lsn.0.to_le_bytes());
+        bytes[24..32].copy_from_slice(&synced.0.to_le_bytes());
+        bytes[32..36].copy_from_slice(&(body_bytes as u32).to_le_bytes());
+        bytes[36..40].copy_from_slice(&payload_bytes.to_le_bytes());
+        let header_crc = crc32c::crc32c(&bytes[4..HEADER_BYTES]);
+        bytes[..4].copy_from_slice(&header_crc.to_le_bytes());
+        self.bytes.resize(self.stride());
+        self.bytes.as_slice()
+    }
+
+    /// Bytes that it takes on disk.
+    pub fn stride(&self) -> usize {
+        let used = self.sealed_body.map_or(self.bytes.len(), |body_bytes| HEADER_BYTES + body_bytes);
+        used.next_multiple_of(BLOCK_ALIGN)
+    }
+}
+
+/// Whole records that were read: a block, or several if a record needs them.
+#[derive(Clone, Debug, Default)]
+pub struct Block {
+    lsn: Lsn,
+    end: Lsn,
+    /// A record of several frames, its payload put together: the first of this block.
+    joined: Option<(Frame, Vec<u8>)>,
+    frames: Vec<u8>,
+}
+
+impl Block {
+    /// Of the first payload byte.
+    pub fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// After the last payload byte.
+    pub fn end(&self) -> Lsn {
+        self.end
+    }
+
+    /// Its records in order.
+    pub fn records(&self) -> Records<'_> {
+        Records { lsn: self.lsn, joined: self.joined.as_ref(), frames: &self.frames }
+    }
+}
+
+/// The records of a [`Block`], in order.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    lsn: Lsn,
+    joined: Option<&'a (Frame, Vec<u8>)>,
+    frames: &'a [u8],
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Record<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Record<'a>> {
+        let (frame, payload) = match self.joined.take() {
+            Some((frame, payload)) => (*frame, payload.as_slice()),
+            None => {
+                let frame = Frame::decode(self.frames)?;
+                let (payload, rest) = self.frames[FRAME_BYTES..].split_at(frame.payload_bytes);
+                self.frames = rest;
+                (frame, payload)
+            }
+        };
+        let record = Record { lsn: self.lsn, database: frame.database, time: frame.time, payload };
+        self.lsn = record.end();
+        Some(record)
+    }
+}
+
+/// What stands before a payload.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    payload_bytes: usize,
+    database: u32,
+    part: Part,
+    time: UnixMs,
+}
+
+impl Frame {
+    #[inline]
+    fn decode(bytes: &[u8]) -> Option<Frame> {
+        let bytes = bytes.get(..FRAME_BYTES)?;
+        let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        Some(Frame {
+            payload_bytes: u32_at(0) as usize,
+            database: u32_at(4) & DATABASE_MASK,
+            part: Part::from_marks(u32_at(4)),
+            time: UnixMs(u64::from_le_bytes(bytes[8..].try_into().expect("eight bytes"))),
+        })
+    }
+}
+
+/// Puts blocks' bodies together to whole records.
+#[derive(Debug, Default)]
+pub(crate) struct Joiner {
+    /// What lies before this is left out: a place where a record begins.
+    from: Lsn,
+    /// The record that the last body left unfinished, and where it begins.
+    open: Option<(Lsn, Frame, Vec<u8>)>,
+}
+
+impl Joiner {
+    /// A joiner of the records from `from` on.
+    pub fn new(from: Lsn) -> Joiner {
+        Joiner { from, open: None }
+    }
+
+    /// Where the record begins that is not finished yet.
+    pub fn open_since(&self) -> Option<Lsn> {
+        self.open.as_ref().map(|(lsn, ..)| *lsn)
+    }
+
+    /// Takes the next body, whose checksum was right. None while a record goes on in the next body.
+    ///
+    /// # Errors
+    /// With what is wrong: frames that do not fill the body, or do not begin where the record before them ends.
+    pub fn push(&mut self, header: &Header, mut body: Vec<u8>) -> Result<Option<Block>, &'static str> {
+        check(header, &body)?;
+        let lsn = self.leave_out(header.lsn, &mut body);
+        let Some(first) = Frame::decode(&body) else {
+            // A mark without frames, or nothing that is wanted.
+            return Ok(None);
+        };
+        let (own, rest) = body[FRAME_BYTES..].split_at(first.payload_bytes);
+        match (first.part, self.open.take()) {
+            (Part::Whole, None) => Ok(Some(Block { lsn, end: header.end(), joined: None, frames: body })),
+            (Part::First, None) => {
+                self.open = Some((lsn, first, own.to_owned()));
+                Ok(None)
+            }
+            (Part::Middle, Some((lsn, begun, mut payload))) => {
+                payload.extend_from_slice(own);
+                self.open = Some((lsn, begun, payload));
+                Ok(None)
+            }
+            (Part::Last, Some((lsn, begun, mut payload))) => {
+                payload.extend_from_slice(own);
+                let frames = rest.to_owned();
+                Ok(Some(Block { lsn, end: header.end(), joined: Some((begun, payload)), frames }))
+            }
+            _ => Err("the parts of a record do not follow each other"),
+        }
+    }
+
+    /// Takes away the frames before `from`; they may be the rest of a record whose beginning is not there any more.
+    fn leave_out(&self, mut lsn: Lsn, body: &mut Vec<u8>) -> Lsn {
+        let mut at = 0;
+        while lsn < self.from
+            && let Some(frame) = Frame::decode(&body[at..])
+        {
+            at += FRAME_BYTES + frame.payload_bytes;
+            lsn = lsn.plus(frame.payload_bytes as u64);
+        }
+        body.drain(..at);
+        lsn
+    }
+}
+
+/// Whether a record begins where a body does; None if there is none in it.
+pub(crate) fn begins_record(body: &[u8]) -> Option<bool> {
+    Frame::decode(body).map(|frame| matches!(frame.part, Part::Whole | Part::First))
+}
+
+/// Whether the frames fill the body, and only a body's only frame is continued.
+fn check(header: &Header, body: &[u8]) -> Result<(), &'static str> {
+    let (mut rest, mut payload_bytes) = (body, 0u64);
+    while !rest.is_empty() {
+        let frame = Frame::decode(rest).ok_or("a frame is cut off")?;
+        rest = rest[FRAME_BYTES..].get(frame.payload_bytes..).ok_or("a frame is longer than its block")?;
+        payload_bytes += frame.payload_bytes as u64;
+        let is_first = payload_bytes == frame.payload_bytes as u64;
+        let is_in_place = match frame.part {
+            Part::Whole => true,
+            Part::First | Part::Middle => is_first && rest.is_empty(),
+            Part::Last => is_first,
+        };
+        if !is_in_place {
+            return Err("a part of a record is not where it belongs");
+        }
+    }
+    let is_right = payload_bytes == u64::from(header.payload_bytes);
+    if is_right { Ok(()) } else { Err("the frames are not as long as the block says") }
+}
+
+/// A record: what one command, transaction or script did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Where its payload begins.
+    pub lsn: Lsn,
+    /// The database in which it begins.
+    pub database: u32,
+    /// When it was executed.
+    pub time: UnixMs,
+    /// Requests in RESP, one or more.
+    pub payload: &'a [u8],
+}
+
+impl Record<'_> {
+    /// Where its payload ends: the Lsn that appending it gave.
+    pub fn end(&self) -> Lsn {
+        self.lsn.plus(self.payload.len() as u64)
+    }
+}

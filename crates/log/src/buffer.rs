@@ -1,0 +1,127 @@
+//! Where workers put records and the flusher finds them.
+//!
+//! The hot path: [`Buffer::append`] runs under the slots' locks, millions of times a second. It holds one short lock for a
+//! copy into a block that is there already; checksums are the flusher's, over whole blocks. The atomic additions alone that a
+//! ring with reservations needs cost as much as this lock (`benches/append.rs`).
+//!
+//! Any thread appends; one takes. Invariants:
+//! 1. Records are in blocks in the order of their Lsns, without gaps.
+//! 2. No allocation while blocks come back as fast as they fill.
+
+use crate::Lsn;
+use crate::block::{FRAME_BYTES, HEADER_BYTES, Part, Unwritten};
+use crate::limits::FREE_BYTES_MAX;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use sys::UnixMs;
+
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    filling: Mutex<Filling>,
+    /// The end of what was appended. Written under the lock.
+    appended: AtomicU64,
+    /// Memory of the blocks that hold records which are not durable, bytes.
+    held_bytes: AtomicUsize,
+    held_bytes_max: usize,
+    block_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Filling {
+    block: Unwritten,
+    full: VecDeque<Unwritten>,
+    free: Vec<Unwritten>,
+}
+
+impl Buffer {
+    /// An empty buffer; the first record begins at `lsn`.
+    pub fn new(lsn: Lsn, block_bytes: usize, held_bytes_max: usize) -> Buffer {
+        let mut block = Unwritten::new(block_bytes);
+        block.restart(lsn);
+        Buffer {
+            filling: Mutex::new(Filling { block, full: VecDeque::new(), free: Vec::new() }),
+            appended: AtomicU64::new(lsn.0),
+            held_bytes: AtomicUsize::new(block_bytes),
+            held_bytes_max,
+            block_bytes,
+        }
+    }
+
+    /// Appends a record and gives its end.
+    #[inline]
+    pub fn append(&self, database: u32, time: UnixMs, payload: &[u8]) -> Lsn {
+        assert!(!payload.is_empty(), "a record moves the log on");
+        let mut filling = self.filling.lock();
+        if filling.block.room() >= payload.len() {
+            filling.block.push(database, time, payload, Part::Whole);
+        } else {
+            self.append_to_next(&mut filling, database, time, payload);
+        }
+        let end = filling.block.end;
+        self.appended.store(end.0, Ordering::Release);
+        end
+    }
+
+    /// Appends a record that does not fit the block: to the next, or to as many as it takes.
+    #[cold]
+    fn append_to_next(&self, filling: &mut Filling, database: u32, time: UnixMs, payload: &[u8]) {
+        let piece_bytes_max = self.block_bytes - HEADER_BYTES - FRAME_BYTES;
+        let (mut rest, mut is_first) = (payload, true);
+        loop {
+            if !filling.block.is_empty() {
+                self.begin_block(filling);
+            }
+            let (piece, after) = rest.split_at(rest.len().min(piece_bytes_max));
+            filling.block.push(database, time, piece, Part::of(is_first, after.is_empty()));
+            is_first = false;
+            rest = after;
+            if rest.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn begin_block(&self, filling: &mut Filling) {
+        let end = filling.block.end;
+        let mut block = filling.free.pop().unwrap_or_else(|| Unwritten::new(self.block_bytes));
+        block.restart(end);
+        self.held_bytes.fetch_add(self.block_bytes, Ordering::Relaxed);
+        filling.full.push_back(std::mem::replace(&mut filling.block, block));
+    }
+
+    /// Moves all that has been appended to the end of `taken`.
+    pub fn take(&self, taken: &mut VecDeque<Unwritten>) {
+        let mut filling = self.filling.lock();
+        if !filling.block.is_empty() {
+            self.begin_block(&mut filling);
+        }
+        taken.append(&mut filling.full);
+    }
+
+    /// Takes back a block whose records are durable.
+    pub fn give_back(&self, block: Unwritten) {
+        self.held_bytes.fetch_sub(self.block_bytes, Ordering::Relaxed);
+        let mut filling = self.filling.lock();
+        if filling.free.len() * self.block_bytes < FREE_BYTES_MAX {
+            filling.free.push(block);
+        }
+    }
+
+    /// The end of the last record.
+    #[inline]
+    pub fn appended(&self) -> Lsn {
+        Lsn(self.appended.load(Ordering::Acquire))
+    }
+
+    /// Memory of the blocks that hold records which are not durable, bytes.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether no more should be appended for now.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.held_bytes() >= self.held_bytes_max
+    }
+}

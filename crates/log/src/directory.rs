@@ -1,0 +1,257 @@
+//! The directory that a log lives in: its segments, the spare ones, and beginning and retiring them.
+//!
+//! Shared by the flusher, the thread that prepares spares and whoever retires. Nobody else waits for a lock that is held
+//! over a call to the disk, except the flusher for whoever retires, when it begins a segment. Invariants:
+//! 1. A segment has its name only after its header is durable, and is written to only after its name is.
+//! 2. Segments of the log are removed from the oldest on, without gaps.
+//! 3. Numbers grow; a number is never used twice, not even for a segment that could not be begun.
+
+use crate::checkpoint::{self, Mark};
+use crate::limits::SPARE_SEGMENTS;
+use crate::segment::{FIRST_BLOCK, Header};
+use crate::{Failure, Lsn, Operation, Options};
+use parking_lot::Mutex;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use sys::Clock;
+use sys::file::{AlignedBytes, File, Fs, Lock, Mode};
+
+#[derive(Debug)]
+pub(crate) struct Directory {
+    pub fs: Fs,
+    pub path: PathBuf,
+    pub history: u64,
+    segment_bytes: u64,
+    clock: Clock,
+    next_number: AtomicU64,
+    /// From the oldest to the one that is written to.
+    live: Mutex<Vec<Header>>,
+    spares: Mutex<Vec<PathBuf>>,
+    /// Complete ones, from the oldest on.
+    checkpoints: Mutex<Vec<Mark>>,
+    /// Keeps other processes out.
+    _lock: Option<Lock>,
+}
+
+/// What to keep of a log that a checkpoint has made dispensable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Retention {
+    /// Nothing.
+    #[default]
+    None,
+    /// What restoring any moment takes that is younger than this.
+    Milliseconds(u64),
+    /// As much as restoring takes and so many bytes of segments hold, but always what a start needs.
+    Bytes(u64),
+}
+
+/// What was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retired {
+    /// Checkpoints.
+    pub checkpoints: usize,
+    /// Segments, removed or made spare.
+    pub segments: usize,
+}
+
+/// The segment that is written to.
+#[derive(Debug)]
+pub(crate) struct Current {
+    pub file: File,
+    pub header: Header,
+    pub path: PathBuf,
+    /// Where the next block goes.
+    pub position: u64,
+    /// Length of the file.
+    pub bytes: u64,
+}
+
+impl Directory {
+    /// A directory without segments.
+    pub fn new(fs: Fs, path: PathBuf, history: u64, last_number: u64, options: &Options) -> Directory {
+        Directory {
+            fs,
+            path,
+            history,
+            segment_bytes: options.whole_segment_bytes(),
+            clock: options.clock.clone(),
+            next_number: AtomicU64::new(last_number + 1),
+            live: Mutex::new(Vec::new()),
+            checkpoints: Mutex::new(Vec::new()),
+            spares: Mutex::new(Vec::new()),
+            _lock: None,
+        }
+    }
+
+    /// Takes over what recovery found.
+    pub fn adopt(&mut self, live: Vec<Header>, checkpoints: Vec<Mark>, lock: Option<Lock>) {
+        *self.live.get_mut() = live;
+        *self.checkpoints.get_mut() = checkpoints;
+        self._lock = lock;
+    }
+
+    /// Begins a segment at `start`, behind the one with the number `previous`.
+    ///
+    /// # Errors
+    /// What went wrong; nothing counts as begun then.
+    pub fn begin(&self, start: Lsn, previous: u64) -> Result<Current, Failure> {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let time = self.clock.now();
+        let header = Header { history: self.history, number, previous, start, time };
+        let ready = self.spares.lock().pop();
+        let spare = ready.map_or_else(|| self.make_spare(number), Ok)?;
+        let path = header.path(&self.path);
+        let begun = self.name(&spare, &path, &header);
+        match begun {
+            Ok(current) => {
+                self.live.lock().push(header);
+                Ok(current)
+            }
+            Err(failure) => {
+                // Neither counts, should it stay: recovery passes over a segment that the next one supersedes.
+                let _ = self.fs.remove(&spare);
+                let _ = self.fs.remove(&path);
+                Err(failure)
+            }
+        }
+    }
+
+    fn name(&self, spare: &Path, path: &Path, header: &Header) -> Result<Current, Failure> {
+        let failed = |operation| move |error: io::Error| Failure::new(operation, path, &error);
+        let file = self.fs.open(spare, Mode::Direct).map_err(failed(Operation::Prepare))?;
+        let mut bytes = AlignedBytes::zeroed(FIRST_BLOCK as usize);
+        header.encode(bytes.as_mut_slice());
+        file.write_at(bytes.as_slice(), 0).map_err(failed(Operation::Write))?;
+        file.sync_data().map_err(failed(Operation::Sync))?;
+        self.fs.rename(spare, path).map_err(failed(Operation::Prepare))?;
+        self.fs.sync_dir(&self.path).map_err(failed(Operation::Sync))?;
+        let bytes = file.len().map_err(failed(Operation::Prepare))?;
+        Ok(Current { file, header: *header, path: path.to_owned(), position: FIRST_BLOCK, bytes })
+    }
+
+    fn make_spare(&self, number: u64) -> Result<PathBuf, Failure> {
+        let path = self.path.join(format!("spare-{number:08}.tmp"));
+        let made = self.fs.open(&path, Mode::Truncate).and_then(|file| file.preallocate(self.segment_bytes));
+        match made {
+            Ok(()) => Ok(path),
+            Err(error) => {
+                let _ = self.fs.remove(&path);
+                Err(Failure::new(Operation::Prepare, &path, &error))
+            }
+        }
+    }
+
+    /// Makes a spare segment, if there are not enough.
+    ///
+    /// # Errors
+    /// What went wrong. Nobody needs it yet, so that this is no failure of the log.
+    pub fn prepare(&self) -> Result<(), Failure> {
+        if self.spares.lock().len() < SPARE_SEGMENTS {
+            let spare = self.make_spare(self.next_number.fetch_add(1, Ordering::Relaxed))?;
+            self.spares.lock().push(spare);
+        }
+        Ok(())
+    }
+
+    /// Whether there are fewer spares than there should be.
+    pub fn lacks_spares(&self) -> bool {
+        self.spares.lock().len() < SPARE_SEGMENTS
+    }
+
+    /// Notes a checkpoint that was completed.
+    pub fn add_checkpoint(&self, mark: Mark) {
+        let mut checkpoints = self.checkpoints.lock();
+        checkpoints.retain(|other| other.start != mark.start);
+        checkpoints.push(mark);
+    }
+
+    /// Removes the checkpoints and segments that neither a start nor `retention` needs.
+    ///
+    /// # Errors
+    /// The first; what was removed until then is gone.
+    pub fn retire(&self, retention: Retention) -> io::Result<Retired> {
+        let base = self.oldest_needed(retention);
+        let mut retired = Retired::default();
+        let Some(base) = base else { return Ok(retired) };
+        let mut checkpoints = self.checkpoints.lock();
+        while let Some(oldest) = checkpoints.first().filter(|oldest| oldest.start < base) {
+            self.remove(&checkpoint::path(&self.path, oldest.start))?;
+            checkpoints.remove(0);
+            retired.checkpoints += 1;
+        }
+        drop(checkpoints);
+        let mut recycled = None;
+        let mut live = self.live.lock();
+        while let [oldest, next, ..] = live[..]
+            && next.start <= base
+        {
+            self.take_away(&oldest, &mut recycled)?;
+            live.remove(0);
+            retired.segments += 1;
+        }
+        drop(live);
+        if retired != Retired::default() {
+            self.fs.sync_dir(&self.path)?;
+        }
+        // Not before its old name is gone for good: with that name and a new header it would be a damaged segment.
+        self.spares.lock().extend(recycled);
+        Ok(retired)
+    }
+
+    /// Where the checkpoint begins before which nothing is needed; None if everything is.
+    fn oldest_needed(&self, retention: Retention) -> Option<Lsn> {
+        let now = self.clock.now();
+        let checkpoints = self.checkpoints.lock();
+        let newest = checkpoints.last()?.start;
+        match retention {
+            Retention::None => Some(newest),
+            // The newest that is old enough: from there every moment can be restored that is to be kept.
+            Retention::Milliseconds(ms) => {
+                let is_old = |mark: &&Mark| now.0.saturating_sub(mark.time.0) >= ms;
+                checkpoints.iter().rfind(is_old).map(|mark| mark.start)
+            }
+            Retention::Bytes(bytes) => {
+                let live = self.live.lock();
+                let from = |start| live.iter().filter(|segment| segment.start >= start).count() as u64 + 1;
+                let fits = |mark: &&Mark| from(mark.start) * self.segment_bytes <= bytes;
+                Some(checkpoints.iter().find(fits).map_or(newest, |mark| mark.start))
+            }
+        }
+    }
+
+    /// Removes a segment, or makes a spare of it if one is wanted.
+    fn take_away(&self, segment: &Header, recycled: &mut Option<PathBuf>) -> io::Result<()> {
+        let path = segment.path(&self.path);
+        if recycled.is_some() || !self.lacks_spares() || !self.is_whole(&path) {
+            return self.remove(&path);
+        }
+        let spare = self.path.join(format!("spare-{:08}.tmp", segment.number));
+        self.fs.rename(&path, &spare)?;
+        *recycled = Some(spare);
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        match self.fs.remove(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it is as long as segments are now.
+    fn is_whole(&self, path: &Path) -> bool {
+        let len = self.fs.open(path, Mode::Read).and_then(|file| file.len());
+        len.is_ok_and(|len| len == self.segment_bytes)
+    }
+
+    /// The segments, from the oldest to the one that is written to.
+    pub fn live(&self) -> Vec<Header> {
+        self.live.lock().clone()
+    }
+
+    /// How many bytes the segments have in all.
+    pub fn bytes(&self) -> u64 {
+        (self.live.lock().len() + self.spares.lock().len()) as u64 * self.segment_bytes
+    }
+}

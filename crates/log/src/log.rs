@@ -1,0 +1,398 @@
+//! A log that is open: appending, the states of durability, failing and going on again.
+//!
+//! Workers append and ask; the flusher (a thread of the log's own, or a test by hand) does turns. Invariants:
+//! 1. `durable` only grows, and only to what a sync without error covers.
+//! 2. While the log has failed, `durable` stays; what was appended is kept and written anew.
+//! 3. Nothing that a worker calls waits for the disk.
+
+use crate::buffer::Buffer;
+use crate::directory::Directory;
+use crate::limits::{RETRY_INTERVAL_MS, SYNC_INTERVAL_MS, WRITE_INTERVAL_MS};
+use crate::threads::Threads;
+use crate::writer::{Until, Writer};
+use crate::{CheckpointWriter, Failure, Flushing, Lsn, Options, Retention, Retired, SyncPolicy};
+use parking_lot::Mutex;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use sys::{Clock, UnixMs};
+
+/// Is told what becomes of what was appended, by the thread that flushes. Must not block and must not append.
+pub trait Observer: Send + Sync {
+    /// The log is durable up to here, further than before; and where it was full, there may be room again.
+    fn committed(&self, up_to: Lsn);
+
+    /// The log does not go on; told once until [`Observer::resumed`].
+    fn failed(&self, failure: &Failure);
+
+    /// The log goes on: all that was appended before the failure is durable.
+    fn resumed(&self);
+}
+
+/// A log that is open. Dropping it without [`Log::close`] is what a crash does, as far as a program can.
+#[derive(Debug)]
+pub struct Log {
+    shared: Arc<Shared>,
+    threads: Option<Threads>,
+}
+
+/// What the log is doing, for INFO.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// The end of what was appended.
+    pub appended: Lsn,
+    /// The end of what was handed to the operating system.
+    pub written: Lsn,
+    /// The end of what is on disk.
+    pub durable: Lsn,
+    /// Memory of records that are not durable, bytes.
+    pub buffer_bytes: usize,
+    /// Segments, and their bytes with the spare ones.
+    pub segments: usize,
+    /// Bytes of all segments.
+    pub segment_bytes: u64,
+    /// Where the oldest segment begins.
+    pub oldest: Lsn,
+    /// Syncs that were done since the log was opened.
+    pub syncs: u64,
+    /// How long the last turn with a sync took, microseconds.
+    pub last_sync_us: u64,
+    /// Why the log does not go on.
+    pub failure: Option<Failure>,
+}
+
+/// What the log's handle and its threads share.
+pub(crate) struct Shared {
+    buffer: Buffer,
+    written: AtomicU64,
+    durable: AtomicU64,
+    policy: AtomicU8,
+    sync_requested: AtomicBool,
+    has_failed: AtomicBool,
+    failure: Mutex<Option<Failure>>,
+    writer: Mutex<Turning>,
+    pub directory: Arc<Directory>,
+    observer: Arc<dyn Observer>,
+    clock: Clock,
+    syncs: AtomicU64,
+    last_sync_us: AtomicU64,
+}
+
+struct Turning {
+    writer: Writer,
+    last_sync: UnixMs,
+    last_attempt: UnixMs,
+    is_sealed: bool,
+}
+
+/// What a turn left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Nothing until something is appended.
+    Nothing,
+    /// Something that is not due for so many milliseconds.
+    After(u64),
+}
+
+impl Log {
+    pub(crate) fn start(
+        directory: Arc<Directory>,
+        mut writer: Writer,
+        options: &Options,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Log, Failure> {
+        writer.begin()?;
+        let end = writer.durable();
+        let block_bytes = options.block_bytes();
+        let now = options.clock.now();
+        let turning = Turning { writer, last_sync: now, last_attempt: now, is_sealed: false };
+        let shared = Arc::new(Shared {
+            buffer: Buffer::new(end, block_bytes, options.buffer_bytes_max),
+            written: AtomicU64::new(end.0),
+            durable: AtomicU64::new(end.0),
+            policy: AtomicU8::new(options.sync as u8),
+            sync_requested: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            writer: Mutex::new(turning),
+            directory,
+            observer,
+            clock: options.clock.clone(),
+            syncs: AtomicU64::new(0),
+            last_sync_us: AtomicU64::new(0),
+        });
+        let threads = match options.flushing {
+            Flushing::Threads => Some(Threads::start(&shared)),
+            Flushing::ByHand => None,
+        };
+        Ok(Log { shared, threads })
+    }
+
+    /// Appends a record: RESP requests that were executed together, in one or more databases; `database` is the one that the
+    /// first of them is for. Gives the Lsn up to which the log must be durable for the record to be.
+    ///
+    /// Called while the slots of the keys are held, so that the log's order is the execution order of each key. Never
+    /// waits for the disk and never fails: whoever executes writes asks [`Log::writable`] and [`Log::is_full`] before.
+    /// Says nothing to the flusher: see [`Log::nudge`].
+    ///
+    /// # Panics
+    /// If the payload is empty, or the database beyond `DATABASES_MAX`.
+    #[inline]
+    pub fn append(&self, database: u32, time: UnixMs, payload: &[u8]) -> Lsn {
+        self.shared.buffer.append(database, time, payload)
+    }
+
+    /// Wakes the flusher if it sleeps. A worker calls this at the end of a batch that appended something, with no slot
+    /// held.
+    #[inline]
+    pub fn nudge(&self) {
+        if let Some(threads) = &self.threads {
+            threads.nudge();
+        }
+    }
+
+    /// Whether writes may be executed.
+    ///
+    /// # Errors
+    /// Why not. It goes away by itself when the log has written all that it holds.
+    #[inline]
+    pub fn writable(&self) -> Result<(), Failure> {
+        if !self.shared.has_failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.shared.failure.lock().clone().map_or(Ok(()), Err)
+    }
+
+    /// Whether the disk is so far behind that no writes should be executed for now; [`Observer::committed`] tells when to
+    /// ask again.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.shared.buffer.is_full()
+    }
+
+    /// The end of the last record that was appended.
+    #[inline]
+    pub fn appended(&self) -> Lsn {
+        self.shared.buffer.appended()
+    }
+
+    /// Up to where the operating system has it: survives the end of the process.
+    #[inline]
+    pub fn written(&self) -> Lsn {
+        Lsn(self.shared.written.load(Ordering::Acquire))
+    }
+
+    /// Up to where it is on disk: survives a power cut. Under every policy.
+    #[inline]
+    pub fn durable(&self) -> Lsn {
+        Lsn(self.shared.durable.load(Ordering::Acquire))
+    }
+
+    /// When the log syncs.
+    pub fn sync_policy(&self) -> SyncPolicy {
+        self.shared.policy()
+    }
+
+    /// Syncs by another policy from now on.
+    pub fn set_sync_policy(&self, policy: SyncPolicy) {
+        self.shared.policy.store(policy as u8, Ordering::Release);
+        self.nudge();
+    }
+
+    /// Writes, and syncs as the policy says, whatever has been appended. With [`Flushing::ByHand`] the only one who does;
+    /// otherwise the log's thread does it by itself.
+    pub fn flush(&self) {
+        self.shared.turn();
+    }
+
+    /// Asks for a sync soon, whatever the policy; [`Observer::committed`] tells when it is done.
+    pub fn request_sync(&self) {
+        self.shared.sync_requested.store(true, Ordering::Release);
+        self.nudge();
+    }
+
+    /// Begins a checkpoint at `start`: the end of the log at a moment before the first of its content is copied.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn begin_checkpoint(&self, start: Lsn) -> io::Result<CheckpointWriter> {
+        let directory = &self.shared.directory;
+        CheckpointWriter::begin(
+            &directory.fs,
+            &directory.path,
+            directory.history,
+            start,
+            self.shared.clock.now(),
+        )
+    }
+
+    /// Completes a checkpoint. `end` is the log's end at a moment after the last of its content was copied; the log must
+    /// be durable up to there (see [`Log::request_sync`]), since the checkpoint holds effects up to there.
+    ///
+    /// # Errors
+    /// If the disk refuses, or the log is not durable up to `end`. The checkpoint is gone then.
+    pub fn finish_checkpoint(&self, checkpoint: CheckpointWriter, end: Lsn) -> io::Result<()> {
+        if self.durable() < end {
+            return Err(io::Error::other("the log is not durable up to the checkpoint's end"));
+        }
+        let mark = checkpoint.complete(end)?;
+        self.shared.directory.add_checkpoint(mark);
+        Ok(())
+    }
+
+    /// Removes the checkpoints and segments that neither a start nor `retention` needs.
+    ///
+    /// # Errors
+    /// The first of the disk; the log itself goes on.
+    pub fn retire(&self, retention: Retention) -> io::Result<Retired> {
+        self.shared.directory.retire(retention)
+    }
+
+    /// What the log is doing.
+    pub fn status(&self) -> Status {
+        let live = self.shared.directory.live();
+        Status {
+            appended: self.appended(),
+            written: self.written(),
+            durable: self.durable(),
+            buffer_bytes: self.shared.buffer.held_bytes(),
+            segments: live.len(),
+            segment_bytes: self.shared.directory.bytes(),
+            oldest: live.first().map_or(Lsn::ZERO, |oldest| oldest.start),
+            syncs: self.shared.syncs.load(Ordering::Relaxed),
+            last_sync_us: self.shared.last_sync_us.load(Ordering::Relaxed),
+            failure: self.writable().err(),
+        }
+    }
+
+    /// Makes all that was appended durable and ends the log. Nothing may be appended any more.
+    ///
+    /// # Errors
+    /// Why that could not be done.
+    pub fn close(mut self) -> Result<(), Failure> {
+        if let Some(threads) = self.threads.take() {
+            threads.stop();
+        }
+        self.shared.finish()
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        if let Some(threads) = self.threads.take() {
+            threads.stop();
+        }
+    }
+}
+
+impl Shared {
+    pub fn policy(&self) -> SyncPolicy {
+        SyncPolicy::from_u8(self.policy.load(Ordering::Acquire))
+    }
+
+    /// Whether something was appended that is not written, or a sync is asked for.
+    pub fn has_work(&self) -> bool {
+        self.sync_requested.load(Ordering::Acquire)
+            || self.buffer.appended().0 > self.written.load(Ordering::Acquire)
+    }
+
+    /// Takes what was appended as far as the policy says.
+    pub fn turn(&self) -> Left {
+        let mut turning = self.writer.lock();
+        let now = self.clock.now();
+        let has_failed = self.has_failed.load(Ordering::Acquire);
+        let since_attempt = now.0.saturating_sub(turning.last_attempt.0);
+        if has_failed && since_attempt < RETRY_INTERVAL_MS {
+            return Left::After(RETRY_INTERVAL_MS - since_attempt);
+        }
+        turning.last_attempt = now;
+        self.buffer.take(&mut turning.writer.held);
+        let since_sync = now.0.saturating_sub(turning.last_sync.0);
+        let until = match self.policy() {
+            _ if has_failed || self.sync_requested.swap(false, Ordering::AcqRel) => Until::Durable,
+            SyncPolicy::Always => Until::Durable,
+            SyncPolicy::EverySecond if since_sync >= SYNC_INTERVAL_MS => Until::Durable,
+            SyncPolicy::EverySecond | SyncPolicy::Never => Until::Written,
+        };
+        let has_work = turning.writer.has_unwritten();
+        let result = self.advance(&mut turning, until);
+        self.publish(&mut turning, result);
+        match self.policy() {
+            _ if self.has_failed.load(Ordering::Acquire) => Left::After(RETRY_INTERVAL_MS),
+            SyncPolicy::Never if has_work => Left::After(WRITE_INTERVAL_MS),
+            SyncPolicy::EverySecond if !turning.writer.held.is_empty() => {
+                Left::After(SYNC_INTERVAL_MS.saturating_sub(since_sync).max(1))
+            }
+            _ => Left::Nothing,
+        }
+    }
+
+    fn advance(&self, turning: &mut Turning, until: Until) -> Result<(), Failure> {
+        let has_work = !turning.writer.held.is_empty();
+        if !has_work && !self.has_failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let begun = self.clock.now_us();
+        turning.is_sealed = false;
+        let result = turning.writer.advance(until);
+        if until == Until::Durable {
+            turning.last_sync = self.clock.now();
+            let took = self.clock.now_us().saturating_sub(begun);
+            self.last_sync_us.store(took, Ordering::Relaxed);
+        }
+        result
+    }
+
+    fn publish(&self, turning: &mut Turning, result: Result<(), Failure>) {
+        let writer = &mut turning.writer;
+        self.syncs.store(writer.syncs, Ordering::Relaxed);
+        self.written.store(writer.written().0, Ordering::Release);
+        writer.released.drain(..).for_each(|block| self.buffer.give_back(block));
+        let durable = writer.durable();
+        if durable.0 > self.durable.swap(durable.0, Ordering::AcqRel) {
+            self.observer.committed(durable);
+        }
+        let had_failed = self.has_failed.load(Ordering::Acquire);
+        match result {
+            Ok(()) if had_failed => {
+                *self.failure.lock() = None;
+                self.has_failed.store(false, Ordering::Release);
+                self.observer.resumed();
+            }
+            Ok(()) => {}
+            Err(failure) => {
+                *self.failure.lock() = Some(failure.clone());
+                self.has_failed.store(true, Ordering::Release);
+                if !had_failed {
+                    self.observer.failed(&failure);
+                }
+            }
+        }
+    }
+
+    /// Writes a mark behind the last block once nothing has been appended for a while.
+    pub fn rest(&self) {
+        let mut turning = self.writer.lock();
+        let is_idle = turning.writer.held.is_empty() && !self.has_failed.load(Ordering::Acquire);
+        if is_idle && !turning.is_sealed {
+            turning.is_sealed = true;
+            // The mark is a kindness to a later recovery; if it fails, the next record begins a fresh segment.
+            let _ = turning.writer.seal();
+        }
+    }
+
+    fn finish(&self) -> Result<(), Failure> {
+        let mut turning = self.writer.lock();
+        self.buffer.take(&mut turning.writer.held);
+        let result = self.advance(&mut turning, Until::Durable);
+        self.publish(&mut turning, result.clone());
+        drop(turning);
+        result.map(|()| self.rest())
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Shared").field("buffer", &self.buffer).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,246 @@
+//! What lies in a directory: files by their names and headers, the chain of segments, how the last one ends. Only reads.
+
+use super::table::{Headers, Origin, Reach, Tail};
+use crate::block::{Joiner, begins_record};
+use crate::checkpoint::{self, Checkpoint, NotWhole};
+use crate::limits::BLOCK_ALIGN;
+use crate::reader::{Found, Link, Segment};
+use crate::segment::{self, BadHeader};
+use crate::{Lsn, Refusal};
+use std::path::{Path, PathBuf};
+use sys::file::{Fs, Mode};
+
+/// Everything of a log that a directory holds.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    /// Complete ones, from the oldest on.
+    pub checkpoints: Vec<Checkpoint>,
+    /// Those that have the name of one, and are damaged, with the place.
+    pub damaged: Vec<(Lsn, PathBuf, u64)>,
+    /// All segments, by number.
+    pub segments: Vec<Link>,
+    /// The segments that go on from each other up to the last one.
+    pub chain: Vec<Link>,
+    /// What an interrupted program left: spares, unfinished checkpoints.
+    pub leftovers: Vec<PathBuf>,
+    /// The first file whose header will not do.
+    pub bad_header: Option<(PathBuf, BadHeader)>,
+    /// The first file of another history than the others.
+    pub stranger: Option<PathBuf>,
+    /// Drawn when the log began; None if there are no files.
+    pub history: Option<u64>,
+}
+
+/// How the last segment ends.
+#[derive(Clone, Debug)]
+pub(crate) struct End {
+    pub tail: Tail,
+    /// Where the last whole record ends.
+    pub lsn: Lsn,
+    /// Where the damage is, if there is some: bytes in the segment, and up to where all is intact.
+    pub damage: Option<(u64, Lsn)>,
+    /// In which segment.
+    pub damaged_path: Option<PathBuf>,
+}
+
+impl End {
+    /// The end of a log that is not damaged.
+    pub fn whole(tail: Tail, lsn: Lsn) -> End {
+        End { tail, lsn, damage: None, damaged_path: None }
+    }
+
+    fn damaged(link: &Link, position: u64, lsn: Lsn) -> End {
+        let damaged_path = Some(link.path.clone());
+        End { tail: Tail::Damaged, lsn, damage: Some((position, lsn)), damaged_path }
+    }
+}
+
+impl Survey {
+    /// Looks at a directory.
+    pub fn of(fs: &Fs, dir: &Path) -> Result<Survey, Refusal> {
+        let mut survey = Survey::default();
+        for name in fs.list(dir).map_err(Refusal::disk(dir))? {
+            let Some(name) = name.to_str() else { continue };
+            let path = dir.join(name);
+            if let Some((start, number)) = segment::parse_name(name) {
+                survey.add_segment(fs, path, start, number)?;
+            } else if let Some(start) = checkpoint::parse_name(name) {
+                survey.add_checkpoint(fs, path, start)?;
+            } else if is_leftover(name) {
+                survey.leftovers.push(path);
+            }
+        }
+        survey.segments.sort_by_key(|link| link.header.number);
+        survey.checkpoints.sort_by_key(Checkpoint::start);
+        survey.chain = chain(&survey.segments);
+        survey.find_stranger();
+        Ok(survey)
+    }
+
+    fn add_segment(&mut self, fs: &Fs, path: PathBuf, start: Lsn, number: u64) -> Result<(), Refusal> {
+        let mut bytes = vec![0; BLOCK_ALIGN];
+        let file = fs.open(&path, Mode::Read).map_err(Refusal::disk(&path))?;
+        let read = file.read_full_at(&mut bytes, 0).map_err(Refusal::disk(&path))?;
+        match segment::Header::decode(&bytes[..read]) {
+            Ok(header) if (header.start, header.number) == (start, number) => {
+                self.segments.push(Link { path, header, end: Lsn(u64::MAX) });
+            }
+            Ok(_) => self.note_bad_header(path, BadHeader::Damaged),
+            Err(bad) => self.note_bad_header(path, bad),
+        }
+        Ok(())
+    }
+
+    fn add_checkpoint(&mut self, fs: &Fs, path: PathBuf, start: Lsn) -> Result<(), Refusal> {
+        match Checkpoint::open(fs, &path) {
+            Ok(checkpoint) if checkpoint.start() == start => self.checkpoints.push(checkpoint),
+            Ok(_) => self.damaged.push((start, path, 0)),
+            Err(NotWhole::Damaged { offset }) => self.damaged.push((start, path, offset)),
+            Err(NotWhole::Magic) => self.note_bad_header(path, BadHeader::Magic),
+            Err(NotWhole::Newer(version)) => self.note_bad_header(path, BadHeader::Newer(version)),
+            Err(NotWhole::Disk(error)) => return Err(Refusal::Disk { path, error }),
+        }
+        Ok(())
+    }
+
+    fn note_bad_header(&mut self, path: PathBuf, bad: BadHeader) {
+        self.bad_header.get_or_insert((path, bad));
+    }
+
+    fn find_stranger(&mut self) {
+        let segments = self.segments.iter().map(|link| (link.header.history, link.path.as_path()));
+        let checkpoints = self.checkpoints.iter().map(|found| (found.mark.history, found.path()));
+        let all: Vec<_> = segments.chain(checkpoints).collect();
+        self.history = all.last().map(|(history, _)| *history);
+        let other = all.iter().find(|(history, _)| Some(*history) != self.history);
+        // What goes on from a segment begins after it, or the files are of several logs.
+        let shuffled = self.chain.windows(2).find(|pair| pair[0].header.start > pair[1].header.start);
+        let stranger = other.map(|(_, path)| path.to_path_buf());
+        self.stranger = stranger.or(shuffled.map(|pair| pair[1].path.clone()));
+    }
+
+    pub fn headers(&self) -> Headers {
+        match (&self.bad_header, &self.stranger) {
+            (Some((_, BadHeader::Newer(_))), _) => Headers::Newer,
+            (Some((_, BadHeader::Magic)), _) => Headers::Foreign,
+            (Some((_, BadHeader::Damaged)), _) => Headers::Damaged,
+            (None, Some(_)) => Headers::Mixed,
+            (None, None) => Headers::Good,
+        }
+    }
+
+    /// Whether the log goes back to `lsn`.
+    pub fn reaches(&self, lsn: Lsn) -> bool {
+        self.chain.first().is_some_and(|oldest| oldest.header.start <= lsn)
+    }
+
+    /// What to begin with: the index of a checkpoint, or none for the beginning.
+    pub fn base(&self) -> (Origin, Option<usize>) {
+        let newest = self.checkpoints.len().checked_sub(1);
+        let newest_start = newest.map(|index| self.checkpoints[index].start());
+        let damaged =
+            self.damaged.iter().filter(|(start, ..)| newest_start.is_none_or(|whole| *start > whole));
+        if damaged.count() == 0 {
+            return (if newest.is_some() { Origin::Newest } else { Origin::Beginning }, newest);
+        }
+        match newest_start {
+            Some(start) if self.reaches(start) => (Origin::Older, newest),
+            None if self.reaches(Lsn::ZERO) => (Origin::Older, None),
+            _ => (Origin::Lost, None),
+        }
+    }
+
+    pub fn reach(&self, needed: Lsn) -> Reach {
+        let Some(oldest) = self.chain.first() else { return Reach::None };
+        let is_missing = oldest.header.previous != 0
+            && self.segments.iter().any(|link| link.header.number < oldest.header.number);
+        match oldest.header.start <= needed {
+            true => Reach::Enough,
+            false if is_missing => Reach::Gap,
+            false => Reach::Late,
+        }
+    }
+
+    /// The segments up to `lsn`: those that the last one goes on from, or, where something is missing behind `lsn`, the
+    /// last one before it.
+    pub fn chain_before(&self, lsn: Lsn) -> Vec<Link> {
+        let is_before = |link: &Link| link.header.start <= lsn;
+        if self.chain.first().is_some_and(is_before) {
+            return self.chain.clone();
+        }
+        let before: Vec<Link> = self.segments.iter().filter(|link| is_before(link)).cloned().collect();
+        chain(&before)
+    }
+}
+
+/// Reads the last segment of a chain to its end. Where `needed` is, a record begins; nothing before it counts.
+pub(crate) fn end_of(fs: &Fs, chain: &[Link], needed: Lsn) -> Result<End, Refusal> {
+    if chain.is_empty() {
+        return Ok(End::whole(Tail::Clean, Lsn::ZERO));
+    }
+    // A record may have begun in the segments before.
+    let mut joiner = Joiner::new(needed);
+    let links = last_links(fs, chain)?;
+    let mut lsn = links[0].header.start;
+    for link in links {
+        let mut segment = Segment::open(fs, &link.path, link.header).map_err(Refusal::disk(&link.path))?;
+        while segment.lsn < link.end {
+            let (position, begin) = (segment.position, segment.lsn);
+            let found = segment.next().map_err(Refusal::disk(&link.path))?;
+            let is_torn = matches!(found, Found::Torn);
+            if let Found::Block(header, body) = found {
+                if joiner.push(&header, body).is_err() {
+                    return Ok(End::damaged(link, position, begin));
+                }
+                lsn = joiner.open_since().unwrap_or(header.end());
+                continue;
+            }
+            let is_last = link.end == Lsn(u64::MAX);
+            if !is_last || segment.has_proof_of_loss().map_err(Refusal::disk(&link.path))? {
+                return Ok(End::damaged(link, position, lsn));
+            }
+            let tail = if is_torn || joiner.open_since().is_some() { Tail::Torn } else { Tail::Clean };
+            return Ok(End::whole(tail, lsn));
+        }
+    }
+    Ok(End::whole(Tail::Clean, lsn))
+}
+
+/// The last segments, as many as a record that is unfinished at the end may reach back over.
+fn last_links<'a>(fs: &Fs, chain: &'a [Link]) -> Result<&'a [Link], Refusal> {
+    let mut from = chain.len() - 1;
+    while from > 0 {
+        let link = &chain[from];
+        let mut segment = Segment::open(fs, &link.path, link.header).map_err(Refusal::disk(&link.path))?;
+        let first = segment.next().map_err(Refusal::disk(&link.path))?;
+        let is_boundary = match first {
+            Found::Block(_, body) => begins_record(&body),
+            Found::Torn | Found::Nothing => None,
+        };
+        if is_boundary == Some(true) {
+            break;
+        }
+        from -= 1;
+    }
+    Ok(&chain[from..])
+}
+
+fn is_leftover(name: &str) -> bool {
+    (name.starts_with("spare-") || name.starts_with("log-")) && name.ends_with(".tmp")
+}
+
+/// The segments that the last one goes on from, oldest first, each with its end: where the next begins.
+fn chain(segments: &[Link]) -> Vec<Link> {
+    let mut chain: Vec<Link> = Vec::new();
+    let mut next = segments.last().cloned();
+    while let Some(link) = next {
+        let (previous, start) = (link.header.previous, link.header.start);
+        chain.push(link);
+        next = segments.iter().rfind(|link| link.header.number == previous).cloned();
+        if let Some(before) = &mut next {
+            before.end = start;
+        }
+    }
+    chain.reverse();
+    chain
+}

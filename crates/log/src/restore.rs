@@ -1,0 +1,171 @@
+//! Makes a copy of a log as it was at a time or an Lsn, in another directory. For `tarn restore`.
+//!
+//! The newest checkpoint that ended by then, and the log from there: records keep their Lsns and times. The source is only
+//! read. The copy is a history of its own.
+
+use crate::buffer::Buffer;
+use crate::checkpoint::{Checkpoint, CheckpointWriter};
+use crate::directory::Directory;
+use crate::limits::{BUFFER_BYTES_DEFAULT, UNSYNCED_BYTES_MAX};
+use crate::reader::Link;
+use crate::recovery::{Survey, end_of, recover};
+use crate::writer::{Until, Writer};
+use crate::{Blocks, Failure, Lsn, Options, Refusal};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use sys::file::Fs;
+use sys::{Prng, UnixMs};
+
+/// Up to where a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// All records before the first that is later than this.
+    Time(UnixMs),
+    /// All records that end by this Lsn.
+    Lsn(Lsn),
+}
+
+/// What a copy holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// Where the checkpoint in it begins; None if it has none.
+    pub checkpoint: Option<Lsn>,
+    /// Where it ends.
+    pub end: Lsn,
+    /// Time of its last record; None if it has none after the checkpoint.
+    pub last_time: Option<UnixMs>,
+}
+
+/// Copies the log in `from` as it was at `target` to the directory `to`, which must hold none. Of the options only the
+/// length of segments counts.
+///
+/// # Errors
+/// Why that cannot be done. What was copied until then stays in `to`, and is no log that could be opened by mistake: it
+/// is the beginning of the right one.
+pub fn restore(
+    fs: &Fs,
+    from: &Path,
+    target: Target,
+    to: &Path,
+    options: &Options,
+) -> Result<Restored, Refusal> {
+    let survey = Survey::of(fs, from)?;
+    let links = match target {
+        Target::Time(_) => survey.chain.clone(),
+        // What comes behind may be missing.
+        Target::Lsn(lsn) => survey.chain_before(lsn),
+    };
+    let source = Source { fs, from, survey, links: links.into(), target };
+    let (base, cut) = source.base_and_cut()?;
+    let copy = recover(fs, to)?;
+    if !copy.is_new() {
+        return Err(Refusal::Occupied(to.to_owned()));
+    }
+    let history = Prng::from_entropy().next_u64();
+    if let Some(checkpoint) = base {
+        copy_checkpoint(fs, checkpoint, to, history)?;
+    }
+    let start = base.map_or(Lsn::ZERO, Checkpoint::start);
+    let directory = Directory::new(fs.clone(), to.to_owned(), history, 0, options);
+    let mut writer = Writer::new(Arc::new(directory), start, 0);
+    writer.begin().map_err(|failure| failed(to, &failure))?;
+    let buffer = Buffer::new(start, options.block_bytes(), BUFFER_BYTES_DEFAULT);
+    let mut last_time = None;
+    let mut blocks = source.blocks(start, cut);
+    while let Some(block) = blocks.next_block()? {
+        for record in block.records().take_while(|record| record.end() <= cut) {
+            buffer.append(record.database, record.time, record.payload);
+            last_time = Some(record.time);
+        }
+        if buffer.held_bytes() >= UNSYNCED_BYTES_MAX {
+            write_out(&buffer, &mut writer).map_err(|failure| failed(to, &failure))?;
+        }
+    }
+    write_out(&buffer, &mut writer).and_then(|()| writer.seal()).map_err(|failure| failed(to, &failure))?;
+    drop(copy);
+    Ok(Restored { checkpoint: base.map(Checkpoint::start), end: buffer.appended(), last_time })
+}
+
+/// Where the copy comes from.
+struct Source<'a> {
+    fs: &'a Fs,
+    from: &'a Path,
+    survey: Survey,
+    links: Arc<[Link]>,
+    target: Target,
+}
+
+impl Source<'_> {
+    /// The checkpoint to begin with, and where the copy ends.
+    fn base_and_cut(&self) -> Result<(Option<&Checkpoint>, Lsn), Refusal> {
+        for checkpoint in self.survey.checkpoints.iter().rev().map(Some).chain([None]) {
+            let start = checkpoint.map_or(Lsn::ZERO, Checkpoint::start);
+            let end = checkpoint.map_or(Lsn::ZERO, Checkpoint::end);
+            let is_late = match self.target {
+                Target::Time(time) => checkpoint.is_some_and(|checkpoint| checkpoint.time() > time),
+                Target::Lsn(lsn) => end > lsn,
+            };
+            if is_late || !self.reaches(start) {
+                continue;
+            }
+            let cut = self.cut(start)?;
+            if cut >= end {
+                return Ok((checkpoint, cut));
+            }
+        }
+        Err(Refusal::OutOfReach(self.from.to_owned()))
+    }
+
+    /// Whether the segments go back to `start`.
+    fn reaches(&self, start: Lsn) -> bool {
+        self.links.first().is_some_and(|oldest| oldest.header.start <= start)
+    }
+
+    fn blocks(&self, start: Lsn, end: Lsn) -> Blocks {
+        Blocks::new(self.fs, self.links.clone(), start, end)
+    }
+
+    /// Where the last record ends that belongs to the copy.
+    fn cut(&self, start: Lsn) -> Result<Lsn, Refusal> {
+        let intact = end_of(self.fs, &self.links, start)?.lsn;
+        let (limit, time) = match self.target {
+            Target::Lsn(lsn) => (intact.min(lsn), UnixMs(u64::MAX)),
+            Target::Time(time) => (intact, time),
+        };
+        let mut blocks = self.blocks(start, limit);
+        let mut cut = start;
+        while let Some(block) = blocks.next_block()? {
+            for record in block.records() {
+                if record.end() > limit || record.time > time {
+                    return Ok(cut);
+                }
+                cut = record.end();
+            }
+        }
+        Ok(cut)
+    }
+}
+
+fn copy_checkpoint(fs: &Fs, checkpoint: &Checkpoint, to: &Path, history: u64) -> Result<(), Refusal> {
+    let failed = Refusal::disk(to);
+    let mut copy =
+        CheckpointWriter::begin(fs, to, history, checkpoint.start(), checkpoint.time()).map_err(&failed)?;
+    while let Some(chunk) = checkpoint.next_chunk()? {
+        copy.chunk(&chunk).map_err(&failed)?;
+    }
+    copy.complete(checkpoint.end()).map_err(&failed)?;
+    Ok(())
+}
+
+/// Makes durable what was appended.
+fn write_out(buffer: &Buffer, writer: &mut Writer) -> Result<(), Failure> {
+    buffer.take(&mut writer.held);
+    writer.advance(Until::Durable)?;
+    writer.released.drain(..).for_each(|block| buffer.give_back(block));
+    Ok(())
+}
+
+fn failed(to: &Path, failure: &Failure) -> Refusal {
+    Refusal::Disk { path: to.to_owned(), error: io::Error::new(failure.kind, failure.to_string()) }
+}

@@ -1,0 +1,100 @@
+//! Segments: their names and headers. Bytes: `docs/formats/log.md`.
+//!
+//! Pure. A segment's name repeats its beginning and number for people and for sorting; its header is what counts, and
+//! recovery refuses a segment whose name and header differ.
+
+use crate::Lsn;
+use crate::limits::BLOCK_ALIGN;
+use std::path::{Path, PathBuf};
+use sys::UnixMs;
+
+/// Where the first block begins.
+pub(crate) const FIRST_BLOCK: u64 = BLOCK_ALIGN as u64;
+/// The format that this program writes.
+pub(crate) const VERSION: u32 = 1;
+const MAGIC: [u8; 8] = *b"TARNLOG\n";
+const USED_BYTES: usize = 60;
+
+/// A segment's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Drawn when the log began; all segments and checkpoints of a directory have the same.
+    pub history: u64,
+    /// Segments are numbered from 1 on, in the order in which they were begun.
+    pub number: u64,
+    /// The segment that this one goes on from; 0 for none.
+    pub previous: u64,
+    /// Of the first payload byte. What an earlier segment holds from here on is not part of the log.
+    pub start: Lsn,
+    /// When it was begun.
+    pub time: UnixMs,
+}
+
+/// Why a header cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadHeader {
+    /// The file does not begin as a segment does.
+    Magic,
+    /// It was written by a newer program: its version.
+    Newer(u32),
+    /// The checksum is wrong.
+    Damaged,
+}
+
+impl Header {
+    /// The first [`FIRST_BLOCK`] bytes of a segment.
+    pub fn encode(&self, bytes: &mut [u8]) {
+        bytes.fill(0);
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.history.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.number.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.previous.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.start.0.to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.time.0.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..56]);
+        bytes[56..USED_BYTES].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Reads a segment's beginning.
+    ///
+    /// # Errors
+    /// If it is none of a version that this program reads.
+    pub fn decode(bytes: &[u8]) -> Result<Header, BadHeader> {
+        if !bytes.starts_with(&MAGIC) {
+            return Err(BadHeader::Magic);
+        }
+        let bytes = bytes.get(..USED_BYTES).ok_or(BadHeader::Damaged)?;
+        let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        if u32_at(56) != crc32c::crc32c(&bytes[..56]) {
+            return Err(BadHeader::Damaged);
+        }
+        if u32_at(8) != VERSION {
+            return Err(BadHeader::Newer(u32_at(8)));
+        }
+        Ok(Header {
+            history: u64_at(16),
+            number: u64_at(24),
+            previous: u64_at(32),
+            start: Lsn(u64_at(40)),
+            time: UnixMs(u64_at(48)),
+        })
+    }
+
+    /// Where the segment lies.
+    pub fn path(&self, dir: &Path) -> PathBuf {
+        path(dir, self.start, self.number)
+    }
+}
+
+/// Where the segment lies that begins at `start`.
+pub(crate) fn path(dir: &Path, start: Lsn, number: u64) -> PathBuf {
+    dir.join(format!("log-{:020}-{number:08}.segment", start.0))
+}
+
+/// What a segment's name says: where it begins, and its number. None if it is no segment's name.
+pub(crate) fn parse_name(name: &str) -> Option<(Lsn, u64)> {
+    let (start, number) = name.strip_prefix("log-")?.strip_suffix(".segment")?.split_once('-')?;
+    Some((Lsn(start.parse().ok()?), number.parse().ok()?))
+}

@@ -1,0 +1,123 @@
+//! The log's own threads: the flusher, which does turns while there is something to do, and one that keeps a spare segment
+//! ready, so that the flusher never waits for 64 MB of zeros.
+//!
+//! The flusher sleeps only after it has said so and has looked once more; workers look whether it sleeps after they have
+//! appended. One of the two sees the other.
+
+use crate::SyncPolicy;
+use crate::limits::{RETRY_INTERVAL_MS, WRITE_INTERVAL_MS};
+use crate::log::{Left, Shared};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Duration;
+
+/// How long nothing must be appended before the log is marked as idle.
+const REST_AFTER: Duration = Duration::from_millis(1000);
+
+#[derive(Debug)]
+pub(crate) struct Threads {
+    flusher: JoinHandle<()>,
+    preparer: JoinHandle<()>,
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The flusher sleeps, or is about to.
+    sleeps: AtomicBool,
+    stop: AtomicBool,
+}
+
+impl Threads {
+    pub fn start(shared: &Arc<Shared>) -> Threads {
+        let state = Arc::new(State::default());
+        let preparer = {
+            let (shared, state) = (Arc::clone(shared), Arc::clone(&state));
+            spawn("log-prepare", move || prepare(&shared, &state))
+        };
+        let flusher = {
+            let (shared, state, preparer) =
+                (Arc::clone(shared), Arc::clone(&state), preparer.thread().clone());
+            spawn("log-flush", move || flush(&shared, &state, &preparer))
+        };
+        Threads { flusher, preparer, state }
+    }
+
+    #[inline]
+    pub fn nudge(&self) {
+        fence(Ordering::SeqCst);
+        if self.state.sleeps.load(Ordering::Relaxed) && self.state.sleeps.swap(false, Ordering::Relaxed) {
+            self.flusher.thread().unpark();
+        }
+    }
+
+    pub fn stop(self) {
+        self.state.stop.store(true, Ordering::SeqCst);
+        for thread in [self.flusher, self.preparer] {
+            thread.thread().unpark();
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    thread::Builder::new().name(name.to_owned()).spawn(run).expect("the system gives a start its threads")
+}
+
+fn flush(shared: &Shared, state: &State, preparer: &Thread) {
+    let mut has_rested = true;
+    while !state.stop.load(Ordering::SeqCst) {
+        let left = shared.turn();
+        if shared.directory.lacks_spares() {
+            preparer.unpark();
+        }
+        match left {
+            // Replies do not wait for these writes, so that they may gather.
+            Left::After(_) if shared.policy() != SyncPolicy::Always => {
+                has_rested = false;
+                thread::sleep(Duration::from_millis(WRITE_INTERVAL_MS));
+            }
+            Left::After(ms) => thread::park_timeout(Duration::from_millis(ms)),
+            Left::Nothing => {
+                has_rested = sleep(shared, state, has_rested);
+            }
+        }
+    }
+}
+
+/// Sleeps until something is appended. Gives whether the log is marked as idle.
+fn sleep(shared: &Shared, state: &State, has_rested: bool) -> bool {
+    state.sleeps.store(true, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    if shared.has_work() || state.stop.load(Ordering::SeqCst) {
+        state.sleeps.store(false, Ordering::Relaxed);
+        return false;
+    }
+    if has_rested {
+        thread::park();
+    } else {
+        thread::park_timeout(REST_AFTER);
+    }
+    let was_nudged = !state.sleeps.swap(false, Ordering::Relaxed);
+    if was_nudged || shared.has_work() {
+        return false;
+    }
+    if !has_rested {
+        shared.rest();
+    }
+    true
+}
+
+fn prepare(shared: &Shared, state: &State) {
+    while !state.stop.load(Ordering::SeqCst) {
+        match shared.directory.prepare() {
+            Ok(()) if !shared.directory.lacks_spares() => thread::park(),
+            Ok(()) => {}
+            // The flusher tells whoever must know, if it comes to need the segment.
+            Err(_) => thread::park_timeout(Duration::from_millis(RETRY_INTERVAL_MS)),
+        }
+    }
+}

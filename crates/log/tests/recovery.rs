@@ -1,0 +1,373 @@
+//! Every row of recovery's table, on a directory that is brought into that state; and `check` and `restore` over the same.
+
+#![allow(clippy::unwrap_used)] // Tests may.
+
+use log::{Case, Failure, Flushing, Log, Lsn, Observer, Options, Refusal, Target};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use sys::file::Fs;
+use sys::file::simulated::{Disk, Survival};
+use sys::{Clock, UnixMs};
+
+struct Nobody;
+
+impl Observer for Nobody {
+    fn committed(&self, _: Lsn) {}
+    fn failed(&self, _: &Failure) {}
+    fn resumed(&self) {}
+}
+
+const RECORD_BYTES: u64 = 1000;
+
+fn dir() -> &'static Path {
+    Path::new("/log")
+}
+
+fn open(disk: &Disk) -> Log {
+    open_at(disk, &Clock::simulated(UnixMs(0)))
+}
+
+fn open_at(disk: &Disk, clock: &Clock) -> Log {
+    let clock = clock.clone();
+    let options =
+        Options { segment_bytes: 16 * 1024, flushing: Flushing::ByHand, clock, ..Options::default() };
+    let recovery = log::recover(&Fs::Simulated(disk.clone()), dir()).unwrap();
+    recovery.open(&options, Arc::new(Nobody)).unwrap()
+}
+
+/// Appends records, each in a block of its own, at the times 0, 1, 2 ...
+fn fill(log: &Log, count: u64) {
+    for _ in 0..count {
+        let number = log.appended().0 / RECORD_BYTES;
+        log.append(0, UnixMs(number), &[number as u8; RECORD_BYTES as usize]);
+        log.flush();
+    }
+}
+
+fn checkpoint(log: &Log, records_meanwhile: u64) {
+    let mut checkpoint = log.begin_checkpoint(log.appended()).unwrap();
+    checkpoint.chunk(format!("all before {}", log.appended()).as_bytes()).unwrap();
+    fill(log, records_meanwhile);
+    log.finish_checkpoint(checkpoint, log.appended()).unwrap();
+}
+
+/// A log of ten records in four segments.
+fn ten_records() -> Disk {
+    let disk = Disk::new(1);
+    let log = open(&disk);
+    fill(&log, 10);
+    log.close().unwrap();
+    disk
+}
+
+/// A log of twenty records, with checkpoints at 5 and 12 to 14.
+fn with_checkpoints() -> Disk {
+    let disk = Disk::new(1);
+    let clock = Clock::simulated(UnixMs(0));
+    let log = open_at(&disk, &clock);
+    fill(&log, 5);
+    clock.advance_ms(5);
+    checkpoint(&log, 0);
+    fill(&log, 7);
+    clock.advance_ms(7);
+    checkpoint(&log, 2);
+    fill(&log, 6);
+    log.close().unwrap();
+    disk
+}
+
+fn restore(fs: &Fs, target: Target, to: &Path) -> Result<log::Restored, Refusal> {
+    log::restore(fs, dir(), target, to, &Options { segment_bytes: 16 * 1024, ..Options::default() })
+}
+
+fn files(disk: &Disk, extension: &str) -> Vec<PathBuf> {
+    disk.names(dir())
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|end| end == extension))
+        .collect()
+}
+
+fn remove(disk: &Disk, path: &Path) {
+    Fs::Simulated(disk.clone()).remove(path).unwrap();
+}
+
+/// The case, or the refusal's sentence; and that nothing was changed either way.
+fn recovered(disk: &Disk) -> Result<(Case, Lsn, u64), String> {
+    let before = disk.changes();
+    let recovery =
+        log::recover(&Fs::Simulated(disk.clone()), dir()).map_err(|refusal| refusal.to_string())?;
+    let mut blocks = recovery.replay();
+    let mut records = 0;
+    while let Some(block) = blocks.next_block().map_err(|refusal| refusal.to_string())? {
+        records += block.records().count() as u64;
+    }
+    assert_eq!(disk.changes(), before, "looking changes nothing");
+    Ok((recovery.case(), recovery.end(), records))
+}
+
+fn assert_refused(disk: &Disk, words: &str) {
+    let refused = recovered(disk).unwrap_err();
+    assert!(refused.contains(words), "{refused}");
+}
+
+#[test]
+fn new_an_empty_directory_begins_a_log() {
+    assert_eq!(recovered(&Disk::new(1)), Ok((Case::New, Lsn(0), 0)));
+}
+
+#[test]
+fn whole_a_log_alone_is_replayed_from_its_beginning() {
+    assert_eq!(recovered(&ten_records()), Ok((Case::Whole, Lsn(10_000), 10)));
+}
+
+#[test]
+fn whole_a_log_is_replayed_from_the_newest_checkpoint() {
+    assert_eq!(recovered(&with_checkpoints()), Ok((Case::Whole, Lsn(20_000), 8)));
+}
+
+#[test]
+fn whole_an_unfinished_checkpoint_is_passed_over_and_removed() {
+    let disk = with_checkpoints();
+    let log = open(&disk);
+    let mut unfinished = log.begin_checkpoint(log.appended()).unwrap();
+    unfinished.chunk(b"half").unwrap();
+    std::mem::forget(unfinished);
+    drop(log);
+    assert_eq!(files(&disk, "tmp").len(), 1);
+    assert_eq!(recovered(&disk), Ok((Case::Whole, Lsn(20_000), 8)));
+    drop(open(&disk));
+    assert_eq!(files(&disk, "tmp").len(), 0);
+}
+
+#[test]
+fn torn_tail_what_was_being_written_is_cut() {
+    let disk = Disk::new(1);
+    let log = open(&disk);
+    fill(&log, 2);
+    let last = files(&disk, "segment").pop().unwrap();
+    drop(log);
+    // In the second block, of which nothing later says that it was durable.
+    disk.flip(&last, (2 * 4096 + 100) * 8);
+    assert_eq!(recovered(&disk), Ok((Case::TornTail, Lsn(1_000), 1)));
+    // What is appended next takes its place, also when the old block comes back.
+    let log = open(&disk);
+    fill(&log, 3);
+    drop(log);
+    disk.flip(&last, (2 * 4096 + 100) * 8);
+    assert_eq!(recovered(&disk), Ok((Case::Whole, Lsn(4_000), 4)));
+}
+
+#[test]
+fn older_checkpoint_a_damaged_one_is_passed_over_if_the_log_reaches_back() {
+    let disk = with_checkpoints();
+    let newest = files(&disk, "checkpoint").pop().unwrap();
+    let bytes = disk.content(&newest).unwrap().len() as u64;
+    disk.flip(&newest, (bytes - 1) * 8);
+    assert_eq!(recovered(&disk), Ok((Case::OlderCheckpoint, Lsn(20_000), 15)));
+}
+
+#[test]
+fn newer_version_is_refused() {
+    for extension in ["segment", "checkpoint"] {
+        let disk = with_checkpoints();
+        let path = files(&disk, extension).pop().unwrap();
+        let mut bytes = disk.content(&path).unwrap();
+        bytes[8] = 9;
+        let crc = crc32c::crc32c(&bytes[..56]).to_le_bytes();
+        bytes[56..60].copy_from_slice(&crc);
+        disk.place(&path, bytes);
+        assert_refused(&disk, "has format version 9, which is newer than this program reads");
+    }
+}
+
+#[test]
+fn not_ours_a_file_that_only_has_the_name_is_refused() {
+    for extension in ["segment", "checkpoint"] {
+        let disk = with_checkpoints();
+        let path = files(&disk, extension).pop().unwrap();
+        disk.place(&path, vec![b'x'; 5000]);
+        assert_refused(&disk, "has the name of a log's file and is none");
+    }
+}
+
+#[test]
+fn header_damaged_is_refused() {
+    let disk = ten_records();
+    disk.flip(&files(&disk, "segment")[1], 20 * 8);
+    assert_refused(&disk, "the header of /log/log-");
+}
+
+#[test]
+fn mixed_files_of_two_logs_are_refused() {
+    let (disk, other) = (ten_records(), ten_records());
+    let path = files(&disk, "segment").pop().unwrap();
+    disk.place(&path, other.content(&path).unwrap());
+    assert_refused(&disk, "belongs to another log");
+}
+
+#[test]
+fn checkpoint_damaged_without_an_older_way_is_refused() {
+    let disk = with_checkpoints();
+    let log = open(&disk);
+    assert!(log.retire(log::Retention::None).unwrap().segments > 0);
+    drop(log);
+    let newest = files(&disk, "checkpoint").pop().unwrap();
+    disk.flip(&newest, 10 * 8);
+    assert_refused(&disk, "and the log does not reach back to an older one");
+}
+
+#[test]
+fn log_gone_a_checkpoint_alone_is_refused() {
+    let disk = with_checkpoints();
+    files(&disk, "segment").iter().for_each(|path| remove(&disk, path));
+    assert_refused(&disk, "no log from 12000 on");
+}
+
+#[test]
+fn log_late_without_its_first_segments_is_refused() {
+    let disk = ten_records();
+    let segments = files(&disk, "segment");
+    segments[..2].iter().for_each(|path| remove(&disk, path));
+    assert_refused(&disk, "the log begins at 6000 and is needed from 0 on");
+}
+
+#[test]
+fn segment_missing_in_the_middle_is_refused() {
+    let disk = ten_records();
+    remove(&disk, &files(&disk, "segment")[1]);
+    assert_refused(&disk, "segment number 2 is missing");
+    // What is before it can be had.
+    let fs = Fs::Simulated(disk);
+    let restored = restore(&fs, Target::Lsn(Lsn(3_000)), Path::new("/copy")).unwrap();
+    assert_eq!(restored.end, Lsn(3_000));
+}
+
+#[test]
+fn damaged_middle_names_the_place_and_what_is_intact() {
+    for segment in 0..4 {
+        let disk = ten_records();
+        let path = files(&disk, "segment")[segment].clone();
+        disk.flip(&path, (4096 + 100) * 8);
+        let lsn = segment as u64 * 3_000;
+        assert_refused(&disk, "is damaged at offset 4096");
+        assert_refused(&disk, &format!("all before LSN {lsn} is intact"));
+        let fs = Fs::Simulated(disk.clone());
+        let report = log::check(&fs, dir()).unwrap();
+        assert!(!report.is_intact());
+        assert_eq!(report.segments[segment].damage.unwrap().0, 4096);
+        let restored = restore(&fs, Target::Lsn(Lsn(lsn)), Path::new("/copy")).unwrap();
+        assert_eq!(restored.end, Lsn(lsn));
+    }
+}
+
+#[test]
+fn log_short_without_its_last_segments_is_refused() {
+    let disk = with_checkpoints();
+    let segments = files(&disk, "segment");
+    let reaches_back = |path: &&PathBuf| path.to_string_lossy().as_ref() < "/log/log-00000000000000010000";
+    let count = segments.iter().filter(reaches_back).count();
+    segments[count..].iter().for_each(|path| remove(&disk, path));
+    assert_refused(&disk, "before the end of the checkpoint at 14000");
+}
+
+#[test]
+fn a_file_in_place_of_the_directory_is_refused() {
+    let disk = Disk::new(1);
+    disk.place(dir(), b"text".to_vec());
+    let refused = log::recover(&Fs::Simulated(disk), dir()).unwrap_err();
+    assert!(matches!(refused, Refusal::NotDirectory(_)));
+}
+
+#[test]
+fn check_tells_what_is_there() {
+    let disk = with_checkpoints();
+    let report = log::check(&Fs::Simulated(disk), dir()).unwrap();
+    assert!(report.is_intact(), "{report:?}");
+    assert_eq!(report.verdict.unwrap(), (Case::Whole, Lsn(20_000)));
+    assert_eq!(report.segments.iter().map(|segment| segment.records).sum::<u64>(), 20);
+    assert_eq!(report.segments[0].first_time, Some(UnixMs(0)));
+    assert_eq!(report.segments.last().unwrap().last_time.or(Some(UnixMs(19))), Some(UnixMs(19)));
+    let ends: Vec<_> =
+        report.checkpoints.iter().map(|checkpoint| (checkpoint.start, checkpoint.end)).collect();
+    assert_eq!(ends, [(Lsn(5_000), Some(Lsn(5_000))), (Lsn(12_000), Some(Lsn(14_000)))]);
+}
+
+#[test]
+fn restore_gives_every_moment_that_was_kept() {
+    let disk = with_checkpoints();
+    let fs = Fs::Simulated(disk.clone());
+    for records in 0..=20u64 {
+        let time = records.checked_sub(1);
+        let targets =
+            [Some(Target::Lsn(Lsn(records * RECORD_BYTES + 17))), time.map(|ms| Target::Time(UnixMs(ms)))];
+        for (at, target) in targets.into_iter().flatten().enumerate() {
+            let to = PathBuf::from(format!("/copy-{records}-{at}"));
+            let restored = restore(&fs, target, &to).unwrap();
+            assert_eq!(restored.end, Lsn(records * RECORD_BYTES), "{target:?}");
+            let copy = log::recover(&fs, &to).unwrap();
+            assert_eq!((copy.case(), copy.end()), (Case::Whole, restored.end));
+            let base = copy.checkpoint().map_or(Lsn(0), log::Checkpoint::start);
+            let newest = [14, 5]
+                .into_iter()
+                .find(|end| *end <= records)
+                .map_or(0, |end| if end == 14 { 12_000 } else { 5_000 });
+            // A checkpoint may have begun a moment after the last record that is wanted.
+            assert!(base.0 == newest || matches!(target, Target::Time(_)) && base.0 < newest);
+            let mut blocks = copy.replay();
+            while let Some(block) = blocks.next_block().unwrap() {
+                for record in block.records() {
+                    assert_eq!(record.payload[0], (record.lsn.0 / RECORD_BYTES) as u8);
+                    assert_eq!(record.time.0, record.lsn.0 / RECORD_BYTES);
+                }
+            }
+        }
+    }
+    let refused = restore(&fs, Target::Lsn(Lsn(1)), Path::new("/copy-3-0")).unwrap_err();
+    assert!(matches!(refused, Refusal::Occupied(_)));
+    // A copy of a copy that was cut off by a crash is one too.
+    let disk = disk.power_cut(1, Survival::Nothing);
+    assert!(log::recover(&Fs::Simulated(disk), Path::new("/copy-20-0")).is_ok());
+}
+
+/// Files of the first version, which must open for ever. They were written by
+/// `TARN_WRITE_FIXTURE=1 cargo test -p log@0.1.0 --test recovery first_version`.
+#[test]
+fn files_of_the_first_version_open() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1");
+    if std::env::var_os("TARN_WRITE_FIXTURE").is_some() {
+        std::fs::create_dir_all(&kept).unwrap();
+        let disk = Disk::new(1);
+        let log = open(&disk);
+        fill(&log, 3);
+        checkpoint(&log, 1);
+        log.append(5, UnixMs(77), &[b'z'; 9_000]);
+        log.flush();
+        // Of two parts, over two segments.
+        log.append(6, UnixMs(78), &[b'y'; 20_000]);
+        log.flush();
+        log.close().unwrap();
+        for path in disk.names(dir()) {
+            std::fs::write(kept.join(path.file_name().unwrap()), disk.content(&path).unwrap()).unwrap();
+        }
+    }
+    let disk = Disk::new(1);
+    let fs = Fs::Simulated(disk.clone());
+    fs.create_dir_all(dir()).unwrap();
+    for file in std::fs::read_dir(&kept).unwrap() {
+        let path = file.unwrap().path();
+        disk.place(&dir().join(path.file_name().unwrap()), std::fs::read(&path).unwrap());
+    }
+    assert_eq!(recovered(&disk), Ok((Case::Whole, Lsn(33_000), 3)));
+    let recovery = log::recover(&fs, dir()).unwrap();
+    let checkpoint = recovery.checkpoint().unwrap();
+    assert_eq!(checkpoint.next_chunk().unwrap().unwrap(), b"all before 3000");
+    assert_eq!((checkpoint.start(), checkpoint.end()), (Lsn(3_000), Lsn(4_000)));
+    let mut seen = Vec::new();
+    let mut blocks = recovery.replay();
+    while let Some(block) = blocks.next_block().unwrap() {
+        seen.extend(block.records().map(|record| (record.database, record.time.0, record.payload.len())));
+    }
+    assert_eq!(seen, [(0, 3, 1_000), (5, 77, 9_000), (6, 78, 20_000)]);
+    drop(recovery);
+    assert_eq!(open(&disk).appended(), Lsn(33_000));
+}

