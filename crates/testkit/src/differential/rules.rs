@@ -157,6 +157,11 @@ pub const RULES: &[Rule] = &[
     ),
     rule(
         "object|encoding",
+        How::Right(Side::Valkey, "intset", "listpack"),
+        "a set made of what is left of another is an intset again up to Redis 7.0",
+    ),
+    rule(
+        "object|encoding",
         How::Either("listpack", "skiplist"),
         "SORT leaves sorted sets in another encoding in Redis; cases hold when they change by themselves",
     ),
