@@ -1,10 +1,26 @@
-//! What is asked of a server: the workloads with their parameters.
+//! What is asked of a server: the workloads with their parameters, and how each becomes requests.
+//!
+//! A workload is plain parameters. For a run each thread of the generator gets a [`Feed`] of its own, which
+//! writes requests into output buffers; nothing is shared between feeds but how far inserts have come.
+
+mod distribution;
+mod feed;
+mod memtier;
+mod template;
+mod uuids;
+mod ycsb;
+
+pub use distribution::{Hotspot, ScrambledZipf, Zipf, fnv_hash, zeta};
+pub use feed::{Feed, Issued, Share, Then};
+pub use template::KV_TESTS;
 
 /// A workload with its parameters.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// YCSB's workloads.
+    /// A YCSB workload over records that are there.
     Ycsb(Ycsb),
+    /// Writes the records that a YCSB workload needs, each once.
+    YcsbLoad(Ycsb),
     /// One request over and over, as redis-benchmark does it.
     Request(Template),
     /// SET and GET in a ratio, as memtier_benchmark does it.
@@ -16,6 +32,80 @@ pub enum Work {
         /// Time to live.
         seconds: u64,
     },
+}
+
+impl Work {
+    /// The kinds of operations, in the order of [`Issued::kind`].
+    pub fn kinds(&self) -> Vec<String> {
+        let names: &[&str] = match self {
+            Work::Ycsb(_) | Work::YcsbLoad(_) => &ycsb::KINDS,
+            Work::Request(template) => &[&template.name],
+            Work::Memtier(_) => &memtier::KINDS,
+            Work::Uuids { .. } => &["set"],
+        };
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    /// The requests of all threads.
+    pub fn feeds(&self, shares: &[Share], seed: u64) -> Vec<Box<dyn Feed>> {
+        let records_in = ycsb::Inserted::new(shares.len());
+        let feed = |share: &Share| -> Box<dyn Feed> {
+            let prng = share.prng(seed);
+            match self {
+                Work::Ycsb(workload) => {
+                    Box::new(ycsb::Transactions::new(workload, share, records_in.clone(), prng))
+                }
+                Work::YcsbLoad(workload) => Box::new(ycsb::Load::new(workload, share, prng)),
+                Work::Request(template) => Box::new(template::Repeated::new(template, prng)),
+                Work::Memtier(memtier) => Box::new(memtier::SetsAndGets::new(memtier, share, prng)),
+                Work::Uuids { value_bytes, seconds } => {
+                    Box::new(uuids::Expiring::new(*value_bytes, *seconds, prng))
+                }
+            }
+        };
+        shares.iter().map(feed).collect()
+    }
+
+    /// Size of the values that it writes.
+    pub fn value_bytes(&self) -> u64 {
+        match self {
+            Work::Ycsb(workload) | Work::YcsbLoad(workload) => {
+                workload.field_bytes * u64::from(workload.fields)
+            }
+            Work::Request(template) => template.value_bytes,
+            Work::Memtier(memtier) => memtier.value_bytes,
+            Work::Uuids { value_bytes, .. } => *value_bytes,
+        }
+    }
+
+    /// Size of the key space, if it has one.
+    pub fn records(&self) -> Option<u64> {
+        match self {
+            Work::Ycsb(workload) | Work::YcsbLoad(workload) => Some(workload.records),
+            Work::Request(template) => template.keyspace,
+            Work::Memtier(memtier) => Some(memtier.key_maximum - memtier.key_minimum + 1),
+            Work::Uuids { .. } => None,
+        }
+    }
+
+    /// The label in tables.
+    pub fn name(&self) -> String {
+        match self {
+            Work::Ycsb(workload) => workload.name.clone(),
+            Work::YcsbLoad(_) => "load".to_owned(),
+            Work::Request(template) => template.name.clone(),
+            Work::Memtier(memtier) => format!("set:get {}:{}", memtier.sets, memtier.gets),
+            Work::Uuids { seconds, .. } => format!("set uuid ex {seconds}"),
+        }
+    }
+
+    /// A request that is made once before, such as SCRIPT LOAD.
+    pub fn before(&self) -> Option<&[Vec<u8>]> {
+        match self {
+            Work::Request(template) => template.before.as_deref(),
+            _ => None,
+        }
+    }
 }
 
 /// A YCSB workload. [`Ycsb::named`] knows the usual ones.
