@@ -4,12 +4,16 @@
 //! `wire` only and knows nothing of Tarn's server, so that all servers are measured alike.
 #![forbid(unsafe_code)]
 
+pub mod client;
+pub mod engine;
 pub mod latency;
 pub mod plan;
 pub mod replies;
 pub mod results;
+pub mod usage;
 pub mod work;
 
+pub use engine::run;
 pub use plan::{End, Observer, Plan, Progress, Target, Unobserved};
 pub use results::Measurement;
 pub use work::Work;
@@ -25,13 +29,3 @@ impl std::fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
-
-/// Makes one measurement. A server that dies in the middle still gives one, with
-/// [`Measurement::unfinished`] saying so.
-///
-/// # Errors
-/// Nothing could be measured: the address is wrong, the password refused, the workload impossible.
-pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Measurement, Failure> {
-    let _ = (plan, observer);
-    Err(Failure("the generator is not built yet".to_owned()))
-}

@@ -1,7 +1,20 @@
 //! What shall be measured: a server, a workload, and how hard it is pushed.
 
+use crate::Failure;
 use crate::work::Work;
+use std::fmt;
 use std::time::Duration;
+
+/// A server that sends nothing for so long counts as hanging.
+pub const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// More connections than one machine opens to one address.
+const CONNECTIONS_MAX: u32 = 60_000;
+/// Threads beyond this many only get in each other's way.
+const THREADS_MAX: u32 = 256;
+/// Requests that a connection sends at once at most.
+const PIPELINE_MAX: u32 = 100_000;
+/// The largest value that the protocol knows.
+const VALUE_BYTES_MAX: u64 = 512 << 20;
 
 /// Where the server is and who we are to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +34,16 @@ pub struct Target {
 impl Default for Target {
     fn default() -> Self {
         Target { host: "127.0.0.1".to_owned(), port: 6379, user: None, password: None, database: 0 }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
     }
 }
 
@@ -59,6 +82,60 @@ pub struct Plan {
     pub seed: u64,
     /// What is asked of the server.
     pub work: Work,
+}
+
+impl Plan {
+    /// A closed loop of one connection on one thread for a million operations; to be adjusted.
+    pub fn new(server: &str, target: Target, work: Work) -> Plan {
+        Plan {
+            server: server.to_owned(),
+            command: String::new(),
+            target,
+            connections: 1,
+            threads: 1,
+            pipeline: 1,
+            end: End::Operations(1_000_000),
+            warm_up: Duration::ZERO,
+            rate: None,
+            seed: 1,
+            work,
+        }
+    }
+
+    /// Finds what cannot be run.
+    ///
+    /// # Errors
+    /// One sentence about the first number that is out of its range.
+    pub fn check(&self) -> Result<(), Failure> {
+        let within = |what: &str, value: u32, max: u32| {
+            let is_within = (1..=max).contains(&value);
+            if is_within { Ok(()) } else { Err(Failure(format!("{what} must be between 1 and {max}"))) }
+        };
+        within("the number of threads", self.threads, THREADS_MAX)?;
+        within("the number of connections", self.connections, CONNECTIONS_MAX)?;
+        within("the pipeline", self.pipeline, PIPELINE_MAX)?;
+        let refuse = |sentence: &str| Err(Failure(sentence.to_owned()));
+        if self.threads > self.connections {
+            return refuse("there must be at least one connection for each thread");
+        }
+        match self.end {
+            End::Operations(0) => return refuse("at least one operation is needed"),
+            End::After(time) if time < Duration::from_millis(100) => {
+                return refuse("a run takes at least 0.1 seconds");
+            }
+            _ => {}
+        }
+        if self.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
+            return refuse("the rate must be above 0");
+        }
+        if self.work.records() == Some(0) {
+            return refuse("at least one record is needed");
+        }
+        if self.work.value_bytes() > VALUE_BYTES_MAX {
+            return refuse("values are at most 512 MB");
+        }
+        Ok(())
+    }
 }
 
 /// How a run is going.
