@@ -4,7 +4,9 @@
 //! `wire` only and knows nothing of Tarn's server, so that all servers are measured alike.
 #![forbid(unsafe_code)]
 
+pub mod cli;
 pub mod client;
+pub mod command_line;
 pub mod engine;
 pub mod latency;
 pub mod plan;

@@ -61,8 +61,8 @@ pub enum End {
 pub struct Plan {
     /// What the server is called in tables; its address if nobody has a better name.
     pub server: String,
-    /// The command line that repeats this measurement alone.
-    pub command: String,
+    /// The command line that repeats this measurement alone, if it is not [`crate::command_line`]'s.
+    pub command: Option<String>,
     /// Where the server is.
     pub target: Target,
     /// Connections over all threads, at least one for each thread.
@@ -89,7 +89,7 @@ impl Plan {
     pub fn new(server: &str, target: Target, work: Work) -> Plan {
         Plan {
             server: server.to_owned(),
-            command: String::new(),
+            command: None,
             target,
             connections: 1,
             threads: 1,

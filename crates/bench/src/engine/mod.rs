@@ -11,6 +11,7 @@ mod verdict;
 
 use crate::Failure;
 use crate::client::Client;
+use crate::command_line::command_line;
 use crate::latency::Interval;
 use crate::plan::{End, Observer, Plan, Progress};
 use crate::results::{ErrorCount, Measurement, Second, ServerUsage};
@@ -258,7 +259,7 @@ impl Run {
         Measurement {
             server: plan.server.clone(),
             workload: plan.work.name(),
-            command: plan.command.clone(),
+            command: plan.command.clone().unwrap_or_else(|| command_line(plan)),
             connections: plan.connections,
             threads: plan.threads,
             pipeline: plan.pipeline,

@@ -6,13 +6,15 @@
 mod distribution;
 mod feed;
 mod memtier;
+mod scripts;
 mod template;
 mod uuids;
 mod ycsb;
 
 pub use distribution::{Hotspot, ScrambledZipf, Zipf, fnv_hash, zeta};
 pub use feed::{Feed, Issued, Share, Then};
-pub use template::KV_TESTS;
+pub use scripts::SCRIPT_RUNS;
+pub use template::{KV_TESTS, KvTest};
 
 /// A workload with its parameters.
 #[derive(Clone, Debug)]

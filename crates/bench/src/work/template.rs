@@ -74,7 +74,7 @@ impl Template {
             }
         }
         Some(Template {
-            name: test.title.to_owned(),
+            name: test.name.to_owned(),
             arguments,
             keyspace,
             value_bytes,

@@ -53,10 +53,8 @@ impl Ycsb {
             "uniform-50-50" => (mix(0.5, 0.5, 0.0, 0.0, 0.0), Distribution::Uniform),
             _ => return None,
         };
-        let is_letter = name.len() == 1;
-        let label = if is_letter { format!("ycsb-{name} {}", distribution.name()) } else { name.to_owned() };
-        Some(Ycsb {
-            name: label,
+        let mut workload = Ycsb {
+            name: String::new(),
             mix,
             distribution,
             records,
@@ -66,7 +64,24 @@ impl Ycsb {
             is_ordered: false,
             key_digits: 1,
             is_indexed: name == "e",
-        })
+        };
+        workload.relabel(name);
+        Some(workload)
+    }
+
+    /// Gives it the label that belongs to a usual name and its present distribution: `ycsb-a zipfian`.
+    pub fn relabel(&mut self, name: &str) {
+        self.name = match name.len() {
+            1 => format!("ycsb-{name} {}", self.distribution.name()),
+            _ if name.starts_with(self.distribution.name()) => name.to_owned(),
+            _ => format!("{name} {}", self.distribution.name()),
+        };
+    }
+
+    /// The usual name that its label begins with.
+    pub fn short_name(&self) -> &str {
+        let first = self.name.split(' ').next().unwrap_or("");
+        first.strip_prefix("ycsb-").unwrap_or(first)
     }
 }
 
