@@ -1,7 +1,7 @@
 //! The command line that repeats one measurement alone.
 
 use crate::plan::{End, Plan};
-use crate::work::{Distribution, KV_TESTS, KeyPattern, Memtier, SCRIPT_RUNS, Template, Work, Ycsb};
+use crate::work::{Distribution, KeyPattern, Memtier, Template, Work, Ycsb};
 
 /// Writes a plan as a call of `tarn bench`. A password is left out: it belongs into `TARN_BENCH_PASSWORD`.
 pub fn command_line(plan: &Plan) -> String {
@@ -76,9 +76,11 @@ fn ycsb(words: &mut Vec<String>, phase: &str, workload: &Ycsb) {
 fn request(words: &mut Vec<String>, template: &Template) -> Vec<String> {
     let keyspace = template.keyspace.map(|keyspace| ["-r".to_owned(), keyspace.to_string()]);
     let size = ["-d".to_owned(), template.value_bytes.to_string()];
-    let is_script_run = SCRIPT_RUNS.contains(&template.name.as_str())
-        && (template.before.is_some() || template.name != "set");
-    if is_script_run || KV_TESTS.iter().any(|test| test.name == template.name) {
+    let (name, bytes) = (template.name.as_str(), template.value_bytes);
+    let is_test = Template::kv(name, bytes, template.keyspace).is_some_and(|test| test == *template);
+    let script_run = Work::script_run(name, bytes, template.keyspace);
+    let is_script_run = matches!(script_run, Some(Work::Request(run)) if run == *template) && !is_test;
+    if is_script_run || is_test {
         words.push(if is_script_run { "eval" } else { "kv" }.into());
         words.extend(["-t".into(), template.name.clone()]);
         words.extend(size.into_iter().chain(keyspace.into_iter().flatten()));
@@ -140,5 +142,17 @@ fn shell_word(word: &str) -> String {
         word.to_owned()
     } else {
         format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(shell_word("key:__rand_int__"), "key:__rand_int__");
+        assert_eq!(shell_word("redis.call('SET')"), r"'redis.call('\''SET'\'')'");
+        assert_eq!(shell_word(""), "''");
     }
 }

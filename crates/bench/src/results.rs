@@ -142,6 +142,9 @@ pub struct ServerUsage {
     pub cores_used: f64,
     /// The same of its busiest thread, if it is known.
     pub busiest_thread: Option<f64>,
+    /// Processor time per second for which its threads were ready and had to wait, if it is known: what the machine
+    /// was short of.
+    pub cores_lacked: Option<f64>,
     /// Resident memory at the end.
     pub rss_bytes: u64,
     /// The highest seen during the measurement.

@@ -74,15 +74,16 @@ impl Probe {
     pub fn end(mut self, client: &mut Client, operations: u64) -> Option<ServerUsage> {
         let span = self.began.elapsed();
         self.look();
-        let (source, used, busiest_thread, rss_bytes) = match &self.place {
+        let (source, used, own_accounts, rss_bytes) = match &self.place {
             Place::Local { process, before } => {
                 let times = threads::of_process(*process)?;
                 let since = |(number, time): (&u32, &ThreadTime)| {
                     time.since(before.get(number).unwrap_or(&ThreadTime::default()))
                 };
                 let used: Duration = times.iter().map(|thread| since(thread).ran).sum();
+                let waited: Duration = times.iter().map(|thread| since(thread).waited).sum();
                 let busiest = times.iter().map(|thread| since(thread).load(span)).fold(0.0, f64::max);
-                (UsageSource::Proc, used, Some(busiest.min(1.0)), resident_bytes(*process))
+                (UsageSource::Proc, used, Some((busiest.min(1.0), waited)), resident_bytes(*process))
             }
             Place::Remote { before } => {
                 let info = client.info();
@@ -92,11 +93,13 @@ impl Probe {
             }
             Place::Unknown => return None,
         };
+        let seconds = span.as_secs_f64().max(1e-9);
         Some(ServerUsage {
             source,
             cpu_us_per_operation: used.as_secs_f64() * 1e6 / operations.max(1) as f64,
-            cores_used: used.as_secs_f64() / span.as_secs_f64().max(1e-9),
-            busiest_thread,
+            cores_used: used.as_secs_f64() / seconds,
+            busiest_thread: own_accounts.map(|(busiest, _)| busiest),
+            cores_lacked: own_accounts.map(|(_, waited)| waited.as_secs_f64() / seconds),
             rss_bytes,
             rss_bytes_max: self.rss_bytes_max.max(rss_bytes),
         })

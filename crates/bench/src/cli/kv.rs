@@ -61,6 +61,7 @@ struct Asked {
     key_minimum: Option<u64>,
     key_maximum: Option<u64>,
     rate_of_connection: Option<f64>,
+    credentials: Option<String>,
 }
 
 /// Reads the command line.
@@ -223,7 +224,11 @@ impl Asked {
         let operations = (!is_by_time).then(|| each.saturating_mul(connections.into()));
         let rate = self.rate_of_connection.map(|rate| rate * f64::from(connections)).or(options.rate);
         let (threads, connections) = (Some(threads), Some(connections));
-        Options { threads, connections, operations, rate, ..options.clone() }.plan(work)
+        let mut options = Options { threads, connections, operations, rate, ..options.clone() };
+        if let Some(credentials) = &self.credentials {
+            options.take_credentials(credentials);
+        }
+        options.plan(work)
     }
 }
 
@@ -256,5 +261,96 @@ fn pattern(letter: &str) -> Option<KeyPattern> {
         "S" => Some(KeyPattern::Sequential),
         "P" => Some(KeyPattern::Parallel),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command_line::command_line;
+    use crate::plan::End;
+    use std::time::Duration;
+
+    fn read(line: &str) -> Result<Vec<Plan>, Failure> {
+        plans(
+            &wire::split_words(line.as_bytes())
+                .unwrap()
+                .into_iter()
+                .map(|word| String::from_utf8(word).unwrap())
+                .collect::<Vec<_>>(),
+        )
+        .map(|(plans, _)| plans)
+    }
+
+    #[test]
+    fn redis_benchmark_s_lines_run_as_printed() {
+        let plans =
+            read("-h 10.0.0.1 -p 7000 -a secret -c 64 -P 100 -n 1000000 -r 1048576 -d 256 -t set,get -q")
+                .unwrap();
+        assert_eq!(plans.len(), 2);
+        let plan = &plans[1];
+        assert_eq!(plan.target.to_string(), "10.0.0.1:7000");
+        assert_eq!(plan.target.password.as_deref(), Some("secret"));
+        assert_eq!((plan.connections, plan.threads, plan.pipeline), (64, 1, 100));
+        assert_eq!(plan.end, End::Operations(1_000_000));
+        let Work::Request(template) = &plan.work else { panic!("{plan:?}") };
+        assert_eq!((template.name.as_str(), template.keyspace), ("get", Some(1_048_576)));
+
+        let plans =
+            read("-n 10 -r 100 eval \"redis.call('SET', KEYS[1], ARGV[1])\" 1 key:__rand_int__ -x").unwrap();
+        let Work::Request(template) = &plans[0].work else { panic!("{plans:?}") };
+        assert_eq!(template.arguments.len(), 5, "what follows the command belongs to it");
+        assert_eq!(read("-q").unwrap().len(), KV_TESTS.len() - 1);
+        assert_eq!(read("-t lrange_300").unwrap().len(), 2);
+    }
+
+    #[test]
+    fn memtier_s_lines_count_by_thread_and_connection() {
+        let plans = read(
+            "-s 10.0.0.1 -p 7000 -a u:secret --ratio=1:1 --test-time=60 -c 20 --threads=10 --key-pattern=S:G \
+             --select-db=10 -d 32 --hide-histogram -P redis",
+        )
+        .unwrap();
+        let plan = &plans[0];
+        assert_eq!((plan.connections, plan.threads, plan.pipeline), (200, 10, 1));
+        assert_eq!((plan.target.database, plan.target.user.as_deref()), (10, Some("u")));
+        assert_eq!(plan.end, End::After(Duration::from_secs(60)));
+        let Work::Memtier(memtier) = &plan.work else { panic!("{plan:?}") };
+        assert_eq!((memtier.set_pattern, memtier.get_pattern), (KeyPattern::Sequential, KeyPattern::Gauss));
+        assert_eq!(read("--ratio 1:10").unwrap()[0].end, End::Operations(2_000_000));
+        assert_eq!(read("-t 2 -c 1 -n 5").unwrap()[0].end, End::Operations(10));
+    }
+
+    #[test]
+    fn a_plan_s_command_line_gives_the_same_plan() {
+        for line in [
+            "-t mset -c 7 -n 99 -d 11",
+            "-t get -r 1000 --test-time 2.5 --rate 1000 --warm-up 1 --seed 7 --select-db 3 --user bob",
+            "-P 50 eval \"return 1\" 0",
+            "--ratio 2:3 -c 4 --threads 2 --key-pattern P:R --key-maximum 99 -n 10 --key-prefix k",
+        ] {
+            let plan = &read(line).unwrap()[0];
+            let written = command_line(plan);
+            let again = read(written.strip_prefix("tarn bench kv ").unwrap()).unwrap();
+            assert_eq!(format!("{plan:?}"), format!("{:?}", again[0]), "{written}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_in_one_sentence() {
+        for (line, sentence) in [
+            ("--tls", "--tls: connections with TLS are not supported"),
+            ("-c none", "-c: 'none' is not a whole number"),
+            ("-t nonsense", "-t: there is no test 'nonsense'"),
+            ("--nonsense", "'--nonsense' is not an option"),
+            ("-c", "-c needs a value"),
+            ("-n 5 --seconds 5", "a run ends by --operations or by --seconds"),
+            ("-c 2 --threads 3", "there must be at least one connection for each thread"),
+            ("--ratio 0:0", "--ratio: at least one part"),
+            ("-p 70000", "-p: '70000' is not a port"),
+        ] {
+            let failure = read(line).unwrap_err().0;
+            assert!(failure.starts_with(sentence), "{line}: {failure}");
+        }
     }
 }

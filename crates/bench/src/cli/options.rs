@@ -135,7 +135,7 @@ impl Options {
     }
 
     /// memtier_benchmark's way: `PASSWORD` or `USER:PASSWORD`.
-    fn take_credentials(&mut self, text: &str) {
+    pub fn take_credentials(&mut self, text: &str) {
         let (user, password) = text.split_once(':').map_or((None, text), |(user, rest)| (Some(user), rest));
         self.target.user = user.map(str::to_owned);
         self.target.password = Some(password.to_owned());

@@ -186,3 +186,52 @@ fn parse_mix(text: &str) -> Result<Mix, Failure> {
         Err(Failure(format!("--mix: the shares add up to {sum}, not to 1")))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command_line::command_line;
+
+    fn read(line: &str) -> Result<Plan, Failure> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        plans(&words).map(|(mut plans, _)| plans.remove(0))
+    }
+
+    #[test]
+    fn numbers_of_records_and_operations_have_64_bits() {
+        let plan = read("run --records 7680000000 --operations 240m --workload c --fields 1 -d 100").unwrap();
+        assert_eq!(plan.end, End::Operations(240_000_000));
+        assert_eq!((plan.work.records(), plan.work.value_bytes()), (Some(7_680_000_000), 100));
+        assert_eq!(read("load --records 640m").unwrap().end, End::Operations(640_000_000));
+    }
+
+    #[test]
+    fn a_plan_s_command_line_gives_the_same_plan() {
+        for line in [
+            "load --records 1000 --fields 1 -d 128 --index",
+            "run --workload workloadE --records 1000 -n 500 --scan-max 50 --ordered --key-digits 12",
+            "run -w a --distribution hotspot --hotspot-data 0.1 --rate 5000 --test-time 3",
+            "run -w uniform-50-50 --mix read=0.9,update=0.1",
+        ] {
+            let plan = read(line).unwrap();
+            let written = command_line(&plan);
+            let again = read(written.strip_prefix("tarn bench ycsb ").unwrap()).unwrap();
+            assert_eq!(format!("{plan:?}"), format!("{again:?}"), "{written}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_in_one_sentence() {
+        for (line, sentence) in [
+            ("run -w z", "--workload: there is no workload 'z'"),
+            ("load -n 5", "a load writes each"),
+            ("run --mix read=0.5", "--mix: the shares add up to 0.5"),
+            ("run --fields 0", "--fields: between 1"),
+            ("run -d 5", "-d is for records of one field"),
+            ("walk", "'load' or 'run' is needed"),
+        ] {
+            let failure = read(line).unwrap_err().0;
+            assert!(failure.starts_with(sentence), "{line}: {failure}");
+        }
+    }
+}

@@ -9,6 +9,8 @@ use sys::{TickClock, Ticks};
 const BUSY: f64 = 0.9;
 /// From this share of its time spent waiting for a processor on, a thread lacked processors.
 const CROWDED: f64 = 0.1;
+/// From this many processors that server and generator lacked on, the machine was the limit.
+const SHORT: f64 = 0.2;
 /// From this share of the rate that was asked for on, it was reached.
 const REACHED: f64 = 0.99;
 
@@ -65,6 +67,15 @@ pub fn limit(asked: Option<f64>, rate: f64, threads: &Threads, server: Option<&S
             "The generator's threads were busy all the time, and the server cannot be looked into: \
              more --threads may show more.",
         ),
+        (false, _)
+            if threads.waited + server.and_then(|server| server.cores_lacked).unwrap_or(0.0) >= SHORT =>
+        {
+            verdict(
+                LimitedBy::Machine,
+                "Processors were short: the server and the generator waited for them, for each other's sake or for \
+                 other programs'. This shows the machine more than the server.",
+            )
+        }
         (false, _) if asked.is_some() => {
             verdict(LimitedBy::Server, "The server did not keep up with the rate.")
         }
@@ -82,11 +93,16 @@ mod tests {
     use crate::results::UsageSource;
 
     fn server(busiest: f64) -> ServerUsage {
+        lacking(busiest, 0.0)
+    }
+
+    fn lacking(busiest: f64, cores_lacked: f64) -> ServerUsage {
         ServerUsage {
             source: UsageSource::Proc,
             cpu_us_per_operation: 1.0,
             cores_used: busiest,
             busiest_thread: Some(busiest),
+            cores_lacked: Some(cores_lacked),
             rss_bytes: 1,
             rss_bytes_max: 1,
         }
@@ -107,5 +123,7 @@ mod tests {
         assert_eq!(judged(None, 0.98, 0.0, Some(0.4)), LimitedBy::Generator);
         assert_eq!(judged(None, 0.98, 0.0, None), LimitedBy::Generator);
         assert_eq!(judged(None, 0.3, 0.0, Some(0.3)), LimitedBy::Unknown);
+        let crowded = limit(None, 1000.0, &Threads { load: 0.5, waited: 0.1 }, Some(&lacking(0.5, 0.3)));
+        assert_eq!(crowded.by, LimitedBy::Machine);
     }
 }
