@@ -44,7 +44,8 @@ fn file(server: &Server, name: &str) -> PathBuf {
 /// Runs to its good end and returns what its JSON says.
 fn measured(server: &Server, words: &str) -> Vec<Measurement> {
     let json = file(server, "bench.json");
-    let output = ran(&format!("{words} -h 127.0.0.1 -p {} --json {}", port(server), json.display()));
+    let (load, rest) = words.split_once(' ').unwrap();
+    let output = ran(&format!("{load} -h 127.0.0.1 -p {} --json {} {rest}", port(server), json.display()));
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{words}: {shown}{}", String::from_utf8_lossy(&output.stderr));
     let text = std::fs::read_to_string(json).unwrap();
@@ -136,6 +137,26 @@ fn a_server_that_dies_ends_the_run_with_what_was_measured() {
     std::fs::remove_file(json).unwrap();
     let measurements: Vec<Measurement> = serde_json::from_str(&text).unwrap();
     assert!(measurements[0].unfinished.is_some());
+}
+
+#[test]
+fn an_interrupt_shows_what_was_measured_so_far() {
+    let server = server(&[]);
+    let words = format!("ycsb run -w c --records 1 --fields 1 -p {} --seconds 60", port(&server));
+    server.connect().unwrap().call(&["SET", "user6284781860667377211", "v"]).unwrap();
+    let running = bench(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut client = server.connect().unwrap();
+    let hits = |client: &mut testkit::Client| match client.call(&["INFO", "stats"]).unwrap() {
+        wire::Value::Bulk(text) => !String::from_utf8_lossy(&text).contains("keyspace_hits:0"),
+        other => panic!("{other:?}"),
+    };
+    while !hits(&mut client) {}
+    let interrupted = Command::new("kill").args(["-INT", &running.id().to_string()]).status().unwrap();
+    assert!(interrupted.success());
+    let output = running.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains("ycsb-c zipfian") && shown.contains("stopped by the user"), "{shown}");
 }
 
 #[test]

@@ -44,14 +44,6 @@ impl Probe {
         Probe { place, began: Instant::now(), rss_bytes_max: 0 }
     }
 
-    /// The process, if the server is local.
-    pub fn process(&self) -> Option<u32> {
-        match self.place {
-            Place::Local { process, .. } => Some(process),
-            _ => None,
-        }
-    }
-
     /// The measurement begins.
     pub fn begin(&mut self, client: &mut Client) {
         match &mut self.place {

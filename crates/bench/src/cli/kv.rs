@@ -115,6 +115,13 @@ impl Asked {
                 }
                 return Ok(());
             }
+            "-a" => {
+                // memtier_benchmark's may have a user before it.
+                let text = arguments.text()?;
+                options.target.password = Some(text.clone());
+                self.credentials = Some(text);
+                return Ok(());
+            }
             "--ratio" => {
                 self.ratio = Some(pair(arguments, "a ratio such as 1:10", |part| part.parse().ok())?)
             }

@@ -356,8 +356,7 @@ impl Loader {
     #[inline]
     fn read(&mut self, at: usize, buffer: &mut [u8], is_closed: bool) -> Result<(), Lost> {
         let was_idle = self.parts.connections[at].is_idle();
-        loop {
-            let Some(read) = self.parts.connections[at].read(buffer)? else { break };
+        while let Some(read) = self.parts.connections[at].read(buffer)? {
             if read == 0 {
                 return Err(Lost("the server closed a connection".to_owned()));
             }
