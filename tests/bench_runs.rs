@@ -100,14 +100,14 @@ fn a_stopped_server_shows_in_the_tail_and_in_the_series_of_an_open_loop() {
     let server = Server::start(Program::Redis, &[]).unwrap();
     let json = file(&server, "bench.json");
     let words =
-        format!("kv -t set -p {} -c 10 --rate 2000 --test-time 2 --json {}", port(&server), json.display());
+        format!("kv -t set -p {} -c 10 --rate 2000 --test-time 4 --json {}", port(&server), json.display());
     let running = bench(&words).stdout(Stdio::null()).spawn().unwrap();
     let signal = |name: &str| {
         let status = Command::new("kill").args([name, &server.pid().to_string()]).status().unwrap();
         assert!(status.success());
     };
-    // The pause falls into the run wherever it falls.
-    std::thread::sleep(Duration::from_secs(1));
+    let mut client = server.connect().unwrap();
+    while client.call(&["DBSIZE"]).unwrap() == wire::Value::Int(0) {}
     signal("-STOP");
     std::thread::sleep(Duration::from_millis(200));
     signal("-CONT");
