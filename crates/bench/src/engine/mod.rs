@@ -33,6 +33,9 @@ use wire::Value;
 /// How often the observer is told and the server looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
+/// Files that a run has open besides its connections, with room to spare.
+const OTHER_FILES: u64 = 1000;
+
 /// Makes one measurement. A server that dies in the middle still gives one, with
 /// [`Measurement::unfinished`] saying so.
 ///
@@ -79,6 +82,8 @@ fn operations_asked(plan: &Plan) -> Option<u64> {
 
 /// Opens all connections, by thread.
 fn open(plan: &Plan, shares: &[Share], observer: &dyn Observer) -> Result<Vec<Vec<Connection>>, Failure> {
+    // Without permission for more, the connection that is one too many says so.
+    let _ = rlimit::increase_nofile_limit(u64::from(plan.connections) + OTHER_FILES);
     let one = || {
         if observer.wants_to_stop() {
             return Err(Failure("stopped before anything was measured".to_owned()));
