@@ -11,6 +11,7 @@ Tarn, a Redis-compatible database.
 
 Usage: tarn server [FILE] [--DIRECTIVE VALUE ...]    run a server
        tarn server --help                            its options
+       tarn bench ycsb|kv|ttl|eval [OPTION ...]      measure any server that speaks the Redis protocol
        tarn --version";
 
 fn main() -> ExitCode {
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("server") => server::run(&args[1..]),
+        Some("bench") => bench::cli::main(&args[1..]),
         Some("-V" | "-v" | "--version") => {
             println!("tarn {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS

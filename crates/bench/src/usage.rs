@@ -1,0 +1,170 @@
+//! What a server uses of its machine while it is being measured.
+//!
+//! If it runs on this machine, `/proc` tells, by the kernel's accounts; else its own INFO must be believed. It counts
+//! as local only if the process that INFO names holds the listening socket that was connected to, over a loopback
+//! address: the same number on another machine or in another container is another process.
+
+use crate::client::Client;
+use crate::engine::threads::{self, ThreadTime};
+use crate::results::{ServerUsage, UsageSource};
+use std::collections::HashMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Looks at one server during one measurement.
+#[derive(Debug)]
+pub struct Probe {
+    place: Place,
+    began: Instant,
+    rss_bytes_max: u64,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// A process of this machine, and its threads at the beginning.
+    Local { process: u32, before: HashMap<u32, ThreadTime> },
+    /// Processor seconds at the beginning, by INFO.
+    Remote { before: Duration },
+    /// Neither knows.
+    Unknown,
+}
+
+impl Probe {
+    /// Finds the server behind `client`; the measurement begins with [`Probe::begin`].
+    pub fn new(client: &mut Client) -> Probe {
+        let info = client.info();
+        let process = field(&info, "process_id").and_then(|number| number.parse().ok());
+        let is_here = |process: &u32| client.peer().is_ok_and(|peer| listens(*process, peer));
+        let place = match process.filter(is_here) {
+            Some(process) => Place::Local { process, before: HashMap::new() },
+            None if processor_time(&info).is_some() => Place::Remote { before: Duration::ZERO },
+            None => Place::Unknown,
+        };
+        Probe { place, began: Instant::now(), rss_bytes_max: 0 }
+    }
+
+    /// The measurement begins.
+    pub fn begin(&mut self, client: &mut Client) {
+        match &mut self.place {
+            Place::Local { process, before } => *before = threads::of_process(*process).unwrap_or_default(),
+            Place::Remote { before } => *before = processor_time(&client.info()).unwrap_or_default(),
+            Place::Unknown => {}
+        }
+        self.began = Instant::now();
+        self.look();
+    }
+
+    /// Looks at the memory; to be called now and then.
+    pub fn look(&mut self) {
+        if let Place::Local { process, .. } = self.place {
+            self.rss_bytes_max = self.rss_bytes_max.max(resident_bytes(process));
+        }
+    }
+
+    /// The measurement has ended. None if nothing is known, or the server is gone.
+    pub fn end(mut self, client: &mut Client, operations: u64) -> Option<ServerUsage> {
+        let span = self.began.elapsed();
+        self.look();
+        let (source, used, own_accounts, rss_bytes) = match &self.place {
+            Place::Local { process, before } => {
+                let times = threads::of_process(*process)?;
+                let since = |(number, time): (&u32, &ThreadTime)| {
+                    time.since(before.get(number).unwrap_or(&ThreadTime::default()))
+                };
+                let used: Duration = times.iter().map(|thread| since(thread).ran).sum();
+                let waited: Duration = times.iter().map(|thread| since(thread).waited).sum();
+                let busiest = times.iter().map(|thread| since(thread).load(span)).fold(0.0, f64::max);
+                (UsageSource::Proc, used, Some((busiest.min(1.0), waited)), resident_bytes(*process))
+            }
+            Place::Remote { before } => {
+                let info = client.info();
+                let used = processor_time(&info)?.saturating_sub(*before);
+                let rss = field(&info, "used_memory_rss").and_then(|number| number.parse().ok());
+                (UsageSource::Info, used, None, rss.unwrap_or(0))
+            }
+            Place::Unknown => return None,
+        };
+        let seconds = span.as_secs_f64().max(1e-9);
+        Some(ServerUsage {
+            source,
+            cpu_us_per_operation: used.as_secs_f64() * 1e6 / operations.max(1) as f64,
+            cores_used: used.as_secs_f64() / seconds,
+            busiest_thread: own_accounts.map(|(busiest, _)| busiest),
+            cores_lacked: own_accounts.map(|(_, waited)| waited.as_secs_f64() / seconds),
+            rss_bytes,
+            rss_bytes_max: self.rss_bytes_max.max(rss_bytes),
+        })
+    }
+}
+
+/// The value of a line `name:value` of INFO.
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+/// The processor time that INFO tells.
+fn processor_time(info: &str) -> Option<Duration> {
+    let seconds = |name| field(info, name)?.parse::<f64>().ok();
+    Duration::try_from_secs_f64(seconds("used_cpu_sys")? + seconds("used_cpu_user")?).ok()
+}
+
+fn resident_bytes(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
+
+/// Whether a process of this machine holds a listening socket of this port, which a loopback address reaches.
+fn listens(process: u32, peer: SocketAddr) -> bool {
+    if !peer.ip().is_loopback() {
+        return false;
+    }
+    let listening: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .filter_map(|table| fs::read_to_string(table).ok())
+        .flat_map(|table| {
+            table.lines().filter_map(|line| listening_inode(line, peer.port())).collect::<Vec<_>>()
+        })
+        .map(|inode| format!("socket:[{inode}]"))
+        .collect();
+    let Ok(files) = fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+    files
+        .flatten()
+        .filter_map(|file| fs::read_link(file.path()).ok())
+        .any(|link| link.to_str().is_some_and(|link| listening.iter().any(|socket| socket == link)))
+}
+
+/// The inode in a line of the kernel's socket table, if it is a socket that listens on this port.
+fn listening_inode(line: &str, port: u16) -> Option<u64> {
+    const LISTEN: &str = "0A";
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let (_, own_port) = fields.get(1)?.rsplit_once(':')?;
+    let is_it = u16::from_str_radix(own_port, 16).ok()? == port && *fields.get(3)? == LISTEN;
+    if is_it { fields.get(9)?.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    #[test]
+    fn a_process_is_known_by_its_listening_socket() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        assert!(listens(std::process::id(), address));
+        assert!(!listens(1, address) && !listens(std::process::id(), "192.0.2.1:6379".parse().unwrap()));
+        drop(listener);
+        assert!(!listens(std::process::id(), address));
+    }
+
+    #[test]
+    fn info_tells_processor_time() {
+        let info =
+            "# CPU\r\nused_cpu_sys:1.500000\r\nused_cpu_user:0.250000\r\nused_cpu_sys_children:9.0\r\n";
+        assert_eq!(processor_time(info), Some(Duration::from_millis(1750)));
+        assert_eq!(processor_time("redis_version:7\r\n"), None);
+    }
+}
