@@ -11,6 +11,7 @@ pub mod engine;
 pub mod latency;
 pub mod plan;
 pub mod replies;
+pub mod report;
 pub mod results;
 pub mod usage;
 pub mod work;
