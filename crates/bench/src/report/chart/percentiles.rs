@@ -16,7 +16,7 @@ const TOP: f64 = 10.0;
 const BOTTOM: f64 = 172.0;
 /// Where the horizontal axis has its marks.
 const MARKS: [(f64, &str); 6] =
-    [(0.0, "0"), (90.0, "90"), (99.0, "99"), (99.9, "99.9"), (99.99, "99.99"), (99.999, "99.999 %")];
+    [(0.0, "0"), (90.0, "90"), (99.0, "99"), (99.9, "99.9"), (99.99, "99.99"), (99.999, "99.999")];
 
 /// The scales that a section's panels share.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 //!
 //! Bars are drawn twice, for a wide and for a narrow page, and the style shows one: their text keeps its size on a phone.
 
-use super::drawn;
+use super::{dense, drawn};
 use crate::report::chart::{self, Bounds};
 use crate::report::{Chapter, Report, Section, palette, table};
 use maud::{Markup, html};
@@ -36,7 +36,7 @@ fn part(report: &Report, section: &Section, id: &str) -> Markup {
                 (percentiles(report, section, id))
                 (seconds(report, section, id))
                 h4 { "Every measurement" }
-                (drawn(&table::details(report, section)))
+                (dense(&table::details(report, section)))
                 (errors(section))
             } @else {
                 p class="note" { "Nothing was measured here." }

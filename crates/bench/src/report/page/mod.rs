@@ -116,10 +116,25 @@ fn comparison(report: &Report) -> Markup {
     }
 }
 
-/// A table with its notes, in a box that scrolls by itself where the page is narrow.
+/// A table with the meaning of its marks.
 fn drawn(table: &Table) -> Markup {
     html! {
-        div class="scroll" role="region" tabindex="0" aria-label=(table.caption) {
+        (framed(table, "scroll"))
+        @for mark in table.marks() {
+            p class="note" { (mark.sign()) " " (mark.meaning()) }
+        }
+    }
+}
+
+/// A table of many columns, whose marks were explained before.
+fn dense(table: &Table) -> Markup {
+    framed(table, "scroll dense")
+}
+
+/// A table in a box that scrolls by itself where the page is narrow.
+fn framed(table: &Table, class: &str) -> Markup {
+    html! {
+        div class=(class) role="region" tabindex="0" aria-label=(table.caption) {
             table {
                 caption { (table.caption) }
                 thead {
@@ -131,9 +146,6 @@ fn drawn(table: &Table) -> Markup {
                 }
                 tbody { @for line in &table.lines { (drawn_line(line, table.text_columns)) } }
             }
-        }
-        @for mark in table.marks() {
-            p class="note" { (mark.sign()) " " (mark.meaning()) }
         }
     }
 }
