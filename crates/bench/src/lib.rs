@@ -14,6 +14,7 @@ pub mod replies;
 pub mod report;
 pub mod results;
 pub mod usage;
+pub mod whitepaper;
 pub mod work;
 
 pub use engine::run;

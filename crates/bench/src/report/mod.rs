@@ -24,6 +24,7 @@ use serde::Serialize;
 
 pub use files::{prepare, write};
 pub use markdown::markdown;
+pub use number::{duration, grouped, latency, rate, short};
 pub use published::{Published, published};
 
 /// All that one run has to say.

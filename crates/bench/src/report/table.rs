@@ -277,13 +277,20 @@ fn operations_line(report: &Report, row: &Row, place: usize, measured: &Measurem
 
 /// The latencies of what a publication calls reads.
 pub fn reads(measured: &Measurement) -> Option<&KindLatency> {
-    ["read", "get", "scan"].iter().find_map(|kind| measured.kind(kind)).filter(|latency| latency.count > 0)
+    of_kinds(measured, &["read", "get", "scan"])
 }
 
 /// The latencies of what a publication calls load, update or write.
 pub fn writes(measured: &Measurement) -> Option<&KindLatency> {
-    let kinds = ["update", "insert", "set", "read-modify-write"];
-    kinds.iter().find_map(|kind| measured.kind(kind)).filter(|latency| latency.count > 0)
+    of_kinds(measured, &["update", "insert", "set", "read-modify-write"])
+}
+
+/// The first of some kinds of operations that occurred, in capitals or not.
+fn of_kinds<'a>(measured: &'a Measurement, kinds: &[&str]) -> Option<&'a KindLatency> {
+    let of = |kind: &&str| {
+        measured.kinds.iter().find(|latency| latency.count > 0 && latency.kind.eq_ignore_ascii_case(kind))
+    };
+    kinds.iter().find_map(of)
 }
 
 /// Every measurement of a section with all that was found out.
