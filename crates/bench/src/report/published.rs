@@ -52,6 +52,14 @@ pub struct Published {
 }
 
 impl Published {
+    /// The instance in words; the cluster edition's are named by their memory alone.
+    pub fn label(&self) -> String {
+        match self.edition.as_str() {
+            "cluster" => format!("cluster of {}", self.instance),
+            _ => self.instance.clone(),
+        }
+    }
+
     /// The publication in words.
     pub fn title(&self) -> &str {
         match self.source.as_str() {

@@ -186,7 +186,8 @@ fn published_rates(section: &Section, times: Option<u64>) -> Vec<Line> {
         let cores = any
             .and_then(|figure| figure.published.cores)
             .map_or("not said".into(), |cores| cores.to_string());
-        let mut cells = vec![Cell::from(format!("{}, published", key.1)), cores.into()];
+        let name = any.map_or(String::new(), |figure| figure.published.label());
+        let mut cells = vec![Cell::from(format!("{name}, published")), cores.into()];
         cells.extend((0..section.rows.len()).map(|row| {
             of(key, row).map_or(Cell::default(), |figure| Cell {
                 text: figure.qps.map(number::rate).unwrap_or_default(),
@@ -238,7 +239,7 @@ fn operations(report: &Report, section: &Section) -> Table {
                 origin: Origin::Published,
                 cells: vec![
                     row.label.as_str().into(),
-                    format!("{}, published", published.instance).into(),
+                    format!("{}, published", published.label()).into(),
                     published.cores.map_or("not said".into(), |cores| cores.to_string()).into(),
                     published.qps.map(number::rate).unwrap_or_default().into(),
                     micros(published.read_avg_us),
@@ -378,13 +379,15 @@ pub fn comparison(report: &Report) -> Option<Table> {
                     section.title.as_str().into(),
                     other.name.as_str().into(),
                     Cell { text: number::factor(middle), note: None, marks: marks.into_iter().collect() },
-                    format!("{} to {}", number::factor(*low), number::factor(*high)).into(),
-                    number::grouped(ratios.len() as u64).into(),
+                    match ratios.len() {
+                        1 => "one workload".into(),
+                        _ => format!("{} to {}", number::factor(*low), number::factor(*high)).into(),
+                    },
                 ],
             });
         }
     }
-    let head = ["Workloads", "Against", "Median", "Range", "Compared"].map(str::to_owned).to_vec();
+    let head = ["Workloads", "Against", "Median", "Range"].map(str::to_owned).to_vec();
     let caption = format!("Operations per second of {}, as a multiple of the other server's", first.name);
     (!lines.is_empty()).then_some(Table { caption, head, text_columns: 2, lines })
 }

@@ -84,9 +84,10 @@ impl Scale {
         wanted.min(self.bytes_per_server / (value_bytes + KEY_BYTES)).max(1_000)
     }
 
-    /// Threads of the generator: the servers need the rest of the cores.
+    /// Threads of the generator, each with as many connections: the servers need the rest of the cores.
     pub fn threads(&self, connections: u32) -> u32 {
-        (self.cores / 2).clamp(1, 10).min(connections)
+        let most = (self.cores / 2).clamp(1, 10);
+        (1..=most).rev().find(|threads| connections.is_multiple_of(*threads)).unwrap_or(1)
     }
 
     /// Shares the time of the run among its measurements.

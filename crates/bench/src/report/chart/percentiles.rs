@@ -29,8 +29,7 @@ pub struct Bounds {
 impl Bounds {
     /// The scales for a section; none if it has no curve.
     pub fn of(section: &Section) -> Option<Self> {
-        let points =
-            || section.rows.iter().flat_map(|row| &row.measurements).flat_map(|measured| points(measured));
+        let points = || section.rows.iter().flat_map(|row| &row.measurements).flat_map(points);
         let low = points().map(|point| point.1).fold(f64::INFINITY, f64::min);
         let high = points().map(|point| point.1).fold(0.0, f64::max);
         let nines = points().map(|point| point.0).fold(1.0, f64::max).ceil();
@@ -71,12 +70,14 @@ fn ladder(from: f64) -> impl Iterator<Item = f64> {
         .filter(move |step| *step >= from)
 }
 
-/// A measurement's curve as (nines, microseconds): 90 % is one nine, 99 % two.
+/// A measurement's curve as (nines, microseconds): 90 % is one nine, 99 % two. Beyond the share that a single operation
+/// is, there is nothing to know.
 fn points(measurement: &Measurement) -> impl Iterator<Item = (f64, f64)> + '_ {
-    measurement.all.curve.iter().filter(|point| point.0 < 100.0 && point.1 > 0.0).map(
-        |(percentile, micros)| {
-            let slower = 1.0 - percentile / 100.0;
-            ((-slower.log10()).max(0.0), *micros)
+    let known = (measurement.all.count.max(1) as f64).log10();
+    measurement.all.curve.iter().filter(|point| point.0 < 100.0 && point.1 > 0.0).filter_map(
+        move |(percentile, micros)| {
+            let nines = (-(1.0 - percentile / 100.0).log10()).max(0.0);
+            (nines <= known).then_some((nines, *micros))
         },
     )
 }

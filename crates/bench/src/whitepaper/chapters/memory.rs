@@ -30,7 +30,8 @@ fn by_value_size(scale: &Scale) -> Outline {
             workloads.push(workload);
         }
     }
-    let keys = VALUE_BYTES.map(|value_bytes| grouped(scale.keys(value_bytes)));
+    let mut keys: Vec<String> = VALUE_BYTES.map(|value_bytes| grouped(scale.keys(value_bytes))).into();
+    keys.dedup();
     let figures = beside(|figure| {
         let test = ["redis-benchmark set ", "redis-benchmark get "]
             .iter()
@@ -41,7 +42,7 @@ fn by_value_size(scale: &Scale) -> Outline {
     Outline {
         title: "SET and GET by value size".to_owned(),
         about: format!(
-            "redis-benchmark's SET and GET over 64 connections with 100 requests in flight on each, random keys of {} (published: 1,048,576).",
+            "redis-benchmark's SET and GET over 64 connections with 100 requests in flight on each, {} random keys (published: 1,048,576).",
             keys.join(", ")
         ),
         layout: Layout::Rates,
