@@ -24,13 +24,17 @@ pub fn prepare(folder: &Path) -> Result<(), Failure> {
 /// Writes the report's files and returns the page's path.
 ///
 /// # Errors
-/// A file cannot be written, such as on a full disk; files before it are there.
+/// A file cannot be written, such as on a full disk; those that can be are there, the page before all others.
 pub fn write(report: &Report, folder: &Path) -> Result<PathBuf, Failure> {
-    let json = serde_json::to_vec_pretty(report).expect("the model has no keys that JSON cannot have");
-    place(folder, "report.json", &json)?;
-    place(folder, "report.csv", &sheet::sheet(report))?;
-    place(folder, "report.md", markdown(report).as_bytes())?;
-    place(folder, "index.html", page::page(report).as_bytes())
+    let json = serde_json::to_vec(report).expect("the model has no keys that JSON cannot have");
+    let page = place(folder, "index.html", page::page(report).as_bytes());
+    let others = [
+        place(folder, "report.md", markdown(report).as_bytes()),
+        place(folder, "report.csv", &sheet::sheet(report)),
+        place(folder, "report.json", &json),
+    ];
+    let page = page?;
+    others.into_iter().collect::<Result<Vec<PathBuf>, Failure>>().map(|_| page)
 }
 
 fn place(folder: &Path, name: &str, content: &[u8]) -> Result<PathBuf, Failure> {

@@ -134,7 +134,7 @@ fn last_words(folder: &Path) -> String {
     let output = fs::read(folder.join("output")).unwrap_or_default();
     let text = String::from_utf8_lossy(&output);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let end = lines[lines.len().saturating_sub(3)..].join(" / ");
+    let end = lines[lines.len().saturating_sub(2)..].join(" / ");
     match end.chars().count() {
         0 => ".".to_owned(),
         letters => {

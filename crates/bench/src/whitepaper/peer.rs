@@ -61,7 +61,7 @@ pub struct PeerCommand {
 }
 
 impl PeerCommand {
-    /// Takes the program's name for the server's.
+    /// Takes the program's name for the server's: the first word that ends with `-server`, or else the first.
     ///
     /// # Errors
     /// The command has no place for the port.
@@ -71,9 +71,12 @@ impl PeerCommand {
                 "--peer-cmd '{text}' has no {{port}}, where the server's port is to be put."
             )));
         }
-        let program = text.split_whitespace().next().unwrap_or(text);
-        let program = program.rsplit('/').next().unwrap_or(program).trim_matches(['"', '\'']);
-        let name = program.strip_suffix("-server").unwrap_or(program);
+        let words = || {
+            let words = text.split_whitespace().map(|word| word.trim_matches(['"', '\'']));
+            words.map(|word| word.rsplit('/').next().unwrap_or(word))
+        };
+        let server = words().find_map(|word| word.strip_suffix("-server"));
+        let name = server.or_else(|| words().next()).filter(|name| !name.is_empty()).unwrap_or("peer");
         Ok(PeerCommand { name: name.to_owned(), template: text.to_owned() })
     }
 }
@@ -255,6 +258,8 @@ mod tests {
     fn a_started_server_is_named_by_its_program() {
         let name = |text: &str| PeerCommand::parse(text).unwrap().name;
         assert_eq!(name("redis-server --port {port}"), "redis");
+        assert_eq!(name("nice redis-server --port {port}"), "redis");
+        assert_eq!(name("/opt/keydb --port {port}"), "keydb");
         assert_eq!(name("/opt/valkey/bin/valkey-server --port {port}"), "valkey");
         assert!(PeerCommand::parse("redis-server --port 6379").is_err());
     }

@@ -182,7 +182,7 @@ impl<'a> Rounds<'a> {
                 launched.ended().map(|status| format!(" It ended ({status}){}", launched.last_words()))
             });
             self.remarks.push(format!(
-                "{} took no further part after {}: {}{}",
+                "{} took no further part from {} on: {}{}",
                 contestant.name,
                 workload.label,
                 sentence(&trouble),

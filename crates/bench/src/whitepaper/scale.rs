@@ -17,8 +17,10 @@ const KEY_BYTES: u64 = 200;
 const MEMORY_SHARE: u64 = 2;
 /// A shorter measurement says nothing.
 const MEASURE_MIN: Duration = Duration::from_millis(500);
-/// A longer one says no more.
-const MEASURE_MAX: Duration = Duration::from_secs(60);
+/// A longer one says little more.
+const MEASURE_MAX: Duration = Duration::from_secs(30);
+/// The same in a quick run, of a single chapter perhaps.
+const MEASURE_MAX_QUICK: Duration = Duration::from_secs(3);
 /// Connecting, filling and emptying around a measurement, for the estimate.
 const AROUND: Duration = Duration::from_millis(500);
 /// Unpipelined operations per second of a slow machine, for the estimate.
@@ -92,9 +94,9 @@ impl Scale {
 
     /// Shares the time of the run among its measurements.
     pub fn pace<'a>(&self, outlines: impl Iterator<Item = &'a Outline>, servers: usize) -> Pace {
-        let (budget, warm_up) = match self.size {
-            Size::Standard => (Duration::from_secs(420), Duration::from_secs(1)),
-            Size::Quick => (Duration::from_secs(100), Duration::from_millis(250)),
+        let (budget, warm_up, most) = match self.size {
+            Size::Standard => (Duration::from_secs(420), Duration::from_secs(1), MEASURE_MAX),
+            Size::Quick => (Duration::from_secs(100), Duration::from_millis(250), MEASURE_MAX_QUICK),
         };
         let workloads: Vec<_> = outlines.flat_map(|outline| &outline.workloads).collect();
         let weights: f64 = workloads.iter().map(|workload| workload.amount.weight()).sum();
@@ -102,8 +104,7 @@ impl Scale {
         let around = (warm_up + AROUND).as_secs_f64() * workloads.len() as f64 * servers;
         let counted: f64 = workloads.iter().map(|workload| counted_seconds(workload.amount)).sum();
         let left = budget.as_secs_f64() * self.factor - around - counted * servers;
-        let each =
-            (left / (weights.max(1.0) * servers)).clamp(MEASURE_MIN.as_secs_f64(), MEASURE_MAX.as_secs_f64());
+        let each = (left / (weights.max(1.0) * servers)).clamp(MEASURE_MIN.as_secs_f64(), most.as_secs_f64());
         Pace { measure: Duration::from_millis((each * 10.0).round() as u64 * 100), warm_up }
     }
 

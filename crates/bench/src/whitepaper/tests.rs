@@ -131,7 +131,7 @@ fn a_server_that_dies_keeps_its_measurements_and_takes_no_further_part() {
     assert_eq!(counts(&section), [2, 2, 1, 1, 1, 1]);
     let [remark] = &remarks[..] else { panic!("{remarks:?}") };
     assert!(
-        remark.starts_with("redis took no further part after GET 256\u{a0}B: the server closed"),
+        remark.starts_with("redis took no further part from GET 256\u{a0}B on: the server closed"),
         "{remark}"
     );
 }
