@@ -2,6 +2,7 @@
 //!
 //! Everything from outside is escaped, so that a `|` or a backtick in a server's version breaks no table.
 
+use super::page::COMMANDS_NEED;
 use super::table::{self, Cell, Table};
 use super::{Report, Section, number};
 use std::fmt::Write;
@@ -85,12 +86,13 @@ fn write_conditions(out: &mut String, report: &Report) -> std::fmt::Result {
     let absent: Vec<String> =
         report.absent.iter().map(|absent| format!("{}: {}", absent.title, absent.reason)).collect();
     list(out, &absent)?;
-    writeln!(out, "## Commands\n\nThe whole run: `{}`. Each measurement alone:\n", plain(&report.command))?;
+    let whole = plain(&report.command);
+    writeln!(out, "## Commands\n\nThe whole run: `{whole}`. Each measurement alone:\n")?;
     let sections = report.chapters.iter().flat_map(|chapter| &chapter.sections);
     for measured in sections.flat_map(|section| &section.rows).flat_map(|row| &row.measurements) {
         writeln!(out, "- `{}`", plain(&measured.command))?;
     }
-    Ok(())
+    writeln!(out, "\n{}", escaped(COMMANDS_NEED))
 }
 
 fn list(out: &mut String, lines: &[String]) -> std::fmt::Result {

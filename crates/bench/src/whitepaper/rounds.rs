@@ -15,6 +15,7 @@ use crate::report::{self, Row, Section};
 use crate::results::Measurement;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use wire::Value;
 
 /// Every run sends the same operations.
@@ -209,29 +210,15 @@ fn sentence(text: &str) -> String {
 }
 
 fn plan(workload: &Workload, contestant: &Contestant, pace: Pace) -> Plan {
-    let target = &contestant.target;
-    let (end, warm_up, bound) = match workload.amount {
-        Amount::Time(weight) => {
-            let time = pace.measure.mul_f64(weight);
-            (End::After(time), pace.warm_up, format!(" --test-time {}", report::short(time.as_secs_f64())))
-        }
+    let (end, warm_up) = match workload.amount {
+        Amount::Time(weight) => (End::After(pace.measure.mul_f64(weight)), pace.warm_up),
         // A load that began with a warm-up would write its first records twice.
-        Amount::Operations(count) => (End::Operations(count), std::time::Duration::ZERO, String::new()),
+        Amount::Operations(count) => (End::Operations(count), Duration::ZERO),
     };
-    let (role, options) = workload.options.split_once(' ').unwrap_or((&workload.options, ""));
-    let access = target.user.as_ref().map(|user| format!(" --user {user}")).unwrap_or_default()
-        + if target.password.is_some() { " -a PASSWORD" } else { "" };
-    let database =
-        if target.database > 0 { format!(" --select-db {}", target.database) } else { String::new() };
-    let threads =
-        if workload.threads > 1 { format!(" --threads {}", workload.threads) } else { String::new() };
     Plan {
         server: contestant.name.clone(),
-        command: format!(
-            "tarn bench {role} -h {} -p {}{access}{database} {options}{threads}{bound}",
-            target.host, target.port
-        ),
-        target: target.clone(),
+        command: None,
+        target: contestant.target.clone(),
         connections: workload.connections,
         threads: workload.threads,
         pipeline: workload.pipeline,

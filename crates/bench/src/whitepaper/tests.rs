@@ -28,7 +28,7 @@ fn measured(plan: &Plan) -> Measurement {
     Measurement {
         server: plan.server.clone(),
         workload: plan.work.name(),
-        command: plan.command.clone(),
+        command: crate::command_line::command_line(plan),
         connections: plan.connections,
         threads: plan.threads,
         pipeline: plan.pipeline,

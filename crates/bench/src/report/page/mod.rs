@@ -9,6 +9,8 @@ use super::table::{self, Cell, Line, Origin, Table};
 use super::{Machine, Report, Server, number, palette};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+/// What the commands suppose to be there.
+pub const COMMANDS_NEED: &str = "The run wrote every key of the range once before GET, SET and their mix, and loaded the records before reads and updates; TARN_BENCH_PASSWORD holds a password.";
 const STYLE: &str = include_str!("style.css");
 
 /// The whole page.
@@ -269,7 +271,10 @@ fn commands(report: &Report) -> Markup {
     html! {
         section id="commands" {
             h2 { "Commands" }
-            p { "The whole run: " code { (report.command) } ". Each measurement alone:" }
+            p { "The whole run: " code { (report.command) } "." }
+            p {
+                "Each measurement alone, with the address of a server in place of one that the run started. " (COMMANDS_NEED)
+            }
             ul class="commands" {
                 @for measured in rows().flat_map(|row| &row.measurements) { li { code { (measured.command) } } }
             }

@@ -70,9 +70,6 @@ fn set_and_get(scale: &Scale) -> Outline {
     let connections = 200;
     let workload = Workload {
         label: "1:1, 32\u{a0}B".to_owned(),
-        options: format!(
-            "kv --ratio 1:1 -d 32 -c {connections} --key-minimum 1 --key-maximum {keys} --key-pattern R:R"
-        ),
         work: Work::Memtier(memtier),
         connections,
         threads: scale.threads(connections),
@@ -116,12 +113,8 @@ fn load_read_update(scale: &Scale) -> Outline {
         let mut ycsb = Ycsb::named(name, records).expect("the chapters use workloads that there are");
         ycsb.fields = 1;
         ycsb.field_bytes = value_bytes;
-        let role = if is_load { "load" } else { "run" };
         Workload {
             label: label.to_owned(),
-            options: format!(
-                "ycsb {role} --workload {name} --records {records} --fields 1 --field-bytes {value_bytes} -c {connections}"
-            ),
             work: if is_load { Work::YcsbLoad(ycsb) } else { Work::Ycsb(ycsb) },
             connections,
             threads: scale.threads(connections),

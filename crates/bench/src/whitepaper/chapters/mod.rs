@@ -55,7 +55,10 @@ pub const ABSENT: &[(&str, &str)] = &[
         "Capacity: four workloads at memory to data ratios of 7:1 and 1:4",
         "The publication is of an edition that keeps its data on disk. It is measured when Tarn's capacity edition serves.",
     ),
-    ("Scripts: EVAL of one SET and of ten", "This report has no chapter for scripts yet."),
+    (
+        "Scripts: EVAL of one SET and of ten",
+        "This report has no chapter for scripts yet; `tarn bench eval` measures them alone.",
+    ),
     (
         "Clusters and proxies",
         "The run measures single servers. Of clusters only the smallest stand beside it.",
@@ -86,8 +89,6 @@ pub struct Outline {
 pub struct Workload {
     /// In a few words.
     pub label: String,
-    /// The role of `tarn bench` and its options that ask for the same, but for the server and the time.
-    pub options: String,
     /// What is asked of the server.
     pub work: Work,
     /// Connections over all threads.
@@ -159,10 +160,6 @@ fn kv(test: &str, scale: &Scale, of: Kv, before: Before) -> Workload {
     let name = test.to_uppercase();
     Workload {
         label: name,
-        options: format!(
-            "kv -t {test} -c {} -P {} -r {} -d {}",
-            of.connections, of.pipeline, of.keys, of.value_bytes
-        ),
         work: Work::Request(
             Template::kv(test, of.value_bytes, Some(of.keys)).expect("the chapters use tests that there are"),
         ),

@@ -50,11 +50,9 @@ pub fn sections(scale: &Scale) -> Vec<Outline> {
 
 fn workloads(scale: &Scale, pipeline: u32) -> Vec<Workload> {
     let workload = |connections: u32| {
-        let pipelined = if pipeline > 1 { format!(" -P {pipeline}") } else { String::new() };
         let plural = if connections == 1 { "" } else { "s" };
         Workload {
             label: format!("{connections} connection{plural}"),
-            options: format!("ttl -c {connections}{pipelined} -d {VALUE_BYTES} --ex {TTL_SECONDS}"),
             work: Work::Uuids { value_bytes: VALUE_BYTES, seconds: TTL_SECONDS },
             connections,
             threads: scale.threads(connections),
