@@ -27,6 +27,9 @@ fn write_report(out: &mut String, report: &Report) -> std::fmt::Result {
         number::bytes(machine.memory_bytes),
         escaped(&report.scale)
     )?;
+    if let Some(caution) = machine.caution() {
+        writeln!(out, "**{}**\n", escaped(&caution))?;
+    }
     if !report.remarks.is_empty() {
         writeln!(out, "**This report is not whole:**\n")?;
         list(out, &report.remarks)?;

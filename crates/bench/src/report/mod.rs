@@ -161,6 +161,17 @@ impl Report {
     }
 }
 
+impl Machine {
+    /// What to keep in mind if the machine was busy before the run began.
+    fn caution(&self) -> Option<String> {
+        let load = self.load.filter(|load| *load > f64::from(self.cores) / 4.0)?;
+        Some(format!(
+            "The machine was busy with other things when the run began (a load of {load:.1} on {} cores): its figures carry that, and differences between servers may be chance. Run it again on a quiet machine.",
+            self.cores
+        ))
+    }
+}
+
 impl Section {
     /// Whether anything was measured.
     fn is_measured(&self) -> bool {

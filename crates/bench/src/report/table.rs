@@ -12,6 +12,8 @@ use std::collections::BTreeSet;
 pub enum Mark {
     /// The generator had no time left.
     Generator,
+    /// Server and generator waited for processors.
+    Machine,
     /// The run ended early.
     Unfinished,
     /// Some operations got errors.
@@ -23,6 +25,7 @@ impl Mark {
     pub fn sign(self) -> &'static str {
         match self {
             Mark::Generator => "*",
+            Mark::Machine => "§",
             Mark::Unfinished => "†",
             Mark::Errors => "‡",
         }
@@ -32,6 +35,9 @@ impl Mark {
     pub fn meaning(self) -> &'static str {
         match self {
             Mark::Generator => "The generator was the limit, not the server: the server can do more.",
+            Mark::Machine => {
+                "Processors were short: the server and the generator waited for them, for each other's sake or for other programs'. This shows the machine more than the server."
+            }
             Mark::Unfinished => "The run ended early; the figure covers what was measured until then.",
             Mark::Errors => {
                 "Some operations got errors; they are counted with the details and in no rate or latency."
@@ -42,8 +48,10 @@ impl Mark {
     /// The conditions of a measurement.
     pub fn of(measurement: &Measurement) -> Vec<Mark> {
         let mut marks = Vec::new();
-        if measurement.limit.by == LimitedBy::Generator {
-            marks.push(Mark::Generator);
+        match measurement.limit.by {
+            LimitedBy::Generator => marks.push(Mark::Generator),
+            LimitedBy::Machine => marks.push(Mark::Machine),
+            LimitedBy::Server | LimitedBy::Rate | LimitedBy::Unknown => {}
         }
         if measurement.unfinished.is_some() {
             marks.push(Mark::Unfinished);
@@ -308,6 +316,7 @@ pub fn details(report: &Report, section: &Section) -> Table {
         "Max µs",
         "Server CPU µs/op",
         "Cores used",
+        "Lacked",
         "Memory",
         "Errors",
         "Limit",
@@ -339,6 +348,8 @@ fn details_line(row: &Row, place: usize, measured: &Measurement) -> Line {
     ];
     cells.push(usage.map(|usage| format!("{:.2}", usage.cpu_us_per_operation)).unwrap_or_default().into());
     cells.push(usage.map(|usage| format!("{:.2}", usage.cores_used)).unwrap_or_default().into());
+    let lacked = usage.and_then(|usage| usage.cores_lacked);
+    cells.push(lacked.map(|cores| format!("{cores:.2}")).unwrap_or_default().into());
     cells.push(usage.map(|usage| number::bytes(usage.rss_bytes_max)).unwrap_or_default().into());
     cells.push(number::grouped(measured.errors_total()).into());
     cells.push(limit(measured.limit.by).into());

@@ -56,6 +56,7 @@ fn measurement(server: &str, kinds: &[&str], per_second: u64, scale: f64) -> Mea
             cpu_us_per_operation: 0.84,
             cores_used: 0.97,
             busiest_thread: Some(0.97),
+            cores_lacked: Some(0.13),
             rss_bytes: 400 << 20,
             rss_bytes_max: 401 << 20,
         }),
@@ -91,6 +92,7 @@ fn example() -> Report {
         rates("SET 1024 B", "set", 612_345, 251_234),
     ];
     rows[1].measurements[0].limit.by = LimitedBy::Generator;
+    rows[2].measurements[0].limit.by = LimitedBy::Machine;
     rows[2].measurements[1].unfinished = Some("redis closed the connection after 3 s.".to_owned());
     rows[2].measurements[1].errors =
         vec![ErrorCount { text: "OOM command not allowed".to_owned(), count: 7_654 }];
@@ -196,8 +198,9 @@ fn every_figure_is_on_the_page_and_in_the_markdown() {
 fn marked_figures_say_what_their_marks_mean() {
     let report = example();
     let page = page::page(&report);
-    for mark in [table::Mark::Generator, table::Mark::Unfinished, table::Mark::Errors] {
-        assert!(page.contains(mark.meaning()), "{mark:?}");
+    for mark in [table::Mark::Generator, table::Mark::Machine, table::Mark::Unfinished, table::Mark::Errors] {
+        let meaning = maud::html! { (mark.meaning()) }.into_string();
+        assert!(page.contains(&meaning), "{mark:?}");
     }
     assert!(page.contains("redis closed the connection after 3 s."));
     assert!(page.contains("OOM command not allowed"));
@@ -358,8 +361,25 @@ fn a_folder_that_cannot_be_made_is_named() {
 }
 
 #[test]
-fn view() {
-    if let Ok(out) = std::env::var("VIEW") {
-        write(&example(), std::path::Path::new(&out)).unwrap();
+fn a_busy_machine_is_mentioned_first() {
+    let mut report = example();
+    assert!(!page::page(&report).contains("busy with other things"));
+    report.machine.load = Some(3.5);
+    for text in [page::page(&report), markdown(&report)] {
+        let at = text.find("a load of 3.5 on 2 cores").unwrap();
+        assert!(at < text.find("At a glance").unwrap());
     }
+}
+
+#[test]
+fn a_second_that_was_cut_short_is_no_dip() {
+    let mut report = example();
+    let row = &mut report.chapters[0].sections[0].rows[0];
+    for measured in &mut row.measurements {
+        measured.seconds = 5.4;
+        measured.series[5].operations = 7;
+    }
+    let row = &report.chapters[0].sections[0].rows[0];
+    let drawn = chart::seconds(&report, row, "x").into_string();
+    assert!(drawn.contains("over 5 seconds") && !drawn.contains("between 7 "), "{drawn}");
 }

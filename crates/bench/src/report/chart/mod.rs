@@ -13,7 +13,7 @@ mod seconds;
 
 pub use bars::bars;
 pub use percentiles::{Bounds, percentiles};
-pub use seconds::{SECONDS_MIN, seconds};
+pub use seconds::{SECONDS_MIN, has_line, seconds};
 
 use super::palette;
 use maud::{Markup, html};

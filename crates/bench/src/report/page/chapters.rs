@@ -89,7 +89,7 @@ fn percentiles(report: &Report, section: &Section, id: &str) -> Markup {
 
 fn seconds(report: &Report, section: &Section, id: &str) -> Markup {
     let measured = || section.rows.iter().flat_map(|row| &row.measurements);
-    if !measured().any(|run| run.series.len() >= chart::SECONDS_MIN) {
+    if !measured().any(chart::has_line) {
         return html! {};
     }
     html! {
@@ -100,7 +100,7 @@ fn seconds(report: &Report, section: &Section, id: &str) -> Markup {
                 (chart::seconds(report, row, &format!("{id}-s{index}")))
             }
         }
-        @if measured().any(|run| run.series.len() < chart::SECONDS_MIN) {
+        @if !measured().all(chart::has_line) {
             p class="note" { "Runs of fewer than " (chart::SECONDS_MIN) " seconds have no line here." }
         }
     }

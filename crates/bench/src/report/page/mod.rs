@@ -72,6 +72,9 @@ fn opening(report: &Report) -> Markup {
                 (report.machine.cores) " cores and " (number::bytes(report.machine.memory_bytes)) " of memory. "
                 (report.scale)
             }
+            @if let Some(caution) = report.machine.caution() {
+                p class="caution" { (caution) }
+            }
             @if !report.remarks.is_empty() {
                 section class="remarks" aria-labelledby="remarks" {
                     h2 id="remarks" { "This report is not whole" }
@@ -243,6 +246,7 @@ fn method(report: &Report) -> Markup {
                 li { "The load is a closed loop unless a table says otherwise: a connection waits for its replies before it sends again, so a server that stands still is also asked less. Pipelined latencies are those of the batch." }
                 li { "Errors are counted with the details and are in no rate and no latency." }
                 li { "Where the generator had no time left, the figure says so: it is then a lower bound of what the server can do. On a machine of few cores generator and server compete." }
+                li { "Cores used and lacked: processor time that the server had, and for which it was ready and had to wait, for each second. What it lacked, the generator or other programs had." }
                 li { "One run is one sample. Run it again before you believe a difference of less than a tenth; a shared or virtual machine may differ by more." }
                 li { "Published figures come from other machines, other networks, other years. They stand beside the measured ones to show the scale of things; no ratio is formed with them." }
                 @if report.servers.iter().any(|server| !server.is_local) {

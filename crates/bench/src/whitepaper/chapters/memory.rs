@@ -49,8 +49,8 @@ fn by_value_size(scale: &Scale) -> Outline {
         workloads,
         figures,
         cautions: vec![
-            "The publication names neither the instances' cores nor the client's machine; its instances were reached over a network that limits large values (at 2,048 bytes, 1 Gbit/s carries some 60,000 a second). Here all is loopback.".to_owned(),
-            "Its instances have a replica each, which these servers do not.".to_owned(),
+            "The publication names neither the instances' cores nor the client's machine nor the network between them, which may well have been the limit of large values (at 2,048 bytes, 1 Gbit/s carries some 60,000 a second). Here all is loopback.".to_owned(),
+            "Most of its instances have a replica or are clusters; these servers are neither.".to_owned(),
         ],
     }
 }
@@ -101,7 +101,7 @@ fn set_and_get(scale: &Scale) -> Outline {
         workloads: vec![workload],
         figures,
         cautions: vec![
-            "The published figures are of clusters with one core for each master, measured from other machines; of each number of cores the smallest instance is shown. Here the generator takes a good part of the cores that the server has.".to_owned(),
+            "The published figures are of clusters with one core for each master; of each number of cores the smallest instance is shown. Here one server shares its cores with the generator, which takes a good part of them.".to_owned(),
         ],
     }
 }

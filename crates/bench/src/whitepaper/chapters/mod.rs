@@ -57,7 +57,7 @@ pub const ABSENT: &[(&str, &str)] = &[
     ),
     (
         "Scripts: EVAL of one SET and of ten",
-        "This report has no chapter for scripts yet; `tarn bench eval` measures them alone.",
+        "This report has no chapter for scripts yet; tarn bench eval measures them alone.",
     ),
     (
         "Clusters and proxies",

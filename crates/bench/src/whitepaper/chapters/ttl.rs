@@ -31,7 +31,7 @@ pub fn sections(scale: &Scale) -> Vec<Outline> {
             workloads: workloads(scale, 1),
             figures,
             cautions: vec![
-                "The publication's client is a Python program, which was the limit: its figures are a client's more than a server's. It leaves open whether 100,000 keys are all or each thread's; all is assumed.".to_owned(),
+                "The publication's client is a Python program, which is likely to have been the limit: its figures are a client's more than a server's. It leaves open whether 100,000 keys are all or each thread's; all is assumed.".to_owned(),
                 "\"LAN\" there is a network between client and server; here both share a machine, as in \"same host\".".to_owned(),
             ],
         },
