@@ -156,7 +156,8 @@ impl Contestant {
             info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::to_owned)
         };
         let mut settings = Vec::new();
-        let threads = field("worker_threads").or_else(|| setting(&mut client, "io-threads"));
+        let threads = setting(&mut client, "threads").or_else(|| setting(&mut client, "io-threads"));
+        let threads = threads.map(|count| if count == "0" { "one for each core".to_owned() } else { count });
         settings.extend(threads.map(|threads| ("Threads".to_owned(), threads)));
         for (title, name) in [("Save points", "save"), ("Append-only file", "appendonly")] {
             let value = setting(&mut client, name);

@@ -39,7 +39,7 @@ pub fn page(report: &Report) -> String {
                 }
                 footer {
                     p {
-                        "Drawn by " code { (report.command) } ". The same figures, with every percentile curve, are in "
+                        "Drawn by " (command_line(&report.command)) ". The same figures, with every percentile curve, are in "
                         code { "report.json" } ", " code { "report.csv" } " and " code { "report.md" } " beside this page."
                     }
                 }
@@ -185,6 +185,18 @@ fn content(cell: &Cell) -> Markup {
     }
 }
 
+/// A command whose words stay whole where there is room: a line must not end behind the dashes of an option.
+fn command_line(command: &str) -> Markup {
+    html! {
+        code {
+            @for (index, word) in command.split(' ').enumerate() {
+                @if index > 0 { " " }
+                span { (word) }
+            }
+        }
+    }
+}
+
 fn servers(report: &Report) -> Markup {
     html! {
         section id="servers" {
@@ -206,7 +218,7 @@ fn server_sheet(place: usize, server: &Server) -> Markup {
                 dt { "Started by" }
                 dd {
                     @match &server.command {
-                        Some(command) => code { (command) },
+                        Some(command) => (command_line(command)),
                         None => "somebody else: it was running already",
                     }
                 }
@@ -275,12 +287,12 @@ fn commands(report: &Report) -> Markup {
     html! {
         section id="commands" {
             h2 { "Commands" }
-            p { "The whole run: " code { (report.command) } "." }
+            p { "The whole run: " (command_line(&report.command)) "." }
             p {
                 "Each measurement alone, with the address of a server in place of one that the run started. " (COMMANDS_NEED)
             }
             ul class="commands" {
-                @for measured in rows().flat_map(|row| &row.measurements) { li { code { (measured.command) } } }
+                @for measured in rows().flat_map(|row| &row.measurements) { li { (command_line(&measured.command)) } }
             }
         }
     }
