@@ -3,8 +3,8 @@
 //! Everything from outside is escaped, so that a `|` or a backtick in a server's version breaks no table.
 
 use super::page::COMMANDS_NEED;
-use super::table::{self, Cell, Table};
-use super::{Report, Section, number};
+use super::table::{Cell, Table};
+use super::{Report, Section, layouts, number};
 use std::fmt::Write;
 
 /// The whole report.
@@ -34,7 +34,7 @@ fn write_report(out: &mut String, report: &Report) -> std::fmt::Result {
         writeln!(out, "**This report is not whole:**\n")?;
         list(out, &report.remarks)?;
     }
-    if let Some(comparison) = table::comparison(report) {
+    if let Some(comparison) = layouts::comparison(report) {
         writeln!(out, "## At a glance\n")?;
         write_table(out, &comparison)?;
     }
@@ -52,12 +52,12 @@ fn write_section(out: &mut String, report: &Report, section: &Section) -> std::f
     if !section.is_measured() {
         return writeln!(out, "Nothing was measured here.\n");
     }
-    write_table(out, &table::published_layout(report, section))?;
+    write_table(out, &layouts::published_layout(report, section))?;
     if !section.cautions.is_empty() {
         writeln!(out, "What cannot be compared:\n")?;
         list(out, &section.cautions)?;
     }
-    write_table(out, &table::details(report, section))?;
+    write_table(out, &layouts::details(report, section))?;
     let mut troubles = Vec::new();
     for run in section.rows.iter().flat_map(|row| &row.measurements) {
         let named = format!("{}, {}", run.workload, run.server);

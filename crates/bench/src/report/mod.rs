@@ -9,6 +9,7 @@
 
 mod chart;
 mod files;
+mod layouts;
 mod markdown;
 mod number;
 mod page;

@@ -3,7 +3,7 @@
 //! The first columns are those of the list of published figures, in its order and units, so that the two can be laid
 //! under each other; what only a measurement has comes after.
 
-use super::{Chapter, Figure, Machine, Report, Section, table};
+use super::{Chapter, Figure, Machine, Report, Section, layouts};
 use crate::results::{KindLatency, Measurement};
 use serde::Serialize;
 
@@ -98,10 +98,10 @@ fn of_measurement<'a>(measured: &'a Measurement, machine: Option<&Machine>) -> R
         workload: &measured.workload,
         value_bytes: Some(measured.value_bytes),
         qps: Some(measured.operations_per_second()),
-        read_avg_us: average(table::reads(measured)),
-        read_p99_us: p99(table::reads(measured)),
-        write_avg_us: average(table::writes(measured)),
-        write_p99_us: p99(table::writes(measured)),
+        read_avg_us: average(layouts::reads(measured)),
+        read_p99_us: p99(layouts::reads(measured)),
+        write_avg_us: average(layouts::writes(measured)),
+        write_p99_us: p99(layouts::writes(measured)),
         seconds: Some(measured.seconds),
         connections: Some(measured.connections),
         pipeline: Some(measured.pipeline),

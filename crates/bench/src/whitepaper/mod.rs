@@ -25,6 +25,8 @@ use options::{Asked, Options};
 use peer::Contestant;
 use rounds::{Generator, Loaded, Rounds};
 use scale::Scale;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -36,32 +38,34 @@ pub fn main(arguments: &[String]) -> ExitCode {
     let options = match options::parse(arguments) {
         Ok(Asked::Run(options)) => options,
         Ok(Asked::Help(text)) => {
-            println!("{text}");
+            let _ = writeln!(std::io::stdout(), "{text}");
             return ExitCode::SUCCESS;
         }
         Err(failure) => {
-            eprintln!("tarn whitepaper: {failure}");
+            say(&format!("tarn whitepaper: {failure}"));
             return ExitCode::FAILURE;
         }
     };
     let is_interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The first one ends the run in order, a second one at once.
-        let armed = signal_hook::flag::register_conditional_shutdown(signal, 1, is_interrupted.clone())
-            .and_then(|_| signal_hook::flag::register(signal, is_interrupted.clone()));
-        if let Err(error) = armed {
-            eprintln!("tarn whitepaper: signals cannot be caught: {error}");
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        if let Err(error) = signal_hook::flag::register(signal, is_interrupted.clone()) {
+            say(&format!("tarn whitepaper: signals cannot be caught: {error}"));
             return ExitCode::FAILURE;
         }
     }
-    match run(&options, &mut Loaded, &is_interrupted) {
+    match run(&options, &mut Loaded::new(&is_interrupted), &is_interrupted) {
         Ok(Ending::Whole) => ExitCode::SUCCESS,
         Ok(Ending::Partial) => ExitCode::FAILURE,
         Err(failure) => {
-            eprintln!("tarn whitepaper: {failure}");
+            say(&format!("tarn whitepaper: {failure}"));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Tells the user. That nobody listens any more ends no run: servers are to be stopped and a report is to be written.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Whether everything that was asked for was done.
@@ -88,7 +92,7 @@ fn run(
         options.chapters.iter().map(|chapter| (*chapter, (chapter.sections)(&scale))).collect();
     let pace = scale.pace(outlines.iter().flat_map(|outline| &outline.1), contestants.len());
     report.scale = scale.sentence(pace);
-    eprintln!("{} {}", report.scale, scale.estimate(pace, &outlines, contestants.len()));
+    say(&format!("{} {}", report.scale, scale.estimate(pace, &outlines, contestants.len())));
 
     let steps = outlines.iter().flat_map(|outline| &outline.1).map(|outline| outline.workloads.len()).sum();
     let mut rounds = Rounds::new(&mut contestants, generator, is_interrupted, pace, steps);
@@ -143,13 +147,13 @@ fn opened(options: &Options) -> Result<Report, Failure> {
 /// Says where the report is, or prints it where the disk did not take it.
 fn finish(report: &Report, folder: &Path) -> Result<Ending, Failure> {
     for remark in &report.remarks {
-        eprintln!("tarn whitepaper: {remark}");
+        say(&format!("tarn whitepaper: {remark}"));
     }
     match report::write(report, folder) {
-        Ok(page) => eprintln!("The report is {}.", page.display()),
+        Ok(page) => say(&format!("The report is {}.", page.display())),
         Err(failure) => {
-            eprintln!("tarn whitepaper: {failure} The report follows as Markdown.");
-            println!("{}", report::markdown(report));
+            say(&format!("tarn whitepaper: {failure} The report follows as Markdown."));
+            let _ = writeln!(std::io::stdout(), "{}", report::markdown(report));
             return Ok(Ending::Partial);
         }
     }

@@ -33,16 +33,25 @@ pub trait Generator {
 }
 
 /// The load generator of this crate.
-pub struct Loaded;
+pub struct Loaded<'a> {
+    is_interrupted: &'a AtomicBool,
+}
 
-impl Generator for Loaded {
+impl<'a> Loaded<'a> {
+    /// One that stops to fill servers when the flag is set.
+    pub fn new(is_interrupted: &'a AtomicBool) -> Self {
+        Loaded { is_interrupted }
+    }
+}
+
+impl Generator for Loaded<'_> {
     fn prepare(&mut self, target: &Target, before: &Before) -> Result<(), Failure> {
         if *before == Before::AsItIs {
             return Ok(());
         }
         let mut client = Client::connect(target)?;
         peer::empty(&mut client)?;
-        if let Before::Filled(fill) = before { write(&mut client, fill) } else { Ok(()) }
+        if let Before::Filled(fill) = before { write(&mut client, fill, self.is_interrupted) } else { Ok(()) }
     }
 
     fn measure(&mut self, plan: &Plan, observer: &mut dyn Observer) -> Result<Measurement, Failure> {
@@ -51,11 +60,14 @@ impl Generator for Loaded {
 }
 
 /// Writes the keys of a fill.
-fn write(client: &mut Client, fill: &Fill) -> Result<(), Failure> {
+fn write(client: &mut Client, fill: &Fill, is_interrupted: &AtomicBool) -> Result<(), Failure> {
     let value = vec![b'x'; usize::try_from(fill.value_bytes).unwrap_or(usize::MAX)];
     let behind_last = fill.first + fill.count;
     let mut next = fill.first;
     while next < behind_last {
+        if is_interrupted.load(Ordering::Relaxed) {
+            return Err(Failure("stopped while its keys were written".to_owned()));
+        }
         let end = (next + FILL_KEYS).min(behind_last);
         let keys: Vec<String> = (next..end)
             .map(|number| format!("{}{number:0digits$}", fill.prefix, digits = fill.digits))

@@ -4,7 +4,7 @@
 
 use super::{dense, drawn};
 use crate::report::chart::{self, Bounds};
-use crate::report::{Chapter, Report, Section, palette, table};
+use crate::report::{Chapter, Report, Section, layouts, palette};
 use maud::{Markup, html};
 use std::collections::BTreeSet;
 
@@ -30,13 +30,13 @@ fn part(report: &Report, section: &Section, id: &str) -> Markup {
             h3 { (section.title) }
             p { (section.about) }
             @if section.is_measured() {
-                (drawn(&table::published_layout(report, section)))
+                (drawn(&layouts::published_layout(report, section)))
                 (cautions(section))
                 (throughput(report, section, id))
                 (percentiles(report, section, id))
                 (seconds(report, section, id))
                 h4 { "Every measurement" }
-                (dense(&table::details(report, section)))
+                (dense(&layouts::details(report, section)))
                 (errors(section))
             } @else {
                 p class="note" { "Nothing was measured here." }

@@ -5,8 +5,8 @@
 
 mod chapters;
 
-use super::table::{self, Cell, Line, Origin, Table};
-use super::{Machine, Report, Server, number, palette};
+use super::table::{Cell, Line, Origin, Table};
+use super::{Machine, Report, Server, layouts, number, palette};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// What the commands suppose to be there.
@@ -108,7 +108,7 @@ fn contents(report: &Report) -> Markup {
 }
 
 fn comparison(report: &Report) -> Markup {
-    let Some(table) = table::comparison(report) else { return html! {} };
+    let Some(table) = layouts::comparison(report) else { return html! {} };
     html! {
         section id="glance" {
             h2 { "At a glance" }
