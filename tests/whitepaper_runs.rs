@@ -3,6 +3,7 @@
 //! The runs are as short as they get: one chapter, half a second for each measurement.
 
 use crate::tarn;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use testkit::{Program, Server};
@@ -73,9 +74,13 @@ fn a_peer_that_dies_leaves_a_report_of_what_was_measured() {
 fn an_interrupt_leaves_a_report_and_no_server() {
     let (_keeps_the_folder, folder) = running();
     let mut child = command(&folder, &[]).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    // The rest of its lines is read too: a full pipe must not hold it up.
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.starts_with("[1/6] ")));
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
+    let rest: Vec<String> = lines.collect();
+    assert!(rest.iter().any(|line| line.contains("Stopped by a signal at ")), "{rest:?}");
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert!(report(&folder, "report.md").contains("Stopped by a signal at "));
     let json: serde_json::Value = serde_json::from_str(&report(&folder, "report.json")).unwrap();
