@@ -12,6 +12,7 @@ Tarn, a Redis-compatible database.
 Usage: tarn server [FILE] [--DIRECTIVE VALUE ...]    run a server
        tarn server --help                            its options
        tarn bench ycsb|kv|ttl|eval [OPTION ...]      measure any server that speaks the Redis protocol
+       tarn whitepaper [OPTIONS]                     measure Tarn and its peers, and write a report
        tarn --version";
 
 fn main() -> ExitCode {
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     match args.first().map(String::as_str) {
         Some("server") => server::run(&args[1..]),
         Some("bench") => bench::cli::main(&args[1..]),
+        Some("whitepaper") => bench::whitepaper::main(&args[1..]),
         Some("-V" | "-v" | "--version") => {
             println!("tarn {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS

@@ -12,6 +12,7 @@ mod memory;
 mod replies;
 mod rows;
 mod tidy;
+mod whitepaper_runs;
 
 use std::path::Path;
 use testkit::{Program, Spec, spec};

@@ -11,8 +11,10 @@ pub mod engine;
 pub mod latency;
 pub mod plan;
 pub mod replies;
+pub mod report;
 pub mod results;
 pub mod usage;
+pub mod whitepaper;
 pub mod work;
 
 pub use engine::run;

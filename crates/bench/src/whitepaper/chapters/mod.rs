@@ -1,0 +1,187 @@
+//! The chapters: a table of them, and what a chapter is made of.
+//!
+//! A chapter is one row in [`CHAPTERS`] and one function that gives its sections for a [`Scale`]: which workloads, how
+//! published, what stands beside them. Running them is `rounds`' part, drawing them the report's.
+
+mod memory;
+mod pipelining;
+mod ttl;
+
+use super::scale::Scale;
+use crate::report::{Figure, Layout, Published, published};
+use crate::work::{Template, Work};
+
+/// One chapter.
+pub struct Chapter {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Its heading.
+    pub title: &'static str,
+    /// What it asks.
+    pub about: &'static str,
+    /// Its sections on a machine.
+    pub sections: fn(&Scale) -> Vec<Outline>,
+}
+
+/// All chapters, in the order in which they are run.
+pub const CHAPTERS: &[Chapter] = &[
+    Chapter {
+        name: "memory",
+        title: "Memory",
+        about: "All data in memory: how many reads and writes a server answers, and how fast, by value size and mix.",
+        sections: memory::sections,
+    },
+    Chapter {
+        name: "pipelining",
+        title: "Pipelining",
+        about: "What a client gains that sends several requests before it waits: from one at a time to a hundred.",
+        sections: pipelining::sections,
+    },
+    Chapter {
+        name: "ttl",
+        title: "Keys that expire",
+        about: "Writing keys that each have a time to live, as session stores do.",
+        sections: ttl::sections,
+    },
+];
+
+/// Published scenarios that no chapter covers, and why.
+pub const ABSENT: &[(&str, &str)] = &[
+    (
+        "Durable: load, reads and updates with 128 to 4,096 bytes",
+        "The publication is of an edition whose replies mean that data is on persistent memory. It is measured when Tarn's durable edition serves; a memory edition's figures beside it would say nothing.",
+    ),
+    (
+        "Capacity: four workloads at memory to data ratios of 7:1 and 1:4",
+        "The publication is of an edition that keeps its data on disk. It is measured when Tarn's capacity edition serves.",
+    ),
+    (
+        "Scripts: EVAL of one SET and of ten",
+        "This report has no chapter for scripts yet; tarn bench eval measures them alone.",
+    ),
+    (
+        "Clusters and proxies",
+        "The run measures single servers. Of clusters only the smallest stand beside it.",
+    ),
+    (
+        "Global transactions through dtm",
+        "They need the coordinator and two application servers beside the database.",
+    ),
+];
+
+/// A section before it is run.
+pub struct Outline {
+    /// Its heading.
+    pub title: String,
+    /// The conditions.
+    pub about: String,
+    /// The published table's layout.
+    pub layout: Layout,
+    /// The workloads, in the order in which they are run.
+    pub workloads: Vec<Workload>,
+    /// Published figures by the index of their workload.
+    pub figures: Vec<Figure>,
+    /// What cannot be compared.
+    pub cautions: Vec<String>,
+}
+
+/// One workload, for any server.
+pub struct Workload {
+    /// In a few words.
+    pub label: String,
+    /// What is asked of the server.
+    pub work: Work,
+    /// Connections over all threads.
+    pub connections: u32,
+    /// Threads of the generator.
+    pub threads: u32,
+    /// Requests in flight on each connection.
+    pub pipeline: u32,
+    /// How much of it.
+    pub amount: Amount,
+    /// What the server holds when it begins.
+    pub before: Before,
+}
+
+/// How much of a workload is run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// For the time of a measurement, times a weight.
+    Time(f64),
+    /// So many operations.
+    Operations(u64),
+}
+
+impl Amount {
+    /// Its share of the run's time.
+    pub fn weight(self) -> f64 {
+        match self {
+            Amount::Time(weight) => weight,
+            Amount::Operations(_) => 0.0,
+        }
+    }
+}
+
+/// What a server holds when a workload begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// What the workload before left.
+    AsItIs,
+    /// Nothing.
+    Empty,
+    /// These keys and nothing else.
+    Filled(Fill),
+}
+
+/// Keys of a prefix and a number, all with values of one size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fill {
+    /// Before the number.
+    pub prefix: &'static str,
+    /// Digits to which the number is padded with zeros.
+    pub digits: usize,
+    /// The first number.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+    /// Size of the values.
+    pub value_bytes: u64,
+}
+
+impl Fill {
+    /// The keys that redis-benchmark's tests draw from.
+    fn of_kv(count: u64, value_bytes: u64) -> Fill {
+        Fill { prefix: "key:", digits: 12, first: 0, count, value_bytes }
+    }
+}
+
+/// A test of redis-benchmark over random keys; every key is there before the test that fills.
+fn kv(test: &str, scale: &Scale, of: Kv, before: Before) -> Workload {
+    let name = test.to_uppercase();
+    Workload {
+        label: name,
+        work: Work::Request(
+            Template::kv(test, of.value_bytes, Some(of.keys)).expect("the chapters use tests that there are"),
+        ),
+        connections: of.connections,
+        threads: scale.threads(of.connections),
+        pipeline: of.pipeline,
+        amount: Amount::Time(1.0),
+        before,
+    }
+}
+
+/// redis-benchmark's options.
+#[derive(Clone, Copy)]
+struct Kv {
+    connections: u32,
+    pipeline: u32,
+    keys: u64,
+    value_bytes: u64,
+}
+
+/// The published figures that a test picks, each beside the row whose index it gives.
+fn beside(row: impl Fn(&Published) -> Option<usize>) -> Vec<Figure> {
+    let figures = published().iter();
+    figures.filter_map(|figure| Some(Figure { row: row(figure)?, published: figure.clone() })).collect()
+}

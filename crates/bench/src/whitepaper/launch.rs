@@ -1,0 +1,149 @@
+//! Servers that a run starts: on a free port, in a folder of their own, stopped and cleaned away afterwards.
+//!
+//! Invariants: 1. A server that was started is stopped when its [`Launched`] is dropped, with all that it started. 2. Ctrl-C
+//! at the terminal does not reach it, so that the run can end in order. 3. What it printed is kept until then, for
+//! the sentence that says why it failed.
+
+use crate::Failure;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long a server may take until it listens.
+const START_MAX: Duration = Duration::from_secs(30);
+/// How long it may take to stop before it is killed.
+const STOP_MAX: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(20);
+/// Letters of a server's output that fit into a sentence.
+const OUTPUT_LETTERS: usize = 300;
+
+/// A server that the run started.
+pub struct Launched {
+    child: Child,
+    /// Its working folder, removed with it.
+    folder: TempDir,
+    /// Where it listens on 127.0.0.1.
+    pub port: u16,
+    /// The command line that started it.
+    pub command: String,
+}
+
+impl Launched {
+    /// Starts Tarn itself: this very program as a memory server with default settings.
+    ///
+    /// # Errors
+    /// It does not start, with what it printed.
+    pub fn tarn() -> Result<Launched, Failure> {
+        let program = std::env::current_exe().map_err(|error| {
+            Failure(format!("This program cannot find itself to start a server: {error}."))
+        })?;
+        Launched::start("Tarn", |port| {
+            let port = port.to_string();
+            let arguments = ["server", "--edition", "memory", "--port", &port, "--save", "", "--dir", "."];
+            let mut command = Command::new(&program);
+            command.args(arguments);
+            (command, format!("tarn server --edition memory --port {port} --save '' --dir ."))
+        })
+    }
+
+    /// Starts a command line of the shell, in which `{port}` stands for the port.
+    ///
+    /// # Errors
+    /// As [`Launched::tarn`].
+    pub fn shell(name: &str, template: &str) -> Result<Launched, Failure> {
+        Launched::start(name, |port| {
+            let line = template.replace("{port}", &port.to_string());
+            let mut command = Command::new("sh");
+            command.arg("-c").arg(&line);
+            (command, line)
+        })
+    }
+
+    fn start(name: &str, command: impl Fn(u16) -> (Command, String)) -> Result<Launched, Failure> {
+        let said = |error: io::Error| Failure(format!("{name} cannot be started: {error}."));
+        let folder = tempfile::Builder::new().prefix("tarn-whitepaper-").tempdir().map_err(said)?;
+        let port = free_port().map_err(said)?;
+        let (mut command, line) = command(port);
+        let output = File::create(folder.path().join("output")).map_err(said)?;
+        let child = command
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().map_err(said)?)
+            .stderr(output)
+            .process_group(0)
+            .spawn()
+            .map_err(said)?;
+        let mut launched = Launched { child, folder, port, command: line };
+        launched.wait_until_listening(name)?;
+        Ok(launched)
+    }
+
+    fn wait_until_listening(&mut self, name: &str) -> Result<(), Failure> {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.ended() {
+                return Err(Failure(format!("{name} ended at once ({status}){}", self.last_words())));
+            }
+            if TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok() {
+                return Ok(());
+            }
+            if began.elapsed() > START_MAX {
+                let waited = START_MAX.as_secs();
+                return Err(Failure(format!(
+                    "{name} does not listen on port {} after {waited} s{}",
+                    self.port,
+                    self.last_words()
+                )));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// How it ended, if it did.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// The end of what it printed, as the end of a sentence.
+    pub fn last_words(&self) -> String {
+        last_words(self.folder.path())
+    }
+}
+
+impl Drop for Launched {
+    fn drop(&mut self) {
+        let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else { return };
+        // The group may be gone already; there is nothing more to do then.
+        let _ = kill_process_group(group, Signal::TERM);
+        let began = Instant::now();
+        while self.ended().is_none() && began.elapsed() < STOP_MAX {
+            std::thread::sleep(POLL);
+        }
+        let _ = kill_process_group(group, Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+fn last_words(folder: &Path) -> String {
+    let output = fs::read(folder.join("output")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&output);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let end = lines[lines.len().saturating_sub(2)..].join(" / ");
+    match end.chars().count() {
+        0 => ".".to_owned(),
+        letters => {
+            let tail: String = end.chars().skip(letters.saturating_sub(OUTPUT_LETTERS)).collect();
+            format!("; its last words: {tail}")
+        }
+    }
+}
+
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}

@@ -1,0 +1,161 @@
+//! `tarn whitepaper`: one command that measures Tarn and its peers with the published workloads and writes a report.
+//!
+//! The story of a run, top down: options, servers, the chapters' outlines scaled to the machine, the rounds, the report.
+//! One thread; the generator has its own. Invariants:
+//!
+//! 1. What was measured is never lost: a report is written after every chapter and at the end, whatever went wrong, and printed
+//!    if it cannot be written.
+//! 2. A run that did not do all that was asked says so in the report and with its exit code.
+//! 3. Servers that the run started end with it; a server that was running before is never emptied unasked.
+
+mod chapters;
+mod launch;
+mod machine;
+mod options;
+mod peer;
+mod rounds;
+mod scale;
+#[cfg(test)]
+mod tests;
+
+use crate::Failure;
+use crate::report::{self, Absent, Chapter, Report, Server};
+use chapters::Outline;
+use options::{Asked, Options};
+use peer::Contestant;
+use rounds::{Generator, Loaded, Rounds};
+use scale::Scale;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+/// Runs the command with its arguments.
+pub fn main(arguments: &[String]) -> ExitCode {
+    let options = match options::parse(arguments) {
+        Ok(Asked::Run(options)) => options,
+        Ok(Asked::Help(text)) => {
+            let _ = writeln!(std::io::stdout(), "{text}");
+            return ExitCode::SUCCESS;
+        }
+        Err(failure) => {
+            say(&format!("tarn whitepaper: {failure}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let is_interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        if let Err(error) = signal_hook::flag::register(signal, is_interrupted.clone()) {
+            say(&format!("tarn whitepaper: signals cannot be caught: {error}"));
+            return ExitCode::FAILURE;
+        }
+    }
+    match run(&options, &mut Loaded::new(&is_interrupted), &is_interrupted) {
+        Ok(Ending::Whole) => ExitCode::SUCCESS,
+        Ok(Ending::Partial) => ExitCode::FAILURE,
+        Err(failure) => {
+            say(&format!("tarn whitepaper: {failure}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Tells the user. That nobody listens any more ends no run: servers are to be stopped and a report is to be written.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Whether everything that was asked for was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Whole,
+    Partial,
+}
+
+/// One run. Fails only before anything was measured.
+fn run(
+    options: &Options,
+    generator: &mut dyn Generator,
+    is_interrupted: &AtomicBool,
+) -> Result<Ending, Failure> {
+    report::prepare(&options.out)?;
+    let began = Instant::now();
+    let mut report = opened(options)?;
+    let mut contestants = peer::gather(options)?;
+    report.servers = contestants.iter_mut().map(Contestant::describe).collect::<Result<Vec<Server>, _>>()?;
+    let locals = report.servers.iter().filter(|server| server.is_local).count();
+    let scale = Scale::new(options.size, options.factor, &report.machine, locals);
+    let outlines: Vec<(&chapters::Chapter, Vec<Outline>)> =
+        options.chapters.iter().map(|chapter| (*chapter, (chapter.sections)(&scale))).collect();
+    let pace = scale.pace(outlines.iter().flat_map(|outline| &outline.1), contestants.len());
+    report.scale = scale.sentence(pace);
+    say(&format!("{} {}", report.scale, scale.estimate(pace, &outlines, contestants.len())));
+
+    let steps = outlines.iter().flat_map(|outline| &outline.1).map(|outline| outline.workloads.len()).sum();
+    let mut rounds = Rounds::new(&mut contestants, generator, is_interrupted, pace, steps);
+    for (chapter, outlines) in outlines {
+        let sections = outlines.into_iter().map(|outline| rounds.section(chapter.name, outline)).collect();
+        report.chapters.push(Chapter {
+            name: chapter.name.to_owned(),
+            title: chapter.title.to_owned(),
+            about: chapter.about.to_owned(),
+            sections,
+        });
+        report.remarks = rounds.remarks().to_vec();
+        report.lasted_seconds = began.elapsed().as_secs_f64();
+        // Whether it can be written matters at the end; until then there is hope.
+        let _ = report::write(&report, &options.out);
+    }
+    for contestant in contestants.iter().filter(|contestant| contestant.gone.is_none()) {
+        report.remarks.extend(contestant.leave().err().map(|failure| failure.0));
+    }
+    drop(contestants);
+    finish(&report, &options.out)
+}
+
+/// The report before anything is measured.
+fn opened(options: &Options) -> Result<Report, Failure> {
+    let mut absent: Vec<Absent> = chapters::CHAPTERS
+        .iter()
+        .filter(|chapter| !options.chapters.iter().any(|chosen| chosen.name == chapter.name))
+        .map(|chapter| Absent {
+            title: chapter.title.to_owned(),
+            reason: "This run was asked to leave the chapter out.".to_owned(),
+        })
+        .collect();
+    absent.extend(
+        chapters::ABSENT
+            .iter()
+            .map(|(title, reason)| Absent { title: (*title).to_owned(), reason: (*reason).to_owned() }),
+    );
+    Ok(Report {
+        command: options.command.clone(),
+        began: jiff::Timestamp::now().strftime("%-d %B %Y, %H:%M UTC").to_string(),
+        lasted_seconds: 0.0,
+        scale: String::new(),
+        machine: machine::here(&std::env::temp_dir()),
+        servers: Vec::new(),
+        chapters: Vec::new(),
+        absent,
+        remarks: Vec::new(),
+    })
+}
+
+/// Says where the report is, or prints it where the disk did not take it.
+fn finish(report: &Report, folder: &Path) -> Result<Ending, Failure> {
+    for remark in &report.remarks {
+        say(&format!("tarn whitepaper: {remark}"));
+    }
+    match report::write(report, folder) {
+        Ok(page) => say(&format!("The report is {}.", page.display())),
+        Err(failure) => {
+            say(&format!("tarn whitepaper: {failure} The report follows as Markdown."));
+            let _ = writeln!(std::io::stdout(), "{}", report::markdown(report));
+            return Ok(Ending::Partial);
+        }
+    }
+    Ok(if report.remarks.is_empty() { Ending::Whole } else { Ending::Partial })
+}

@@ -1,0 +1,277 @@
+//! The servers of a run: Tarn first, then those to be started, then those that are running.
+//!
+//! A server that was running before is not emptied unless it holds nothing or the user said so; every server's
+//! database is left empty.
+
+use super::launch::Launched;
+use super::options::Options;
+use crate::Failure;
+use crate::client::Client;
+use crate::plan::Target;
+use crate::report::Server;
+use std::net::ToSocketAddrs;
+use wire::Value;
+
+/// Where a running server is, as the command line says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address(pub Target);
+
+impl Address {
+    /// Parses `HOST[:PORT]` and `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`.
+    ///
+    /// # Errors
+    /// One sentence on what is wrong; it does not repeat a password.
+    pub fn parse(text: &str) -> Result<Address, Failure> {
+        let mut target = Target::default();
+        let rest = text.strip_prefix("redis://").unwrap_or(text);
+        let (access, rest) =
+            rest.rsplit_once('@').map_or((None, rest), |(access, rest)| (Some(access), rest));
+        let wrong = |what: &str| Failure(format!("'{rest}' is no address: {what}."));
+        if let Some(access) = access {
+            let (user, password) = access.split_once(':').unwrap_or(("", access));
+            target.user = (!user.is_empty()).then(|| user.to_owned());
+            target.password = Some(password.to_owned());
+        }
+        let (place, database) = rest.split_once('/').unwrap_or((rest, ""));
+        if !database.is_empty() {
+            target.database = database.parse().map_err(|_| wrong("the database is a number"))?;
+        }
+        let (host, port) = match place.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
+            Some((host, port)) => (host, port.strip_prefix(':')),
+            None => place.rsplit_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
+        };
+        if host.is_empty() {
+            return Err(wrong("it has no host"));
+        }
+        host.clone_into(&mut target.host);
+        if let Some(port) = port {
+            target.port = port.parse().map_err(|_| wrong("the port is a number below 65,536"))?;
+        }
+        Ok(Address(target))
+    }
+}
+
+/// A command that starts a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerCommand {
+    /// What the server is called.
+    pub name: String,
+    /// The command line with `{port}` in it.
+    pub template: String,
+}
+
+impl PeerCommand {
+    /// Takes the program's name for the server's: the first word that ends with `-server`, or else the first.
+    ///
+    /// # Errors
+    /// The command has no place for the port.
+    pub fn parse(text: &str) -> Result<PeerCommand, Failure> {
+        if !text.contains("{port}") {
+            return Err(Failure(format!(
+                "--peer-cmd '{text}' has no {{port}}, where the server's port is to be put."
+            )));
+        }
+        let words = || {
+            let words = text.split_whitespace().map(|word| word.trim_matches(['"', '\'']));
+            words.map(|word| word.rsplit('/').next().unwrap_or(word))
+        };
+        let server = words().find_map(|word| word.strip_suffix("-server"));
+        let name = server.or_else(|| words().next()).filter(|name| !name.is_empty()).unwrap_or("peer");
+        Ok(PeerCommand { name: name.to_owned(), template: text.to_owned() })
+    }
+}
+
+/// One server of the run.
+pub struct Contestant {
+    /// Its name in tables; no other has it.
+    pub name: String,
+    /// Where it is.
+    pub target: Target,
+    /// The process, if the run started it.
+    pub launched: Option<Launched>,
+    /// Why it takes no further part.
+    pub gone: Option<String>,
+}
+
+/// Starts and reaches all servers.
+///
+/// # Errors
+/// A server does not start or cannot be reached, refuses the password, or holds keys that would be lost.
+pub fn gather(options: &Options) -> Result<Vec<Contestant>, Failure> {
+    let mut contestants = vec![Contestant::started("Tarn".to_owned(), Launched::tarn()?)];
+    for command in &options.peer_commands {
+        let name = unique(&command.name, &contestants);
+        let launched = Launched::shell(&name, &command.template)?;
+        contestants.push(Contestant::started(name, launched));
+    }
+    for (name, address) in &options.peers {
+        let name = unique(name, &contestants);
+        contestants.push(Contestant { name, target: address.0.clone(), launched: None, gone: None });
+    }
+    for contestant in contestants.iter().filter(|contestant| contestant.launched.is_none()) {
+        contestant.must_be_free(options.may_overwrite)?;
+    }
+    Ok(contestants)
+}
+
+/// A name that no server has yet.
+fn unique(name: &str, contestants: &[Contestant]) -> String {
+    let is_taken = |name: &str| contestants.iter().any(|contestant| contestant.name == name);
+    let mut number = 2;
+    let mut unique = name.to_owned();
+    while is_taken(&unique) {
+        unique = format!("{name} {number}");
+        number += 1;
+    }
+    unique
+}
+
+impl Contestant {
+    fn started(name: String, launched: Launched) -> Contestant {
+        let target = Target { port: launched.port, ..Target::default() };
+        Contestant { name, target, launched: Some(launched), gone: None }
+    }
+
+    fn must_be_free(&self, may_overwrite: bool) -> Result<(), Failure> {
+        let mut client = Client::connect(&self.target)?;
+        match client.request(&[b"DBSIZE"])? {
+            Value::Int(0) => Ok(()),
+            Value::Int(_) if may_overwrite => empty(&mut client),
+            Value::Int(keys) => Err(Failure(format!(
+                "{} holds {keys} keys in database {}, which the run would remove. Name another database, or say --overwrite.",
+                self.name, self.target.database
+            ))),
+            other => Err(Failure(format!("{} does not say whether it is empty: {other:?}.", self.name))),
+        }
+    }
+
+    /// What the report says of it.
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    pub fn describe(&mut self) -> Result<Server, Failure> {
+        let mut client = Client::connect(&self.target)?;
+        let info = client.info();
+        let field = |name: &str| {
+            info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::to_owned)
+        };
+        let mut settings = Vec::new();
+        let threads = setting(&mut client, "threads").or_else(|| setting(&mut client, "io-threads"));
+        let threads = threads.map(|count| if count == "0" { "one for each core".to_owned() } else { count });
+        settings.extend(threads.map(|threads| ("Threads".to_owned(), threads)));
+        for (title, name) in [("Save points", "save"), ("Append-only file", "appendonly")] {
+            let value = setting(&mut client, name);
+            let value = value.map(|value| if value.is_empty() { "none".to_owned() } else { value });
+            settings.extend(value.map(|value| (title.to_owned(), value)));
+        }
+        settings.extend(field("mem_allocator").map(|allocator| ("Allocator".to_owned(), allocator)));
+        Ok(Server {
+            name: self.name.clone(),
+            version: version(&info),
+            address: format!("{}:{}", self.target.host, self.target.port),
+            command: self.launched.as_ref().map(|launched| launched.command.clone()),
+            is_local: self.is_local(),
+            settings,
+        })
+    }
+
+    fn is_local(&self) -> bool {
+        let addresses = (self.target.host.as_str(), self.target.port).to_socket_addrs();
+        addresses.is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()))
+    }
+
+    /// Empties the database of a server that was running before, once the run is over.
+    pub fn leave(&self) -> Result<(), Failure> {
+        match self.launched {
+            Some(_) => Ok(()),
+            None => empty(&mut Client::connect(&self.target)?),
+        }
+    }
+}
+
+/// Removes all keys of the connection's database.
+///
+/// # Errors
+/// The server refuses.
+pub fn empty(client: &mut Client) -> Result<(), Failure> {
+    match client.request(&[b"FLUSHDB"])? {
+        Value::Error(line) => {
+            Err(Failure(format!("FLUSHDB is refused: {}.", String::from_utf8_lossy(&line))))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A setting's value, if the server tells.
+fn setting(client: &mut Client, name: &str) -> Option<String> {
+    match client.request(&[b"CONFIG", b"GET", name.as_bytes()]).ok()? {
+        Value::Array(pair) => match pair.get(1)? {
+            Value::Bulk(value) => Some(String::from_utf8_lossy(value).into_owned()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Product and version from INFO: a product of another name tells its own version beside the Redis version it speaks.
+fn version(info: &str) -> String {
+    let versions = || {
+        info.lines().filter_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            Some((name.strip_suffix("_version")?, value.trim()))
+        })
+    };
+    let redis = versions().find(|(product, _)| *product == "redis").map(|(_, version)| version);
+    let own = versions().find(|(product, _)| !["redis", "gcc"].contains(product) && !product.contains('_'));
+    match (own, redis) {
+        (Some((product, version)), Some(redis)) => format!("{product} {version}, speaking Redis {redis}"),
+        (Some((product, version)), None) => format!("{product} {version}"),
+        (None, Some(redis)) => format!("Redis {redis}"),
+        (None, None) => "not said".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_parsed_in_all_their_forms() {
+        let parsed = |text: &str| Address::parse(text).unwrap().0;
+        let plain = parsed("db.example:7000");
+        assert_eq!((plain.host.as_str(), plain.port, plain.database), ("db.example", 7000, 0));
+        assert_eq!(parsed("db.example").port, 6379);
+        let whole = parsed("redis://me:a@b:c@[::1]:7001/3");
+        assert_eq!((whole.host.as_str(), whole.port, whole.database), ("::1", 7001, 3));
+        assert_eq!((whole.user.as_deref(), whole.password.as_deref()), (Some("me"), Some("a@b:c")));
+        assert_eq!(parsed("redis://:secret@h").password.as_deref(), Some("secret"));
+    }
+
+    #[test]
+    fn wrong_addresses_are_refused_without_their_passwords() {
+        for text in ["", ":7000", "h:port", "h:99999", "redis://:secret@h:x", "redis://:secret@h/x"] {
+            let said = Address::parse(text).unwrap_err().0;
+            assert!(said.contains("no address") && !said.contains("secret"), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_started_server_is_named_by_its_program() {
+        let name = |text: &str| PeerCommand::parse(text).unwrap().name;
+        assert_eq!(name("redis-server --port {port}"), "redis");
+        assert_eq!(name("nice redis-server --port {port}"), "redis");
+        assert_eq!(name("/opt/keydb --port {port}"), "keydb");
+        assert_eq!(name("/opt/valkey/bin/valkey-server --port {port}"), "valkey");
+        assert!(PeerCommand::parse("redis-server --port 6379").is_err());
+    }
+
+    #[test]
+    fn versions_name_their_product() {
+        assert_eq!(version("redis_version:7.0.15\r\ngcc_version:12.2.0\r\n"), "Redis 7.0.15");
+        assert_eq!(
+            version("redis_version:7.2.4\r\ntarn_version:0.1.0\r\n"),
+            "tarn 0.1.0, speaking Redis 7.2.4"
+        );
+        assert_eq!(version(""), "not said");
+    }
+}

@@ -1,0 +1,231 @@
+//! Runs over a generator that is none: the order of the rounds, what is kept when something fails, what the chapters hold.
+
+use super::chapters::{Amount, Before, CHAPTERS, Outline};
+use super::rounds::{Generator, Rounds};
+use super::scale::{Pace, Scale, Size};
+use super::*;
+use crate::plan::{Observer, Plan, Target};
+use crate::report::Machine;
+use crate::results::{ErrorCount, KindLatency, Limit, LimitedBy, Measurement};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A run's order of events, and what shall happen at some of them.
+#[derive(Default)]
+struct Script<'a> {
+    seen: Vec<String>,
+    /// The measurement at which a server dies, by its number.
+    dies_at: Option<usize>,
+    /// The measurement at which a server is not reached.
+    unreached_at: Option<usize>,
+    /// The measurement during which the user stops the run.
+    interrupt_at: Option<(usize, &'a AtomicBool)>,
+    /// Whether every reply is an error.
+    is_refused: bool,
+}
+
+fn measured(plan: &Plan) -> Measurement {
+    Measurement {
+        server: plan.server.clone(),
+        workload: plan.work.name(),
+        command: crate::command_line::command_line(plan),
+        connections: plan.connections,
+        threads: plan.threads,
+        pipeline: plan.pipeline,
+        value_bytes: plan.work.value_bytes(),
+        records: plan.work.records(),
+        operations_asked: None,
+        rate_asked: None,
+        seconds: 2.0,
+        operations: 1_000,
+        kinds: Vec::new(),
+        all: KindLatency::default(),
+        series: Vec::new(),
+        errors: Vec::new(),
+        server_usage: None,
+        generator_cpu_us_per_operation: 0.1,
+        limit: Limit { by: LimitedBy::Unknown, sentence: String::new() },
+        unfinished: None,
+    }
+}
+
+impl Generator for Script<'_> {
+    fn prepare(&mut self, target: &Target, before: &Before) -> Result<(), Failure> {
+        if *before != Before::AsItIs {
+            self.seen.push(format!("prepare {}", target.port));
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self, plan: &Plan, observer: &mut dyn Observer) -> Result<Measurement, Failure> {
+        let number = self.seen.iter().filter(|event| event.starts_with("measure")).count();
+        self.seen.push(format!("measure {}", plan.server));
+        let mut result = measured(plan);
+        if self.unreached_at == Some(number) {
+            return Err(Failure("cannot connect to 127.0.0.1:2: Connection refused".to_owned()));
+        }
+        if self.dies_at == Some(number) {
+            result.unfinished = Some("the server closed the connection".to_owned());
+        }
+        if let Some((at, flag)) = self.interrupt_at.filter(|(at, _)| *at == number) {
+            flag.store(true, Ordering::Relaxed);
+            assert!(observer.wants_to_stop(), "measurement {at} is not told to stop");
+            result.unfinished = Some("stopped".to_owned());
+        }
+        if self.is_refused {
+            result.operations = 0;
+            result.errors = vec![ErrorCount { text: "NOAUTH Authentication required".to_owned(), count: 9 }];
+        }
+        Ok(result)
+    }
+}
+
+fn scale() -> Scale {
+    let machine = Machine { cores: 2, memory_bytes: 4 << 30, ..Machine::default() };
+    Scale::new(Size::Quick, 1.0, &machine, 2)
+}
+
+fn contestants() -> Vec<Contestant> {
+    ["Tarn", "redis"]
+        .iter()
+        .zip(1..)
+        .map(|(name, port)| Contestant {
+            name: (*name).to_owned(),
+            target: Target { port, ..Target::default() },
+            launched: None,
+            gone: None,
+        })
+        .collect()
+}
+
+/// Runs the first section of the first chapter.
+fn section(script: &mut Script, flag: &AtomicBool) -> (report::Section, Vec<String>) {
+    let outline = (CHAPTERS[0].sections)(&scale()).remove(0);
+    let pace = Pace { measure: Duration::from_secs(2), warm_up: Duration::from_secs(1) };
+    let mut contestants = contestants();
+    let steps = outline.workloads.len();
+    let mut rounds = Rounds::new(&mut contestants, script, flag, pace, steps);
+    let section = rounds.section("memory", outline);
+    (section, rounds.remarks().to_vec())
+}
+
+fn counts(section: &report::Section) -> Vec<usize> {
+    section.rows.iter().map(|row| row.measurements.len()).collect()
+}
+
+#[test]
+fn servers_take_turns_at_every_workload() {
+    let mut script = Script::default();
+    let (section, remarks) = section(&mut script, &AtomicBool::new(false));
+    assert_eq!(counts(&section), [2; 6]);
+    assert!(remarks.is_empty());
+    let expected =
+        ["prepare 1", "measure Tarn", "prepare 2", "measure redis", "measure Tarn", "measure redis"];
+    assert_eq!(script.seen, [expected, expected, expected].concat());
+}
+
+#[test]
+fn a_server_that_dies_keeps_its_measurements_and_takes_no_further_part() {
+    let mut script = Script { dies_at: Some(3), ..Script::default() };
+    let (section, remarks) = section(&mut script, &AtomicBool::new(false));
+    assert_eq!(counts(&section), [2, 2, 1, 1, 1, 1]);
+    let [remark] = &remarks[..] else { panic!("{remarks:?}") };
+    assert!(
+        remark.starts_with("redis took no further part from GET 256\u{a0}B on: the server closed"),
+        "{remark}"
+    );
+}
+
+#[test]
+fn a_server_that_is_not_reached_leaves_the_others_their_turns() {
+    let mut script = Script { unreached_at: Some(0), ..Script::default() };
+    let (section, remarks) = section(&mut script, &AtomicBool::new(false));
+    assert_eq!(counts(&section), [1; 6]);
+    assert!(section.rows.iter().all(|row| row.measurements[0].server == "redis"));
+    assert!(remarks[0].contains("Connection refused."), "{remarks:?}");
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_measured_and_begins_nothing_more() {
+    let flag = AtomicBool::new(false);
+    let mut script = Script { interrupt_at: Some((2, &flag)), ..Script::default() };
+    let (section, remarks) = section(&mut script, &flag);
+    assert_eq!(counts(&section), [2, 1, 0, 0, 0, 0]);
+    let [remark] = &remarks[..] else { panic!("{remarks:?}") };
+    assert!(remark.starts_with("Stopped by a signal at GET 256\u{a0}B, measurement 3 of 12"), "{remark}");
+}
+
+#[test]
+fn nothing_but_errors_is_remarked_upon() {
+    let mut script = Script { is_refused: true, ..Script::default() };
+    let (section, remarks) = section(&mut script, &AtomicBool::new(false));
+    assert_eq!(counts(&section), [2; 6]);
+    assert_eq!(remarks.len(), 12);
+    assert!(remarks[0].ends_with("nothing but errors: NOAUTH Authentication required."), "{}", remarks[0]);
+}
+
+fn outlines(size: Size) -> Vec<Outline> {
+    let machine = Machine { cores: 2, memory_bytes: 4 << 30, ..Machine::default() };
+    let scale = Scale::new(size, 1.0, &machine, 2);
+    CHAPTERS.iter().flat_map(|chapter| (chapter.sections)(&scale)).collect()
+}
+
+#[test]
+fn chapters_are_named_once_and_in_lower_case() {
+    let mut names: Vec<&str> = CHAPTERS.iter().map(|chapter| chapter.name).collect();
+    assert!(names.iter().all(|name| name.chars().all(|letter| letter.is_ascii_lowercase())));
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), CHAPTERS.len());
+}
+
+#[test]
+fn every_workload_can_be_run() {
+    for outline in outlines(Size::Standard).iter().chain(&outlines(Size::Quick)) {
+        assert!(!outline.workloads.is_empty() && !outline.title.is_empty());
+        for workload in &outline.workloads {
+            assert!(workload.threads >= 1 && workload.threads <= workload.connections, "{}", workload.label);
+            assert!(workload.connections.is_multiple_of(workload.threads), "{}", workload.label);
+            assert!(workload.pipeline >= 1);
+            assert!(
+                matches!(workload.amount, Amount::Time(weight) if weight > 0.0)
+                    || workload.amount.weight() == 0.0
+            );
+        }
+        let labels: std::collections::BTreeSet<&str> =
+            outline.workloads.iter().map(|workload| workload.label.as_str()).collect();
+        assert_eq!(labels.len(), outline.workloads.len(), "labels of {} repeat", outline.title);
+    }
+}
+
+#[test]
+fn published_figures_stand_beside_rows_that_there_are() {
+    for outline in outlines(Size::Standard).iter().chain(&outlines(Size::Quick)) {
+        assert!(
+            outline.figures.iter().all(|figure| figure.row < outline.workloads.len()),
+            "{}",
+            outline.title
+        );
+        assert!(outline.figures.is_empty() || !outline.cautions.is_empty(), "{}", outline.title);
+    }
+    let beside = |source: &str| {
+        let outlines = outlines(Size::Standard);
+        let figures = outlines.iter().flat_map(|outline| &outline.figures);
+        figures.filter(|figure| figure.published.source == source).count()
+    };
+    let all = |source: &str, edition: &str| {
+        report::published().iter().filter(|one| one.source == source && one.edition == edition).count()
+    };
+    assert_eq!(beside("codis-report"), all("codis-report", "memory"));
+    assert_eq!(beside("ecs-report-2016"), all("ecs-report-2016", "memory"));
+    assert_eq!(beside("dtm-report"), 2);
+    assert_eq!(beside("whitepaper-2020"), 6, "one cluster for each number of cores");
+}
+
+#[test]
+fn what_is_published_is_measured_or_said_to_be_missing() {
+    let absent: String = chapters::ABSENT.iter().map(|(title, _)| title.to_lowercase()).collect();
+    for word in ["durable", "capacity", "scripts", "clusters", "dtm"] {
+        assert!(absent.contains(word), "{word}");
+    }
+}

@@ -1,0 +1,112 @@
+//! `tarn whitepaper` as a user runs it: as a program that starts servers, writes a report, and says what went wrong.
+//!
+//! The runs are as short as they get: one chapter, half a second for each measurement.
+
+use crate::tarn;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use testkit::{Program, Server};
+
+/// A run in a folder, of the chapter with the fewest workloads.
+fn whitepaper(folder: &Path, words: &[&str]) -> Output {
+    command(folder, words).output().unwrap()
+}
+
+fn command(folder: &Path, words: &[&str]) -> Command {
+    let Program::Tarn(path) = tarn() else { unreachable!("the program under test is Tarn") };
+    let path = std::path::absolute(path).unwrap();
+    let mut command = Command::new(path);
+    let shortest = ["whitepaper", "--quick", "--scale", "0.01", "--chapters", "ttl"];
+    command.args(shortest).args(words).current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn report(folder: &Path, name: &str) -> String {
+    std::fs::read_to_string(folder.join("report").join(name)).unwrap()
+}
+
+/// A server that others start, and its folder for reports.
+fn running() -> (Server, PathBuf) {
+    let server = Server::start(Program::Redis, &[]).unwrap();
+    let folder = server.dir().to_owned();
+    (server, folder)
+}
+
+#[test]
+fn a_run_over_a_peer_that_it_starts_writes_the_whole_report() {
+    let (_keeps_the_folder, folder) = running();
+    let peer = "redis-server --port {port} --save \"\" --appendonly no";
+    let output = whitepaper(&folder, &["--peer-cmd", peer]);
+    assert!(output.status.success(), "{}", said(&output));
+    let page = report(&folder, "index.html");
+    for part in
+        ["Tarn and redis, measured", "Keys that expire", "cloud 1G, LAN, published", "Redis 7", "Processor"]
+    {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    assert!(!page.contains("This report is not whole"));
+    let sheet = report(&folder, "report.csv");
+    assert_eq!(sheet.lines().filter(|line| line.starts_with("measured,")).count(), 2 * 6, "{sheet}");
+    assert!(report(&folder, "report.md").contains("| redis, measured |"));
+    let json: serde_json::Value = serde_json::from_str(&report(&folder, "report.json")).unwrap();
+    assert_eq!(json["servers"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn a_peer_that_dies_leaves_a_report_of_what_was_measured() {
+    let (_keeps_the_folder, folder) = running();
+    let output =
+        whitepaper(&folder, &["--peer-cmd", "timeout -s KILL 3 redis-server --port {port} --save \"\""]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("redis took no further part from "), "{}", said(&output));
+    let page = report(&folder, "index.html");
+    assert!(page.contains("This report is not whole") && page.contains("redis took no further part from "));
+    let sheet = report(&folder, "report.csv");
+    assert_eq!(sheet.lines().filter(|line| line.starts_with("measured,,Tarn,")).count(), 6, "{sheet}");
+}
+
+#[test]
+fn an_interrupt_leaves_a_report_and_no_server() {
+    let (_keeps_the_folder, folder) = running();
+    let mut child = command(&folder, &[]).stderr(Stdio::piped()).spawn().unwrap();
+    // The rest of its lines is read too: a full pipe must not hold it up.
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.starts_with("[1/6] ")));
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let rest: Vec<String> = lines.collect();
+    assert!(rest.iter().any(|line| line.contains("Stopped by a signal at ")), "{rest:?}");
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(report(&folder, "report.md").contains("Stopped by a signal at "));
+    let json: serde_json::Value = serde_json::from_str(&report(&folder, "report.json")).unwrap();
+    let address = json["servers"][0]["address"].as_str().unwrap();
+    assert!(std::net::TcpStream::connect(address).is_err(), "Tarn still runs at {address}");
+}
+
+#[test]
+fn what_cannot_begin_says_why_in_one_sentence() {
+    let (server, folder) = running();
+    let port = server.address().port();
+    server.connect().unwrap().send(b"SET key value\r\n").unwrap();
+    let holding = format!("old=127.0.0.1:{port}");
+    let refused = format!("old=redis://:wrong@127.0.0.1:{port}");
+    for (words, part) in [
+        (&["--peer", "gone=127.0.0.1:1"][..], "cannot connect to 127.0.0.1:1: "),
+        (&["--peer", &refused], "refused the password: "),
+        (&["--peer", &holding], "old holds 1 keys in database 0, which the run would remove."),
+        (&["--peer-cmd", "redis-server --port {port} --no-such-directive 1"], "redis ended at once"),
+        (&["--chapters", "durable"], "There is no chapter 'durable'"),
+        (&["--out", "/proc/none"], "The folder /proc/none for the report cannot be made: "),
+    ] {
+        let output = whitepaper(&folder, words);
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        let said = said(&output);
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.contains(part), "{words:?}: {said}");
+    }
+}
