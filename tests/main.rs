@@ -10,6 +10,7 @@ mod hostile;
 mod memory;
 mod replies;
 mod rows;
+mod snapshots;
 mod tidy;
 
 use std::path::Path;
