@@ -11,6 +11,7 @@ mod hostile;
 mod memory;
 mod replies;
 mod rows;
+mod snapshots;
 mod tidy;
 mod whitepaper_runs;
 

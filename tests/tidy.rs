@@ -33,6 +33,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/keyspace/src/object.rs",
     "crates/keyspace/src/opened.rs",
     "crates/keyspace/src/table.rs",
+    "crates/script/src/gate.rs",
     "crates/sys/src/memory.rs",
     "crates/sys/src/pages.rs",
     "crates/sys/src/process.rs",

@@ -139,9 +139,7 @@ fn pfcount(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
 
 /// Replies with the count of one key, which is cached in the string.
 fn count_one(edit: &mut Edit<'_>, key: &Key<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
-    let object = edit.get(key);
-    edit.count_read(object.is_some());
-    let Some((bytes, _)) = bytes_of(object)? else {
+    let Some((bytes, _)) = bytes_of(edit.get_as_reader(key))? else {
         reply.int(0);
         return Ok(Outcome::Unchanged);
     };
@@ -157,9 +155,7 @@ fn count_one(edit: &mut Edit<'_>, key: &Key<'_>, reply: &mut Reply<'_>) -> Resul
 
 /// Merges the HyperLogLog of a key, which is empty if the key is not there. Returns its encoding.
 fn merge_key(edit: &Edit<'_>, key: &Key<'_>, registers: &mut Registers) -> Result<Option<Encoding>> {
-    let object = edit.get(key);
-    edit.count_read(object.is_some());
-    let Some((bytes, encoding)) = bytes_of(object)? else { return Ok(None) };
+    let Some((bytes, encoding)) = bytes_of(edit.get_as_reader(key))? else { return Ok(None) };
     hll::merge_into(registers, bytes)?;
     Ok(Some(encoding))
 }

@@ -453,11 +453,17 @@ impl<'b> Edit<'b> {
     /// [`View::get`] does.
     pub fn get_as_reader(&self, key: &Key<'_>) -> Option<Object<'_>> {
         let object = self.get(key);
-        self.count_read(object.is_some());
-        if object.is_none() {
-            self.note(Class::MISS, "keymiss", key);
-        }
+        self.count_read(key, object.is_some());
         object
+    }
+
+    /// A key's collection of one type, to be read by a command that returns or uses what the key held. Counts as
+    /// [`View::get`] does.
+    ///
+    /// # Errors
+    /// The key holds something else.
+    pub fn read_as_reader<C: Type>(&self, key: &Key<'_>) -> Result<Option<C::Ref<'_>>, WrongType> {
+        self.get_as_reader(key).map(|object| object.read::<C>()).transpose()
     }
 
     /// A key's collection of one type, to be read. Counts as a use of the key.
@@ -536,8 +542,11 @@ impl<'b> Edit<'b> {
     }
 
     /// Counts a read of a key by a command that also writes, as a hit or a miss.
-    pub fn count_read(&self, found: bool) {
+    pub fn count_read(&self, key: &Key<'_>, found: bool) {
         self.access.count_read(found);
+        if !found {
+            self.note(Class::MISS, "keymiss", key);
+        }
     }
 
     /// Makes a key or gives it a new value. With [`Expiry::Keep`] a new key has none.

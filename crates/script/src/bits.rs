@@ -1,6 +1,7 @@
 //! The table `bit`: operations on 32-bit integers.
 
 use crate::arguments::Arguments;
+use crate::gate;
 use mlua::{Lua, MultiValue, Result, Table};
 
 type Unary = fn(u32) -> u32;
@@ -27,7 +28,7 @@ pub(crate) fn table(lua: &Lua) -> Result<Table> {
             }
             Ok(signed(result))
         })?;
-        bit.raw_set(name, function)?;
+        bit.raw_set(name, gate::bounded(lua, function, "too many arguments")?)?;
     }
     let shifts: [(&'static str, Binary); 5] = [
         ("lshift", |x, n| x << n),
@@ -45,6 +46,7 @@ pub(crate) fn table(lua: &Lua) -> Result<Table> {
         bit.raw_set(name, function)?;
     }
     bit.raw_set("tohex", lua.create_function(tohex)?)?;
+    gate::few_in(lua, &bit, &["band", "bor", "bxor"])?;
     Ok(bit)
 }
 

@@ -100,6 +100,7 @@ pub(crate) fn table(lua: &Lua, state: &Rc<State>) -> Result<Table> {
     })?;
     cjson.raw_set("decode", decode)?;
     add_settings(lua, &cjson, state)?;
+    crate::gate::few_in(lua, &cjson, &[])?;
     Ok(cjson)
 }
 
@@ -218,6 +219,7 @@ struct Encoder<'a> {
 
 impl Encoder<'_> {
     fn value(&mut self, value: &Value, depth: i64) -> Result<()> {
+        raise::check_output(self.out.len())?;
         match value {
             Value::String(text) => self.string(&text.as_bytes()),
             Value::Integer(number) => self.number(*number as f64)?,

@@ -1,6 +1,7 @@
 //! The table `cmsgpack`: MessagePack, with the behaviour of the library that Redis has.
 
 use crate::arguments::{Arguments, number_of, to_integer};
+use crate::gate;
 use crate::limits::VALUES_MAX;
 use crate::raise;
 use mlua::{Lua, MultiValue, Result, Table, Value};
@@ -16,7 +17,8 @@ pub(crate) fn table(lua: &Lua) -> Result<Table> {
     cmsgpack.raw_set("_NAME", "cmsgpack")?;
     cmsgpack.raw_set("_VERSION", "lua-cmsgpack 0.4.0")?;
     cmsgpack.raw_set("_DESCRIPTION", "MessagePack C implementation for Lua")?;
-    cmsgpack.raw_set("pack", lua.create_function(pack)?)?;
+    let too_many = "bad argument #0 to 'pack' (Too many arguments for MessagePack pack.)";
+    cmsgpack.raw_set("pack", gate::bounded(lua, lua.create_function(pack)?, too_many)?)?;
     let all = lua.create_function(|lua, values: MultiValue| {
         unpack(&Arguments::new(lua, "unpack", &values), i64::MAX, 0, false)
     })?;
@@ -33,6 +35,7 @@ pub(crate) fn table(lua: &Lua) -> Result<Table> {
         unpack(&arguments, limit, offset, true)
     })?;
     cmsgpack.raw_set("unpack_limit", unpack_limit)?;
+    gate::few_in(lua, &cmsgpack, &["pack"])?;
     Ok(cmsgpack)
 }
 
@@ -48,6 +51,7 @@ fn pack(lua: &Lua, values: MultiValue) -> Result<mlua::String> {
 }
 
 fn write(out: &mut Vec<u8>, value: &Value, depth: usize) -> Result<()> {
+    raise::check_output(out.len())?;
     match value {
         Value::String(text) => write_string(out, &text.as_bytes()),
         Value::Boolean(value) => out.push(if *value { 0xc3 } else { 0xc2 }),
@@ -150,7 +154,7 @@ fn unpack(arguments: &Arguments<'_>, limit: i64, offset: i64, tells_offset: bool
     let mut cursor = Cursor { lua, rest: &bytes[offset as usize..] };
     let mut values = Vec::new();
     while !cursor.rest.is_empty() && (values.len() as i64) < limit {
-        if values.len() + arguments.len() >= VALUES_MAX {
+        if values.len() >= VALUES_MAX {
             return Err(raise::text(lua, "stack overflow (in function mp_unpack_full)"));
         }
         values.push(cursor.value(0).map_err(|failed| match failed {

@@ -1,10 +1,10 @@
 //! Between replies and Lua's values, both ways.
 
 use crate::arguments::{number_of, to_integer};
-use crate::limits::REPLY_DEPTH_MAX;
+use crate::limits::{REPLY_DEPTH_MAX, TOO_DEEP_MAX};
 use crate::raise;
 use mlua::{Lua, Result, String as LuaString, Table, Value};
-use wire::{Protocol, Reply};
+use wire::{Mark, Protocol, Reply};
 
 /// The names of fields that give a table a meaning.
 pub(crate) struct Names {
@@ -154,6 +154,10 @@ pub(crate) struct Outgoing<'a, 'o> {
     pub reply: &'a mut Reply<'o>,
     /// The protocol that the script chose: whether its booleans are ones.
     pub protocol: Protocol,
+    /// Where the reply begins.
+    pub begin: Mark,
+    /// Tables that lie too deep.
+    pub too_deep: usize,
 }
 
 impl Outgoing<'_, '_> {
@@ -176,9 +180,14 @@ impl Outgoing<'_, '_> {
 
     fn table(&mut self, table: &Table, depth: usize) -> Result<()> {
         if depth > REPLY_DEPTH_MAX {
+            self.too_deep += 1;
+            if self.too_deep > TOO_DEEP_MAX {
+                return Err(raise::Raise::Text(b"reached lua stack limit".into()).into());
+            }
             self.reply.error("ERR reached lua stack limit");
             return Ok(());
         }
+        raise::check_output(self.reply.since(self.begin).len())?;
         let names = self.names;
         if let Value::String(line) = table.raw_get(&names.err)? {
             self.reply.error(&*line.as_bytes());

@@ -6,7 +6,7 @@ use crate::limits::{COMPILED_SCRIPTS_MAX, INSTRUCTIONS_PER_PULSE, STATE_BYTES_MA
 use crate::raise::{self, Raise, Stop};
 use crate::redis::{self, SANDBOX};
 use crate::shebang::ScriptFlags;
-use crate::{Sha, bits, cjson, cmsgpack, random, structs};
+use crate::{Sha, bits, cjson, cmsgpack, gate, random, structs};
 use mlua::{
     ChunkMode, Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, VmState,
 };
@@ -292,7 +292,7 @@ impl Engine {
         let ran = match result {
             Ok((true, value)) => {
                 let protocol = self.state.protocol.get();
-                let mut outgoing = Outgoing { names: &self.names, reply, protocol };
+                let mut outgoing = Outgoing { names: &self.names, reply, protocol, begin: mark, too_deep: 0 };
                 match outgoing.value(&value, 0) {
                     Ok(()) => Ran::Replied,
                     Err(error) => {
@@ -432,7 +432,7 @@ impl Engine {
             list.push(one);
             Ok(())
         })?;
-        found.raw_set("register_function", register)?;
+        found.raw_set("register_function", gate::few(&self.lua, register)?)?;
         self.state.load_until.set(Some(Instant::now() + crate::limits::LOAD_TIME_MAX));
         self.sandbox.begin_load.call::<()>(())?;
         let result = self.sandbox.run.call::<(bool, Value)>(main.clone());

@@ -3,12 +3,18 @@
 /// Bytes that one worker's interpreter may hold. A script beyond it ends with an error; the server lives on.
 pub const STATE_BYTES_MAX: usize = 512 << 20;
 
+/// Bytes of a reply, and of what `cjson` or `cmsgpack` make of a value: as much as the interpreter could give back.
+pub const OUTPUT_BYTES_MAX: usize = STATE_BYTES_MAX;
+
 /// Instructions between two looks at the clock: some 300 microseconds of a tight loop.
 pub const INSTRUCTIONS_PER_PULSE: u32 = 100_000;
 
 /// Tables inside tables that a reply may have: as deep as Redis' interpreter's stack lets it go, within this
 /// thread's own stack.
 pub const REPLY_DEPTH_MAX: usize = 1000;
+
+/// Tables in one reply that may lie deeper, each of which becomes an error: a table that holds itself twice has no end of them.
+pub const TOO_DEEP_MAX: usize = 1000;
 
 /// Compiled scripts that a worker keeps. Beyond it all are dropped and compiled again when they are called.
 pub const COMPILED_SCRIPTS_MAX: usize = 10_000;
@@ -17,8 +23,14 @@ pub const COMPILED_SCRIPTS_MAX: usize = 10_000;
 pub const BUFFER_BYTES_KEPT_MAX: usize = 64 << 10;
 
 /// Values that go between a script and a function of this crate at once: the interpreter has room for 8,000 that
-/// this crate refers to, and some are in use.
-pub const VALUES_MAX: usize = 7000;
+/// this crate refers to, and each level of what is packed, unpacked or encoded beside them refers to up to three.
+/// `redis.call` takes more.
+pub const VALUES_MAX: usize = 4000;
+
+/// Values that a function of this crate sees that takes fewer.
+pub const FIXED_VALUES_MAX: usize = 16;
+
+const _: () = assert!(VALUES_MAX + 3 * REPLY_DEPTH_MAX < 8000 - 256);
 
 /// Tables inside tables that `cjson` follows, whatever a script asks for: each level refers to some values.
 pub const JSON_DEPTH_MAX: i64 = 1000;

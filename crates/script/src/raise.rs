@@ -1,5 +1,6 @@
 //! Errors that functions of the interpreter raise, and where they happened.
 
+use crate::limits::OUTPUT_BYTES_MAX;
 use crate::redis::{SANDBOX, TAIL_CALL};
 use mlua::{Error, Lua, Value};
 use std::fmt;
@@ -67,9 +68,18 @@ fn place_of_caller(lua: &Lua) -> String {
             (is_inner, place)
         })
     };
-    // The sandbox stands between a script and the functions of the host.
-    let outer = (1..).map_while(at).find(|(is_inner, _)| !is_inner);
+    // A gate, and at times the sandbox, stands between a script and the functions of the host.
+    let outer = (2..).map_while(at).find(|(is_inner, _)| !is_inner);
     outer.map(|(_, place)| place).unwrap_or_default()
+}
+
+/// Refuses to write more of a value than the interpreter itself could hold: one that holds a table twice at each of many
+/// levels has no end.
+pub(crate) fn check_output(bytes: usize) -> mlua::Result<()> {
+    match bytes > OUTPUT_BYTES_MAX {
+        true => Err(Error::MemoryError("not enough memory".into())),
+        false => Ok(()),
+    }
 }
 
 /// What an error comes down to.

@@ -2,6 +2,7 @@
 //! gets the same numbers everywhere.
 
 use crate::arguments::Arguments;
+use crate::gate;
 use mlua::{Lua, MultiValue, Result, Table};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -38,10 +39,10 @@ pub(crate) fn install(lua: &Lua, math: &Table) -> Result<()> {
         }
         Ok((fraction * (high as f64 - low as f64 + 1.0)).floor() + low as f64)
     })?;
-    math.raw_set("random", random)?;
+    math.raw_set("random", gate::few(lua, random)?)?;
     let randomseed = lua.create_function(move |lua, values: MultiValue| {
         seed_state.set(seeded(Arguments::new(lua, "randomseed", &values).integer(1)?));
         Ok(())
     })?;
-    math.raw_set("randomseed", randomseed)
+    math.raw_set("randomseed", gate::few(lua, randomseed)?)
 }

@@ -3,8 +3,9 @@
 use crate::arguments::{Arguments, number_of};
 use crate::convert::{Incoming, Names};
 use crate::engine::{Fault, State};
+use crate::gate;
 use crate::host::{self, Refusal};
-use crate::limits::{BUFFER_BYTES_KEPT_MAX, VALUES_MAX};
+use crate::limits::BUFFER_BYTES_KEPT_MAX;
 use crate::raise::{self, Raise, Stop};
 use mlua::{ChunkMode, Function, IntoLuaMulti, Lua, MultiValue, Result, Table, Value};
 use std::rc::Rc;
@@ -30,6 +31,9 @@ enum OnError {
     Return,
 }
 
+/// For functions that take many values, but not any number.
+const TOO_MANY: &str = "too many arguments";
+
 /// The table as scripts find it.
 pub(crate) fn table(lua: &Lua, state: &Rc<State>, names: &Rc<Names>, version: &str) -> Result<Table> {
     let redis = lua.create_table()?;
@@ -40,12 +44,12 @@ pub(crate) fn table(lua: &Lua, state: &Rc<State>, names: &Rc<Names>, version: &s
     redis.raw_set("REDIS_VERSION_NUM", version_number(version))?;
     redis.raw_set("call", caller(lua, state, names, OnError::Raise)?)?;
     redis.raw_set("pcall", caller(lua, state, names, OnError::Return)?)?;
-    redis.raw_set("log", lua.create_function(log)?)?;
+    redis.raw_set("log", gate::bounded(lua, lua.create_function(log)?, TOO_MANY)?)?;
     redis.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
     redis.raw_set("error_reply", lua.create_function(error_reply)?)?;
     redis.raw_set("status_reply", lua.create_function(status_reply)?)?;
     redis.raw_set("set_repl", lua.create_function(set_repl)?)?;
-    redis.raw_set("acl_check_cmd", lua.create_function(acl_check_cmd)?)?;
+    redis.raw_set("acl_check_cmd", gate::bounded(lua, lua.create_function(acl_check_cmd)?, TOO_MANY)?)?;
     redis.raw_set("replicate_commands", lua.create_function(|_, _: MultiValue| Ok(true))?)?;
     redis.raw_set("breakpoint", lua.create_function(|_, _: MultiValue| Ok(false))?)?;
     redis.raw_set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
@@ -62,6 +66,7 @@ pub(crate) fn table(lua: &Lua, state: &Rc<State>, names: &Rc<Names>, version: &s
         Ok(())
     })?;
     redis.raw_set("setresp", setresp)?;
+    gate::few_in(lua, &redis, &["call", "pcall", "log", "acl_check_cmd"])?;
     Ok(redis)
 }
 
@@ -74,7 +79,6 @@ pub(crate) fn inner_functions(lua: &Lua, state: &Rc<State>) -> Result<Table> {
         (seen.unwrap_or(Value::Nil), stops).into_lua_multi(lua)
     })?;
     inner.raw_set("plain", plain)?;
-    inner.raw_set("values_max", VALUES_MAX)?;
     let faulty = state.clone();
     inner.raw_set("fault", lua.create_function(move |lua, value: Value| note_fault(lua, &faulty, value))?)?;
     let loading = state.clone();
@@ -87,7 +91,7 @@ pub(crate) fn inner_functions(lua: &Lua, state: &Rc<State>) -> Result<Table> {
         };
         load_text(lua, &loading, &text, &name)
     })?;
-    inner.raw_set("loadstring", loadstring)?;
+    inner.raw_set("loadstring", gate::few(lua, loadstring)?)?;
     let loading = state.clone();
     let load = lua.create_function(move |lua, values: MultiValue| {
         let arguments = Arguments::new(lua, "load", &values);
@@ -111,7 +115,7 @@ pub(crate) fn inner_functions(lua: &Lua, state: &Rc<State>) -> Result<Table> {
         }
         load_text(lua, &loading, &text, &name)
     })?;
-    inner.raw_set("load", load)?;
+    inner.raw_set("load", gate::few(lua, load)?)?;
     Ok(inner)
 }
 
@@ -189,26 +193,45 @@ pub(crate) const TAIL_CALL: &str = "=(tail call)";
 pub(crate) const SANDBOX: &str = "=sandbox";
 
 fn caller(lua: &Lua, state: &Rc<State>, names: &Rc<Names>, on_error: OnError) -> Result<Function> {
-    let (state, names) = (state.clone(), names.clone());
-    lua.create_function(move |lua, values: MultiValue| {
-        let mut buffers = state.buffers.take();
-        buffers.reply.clear();
-        let ran = run(&mut buffers.request, &mut buffers.reply, &values, state.protocol.get());
-        let result = match ran {
-            Ok(()) => reply_value(lua, &names, &buffers.reply, on_error),
-            Err(Refusal::Restart) => Err(Raise::Stop(Stop::Restart).into()),
-            Err(Refusal::Error(line)) => match on_error {
-                OnError::Raise => Err(raise::reply(line)),
-                OnError::Return => Ok(Value::Table(raise::error_table(lua, &line)?)),
-            },
-        };
-        if buffers.reply.capacity() <= BUFFER_BYTES_KEPT_MAX
-            && buffers.request.allocated_bytes() <= BUFFER_BYTES_KEPT_MAX
-        {
-            state.buffers.replace(buffers);
-        }
-        result
-    })
+    let (near, near_names) = (state.clone(), names.clone());
+    let listed = lua.create_function(move |lua, values: MultiValue| {
+        call(lua, &near, &near_names, on_error, |request| read_words(request, &values))
+    })?;
+    let (far, far_names) = (state.clone(), names.clone());
+    let packed = lua.create_function(move |lua, (values, count): (Table, i64)| {
+        call(lua, &far, &far_names, on_error, |request: &mut RequestBuf| {
+            request.clear();
+            (1..=count).try_for_each(|index| push_word(request, &values.raw_get(index).unwrap_or(Value::Nil)))
+        })
+    })?;
+    gate::unbounded(lua, listed, packed)
+}
+
+fn call(
+    lua: &Lua,
+    state: &State,
+    names: &Names,
+    on_error: OnError,
+    read: impl FnOnce(&mut RequestBuf) -> std::result::Result<(), Refusal>,
+) -> Result<Value> {
+    let mut buffers = state.buffers.take();
+    buffers.reply.clear();
+    let ran = read(&mut buffers.request)
+        .and_then(|()| run(&mut buffers.request, &mut buffers.reply, state.protocol.get()));
+    let result = match ran {
+        Ok(()) => reply_value(lua, names, &buffers.reply, on_error),
+        Err(Refusal::Restart) => Err(Raise::Stop(Stop::Restart).into()),
+        Err(Refusal::Error(line)) => match on_error {
+            OnError::Raise => Err(raise::reply(line)),
+            OnError::Return => Ok(Value::Table(raise::error_table(lua, &line)?)),
+        },
+    };
+    if buffers.reply.capacity() <= BUFFER_BYTES_KEPT_MAX
+        && buffers.request.allocated_bytes() <= BUFFER_BYTES_KEPT_MAX
+    {
+        state.buffers.replace(buffers);
+    }
+    result
 }
 
 fn reply_value(lua: &Lua, names: &Names, reply: &[u8], on_error: OnError) -> Result<Value> {
@@ -224,10 +247,8 @@ fn reply_value(lua: &Lua, names: &Names, reply: &[u8], on_error: OnError) -> Res
 fn run(
     request: &mut RequestBuf,
     reply: &mut Vec<u8>,
-    values: &MultiValue,
     protocol: Protocol,
 ) -> std::result::Result<(), Refusal> {
-    read_words(request, values)?;
     host::with(|host| host.call(request.as_request(), protocol, reply))
         .unwrap_or_else(|| Err(Refusal::Error(b"ERR redis.call is not available here".to_vec())))
 }
@@ -240,21 +261,23 @@ fn read_words(request: &mut RequestBuf, values: &MultiValue) -> std::result::Res
             b"ERR Please specify at least one argument for this redis lib call".to_vec(),
         ));
     }
-    for value in values {
-        match value {
-            Value::String(text) => request.push(&text.as_bytes()),
-            // Beyond this C's `%.17g` has an exponent.
-            Value::Integer(number) if number.unsigned_abs() < 100_000_000_000_000_000 => {
-                request.push(itoa::Buffer::new().format(*number).as_bytes());
-            }
-            Value::Integer(number) => {
-                request.push(value::number::format_f64_17g(*number as f64).as_bytes());
-            }
-            Value::Number(number) => request.push(value::number::format_f64_17g(*number).as_bytes()),
-            _ => {
-                let line = "ERR Lua redis lib command arguments must be strings or integers";
-                return Err(Refusal::Error(line.into()));
-            }
+    values.iter().try_for_each(|value| push_word(request, value))
+}
+
+fn push_word(request: &mut RequestBuf, value: &Value) -> std::result::Result<(), Refusal> {
+    match value {
+        Value::String(text) => request.push(&text.as_bytes()),
+        // Beyond this C's `%.17g` has an exponent.
+        Value::Integer(number) if number.unsigned_abs() < 100_000_000_000_000_000 => {
+            request.push(itoa::Buffer::new().format(*number).as_bytes());
+        }
+        Value::Integer(number) => {
+            request.push(value::number::format_f64_17g(*number as f64).as_bytes());
+        }
+        Value::Number(number) => request.push(value::number::format_f64_17g(*number).as_bytes()),
+        _ => {
+            let line = "ERR Lua redis lib command arguments must be strings or integers";
+            return Err(Refusal::Error(line.into()));
         }
     }
     Ok(())

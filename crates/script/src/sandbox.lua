@@ -7,7 +7,7 @@ local real, host = ...
 
 local error, getmetatable, next, pcall, rawget, rawset = error, getmetatable, next, pcall, rawget, rawset
 local select, setmetatable, tonumber, tostring, type = select, setmetatable, tonumber, tostring, type
-local unpack, xpcall = unpack, xpcall
+local xpcall = xpcall
 local collectgarbage, resume = collectgarbage, coroutine.resume
 local plain = host.plain
 
@@ -48,7 +48,7 @@ end
 local globals = {}
 for _, name in ipairs({
   "assert", "error", "gcinfo", "getmetatable", "ipairs", "rawequal", "select", "tonumber", "tostring", "type",
-  "_VERSION",
+  "unpack", "_VERSION",
 }) do
   globals[name] = real[name]
 end
@@ -57,17 +57,6 @@ function globals.next(...)
   local t, key = ...
   expect_table(t, "next", select("#", ...) > 0)
   return next(behind[t] or t, key)
-end
-
--- The host's functions take fewer values at once than Lua's.
-function globals.unpack(t, first, last)
-  if type(t) ~= "table" then
-    error("bad argument #1 to 'unpack' (table expected, got " .. (t == nil and "no value" or type(t)) .. ")", 2)
-  end
-  if (tonumber(last) or #t) - (tonumber(first) or 1) >= host.values_max then
-    error("too many results to unpack", 2)
-  end
-  return unpack(t, first, last)
 end
 
 function globals.pairs(...)

@@ -1,6 +1,7 @@
 //! The table `struct`: values to bytes and back by a format, with the behaviour of the library that Redis has.
 
 use crate::arguments::{Arguments, number_of, to_integer};
+use crate::gate;
 use crate::limits::VALUES_MAX;
 use crate::raise;
 use mlua::{Lua, MultiValue, Result, Table, Value};
@@ -12,9 +13,10 @@ const INTEGER_BYTES_MAX: usize = 32;
 /// The table.
 pub(crate) fn table(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
-    table.raw_set("pack", lua.create_function(pack)?)?;
+    table.raw_set("pack", gate::bounded(lua, lua.create_function(pack)?, "too many arguments")?)?;
     table.raw_set("unpack", lua.create_function(unpack)?)?;
     table.raw_set("size", lua.create_function(size)?)?;
+    gate::few_in(lua, &table, &["pack"])?;
     Ok(table)
 }
 
@@ -218,7 +220,7 @@ fn unpack(lua: &Lua, values: MultiValue) -> Result<MultiValue> {
     let mut format = Format::new(&arguments, &text);
     let mut found: Vec<Value> = Vec::new();
     while let Some(item) = format.next(at)? {
-        if found.len() + arguments.len() >= VALUES_MAX {
+        if found.len() >= VALUES_MAX {
             return Err(raise::text(lua, "stack overflow (too many results)"));
         }
         at = at.saturating_add(item.fill);

@@ -102,3 +102,61 @@ fn many_scripts_are_kept() {
         assert_eq!(run(&mut engine, &format!("return {number}")), format!(":{number}\r\n"));
     }
 }
+
+#[test]
+fn any_number_of_words_goes_to_a_command() {
+    let mut engine = Engine::new("7.2.4");
+    let listed = "local t = {} for i = 1, N do t[i] = 'a' .. i end return redis.call(unpack(t))";
+    let grown = "local function f(n, ...) if n == 0 then return redis.pcall(...) end return f(n - 1, 'a', ...) end return f(N)";
+    for count in [3999, 4000, 4001, 7000, 7990, 7999] {
+        assert_eq!(run(&mut engine, &listed.replace('N', &count.to_string())), "+PONG\r\n", "{count}");
+    }
+    for count in [3999, 4001, 7999, 8000, 8100, 20_000] {
+        assert_eq!(run(&mut engine, &grown.replace('N', &count.to_string())), "+PONG\r\n", "{count}");
+    }
+    let too_many = run(&mut engine, &listed.replace('N', "8000"));
+    assert!(too_many.starts_with("-ERR user_script:1: too many results to unpack script: "), "{too_many}");
+    let words = "local t = {} for i = 1, 7000 do t[i] = i end t[6000] = {} return redis.call(unpack(t))";
+    let refused = run(&mut engine, words);
+    assert!(
+        refused.starts_with("-ERR Lua redis lib command arguments must be strings or integers"),
+        "{refused}"
+    );
+    assert!(refused.ends_with(", on @user_script:1.\r\n"), "{refused}");
+}
+
+#[test]
+fn too_many_values_for_a_function_are_an_error_or_passed_over() {
+    let mut engine = Engine::new("7.2.4");
+    let values = "local t = {} for i = 1, 7999 do t[i] = '1' end ";
+    for (call, error) in [
+        ("cjson.encode", "-ERR user_script:1: bad argument #1 to 'encode' (expected 1 argument)"),
+        (
+            "cmsgpack.pack",
+            "-ERR user_script:1: bad argument #0 to 'pack' (Too many arguments for MessagePack pack.)",
+        ),
+        ("struct.pack", "-ERR user_script:1: too many arguments"),
+        ("bit.bor", "-ERR user_script:1: too many arguments"),
+        ("redis.acl_check_cmd", "-ERR user_script:1: too many arguments"),
+        ("math.random", "-ERR user_script:1: wrong number of arguments"),
+        ("redis.sha1hex", "-ERR wrong number of arguments"),
+    ] {
+        let reply = run(&mut engine, &format!("{values} return {call}(unpack(t))"));
+        assert!(reply.starts_with(error), "{call}: {reply}");
+        assert!(reply.ends_with(", on @user_script:1.\r\n"), "{call}: {reply}");
+    }
+    assert_eq!(run(&mut engine, &format!("{values} return bit.tobit(unpack(t))")), ":1\r\n");
+}
+
+#[test]
+fn values_without_an_end_are_an_error() {
+    let mut engine = Engine::new("7.2.4");
+    let itself = "local t = {} t[1] = t t[2] = t return t";
+    assert_eq!(run(&mut engine, itself), "-ERR reached lua stack limit\r\n");
+    let twice = "local t = {('x'):rep(1e6)} for i = 1, 14 do t = {t, t, t} end ";
+    for end in ["t", "cjson.encode(t)", "cmsgpack.pack(t)"] {
+        let reply = run(&mut engine, &format!("{twice} return {end}"));
+        let shown: String = reply.chars().take(100).collect();
+        assert!(reply.starts_with('-'), "{end}: {shown}");
+    }
+}

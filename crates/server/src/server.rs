@@ -44,6 +44,8 @@ bitflags::bitflags! {
         const MEMORY_CEILING = 1 << 2;
         /// A script runs for longer than it should.
         const SLOW_SCRIPT = 1 << 3;
+        /// The last snapshot in the background failed.
+        const SAVE_FAILED = 1 << 4;
     }
 }
 

@@ -8,8 +8,9 @@
 //!    while the snapshot ran.
 //! 3. At most a few chunks wait for the disk.
 
+use crate::commands::scripting::load_library;
 use crate::log;
-use crate::server::Server;
+use crate::server::{Attention, Server};
 use keyspace::{Batch, Cursor, DbIndex, Expiry, NewValue, Object, Touch, Usage, ValueRef};
 use parking_lot::Mutex;
 use std::ffi::OsString;
@@ -149,7 +150,7 @@ pub fn save_now(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Result<i
     let changes = server.counts.changes.get();
     let result = batch.exclusively(now, Touch::No, |all| {
         let mut file = Replacement::begin(&Fs::Real, &path(server))?;
-        let mut writer = begin_file(now);
+        let mut writer = begin_file(server, now);
         for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
             let mut written = Ok(());
             writer.database(db.0, server.keyspace.len(db), server.keyspace.expiring(db));
@@ -165,6 +166,10 @@ pub fn save_now(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Result<i
         file.commit()
     });
     server.snapshots.note_end(server.clock.now(), changes, &result);
+    if result.is_ok() {
+        server.snapshots.figures.lock().failed_last = false;
+        server.set_attention(Attention::SAVE_FAILED, false);
+    }
     match &result {
         Ok(()) => log!(Notice, "DB saved on disk"),
         Err(error) => log!(Warning, "Can't save {}: {error}", path(server).display()),
@@ -228,6 +233,7 @@ async fn run(server: Arc<Server>, worker: usize) {
     server.snapshots.note_end(now, changes, &result);
     let mut figures = server.snapshots.figures.lock();
     figures.failed_last = result.is_err();
+    server.set_attention(Attention::SAVE_FAILED, result.is_err());
     figures.last_duration_s = Some(now.0.saturating_sub(began.0) / 1000);
     drop(figures);
     match result {
@@ -280,7 +286,7 @@ async fn copy_out(
     worker: usize,
     chunks: tokio::sync::mpsc::Sender<Chunk>,
 ) -> io::Result<()> {
-    let mut writer = begin_file(server.clock.now());
+    let mut writer = begin_file(server, server.clock.now());
     server.snapshots.figures.lock().keys_total = server.databases().map(|db| server.keyspace.len(db)).sum();
     for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
         writer.database(db.0, server.keyspace.len(db), server.keyspace.expiring(db));
@@ -313,13 +319,16 @@ fn copy_step(server: &Server, worker: usize, db: DbIndex, cursor: Cursor, writer
     next
 }
 
-fn begin_file(now: UnixMs) -> FileWriter {
+fn begin_file(server: &Server, now: UnixMs) -> FileWriter {
     let mut writer = FileWriter::new();
     writer.aux("redis-ver", crate::commands::connection::REDIS_VERSION);
     writer.aux("redis-bits", "64");
     writer.aux("ctime", &now.seconds().to_string());
     writer.aux("used-mem", &sys::memory::used_bytes().to_string());
     writer.aux("aof-base", "0");
+    for library in server.scripts.libraries().by_name.values() {
+        writer.library(&library.code);
+    }
     writer
 }
 
@@ -372,6 +381,10 @@ pub fn load_at_start(server: &Server) -> io::Result<()> {
         })?;
         put(server, DbIndex(db), entry, now);
         loaded += 1;
+    }
+    for code in reader.take_libraries() {
+        let wrong_code = |line: Vec<u8>| wrong(&String::from_utf8_lossy(&line));
+        load_library(server, &code).map_err(wrong_code)?;
     }
     let mut figures = server.snapshots.figures.lock();
     (figures.loaded, figures.expired_at_load) = (loaded, expired);

@@ -143,10 +143,7 @@ pub(super) fn bitfield(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'
         steps.len()
     })?;
     let Some(reach) = reach else {
-        edit.count_read(before.exists);
-        if !before.exists {
-            edit.note(Class::MISS, "keymiss", &key);
-        }
+        edit.count_read(&key, before.exists);
         return Ok(Outcome::Unchanged);
     };
     let len = before.len.max(reach);

@@ -352,8 +352,7 @@ fn read(view: &View<'_>, args: &Args<'_>, form: Form, reply: &mut Reply<'_>) -> 
 
 fn read_or_store(edit: &mut Edit<'_>, args: &Args<'_>, form: Form, reply: &mut Reply<'_>) -> Result<Outcome> {
     let source = args.key(if form == Form::SearchStore { 2 } else { 1 });
-    let zset = edit.read::<Zset>(&source)?;
-    edit.count_read(zset.is_some());
+    let zset = edit.read_as_reader::<Zset>(&source)?;
     let query = Query::parse(args, zset, form, Storing::Allowed)?;
     let found = zset.map_or(Vec::new(), |zset| query.find(zset));
     let Some(destination) = query.destination else {

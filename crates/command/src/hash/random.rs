@@ -10,6 +10,7 @@
 use super::{Hash, reply_element};
 use crate::args::Args;
 use crate::error::{Error, Result};
+use crate::limits::RANDOM_REPEATED_MAX;
 use crate::parse::int;
 use keyspace::View;
 use std::collections::HashSet;
@@ -55,16 +56,17 @@ fn parse(args: &Args<'_>) -> Result<(i64, Shows)> {
             "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
         ));
     }
-    match args.len() {
-        3 => Ok((count, Shows::Fields)),
-        4 if args.is(3, "withvalues") => {
-            if count.unsigned_abs() > i64::MAX as u64 / 2 {
-                return Err(Error::text("ERR value is out of range"));
-            }
-            Ok((count, Shows::FieldsAndValues))
-        }
-        _ => Err(Error::Syntax),
+    let shows = match args.len() {
+        3 => Shows::Fields,
+        4 if args.is(3, "withvalues") => Shows::FieldsAndValues,
+        _ => return Err(Error::Syntax),
+    };
+    let doubled_is_out_of_range =
+        shows == Shows::FieldsAndValues && count.unsigned_abs() > i64::MAX as u64 / 2;
+    if doubled_is_out_of_range || count < -RANDOM_REPEATED_MAX {
+        return Err(Error::text("ERR value is out of range"));
     }
+    Ok((count, shows))
 }
 
 /// The reply: fields, or fields and values, which are pairs in RESP3.

@@ -7,7 +7,7 @@ use crate::args::Args;
 use crate::error::{Error, Result};
 use crate::parse::{Options, int_within};
 use crate::row::Outcome;
-use keyspace::{Class, Edit};
+use keyspace::{Class, Edit, Object};
 use value::number::parse_i64;
 use value::stream::{ConsumerId, Entries, Group, Moment, Pending, Stream, StreamId};
 use wire::Reply;
@@ -26,11 +26,10 @@ fn number(text: &[u8], refusal: &'static str) -> Result<i64> {
     parse_i64(text).ok_or(Error::text(refusal))
 }
 
-/// Finds the group at position 2, or fails; counts as a use of the key.
-fn check_group(edit: &Edit<'_>, args: &Args<'_>) -> Result<()> {
-    let found = edit.read::<Stream>(&args.key(1));
-    edit.count_read(!matches!(found, Ok(None)));
-    let group = found?.and_then(|stream| stream.group(args.bytes(2)));
+/// Finds the group at position 2 of what the key holds, or fails.
+fn check_group(found: Option<Object<'_>>, args: &Args<'_>) -> Result<()> {
+    let found = found.map(|object| object.read::<Stream>()).transpose()?;
+    let group = found.and_then(|stream| stream.group(args.bytes(2)));
     group.map(|_| ()).ok_or_else(|| Error::no_group(args.bytes(1), args.bytes(2), ""))
 }
 
@@ -136,7 +135,7 @@ enum Claimed {
 /// XCLAIM key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-milliseconds]
 /// [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]
 pub(super) fn xclaim(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
-    check_group(edit, args)?;
+    check_group(edit.get_as_reader(&args.key(1)), args)?;
     let claim = Claim::parse(args)?;
     let (key, now) = (args.key(1), moment(args.now));
     let mut stream = edit.open::<Stream>(&key)?.expect("the key was found above");
@@ -195,8 +194,9 @@ impl AutoClaim {
 
 /// XAUTOCLAIM key group consumer min-idle-time start [COUNT count] [JUSTID]
 pub(super) fn xautoclaim(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
+    let found = edit.get_as_reader(&args.key(1));
     let claim = AutoClaim::parse(args)?;
-    check_group(edit, args)?;
+    check_group(found, args)?;
     if claim.count > AutoClaim::COUNT_POSSIBLE_MAX {
         return Err(Error::XAUTOCLAIM_TOO_MANY);
     }

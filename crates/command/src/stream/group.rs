@@ -212,9 +212,8 @@ fn remove_consumer(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) 
 pub(super) fn xack(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     let key = args.key(1);
     // Looked up as a read, which counts as a use of the key.
-    let found = edit.read::<Stream>(&key);
-    edit.count_read(!matches!(found, Ok(None)));
-    if found?.is_none_or(|stream| stream.group(args.bytes(2)).is_none()) {
+    let found = edit.read_as_reader::<Stream>(&key)?;
+    if found.is_none_or(|stream| stream.group(args.bytes(2)).is_none()) {
         reply.int(0);
         return Ok(Outcome::Unchanged);
     }

@@ -192,11 +192,7 @@ pub(super) fn xread(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> 
     for (key, id_at) in words.pairs() {
         let stream = view.read::<Stream>(&args.key(key))?;
         let behind = match until_zero(args.bytes(id_at)) {
-            b"$" => {
-                // Redis looks twice, here and to read, and tells of a miss each time.
-                view.get(&args.key(key));
-                stream.map_or(StreamId::MIN, |stream| stream.entries.last_id())
-            }
+            b"$" => stream.map_or(StreamId::MIN, |stream| stream.entries.last_id()),
             b">" => return Err(Error::XREAD_NEW),
             _ => id(args.bytes(id_at))?,
         };
@@ -204,6 +200,8 @@ pub(super) fn xread(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> 
     }
     let mut streams = Streams(None, 0);
     for ((stream, behind), (key, _)) in reads.iter().zip(words.pairs()) {
+        // Redis looks each key up twice, above and here, and counts and tells of both.
+        view.get(&args.key(key));
         let entries = stream.map(|stream| &stream.entries).filter(|entries| entries.has_above(*behind));
         let (Some(entries), Some(start)) = (entries, behind.next()) else { continue };
         streams.add(args.bytes(key), reply);
@@ -243,9 +241,8 @@ pub(super) fn xreadgroup(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply
     let (group, consumer) = words.group.ok_or(Error::XREADGROUP_NO_GROUP)?;
     let mut asked: SmallVec<[Asked; STREAMS_INLINE]> = SmallVec::new();
     for (key, id_at) in words.pairs() {
-        let found = edit.read::<Stream>(&args.key(key));
-        edit.count_read(!matches!(found, Ok(None)));
-        if found?.is_none_or(|stream| stream.group(group).is_none()) {
+        let found = edit.read_as_reader::<Stream>(&args.key(key))?;
+        if found.is_none_or(|stream| stream.group(group).is_none()) {
             return Err(Error::no_group(args.bytes(key), group, " in XREADGROUP with GROUP option"));
         }
         asked.push(match until_zero(args.bytes(id_at)) {

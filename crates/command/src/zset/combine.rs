@@ -321,11 +321,7 @@ fn store_combined(
     reply: &mut Reply<'_>,
 ) -> Result<Outcome> {
     let form = Form::new(operation, ResultForm::Store, name);
-    let (combined, _) = combine(args, form, |key| {
-        let object = edit.get(key);
-        edit.count_read(object.is_some());
-        object
-    })?;
+    let (combined, _) = combine(args, form, |key| edit.get_as_reader(key))?;
     reply.int(combined.len() as i64);
     let zset = Zset::from_members(combined, &args.settings.thresholds());
     let is_changed = store(edit, args, 1, zset, name);

@@ -204,8 +204,7 @@ pub(super) fn zrevrangebylex(view: &View<'_>, args: &Args<'_>, reply: &mut Reply
 pub(super) fn zrangestore(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     let query = Query::parse(args, Form { fixed: None, first: 3, may_show_scores: false })?;
     let source = args.key(2);
-    let zset = edit.read::<Zset>(&source)?;
-    edit.count_read(zset.is_some());
+    let zset = edit.read_as_reader::<Zset>(&source)?;
     let members = zset.map_or(Vec::new(), |zset| {
         zset.iter(query.ranks(zset)).map(|(member, score)| (member.to_vec(), score)).collect()
     });

@@ -126,6 +126,8 @@ numbers! {
     slowlog_max_len: usize = "slowlog-max-len", |n| n as usize;
     /// Largest stream node in bytes; 0 stands for no limit.
     stream_node_max_bytes: usize = "stream-node-max-bytes", |n| n as usize;
+    /// Whether writes are refused after a snapshot that failed.
+    stop_writes_on_bgsave_error: bool = "stop-writes-on-bgsave-error", |n| n != 0;
     /// Largest number of entries in a stream node; 0 stands for no limit.
     stream_node_max_entries: usize = "stream-node-max-entries", |n| n as usize;
     /// The service manager to be told.

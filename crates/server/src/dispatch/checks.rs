@@ -83,6 +83,12 @@ fn check_attention(
     {
         return Verdict::Refuse(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
     }
+    if attention.contains(Attention::SAVE_FAILED)
+        && (flags.contains(Flags::WRITE) || command.row.name == "ping")
+        && are_writes_stopped(server)
+    {
+        return Verdict::Refuse(MISCONF);
+    }
     if session.is_confined() && !is_allowed_among_messages(command) {
         return Verdict::Refuse(only_messages(command));
     }
@@ -106,6 +112,22 @@ fn check_attention(
 /// The error of a command that would have to wait for a slow script.
 pub const BUSY: Error =
     Error::text("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
+
+/// The error of a write after a snapshot that failed.
+pub const MISCONF: Error = Error::text(
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may \
+     modify the data set are disabled, because this instance is configured to report errors during writes if RDB \
+     snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB \
+     error.",
+);
+
+/// Whether writes are refused because the last snapshot failed (`stop-writes-on-bgsave-error`).
+#[cold]
+pub fn are_writes_stopped(server: &Server) -> bool {
+    server.snapshots.figures().failed_last
+        && server.config.stop_writes_on_bgsave_error()
+        && !server.config.save_points().is_empty()
+}
 
 /// Whether a command runs without the keyspace while a slow script holds it.
 pub fn runs_outside(command: &Command, request: &Request<'_>) -> bool {

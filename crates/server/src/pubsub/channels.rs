@@ -80,6 +80,14 @@ impl Channels {
         self.shards.iter().flat_map(|shard| -> Vec<Name> { names_in(shard) }).collect()
     }
 
+    /// Visits every subscriber of every channel.
+    pub(super) fn for_each(&self, mut visit: impl FnMut(&[u8], &Arc<Client>)) {
+        for shard in &self.shards {
+            let known = shard.0.lock();
+            known.iter().for_each(|(name, all)| all.iter().for_each(|client| visit(name, client)));
+        }
+    }
+
     /// How many channels somebody listens to.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)

@@ -27,7 +27,7 @@ pub use patterns::Patterns;
 pub use subscribers::Subscribers;
 pub use subscriptions::{Kind, Subscriptions, leave_all, subscribe, unsubscribe};
 
-use crate::client;
+use crate::client::{self, Client};
 use crate::server::Server;
 use std::sync::Arc;
 
@@ -49,6 +49,13 @@ impl PubSub {
     /// Whether nobody listens to any channel or pattern.
     pub fn is_idle(&self) -> bool {
         self.patterns.count() == 0 && self.channels.count() == 0
+    }
+
+    /// Visits every subscription, with the locks of the visited channel held.
+    pub fn for_each(&self, mut visit: impl FnMut(Kind, &[u8], &Arc<Client>)) {
+        self.channels.for_each(|name, client| visit(Kind::Channel, name, client));
+        self.shard_channels.for_each(|name, client| visit(Kind::ShardChannel, name, client));
+        self.patterns.for_each(|name, client| visit(Kind::Pattern, name, client));
     }
 }
 

@@ -23,6 +23,12 @@ impl Patterns {
         self.count.load(Ordering::Acquire)
     }
 
+    /// Visits every subscriber of every pattern.
+    pub(super) fn for_each(&self, mut visit: impl FnMut(&[u8], &Arc<Client>)) {
+        let known = self.known.read();
+        known.iter().for_each(|(name, all)| all.iter().for_each(|client| visit(name, client)));
+    }
+
     /// Adds a session to a pattern, and returns the name to keep.
     pub(super) fn join(&self, pattern: &[u8], client: &Arc<Client>) -> Name {
         let mut known = self.known.write();

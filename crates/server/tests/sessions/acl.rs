@@ -203,3 +203,34 @@ fn users_are_written_into_the_configuration() {
     assert_eq!(lines.len(), 2);
     assert_eq!(lines[1][..3], [b"u".to_vec(), b"on".to_vec(), b"sanitize-payload".to_vec()]);
 }
+
+#[test]
+fn subscribers_who_lose_the_right_are_disconnected() {
+    for (subscribe, narrowed, is_kept) in [
+        ("SUBSCRIBE a", "resetchannels &a*", true),
+        ("SUBSCRIBE a", "resetchannels &b*", false),
+        ("SSUBSCRIBE a", "resetchannels", false),
+        ("PSUBSCRIBE a*", "resetchannels &a*", true),
+        ("PSUBSCRIBE a*", "resetchannels &a &*b", false),
+        ("PSUBSCRIBE a*", "resetchannels (&a* +get)", true),
+        ("SUBSCRIBE a", "-subscribe", true),
+    ] {
+        let server = TestServer::start("");
+        let (mut admin, mut peer) = (server.connect(), server.connect());
+        admin.ask("ACL SETUSER u on nopass +@all ~* &*");
+        assert_eq!(peer.ask("AUTH u x"), "OK");
+        peer.ask(subscribe);
+        assert_eq!(admin.ask(&format!("ACL SETUSER u {narrowed}")), "OK");
+        let left = admin.ask("CLIENT LIST").lines().count();
+        assert_eq!(left, if is_kept { 2 } else { 1 }, "{subscribe}, then {narrowed}");
+    }
+    let server = TestServer::start("");
+    let (mut admin, mut peer) = (server.connect(), server.connect());
+    admin.ask("ACL SETUSER u on nopass +@all ~* &*");
+    peer.ask("AUTH u x");
+    peer.ask("SSUBSCRIBE a");
+    peer.send(&["HELLO 3"]);
+    peer.reply();
+    assert_eq!(peer.ask("ACL SETUSER u resetchannels"), "OK", "one's own connection gets its reply");
+    assert_eq!(peer.text(), "END");
+}

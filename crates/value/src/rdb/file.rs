@@ -83,6 +83,12 @@ impl FileWriter {
         write_string(&mut self.out, value.as_bytes());
     }
 
+    /// The code of a library of functions.
+    pub fn library(&mut self, code: &[u8]) {
+        self.out.push(OP_FUNCTIONS);
+        write_string(&mut self.out, code);
+    }
+
     /// Begins a database. The counts are hints for whoever reads.
     pub fn database(&mut self, number: u32, keys: u64, expiring: u64) {
         self.out.push(OP_DATABASE);
@@ -203,6 +209,7 @@ pub struct FileEntry {
 enum Item {
     Entry(Box<FileEntry>),
     Database(u64),
+    Library(Vec<u8>),
     Passed,
     End,
 }
@@ -217,6 +224,7 @@ pub struct FileReader<S> {
     offset: u64,
     crc: u64,
     database: u64,
+    libraries: Vec<Vec<u8>>,
     is_at_end: bool,
 }
 
@@ -233,6 +241,7 @@ impl<S: Read> FileReader<S> {
             offset: 0,
             crc: 0,
             database: 0,
+            libraries: Vec::new(),
             is_at_end: false,
         };
         reader.fill(WINDOW_BYTES)?;
@@ -259,10 +268,16 @@ impl<S: Read> FileReader<S> {
             match self.item(thresholds)? {
                 Item::Entry(entry) => return Ok(Some(*entry)),
                 Item::Database(number) => self.database = number,
+                Item::Library(code) => self.libraries.push(code),
                 Item::Passed => {}
                 Item::End => return self.check_sum().map(|()| None),
             }
         }
+    }
+
+    /// The code of each library of functions that was read so far, and not taken yet.
+    pub fn take_libraries(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.libraries)
     }
 
     /// Reads one item, with as much of the file in the window as it takes.
@@ -336,11 +351,7 @@ fn item(reader: &mut Reader<'_>, database: u64, thresholds: &Thresholds) -> Resu
                 reader.string()?;
                 return Ok(Item::Passed);
             }
-            // Libraries of functions have no place here yet.
-            OP_FUNCTIONS => {
-                reader.string()?;
-                return Ok(Item::Passed);
-            }
+            OP_FUNCTIONS => return Ok(Item::Library(reader.string()?)),
             image_type => {
                 let key = reader.string()?;
                 let value = read_value(image_type, reader, thresholds)?;

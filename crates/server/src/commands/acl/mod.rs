@@ -210,6 +210,7 @@ fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     server.acl.load(&server.config).map_err(|error| Error::line(format!("ERR {}", error.0)))?;
     users::close_connections_without_user(context);
+    users::close_subscribers_without_right(context);
     reply.ok();
     Ok(())
 }

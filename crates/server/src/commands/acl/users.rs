@@ -2,9 +2,13 @@
 //! users that are gone.
 
 use crate::acl::{Access, DEFAULT_USER, Selector, is_valid_name, new_channels};
+use crate::client::Client;
 use crate::dispatch::Context;
+use crate::pubsub::Kind;
 use crate::session::Closing;
 use command::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use wire::Reply;
 
 /// ACL SETUSER username [rule [rule ...]]
@@ -16,6 +20,7 @@ pub fn set(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     let rules: Vec<&[u8]> = request.iter().skip(3).collect();
     server.acl.set_user(name, &rules, new_channels(&server.config)).map_err(|error| error.reply())?;
+    close_subscribers_without_right(context);
     reply.ok();
     Ok(())
 }
@@ -97,6 +102,26 @@ pub fn close_connections_without_user(context: &mut Context<'_, '_>) {
         if client.id == context.session.client.id {
             context.session.closing = Closing::AfterReplies;
             context.session.act_as(Access::newcomer(&server.acl));
+        } else {
+            server.clients.kill(&client);
+        }
+    }
+}
+
+/// Closes connections that listen to what their users may not listen to any more; one's own gets its reply.
+pub fn close_subscribers_without_right(context: &mut Context<'_, '_>) {
+    let server = context.server;
+    let users = server.acl.all();
+    let mut losers: BTreeMap<u64, Arc<Client>> = BTreeMap::new();
+    server.pubsub.for_each(|kind, name, client| {
+        let user = users.get(client.user().as_slice());
+        if user.is_some_and(|user| !user.allows_channel(name, kind == Kind::Pattern)) {
+            losers.insert(client.id, client.clone());
+        }
+    });
+    for client in losers.into_values() {
+        if client.id == context.session.client.id {
+            context.session.closing = Closing::AfterReplies;
         } else {
             server.clients.kill(&client);
         }

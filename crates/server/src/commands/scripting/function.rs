@@ -92,6 +92,15 @@ fn make(server: &Server, code: &[u8]) -> std::result::Result<Arc<Library>, Vec<u
     Ok(server.scripts.new_library(name, code, functions, number))
 }
 
+/// Loads a library that a file holds.
+///
+/// # Errors
+/// The error line.
+pub fn load_library(server: &Server, code: &[u8]) -> std::result::Result<(), Vec<u8>> {
+    let library = make(server, code)?;
+    server.scripts.change_libraries(|all| all.add(library, false))
+}
+
 /// FUNCTION LOAD [REPLACE] function-code
 fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (server, request) = (context.server, context.request);

@@ -3,8 +3,8 @@
 use crate::acl::{self, Setting};
 use crate::commands::scripting::script::{end_slow, note_slow};
 use crate::config::LogLevel as Level;
-use crate::dispatch::Context;
 use crate::dispatch::table::{self, Command, Runs};
+use crate::dispatch::{Context, checks};
 use crate::logger;
 use crate::monitor;
 use crate::scripts::Run;
@@ -75,6 +75,12 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         }
         if command.is(Flags::WRITE) && self.reads_only {
             return error("ERR Write commands are not allowed from read-only scripts.");
+        }
+        if command.is(Flags::WRITE)
+            && self.context.server.attention().contains(Attention::SAVE_FAILED)
+            && checks::are_writes_stopped(self.context.server)
+        {
+            return Err(Refusal::Error(checks::MISCONF.as_bytes().to_vec()));
         }
         if self.is_oom && command.is(Flags::DENYOOM) && !self.run.wrote.load(Ordering::Relaxed) {
             return error("OOM command not allowed when used memory > 'maxmemory'.");

@@ -22,6 +22,7 @@ use command::key_use::{KeyFlags, KeySpec};
 use command::key_use::{READS, UPDATES};
 use command::{Flags, Group, Keys, Row};
 
+pub use function::load_library;
 pub use load::InterpreterBytes;
 
 /// The rows of scripting.

@@ -4,7 +4,6 @@ use super::super::row::{BOOL, Flags, INT, Kind, LONG, MEMORY, PORT, Row, TEXT, a
 
 const APPEND_ONLY: &str = "the append-only file does not exist in this version";
 const SNAPSHOTS: &str = "snapshots are always compressed, checked, and written beside the work of clients";
-const STOP_WRITES: &str = "writes go on after a snapshot that failed; see rdb_last_bgsave_status";
 const SHUTDOWN: &str = "signals save if there are save points";
 const PAYLOADS: &str = "payloads are always checked";
 const REPLICATION: &str = "replication does not exist in this version";
@@ -104,7 +103,6 @@ pub(super) const ROWS: &[Row] = &[
     absent("sanitize-dump-payload", Kind::Enum(&["no", "yes", "clients"]), "no", PAYLOADS),
     absent("shutdown-on-sigint", Kind::ShutdownFlags, "default", SHUTDOWN),
     absent("shutdown-on-sigterm", Kind::ShutdownFlags, "default", SHUTDOWN),
-    absent("stop-writes-on-bgsave-error", BOOL, "yes", STOP_WRITES),
     absent("tls-auth-clients", Kind::Enum(&["no", "yes", "optional"]), "yes", TLS),
     absent("tls-ca-cert-dir", TEXT, "", TLS),
     absent("tls-ca-cert-file", TEXT, "", TLS),

@@ -68,6 +68,7 @@ pub(super) const ROWS: &[Row] = &[
     works("shutdown-timeout", INT, "10"),
     works("slowlog-log-slower-than", int(-1, i64::MAX), "10000"),
     works("slowlog-max-len", LONG, "128"),
+    works("stop-writes-on-bgsave-error", BOOL, "yes"),
     works("supervised", Kind::Enum(Supervision::WORDS), "no").at_start(),
     works("syslog-enabled", BOOL, "no").at_start(),
     works("syslog-facility", Kind::Enum(SyslogFacility::WORDS), "local0").at_start(),

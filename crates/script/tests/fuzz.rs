@@ -1,0 +1,417 @@
+//! Random programs that mean harm: whatever a script does, the interpreter answers, and works as before for the next one.
+//!
+//! `TARN_SEED` picks the run (printed), `TARN_STEPS` how many programs. The program that runs stands in
+//! `tarn-script-fuzz.lua` in the folder for temporary files: what ends the process cannot be reported in another way.
+
+use script::{Engine, Host, Pulse, Ran, Refusal, sha};
+use wire::{Protocol, Reply, Request, RequestBuf};
+
+/// What commands answer with, one after the other.
+const REPLIES: &[&str] = &[
+    "+PONG\r\n",
+    ":7\r\n",
+    "$2\r\nab\r\n",
+    "$-1\r\n",
+    "*-1\r\n",
+    "*3\r\n:1\r\n*1\r\n$1\r\na\r\n$-1\r\n",
+    "-ERR no such thing\r\n",
+    "%1\r\n+a\r\n,1.5\r\n",
+    "~2\r\n:1\r\n#t\r\n",
+    "_\r\n",
+    "=7\r\ntxt:abc\r\n",
+    "(12345678901234567890\r\n",
+];
+
+/// Looks at the clock that a program has before it is ended.
+const PULSES_MAX: u32 = 3;
+
+struct Mixed {
+    calls: usize,
+    pulses: u32,
+}
+
+impl Host for Mixed {
+    fn call(&mut self, request: Request<'_>, _: Protocol, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        self.calls += 1;
+        if self.calls % 13 == 0 {
+            return Err(Refusal::Error(b"ERR refused".to_vec()));
+        }
+        out.extend_from_slice(REPLIES[(self.calls + request.len()) % REPLIES.len()].as_bytes());
+        Ok(())
+    }
+
+    fn may_run(&mut self, request: Request<'_>) -> Option<bool> {
+        (request.len() % 3 != 0).then_some(true)
+    }
+
+    fn log(&mut self, _: u8, _: &[u8]) {}
+
+    fn pulse(&mut self) -> Pulse {
+        self.pulses += 1;
+        if self.pulses > PULSES_MAX {
+            Pulse::End("Script killed by user with SCRIPT KILL.")
+        } else {
+            Pulse::GoOn
+        }
+    }
+}
+
+/// SplitMix64.
+struct Prng(u64);
+
+impl Prng {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ mixed >> 31) % bound as u64) as usize
+    }
+
+    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        from[self.below(from.len())]
+    }
+}
+
+/// Functions that every program may call, with values that were not made for them.
+const FUNCTIONS: &[&str] = &[
+    "redis.call",
+    "redis.pcall",
+    "redis.log",
+    "redis.sha1hex",
+    "redis.error_reply",
+    "redis.status_reply",
+    "redis.setresp",
+    "redis.set_repl",
+    "redis.acl_check_cmd",
+    "redis.replicate_commands",
+    "redis.breakpoint",
+    "redis.debug",
+    "cjson.encode",
+    "cjson.decode",
+    "cjson.encode_max_depth",
+    "cjson.decode_max_depth",
+    "cjson.encode_sparse_array",
+    "cjson.encode_invalid_numbers",
+    "cjson.encode_number_precision",
+    "cjson.encode_keep_buffer",
+    "cjson.decode_invalid_numbers",
+    "cmsgpack.pack",
+    "cmsgpack.unpack",
+    "cmsgpack.unpack_one",
+    "cmsgpack.unpack_limit",
+    "struct.pack",
+    "struct.unpack",
+    "struct.size",
+    "bit.band",
+    "bit.bxor",
+    "bit.tohex",
+    "bit.rol",
+    "math.random",
+    "math.randomseed",
+    "math.floor",
+    "math.max",
+    "string.format",
+    "string.char",
+    "string.byte",
+    "string.sub",
+    "string.find",
+    "string.match",
+    "string.gsub",
+    "string.gmatch",
+    "string.rep",
+    "string.reverse",
+    "string.dump",
+    "table.concat",
+    "table.insert",
+    "table.remove",
+    "table.sort",
+    "table.maxn",
+    "table.foreach",
+    "table.getn",
+    "tostring",
+    "tonumber",
+    "type",
+    "next",
+    "pairs",
+    "ipairs",
+    "rawget",
+    "rawset",
+    "rawequal",
+    "setmetatable",
+    "getmetatable",
+    "select",
+    "unpack",
+    "error",
+    "assert",
+    "pcall",
+    "xpcall",
+    "load",
+    "loadstring",
+    "collectgarbage",
+    "gcinfo",
+    "coroutine.create",
+    "coroutine.resume",
+    "coroutine.wrap",
+    "coroutine.yield",
+    "coroutine.status",
+    "coroutine.running",
+    "__redis__err__handler",
+    "os.clock",
+    "io.write",
+    "dofile",
+];
+
+/// Values, with the edges of what functions take.
+const VALUES: &[&str] = &[
+    "nil",
+    "true",
+    "0",
+    "1",
+    "-1",
+    "3",
+    "16",
+    "4000",
+    "8000",
+    "70000",
+    "2^31",
+    "2^53",
+    "-2^63",
+    "1e308",
+    "0/0",
+    "1/0",
+    "''",
+    "'get'",
+    "'a\\0b'",
+    "'%d%s%q%99999d'",
+    "'%5.1f%99.99s%c%x'",
+    "'>i4s<dxA'",
+    "'[1,{\"a\":null}]'",
+    "'return 1'",
+    "'(a*(.)%w(%s*))'",
+    "'%b()%f[%w]'",
+    "'err'",
+    "string.rep('[', 2000)",
+    "string.rep('{\"a\":', 1500)",
+    "string.rep('\\145', 3000)",
+    "string.rep('\\129\\1', 3000)",
+    "string.rep('\\161a', 3999)..string.rep('\\129\\161a', 990)",
+    "string.rep('i', 5000)",
+    "string.rep('x', 1e5)",
+    "KEYS",
+    "ARGV",
+    "_G",
+    "redis",
+    "string",
+    "getmetatable('')",
+    "{}",
+    "{1,2,3}",
+    "{err='ERR mine'}",
+    "{ok='fine'}",
+    "{err={}}",
+    "{double=1.5}",
+    "{map={[{}]=1,a={set={b=1}}}}",
+    "{big_number='1\\r\\n2'}",
+    "{verbatim_string={format='txt',string='x'}}",
+    "deep(900)",
+    "deep(1100)",
+    "deep(3000)",
+    "mapped(1100)",
+    "ring()",
+    "wild()",
+    "function() end",
+    "function(...) return ... end",
+    "function() error({}) end",
+    "function() error(wild()) end",
+    "function() return 'return 1' end",
+    "function(...) return redis.call(...) end",
+    "function() coroutine.yield(1, 2) end",
+    "function(f, ...) return pcall(f, ...) end",
+    "redis.call",
+    "pcall",
+    "many(4100)",
+    "grown(150, 99)",
+    "coroutine.create(function(...) local n = 0 while true do n = n + 1 coroutine.yield(n, ...) end end)",
+    "a",
+    "b",
+    "c",
+];
+
+/// What all programs begin with. `many(n)` is n values, `grown(depth, width)` as many by functions that pass on what
+/// they got; both call `f` with them.
+const BEGINNING: &str = "\
+local a, b, c = {}, 'b', 3
+local function deep(n) local t = {} for i = 1, n do t = {t} end return t end
+local function mapped(n) local t = {} for i = 1, n do t = {map={[t]=t}} end return t end
+local function ring() local t = {} t[1] = t t.map = t return t end
+local function bad() error('bad') end
+local function worse() error({err = 'worse'}) end
+local function again(...) return again and pcall(again, ...) or ... end
+local function wild() return setmetatable({}, {__index = bad, __newindex = worse, __call = function(...) return ... end,
+  __tostring = bad, __concat = worse, __eq = bad, __lt = bad, __le = bad, __len = bad, __unm = bad, __add = bad,
+  __gc = bad, __mode = 'kv'}) end
+local function many(n) local t = {} for i = 1, n do t[i] = 'v' .. i end return unpack(t) end
+local function grown(depth, width, ...)
+  if depth == 0 then return ... end
+  if width == 2 then return grown(depth - 1, width, 'x' .. depth, depth, ...) end
+  return grown(depth - 1, width, 'x', many(width), ...)
+end
+local function loop(f, n) for i = 1, n do pcall(f, i) end end
+";
+
+struct Program {
+    prng: Prng,
+    text: String,
+}
+
+impl Program {
+    fn value(&mut self, depth: usize) -> String {
+        match self.prng.below(10) {
+            0 | 1 if depth > 0 => self.call(depth - 1),
+            2 if depth > 0 => {
+                format!("{{{}, [{}]={}}}", self.value(depth - 1), self.key(), self.value(depth - 1))
+            }
+            3 if depth > 0 => {
+                format!("({} {} {})", self.value(depth - 1), self.operator(), self.value(depth - 1))
+            }
+            4 if depth > 0 => {
+                format!("function(...) {} return {} end", self.statement(depth - 1), self.value(0))
+            }
+            _ => self.prng.pick(VALUES).to_owned(),
+        }
+    }
+
+    fn key(&mut self) -> &'static str {
+        self.prng.pick(&["'a'", "1", "2", "'err'", "'ok'", "'map'", "'set'", "'__index'", "1.5", "true"])
+    }
+
+    fn operator(&mut self) -> &'static str {
+        self.prng.pick(&["+", "-", "*", "/", "%", "^", "..", "==", "<", "<=", "~=", "and", "or"])
+    }
+
+    fn call(&mut self, depth: usize) -> String {
+        let function = self.prng.pick(FUNCTIONS);
+        let count = self.prng.below(4);
+        let mut values: Vec<String> = (0..count).map(|_| self.value(depth)).collect();
+        match self.prng.below(12) {
+            0 => {
+                format!("pcall({function}{}{})", if values.is_empty() { "" } else { ", " }, values.join(", "))
+            }
+            1 => format!("coroutine.wrap(function(...) return {function}(...) end)({})", values.join(", ")),
+            2 => format!(
+                "select(2, xpcall(function() return {function}({}) end, {}))",
+                values.join(", "),
+                self.value(0)
+            ),
+            3 => {
+                values.push(
+                    self.prng
+                        .pick(&["many(3999)", "many(4001)", "many(7999)", "grown(2100, 2)", "grown(100, 99)"])
+                        .into(),
+                );
+                format!("{function}({})", values.join(", "))
+            }
+            _ => format!("{function}({})", values.join(", ")),
+        }
+    }
+
+    fn statement(&mut self, depth: usize) -> String {
+        let name = self.prng.pick(&["a", "b", "c"]);
+        let next = depth.saturating_sub(1);
+        match self.prng.below(12) {
+            0 => format!("{name} = {}", self.value(depth)),
+            1 => format!("pcall(function() {name}[{}] = {} end)", self.key(), self.value(depth)),
+            2 => {
+                format!("for i = 1, {} do {} end", self.prng.pick(&["3", "50", "1e3"]), self.statement(next))
+            }
+            3 => format!("pcall(function() {} end)", self.statement(next)),
+            4 => format!("loop(function(i) {} end, {})", self.statement(next), self.prng.pick(&["3", "20"])),
+            5 => format!("local function r() {} return pcall(r) end pcall(r)", self.statement(0)),
+            6 => format!(
+                "local function r(...) return select('#', ...) < 1500 and r('x', ...) end pcall(r, {})",
+                self.value(0)
+            ),
+            7 => format!("local function r() return coroutine.wrap(r)({}) end pcall(r)", self.value(0)),
+            8 => format!(
+                "pcall(function() local s = 'ab' for i = 1, 9 do s = {} end end)",
+                self.prng.pick(&[
+                    "s .. s",
+                    "s:rep(2)",
+                    "s:gsub('.', '%0%0')",
+                    "{s, s}",
+                    "cjson.encode(s) .. s"
+                ])
+            ),
+            _ => format!("{name} = select(2, pcall(function() return {} end))", self.call(depth)),
+        }
+    }
+
+    fn write(mut self) -> String {
+        self.text.push_str(BEGINNING);
+        for _ in 0..1 + self.prng.below(6) {
+            let depth = 1 + self.prng.below(3);
+            let statement = self.statement(depth);
+            self.text.push_str(&statement);
+            self.text.push('\n');
+        }
+        if self.prng.below(40) == 0 {
+            // As much memory as the interpreter has takes a second to fill.
+            let grow = self.prng.pick(&[
+                "s .. s",
+                "s:rep(3)",
+                "s:gsub('.', '%0%0')",
+                "{s, s}",
+                "{s, cjson.encode(1)}",
+            ]);
+            self.text.push_str(&format!("local s = 'ab' while true do s = {grow} end\n"));
+        }
+        let last = self.value(2);
+        self.text + "do return " + &last + " end"
+    }
+}
+
+fn run(engine: &mut Engine, text: &str) -> (Option<Ran>, Vec<u8>) {
+    let name = sha(text.as_bytes());
+    let mut out = Vec::new();
+    if engine.compile(name, text.as_bytes()).is_err() {
+        return (None, out);
+    }
+    let words = RequestBuf::from_args(["eval", "", "1", "key", "one", "two"]);
+    let mut reply = Reply::new(&mut out, Protocol::Resp3);
+    let mut host = Mixed { calls: 0, pulses: 0 };
+    let ran = engine.run_script(&name, (words.as_request(), 3, 1), &mut host, &mut reply);
+    (Some(ran), out)
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+}
+
+fn run_programs() {
+    let (seed, steps) = (number("TARN_SEED").unwrap_or(1), number("TARN_STEPS").unwrap_or(20));
+    println!("TARN_SEED={seed}");
+    let shown = std::env::temp_dir().join("tarn-script-fuzz.lua");
+    let mut engine = Engine::new("7.2.4");
+    let mut compiled = 0;
+    for step in 0..steps {
+        let prng = Prng(seed.wrapping_add(step.wrapping_mul(0x1_0000_0001)));
+        let text = Program { prng, text: String::new() }.write();
+        std::fs::write(&shown, &text).expect("the folder for temporary files can be written");
+        let (ran, out) = run(&mut engine, &text);
+        compiled += u64::from(ran.is_some());
+        assert_ne!(ran, Some(Ran::Restart), "step {step}:\n{text}");
+        assert!(ran.is_none() || !out.is_empty(), "step {step} has no reply:\n{text}");
+        let sound =
+            "return {redis.call('ping') and 1, #{unpack({1,2,3})}, cjson.encode({1}), type(string.rep)}";
+        let (_, out) = run(&mut engine, sound);
+        let expected = "*4\r\n:1\r\n:3\r\n$3\r\n[1]\r\n$8\r\nfunction\r\n";
+        assert_eq!(String::from_utf8_lossy(&out), expected, "after step {step}:\n{text}");
+    }
+    assert!(compiled * 10 >= steps * 9, "{compiled} of {steps} programs compile");
+}
+
+#[test]
+fn no_program_harms_the_interpreter() {
+    // With the stack that workers have.
+    let thread = std::thread::Builder::new().stack_size(32 << 20).spawn(run_programs);
+    thread.unwrap().join().unwrap();
+}

@@ -1,0 +1,143 @@
+//! Snapshots over restarts: what was saved is there again, whoever wrote the file, and a snapshot that fails stops writes.
+
+use crate::tarn;
+use testkit::{Client, Program, Server};
+use wire::Value;
+
+const LIBRARY: &str = "#!lua name=mine\nredis.register_function('answer', function() return 42 end)";
+
+/// Requests that make a key of every type.
+const KEYS: &[&[&str]] = &[
+    &["SET", "string", "text"],
+    &["SET", "number", "17"],
+    &["SET", "expiring", "x", "PX", "100000000"],
+    &["RPUSH", "list", "a", "1", "b"],
+    &["SADD", "ints", "1", "2", "3"],
+    &["SADD", "set", "a", "b"],
+    &["ZADD", "zset", "1.5", "a", "2", "b"],
+    &["HSET", "hash", "f", "v", "n", "1"],
+    &["XADD", "stream", "1-1", "f", "v"],
+    &["XGROUP", "CREATE", "stream", "group", "0"],
+    &["XREADGROUP", "GROUP", "group", "c", "STREAMS", "stream", ">"],
+    &["PFADD", "hll", "a", "b"],
+    &["FUNCTION", "LOAD", LIBRARY],
+];
+
+/// Requests that show what is there.
+const LOOKS: &[&[&str]] = &[
+    &["DBSIZE"],
+    &["GET", "string"],
+    &["GET", "number"],
+    &["GET", "expiring"],
+    &["LRANGE", "list", "0", "-1"],
+    &["SMEMBERS", "ints"],
+    &["SCARD", "set"],
+    &["ZRANGE", "zset", "0", "-1", "WITHSCORES"],
+    &["HGETALL", "hash"],
+    &["XRANGE", "stream", "-", "+"],
+    &["XPENDING", "stream", "group"],
+    &["PFCOUNT", "hll"],
+    &["FCALL", "answer", "0"],
+];
+
+fn fill(client: &mut Client) {
+    for request in KEYS {
+        let reply = client.call(request).unwrap();
+        assert!(!matches!(reply, Value::Error(_)), "{request:?}: {reply:?}");
+    }
+}
+
+fn looks(client: &mut Client) -> Vec<Value> {
+    LOOKS.iter().map(|request| client.call(request).unwrap()).collect()
+}
+
+fn start(program: Program) -> Server {
+    let edition: &[&str] = match program {
+        Program::Tarn(_) => &["--edition", "memory", "--save", "3600 1"],
+        _ => &["--save", "3600 1"],
+    };
+    Server::start(program, edition).unwrap()
+}
+
+fn shown(reply: Value) -> String {
+    match reply {
+        Value::Simple(text) | Value::Error(text) => String::from_utf8_lossy(&text).into_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn keys_and_functions_survive_a_restart() {
+    let mut server = start(tarn());
+    let mut client = server.connect().unwrap();
+    fill(&mut client);
+    let before = looks(&mut client);
+    assert_eq!(shown(client.call(&["SAVE"]).unwrap()), "OK");
+    client.call(&["SET", "after", "1"]).unwrap();
+    server.kill();
+    server.restart().unwrap();
+    assert_eq!(looks(&mut server.connect().unwrap()), before);
+}
+
+#[test]
+fn files_go_from_redis_to_tarn_and_back() {
+    for (from, to) in [(Program::Redis, tarn()), (tarn(), Program::Redis)] {
+        let source = start(from);
+        let mut client = source.connect().unwrap();
+        fill(&mut client);
+        let before = looks(&mut client);
+        assert_eq!(shown(client.call(&["SAVE"]).unwrap()), "OK");
+        let mut target = start(to);
+        target.kill();
+        std::fs::copy(source.dir().join("dump.rdb"), target.dir().join("dump.rdb")).unwrap();
+        target.restart().unwrap();
+        assert_eq!(looks(&mut target.connect().unwrap()), before, "from {}", source.program().name());
+    }
+}
+
+#[test]
+fn writes_stop_after_a_snapshot_that_failed() {
+    let server = start(tarn());
+    let mut client = server.connect().unwrap();
+    let mut ask = |request: &[&str]| shown(client.call(request).unwrap());
+    assert_eq!(ask(&["SET", "key", "1"]), "OK");
+    // A folder of that name, which no file can replace.
+    std::fs::create_dir_all(server.dir().join("dump.rdb/in-the-way")).unwrap();
+    ask(&["BGSAVE"]);
+    let begun = std::time::Instant::now();
+    while !ask(&["SET", "key", "2"])
+        .starts_with("MISCONF Redis is configured to save RDB snapshots, but it's")
+    {
+        assert!(begun.elapsed().as_secs() < 10, "writes go on");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(ask(&["PING"]).starts_with("MISCONF "));
+    assert!(ask(&["EVAL", "return redis.call('set', 'key', 1)", "0"]).starts_with("MISCONF "));
+    assert!(ask(&["EVAL", "#!lua\nreturn 1", "0"]).starts_with("MISCONF "));
+    assert!(ask(&["GET", "key"]).contains("Bulk"));
+    assert_eq!(ask(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]), "OK");
+    assert_eq!(ask(&["SET", "key", "3"]), "OK");
+    assert_eq!(ask(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "yes"]), "OK");
+    assert!(ask(&["SET", "key", "4"]).starts_with("MISCONF "));
+    std::fs::remove_dir_all(server.dir().join("dump.rdb")).unwrap();
+    assert_eq!(ask(&["SAVE"]), "OK");
+    assert_eq!(ask(&["SET", "key", "5"]), "OK");
+}
+
+#[test]
+fn shutdown_saves_or_not_as_it_was_told() {
+    for (word, size) in [("SAVE", "Int(2)"), ("NOSAVE", "Int(1)")] {
+        let mut server = start(tarn());
+        let mut client = server.connect().unwrap();
+        client.call(&["SET", "first", "1"]).unwrap();
+        client.call(&["SAVE"]).unwrap();
+        client.call(&["SET", "second", "1"]).unwrap();
+        // The connection closes without a reply.
+        assert!(client.call(&["SHUTDOWN", word]).is_err());
+        while server.ended().unwrap().is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        server.restart().unwrap();
+        assert_eq!(shown(server.connect().unwrap().call(&["DBSIZE"]).unwrap()), size, "{word}");
+    }
+}
