@@ -64,7 +64,8 @@ pub enum Form {
 }
 
 /// The part of the usage text about these options.
-pub const SHARED_USAGE: &str = "\
+pub const SHARED_USAGE: &str = "
+Of every load:
   -h, --host HOST          the server (127.0.0.1)
   -p, --port PORT          its port (6379)
   -a, --password TEXT      its password; better in TARN_BENCH_PASSWORD
