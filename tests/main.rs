@@ -9,6 +9,7 @@ mod differential;
 mod events;
 mod hostile;
 mod memory;
+mod migrate;
 mod replies;
 mod rows;
 mod snapshots;

@@ -169,7 +169,9 @@ impl Fuzz {
         let mut expected: Vec<DbKey> = keys.iter().filter(is_gone).map(|key| (*key).clone()).collect();
         expected.sort();
         expected.dedup();
-        let expired: Vec<DbKey> = expired.into_iter().map(|e| (e.db.0, e.key.into_vec())).collect();
+        // They come in the order in which they were met.
+        let mut expired: Vec<DbKey> = expired.into_iter().map(|e| (e.db.0, e.key.into_vec())).collect();
+        expired.sort();
         assert_eq!(expired, expected);
         expired.iter().for_each(|key| drop(self.drop_from_model(key)));
     }

@@ -33,7 +33,7 @@ struct Mixed {
 impl Host for Mixed {
     fn call(&mut self, request: Request<'_>, _: Protocol, out: &mut Vec<u8>) -> Result<(), Refusal> {
         self.calls += 1;
-        if self.calls % 13 == 0 {
+        if self.calls.is_multiple_of(13) {
             return Err(Refusal::Error(b"ERR refused".to_vec()));
         }
         out.extend_from_slice(REPLIES[(self.calls + request.len()) % REPLIES.len()].as_bytes());
@@ -41,7 +41,7 @@ impl Host for Mixed {
     }
 
     fn may_run(&mut self, request: Request<'_>) -> Option<bool> {
-        (request.len() % 3 != 0).then_some(true)
+        (!request.len().is_multiple_of(3)).then_some(true)
     }
 
     fn log(&mut self, _: u8, _: &[u8]) {}

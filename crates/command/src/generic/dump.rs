@@ -3,6 +3,7 @@
 
 use super::{VARIES, remove};
 use crate::args::Args;
+use crate::category::Categories;
 use crate::effects::Effect;
 use crate::error::{Error, Result};
 use crate::key_use::OVERWRITES;
@@ -35,6 +36,17 @@ pub const ROWS: &[Row] = &[
         .key_flags(&[OVERWRITES])
         .effect(Effect::Images)
         .summary("Makes a key from what DUMP returned."),
+    row("restore-asking", -4, Write(restore))
+        .flags(Flags::DENYOOM.union(Flags::DANGEROUS).union(Flags::ASKING))
+        .keys(Keys::FIRST)
+        .group(Group::Server)
+        .in_categories(Categories::KEYSPACE)
+        .since("3.0.0")
+        .complexity("O(1) to make the key and O(N) in the size of its value; O(N*log(N)) for sorted sets.")
+        .syntax("key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]")
+        .key_flags(&[OVERWRITES])
+        .effect(Effect::Images)
+        .summary("Makes a key from what DUMP returned, while its slot moves between the nodes of a cluster."),
 ];
 
 /// DUMP key

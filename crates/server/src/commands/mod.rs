@@ -11,6 +11,7 @@ pub mod info;
 pub mod latency;
 pub mod lolwut;
 pub mod memory;
+pub mod migrate;
 pub mod module;
 pub mod monitor;
 pub mod persistence;
@@ -41,6 +42,7 @@ pub const FAMILIES: &[&[Row<ServerHandler>]] = &[
     latency::ROWS,
     lolwut::ROWS,
     memory::ROWS,
+    migrate::ROWS,
     module::ROWS,
     monitor::ROWS,
     persistence::ROWS,

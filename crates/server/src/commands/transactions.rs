@@ -169,7 +169,8 @@ fn hold_keys(context: &mut Context<'_, '_>, queue: &[Queued]) {
             }
             // Some of these look at keys as they please (MEMORY USAGE, INFO).
             Runs::Server(_) => {
-                takes_all |= matches!(queued.command().row.group, Group::Server | Group::Scripting);
+                takes_all |= matches!(queued.command().row.group, Group::Server | Group::Scripting)
+                    || !matches!(queued.command().row.keys, Keys::None);
             }
         }
     }

@@ -281,7 +281,7 @@ fn sort(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<O
     let mut list = List::new();
     list.grow(fill, isize::MAX as usize, 0);
     let mut count = 0;
-    let found = edit.get(&args.key(1));
+    let found = edit.get_as_reader(&args.key(1));
     sorted(
         edit,
         args,
