@@ -26,7 +26,7 @@ fn keys_move(from: Program, to: Program) {
         let words = ["MIGRATE", "127.0.0.1", &port].map(str::to_owned).into_iter();
         words.chain(tail.iter().map(|word| (*word).to_owned())).collect::<Vec<_>>()
     };
-    let mut send = |here: &mut Client, tail: &[&'static str]| {
+    let send = |here: &mut Client, tail: &[&'static str]| {
         let words = migrate(tail);
         call(here, &words.iter().map(String::as_str).collect::<Vec<_>>())
     };
