@@ -150,6 +150,13 @@ fn too_many_values_for_a_function_are_an_error_or_passed_over() {
 
 #[test]
 fn values_without_an_end_are_an_error() {
+    // They are gone through by recursion, for which workers have as large a stack.
+    const STACK_BYTES: usize = 32 << 20;
+    let walk = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(refuse_values_without_an_end);
+    walk.expect("a thread can be made").join().expect("the values were refused");
+}
+
+fn refuse_values_without_an_end() {
     let mut engine = Engine::new("7.2.4");
     let itself = "local t = {} t[1] = t t[2] = t return t";
     assert_eq!(run(&mut engine, itself), "-ERR reached lua stack limit\r\n");
