@@ -64,7 +64,9 @@ pub fn generate(specs: &[Spec], seed: u64) -> Vec<Step> {
     let seats = 3 + prng.below(SEATS as u64 - 2) as usize;
     let is_timed = prng.one_in(4);
     let has_messages = prng.one_in(3);
-    let mut schedule = Schedule { prng, names, seats, is_timed, has_messages, steps: Vec::new(), batch: 0 };
+    let pattern = pick(&mut prng, &["c*", "__key*__:*", "c[12]", "*"]);
+    let mut schedule =
+        Schedule { prng, names, seats, is_timed, has_messages, pattern, steps: Vec::new(), batch: 0 };
     schedule.begin();
     for _ in 0..TURNS {
         schedule.turn();
@@ -79,6 +81,8 @@ struct Schedule {
     seats: usize,
     is_timed: bool,
     has_messages: bool,
+    /// The one that clients subscribe to: real servers go through several in the order of a table.
+    pattern: &'static str,
     steps: Vec<Step>,
     batch: usize,
 }
@@ -158,13 +162,12 @@ impl Schedule {
 
     fn message(&mut self, may_subscribe: bool) -> Request {
         let channel = pick(&mut self.prng, &["c1", "c2", "__keyspace@0__:a", "__keyevent@0__:lpush"]);
-        let pattern = pick(&mut self.prng, &["c*", "__key*__:*", "c[12]", "*"]);
         match self.prng.below(if may_subscribe { 10 } else { 3 }) {
             0 | 1 => words(&["PUBLISH", channel, "text"]),
             2 => words(&["SPUBLISH", channel, "text"]),
             3 | 4 => words(&["SUBSCRIBE", channel]),
             5 => words(&["SUBSCRIBE", channel, "c2", "c2"]),
-            6 | 7 => words(&["PSUBSCRIBE", pattern]),
+            6 | 7 => words(&["PSUBSCRIBE", self.pattern]),
             // With a name: without one, real servers go by tables that differ from start to start.
             8 => words(&[pick(&mut self.prng, &["UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE"]), "c2"]),
             _ => words(&["SSUBSCRIBE", channel]),
