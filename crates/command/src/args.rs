@@ -61,6 +61,17 @@ impl<'a> Hashed<'a> {
 }
 
 impl<'a> Args<'a> {
+    /// A request that may not wait, of which nothing is logged or hashed ahead.
+    pub fn new(
+        request: Request<'a>,
+        keyspace: &'a Keyspace,
+        (db, now): (DbIndex, UnixMs),
+        settings: &'a Settings,
+    ) -> Args<'a> {
+        let (hashed, waiting, effects) = (Hashed::NONE, Waiting::Never, None);
+        Args { request, keyspace, db, now, settings, hashed, waiting, effects }
+    }
+
     /// How many words the request has, the command's name counted.
     #[allow(clippy::len_without_is_empty)] // A request has at least its name.
     pub fn len(&self) -> usize {

@@ -2,8 +2,8 @@
 //!
 //! On a command's path this comes between the handler and the unlocking of its slots ([`crate::execute`]), so that
 //! effects stand in the order in which each key changed. A handler whose request would not have the same effect again
-//! (a random pick, a time to live, a choice among keys) says what it came down to ([`Args::log_as`]); for all others
-//! the row says it ([`Effect`]).
+//! (a random pick, a time to live, a choice among keys) says what it came down to ([`Args::log_as`]). Of all others
+//! the request itself is logged if it has one key, and else the keys that it writes as they are afterwards.
 //!
 //! Thread rule: one per worker.
 //!
@@ -23,15 +23,6 @@ use std::cell::RefCell;
 use sys::UnixMs;
 use value::number::{IntBuffer, format_i64};
 use wire::{encode_arg, encode_request_header};
-
-/// What is logged of a command that changed something, if its handler does not say it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// The request as it is.
-    Request,
-    /// The keys that the row says it writes, as they are afterwards.
-    Images,
-}
 
 /// Takes what was executed. The log, or a test.
 pub trait EffectLog {
@@ -141,6 +132,13 @@ impl Args<'_> {
         }
     }
 
+    /// Says that a key is what it is now, whatever it holds.
+    pub(crate) fn log_image(&self, edit: &Edit<'_>, key: &Key<'_>) {
+        if let Some(effects) = self.effects {
+            add_image(effects, key, edit.peek(key));
+        }
+    }
+
     /// Says that a string is what it is now.
     pub(crate) fn log_string(&self, edit: &Edit<'_>, key: &Key<'_>) {
         if !self.is_logged() {
@@ -188,9 +186,9 @@ pub(crate) fn log_write(
     let Some(effects) = args.effects else { return };
     // What a session changed before it began to wait is said, too.
     if matches!(outcome, Ok(Outcome::Changed)) && !effects.has_said() {
-        match row.effect {
-            Effect::Request => effects.add(args.db, args.request.iter()),
-            Effect::Images => {
+        match keys {
+            [_] => effects.add(args.db, args.request.iter()),
+            keys => {
                 for (number, key) in keys.iter().enumerate() {
                     if !row.key_flags_of(number).contains(KeyFlags::RO) {
                         add_image(effects, key, edit.peek(key));

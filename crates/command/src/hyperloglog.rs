@@ -8,7 +8,6 @@
 //! 2. Whatever string a client has SET: it is refused or counted, and an error leaves it as it was.
 
 use crate::args::Args;
-use crate::effects::Effect;
 use crate::error::{Error, Result, until_zero};
 use crate::key_use::{INSERTS, KeyFlags, READS};
 use crate::row::Handler::{Walk, Write};
@@ -48,7 +47,6 @@ pub const ROWS: &[Row] = &[
         .key_flags(&[KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::INSERT), READS])
         .complexity("O(N) to merge N HyperLogLogs, with a large constant")
         .syntax("destkey [sourcekey [sourcekey ...]]")
-        .effect(Effect::Images)
         .summary("Merges HyperLogLogs into one."),
     Row::new("pfselftest", 1, Flags::ADMIN, Walk(pfselftest))
         .group(Group::HyperLogLog)

@@ -31,7 +31,7 @@ pub mod zset;
 
 pub use args::{Args, Hashed};
 pub use category::Categories;
-pub use effects::{Effect, EffectLog, Effects};
+pub use effects::{EffectLog, Effects};
 pub use error::{Error, Result};
 pub use execute::execute;
 pub use key_use::{KeyFlags, KeySpec};

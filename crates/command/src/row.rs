@@ -14,7 +14,6 @@
 
 use crate::args::Args;
 use crate::category::Categories;
-use crate::effects::Effect;
 use crate::error::Result;
 use crate::key_use::{KeyFlags, KeySpec};
 use crate::wait::Wait;
@@ -255,8 +254,6 @@ pub struct Row<H: 'static = Handler> {
     pub subcommands: &'static [Row<H>],
     /// Hints for clients and proxies (COMMAND INFO's "tips").
     pub tips: &'static [&'static str],
-    /// What is logged of it, if it changed something and its handler does not say it.
-    pub effect: Effect,
     /// What does it.
     pub handler: H,
 }
@@ -295,7 +292,6 @@ impl<H> Row<H> {
             syntax: "",
             subcommands: &[],
             tips: &[],
-            effect: Effect::Request,
             handler,
         }
     }
@@ -306,12 +302,6 @@ impl<H: Copy> Row<H> {
     /// Adds flags to those that the handler implies.
     pub const fn flags(mut self, flags: Flags) -> Self {
         self.flags = self.flags.union(flags);
-        self
-    }
-
-    /// Sets what is logged.
-    pub const fn effect(mut self, effect: Effect) -> Self {
-        self.effect = effect;
         self
     }
 
@@ -406,7 +396,6 @@ impl<H: Copy> Row<H> {
             syntax: self.syntax,
             subcommands: &[],
             tips: self.tips,
-            effect: self.effect,
             handler,
         }
     }

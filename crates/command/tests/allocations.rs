@@ -22,16 +22,7 @@ fn allocations_of(setup: &str, line: &str) -> u64 {
         let request = RequestBuf::from_args(split_words(line.as_bytes()).expect("quotes match"));
         let request = request.as_request();
         let row = run::find_row(request.arg(0), None).expect("the command is there");
-        let args = Args {
-            request,
-            keyspace: &keyspace,
-            db: DbIndex(0),
-            now,
-            settings: &settings,
-            hashed: command::Hashed::NONE,
-            waiting: command::Waiting::Never,
-            effects: None,
-        };
+        let args = Args::new(request, &keyspace, (DbIndex(0), now), &settings);
         let before = allocations_of_this_thread();
         let executed =
             execute(row, &mut batch, &args, Touch::Yes, &mut Reply::new(&mut out, Protocol::Resp2));

@@ -46,25 +46,26 @@ impl Side {
 
     /// Runs a request; whether it was answered by something other than an error.
     fn run(&self, words: &Request, db: DbIndex, now: UnixMs, effects: Option<&Effects<'_>>) -> bool {
+        self.reply(words, db, now, Touch::Yes, effects).is_some()
+    }
+
+    /// What a request is answered, if not by an error.
+    fn reply(
+        &self,
+        words: &Request,
+        db: DbIndex,
+        now: UnixMs,
+        touch: Touch,
+        effects: Option<&Effects<'_>>,
+    ) -> Option<Vec<u8>> {
         let request = RequestBuf::from_args(words);
         let request = request.as_request();
-        let Some(row) = find_row(request.arg(0), request.get(1)) else { return false };
-        if !row.accepts(request.len()) {
-            return false;
-        }
-        let args = Args {
-            request,
-            keyspace: &self.keyspace,
-            db,
-            now,
-            settings: &self.settings,
-            hashed: command::Hashed::NONE,
-            waiting: command::Waiting::Never,
-            effects,
-        };
+        let row = find_row(request.arg(0), request.get(1)).filter(|row| row.accepts(request.len()))?;
+        let args = Args { effects, ..Args::new(request, &self.keyspace, (db, now), &self.settings) };
         let mut out = Vec::new();
         let mut reply = Reply::new(&mut out, Protocol::Resp2).at_most(1 << 24);
-        execute(row, &mut self.keyspace.enter(0), &args, Touch::Yes, &mut reply).is_ok()
+        let executed = execute(row, &mut self.keyspace.enter(0), &args, touch, &mut reply);
+        executed.is_ok().then_some(out)
     }
 
     /// Every key that is not expired, with its expiry and its value as DUMP and the like show it.
@@ -112,30 +113,7 @@ impl Side {
     }
 
     fn answer(&self, words: &Request, db: DbIndex, now: UnixMs) -> Vec<u8> {
-        let request = RequestBuf::from_args(words);
-        let request = request.as_request();
-        let row = find_row(request.arg(0), request.get(1)).expect("the command is there");
-        let args = Args {
-            request,
-            keyspace: &self.keyspace,
-            db,
-            now,
-            settings: &self.settings,
-            hashed: command::Hashed::NONE,
-            waiting: command::Waiting::Never,
-            effects: None,
-        };
-        let mut out = Vec::new();
-        let ran = execute(
-            row,
-            &mut self.keyspace.enter(0),
-            &args,
-            Touch::No,
-            &mut Reply::new(&mut out, Protocol::Resp2),
-        );
-        if ran.is_err() {
-            return Vec::new();
-        }
+        let out = self.reply(words, db, now, Touch::No, None).unwrap_or_default();
         match &words[0][..] {
             b"HGETALL" => in_order(&out),
             b"XINFO" => without_tree(&out),

@@ -15,7 +15,7 @@ use crate::server::Server;
 use crate::session::Session;
 use crate::stats::Ending;
 use crate::tracking;
-use command::{Args, Hashed, Outcome, Sessions, Wait, Waiting, execute};
+use command::{Args, Outcome, Sessions, Wait, Waiting, execute};
 use keyspace::{Batch, Key, KeyName, Ticket, Touch};
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -202,14 +202,8 @@ impl Waiter {
         let Some(request) = &self.request else { return };
         let Runs::Data(row) = request.command.row.handler else { return };
         let args = Args {
-            request: request.words.as_request(),
-            keyspace: &server.keyspace,
-            db: request.db,
-            now,
-            settings: &server.settings,
-            hashed: Hashed::NONE,
             waiting: Waiting::Already,
-            effects: None,
+            ..Args::new(request.words.as_request(), &server.keyspace, (request.db, now), &server.settings)
         };
         let mut keys = Vec::new();
         command::execute::keys_locked(row, &args, &mut keys);

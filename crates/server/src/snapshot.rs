@@ -327,7 +327,7 @@ fn begin_file(server: &Server, now: UnixMs) -> FileWriter {
     writer.aux("used-mem", &sys::memory::used_bytes().to_string());
     writer.aux("aof-base", "0");
     for library in server.scripts.libraries().by_name.values() {
-        writer.library(&library.code);
+        writer.add_function_library(&library.code);
     }
     writer
 }

@@ -14,7 +14,6 @@ mod field;
 mod operation;
 
 use crate::args::Args;
-use crate::effects::Effect;
 use crate::error::{Error, Result};
 use crate::key_use::{EXCHANGES, KeyFlags, OVERWRITES, READS};
 use crate::parse::int;
@@ -51,7 +50,6 @@ pub const ROWS: &[Row] = &[
         .complexity("O(N), N being the length of the longest string")
         .syntax("<AND | OR | XOR | NOT> destkey key [key ...]")
         .key_flags(&[OVERWRITES, READS])
-        .effect(Effect::Images)
         .summary("Combines strings bit by bit and stores the result."),
     row("bitpos", -3, Read(count::bitpos), Flags::empty())
         .since("2.8.7")

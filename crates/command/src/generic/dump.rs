@@ -4,7 +4,6 @@
 use super::{VARIES, remove};
 use crate::args::Args;
 use crate::category::Categories;
-use crate::effects::Effect;
 use crate::error::{Error, Result};
 use crate::key_use::OVERWRITES;
 use crate::parse::int;
@@ -34,7 +33,6 @@ pub const ROWS: &[Row] = &[
         .complexity("O(1) to make the key and O(N) in the size of its value; O(N*log(N)) for sorted sets.")
         .syntax("key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]")
         .key_flags(&[OVERWRITES])
-        .effect(Effect::Images)
         .summary("Makes a key from what DUMP returned."),
     row("restore-asking", -4, Write(restore))
         .flags(Flags::DENYOOM.union(Flags::DANGEROUS).union(Flags::ASKING))
@@ -45,7 +43,6 @@ pub const ROWS: &[Row] = &[
         .complexity("O(1) to make the key and O(N) in the size of its value; O(N*log(N)) for sorted sets.")
         .syntax("key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]")
         .key_flags(&[OVERWRITES])
-        .effect(Effect::Images)
         .summary("Makes a key from what DUMP returned, while its slot moves between the nodes of a cluster."),
 ];
 
@@ -143,7 +140,11 @@ fn restore(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
     reply.ok();
     let expiry = match expiry(ttl, options.ttl_form, args.now) {
         Expiry::At(at) if at <= args.now => {
-            return Ok(if remove(edit, &key) { Outcome::Changed } else { Outcome::Unchanged });
+            if !remove(edit, &key) {
+                return Ok(Outcome::Unchanged);
+            }
+            args.log_image(edit, &key);
+            return Ok(Outcome::Changed);
         }
         expiry => expiry,
     };
@@ -161,6 +162,7 @@ fn restore(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
         Some(usage @ Usage::Frequency(_)) if counts_frequency => edit.set_usage(&key, usage),
         _ => {}
     }
+    args.log_image(edit, &key);
     Ok(Outcome::Changed)
 }
 

@@ -5,7 +5,6 @@
 
 use super::{VARIES, remove};
 use crate::args::Args;
-use crate::effects::Effect;
 use crate::error::{Error, Result};
 use crate::parse::int;
 use crate::row::Handler::{Read, Write};
@@ -19,12 +18,10 @@ pub const ROWS: &[Row] = &[
     setter("expire", Write(expire))
         .since("1.0.0")
         .syntax("key seconds [NX | XX | GT | LT]")
-        .effect(Effect::Images)
         .summary("Lets a key expire after so many seconds."),
     setter("expireat", Write(expireat))
         .since("1.2.0")
         .syntax("key unix-time-seconds [NX | XX | GT | LT]")
-        .effect(Effect::Images)
         .summary("Lets a key expire at a moment given in seconds since 1970."),
     getter("expiretime", Read(expiretime))
         .since("7.0.0")
@@ -41,12 +38,10 @@ pub const ROWS: &[Row] = &[
     setter("pexpire", Write(pexpire))
         .since("2.6.0")
         .syntax("key milliseconds [NX | XX | GT | LT]")
-        .effect(Effect::Images)
         .summary("Lets a key expire after so many milliseconds."),
     setter("pexpireat", Write(pexpireat))
         .since("2.6.0")
         .syntax("key unix-time-milliseconds [NX | XX | GT | LT]")
-        .effect(Effect::Images)
         .summary("Lets a key expire at a moment given in milliseconds since 1970."),
     getter("pexpiretime", Read(pexpiretime))
         .since("7.0.0")

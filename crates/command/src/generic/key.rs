@@ -4,7 +4,6 @@
 
 use super::{SPLIT_AND_SUM, remove};
 use crate::args::Args;
-use crate::effects::Effect;
 use crate::error::Result;
 use crate::key_use::{LOOKS, REMOVES};
 use crate::row::Handler::{Read, Write};
@@ -21,7 +20,6 @@ pub const ROWS: &[Row] = &[
         .complexity("O(N) in the number of keys, plus O(M) for each collection of M elements.")
         .syntax("key [key ...]")
         .key_flags(&[REMOVES])
-        .effect(Effect::Images)
         .summary("Deletes keys and counts those that were there.")
         .tips(SPLIT_AND_SUM),
     row("exists", -2, Read(count_present))
@@ -61,7 +59,6 @@ pub const ROWS: &[Row] = &[
         .complexity("O(1) per key; large values are freed in the background.")
         .syntax("key [key ...]")
         .key_flags(&[REMOVES])
-        .effect(Effect::Images)
         .summary("Deletes keys without waiting for the memory of large values.")
         .tips(SPLIT_AND_SUM),
 ];

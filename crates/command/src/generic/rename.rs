@@ -5,7 +5,6 @@
 
 use super::db_index;
 use crate::args::Args;
-use crate::effects::Effect;
 use crate::error::{Error, Result};
 use crate::key_use::{EXCHANGES, KeyFlags, OVERWRITES, READS, TAKES};
 use crate::row::Handler::{Write, WriteAcross};
@@ -23,7 +22,6 @@ pub const ROWS: &[Row] = &[
         .complexity("O(1) for a string, O(N) for a collection of N elements.")
         .syntax("source destination [DB destination-db] [REPLACE]")
         .key_flags(&[READS, OVERWRITES])
-        .effect(Effect::Images)
         .summary("Copies the value and expiry of a key to another key."),
     row("move", 3, WriteAcross(move_key, move_db))
         .flags(Flags::FAST)
@@ -33,7 +31,6 @@ pub const ROWS: &[Row] = &[
         .complexity("O(1)")
         .syntax("key db")
         .key_flags(&[EXCHANGES])
-        .effect(Effect::Images)
         .summary("Moves a key to another database, unless that has it already."),
     row("rename", 3, Write(rename))
         .keys(Keys::TWO)
@@ -42,7 +39,6 @@ pub const ROWS: &[Row] = &[
         .complexity("O(1), plus the cost of deleting what the new name held.")
         .syntax("key newkey")
         .key_flags(&[TAKES, OVERWRITES])
-        .effect(Effect::Images)
         .summary("Gives a key another name, in place of whatever has that name."),
     row("renamenx", 3, Write(renamenx))
         .flags(Flags::FAST)
@@ -52,7 +48,6 @@ pub const ROWS: &[Row] = &[
         .complexity("O(1)")
         .syntax("key newkey")
         .key_flags(&[TAKES, KeyFlags::OW.union(KeyFlags::INSERT)])
-        .effect(Effect::Images)
         .summary("Gives a key another name, unless that is taken."),
 ];
 

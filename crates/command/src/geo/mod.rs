@@ -8,7 +8,6 @@
 mod search;
 
 use crate::args::Args;
-use crate::effects::Effect;
 use crate::error::{Error, Result};
 use crate::key_use::{Begin, Find, KeySpec, OVERWRITES, READS};
 use crate::row::Handler::{Read, Write};
@@ -61,7 +60,6 @@ pub const ROWS: &[Row] = &[
             "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] \
              [COUNT count [ANY]] [ASC | DESC] [STORE key | STOREDIST key]",
         )
-        .effect(Effect::Images)
         .summary("Finds the members within a distance of a position, and may store them."),
     row("georadius_ro", -6, Read(search::georadius_ro), SLOW)
         .since("3.2.10")
@@ -79,7 +77,6 @@ pub const ROWS: &[Row] = &[
             "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \
              [ASC | DESC] [STORE key | STOREDIST key]",
         )
-        .effect(Effect::Images)
         .summary("Finds the members within a distance of a member, and may store them."),
     row("georadiusbymember_ro", -5, Read(search::georadiusbymember_ro), SLOW)
         .since("3.2.10")
@@ -107,7 +104,6 @@ pub const ROWS: &[Row] = &[
             "destination source <FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS radius <M | KM \
              | FT | MI> | BYBOX width height <M | KM | FT | MI>> [ASC | DESC] [COUNT count [ANY]] [STOREDIST]",
         )
-        .effect(Effect::Images)
         .summary("Stores the members in a circle or a rectangle."),
 ];
 

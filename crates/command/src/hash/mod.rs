@@ -15,7 +15,6 @@ mod read;
 mod write;
 
 use crate::args::Args;
-use crate::effects::Effect;
 use crate::error::{Error, Result};
 use crate::key_use::{DELETES, EXCHANGES, INSERTS, LOOKS, TAKES};
 use crate::parse::int_within;
@@ -49,13 +48,11 @@ pub const ROWS: &[Row] = &[
         .since("7.4.0")
         .complexity(FIELDS_COST)
         .syntax("key seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]")
-        .effect(Effect::Images)
         .summary("Sets the expiry of fields in seconds from now."),
     row("hexpireat", -6, Write(expire::hexpireat), DENYOOM.union(FAST))
         .since("7.4.0")
         .complexity(FIELDS_COST)
         .syntax("key unix-time-seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]")
-        .effect(Effect::Images)
         .summary("Sets the expiry of fields to a Unix time in seconds."),
     row("hexpiretime", -5, Read(expire::hexpiretime), FAST)
         .since("7.4.0")
@@ -82,7 +79,6 @@ pub const ROWS: &[Row] = &[
              FIELDS numfields field [field ...]",
         )
         .key_flags(&[EXCHANGES])
-        .effect(Effect::Images)
         .summary("Replies with the values of fields and sets or takes away their expiry."),
     row("hincrby", 4, Write(write::hincrby), DENYOOM.union(FAST)).element(2)
         .syntax("key field increment")
@@ -119,13 +115,11 @@ pub const ROWS: &[Row] = &[
         .since("7.4.0")
         .complexity(FIELDS_COST)
         .syntax("key milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]")
-        .effect(Effect::Images)
         .summary("Sets the expiry of fields in milliseconds from now."),
     row("hpexpireat", -6, Write(expire::hpexpireat), DENYOOM.union(FAST))
         .since("7.4.0")
         .complexity(FIELDS_COST)
         .syntax("key unix-time-milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]")
-        .effect(Effect::Images)
         .summary("Sets the expiry of fields to a Unix time in milliseconds."),
     row("hpexpiretime", -5, Read(expire::hpexpiretime), FAST)
         .since("7.4.0")
@@ -161,7 +155,6 @@ pub const ROWS: &[Row] = &[
             "key [FNX | FXX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | \
              PXAT unix-time-milliseconds | KEEPTTL] FIELDS numfields field value [field value ...]",
         )
-        .effect(Effect::Images)
         .summary("Sets fields of a hash on conditions and with an expiry."),
     row("hsetnx", 4, Write(write::hsetnx), DENYOOM.union(FAST)).element(2)
         .syntax("key field value")

@@ -16,7 +16,6 @@ mod remove;
 mod transfer;
 
 use crate::args::Args;
-use crate::effects::Effect;
 use crate::error::{Error, Result};
 use crate::key_use::{DELETES, INSERTS, KeySpec, LOOKS, TAKES};
 use crate::row::Handler::{BlockingWrite, Read, Write};
@@ -50,7 +49,6 @@ pub const ROWS: &[Row] = &[
         .since("6.2.0")
         .syntax("source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout")
         .key_flags(&[TAKES, INSERTS])
-        .effect(Effect::Images)
         .summary("Moves an element from one list to another, waiting for one if there is none."),
     row("blmpop", -5, BlockingWrite(pop::blmpop), Flags::BLOCKING.union(Flags::MOVABLEKEYS))
         .keys(Keys::Movable(pop::blmpop_keys))
@@ -58,7 +56,6 @@ pub const ROWS: &[Row] = &[
         .since("7.0.0")
         .complexity(KEYS_AND_POP_COST)
         .syntax("timeout numkeys key [key ...] <LEFT | RIGHT> [COUNT count]")
-        .effect(Effect::Images)
         .summary("Takes elements from the first list that has any, waiting for one if none has."),
     row("blpop", -3, BlockingWrite(pop::blpop), BLOCKING)
         .keys(ALL_BUT_LAST)
@@ -66,7 +63,6 @@ pub const ROWS: &[Row] = &[
         .complexity(KEYS_COST)
         .syntax("key [key ...] timeout")
         .key_flags(&[TAKES])
-        .effect(Effect::Images)
         .summary("Takes the first element of the first list that has any, waiting for one if none has."),
     row("brpop", -3, BlockingWrite(pop::brpop), BLOCKING)
         .keys(ALL_BUT_LAST)
@@ -74,14 +70,12 @@ pub const ROWS: &[Row] = &[
         .complexity(KEYS_COST)
         .syntax("key [key ...] timeout")
         .key_flags(&[TAKES])
-        .effect(Effect::Images)
         .summary("Takes the last element of the first list that has any, waiting for one if none has."),
     row("brpoplpush", 4, BlockingWrite(transfer::brpoplpush), DENYOOM.union(BLOCKING))
         .keys(Keys::TWO)
         .since("2.2.0")
         .syntax("source destination timeout")
         .key_flags(&[TAKES, INSERTS])
-        .effect(Effect::Images)
         .summary(
             "Moves the last element of a list to the head of another, waiting for one if there is none.",
         ),
@@ -104,7 +98,6 @@ pub const ROWS: &[Row] = &[
         .since("6.2.0")
         .syntax("source destination <LEFT | RIGHT> <LEFT | RIGHT>")
         .key_flags(&[TAKES, INSERTS])
-        .effect(Effect::Images)
         .summary("Moves an element from one list to another."),
     row("lmpop", -4, Write(pop::lmpop), Flags::MOVABLEKEYS)
         .keys(Keys::Movable(pop::lmpop_keys))
@@ -112,7 +105,6 @@ pub const ROWS: &[Row] = &[
         .since("7.0.0")
         .complexity(KEYS_AND_POP_COST)
         .syntax("numkeys key [key ...] <LEFT | RIGHT> [COUNT count]")
-        .effect(Effect::Images)
         .summary("Takes elements from the first list that has any."),
     row("lpop", -2, Write(pop::lpop), FAST)
         .complexity(POP_COST)
@@ -163,7 +155,6 @@ pub const ROWS: &[Row] = &[
         .since("1.2.0")
         .syntax("source destination")
         .key_flags(&[TAKES, INSERTS])
-        .effect(Effect::Images)
         .summary("Moves the last element of a list to the head of another."),
     row("rpush", -3, Write(push::rpush), DENYOOM.union(FAST))
         .complexity(PUSH_COST)

@@ -12,7 +12,6 @@ mod random;
 mod scan;
 
 use crate::args::Args;
-use crate::effects::Effect;
 use crate::error::Result;
 use crate::key_use::{DELETES, INSERTS, KeySpec, LOOKS, OVERWRITES, READS, TAKES, UPDATES};
 use crate::row::Handler::{Read, Write};
@@ -51,7 +50,6 @@ pub const ROWS: &[Row] = &[
         .complexity("O(N) in the members of all sets.")
         .syntax("destination key [key ...]")
         .key_flags(&[OVERWRITES, READS])
-        .effect(Effect::Images)
         .summary("Stores the members of the first set that none of the others has."),
     row("sinter", -2, Read(combine::sinter), Flags::empty())
         .keys(Keys::ALL)
@@ -71,7 +69,6 @@ pub const ROWS: &[Row] = &[
         .complexity("O(N*M) at worst, N being the members of the smallest set and M the number of sets.")
         .syntax("destination key [key ...]")
         .key_flags(&[UPDATES, READS])
-        .effect(Effect::Images)
         .summary("Stores the members that all sets have."),
     row("sismember", 3, Read(sismember), Flags::FAST)
         .element(2)
@@ -93,13 +90,11 @@ pub const ROWS: &[Row] = &[
         .keys(Keys::TWO)
         .syntax("source destination member")
         .key_flags(&[TAKES, INSERTS])
-        .effect(Effect::Images)
         .summary("Moves a member from one set to another."),
     row("spop", -2, Write(random::spop), Flags::FAST)
         .complexity("O(1) for one member, O(N) for N members.")
         .syntax("key [count]")
         .key_flags(&[TAKES])
-        .effect(Effect::Images)
         .summary("Takes members out of a set, picked by chance.")
         .tips(VARIES),
     row("srandmember", -2, Read(random::srandmember), Flags::empty())
@@ -130,7 +125,6 @@ pub const ROWS: &[Row] = &[
         .complexity("O(N) in the members of all sets.")
         .syntax("destination key [key ...]")
         .key_flags(&[OVERWRITES, READS])
-        .effect(Effect::Images)
         .summary("Stores the members that any of the sets has."),
 ];
 

@@ -17,7 +17,6 @@ mod pending;
 mod read;
 
 use crate::args::Args;
-use crate::effects::Effect;
 use crate::error::{Error, Result};
 use crate::key_use::{Begin, DELETES, Find, KeySpec, LOOKS, READS};
 use crate::parse::int;
@@ -49,7 +48,6 @@ pub const ROWS: &[Row] = &[
             "key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> field value \
              [field value ...]",
         )
-        .effect(Effect::Images)
         .summary("Adds an entry to a stream; makes the key if it is not there.")
         .tips(VARIES),
     row("xautoclaim", -6, Write(claim::xautoclaim), FAST)
@@ -102,7 +100,6 @@ pub const ROWS: &[Row] = &[
         .syntax(
             "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
         )
-        .effect(Effect::Images)
         .summary("Delivers the entries of streams to a consumer of a group, or again what it has pending."),
     row("xrevrange", -4, Read(entries::xrevrange), SLOW)
         .complexity(REPLY_COST)
@@ -115,7 +112,6 @@ pub const ROWS: &[Row] = &[
         .complexity("O(N), N being the number of entries taken away")
         .syntax("key <MAXLEN | MINID> [= | ~] threshold [LIMIT count]")
         .key_flags(&[DELETES])
-        .effect(Effect::Images)
         .summary("Takes entries away from the front of a stream.")
         .tips(VARIES),
 ];

@@ -15,7 +15,6 @@ mod range;
 mod set;
 
 use crate::args::Args;
-use crate::effects::Effect;
 use crate::error::{Error, Result};
 use crate::generic::remove;
 use crate::key_use::{Begin, EXCHANGES, Find, INSERTS, KeyFlags, KeySpec, LOOKS, OVERWRITES, REMOVES, TAKES};
@@ -65,7 +64,6 @@ pub const ROWS: &[Row] = &[
             "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
         )
         .key_flags(&[EXCHANGES])
-        .effect(Effect::Images)
         .summary("Replies with the string at a key and sets or takes away its expiry."),
     row("getrange", 4, Read(range::getrange), SLOW)
         .since("2.4.0")
@@ -107,7 +105,6 @@ pub const ROWS: &[Row] = &[
         .complexity(KEYS_COST)
         .syntax("key value [key value ...]")
         .key_flags(&[OVERWRITES])
-        .effect(Effect::Images)
         .summary("Sets several strings at once.")
         .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"]),
     row("msetex", -4, Write(set::msetex), DENYOOM.union(Flags::MOVABLEKEYS))
@@ -124,7 +121,6 @@ pub const ROWS: &[Row] = &[
              EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         )
         .key_flags(&[OVERWRITES])
-        .effect(Effect::Images)
         .summary("Sets several strings at once, with one expiry, all of them or none.")
         .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"]),
     row("msetnx", -3, Write(set::msetnx), DENYOOM)
@@ -133,13 +129,11 @@ pub const ROWS: &[Row] = &[
         .complexity(KEYS_COST)
         .syntax("key value [key value ...]")
         .key_flags(&[KeyFlags::OW.union(KeyFlags::INSERT)])
-        .effect(Effect::Images)
         .summary("Sets several strings if none of the keys is there."),
     row("psetex", 4, Write(set::psetex), DENYOOM)
         .since("2.6.0")
         .syntax("key milliseconds value")
         .key_flags(&[OVERWRITES])
-        .effect(Effect::Images)
         .summary("Sets a string and its expiry in milliseconds from now."),
     row("set", -3, Write(set::set), DENYOOM)
         .syntax(
@@ -152,7 +146,6 @@ pub const ROWS: &[Row] = &[
         .since("2.0.0")
         .syntax("key seconds value")
         .key_flags(&[OVERWRITES])
-        .effect(Effect::Images)
         .summary("Sets a string and its expiry in seconds from now."),
     row("setnx", 3, Write(set::setnx), DENYOOM.union(FAST))
         .syntax("key value")

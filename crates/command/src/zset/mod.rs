@@ -18,7 +18,6 @@ mod pop;
 mod range;
 
 use crate::args::Args;
-use crate::effects::Effect;
 use crate::key_use::{DELETES, EXCHANGES, KeySpec, LOOKS, OVERWRITES, READS, TAKES};
 use crate::row::Handler::{BlockingWrite, Read, Write};
 use crate::row::{Flags, Group, Handler, Keys, Row};
@@ -52,7 +51,6 @@ pub const ROWS: &[Row] = &[
         .since("7.0.0")
         .complexity(POP_COST)
         .syntax("timeout numkeys key [key ...] <MIN | MAX> [COUNT count]")
-        .effect(Effect::Images)
         .summary("Takes members off an end of the first sorted set that has any; waits if none has."),
     row("bzpopmax", -3, BlockingWrite(pop::bzpopmax), FAST.union(Flags::BLOCKING))
         .keys(Keys::Range { first: 1, last: -2, step: 1 })
@@ -60,7 +58,6 @@ pub const ROWS: &[Row] = &[
         .since("5.0.0")
         .complexity(LOG)
         .syntax("key [key ...] timeout")
-        .effect(Effect::Images)
         .summary("Takes the member with the highest score off the first sorted set that has any, or waits."),
     row("bzpopmin", -3, BlockingWrite(pop::bzpopmin), FAST.union(Flags::BLOCKING))
         .keys(Keys::Range { first: 1, last: -2, step: 1 })
@@ -68,7 +65,6 @@ pub const ROWS: &[Row] = &[
         .since("5.0.0")
         .complexity(LOG)
         .syntax("key [key ...] timeout")
-        .effect(Effect::Images)
         .summary("Takes the member with the lowest score off the first sorted set that has any, or waits."),
     row("zadd", -4, Write(add::zadd), DENYOOM.union(FAST))
         .element(3)
@@ -98,7 +94,6 @@ pub const ROWS: &[Row] = &[
         .since("6.2.0")
         .complexity(DIFF_COST)
         .syntax("destination numkeys key [key ...]")
-        .effect(Effect::Images)
         .summary("Stores the members of the first sorted set that are in none of the others."),
     row("zincrby", 4, Write(add::zincrby), DENYOOM.union(FAST))
         .element(3)
@@ -130,7 +125,6 @@ pub const ROWS: &[Row] = &[
         .syntax(
             "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]",
         )
-        .effect(Effect::Images)
         .summary("Stores the members that all of the sorted sets have."),
     row("zlexcount", 4, Read(range::zlexcount), FAST)
         .since("2.8.9")
@@ -143,7 +137,6 @@ pub const ROWS: &[Row] = &[
         .since("7.0.0")
         .complexity(POP_COST)
         .syntax("numkeys key [key ...] <MIN | MAX> [COUNT count]")
-        .effect(Effect::Images)
         .summary("Takes members off an end of the first sorted set that has any."),
     row("zmscore", -3, Read(look::zmscore), FAST)
         .since("6.2.0")
@@ -188,7 +181,6 @@ pub const ROWS: &[Row] = &[
         .since("6.2.0")
         .complexity(RANGE_COST)
         .syntax("destination source min max [BYSCORE | BYLEX] [REV] [LIMIT offset count]")
-        .effect(Effect::Images)
         .summary("Stores the members in a range of ranks, scores or members."),
     row("zrank", -3, Read(look::zrank), FAST)
         .element(2)
@@ -267,7 +259,6 @@ pub const ROWS: &[Row] = &[
         .syntax(
             "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]",
         )
-        .effect(Effect::Images)
         .summary("Stores the members that any of the sorted sets has."),
 ];
 

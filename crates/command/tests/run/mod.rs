@@ -64,16 +64,7 @@ impl Run {
             Some(row) if !row.accepts(request.len()) => Err(Error::arity(row.name)),
             Some(row) => {
                 let (db, now) = (DbIndex(0), self.clock.now());
-                let args = Args {
-                    request,
-                    keyspace: &self.keyspace,
-                    db,
-                    now,
-                    settings: &self.settings,
-                    hashed: command::Hashed::NONE,
-                    waiting: command::Waiting::Never,
-                    effects: None,
-                };
+                let args = Args::new(request, &self.keyspace, (db, now), &self.settings);
                 let touch = if row.flags.contains(Flags::NO_TOUCH) { Touch::No } else { Touch::Yes };
                 let mut batch = self.keyspace.enter(0);
                 execute(row, &mut batch, &args, touch, &mut reply)

@@ -15,7 +15,7 @@ use crate::stats::Ending;
 use crate::transaction::Queued;
 use command::execute::{keys_locked, needs_all};
 use command::key_use::LOOKS;
-use command::{Args, Error, Flags, Group, Hashed, Keys, Result, Row, Waiting};
+use command::{Args, Error, Flags, Group, Hashed, Keys, Result, Row};
 use keyspace::{DbIndex, Key};
 use std::sync::atomic::Ordering;
 use wire::Reply;
@@ -150,16 +150,7 @@ fn hold_keys(context: &mut Context<'_, '_>, queue: &[Queued]) {
         let request = queued.request();
         match queued.command().row.handler {
             Runs::Data(row) => {
-                let args = Args {
-                    request,
-                    keyspace: &server.keyspace,
-                    db,
-                    now: context.now,
-                    settings: &server.settings,
-                    hashed: Hashed::NONE,
-                    waiting: Waiting::Never,
-                    effects: None,
-                };
+                let args = Args::new(request, &server.keyspace, (db, context.now), &server.settings);
                 takes_all |= needs_all(row, &args);
                 keys_locked(row, &args, &mut keys);
             }

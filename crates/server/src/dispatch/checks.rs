@@ -11,7 +11,7 @@ use crate::server::{Attention, Server};
 use crate::session::Session;
 use command::error::until_zero;
 use command::execute::{keys_locked, needs_all};
-use command::{Args, Error, Flags, Group, Hashed, Waiting};
+use command::{Args, Error, Flags, Group};
 use keyspace::{Batch, OutOfMemory};
 use sys::UnixMs;
 use wire::Request;
@@ -152,16 +152,7 @@ fn would_wait(
     let Runs::Data(row) = command.row.handler else {
         return matches!(command.row.group, Group::Scripting | Group::Transactions | Group::Server);
     };
-    let args = Args {
-        request: *request,
-        keyspace: &server.keyspace,
-        db: session.db,
-        now,
-        settings: &server.settings,
-        hashed: Hashed::NONE,
-        waiting: Waiting::Never,
-        effects: None,
-    };
+    let args = Args::new(*request, &server.keyspace, (session.db, now), &server.settings);
     let mut keys = Vec::new();
     keys_locked(row, &args, &mut keys);
     needs_all(row, &args) || !batch.are_free(&keys)

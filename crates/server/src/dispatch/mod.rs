@@ -102,14 +102,14 @@ impl Context<'_, '_> {
         reply: &mut Reply<'_>,
     ) -> command::Result<()> {
         let args = Args {
-            request: self.request,
-            keyspace: &self.server.keyspace,
-            db: self.session.db,
-            now: self.now,
-            settings: &self.server.settings,
             hashed,
             waiting,
-            effects: None,
+            ..Args::new(
+                self.request,
+                &self.server.keyspace,
+                (self.session.db, self.now),
+                &self.server.settings,
+            )
         };
         let outcome = execute(row, self.batch, &args, self.session.touch, reply);
         if outcome == Ok(Outcome::Changed) {
@@ -133,11 +133,6 @@ impl Context<'_, '_> {
         }
         let began = Cell::new(None);
         let args = Args {
-            request: self.request,
-            keyspace: &self.server.keyspace,
-            db: self.session.db,
-            now: self.now,
-            settings: &self.server.settings,
             hashed,
             waiting: Waiting::Begins(&Beginner {
                 server: self.server,
@@ -145,7 +140,12 @@ impl Context<'_, '_> {
                 command: self.command,
                 began: &began,
             }),
-            effects: None,
+            ..Args::new(
+                self.request,
+                &self.server.keyspace,
+                (self.session.db, self.now),
+                &self.server.settings,
+            )
         };
         let outcome = execute(row, self.batch, &args, self.session.touch, reply);
         self.session.waits = began.get();

@@ -84,7 +84,7 @@ impl FileWriter {
     }
 
     /// The code of a library of functions.
-    pub fn library(&mut self, code: &[u8]) {
+    pub fn add_function_library(&mut self, code: &[u8]) {
         self.out.push(OP_FUNCTIONS);
         write_string(&mut self.out, code);
     }

@@ -12,7 +12,6 @@ mod pattern;
 
 use crate::args::Args;
 use crate::category::Categories;
-use crate::effects::Effect;
 use crate::error::{Error, Result};
 use crate::generic::remove;
 use crate::key_use::{KeySpec, OVERWRITES, READS};
@@ -45,7 +44,6 @@ pub const ROWS: &[Row] = &[
             "key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern ...]] [ASC | DESC] [ALPHA] \
              [STORE destination]",
         )
-        .effect(Effect::Images)
         .summary("Sorts the elements of a list, set or sorted set, and may store the result."),
     row("sort_ro", -2, ReadAround(sort_ro, reaches_out))
         .flags(Flags::MOVABLEKEYS.union(Flags::DANGEROUS).union(Flags::PROTECTED))

@@ -11,7 +11,7 @@ use crate::scripts::Run;
 use crate::server::Attention;
 use ::script::{Host, Pulse, Refusal};
 use command::execute::{keys_locked, needs_all};
-use command::{Args, Flags, Group, Hashed, Keys, Waiting};
+use command::{Args, Flags, Group, Hashed, Keys};
 use keyspace::Key;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -97,16 +97,12 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         let mut keys: Vec<Key<'_>> = Vec::new();
         let needs_more = match command.row.handler {
             Runs::Data(row) => {
-                let args = Args {
+                let args = Args::new(
                     request,
-                    keyspace: &context.server.keyspace,
-                    db: context.session.db,
-                    now: context.now,
-                    settings: &context.server.settings,
-                    hashed: Hashed::NONE,
-                    waiting: Waiting::Never,
-                    effects: None,
-                };
+                    &context.server.keyspace,
+                    (context.session.db, context.now),
+                    &context.server.settings,
+                );
                 if let Keys::Range { first, last, .. } = row.keys
                     && last == first as isize
                     && !needs_all(row, &args)
