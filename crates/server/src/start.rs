@@ -18,6 +18,7 @@ use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, UnboundedSender, ch
 
 /// Runs `tarn server` with the arguments that follow it.
 pub fn run(args: &[String]) -> ExitCode {
+    sys::memory::release_only_when_told();
     match Config::from_args(args) {
         Ok(Startup::Help) => {
             println!("{}", HELP);

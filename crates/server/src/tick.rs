@@ -13,8 +13,10 @@ use crate::snapshot;
 use crate::tracking;
 use crate::worker::Worker;
 use keyspace::Progress;
+use std::mem;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Duration;
 use sys::UnixMs;
 
@@ -22,13 +24,13 @@ use sys::UnixMs;
 const SWEEP_STEP: Duration = Duration::from_micros(500);
 
 /// Memory that became free goes back to the system when it is at least this much
-/// and a quarter of what was used: asking the allocator visits all its pages.
+/// and an eighth of what was used.
 const RELEASE_BYTES_MIN: u64 = 32 << 20;
 
 /// Runs for the life of worker number `index`.
 pub async fn run(worker: Rc<Worker>, index: usize) {
     let mut ticks = 0u64;
-    let mut held_bytes = 0;
+    let mut freed = Freed::default();
     loop {
         let hz = u64::from(worker.server.config.hz().max(1));
         tokio::time::sleep(Duration::from_millis(1000 / hz)).await;
@@ -40,7 +42,7 @@ pub async fn run(worker: Rc<Worker>, index: usize) {
         sweep(&worker.server, index).await;
         go_on_evicting(&worker.server, index);
         if ticks.is_multiple_of(hz) {
-            held_bytes = release(held_bytes);
+            freed.give_back(index);
         }
         if index == 0 {
             sample(&worker.server);
@@ -94,15 +96,35 @@ fn go_on_evicting(server: &Server, worker: usize) {
     }
 }
 
-/// Gives memory back if much less is used than `held_bytes`, the most since this
-/// was last done. Returns the new value of that.
-fn release(held_bytes: u64) -> u64 {
-    let used = sys::memory::used_bytes();
-    if held_bytes.saturating_sub(used) < RELEASE_BYTES_MIN.max(held_bytes / 4) {
-        return held_bytes.max(used);
+/// How a worker gives memory back that is no longer used: once much is free every worker collects what
+/// others freed of its pages; a second later, when all have, a thread of its own hands
+/// it to the system, which takes too long for a worker.
+#[derive(Default)]
+struct Freed {
+    /// The most that was used since memory was last given back.
+    held_bytes: u64,
+    is_collected: bool,
+}
+
+impl Freed {
+    /// To be called once a second.
+    fn give_back(&mut self, worker: usize) {
+        if mem::take(&mut self.is_collected) && worker == 0 {
+            let work = || {
+                sys::process::yield_to_other_threads();
+                sys::memory::release();
+            };
+            // Without a thread it stays with the allocator, for what is stored next.
+            let _ = thread::Builder::new().name("release".to_owned()).spawn(work);
+        }
+        let used = sys::memory::used_bytes();
+        if self.held_bytes.saturating_sub(used) < RELEASE_BYTES_MIN.max(self.held_bytes / 8) {
+            self.held_bytes = self.held_bytes.max(used);
+            return;
+        }
+        sys::memory::collect();
+        *self = Freed { held_bytes: used, is_collected: true };
     }
-    sys::memory::release();
-    used
 }
 
 fn sample(server: &Server) {
