@@ -67,7 +67,7 @@ pub fn write_double(out: &mut Vec<u8>, value: f64) {
 fn whole_number(value: f64) -> Option<i64> {
     const BOUND: f64 = (i64::MAX / 2) as f64;
     let whole = value as i64;
-    (value > -BOUND && value < BOUND && whole as f64 == value).then_some(whole)
+    ((-BOUND..=BOUND).contains(&value) && whole as f64 == value).then_some(whole)
 }
 
 /// Finds the shortest digits and lays them out: plain for whole numbers with up to seven zeros added, plain
@@ -179,6 +179,8 @@ mod tests {
             (3.1, "3.1"),
             (-2.5, "-2.5"),
             (1e17, "100000000000000000"),
+            (4611686018427387904.0, "4611686018427387904"),
+            (4611686018427388928.0, "4611686018427389000"),
             (1e20, "1e+20"),
             (1.2345e20, "1.2345e+20"),
             (1e-7, "1e-7"),
