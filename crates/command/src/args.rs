@@ -1,10 +1,9 @@
 //! A request as a handler sees it: arguments by position, keys with their
 //! hashes, the moment of execution and the limits in force.
 
-use crate::effects::Effects;
 use crate::settings::Settings;
 use crate::wait::Waiting;
-use keyspace::{DbIndex, Key, Keyspace};
+use keyspace::{DbIndex, Effects, Key, Keyspace};
 use sys::UnixMs;
 use wire::Request;
 
@@ -25,8 +24,8 @@ pub struct Args<'a> {
     pub hashed: Hashed<'a>,
     /// Whether the request may wait for its keys.
     pub waiting: Waiting<'a>,
-    /// Where effects go, if they are logged.
-    pub effects: Option<&'a Effects<'a>>,
+    /// Where effects go, if they are logged; [`crate::execute`] knows.
+    pub(crate) effects: Option<&'a Effects>,
 }
 
 /// Keys whose hashes are known already: those at positions `first`, `first +

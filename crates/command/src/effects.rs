@@ -5,94 +5,19 @@
 //! (a random pick, a time to live, a choice among keys) says what it came down to ([`Args::log_as`]). Of all others
 //! the request itself is logged if it has one key, and else the keys that it writes as they are afterwards.
 //!
-//! Thread rule: one per worker.
-//!
 //! Invariants:
 //! 1. Every request in the log works on one key, or on a database as a whole, so that whoever replays the log may
 //!    go through the slots separately.
 //! 2. Its effect depends on that key and on the record's time alone.
-//! 3. What was executed together (a command, a transaction, a script) is one record.
 
 use crate::args::Args;
 use crate::error::Result;
 use crate::generic::dump::payload;
 use crate::key_use::KeyFlags;
 use crate::row::{Outcome, Row};
-use keyspace::{DbIndex, Edit, Key, Object, ValueRef};
-use std::cell::RefCell;
+use keyspace::{Edit, Effects, Key, Object, ValueRef};
 use sys::UnixMs;
 use value::number::{IntBuffer, format_i64};
-use wire::{encode_arg, encode_request_header};
-
-/// Takes what was executed. The log, or a test.
-pub trait EffectLog {
-    /// Takes RESP requests that were executed together at `now`, the first of them in `db`; SELECT stands
-    /// between those of different databases. The slots of their keys are held.
-    fn append(&self, db: DbIndex, now: UnixMs, requests: &[u8]);
-}
-
-/// The effects of one worker on their way to the log.
-pub struct Effects<'l> {
-    log: &'l dyn EffectLog,
-    pending: RefCell<Pending>,
-}
-
-#[derive(Default)]
-struct Pending {
-    requests: Vec<u8>,
-    first: DbIndex,
-    last: DbIndex,
-    is_group: bool,
-    /// By the command that runs.
-    has_said: bool,
-}
-
-impl<'l> Effects<'l> {
-    /// Those that go to this log.
-    pub fn new(log: &'l dyn EffectLog) -> Effects<'l> {
-        Effects { log, pending: RefCell::default() }
-    }
-
-    /// All that follows is one record, until [`Effects::end_group`].
-    pub fn begin_group(&self) {
-        self.pending.borrow_mut().is_group = true;
-    }
-
-    /// Hands over what was executed since [`Effects::begin_group`]. The slots are still held.
-    pub fn end_group(&self, now: UnixMs) {
-        self.pending.borrow_mut().is_group = false;
-        self.settle(now);
-    }
-
-    fn add<'w>(&self, db: DbIndex, words: impl ExactSizeIterator<Item = &'w [u8]>) {
-        let pending = &mut *self.pending.borrow_mut();
-        if pending.requests.is_empty() {
-            pending.first = db;
-        } else if pending.last != db {
-            let number = &mut IntBuffer::new();
-            let words = [&b"SELECT"[..], format_i64(i64::from(db.0), number)];
-            encode(&mut pending.requests, words.into_iter());
-        }
-        pending.last = db;
-        pending.has_said = true;
-        encode(&mut pending.requests, words);
-    }
-
-    /// Whether the command that runs has said something.
-    fn has_said(&self) -> bool {
-        self.pending.borrow().has_said
-    }
-
-    /// Hands over what one command came down to, unless it is part of a group.
-    fn settle(&self, now: UnixMs) {
-        let pending = &mut *self.pending.borrow_mut();
-        pending.has_said = false;
-        if !pending.is_group && !pending.requests.is_empty() {
-            self.log.append(pending.first, now, &pending.requests);
-            pending.requests.clear();
-        }
-    }
-}
 
 /// What handlers say about their effects. None of it costs anything while nothing is logged.
 impl Args<'_> {
@@ -107,7 +32,7 @@ impl Args<'_> {
     #[inline]
     pub fn log_as(&self, words: &[&[u8]]) {
         if let Some(effects) = self.effects {
-            effects.add(self.db, words.iter().copied());
+            effects.add(self.db, self.now, words.iter().copied());
         }
     }
 
@@ -135,7 +60,7 @@ impl Args<'_> {
     /// Says that a key is what it is now, whatever it holds.
     pub(crate) fn log_image(&self, edit: &Edit<'_>, key: &Key<'_>) {
         if let Some(effects) = self.effects {
-            add_image(effects, key, edit.peek(key));
+            add_image(effects, key, self.now, edit.peek(key));
         }
     }
 
@@ -158,21 +83,16 @@ impl Args<'_> {
     }
 }
 
-fn encode<'w>(out: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'w [u8]>) {
-    encode_request_header(out, words.len());
-    words.for_each(|word| encode_arg(out, word));
-}
-
 /// A key as it is, by a request that makes it so whatever it was.
-fn add_image(effects: &Effects<'_>, key: &Key<'_>, object: Option<Object<'_>>) {
+fn add_image(effects: &Effects, key: &Key<'_>, now: UnixMs, object: Option<Object<'_>>) {
     let Some(object) = object else {
-        effects.add(key.db, [&b"DEL"[..], key.bytes].into_iter());
+        effects.add(key.db, now, [&b"DEL"[..], key.bytes].into_iter());
         return;
     };
     let (digits, at) = (&mut IntBuffer::new(), object.expires_at().map_or(0, |at| at.0 as i64));
     let (payload, at) = (payload(object), format_i64(at, digits));
     let words = [&b"RESTORE"[..], key.bytes, at, &payload, b"REPLACE", b"ABSTTL"];
-    effects.add(key.db, words.into_iter());
+    effects.add(key.db, now, words.into_iter());
 }
 
 /// Logs what a write came down to; its slots are still locked.
@@ -185,25 +105,26 @@ pub(crate) fn log_write(
 ) {
     let Some(effects) = args.effects else { return };
     // What a session changed before it began to wait is said, too.
-    if matches!(outcome, Ok(Outcome::Changed)) && !effects.has_said() {
+    if !effects.end_command() && matches!(outcome, Ok(Outcome::Changed)) {
         match keys {
-            [_] => effects.add(args.db, args.request.iter()),
+            [_] => effects.add(args.db, args.now, args.request.iter()),
             keys => {
                 for (number, key) in keys.iter().enumerate() {
                     if !row.key_flags_of(number).contains(KeyFlags::RO) {
-                        add_image(effects, key, edit.peek(key));
+                        add_image(effects, key, args.now, edit.peek(key));
                     }
                 }
             }
         }
+        effects.end_command();
     }
-    effects.settle(args.now);
+    edit.settle();
 }
 
 /// Logs a command on databases as a whole.
 pub(crate) fn log_request(args: &Args<'_>) {
     if let Some(effects) = args.effects {
-        effects.add(args.db, args.request.iter());
-        effects.settle(args.now);
+        effects.add(args.db, args.now, args.request.iter());
+        effects.end_command();
     }
 }

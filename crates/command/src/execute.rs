@@ -33,6 +33,14 @@ pub fn execute(
     reply: &mut Reply<'_>,
 ) -> Result<Outcome> {
     let touch = if row.flags.contains(Flags::NO_TOUCH) { Touch::No } else { touch };
+    let effects = batch.effects();
+    let logged;
+    let args = if effects.is_some() {
+        logged = Args { effects, ..*args };
+        &logged
+    } else {
+        args
+    };
     match row.handler {
         Handler::Read(read) => with_keys(row, args, |keys, args| {
             let view = batch.view(keys, args.now, touch);
@@ -88,7 +96,11 @@ pub fn execute(
             }
             outcome
         }),
-        Handler::Walk(walk) => walk(batch, args, reply).map(|()| Outcome::Unchanged),
+        Handler::Walk(walk) => {
+            let outcome = walk(batch, args, reply).map(|()| Outcome::Unchanged);
+            batch.see_all();
+            outcome
+        }
     }
 }
 

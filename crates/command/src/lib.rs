@@ -10,7 +10,7 @@
 pub mod args;
 pub mod bitmap;
 pub mod category;
-pub mod effects;
+mod effects;
 pub mod error;
 pub mod execute;
 pub mod generic;
@@ -31,7 +31,6 @@ pub mod zset;
 
 pub use args::{Args, Hashed};
 pub use category::Categories;
-pub use effects::{EffectLog, Effects};
 pub use error::{Error, Result};
 pub use execute::execute;
 pub use key_use::{KeyFlags, KeySpec};

@@ -3,11 +3,11 @@
 mod run;
 
 use command::execute::key_positions;
-use command::{Args, EffectLog, Effects, Handler, Settings, execute};
-use keyspace::{Cursor, DbIndex, KeyHasher, Keyspace, Options, Touch};
+use command::{Args, Handler, Settings, execute};
+use keyspace::{Cursor, DbIndex, Journal, KeyHasher, Keyspace, Options, Stamp, Touch};
 use run::find_row;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use sys::{Prng, UnixMs};
 use testkit::generate::{Generator, Request};
 use testkit::{Budget, spec};
@@ -22,13 +22,27 @@ const COMPARED_EVERY: u64 = 20;
 /// A key's expiry, and replies that show its value.
 type Shown = (Option<UnixMs>, Vec<Vec<u8>>);
 
-/// What was appended, record by record.
-#[derive(Default)]
-struct Records(RefCell<Vec<(DbIndex, UnixMs, Vec<u8>)>>);
+/// A record as it was appended.
+type Record = (DbIndex, UnixMs, Vec<u8>);
 
-impl EffectLog for Records {
-    fn append(&self, db: DbIndex, now: UnixMs, requests: &[u8]) {
-        self.0.borrow_mut().push((db, now, requests.to_vec()));
+/// What was appended, record by record.
+#[derive(Clone, Default)]
+struct Records(Arc<Mutex<Vec<Record>>>);
+
+impl Records {
+    fn take(&self) -> Vec<Record> {
+        self.0.lock().unwrap().drain(..).collect()
+    }
+}
+
+impl Journal for Records {
+    fn append(&self, db: DbIndex, now: UnixMs, requests: &[u8]) -> Stamp {
+        self.0.lock().unwrap().push((db, now, requests.to_vec()));
+        self.end()
+    }
+
+    fn end(&self) -> Stamp {
+        Stamp(self.0.lock().unwrap().len() as u64)
     }
 }
 
@@ -45,23 +59,16 @@ impl Side {
     }
 
     /// Runs a request; whether it was answered by something other than an error.
-    fn run(&self, words: &Request, db: DbIndex, now: UnixMs, effects: Option<&Effects<'_>>) -> bool {
-        self.reply(words, db, now, Touch::Yes, effects).is_some()
+    fn run(&self, words: &Request, db: DbIndex, now: UnixMs) -> bool {
+        self.reply(words, db, now, Touch::Yes).is_some()
     }
 
     /// What a request is answered, if not by an error.
-    fn reply(
-        &self,
-        words: &Request,
-        db: DbIndex,
-        now: UnixMs,
-        touch: Touch,
-        effects: Option<&Effects<'_>>,
-    ) -> Option<Vec<u8>> {
+    fn reply(&self, words: &Request, db: DbIndex, now: UnixMs, touch: Touch) -> Option<Vec<u8>> {
         let request = RequestBuf::from_args(words);
         let request = request.as_request();
         let row = find_row(request.arg(0), request.get(1)).filter(|row| row.accepts(request.len()))?;
-        let args = Args { effects, ..Args::new(request, &self.keyspace, (db, now), &self.settings) };
+        let args = Args::new(request, &self.keyspace, (db, now), &self.settings);
         let mut out = Vec::new();
         let mut reply = Reply::new(&mut out, Protocol::Resp2).at_most(1 << 24);
         let executed = execute(row, &mut self.keyspace.enter(0), &args, touch, &mut reply);
@@ -113,7 +120,7 @@ impl Side {
     }
 
     fn answer(&self, words: &Request, db: DbIndex, now: UnixMs) -> Vec<u8> {
-        let out = self.reply(words, db, now, Touch::No, None).unwrap_or_default();
+        let out = self.reply(words, db, now, Touch::No).unwrap_or_default();
         match &words[0][..] {
             b"HGETALL" => in_order(&out),
             b"XINFO" => without_tree(&out),
@@ -155,7 +162,7 @@ fn works_on_one_key(words: &Request) -> bool {
 }
 
 /// Replays a record; each of its requests works on one key.
-fn replay(side: &Side, (db, now, bytes): &(DbIndex, UnixMs, Vec<u8>)) {
+fn replay(side: &Side, (db, now, bytes): &Record) {
     let mut batch = wire::Batch::new();
     let taken =
         Parser::new().parse(bytes, &Limits::default(), &mut batch, usize::MAX).expect("records are requests");
@@ -169,7 +176,7 @@ fn replay(side: &Side, (db, now, bytes): &(DbIndex, UnixMs, Vec<u8>)) {
         }
         let shown = RequestBuf::from_args(&words);
         assert!(works_on_one_key(&words), "logged: {:?}", shown.as_request());
-        assert!(side.run(&words, db, *now, None), "not replayed: {:?}", shown.as_request());
+        assert!(side.run(&words, db, *now), "not replayed: {:?}", shown.as_request());
     }
 }
 
@@ -184,7 +191,7 @@ fn replayed_effects_make_the_same_keys() {
         let mut prng = Prng::from_seed(seed);
         let (one, other) = (Side::new(seed), Side::new(seed + 1));
         let records = Records::default();
-        let effects = Effects::new(&records);
+        one.keyspace.set_journal(Box::new(records.clone()));
         let mut generator = Generator::new(&specs, seed);
         let mut now = run::START;
         let mut recent = Vec::new();
@@ -192,8 +199,8 @@ fn replayed_effects_make_the_same_keys() {
             now = UnixMs(now.0 + prng.below(40));
             let request = generator.request();
             let db = DbIndex(prng.below(2) as u32);
-            one.run(&request, db, now, Some(&effects));
-            let new: Vec<_> = records.0.borrow_mut().drain(..).collect();
+            one.run(&request, db, now);
+            let new = records.take();
             new.iter().for_each(|record| replay(&other, record));
             let logged: Vec<_> = new.iter().map(|(_, _, bytes)| bytes.escape_ascii().to_string()).collect();
             recent.push(format!("{:?}, logged as {logged:?}", RequestBuf::from_args(&request).as_request()));

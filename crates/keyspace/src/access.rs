@@ -49,6 +49,7 @@ impl<'b> Access<'b> {
         // Read under the locks: whoever has seen a key before this is registered by now.
         let interest = batch.keyspace.interest();
         let (expired, changes) = (RefCell::default(), RefCell::default());
+        batch.see_locked(&locks);
         Access { batch, locks, now, touch, interest, expired, changes }
     }
 
@@ -67,6 +68,7 @@ impl<'b> Access<'b> {
     fn finish_changes(mut self) -> Vec<ExpiredKey> {
         let expired = self.expired.take();
         self.free_expired(&expired);
+        self.settle();
         let changes = self.changes.take();
         self.batch.tell(&changes);
         let type_now = |key: &Key<'_>| self.find(key).map(|(_, object)| object.value().type_name());
@@ -74,6 +76,16 @@ impl<'b> Access<'b> {
             self.batch.keep(self.locks);
         }
         expired
+    }
+
+    /// Appends what was said of these slots to the journal, unless they are the batch's: then it does so when it
+    /// lets them go.
+    fn settle(&self) {
+        match &self.locks {
+            Locks::One(id, _) => self.batch.settle(std::iter::once(*id)),
+            Locks::Many(locks) => self.batch.settle(locks.iter().map(|(id, _)| *id)),
+            Locks::OfBatch => {}
+        }
     }
 
     /// Queues up a session that waits for these keys.
@@ -226,6 +238,7 @@ impl<'b> Access<'b> {
         // A key may be looked at more than once.
         if !expired.contains(&found) {
             expired.push(found);
+            self.batch.add_removal(key.db, self.now, key.bytes);
             self.note_event(Class::EXPIRED, "expired", key);
             self.note_modified(key);
         }
@@ -674,6 +687,11 @@ impl<'b> Edit<'b> {
     /// 64 random bits, which are not secret.
     pub fn random(&self) -> u64 {
         self.access.batch.random()
+    }
+
+    /// Appends what was said of these keys to the journal. To be called once, before [`Edit::finish`].
+    pub fn settle(&self) {
+        self.access.settle();
     }
 
     /// Ends the access: unlocks, and tells which keys were found expired.

@@ -23,6 +23,7 @@ use value::timers::Deadline;
 pub(crate) struct Database {
     used: OnceLock<Used>,
     due: OnceLock<Box<[AtomicU32]>>,
+    stamps: OnceLock<Box<[AtomicU64]>>,
 }
 
 /// What a database has once somebody has looked into it.
@@ -84,6 +85,16 @@ impl Database {
         self.due.get().map(|due| &due[..])
     }
 
+    /// Where in the history each slot was last written. Only with a journal.
+    pub(crate) fn stamps(&self) -> Option<&[AtomicU64]> {
+        self.stamps.get().map(|stamps| &stamps[..])
+    }
+
+    /// The same for a database that is written to.
+    pub(crate) fn stamps_or_new(&self) -> &[AtomicU64] {
+        self.stamps.get_or_init(|| (0..SLOTS).map(|_| AtomicU64::new(0)).collect())
+    }
+
     /// Books a change made in a slot whose lock is held.
     #[inline]
     pub(crate) fn note(&self, slot: Slot, keys: &SlotKeys, change: Change) {
@@ -106,7 +117,7 @@ impl Database {
     /// Bytes of memory that slots, tables and timers take, objects not counted.
     pub(crate) fn overhead_bytes(&self) -> usize {
         let Some(slots) = self.used_slots() else { return 0 };
-        let due = self.due().map_or(0, size_of_val);
+        let due = self.due().map_or(0, size_of_val) + self.stamps().map_or(0, size_of_val);
         let tables: usize =
             slots.iter().filter(|slot| slot.has_keys()).map(|s| s.keys.lock().overhead_bytes()).sum();
         size_of_val(slots) + due + tables

@@ -18,6 +18,7 @@ use crate::object::Object;
 use crate::policy::{Eviction, Policy};
 use crate::sweep::{Progress, gone};
 use std::fmt;
+use std::iter;
 use sys::UnixMs;
 
 /// Memory is full and the policy allows no key to be freed.
@@ -161,6 +162,7 @@ impl Batch<'_> {
             return false;
         }
         visit(db, object.key());
+        self.add_removal(db, now, object.key());
         let changes = match self.keyspace.interest().is_empty() {
             true => Vec::new(),
             false => gone(db, object.key(), What::Event(Class::EVICTED, "evicted")).to_vec(),
@@ -168,6 +170,7 @@ impl Batch<'_> {
         let change = keys.remove(self.keyspace.frame(), place);
         database.note(slot, &keys, change);
         self.keyspace.stats().evicted.add(1);
+        self.settle(iter::once((self.keyspace.physical(db), slot)));
         self.tell_gone(&changes);
         true
     }

@@ -14,6 +14,7 @@
 use crate::access::{Access, Edit, View};
 use crate::changes::{Change as KeyChange, Interest, Interests, Observer, What};
 use crate::database::Database;
+use crate::effects::{Effects, Journal, Stamp};
 use crate::evict::Pool;
 use crate::ids::{DbIndex, Key, KeyHasher, Position, Slot};
 use crate::locks::{Held, Locks, SlotId};
@@ -25,7 +26,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use sys::{Counter, Prng, UnixMs};
 use value::collection::TypeName;
@@ -73,6 +74,12 @@ pub struct Keyspace {
     interests: Interests,
     observer: OnceLock<Box<dyn Observer>>,
     waiting: Waiting,
+    /// Where effects go.
+    pub(crate) journal: OnceLock<Box<dyn Journal>>,
+    /// Each worker's, on their way.
+    effects: Box<[Effects]>,
+    /// See [`Keyspace::whole_stamp`].
+    pub(crate) whole_stamp: AtomicU64,
 }
 
 /// One worker's gate, on a cache line of its own. It is held during a batch, and
@@ -124,6 +131,9 @@ impl Keyspace {
             interests: Interests::default(),
             observer: OnceLock::new(),
             waiting: Waiting::default(),
+            journal: OnceLock::new(),
+            effects: (0..options.workers).map(|_| Effects::default()).collect(),
+            whole_stamp: AtomicU64::new(0),
         }
     }
 
@@ -226,16 +236,16 @@ impl Keyspace {
         self.gates.iter().map(|gate| gate.0.lock()).collect()
     }
 
+    pub(crate) fn effects_of(&self, worker: usize) -> &Effects {
+        &self.effects[worker]
+    }
+
     /// Enters a batch. Each worker has one batch at a time, under its own number.
     #[inline]
     pub fn enter(&self, worker: usize) -> Batch<'_> {
-        Batch {
-            keyspace: self,
-            worker,
-            gate: Some(self.gates[worker].0.lock()),
-            other_gates: Vec::new(),
-            held: RefCell::new(Held::Nothing),
-        }
+        let mut batch = self.stay_outside(worker);
+        batch.gate = Some(self.gates[worker].0.lock());
+        batch
     }
 
     /// Enters a batch, unless somebody holds the whole keyspace for longer than `patience`.
@@ -256,6 +266,7 @@ impl Keyspace {
             gate: None,
             other_gates: Vec::new(),
             held: RefCell::new(Held::Nothing),
+            seen: Cell::default(),
         }
     }
 
@@ -291,6 +302,8 @@ pub struct Batch<'k> {
     /// Those of the other workers, while the whole keyspace is held.
     pub(crate) other_gates: Vec<MutexGuard<'k, WorkerState>>,
     pub(crate) held: RefCell<Held>,
+    /// The latest stamp of what was looked at.
+    pub(crate) seen: Cell<Stamp>,
 }
 
 impl<'k> Batch<'k> {

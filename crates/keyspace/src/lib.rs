@@ -2,13 +2,14 @@
 //! residency in memory, expiry, eviction and scanning.
 //!
 //! On a command's path it stands between the handlers, which see a [`View`] or an
-//! [`Edit`] of locked keys, and memory. It knows no wire, session or disk.
+//! [`Edit`] of locked keys, and memory. It knows no session or disk.
 
 pub mod access;
 pub mod ahead;
 pub mod changes;
 mod clock;
 mod database;
+pub mod effects;
 pub mod evict;
 #[cfg(test)]
 mod fixture;
@@ -30,6 +31,7 @@ pub mod walk;
 pub use access::{Edit, ExpiredKey, Expiry, Usage, View};
 pub use ahead::Ahead;
 pub use changes::{Change, Class, Interest, Observer, What};
+pub use effects::{Effects, Journal, Stamp};
 pub use evict::OutOfMemory;
 pub use ids::{DbIndex, Key, KeyHasher, SLOTS, Slot};
 pub use keyspace::{Batch, Cleared, Exclusive, Keyspace, Options, Touch};

@@ -95,11 +95,17 @@ impl<'k> Batch<'k> {
     pub fn hold(&mut self, keys: &[Key<'_>]) {
         debug_assert_eq!(*self.held.borrow(), Held::Nothing, "one transaction runs at a time");
         *self.held.borrow_mut() = Held::Slots(Locks::of(self.keyspace, keys).into_slots());
+        self.see_held();
     }
 
     /// Holds the slots of these keys beside what is held. Where another worker has one
     /// of them, everything is let go for a moment.
     pub fn hold_also(&mut self, keys: &[Key<'_>]) {
+        if *self.held.borrow() == Held::All {
+            return;
+        }
+        // Where everything is let go, what was done must be in the journal.
+        self.settle_held();
         let mut held = self.held.borrow_mut();
         let Held::Slots(slots) = &mut *held else { return };
         let missing: Vec<SlotId> =
@@ -116,10 +122,12 @@ impl<'k> Batch<'k> {
                     slots.sort_unstable();
                     slots.dedup();
                     slots.iter().for_each(|id| std::mem::forget(self.keyspace.keys_of_slot(*id).lock()));
-                    return;
+                    break;
                 }
             }
         }
+        drop(held);
+        self.see_held();
     }
 
     /// Whether nobody holds a slot of these keys at this moment.
@@ -144,7 +152,7 @@ impl<'k> Batch<'k> {
         let mut held = self.held.borrow_mut();
         let Held::Slots(slots) = &mut *held else { return *held == Held::All };
         let until = Instant::now() + patience;
-        slots_of(self.keyspace, keys).into_iter().all(|id| {
+        let holds_all = slots_of(self.keyspace, keys).into_iter().all(|id| {
             let Err(place) = slots.binary_search(&id) else { return true };
             let guard = self.keyspace.keys_of_slot(id).try_lock_until(until);
             guard.is_some_and(|guard| {
@@ -152,7 +160,10 @@ impl<'k> Batch<'k> {
                 slots.insert(place, id);
                 true
             })
-        })
+        });
+        drop(held);
+        self.see_held();
+        holds_all
     }
 
     /// Holds the whole keyspace over the commands that follow: no other worker is in a
@@ -165,6 +176,7 @@ impl<'k> Batch<'k> {
         self.gate = Some(gates.swap_remove(self.worker));
         self.other_gates = gates;
         *self.held.borrow_mut() = Held::All;
+        self.see_held();
     }
 
     /// Whether anything is held.
@@ -178,8 +190,11 @@ impl<'k> Batch<'k> {
         *self.held.borrow() == Held::All
     }
 
-    /// Lets go of what is held.
+    /// Lets go of what is held; what was done under it is one record of the journal.
     pub fn release(&mut self) {
+        if self.is_holding() {
+            self.settle_held();
+        }
         match std::mem::take(&mut *self.held.borrow_mut()) {
             Held::Nothing => {}
             Held::Slots(slots) => unlock(self.keyspace, &slots),

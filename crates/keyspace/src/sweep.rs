@@ -11,6 +11,7 @@ use crate::ids::{DbIndex, SLOTS, Slot};
 use crate::keyspace::Batch;
 use crate::limits::SWEEP_KEYS_MAX;
 use crate::slot::{Over, Sweep};
+use std::iter;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
@@ -112,12 +113,16 @@ impl Batch<'_> {
                 visit(key);
                 expired += 1;
             }
+            if over != Over::Fields {
+                self.add_removal(db, now, key);
+            }
             if is_of_interest {
                 changes.extend(told(db, key, over));
             }
         });
         database.note(slot, &keys, change);
         self.keyspace.stats().expired.add(expired);
+        self.settle(iter::once((self.keyspace.physical(db), slot)));
         self.tell_gone(&changes);
         sweep
     }

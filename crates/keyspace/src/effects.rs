@@ -1,0 +1,215 @@
+//! What writes came down to, on its way to the log; and up to where in the log's history what a batch has looked at
+//! was written.
+//!
+//! Whoever executes a write says what it came down to ([`Effects::add`]) while its slots are locked. Before they are
+//! unlocked everything said is appended to the [`Journal`] as one record, and the slots are stamped with its end. A batch
+//! remembers the latest stamp of all the slots that it locked: its replies reveal nothing that was written later.
+//!
+//! Thread rule: [`Effects`] belong to a worker and are used inside its batch.
+//!
+//! Invariants:
+//! 1. Records stand in the journal in the order in which each slot changed.
+//! 2. What was executed while a batch held its slots (a transaction, a script, a write and those whom it served) is one
+//!    record.
+//! 3. Without a journal nothing of this costs more than asking whether there is one.
+
+use crate::ids::DbIndex;
+use crate::keyspace::{Batch, Keyspace};
+use crate::locks::{Held, Locks, SlotId};
+use parking_lot::Mutex;
+use std::mem;
+use std::sync::atomic::Ordering;
+use sys::UnixMs;
+use wire::{encode_arg, encode_request_header};
+
+/// A position in the history of all effects. 0 is before the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp(pub u64);
+
+/// Takes effects in the order of execution: the log, or a test.
+pub trait Journal: Send + Sync {
+    /// Takes RESP requests that were executed together at `now`, the first of them in `db`; SELECT stands between those
+    /// of different databases. Gives the record's end. The slots of their keys are held; must not wait.
+    fn append(&self, db: DbIndex, now: UnixMs, requests: &[u8]) -> Stamp;
+
+    /// The end of all that was appended.
+    fn end(&self) -> Stamp;
+}
+
+/// The effects of one worker that have not been appended yet.
+#[derive(Default)]
+pub struct Effects(Mutex<Pending>);
+
+#[derive(Default)]
+struct Pending {
+    requests: Vec<u8>,
+    first: DbIndex,
+    last: DbIndex,
+    now: UnixMs,
+    /// By the command that runs.
+    has_said: bool,
+}
+
+/// What a worker keeps of memory for effects.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+impl Effects {
+    /// Says a request that has the effect of what the running command did in `db`.
+    pub fn add<'w>(&self, db: DbIndex, now: UnixMs, words: impl ExactSizeIterator<Item = &'w [u8]>) {
+        let pending = &mut *self.0.lock();
+        pending.add(db, now, words);
+        pending.has_said = true;
+    }
+
+    /// Whether the running command has said something. To be called once, at its end.
+    pub fn end_command(&self) -> bool {
+        mem::take(&mut self.0.lock().has_said)
+    }
+
+    /// Says that a key went away by itself, before the running command looked at it.
+    fn add_removal(&self, db: DbIndex, now: UnixMs, key: &[u8]) {
+        self.0.lock().add(db, now, [&b"DEL"[..], key].into_iter());
+    }
+
+    /// Appends what was said, if anything was.
+    fn settle(&self, journal: &dyn Journal) -> Option<Stamp> {
+        let pending = &mut *self.0.lock();
+        if pending.requests.is_empty() {
+            return None;
+        }
+        let stamp = journal.append(pending.first, pending.now, &pending.requests);
+        pending.requests.clear();
+        pending.requests.shrink_to(KEPT_BYTES_MAX);
+        Some(stamp)
+    }
+}
+
+impl Pending {
+    fn add<'w>(&mut self, db: DbIndex, now: UnixMs, words: impl ExactSizeIterator<Item = &'w [u8]>) {
+        if self.requests.is_empty() {
+            self.first = db;
+        } else if self.last != db {
+            let mut digits = itoa::Buffer::new();
+            let select = [&b"SELECT"[..], digits.format(db.0).as_bytes()];
+            encode(&mut self.requests, select.into_iter());
+        }
+        (self.last, self.now) = (db, now);
+        encode(&mut self.requests, words);
+    }
+}
+
+fn encode<'w>(out: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'w [u8]>) {
+    encode_request_header(out, words.len());
+    words.for_each(|word| encode_arg(out, word));
+}
+
+impl Keyspace {
+    /// Names the journal to which all effects go from now on. Called before the first client.
+    ///
+    /// # Panics
+    /// If there is one already.
+    pub fn set_journal(&self, journal: Box<dyn Journal>) {
+        let is_first = self.journal.set(journal).is_ok();
+        assert!(is_first, "a keyspace has one journal");
+    }
+
+    /// Where all keys were last written together (FLUSHALL, SWAPDB, a transaction over undeclared keys).
+    fn whole_stamp(&self) -> Stamp {
+        Stamp(self.whole_stamp.load(Ordering::Relaxed))
+    }
+
+    /// Where a slot was last written.
+    pub(crate) fn stamp_of(&self, (physical, slot): SlotId) -> Stamp {
+        let stamps = self.database_at(physical).stamps();
+        let own = stamps.map_or(0, |stamps| stamps[usize::from(slot.0)].load(Ordering::Relaxed));
+        Stamp(own).max(self.whole_stamp())
+    }
+
+    /// Notes where a slot was last written; its lock is held.
+    pub(crate) fn set_stamp(&self, (physical, slot): SlotId, stamp: Stamp) {
+        let stamps = self.database_at(physical).stamps_or_new();
+        stamps[usize::from(slot.0)].store(stamp.0, Ordering::Relaxed);
+    }
+}
+
+impl<'k> Batch<'k> {
+    /// Where effects go; None if nobody takes them.
+    #[inline]
+    pub fn effects(&self) -> Option<&'k Effects> {
+        self.keyspace.journal.get().map(|_| self.keyspace.effects_of(self.worker))
+    }
+
+    /// Up to where in the history the batch has seen what was written: whoever learns of it must not learn of it
+    /// before the log is durable up to here. Starts anew.
+    #[inline]
+    pub fn take_seen(&self) -> Stamp {
+        self.seen.take()
+    }
+
+    /// Notes that the batch has looked at slots that were last written here.
+    #[inline]
+    fn see(&self, stamp: Stamp) {
+        self.seen.set(self.seen.get().max(stamp));
+    }
+
+    /// Notes that the batch has looked at anything that there is.
+    pub fn see_all(&self) {
+        if let Some(journal) = self.keyspace.journal.get() {
+            self.see(journal.end());
+        }
+    }
+
+    /// Notes what an access has locked.
+    #[inline]
+    pub(crate) fn see_locked(&self, locks: &Locks<'_>) {
+        if self.keyspace.journal.get().is_none() {
+            return;
+        }
+        match locks {
+            Locks::One(id, _) => self.see(self.keyspace.stamp_of(*id)),
+            Locks::Many(locks) if locks.is_empty() => self.see_all(),
+            Locks::Many(locks) => locks.iter().for_each(|(id, _)| self.see(self.keyspace.stamp_of(*id))),
+            // Seen when the batch took them.
+            Locks::OfBatch => {}
+        }
+    }
+
+    /// Notes what the batch has come to hold.
+    pub(crate) fn see_held(&self) {
+        match &*self.held.borrow() {
+            Held::Nothing => {}
+            Held::Slots(slots) => slots.iter().for_each(|id| self.see(self.keyspace.stamp_of(*id))),
+            Held::All => self.see_all(),
+        }
+    }
+
+    /// Says that a key went away by itself.
+    pub(crate) fn add_removal(&self, db: DbIndex, now: UnixMs, key: &[u8]) {
+        if let Some(effects) = self.effects() {
+            effects.add_removal(db, now, key);
+        }
+    }
+
+    /// Appends what was said and stamps these slots, which are locked.
+    pub(crate) fn settle(&self, slots: impl Iterator<Item = SlotId>) {
+        let Some(stamp) = self.append() else { return };
+        slots.for_each(|id| self.keyspace.set_stamp(id, stamp));
+    }
+
+    /// The same for what the batch holds.
+    pub(crate) fn settle_held(&self) {
+        let Some(stamp) = self.append() else { return };
+        match &*self.held.borrow() {
+            Held::Nothing => unreachable!("effects are appended before their slots are let go"),
+            Held::Slots(slots) => slots.iter().for_each(|id| self.keyspace.set_stamp(*id, stamp)),
+            Held::All => self.keyspace.whole_stamp.store(stamp.0, Ordering::Relaxed),
+        }
+    }
+
+    fn append(&self) -> Option<Stamp> {
+        let journal = self.keyspace.journal.get()?;
+        let stamp = self.keyspace.effects_of(self.worker).settle(&**journal)?;
+        self.see(stamp);
+        Some(stamp)
+    }
+}
