@@ -19,6 +19,7 @@ pub mod logger;
 pub mod monitor;
 pub mod pubsub;
 pub mod redaction;
+pub mod replay;
 pub mod samples;
 pub mod scripts;
 pub mod server;
