@@ -13,7 +13,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 /// Allocations of the command's second run.
 fn allocations_of(setup: &str, line: &str) -> u64 {
     let (hasher, now) = (KeyHasher::from_seed(1), run::START);
-    let keyspace = Keyspace::new(Options { databases: 1, workers: 1, hasher, seed: 1, now });
+    let keyspace = Keyspace::new(Options { databases: 1, workers: 1, guests: 0, hasher, seed: 1, now });
     let settings = Settings::default();
     let mut out = Vec::with_capacity(4096);
     let mut batch = keyspace.enter(0);

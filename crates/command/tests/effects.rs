@@ -54,7 +54,7 @@ struct Side {
 impl Side {
     fn new(seed: u64) -> Side {
         let hasher = KeyHasher::from_seed(seed);
-        let options = Options { databases: 16, workers: 1, hasher, seed, now: run::START };
+        let options = Options { databases: 16, workers: 1, guests: 0, hasher, seed, now: run::START };
         Side { keyspace: Keyspace::new(options), settings: Settings::default() }
     }
 

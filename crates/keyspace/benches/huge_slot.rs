@@ -27,7 +27,8 @@ fn main() {
         let mut removes = inserts.clone();
         for _ in 0..RUNS {
             let hasher = KeyHasher::from_seed(1);
-            let keyspace = Keyspace::new(Options { databases: 1, workers: 1, hasher, seed: 2, now: NOW });
+            let keyspace =
+                Keyspace::new(Options { databases: 1, workers: 1, guests: 0, hasher, seed: 2, now: NOW });
             time_each(&mut inserts, |number| {
                 edit(&keyspace, number, |edit, key| edit.set(key, NewValue::Int(number as i64), expiry));
             });

@@ -41,7 +41,7 @@ fn prefetch(batch: &Batch<'_>, keys: &[Key<'_>]) {
 
 fn benches(criterion: &mut Criterion) {
     let hasher = KeyHasher::from_seed(1);
-    let keyspace = Keyspace::new(Options { databases: 1, workers: 1, hasher, seed: 2, now: NOW });
+    let keyspace = Keyspace::new(Options { databases: 1, workers: 1, guests: 0, hasher, seed: 2, now: NOW });
     (0..KEYS).for_each(|number| set(&keyspace.enter(0), &keyspace.key(DB, &name(number))));
     let mut prng = Prng::from_seed(3);
     let mut names = || -> [[u8; 16]; BATCH] { std::array::from_fn(|_| name(prng.below(KEYS))) };

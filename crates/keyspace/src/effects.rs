@@ -26,6 +26,11 @@ use wire::{encode_arg, encode_request_header};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp(pub u64);
 
+impl Stamp {
+    /// After all others.
+    pub const LAST: Stamp = Stamp(u64::MAX);
+}
+
 /// Takes effects in the order of execution: the log, or a test.
 pub trait Journal: Send + Sync {
     /// Takes RESP requests that were executed together at `now`, the first of them in `db`; SELECT stands between those

@@ -13,7 +13,7 @@ pub(crate) fn seconds_later(seconds: u64) -> UnixMs {
 
 pub(crate) fn new_keyspace(workers: usize) -> Keyspace {
     let hasher = KeyHasher::from_seed(1);
-    Keyspace::new(Options { databases: 2, workers, hasher, seed: 2, now: NOW })
+    Keyspace::new(Options { databases: 2, workers, guests: 0, hasher, seed: 2, now: NOW })
 }
 
 /// Sets a key at a moment.

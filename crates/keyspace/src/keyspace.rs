@@ -16,10 +16,10 @@ use crate::changes::{Change as KeyChange, Interest, Interests, Observer, What};
 use crate::database::Database;
 use crate::effects::{Effects, Journal, Stamp};
 use crate::evict::Pool;
-use crate::ids::{DbIndex, Key, KeyHasher, Position, Slot};
+use crate::ids::{DbIndex, Key, KeyHasher, Position};
 use crate::locks::{Held, Locks, SlotId};
 use crate::policy::Policy;
-use crate::slot::{Change, Frame, SlotKeys};
+use crate::slot::{Frame, SlotKeys};
 use crate::sweep::SweepFrom;
 use crate::waiting::{KeyName, Ticket, Waiter, Waiting};
 use parking_lot::{Mutex, MutexGuard};
@@ -39,6 +39,8 @@ pub struct Options {
     pub databases: u32,
     /// How many workers will enter batches; each has a number below this.
     pub workers: usize,
+    /// How many of them, the last ones, share no work of the keyspace itself: they are in batches now and then only.
+    pub guests: usize,
     /// Seed of the key hash.
     pub hasher: KeyHasher,
     /// Seed of sampling and frequency counting.
@@ -66,6 +68,7 @@ pub struct Keyspace {
     /// Which database answers to which number; SWAPDB exchanges two.
     numbers: Box<[AtomicU32]>,
     gates: Box<[Gate]>,
+    guests: usize,
     hasher: KeyHasher,
     epoch: Epoch,
     policy: Policy,
@@ -80,6 +83,7 @@ pub struct Keyspace {
     effects: Box<[Effects]>,
     /// See [`Keyspace::whole_stamp`].
     pub(crate) whole_stamp: AtomicU64,
+    pub(crate) exchanges: AtomicU64,
 }
 
 /// One worker's gate, on a cache line of its own. It is held during a batch, and
@@ -114,15 +118,19 @@ impl Keyspace {
     /// An empty keyspace.
     ///
     /// # Panics
-    /// Without databases or workers.
+    /// Without databases, or workers that are no guests.
     pub fn new(options: Options) -> Keyspace {
-        assert!(options.databases > 0 && options.workers > 0, "a keyspace has databases and workers");
+        assert!(
+            options.databases > 0 && options.workers > options.guests,
+            "a keyspace has databases and workers"
+        );
         let mut prng = Prng::from_seed(options.seed);
         let gate = |_| Gate(Mutex::new(WorkerState::new(prng.next_u64())));
         Keyspace {
             databases: (0..options.databases).map(|_| Database::default()).collect(),
             numbers: (0..options.databases).map(AtomicU32::new).collect(),
             gates: (0..options.workers).map(gate).collect(),
+            guests: options.guests,
             hasher: options.hasher,
             epoch: Epoch::new(options.now),
             policy: Policy::default(),
@@ -134,6 +142,7 @@ impl Keyspace {
             journal: OnceLock::new(),
             effects: (0..options.workers).map(|_| Effects::default()).collect(),
             whole_stamp: AtomicU64::new(0),
+            exchanges: AtomicU64::new(0),
         }
     }
 
@@ -291,6 +300,7 @@ impl Keyspace {
         let (a, b) = (self.physical(one), self.physical(other));
         self.numbers[one.0 as usize].store(b, Ordering::Relaxed);
         self.numbers[other.0 as usize].store(a, Ordering::Relaxed);
+        self.exchanges.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -409,9 +419,9 @@ impl<'k> Batch<'k> {
         self.keyspace.database(db).overhead_bytes()
     }
 
-    /// This worker's number, and how many there are.
+    /// This worker's number, and how many there are that share the keyspace's own work.
     pub(crate) fn share(&self) -> (usize, usize) {
-        (self.worker, self.keyspace.gates.len())
+        (self.worker, self.keyspace.gates.len() - self.keyspace.guests)
     }
 
     pub(crate) fn state(&self) -> &WorkerState {
@@ -433,7 +443,7 @@ impl<'k> Batch<'k> {
 
 /// The keyspace with all workers kept out.
 pub struct Exclusive<'b> {
-    batch: &'b Batch<'b>,
+    pub(crate) batch: &'b Batch<'b>,
     now: UnixMs,
     touch: Touch,
     to_free: Vec<Cleared>,
@@ -482,35 +492,15 @@ impl<'b> Exclusive<'b> {
     /// which may take long and needs no lock.
     pub fn clear(&mut self, db: DbIndex) -> Cleared {
         self.batch.tell_database(db, &|key| self.type_of(&self.batch.keyspace.key(db, key)).is_some());
-        let cleared = self.take_all(db);
+        let cleared = self.clear_before(db, Stamp::LAST);
         self.batch.note_ready_of(db, |_| None);
         cleared
-    }
-
-    fn take_all(&self, db: DbIndex) -> Cleared {
-        let database = self.batch.keyspace.database(db);
-        let mut slots = Vec::new();
-        for (number, cell) in database.used_slots().unwrap_or_default().iter().enumerate() {
-            let mut keys = cell.keys.lock();
-            if keys.table().len() == 0 {
-                continue;
-            }
-            let taken = std::mem::take(&mut *keys);
-            let change = Change {
-                keys: -(taken.table().len() as i64),
-                expiring: -(taken.expiring() as i64),
-                with_fields: -(taken.fields_expire() as i64),
-            };
-            database.note(Slot(number as u16), &keys, change);
-            slots.push(taken);
-        }
-        Cleared { slots }
     }
 }
 
 /// Keys taken out of a database by [`Exclusive::clear`].
 pub struct Cleared {
-    slots: Vec<SlotKeys>,
+    pub(crate) slots: Vec<SlotKeys>,
 }
 
 impl Cleared {

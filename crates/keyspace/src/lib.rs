@@ -14,6 +14,7 @@ pub mod evict;
 #[cfg(test)]
 mod fixture;
 pub mod ids;
+mod image;
 pub mod keyspace;
 pub mod limits;
 mod locks;

@@ -71,6 +71,7 @@ impl Fuzz {
         let options = Options {
             databases: DATABASES,
             workers: 1,
+            guests: 0,
             hasher: KeyHasher::from_seed(seed ^ 1),
             seed: seed ^ 2,
             now: UnixMs(now),

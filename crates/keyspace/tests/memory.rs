@@ -18,7 +18,7 @@ const DB: DbIndex = DbIndex(0);
 
 fn new_keyspace() -> Keyspace {
     let hasher = KeyHasher::from_seed(1);
-    Keyspace::new(Options { databases: 16, workers: 1, hasher, seed: 2, now: NOW })
+    Keyspace::new(Options { databases: 16, workers: 1, guests: 0, hasher, seed: 2, now: NOW })
 }
 
 fn set(keyspace: &Keyspace, number: u64, value: &[u8], expiry: Expiry) {

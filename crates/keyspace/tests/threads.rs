@@ -155,7 +155,8 @@ fn workers_on_the_same_keys_keep_counts_and_money() {
     let seed = seed.unwrap_or_else(sys::prng::entropy_seed);
     println!("TARN_SEED={seed}");
     let hasher = KeyHasher::from_seed(seed);
-    let keyspace = Keyspace::new(Options { databases: 3, workers: WORKERS, hasher, seed, now: UnixMs(NOW) });
+    let keyspace =
+        Keyspace::new(Options { databases: 3, workers: WORKERS, guests: 0, hasher, seed, now: UnixMs(NOW) });
     keyspace.policy().set_eviction(Eviction::ExpiringLru);
     keyspace.policy().set_memory_bytes_max(1);
     for number in 0..ACCOUNTS {

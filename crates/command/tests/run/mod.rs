@@ -31,7 +31,14 @@ impl Default for Run {
     fn default() -> Run {
         let hasher = KeyHasher::from_seed(1);
         Run {
-            keyspace: Keyspace::new(Options { databases: 16, workers: 1, hasher, seed: 1, now: START }),
+            keyspace: Keyspace::new(Options {
+                databases: 16,
+                workers: 1,
+                guests: 0,
+                hasher,
+                seed: 1,
+                now: START,
+            }),
             clock: Clock::simulated(START),
             settings: Settings::default(),
             protocol: Protocol::Resp2,

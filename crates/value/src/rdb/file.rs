@@ -106,35 +106,7 @@ impl FileWriter {
         expires_at_ms: Option<u64>,
         usage: Option<FileUsage>,
     ) {
-        let out = &mut self.out;
-        if let Some(at) = expires_at_ms {
-            out.push(OP_EXPIRY_MS);
-            out.extend_from_slice(&at.to_le_bytes());
-        }
-        match usage {
-            Some(FileUsage::IdleSeconds(seconds)) => {
-                out.push(OP_IDLE);
-                write_length(out, seconds);
-            }
-            Some(FileUsage::Frequency(frequency)) => out.extend_from_slice(&[OP_FREQUENCY, frequency]),
-            None => {}
-        }
-        let type_at = out.len();
-        match value {
-            FileValue::String(bytes) => {
-                out.push(TYPE_STRING);
-                write_string(out, key);
-                write_string(out, bytes);
-            }
-            FileValue::Collection(collection) => {
-                // The key stands between an image's type and the rest of it.
-                write_collection(collection, out);
-                let image = out.split_off(type_at);
-                out.push(image[0]);
-                write_string(out, key);
-                out.extend_from_slice(&image[1..]);
-            }
-        }
+        write_entry(&mut self.out, key, value, expires_at_ms, usage);
     }
 
     /// How many bytes wait to be taken.
@@ -154,6 +126,68 @@ impl FileWriter {
         self.crc = crc64(self.crc, &self.out);
         self.out.extend_from_slice(&self.crc.to_le_bytes());
         self.out
+    }
+}
+
+/// Appends a key as files hold it. [`EntryReader`] reads what several calls make.
+pub fn write_entry(
+    out: &mut Vec<u8>,
+    key: &[u8],
+    value: FileValue<'_>,
+    expires_at_ms: Option<u64>,
+    usage: Option<FileUsage>,
+) {
+    if let Some(at) = expires_at_ms {
+        out.push(OP_EXPIRY_MS);
+        out.extend_from_slice(&at.to_le_bytes());
+    }
+    match usage {
+        Some(FileUsage::IdleSeconds(seconds)) => {
+            out.push(OP_IDLE);
+            write_length(out, seconds);
+        }
+        Some(FileUsage::Frequency(frequency)) => out.extend_from_slice(&[OP_FREQUENCY, frequency]),
+        None => {}
+    }
+    let type_at = out.len();
+    match value {
+        FileValue::String(bytes) => {
+            out.push(TYPE_STRING);
+            write_string(out, key);
+            write_string(out, bytes);
+        }
+        FileValue::Collection(collection) => {
+            // The key stands between an image's type and the rest of it.
+            write_collection(collection, out);
+            let image = out.split_off(type_at);
+            out.push(image[0]);
+            write_string(out, key);
+            out.extend_from_slice(&image[1..]);
+        }
+    }
+}
+
+/// Reads entries that stand one behind the other, with nothing else.
+pub struct EntryReader<'a>(Reader<'a>);
+
+impl<'a> EntryReader<'a> {
+    /// Of these bytes.
+    pub fn new(entries: &'a [u8]) -> EntryReader<'a> {
+        EntryReader(Reader::over(entries))
+    }
+
+    /// The next key; None at the end. Its database is 0.
+    ///
+    /// # Errors
+    /// If there is something else.
+    pub fn next_entry(&mut self, thresholds: &Thresholds) -> Result<Option<FileEntry>, RestoreError> {
+        if self.0.rest.is_empty() {
+            return Ok(None);
+        }
+        match item(&mut self.0, 0, thresholds)? {
+            Item::Entry(entry) => Ok(Some(*entry)),
+            Item::Database(_) | Item::Library(_) | Item::Passed | Item::End => Err(RestoreError::BadFormat),
+        }
     }
 }
 

@@ -1,0 +1,77 @@
+//! For checkpoints and recovery: slots copied as they are at one place in the history, and put back.
+//!
+//! Every slot is copied for itself, while others change; its stamp says which effects its copy holds. Whoever replays the
+//! history over the copies leaves out, slot by slot, what is not later than the stamp.
+
+use crate::ids::{DbIndex, Key, SLOTS, Slot};
+use crate::keyspace::{Batch, Cleared, Exclusive, Keyspace};
+use crate::object::Object;
+use crate::slot::SlotKeys;
+use crate::{Stamp, slot};
+use std::sync::atomic::Ordering;
+
+impl Keyspace {
+    /// How many times databases were exchanged. Copies of slots belong together only if it stayed the same.
+    pub fn exchanges(&self) -> u64 {
+        self.exchanges.load(Ordering::Acquire)
+    }
+
+    /// Whether a database was ever used: only then its slots hold anything.
+    pub fn is_used(&self, db: DbIndex) -> bool {
+        self.database(db).used_slots().is_some()
+    }
+
+    fn stamp(&self, db: DbIndex, slot: Slot) -> Stamp {
+        self.stamp_of((self.physical(db), slot))
+    }
+}
+
+impl Batch<'_> {
+    /// Shows every object of a slot, those whose time is up too, and tells where in the history it was last written.
+    pub fn copy_slot(&self, db: DbIndex, slot: Slot, visit: impl FnMut(Object<'_>)) -> Stamp {
+        let keys = self.keyspace.database(db).slot(slot).keys.lock();
+        keys.table().iter().for_each(visit);
+        self.keyspace.stamp(db, slot)
+    }
+
+    /// Where in the history a key's slot was last written.
+    pub fn stamp_of(&self, key: &Key<'_>) -> Stamp {
+        self.keyspace.stamp(key.db, key.slot)
+    }
+
+    /// Says where in the history a slot was last written, as far as it is known now. Only while nobody else writes it.
+    pub fn restore_stamp(&self, db: DbIndex, slot: Slot, stamp: Stamp) {
+        self.keyspace.set_stamp((self.keyspace.physical(db), slot), stamp);
+    }
+}
+
+impl Exclusive<'_> {
+    /// Takes away the keys of those slots of a database that were last written before a place in the history.
+    pub fn clear_before(&mut self, db: DbIndex, stamp: Stamp) -> Cleared {
+        let database = self.batch.keyspace.database(db);
+        let mut slots = Vec::new();
+        let cells = database.used_slots().unwrap_or_default();
+        debug_assert!(cells.len() <= SLOTS);
+        for (number, cell) in cells.iter().enumerate() {
+            let slot = Slot(number as u16);
+            let mut keys = cell.keys.lock();
+            if keys.table().len() == 0 || self.batch.keyspace.stamp(db, slot) >= stamp {
+                continue;
+            }
+            slots.push(take_keys(&mut keys, |keys, change| database.note(slot, keys, change)));
+        }
+        Cleared { slots }
+    }
+}
+
+/// Empties a slot, and tells what that changed.
+pub(crate) fn take_keys(keys: &mut SlotKeys, note: impl FnOnce(&SlotKeys, slot::Change)) -> SlotKeys {
+    let taken = std::mem::take(keys);
+    let change = slot::Change {
+        keys: -(taken.table().len() as i64),
+        expiring: -(taken.expiring() as i64),
+        with_fields: -(taken.fields_expire() as i64),
+    };
+    note(keys, change);
+    taken
+}
