@@ -24,8 +24,8 @@ pub struct Args<'a> {
     pub hashed: Hashed<'a>,
     /// Whether the request may wait for its keys.
     pub waiting: Waiting<'a>,
-    /// Where effects go, if they are logged; [`crate::execute`] knows.
-    pub(crate) effects: Option<&'a Effects>,
+    /// Where effects go, if they are logged: set by [`crate::execute`](fn@crate::execute).
+    pub effects: Option<&'a Effects>,
 }
 
 /// Keys whose hashes are known already: those at positions `first`, `first +

@@ -118,7 +118,6 @@ pub(crate) fn log_write(
         }
         effects.end_command();
     }
-    edit.settle();
 }
 
 /// Logs a command on databases as a whole.

@@ -689,14 +689,18 @@ impl<'b> Edit<'b> {
         self.access.batch.random()
     }
 
-    /// Appends what was said of these keys to the journal. To be called once, before [`Edit::finish`].
-    pub fn settle(&self) {
-        self.access.settle();
+    /// Says what was done to a key: a request with the same effect at any later time. For who changes keys outside of a
+    /// command.
+    pub fn say(&self, key: &Key<'_>, words: &[&[u8]]) {
+        if let Some(effects) = self.access.batch.effects() {
+            effects.add(key.db, self.access.now, words.iter().copied());
+        }
     }
 
-    /// Ends the access: unlocks, and tells which keys were found expired.
+    /// Ends the access: appends what was said to the journal, unlocks, and tells which keys were found expired.
     #[inline]
     pub fn finish(self) -> Vec<ExpiredKey> {
+        self.access.settle();
         self.access.finish()
     }
 }

@@ -39,6 +39,9 @@ pub trait Journal: Send + Sync {
 
     /// The end of all that was appended.
     fn end(&self) -> Stamp;
+
+    /// Called when a batch ends that appended something, with no slot held.
+    fn nudge(&self) {}
 }
 
 /// The effects of one worker that have not been appended yet.
@@ -195,14 +198,24 @@ impl<'k> Batch<'k> {
         }
     }
 
+    /// Appends a request that concerns no slot, unless it is part of what the batch does with slots held.
+    pub fn append_apart(&self, now: UnixMs, words: &[&[u8]]) {
+        let Some(effects) = self.effects() else { return };
+        effects.add(DbIndex(0), now, words.iter().copied());
+        effects.end_command();
+        if !self.is_holding() {
+            self.append();
+        }
+    }
+
     /// Appends what was said and stamps these slots, which are locked.
     pub(crate) fn settle(&self, slots: impl Iterator<Item = SlotId>) {
         let Some(stamp) = self.append() else { return };
         slots.for_each(|id| self.keyspace.set_stamp(id, stamp));
     }
 
-    /// The same for what the batch holds.
-    pub(crate) fn settle_held(&self) {
+    /// The same for what the batch holds. Before anyone else learns of what was done under it, and before it is let go.
+    pub fn settle_held(&self) {
         let Some(stamp) = self.append() else { return };
         match &*self.held.borrow() {
             Held::Nothing => unreachable!("effects are appended before their slots are let go"),
@@ -211,10 +224,20 @@ impl<'k> Batch<'k> {
         }
     }
 
+    /// Says that something was appended, with no slot held. At the batch's end.
+    pub(crate) fn nudge(&self) {
+        if self.has_appended.get()
+            && let Some(journal) = self.keyspace.journal.get()
+        {
+            journal.nudge();
+        }
+    }
+
     fn append(&self) -> Option<Stamp> {
         let journal = self.keyspace.journal.get()?;
         let stamp = self.keyspace.effects_of(self.worker).settle(&**journal)?;
         self.see(stamp);
+        self.has_appended.set(true);
         Some(stamp)
     }
 }

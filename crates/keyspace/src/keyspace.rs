@@ -276,6 +276,7 @@ impl Keyspace {
             other_gates: Vec::new(),
             held: RefCell::new(Held::Nothing),
             seen: Cell::default(),
+            has_appended: Cell::default(),
         }
     }
 
@@ -314,6 +315,7 @@ pub struct Batch<'k> {
     pub(crate) held: RefCell<Held>,
     /// The latest stamp of what was looked at.
     pub(crate) seen: Cell<Stamp>,
+    pub(crate) has_appended: Cell<bool>,
 }
 
 impl<'k> Batch<'k> {

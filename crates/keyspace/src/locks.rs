@@ -234,5 +234,6 @@ fn unlock(keyspace: &Keyspace, slots: &[SlotId]) {
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         self.release();
+        self.nudge();
     }
 }

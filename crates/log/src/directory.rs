@@ -166,6 +166,11 @@ impl Directory {
         checkpoints.push(mark);
     }
 
+    /// Where the newest checkpoint begins, or 0.
+    pub fn last_checkpoint(&self) -> Lsn {
+        self.checkpoints.lock().last().map_or(Lsn::ZERO, |mark| mark.start)
+    }
+
     /// Removes the checkpoints and segments that neither a start nor `retention` needs.
     ///
     /// # Errors

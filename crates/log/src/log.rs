@@ -240,6 +240,11 @@ impl Log {
         Ok(())
     }
 
+    /// Where the newest checkpoint begins, or 0: a start replays from there.
+    pub fn last_checkpoint(&self) -> Lsn {
+        self.shared.directory.last_checkpoint()
+    }
+
     /// Removes the checkpoints and segments that neither a start nor `retention` needs.
     ///
     /// # Errors

@@ -233,6 +233,8 @@ impl Waiter {
                 Ending::Failed
             }
         };
+        // Nobody learns of it before it has its place in the history.
+        batch.settle_held();
         *state = State::Ended;
         self.leave(server);
         let (counts, track) = (&server.worker_counts[worker], server.config.latency_tracking());

@@ -11,6 +11,7 @@ pub mod config;
 pub mod connection;
 pub mod descriptors;
 pub mod dispatch;
+pub mod durability;
 pub mod error_counts;
 pub mod events;
 pub mod latency;

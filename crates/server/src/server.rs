@@ -7,6 +7,7 @@ use crate::client::Clients;
 use crate::commands::scripting::InterpreterBytes;
 use crate::config::{ClientClass, Config};
 use crate::dispatch::pause::Pause;
+use crate::durability::{self, Durability};
 use crate::events;
 use crate::latency::LatencyMonitor;
 use crate::monitor::{self, Monitors};
@@ -46,8 +47,15 @@ bitflags::bitflags! {
         const SLOW_SCRIPT = 1 << 3;
         /// The last snapshot in the background failed.
         const SAVE_FAILED = 1 << 4;
+        /// The log does not go on.
+        const LOG_FAILED = 1 << 5;
+        /// The disk is so far behind that no write should run for now.
+        const LOG_FULL = 1 << 6;
     }
 }
+
+/// Threads that enter the keyspace and are no workers: the one that writes a checkpoint.
+const GUESTS: usize = 1;
 
 /// How the server is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +115,8 @@ pub struct Server {
     pub tracking: Tracking,
     /// Files of all keys.
     pub snapshots: Snapshots,
+    /// The log.
+    pub durability: Durability,
     /// Rates and peaks.
     pub samples: Samples,
     /// Bytes in use before the first client came.
@@ -133,7 +143,8 @@ impl Server {
         let now = clock.now();
         let keyspace = Keyspace::new(Options {
             databases: config.databases() as u32,
-            workers,
+            workers: workers + GUESTS,
+            guests: GUESTS,
             hasher: KeyHasher::from_entropy(),
             seed: entropy_seed(),
             now,
@@ -161,6 +172,7 @@ impl Server {
             pubsub: PubSub::default(),
             tracking: Tracking::new(workers),
             snapshots: Snapshots::new(now),
+            durability: Durability::new(workers),
             samples: Samples::default(),
             startup_bytes: sys::memory::used_bytes(),
             addresses: OnceLock::new(),
@@ -210,6 +222,7 @@ impl Server {
         self.reply_bytes_max.store(if limit == 0 { usize::MAX } else { limit }, Ordering::Relaxed);
         self.slow_ticks.store(slowlog::threshold_ticks(self), Ordering::Relaxed);
         self.keyspace.set_interest(Interest::EVENTS, events::are_wanted(self));
+        durability::apply_config(self);
         crate::logger::set_level(config.log_level());
     }
 
@@ -308,6 +321,11 @@ impl Server {
     /// Gives back a place that `lightest_worker` gave, without a session.
     pub fn connection_lost(&self, worker: usize) {
         self.connections_by_worker[worker].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The number under which a guest enters the keyspace.
+    pub fn guest(&self) -> usize {
+        self.connections_by_worker.len()
     }
 
     /// Whether clients have to give a password.

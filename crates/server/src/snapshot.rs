@@ -343,13 +343,19 @@ fn add(server: &Server, writer: &mut FileWriter, object: Object<'_>, now: UnixMs
         () if word.ends_with("lru") => Some(FileUsage::IdleSeconds(object.idle_seconds(now))),
         () => None,
     };
+    with_value(object, |value| {
+        writer.entry(object.key(), value, object.expires_at().map(|at| at.0), usage);
+    });
+}
+
+/// Shows an object's value as files hold it.
+pub fn with_value(object: Object<'_>, show: impl FnOnce(FileValue<'_>)) {
     let mut digits = IntBuffer::new();
-    let value = match object.value() {
+    show(match object.value() {
         ValueRef::Bytes(bytes) => FileValue::String(bytes),
         ValueRef::Int(number) => FileValue::String(format_i64(number, &mut digits)),
         ValueRef::Collection(collection) => FileValue::Collection(collection),
-    };
-    writer.entry(object.key(), value, object.expires_at().map(|at| at.0), usage);
+    });
 }
 
 /// Loads the snapshot, if there is one. Called once, before the first client.
@@ -379,7 +385,7 @@ pub fn load_at_start(server: &Server) -> io::Result<()> {
                 server.keyspace.databases()
             ))
         })?;
-        put(server, DbIndex(db), entry, now);
+        put(server, &server.keyspace.enter(0), DbIndex(db), entry, now);
         loaded += 1;
     }
     for code in reader.take_libraries() {
@@ -395,8 +401,8 @@ pub fn load_at_start(server: &Server) -> io::Result<()> {
     Ok(())
 }
 
-fn put(server: &Server, db: DbIndex, entry: FileEntry, now: UnixMs) {
-    let batch = server.keyspace.enter(0);
+/// Puts a key that a file held into the keyspace.
+pub fn put(server: &Server, batch: &Batch<'_>, db: DbIndex, entry: FileEntry, now: UnixMs) {
     let key = server.keyspace.key(db, &entry.key);
     let keys = [key];
     let mut edit = batch.edit(&keys, now, Touch::No);

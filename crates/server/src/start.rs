@@ -4,7 +4,7 @@
 use crate::config::{Config, Startup};
 use crate::listen::{Accepted, Listeners};
 use crate::server::{Ending, Server};
-use crate::{acl, descriptors, log, logger, snapshot, supervision, worker};
+use crate::{acl, descriptors, durability, log, logger, snapshot, supervision, worker};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -48,7 +48,7 @@ also be given on the command line, such as:
 
   --port 6379          port to listen on; 0 picks a free one and prints it
   --bind 127.0.0.1     addresses to listen on
-  --edition memory     memory: all data in RAM
+  --edition durable    durable: a reply to a write means it is on disk; memory: all data in RAM only
   --dir ./tarn-data    where files go
   --threads N          worker threads; 0 is one for each core
   --maxmemory 4gb      memory ceiling; 0 is none
@@ -89,7 +89,7 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     // One more than are announced: see [`Server::lightest_worker`].
     let server = Server::new(config, workers + 1);
     announce(&server, &listeners, workers, warnings);
-    snapshot::load_at_start(&server)?;
+    durability::open(&server, &Fs::Real, workers)?;
     run_workers(&server, listeners, workers + 1)
 }
 
@@ -176,7 +176,7 @@ pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -
         thread.join().expect("a worker that panics ends the process");
     }
     // SHUTDOWN has saved before the end began; after a signal nobody has.
-    let saved = snapshot::save_at_end(server);
+    let saved = durability::close(server).and(snapshot::save_at_end(server));
     status.and_then(|status| saved.map(|()| status))
 }
 

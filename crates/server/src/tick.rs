@@ -7,6 +7,7 @@ use crate::blocking;
 use crate::client::{Client, Traits, eviction};
 use crate::dispatch::checks;
 use crate::dispatch::pause::Pause;
+use crate::durability;
 use crate::log;
 use crate::server::{Attention, Server};
 use crate::snapshot;
@@ -49,6 +50,9 @@ pub async fn run(worker: Rc<Worker>, index: usize) {
         }
         if index == 0 {
             snapshot::begin_if_due(&worker.server, index, ticks.is_multiple_of(hz));
+        }
+        if index == 0 && ticks.is_multiple_of(hz) {
+            durability::begin_if_due(&worker.server);
         }
         if index == 0 && ticks.is_multiple_of(hz) {
             close_overdue_clients(&worker.server);

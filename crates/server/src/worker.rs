@@ -4,6 +4,7 @@
 use crate::client::{Client, Signal, Traits};
 use crate::connection::{self, stream::Stream};
 use crate::dispatch::Runner;
+use crate::durability::gate::Queue;
 use crate::listen::{Accepted, AcceptedSocket};
 use crate::server::{Ending, Server};
 use crate::{log, tick};
@@ -30,7 +31,10 @@ pub struct Worker {
     pub runner: RefCell<Runner>,
     /// Used by one connection at a time, between two waits.
     pub buffers: RefCell<Buffers>,
-    index: usize,
+    /// Connections whose replies wait for the disk.
+    pub gate_queue: Queue,
+    /// Its number.
+    pub index: usize,
 }
 
 /// A worker's buffers.
@@ -63,6 +67,7 @@ pub fn run(server: Arc<Server>, index: usize, accepted: UnboundedReceiver<Accept
             requests: wire::Batch::new(),
             output: Vec::new(),
         }),
+        gate_queue: Queue::default(),
         server,
         index,
     });
@@ -72,6 +77,10 @@ pub fn run(server: Arc<Server>, index: usize, accepted: UnboundedReceiver<Accept
 async fn work(worker: Rc<Worker>, mut accepted: UnboundedReceiver<Accepted>) {
     let mut ending = worker.server.ending();
     tokio::task::spawn_local(tick::run(worker.clone(), worker.index));
+    let attending = worker.clone();
+    tokio::task::spawn_local(async move {
+        attending.gate_queue.attend(&attending.server, attending.index).await;
+    });
     loop {
         tokio::select! {
             connection = accepted.recv() => match connection {

@@ -5,7 +5,7 @@
 //! start: changing them is refused.
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
-use crate::config::{CannotApply, ChangedDirective, Config, Origin};
+use crate::config::{CannotApply, ChangedDirective, Config, Edition, Origin};
 use crate::descriptors;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
@@ -91,6 +91,11 @@ fn apply(server: &Server, changed: &[ChangedDirective]) -> std::result::Result<(
     let address = changed.iter().find(|change| matches!(change.name(), "port" | "bind"));
     if let Some(change) = address {
         let reason = "addresses are taken at the start: change the file and restart".to_owned();
+        return Err(CannotApply { name: change.name(), reason });
+    }
+    let syncs = changed.iter().find(|change| change.name() == "appendfsync");
+    if let Some(change) = syncs.filter(|_| server.config.edition() == Edition::Durable) {
+        let reason = "edition durable syncs before every reply".to_owned();
         return Err(CannotApply { name: change.name(), reason });
     }
     if changed.iter().any(|change| change.name() == "maxclients") {

@@ -143,6 +143,7 @@ fn populate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
         let mut edit = context.batch.edit(&keys, context.now, Touch::Yes);
         if edit.get(&keys[0]).is_none() {
             edit.set(&keys[0], NewValue::from_bytes(&value), Expiry::Clear);
+            edit.say(&keys[0], &[b"SET", &name, &value]);
             context.server.counts.changes.add(1);
         }
         edit.finish();

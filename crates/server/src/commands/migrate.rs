@@ -162,6 +162,7 @@ fn send_and_remove(
         for key in &arrived {
             if edit.remove(key) {
                 edit.note(Class::GENERIC, "del", key);
+                edit.say(key, &[b"DEL", key.bytes]);
                 context.server.counts.changes.add(1);
             }
         }

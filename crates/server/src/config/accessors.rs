@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use super::Config;
 use super::parsed::{OutputLimit, Value};
+use super::retention;
 use super::special::KeyspaceEvents;
 use super::table::index_of;
-use super::words::{Access, Edition, LogLevel, MaxmemoryPolicy, Supervision, SyslogFacility};
+use super::words::{Access, AppendFsync, Edition, LogLevel, MaxmemoryPolicy, Supervision, SyslogFacility};
+use log::Retention;
 
 /// Methods that read one number, converted by the expression over `number`.
 macro_rules! numbers {
@@ -46,6 +48,14 @@ macro_rules! texts {
 }
 
 numbers! {
+    /// When the log of the memory edition syncs.
+    appendfsync: AppendFsync = "appendfsync", |n| AppendFsync::from_number(n);
+    /// Whether the memory edition has a log.
+    appendonly: bool = "appendonly", |n| n != 0;
+    /// From how many bytes on the log is worth a checkpoint.
+    auto_aof_rewrite_min_size: u64 = "auto-aof-rewrite-min-size", |n| n as u64;
+    /// How long the log becomes, in percent of the last checkpoint, before another is written; 0 is never.
+    auto_aof_rewrite_percentage: u64 = "auto-aof-rewrite-percentage", |n| n.max(0) as u64;
     /// Entries that the ACL log keeps.
     acllog_max_len: usize = "acllog-max-len", |n| n as usize;
     /// Effort of the expiry sweep, 1 to 10.
@@ -235,6 +245,12 @@ impl Config {
             Value::Percentiles(percentiles) => percentiles.clone(),
             _ => unreachable!("percentiles are kept as such"),
         }
+    }
+
+    /// How much of the log stays when it is dispensable.
+    pub fn log_retention(&self) -> Retention {
+        let text = self.text(const { index_of("log-retention") });
+        retention::parse(&text).expect("the text was checked when it was set")
     }
 
     /// The save points: after so many seconds a snapshot is taken if there were so many changes.

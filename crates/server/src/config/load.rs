@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use super::parsed::{BadValue, Value, parse};
 use super::row::{Effect, Kind};
 use super::table::{TABLE, find, index_of};
-use super::words::Edition;
+use super::words::{AppendFsync, Edition};
 use super::{Config, file};
 
 /// How deep files may include files; deeper means that they include each other.
@@ -27,7 +27,7 @@ from standard input. Directives that Tarn does not have are named in a warning a
 
   --port 6379              TCP port; 0 picks a free one and prints it
   --bind 127.0.0.1         addresses to listen on
-  --edition memory         what a reply to a write means
+  --edition durable        what a reply to a write means
   --dir ./tarn-data        where the server keeps its files
   --threads 0              worker threads; 0 stands for one per core
   --maxmemory 4gb          most memory used; 0 stands for no limit
@@ -260,12 +260,34 @@ impl Loading {
         Ok(())
     }
 
+    /// The durable edition syncs before every reply, whatever a file says that was written for Redis.
+    fn make_durable(&mut self) {
+        let decided = [("appendonly", 1), ("appendfsync", AppendFsync::Always as i64)];
+        for (name, number) in decided {
+            let index = index_of(name);
+            if self.is_set[index] && self.values[index] != Value::Number(number) {
+                self.warnings.push(format!(
+                    "`{name}` has no effect: edition durable has every write on disk before its reply; use `edition \
+                     memory` for anything less"
+                ));
+            }
+            self.values[index] = Value::Number(number);
+        }
+    }
+
     fn finish(mut self, path: Option<PathBuf>) -> Result<Startup, ConfigError> {
-        if self.values[index_of("edition")] != Value::Number(Edition::Memory as i64) {
-            return Err(ConfigError::NotServed(
-                "This version serves the memory edition only: set `edition memory` or leave it out."
-                    .to_owned(),
-            ));
+        let Value::Number(edition) = self.values[index_of("edition")] else {
+            unreachable!("the edition is one of several words");
+        };
+        match Edition::from_number(edition) {
+            Edition::Memory => {}
+            Edition::Durable => self.make_durable(),
+            Edition::Capacity => {
+                return Err(ConfigError::NotServed(
+                    "This version serves the editions durable and memory: set `edition durable` or leave it out."
+                        .to_owned(),
+                ));
+            }
         }
         for ((row, value), default) in TABLE.iter().zip(&self.values).zip(default_values()) {
             if let Effect::NoMeaning(reason) = row.effect

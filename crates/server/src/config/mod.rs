@@ -13,6 +13,7 @@ mod change;
 mod file;
 mod load;
 mod parsed;
+mod retention;
 mod rewrite;
 mod row;
 mod special;
@@ -36,7 +37,7 @@ pub use rewrite::RewriteError;
 pub use row::{Effect, Flags, Kind, Row};
 pub use special::KeyspaceEvents;
 pub use table::TABLE;
-pub use words::{Access, Edition, LogLevel, MaxmemoryPolicy, Supervision, SyslogFacility};
+pub use words::{Access, AppendFsync, Edition, LogLevel, MaxmemoryPolicy, Supervision, SyslogFacility};
 
 use table::COUNT;
 

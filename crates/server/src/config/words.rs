@@ -66,9 +66,21 @@ words! {
 }
 
 words! {
+    /// When the log syncs.
+    AppendFsync {
+        /// Once a second.
+        Everysec = "everysec",
+        /// Before each reply.
+        Always = "always",
+        /// When the log must for its own sake.
+        No = "no",
+    }
+}
+
+words! {
     /// Which edition is served.
     Edition {
-        /// In memory; the only one that this version serves.
+        /// In memory; without a log unless `appendonly` says so.
         Memory = "memory",
         /// In memory with a log on disk.
         Durable = "durable",

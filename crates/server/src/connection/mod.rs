@@ -22,10 +22,12 @@ use crate::acl::Access;
 use crate::blocking::{self, Cut};
 use crate::client::{Client, Signal, Traits, eviction};
 use crate::dispatch::{OUTPUT_FLUSH_BYTES, Stop};
+use crate::durability;
 use crate::log;
 use crate::server::Server;
 use crate::session::{Closing, Session};
 use crate::worker::{Buffers, Worker};
+use keyspace::Stamp;
 use pending::Pending;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -92,6 +94,8 @@ pub struct Connection {
     is_half_closed: bool,
     /// What the server counts as this connection's buffers.
     noted_bytes: usize,
+    /// Whether it will be woken when replies that are held may go out.
+    is_at_gate: bool,
 }
 
 /// Serves a connection until it ends.
@@ -107,6 +111,7 @@ pub async fn serve(worker: Rc<Worker>, stream: Stream, client: std::sync::Arc<Cl
         wait: None,
         is_half_closed: false,
         noted_bytes: 0,
+        is_at_gate: false,
     };
     let mut is_first = true;
     let end = poll_fn(|context| {
@@ -149,7 +154,7 @@ fn alarm(worker: &Worker, until: UnixMs, context: &mut Context<'_>) -> Pin<Box<S
 
 impl Connection {
     fn poll(&mut self, worker: &Worker, context: &mut Context<'_>) -> Poll<End> {
-        if let Some(end) = self.follow_signals() {
+        if let Some(end) = self.follow_signals(&worker.server) {
             return Poll::Ready(end);
         }
         let buffers = &mut *worker.buffers.borrow_mut();
@@ -174,7 +179,7 @@ impl Connection {
         }
         if self.session.client.has_mail() {
             buffers.output.append(&mut self.session.client.take_mail());
-            self.write_out(worker, buffers, context)?;
+            self.write_out(worker, buffers, context, durability::latest(&worker.server))?;
         }
         self.leave_pause();
         if !self.leave_wait(worker, context) {
@@ -233,7 +238,7 @@ impl Connection {
         worker.server.counts.input_bytes.add(bytes as i64);
     }
 
-    fn follow_signals(&mut self) -> Option<End> {
+    fn follow_signals(&mut self, server: &Server) -> Option<End> {
         let signals = self.session.client.take_signals();
         if signals.is_empty() {
             return None;
@@ -242,7 +247,9 @@ impl Connection {
             return Some(End::Closed);
         }
         if signals.contains(Signal::DRAIN) && self.session.closing == Closing::No {
+            let from = self.pending.len();
             self.pending.extend(&self.session.client.take_mail());
+            self.pending.hold(from, durability::latest(server));
             self.session.closing = Closing::AfterReplies;
         }
         if signals.contains(Signal::UNBLOCKED) {
@@ -350,7 +357,7 @@ impl Connection {
                     buffers.output.extend(error.line());
                     buffers.output.extend(b"\r\n");
                     self.session.closing = Closing::AfterReplies;
-                    self.write_out(worker, buffers, context)?;
+                    self.write_out(worker, buffers, context, Stamp(0))?;
                     return Ok(bytes.len());
                 }
                 Ok(taken) => at += taken,
@@ -382,8 +389,9 @@ impl Connection {
         let mut next = 0;
         while next < buffers.requests.len() {
             let runner = &mut *worker.runner.borrow_mut();
-            let stop = runner.run(&mut self.session, &buffers.requests, bytes, next, &mut buffers.output);
-            self.write_out(worker, buffers, context)?;
+            let (stop, seen) =
+                runner.run(&mut self.session, &buffers.requests, bytes, next, &mut buffers.output);
+            self.write_out(worker, buffers, context, seen)?;
             match stop {
                 Stop::Done | Stop::Closing => return Ok(None),
                 Stop::Flush { next: from } => next = from,
@@ -400,18 +408,21 @@ impl Connection {
         Ok(None)
     }
 
-    /// Writes the worker's output buffer, or keeps what the socket does not take.
+    /// Writes the worker's output buffer, or keeps what the socket does not take, and what shows something that is
+    /// not durable up to `seen`.
     fn write_out(
         &mut self,
         worker: &Worker,
         buffers: &mut Buffers,
         context: &mut Context<'_>,
+        seen: Stamp,
     ) -> Result<(), End> {
         if buffers.output.is_empty() {
             return Ok(());
         }
         let mut sent = 0;
-        if self.pending.is_empty() {
+        let is_open = worker.server.durability.gate.is_open(seen);
+        if self.pending.is_empty() && is_open {
             while sent < buffers.output.len() {
                 if sent >= SENT_BYTES_IN_A_ROW {
                     context.waker().wake_by_ref();
@@ -434,9 +445,33 @@ impl Connection {
             buffers.output.shrink_to(2 * OUTPUT_FLUSH_BYTES);
             return Ok(());
         }
+        let from = self.pending.len();
         self.pending.absorb(&mut buffers.output, sent);
         buffers.output.shrink_to(2 * OUTPUT_FLUSH_BYTES);
+        if !is_open {
+            self.pending.hold(from, seen);
+            self.wait_at_gate(worker);
+        }
         self.check_output_limit(&worker.server)
+    }
+
+    /// Asks to be woken when the replies that are held may go out.
+    fn wait_at_gate(&mut self, worker: &Worker) {
+        if let Some(stamp) = self.pending.held_for().filter(|_| !self.is_at_gate) {
+            self.is_at_gate = true;
+            worker.gate_queue.wait(&worker.server, worker.index, stamp, &self.session.client);
+        }
+    }
+
+    /// Lets out what the gate is open for; waits on for what it is not.
+    fn leave_gate(&mut self, worker: &Worker) {
+        let Some(held_for) = self.pending.held_for() else { return };
+        let open_to = worker.server.durability.gate.open_to();
+        if held_for <= open_to {
+            self.pending.open(open_to);
+            self.is_at_gate = false;
+        }
+        self.wait_at_gate(worker);
     }
 
     /// Sends replies that are waiting.
@@ -444,8 +479,9 @@ impl Connection {
         if self.pending.is_empty() {
             return Ok(());
         }
+        self.leave_gate(worker);
         let mut sent = 0;
-        while !self.pending.is_empty() {
+        while !self.pending.front().is_empty() {
             if sent >= SENT_BYTES_IN_A_ROW {
                 wake_after_others(context);
                 break;

@@ -4,11 +4,16 @@
 //! taken over as it stands if it is large, so that a reply of hundreds of megabytes
 //! is never copied. A chunk's memory goes back as soon as it is sent.
 //!
+//! Replies that show what is not on disk yet are held: they and all behind them are not given out before their stamp
+//! is durable.
+//!
 //! Invariants:
 //! 1. No chunk is empty, and `sent` is less than the length of the first.
 //! 2. `bytes` is the sum of the chunks' lengths less `sent`; `allocated` is the sum
 //!    of their capacities.
+//! 3. Holds are in the order of the bytes and of the stamps.
 
+use keyspace::Stamp;
 use std::collections::VecDeque;
 
 /// Replies are gathered in chunks of this size.
@@ -23,12 +28,39 @@ pub struct Pending {
     sent: usize,
     bytes: usize,
     allocated: usize,
+    /// From which byte on, counted from the oldest that waits, what must be durable.
+    holds: VecDeque<(usize, Stamp)>,
 }
 
 impl Pending {
-    /// The oldest bytes that are waiting; empty only if none are.
+    /// The oldest bytes that may be sent; empty if none may.
     pub fn front(&self) -> &[u8] {
-        self.chunks.front().map_or(&[], |chunk| &chunk[self.sent..])
+        let chunk = self.chunks.front().map_or(&[][..], |chunk| &chunk[self.sent..]);
+        match self.holds.front() {
+            Some((from, _)) => &chunk[..chunk.len().min(*from)],
+            None => chunk,
+        }
+    }
+
+    /// Holds the bytes from `from` on (see [`Pending::len`]) until this is durable.
+    pub fn hold(&mut self, from: usize, stamp: Stamp) {
+        if from < self.bytes && self.holds.back().is_none_or(|(_, last)| *last < stamp) {
+            self.holds.push_back((from, stamp));
+        }
+    }
+
+    /// Lets out what is held for no more than this.
+    #[inline]
+    pub fn open(&mut self, to: Stamp) {
+        while self.holds.front().is_some_and(|(_, stamp)| *stamp <= to) {
+            self.holds.pop_front();
+        }
+    }
+
+    /// What has to be durable next.
+    #[inline]
+    pub fn held_for(&self) -> Option<Stamp> {
+        self.holds.front().map(|(_, stamp)| *stamp)
     }
 
     /// How much is waiting.
@@ -87,6 +119,7 @@ impl Pending {
         let front = self.chunks.front().expect("what is sent was waiting");
         self.sent += count;
         self.bytes -= count;
+        self.holds.iter_mut().for_each(|(from, _)| *from -= count);
         assert!(self.sent <= front.len(), "no more is sent than was waiting");
         if self.sent == front.len() {
             self.allocated -= front.capacity();
@@ -94,7 +127,7 @@ impl Pending {
             self.sent = 0;
         }
         if self.chunks.is_empty() {
-            *self = Pending::default();
+            self.chunks = VecDeque::new();
         }
     }
 

@@ -89,6 +89,16 @@ fn check_attention(
     {
         return Verdict::Refuse(MISCONF);
     }
+    if attention.intersects(Attention::LOG_FAILED | Attention::LOG_FULL)
+        && flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE)
+    {
+        if let Some(error) = log_error(server) {
+            return Verdict::Refuse(error);
+        }
+        if attention.contains(Attention::LOG_FULL) {
+            return Verdict::Wait(UnixMs(now.0 + LOG_PATIENCE_MS));
+        }
+    }
     if session.is_confined() && !is_allowed_among_messages(command) {
         return Verdict::Refuse(only_messages(command));
     }
@@ -107,6 +117,16 @@ fn check_attention(
         monitor::show(server, session, command, request);
     }
     Verdict::Run
+}
+
+/// How long a write waits before it looks again whether the disk has caught up.
+const LOG_PATIENCE_MS: u64 = 1;
+
+/// Why writes are refused while the log does not go on.
+#[cold]
+pub fn log_error(server: &Server) -> Option<Error> {
+    let failure = server.durability.log()?.writable().err()?;
+    Some(Error::line(format!("MISCONF Errors writing to the AOF file: {}", failure.reason)))
 }
 
 /// The error of a command that would have to wait for a slow script.

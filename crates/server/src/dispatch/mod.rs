@@ -23,7 +23,7 @@ use crate::stats::Ending;
 use crate::tracking;
 use checks::Verdict;
 use command::{Args, Error, Flags, Handler, Hashed, Outcome, Row, Waiting, execute};
-use keyspace::{Ahead, Batch, Key};
+use keyspace::{Ahead, Batch, Key, Stamp};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -206,7 +206,8 @@ impl Runner {
         Runner { server, worker, prepared: Vec::with_capacity(GROUP_REQUESTS), stale_ticks }
     }
 
-    /// Runs the requests of a batch from index `from` on, appending replies to `out`.
+    /// Runs the requests of a batch from index `from` on, appending replies to `out`. Gives also up to where in the
+    /// history the replies show what was written.
     pub fn run(
         &mut self,
         session: &mut Session,
@@ -214,7 +215,7 @@ impl Runner {
         input: &[u8],
         from: usize,
         out: &mut Vec<u8>,
-    ) -> Stop {
+    ) -> (Stop, Stamp) {
         let server = &self.server;
         let (batch, is_outside) = enter(server, self.worker);
         let mut turn = Turn {
@@ -232,8 +233,7 @@ impl Runner {
             count: 0,
         };
         let stop = turn.run_groups(&mut self.prepared, requests, input, from, out);
-        turn.end();
-        stop
+        (stop, turn.end())
     }
 }
 
@@ -513,10 +513,13 @@ impl Turn<'_> {
         }
         if self.session.client.has_mail() {
             out.append(&mut self.session.client.take_mail());
+            // It may show anything.
+            self.batch.see_all();
         }
     }
 
-    fn end(self) {
+    /// Ends the stay; gives up to where in the history it has seen what was written.
+    fn end(self) -> Stamp {
         tracking::end_batch(self.server, self.worker);
         if self.count > 0 {
             self.session.client.note_batch(self.last, self.count, self.now);
@@ -525,5 +528,6 @@ impl Turn<'_> {
         if self.session.closing != Closing::No {
             self.session.client.set_trait(Traits::CLOSING, true);
         }
+        self.batch.take_seen()
     }
 }

@@ -101,6 +101,24 @@ pub fn load_library(server: &Server, code: &[u8]) -> std::result::Result<(), Vec
     server.scripts.change_libraries(|all| all.add(library, false))
 }
 
+/// Changes the libraries; what they are then goes to the journal.
+fn change<T>(
+    context: &Context<'_, '_>,
+    change: impl FnOnce(&mut Libraries) -> std::result::Result<T, Vec<u8>>,
+) -> Result<T> {
+    let (server, batch) = (context.server, &*context.batch);
+    let result = server.scripts.change_libraries(|all| {
+        let changed = change(all)?;
+        if batch.effects().is_some() {
+            let payload = rdb::dump_libraries(all.by_name.values().map(|library| &library.code[..]));
+            batch.append_apart(context.now, &[b"FUNCTION", b"RESTORE", &payload, b"FLUSH"]);
+        }
+        Ok::<T, Vec<u8>>(changed)
+    });
+    server.counts.changes.add(i64::from(result.is_ok()));
+    result.map_err(Error::line)
+}
+
 /// FUNCTION LOAD [REPLACE] function-code
 fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (server, request) = (context.server, context.request);
@@ -115,8 +133,7 @@ fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         return Err(Error::quoting("ERR Library '", &name, "' already exists"));
     }
     let library = make(server, code).map_err(Error::line)?;
-    server.scripts.change_libraries(|all| all.add(library, replaces)).map_err(Error::line)?;
-    server.counts.changes.add(1);
+    change(context, |all| all.add(library, replaces))?;
     reply.bulk(&name);
     Ok(())
 }
@@ -124,11 +141,10 @@ fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 /// FUNCTION DELETE library-name
 fn delete(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let name = context.request.arg(2);
-    context.server.scripts.change_libraries(|all| match all.remove(name) {
+    change(context, |all| match all.remove(name) {
         true => Ok(()),
-        false => Err(Error::text("ERR Library not found")),
+        false => Err(b"ERR Library not found".to_vec()),
     })?;
-    context.server.counts.changes.add(1);
     reply.ok();
     Ok(())
 }
@@ -143,11 +159,10 @@ fn flush(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     if !words.iter().all(is_known) {
         return Err(Error::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
-    context.server.scripts.change_libraries(|all| {
+    change(context, |all| {
         *all = Libraries::default();
-        Ok::<(), Error>(())
+        Ok(())
     })?;
-    context.server.counts.changes.add(1);
     reply.ok();
     Ok(())
 }
@@ -286,16 +301,12 @@ fn restore(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let libraries = codes.iter().map(|code| make(server, code));
     let libraries: Vec<Arc<Library>> =
         libraries.collect::<std::result::Result<_, Vec<u8>>>().map_err(Error::line)?;
-    server
-        .scripts
-        .change_libraries(|all| {
-            if policy == Policy::Flush {
-                *all = Libraries::default();
-            }
-            libraries.into_iter().try_for_each(|library| all.add(library, policy == Policy::Replace))
-        })
-        .map_err(Error::line)?;
-    server.counts.changes.add(1);
+    change(context, |all| {
+        if policy == Policy::Flush {
+            *all = Libraries::default();
+        }
+        libraries.into_iter().try_for_each(|library| all.add(library, policy == Policy::Replace))
+    })?;
     reply.ok();
     Ok(())
 }

@@ -4,16 +4,18 @@
 //! `Config` keeps values in arrays by that index, and `index_of` finds it while compiling.
 
 mod absent;
+mod durability;
 mod memory;
 mod network;
 mod server;
 
 use super::row::Row;
 
-pub(super) const AREAS: [&[Row]; 4] = [network::ROWS, server::ROWS, memory::ROWS, absent::ROWS];
+pub(super) const AREAS: [&[Row]; 5] =
+    [network::ROWS, server::ROWS, memory::ROWS, durability::ROWS, absent::ROWS];
 
 /// How many directives there are.
-pub const COUNT: usize = AREAS[0].len() + AREAS[1].len() + AREAS[2].len() + AREAS[3].len();
+pub const COUNT: usize = AREAS[0].len() + AREAS[1].len() + AREAS[2].len() + AREAS[3].len() + AREAS[4].len();
 
 /// All directives, area by area.
 pub const TABLE: &[Row; COUNT] = &joined();

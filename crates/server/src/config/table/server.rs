@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Row] = &[
     works("dir", Kind::Directory, "./tarn-data").flags(Flags::PROTECTED),
     absent("disable-thp", BOOL, "yes", "there is no fork that huge pages could slow down").at_start(),
     absent("dynamic-hz", BOOL, "yes", "timers run at `hz` whatever the number of clients"),
-    works("edition", Kind::Enum(Edition::WORDS), "memory").at_start(),
+    works("edition", Kind::Enum(Edition::WORDS), "durable").at_start(),
     works("enable-debug-command", Kind::Enum(Access::WORDS), "no").at_start(),
     absent("enable-module-command", Kind::Enum(Access::WORDS), "no", "modules cannot be loaded").at_start(),
     works("enable-protected-configs", Kind::Enum(Access::WORDS), "no").at_start(),

@@ -1,0 +1,178 @@
+//! Writes checkpoints while traffic runs: slot by slot, each with its place in the history.
+//!
+//! A thread of its own, in batches as a guest, copies a slot at a time under its lock to a chunk in memory, and writes
+//! chunks with no lock held. It works for a fifth of the time, so that clients notice little. FLUSHALL needs no care, since
+//! it stamps all slots; an exchange of databases begins the checkpoint anew. Bytes: `docs/formats/checkpoint.md`.
+//!
+//! Invariant: memory for a checkpoint is a chunk, or as much as the largest slot takes.
+
+use crate::log;
+use crate::server::Server;
+use ::log::{CheckpointWriter, Log, Lsn};
+use keyspace::{DbIndex, Object, SLOTS, Slot};
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+use value::rdb::file::write_entry;
+
+/// A chunk is written when it has this many bytes.
+const CHUNK_BYTES: usize = 512 << 10;
+
+/// The longest that slots are copied in a row.
+const STEP: Duration = Duration::from_micros(300);
+
+/// How much longer it rests after each step.
+const REST_FACTOR: u32 = 4;
+
+/// How often it looks whether the log is durable as far as a checkpoint needs.
+const SYNC_POLL: Duration = Duration::from_millis(1);
+
+/// What a chunk holds: its first byte.
+pub const SLOTS_CHUNK: u8 = 1;
+/// The code of one library of functions.
+pub const LIBRARY_CHUNK: u8 = 2;
+
+/// How eagerly a checkpoint is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Beside clients.
+    Gentle,
+    /// Nobody is served yet.
+    Full,
+}
+
+/// Writes a checkpoint from the batches of worker `guest`. Gives its bytes.
+///
+/// # Errors
+/// If the disk refuses, or the server ends. There is no new checkpoint then.
+pub fn write(server: &Server, log: &Log, guest: usize, pace: Pace) -> io::Result<u64> {
+    loop {
+        let exchanges = server.keyspace.exchanges();
+        let mut copy = Copy::begin(server, log, guest, pace)?;
+        copy.libraries()?;
+        let is_whole = server.databases().try_fold(true, |is_whole, db| {
+            Ok::<_, io::Error>(is_whole && copy.database(db)? && server.keyspace.exchanges() == exchanges)
+        })?;
+        if !is_whole {
+            log!(Notice, "Databases were exchanged; the checkpoint begins anew");
+            continue;
+        }
+        copy.flush()?;
+        let end = log.appended();
+        wait_until_durable(server, log, end)?;
+        // An exchange after the last slot was copied is behind the checkpoint's end, or shows here.
+        if server.keyspace.exchanges() != exchanges {
+            continue;
+        }
+        let bytes = copy.writer.bytes();
+        log.finish_checkpoint(copy.writer, end)?;
+        return Ok(bytes);
+    }
+}
+
+struct Copy<'s> {
+    server: &'s Server,
+    guest: usize,
+    pace: Pace,
+    writer: CheckpointWriter,
+    chunk: Vec<u8>,
+    step_began: Instant,
+}
+
+impl<'s> Copy<'s> {
+    fn begin(server: &'s Server, log: &Log, guest: usize, pace: Pace) -> io::Result<Copy<'s>> {
+        // All that was appended before is in the slots: it was appended under their locks.
+        let writer = log.begin_checkpoint(log.appended())?;
+        Ok(Copy { server, guest, pace, writer, chunk: Vec::new(), step_began: Instant::now() })
+    }
+
+    fn libraries(&mut self) -> io::Result<()> {
+        for library in self.server.scripts.libraries().by_name.values() {
+            self.writer.chunk(&[&[LIBRARY_CHUNK], &library.code[..]].concat())?;
+        }
+        Ok(())
+    }
+
+    /// Copies a database. False: databases were exchanged.
+    fn database(&mut self, db: DbIndex) -> io::Result<bool> {
+        if !self.server.keyspace.is_used(db) {
+            return Ok(true);
+        }
+        let exchanges = self.server.keyspace.exchanges();
+        for slot in (0..SLOTS as u16).map(Slot) {
+            if self.chunk.is_empty() {
+                self.chunk.push(SLOTS_CHUNK);
+                self.chunk.extend_from_slice(&db.0.to_le_bytes());
+            }
+            self.slot(db, slot);
+            if self.chunk.len() >= CHUNK_BYTES {
+                self.flush()?;
+            }
+            if self.step_began.elapsed() >= STEP {
+                self.rest()?;
+                if self.server.keyspace.exchanges() != exchanges {
+                    return Ok(false);
+                }
+            }
+        }
+        self.flush()?;
+        Ok(true)
+    }
+
+    /// Appends a slot to the chunk: its number, its stamp, the length of its entries, and those.
+    fn slot(&mut self, db: DbIndex, slot: Slot) {
+        let chunk = &mut self.chunk;
+        chunk.extend_from_slice(&slot.0.to_le_bytes());
+        let stamp_at = chunk.len();
+        chunk.extend_from_slice(&[0; 16]);
+        let entries_at = chunk.len();
+        let batch = self.server.keyspace.enter(self.guest);
+        let stamp = batch.copy_slot(db, slot, |object| add(chunk, object));
+        drop(batch);
+        let bytes = (chunk.len() - entries_at) as u64;
+        chunk[stamp_at..stamp_at + 8].copy_from_slice(&stamp.0.to_le_bytes());
+        chunk[stamp_at + 8..entries_at].copy_from_slice(&bytes.to_le_bytes());
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if !self.chunk.is_empty() {
+            self.writer.chunk(&self.chunk)?;
+            self.chunk.clear();
+            self.chunk.shrink_to(2 * CHUNK_BYTES);
+        }
+        Ok(())
+    }
+
+    fn rest(&mut self) -> io::Result<()> {
+        if self.pace == Pace::Gentle {
+            thread::sleep(self.step_began.elapsed() * REST_FACTOR);
+            fail_if_ending(self.server)?;
+        }
+        self.step_began = Instant::now();
+        Ok(())
+    }
+}
+
+/// Appends an object as an RDB file holds it, without how much it was used: that is not worth a write of the log.
+fn add(out: &mut Vec<u8>, object: Object<'_>) {
+    crate::snapshot::with_value(object, |value| {
+        write_entry(out, object.key(), value, object.expires_at().map(|at| at.0), None);
+    });
+}
+
+fn wait_until_durable(server: &Server, log: &Log, end: Lsn) -> io::Result<()> {
+    while log.durable() < end {
+        log.request_sync();
+        thread::sleep(SYNC_POLL);
+        log.writable().map_err(io::Error::other)?;
+        fail_if_ending(server)?;
+    }
+    Ok(())
+}
+
+fn fail_if_ending(server: &Server) -> io::Result<()> {
+    match server.is_ending() {
+        true => Err(io::Error::other("the server ends")),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,131 @@
+//! Holds replies back until what they reveal is on disk.
+//!
+//! A session's replies carry a stamp: up to where in the history its batch has seen what was written. Those whose stamp
+//! the log has not made durable wait with their connection ([`crate::connection`]), which waits here. The log's flusher
+//! rings a bell for each worker whose connections wait; the worker then wakes those whose turn it is.
+//!
+//! Thread rule: a [`Queue`] belongs to a worker. The flusher moves the gate and rings; nobody waits for a lock.
+//!
+//! Invariants:
+//! 1. The gate opens only as far as the log is durable, and never closes again.
+//! 2. Who queues up looks at the gate once more afterwards; who moves the gate looks for bells afterwards. One of the two
+//!    sees the other.
+
+use crate::client::Client;
+use crate::server::Server;
+use keyspace::Stamp;
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use tokio::sync::Notify;
+
+/// The gate, shared by all.
+pub struct Gate {
+    /// Replies up to this stamp go out. [`Stamp::LAST`] while nothing is held back.
+    open_to: AtomicU64,
+    bells: Box<[Bell]>,
+}
+
+/// A worker's bell, on a cache line of its own.
+#[derive(Default)]
+#[repr(align(64))]
+struct Bell {
+    is_awaited: AtomicBool,
+    rung: Notify,
+}
+
+impl Gate {
+    /// A gate that holds nothing back, for so many workers.
+    pub fn new(workers: usize) -> Gate {
+        Gate {
+            open_to: AtomicU64::new(Stamp::LAST.0),
+            bells: (0..workers).map(|_| Bell::default()).collect(),
+        }
+    }
+
+    /// Whether replies with this stamp may go out.
+    #[inline]
+    pub fn is_open(&self, stamp: Stamp) -> bool {
+        stamp <= self.open_to()
+    }
+
+    /// Up to where replies may go out.
+    #[inline]
+    pub fn open_to(&self) -> Stamp {
+        Stamp(self.open_to.load(Ordering::Acquire))
+    }
+
+    /// Lets replies out up to here, whether that is further than before or not, and tells those who wait.
+    pub fn open(&self, to: Stamp) {
+        self.open_to.store(to.0, Ordering::Release);
+        fence(Ordering::SeqCst);
+        for bell in &self.bells {
+            if bell.is_awaited.load(Ordering::Relaxed) && bell.is_awaited.swap(false, Ordering::Relaxed) {
+                bell.rung.notify_one();
+            }
+        }
+    }
+}
+
+/// The connections of one worker that wait at the gate.
+#[derive(Default)]
+pub struct Queue(RefCell<BinaryHeap<Reverse<Waiting>>>);
+
+/// One of them, in the order of stamps.
+struct Waiting(Stamp, Arc<Client>);
+
+impl Queue {
+    /// Wakes a session when the gate is open for this stamp.
+    pub fn wait(&self, server: &Server, worker: usize, stamp: Stamp, client: &Arc<Client>) {
+        let gate = &server.durability.gate;
+        self.0.borrow_mut().push(Reverse(Waiting(stamp, client.clone())));
+        gate.bells[worker].is_awaited.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if gate.is_open(stamp) {
+            gate.bells[worker].rung.notify_one();
+        }
+    }
+
+    /// Wakes sessions whenever the bell rings, for as long as the worker lives.
+    pub async fn attend(&self, server: &Server, worker: usize) {
+        let gate = &server.durability.gate;
+        loop {
+            gate.bells[worker].rung.notified().await;
+            let mut queue = self.0.borrow_mut();
+            while let Some(Reverse(first)) = queue.peek() {
+                if gate.is_open(first.0) {
+                    first.1.wake();
+                    queue.pop();
+                    continue;
+                }
+                gate.bells[worker].is_awaited.store(true, Ordering::Relaxed);
+                fence(Ordering::SeqCst);
+                if !gate.is_open(first.0) {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Waiting) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Waiting {}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Waiting) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Waiting) -> std::cmp::Ordering {
+        self.0.cmp(&other.0)
+    }
+}

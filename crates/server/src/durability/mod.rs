@@ -1,0 +1,172 @@
+//! What makes writes durable: the log of the durable edition, and of the memory edition with `appendonly yes`.
+//!
+//! On a command's path this is what comes after the keyspace: effects go to the [`journal`], replies through the [`gate`].
+//! A start goes through [`open`]: [`recovery`], or what a Redis left in the directory; then the log is open. [`checkpoint`]s
+//! bound how much of it the next start has to replay.
+//!
+//! Promises and crash cases: `docs/durability.md`.
+
+pub mod checkpoint;
+pub mod gate;
+mod journal;
+mod recovery;
+mod rewrite;
+
+pub use rewrite::{Rewrites, Unable, begin_if_due};
+
+use crate::config::{AppendFsync, Config, Edition};
+use crate::log;
+use crate::server::Server;
+use crate::snapshot;
+use ::log::{Flushing, Log, Lsn, Options, Recovery, SyncPolicy};
+use checkpoint::Pace;
+use gate::Gate;
+use journal::{ToLog, Watcher};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use sys::file::Fs;
+use tokio::sync::Notify;
+
+/// The state of durability.
+pub struct Durability {
+    /// Holds replies back.
+    pub gate: Gate,
+    /// Told whenever the log is durable further than before.
+    pub committed: Notify,
+    /// Checkpoints.
+    pub rewrites: Rewrites,
+    log: OnceLock<Arc<Log>>,
+}
+
+impl Durability {
+    /// For a server with so many workers, and without a log.
+    pub fn new(workers: usize) -> Durability {
+        Durability {
+            gate: Gate::new(workers),
+            committed: Notify::new(),
+            rewrites: Rewrites::default(),
+            log: OnceLock::new(),
+        }
+    }
+
+    /// The log, if there is one.
+    #[inline]
+    pub fn log(&self) -> Option<&Arc<Log>> {
+        self.log.get()
+    }
+}
+
+/// Whether a configuration wants a log, and when it syncs.
+pub fn policy(config: &Config) -> Option<SyncPolicy> {
+    match config.edition() {
+        Edition::Durable => Some(SyncPolicy::Always),
+        Edition::Memory | Edition::Capacity => config.appendonly().then(|| match config.appendfsync() {
+            AppendFsync::Always => SyncPolicy::Always,
+            AppendFsync::Everysec => SyncPolicy::EverySecond,
+            AppendFsync::No => SyncPolicy::Never,
+        }),
+    }
+}
+
+/// Fills the keyspace from the directory, and opens the log if the configuration wants one. Called once, before the first
+/// client, with so many threads.
+///
+/// # Errors
+/// One sentence for the operator: a server must not start without the data that it was meant to have.
+pub fn open(server: &Arc<Server>, fs: &Fs, threads: usize) -> io::Result<()> {
+    let Some(sync) = policy(&server.config) else {
+        warn_of_log(server, fs)?;
+        return snapshot::load_at_start(server);
+    };
+    let dir = server.dir();
+    let began = server.ticks.now();
+    let recovery = ::log::recover(fs, &dir).map_err(io::Error::other)?;
+    let is_new = recovery.is_new();
+    if is_new {
+        snapshot::load_at_start(server)?;
+    } else {
+        let recovered = recovery::recover(server, &recovery, threads)?;
+        let seconds = server.ticks.nanos_between(began, server.ticks.now()) as f64 / 1e9;
+        log!(
+            Notice,
+            "Recovered to LSN {} in {seconds:.3} seconds: {} keys of a checkpoint, {} requests of the log",
+            recovery.end().0,
+            recovered.keys,
+            recovered.requests
+        );
+    }
+    begin(server, recovery, sync, Flushing::Threads)?;
+    let has_foreign = is_new && server.databases().any(|db| !server.keyspace.is_empty(db));
+    if has_foreign || is_new && !server.scripts.libraries().by_name.is_empty() {
+        // What was loaded is in no record of the log.
+        let log = server.durability.log().expect("it has just begun");
+        checkpoint::write(server, log, server.guest(), Pace::Full)?;
+    }
+    Ok(())
+}
+
+/// Opens the log where recovery ended: effects and replies go through it from now on.
+fn begin(server: &Arc<Server>, recovery: Recovery, sync: SyncPolicy, flushing: Flushing) -> io::Result<()> {
+    let watcher = Arc::new(Watcher { server: Arc::downgrade(server), log: OnceLock::new() });
+    let options = Options { sync, flushing, clock: server.clock.clone(), ..Options::default() };
+    let log = recovery.open(&options, watcher.clone()).map_err(|failure| {
+        io::Error::other(format!("Can't begin the log in {}: {failure}", server.dir().display()))
+    })?;
+    let log = Arc::new(log);
+    let is_first = watcher.log.set(log.clone()).is_ok() && server.durability.log.set(log.clone()).is_ok();
+    assert!(is_first, "a server has one log");
+    server.keyspace.set_journal(Box::new(ToLog { log: log.clone(), server: Arc::downgrade(server) }));
+    journal::open_gate(&server.durability.gate, sync, log.durable());
+    Ok(())
+}
+
+/// Says that a log is left alone.
+fn warn_of_log(server: &Server, fs: &Fs) -> io::Result<()> {
+    if has_log(fs, &server.dir())? {
+        log!(
+            Warning,
+            "{} holds a log, which `edition memory` without `appendonly yes` does not read",
+            server.dir().display()
+        );
+    }
+    Ok(())
+}
+
+/// Whether a directory holds a log.
+fn has_log(fs: &Fs, dir: &Path) -> io::Result<bool> {
+    let names = fs.list(dir)?;
+    Ok(names.iter().any(|name| name.to_string_lossy().starts_with("log-")))
+}
+
+/// Follows a change of `appendfsync`.
+pub fn apply_config(server: &Server) {
+    let (Some(log), Some(sync)) = (server.durability.log(), policy(&server.config)) else { return };
+    if log.sync_policy() != sync {
+        log.set_sync_policy(sync);
+        journal::open_gate(&server.durability.gate, sync, log.durable());
+    }
+}
+
+/// Makes all that was written durable. After the last client.
+///
+/// # Errors
+/// If the disk refuses.
+pub fn close(server: &Server) -> io::Result<()> {
+    let Some(log) = server.durability.log() else { return Ok(()) };
+    let end = log.appended();
+    log.request_sync();
+    while log.durable() < end {
+        log.writable().map_err(|failure| io::Error::other(format!("The log is not complete: {failure}")))?;
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+/// Up to where replies are held back now, for messages that may show anything.
+#[inline]
+pub fn latest(server: &Server) -> keyspace::Stamp {
+    let Some(log) = server.durability.log() else { return keyspace::Stamp(0) };
+    let Lsn(end) = log.appended();
+    keyspace::Stamp(end)
+}

@@ -1,0 +1,349 @@
+//! Brings the keyspace to where the log ends: the checkpoint's slots, then the log's records over them.
+//!
+//! As many threads as there are workers. Each takes chunks of the checkpoint; then each reads the whole log and runs the
+//! requests on keys of its own slots. What concerns whole databases is run by one of them, while the others wait
+//! before it ([`Crossing`]).
+//!
+//! Invariants:
+//! 1. A slot's requests run in the order of the log, those left out that its copy in the checkpoint holds.
+//! 2. A request that fails means that state and log do not belong together: the start is refused.
+
+use super::checkpoint::{LIBRARY_CHUNK, SLOTS_CHUNK};
+use crate::commands::scripting::load_library;
+use crate::dispatch::table;
+use crate::log;
+use crate::replay::{Rejection, Replay};
+use crate::server::Server;
+use crate::snapshot;
+use ::log::{Checkpoint, Lsn, Record, Recovery};
+use keyspace::{DbIndex, Key, Slot, Stamp, Touch};
+use parking_lot::{Condvar, Mutex};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use sys::UnixMs;
+use value::rdb::file::EntryReader;
+use wire::{Limits, Parser, Request};
+
+/// How often a long start tells how far it is.
+const PROGRESS: Duration = Duration::from_secs(5);
+
+/// What was recovered.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Recovered {
+    /// Keys of the checkpoint.
+    pub keys: u64,
+    /// Requests of the log that were run.
+    pub requests: u64,
+}
+
+/// Fills the empty keyspace, by the workers numbered below `threads`.
+///
+/// # Errors
+/// One sentence for the operator.
+pub fn recover(server: &Arc<Server>, recovery: &Recovery, threads: usize) -> io::Result<Recovered> {
+    let progress = Progress::new(recovery);
+    if let Some(checkpoint) = recovery.checkpoint() {
+        in_parallel(threads, |worker| load(server, checkpoint, worker, &progress))?;
+    }
+    let crossing = Crossing::new(threads);
+    in_parallel(threads, |worker| {
+        let result = Player::new(server, worker, threads, &crossing).play(recovery, &progress);
+        if result.is_err() {
+            crossing.give_up();
+        }
+        result
+    })?;
+    Ok(Recovered {
+        keys: progress.keys.load(Ordering::Relaxed),
+        requests: progress.requests.load(Ordering::Relaxed),
+    })
+}
+
+/// Runs `work` for every worker's number, each on a thread of its own. The first error counts.
+fn in_parallel(threads: usize, work: impl Fn(usize) -> io::Result<()> + Sync) -> io::Result<()> {
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads)
+            .map(|worker| {
+                scope.spawn({
+                    let work = &work;
+                    move || work(worker)
+                })
+            })
+            .collect();
+        running
+            .into_iter()
+            .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
+/// How far a start is.
+struct Progress {
+    began: Instant,
+    said: Mutex<Instant>,
+    from: Lsn,
+    to: Lsn,
+    keys: AtomicU64,
+    requests: AtomicU64,
+}
+
+impl Progress {
+    fn new(recovery: &Recovery) -> Progress {
+        let now = Instant::now();
+        Progress {
+            began: now,
+            said: Mutex::new(now),
+            from: recovery.start(),
+            to: recovery.end(),
+            keys: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+        }
+    }
+
+    fn tell(&self, at: impl FnOnce() -> String) {
+        let Some(mut said) = self.said.try_lock() else { return };
+        if said.elapsed() >= PROGRESS {
+            *said = Instant::now();
+            log!(Notice, "{} after {:.0} s", at(), self.began.elapsed().as_secs_f64());
+        }
+    }
+
+    fn tell_keys(&self, checkpoint: &Checkpoint) {
+        self.tell(|| {
+            let keys = self.keys.load(Ordering::Relaxed);
+            format!("Loading {}: {keys} keys", checkpoint.path().display())
+        });
+    }
+
+    fn tell_lsn(&self, at: Lsn) {
+        self.tell(|| {
+            let (done, all) =
+                (at.0.saturating_sub(self.from.0), self.to.0.saturating_sub(self.from.0).max(1));
+            format!("Replaying the log: {} % of {} MB", done * 100 / all, all >> 20)
+        });
+    }
+}
+
+/// Loads chunks of a checkpoint for as long as there are any.
+fn load(server: &Arc<Server>, checkpoint: &Checkpoint, worker: usize, progress: &Progress) -> io::Result<()> {
+    while let Some(chunk) = checkpoint.next_chunk().map_err(io::Error::other)? {
+        let keys = match chunk.split_first() {
+            Some((&SLOTS_CHUNK, body)) => load_slots(server, worker, body),
+            Some((&LIBRARY_CHUNK, code)) => load_library(server, code).ok().map(|()| 0),
+            _ => None,
+        };
+        let wrong = || format!("{} holds what this version cannot read", checkpoint.path().display());
+        let keys = keys.ok_or_else(|| io::Error::other(wrong()))?;
+        progress.keys.fetch_add(keys, Ordering::Relaxed);
+        progress.tell_keys(checkpoint);
+    }
+    Ok(())
+}
+
+/// Puts the slots of a chunk in their places; gives how many keys they have. None: they are not right.
+fn load_slots(server: &Server, worker: usize, body: &[u8]) -> Option<u64> {
+    let (db, mut rest) = body.split_first_chunk::<4>()?;
+    let db = DbIndex(u32::from_le_bytes(*db));
+    if db.0 >= server.keyspace.databases() {
+        return None;
+    }
+    let thresholds = server.settings.thresholds();
+    let now = server.clock.now();
+    let mut keys = 0;
+    let batch = server.keyspace.enter(worker);
+    while !rest.is_empty() {
+        let (slot, after) = rest.split_first_chunk::<2>()?;
+        let (stamp, after) = after.split_first_chunk::<8>()?;
+        let (bytes, after) = after.split_first_chunk::<8>()?;
+        let bytes = usize::try_from(u64::from_le_bytes(*bytes)).ok()?;
+        let mut entries = EntryReader::new(after.get(..bytes)?);
+        rest = &after[bytes..];
+        while let Some(entry) = entries.next_entry(&thresholds).ok()? {
+            snapshot::put(server, &batch, db, entry, now);
+            keys += 1;
+        }
+        let slot = Slot(u16::from_le_bytes(*slot));
+        batch.restore_stamp(db, slot, Stamp(u64::from_le_bytes(*stamp)));
+    }
+    Some(keys)
+}
+
+/// Replays the part of one thread.
+struct Player<'s> {
+    server: &'s Arc<Server>,
+    replay: Replay<'s>,
+    worker: usize,
+    threads: usize,
+    crossing: &'s Crossing,
+    parser: Parser,
+    requests: wire::Batch,
+    run: u64,
+}
+
+impl<'s> Player<'s> {
+    fn new(server: &'s Arc<Server>, worker: usize, threads: usize, crossing: &'s Crossing) -> Player<'s> {
+        Player {
+            server,
+            replay: Replay::new(server, worker),
+            worker,
+            threads,
+            crossing,
+            parser: Parser::new(),
+            requests: wire::Batch::new(),
+            run: 0,
+        }
+    }
+
+    fn play(mut self, recovery: &Recovery, progress: &Progress) -> io::Result<()> {
+        let mut blocks = recovery.replay();
+        while let Some(block) = blocks.next_block().map_err(io::Error::other)? {
+            for record in block.records() {
+                self.record(&record)?;
+            }
+            progress.tell_lsn(block.end());
+        }
+        progress.requests.fetch_add(self.run, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
+        let wrong = |what: &dyn std::fmt::Display| {
+            io::Error::other(format!("The log cannot be replayed: at LSN {}, {what}", record.lsn.0))
+        };
+        self.requests.clear();
+        let parsed = self.parser.parse(record.payload, &Limits::default(), &mut self.requests, usize::MAX);
+        if parsed.ok() != Some(record.payload.len()) {
+            return Err(wrong(&"a record is not made of requests"));
+        }
+        let mut db = DbIndex(record.database);
+        let requests = std::mem::take(&mut self.requests);
+        for request in requests.iter(record.payload) {
+            db = self.request(db, record, &request).map_err(|rejection| wrong(&rejection))?;
+        }
+        self.requests = requests;
+        Ok(())
+    }
+
+    /// Runs a request if it is this thread's; gives the database of the next.
+    fn request(
+        &mut self,
+        db: DbIndex,
+        record: &Record<'_>,
+        request: &Request<'_>,
+    ) -> Result<DbIndex, Rejection> {
+        if db.0 >= self.server.keyspace.databases() {
+            return Err(Rejection::Unknown(format!("database {} (see `databases`)", db.0)));
+        }
+        let end = Stamp(record.end().0);
+        let first_key = table::find_for(request).map_or(0, |command| command.first_key);
+        if first_key > 0 && first_key < request.len() {
+            let key = self.server.keyspace.key(db, request.arg(first_key));
+            if usize::from(key.slot.0) % self.threads == self.worker {
+                self.on_key(&key, end, record.time, request)?;
+            }
+            return Ok(db);
+        }
+        if request.arg(0).eq_ignore_ascii_case(b"select") {
+            return self.replay.run(db, record.time, request);
+        }
+        if !self.crossing.cross(self.worker, || self.on_all(db, end, record.time, request))? {
+            // Another thread tells why.
+            return Err(Rejection::Unknown("the replay was given up".to_owned()));
+        }
+        Ok(db)
+    }
+
+    fn on_key(
+        &mut self,
+        key: &Key<'_>,
+        end: Stamp,
+        now: UnixMs,
+        request: &Request<'_>,
+    ) -> Result<(), Rejection> {
+        if self.server.keyspace.enter(self.worker).stamp_of(key) >= end {
+            return Ok(());
+        }
+        self.replay.run(key.db, now, request)?;
+        self.run += 1;
+        self.server.keyspace.enter(self.worker).restore_stamp(key.db, key.slot, end);
+        Ok(())
+    }
+
+    /// Runs a request on whole databases, the others waiting.
+    fn on_all(
+        &mut self,
+        db: DbIndex,
+        end: Stamp,
+        now: UnixMs,
+        request: &Request<'_>,
+    ) -> Result<(), Rejection> {
+        self.run += 1;
+        let word = request.arg(0);
+        let flushes_all = word.eq_ignore_ascii_case(b"flushall");
+        if flushes_all || word.eq_ignore_ascii_case(b"flushdb") {
+            // What was copied to the checkpoint later than this stays.
+            let mut batch = self.server.keyspace.enter(self.worker);
+            let databases = self.server.databases().filter(|one| flushes_all || *one == db);
+            batch.exclusively(now, Touch::No, |all| {
+                let cleared = databases.map(|one| all.clear_before(one, end)).collect();
+                all.free_afterwards(cleared);
+            });
+            return Ok(());
+        }
+        self.replay.run(db, now, request).map(|_| ())
+    }
+}
+
+/// Where all threads meet before one of them does something alone, and after.
+struct Crossing {
+    threads: usize,
+    state: Mutex<Meeting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Meeting {
+    arrived: usize,
+    /// Counts meetings.
+    number: u64,
+    is_given_up: bool,
+}
+
+impl Crossing {
+    fn new(threads: usize) -> Crossing {
+        Crossing { threads, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Waits for all, then thread 0 works while the others wait. False: somebody has given up.
+    fn cross(&self, thread: usize, work: impl FnOnce() -> Result<(), Rejection>) -> Result<bool, Rejection> {
+        if !self.meet() {
+            return Ok(false);
+        }
+        if thread == 0 {
+            work().inspect_err(|_| self.give_up())?;
+        }
+        Ok(self.meet())
+    }
+
+    fn meet(&self) -> bool {
+        let mut state = self.state.lock();
+        let number = state.number;
+        state.arrived += 1;
+        if state.arrived == self.threads {
+            state.arrived = 0;
+            state.number += 1;
+            self.changed.notify_all();
+        }
+        while state.number == number && !state.is_given_up {
+            self.changed.wait(&mut state);
+        }
+        !state.is_given_up
+    }
+
+    /// Lets nobody wait any more.
+    fn give_up(&self) {
+        self.state.lock().is_given_up = true;
+        self.changed.notify_all();
+    }
+}

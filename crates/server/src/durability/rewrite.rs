@@ -1,0 +1,131 @@
+//! When a checkpoint is written: on BGREWRITEAOF, and when the log has grown by `auto-aof-rewrite-percentage` since the
+//! last one.
+//!
+//! One at a time, in a thread of its own that is a guest of the keyspace.
+
+use super::checkpoint::{self, Pace};
+use crate::log;
+use crate::server::Server;
+use ::log::{Log, Retention};
+use parking_lot::Mutex;
+use std::io;
+use std::sync::Arc;
+use sys::UnixMs;
+
+/// After a failure the next one that nobody asked for waits this long.
+const RETRY_MS: u64 = 60_000;
+
+/// Checkpoints of one server.
+#[derive(Default)]
+pub struct Rewrites(Mutex<Figures>);
+
+/// What is known of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figures {
+    /// When the one that is being written was begun.
+    pub running_since: Option<UnixMs>,
+    /// Whether the last one failed.
+    pub failed_last: bool,
+    /// How long the last one took.
+    pub last_duration_s: Option<u64>,
+    /// Those that were written since the start.
+    pub count: u64,
+    /// When the last one was tried.
+    tried_at: UnixMs,
+    /// Its bytes.
+    pub last_bytes: u64,
+}
+
+/// Why no checkpoint begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unable {
+    /// There is no log.
+    NoLog,
+    /// One is being written.
+    InProgress,
+}
+
+impl Rewrites {
+    /// All figures, as they stand.
+    pub fn figures(&self) -> Figures {
+        *self.0.lock()
+    }
+}
+
+/// Begins a checkpoint in the background.
+///
+/// # Errors
+/// Why not.
+pub fn begin(server: &Arc<Server>) -> Result<(), Unable> {
+    let log = server.durability.log().ok_or(Unable::NoLog)?.clone();
+    let began = server.clock.now();
+    let mut figures = server.durability.rewrites.0.lock();
+    if figures.running_since.is_some() {
+        return Err(Unable::InProgress);
+    }
+    figures.running_since = Some(began);
+    drop(figures);
+    let task = {
+        let server = server.clone();
+        move || run(&server, &log, began)
+    };
+    if let Err(error) = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(task) {
+        end(server, began, &Err(error), 0);
+    }
+    Ok(())
+}
+
+/// Begins one if the log has grown enough. Called once a second.
+pub fn begin_if_due(server: &Arc<Server>) {
+    let Some(log) = server.durability.log() else { return };
+    let figures = server.durability.rewrites.figures();
+    let rests = figures.failed_last && server.clock.now().0 < figures.tried_at.0 + RETRY_MS;
+    let percentage = server.config.auto_aof_rewrite_percentage();
+    if figures.running_since.is_some() || rests || percentage == 0 {
+        return;
+    }
+    let bytes = replayed_bytes(log);
+    let limit = (figures.last_bytes * percentage / 100).max(server.config.auto_aof_rewrite_min_size());
+    if bytes >= limit {
+        log!(Notice, "The log has grown to {} MB since its last checkpoint", bytes >> 20);
+        // Somebody else may have begun one just now.
+        let _ = begin(server);
+    }
+}
+
+/// How much of the log a start would have to replay.
+fn replayed_bytes(log: &Log) -> u64 {
+    log.appended().0.saturating_sub(log.last_checkpoint().0)
+}
+
+fn run(server: &Server, log: &Log, began: UnixMs) {
+    log!(Notice, "Checkpoint started");
+    let written = checkpoint::write(server, log, server.guest(), Pace::Gentle);
+    let retired = written.as_ref().ok().map(|_| log.retire(retention(server)));
+    if let Some(Err(error)) = retired {
+        log!(Warning, "Can't remove what the checkpoint has replaced: {error}");
+    }
+    let bytes = *written.as_ref().unwrap_or(&0);
+    end(server, began, &written.map(|_| ()), bytes);
+}
+
+fn end(server: &Server, began: UnixMs, result: &io::Result<()>, bytes: u64) {
+    let now = server.clock.now();
+    match result {
+        Ok(()) => log!(Notice, "Checkpoint of {} KB written", bytes >> 10),
+        Err(error) => log!(Warning, "Checkpoint failed: {error}"),
+    }
+    let mut figures = server.durability.rewrites.0.lock();
+    figures.running_since = None;
+    figures.failed_last = result.is_err();
+    figures.tried_at = now;
+    figures.last_duration_s = Some(now.0.saturating_sub(began.0) / 1000);
+    if result.is_ok() {
+        figures.count += 1;
+        figures.last_bytes = bytes;
+    }
+}
+
+fn retention(server: &Server) -> Retention {
+    server.config.log_retention()
+}
