@@ -324,6 +324,11 @@ impl<'k> Batch<'k> {
         self.keyspace
     }
 
+    /// Whether the batch is in the keyspace (see [`Keyspace::stay_outside`]).
+    pub fn is_inside(&self) -> bool {
+        self.gate.is_some()
+    }
+
     /// Locks the slots of the keys given, to be read.
     #[inline]
     pub fn view<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> View<'b> {

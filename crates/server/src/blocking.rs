@@ -129,9 +129,14 @@ impl Sessions for Beginner<'_> {
     }
 }
 
-/// Makes a session wait for time to pass; then it gets `on_timeout`.
-pub fn wait_for_time(server: &Server, client: &Arc<Client>, until: Until, on_timeout: Vec<u8>) {
-    begin(server, client, None, on_timeout, until);
+/// Makes a session wait for time to pass; then it gets `on_timeout`, unless it is answered before.
+pub fn wait_for_time(
+    server: &Server,
+    client: &Arc<Client>,
+    until: Until,
+    on_timeout: Vec<u8>,
+) -> Arc<Waiter> {
+    begin(server, client, None, on_timeout, until)
 }
 
 fn begin(
@@ -140,12 +145,13 @@ fn begin(
     request: Option<WaitingRequest>,
     on_timeout: Vec<u8>,
     until: Until,
-) {
+) -> Arc<Waiter> {
     client.set_trait(Traits::BLOCKED, true);
     let has_timeout = until.is_some();
     let state = Mutex::new(State::Waits);
-    let waiter = Waiter { client: client.clone(), request, on_timeout, has_timeout, state };
-    server.blocked.by_ticket.lock().insert(client.id, Arc::new(waiter));
+    let waiter = Arc::new(Waiter { client: client.clone(), request, on_timeout, has_timeout, state });
+    server.blocked.by_ticket.lock().insert(client.id, waiter.clone());
+    waiter
 }
 
 /// Ends a wait that no key has ended. False: it does not wait, or not any more.
@@ -197,6 +203,22 @@ fn hold(batch: &mut Batch<'_>, keys: &[Key<'_>]) {
 }
 
 impl Waiter {
+    /// Whether it still waits.
+    pub fn waits(&self) -> bool {
+        *self.state.lock() == State::Waits
+    }
+
+    /// Ends the wait with this reply, if it has not ended.
+    pub fn answer(&self, server: &Server, reply: &[u8]) {
+        let mut state = self.state.lock();
+        if *state == State::Waits {
+            *state = State::Ended;
+            self.leave(server);
+            self.client.post(reply);
+            self.client.signal(Signal::UNBLOCKED);
+        }
+    }
+
     /// Runs the request again; if it need not wait any more, its client gets the reply.
     fn try_again(&self, server: &Server, batch: &mut Batch<'_>, worker: usize, now: UnixMs) {
         let Some(request) = &self.request else { return };

@@ -51,6 +51,8 @@ bitflags::bitflags! {
         const LOG_FAILED = 1 << 5;
         /// The disk is so far behind that no write should run for now.
         const LOG_FULL = 1 << 6;
+        /// The data is being loaded.
+        const LOADING = 1 << 7;
     }
 }
 

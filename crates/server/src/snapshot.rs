@@ -184,6 +184,8 @@ pub fn save_now(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Result<i
 pub fn save_at_end(server: &Server) -> io::Result<()> {
     if server.config.save_points().is_empty()
         || *server.snapshots.is_settled.lock()
+        // What is there is not all yet.
+        || server.attention().contains(Attention::LOADING)
         || server.counts.changes.get() == server.snapshots.figures().changes_saved
     {
         return Ok(());

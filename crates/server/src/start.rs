@@ -3,7 +3,7 @@
 
 use crate::config::{Config, Startup};
 use crate::listen::{Accepted, Listeners};
-use crate::server::{Ending, Server};
+use crate::server::{Attention, Ending, Server};
 use crate::{acl, descriptors, durability, log, logger, snapshot, supervision, worker};
 use std::ffi::OsString;
 use std::io;
@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use sys::file::Fs;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -89,8 +90,39 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     // One more than are announced: see [`Server::lightest_worker`].
     let server = Server::new(config, workers + 1);
     announce(&server, &listeners, workers, warnings);
-    durability::open(&server, &Fs::Real, workers)?;
-    run_workers(&server, listeners, workers + 1)
+    // Clients are told meanwhile that the data is being loaded.
+    server.set_attention(Attention::LOADING, true);
+    let loading = load(&server, &listeners, workers)?;
+    let status = run_workers(&server, listeners, workers + 1);
+    loading.join().expect("a thread that panics ends the process")?;
+    status
+}
+
+/// Loads the data in a thread of its own; without it there is nothing to serve, and the server ends.
+fn load(
+    server: &Arc<Server>,
+    listeners: &Listeners,
+    workers: usize,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    let (server, ready) = (server.clone(), ready_lines(listeners));
+    std::thread::Builder::new().name("load".to_owned()).spawn(move || {
+        let loaded = durability::open(&server, &Fs::Real, workers);
+        if loaded.is_ok() {
+            server.set_attention(Attention::LOADING, false);
+            ready.iter().for_each(|line| log!(Notice, "{line}"));
+            supervision::notify(&server.config, "STATUS=Ready to accept connections\nREADY=1");
+        } else {
+            server.stop(1);
+        }
+        loaded
+    })
+}
+
+/// What says that the server is ready: connections wait in the sockets' queues.
+fn ready_lines(listeners: &Listeners) -> Vec<&'static str> {
+    let tcp = (!listeners.addresses().is_empty()).then_some("Ready to accept connections tcp");
+    let unix = listeners.unix_path().map(|_| "Ready to accept connections unix");
+    tcp.into_iter().chain(unix).collect()
 }
 
 /// A file that is of use only while the server runs.
@@ -191,7 +223,6 @@ fn accept_until_end(
         tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async {
         let mut signals = Signals::catch()?;
-        announce_ready(server, &listeners);
         listeners.spawn(server, workers)?;
         let mut ending = server.ending();
         let status = tokio::select! {
@@ -212,17 +243,6 @@ fn accept_until_end(
             }
         }
     })
-}
-
-fn announce_ready(server: &Server, listeners: &Listeners) {
-    // Connections wait in the sockets' queues from now on.
-    if !listeners.addresses().is_empty() {
-        log!(Notice, "Ready to accept connections tcp");
-    }
-    if listeners.unix_path().is_some() {
-        log!(Notice, "Ready to accept connections unix");
-    }
-    supervision::notify(&server.config, "STATUS=Ready to accept connections\nREADY=1");
 }
 
 /// The signals that end the server.

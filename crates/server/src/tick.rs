@@ -40,6 +40,9 @@ pub async fn run(worker: Rc<Worker>, index: usize) {
             // Forgets one that is over, whether or not a client asks.
             Pause::at(&worker.server, worker.server.clock.now());
         }
+        if worker.server.attention().contains(Attention::LOADING) {
+            continue;
+        }
         sweep(&worker.server, index).await;
         go_on_evicting(&worker.server, index);
         if ticks.is_multiple_of(hz) {

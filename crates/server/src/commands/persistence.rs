@@ -1,8 +1,9 @@
-//! SAVE, BGSAVE, LASTSAVE and BGREWRITEAOF: requests for snapshots, which `snapshot` takes.
+//! SAVE, BGSAVE, LASTSAVE: requests for snapshots, which `snapshot` takes; and BGREWRITEAOF, for a checkpoint.
 
 use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
+use crate::durability::{self, Unable};
 use crate::snapshot::{self, InProgress};
 use command::{Categories, Error, Flags, Group, Result, Row};
 use wire::Reply;
@@ -11,12 +12,10 @@ const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_L
 
 /// SAVE, BGSAVE, LASTSAVE and BGREWRITEAOF.
 pub const ROWS: &[Row<ServerHandler>] = &[
-    row("bgrewriteaof", 1, FLAGS, |_, _| {
-        Err(Error::text("ERR The append-only file is not supported by this server"))
-    })
-    .group(Group::Server)
-    .complexity("O(1)")
-    .summary("Is refused: there is no append-only file."),
+    row("bgrewriteaof", 1, FLAGS, bgrewriteaof)
+        .group(Group::Server)
+        .complexity("O(1)")
+        .summary("Begins a checkpoint of the log in the background."),
     row("bgsave", -1, FLAGS, bgsave)
         .group(Group::Server)
         .complexity("O(1)")
@@ -56,6 +55,20 @@ fn bgsave(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     context.server.snapshots.ask(context.now).map_err(in_progress)?;
     reply.simple("Background saving started");
+    Ok(())
+}
+
+/// BGREWRITEAOF
+fn bgrewriteaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    match durability::begin_rewrite(context.server) {
+        Ok(()) => reply.simple("Background append only file rewriting started"),
+        Err(Unable::InProgress) => {
+            return Err(Error::text("ERR Background append only file rewriting already in progress"));
+        }
+        Err(Unable::NoLog) => {
+            return Err(Error::text("ERR There is no log: this server was started without 'appendonly yes'"));
+        }
+    }
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use crate::log;
+use crate::server::Attention;
 use crate::session::Closing;
 use crate::snapshot;
 use command::{Error, Flags, Group, Result, Row};
@@ -65,7 +66,10 @@ fn shutdown(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
         return Err(Error::text("ERR No shutdown in progress."));
     }
     log!(Warning, "User requested shutdown...");
-    let (server, saves) = (context.server, options.save || !context.server.config.save_points().is_empty());
+    let server = context.server;
+    // While the data is being loaded there is nothing to save.
+    let is_loaded = !server.attention().contains(Attention::LOADING);
+    let saves = is_loaded && (options.save || !server.config.save_points().is_empty());
     if saves && !options.nosave {
         // One in progress, which may go on, has not all of what is to be saved.
         let saved = snapshot::save_now(server, context.batch, context.now);

@@ -1,11 +1,14 @@
-//! WAIT and WAITAOF. There are no replicas and there is no log: what waits for them
-//! waits for its time to be up.
+//! WAIT and WAITAOF. There are no replicas: who waits for them waits for its time to be up. Who waits for the log is
+//! answered as soon as it is durable.
 
 use super::row;
-use crate::blocking;
+use crate::blocking::{self, Waiter};
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
+use crate::server::Server;
 use command::{Error, Flags, Group, Result, Row};
+use std::pin::pin;
+use std::sync::Arc;
 use sys::UnixMs;
 use value::number::parse_i64;
 use wire::Reply;
@@ -50,22 +53,56 @@ fn waitaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         .filter(|count| *count >= 0)
         .ok_or(Error::text("ERR value is out of range, must be positive"))?;
     let until = until(context, 3)?;
-    if local > 0 {
+    let log = context.server.durability.log().cloned();
+    if local > 0 && log.is_none() {
         return Err(Error::text(
             "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
         ));
     }
-    let answer = |reply: &mut Reply<'_>| {
+    // Whatever the session has written is in the log by now.
+    let end = log.as_ref().map(|log| log.appended());
+    let is_durable = move || log.as_ref().is_some_and(|log| end.is_some_and(|end| log.durable() >= end));
+    let answer = |local: bool, reply: &mut Reply<'_>| {
         reply.array(2);
-        reply.int(0);
+        reply.int(i64::from(local));
         reply.int(0);
     };
-    if replicas == 0 || context.session.transaction.is_some() {
-        answer(reply);
-    } else {
-        begin(context, until, answer);
+    let is_met = replicas == 0 && (local == 0 || is_durable());
+    if is_met || context.session.transaction.is_some() {
+        answer(is_durable(), reply);
+        return Ok(());
+    }
+    let protocol = context.session.protocol;
+    let waiter = begin(context, until, |reply| answer(false, reply));
+    if replicas == 0 {
+        let mut out = Vec::new();
+        answer(true, &mut Reply::new(&mut out, protocol));
+        answer_when_durable(context.server.clone(), waiter, is_durable, out);
     }
     Ok(())
+}
+
+/// Answers who waits for the log once it is durable enough.
+fn answer_when_durable(
+    server: Arc<Server>,
+    waiter: Arc<Waiter>,
+    is_durable: impl Fn() -> bool + 'static,
+    reply: Vec<u8>,
+) {
+    if let Some(log) = server.durability.log() {
+        log.request_sync();
+    }
+    tokio::task::spawn_local(async move {
+        while waiter.waits() {
+            let mut committed = pin!(server.durability.committed.notified());
+            committed.as_mut().enable();
+            if is_durable() {
+                waiter.answer(&server, &reply);
+                return;
+            }
+            committed.await;
+        }
+    });
 }
 
 fn int(word: &[u8]) -> Result<i64> {
@@ -80,9 +117,14 @@ fn until(context: &Context<'_, '_>, position: usize) -> Result<Option<UnixMs>> {
     Ok((timeout > 0).then(|| UnixMs(context.now.0.saturating_add(timeout))))
 }
 
-fn begin(context: &mut Context<'_, '_>, until: Option<UnixMs>, answer: impl FnOnce(&mut Reply<'_>)) {
+fn begin(
+    context: &mut Context<'_, '_>,
+    until: Option<UnixMs>,
+    answer: impl FnOnce(&mut Reply<'_>),
+) -> Arc<Waiter> {
     let mut on_timeout = Vec::new();
     answer(&mut Reply::new(&mut on_timeout, context.session.protocol));
-    blocking::wait_for_time(context.server, &context.session.client, until, on_timeout);
+    let waiter = blocking::wait_for_time(context.server, &context.session.client, until, on_timeout);
     context.session.waits = Some(until);
+    waiter
 }

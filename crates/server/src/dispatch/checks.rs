@@ -77,6 +77,7 @@ fn check_attention(
     let is_full = attention.contains(Attention::MEMORY_CEILING) && is_memory_full(server);
     // During a pause nothing changes by itself.
     if is_full
+        && batch.is_inside()
         && !attention.contains(Attention::PAUSED)
         && make_room(server, batch, now).is_err()
         && flags.contains(Flags::DENYOOM)
@@ -119,6 +120,18 @@ fn check_attention(
     Verdict::Run
 }
 
+/// Why scripts may not write: the last snapshot failed, or the log does not go on.
+#[cold]
+pub fn disk_error(server: &Server) -> Option<Error> {
+    match server.attention() {
+        attention if attention.contains(Attention::SAVE_FAILED) && are_writes_stopped(server) => {
+            Some(MISCONF)
+        }
+        attention if attention.contains(Attention::LOG_FAILED) => log_error(server),
+        _ => None,
+    }
+}
+
 /// How long a write waits before it looks again whether the disk has caught up.
 const LOG_PATIENCE_MS: u64 = 1;
 
@@ -147,6 +160,26 @@ pub fn are_writes_stopped(server: &Server) -> bool {
     server.snapshots.figures().failed_last
         && server.config.stop_writes_on_bgsave_error()
         && !server.config.save_points().is_empty()
+}
+
+/// The error of a command that needs data which is being loaded.
+const LOADING: Error = Error::text("LOADING Redis is loading the dataset in memory");
+
+/// Admits a command that touches no key to a batch outside of the keyspace.
+///
+/// # Errors
+/// Why it has to wait for the keyspace.
+#[cold]
+pub fn admit_outside(
+    server: &Server,
+    command: &Command,
+    request: &Request<'_>,
+) -> std::result::Result<(), Error> {
+    let looks_at_keys = matches!(command.row.name, "exec" | "watch" | "unwatch" | "discard");
+    if !server.attention().contains(Attention::LOADING) {
+        return if runs_outside(command, request) { Ok(()) } else { Err(BUSY) };
+    }
+    if command.is(Flags::LOADING) && !looks_at_keys { Ok(()) } else { Err(LOADING) }
 }
 
 /// Whether a command runs without the keyspace while a slow script holds it.

@@ -237,10 +237,13 @@ impl Runner {
     }
 }
 
-/// Enters the keyspace. If a slow script holds it, the batch stays outside, which is told
-/// in the second place.
+/// Enters the keyspace. If a slow script holds it, or it is being loaded, the batch stays outside, which is
+/// told in the second place.
 #[inline]
 fn enter(server: &Server, worker: usize) -> (Batch<'_>, bool) {
+    if server.attention().contains(Attention::LOADING) {
+        return (server.keyspace.stay_outside(worker), true);
+    }
     loop {
         if let Some(batch) = server.keyspace.try_enter(worker, GATE_PATIENCE) {
             return (batch, false);
@@ -272,7 +275,7 @@ struct Turn<'a> {
     stale_ticks: u64,
     reply_bytes_max: usize,
     batch: Batch<'a>,
-    /// A slow script holds the keyspace: only what touches no key may run.
+    /// A slow script holds the keyspace, or it is being loaded: only what touches no key may run.
     is_outside: bool,
     last: CommandId,
     count: i64,
@@ -364,8 +367,11 @@ impl Turn<'_> {
             self.settle_reply(before, out);
             return Flow::Next;
         };
-        if self.is_outside && !checks::runs_outside(command, request) {
-            self.refuse(checks::BUSY, out);
+        if self.is_outside
+            && let Err(error) = checks::admit_outside(self.server, command, request)
+        {
+            let error = transaction::refusal_of(self.server, command, self.session, error);
+            self.refuse(error, out);
             self.settle_reply(before, out);
             return Flow::Next;
         }

@@ -77,13 +77,15 @@ struct Copy<'s> {
     writer: CheckpointWriter,
     chunk: Vec<u8>,
     step_began: Instant,
+    /// Copied and not counted yet.
+    keys: u64,
 }
 
 impl<'s> Copy<'s> {
     fn begin(server: &'s Server, log: &Log, guest: usize, pace: Pace) -> io::Result<Copy<'s>> {
         // All that was appended before is in the slots: it was appended under their locks.
         let writer = log.begin_checkpoint(log.appended())?;
-        Ok(Copy { server, guest, pace, writer, chunk: Vec::new(), step_began: Instant::now() })
+        Ok(Copy { server, guest, pace, writer, chunk: Vec::new(), step_began: Instant::now(), keys: 0 })
     }
 
     fn libraries(&mut self) -> io::Result<()> {
@@ -127,7 +129,11 @@ impl<'s> Copy<'s> {
         chunk.extend_from_slice(&[0; 16]);
         let entries_at = chunk.len();
         let batch = self.server.keyspace.enter(self.guest);
-        let stamp = batch.copy_slot(db, slot, |object| add(chunk, object));
+        let keys = &mut self.keys;
+        let stamp = batch.copy_slot(db, slot, |object| {
+            *keys += 1;
+            add(chunk, object);
+        });
         drop(batch);
         let bytes = (chunk.len() - entries_at) as u64;
         chunk[stamp_at..stamp_at + 8].copy_from_slice(&stamp.0.to_le_bytes());
@@ -144,6 +150,7 @@ impl<'s> Copy<'s> {
     }
 
     fn rest(&mut self) -> io::Result<()> {
+        self.server.durability.rewrites.note_copied(std::mem::take(&mut self.keys));
         if self.pace == Pace::Gentle {
             thread::sleep(self.step_began.elapsed() * REST_FACTOR);
             fail_if_ending(self.server)?;

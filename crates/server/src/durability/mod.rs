@@ -9,10 +9,12 @@
 pub mod checkpoint;
 pub mod gate;
 mod journal;
+mod loading;
 mod recovery;
 mod rewrite;
 
-pub use rewrite::{Rewrites, Unable, begin_if_due};
+pub use loading::Loading;
+pub use rewrite::{Rewrites, Unable, begin_if_due, begin_rewrite};
 
 use crate::config::{AppendFsync, Config, Edition};
 use crate::log;
@@ -36,6 +38,8 @@ pub struct Durability {
     pub committed: Notify,
     /// Checkpoints.
     pub rewrites: Rewrites,
+    /// How far the start is.
+    pub loading: Loading,
     log: OnceLock<Arc<Log>>,
 }
 
@@ -46,6 +50,7 @@ impl Durability {
             gate: Gate::new(workers),
             committed: Notify::new(),
             rewrites: Rewrites::default(),
+            loading: Loading::default(),
             log: OnceLock::new(),
         }
     }
@@ -86,14 +91,13 @@ pub fn open(server: &Arc<Server>, fs: &Fs, threads: usize) -> io::Result<()> {
     if is_new {
         snapshot::load_at_start(server)?;
     } else {
-        let recovered = recovery::recover(server, &recovery, threads)?;
+        recovery::recover(server, &recovery, threads)?;
+        let (keys, requests) = server.durability.loading.counts();
         let seconds = server.ticks.nanos_between(began, server.ticks.now()) as f64 / 1e9;
         log!(
             Notice,
-            "Recovered to LSN {} in {seconds:.3} seconds: {} keys of a checkpoint, {} requests of the log",
-            recovery.end().0,
-            recovered.keys,
-            recovered.requests
+            "Recovered to LSN {} in {seconds:.3} seconds: {keys} keys of a checkpoint, {requests} requests of the log",
+            recovery.end().0
         );
     }
     begin(server, recovery, sync, Flushing::Threads)?;

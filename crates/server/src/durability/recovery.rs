@@ -11,54 +11,41 @@
 use super::checkpoint::{LIBRARY_CHUNK, SLOTS_CHUNK};
 use crate::commands::scripting::load_library;
 use crate::dispatch::table;
-use crate::log;
 use crate::replay::{Rejection, Replay};
 use crate::server::Server;
 use crate::snapshot;
-use ::log::{Checkpoint, Lsn, Record, Recovery};
+use ::log::{Checkpoint, Record, Recovery};
 use keyspace::{DbIndex, Key, Slot, Stamp, Touch};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 use sys::UnixMs;
 use value::rdb::file::EntryReader;
 use wire::{Limits, Parser, Request};
-
-/// How often a long start tells how far it is.
-const PROGRESS: Duration = Duration::from_secs(5);
-
-/// What was recovered.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Recovered {
-    /// Keys of the checkpoint.
-    pub keys: u64,
-    /// Requests of the log that were run.
-    pub requests: u64,
-}
 
 /// Fills the empty keyspace, by the workers numbered below `threads`.
 ///
 /// # Errors
 /// One sentence for the operator.
-pub fn recover(server: &Arc<Server>, recovery: &Recovery, threads: usize) -> io::Result<Recovered> {
-    let progress = Progress::new(recovery);
+pub fn recover(server: &Arc<Server>, recovery: &Recovery, threads: usize) -> io::Result<()> {
+    let checkpoint_bytes = recovery.checkpoint().map_or(0, Checkpoint::bytes);
+    let log_bytes = recovery.end().0 - recovery.start().0;
+    server.durability.loading.begin(checkpoint_bytes + log_bytes);
     if let Some(checkpoint) = recovery.checkpoint() {
-        in_parallel(threads, |worker| load(server, checkpoint, worker, &progress))?;
+        in_parallel(threads, |worker| load(server, checkpoint, worker))?;
     }
     let crossing = Crossing::new(threads);
     in_parallel(threads, |worker| {
-        let result = Player::new(server, worker, threads, &crossing).play(recovery, &progress);
-        if result.is_err() {
-            crossing.give_up();
-        }
-        result
-    })?;
-    Ok(Recovered {
-        keys: progress.keys.load(Ordering::Relaxed),
-        requests: progress.requests.load(Ordering::Relaxed),
+        Player::new(server, worker, threads, &crossing).play(recovery).inspect_err(|_| crossing.give_up())
     })
+}
+
+/// A start that is told to stop loads no further.
+fn fail_if_ending(server: &Server) -> io::Result<()> {
+    match server.is_ending() {
+        true => Err(io::Error::other("The start was interrupted")),
+        false => Ok(()),
+    }
 }
 
 /// Runs `work` for every worker's number, each on a thread of its own. The first error counts.
@@ -78,55 +65,8 @@ fn in_parallel(threads: usize, work: impl Fn(usize) -> io::Result<()> + Sync) ->
     })
 }
 
-/// How far a start is.
-struct Progress {
-    began: Instant,
-    said: Mutex<Instant>,
-    from: Lsn,
-    to: Lsn,
-    keys: AtomicU64,
-    requests: AtomicU64,
-}
-
-impl Progress {
-    fn new(recovery: &Recovery) -> Progress {
-        let now = Instant::now();
-        Progress {
-            began: now,
-            said: Mutex::new(now),
-            from: recovery.start(),
-            to: recovery.end(),
-            keys: AtomicU64::new(0),
-            requests: AtomicU64::new(0),
-        }
-    }
-
-    fn tell(&self, at: impl FnOnce() -> String) {
-        let Some(mut said) = self.said.try_lock() else { return };
-        if said.elapsed() >= PROGRESS {
-            *said = Instant::now();
-            log!(Notice, "{} after {:.0} s", at(), self.began.elapsed().as_secs_f64());
-        }
-    }
-
-    fn tell_keys(&self, checkpoint: &Checkpoint) {
-        self.tell(|| {
-            let keys = self.keys.load(Ordering::Relaxed);
-            format!("Loading {}: {keys} keys", checkpoint.path().display())
-        });
-    }
-
-    fn tell_lsn(&self, at: Lsn) {
-        self.tell(|| {
-            let (done, all) =
-                (at.0.saturating_sub(self.from.0), self.to.0.saturating_sub(self.from.0).max(1));
-            format!("Replaying the log: {} % of {} MB", done * 100 / all, all >> 20)
-        });
-    }
-}
-
 /// Loads chunks of a checkpoint for as long as there are any.
-fn load(server: &Arc<Server>, checkpoint: &Checkpoint, worker: usize, progress: &Progress) -> io::Result<()> {
+fn load(server: &Server, checkpoint: &Checkpoint, worker: usize) -> io::Result<()> {
     while let Some(chunk) = checkpoint.next_chunk().map_err(io::Error::other)? {
         let keys = match chunk.split_first() {
             Some((&SLOTS_CHUNK, body)) => load_slots(server, worker, body),
@@ -135,8 +75,8 @@ fn load(server: &Arc<Server>, checkpoint: &Checkpoint, worker: usize, progress: 
         };
         let wrong = || format!("{} holds what this version cannot read", checkpoint.path().display());
         let keys = keys.ok_or_else(|| io::Error::other(wrong()))?;
-        progress.keys.fetch_add(keys, Ordering::Relaxed);
-        progress.tell_keys(checkpoint);
+        server.durability.loading.note(chunk.len() as u64, keys, 0);
+        fail_if_ending(server)?;
     }
     Ok(())
 }
@@ -195,15 +135,17 @@ impl<'s> Player<'s> {
         }
     }
 
-    fn play(mut self, recovery: &Recovery, progress: &Progress) -> io::Result<()> {
+    fn play(mut self, recovery: &Recovery) -> io::Result<()> {
         let mut blocks = recovery.replay();
         while let Some(block) = blocks.next_block().map_err(io::Error::other)? {
             for record in block.records() {
                 self.record(&record)?;
             }
-            progress.tell_lsn(block.end());
+            // All threads read all blocks.
+            let bytes = if self.worker == 0 { block.end().0 - block.lsn().0 } else { 0 };
+            self.server.durability.loading.note(bytes, 0, std::mem::take(&mut self.run));
+            fail_if_ending(self.server)?;
         }
-        progress.requests.fetch_add(self.run, Ordering::Relaxed);
         Ok(())
     }
 

@@ -26,6 +26,12 @@ pub struct Figures {
     pub running_since: Option<UnixMs>,
     /// Whether the last one failed.
     pub failed_last: bool,
+    /// How many failed one after the other.
+    pub failures_in_a_row: u64,
+    /// Keys that the one that is being written has copied.
+    pub keys_copied: u64,
+    /// How many there were when it began.
+    pub keys_total: u64,
     /// How long the last one took.
     pub last_duration_s: Option<u64>,
     /// Those that were written since the start.
@@ -50,13 +56,18 @@ impl Rewrites {
     pub fn figures(&self) -> Figures {
         *self.0.lock()
     }
+
+    /// Counts keys that were copied.
+    pub(super) fn note_copied(&self, keys: u64) {
+        self.0.lock().keys_copied += keys;
+    }
 }
 
 /// Begins a checkpoint in the background.
 ///
 /// # Errors
 /// Why not.
-pub fn begin(server: &Arc<Server>) -> Result<(), Unable> {
+pub fn begin_rewrite(server: &Arc<Server>) -> Result<(), Unable> {
     let log = server.durability.log().ok_or(Unable::NoLog)?.clone();
     let began = server.clock.now();
     let mut figures = server.durability.rewrites.0.lock();
@@ -64,6 +75,8 @@ pub fn begin(server: &Arc<Server>) -> Result<(), Unable> {
         return Err(Unable::InProgress);
     }
     figures.running_since = Some(began);
+    figures.keys_copied = 0;
+    figures.keys_total = server.databases().map(|db| server.keyspace.len(db)).sum();
     drop(figures);
     let task = {
         let server = server.clone();
@@ -89,7 +102,7 @@ pub fn begin_if_due(server: &Arc<Server>) {
     if bytes >= limit {
         log!(Notice, "The log has grown to {} MB since its last checkpoint", bytes >> 20);
         // Somebody else may have begun one just now.
-        let _ = begin(server);
+        let _ = begin_rewrite(server);
     }
 }
 
@@ -117,6 +130,8 @@ fn end(server: &Server, began: UnixMs, result: &io::Result<()>, bytes: u64) {
     }
     let mut figures = server.durability.rewrites.0.lock();
     figures.running_since = None;
+    (figures.keys_copied, figures.keys_total) = (0, 0);
+    figures.failures_in_a_row = if result.is_ok() { 0 } else { figures.failures_in_a_row + 1 };
     figures.failed_last = result.is_err();
     figures.tried_at = now;
     figures.last_duration_s = Some(now.0.saturating_sub(began.0) / 1000);

@@ -7,6 +7,7 @@
 
 mod load;
 mod memory;
+mod persistence;
 mod server;
 
 pub(crate) use load::duration_counts;
@@ -42,7 +43,7 @@ const SECTIONS: &[(&str, Shown, Writer)] = &[
     ("Server", Shown::Always, server::server),
     ("Clients", Shown::Always, server::clients),
     ("Memory", Shown::Always, memory::memory),
-    ("Persistence", Shown::Always, server::persistence),
+    ("Persistence", Shown::Always, persistence::persistence),
     ("Stats", Shown::Always, load::stats),
     ("Replication", Shown::Always, server::replication),
     ("CPU", Shown::Always, load::cpu),

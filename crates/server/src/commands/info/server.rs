@@ -6,7 +6,6 @@ use crate::commands::connection::REDIS_VERSION;
 use crate::config::Supervision;
 use crate::dispatch::Context;
 use std::sync::atomic::Ordering;
-use sys::UnixMs;
 
 /// The Redis clock of access times has 24 bits.
 const LRU_CLOCK_MASK: u64 = (1 << 24) - 1;
@@ -78,46 +77,6 @@ pub(super) fn clients(context: &mut Context<'_, '_>, page: &mut Page) {
         ("total_watched_keys", &watching.sum::<usize>()),
         ("total_blocking_keys", &context.server.keyspace.waiting().keys()),
         ("total_blocking_keys_on_nokey", &context.server.keyspace.waiting().keys_on_gone()),
-    ]);
-}
-
-pub(super) fn persistence(context: &mut Context<'_, '_>, page: &mut Page) {
-    let server = context.server;
-    let saves = server.snapshots.figures();
-    let now = server.clock.now();
-    let seconds_since = |at: UnixMs| now.0.saturating_sub(at.0) / 1000;
-    let current = saves.running_since.map_or(-1, |at| seconds_since(at) as i64);
-    page.lines(&[
-        ("loading", &0),
-        ("async_loading", &0),
-        ("current_cow_peak", &0),
-        ("current_cow_size", &0),
-        ("current_cow_size_age", &0),
-        ("current_fork_perc", &"0.00"),
-        ("current_save_keys_processed", &saves.keys_written),
-        ("current_save_keys_total", &saves.keys_total),
-        ("rdb_changes_since_last_save", &(server.counts.changes.get() - saves.changes_saved)),
-        ("rdb_bgsave_in_progress", &u8::from(saves.running_since.is_some())),
-        ("rdb_last_save_time", &saves.saved_at.seconds()),
-        ("rdb_last_bgsave_status", &(if saves.failed_last { "err" } else { "ok" })),
-        ("rdb_last_bgsave_time_sec", &saves.last_duration_s.map_or(-1, |seconds| seconds as i64)),
-        ("rdb_current_bgsave_time_sec", &current),
-        ("rdb_saves", &saves.saves),
-        ("rdb_last_cow_size", &0),
-        ("rdb_last_load_keys_expired", &saves.expired_at_load),
-        ("rdb_last_load_keys_loaded", &saves.loaded),
-        ("aof_enabled", &0),
-        ("aof_rewrite_in_progress", &0),
-        ("aof_rewrite_scheduled", &0),
-        ("aof_last_rewrite_time_sec", &-1),
-        ("aof_current_rewrite_time_sec", &-1),
-        ("aof_last_bgrewrite_status", &"ok"),
-        ("aof_rewrites", &0),
-        ("aof_rewrites_consecutive_failures", &0),
-        ("aof_last_write_status", &"ok"),
-        ("aof_last_cow_size", &0),
-        ("module_fork_in_progress", &0),
-        ("module_fork_last_cow_size", &0),
     ]);
 }
 

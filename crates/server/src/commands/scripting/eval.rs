@@ -116,10 +116,9 @@ impl Plan<'_> {
         let is_full = context.server.attention().contains(Attention::MEMORY_CEILING)
             && checks::is_memory_full(context.server);
         let reads_only = self.check(context, is_full)?;
-        let are_stopped = context.server.attention().contains(Attention::SAVE_FAILED)
-            && checks::are_writes_stopped(context.server);
-        if are_stopped && self.flags.is_some() && !reads_only {
-            return Err(checks::MISCONF);
+        let disk_error = checks::disk_error(context.server);
+        if let Some(error) = disk_error.filter(|_| self.flags.is_some() && !reads_only) {
+            return Err(error);
         }
         let mark = reply.mark();
         let mut holds = self.locks.holds(!reads_only);

@@ -77,10 +77,9 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
             return error("ERR Write commands are not allowed from read-only scripts.");
         }
         if command.is(Flags::WRITE)
-            && self.context.server.attention().contains(Attention::SAVE_FAILED)
-            && checks::are_writes_stopped(self.context.server)
+            && let Some(error) = checks::disk_error(self.context.server)
         {
-            return Err(Refusal::Error(checks::MISCONF.as_bytes().to_vec()));
+            return Err(Refusal::Error(error.as_bytes().to_vec()));
         }
         if self.is_oom && command.is(Flags::DENYOOM) && !self.run.wrote.load(Ordering::Relaxed) {
             return error("OOM command not allowed when used memory > 'maxmemory'.");
