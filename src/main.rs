@@ -11,6 +11,11 @@ Tarn, a Redis-compatible database.
 
 Usage: tarn server [FILE] [--DIRECTIVE VALUE ...]    run a server
        tarn server --help                            its options
+       tarn import FROM --dir DIR                    take over what a Redis has left in files
+       tarn export --dir DIR --to FILE.rdb           write all data to a file that a Redis reads
+       tarn check DIR                                look at the log in a directory
+       tarn restore DIR --to TIME|LSN --into NEWDIR  copy the log in a directory as it was then
+       tarn import|export|check|restore --help       their options
        tarn bench ycsb|kv|ttl|eval [OPTION ...]      measure any server that speaks the Redis protocol
        tarn whitepaper [OPTIONS]                     measure Tarn and its peers, and write a report
        tarn --version";
@@ -20,6 +25,10 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("server") => server::run(&args[1..]),
+        Some("import") => server::import::cli::import(&args[1..]),
+        Some("export") => server::import::cli::export(&args[1..]),
+        Some("check") => server::import::cli::check(&args[1..]),
+        Some("restore") => server::import::cli::restore(&args[1..]),
         Some("bench") => bench::cli::main(&args[1..]),
         Some("whitepaper") => bench::whitepaper::main(&args[1..]),
         Some("-V" | "-v" | "--version") => {

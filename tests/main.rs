@@ -8,6 +8,7 @@ mod clients;
 mod differential;
 mod events;
 mod hostile;
+mod imports;
 mod memory;
 mod migrate;
 mod replies;

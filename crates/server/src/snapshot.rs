@@ -8,7 +8,7 @@
 //!    while the snapshot ran.
 //! 3. At most a few chunks wait for the disk.
 
-use crate::commands::scripting::load_library;
+use crate::import::rdb::{self, Expired};
 use crate::log;
 use crate::server::{Attention, Server};
 use keyspace::{Batch, Cursor, DbIndex, Expiry, NewValue, Object, Touch, Usage, ValueRef};
@@ -16,14 +16,14 @@ use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sys::UnixMs;
-use sys::file::{Content, Fs, Replacement};
+use sys::file::{Fs, Replacement};
 use tokio::sync::mpsc::{Receiver, channel};
 use value::number::{IntBuffer, format_i64};
 use value::rdb::Restored;
-use value::rdb::file::{FileEntry, FileReader, FileUsage, FileValue, FileWriter};
+use value::rdb::file::{FileEntry, FileUsage, FileValue, FileWriter};
 
 /// Keys that are copied out before the worker looks at its clients again.
 const STEP_KEYS: usize = 128;
@@ -113,6 +113,12 @@ impl Snapshots {
         *self.is_settled.lock() = true;
     }
 
+    /// Keeps what a start has loaded.
+    pub(crate) fn note_load(&self, keys: u64, expired: u64) {
+        let mut figures = self.figures.lock();
+        (figures.loaded, figures.expired_at_load) = (keys, expired);
+    }
+
     fn claim(&self, now: UnixMs) -> Result<(), InProgress> {
         let mut figures = self.figures.lock();
         if figures.running_since.is_some() {
@@ -137,7 +143,7 @@ impl Snapshots {
     }
 }
 
-fn path(server: &Server) -> PathBuf {
+pub(crate) fn path(server: &Server) -> PathBuf {
     server.dir().join(OsString::from_vec(server.config.dbfilename()))
 }
 
@@ -148,8 +154,26 @@ fn path(server: &Server) -> PathBuf {
 pub fn save_now(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Result<io::Result<()>, InProgress> {
     server.snapshots.claim(now)?;
     let changes = server.counts.changes.get();
-    let result = batch.exclusively(now, Touch::No, |all| {
-        let mut file = Replacement::begin(&Fs::Real, &path(server))?;
+    let result = write_all(server, batch, &path(server), now);
+    server.snapshots.note_end(server.clock.now(), changes, &result);
+    if result.is_ok() {
+        server.snapshots.figures.lock().failed_last = false;
+        server.set_attention(Attention::SAVE_FAILED, false);
+    }
+    match &result {
+        Ok(()) => log!(Notice, "DB saved on disk"),
+        Err(error) => log!(Warning, "Can't save {}: {error}", path(server).display()),
+    }
+    Ok(result)
+}
+
+/// Writes all keys to a file while nothing else runs, and replaces what had its name.
+///
+/// # Errors
+/// Those of the disk; the old file is there then.
+pub(crate) fn write_all(server: &Server, batch: &mut Batch<'_>, path: &Path, now: UnixMs) -> io::Result<()> {
+    batch.exclusively(now, Touch::No, |all| {
+        let mut file = Replacement::begin(&Fs::Real, path)?;
         let mut writer = begin_file(server, now);
         for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
             let mut written = Ok(());
@@ -164,17 +188,7 @@ pub fn save_now(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Result<i
         }
         file.write(&writer.finish())?;
         file.commit()
-    });
-    server.snapshots.note_end(server.clock.now(), changes, &result);
-    if result.is_ok() {
-        server.snapshots.figures.lock().failed_last = false;
-        server.set_attention(Attention::SAVE_FAILED, false);
-    }
-    match &result {
-        Ok(()) => log!(Notice, "DB saved on disk"),
-        Err(error) => log!(Warning, "Can't save {}: {error}", path(server).display()),
-    }
-    Ok(result)
+    })
 }
 
 /// Saves after the last client, if there are save points and something to save.
@@ -365,40 +379,13 @@ pub fn with_value(object: Object<'_>, show: impl FnOnce(FileValue<'_>)) {
 /// # Errors
 /// One sentence for the operator: a server must not start without the data that it was meant to have.
 pub fn load_at_start(server: &Server) -> io::Result<()> {
-    let path = path(server);
-    let wrong =
-        |error: &dyn std::fmt::Display| io::Error::other(format!("Can't load {}: {error}", path.display()));
-    let Some(source) = Content::open(&Fs::Real, &path).map_err(|error| wrong(&error))? else { return Ok(()) };
     let began = server.ticks.now();
-    let mut reader = FileReader::open(source).map_err(|error| wrong(&error))?;
-    let thresholds = server.settings.thresholds();
-    let now = server.clock.now();
-    let (mut loaded, mut expired) = (0, 0);
-    while let Some(entry) = reader.next_entry(&thresholds).map_err(|error| wrong(&error))? {
-        if entry.expires_at_ms.is_some_and(|at| at <= now.0) {
-            expired += 1;
-            continue;
-        }
-        let db = u32::try_from(entry.database).ok().filter(|db| *db < server.keyspace.databases());
-        let db = db.ok_or_else(|| {
-            wrong(&format_args!(
-                "it has a database {}, and `databases` is {}",
-                entry.database,
-                server.keyspace.databases()
-            ))
-        })?;
-        put(server, &server.keyspace.enter(0), DbIndex(db), entry, now);
-        loaded += 1;
-    }
-    for code in reader.take_libraries() {
-        let wrong_code = |line: Vec<u8>| wrong(&String::from_utf8_lossy(&line));
-        load_library(server, &code).map_err(wrong_code)?;
-    }
-    let mut figures = server.snapshots.figures.lock();
-    (figures.loaded, figures.expired_at_load) = (loaded, expired);
-    drop(figures);
+    let Some(loaded) = rdb::load(server, &path(server), server.clock.now(), Expired::Passed)? else {
+        return Ok(());
+    };
+    server.snapshots.note_load(loaded.keys, loaded.expired);
     let seconds = server.ticks.nanos_between(began, server.ticks.now()) as f64 / 1e9;
-    log!(Notice, "Done loading RDB, keys loaded: {loaded}, keys expired: {expired}.");
+    log!(Notice, "Done loading RDB, keys loaded: {}, keys expired: {}.", loaded.keys, loaded.expired);
     log!(Notice, "DB loaded from disk: {seconds:.3} seconds");
     Ok(())
 }

@@ -62,6 +62,8 @@ numbers! {
     active_expire_effort: u32 = "active-expire-effort", |n| n as u32;
     /// Whether new users may use every channel.
     acl_pubsub_default_is_all: bool = "acl-pubsub-default", |n| n == 0;
+    /// Whether an append-only file that ends in the middle of something is loaded up to there.
+    aof_load_truncated: bool = "aof-load-truncated", |n| n != 0;
     /// Bytes that a client's unread requests may take.
     client_query_buffer_limit: usize = "client-query-buffer-limit", |n| n as usize;
     /// How long a script may run before others are told that the server is busy; None: for ever.
@@ -167,6 +169,10 @@ numbers! {
 texts! {
     /// The file of ACL users; empty where there is none.
     aclfile = "aclfile";
+    /// The name of the directory in `dir` of a Redis' append-only files.
+    appenddirname = "appenddirname";
+    /// What the names of these files begin with.
+    appendfilename = "appendfilename";
     /// The name of the snapshot's file in `dir`.
     dbfilename = "dbfilename";
     /// The log file; empty for standard output.

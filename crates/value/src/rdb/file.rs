@@ -25,6 +25,7 @@ use std::io::{self, Read};
 
 const MAGIC: &[u8; 5] = b"REDIS";
 const HEADER_BYTES: usize = 9;
+const CHECKSUM_BYTES: usize = 8;
 const OP_SLOT: u8 = 244;
 const OP_FUNCTIONS: u8 = 245;
 const OP_IDLE: u8 = 248;
@@ -314,6 +315,11 @@ impl<S: Read> FileReader<S> {
         std::mem::take(&mut self.libraries)
     }
 
+    /// The offset of the first byte behind the file, which may go on with something else; once there are no more keys.
+    pub fn end_offset(&self) -> u64 {
+        self.offset + (self.at + CHECKSUM_BYTES) as u64
+    }
+
     /// Reads one item, with as much of the file in the window as it takes.
     fn item(&mut self, thresholds: &Thresholds) -> Result<Item, FileError> {
         loop {
@@ -350,10 +356,10 @@ impl<S: Read> FileReader<S> {
     }
 
     fn check_sum(&mut self) -> Result<(), FileError> {
-        if self.window.len() - self.at < 8 && !self.is_at_end {
-            self.fill(8)?;
+        if self.window.len() - self.at < CHECKSUM_BYTES && !self.is_at_end {
+            self.fill(CHECKSUM_BYTES)?;
         }
-        let sum = self.window[self.at..].first_chunk::<8>().ok_or(FileError::CutOff)?;
+        let sum = self.window[self.at..].first_chunk::<CHECKSUM_BYTES>().ok_or(FileError::CutOff)?;
         match u64::from_le_bytes(*sum) {
             sum if sum == 0 || sum == self.crc => Ok(()),
             _ => Err(FileError::BadChecksum),

@@ -17,24 +17,13 @@ const TEST_HOOK: &str = "it only serves Redis' own tests";
 const BACKLOG_BYTES_MIN: i64 = 16 << 10;
 
 const ENDPOINTS: Kind = Kind::Enum(&["ip", "hostname", "unknown-endpoint"]);
-const APPEND_FILE: Kind = Kind::Text(|text| match text.contains(&b'/') || text.is_empty() {
-    true => Err("appendfilename can't be a path, just a filename"),
-    false => Ok(()),
-});
-const APPEND_DIR: Kind = Kind::Text(|text| match text.contains(&b'/') || text.is_empty() {
-    true => Err("appenddirname can't be a path, just a dirname"),
-    false => Ok(()),
-});
 
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
     absent("aof-disable-auto-gc", BOOL, "no", APPEND_ONLY).flags(Flags::HIDDEN),
-    absent("aof-load-truncated", BOOL, "yes", APPEND_ONLY),
     absent("aof-rewrite-incremental-fsync", BOOL, "yes", APPEND_ONLY),
     absent("aof-timestamp-enabled", BOOL, "no", APPEND_ONLY),
     absent("aof-use-rdb-preamble", BOOL, "yes", SNAPSHOTS),
-    absent("appenddirname", APPEND_DIR, "appendonlydir", APPEND_ONLY).at_start(),
-    absent("appendfilename", APPEND_FILE, "appendonly.aof", APPEND_ONLY).at_start(),
     absent("cluster-allow-pubsubshard-when-down", BOOL, "yes", CLUSTER),
     absent("cluster-allow-reads-when-down", BOOL, "no", CLUSTER),
     absent("cluster-allow-replica-migration", BOOL, "yes", CLUSTER),

@@ -16,10 +16,22 @@ const FILE_NAME: Kind = Kind::Text(|text| match text.contains(&b'/') {
     false => Ok(()),
 });
 
+const APPEND_FILE: Kind = Kind::Text(|text| match text.contains(&b'/') || text.is_empty() {
+    true => Err("appendfilename can't be a path, just a filename"),
+    false => Ok(()),
+});
+const APPEND_DIR: Kind = Kind::Text(|text| match text.contains(&b'/') || text.is_empty() {
+    true => Err("appenddirname can't be a path, just a dirname"),
+    false => Ok(()),
+});
+
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
     absent("always-show-logo", BOOL, "no", "there is no logo").at_start(),
+    works("aof-load-truncated", BOOL, "yes"),
     absent("aof_rewrite_cpulist", TEXT, "", CPU_LISTS).at_start(),
+    works("appenddirname", APPEND_DIR, "appendonlydir").at_start(),
+    works("appendfilename", APPEND_FILE, "appendonly.aof").at_start(),
     absent("bgsave_cpulist", TEXT, "", CPU_LISTS).at_start(),
     absent("bio_cpulist", TEXT, "", CPU_LISTS).at_start(),
     works("busy-reply-threshold", LONG, "5000").alias("lua-time-limit"),

@@ -1,0 +1,125 @@
+//! `tarn check`: what lies in a directory of the log, and what a start would do with it.
+
+use super::{Complaint, Given, Verdict};
+use jiff::Timestamp;
+use log::{Case, CheckpointReport, Report, SegmentReport};
+use std::fmt::{self, Write};
+use std::path::{Path, PathBuf};
+use sys::UnixMs;
+use sys::file::{Fs, Kind};
+
+pub(super) const USAGE: &str = "\
+Usage: tarn check DIR
+
+Looks at every block of the log in DIR, and at its checkpoints: from where to where they go, from when to when, and what is
+damaged. Says what a start would do. Changes nothing, and may run beside a server.
+
+Ends with 0 if all is intact, else with 1.";
+
+pub(super) fn run(words: &[String], shown: &mut String) -> Result<Verdict, Complaint> {
+    let given = Given::read(words, &[])?;
+    let dir = PathBuf::from(given.only_word("DIR")?);
+    given.nothing_else()?;
+    let report = look_at(&Fs::Real, &dir)?;
+    write!(shown, "{}", Shown { dir: &dir, report: &report }).expect("a string takes all");
+    Ok(if report.is_intact() { Verdict::Good } else { Verdict::Bad })
+}
+
+/// Checks a directory in which there is a log.
+pub(super) fn look_at(fs: &Fs, dir: &Path) -> Result<Report, Complaint> {
+    if fs.kind(dir)? != Some(Kind::Directory) {
+        return Err(Complaint(format!("{} is not a directory", dir.display())));
+    }
+    let report = log::check(fs, dir)?;
+    match (&report.verdict, report.segments.is_empty() && report.checkpoints.is_empty()) {
+        (Ok(_), true) => Err(Complaint(format!("there is no log in {}", dir.display()))),
+        _ => Ok(report),
+    }
+}
+
+/// A report as people read it.
+pub(super) struct Shown<'a> {
+    pub dir: &'a Path,
+    pub report: &'a Report,
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { segments, checkpoints, leftovers, verdict } = self.report;
+        writeln!(f, "{}", self.dir.display())?;
+        checkpoints.iter().try_for_each(|checkpoint| show_checkpoint(f, checkpoint))?;
+        segments.iter().try_for_each(|segment| show_segment(f, segment))?;
+        for leftover in leftovers {
+            writeln!(f, "  {}: of no use; a start removes it", name(leftover))?;
+        }
+        match verdict {
+            Ok((case, end)) => writeln!(f, "A start {}, up to LSN {end}.", what_happens(*case)),
+            Err(refusal) => writeln!(f, "A start refuses this: {refusal}."),
+        }
+    }
+}
+
+fn what_happens(case: Case) -> &'static str {
+    match case {
+        Case::New => "begins a new log",
+        Case::Whole => "replays it all",
+        Case::TornTail => "replays it without its end, which was being written and never acknowledged",
+        Case::OlderCheckpoint => "replays it from an older checkpoint, because the newest is damaged",
+        // These come as refusals.
+        Case::NewerVersion
+        | Case::NotOurs
+        | Case::HeaderDamaged
+        | Case::Mixed
+        | Case::CheckpointDamaged
+        | Case::LogGone
+        | Case::LogLate
+        | Case::SegmentMissing
+        | Case::DamagedMiddle
+        | Case::LogShort => "refuses it",
+    }
+}
+
+fn show_checkpoint(f: &mut fmt::Formatter<'_>, checkpoint: &CheckpointReport) -> fmt::Result {
+    write!(f, "  {}: checkpoint, LSN {}", name(&checkpoint.path), checkpoint.start)?;
+    if let Some(end) = checkpoint.end {
+        write!(f, " to {end}, {} chunks, {} bytes", checkpoint.chunks, checkpoint.bytes)?;
+    }
+    if let Some(time) = checkpoint.time {
+        write!(f, ", begun {}", Moment(time))?;
+    }
+    writeln!(f)?;
+    match &checkpoint.damage {
+        Some(what) => writeln!(f, "    DAMAGED: {what}"),
+        None => Ok(()),
+    }
+}
+
+fn show_segment(f: &mut fmt::Formatter<'_>, segment: &SegmentReport) -> fmt::Result {
+    let SegmentReport { start, end, blocks, records, .. } = segment;
+    let name = name(&segment.path);
+    write!(f, "  {name}: segment, LSN {start} to {end}, {blocks} blocks, {records} records")?;
+    if let (Some(first), Some(last)) = (segment.first_time, segment.last_time) {
+        write!(f, ", {} to {}", Moment(first), Moment(last))?;
+    }
+    writeln!(f, "{}", if segment.is_linked { "" } else { "; superseded, of no use" })?;
+    match segment.damage {
+        Some((offset, what)) => writeln!(f, "    DAMAGED at offset {offset}: {what}"),
+        None => Ok(()),
+    }
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// A moment in RFC 3339.
+pub(super) struct Moment(pub UnixMs);
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match i64::try_from(self.0.0).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()) {
+            Some(time) => write!(f, "{time:.3}"),
+            None => write!(f, "@{}", self.0.0),
+        }
+    }
+}

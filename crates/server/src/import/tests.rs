@@ -1,0 +1,86 @@
+use super::*;
+use sys::file::simulated::Disk;
+
+fn names() -> Names {
+    Names { directory: "appendonlydir".into(), file: "appendonly.aof".into(), snapshot: "dump.rdb".into() }
+}
+
+/// A disk with these files, empty but for manifests.
+fn disk(files: &[(&str, &str)]) -> Fs {
+    let fs = Fs::Simulated(Disk::new(1));
+    fs.create_dir_all(Path::new("/d/appendonlydir")).unwrap();
+    for (path, content) in files {
+        fs.write(&Path::new("/d").join(path), content.as_bytes()).unwrap();
+    }
+    fs
+}
+
+fn located(fs: &Fs, preference: Preference) -> Result<String, String> {
+    match locate(fs, Path::new("/d"), &names(), preference) {
+        Ok(Some(Place::AppendOnly { files, .. })) => Ok(format!("{files:?}")),
+        Ok(Some(Place::Snapshot(path))) => Ok(path.display().to_string()),
+        Ok(None) => Ok("nothing".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+const MANIFEST: &str = "appendonlydir/appendonly.aof.manifest";
+const BASE: &str = "appendonlydir/appendonly.aof.1.base.rdb";
+const TWO: &str =
+    "file appendonly.aof.1.base.rdb seq 1 type b\nfile appendonly.aof.1.incr.aof seq 1 type i\n";
+
+#[test]
+fn a_manifest_wins_over_a_single_file_and_that_over_a_snapshot() {
+    use Preference::{AppendOnly, Snapshot};
+    let mut files = vec![("dump.rdb", "")];
+    assert_eq!(located(&disk(&files), AppendOnly), Ok("/d/dump.rdb".to_owned()));
+    files.push(("appendonly.aof", ""));
+    assert_eq!(located(&disk(&files), AppendOnly), Ok(r#"["/d/appendonly.aof"]"#.to_owned()));
+    files.extend([(MANIFEST, TWO), (BASE, ""), ("appendonlydir/appendonly.aof.1.incr.aof", "")]);
+    let both =
+        r#"["/d/appendonlydir/appendonly.aof.1.base.rdb", "/d/appendonlydir/appendonly.aof.1.incr.aof"]"#;
+    assert_eq!(located(&disk(&files), AppendOnly), Ok(both.to_owned()));
+    assert_eq!(located(&disk(&files), Snapshot), Ok("/d/dump.rdb".to_owned()));
+    assert_eq!(located(&disk(&files[1..]), Snapshot), Ok("nothing".to_owned()));
+    assert_eq!(located(&disk(&[]), AppendOnly), Ok("nothing".to_owned()));
+}
+
+#[test]
+fn files_that_are_missing_are_named() {
+    let refused = located(&disk(&[(MANIFEST, TWO), (BASE, "")]), Preference::AppendOnly).unwrap_err();
+    assert!(
+        refused.contains("it names /d/appendonlydir/appendonly.aof.1.incr.aof, which is not there"),
+        "{refused}"
+    );
+    let refused = located(&disk(&[(BASE, ""), ("appendonly.aof", "")]), Preference::AppendOnly).unwrap_err();
+    assert!(refused.contains("has appendonly.aof.1.base.rdb and no manifest"), "{refused}");
+    let refused = located(&disk(&[(MANIFEST, "nonsense\n")]), Preference::AppendOnly).unwrap_err();
+    assert_eq!(
+        refused,
+        "Can't load /d/appendonlydir/appendonly.aof.manifest: line 1: Invalid AOF manifest file format"
+    );
+}
+
+#[test]
+fn an_interrupted_upgrade_is_read_where_the_file_still_lies() {
+    let manifest = "file appendonly.aof seq 1 type b\n";
+    let fs = disk(&[(MANIFEST, manifest), ("appendonly.aof", "")]);
+    assert_eq!(located(&fs, Preference::AppendOnly), Ok(r#"["/d/appendonly.aof"]"#.to_owned()));
+}
+
+#[test]
+fn a_directory_that_somebody_names_is_looked_through() {
+    let fs = disk(&[
+        (MANIFEST, TWO),
+        (BASE, ""),
+        ("appendonlydir/appendonly.aof.1.incr.aof", ""),
+        ("dump.rdb", ""),
+    ]);
+    let inside = place_in(&fs, Path::new("/d/appendonlydir")).unwrap();
+    assert_eq!(inside, place_in(&fs, Path::new("/d")).unwrap());
+    assert!(matches!(inside, Some(Place::AppendOnly { files, .. }) if files.len() == 2));
+    fs.write(Path::new("/d/appendonlydir/other.manifest"), b"").unwrap();
+    assert!(
+        place_in(&fs, Path::new("/d/appendonlydir")).unwrap_err().to_string().contains("several manifests")
+    );
+}
