@@ -55,7 +55,13 @@ fn fill(client: &mut Client) {
 fn rewrite(client: &mut Client) {
     call(client, &["BGREWRITEAOF"]);
     let begun = Instant::now();
-    while !format!("{:?}", call(client, &["INFO", "persistence"])).contains("aof_rewrite_in_progress:0") {
+    loop {
+        let Value::Bulk(figures) = call(client, &["INFO", "persistence"]) else {
+            panic!("INFO gives a text")
+        };
+        if String::from_utf8_lossy(&figures).contains("aof_rewrite_in_progress:0") {
+            return;
+        }
         assert!(begun.elapsed() < Duration::from_secs(20), "the rewrite goes on");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -64,7 +70,7 @@ fn rewrite(client: &mut Client) {
 /// All that a Redis holds: keys, what they hold, when they expire, groups of streams, and functions.
 fn contents(server: &Server) -> Vec<String> {
     let mut client = server.connect().unwrap();
-    let mut found = vec![format!("{:?}", call(&mut client, &["FUNCTION", "LIST", "WITHCODE"]))];
+    let mut found = vec![show(&call(&mut client, &["FUNCTION", "LIST", "WITHCODE"]))];
     for db in 0..16 {
         call(&mut client, &["SELECT", &db.to_string()]);
         let Value::Array(keys) = call(&mut client, &["KEYS", "*"]) else { panic!("KEYS gives a list") };
@@ -87,10 +93,33 @@ fn contents(server: &Server) -> Vec<String> {
                 }
                 other => other,
             };
-            found.push(format!("{db} {}: {digest:?} {expiry:?} {stream:?}", key.escape_ascii()));
+            found.push(format!(
+                "{db} {}: {} {} {}",
+                key.escape_ascii(),
+                show(&digest),
+                show(&expiry),
+                show(&stream)
+            ));
         }
     }
     found
+}
+
+fn show(value: &Value) -> String {
+    match value {
+        Value::Bulk(text) | Value::Simple(text) => text.escape_ascii().to_string(),
+        Value::Array(values) => format!("[{}]", values.iter().map(show).collect::<Vec<_>>().join(" ")),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Fails with what is in one of them only.
+fn assert_same(found: &[String], expected: &[String], what: &str) {
+    let differs = |one: &[String], other: &[String]| -> Vec<String> {
+        one.iter().filter(|line| !other.contains(line)).cloned().collect()
+    };
+    let (extra, missing) = (differs(found, expected), differs(expected, found));
+    assert!(extra.is_empty() && missing.is_empty(), "{what}:\nfound:    {extra:#?}\nexpected: {missing:#?}");
 }
 
 /// The reply without when a consumer was last seen, which is the moment of loading, and how a radix tree looks.
@@ -177,10 +206,12 @@ fn append_only_directories_of_a_redis_come_over() {
                 call(&mut client, &["RPUSH", "behind", "the", "base"]);
                 call(&mut client, &["DEL", "third"]);
             }
+            // Some of what it knows of groups is not in its log either.
+            source.restart().unwrap();
             let before = contents(&source);
             source.kill();
             for from in [source.dir().to_owned(), append_only_dir(&source)] {
-                assert_eq!(carried_over(&from), before, "{directives:?} {rewrites}");
+                assert_same(&carried_over(&from), &before, &format!("{directives:?} {rewrites}"));
             }
         }
     }
@@ -212,7 +243,7 @@ fn generated_commands_come_over() {
     let before = contents(&source);
     assert!(before.len() > 10, "{before:?}");
     source.kill();
-    assert_eq!(carried_over(source.dir()), before);
+    assert_same(&carried_over(source.dir()), &before, "generated");
 }
 
 #[test]
@@ -232,8 +263,8 @@ fn single_files_of_older_versions_come_over() {
         let mut older = empty_redis();
         let file = older.dir().join("appendonly.aof");
         std::fs::write(&file, whole).unwrap();
-        assert_eq!(carried_over(&file), before, "{preamble}");
-        assert_eq!(carried_over(older.dir()), before, "{preamble}");
+        assert_same(&carried_over(&file), &before, preamble);
+        assert_same(&carried_over(older.dir()), &before, preamble);
         older.kill();
     }
 }
@@ -271,7 +302,7 @@ fn an_end_in_the_middle_of_something_is_left_out_or_refused() {
     let multi = content.windows(5).position(|bytes| bytes == b"MULTI").unwrap() - "*1\r\n$5\r\n".len();
     for len in [content.len() - 1, content.len() - 14, content.len() - 20, multi + 15, multi + 3] {
         std::fs::write(&path, &content[..len]).unwrap();
-        assert_eq!(carried_over(source.dir()), before, "{len}");
+        assert_same(&carried_over(source.dir()), &before, &len.to_string());
         let target = source.dir().join("refused");
         let words = [text(source.dir()), "--dir", text(&target), "--aof-load-truncated", "no"];
         let refused = complaint("import", &words);
