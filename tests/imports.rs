@@ -403,3 +403,28 @@ fn roles_around_directories_explain_themselves() {
     );
     std::fs::remove_dir_all(&here).unwrap();
 }
+
+#[test]
+fn a_log_is_exported_as_far_as_it_was_acknowledged() {
+    let mut source = Server::start(tarn(), &["--edition", "durable"]).unwrap();
+    let mut client = source.connect().unwrap();
+    fill(&mut client);
+    source.kill();
+    let mut target = empty_redis();
+    let to = target.dir().join("dump.rdb");
+    let told = shown("export", &["--dir", text(source.dir()), "--to", text(&to)]);
+    assert!(told.contains("Loaded the log of "), "{told}");
+    target.restart().unwrap();
+    let found = contents(&target);
+    assert!(found.len() == 12 && found[0].contains("mine"), "{found:#?}");
+    let report = shown("check", &[text(source.dir())]);
+    assert!(report.contains(".segment: segment, LSN 0 to "), "{report}");
+    let copy = target.dir().join("copy");
+    let told = shown("restore", &[text(source.dir()), "--to", "@4000000000", "--into", text(&copy)]);
+    assert!(told.contains("the log ends at LSN "), "{told}");
+    shown("export", &["--dir", text(&copy), "--to", text(&to), "--force"]);
+    target.restart().unwrap();
+    assert_same(&contents(&target), &found, "the copy");
+    let refused = complaint("import", &[text(&to), "--dir", text(&copy)]);
+    assert!(refused.contains("holds a log"), "{refused}");
+}

@@ -10,7 +10,7 @@ pub mod checkpoint;
 pub mod gate;
 mod journal;
 mod loading;
-mod recovery;
+pub(crate) mod recovery;
 mod rewrite;
 
 pub use loading::Loading;
@@ -138,7 +138,7 @@ fn warn_of_log(server: &Server, fs: &Fs) -> io::Result<()> {
 }
 
 /// Whether a directory holds a log.
-fn has_log(fs: &Fs, dir: &Path) -> io::Result<bool> {
+pub(crate) fn has_log(fs: &Fs, dir: &Path) -> io::Result<bool> {
     let names = fs.list(dir)?;
     Ok(names.iter().any(|name| name.to_string_lossy().starts_with("log-")))
 }

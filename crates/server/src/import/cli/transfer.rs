@@ -5,6 +5,7 @@
 
 use super::{Complaint, Given, Verdict};
 use crate::config::{Config, Startup};
+use crate::durability::has_log;
 use crate::import::{load_directory, load_from};
 use crate::server::Server;
 use crate::snapshot;
@@ -48,7 +49,10 @@ pub(super) fn import(words: &[String], shown: &mut String) -> Result<Verdict, Co
     let dir = given.needed("dir")?;
     let server = server(&dir, given)?;
     if let Some(path) = data_in(&server)? {
-        return Err(Complaint(format!("{} is there already: name a directory without data", path.display())));
+        return Err(Complaint(format!(
+            "{} is there already, or holds a log: name a directory without data",
+            path.display()
+        )));
     }
     let found = load_from(&server, &from)?;
     Fs::Real.create_dir_all(&server.dir())?;
@@ -111,9 +115,7 @@ fn data_in(server: &Server) -> Result<Option<PathBuf>, Complaint> {
             return Ok(Some(path));
         }
     }
-    let report = log::check(&Fs::Real, &dir)?;
-    let segments = report.segments.into_iter().map(|segment| segment.path);
-    Ok(segments.chain(report.checkpoints.into_iter().map(|checkpoint| checkpoint.path)).next())
+    Ok(has_log(&Fs::Real, &dir)?.then_some(dir))
 }
 
 fn write(server: &Server, to: &Path) -> Result<(), Complaint> {
