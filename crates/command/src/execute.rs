@@ -7,10 +7,12 @@
 use crate::args::{Args, Hashed};
 use crate::effects;
 use crate::error::Result;
+use crate::key_use::{Begin, Find};
 use crate::row::{Flags, Handler, Keys, Outcome, Row};
 use crate::wait::{Wait, Waiting};
 use keyspace::{Batch, Edit, Key, Ticket, Touch};
 use smallvec::SmallVec;
+use std::ops::Range;
 use wire::{Reply, Request};
 
 /// Keys of most commands; beyond, the list is allocated.
@@ -33,14 +35,20 @@ pub fn execute(
     reply: &mut Reply<'_>,
 ) -> Result<Outcome> {
     let touch = if row.flags.contains(Flags::NO_TOUCH) { Touch::No } else { touch };
-    let effects = batch.effects();
-    let logged;
-    let args = if effects.is_some() {
-        logged = Args { effects, ..*args };
-        &logged
-    } else {
-        args
-    };
+    match batch.effects() {
+        None => run(row, batch, args, touch, reply),
+        effects => run(row, batch, &Args { effects, ..*args }, touch, reply),
+    }
+}
+
+#[inline]
+fn run(
+    row: &Row,
+    batch: &mut Batch<'_>,
+    args: &Args<'_>,
+    touch: Touch,
+    reply: &mut Reply<'_>,
+) -> Result<Outcome> {
     match row.handler {
         Handler::Read(read) => with_keys(row, args, |keys, args| {
             let view = batch.view(keys, args.now, touch);
@@ -188,6 +196,20 @@ pub fn key_positions(keys: Keys, request: &Request<'_>, positions: &mut Vec<usiz
         Keys::Range { first, last, step } => positions.extend(range(first, last, step, request.len())),
         Keys::Movable(find) => find(request, positions),
     }
+}
+
+/// The positions of the keys in the first half of what stands behind a keyword, wherever that is: how a client
+/// finds them that knows nothing of a command but its key specifications. None of other commands.
+pub fn positions_behind_keyword<H>(row: &Row<H>, request: &Request<'_>) -> Range<usize> {
+    let halved = row.key_specs.iter().find_map(|spec| match (spec.begin, spec.find) {
+        (Begin::Keyword(word, from), Find::Range { last: -1, step: 1, limit: 2 }) => {
+            Some((word, from as usize))
+        }
+        _ => None,
+    });
+    let is_keyword = |at: &usize, word: &str| request.arg(*at).eq_ignore_ascii_case(word.as_bytes());
+    let keyword = halved.and_then(|(word, from)| (from..request.len()).find(|at| is_keyword(at, word)));
+    keyword.map_or(0..0, |keyword| keyword + 1..keyword + 1 + (request.len() - keyword - 1) / 2)
 }
 
 fn range(first: usize, last: isize, step: usize, len: usize) -> impl Iterator<Item = usize> {

@@ -8,7 +8,7 @@ use super::user::Denied;
 use crate::commands::command::keys::flags_of;
 use crate::dispatch::table::Command;
 use bitflags::bitflags;
-use command::execute::key_positions;
+use command::execute::{key_positions, positions_behind_keyword};
 use command::{KeyFlags, Keys};
 use value::glob::{Case, glob_match};
 use wire::Request;
@@ -153,6 +153,10 @@ impl Selector {
         }
         let mut positions = Vec::new();
         key_positions(command.row.keys, request, &mut positions);
+        if positions.is_empty() {
+            // Not a request that would run; still, its keys are named.
+            positions.extend(positions_behind_keyword(&command.row, request));
+        }
         for (number, position) in positions.into_iter().enumerate() {
             let needed = needed_for(flags_of(command, request, number));
             let allows = |pattern: &KeyPattern| {

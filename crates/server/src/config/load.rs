@@ -261,7 +261,7 @@ impl Loading {
     }
 
     /// The durable edition syncs before every reply, whatever a file says that was written for Redis.
-    fn make_durable(&mut self) {
+    fn warn_of_less(&mut self) {
         let decided = [("appendonly", 1), ("appendfsync", AppendFsync::Always as i64)];
         for (name, number) in decided {
             let index = index_of(name);
@@ -271,7 +271,6 @@ impl Loading {
                      memory` for anything less"
                 ));
             }
-            self.values[index] = Value::Number(number);
         }
     }
 
@@ -281,7 +280,7 @@ impl Loading {
         };
         match Edition::from_number(edition) {
             Edition::Memory => {}
-            Edition::Durable => self.make_durable(),
+            Edition::Durable => self.warn_of_less(),
             Edition::Capacity => {
                 return Err(ConfigError::NotServed(
                     "This version serves the editions durable and memory: set `edition durable` or leave it out."

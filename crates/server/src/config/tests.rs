@@ -118,14 +118,17 @@ fn a_packaged_redis_conf_starts_with_warnings_about_what_has_no_meaning() {
     assert_eq!(config.bind(), ["127.0.0.1", "-::1"]);
     assert_eq!(config.logfile(), b"/var/log/redis/redis-server.log");
     assert_eq!(config.dir(), PathBuf::from("/var/lib/redis"));
-    assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(warnings[0].starts_with("`daemonize` has no effect: "), "{warnings:?}");
+    let named = ["`appendonly`", "`appendfsync`", "`daemonize`"];
+    assert_eq!(warnings.len(), named.len(), "{warnings:?}");
+    for (warning, name) in warnings.iter().zip(named) {
+        assert!(warning.starts_with(name) && warning.contains("has no effect: "), "{warning}");
+    }
 }
 
 #[test]
 fn unknown_and_absent_directives_are_named_in_warnings_and_do_not_stop_the_start() {
     let text =
-        b"port 7000\nspeed high\nsave 900 1\nappendonly yes\nrename-command FLUSHALL \"\"\nio-threads 1\n";
+        b"port 7000\nspeed high\nsave 900 1\nactivedefrag yes\nrename-command FLUSHALL \"\"\nio-threads 1\n";
     let (config, warnings) = served(Config::from_text(text));
     assert_eq!(config.port(), 7000);
     assert_eq!(
@@ -133,7 +136,7 @@ fn unknown_and_absent_directives_are_named_in_warnings_and_do_not_stop_the_start
         [
             "`speed` (line 2) is not a directive of Tarn and is ignored",
             "`rename-command` has no effect: commands cannot be renamed; take them from users with ACL rules instead",
-            "`appendonly` has no effect: the append-only file does not exist in this version",
+            "`activedefrag` has no effect: the allocator returns memory on its own; there is no defragmentation to steer",
         ]
     );
     let (_, warnings) = served(Config::from_args(&args(&["--speed", "high", "--turbo", "--port", "1"])));
@@ -206,7 +209,7 @@ fn a_bad_line_is_fatal_with_its_number_text_and_reason() {
         assert_eq!(refused(&[&path]), expected);
     }
     assert!(refused(&["--maxmemory", "lots"]).contains("at line 2\n>>> 'maxmemory \"lots\"'"));
-    assert!(refused(&["--edition", "durable"]).contains("memory edition only"));
+    assert!(refused(&["--edition", "capacity"]).contains("editions durable and memory"));
 }
 
 #[test]

@@ -17,9 +17,9 @@ pub use loading::Loading;
 pub use rewrite::{Rewrites, Unable, begin_if_due, begin_rewrite};
 
 use crate::config::{AppendFsync, Config, Edition};
+use crate::import::{self, Preference};
 use crate::log;
 use crate::server::Server;
-use crate::snapshot;
 use ::log::{Flushing, Log, Lsn, Options, Recovery, SyncPolicy};
 use checkpoint::Pace;
 use gate::Gate;
@@ -82,14 +82,14 @@ pub fn policy(config: &Config) -> Option<SyncPolicy> {
 pub fn open(server: &Arc<Server>, fs: &Fs, threads: usize) -> io::Result<()> {
     let Some(sync) = policy(&server.config) else {
         warn_of_log(server, fs)?;
-        return snapshot::load_at_start(server);
+        return import::load_foreign(server, Preference::of(&server.config)).map(|_| ());
     };
     let dir = server.dir();
     let began = server.ticks.now();
     let recovery = ::log::recover(fs, &dir).map_err(io::Error::other)?;
     let is_new = recovery.is_new();
     if is_new {
-        snapshot::load_at_start(server)?;
+        import::load_foreign(server, Preference::of(&server.config))?;
     } else {
         recovery::recover(server, &recovery, threads)?;
         let (keys, requests) = server.durability.loading.counts();

@@ -3,7 +3,7 @@
 use super::describe::flag_names;
 use crate::dispatch::Context;
 use crate::dispatch::table::{self, Command};
-use command::execute::key_positions;
+use command::execute::{key_positions, positions_behind_keyword};
 use command::key_use::{Begin, Find, OVERWRITES, READS};
 use command::{Error, Flags, KeyFlags, Keys, Result};
 use wire::{Reply, Request, RequestBuf};
@@ -67,7 +67,8 @@ fn given(context: &Context<'_, '_>) -> Result<Given> {
             .into_iter()
             .find_map(|counted| Some((counted_keys(command, &request.as_request(), counted)?, counted)))
     } else {
-        let mut positions = keys_behind_keyword(command, &request.as_request());
+        let mut positions: Vec<usize> =
+            positions_behind_keyword(&command.row, &request.as_request()).collect();
         if positions.is_empty() {
             key_positions(command.row.keys, &request.as_request(), &mut positions);
         }
@@ -85,20 +86,6 @@ fn given(context: &Context<'_, '_>) -> Result<Given> {
 /// Whether one of a command's words says how many keys it has.
 fn counts_its_keys(command: &Command) -> bool {
     command.row.key_specs.iter().any(|spec| matches!(spec.find, Find::Numkeys { .. }))
-}
-
-/// The keys in the first half of what stands behind a keyword, wherever that is; none without it.
-fn keys_behind_keyword(command: &Command, request: &Request<'_>) -> Vec<usize> {
-    let halved = command.row.key_specs.iter().find_map(|spec| match (spec.begin, spec.find) {
-        (Begin::Keyword(word, from), Find::Range { last: -1, step: 1, limit: 2 }) => {
-            Some((word, from as usize))
-        }
-        _ => None,
-    });
-    let Some((word, from)) = halved else { return Vec::new() };
-    let keyword = (from..request.len()).find(|at| request.arg(*at).eq_ignore_ascii_case(word.as_bytes()));
-    let Some(first) = keyword.map(|keyword| keyword + 1) else { return Vec::new() };
-    (first..first + (request.len() - first) / 2).collect()
 }
 
 /// The keys of such a command, found as a client finds them that knows nothing but its
