@@ -121,6 +121,12 @@ impl Keyspace {
         assert!(is_first, "a keyspace has one journal");
     }
 
+    /// Whether batches remember what they only looked at (on at first). Off, replies that show what others have written
+    /// count as showing nothing: for tests that must notice.
+    pub fn set_reads_seen(&self, on: bool) {
+        self.are_reads_unseen.store(!on, Ordering::Relaxed);
+    }
+
     /// Where all keys were last written together (FLUSHALL, SWAPDB, a transaction over undeclared keys).
     fn whole_stamp(&self) -> Stamp {
         Stamp(self.whole_stamp.load(Ordering::Relaxed))
@@ -170,7 +176,7 @@ impl<'k> Batch<'k> {
     /// Notes what an access has locked.
     #[inline]
     pub(crate) fn see_locked(&self, locks: &Locks<'_>) {
-        if self.keyspace.journal.get().is_none() {
+        if self.keyspace.journal.get().is_none() || self.keyspace.are_reads_unseen.load(Ordering::Relaxed) {
             return;
         }
         match locks {

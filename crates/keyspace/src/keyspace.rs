@@ -84,6 +84,8 @@ pub struct Keyspace {
     /// See [`Keyspace::whole_stamp`].
     pub(crate) whole_stamp: AtomicU64,
     pub(crate) exchanges: AtomicU64,
+    /// See [`Keyspace::set_reads_seen`].
+    pub(crate) are_reads_unseen: AtomicBool,
 }
 
 /// One worker's gate, on a cache line of its own. It is held during a batch, and
@@ -143,6 +145,7 @@ impl Keyspace {
             effects: (0..options.workers).map(|_| Effects::default()).collect(),
             whole_stamp: AtomicU64::new(0),
             exchanges: AtomicU64::new(0),
+            are_reads_unseen: AtomicBool::new(false),
         }
     }
 

@@ -39,6 +39,8 @@ const HELP: &[&str] = &[
     "PROTOCOL <type>",
     "    Reply with a value of a type: string, integer, double, bignum, null, array, set, map, attrib,",
     "    push, verbatim, true or false.",
+    "READ-GATE <0|1>",
+    "    Whether what only reads waits until what it shows is on disk. Without, a crash can take back what was shown.",
     "SET-ACTIVE-EXPIRE <0|1>",
     "    Whether expired keys are freed without being looked at.",
     "SLEEP <seconds>",
@@ -59,6 +61,7 @@ const ACTIONS: &[(&str, std::ops::RangeInclusive<usize>, Action)] = &[
     ("panic", 2..=2, |_, _| std::process::abort()),
     ("populate", 3..=5, populate),
     ("protocol", 3..=3, protocol),
+    ("read-gate", 3..=3, read_gate),
     ("set-active-expire", 3..=3, set_active_expire),
     ("sleep", 3..=3, sleep),
     ("stringmatch-len", 4..=4, stringmatch),
@@ -148,6 +151,13 @@ fn populate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
         }
         edit.finish();
     }
+    reply.ok();
+    Ok(())
+}
+
+/// DEBUG READ-GATE 0|1
+fn read_gate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    context.server.keyspace.set_reads_seen(int(context.request.arg(2)).unwrap_or(0) != 0);
     reply.ok();
     Ok(())
 }
