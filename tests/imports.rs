@@ -335,6 +335,9 @@ fn damage_and_missing_files_are_refused_with_their_place() {
         sentence.contains(&format!("offset {}: unknown command 'JSON.SET'", content.len())),
         "{sentence}"
     );
+    let far = [&content[..], b"*2\r\n$6\r\nSELECT\r\n$2\r\n20\r\n"].concat();
+    std::fs::write(&path, &far).unwrap();
+    assert!(refused().ends_with("'select' was answered with 'ERR DB index is out of range'"));
     std::fs::remove_file(&path).unwrap();
     assert!(refused().contains("which is not there"));
     std::fs::write(append_only_dir(&source).join("appendonly.aof.manifest"), "file x\n").unwrap();
@@ -370,6 +373,7 @@ fn nothing_is_overwritten_without_being_told_to() {
     assert!(refused.contains("dump.rdb is there already"), "{refused}");
     let dir = source.dir().join("tarn");
     let told = shown("import", &[text(&dump), "--dir", text(&dir)]);
+    assert!(told.starts_with(&format!("Loaded the RDB file {}: 1 keys", dump.display())), "{told}");
     assert!(told.ends_with(&format!("Wrote 1 keys to {}\n", dir.join("dump.rdb").display())), "{told}");
     let to = source.dir().join("out.rdb");
     let words = ["--dir", text(&dir), "--to", text(&to)];
