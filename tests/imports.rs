@@ -335,6 +335,9 @@ fn damage_and_missing_files_are_refused_with_their_place() {
         sentence.contains(&format!("offset {}: unknown command 'JSON.SET'", content.len())),
         "{sentence}"
     );
+    let far = [&content[..], b"*2\r\n$6\r\nSELECT\r\n$2\r\n20\r\n"].concat();
+    std::fs::write(&path, &far).unwrap();
+    assert!(refused().ends_with("'select' was answered with 'ERR DB index is out of range'"));
     std::fs::remove_file(&path).unwrap();
     assert!(refused().contains("which is not there"));
     std::fs::write(append_only_dir(&source).join("appendonly.aof.manifest"), "file x\n").unwrap();
@@ -370,6 +373,7 @@ fn nothing_is_overwritten_without_being_told_to() {
     assert!(refused.contains("dump.rdb is there already"), "{refused}");
     let dir = source.dir().join("tarn");
     let told = shown("import", &[text(&dump), "--dir", text(&dir)]);
+    assert!(told.starts_with(&format!("Loaded the RDB file {}: 1 keys", dump.display())), "{told}");
     assert!(told.ends_with(&format!("Wrote 1 keys to {}\n", dir.join("dump.rdb").display())), "{told}");
     let to = source.dir().join("out.rdb");
     let words = ["--dir", text(&dir), "--to", text(&to)];
@@ -416,7 +420,9 @@ fn a_log_is_exported_as_far_as_it_was_acknowledged() {
     assert!(told.contains("Loaded the log of "), "{told}");
     target.restart().unwrap();
     let found = contents(&target);
-    assert!(found.len() == 12 && found[0].contains("mine"), "{found:#?}");
+    assert!(found.len() == 13 && found[0].contains("mine"), "{found:#?}");
+    // The second of two effects of one record.
+    assert!(found[2].starts_with("0 by-script: ") && !found[2].contains("Int(-1)"), "{}", found[2]);
     let report = shown("check", &[text(source.dir())]);
     assert!(report.contains(".segment: segment, LSN 0 to "), "{report}");
     let copy = target.dir().join("copy");
@@ -427,4 +433,29 @@ fn a_log_is_exported_as_far_as_it_was_acknowledged() {
     assert_same(&contents(&target), &found, "the copy");
     let refused = complaint("import", &[text(&to), "--dir", text(&copy)]);
     assert!(refused.contains("holds a log"), "{refused}");
+}
+
+#[test]
+fn what_one_record_does_to_a_slot_and_to_all_is_replayed_in_order() {
+    let mut source = Server::start(tarn(), &["--edition", "durable"]).unwrap();
+    let mut client = source.connect().unwrap();
+    let transactions: [&[&[&str]]; 3] = [
+        &[&["SET", "gone", "1"], &["FLUSHALL"], &["SET", "kept", "1"], &["INCR", "kept"]],
+        &[&["SET", "swapped", "1"], &["SWAPDB", "0", "1"], &["SET", "swapped", "5"], &["INCR", "swapped"]],
+        &[&["SELECT", "1"], &["APPEND", "kept", "0"], &["SELECT", "0"], &["APPEND", "swapped", "0"]],
+    ];
+    for requests in transactions {
+        call(&mut client, &["MULTI"]);
+        requests.iter().for_each(|request| drop(call(&mut client, request)));
+        call(&mut client, &["EXEC"]);
+    }
+    source.kill();
+    let mut target = empty_redis();
+    shown("export", &["--dir", text(source.dir()), "--to", text(&target.dir().join("dump.rdb"))]);
+    target.restart().unwrap();
+    let mut client = target.connect().unwrap();
+    let mut ask = |request: &[&str]| show(&call(&mut client, request));
+    assert_eq!((ask(&["DBSIZE"]).as_str(), ask(&["GET", "swapped"]).as_str()), ("Int(1)", "60"));
+    ask(&["SELECT", "1"]);
+    assert_eq!(ask(&["MGET", "kept", "swapped", "gone"]), "[20 1 Null]");
 }

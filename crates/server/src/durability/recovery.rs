@@ -20,6 +20,7 @@ use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
 use sys::UnixMs;
+use value::number::parse_i64;
 use value::rdb::file::EntryReader;
 use wire::{Limits, Parser, Request};
 
@@ -118,6 +119,9 @@ struct Player<'s> {
     crossing: &'s Crossing,
     parser: Parser,
     requests: wire::Batch,
+    /// Slots that the record at hand has changed. They get its stamp behind it: until then, a stamp tells only what was there
+    /// before the record.
+    changed: Vec<(DbIndex, Slot)>,
     run: u64,
 }
 
@@ -131,6 +135,7 @@ impl<'s> Player<'s> {
             crossing,
             parser: Parser::new(),
             requests: wire::Batch::new(),
+            changed: Vec::new(),
             run: 0,
         }
     }
@@ -164,6 +169,11 @@ impl<'s> Player<'s> {
             db = self.request(db, record, &request).map_err(|rejection| wrong(&rejection))?;
         }
         self.requests = requests;
+        if !self.changed.is_empty() {
+            let batch = self.server.keyspace.enter(self.worker);
+            let end = Stamp(record.end().0);
+            self.changed.drain(..).for_each(|(db, slot)| batch.restore_stamp(db, slot, end));
+        }
         Ok(())
     }
 
@@ -193,6 +203,7 @@ impl<'s> Player<'s> {
             // Another thread tells why.
             return Err(Rejection::Unknown("the replay was given up".to_owned()));
         }
+        self.follow_swap(request);
         Ok(db)
     }
 
@@ -208,8 +219,24 @@ impl<'s> Player<'s> {
         }
         self.replay.run(key.db, now, request)?;
         self.run += 1;
-        self.server.keyspace.enter(self.worker).restore_stamp(key.db, key.slot, end);
+        self.changed.push((key.db, key.slot));
         Ok(())
+    }
+
+    /// Keeps what the record has changed in view when it exchanges two databases (SWAPDB).
+    fn follow_swap(&mut self, request: &Request<'_>) {
+        if self.changed.is_empty() || request.len() != 3 || !request.arg(0).eq_ignore_ascii_case(b"swapdb") {
+            return;
+        }
+        let number = |word: &[u8]| parse_i64(word).and_then(|db| u32::try_from(db).ok()).map(DbIndex);
+        let (Some(one), Some(other)) = (number(request.arg(1)), number(request.arg(2))) else { return };
+        for (db, _) in &mut self.changed {
+            *db = match *db {
+                db if db == one => other,
+                db if db == other => one,
+                db => db,
+            };
+        }
     }
 
     /// Runs a request on whole databases, the others waiting.

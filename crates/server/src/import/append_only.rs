@@ -29,6 +29,9 @@ const RDB_MAGIC: &[u8; 5] = b"REDIS";
 /// Errors of requests that the log shows one by one.
 const ERRORS_SHOWN_MAX: u64 = 10;
 
+/// Bytes after which a start tells how far it is, and looks whether it has been told to stop.
+const BYTES_NOTED: u64 = 256 << 10;
+
 /// Access clocks wrap around after this time, both the one of 2^24 seconds and the one of 2^16 minutes.
 const CLOCKS_MS: u64 = (1 << 24) * 15 * 1000;
 
@@ -68,7 +71,11 @@ pub fn load(server: &Arc<Server>, files: &[PathBuf]) -> io::Result<Tally> {
         now,
         early: UnixMs(now.0 % CLOCKS_MS),
         tally: Tally::default(),
+        requests_noted: 0,
     };
+    let lengths = files.iter().map(|path| Fs::Real.open(path, Mode::Read).and_then(|file| file.len()));
+    // A file that cannot be opened is complained about in its turn.
+    server.durability.loading.begin(lengths.map(|len| len.unwrap_or(0)).sum());
     for (index, path) in files.iter().enumerate() {
         let cut = loader.load_file(path)?;
         loader.tally.files += 1;
@@ -109,6 +116,7 @@ struct Loader<'s> {
     /// A moment in the seventies at which access clocks stand as they do now, and no key expires.
     early: UnixMs,
     tally: Tally,
+    requests_noted: u64,
 }
 
 /// Requests since a MULTI.
@@ -133,8 +141,13 @@ impl Loader<'_> {
         };
         let mut requests = Requests::new(file, start).map_err(unreadable)?;
         let (mut db, mut transaction) = (DbIndex(0), None);
+        let mut noted = start;
         loop {
             let begin = requests.position();
+            if begin - noted >= BYTES_NOTED {
+                self.note(begin - noted, 0)?;
+                noted = begin;
+            }
             let cut = match requests.next().map_err(unreadable)? {
                 Next::Request(request) => {
                     db = self.take(db, &mut transaction, &request, begin).map_err(|rejection| {
@@ -165,7 +178,19 @@ impl Loader<'_> {
         let loaded = rdb::load(self.server, path, self.early, Expired::Kept)?;
         let loaded = loaded.ok_or_else(|| io::Error::other(format!("{} is gone", path.display())))?;
         self.tally.base_keys += loaded.keys;
+        self.note(loaded.end, loaded.keys)?;
         Ok(loaded.end)
+    }
+
+    /// Tells how far it is.
+    fn note(&mut self, bytes: u64, keys: u64) -> io::Result<()> {
+        let requests = self.tally.requests - self.requests_noted;
+        self.requests_noted = self.tally.requests;
+        self.server.durability.loading.note(bytes, keys, requests);
+        match self.server.is_ending() {
+            true => Err(io::Error::other("The start was interrupted")),
+            false => Ok(()),
+        }
     }
 
     /// Runs a request, or keeps it for the end of its transaction.
@@ -195,6 +220,8 @@ impl Loader<'_> {
         let now = if counts_from_now(request) { self.now } else { self.early };
         self.tally.requests += 1;
         match self.replay.run(db, now, request) {
+            // What follows would go to another database.
+            Err(failed @ Rejection::Failed("select", _)) => Err(failed),
             Err(failed @ Rejection::Failed(..)) => {
                 self.tally.errors += 1;
                 if self.tally.errors <= ERRORS_SHOWN_MAX {

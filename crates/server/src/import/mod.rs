@@ -190,7 +190,12 @@ fn load_place(server: &Arc<Server>, place: Place) -> io::Result<Found> {
         Place::AppendOnly { path, files } => {
             let tally = append_only::load(server, &files)?;
             server.snapshots.note_load(tally.base_keys, 0);
-            Found::AppendOnly { path, tally }
+            // A file that somebody named, and that turned out to be an RDB file and nothing else.
+            let is_snapshot = files == [path.clone()] && tally.requests == 0 && tally.cut.is_none();
+            match is_snapshot && tally.base_keys > 0 {
+                true => Found::Snapshot { path, keys: tally.base_keys, expired: 0 },
+                false => Found::AppendOnly { path, tally },
+            }
         }
     };
     log!(Notice, "{found}");
