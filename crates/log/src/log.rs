@@ -142,8 +142,8 @@ impl Log {
         self.shared.buffer.append(database, time, payload)
     }
 
-    /// Wakes the flusher if it sleeps. A worker calls this at the end of a batch that appended something, with no slot
-    /// held.
+    /// Wants what was appended to be written, and wakes the flusher if it sleeps. A worker calls this, with no slot held, when
+    /// it has appended something and has nothing else to do, or enough has gathered.
     #[inline]
     pub fn nudge(&self) {
         if let Some(threads) = &self.threads {

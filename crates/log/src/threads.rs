@@ -1,8 +1,9 @@
 //! The log's own threads: the flusher, which does turns while there is something to do, and one that keeps a spare segment
 //! ready, so that the flusher never waits for 64 MB of zeros.
 //!
-//! The flusher sleeps only after it has said so and has looked once more; workers look whether it sleeps after they have
-//! appended. One of the two sees the other.
+//! Under `always` the flusher writes when it is nudged, not whenever something has been appended: who appends nudges when it
+//! has nothing else to do, or enough has gathered, so that one sync covers what would be many. The flusher sleeps only after
+//! it has said so and has looked once more for a nudge; who nudges looks whether it sleeps. One of the two sees the other.
 
 use crate::SyncPolicy;
 use crate::limits::{RETRY_INTERVAL_MS, WRITE_INTERVAL_MS};
@@ -26,6 +27,8 @@ pub(crate) struct Threads {
 struct State {
     /// The flusher sleeps, or is about to.
     sleeps: AtomicBool,
+    /// Somebody wants what was appended to be written.
+    nudged: AtomicBool,
     stop: AtomicBool,
 }
 
@@ -46,6 +49,7 @@ impl Threads {
 
     #[inline]
     pub fn nudge(&self) {
+        self.state.nudged.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
         if self.state.sleeps.load(Ordering::Relaxed) && self.state.sleeps.swap(false, Ordering::Relaxed) {
             self.flusher.thread().unpark();
@@ -70,6 +74,8 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
 fn flush(shared: &Shared, state: &State, preparer: &Thread) {
     let mut has_rested = true;
     while !state.stop.load(Ordering::SeqCst) {
+        state.nudged.store(false, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
         let left = shared.turn();
         if shared.directory.lacks_spares() {
             preparer.unpark();
@@ -92,13 +98,14 @@ fn flush(shared: &Shared, state: &State, preparer: &Thread) {
 fn sleep(shared: &Shared, state: &State, has_rested: bool) -> bool {
     state.sleeps.store(true, Ordering::Relaxed);
     fence(Ordering::SeqCst);
-    if shared.has_work() || state.stop.load(Ordering::SeqCst) {
+    if state.nudged.load(Ordering::Acquire) || state.stop.load(Ordering::SeqCst) {
         state.sleeps.store(false, Ordering::Relaxed);
         return false;
     }
-    if has_rested {
+    if has_rested && !shared.has_work() {
         thread::park();
     } else {
+        // Who forgets to nudge is late, not lost.
         thread::park_timeout(REST_AFTER);
     }
     let was_nudged = !state.sleeps.swap(false, Ordering::Relaxed);

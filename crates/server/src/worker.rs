@@ -4,7 +4,7 @@
 use crate::client::{Client, Signal, Traits};
 use crate::connection::{self, stream::Stream};
 use crate::dispatch::Runner;
-use crate::durability::gate::Queue;
+use crate::durability::{self, gate::Queue};
 use crate::listen::{Accepted, AcceptedSocket};
 use crate::server::{Ending, Server};
 use crate::{log, tick};
@@ -56,8 +56,11 @@ impl Worker {
 
 /// Runs worker number `index` until the server ends.
 pub fn run(server: Arc<Server>, index: usize, accepted: UnboundedReceiver<Accepted>) {
+    durability::gather();
+    let idle = server.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        .on_thread_park(move || durability::note_idle(&idle))
         .build_local(LocalOptions::default())
         .expect("a thread that could be started can have a poll instance");
     let worker = Rc::new(Worker {

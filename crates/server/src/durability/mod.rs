@@ -13,6 +13,7 @@ mod loading;
 pub(crate) mod recovery;
 mod rewrite;
 
+pub use journal::{gather, note_idle};
 pub use loading::Loading;
 pub use rewrite::{Rewrites, Unable, begin_if_due, begin_rewrite};
 
