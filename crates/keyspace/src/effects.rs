@@ -42,6 +42,13 @@ pub trait Journal: Send + Sync {
 
     /// Called when a batch ends that appended something, with no slot held.
     fn nudge(&self) {}
+
+    /// Called when a batch comes to hold slots: what it does until [`Journal::end_group`] is not in the journal yet, though
+    /// the observer is told of it.
+    fn begin_group(&self) {}
+
+    /// Called by the same thread when it is, and the slots are let go.
+    fn end_group(&self) {}
 }
 
 /// The effects of one worker that have not been appended yet.
@@ -185,6 +192,21 @@ impl<'k> Batch<'k> {
             Locks::Many(locks) => locks.iter().for_each(|(id, _)| self.see(self.keyspace.stamp_of(*id))),
             // Seen when the batch took them.
             Locks::OfBatch => {}
+        }
+    }
+
+    /// Notes that the batch holds slots from now on.
+    pub(crate) fn begin_group(&self) {
+        if let Some(journal) = self.keyspace.journal.get() {
+            journal.begin_group();
+        }
+        self.see_held();
+    }
+
+    /// Notes that it holds none any more.
+    pub(crate) fn end_group(&self) {
+        if let Some(journal) = self.keyspace.journal.get() {
+            journal.end_group();
         }
     }
 

@@ -95,7 +95,7 @@ impl<'k> Batch<'k> {
     pub fn hold(&mut self, keys: &[Key<'_>]) {
         debug_assert_eq!(*self.held.borrow(), Held::Nothing, "one transaction runs at a time");
         *self.held.borrow_mut() = Held::Slots(Locks::of(self.keyspace, keys).into_slots());
-        self.see_held();
+        self.begin_group();
     }
 
     /// Holds the slots of these keys beside what is held. Where another worker has one
@@ -176,7 +176,7 @@ impl<'k> Batch<'k> {
         self.gate = Some(gates.swap_remove(self.worker));
         self.other_gates = gates;
         *self.held.borrow_mut() = Held::All;
-        self.see_held();
+        self.begin_group();
     }
 
     /// Whether anything is held.
@@ -196,10 +196,11 @@ impl<'k> Batch<'k> {
             self.settle_held();
         }
         match std::mem::take(&mut *self.held.borrow_mut()) {
-            Held::Nothing => {}
+            Held::Nothing => return,
             Held::Slots(slots) => unlock(self.keyspace, &slots),
             Held::All => self.other_gates.clear(),
         }
+        self.end_group();
     }
 
     /// The locks for a command on these keys: none while the batch holds any.
@@ -219,6 +220,7 @@ impl<'k> Batch<'k> {
         let slots = locks.into_slots();
         if !slots.is_empty() {
             *self.held.borrow_mut() = Held::Slots(slots);
+            self.begin_group();
         }
     }
 }

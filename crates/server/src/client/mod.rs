@@ -12,7 +12,7 @@ mod mail;
 mod registry;
 
 pub use class::class_from_name;
-pub use mail::deliver;
+pub use mail::{begin_group, deliver, end_group};
 pub use registry::Clients;
 
 use crate::acl::DEFAULT_USER;

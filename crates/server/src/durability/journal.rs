@@ -1,6 +1,7 @@
 //! Between the keyspace and the log: effects go to the log, and what becomes of them to the gate and to those who ask.
 
 use super::gate::Gate;
+use crate::client;
 use crate::log;
 use crate::server::{Attention, Server};
 use ::log::{Failure, Log, Lsn, Observer, SyncPolicy};
@@ -31,6 +32,16 @@ impl Journal for ToLog {
 
     fn end(&self) -> Stamp {
         Stamp(self.log.appended().0)
+    }
+
+    fn begin_group(&self) {
+        client::begin_group();
+    }
+
+    fn end_group(&self) {
+        if let Some(server) = self.server.upgrade() {
+            client::end_group(&server);
+        }
     }
 
     fn nudge(&self) {
