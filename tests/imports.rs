@@ -459,3 +459,47 @@ fn what_one_record_does_to_a_slot_and_to_all_is_replayed_in_order() {
     ask(&["SELECT", "1"]);
     assert_eq!(ask(&["MGET", "kept", "swapped", "gone"]), "[20 1 Null]");
 }
+
+fn copy_dir(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+#[test]
+fn a_server_goes_on_where_a_redis_stopped() {
+    let mut source = redis(&[]);
+    let mut client = source.connect().unwrap();
+    fill(&mut client);
+    rewrite(&mut client);
+    call(&mut client, &["SET", "behind", "the base"]);
+    source.restart().unwrap();
+    let mut expected = contents(&source);
+    source.kill();
+    let mut server = Server::start(tarn(), &["--edition", "durable"]).unwrap();
+    server.kill();
+    for name in std::fs::read_dir(server.dir()).unwrap() {
+        std::fs::remove_file(name.unwrap().path()).unwrap();
+    }
+    copy_dir(&append_only_dir(&source), &append_only_dir(&server));
+    server.restart().unwrap();
+    assert!(server.output().contains("Loaded the append-only files of "), "{}", server.output());
+    call(&mut server.connect().unwrap(), &["DEL", "behind"]);
+    // Its own log counts from now on, and not what the Redis left.
+    server.restart().unwrap();
+    assert!(!server.output().contains("Loaded the append-only files of "), "{}", server.output());
+    server.kill();
+    let mut target = empty_redis();
+    shown("export", &["--dir", text(server.dir()), "--to", text(&target.dir().join("dump.rdb"))]);
+    target.restart().unwrap();
+    expected.retain(|line| !line.starts_with("0 behind: "));
+    assert_same(&contents(&target), &expected, "what went on");
+    // A damaged file ends the start, with the sentence.
+    for name in std::fs::read_dir(server.dir()).unwrap().map(|name| name.unwrap().path()) {
+        drop(std::fs::remove_file(name));
+    }
+    std::fs::write(append_only_dir(&server).join("appendonly.aof.manifest"), "nonsense\n").unwrap();
+    let error = server.restart().unwrap_err().to_string();
+    assert!(error.contains("line 1: Invalid AOF manifest file format"), "{error}");
+}
