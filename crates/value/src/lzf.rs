@@ -10,6 +10,7 @@
 //!    the input can expand to.
 
 use crate::limits::LZF_EXPANSION_MAX;
+use std::cell::RefCell;
 
 const TABLE_BITS: u32 = 16;
 const TABLE_SIZE: usize = 1 << TABLE_BITS;
@@ -29,12 +30,51 @@ pub fn compress(input: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     if input.is_empty() || bytes_max == 0 || u32::try_from(input.len()).is_err() {
         return None;
     }
-    // Position zero can never be matched, so it also says "no position yet".
-    let mut table = vec![0u32; TABLE_SIZE];
+    POSITIONS.with_borrow_mut(|positions| {
+        positions.begin(input.len() as u32);
+        compress_with(positions, input, bytes_max)
+    })
+}
+
+thread_local! {
+    static POSITIONS: RefCell<Positions> = const { RefCell::new(Positions { table: Vec::new(), start: 0, end: 0 }) };
+}
+
+/// The last position of each three bytes. Kept from one input to the next: emptying it would take longer than compressing what
+/// most keys hold. Instead each input's positions are counted on from those of the one before, and what is below does not count.
+struct Positions {
+    table: Vec<u32>,
+    /// What position zero of this input counts as.
+    start: u32,
+    /// What position zero of the next input counts as.
+    end: u32,
+}
+
+impl Positions {
+    /// Begins an input of so many bytes.
+    fn begin(&mut self, len: u32) {
+        let end = self.end.checked_add(len);
+        if end.is_none() || self.table.is_empty() {
+            self.table.clear();
+            self.table.resize(TABLE_SIZE, 0);
+        }
+        (self.start, self.end) = end.map_or((0, len), |end| (self.end, end));
+    }
+
+    /// Enters a position and returns the one that it displaces. Zero can never be matched, so it also says that there was none.
+    fn enter(&mut self, input: &[u8], at: usize) -> usize {
+        let key = u32::from_be_bytes([0, input[at], input[at + 1], input[at + 2]]);
+        let slot = (key >> (24 - TABLE_BITS)).wrapping_sub(key.wrapping_mul(5)) as usize & (TABLE_SIZE - 1);
+        let displaced = std::mem::replace(&mut self.table[slot], self.start + at as u32);
+        displaced.saturating_sub(self.start) as usize
+    }
+}
+
+fn compress_with(positions: &mut Positions, input: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     let mut out = Runs::new(bytes_max);
     let mut at = 0;
     while at + 2 < input.len() {
-        let previous = enter(&mut table, input, at);
+        let previous = positions.enter(input, at);
         let distance = at - previous - usize::from(previous < at);
         let found =
             previous != 0 && distance < DISTANCE_MAX && input[previous..previous + 3] == input[at..at + 3];
@@ -49,17 +89,10 @@ pub fn compress(input: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
         if at + 2 >= input.len() {
             break;
         }
-        enter(&mut table, input, at - 2);
-        enter(&mut table, input, at - 1);
+        positions.enter(input, at - 2);
+        positions.enter(input, at - 1);
     }
     out.finish(&input[at..])
-}
-
-/// Enters a position into the table and returns the one that it displaces.
-fn enter(table: &mut [u32], input: &[u8], at: usize) -> usize {
-    let key = u32::from_be_bytes([0, input[at], input[at + 1], input[at + 2]]);
-    let slot = (key >> (24 - TABLE_BITS)).wrapping_sub(key.wrapping_mul(5)) as usize & (TABLE_SIZE - 1);
-    std::mem::replace(&mut table[slot], at as u32) as usize
 }
 
 /// How far two positions agree, of which three bytes are known to.
@@ -232,5 +265,24 @@ mod tests {
     #[test]
     fn declared_length_beyond_any_expansion_allocates_nothing() {
         assert!(decompress(&[0, b'a'], usize::MAX).is_none());
+    }
+
+    #[test]
+    fn an_input_is_compressed_alike_whatever_came_before() {
+        let inputs: Vec<Vec<u8>> = (0..40u32)
+            .map(|n| (0..60 + n * 7).map(|i| b"abcdefgh"[((i * i + n) % (3 + n % 6)) as usize]).collect())
+            .collect();
+        let alone = |input: &Vec<u8>| {
+            let input = input.clone();
+            std::thread::spawn(move || compress(&input, input.len())).join().unwrap()
+        };
+        for input in &inputs {
+            assert_eq!(compress(input, input.len()), alone(input));
+        }
+        // When the counting begins again.
+        POSITIONS.with_borrow_mut(|positions| positions.end = u32::MAX - 100);
+        for input in &inputs {
+            assert_eq!(compress(input, input.len()), alone(input));
+        }
     }
 }
