@@ -5,6 +5,7 @@
 mod acl;
 mod bench_runs;
 mod clients;
+mod crash;
 mod differential;
 mod events;
 mod hostile;

@@ -1,0 +1,202 @@
+//! A disk of 200 MB, filled to the brim and freed: writes are refused and reads go on while it is full, writes resume when it is
+//! not, and nothing that was answered is lost, whenever the server is killed.
+//!
+//! A reply may never come: that of a write which the server took before it knew that the disk was full, or of a read
+//! of what such a write made. Who asks here therefore waits for a moment only, and then asks over another connection.
+
+mod disk;
+
+use super::ledger::Books;
+use super::load::{self, Refusals, Stage};
+use super::subject::{self, Subject};
+use disk::Disk;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use sys::Prng;
+use testkit::{Client, Server};
+use wire::Value;
+
+const DISK_BYTES: u64 = 200 << 20;
+/// What the ballast leaves free.
+const ROOM_BYTES: u64 = 32 << 20;
+const VALUE_BYTES: usize = 256 * 1024;
+/// Clients that write small things meanwhile.
+const WRITERS: usize = 2;
+/// A reply that has not come after so long is not waited for.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Longest wait for the disk to be full, or writes to be accepted again.
+const TURN_SECONDS_MAX: u64 = 60;
+/// Values read from the full server, each over a connection of its own.
+const READS: u64 = 40;
+/// So many of them must come. The others may be in one slot with a write that waits for the disk.
+const READS_MIN: u64 = 35;
+
+/// When the server is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kill {
+    WhileFull,
+    OnceWritesResumed,
+}
+
+/// How a write or a read went.
+#[derive(Debug, PartialEq)]
+enum Reply {
+    Came(Value),
+    Waits,
+}
+
+/// A request over a connection of its own. The connection comes back with it: closing it would tell the server that
+/// nobody waits.
+fn ask(server: &Server, request: &[&[u8]]) -> (Client, Reply) {
+    let mut client = server.connect().expect("the server accepts connections");
+    client.stream().set_read_timeout(Some(PATIENCE)).expect("a socket has timeouts");
+    client.send_request(request).expect("the server reads");
+    let reply = match client.read_value() {
+        Ok(value) => Reply::Came(value),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Reply::Waits,
+        Err(error) => panic!("a connection broke: {error}"),
+    };
+    (client, reply)
+}
+
+/// Large values, and which of them must be there.
+#[derive(Default)]
+struct Filling {
+    next: u64,
+    answered: Vec<u64>,
+    waiting: Vec<Client>,
+}
+
+impl Filling {
+    fn key(number: u64) -> String {
+        format!("large:{number}")
+    }
+
+    fn value(number: u64) -> Vec<u8> {
+        let mut value = b"0123456789abcdef".repeat(VALUE_BYTES / 16);
+        value[..8].copy_from_slice(&number.to_le_bytes());
+        value
+    }
+
+    /// Writes one more value; whether it was answered, or refused for lack of space.
+    fn write(&mut self, server: &Server) -> Option<Result<(), String>> {
+        let number = self.next;
+        self.next += 1;
+        let (client, reply) = ask(server, &[b"SET", Self::key(number).as_bytes(), &Self::value(number)]);
+        match reply {
+            Reply::Came(Value::Error(text)) => Some(Err(String::from_utf8_lossy(&text).into_owned())),
+            Reply::Came(_) => {
+                self.answered.push(number);
+                Some(Ok(()))
+            }
+            Reply::Waits => {
+                self.waiting.push(client);
+                None
+            }
+        }
+    }
+
+    /// Writes until `is_enough` of what came back.
+    fn write_until(&mut self, server: &Server, what: &str, is_enough: fn(&Result<(), String>) -> bool) {
+        let begun = Instant::now();
+        while !self.write(server).as_ref().is_some_and(is_enough) {
+            assert!(begun.elapsed().as_secs() < TURN_SECONDS_MAX, "{what} takes too long");
+        }
+    }
+
+    /// Reads some of the values that were answered.
+    fn read_some(&self, server: &Server, prng: &mut Prng) {
+        let mut came = 0;
+        for _ in 0..READS {
+            let number = self.answered[prng.below(self.answered.len() as u64) as usize];
+            if let (_, Reply::Came(value)) = ask(server, &[b"GET", Self::key(number).as_bytes()]) {
+                assert_eq!(value, Value::Bulk(Self::value(number)), "{}", Self::key(number));
+                came += 1;
+            }
+        }
+        assert!(came >= READS_MIN, "{came} of {READS} reads were answered while the disk was full");
+    }
+
+    /// All values that were answered are there.
+    fn audit(&self, client: &mut Client) {
+        for number in &self.answered {
+            let found = client.call(&["GET", &Self::key(*number)]).unwrap();
+            assert!(
+                found == Value::Bulk(Self::value(*number)),
+                "{} was answered and is lost",
+                Self::key(*number)
+            );
+        }
+    }
+}
+
+/// Fills the disk with values, in the middle of a small load, frees it, and kills the server.
+fn fill_and_kill(stage: &mut Stage<'_>, disk: &Disk, filling: &mut Filling, prng: &mut Prng, kill: Kill) {
+    let ballast = disk.path().join("ballast");
+    leave_room(&ballast);
+    filling.write_until(stage.server(), "filling the disk", |reply| {
+        reply.as_ref().is_err_and(|text| {
+            assert!(text.starts_with("MISCONF "), "{text}");
+            true
+        })
+    });
+    filling.read_some(stage.server(), prng);
+    if kill == Kill::WhileFull {
+        stage.kill();
+        std::fs::remove_file(&ballast).unwrap();
+        return;
+    }
+    std::fs::remove_file(&ballast).unwrap();
+    filling.write_until(stage.server(), "resuming", Result::is_ok);
+    stage.kill();
+}
+
+/// Makes a file that takes all of a disk but [`ROOM_BYTES`].
+fn leave_room(path: &Path) {
+    let mut file = std::fs::File::create(path).unwrap();
+    let full = io::copy(&mut io::repeat(1), &mut file).unwrap_err();
+    assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+    let len = file.metadata().unwrap().len();
+    file.set_len(len.checked_sub(ROOM_BYTES).expect("the disk has more room than that")).unwrap();
+}
+
+fn full_disk(subject: Subject, kills: &[Kill]) {
+    let disk = match Disk::mount(DISK_BYTES) {
+        Ok(disk) => disk,
+        Err(reason) => return println!("skipped: no disk can be mounted here: {reason}"),
+    };
+    let dir = disk.path().join("server");
+    std::fs::create_dir(&dir).unwrap();
+    let mut server = subject.at(&dir).start();
+    let (mut books, mut filling, mut prng) = (Books::new(WRITERS), Filling::default(), Prng::from_seed(1));
+    for kill in kills {
+        let mut scene_prng = Prng::from_seed(prng.next_u64());
+        load::during(&mut server, &mut books, &mut prng, Refusals::DiskFull, |stage| {
+            fill_and_kill(stage, &disk, &mut filling, &mut scene_prng, *kill);
+        });
+        filling.waiting.clear();
+        let mut client = subject::restart(&mut server);
+        let tally = books.audit(&mut client).unwrap_or_else(|lost| panic!("killed {kill:?}:\n{lost}"));
+        filling.audit(&mut client);
+        println!(
+            "killed {kill:?}: {} large values and {} units are there",
+            filling.answered.len(),
+            tally.answered
+        );
+    }
+}
+
+#[test]
+fn a_full_disk_costs_durable_tarn_nothing_that_it_answered() {
+    if let Some(subject) = Subject::durable_tarn_on_a_small_disk() {
+        full_disk(subject, &[Kill::OnceWritesResumed, Kill::WhileFull, Kill::OnceWritesResumed]);
+    }
+}
+
+/// With `always` Redis ends itself when its disk is full. With `no` it answers what it could not write, so that it must not
+/// be killed before it could.
+#[test]
+fn a_full_disk_costs_redis_nothing_once_writes_resumed() {
+    full_disk(Subject::redis("no"), &[Kill::OnceWritesResumed, Kill::OnceWritesResumed]);
+}

@@ -1,0 +1,110 @@
+//! The servers that are killed here, and what each of them promises: how they are started is told in this file alone.
+//!
+//! A real server beside Tarn keeps the tests honest: what it loses, or does not, is known.
+
+use std::path::Path;
+use testkit::{Client, Program, Server};
+use wire::Value;
+
+/// Whether the length of the log's segments can be set. Those of 64 MB do not fit often enough on a small disk.
+const SEGMENTS_CAN_BE_SMALL: bool = false;
+
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    program: Program,
+    directives: Vec<String>,
+}
+
+impl Subject {
+    /// Tarn's durable edition: what it has answered is on disk.
+    pub fn durable_tarn() -> Subject {
+        Subject::new(crate::tarn(), &["--edition", "durable", "--enable-debug-command", "yes"])
+    }
+
+    /// The same for a small disk. None, and a line about it, if this Tarn has no way to say so.
+    pub fn durable_tarn_on_a_small_disk() -> Option<Subject> {
+        if !SEGMENTS_CAN_BE_SMALL {
+            println!("skipped: this tarn has no log-segment-size");
+            return None;
+        }
+        Some(Subject::new(crate::tarn(), &["--edition", "durable", "--log-segment-size", "8mb"]))
+    }
+
+    /// Tarn's memory edition, which promises nothing over its end.
+    pub fn memory_tarn() -> Subject {
+        Subject::new(crate::tarn(), &["--edition", "memory"])
+    }
+
+    /// Redis with a log: `fsync` is one of its policies. Under each of them what it has answered survives a kill.
+    pub fn redis(fsync: &str) -> Subject {
+        // Its log can be damaged by a rewrite for which there is no space.
+        let directives =
+            ["--appendonly", "yes", "--appendfsync", fsync, "--auto-aof-rewrite-percentage", "0"];
+        Subject::new(Program::Redis, &directives)
+    }
+
+    /// Redis without a log: it forgets everything.
+    pub fn forgetful_redis() -> Subject {
+        Subject::new(Program::Redis, &[])
+    }
+
+    fn new(program: Program, directives: &[&str]) -> Subject {
+        Subject { program, directives: directives.iter().map(|word| (*word).to_owned()).collect() }
+    }
+
+    /// With its files there instead of in a directory that goes with the server.
+    pub fn at(mut self, dir: &Path) -> Subject {
+        self.directives.extend(["--dir".to_owned(), dir.to_string_lossy().into_owned()]);
+        self
+    }
+
+    /// Starts it.
+    pub fn start(&self) -> Server {
+        let directives: Vec<&str> = self.directives.iter().map(String::as_str).collect();
+        Server::start(self.program.clone(), &directives).expect("the server starts")
+    }
+}
+
+/// Starts a server again on its files, after a kill or by one; a connection to it.
+pub fn restart(server: &mut Server) -> Client {
+    server.restart().unwrap_or_else(|error| panic!("after a kill: {error}"));
+    let mut client = connect(server);
+    // Redis 7.0 cuts a torn transaction from its log but for the requests before the tear, which its next EXEC after another
+    // restart would run. A log that is written anew has none of them.
+    if server.program() == &Program::Redis && server.output().contains("Truncating the AOF") {
+        client.call(&["BGREWRITEAOF"]).expect("the server answers");
+        let is_done =
+            |info: Value| matches!(info, Value::Bulk(text) if has_line(&text, "aof_rewrite_in_progress:0"));
+        while !is_done(client.call(&["INFO", "persistence"]).expect("the server answers")) {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+    client
+}
+
+fn has_line(text: &[u8], line: &str) -> bool {
+    String::from_utf8_lossy(text).lines().any(|other| other == line)
+}
+
+/// A connection to a server that has read its files.
+pub fn connect(server: &Server) -> Client {
+    let mut client = server.connect().expect("the server accepts connections");
+    loop {
+        match client.call(&["PING"]).expect("the server answers") {
+            Value::Error(text) if text.starts_with(b"LOADING") => {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            _ => return client,
+        }
+    }
+}
+
+/// Has the server write its keys anew, in the background. It may still be at it.
+pub fn begin_checkpoint(server: &Server) {
+    let reply = connect(server).call(&["BGREWRITEAOF"]).expect("the server answers");
+    if let Value::Error(text) = reply {
+        let text = String::from_utf8_lossy(&text);
+        assert!(text.contains("already in progress"), "{text}");
+    }
+}
