@@ -189,9 +189,8 @@ fn full_disk(subject: Subject, kills: &[Kill]) {
 
 #[test]
 fn a_full_disk_costs_durable_tarn_nothing_that_it_answered() {
-    if let Some(subject) = Subject::durable_tarn_on_a_small_disk() {
-        full_disk(subject, &[Kill::OnceWritesResumed, Kill::WhileFull, Kill::OnceWritesResumed]);
-    }
+    let kills = [Kill::OnceWritesResumed, Kill::WhileFull, Kill::OnceWritesResumed];
+    full_disk(Subject::usual_durable_tarn(), &kills);
 }
 
 /// With `always` Redis ends itself when its disk is full. With `no` it answers what it could not write, so that it must not

@@ -6,9 +6,6 @@ use std::path::Path;
 use testkit::{Client, Program, Server};
 use wire::Value;
 
-/// Whether the length of the log's segments can be set. Those of 64 MB do not fit often enough on a small disk.
-const SEGMENTS_CAN_BE_SMALL: bool = false;
-
 /// How a server is started.
 #[derive(Clone, Debug)]
 pub struct Subject {
@@ -17,18 +14,16 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Tarn's durable edition: what it has answered is on disk.
+    /// Tarn's durable edition: what it has answered is on disk. With short segments, so that there are many.
     pub fn durable_tarn() -> Subject {
-        Subject::new(crate::tarn(), &["--edition", "durable", "--enable-debug-command", "yes"])
+        let directives =
+            ["--edition", "durable", "--log-segment-size", "1mb", "--enable-debug-command", "yes"];
+        Subject::new(crate::tarn(), &directives)
     }
 
-    /// The same for a small disk. None, and a line about it, if this Tarn has no way to say so.
-    pub fn durable_tarn_on_a_small_disk() -> Option<Subject> {
-        if !SEGMENTS_CAN_BE_SMALL {
-            println!("skipped: this tarn has no log-segment-size");
-            return None;
-        }
-        Some(Subject::new(crate::tarn(), &["--edition", "durable", "--log-segment-size", "8mb"]))
+    /// The same with segments of the usual length.
+    pub fn usual_durable_tarn() -> Subject {
+        Subject::new(crate::tarn(), &["--edition", "durable"])
     }
 
     /// Tarn's memory edition, which promises nothing over its end.

@@ -7,7 +7,7 @@
 //! 3. Numbers grow; a number is never used twice, not even for a segment that could not be begun.
 
 use crate::checkpoint::{self, Mark};
-use crate::limits::SPARE_SEGMENTS;
+use crate::limits::{BLOCK_ALIGN, SHORT_SEGMENT_BYTES, SPARE_SEGMENTS};
 use crate::segment::{FIRST_BLOCK, Header};
 use crate::{Failure, Lsn, Operation, Options};
 use parking_lot::Mutex;
@@ -132,13 +132,17 @@ impl Directory {
 
     fn make_spare(&self, number: u64) -> Result<PathBuf, Failure> {
         let path = self.path.join(format!("spare-{number:08}.tmp"));
-        let made = self.fs.open(&path, Mode::Truncate).and_then(|file| file.preallocate(self.segment_bytes));
-        match made {
-            Ok(()) => Ok(path),
-            Err(error) => {
-                let _ = self.fs.remove(&path);
-                Err(Failure::new(Operation::Prepare, &path, &error))
+        let mut bytes = self.segment_bytes;
+        loop {
+            let made = self.fs.open(&path, Mode::Truncate).and_then(|file| file.preallocate(bytes));
+            let Err(error) = made else { return Ok(path) };
+            let _ = self.fs.remove(&path);
+            let failure = Failure::new(Operation::Prepare, &path, &error);
+            if !failure.is_full() || bytes <= SHORT_SEGMENT_BYTES {
+                return Err(failure);
             }
+            // What is left of a small disk is still good for a short one.
+            bytes = (bytes / 4).next_multiple_of(BLOCK_ALIGN as u64).max(SHORT_SEGMENT_BYTES);
         }
     }
 

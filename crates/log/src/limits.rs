@@ -14,6 +14,9 @@ pub const SEGMENT_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
 /// A segment's length at least: its header and a block.
 pub const SEGMENT_BYTES_MIN: u64 = 2 * BLOCK_ALIGN as u64;
 
+/// A segment's length at least on a disk that has no room for longer ones, bytes: several blocks.
+pub const SHORT_SEGMENT_BYTES: u64 = 1024 * 1024;
+
 /// A segment's length at most: recovery reads the last one twice.
 pub const SEGMENT_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 

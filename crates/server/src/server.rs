@@ -27,6 +27,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use sys::file::Fs;
 use sys::prng::entropy_seed;
 use sys::{Clock, Prng, TickClock, Ticks, UnixMs};
 use tokio::sync::watch;
@@ -93,6 +94,8 @@ pub struct Server {
     pub ticks: TickClock,
     /// When it started.
     pub started_at: UnixMs,
+    /// By which keys have their slots.
+    pub hash_seed: u64,
     /// Forty random hexadecimal digits that name this run.
     pub run_id: String,
     /// The pause, if there is one.
@@ -137,17 +140,23 @@ impl Server {
     /// A server with an empty keyspace, to be run by `workers` workers, the last of which is
     /// the spare one.
     pub fn new(config: Config, workers: usize) -> Arc<Server> {
-        Server::with_clock(config, workers, Clock::Real)
+        let seed = durability::seed_of_checkpoint(&config, &Fs::Real);
+        Server::with_seed(config, workers, Clock::Real, seed.unwrap_or_else(entropy_seed))
     }
 
-    /// The same, by another clock.
+    /// The same, by another clock, and for an empty directory.
     pub fn with_clock(config: Config, workers: usize, clock: Clock) -> Arc<Server> {
+        Server::with_seed(config, workers, clock, entropy_seed())
+    }
+
+    /// A server whose keys have their slots by this seed: that of the checkpoint that it will load, if there is one.
+    pub fn with_seed(config: Config, workers: usize, clock: Clock, hash_seed: u64) -> Arc<Server> {
         let now = clock.now();
         let keyspace = Keyspace::new(Options {
             databases: config.databases() as u32,
             workers: workers + GUESTS,
             guests: GUESTS,
-            hasher: KeyHasher::from_entropy(),
+            hasher: KeyHasher::from_seed(hash_seed),
             seed: entropy_seed(),
             now,
         });
@@ -162,6 +171,7 @@ impl Server {
             clock,
             ticks: TickClock::default(),
             started_at: now,
+            hash_seed,
             run_id: random_hex(&mut Prng::from_entropy()),
             pause: Pause::default(),
             slowlog: SlowLog::default(),

@@ -105,7 +105,7 @@ fn load(
     workers: usize,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     let (server, ready) = (server.clone(), ready_lines(listeners));
-    std::thread::Builder::new().name("load".to_owned()).spawn(move || {
+    std::thread::Builder::new().name("load".to_owned()).stack_size(STACK_BYTES).spawn(move || {
         let loaded = durability::open(&server, &Fs::Real, workers);
         if loaded.is_ok() {
             server.set_attention(Attention::LOADING, false);
@@ -179,7 +179,7 @@ type Alive = Sender<std::convert::Infallible>;
 
 /// A worker's stack: what scripts nest goes through functions that call themselves. Only what is
 /// used of it takes memory.
-const STACK_BYTES: usize = 32 << 20;
+pub const STACK_BYTES: usize = 32 << 20;
 
 /// Serves until a signal or SHUTDOWN ends the server; returns the exit status.
 ///

@@ -107,6 +107,8 @@ numbers! {
     list_max_listpack_size: i32 = "list-max-listpack-size", |n| n as i32;
     /// How loud the log is.
     log_level: LogLevel = "loglevel", |n| LogLevel::from_number(n);
+    /// Length of the log's segments.
+    log_segment_size: u64 = "log-segment-size", |n| n as u64;
     /// Most clients at a time.
     maxclients: u32 = "maxclients", |n| n as u32;
     /// Bytes that the server may use; 0 stands for no limit.

@@ -31,6 +31,14 @@ const SYNC_POLL: Duration = Duration::from_millis(1);
 pub const SLOTS_CHUNK: u8 = 1;
 /// The code of one library of functions.
 pub const LIBRARY_CHUNK: u8 = 2;
+/// The seed by which keys have their slots. The first chunk of a checkpoint, and of no use later.
+pub const SEED_CHUNK: u8 = 3;
+
+/// The seed that a checkpoint's first chunk holds.
+pub fn seed_in(chunk: &[u8]) -> Option<u64> {
+    let (kind, seed) = chunk.split_first()?;
+    Some(u64::from_le_bytes(seed.try_into().ok()?)).filter(|_| *kind == SEED_CHUNK)
+}
 
 /// How eagerly a checkpoint is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +57,7 @@ pub fn write(server: &Server, log: &Log, guest: usize, pace: Pace) -> io::Result
     loop {
         let exchanges = server.keyspace.exchanges();
         let mut copy = Copy::begin(server, log, guest, pace)?;
+        copy.writer.chunk(&[&[SEED_CHUNK], &server.hash_seed.to_le_bytes()[..]].concat())?;
         copy.libraries()?;
         let is_whole = server.databases().try_fold(true, |is_whole, db| {
             Ok::<_, io::Error>(is_whole && copy.database(db)? && server.keyspace.exchanges() == exchanges)

@@ -75,6 +75,18 @@ pub fn policy(config: &Config) -> Option<SyncPolicy> {
     }
 }
 
+/// The seed by which keys had their slots when the newest checkpoint of a directory was written; None without one. What is
+/// wrong with the directory is told when it is opened.
+pub fn seed_of_checkpoint(config: &Config, fs: &Fs) -> Option<u64> {
+    policy(config)?;
+    let dir = config.dir();
+    if !has_log(fs, &dir).ok()? {
+        return None;
+    }
+    let recovery = ::log::recover(fs, &dir).ok()?;
+    checkpoint::seed_in(&recovery.checkpoint()?.next_chunk().ok()??)
+}
+
 /// Fills the keyspace from the directory, and opens the log if the configuration wants one. Called once, before the first
 /// client, with so many threads.
 ///
@@ -114,7 +126,13 @@ pub fn open(server: &Arc<Server>, fs: &Fs, threads: usize) -> io::Result<()> {
 /// Opens the log where recovery ended: effects and replies go through it from now on.
 fn begin(server: &Arc<Server>, recovery: Recovery, sync: SyncPolicy, flushing: Flushing) -> io::Result<()> {
     let watcher = Arc::new(Watcher { server: Arc::downgrade(server), log: OnceLock::new() });
-    let options = Options { sync, flushing, clock: server.clock.clone(), ..Options::default() };
+    let options = Options {
+        sync,
+        flushing,
+        clock: server.clock.clone(),
+        segment_bytes: server.config.log_segment_size(),
+        ..Options::default()
+    };
     let log = recovery.open(&options, watcher.clone()).map_err(|failure| {
         io::Error::other(format!("Can't begin the log in {}: {failure}", server.dir().display()))
     })?;

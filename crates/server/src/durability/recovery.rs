@@ -8,12 +8,13 @@
 //! 1. A slot's requests run in the order of the log, those left out that its copy in the checkpoint holds.
 //! 2. A request that fails means that state and log do not belong together: the start is refused.
 
-use super::checkpoint::{LIBRARY_CHUNK, SLOTS_CHUNK};
+use super::checkpoint::{LIBRARY_CHUNK, SEED_CHUNK, SLOTS_CHUNK, seed_in};
 use crate::commands::scripting::load_library;
 use crate::dispatch::table;
 use crate::replay::{Rejection, Replay};
 use crate::server::Server;
 use crate::snapshot;
+use crate::start::STACK_BYTES;
 use ::log::{Checkpoint, Record, Recovery};
 use keyspace::{DbIndex, Key, Slot, Stamp, Touch};
 use parking_lot::{Condvar, Mutex};
@@ -52,14 +53,14 @@ fn fail_if_ending(server: &Server) -> io::Result<()> {
 /// Runs `work` for every worker's number, each on a thread of its own. The first error counts.
 fn in_parallel(threads: usize, work: impl Fn(usize) -> io::Result<()> + Sync) -> io::Result<()> {
     std::thread::scope(|scope| {
-        let running: Vec<_> = (0..threads)
-            .map(|worker| {
-                scope.spawn({
-                    let work = &work;
-                    move || work(worker)
-                })
-            })
-            .collect();
+        let work = &work;
+        let start = |worker| {
+            // The log may hold scripts.
+            let thread =
+                std::thread::Builder::new().name(format!("recover-{worker}")).stack_size(STACK_BYTES);
+            thread.spawn_scoped(scope, move || work(worker)).expect("the system gives a start its threads")
+        };
+        let running: Vec<_> = (0..threads).map(start).collect();
         running
             .into_iter()
             .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -71,6 +72,8 @@ fn load(server: &Server, checkpoint: &Checkpoint, worker: usize) -> io::Result<(
     while let Some(chunk) = checkpoint.next_chunk().map_err(io::Error::other)? {
         let keys = match chunk.split_first() {
             Some((&SLOTS_CHUNK, body)) => load_slots(server, worker, body),
+            // The stamps are of slots, and a key's slot must be the one that it had.
+            Some((&SEED_CHUNK, _)) => (seed_in(&chunk) == Some(server.hash_seed)).then_some(0),
             Some((&LIBRARY_CHUNK, code)) => load_library(server, code).ok().map(|()| 0),
             _ => None,
         };

@@ -4,6 +4,9 @@ use super::super::retention;
 use super::super::row::{BOOL, INT, Kind, MEMORY, Row, works};
 use super::super::words::AppendFsync;
 
+const SEGMENT_BYTES_MIN: i64 = log::limits::SHORT_SEGMENT_BYTES as i64;
+const SEGMENT_BYTES_MAX: i64 = log::limits::SEGMENT_BYTES_MAX as i64;
+
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
     works("appendfsync", Kind::Enum(AppendFsync::WORDS), "everysec"),
@@ -11,4 +14,6 @@ pub(super) const ROWS: &[Row] = &[
     works("auto-aof-rewrite-min-size", MEMORY, "64mb"),
     works("auto-aof-rewrite-percentage", INT, "100"),
     works("log-retention", Kind::Text(retention::check), "no"),
+    works("log-segment-size", Kind::Memory { min: SEGMENT_BYTES_MIN, max: SEGMENT_BYTES_MAX }, "64mb")
+        .at_start(),
 ];
