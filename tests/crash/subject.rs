@@ -21,9 +21,9 @@ impl Subject {
         Subject::new(crate::tarn(), &directives)
     }
 
-    /// The same with segments of the usual length.
-    pub fn usual_durable_tarn() -> Subject {
-        Subject::new(crate::tarn(), &["--edition", "durable"])
+    /// The same with segments of another length.
+    pub fn durable_tarn_with_segments(length: &str) -> Subject {
+        Subject::new(crate::tarn(), &["--edition", "durable", "--log-segment-size", length])
     }
 
     /// Tarn's memory edition, which promises nothing over its end.
