@@ -25,10 +25,10 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("server") => server::run(&args[1..]),
-        Some("import") => server::import::cli::import(&args[1..]),
-        Some("export") => server::import::cli::export(&args[1..]),
-        Some("check") => server::import::cli::check(&args[1..]),
-        Some("restore") => server::import::cli::restore(&args[1..]),
+        Some("import") => server::roles::import(&args[1..]),
+        Some("export") => server::roles::export(&args[1..]),
+        Some("check") => server::roles::check(&args[1..]),
+        Some("restore") => server::roles::restore(&args[1..]),
         Some("bench") => bench::cli::main(&args[1..]),
         Some("whitepaper") => bench::whitepaper::main(&args[1..]),
         Some("-V" | "-v" | "--version") => {

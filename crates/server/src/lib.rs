@@ -22,6 +22,7 @@ pub mod monitor;
 pub mod pubsub;
 pub mod redaction;
 pub mod replay;
+pub mod roles;
 pub mod samples;
 pub mod scripts;
 pub mod server;

@@ -10,7 +10,7 @@ pub mod checkpoint;
 pub mod gate;
 mod journal;
 mod loading;
-pub(crate) mod recovery;
+mod recovery;
 mod rewrite;
 
 pub use journal::{gather, note_idle};
@@ -75,6 +75,29 @@ pub fn policy(config: &Config) -> Option<SyncPolicy> {
     }
 }
 
+/// Which of a Redis' files count: whoever wants a log of its own reads the one that a Redis left.
+pub fn preference(config: &Config) -> Preference {
+    match policy(config) {
+        Some(_) => Preference::AppendOnly,
+        None => Preference::Snapshot,
+    }
+}
+
+/// Fills the keyspace from the log of a directory, and leaves that as it is; gives where it ends. None: there is none, or the
+/// configuration wants none.
+///
+/// # Errors
+/// As [`open`].
+pub fn load(server: &Arc<Server>, fs: &Fs) -> io::Result<Option<Lsn>> {
+    let dir = server.dir();
+    if policy(&server.config).is_none() || !has_log(fs, &dir)? {
+        return Ok(None);
+    }
+    let recovery = ::log::recover(fs, &dir).map_err(io::Error::other)?;
+    recovery::recover(server, &recovery, 1)?;
+    Ok(Some(recovery.end()))
+}
+
 /// The seed by which keys had their slots when the newest checkpoint of a directory was written; None without one. What is
 /// wrong with the directory is told when it is opened.
 pub fn seed_of_checkpoint(config: &Config, fs: &Fs) -> Option<u64> {
@@ -95,14 +118,14 @@ pub fn seed_of_checkpoint(config: &Config, fs: &Fs) -> Option<u64> {
 pub fn open(server: &Arc<Server>, fs: &Fs, threads: usize) -> io::Result<()> {
     let Some(sync) = policy(&server.config) else {
         warn_of_log(server, fs)?;
-        return import::load_foreign(server, Preference::of(&server.config)).map(|_| ());
+        return import::load_foreign(server, preference(&server.config)).map(|_| ());
     };
     let dir = server.dir();
     let began = server.ticks.now();
     let recovery = ::log::recover(fs, &dir).map_err(io::Error::other)?;
     let is_new = recovery.is_new();
     if is_new {
-        import::load_foreign(server, Preference::of(&server.config))?;
+        import::load_foreign(server, preference(&server.config))?;
     } else {
         recovery::recover(server, &recovery, threads)?;
         let (keys, requests) = server.durability.loading.counts();

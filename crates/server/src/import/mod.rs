@@ -6,7 +6,6 @@
 //! 2. A directory without any such file is no error: nothing is found.
 
 mod append_only;
-pub mod cli;
 mod manifest;
 pub mod rdb;
 mod requests;
@@ -14,11 +13,8 @@ mod requests;
 pub use append_only::{Cut, Tally};
 pub use manifest::{BadManifest, Manifest};
 
-use crate::config::Config;
-use crate::durability;
 use crate::log;
 use crate::server::Server;
-use ::log::Lsn;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
@@ -40,26 +36,9 @@ pub enum Preference {
     Snapshot,
 }
 
-impl Preference {
-    /// What a configuration asks for: whoever wants a log of its own reads the one that a Redis left.
-    pub fn of(config: &Config) -> Preference {
-        match durability::policy(config) {
-            Some(_) => Preference::AppendOnly,
-            None => Preference::Snapshot,
-        }
-    }
-}
-
 /// What was found and loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// The server's own log.
-    Log {
-        /// The directory.
-        path: PathBuf,
-        /// Where the log ends.
-        end: Lsn,
-    },
     /// Append-only files.
     AppendOnly {
         /// The manifest, or the single file.
@@ -81,7 +60,6 @@ pub enum Found {
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Found::Log { path, end } => write!(f, "Loaded the log of {} up to LSN {end}", path.display()),
             Found::AppendOnly { path, tally } => {
                 let Tally { files, base_keys, requests, errors, .. } = tally;
                 write!(f, "Loaded the append-only files of {}: {files} files, ", path.display())?;
@@ -115,33 +93,11 @@ enum Place {
     Snapshot(PathBuf),
 }
 
-/// Loads what `dir` holds, as a start does, and leaves it as it is: the server's own log if the configuration wants one and there is
-/// one, else what a Redis left. For who has no clients.
-///
-/// # Errors
-/// One sentence for the operator: nothing must start without the data that it was meant to have.
-pub fn load_directory(server: &Arc<Server>) -> io::Result<Option<Found>> {
-    match load_log(server)? {
-        Some(found) => Ok(Some(found)),
-        None => load_foreign(server, Preference::of(&server.config)),
-    }
-}
-
-fn load_log(server: &Arc<Server>) -> io::Result<Option<Found>> {
-    let path = server.dir();
-    if durability::policy(&server.config).is_none() || !durability::has_log(&Fs::Real, &path)? {
-        return Ok(None);
-    }
-    let recovery = ::log::recover(&Fs::Real, &path).map_err(io::Error::other)?;
-    durability::recovery::recover(server, &recovery, 1)?;
-    Ok(Some(Found::Log { path, end: recovery.end() }))
-}
-
 /// Loads what a Redis left in `dir`, under the names that the configuration says, and logs what that was; None if there is
 /// nothing. Called once, before the first client.
 ///
 /// # Errors
-/// As [`load_directory`].
+/// One sentence for the operator: nothing must start without the data that it was meant to have.
 pub fn load_foreign(server: &Arc<Server>, preference: Preference) -> io::Result<Option<Found>> {
     let names = Names {
         directory: OsString::from_vec(server.config.appenddirname()),
@@ -163,7 +119,7 @@ pub fn load_foreign(server: &Arc<Server>, preference: Preference) -> io::Result<
 /// or a directory with any of these under their usual names.
 ///
 /// # Errors
-/// As [`load_directory`], and if there is nothing there.
+/// As [`load_foreign`], and if there is nothing there.
 pub fn load_from(server: &Arc<Server>, from: &Path) -> io::Result<Found> {
     let place = match Fs::Real.kind(from)? {
         Some(Kind::Directory) => place_in(&Fs::Real, from)?,

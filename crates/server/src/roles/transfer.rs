@@ -5,8 +5,8 @@
 
 use super::{Complaint, Given, Verdict};
 use crate::config::{Config, Startup};
-use crate::durability::has_log;
-use crate::import::{load_directory, load_from};
+use crate::durability;
+use crate::import::{load_foreign, load_from};
 use crate::server::Server;
 use crate::snapshot;
 use std::ffi::OsString;
@@ -80,11 +80,19 @@ pub(super) fn export(words: &[String], shown: &mut String) -> Result<Verdict, Co
         _ => {}
     }
     let server = server(&dir, given)?;
-    let found = load_directory(&server)?;
-    let found = found.ok_or_else(|| Complaint(format!("{dir} holds no data")))?;
+    let found = load(&server)?.ok_or_else(|| Complaint(format!("{dir} holds no data")))?;
     write(&server, &to)?;
     writeln!(shown, "{found}\nWrote {} keys to {}", keys(&server), to.display()).expect("a string takes all");
     Ok(Verdict::Good)
+}
+
+/// Loads what the server's directory holds, as a start does, and leaves it as it is; says what that was.
+fn load(server: &Arc<Server>) -> Result<Option<String>, Complaint> {
+    if let Some(end) = durability::load(server, &Fs::Real)? {
+        return Ok(Some(format!("Loaded the log of {} up to LSN {end}", server.dir().display())));
+    }
+    let found = load_foreign(server, durability::preference(&server.config))?;
+    Ok(found.map(|found| found.to_string()))
 }
 
 /// A server that serves nobody, with the directives given.
@@ -115,7 +123,7 @@ fn data_in(server: &Server) -> Result<Option<PathBuf>, Complaint> {
             return Ok(Some(path));
         }
     }
-    Ok(has_log(&Fs::Real, &dir)?.then_some(dir))
+    Ok(durability::has_log(&Fs::Real, &dir)?.then_some(dir))
 }
 
 fn write(server: &Server, to: &Path) -> Result<(), Complaint> {
