@@ -100,7 +100,7 @@ fn what_cannot_begin_says_why_in_one_sentence() {
         (&["--peer", &refused], "refused the password: "),
         (&["--peer", &holding], "old holds 1 keys in database 0, which the run would remove."),
         (&["--peer-cmd", "redis-server --port {port} --no-such-directive 1"], "redis ended at once"),
-        (&["--chapters", "durable"], "There is no chapter 'durable'"),
+        (&["--chapters", "capacity"], "There is no chapter 'capacity'"),
         (&["--out", "/proc/none"], "The folder /proc/none for the report cannot be made: "),
     ] {
         let output = whitepaper(&folder, words);

@@ -4,6 +4,7 @@
 //! at the terminal does not reach it, so that the run can end in order. 3. What it printed is kept until then, for
 //! the sentence that says why it failed.
 
+use super::edition::Edition;
 use crate::Failure;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::{self, File};
@@ -35,20 +36,21 @@ pub struct Launched {
 }
 
 impl Launched {
-    /// Starts Tarn itself: this very program as a memory server with default settings.
+    /// Starts Tarn itself: this very program with default settings, its files in a new folder in the one given.
     ///
     /// # Errors
     /// It does not start, with what it printed.
-    pub fn tarn() -> Result<Launched, Failure> {
+    pub fn tarn(edition: Edition, within: &Path) -> Result<Launched, Failure> {
         let program = std::env::current_exe().map_err(|error| {
             Failure(format!("This program cannot find itself to start a server: {error}."))
         })?;
-        Launched::start("Tarn", |port| {
+        Launched::start("Tarn", within, |port| {
             let port = port.to_string();
-            let arguments = ["server", "--edition", "memory", "--port", &port, "--save", "", "--dir", "."];
+            let edition = edition.name();
+            let arguments = ["server", "--edition", edition, "--port", &port, "--save", "", "--dir", "."];
             let mut command = Command::new(&program);
             command.args(arguments);
-            (command, format!("tarn server --edition memory --port {port} --save '' --dir ."))
+            (command, format!("tarn server --edition {edition} --port {port} --save '' --dir ."))
         })
     }
 
@@ -56,8 +58,8 @@ impl Launched {
     ///
     /// # Errors
     /// As [`Launched::tarn`].
-    pub fn shell(name: &str, template: &str) -> Result<Launched, Failure> {
-        Launched::start(name, |port| {
+    pub fn shell(name: &str, template: &str, within: &Path) -> Result<Launched, Failure> {
+        Launched::start(name, within, |port| {
             let line = template.replace("{port}", &port.to_string());
             let mut command = Command::new("sh");
             command.arg("-c").arg(&line);
@@ -65,9 +67,13 @@ impl Launched {
         })
     }
 
-    fn start(name: &str, command: impl Fn(u16) -> (Command, String)) -> Result<Launched, Failure> {
+    fn start(
+        name: &str,
+        within: &Path,
+        command: impl Fn(u16) -> (Command, String),
+    ) -> Result<Launched, Failure> {
         let said = |error: io::Error| Failure(format!("{name} cannot be started: {error}."));
-        let folder = tempfile::Builder::new().prefix("tarn-whitepaper-").tempdir().map_err(said)?;
+        let folder = tempfile::Builder::new().prefix("tarn-whitepaper-").tempdir_in(within).map_err(said)?;
         let port = free_port().map_err(said)?;
         let (mut command, line) = command(port);
         let output = File::create(folder.path().join("output")).map_err(said)?;
