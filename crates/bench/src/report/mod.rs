@@ -66,10 +66,19 @@ pub struct Machine {
     pub system: String,
     /// The disk on which servers that the run starts keep their files: file system, device, folder.
     pub disk: String,
-    /// Microseconds that appending 4 KiB to a file there and syncing it took before the run, the median; none if not measured.
-    pub synced_write_us: Option<f64>,
+    /// What a sync takes there; none if no chapter depends on it.
+    pub synced_write: Option<SyncedWrite>,
     /// The load average of one minute when the run began: what else was going on.
     pub load: Option<f64>,
+}
+
+/// How long it took before the run to append 4 KiB to a file and to sync it, many times over.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SyncedWrite {
+    /// The median, in microseconds.
+    pub p50_us: f64,
+    /// The average, which a few slow ones raise.
+    pub average_us: f64,
 }
 
 /// One server under measurement.
@@ -188,10 +197,11 @@ impl Chapter {
 impl Machine {
     /// How long a sync takes, if that was measured.
     fn sync_sentence(&self) -> Option<String> {
-        let micros = self.synced_write_us?;
+        let took = self.synced_write?;
         Some(format!(
-            "appending 4 KiB to a file there and syncing it took {} (median, before the run)",
-            number::latency(micros)
+            "before the run, appending 4 KiB to a file there and syncing it took {} on average, {} in the median",
+            number::latency(took.average_us),
+            number::latency(took.p50_us)
         ))
     }
 

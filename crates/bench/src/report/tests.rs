@@ -133,7 +133,7 @@ fn example() -> Report {
             kernel: "Linux 6.18".to_owned(),
             system: "Debian 12".to_owned(),
             disk: "ext4 on vda".to_owned(),
-            synced_write_us: None,
+            synced_write: None,
             load: Some(0.12),
         },
         servers: vec![server("Tarn"), server("redis")],
@@ -382,13 +382,17 @@ fn a_chapter_that_asks_for_a_promise_says_what_each_server_promises() {
     servers[0].promise = promise(true, "On disk, it says.");
     servers[1].promise = promise(false, HOSTILE);
     servers[1].command = Some("redis-server --appendfsync always".to_owned());
-    report.machine.synced_write_us = Some(1_234.0);
+    report.machine.synced_write = Some(SyncedWrite { p50_us: 512.0, average_us: 1_234.0 });
     for text in [page::page(&report), markdown(&report)] {
         assert!(!text.contains("A reply means") && !text.contains("less or not known"));
     }
     report.chapters[0].servers = servers.into();
     for text in [page::page(&report), markdown(&report)] {
-        let words = ["On disk, it says.", "its promise is less or not known", "syncing it took 1.2 ms"];
+        let words = [
+            "On disk, it says.",
+            "its promise is less or not known",
+            "syncing it took 1.2 ms on average, 512 µs in the median",
+        ];
         for word in words {
             assert!(text.contains(word), "{word} is missing");
         }

@@ -3,6 +3,7 @@
 //! The folder is the system's for temporary files (`TMPDIR`) unless that is in memory: then one that outlives a restart, or
 //! the one that the run was started in. What cannot be found out is said to be unknown.
 
+use crate::report::SyncedWrite;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -12,9 +13,8 @@ use std::time::{Duration, Instant};
 const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
 /// What one measured write appends.
 const BLOCK: [u8; 4_096] = [b'x'; 4_096];
-/// Writes that are measured, and how long at most.
-const WRITES: usize = 200;
-const WRITES_TIME_MAX: Duration = Duration::from_secs(1);
+/// For how long writes are measured: the slow ones among them are rare.
+const WRITES_TIME: Duration = Duration::from_secs(1);
 
 /// The folder of the servers' files.
 pub struct Place {
@@ -73,20 +73,23 @@ fn mount<'a>(folder: &Path, mounts: &'a str) -> Option<(&'a str, &'a str)> {
         .map(|(device, _, kind)| (device, kind))
 }
 
-/// Microseconds that appending 4 KiB to a file and syncing it takes in a folder: the median of many.
+/// How long it takes to append 4 KiB to a file in a folder and to sync it.
 ///
 /// # Errors
 /// No file can be made, written or synced there.
-pub fn synced_write_us(folder: &Path) -> io::Result<f64> {
+pub fn synced_write(folder: &Path) -> io::Result<SyncedWrite> {
     let mut file = tempfile::tempfile_in(folder)?;
+    // The first one makes the file durable too, which is another matter.
     append(&mut file)?;
     let began = Instant::now();
-    let mut times = Vec::with_capacity(WRITES);
-    while times.len() < WRITES && began.elapsed() < WRITES_TIME_MAX {
+    let mut times = vec![append(&mut file)?];
+    while began.elapsed() < WRITES_TIME {
         times.push(append(&mut file)?);
     }
     times.sort_unstable();
-    Ok(times.get(times.len() / 2).map_or(0.0, |middle| middle.as_secs_f64() * 1e6))
+    let micros = |time: Duration| time.as_secs_f64() * 1e6;
+    let average_us = micros(times.iter().sum()) / times.len() as f64;
+    Ok(SyncedWrite { p50_us: micros(times[times.len() / 2]), average_us })
 }
 
 fn append(file: &mut File) -> io::Result<Duration> {
@@ -119,7 +122,8 @@ mod tests {
 
     #[test]
     fn a_synced_write_takes_time() {
-        assert!(synced_write_us(&place().folder).unwrap() > 0.0);
-        assert!(synced_write_us(Path::new("/proc/none")).is_err());
+        let took = synced_write(&place().folder).unwrap();
+        assert!(took.p50_us > 0.0 && took.average_us > 0.0);
+        assert!(synced_write(Path::new("/proc/none")).is_err());
     }
 }

@@ -17,7 +17,7 @@ pub fn here(place: &Place) -> Machine {
         kernel: format!("Linux {} {}", release.trim(), std::env::consts::ARCH),
         system: system(&read("/etc/os-release")),
         disk: place.text.clone(),
-        synced_write_us: None,
+        synced_write: None,
         load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()),
     }
 }

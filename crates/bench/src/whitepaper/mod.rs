@@ -130,13 +130,13 @@ fn run(
 fn machine(options: &Options, place: &Place) -> Result<Machine, Failure> {
     let mut machine = machine::here(place);
     if options.chapters.iter().any(|chapter| chapter.edition == Edition::Durable) {
-        let micros = disk::synced_write_us(&place.folder).map_err(|error| {
+        let took = disk::synced_write(&place.folder).map_err(|error| {
             Failure(format!(
                 "Nothing can be written and synced in {}, where servers are to keep their files: {error}. TMPDIR names another folder.",
                 place.folder.display()
             ))
         })?;
-        machine.synced_write_us = Some(micros);
+        machine.synced_write = Some(took);
     }
     Ok(machine)
 }
@@ -178,7 +178,7 @@ fn opened_chapter(chapter: &chapters::Chapter, servers: &[Server]) -> Chapter {
 
 /// What is wrong with a durable chapter whose servers had no disk.
 fn in_memory(report: &Report, place: &Place) -> Option<String> {
-    let is_asked = report.machine.synced_write_us.is_some();
+    let is_asked = report.machine.synced_write.is_some();
     (is_asked && place.is_in_memory).then(|| {
         format!(
             "The servers kept their files in memory ({}), for no folder on a disk was found: the durable chapter says nothing about a disk. TMPDIR names another folder.",

@@ -25,8 +25,6 @@ const MEASURE_MAX_QUICK: Duration = Duration::from_secs(3);
 const AROUND: Duration = Duration::from_millis(500);
 /// Unpipelined operations per second of a slow machine, for the estimate.
 pub const SLOW_RATE: u64 = 40_000;
-/// Records of the durable chapter: enough to be no cache's, few enough to be loaded again for each size.
-const RECORDS_DURABLE: u64 = 100_000;
 /// A load of the durable chapter shall take no longer on a slow server.
 const LOAD_MAX: Duration = Duration::from_secs(6);
 /// The same in a quick run.
@@ -34,7 +32,9 @@ const LOAD_MAX_QUICK: Duration = Duration::from_secs(3);
 /// Syncs, each of the length of a measured one, that a slow server takes for one write of every connection.
 const SLOW_SYNCS: f64 = 4.0;
 /// Bytes a second that a slow disk takes.
-const SLOW_DISK_BYTES: f64 = 64e6;
+const SLOW_DISK_BYTES: f64 = 32e6;
+/// Operations a second of a slow machine whose every write waits for the disk, however fast that is.
+const SLOW_DURABLE_RATE: f64 = 20_000.0;
 /// A synced write where none was measured, in microseconds.
 const SYNCED_WRITE_US: f64 = 5_000.0;
 
@@ -84,7 +84,7 @@ impl Scale {
             factor,
             cores: machine.cores.max(1),
             bytes_per_server: machine.memory_bytes / MEMORY_SHARE / servers,
-            synced_write_us: machine.synced_write_us.unwrap_or(SYNCED_WRITE_US),
+            synced_write_us: machine.synced_write.map_or(SYNCED_WRITE_US, |took| took.average_us),
         }
     }
 
@@ -113,10 +113,10 @@ impl Scale {
     pub fn durable_load(&self, value_bytes: u64, connections: u32) -> Load {
         let syncs = f64::from(connections) * 1e6 / (self.synced_write_us * SLOW_SYNCS);
         let disk = SLOW_DISK_BYTES / (value_bytes + KEY_BYTES) as f64;
-        let per_second = syncs.min(disk).clamp(1.0, SLOW_RATE as f64);
+        let per_second = syncs.min(disk).clamp(1.0, SLOW_DURABLE_RATE);
         let time = if self.is_quick() { LOAD_MAX_QUICK } else { LOAD_MAX };
         let in_time = (time.as_secs_f64() * self.factor * per_second) as u64;
-        let records = self.bounded(RECORDS_DURABLE, value_bytes).min(in_time).max(1_000);
+        let records = self.records(value_bytes).min(in_time).max(1_000);
         Load { records, per_second: per_second as u64 }
     }
 
@@ -178,6 +178,7 @@ fn counted_seconds(amount: Amount) -> f64 {
 mod tests {
     use super::super::chapters::CHAPTERS;
     use super::*;
+    use crate::report::SyncedWrite;
 
     fn scale(size: Size, gigabytes: u64) -> Scale {
         let machine = Machine { cores: 2, memory_bytes: gigabytes << 30, ..Machine::default() };
@@ -215,11 +216,11 @@ mod tests {
 
     #[test]
     fn a_slow_disk_gets_fewer_records_and_no_longer_loads() {
-        for (synced_write_us, most) in [(100.0, RECORDS_DURABLE), (5_000.0, 20_000), (50_000.0, 2_000)] {
+        for (synced_write_us, most) in [(100.0, 120_000), (5_000.0, 20_000), (50_000.0, 2_000)] {
             let machine = Machine {
                 cores: 2,
                 memory_bytes: 4 << 30,
-                synced_write_us: Some(synced_write_us),
+                synced_write: Some(SyncedWrite { p50_us: 80.0, average_us: synced_write_us }),
                 ..Machine::default()
             };
             let scale = Scale::new(Size::Standard, 1.0, &machine, 2);

@@ -1,7 +1,7 @@
 //! Chapter *durable*: the whitepaper's load, reads (YCSB C) and updates (YCSB A) of an edition that keeps what it replied to.
 //!
 //! They are run size by size, since a server holds the records of one size at a time, and shown workload by workload, as
-//! published. The number of records suits the disk: a load must not take longer than a measurement.
+//! published. The number of records suits the disk, so that a load takes seconds.
 
 use super::{Amount, Before, Outline, Workload, beside};
 use crate::report::{Layout, grouped};
@@ -44,13 +44,14 @@ pub fn sections(scale: &Scale) -> Vec<Outline> {
 
 fn about(scale: &Scale, sizes: &[u64]) -> String {
     let mut records: Vec<String> = sizes.iter().map(|size| grouped(load(scale, *size).records)).collect();
+    // Equal ones are told once.
     records.dedup();
     let left_out = match sizes.len() {
         all if all == VALUE_BYTES.len() => "",
         _ => " This quick run leaves out the published sizes between, 256 to 2,048 bytes.",
     };
     format!(
-        "YCSB over {CONNECTIONS} connections, one request at a time on each. The load writes every record once; C reads records by a zipfian distribution; A reads and updates them half and half. Records, as many as suit the disk: {}.{left_out}",
+        "YCSB over {CONNECTIONS} connections, one request at a time on each. The load writes every record once; C reads records by a zipfian distribution; A reads and updates them half and half. Records, as many as are loaded in seconds with a sync as slow as this disk's, by size: {}.{left_out}",
         records.join(", ")
     )
 }
