@@ -86,44 +86,65 @@ pub fn words(command: &str) -> impl Iterator<Item = &str> {
 impl Told {
     /// What a reply means, as far as anybody here can know.
     pub fn promise(&self, terms: Terms) -> Promise {
-        let (is_synced, says) = self.says();
-        let (is_on_disk, sentence) = match terms {
-            Terms::Running => (
-                false,
-                format!(
-                    "Not known: it was running already, nothing was changed, and where its files are is not known. {says}"
-                ),
-            ),
-            Terms::Added(options) => (is_synced, format!("{says} The run added {options} to its command.")),
-            Terms::AsGiven => (
-                is_synced,
-                format!(
-                    "{says} The run added nothing to its command, which is not plainly that of a redis-server or valkey-server."
-                ),
-            ),
-            Terms::Edition => (is_synced, says),
+        let settings = self.settings();
+        let verdict = match self.is_synced() {
+            Some(true) => "On disk",
+            Some(false) => "Not yet on disk",
+            None => "Not known",
         };
-        Promise { is_on_disk, sentence }
+        let sentence = match terms {
+            Terms::Edition => format!("{verdict}: it says {settings}."),
+            Terms::Added(options) => {
+                format!("{verdict}: it says {settings}. The run added {options} to its command.")
+            }
+            Terms::AsGiven => format!(
+                "{verdict}: it says {settings}. The run added nothing to its command, which is not plainly that of a redis-server or valkey-server."
+            ),
+            Terms::Running => format!(
+                "Not known: it was running already, nothing was changed, and where its files are is not known. It says {settings}."
+            ),
+        };
+        Promise { is_on_disk: self.is_synced() == Some(true) && terms != Terms::Running, sentence }
     }
 
-    /// Whether it says that it syncs before it replies, and that in words.
-    fn says(&self) -> (bool, String) {
-        if let Some(edition) = &self.edition
-            && edition == Edition::Durable.name()
-        {
-            return (true, "On disk: it says that its edition is durable.".to_owned());
+    /// Whether it says that it syncs before it replies.
+    fn is_synced(&self) -> Option<bool> {
+        if self.is_durable() {
+            return Some(true);
         }
+        match (self.appendonly.as_deref()?, self.appendfsync.as_deref()) {
+            ("yes", sync) => sync.map(|sync| sync == "always"),
+            _ => Some(false),
+        }
+    }
+
+    /// Whether it is Tarn's durable edition, whose other settings have no say.
+    fn is_durable(&self) -> bool {
+        self.edition.as_deref() == Some(Edition::Durable.name())
+    }
+
+    fn settings(&self) -> String {
         let of = |value: &Option<String>| value.clone().unwrap_or_else(|| "not told".to_owned());
-        let settings = format!("appendonly {}, appendfsync {}", of(&self.appendonly), of(&self.appendfsync));
-        match (self.appendonly.as_deref(), self.appendfsync.as_deref()) {
-            (Some("yes"), Some("always")) => {
-                (true, format!("It says {settings}: a write is synced before its reply."))
-            }
-            (None, _) | (Some("yes"), None) => {
-                (false, format!("It does not tell whether a write is on disk ({settings})."))
-            }
-            _ => (false, format!("It says {settings}: a reply does not mean that a write is on disk.")),
+        match self.is_durable() {
+            true => format!("edition {}", Edition::Durable.name()),
+            false => format!("appendonly {}, appendfsync {}", of(&self.appendonly), of(&self.appendfsync)),
         }
+    }
+
+    /// The same as a list of settings.
+    pub fn listed(&self) -> Vec<(String, String)> {
+        let file = [("Append-only file", &self.appendonly), ("Synced", &self.appendfsync)];
+        let is_kept = self.appendonly.as_deref() == Some("yes");
+        let shown = match (self.is_durable(), is_kept) {
+            (true, _) => 0,
+            (false, false) => 1,
+            (false, true) => 2,
+        };
+        [("Edition", &self.edition)]
+            .into_iter()
+            .chain(file.into_iter().take(shown))
+            .filter_map(|(title, value)| Some((title.to_owned(), value.clone()?)))
+            .collect()
     }
 }
 
@@ -159,22 +180,38 @@ mod tests {
     }
 
     #[test]
+    fn settings_that_have_no_say_are_not_listed() {
+        let titles = |told: &Told| told.listed().into_iter().map(|(title, _)| title).collect::<Vec<_>>();
+        let tarn = Told { edition: Some("durable".to_owned()), ..told(Some("no"), Some("everysec")) };
+        assert_eq!(titles(&tarn), ["Edition"]);
+        assert_eq!(titles(&told(Some("no"), Some("everysec"))), ["Append-only file"]);
+        assert_eq!(titles(&told(Some("yes"), Some("always"))), ["Append-only file", "Synced"]);
+        assert!(titles(&told(None, None)).is_empty());
+    }
+
+    #[test]
     fn a_promise_is_what_the_server_says_and_no_more() {
         let always = told(Some("yes"), Some("always"));
         for (told, terms, is_on_disk, words) in [
             (always.clone(), Terms::Added(ALWAYS), true, "The run added --appendonly yes"),
             (always.clone(), Terms::AsGiven, true, "added nothing"),
             (always, Terms::Running, false, "Not known: it was running already"),
-            (told(Some("no"), Some("everysec")), Terms::Added(ALWAYS), false, "does not mean"),
+            (
+                told(Some("no"), Some("everysec")),
+                Terms::Added(ALWAYS),
+                false,
+                "Not yet on disk: it says appendonly no",
+            ),
             (told(Some("yes"), Some("everysec")), Terms::AsGiven, false, "appendfsync everysec"),
-            (told(None, None), Terms::AsGiven, false, "does not tell"),
+            (told(None, None), Terms::AsGiven, false, "Not known: it says appendonly not told"),
         ] {
             let promise = told.promise(terms);
             assert_eq!(promise.is_on_disk, is_on_disk, "{promise:?}");
             assert!(promise.sentence.contains(words), "{promise:?}");
         }
         let tarn = |edition: &str| Told { edition: Some(edition.to_owned()), ..told(Some("no"), None) };
-        assert!(tarn("durable").promise(Terms::Edition).is_on_disk);
+        assert_eq!(tarn("durable").promise(Terms::Edition).sentence, "On disk: it says edition durable.");
+        assert!(tarn("durable").promise(Terms::AsGiven).is_on_disk);
         assert!(!tarn("memory").promise(Terms::Edition).is_on_disk);
     }
 }

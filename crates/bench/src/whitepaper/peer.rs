@@ -170,17 +170,11 @@ impl Contestant {
         let threads = setting(&mut client, "threads").or_else(|| setting(&mut client, "io-threads"));
         let threads = threads.map(|count| if count == "0" { "one for each core".to_owned() } else { count });
         settings.extend(threads.map(|threads| ("Threads".to_owned(), threads)));
-        let asked = [
-            ("Edition", "edition"),
-            ("Save points", "save"),
-            ("Append-only file", "appendonly"),
-            ("Its sync", "appendfsync"),
-        ];
-        for (title, name) in asked {
-            let value = setting(&mut client, name);
-            let value = value.map(|value| if value.is_empty() { "none".to_owned() } else { value });
-            settings.extend(value.map(|value| (title.to_owned(), value)));
-        }
+        let save = setting(&mut client, "save");
+        let save = save.map(|save| if save.is_empty() { "none".to_owned() } else { save });
+        settings.extend(save.map(|save| ("Save points".to_owned(), save)));
+        let told = told(&mut client);
+        settings.extend(told.listed());
         settings.extend(field("mem_allocator").map(|allocator| ("Allocator".to_owned(), allocator)));
         Ok(Server {
             name: self.name.clone(),
@@ -189,7 +183,7 @@ impl Contestant {
             command: self.launched.as_ref().map(|launched| launched.command.clone()),
             is_local: self.is_local(),
             settings,
-            promise: (edition == Edition::Durable).then(|| told(&mut client).promise(self.terms)),
+            promise: (edition == Edition::Durable).then(|| told.promise(self.terms)),
         })
     }
 
