@@ -43,16 +43,17 @@ pub fn sections(scale: &Scale) -> Vec<Outline> {
 }
 
 fn about(scale: &Scale, sizes: &[u64]) -> String {
-    let mut records: Vec<String> = sizes.iter().map(|size| grouped(load(scale, *size).records)).collect();
-    // Equal ones are told once.
-    records.dedup();
+    let records = |size: Option<&u64>| size.map_or(0, |size| load(scale, *size).records);
+    let records = match (records(sizes.first()), records(sizes.last())) {
+        (small, large) if small == large => grouped(small),
+        (small, large) => format!("{} of the smallest to {} of the largest", grouped(small), grouped(large)),
+    };
     let left_out = match sizes.len() {
         all if all == VALUE_BYTES.len() => "",
         _ => " This quick run leaves out the published sizes between, 256 to 2,048 bytes.",
     };
     format!(
-        "YCSB over {CONNECTIONS} connections, one request at a time on each. The load writes every record once; C reads records by a zipfian distribution; A reads and updates them half and half. Records, as many as are loaded in seconds with a sync as slow as this disk's, by size: {}.{left_out}",
-        records.join(", ")
+        "YCSB over {CONNECTIONS} connections, one request at a time on each. The load writes every record once; C reads records by a zipfian distribution; A reads and updates them half and half. There are as many records as a slow server loads in seconds with this disk's syncs: {records}.{left_out}"
     )
 }
 
