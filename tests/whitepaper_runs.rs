@@ -58,6 +58,38 @@ fn a_run_over_a_peer_that_it_starts_writes_the_whole_report() {
 }
 
 #[test]
+fn the_durable_chapter_starts_its_own_servers_and_says_what_each_promises() {
+    let (server, folder) = running();
+    let files = folder.join("files");
+    std::fs::create_dir(&files).unwrap();
+    let address = format!("other=127.0.0.1:{}", server.address().port());
+    let peer = "redis-server --port {port} --save \"\" --appendonly no";
+    let words = ["--chapters", "ttl,durable", "--peer-cmd", peer, "--peer", &address];
+    let output = command(&folder, &words).env("TMPDIR", &files).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let json: serde_json::Value = serde_json::from_str(&report(&folder, "report.json")).unwrap();
+    assert!(json["servers"][1]["command"].as_str().unwrap().ends_with("--appendonly no"));
+    let [tarn, redis, other] = &json["chapters"][1]["servers"].as_array().unwrap()[..] else {
+        panic!("{json}")
+    };
+    assert!(tarn["command"].as_str().unwrap().contains("--edition durable"));
+    let added = "--appendonly no --appendonly yes --appendfsync always --save ''";
+    assert!(redis["command"].as_str().unwrap().ends_with(added), "{redis}");
+    for (server, is_on_disk) in [(tarn, true), (redis, true), (other, false)] {
+        assert_eq!(server["promise"]["is_on_disk"].as_bool(), Some(is_on_disk), "{server}");
+    }
+    assert!(other["promise"]["sentence"].as_str().unwrap().starts_with("Not known: "), "{other}");
+    let sheet = report(&folder, "report.csv");
+    let measured = sheet.lines().filter(|line| line.starts_with("measured,") && line.contains(",durable,"));
+    assert_eq!(measured.count(), 3 * 6, "{sheet}");
+    let machine = &json["machine"];
+    assert!(machine["disk"].as_str().unwrap().ends_with("/files"), "{machine}");
+    assert!(machine["synced_write"]["average_us"].as_f64().unwrap() > 0.0, "{machine}");
+    assert_eq!(std::fs::read_dir(&files).unwrap().count(), 0, "a server's files are left");
+    assert_eq!(server.connect().unwrap().call(&["DBSIZE"]).unwrap(), wire::Value::Int(0));
+}
+
+#[test]
 fn a_peer_that_dies_leaves_a_report_of_what_was_measured() {
     let (_keeps_the_folder, folder) = running();
     let output =
@@ -100,7 +132,7 @@ fn what_cannot_begin_says_why_in_one_sentence() {
         (&["--peer", &refused], "refused the password: "),
         (&["--peer", &holding], "old holds 1 keys in database 0, which the run would remove."),
         (&["--peer-cmd", "redis-server --port {port} --no-such-directive 1"], "redis ended at once"),
-        (&["--chapters", "durable"], "There is no chapter 'durable'"),
+        (&["--chapters", "capacity"], "There is no chapter 'capacity'"),
         (&["--out", "/proc/none"], "The folder /proc/none for the report cannot be made: "),
     ] {
         let output = whitepaper(&folder, words);

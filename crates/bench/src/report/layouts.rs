@@ -253,7 +253,11 @@ fn limit(by: LimitedBy) -> &'static str {
 pub fn comparison(report: &Report) -> Option<Table> {
     let (first, others) = report.servers.split_first()?;
     let mut lines = Vec::new();
-    for section in report.chapters.iter().flat_map(|chapter| &chapter.sections) {
+    let sections = report
+        .chapters
+        .iter()
+        .flat_map(|chapter| chapter.sections.iter().map(move |section| (chapter, section)));
+    for (chapter, section) in sections {
         for (place, other) in others.iter().enumerate() {
             let mut ratios: Vec<f64> = Vec::new();
             let mut marks = BTreeSet::new();
@@ -271,7 +275,13 @@ pub fn comparison(report: &Report) -> Option<Table> {
                 origin: Origin::Measured(place + 1),
                 cells: vec![
                     section.title.as_str().into(),
-                    other.name.as_str().into(),
+                    Cell {
+                        text: other.name.clone(),
+                        note: chapter
+                            .is_promise_in_doubt(&other.name)
+                            .then(|| "its promise is less or not known".to_owned()),
+                        marks: Vec::new(),
+                    },
                     Cell { text: number::factor(middle), note: None, marks: marks.into_iter().collect() },
                     match ratios.len() {
                         1 => "one workload".into(),

@@ -4,7 +4,7 @@
 
 use super::page::COMMANDS_NEED;
 use super::table::{Cell, Table};
-use super::{Report, Section, layouts, number};
+use super::{Report, Section, Server, layouts, number};
 use std::fmt::Write;
 
 /// The whole report.
@@ -40,6 +40,12 @@ fn write_report(out: &mut String, report: &Report) -> std::fmt::Result {
     }
     for chapter in &report.chapters {
         writeln!(out, "## {}\n\n{}\n", escaped(&chapter.title), escaped(&chapter.about))?;
+        for server in &chapter.servers {
+            write_server(out, server)?;
+        }
+        if !chapter.servers.is_empty() {
+            writeln!(out)?;
+        }
         for section in &chapter.sections {
             write_section(out, report, section)?;
         }
@@ -71,20 +77,12 @@ fn write_conditions(out: &mut String, report: &Report) -> std::fmt::Result {
     let machine = &report.machine;
     writeln!(out, "## Servers\n")?;
     for server in &report.servers {
-        let started =
-            server.command.as_ref().map_or(String::new(), |command| format!(", `{}`", plain(command)));
-        writeln!(
-            out,
-            "- **{}**: {}, {}{started}",
-            escaped(&server.name),
-            escaped(&server.version),
-            escaped(&server.address)
-        )?;
+        write_server(out, server)?;
     }
     writeln!(out, "\n## Machine\n")?;
-    let facts =
-        [&machine.processor, &machine.kernel, &machine.system, &machine.disk].map(|fact| fact.to_owned());
-    list(out, &facts)?;
+    let sync = machine.sync_sentence().map_or(String::new(), |sync| format!("; {sync}"));
+    let disk = format!("{}{sync}", machine.disk);
+    list(out, &[&machine.processor, &machine.kernel, &machine.system, &disk].map(String::clone))?;
     writeln!(out, "## Not measured\n")?;
     let absent: Vec<String> =
         report.absent.iter().map(|absent| format!("{}: {}", absent.title, absent.reason)).collect();
@@ -96,6 +94,22 @@ fn write_conditions(out: &mut String, report: &Report) -> std::fmt::Result {
         writeln!(out, "- `{}`", plain(&measured.command))?;
     }
     writeln!(out, "\n{}", escaped(COMMANDS_NEED))
+}
+
+fn write_server(out: &mut String, server: &Server) -> std::fmt::Result {
+    let started = server.command.as_ref().map_or(String::new(), |command| format!(", `{}`", plain(command)));
+    let promise = server
+        .promise
+        .as_ref()
+        .map_or(String::new(), |promise| format!(". A reply means: {}", promise.sentence));
+    writeln!(
+        out,
+        "- **{}**: {}, {}{started}{}",
+        escaped(&server.name),
+        escaped(&server.version),
+        escaped(&server.address),
+        escaped(&promise)
+    )
 }
 
 fn list(out: &mut String, lines: &[String]) -> std::fmt::Result {

@@ -64,10 +64,21 @@ pub struct Machine {
     pub kernel: String,
     /// The distribution.
     pub system: String,
-    /// The disk under the scratch directory, and its file system.
+    /// The disk on which servers that the run starts keep their files: file system, device, folder.
     pub disk: String,
+    /// What a sync takes there; none if no chapter depends on it.
+    pub synced_write: Option<SyncedWrite>,
     /// The load average of one minute when the run began: what else was going on.
     pub load: Option<f64>,
+}
+
+/// How long it took before the run to append 4 KiB to a file and to sync it, many times over.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SyncedWrite {
+    /// The median, in microseconds.
+    pub p50_us: f64,
+    /// The average, which a few slow ones raise.
+    pub average_us: f64,
 }
 
 /// One server under measurement.
@@ -85,6 +96,17 @@ pub struct Server {
     pub is_local: bool,
     /// Settings that matter, from INFO and CONFIG, as name and value.
     pub settings: Vec<(String, String)>,
+    /// What a reply to a write means, in the chapters that ask for it.
+    pub promise: Option<Promise>,
+}
+
+/// What a server's replies mean.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Promise {
+    /// Whether it is known that what was replied to is on disk.
+    pub is_on_disk: bool,
+    /// What is known.
+    pub sentence: String,
 }
 
 /// One chapter: sections that belong together.
@@ -96,6 +118,8 @@ pub struct Chapter {
     pub title: String,
     /// What it asks, in a sentence or two.
     pub about: String,
+    /// The servers as they ran for this chapter, if not as the report's list has them.
+    pub servers: Vec<Server>,
     /// Its parts.
     pub sections: Vec<Section>,
 }
@@ -162,7 +186,25 @@ impl Report {
     }
 }
 
+impl Chapter {
+    /// Whether a server's replies mean less here than the chapter asks, for all that is known.
+    fn is_promise_in_doubt(&self, server: &str) -> bool {
+        let of = self.servers.iter().find(|one| one.name == server).and_then(|one| one.promise.as_ref());
+        of.is_some_and(|promise| !promise.is_on_disk)
+    }
+}
+
 impl Machine {
+    /// How long a sync takes, if that was measured.
+    fn sync_sentence(&self) -> Option<String> {
+        let took = self.synced_write?;
+        Some(format!(
+            "before the run, appending 4 KiB to a file there and syncing it took {} on average, {} in the median",
+            number::latency(took.average_us),
+            number::latency(took.p50_us)
+        ))
+    }
+
     /// What to keep in mind if the machine was busy before the run began.
     fn caution(&self) -> Option<String> {
         let load = self.load.filter(|load| *load > f64::from(self.cores) / 4.0)?;

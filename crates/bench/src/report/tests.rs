@@ -74,6 +74,7 @@ fn server(name: &str) -> Server {
         command: Some(format!("{name}-server --port 7001 --save \"\"")),
         is_local: true,
         settings: vec![("Threads".to_owned(), "2".to_owned())],
+        promise: None,
     }
 }
 
@@ -132,6 +133,7 @@ fn example() -> Report {
             kernel: "Linux 6.18".to_owned(),
             system: "Debian 12".to_owned(),
             disk: "ext4 on vda".to_owned(),
+            synced_write: None,
             load: Some(0.12),
         },
         servers: vec![server("Tarn"), server("redis")],
@@ -139,6 +141,7 @@ fn example() -> Report {
             name: "memory".to_owned(),
             title: "Memory".to_owned(),
             about: "How fast is it when everything is in memory?".to_owned(),
+            servers: Vec::new(),
             sections: vec![memory, ycsb],
         }],
         absent: vec![Absent { title: "Durable".to_owned(), reason: "Comes with that edition.".to_owned() }],
@@ -368,6 +371,33 @@ fn a_busy_machine_is_mentioned_first() {
     for text in [page::page(&report), markdown(&report)] {
         let at = text.find("a load of 3.5 on 2 cores").unwrap();
         assert!(at < text.find("At a glance").unwrap());
+    }
+}
+
+#[test]
+fn a_chapter_that_asks_for_a_promise_says_what_each_server_promises() {
+    let mut report = example();
+    let promise = |is_on_disk, sentence: &str| Some(Promise { is_on_disk, sentence: sentence.to_owned() });
+    let mut servers = [server("Tarn"), server("redis")];
+    servers[0].promise = promise(true, "On disk, it says.");
+    servers[1].promise = promise(false, HOSTILE);
+    servers[1].command = Some("redis-server --appendfsync always".to_owned());
+    report.machine.synced_write = Some(SyncedWrite { p50_us: 512.0, average_us: 1_234.0 });
+    for text in [page::page(&report), markdown(&report)] {
+        assert!(!text.contains("A reply means") && !text.contains("less or not known"));
+    }
+    report.chapters[0].servers = servers.into();
+    for text in [page::page(&report), markdown(&report)] {
+        let words = [
+            "On disk, it says.",
+            "its promise is less or not known",
+            "syncing it took 1.2 ms on average, 512 µs in the median",
+        ];
+        for word in words {
+            assert!(text.contains(word), "{word} is missing");
+        }
+        assert!(text.replace("</span> <span>", " ").contains("redis-server --appendfsync always"));
+        assert!(!text.replace("\\<", "").contains("<script"));
     }
 }
 

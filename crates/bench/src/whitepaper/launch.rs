@@ -4,10 +4,11 @@
 //! at the terminal does not reach it, so that the run can end in order. 3. What it printed is kept until then, for
 //! the sentence that says why it failed.
 
+use super::edition::Edition;
 use crate::Failure;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -15,10 +16,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a server may take until it listens.
+/// How long a server may take until it has read its files and answers.
 const START_MAX: Duration = Duration::from_secs(30);
 /// How long it may take to stop before it is killed.
 const STOP_MAX: Duration = Duration::from_secs(5);
+/// How long it may take to answer whether it is ready.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+/// How the answer of a server begins that still reads its files.
+const LOADING: &[u8; 9] = b"-LOADING ";
 const POLL: Duration = Duration::from_millis(20);
 /// Letters of a server's output that fit into a sentence.
 const OUTPUT_LETTERS: usize = 300;
@@ -35,20 +40,21 @@ pub struct Launched {
 }
 
 impl Launched {
-    /// Starts Tarn itself: this very program as a memory server with default settings.
+    /// Starts Tarn itself: this very program with default settings, its files in a new folder in the one given.
     ///
     /// # Errors
     /// It does not start, with what it printed.
-    pub fn tarn() -> Result<Launched, Failure> {
+    pub fn tarn(edition: Edition, within: &Path) -> Result<Launched, Failure> {
         let program = std::env::current_exe().map_err(|error| {
             Failure(format!("This program cannot find itself to start a server: {error}."))
         })?;
-        Launched::start("Tarn", |port| {
+        Launched::start("Tarn", within, |port| {
             let port = port.to_string();
-            let arguments = ["server", "--edition", "memory", "--port", &port, "--save", "", "--dir", "."];
+            let edition = edition.name();
+            let arguments = ["server", "--edition", edition, "--port", &port, "--save", "", "--dir", "."];
             let mut command = Command::new(&program);
             command.args(arguments);
-            (command, format!("tarn server --edition memory --port {port} --save '' --dir ."))
+            (command, format!("tarn server --edition {edition} --port {port} --save '' --dir ."))
         })
     }
 
@@ -56,8 +62,8 @@ impl Launched {
     ///
     /// # Errors
     /// As [`Launched::tarn`].
-    pub fn shell(name: &str, template: &str) -> Result<Launched, Failure> {
-        Launched::start(name, |port| {
+    pub fn shell(name: &str, template: &str, within: &Path) -> Result<Launched, Failure> {
+        Launched::start(name, within, |port| {
             let line = template.replace("{port}", &port.to_string());
             let mut command = Command::new("sh");
             command.arg("-c").arg(&line);
@@ -65,9 +71,13 @@ impl Launched {
         })
     }
 
-    fn start(name: &str, command: impl Fn(u16) -> (Command, String)) -> Result<Launched, Failure> {
+    fn start(
+        name: &str,
+        within: &Path,
+        command: impl Fn(u16) -> (Command, String),
+    ) -> Result<Launched, Failure> {
         let said = |error: io::Error| Failure(format!("{name} cannot be started: {error}."));
-        let folder = tempfile::Builder::new().prefix("tarn-whitepaper-").tempdir().map_err(said)?;
+        let folder = tempfile::Builder::new().prefix("tarn-whitepaper-").tempdir_in(within).map_err(said)?;
         let port = free_port().map_err(said)?;
         let (mut command, line) = command(port);
         let output = File::create(folder.path().join("output")).map_err(said)?;
@@ -80,23 +90,23 @@ impl Launched {
             .spawn()
             .map_err(said)?;
         let mut launched = Launched { child, folder, port, command: line };
-        launched.wait_until_listening(name)?;
+        launched.wait_until_ready(name)?;
         Ok(launched)
     }
 
-    fn wait_until_listening(&mut self, name: &str) -> Result<(), Failure> {
+    fn wait_until_ready(&mut self, name: &str) -> Result<(), Failure> {
         let began = Instant::now();
         loop {
             if let Some(status) = self.ended() {
                 return Err(Failure(format!("{name} ended at once ({status}){}", self.last_words())));
             }
-            if TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok() {
+            if is_ready(self.port) {
                 return Ok(());
             }
             if began.elapsed() > START_MAX {
                 let waited = START_MAX.as_secs();
                 return Err(Failure(format!(
-                    "{name} does not listen on port {} after {waited} s{}",
+                    "{name} does not answer on port {} after {waited} s{}",
                     self.port,
                     self.last_words()
                 )));
@@ -128,6 +138,23 @@ impl Drop for Launched {
         let _ = kill_process_group(group, Signal::KILL);
         let _ = self.child.wait();
     }
+}
+
+/// Whether a server answers, with anything but that it is loading: a durable one reads its folder first, even an empty one.
+fn is_ready(port: u16) -> bool {
+    let asked = || -> io::Result<bool> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        stream.write_all(b"PING\r\n")?;
+        let mut answer = [0; LOADING.len()];
+        stream.read_exact(&mut answer[..1])?;
+        // Only an error is worth reading on; +PONG is shorter than what is compared with.
+        if answer[0] == LOADING[0] {
+            stream.read_exact(&mut answer[1..])?;
+        }
+        Ok(answer != *LOADING)
+    };
+    asked().unwrap_or(false)
 }
 
 fn last_words(folder: &Path) -> String {

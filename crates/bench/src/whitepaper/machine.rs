@@ -2,12 +2,12 @@
 //!
 //! What cannot be found out is said to be unknown; nothing here fails.
 
+use super::disk::Place;
 use crate::report::Machine;
 use std::fs;
-use std::path::Path;
 
-/// The machine, with the disk under a folder.
-pub fn here(folder: &Path) -> Machine {
+/// The machine, with the disk on which servers keep their files.
+pub fn here(place: &Place) -> Machine {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let release = read("/proc/sys/kernel/osrelease");
     Machine {
@@ -16,7 +16,8 @@ pub fn here(folder: &Path) -> Machine {
         memory_bytes: memory(&read("/proc/meminfo"), &read("/sys/fs/cgroup/memory.max")),
         kernel: format!("Linux {} {}", release.trim(), std::env::consts::ARCH),
         system: system(&read("/etc/os-release")),
-        disk: disk(folder, &read("/proc/self/mounts")),
+        disk: place.text.clone(),
+        synced_write: None,
         load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()),
     }
 }
@@ -43,26 +44,6 @@ fn system(release: &str) -> String {
     name.map_or_else(|| "unknown".to_owned(), |name| name.trim_matches('"').to_owned())
 }
 
-/// The file system under a folder and the device behind it.
-fn disk(folder: &Path, mounts: &str) -> String {
-    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-    let mount = mounts
-        .lines()
-        .filter_map(|line| {
-            let mut fields = line.split(' ');
-            Some((fields.next()?, fields.next()?, fields.next()?))
-        })
-        .filter(|(_, at, _)| folder.starts_with(at))
-        .max_by_key(|(_, at, _)| at.len());
-    let Some((device, _, kind)) = mount else { return "unknown".to_owned() };
-    let name = device.rsplit('/').next().unwrap_or(device);
-    let model = fs::read_to_string(format!("/sys/block/{name}/device/model")).unwrap_or_default();
-    match model.trim() {
-        "" => format!("{kind} on {device}"),
-        model => format!("{kind} on {device} ({model})"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,14 +55,11 @@ mod tests {
         assert_eq!(memory("MemTotal:        4096 kB\n", "max\n"), 4096 * 1024);
         assert_eq!(memory("MemTotal:        4096 kB\n", "1048576\n"), 1_048_576);
         assert_eq!(system("ID=x\nPRETTY_NAME=\"Some Linux 12\"\n"), "Some Linux 12");
-        let mounts = "/dev/a / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n";
-        assert_eq!(disk(Path::new("/tmp"), mounts), "tmpfs on tmpfs");
-        assert_eq!(disk(Path::new("/"), mounts), "ext4 on /dev/a");
     }
 
     #[test]
     fn this_machine_has_cores_and_memory() {
-        let machine = here(Path::new("/"));
+        let machine = here(&super::super::disk::place());
         assert!(machine.cores > 0 && machine.memory_bytes > 0 && machine.kernel.starts_with("Linux "));
     }
 }

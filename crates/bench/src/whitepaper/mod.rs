@@ -7,8 +7,11 @@
 //!    if it cannot be written.
 //! 2. A run that did not do all that was asked says so in the report and with its exit code.
 //! 3. Servers that the run started end with it; a server that was running before is never emptied unasked.
+//! 4. Servers of one edition run at a time: the chapters that ask for another begin with others, in empty folders.
 
 mod chapters;
+mod disk;
+mod edition;
 mod launch;
 mod machine;
 mod options;
@@ -19,8 +22,10 @@ mod scale;
 mod tests;
 
 use crate::Failure;
-use crate::report::{self, Absent, Chapter, Report, Server};
+use crate::report::{self, Absent, Chapter, Machine, Report, Server};
 use chapters::Outline;
+use disk::Place;
+use edition::Edition;
 use options::{Asked, Options};
 use peer::Contestant;
 use rounds::{Generator, Loaded, Rounds};
@@ -83,9 +88,11 @@ fn run(
 ) -> Result<Ending, Failure> {
     report::prepare(&options.out)?;
     let began = Instant::now();
-    let mut report = opened(options)?;
-    let mut contestants = peer::gather(options)?;
-    report.servers = contestants.iter_mut().map(Contestant::describe).collect::<Result<Vec<Server>, _>>()?;
+    let place = disk::place();
+    let mut report = opened(options, machine(options, &place)?);
+    let mut edition = options.chapters.first().map_or(Edition::Memory, |chapter| chapter.edition);
+    let contestants = peer::gather(options, edition, &place.folder, &[])?;
+    report.servers = described(&contestants, edition)?;
     let locals = report.servers.iter().filter(|server| server.is_local).count();
     let scale = Scale::new(options.size, options.factor, &report.machine, locals);
     let outlines: Vec<(&chapters::Chapter, Vec<Outline>)> =
@@ -95,29 +102,93 @@ fn run(
     say(&format!("{} {}", report.scale, scale.estimate(pace, &outlines, contestants.len())));
 
     let steps = outlines.iter().flat_map(|outline| &outline.1).map(|outline| outline.workloads.len()).sum();
-    let mut rounds = Rounds::new(&mut contestants, generator, is_interrupted, pace, steps);
+    let mut servers = report.servers.clone();
+    let mut rounds = Rounds::new(contestants, generator, is_interrupted, pace, steps);
     for (chapter, outlines) in outlines {
-        let sections = outlines.into_iter().map(|outline| rounds.section(chapter.name, outline)).collect();
-        report.chapters.push(Chapter {
-            name: chapter.name.to_owned(),
-            title: chapter.title.to_owned(),
-            about: chapter.about.to_owned(),
-            sections,
-        });
+        if chapter.edition != edition && !rounds.is_interrupted() {
+            edition = chapter.edition;
+            servers = turn_to(edition, &mut rounds, options, &place);
+        }
+        let mut chapter = opened_chapter(chapter, &servers);
+        chapter.sections =
+            outlines.into_iter().map(|outline| rounds.section(&chapter.name, outline)).collect();
+        report.chapters.push(chapter);
         report.remarks = rounds.remarks().to_vec();
+        report.remarks.extend(in_memory(&report, &place));
         report.lasted_seconds = began.elapsed().as_secs_f64();
         // Whether it can be written matters at the end; until then there is hope.
         let _ = report::write(&report, &options.out);
     }
-    for contestant in contestants.iter().filter(|contestant| contestant.gone.is_none()) {
-        report.remarks.extend(contestant.leave().err().map(|failure| failure.0));
-    }
-    drop(contestants);
+    rounds.leave();
+    report.remarks = rounds.remarks().to_vec();
+    report.remarks.extend(in_memory(&report, &place));
+    drop(rounds);
     finish(&report, &options.out)
 }
 
+/// The machine, with the time of a sync if a chapter depends on it.
+fn machine(options: &Options, place: &Place) -> Result<Machine, Failure> {
+    let mut machine = machine::here(place);
+    if options.chapters.iter().any(|chapter| chapter.edition == Edition::Durable) {
+        let took = disk::synced_write(&place.folder).map_err(|error| {
+            Failure(format!(
+                "Nothing can be written and synced in {}, where servers are to keep their files: {error}. TMPDIR names another folder.",
+                place.folder.display()
+            ))
+        })?;
+        machine.synced_write = Some(took);
+    }
+    Ok(machine)
+}
+
+fn described(contestants: &[Contestant], edition: Edition) -> Result<Vec<Server>, Failure> {
+    contestants.iter().map(|contestant| contestant.describe(edition)).collect()
+}
+
+/// Goes on with servers of another edition and describes them. Where that fails, its chapters are not measured.
+fn turn_to(edition: Edition, rounds: &mut Rounds, options: &Options, place: &Place) -> Vec<Server> {
+    let lost = rounds.leave();
+    let gathered = peer::gather(options, edition, &place.folder, &lost);
+    let described = gathered.and_then(|contestants| Ok((described(&contestants, edition)?, contestants)));
+    match described {
+        Ok((servers, contestants)) => {
+            rounds.enter(contestants);
+            servers
+        }
+        Err(failure) => {
+            rounds.remark(format!("The chapters of edition {} were not measured: {failure}", edition.name()));
+            Vec::new()
+        }
+    }
+}
+
+/// A chapter before it is run. Servers that promise more than the report's list says are its own.
+fn opened_chapter(chapter: &chapters::Chapter, servers: &[Server]) -> Chapter {
+    Chapter {
+        name: chapter.name.to_owned(),
+        title: chapter.title.to_owned(),
+        about: chapter.about.to_owned(),
+        servers: match chapter.edition {
+            Edition::Memory => Vec::new(),
+            Edition::Durable => servers.to_vec(),
+        },
+        sections: Vec::new(),
+    }
+}
+
+/// What is wrong with a durable chapter whose servers had no disk.
+fn in_memory(report: &Report, place: &Place) -> Option<String> {
+    let is_asked = report.machine.synced_write.is_some();
+    (is_asked && place.is_in_memory).then(|| {
+        format!(
+            "The servers kept their files in memory ({}), for no folder on a disk was found: the durable chapter says nothing about a disk. TMPDIR names another folder.",
+            place.text
+        )
+    })
+}
+
 /// The report before anything is measured.
-fn opened(options: &Options) -> Result<Report, Failure> {
+fn opened(options: &Options, machine: Machine) -> Report {
     let mut absent: Vec<Absent> = chapters::CHAPTERS
         .iter()
         .filter(|chapter| !options.chapters.iter().any(|chosen| chosen.name == chapter.name))
@@ -131,17 +202,17 @@ fn opened(options: &Options) -> Result<Report, Failure> {
             .iter()
             .map(|(title, reason)| Absent { title: (*title).to_owned(), reason: (*reason).to_owned() }),
     );
-    Ok(Report {
+    Report {
         command: options.command.clone(),
         began: jiff::Timestamp::now().strftime("%-d %B %Y, %H:%M UTC").to_string(),
         lasted_seconds: 0.0,
         scale: String::new(),
-        machine: machine::here(&std::env::temp_dir()),
+        machine,
         servers: Vec::new(),
         chapters: Vec::new(),
         absent,
         remarks: Vec::new(),
-    })
+    }
 }
 
 /// Says where the report is, or prints it where the disk did not take it.

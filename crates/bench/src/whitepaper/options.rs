@@ -18,12 +18,15 @@ Usage: tarn whitepaper [OPTIONS]
                          its database must be empty, is filled, and is emptied at the end
   --overwrite            empty the databases of such peers even if they hold keys
   --peer-cmd COMMAND     a server to start, such as 'redis-server --port {port} --save \"\" --appendonly no';
-                         {port} becomes a free port; it runs in a folder of its own that is removed afterwards
+                         {port} becomes a free port; it runs in a folder of its own that is removed afterwards; for
+                         the chapter durable, a redis-server or valkey-server is started anew with
+                         --appendonly yes --appendfsync always --save '' added
   --chapters A,B         only these chapters (default: all)
   --quick                under 2 minutes instead of under 10 with one peer, over fewer keys: enough for a look
   --scale FACTOR         that many times the keys and the time (default 1)
   --out DIR              folder of the report (default: report)
 
+Folders of servers are made in TMPDIR (default: /tmp; /var/tmp if that is in memory): on its disk the chapter durable is measured.
 --peer and --peer-cmd may be given several times. Ctrl-C ends the run and keeps what was measured.
 
 Chapters:";

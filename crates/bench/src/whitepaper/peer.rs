@@ -3,6 +3,7 @@
 //! A server that was running before is not emptied unless it holds nothing or the user said so; every server's
 //! database is left empty.
 
+use super::edition::{self, Edition, Terms, Told};
 use super::launch::Launched;
 use super::options::Options;
 use crate::Failure;
@@ -10,6 +11,7 @@ use crate::client::Client;
 use crate::plan::Target;
 use crate::report::Server;
 use std::net::ToSocketAddrs;
+use std::path::Path;
 use wire::Value;
 
 /// Where a running server is, as the command line says it.
@@ -71,12 +73,9 @@ impl PeerCommand {
                 "--peer-cmd '{text}' has no {{port}}, where the server's port is to be put."
             )));
         }
-        let words = || {
-            let words = text.split_whitespace().map(|word| word.trim_matches(['"', '\'']));
-            words.map(|word| word.rsplit('/').next().unwrap_or(word))
-        };
-        let server = words().find_map(|word| word.strip_suffix("-server"));
-        let name = server.or_else(|| words().next()).filter(|name| !name.is_empty()).unwrap_or("peer");
+        let server = edition::server_word(text);
+        let name =
+            server.or_else(|| edition::words(text).next()).filter(|name| !name.is_empty()).unwrap_or("peer");
         Ok(PeerCommand { name: name.to_owned(), template: text.to_owned() })
     }
 }
@@ -87,27 +86,39 @@ pub struct Contestant {
     pub name: String,
     /// Where it is.
     pub target: Target,
+    /// How it came to run.
+    pub terms: Terms,
     /// The process, if the run started it.
     pub launched: Option<Launched>,
     /// Why it takes no further part.
     pub gone: Option<String>,
 }
 
-/// Starts and reaches all servers.
+/// Starts and reaches all servers for the chapters of an edition. The files of those that it starts are in folders within
+/// the one given. Names and order are those of every call with these options; running servers of the names in `lost` are left out.
 ///
 /// # Errors
 /// A server does not start or cannot be reached, refuses the password, or holds keys that would be lost.
-pub fn gather(options: &Options) -> Result<Vec<Contestant>, Failure> {
-    let mut contestants = vec![Contestant::started("Tarn".to_owned(), Launched::tarn()?)];
+pub fn gather(
+    options: &Options,
+    edition: Edition,
+    within: &Path,
+    lost: &[String],
+) -> Result<Vec<Contestant>, Failure> {
+    let tarn = Launched::tarn(edition, within)?;
+    let mut contestants = vec![Contestant::started("Tarn".to_owned(), tarn, Terms::Edition)];
     for command in &options.peer_commands {
         let name = unique(&command.name, &contestants);
-        let launched = Launched::shell(&name, &command.template)?;
-        contestants.push(Contestant::started(name, launched));
+        let terms = edition.terms(&command.template);
+        let launched = Launched::shell(&name, &terms.apply(&command.template), within)?;
+        contestants.push(Contestant::started(name, launched, terms));
     }
     for (name, address) in &options.peers {
         let name = unique(name, &contestants);
-        contestants.push(Contestant { name, target: address.0.clone(), launched: None, gone: None });
+        let target = address.0.clone();
+        contestants.push(Contestant { name, target, terms: Terms::Running, launched: None, gone: None });
     }
+    contestants.retain(|contestant| contestant.launched.is_some() || !lost.contains(&contestant.name));
     for contestant in contestants.iter().filter(|contestant| contestant.launched.is_none()) {
         contestant.must_be_free(options.may_overwrite)?;
     }
@@ -127,9 +138,9 @@ fn unique(name: &str, contestants: &[Contestant]) -> String {
 }
 
 impl Contestant {
-    fn started(name: String, launched: Launched) -> Contestant {
+    fn started(name: String, launched: Launched, terms: Terms) -> Contestant {
         let target = Target { port: launched.port, ..Target::default() };
-        Contestant { name, target, launched: Some(launched), gone: None }
+        Contestant { name, target, terms, launched: Some(launched), gone: None }
     }
 
     fn must_be_free(&self, may_overwrite: bool) -> Result<(), Failure> {
@@ -145,11 +156,11 @@ impl Contestant {
         }
     }
 
-    /// What the report says of it.
+    /// What the report says of it in the chapters of an edition.
     ///
     /// # Errors
     /// It cannot be reached.
-    pub fn describe(&mut self) -> Result<Server, Failure> {
+    pub fn describe(&self, edition: Edition) -> Result<Server, Failure> {
         let mut client = Client::connect(&self.target)?;
         let info = client.info();
         let field = |name: &str| {
@@ -159,11 +170,11 @@ impl Contestant {
         let threads = setting(&mut client, "threads").or_else(|| setting(&mut client, "io-threads"));
         let threads = threads.map(|count| if count == "0" { "one for each core".to_owned() } else { count });
         settings.extend(threads.map(|threads| ("Threads".to_owned(), threads)));
-        for (title, name) in [("Save points", "save"), ("Append-only file", "appendonly")] {
-            let value = setting(&mut client, name);
-            let value = value.map(|value| if value.is_empty() { "none".to_owned() } else { value });
-            settings.extend(value.map(|value| (title.to_owned(), value)));
-        }
+        let save = setting(&mut client, "save");
+        let save = save.map(|save| if save.is_empty() { "none".to_owned() } else { save });
+        settings.extend(save.map(|save| ("Save points".to_owned(), save)));
+        let told = told(&mut client);
+        settings.extend(told.listed());
         settings.extend(field("mem_allocator").map(|allocator| ("Allocator".to_owned(), allocator)));
         Ok(Server {
             name: self.name.clone(),
@@ -172,6 +183,7 @@ impl Contestant {
             command: self.launched.as_ref().map(|launched| launched.command.clone()),
             is_local: self.is_local(),
             settings,
+            promise: (edition == Edition::Durable).then(|| told.promise(self.terms)),
         })
     }
 
@@ -199,6 +211,15 @@ pub fn empty(client: &mut Client) -> Result<(), Failure> {
             Err(Failure(format!("FLUSHDB is refused: {}.", String::from_utf8_lossy(&line))))
         }
         _ => Ok(()),
+    }
+}
+
+/// What the server says of its promise.
+fn told(client: &mut Client) -> Told {
+    Told {
+        edition: setting(client, "edition"),
+        appendonly: setting(client, "appendonly"),
+        appendfsync: setting(client, "appendfsync"),
     }
 }
 

@@ -87,7 +87,7 @@ fn write(client: &mut Client, fill: &Fill, is_interrupted: &AtomicBool) -> Resul
 
 /// A run under way.
 pub struct Rounds<'a> {
-    contestants: &'a mut [Contestant],
+    contestants: Vec<Contestant>,
     generator: &'a mut dyn Generator,
     is_interrupted: &'a AtomicBool,
     pace: Pace,
@@ -100,7 +100,7 @@ pub struct Rounds<'a> {
 impl<'a> Rounds<'a> {
     /// Begins a run of some workloads over all servers.
     pub fn new(
-        contestants: &'a mut [Contestant],
+        contestants: Vec<Contestant>,
         generator: &'a mut dyn Generator,
         is_interrupted: &'a AtomicBool,
         pace: Pace,
@@ -110,6 +110,36 @@ impl<'a> Rounds<'a> {
         Rounds { contestants, generator, is_interrupted, pace, remarks: Vec::new(), begun: 0, total }
     }
 
+    /// Ends with these servers: empties those that were running before, stops the others. Gives the names of those that
+    /// were running before and failed: nobody can start them again.
+    pub fn leave(&mut self) -> Vec<String> {
+        let mut lost = Vec::new();
+        for contestant in self.contestants.drain(..) {
+            match (&contestant.gone, &contestant.launched) {
+                (None, _) => self.remarks.extend(contestant.leave().err().map(|failure| failure.0)),
+                (Some(_), None) => lost.push(contestant.name),
+                (Some(_), Some(_)) => {}
+            }
+        }
+        lost
+    }
+
+    /// Goes on with other servers; those that ran so far are left before.
+    pub fn enter(&mut self, contestants: Vec<Contestant>) {
+        debug_assert!(self.contestants.is_empty(), "servers of two editions would share the machine");
+        self.contestants = contestants;
+    }
+
+    /// Notes that a part of the run could not be done.
+    pub fn remark(&mut self, remark: String) {
+        self.remarks.push(remark);
+    }
+
+    /// Whether the user asked the run to end.
+    pub fn is_interrupted(&self) -> bool {
+        self.is_interrupted.load(Ordering::Relaxed)
+    }
+
     /// What went wrong so far.
     pub fn remarks(&self) -> &[String] {
         &self.remarks
@@ -117,7 +147,10 @@ impl<'a> Rounds<'a> {
 
     /// Runs a section and makes its part of the report.
     pub fn section(&mut self, chapter: &str, outline: Outline) -> Section {
-        let rows = outline.workloads.iter().map(|workload| self.row(chapter, workload)).collect();
+        let rows = outline.workloads.iter().map(|workload| (workload.group, self.row(chapter, workload)));
+        let mut rows: Vec<(usize, Row)> = rows.collect();
+        rows.sort_by_key(|(group, _)| *group);
+        let rows = rows.into_iter().map(|(_, row)| row).collect();
         Section {
             title: outline.title,
             about: outline.about,
@@ -142,7 +175,7 @@ impl<'a> Rounds<'a> {
 
     /// Whether the run is to end; the first to ask after the interrupt remarks upon it.
     fn was_interrupted(&mut self, workload: &Workload) -> bool {
-        let is = self.is_interrupted.load(Ordering::Relaxed);
+        let is = self.is_interrupted();
         if is && !self.remarks.iter().any(|remark| remark.starts_with("Stopped ")) {
             self.remarks.push(format!(
                 "Stopped by a signal at {}, measurement {} of {}; what follows was not measured.",
@@ -225,7 +258,7 @@ fn plan(workload: &Workload, contestant: &Contestant, pace: Pace) -> Plan {
     let (end, warm_up) = match workload.amount {
         Amount::Time(weight) => (End::After(pace.measure.mul_f64(weight)), pace.warm_up),
         // A load that began with a warm-up would write its first records twice.
-        Amount::Operations(count) => (End::Operations(count), Duration::ZERO),
+        Amount::Operations { count, .. } => (End::Operations(count), Duration::ZERO),
     };
     Plan {
         server: contestant.name.clone(),

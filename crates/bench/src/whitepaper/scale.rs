@@ -24,7 +24,19 @@ const MEASURE_MAX_QUICK: Duration = Duration::from_secs(3);
 /// Connecting, filling and emptying around a measurement, for the estimate.
 const AROUND: Duration = Duration::from_millis(500);
 /// Unpipelined operations per second of a slow machine, for the estimate.
-const SLOW_RATE: u64 = 40_000;
+pub const SLOW_RATE: u64 = 40_000;
+/// A load of the durable chapter shall take no longer on a slow server.
+const LOAD_MAX: Duration = Duration::from_secs(6);
+/// The same in a quick run.
+const LOAD_MAX_QUICK: Duration = Duration::from_secs(3);
+/// Syncs, each of the length of a measured one, that a slow server takes for one write of every connection.
+const SLOW_SYNCS: f64 = 4.0;
+/// Bytes a second that a slow disk takes.
+const SLOW_DISK_BYTES: f64 = 32e6;
+/// Operations a second of a slow machine whose every write waits for the disk, however fast that is.
+const SLOW_DURABLE_RATE: f64 = 20_000.0;
+/// A synced write where none was measured, in microseconds.
+const SYNCED_WRITE_US: f64 = 5_000.0;
 
 /// The size of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +56,15 @@ pub struct Pace {
     pub warm_up: Duration,
 }
 
+/// How many records are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// That many.
+    pub records: u64,
+    /// What a slow server writes of them in a second.
+    pub per_second: u64,
+}
+
 /// What suits the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
@@ -51,6 +72,7 @@ pub struct Scale {
     factor: f64,
     cores: u32,
     bytes_per_server: u64,
+    synced_write_us: f64,
 }
 
 impl Scale {
@@ -62,6 +84,7 @@ impl Scale {
             factor,
             cores: machine.cores.max(1),
             bytes_per_server: machine.memory_bytes / MEMORY_SHARE / servers,
+            synced_write_us: machine.synced_write.map_or(SYNCED_WRITE_US, |took| took.average_us),
         }
     }
 
@@ -84,6 +107,17 @@ impl Scale {
         let divisor = if self.is_quick() { 8.0 } else { 1.0 };
         let wanted = (published as f64 * self.factor / divisor) as u64;
         wanted.min(self.bytes_per_server / (value_bytes + KEY_BYTES)).max(1_000)
+    }
+
+    /// How many records a load writes whose every write waits for the disk: as many as a slow server takes in seconds.
+    pub fn durable_load(&self, value_bytes: u64, connections: u32) -> Load {
+        let syncs = f64::from(connections) * 1e6 / (self.synced_write_us * SLOW_SYNCS);
+        let disk = SLOW_DISK_BYTES / (value_bytes + KEY_BYTES) as f64;
+        let per_second = syncs.min(disk).clamp(1.0, SLOW_DURABLE_RATE);
+        let time = if self.is_quick() { LOAD_MAX_QUICK } else { LOAD_MAX };
+        let in_time = (time.as_secs_f64() * self.factor * per_second) as u64;
+        let records = self.records(value_bytes).min(in_time).max(1_000);
+        Load { records, per_second: per_second as u64 }
     }
 
     /// Threads of the generator, each with as many connections: the servers need the rest of the cores.
@@ -136,7 +170,7 @@ impl Scale {
 fn counted_seconds(amount: Amount) -> f64 {
     match amount {
         Amount::Time(_) => 0.0,
-        Amount::Operations(count) => count as f64 / SLOW_RATE as f64,
+        Amount::Operations { count, per_second } => count as f64 / per_second as f64,
     }
 }
 
@@ -144,6 +178,7 @@ fn counted_seconds(amount: Amount) -> f64 {
 mod tests {
     use super::super::chapters::CHAPTERS;
     use super::*;
+    use crate::report::SyncedWrite;
 
     fn scale(size: Size, gigabytes: u64) -> Scale {
         let machine = Machine { cores: 2, memory_bytes: gigabytes << 30, ..Machine::default() };
@@ -176,6 +211,24 @@ mod tests {
                 })
                 .sum();
             assert!(seconds * 2.0 < seconds_max, "{size:?} takes {} s", seconds * 2.0);
+        }
+    }
+
+    #[test]
+    fn a_slow_disk_gets_fewer_records_and_no_longer_loads() {
+        for (synced_write_us, most) in [(100.0, 120_000), (5_000.0, 20_000), (50_000.0, 2_000)] {
+            let machine = Machine {
+                cores: 2,
+                memory_bytes: 4 << 30,
+                synced_write: Some(SyncedWrite { p50_us: 80.0, average_us: synced_write_us }),
+                ..Machine::default()
+            };
+            let scale = Scale::new(Size::Standard, 1.0, &machine, 2);
+            let Load { records, per_second } = scale.durable_load(128, 64);
+            assert!((1_000..=most).contains(&records), "{synced_write_us} us: {records}");
+            assert!(records <= per_second * LOAD_MAX.as_secs(), "{synced_write_us} us: {records}");
+            let large = scale.durable_load(4_096, 64);
+            assert!(large.records * 4_096 <= SLOW_DISK_BYTES as u64 * LOAD_MAX.as_secs());
         }
     }
 

@@ -92,6 +92,7 @@ fn contestants() -> Vec<Contestant> {
         .map(|(name, port)| Contestant {
             name: (*name).to_owned(),
             target: Target { port, ..Target::default() },
+            terms: edition::Terms::Running,
             launched: None,
             gone: None,
         })
@@ -102,9 +103,8 @@ fn contestants() -> Vec<Contestant> {
 fn section(script: &mut Script, flag: &AtomicBool) -> (report::Section, Vec<String>) {
     let outline = (CHAPTERS[0].sections)(&scale()).remove(0);
     let pace = Pace { measure: Duration::from_secs(2), warm_up: Duration::from_secs(1) };
-    let mut contestants = contestants();
     let steps = outline.workloads.len();
-    let mut rounds = Rounds::new(&mut contestants, script, flag, pace, steps);
+    let mut rounds = Rounds::new(contestants(), script, flag, pace, steps);
     let section = rounds.section("memory", outline);
     (section, rounds.remarks().to_vec())
 }
@@ -219,13 +219,63 @@ fn published_figures_stand_beside_rows_that_there_are() {
     assert_eq!(beside("codis-report"), all("codis-report", "memory"));
     assert_eq!(beside("ecs-report-2016"), all("ecs-report-2016", "memory"));
     assert_eq!(beside("dtm-report"), 2);
-    assert_eq!(beside("whitepaper-2020"), 6, "one cluster for each number of cores");
+    assert_eq!(
+        beside("whitepaper-2020"),
+        6 + all("whitepaper-2020", "durable"),
+        "one cluster for each number of cores, and the durable edition"
+    );
 }
 
 #[test]
 fn what_is_published_is_measured_or_said_to_be_missing() {
     let absent: String = chapters::ABSENT.iter().map(|(title, _)| title.to_lowercase()).collect();
-    for word in ["durable", "capacity", "scripts", "clusters", "dtm"] {
+    for word in ["capacity", "scripts", "clusters", "dtm"] {
         assert!(absent.contains(word), "{word}");
     }
+}
+
+fn durable(size: Size) -> Outline {
+    let machine = Machine { cores: 2, memory_bytes: 4 << 30, ..Machine::default() };
+    let chapter = CHAPTERS.iter().find(|chapter| chapter.name == "durable").unwrap();
+    assert_eq!(chapter.edition, Edition::Durable);
+    (chapter.sections)(&Scale::new(size, 1.0, &machine, 2)).remove(0)
+}
+
+#[test]
+fn durable_sizes_are_run_one_by_one_and_shown_workload_by_workload() {
+    for (size, sizes) in [(Size::Standard, 5), (Size::Quick, 2)] {
+        let outline = durable(size);
+        let figures = outline.figures.clone();
+        let run: Vec<String> = outline.workloads.iter().map(|workload| workload.label.clone()).collect();
+        assert_eq!(run[..3], ["Load, 128\u{a0}B", "C, zipfian, 128\u{a0}B", "A, zipfian, 128\u{a0}B"]);
+        let flag = AtomicBool::new(false);
+        let mut script = Script::default();
+        let pace = Pace { measure: Duration::from_secs(2), warm_up: Duration::from_secs(1) };
+        let mut rounds = Rounds::new(contestants(), &mut script, &flag, pace, run.len());
+        let section = rounds.section("durable", outline);
+        let shown: Vec<&str> = section.rows.iter().map(|row| row.label.as_str()).collect();
+        assert_eq!(shown.len(), 3 * sizes);
+        assert!(shown[..sizes].iter().all(|label| label.starts_with("Load, ")), "{shown:?}");
+        assert!(shown[2 * sizes..].iter().all(|label| label.starts_with("A, ")), "{shown:?}");
+        assert_eq!(figures.len(), 3 * sizes, "every row has its published figure");
+        for figure in figures {
+            let row = &section.rows[figure.row];
+            let measured = &row.measurements[0];
+            assert_eq!(figure.published.value_bytes, Some(measured.value_bytes), "{}", row.label);
+            assert!(measured.workload.starts_with(&figure.published.workload), "{}", measured.workload);
+        }
+    }
+}
+
+#[test]
+fn a_running_server_that_failed_is_not_asked_again() {
+    let flag = AtomicBool::new(false);
+    let mut script = Script::default();
+    let pace = Pace { measure: Duration::from_secs(2), warm_up: Duration::from_secs(1) };
+    let mut contestants = contestants();
+    contestants[1].gone = Some("the server closed the connection".to_owned());
+    contestants.remove(0);
+    let mut rounds = Rounds::new(contestants, &mut script, &flag, pace, 1);
+    assert_eq!(rounds.leave(), ["redis"]);
+    assert!(rounds.remarks().is_empty() && rounds.leave().is_empty());
 }

@@ -2,7 +2,7 @@
 //!
 //! Bars are drawn twice, for a wide and for a narrow page, and the style shows one: their text keeps its size on a phone.
 
-use super::{dense, drawn};
+use super::{dense, drawn, server_sheet};
 use crate::report::chart::{self, Bounds};
 use crate::report::{Chapter, Report, Section, layouts, palette};
 use maud::{Markup, html};
@@ -17,6 +17,11 @@ pub fn chapter(report: &Report, chapter: &Chapter) -> Markup {
         section class="chapter" id=(chapter.name) {
             h2 { (chapter.title) }
             p { (chapter.about) }
+            @if !chapter.servers.is_empty() {
+                div class="sheets" {
+                    @for server in &chapter.servers { (server_sheet(report.place(&server.name), server)) }
+                }
+            }
             @for (index, section) in chapter.sections.iter().enumerate() {
                 (part(report, section, &format!("{}-{index}", chapter.name)))
             }

@@ -223,6 +223,7 @@ fn server_sheet(place: usize, server: &Server) -> Markup {
                     }
                 }
                 @for (name, value) in &server.settings { dt { (name) } dd { (value) } }
+                @if let Some(promise) = &server.promise { dt { "A reply means" } dd { (promise.sentence) } }
             }
         }
     }
@@ -239,7 +240,7 @@ fn machine(machine: &Machine) -> Markup {
                 dt { "Memory" } dd { (number::bytes(machine.memory_bytes)) }
                 dt { "Kernel" } dd { (machine.kernel) }
                 dt { "System" } dd { (machine.system) }
-                dt { "Disk" } dd { (machine.disk) }
+                dt { "Disk" } dd { (machine.disk) @if let Some(sync) = machine.sync_sentence() { "; " (sync) } }
                 @if let Some(load) = machine.load {
                     dt { "Load before the run" } dd { (format!("{load:.2}")) " (one minute's average)" }
                 }

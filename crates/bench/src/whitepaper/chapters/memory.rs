@@ -4,7 +4,7 @@
 
 use super::{Amount, Before, Fill, Kv, Outline, Workload, beside, kv};
 use crate::report::{Layout, grouped};
-use crate::whitepaper::scale::Scale;
+use crate::whitepaper::scale::{SLOW_RATE, Scale};
 use crate::work::{KeyPattern, Memtier, Work, Ycsb};
 
 /// Value sizes of the published comparison.
@@ -83,6 +83,7 @@ fn set_and_get(scale: &Scale) -> Outline {
             count: keys,
             value_bytes: 32,
         }),
+        group: 0,
     };
     let mut seen = Vec::new();
     let mut figures = beside(|figure| figure.workload.starts_with("memtier 1:1").then_some(0));
@@ -119,8 +120,13 @@ fn load_read_update(scale: &Scale) -> Outline {
             connections,
             threads: scale.threads(connections),
             pipeline: 1,
-            amount: if is_load { Amount::Operations(records) } else { Amount::Time(1.0) },
+            amount: if is_load {
+                Amount::Operations { count: records, per_second: SLOW_RATE }
+            } else {
+                Amount::Time(1.0)
+            },
             before: if is_load { Before::Empty } else { Before::AsItIs },
+            group: 0,
         }
     };
     Outline {

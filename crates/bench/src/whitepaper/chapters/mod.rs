@@ -3,10 +3,12 @@
 //! A chapter is one row in [`CHAPTERS`] and one function that gives its sections for a [`Scale`]: which workloads, how
 //! published, what stands beside them. Running them is `rounds`' part, drawing them the report's.
 
+mod durable;
 mod memory;
 mod pipelining;
 mod ttl;
 
+use super::edition::Edition;
 use super::scale::Scale;
 use crate::report::{Figure, Layout, Published, published};
 use crate::work::{Template, Work};
@@ -19,6 +21,8 @@ pub struct Chapter {
     pub title: &'static str,
     /// What it asks.
     pub about: &'static str,
+    /// What its servers promise.
+    pub edition: Edition,
     /// Its sections on a machine.
     pub sections: fn(&Scale) -> Vec<Outline>,
 }
@@ -29,28 +33,34 @@ pub const CHAPTERS: &[Chapter] = &[
         name: "memory",
         title: "Memory",
         about: "All data in memory: how many reads and writes a server answers, and how fast, by value size and mix.",
+        edition: Edition::Memory,
         sections: memory::sections,
     },
     Chapter {
         name: "pipelining",
         title: "Pipelining",
         about: "What a client gains that sends several requests before it waits: from one at a time to a hundred.",
+        edition: Edition::Memory,
         sections: pipelining::sections,
     },
     Chapter {
         name: "ttl",
         title: "Keys that expire",
         about: "Writing keys that each have a time to live, as session stores do.",
+        edition: Edition::Memory,
         sections: ttl::sections,
+    },
+    Chapter {
+        name: "durable",
+        title: "Durable",
+        about: "Every write on disk before its reply: what that costs, by value size and mix. Every server that the run starts was started anew for this chapter, in an empty folder of its own on the disk that the machine's description names.",
+        edition: Edition::Durable,
+        sections: durable::sections,
     },
 ];
 
 /// Published scenarios that no chapter covers, and why.
 pub const ABSENT: &[(&str, &str)] = &[
-    (
-        "Durable: load, reads and updates with 128 to 4,096 bytes",
-        "The publication is of an edition whose replies mean that data is on persistent memory. It is measured when Tarn's durable edition serves; a memory edition's figures beside it would say nothing.",
-    ),
     (
         "Capacity: four workloads at memory to data ratios of 7:1 and 1:4",
         "The publication is of an edition that keeps its data on disk. It is measured when Tarn's capacity edition serves.",
@@ -79,7 +89,7 @@ pub struct Outline {
     pub layout: Layout,
     /// The workloads, in the order in which they are run.
     pub workloads: Vec<Workload>,
-    /// Published figures by the index of their workload.
+    /// Published figures by the index of their row as it is shown.
     pub figures: Vec<Figure>,
     /// What cannot be compared.
     pub cautions: Vec<String>,
@@ -101,6 +111,8 @@ pub struct Workload {
     pub amount: Amount,
     /// What the server holds when it begins.
     pub before: Before,
+    /// Rows are shown by this number first, then in the order in which they are run.
+    pub group: usize,
 }
 
 /// How much of a workload is run.
@@ -108,8 +120,13 @@ pub struct Workload {
 pub enum Amount {
     /// For the time of a measurement, times a weight.
     Time(f64),
-    /// So many operations.
-    Operations(u64),
+    /// So many operations, of which a slow server answers at least so many a second.
+    Operations {
+        /// How many.
+        count: u64,
+        /// For the estimate.
+        per_second: u64,
+    },
 }
 
 impl Amount {
@@ -117,7 +134,7 @@ impl Amount {
     pub fn weight(self) -> f64 {
         match self {
             Amount::Time(weight) => weight,
-            Amount::Operations(_) => 0.0,
+            Amount::Operations { .. } => 0.0,
         }
     }
 }
@@ -168,6 +185,7 @@ fn kv(test: &str, scale: &Scale, of: Kv, before: Before) -> Workload {
         pipeline: of.pipeline,
         amount: Amount::Time(1.0),
         before,
+        group: 0,
     }
 }
 

@@ -59,6 +59,7 @@ fn workloads(scale: &Scale, pipeline: u32) -> Vec<Workload> {
             pipeline,
             amount: Amount::Time(1.0),
             before: Before::Empty,
+            group: 0,
         }
     };
     CONNECTIONS.map(workload).into()

@@ -1,0 +1,217 @@
+//! What a chapter asks of its servers: the edition that Tarn is started in, and what a peer needs to promise the same.
+//!
+//! Invariants: 1. What is added to a peer's command is added in the open: the report shows the whole command. 2. What a
+//! server promises is asked of it and not inferred from what it was told. 3. A server that was running before is not changed.
+
+use crate::report::Promise;
+
+/// Makes a Redis sync every write before its reply.
+const ALWAYS: &str = "--appendonly yes --appendfsync always --save ''";
+/// Signs behind which the end of a command line need not belong to the server.
+const SHELL_SIGNS: [char; 8] = [';', '|', '&', '#', '\n', '(', ')', '`'];
+
+/// What the replies of a chapter's servers shall mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edition {
+    /// Executed in memory.
+    Memory,
+    /// On disk.
+    Durable,
+}
+
+/// How a server came to run, which decides what can be said of its promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terms {
+    /// Tarn, started in the edition.
+    Edition,
+    /// A command line to which these options were added.
+    Added(&'static str),
+    /// A command line as the user gave it.
+    AsGiven,
+    /// Running before, and not changed.
+    Running,
+}
+
+/// What a server says of itself; none where it does not answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Tarn's edition.
+    pub edition: Option<String>,
+    /// Whether there is an append-only file.
+    pub appendonly: Option<String>,
+    /// When that is synced.
+    pub appendfsync: Option<String>,
+}
+
+impl Edition {
+    /// As `--edition` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Edition::Memory => "memory",
+            Edition::Durable => "durable",
+        }
+    }
+
+    /// The terms on which a peer is started by a command line.
+    pub fn terms(self, command: &str) -> Terms {
+        let is_known = matches!(server_word(command), Some("redis" | "valkey"));
+        match self {
+            Edition::Durable if is_known && !command.contains(SHELL_SIGNS) => Terms::Added(ALWAYS),
+            Edition::Durable | Edition::Memory => Terms::AsGiven,
+        }
+    }
+}
+
+impl Terms {
+    /// The command line with what is added to it.
+    pub fn apply(self, command: &str) -> String {
+        match self {
+            Terms::Added(options) => format!("{command} {options}"),
+            Terms::Edition | Terms::AsGiven | Terms::Running => command.to_owned(),
+        }
+    }
+}
+
+/// What the first program of a command line that is called `SOMETHING-server` is called before that.
+pub fn server_word(command: &str) -> Option<&str> {
+    words(command).find_map(|word| word.strip_suffix("-server"))
+}
+
+/// The words of a command line without quotes and folders.
+pub fn words(command: &str) -> impl Iterator<Item = &str> {
+    let words = command.split_whitespace().map(|word| word.trim_matches(['"', '\'']));
+    words.map(|word| word.rsplit('/').next().unwrap_or(word))
+}
+
+impl Told {
+    /// What a reply means, as far as anybody here can know.
+    pub fn promise(&self, terms: Terms) -> Promise {
+        let settings = self.settings();
+        let verdict = match self.is_synced() {
+            Some(true) => "On disk",
+            Some(false) => "Not yet on disk",
+            None => "Not known",
+        };
+        let sentence = match terms {
+            Terms::Edition => format!("{verdict}: it says {settings}."),
+            Terms::Added(options) => {
+                format!("{verdict}: it says {settings}. The run added {options} to its command.")
+            }
+            Terms::AsGiven => format!(
+                "{verdict}: it says {settings}. The run added nothing to its command, which is not plainly that of a redis-server or valkey-server."
+            ),
+            Terms::Running => format!(
+                "Not known: it was running already, nothing was changed, and where its files are is not known. It says {settings}."
+            ),
+        };
+        Promise { is_on_disk: self.is_synced() == Some(true) && terms != Terms::Running, sentence }
+    }
+
+    /// Whether it says that it syncs before it replies.
+    fn is_synced(&self) -> Option<bool> {
+        if self.is_durable() {
+            return Some(true);
+        }
+        match (self.appendonly.as_deref()?, self.appendfsync.as_deref()) {
+            ("yes", sync) => sync.map(|sync| sync == "always"),
+            _ => Some(false),
+        }
+    }
+
+    /// Whether it is Tarn's durable edition, whose other settings have no say.
+    fn is_durable(&self) -> bool {
+        self.edition.as_deref() == Some(Edition::Durable.name())
+    }
+
+    fn settings(&self) -> String {
+        let of = |value: &Option<String>| value.clone().unwrap_or_else(|| "not told".to_owned());
+        match self.is_durable() {
+            true => format!("edition {}", Edition::Durable.name()),
+            false => format!("appendonly {}, appendfsync {}", of(&self.appendonly), of(&self.appendfsync)),
+        }
+    }
+
+    /// The same as a list of settings.
+    pub fn listed(&self) -> Vec<(String, String)> {
+        let file = [("Append-only file", &self.appendonly), ("Synced", &self.appendfsync)];
+        let is_kept = self.appendonly.as_deref() == Some("yes");
+        let shown = match (self.is_durable(), is_kept) {
+            (true, _) => 0,
+            (false, false) => 1,
+            (false, true) => 2,
+        };
+        [("Edition", &self.edition)]
+            .into_iter()
+            .chain(file.into_iter().take(shown))
+            .filter_map(|(title, value)| Some((title.to_owned(), value.clone()?)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(appendonly: Option<&str>, appendfsync: Option<&str>) -> Told {
+        Told {
+            edition: None,
+            appendonly: appendonly.map(str::to_owned),
+            appendfsync: appendfsync.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn only_a_plain_command_of_a_known_server_gets_options() {
+        let terms = |command| Edition::Durable.terms(command);
+        for command in
+            ["redis-server --port {port}", "nice -n 5 /opt/valkey-server --port {port} --save \"\""]
+        {
+            assert_eq!(terms(command), Terms::Added(ALWAYS), "{command}");
+            assert_eq!(Edition::Memory.terms(command), Terms::AsGiven);
+        }
+        for command in ["keydb-server --port {port}", "redis-server --port {port} | tee log", "tarn {port}"] {
+            assert_eq!(terms(command), Terms::AsGiven, "{command}");
+        }
+        let whole = Terms::Added(ALWAYS).apply("redis-server --port 1 --appendonly no");
+        assert!(
+            whole.ends_with("--appendonly no --appendonly yes --appendfsync always --save ''"),
+            "{whole}"
+        );
+    }
+
+    #[test]
+    fn settings_that_have_no_say_are_not_listed() {
+        let titles = |told: &Told| told.listed().into_iter().map(|(title, _)| title).collect::<Vec<_>>();
+        let tarn = Told { edition: Some("durable".to_owned()), ..told(Some("no"), Some("everysec")) };
+        assert_eq!(titles(&tarn), ["Edition"]);
+        assert_eq!(titles(&told(Some("no"), Some("everysec"))), ["Append-only file"]);
+        assert_eq!(titles(&told(Some("yes"), Some("always"))), ["Append-only file", "Synced"]);
+        assert!(titles(&told(None, None)).is_empty());
+    }
+
+    #[test]
+    fn a_promise_is_what_the_server_says_and_no_more() {
+        let always = told(Some("yes"), Some("always"));
+        for (told, terms, is_on_disk, words) in [
+            (always.clone(), Terms::Added(ALWAYS), true, "The run added --appendonly yes"),
+            (always.clone(), Terms::AsGiven, true, "added nothing"),
+            (always, Terms::Running, false, "Not known: it was running already"),
+            (
+                told(Some("no"), Some("everysec")),
+                Terms::Added(ALWAYS),
+                false,
+                "Not yet on disk: it says appendonly no",
+            ),
+            (told(Some("yes"), Some("everysec")), Terms::AsGiven, false, "appendfsync everysec"),
+            (told(None, None), Terms::AsGiven, false, "Not known: it says appendonly not told"),
+        ] {
+            let promise = told.promise(terms);
+            assert_eq!(promise.is_on_disk, is_on_disk, "{promise:?}");
+            assert!(promise.sentence.contains(words), "{promise:?}");
+        }
+        let tarn = |edition: &str| Told { edition: Some(edition.to_owned()), ..told(Some("no"), None) };
+        assert_eq!(tarn("durable").promise(Terms::Edition).sentence, "On disk: it says edition durable.");
+        assert!(tarn("durable").promise(Terms::AsGiven).is_on_disk);
+        assert!(!tarn("memory").promise(Terms::Edition).is_on_disk);
+    }
+}
