@@ -11,7 +11,7 @@ use value::glob::{Case, glob_match};
 use super::parsed::{BadValue, Value, format, parse};
 use super::row::{Flags, Kind, Row};
 use super::table::{TABLE, find};
-use super::words::Access;
+use super::words::{Access, Edition};
 use super::{Config, file};
 
 /// A directive whose value is no longer what it was.
@@ -100,7 +100,8 @@ impl Config {
         let mut found: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         let mut add = |name: &[u8], index: usize| {
             if !found.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
-                found.push((name.to_vec(), format(&TABLE[index], &values[index])));
+                let value = self.decided_by_edition(index).map(<[u8]>::to_vec);
+                found.push((name.to_vec(), value.unwrap_or_else(|| format(&TABLE[index], &values[index]))));
             }
         };
         for pattern in patterns.iter().map(AsRef::as_ref) {
@@ -124,6 +125,16 @@ impl Config {
             }
         }
         found
+    }
+
+    /// What the durable edition does whatever a directive says: who asks wants to know that.
+    fn decided_by_edition(&self, index: usize) -> Option<&'static [u8]> {
+        match TABLE[index].name {
+            _ if self.edition() != Edition::Durable => None,
+            "appendonly" => Some(b"yes"),
+            "appendfsync" => Some(b"always"),
+            _ => None,
+        }
     }
 
     /// CONFIG SET of any number of names and values. Returns the directives whose value changed; the caller acts on

@@ -85,8 +85,9 @@ fn rows_are_lower_case_unique_and_sorted_within_their_area() {
 
 #[test]
 fn every_directive_of_redis_answers_with_its_default_in_its_format() {
-    // Only this machine is listened to, nothing is saved, and the log goes out under Tarn's own name.
-    const DIFFERENT: [&str; 3] = ["bind", "save", "syslog-ident"];
+    // Only this machine is listened to, nothing is saved, the log goes out under Tarn's own name, and the durable edition
+    // is.
+    const DIFFERENT: [&str; 5] = ["appendfsync", "appendonly", "bind", "save", "syslog-ident"];
     let config = Config::defaults();
     for line in REDIS.lines() {
         let (name, value) = line.split_once(' ').unwrap_or((line, ""));
