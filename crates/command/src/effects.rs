@@ -104,19 +104,20 @@ pub(crate) fn log_write(
     outcome: &Result<Outcome>,
 ) {
     let Some(effects) = args.effects else { return };
-    // What a session changed before it began to wait is said, too.
-    if !effects.end_command() && matches!(outcome, Ok(Outcome::Changed)) {
-        match keys {
-            [_] => effects.add(args.db, args.now, args.request.iter()),
-            keys => {
-                for (number, key) in keys.iter().enumerate() {
-                    if !row.key_flags_of(number).contains(KeyFlags::RO) {
-                        add_image(effects, key, args.now, edit.peek(key));
-                    }
+    match (outcome, keys) {
+        (Ok(Outcome::Changed), [_]) => effects.end_command_as(args.db, args.now, args.request.iter()),
+        (Ok(Outcome::Changed), keys) if !effects.end_command() => {
+            for (number, key) in keys.iter().enumerate() {
+                if !row.key_flags_of(number).contains(KeyFlags::RO) {
+                    add_image(effects, key, args.now, edit.peek(key));
                 }
             }
+            effects.end_command();
         }
-        effects.end_command();
+        // What a session changed before it began to wait is said, too.
+        _ => {
+            effects.end_command();
+        }
     }
 }
 

@@ -76,9 +76,23 @@ impl Effects {
         pending.has_said = true;
     }
 
-    /// Whether the running command has said something. To be called once, at its end.
+    /// Ends the running command. True: it has said something.
     pub fn end_command(&self) -> bool {
         mem::take(&mut self.0.lock().has_said)
+    }
+
+    /// Ends the running command; this is what it did, unless it has said something else.
+    #[inline]
+    pub fn end_command_as<'w>(
+        &self,
+        db: DbIndex,
+        now: UnixMs,
+        words: impl ExactSizeIterator<Item = &'w [u8]>,
+    ) {
+        let pending = &mut *self.0.lock();
+        if !mem::take(&mut pending.has_said) {
+            pending.add(db, now, words);
+        }
     }
 
     /// Says that a key went away by itself, before the running command looked at it.

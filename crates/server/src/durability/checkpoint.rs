@@ -1,7 +1,7 @@
 //! Writes checkpoints while traffic runs: slot by slot, each with its place in the history.
 //!
 //! A thread of its own, in batches as a guest, copies a slot at a time under its lock to a chunk in memory, and writes
-//! chunks with no lock held. It works for a fifth of the time, so that clients notice little. FLUSHALL needs no care, since
+//! chunks with no lock held. It works for a tenth of the time, so that clients notice little. FLUSHALL needs no care, since
 //! it stamps all slots; an exchange of databases begins the checkpoint anew. Bytes: `docs/formats/checkpoint.md`.
 //!
 //! Invariant: memory for a checkpoint is a chunk, or as much as the largest slot takes.
@@ -22,7 +22,7 @@ const CHUNK_BYTES: usize = 512 << 10;
 const STEP: Duration = Duration::from_micros(300);
 
 /// How much longer it rests after each step.
-const REST_FACTOR: u32 = 4;
+const REST_FACTOR: u32 = 9;
 
 /// How often it looks whether the log is durable as far as a checkpoint needs.
 const SYNC_POLL: Duration = Duration::from_millis(1);
