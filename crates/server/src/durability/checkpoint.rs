@@ -49,18 +49,46 @@ pub enum Pace {
     Full,
 }
 
+/// When a checkpoint holds nothing, so that anything may happen beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interval {
+    /// A slot has been copied.
+    BetweenSlots,
+    /// The log is not durable as far as the checkpoint needs; a sync has been asked for.
+    BeforeSync,
+}
+
 /// Writes a checkpoint from the batches of worker `guest`. Gives its bytes.
 ///
 /// # Errors
 /// If the disk refuses, or the server ends. There is no new checkpoint then.
 pub fn write(server: &Server, log: &Log, guest: usize, pace: Pace) -> io::Result<u64> {
+    write_beside(server, log, guest, pace, &mut |interval| match interval {
+        Interval::BetweenSlots => {}
+        Interval::BeforeSync => thread::sleep(SYNC_POLL),
+    })
+}
+
+/// The same, and calls `beside` in every interval: where nobody else runs, the log is to be flushed there.
+///
+/// # Errors
+/// Those of [`write`].
+pub fn write_beside(
+    server: &Server,
+    log: &Log,
+    guest: usize,
+    pace: Pace,
+    beside: &mut dyn FnMut(Interval),
+) -> io::Result<u64> {
     loop {
         let exchanges = server.keyspace.exchanges();
         let mut copy = Copy::begin(server, log, guest, pace)?;
         copy.writer.chunk(&[&[SEED_CHUNK], &server.hash_seed.to_le_bytes()[..]].concat())?;
         copy.libraries()?;
         let is_whole = server.databases().try_fold(true, |is_whole, db| {
-            Ok::<_, io::Error>(is_whole && copy.database(db)? && server.keyspace.exchanges() == exchanges)
+            Ok::<_, io::Error>(
+                is_whole && copy.database(db, beside)? && server.keyspace.exchanges() == exchanges,
+            )
         })?;
         if !is_whole {
             log!(Notice, "Databases were exchanged; the checkpoint begins anew");
@@ -68,7 +96,7 @@ pub fn write(server: &Server, log: &Log, guest: usize, pace: Pace) -> io::Result
         }
         copy.flush()?;
         let end = log.appended();
-        wait_until_durable(server, log, end)?;
+        wait_until_durable(server, log, end, beside)?;
         // An exchange after the last slot was copied is behind the checkpoint's end, or shows here.
         if server.keyspace.exchanges() != exchanges {
             continue;
@@ -105,7 +133,7 @@ impl<'s> Copy<'s> {
     }
 
     /// Copies a database. False: databases were exchanged.
-    fn database(&mut self, db: DbIndex) -> io::Result<bool> {
+    fn database(&mut self, db: DbIndex, beside: &mut dyn FnMut(Interval)) -> io::Result<bool> {
         if !self.server.keyspace.is_used(db) {
             return Ok(true);
         }
@@ -116,6 +144,7 @@ impl<'s> Copy<'s> {
                 self.chunk.extend_from_slice(&db.0.to_le_bytes());
             }
             self.slot(db, slot);
+            beside(Interval::BetweenSlots);
             if self.chunk.len() >= CHUNK_BYTES {
                 self.flush()?;
             }
@@ -130,9 +159,11 @@ impl<'s> Copy<'s> {
         Ok(true)
     }
 
-    /// Appends a slot to the chunk: its number, its stamp, the length of its entries, and those.
+    /// Appends a slot to the chunk: its number, its stamp, the length of its entries, and those. One that has no keys, and
+    /// had none when the checkpoint began, needs no mention: all that is replayed is later.
     fn slot(&mut self, db: DbIndex, slot: Slot) {
         let chunk = &mut self.chunk;
+        let slot_at = chunk.len();
         chunk.extend_from_slice(&slot.0.to_le_bytes());
         let stamp_at = chunk.len();
         chunk.extend_from_slice(&[0; 16]);
@@ -144,6 +175,10 @@ impl<'s> Copy<'s> {
             add(chunk, object);
         });
         drop(batch);
+        if chunk.len() == entries_at && stamp.0 <= self.writer.start().0 {
+            chunk.truncate(slot_at);
+            return;
+        }
         let bytes = (chunk.len() - entries_at) as u64;
         chunk[stamp_at..stamp_at + 8].copy_from_slice(&stamp.0.to_le_bytes());
         chunk[stamp_at + 8..entries_at].copy_from_slice(&bytes.to_le_bytes());
@@ -176,10 +211,15 @@ fn add(out: &mut Vec<u8>, object: Object<'_>) {
     });
 }
 
-fn wait_until_durable(server: &Server, log: &Log, end: Lsn) -> io::Result<()> {
+fn wait_until_durable(
+    server: &Server,
+    log: &Log,
+    end: Lsn,
+    beside: &mut dyn FnMut(Interval),
+) -> io::Result<()> {
     while log.durable() < end {
         log.request_sync();
-        thread::sleep(SYNC_POLL);
+        beside(Interval::BeforeSync);
         log.writable().map_err(io::Error::other)?;
         fail_if_ending(server)?;
     }

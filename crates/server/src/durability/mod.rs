@@ -21,7 +21,7 @@ use crate::config::{AppendFsync, Config, Edition};
 use crate::import::{self, Preference};
 use crate::log;
 use crate::server::Server;
-use ::log::{Flushing, Log, Lsn, Options, Recovery, SyncPolicy};
+use ::log::{Log, Lsn, Options, Recovery, SyncPolicy};
 use checkpoint::Pace;
 use gate::Gate;
 use journal::{ToLog, Watcher};
@@ -116,6 +116,16 @@ pub fn seed_of_checkpoint(config: &Config, fs: &Fs) -> Option<u64> {
 /// # Errors
 /// One sentence for the operator: a server must not start without the data that it was meant to have.
 pub fn open(server: &Arc<Server>, fs: &Fs, threads: usize) -> io::Result<()> {
+    let segment_bytes = server.config.log_segment_size();
+    open_with(server, fs, threads, Options { segment_bytes, ..Options::default() })
+}
+
+/// The same with a log of other segments, another buffer, or one that is flushed by hand. When it syncs, and the time,
+/// are the server's.
+///
+/// # Errors
+/// Those of [`open`].
+pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options) -> io::Result<()> {
     let Some(sync) = policy(&server.config) else {
         warn_of_log(server, fs)?;
         return import::load_foreign(server, preference(&server.config)).map(|_| ());
@@ -136,7 +146,7 @@ pub fn open(server: &Arc<Server>, fs: &Fs, threads: usize) -> io::Result<()> {
             recovery.end().0
         );
     }
-    begin(server, recovery, sync, Flushing::Threads)?;
+    begin(server, recovery, Options { sync, clock: server.clock.clone(), ..options })?;
     let has_foreign = is_new && server.databases().any(|db| !server.keyspace.is_empty(db));
     if has_foreign || is_new && !server.scripts.libraries().by_name.is_empty() {
         // What was loaded is in no record of the log.
@@ -147,15 +157,8 @@ pub fn open(server: &Arc<Server>, fs: &Fs, threads: usize) -> io::Result<()> {
 }
 
 /// Opens the log where recovery ended: effects and replies go through it from now on.
-fn begin(server: &Arc<Server>, recovery: Recovery, sync: SyncPolicy, flushing: Flushing) -> io::Result<()> {
+fn begin(server: &Arc<Server>, recovery: Recovery, options: Options) -> io::Result<()> {
     let watcher = Arc::new(Watcher { server: Arc::downgrade(server), log: OnceLock::new() });
-    let options = Options {
-        sync,
-        flushing,
-        clock: server.clock.clone(),
-        segment_bytes: server.config.log_segment_size(),
-        ..Options::default()
-    };
     let log = recovery.open(&options, watcher.clone()).map_err(|failure| {
         io::Error::other(format!("Can't begin the log in {}: {failure}", server.dir().display()))
     })?;
@@ -163,7 +166,7 @@ fn begin(server: &Arc<Server>, recovery: Recovery, sync: SyncPolicy, flushing: F
     let is_first = watcher.log.set(log.clone()).is_ok() && server.durability.log.set(log.clone()).is_ok();
     assert!(is_first, "a server has one log");
     server.keyspace.set_journal(Box::new(ToLog { log: log.clone(), server: Arc::downgrade(server) }));
-    journal::open_gate(&server.durability.gate, sync, log.durable());
+    journal::open_gate(&server.durability.gate, options.sync, log.durable());
     Ok(())
 }
 

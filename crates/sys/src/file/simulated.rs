@@ -68,6 +68,8 @@ struct State {
     waiting_names: Vec<NameChange>,
     directories: BTreeSet<PathBuf>,
     locks: BTreeSet<PathBuf>,
+    /// The disk as it was before each change; None while nobody films.
+    film: Option<Vec<Disk>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -123,6 +125,7 @@ impl Disk {
             waiting_names: Vec::new(),
             directories: BTreeSet::new(),
             locks: BTreeSet::new(),
+            film: None,
         })))
     }
 
@@ -134,6 +137,29 @@ impl Disk {
     /// How many changes were asked for so far: writes, syncs, changes of names.
     pub fn changes(&self) -> u64 {
         self.state().changes
+    }
+
+    /// Films from now on: a power cut at every change can be tried without doing all over again what led to it.
+    pub fn film(&self) {
+        self.state().film = Some(Vec::new());
+    }
+
+    /// The disk as it was before each change since the last call, or since [`Disk::film`].
+    pub fn take_film(&self) -> Vec<Disk> {
+        self.state().film.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Whether two disks on which nothing waits for a sync have the same files with the same content.
+    pub fn holds_the_same(&self, other: &Disk) -> bool {
+        if Arc::ptr_eq(&self.0, &other.0) {
+            return true;
+        }
+        let (one, other) = (self.state(), other.state());
+        let pairs = one.names.iter().zip(&other.names);
+        let is_same = |(path, file): (&PathBuf, &usize), (other_path, other_file): (&PathBuf, &usize)| {
+            path == other_path && one.files[*file].current == other.files[*other_file].current
+        };
+        one.names.len() == other.names.len() && pairs.into_iter().all(|(one, other)| is_same(one, other))
     }
 
     /// Bytes of a file that were written and not synced.
@@ -311,8 +337,41 @@ impl State {
 
     /// Counts a change; an error if the power is off by then.
     fn begin_change(&mut self) -> io::Result<()> {
+        if self.film.is_some() {
+            let frame = self.frame();
+            self.film.get_or_insert_default().push(frame);
+        }
         self.changes += 1;
         self.check_power()
+    }
+
+    /// A disk of its own, as this one is now.
+    fn frame(&self) -> Disk {
+        // Files without a name can never be found again.
+        let is_named = |file: usize| {
+            let changes = self.waiting_names.iter().filter_map(|change| change.file);
+            self.names
+                .values()
+                .chain(self.synced_names.values())
+                .copied()
+                .chain(changes)
+                .any(|one| one == file)
+        };
+        let content = |(file, content): (usize, &Content)| {
+            if is_named(file) { content.clone() } else { Content::default() }
+        };
+        Disk(Arc::new(Mutex::new(State {
+            prng: self.prng.clone(),
+            faults: self.faults.clone(),
+            changes: self.changes,
+            files: self.files.iter().enumerate().map(content).collect(),
+            names: self.names.clone(),
+            synced_names: self.synced_names.clone(),
+            waiting_names: self.waiting_names.clone(),
+            directories: self.directories.clone(),
+            locks: self.locks.clone(),
+            film: None,
+        })))
     }
 
     fn is_one_in(&mut self, count: u64) -> bool {

@@ -1,0 +1,319 @@
+//! A workload on a [`Site`], from a seed: requests of all types, transactions, scripts, functions, expiry, eviction,
+//! FLUSHALL and SWAPDB, syncs, and checkpoints with all of that beside them.
+
+use crate::history::{History, Kind, Reach, SERVED};
+use crate::site::{Site, WORKERS};
+use command::execute::key_positions;
+use command::{Flags, Group};
+use log::Retention;
+use server::dispatch::table;
+use server::durability::checkpoint::{Interval, Pace, write_beside};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use sys::file::simulated::Disk;
+use sys::{Clock, Prng};
+use testkit::generate::{Generator, Request, words};
+use testkit::spec::Spec;
+use testkit::values::{KEYS, pick};
+use wire::RequestBuf;
+
+/// Steps beside a checkpoint.
+const STEPS_BESIDE: u64 = 8;
+
+/// Appends to all keys that it is given.
+const TO_ITS_KEYS: &str = "for i, key in ipairs(KEYS) do redis.pcall('APPEND', key, ARGV[1]) end";
+
+/// Writes keys that it names itself, some of them in another database.
+const TO_ANY: &str = "redis.call('SET', 'k1', ARGV[1]); redis.call('SELECT', 1); redis.call('SET', 'k2', ARGV[1]);\
+                      redis.pcall('RPUSH', 'k3', ARGV[1], ARGV[1])";
+
+/// How the replies to a transaction end of which nothing ran.
+const GIVEN_UP: &[u8] = b"-EXECABORT Transaction discarded because of previous errors.\r\n";
+
+/// Looks at disks as they would be after a power cut.
+pub type Inspector<'a> = &'a mut dyn FnMut(&History, Vec<Disk>);
+
+pub struct Work<'a> {
+    pub site: Site,
+    pub history: History,
+    prng: Prng,
+    generator: Generator<'a>,
+    clock: Clock,
+    disk: Disk,
+}
+
+impl<'a> Work<'a> {
+    /// Goes on with what a site holds; these keys are known.
+    pub fn new(
+        site: Site,
+        disk: &Disk,
+        clock: &Clock,
+        specs: &'a [Spec],
+        seed: u64,
+        known: impl Iterator<Item = (u32, Vec<u8>)>,
+    ) -> Work<'a> {
+        let history = History::begin(&site, known);
+        let (prng, generator) = (Prng::from_seed(seed), Generator::new(specs, seed));
+        Work { site, history, prng, generator, clock: clock.clone(), disk: disk.clone() }
+    }
+
+    /// One step; what becomes of the disk is shown to the inspector.
+    pub fn step(&mut self, inspect: Inspector<'_>) -> Result<(), String> {
+        self.clock.advance_ms(self.prng.below(20));
+        match self.prng.below(100) {
+            0..16 => {
+                self.flush(&mut *inspect);
+                Ok(())
+            }
+            16..19 => self.checkpoint(inspect),
+            19 => {
+                // Films what is removed.
+                self.site.log().retire(Retention::None).map_err(|error| error.to_string())?;
+                inspect(&self.history, self.disk.take_film());
+                Ok(())
+            }
+            _ => self.write(),
+        }
+    }
+
+    /// A step that only appends.
+    pub fn write(&mut self) -> Result<(), String> {
+        let key = pick(&mut self.prng, &KEYS[..6]).to_vec();
+        let text = self.prng.below(1000).to_string();
+        let with_key = |request: &str| -> Request {
+            request
+                .split(' ')
+                .map(|word| if word == "KEY" { key.clone() } else { word.as_bytes().to_vec() })
+                .collect()
+        };
+        match self.prng.below(60) {
+            0..8 => self.transaction(),
+            8..12 => {
+                let mut request = words(&["EVAL", TO_ITS_KEYS, "2"]);
+                request.extend([key, pick(&mut self.prng, KEYS).to_vec(), text.into_bytes()]);
+                self.send(vec![request])
+            }
+            12 => self.send(vec![words(&["EVAL", TO_ANY, "0", &text])]),
+            13..18 => {
+                let ttl = 1 + self.prng.below(400);
+                self.send(vec![with_key(&format!("PEXPIRE KEY {ttl}"))])
+            }
+            18..22 => {
+                self.clock.advance_ms(self.prng.below(600));
+                self.sweep()
+            }
+            22 | 23 => self.evict(),
+            24 => self.send(vec![words(&["FLUSHALL"])]),
+            25 => self.send(vec![words(&["FLUSHDB"])]),
+            26 | 27 => {
+                let other = pick(&mut self.prng, &["1", "2"]);
+                self.send(vec![words(&["SWAPDB", "0", other])])
+            }
+            28 | 29 => self.function(&text),
+            30 => {
+                let db = pick(&mut self.prng, &["0", "0", "1", "2"]);
+                self.send(vec![words(&["SELECT", db])])
+            }
+            31 => self.send(vec![words(&["DBSIZE"])]),
+            32 => self.serve(&text),
+            33..36 => self.send(vec![with_key(&format!("APPEND KEY {text}"))]),
+            36..39 => self.send(vec![with_key(&format!("RPUSH KEY {text} {text}"))]),
+            _ => {
+                let request = self.request();
+                self.send(vec![request])
+            }
+        }
+    }
+
+    /// The same beside a checkpoint, where what concerns whole databases comes more often.
+    fn write_beside(&mut self) -> Result<(), String> {
+        match self.prng.below(16) {
+            0 | 1 => self.send(vec![words(&["SWAPDB", "0", "1"])]),
+            2 => self.send(vec![words(&["FLUSHALL"])]),
+            _ => self.write(),
+        }
+    }
+
+    /// A request that does not wait.
+    fn request(&mut self) -> Request {
+        loop {
+            let request = self.generator.request();
+            let buffer = RequestBuf::from_args(&request);
+            let command = table::find_for(&buffer.as_request());
+            let is_fit = |command: &table::Command| {
+                !command.is(Flags::BLOCKING)
+                    && !matches!(command.row.group, Group::Transactions | Group::Scripting)
+            };
+            if command.is_some_and(is_fit) {
+                return request;
+            }
+        }
+    }
+
+    fn transaction(&mut self) -> Result<(), String> {
+        let count = 1 + self.prng.below(6);
+        let mut requests = vec![words(&["MULTI"])];
+        for _ in 0..count {
+            let request = match self.prng.below(12) {
+                0 => words(&["SWAPDB", "0", "1"]),
+                1 => words(&["SELECT", pick(&mut self.prng, &["0", "1"])]),
+                2 => words(&["FLUSHDB"]),
+                3 => words(&["FUNCTION", "FLUSH"]),
+                4..6 => words(&["APPEND", "k1", "x"]),
+                _ => self.request(),
+            };
+            requests.push(request);
+        }
+        requests.push(words(&["EXEC"]));
+        self.send(requests)
+    }
+
+    /// A push that serves somebody who waits.
+    fn serve(&mut self, text: &str) -> Result<(), String> {
+        let [from, to] = SERVED;
+        self.site.wait(words(&["BLMOVE", from, to, "LEFT", "RIGHT", "0"]));
+        let keys = SERVED.map(|key| key.as_bytes().to_vec());
+        self.history.note(&self.site, Kind::Whole, &keys, Reach::Named, || "BLMOVE".to_owned())?;
+        let sent = self.send_as(Kind::Served, vec![words(&["RPUSH", from, text]), words(&["EXISTS", to])]);
+        self.site.end_wait();
+        sent
+    }
+
+    fn function(&mut self, text: &str) -> Result<(), String> {
+        let name = pick(&mut self.prng, &["one", "two"]);
+        let code =
+            format!("#!lua name={name}\nredis.register_function('{name}', function() return {text} end)");
+        let request = match self.prng.below(4) {
+            0 => words(&["FUNCTION", "DELETE", name]),
+            _ => words(&["FUNCTION", "LOAD", "REPLACE", &code]),
+        };
+        self.send(vec![request])
+    }
+
+    /// Runs requests that came together, as one step, and holds the reply back.
+    fn send(&mut self, requests: Vec<Request>) -> Result<(), String> {
+        self.send_as(Kind::Whole, requests)
+    }
+
+    fn send_as(&mut self, kind: Kind, requests: Vec<Request>) -> Result<(), String> {
+        let before = self.site.log().appended().0;
+        let db = self.site.session.db.0;
+        let (out, stamp) = self.site.run(&requests);
+        let touched = touched(&requests);
+        let reach = if requests.iter().any(is_wide) { Reach::All } else { Reach::Named };
+        let what = || requests.iter().map(said).collect::<Vec<_>>().join("; ");
+        self.history.note(&self.site, kind, &touched, reach, what)?;
+        let after = self.site.log().appended().0;
+        let tells_all = requests.iter().any(|request| {
+            ["dbsize", "keys", "scan", "randomkey"].iter().any(|name| is_named(request, name))
+        });
+        let needs = match out.first() {
+            _ if after > before => after,
+            // It may not have looked at any key.
+            Some(b'-') => 0,
+            _ if out.ends_with(GIVEN_UP) => 0,
+            _ if tells_all && requests.len() == 1 => self.history.end(),
+            _ => touched.iter().map(|key| self.history.changed(db, key)).max().unwrap_or(0),
+        };
+        self.history.hold(stamp, needs, what());
+        self.history.let_out(&self.site);
+        Ok(())
+    }
+
+    fn sweep(&mut self) -> Result<(), String> {
+        let now = self.clock.now();
+        for worker in 0..WORKERS {
+            let batch = self.site.server.keyspace.enter(worker);
+            let _ = batch.sweep_expired(now, || true, |_, _| {});
+        }
+        self.history.note(&self.site, Kind::Removals, &[], Reach::All, || "a sweep".to_owned())
+    }
+
+    fn evict(&mut self) -> Result<(), String> {
+        let keyspace = &self.site.server.keyspace;
+        let left = Cell::new(1 + self.prng.below(3));
+        keyspace.policy().set_memory_bytes_max(1);
+        let used_bytes = || {
+            left.set(left.get().saturating_sub(1));
+            if left.get() == 0 { 0 } else { u64::MAX }
+        };
+        // There may be no key.
+        let _ = keyspace.enter(0).evict(self.clock.now(), used_bytes, |_, _| {});
+        keyspace.policy().set_memory_bytes_max(0);
+        self.history.note(&self.site, Kind::Removals, &[], Reach::All, || "an eviction".to_owned())
+    }
+
+    /// Syncs. What the disk is like meanwhile is shown with what clients know of before.
+    pub fn flush(&mut self, inspect: Inspector<'_>) {
+        self.site.log().flush();
+        inspect(&self.history, self.disk.take_film());
+        self.history.let_out(&self.site);
+    }
+
+    /// Writes a checkpoint with other steps beside it.
+    fn checkpoint(&mut self, inspect: Inspector<'_>) -> Result<(), String> {
+        let (server, log) = (self.site.server.clone(), self.site.log());
+        let guest = server.guest();
+        let used = server.databases().filter(|db| server.keyspace.is_used(*db)).count() as u64;
+        let slots = used * keyspace::SLOTS as u64;
+        let due: BTreeSet<u64> =
+            (0..self.prng.below(STEPS_BESIDE)).map(|_| self.prng.below(slots.max(1))).collect();
+        let mut result = Ok(());
+        let mut slot = 0;
+        let written = write_beside(&server, &log, guest, Pace::Full, &mut |interval| {
+            if result.is_err() {
+                return;
+            }
+            match interval {
+                Interval::BetweenSlots => {
+                    slot += 1;
+                    if due.contains(&slot) {
+                        inspect(&self.history, self.disk.take_film());
+                        result = self.write_beside();
+                    }
+                }
+                Interval::BeforeSync => self.flush(inspect),
+            }
+        });
+        inspect(&self.history, self.disk.take_film());
+        written.map_err(|error| error.to_string())?;
+        if self.prng.one_in(2) {
+            log.retire(Retention::None).map_err(|error| error.to_string())?;
+            inspect(&self.history, self.disk.take_film());
+        }
+        result
+    }
+}
+
+/// The keys that requests name.
+fn touched(requests: &[Request]) -> Vec<Vec<u8>> {
+    let mut found = BTreeSet::new();
+    let mut positions = Vec::new();
+    for request in requests {
+        let buffer = RequestBuf::from_args(request);
+        let words = buffer.as_request();
+        if let Some(command) = table::find_for(&words) {
+            key_positions(command.row.keys, &words, &mut positions);
+            found.extend(positions.iter().filter_map(|position| request.get(*position).cloned()));
+        }
+        if is_named(request, "eval") {
+            found.extend(KEYS[..3].iter().map(|key| key.to_vec()));
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// Whether a request may change keys that it does not name.
+fn is_wide(request: &Request) -> bool {
+    const NAMES: [&str; 8] = ["flushall", "flushdb", "swapdb", "eval", "randomkey", "scan", "keys", "dbsize"];
+    NAMES.iter().any(|name| is_named(request, name))
+}
+
+fn is_named(request: &Request, name: &str) -> bool {
+    request[0].eq_ignore_ascii_case(name.as_bytes())
+}
+
+fn said(request: &Request) -> String {
+    let words = request.iter().map(|word| word[..word.len().min(60)].escape_ascii().to_string());
+    words.collect::<Vec<_>>().join(" ")
+}
