@@ -145,7 +145,7 @@ fn live(seed: u64, specs: &[Spec], faults: &Faults) -> Result<Cuts, String> {
 
 #[test]
 fn a_power_cut_at_every_change_of_the_disk_loses_nothing_told_and_tears_no_record() {
-    let budget = Budget::from_env(1, 12);
+    let budget = Budget::from_env(1, 16);
     let specs = data_specs();
     let (mut done, mut cases, mut recoveries) = (0, 0, 0);
     while budget.allows(done) {
@@ -159,7 +159,7 @@ fn a_power_cut_at_every_change_of_the_disk_loses_nothing_told_and_tears_no_recor
 
 #[test]
 fn a_tear_at_every_byte_of_the_last_group_loses_nothing_told_and_tears_no_record() {
-    let budget = Budget::from_env(1, 3);
+    let budget = Budget::from_env(1, 6);
     let specs = data_specs();
     let (mut done, mut cases, mut recoveries) = (0, 0, 0);
     while budget.allows(done) {
