@@ -9,8 +9,7 @@
 //!
 //! Invariants:
 //! 1. Records stand in the journal in the order in which each slot changed.
-//! 2. What was executed while a batch held its slots (a transaction, a script, a write and those whom it served) is one
-//!    record.
+//! 2. What a transaction or a script did while its batch held its slots is one record.
 //! 3. Without a journal nothing of this costs more than asking whether there is one.
 
 use crate::ids::DbIndex;
