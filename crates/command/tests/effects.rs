@@ -1,5 +1,7 @@
 //! What is logged of generated commands, applied to an empty keyspace request by request, makes the same keys.
 
+#![allow(clippy::unwrap_used)] // Tests may.
+
 mod run;
 
 use command::execute::key_positions;

@@ -18,6 +18,8 @@ use std::collections::VecDeque;
 
 /// Replies are gathered in chunks of this size.
 const CHUNK_BYTES: usize = 16 << 10;
+/// The first chunk is no larger than this if it need not be: most replies that wait for the disk are short.
+const FIRST_CHUNK_BYTES: usize = 512;
 /// From here on a buffer is taken over, not copied.
 const TAKEN_OVER_BYTES: usize = 64 << 10;
 
@@ -88,7 +90,10 @@ impl Pending {
         self.bytes += bytes.len();
         while !bytes.is_empty() {
             if self.chunks.back().is_none_or(|last| last.len() == last.capacity()) {
-                self.push(Vec::with_capacity(CHUNK_BYTES));
+                let is_first = self.chunks.is_empty();
+                let capacity =
+                    if is_first { bytes.len().clamp(FIRST_CHUNK_BYTES, CHUNK_BYTES) } else { CHUNK_BYTES };
+                self.push(Vec::with_capacity(capacity));
             }
             let last = self.chunks.back_mut().expect("one has been pushed if there was none");
             let (now, later) = bytes.split_at(bytes.len().min(last.capacity() - last.len()));

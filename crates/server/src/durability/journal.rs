@@ -62,7 +62,7 @@ impl Journal for ToLog {
 
 /// Batches of a busy worker whose records gather for one sync: fewer cost it more switches to the flusher, more keep
 /// their clients waiting. Measured on one core.
-const BATCHES_MAX: u32 = 16;
+const BATCHES_MAX: u32 = 32;
 
 /// Bytes of records that gather.
 const BYTES_MAX: usize = 64 << 10;
