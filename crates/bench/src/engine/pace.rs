@@ -47,6 +47,10 @@ impl Schedule {
 
     /// How many more are due before `end`.
     pub fn left_before(&self, end: Ticks) -> u64 {
+        // The division below may come out a little above a whole number; what is due decides.
+        if self.due() >= end {
+            return 0;
+        }
         let until = end.0.saturating_sub(self.begin.0) as f64 / self.step;
         let all = ((until - self.thread as f64) / self.threads as f64).ceil().max(0.0) as u64;
         all.saturating_sub(self.next)
@@ -88,6 +92,22 @@ impl Alarm {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_left_before_the_end_once_the_next_is_due_then() {
+        // Steps that are no whole number of ticks, as a processor's clock gives them.
+        for ticks_per_second in [2_499_999_371u64, 2_500_000_137, 2_893_201_999] {
+            let begin = Ticks(ticks_per_second * 1_000_003 / 7);
+            let step = ticks_per_second as f64 / 2000.0;
+            let mut schedule = Schedule::new(begin, step, 0, 1);
+            let end = Ticks(begin.0 + 4 * ticks_per_second);
+            while schedule.due() < end {
+                assert!(schedule.left_before(end) > 0);
+                assert!(schedule.take(Ticks(end.0 - 1)).is_some());
+            }
+            assert_eq!(schedule.left_before(end), 0);
+        }
+    }
 
     #[test]
     fn operations_are_due_at_the_rate_whatever_was_late() {
