@@ -11,7 +11,7 @@ use super::load::{self, Refusals, Stage};
 use super::subject::{self, Subject};
 use disk::Disk;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use sys::Prng;
 use testkit::{Client, Server};
@@ -133,14 +133,7 @@ impl Filling {
 
 /// Fills the disk with values, in the middle of a small load, frees it, and kills the server.
 fn fill_and_kill(stage: &mut Stage<'_>, disk: &Disk, filling: &mut Filling, prng: &mut Prng, kill: Kill) {
-    let ballast = disk.path().join("ballast");
-    leave_room(&ballast);
-    filling.write_until(stage.server(), "filling the disk", |reply| {
-        reply.as_ref().is_err_and(|text| {
-            assert!(text.starts_with("MISCONF "), "{text}");
-            true
-        })
-    });
+    let ballast = fill(stage.server(), disk, filling);
     filling.read_some(stage.server(), prng);
     if kill == Kill::WhileFull {
         stage.kill();
@@ -159,6 +152,19 @@ fn leave_room(path: &Path) {
     assert_eq!(full.kind(), io::ErrorKind::StorageFull);
     let len = file.metadata().unwrap().len();
     file.set_len(len.checked_sub(ROOM_BYTES).expect("the disk has more room than that")).unwrap();
+}
+
+/// Fills the disk until a write is refused.
+fn fill(server: &Server, disk: &Disk, filling: &mut Filling) -> PathBuf {
+    let ballast = disk.path().join("ballast");
+    leave_room(&ballast);
+    filling.write_until(server, "filling the disk", |reply| {
+        reply.as_ref().is_err_and(|text| {
+            assert!(text.starts_with("MISCONF "), "{text}");
+            true
+        })
+    });
+    ballast
 }
 
 fn full_disk(subject: Subject, kills: &[Kill]) {
@@ -200,4 +206,49 @@ fn a_full_disk_costs_durable_tarn_nothing_that_it_answered() {
 #[test]
 fn a_full_disk_costs_redis_nothing_once_writes_resumed() {
     full_disk(Subject::redis("no"), &[Kill::OnceWritesResumed, Kill::OnceWritesResumed]);
+}
+
+/// Writes, lets time pass until the disk is full, writes again, and then is the only one to ask for an echo.
+const LONG_SCRIPT: &str = "redis.call('SET', KEYS[1], 'half')
+    local function now() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end
+    local enough = now() + ARGV[1]
+    while now() < enough do end
+    local reply = redis.pcall('SET', KEYS[1], 'whole')
+    redis.call('ECHO', 'over')
+    return reply";
+
+/// Waits until the script is over, though its reply may wait for the disk.
+fn await_long_script(server: &Server) {
+    let begun = Instant::now();
+    let mut client = server.connect().expect("the server accepts connections");
+    let is_over = |figures: &[u8]| figures.windows(13).any(|window| window == b"cmdstat_echo:");
+    // While it runs INFO is refused: it looks at all keys.
+    while !matches!(client.call(&["INFO", "commandstats"]).unwrap(), Value::Bulk(figures) if is_over(&figures))
+    {
+        assert!(begun.elapsed().as_secs() < TURN_SECONDS_MAX, "the script goes on for too long");
+    }
+}
+
+#[test]
+fn a_script_that_runs_while_the_disk_becomes_full_is_not_cut_in_two() {
+    let disk = match Disk::mount(DISK_BYTES) {
+        Ok(disk) => disk,
+        Err(reason) => return println!("skipped: no disk can be mounted here: {reason}"),
+    };
+    let dir = disk.path().join("server");
+    std::fs::create_dir(&dir).unwrap();
+    let mut server = Subject::durable_tarn_with_segments("8mb").at(&dir).start();
+    let mut script = server.connect().unwrap();
+    // Whoever connects while it runs is soon served by others than the worker that it keeps busy.
+    script.call(&["CONFIG", "SET", "busy-reply-threshold", "100"]).unwrap();
+    script.send_request(&["EVAL", LONG_SCRIPT, "1", "long", "4000"].map(str::as_bytes)).unwrap();
+    let mut filling = Filling::default();
+    let ballast = fill(&server, &disk, &mut filling);
+    await_long_script(&server);
+    std::fs::remove_file(&ballast).unwrap();
+    filling.write_until(&server, "resuming", Result::is_ok);
+    assert_eq!(script.read_value().unwrap(), Value::Simple(b"OK".to_vec()));
+    server.kill();
+    let mut client = subject::restart(&mut server);
+    assert_eq!(client.call(&["GET", "long"]).unwrap(), Value::Bulk(b"whole".to_vec()));
 }

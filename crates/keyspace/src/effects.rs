@@ -232,6 +232,11 @@ impl<'k> Batch<'k> {
         }
     }
 
+    /// Whether something was said that is not appended yet: what the batch does with slots held has begun to write.
+    pub fn has_effects(&self) -> bool {
+        self.effects().is_some_and(|effects| !effects.0.lock().requests.is_empty())
+    }
+
     /// Says that a key went away by itself.
     pub(crate) fn add_removal(&self, db: DbIndex, now: UnixMs, key: &[u8]) {
         if let Some(effects) = self.effects() {

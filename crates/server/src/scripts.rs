@@ -85,7 +85,7 @@ fn key_positions(name: &[u8], words: usize) -> Option<Vec<usize>> {
     }
     let row = match command.row.handler {
         Runs::Data(row) => row,
-        Runs::Server(_) if command.row.group == command::Group::Server => return None,
+        Runs::Server(_) if command.looks_around() => return None,
         Runs::Server(_) => return Some(Vec::new()),
     };
     if !matches!(row.handler, Handler::Read(_) | Handler::Write(_)) || row.flags.contains(Flags::BLOCKING) {

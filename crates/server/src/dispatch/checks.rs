@@ -3,6 +3,7 @@
 
 use crate::acl;
 use crate::commands::pubsub::is_allowed_among_messages;
+use crate::dispatch::Context;
 use crate::dispatch::pause::{Pause, Paused};
 use crate::dispatch::table::{Command, Runs};
 use crate::dispatch::transaction::{flags_in_effect, is_exec};
@@ -90,15 +91,15 @@ fn check_attention(
     {
         return Verdict::Refuse(MISCONF);
     }
-    if attention.intersects(Attention::LOG_FAILED | Attention::LOG_FULL)
-        && flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE)
-    {
-        if let Some(error) = log_error(server) {
+    if attention.contains(Attention::LOG_FAILED) {
+        if flags.contains(Flags::WRITE)
+            && let Some(error) = log_error(server)
+        {
             return Verdict::Refuse(error);
         }
-        if attention.contains(Attention::LOG_FULL) {
-            return Verdict::Wait(UnixMs(now.0 + LOG_PATIENCE_MS));
-        }
+    } else if attention.contains(Attention::LOG_FULL) && flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE)
+    {
+        return Verdict::Wait(UnixMs(now.0 + LOG_PATIENCE_MS));
     }
     if session.is_confined() && !is_allowed_among_messages(command) {
         return Verdict::Refuse(only_messages(command));
@@ -120,9 +121,14 @@ fn check_attention(
     Verdict::Run
 }
 
-/// Why scripts may not write: the last snapshot failed, or the log does not go on.
+/// Why a script may not write: the last snapshot failed, or the log does not go on. Behind writes of its own transaction it
+/// may: they are one record.
 #[cold]
-pub fn disk_error(server: &Server) -> Option<Error> {
+pub fn disk_error(context: &Context<'_, '_>) -> Option<Error> {
+    let server = context.server;
+    if context.batch.has_effects() {
+        return None;
+    }
     match server.attention() {
         attention if attention.contains(Attention::SAVE_FAILED) && are_writes_stopped(server) => {
             Some(MISCONF)

@@ -4,7 +4,7 @@
 use crate::commands;
 use crate::dispatch::Context;
 use command::row::Row;
-use command::{Flags, Handler, Keys};
+use command::{Flags, Group, Handler, Keys};
 use std::sync::LazyLock;
 use wire::{Reply, Request};
 
@@ -126,6 +126,13 @@ impl Command {
     #[inline]
     pub fn is(&self, flag: Flags) -> bool {
         self.row.flags.contains(flag)
+    }
+
+    /// Whether it is one of the server's own that may look at any key, as DBSIZE and INFO do; TIME and its like do not.
+    pub fn looks_around(&self) -> bool {
+        let is_about_keys =
+            self.row.flags.intersects(Flags::READONLY | Flags::WRITE) || !self.is(Flags::FAST);
+        matches!(self.row.handler, Runs::Server(_)) && self.row.group == Group::Server && is_about_keys
     }
 }
 

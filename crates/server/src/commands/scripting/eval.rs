@@ -116,7 +116,7 @@ impl Plan<'_> {
         let is_full = context.server.attention().contains(Attention::MEMORY_CEILING)
             && checks::is_memory_full(context.server);
         let reads_only = self.check(context, is_full)?;
-        let disk_error = checks::disk_error(context.server);
+        let disk_error = checks::disk_error(context);
         if let Some(error) = disk_error.filter(|_| self.flags.is_some() && !reads_only) {
             return Err(error);
         }

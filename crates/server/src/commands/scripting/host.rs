@@ -11,7 +11,7 @@ use crate::scripts::Run;
 use crate::server::Attention;
 use ::script::{Host, Pulse, Refusal};
 use command::execute::{keys_locked, needs_all};
-use command::{Args, Flags, Group, Hashed, Keys};
+use command::{Args, Error, Flags, Hashed, Keys};
 use keyspace::Key;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,6 +27,8 @@ pub(super) struct ScriptHost<'h, 'a, 'k> {
     reads_only: bool,
     /// Memory was full when it began, and it did not say that it may run nevertheless.
     is_oom: bool,
+    /// Why it may not write, found when it began: what fails later does not cut it in two.
+    disk_error: Option<Error>,
     run: Arc<Run>,
     is_shown: bool,
 }
@@ -41,7 +43,8 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         if run.function.is_some() {
             context.server.scripts.functions.lock().push(run.clone());
         }
-        ScriptHost { context, reads_only, is_oom, run, is_shown: false }
+        let disk_error = checks::disk_error(context);
+        ScriptHost { context, reads_only, is_oom, disk_error, run, is_shown: false }
     }
 
     /// The run is over.
@@ -77,7 +80,7 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
             return error("ERR Write commands are not allowed from read-only scripts.");
         }
         if command.is(Flags::WRITE)
-            && let Some(error) = checks::disk_error(self.context.server)
+            && let Some(error) = &self.disk_error
         {
             return Err(Refusal::Error(error.as_bytes().to_vec()));
         }
@@ -112,8 +115,7 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
                 keys_locked(row, &args, &mut keys);
                 needs_all(row, &args)
             }
-            // Some of these look at keys as they please.
-            Runs::Server(_) => command.row.group == Group::Server,
+            Runs::Server(_) => command.looks_around(),
         };
         if !needs_more && context.batch.holds(&keys) {
             return Ok(());
