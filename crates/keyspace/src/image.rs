@@ -3,11 +3,12 @@
 //! Every slot is copied for itself, while others change; its stamp says which effects its copy holds. Whoever replays the
 //! history over the copies leaves out, slot by slot, what is not later than the stamp.
 
-use crate::ids::{DbIndex, Key, SLOTS, Slot};
+use crate::Stamp;
+use crate::ids::{DbIndex, Key, Slot};
 use crate::keyspace::{Batch, Cleared, Exclusive, Keyspace};
 use crate::object::Object;
-use crate::slot::SlotKeys;
-use crate::{Stamp, slot};
+use crate::slot::Change;
+use std::mem;
 use std::sync::atomic::Ordering;
 
 impl Keyspace {
@@ -50,28 +51,21 @@ impl Exclusive<'_> {
     pub fn clear_before(&mut self, db: DbIndex, stamp: Stamp) -> Cleared {
         let database = self.batch.keyspace.database(db);
         let mut slots = Vec::new();
-        let cells = database.used_slots().unwrap_or_default();
-        debug_assert!(cells.len() <= SLOTS);
-        for (number, cell) in cells.iter().enumerate() {
+        for (number, cell) in database.used_slots().unwrap_or_default().iter().enumerate() {
             let slot = Slot(number as u16);
             let mut keys = cell.keys.lock();
             if keys.table().len() == 0 || self.batch.keyspace.stamp(db, slot) >= stamp {
                 continue;
             }
-            slots.push(take_keys(&mut keys, |keys, change| database.note(slot, keys, change)));
+            let taken = mem::take(&mut *keys);
+            let change = Change {
+                keys: -(taken.table().len() as i64),
+                expiring: -(taken.expiring() as i64),
+                with_fields: -(taken.fields_expire() as i64),
+            };
+            database.note(slot, &keys, change);
+            slots.push(taken);
         }
         Cleared { slots }
     }
-}
-
-/// Empties a slot, and tells what that changed.
-pub(crate) fn take_keys(keys: &mut SlotKeys, note: impl FnOnce(&SlotKeys, slot::Change)) -> SlotKeys {
-    let taken = std::mem::take(keys);
-    let change = slot::Change {
-        keys: -(taken.table().len() as i64),
-        expiring: -(taken.expiring() as i64),
-        with_fields: -(taken.fields_expire() as i64),
-    };
-    note(keys, change);
-    taken
 }

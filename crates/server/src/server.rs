@@ -23,6 +23,7 @@ use crate::watches::Watches;
 use command::Settings;
 use keyspace::Interest;
 use keyspace::{DbIndex, Eviction, KeyHasher, Keyspace, Options};
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -287,6 +288,17 @@ impl Server {
     /// Whether the end has begun.
     pub fn is_ending(&self) -> bool {
         *self.ending.borrow() != Ending::NotYet
+    }
+
+    /// For a start that takes long.
+    ///
+    /// # Errors
+    /// If the end has begun.
+    pub fn fail_start_if_ending(&self) -> io::Result<()> {
+        match self.is_ending() {
+            true => Err(io::Error::other("The start was interrupted")),
+            false => Ok(()),
+        }
     }
 
     /// Tells when the end begins.

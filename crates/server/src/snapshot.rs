@@ -1,4 +1,4 @@
-//! Snapshots: all keys in an RDB file, `dbfilename` in `dir`, and back at the start.
+//! Snapshots: all keys in an RDB file, `dbfilename` in `dir`.
 //!
 //! SAVE holds the keyspace and writes. BGSAVE needs no fork: a task of the first worker copies the keys out, some
 //! at a time with only their slots locked, and a thread of its own writes, syncs and renames the file.
@@ -8,7 +8,6 @@
 //!    while the snapshot ran.
 //! 3. At most a few chunks wait for the disk.
 
-use crate::import::rdb::{self, Expired};
 use crate::log;
 use crate::server::{Attention, Server};
 use keyspace::{Batch, Cursor, DbIndex, Expiry, NewValue, Object, Touch, Usage, ValueRef};
@@ -372,22 +371,6 @@ pub fn with_value(object: Object<'_>, show: impl FnOnce(FileValue<'_>)) {
         ValueRef::Int(number) => FileValue::String(format_i64(number, &mut digits)),
         ValueRef::Collection(collection) => FileValue::Collection(collection),
     });
-}
-
-/// Loads the snapshot, if there is one. Called once, before the first client.
-///
-/// # Errors
-/// One sentence for the operator: a server must not start without the data that it was meant to have.
-pub fn load_at_start(server: &Server) -> io::Result<()> {
-    let began = server.ticks.now();
-    let Some(loaded) = rdb::load(server, &path(server), server.clock.now(), Expired::Passed)? else {
-        return Ok(());
-    };
-    server.snapshots.note_load(loaded.keys, loaded.expired);
-    let seconds = server.ticks.nanos_between(began, server.ticks.now()) as f64 / 1e9;
-    log!(Notice, "Done loading RDB, keys loaded: {}, keys expired: {}.", loaded.keys, loaded.expired);
-    log!(Notice, "DB loaded from disk: {seconds:.3} seconds");
-    Ok(())
 }
 
 /// Puts a key that a file held into the keyspace.

@@ -57,6 +57,16 @@ pub fn recover(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
     Ok(recovery)
 }
 
+/// The checkpoint with which a start would begin, without a lock and without a look at the log behind it; None for nothing.
+///
+/// # Errors
+/// That the disk does not read.
+pub fn newest_checkpoint(fs: &Fs, dir: &Path) -> Result<Option<Checkpoint>, Refusal> {
+    let mut survey = Survey::of(fs, dir)?;
+    let (_, index) = survey.base();
+    Ok(index.map(|index| survey.checkpoints.swap_remove(index)))
+}
+
 /// As [`recover`], without a lock.
 pub(crate) fn inspect(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
     let mut survey = Survey::of(fs, dir)?;

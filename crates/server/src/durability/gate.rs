@@ -7,7 +7,7 @@
 //! Thread rule: a [`Queue`] belongs to a worker. The flusher moves the gate and rings; nobody waits for a lock.
 //!
 //! Invariants:
-//! 1. The gate opens only as far as the log is durable, and never closes again.
+//! 1. While the gate holds, it is open as far as the log is durable, and no further.
 //! 2. Who queues up looks at the gate once more afterwards; who moves the gate looks for bells afterwards. One of the two
 //!    sees the other.
 
@@ -23,8 +23,10 @@ use tokio::sync::Notify;
 
 /// The gate, shared by all.
 pub struct Gate {
-    /// Replies up to this stamp go out. [`Stamp::LAST`] while nothing is held back.
-    open_to: AtomicU64,
+    /// What is on disk.
+    durable: AtomicU64,
+    /// Whether replies wait for the disk.
+    is_holding: AtomicBool,
     bells: Box<[Bell]>,
 }
 
@@ -40,7 +42,8 @@ impl Gate {
     /// A gate that holds nothing back, for so many workers.
     pub fn new(workers: usize) -> Gate {
         Gate {
-            open_to: AtomicU64::new(Stamp::LAST.0),
+            durable: AtomicU64::new(0),
+            is_holding: AtomicBool::new(false),
             bells: (0..workers).map(|_| Bell::default()).collect(),
         }
     }
@@ -54,12 +57,26 @@ impl Gate {
     /// Up to where replies may go out.
     #[inline]
     pub fn open_to(&self) -> Stamp {
-        Stamp(self.open_to.load(Ordering::Acquire))
+        match self.is_holding.load(Ordering::Acquire) {
+            true => Stamp(self.durable.load(Ordering::Acquire)),
+            false => Stamp::LAST,
+        }
     }
 
-    /// Lets replies out up to here, whether that is further than before or not, and tells those who wait.
-    pub fn open(&self, to: Stamp) {
-        self.open_to.store(to.0, Ordering::Release);
+    /// Notes that the log is durable up to here.
+    pub fn commit(&self, durable: Stamp) {
+        self.durable.fetch_max(durable.0, Ordering::AcqRel);
+        self.ring();
+    }
+
+    /// Holds replies back that show what is not durable, or no longer.
+    pub fn hold(&self, on: bool) {
+        self.is_holding.store(on, Ordering::Release);
+        self.ring();
+    }
+
+    /// Tells those who wait to look again.
+    fn ring(&self) {
         fence(Ordering::SeqCst);
         for bell in &self.bells {
             if bell.is_awaited.load(Ordering::Relaxed) && bell.is_awaited.swap(false, Ordering::Relaxed) {

@@ -1,13 +1,12 @@
 //! Between the keyspace and the log: effects go to the log, and what becomes of them to the gate and to those who ask.
 
-use super::gate::Gate;
 use crate::client;
 use crate::log;
 use crate::server::{Attention, Server};
-use ::log::{Failure, Log, Lsn, Observer, SyncPolicy};
+use ::log::{Failure, Log, Lsn, Observer};
 use keyspace::{DbIndex, Journal, Stamp};
 use std::cell::Cell;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use sys::UnixMs;
 
 /// Takes effects to the log.
@@ -94,42 +93,31 @@ pub fn note_idle(server: &Server) {
     }
 }
 
-/// Is told by the log's flusher. The log is there before it is known here.
-pub struct Watcher {
-    pub server: Weak<Server>,
-    pub log: OnceLock<Arc<Log>>,
-}
+/// Is told by the log's flusher.
+pub struct Watcher(pub Weak<Server>);
 
 impl Observer for Watcher {
     fn committed(&self, up_to: Lsn) {
-        let Some(server) = self.server.upgrade() else { return };
-        let Some(log) = self.log.get() else { return };
-        if server.attention().contains(Attention::LOG_FULL) && !log.is_full() {
+        let Some(server) = self.0.upgrade() else { return };
+        let is_full = server.durability.log().is_some_and(|log| log.is_full());
+        if server.attention().contains(Attention::LOG_FULL) && !is_full {
             server.set_attention(Attention::LOG_FULL, false);
         }
-        open_gate(&server.durability.gate, log.sync_policy(), up_to);
+        server.durability.gate.commit(Stamp(up_to.0));
         server.durability.committed.notify_waiters();
     }
 
     fn failed(&self, failure: &Failure) {
         log!(Warning, "Can't write to the log: {failure}. Writes are refused until it goes on");
-        if let Some(server) = self.server.upgrade() {
+        if let Some(server) = self.0.upgrade() {
             server.set_attention(Attention::LOG_FAILED, true);
         }
     }
 
     fn resumed(&self) {
         log!(Notice, "The log goes on: all that was written is on disk");
-        if let Some(server) = self.server.upgrade() {
+        if let Some(server) = self.0.upgrade() {
             server.set_attention(Attention::LOG_FAILED, false);
         }
-    }
-}
-
-/// Opens the gate as far as the policy wants: all the way where replies do not wait for the disk.
-pub fn open_gate(gate: &Gate, policy: SyncPolicy, durable: Lsn) {
-    match policy {
-        SyncPolicy::Always => gate.open(Stamp(durable.0)),
-        SyncPolicy::EverySecond | SyncPolicy::Never => gate.open(Stamp::LAST),
     }
 }

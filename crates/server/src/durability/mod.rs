@@ -25,6 +25,7 @@ use ::log::{Log, Lsn, Options, Recovery, SyncPolicy};
 use checkpoint::Pace;
 use gate::Gate;
 use journal::{ToLog, Watcher};
+use keyspace::Stamp;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -102,12 +103,8 @@ pub fn load(server: &Arc<Server>, fs: &Fs) -> io::Result<Option<Lsn>> {
 /// wrong with the directory is told when it is opened.
 pub fn seed_of_checkpoint(config: &Config, fs: &Fs) -> Option<u64> {
     policy(config)?;
-    let dir = config.dir();
-    if !has_log(fs, &dir).ok()? {
-        return None;
-    }
-    let recovery = ::log::recover(fs, &dir).ok()?;
-    checkpoint::seed_in(&recovery.checkpoint()?.next_chunk().ok()??)
+    let checkpoint = ::log::newest_checkpoint(fs, &config.dir()).ok()??;
+    checkpoint::seed_in(&checkpoint.next_chunk().ok()??)
 }
 
 /// Fills the keyspace from the directory, and opens the log if the configuration wants one. Called once, before the first
@@ -147,8 +144,8 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
         );
     }
     begin(server, recovery, Options { sync, clock: server.clock.clone(), ..options })?;
-    let has_foreign = is_new && server.databases().any(|db| !server.keyspace.is_empty(db));
-    if has_foreign || is_new && !server.scripts.libraries().by_name.is_empty() {
+    let has_keys = || server.databases().any(|db| !server.keyspace.is_empty(db));
+    if is_new && (has_keys() || !server.scripts.libraries().by_name.is_empty()) {
         // What was loaded is in no record of the log.
         let log = server.durability.log().expect("it has just begun");
         checkpoint::write(server, log, server.guest(), Pace::Full)?;
@@ -158,15 +155,17 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
 
 /// Opens the log where recovery ended: effects and replies go through it from now on.
 fn begin(server: &Arc<Server>, recovery: Recovery, options: Options) -> io::Result<()> {
-    let watcher = Arc::new(Watcher { server: Arc::downgrade(server), log: OnceLock::new() });
-    let log = recovery.open(&options, watcher.clone()).map_err(|failure| {
+    let watcher = Arc::new(Watcher(Arc::downgrade(server)));
+    let log = recovery.open(&options, watcher).map_err(|failure| {
         io::Error::other(format!("Can't begin the log in {}: {failure}", server.dir().display()))
     })?;
     let log = Arc::new(log);
-    let is_first = watcher.log.set(log.clone()).is_ok() && server.durability.log.set(log.clone()).is_ok();
+    let is_first = server.durability.log.set(log.clone()).is_ok();
     assert!(is_first, "a server has one log");
-    server.keyspace.set_journal(Box::new(ToLog { log: log.clone(), server: Arc::downgrade(server) }));
-    journal::open_gate(&server.durability.gate, options.sync, log.durable());
+    let gate = &server.durability.gate;
+    gate.commit(Stamp(log.durable().0));
+    gate.hold(options.sync == SyncPolicy::Always);
+    server.keyspace.set_journal(Box::new(ToLog { log, server: Arc::downgrade(server) }));
     Ok(())
 }
 
@@ -193,7 +192,7 @@ pub fn apply_config(server: &Server) {
     let (Some(log), Some(sync)) = (server.durability.log(), policy(&server.config)) else { return };
     if log.sync_policy() != sync {
         log.set_sync_policy(sync);
-        journal::open_gate(&server.durability.gate, sync, log.durable());
+        server.durability.gate.hold(sync == SyncPolicy::Always);
     }
 }
 
@@ -214,8 +213,6 @@ pub fn close(server: &Server) -> io::Result<()> {
 
 /// Up to where replies are held back now, for messages that may show anything.
 #[inline]
-pub fn latest(server: &Server) -> keyspace::Stamp {
-    let Some(log) = server.durability.log() else { return keyspace::Stamp(0) };
-    let Lsn(end) = log.appended();
-    keyspace::Stamp(end)
+pub fn latest(server: &Server) -> Stamp {
+    server.durability.log().map_or(Stamp(0), |log| Stamp(log.appended().0))
 }

@@ -42,14 +42,6 @@ pub fn recover(server: &Arc<Server>, recovery: &Recovery, threads: usize) -> io:
     })
 }
 
-/// A start that is told to stop loads no further.
-fn fail_if_ending(server: &Server) -> io::Result<()> {
-    match server.is_ending() {
-        true => Err(io::Error::other("The start was interrupted")),
-        false => Ok(()),
-    }
-}
-
 /// Runs `work` for every worker's number, each on a thread of its own. The first error counts.
 fn in_parallel(threads: usize, work: impl Fn(usize) -> io::Result<()> + Sync) -> io::Result<()> {
     std::thread::scope(|scope| {
@@ -80,7 +72,7 @@ fn load(server: &Server, checkpoint: &Checkpoint, worker: usize) -> io::Result<(
         let wrong = || format!("{} holds what this version cannot read", checkpoint.path().display());
         let keys = keys.ok_or_else(|| io::Error::other(wrong()))?;
         server.durability.loading.note(chunk.len() as u64, keys, 0);
-        fail_if_ending(server)?;
+        server.fail_start_if_ending()?;
     }
     Ok(())
 }
@@ -152,7 +144,7 @@ impl<'s> Player<'s> {
             // All threads read all blocks.
             let bytes = if self.worker == 0 { block.end().0 - block.lsn().0 } else { 0 };
             self.server.durability.loading.note(bytes, 0, std::mem::take(&mut self.run));
-            fail_if_ending(self.server)?;
+            self.server.fail_start_if_ending()?;
         }
         Ok(())
     }

@@ -187,10 +187,7 @@ impl Loader<'_> {
         let requests = self.tally.requests - self.requests_noted;
         self.requests_noted = self.tally.requests;
         self.server.durability.loading.note(bytes, keys, requests);
-        match self.server.is_ending() {
-            true => Err(io::Error::other("The start was interrupted")),
-            false => Ok(()),
-        }
+        self.server.fail_start_if_ending()
     }
 
     /// Runs a request, or keeps it for the end of its transaction.
