@@ -166,6 +166,11 @@ pub const RULES: &[Rule] = &[
         "SORT leaves sorted sets in another encoding in Redis; cases hold when they change by themselves",
     ),
     rule("object|encoding", How::Right(Side::Valkey, "quicklist", "listpack"), "new for lists in Redis 7.2"),
+    rule(
+        "object|encoding",
+        How::Right(Side::Valkey, "listpack", "hashtable"),
+        "HSET goes by how many fields it is given, though some are the same, since Redis 7.2",
+    ),
     rule("hkeys", How::Unordered, "fields come in the order of each server's own table"),
     rule("hvals", How::Unordered, "fields come in the order of each server's own table"),
     rule("hscan", How::Scan, "cursors and their order are each server's own"),
