@@ -28,6 +28,10 @@ const ROUNDS: u64 = 50;
 const PEER_ROUNDS: u64 = 5;
 /// A server is killed up to so many milliseconds after what came before: nothing, or a checkpoint's beginning.
 const ROUND_MS_MAX: u64 = 200;
+/// Starts after a kill that are killed, too, at most.
+const KILLED_STARTS_MAX: u64 = 2;
+/// Such a start is killed up to so many milliseconds after it began: while the program begins, reads its files or has done so.
+const START_MS_MAX: u64 = 80;
 
 /// Kills and restarts a server again and again; all on one directory.
 fn rounds(subject: &Subject, budget: Budget) {
@@ -47,6 +51,9 @@ fn rounds(subject: &Subject, budget: Budget) {
             std::thread::sleep(moment);
             stage.kill();
         });
+        for _ in 0..prng.below(KILLED_STARTS_MAX + 1) {
+            server.start_and_kill(micros_below(&mut prng, START_MS_MAX)).expect("the program can be run");
+        }
         let tally = books
             .audit(&mut subject::restart(&mut server))
             .unwrap_or_else(|lost| panic!("round {round}, TARN_SEED={}:\n{lost}", budget.seed));

@@ -105,6 +105,20 @@ impl Server {
         Ok(())
     }
 
+    /// Starts another process in the directory of one that was killed, and kills it after `moment`, ready or not.
+    ///
+    /// # Errors
+    /// If the program cannot be run.
+    pub fn start_and_kill(&self, moment: Duration) -> io::Result<()> {
+        let mut command = self.program.command(free_port()?, &self.dir);
+        command.args(&self.directives).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn()?;
+        // The moment is what this is about; there is no event to wait for.
+        std::thread::sleep(moment);
+        child.kill()?;
+        child.wait().map(|_| ())
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
