@@ -1,6 +1,6 @@
 //! Asking for the memory of a batch's requests before they run, so that their misses overlap.
 //!
-//! In passes, each of which leads to the next: the keys' slots, table words, objects, and in large collections the
+//! In passes, each of which leads to the next: the keys' slots (and stamps), table words, objects, and in large collections the
 //! words and elements that the requests look for.
 //!
 //! Thread rule: slots are locked for a moment one after the other, and passed over if another worker has them.
@@ -11,8 +11,8 @@ use crate::database::SlotCell;
 use crate::ids::{DbIndex, Position, Slot};
 use crate::keyspace::Batch;
 use smallvec::SmallVec;
+use sys::prefetch::{LINE_BYTES, prefetch};
 use value::collection::CollectionRef;
-use value::prefetch::{LINE_BYTES, prefetch};
 
 /// Lines of an object that are worth fetching: header, key and a value of some
 /// hundred bytes; the processor itself fetches on from there.
@@ -35,8 +35,12 @@ impl Batch<'_> {
     /// Fetches a slot: the first pass, which can be made as soon as the key is known.
     #[inline]
     pub fn prefetch_slot(&self, db: DbIndex, slot: Slot) {
-        if let Some(slots) = self.keyspace.database(db).used_slots() {
+        let database = self.keyspace.database(db);
+        if let Some(slots) = database.used_slots() {
             prefetch(std::ptr::from_ref(&slots[usize::from(slot.0)]).addr());
+        }
+        if let Some(stamps) = database.stamps() {
+            prefetch(std::ptr::from_ref(&stamps[usize::from(slot.0)]).addr());
         }
     }
 

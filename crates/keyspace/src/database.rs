@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sys::Counter;
+use sys::prefetch::LINE_BYTES;
 use value::limits::TABLE_SEGMENT_WORDS_MAX;
-use value::prefetch::LINE_BYTES;
 use value::timers::Deadline;
 
 /// One database. It takes no memory to speak of before its first use.

@@ -10,6 +10,7 @@ pub mod counter;
 pub mod file;
 pub mod memory;
 pub mod pages;
+pub mod prefetch;
 pub mod prng;
 pub mod process;
 pub mod thread;

@@ -4,8 +4,7 @@
 //! sockets, and no shared state, so every item may be used from any thread. The command handlers call
 //! it between parsing their arguments and editing a slot.
 //!
-//! Unsafe code is denied but for the blocks that tables own ([`table`], [`entry`]), a [`prefetch`]
-//! instruction and one call in [`bits`].
+//! Unsafe code is denied but for the blocks that tables own ([`table`], [`entry`]) and one call in [`bits`].
 //!
 //! 1. Input bytes come from clients: nothing here panics on them, and the memory that a call takes is
 //!    bounded by its input and by a limit named in [`limits`].
@@ -30,7 +29,6 @@ pub mod listpack;
 pub mod lzf;
 mod magnitude;
 pub mod number;
-pub mod prefetch;
 pub mod rdb;
 pub mod set;
 pub mod stream;

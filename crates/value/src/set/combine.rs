@@ -12,11 +12,11 @@ use super::{Intset, Members, Set, SetRef};
 use crate::collection::Thresholds;
 use crate::listpack::{Element, Listpack};
 use crate::number::{IntBuffer, parse_i64};
-use crate::prefetch::prefetch;
 use crate::table::{Position, position_of};
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
+use sys::prefetch::prefetch;
 
 /// How many members are looked up together.
 const GROUP: usize = 16;

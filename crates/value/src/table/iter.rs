@@ -5,8 +5,8 @@
 
 use super::segment::{Segment, Word};
 use super::{Handle, Table, handle_at};
-use crate::prefetch::prefetch;
 use std::marker::PhantomData;
+use sys::prefetch::prefetch;
 
 /// How many words ahead blocks are fetched: enough to hide a miss behind a copy of a
 /// short member.

@@ -25,9 +25,9 @@ pub use handle::{Handle, POSITION_BITS, Position, position_of};
 pub use iter::Iter;
 
 use crate::limits::TABLE_DEPTH_MAX;
-use crate::prefetch::prefetch;
 use segment::{Segment, TAG_BITS, Tag, Word};
 use std::marker::PhantomData;
+use sys::prefetch::prefetch;
 
 /// How many leading bits of a position [`Table::with_prefix`] goes by.
 pub const PREFIX_BITS: u32 = 32;

@@ -7,7 +7,7 @@
 //! Invariants: see the parent module.
 
 use super::Handle;
-use crate::prefetch::{LINE_BYTES, prefetch};
+use sys::prefetch::{LINE_BYTES, prefetch};
 
 /// Elements of a leaf: with their number they fill 1,016 bytes.
 pub(super) const LEAF_ELEMENTS: usize = 63;
