@@ -134,8 +134,7 @@ impl Directory {
         let path = self.path.join(format!("spare-{number:08}.tmp"));
         let mut bytes = self.segment_bytes;
         loop {
-            let made = self.fs.open(&path, Mode::Truncate).and_then(|file| file.preallocate(bytes));
-            let Err(error) = made else { return Ok(path) };
+            let Err(error) = self.fill_spare(&path, bytes) else { return Ok(path) };
             let _ = self.fs.remove(&path);
             let failure = Failure::new(Operation::Prepare, &path, &error);
             if !failure.is_full() || bytes <= SHORT_SEGMENT_BYTES {
@@ -144,6 +143,13 @@ impl Directory {
             // What is left of a small disk is still good for a short one.
             bytes = (bytes / 4).next_multiple_of(BLOCK_ALIGN as u64).max(SHORT_SEGMENT_BYTES);
         }
+    }
+
+    /// Past the page cache, one write after the other: what gathers there would reach the disk at once, and hold up the
+    /// log's own writes for as long as that takes.
+    fn fill_spare(&self, path: &Path, bytes: u64) -> io::Result<()> {
+        drop(self.fs.open(path, Mode::Truncate)?);
+        self.fs.open(path, Mode::Direct)?.preallocate(bytes)
     }
 
     /// Makes a spare segment, if there are not enough.

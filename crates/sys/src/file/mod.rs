@@ -312,6 +312,14 @@ impl File {
         self.sync_data()
     }
 
+    /// Whether writes go past the page cache.
+    fn is_direct(&self) -> bool {
+        match self {
+            File::Real(file) => file.is_direct(),
+            File::Simulated(_) => false,
+        }
+    }
+
     /// Makes the content durable, with as much of the file's attributes as finding it again needs.
     ///
     /// # Errors
@@ -350,12 +358,17 @@ impl File {
     pub fn preallocate(&self, len: u64) -> io::Result<()> {
         /// Bytes a write.
         const STEP: usize = 256 * 1024;
+        /// Bytes between syncs, where writes go to the page cache: so little never keeps the disk busy for long.
+        const SYNC_STEP: u64 = 4 << 20;
         let zeros = AlignedBytes::zeroed(STEP);
         let mut at = self.len()?;
         while at < len {
             let count = (len - at).min(STEP as u64);
             self.write_at(&zeros.as_slice()[..count as usize], at)?;
             at += count;
+            if at % SYNC_STEP < STEP as u64 && !self.is_direct() {
+                self.sync_data()?;
+            }
         }
         self.sync_data()
     }

@@ -60,6 +60,10 @@ impl Handle {
         self.synced.as_ref().map(|file| file.write_all_at(bytes, offset))
     }
 
+    pub(super) fn is_direct(&self) -> bool {
+        self.synced.is_some()
+    }
+
     pub(super) fn sync_data(&self) -> io::Result<()> {
         self.file.sync_data()
     }
