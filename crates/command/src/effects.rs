@@ -95,7 +95,13 @@ fn add_image(effects: &Effects, key: &Key<'_>, now: UnixMs, object: Option<Objec
     effects.add(key.db, now, words.into_iter());
 }
 
-/// Logs what a write came down to; its slots are still locked.
+/// Whether the request itself is what a write came down to, unless its handler has said something else.
+#[inline]
+pub(crate) fn is_as_requested(keys: &[Key<'_>], outcome: &Result<Outcome>) -> bool {
+    keys.len() == 1 && *outcome == Ok(Outcome::Changed)
+}
+
+/// Logs what any other write came down to; its slots are still locked.
 pub(crate) fn log_write(
     row: &Row,
     edit: &Edit<'_>,
@@ -104,9 +110,8 @@ pub(crate) fn log_write(
     outcome: &Result<Outcome>,
 ) {
     let Some(effects) = args.effects else { return };
-    match (outcome, keys) {
-        (Ok(Outcome::Changed), [_]) => effects.end_command_as(args.db, args.now, args.request.iter()),
-        (Ok(Outcome::Changed), keys) if !effects.end_command() => {
+    match outcome {
+        Ok(Outcome::Changed) if !effects.end_command() => {
             for (number, key) in keys.iter().enumerate() {
                 if !row.key_flags_of(number).contains(KeyFlags::RO) {
                     add_image(effects, key, args.now, edit.peek(key));

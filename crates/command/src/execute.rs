@@ -122,6 +122,10 @@ fn finish(
     outcome: Result<Outcome>,
 ) -> Result<Outcome> {
     if args.is_logged() {
+        if effects::is_as_requested(keys, &outcome) {
+            edit.finish_as(args.db, args.request);
+            return outcome;
+        }
         effects::log_write(row, &edit, keys, args, &outcome);
     }
     edit.finish();

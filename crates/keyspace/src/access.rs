@@ -20,6 +20,7 @@ use crate::waiting::{Ticket, Waiter};
 use std::cell::RefCell;
 use sys::UnixMs;
 use value::collection::{Collection, Form, Type, TypeName};
+use wire::Request;
 
 /// Locked slots, at one moment.
 pub(crate) struct Access<'b> {
@@ -85,6 +86,22 @@ impl<'b> Access<'b> {
             Locks::One(id, _) => self.batch.settle(std::iter::once(*id)),
             Locks::Many(locks) => self.batch.settle(locks.iter().map(|(id, _)| *id)),
             Locks::OfBatch => {}
+        }
+    }
+
+    /// The same for a command on one key that did what its request says, unless something else was said.
+    #[inline]
+    fn settle_as(&self, db: DbIndex, request: Request<'_>) {
+        match &self.locks {
+            Locks::One(id, _) => self.batch.settle_as(db, self.now, request, std::iter::once(*id)),
+            Locks::Many(locks) => {
+                self.batch.settle_as(db, self.now, request, locks.iter().map(|(id, _)| *id));
+            }
+            Locks::OfBatch => {
+                if let Some(effects) = self.batch.effects() {
+                    effects.end_command_as(db, self.now, request.iter());
+                }
+            }
         }
     }
 
@@ -701,6 +718,13 @@ impl<'b> Edit<'b> {
     #[inline]
     pub fn finish(self) -> Vec<ExpiredKey> {
         self.access.settle();
+        self.access.finish()
+    }
+
+    /// The same for a command on one key in `db` that did what its request says, unless it has said something else.
+    #[inline]
+    pub fn finish_as(self, db: DbIndex, request: Request<'_>) -> Vec<ExpiredKey> {
+        self.access.settle_as(db, request);
         self.access.finish()
     }
 }

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use std::mem;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
-use wire::{encode_arg, encode_request_header};
+use wire::{Request, encode_arg, encode_request_header};
 
 /// A position in the history of all effects. 0 is before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,16 +99,26 @@ impl Effects {
         self.0.lock().add(db, now, [&b"DEL"[..], key].into_iter());
     }
 
+    /// Ends the running command as [`Effects::end_command_as`] does, and appends what was said. The request itself goes to
+    /// the journal as it was sent, where that is all.
+    #[inline]
+    fn settle_as(&self, journal: &dyn Journal, db: DbIndex, now: UnixMs, request: Request<'_>) -> Stamp {
+        let pending = &mut *self.0.lock();
+        if !mem::take(&mut pending.has_said) {
+            if pending.requests.is_empty()
+                && let Some(sent) = request.as_sent()
+            {
+                return journal.append(db, now, sent);
+            }
+            pending.add(db, now, request.iter());
+        }
+        pending.settle(journal)
+    }
+
     /// Appends what was said, if anything was.
     fn settle(&self, journal: &dyn Journal) -> Option<Stamp> {
         let pending = &mut *self.0.lock();
-        if pending.requests.is_empty() {
-            return None;
-        }
-        let stamp = journal.append(pending.first, pending.now, &pending.requests);
-        pending.requests.clear();
-        pending.requests.shrink_to(KEPT_BYTES_MAX);
-        Some(stamp)
+        (!pending.requests.is_empty()).then(|| pending.settle(journal))
     }
 }
 
@@ -123,6 +133,13 @@ impl Pending {
         }
         (self.last, self.now) = (db, now);
         encode(&mut self.requests, words);
+    }
+
+    fn settle(&mut self, journal: &dyn Journal) -> Stamp {
+        let stamp = journal.append(self.first, self.now, &self.requests);
+        self.requests.clear();
+        self.requests.shrink_to(KEPT_BYTES_MAX);
+        stamp
     }
 }
 
@@ -260,6 +277,21 @@ impl<'k> Batch<'k> {
         slots.for_each(|id| self.keyspace.set_stamp(id, stamp));
     }
 
+    /// The same for a command that did what its request says, unless it has said something else.
+    #[inline]
+    pub(crate) fn settle_as(
+        &self,
+        db: DbIndex,
+        now: UnixMs,
+        request: Request<'_>,
+        slots: impl Iterator<Item = SlotId>,
+    ) {
+        let settle =
+            |effects: &Effects, journal: &dyn Journal| Some(effects.settle_as(journal, db, now, request));
+        let Some(stamp) = self.append_by(settle) else { return };
+        slots.for_each(|id| self.keyspace.set_stamp(id, stamp));
+    }
+
     /// The same for what the batch holds. Before anyone else learns of what was done under it, and before it is let go.
     pub fn settle_held(&self) {
         let Some(stamp) = self.append() else { return };
@@ -280,8 +312,13 @@ impl<'k> Batch<'k> {
     }
 
     fn append(&self) -> Option<Stamp> {
+        self.append_by(Effects::settle)
+    }
+
+    #[inline]
+    fn append_by(&self, settle: impl FnOnce(&Effects, &dyn Journal) -> Option<Stamp>) -> Option<Stamp> {
         let journal = self.keyspace.journal.get()?;
-        let stamp = self.keyspace.effects_of(self.worker).settle(&**journal)?;
+        let stamp = settle(self.keyspace.effects_of(self.worker), &**journal)?;
         self.see(stamp);
         self.has_appended.set(true);
         Some(stamp)

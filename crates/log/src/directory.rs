@@ -7,7 +7,7 @@
 //! 3. Numbers grow; a number is never used twice, not even for a segment that could not be begun.
 
 use crate::checkpoint::{self, Mark};
-use crate::limits::{BLOCK_ALIGN, SHORT_SEGMENT_BYTES, SPARE_SEGMENTS};
+use crate::limits::{BLOCK_ALIGN, SHORT_SEGMENT_BYTES, SPARE_SEGMENTS, SPARE_SEGMENTS_MAX};
 use crate::segment::{FIRST_BLOCK, Header};
 use crate::{Failure, Lsn, Operation, Options};
 use parking_lot::Mutex;
@@ -169,6 +169,15 @@ impl Directory {
         self.spares.lock().len() < SPARE_SEGMENTS
     }
 
+    /// Removes the spares, for whoever needs their space.
+    pub fn drop_spares(&self) {
+        let spares = std::mem::take(&mut *self.spares.lock());
+        for spare in spares {
+            // What stays is removed by the next start.
+            let _ = self.fs.remove(&spare);
+        }
+    }
+
     /// Notes a checkpoint that was completed.
     pub fn add_checkpoint(&self, mark: Mark) {
         let mut checkpoints = self.checkpoints.lock();
@@ -196,7 +205,7 @@ impl Directory {
             retired.checkpoints += 1;
         }
         drop(checkpoints);
-        let mut recycled = None;
+        let mut recycled = Vec::new();
         let mut live = self.live.lock();
         while let [oldest, next, ..] = live[..]
             && next.start <= base
@@ -235,15 +244,16 @@ impl Directory {
         }
     }
 
-    /// Removes a segment, or makes a spare of it if one is wanted.
-    fn take_away(&self, segment: &Header, recycled: &mut Option<PathBuf>) -> io::Result<()> {
+    /// Removes a segment, or makes a spare of it if there are few.
+    fn take_away(&self, segment: &Header, recycled: &mut Vec<PathBuf>) -> io::Result<()> {
         let path = segment.path(&self.path);
-        if recycled.is_some() || !self.lacks_spares() || !self.is_whole(&path) {
+        let spares = self.spares.lock().len() + recycled.len();
+        if spares >= SPARE_SEGMENTS_MAX || !self.is_whole(&path) {
             return self.remove(&path);
         }
         let spare = self.path.join(format!("spare-{:08}.tmp", segment.number));
         self.fs.rename(&path, &spare)?;
-        *recycled = Some(spare);
+        recycled.push(spare);
         Ok(())
     }
 

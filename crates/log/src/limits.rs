@@ -44,6 +44,10 @@ pub const RETRY_INTERVAL_MS: u64 = 500;
 /// one thread of preparing.
 pub const SPARE_SEGMENTS: usize = 1;
 
+/// Segments kept as spares when a checkpoint has made them dispensable: what is written between two checkpoints then goes
+/// where zeros need not be written first.
+pub const SPARE_SEGMENTS_MAX: usize = 8;
+
 /// Databases that a record can name.
 pub const DATABASES_MAX: u32 = 1 << 24;
 

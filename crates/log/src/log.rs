@@ -253,6 +253,11 @@ impl Log {
         self.shared.directory.retire(retention)
     }
 
+    /// Gives up the space of segments that are kept for what is written next.
+    pub fn drop_spares(&self) {
+        self.shared.directory.drop_spares();
+    }
+
     /// What the log is doing.
     pub fn status(&self) -> Status {
         let live = self.shared.directory.live();

@@ -151,12 +151,51 @@ impl<'a> Request<'a> {
         self.spans.iter().map(move |span| &bytes[span.start..span.end])
     }
 
+    /// The bytes that it came in, if those are what [`crate::encode_request`] would make of it: then it need not be made again.
+    #[inline]
+    pub fn as_sent(&self) -> Option<&'a [u8]> {
+        let end = self.spans.last()?.end + LINE_END.len();
+        let mut start = end;
+        for span in self.spans.iter().rev() {
+            let is_next = span.end + LINE_END.len() == start && span.start <= span.end;
+            if !is_next || self.bytes.get(span.end..start)? != LINE_END {
+                return None;
+            }
+            start = start_of_header(self.bytes, b'$', span.end - span.start, span.start)?;
+        }
+        self.bytes.get(start_of_header(self.bytes, b'*', self.spans.len(), start)?..end)
+    }
+
     /// The same request without its first `count` arguments (all of them when there are fewer), for
     /// containers such as `CONFIG GET`.
     #[inline]
     pub fn skip(&self, count: usize) -> Request<'a> {
         Request { bytes: self.bytes, spans: &self.spans[count.min(self.spans.len())..] }
     }
+}
+
+const LINE_END: &[u8] = b"\r\n";
+
+/// Where the line begins that ends before `end` and holds `sign` and `number`; None if another one ends there.
+#[inline]
+fn start_of_header(bytes: &[u8], sign: u8, number: usize, end: usize) -> Option<usize> {
+    let mut at = end.checked_sub(LINE_END.len())?;
+    if bytes.get(at..end)? != LINE_END {
+        return None;
+    }
+    let mut rest = number;
+    loop {
+        at = at.checked_sub(1)?;
+        if bytes[at] != b'0' + (rest % 10) as u8 {
+            return None;
+        }
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    at = at.checked_sub(1)?;
+    (bytes[at] == sign).then_some(at)
 }
 
 impl std::fmt::Debug for Request<'_> {
@@ -242,6 +281,38 @@ mod tests {
         assert_eq!(request.skip(2).iter().collect::<Vec<_>>(), [b"key"]);
         assert!(request.skip(9).is_empty());
         assert_eq!(format!("{request:?}"), r#"["GET", "", "key"]"#);
+    }
+
+    /// What the parser makes of these bytes.
+    fn parsed(bytes: &[u8]) -> Batch {
+        let mut batch = Batch::new();
+        crate::Parser::new().parse(bytes, &crate::Limits::default(), &mut batch, usize::MAX).unwrap();
+        batch
+    }
+
+    #[test]
+    fn request_in_its_shortest_form_is_as_it_was_sent() {
+        let one = b"*3\r\n$3\r\nSET\r\n$0\r\n\r\n$12\r\na\r\n$3\r\nSET\r\n\r\n";
+        let two = [&one[..], b"*1\r\n$4\r\nPING\r\n"].concat();
+        let batch = parsed(&two);
+        let sent: Vec<_> = batch.iter(&two).map(|request| request.as_sent().unwrap()).collect();
+        assert_eq!(sent, [&one[..], b"*1\r\n$4\r\nPING\r\n"]);
+    }
+
+    #[test]
+    fn request_in_another_form_is_not_as_it_was_sent() {
+        for other in
+            [&b"*1\r\n$04\r\nPING\r\n"[..], b"*01\r\n$4\r\nPING\r\n", b"PING\r\n", b"SET key 'a value'\r\n"]
+        {
+            let batch = parsed(other);
+            batch.iter(other).for_each(|request| assert_eq!(request.as_sent(), None, "{request:?}"));
+        }
+        let sent = b"*3\r\n$6\r\nCONFIG\r\n$3\r\nGET\r\n$1\r\na\r\n";
+        let batch = parsed(sent);
+        let request = batch.request(0, sent);
+        assert_eq!((request.as_sent(), request.skip(1).as_sent()), (Some(&sent[..]), None));
+        assert_eq!(request.skip(3).as_sent(), None);
+        assert_eq!(RequestBuf::from(request).as_request().as_sent(), None);
     }
 
     #[test]

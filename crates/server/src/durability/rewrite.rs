@@ -118,6 +118,9 @@ fn run(server: &Server, log: &Log, began: UnixMs) {
     if let Some(Err(error)) = retired {
         log!(Warning, "Can't remove what the checkpoint has replaced: {error}");
     }
+    if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::StorageFull) {
+        log.drop_spares();
+    }
     let bytes = *written.as_ref().unwrap_or(&0);
     end(server, began, &written.map(|_| ()), bytes);
 }
