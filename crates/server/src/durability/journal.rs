@@ -64,7 +64,7 @@ impl Journal for ToLog {
 const BATCHES_MAX: u32 = 32;
 
 /// Bytes of records that gather.
-const BYTES_MAX: usize = 64 << 10;
+const BYTES_MAX: usize = 128 << 10;
 
 /// What a worker has appended since it last nudged the flusher.
 #[derive(Clone, Copy, Default)]
