@@ -49,28 +49,41 @@ impl Journal for ToLog {
             None => self.log.nudge(),
             Some(gathered) => {
                 let gathered = Gathered { batches: gathered.batches + 1, ..gathered };
-                let is_enough = gathered.batches >= BATCHES_MAX || gathered.bytes >= BYTES_MAX;
+                let is_enough = gathered.batches >= gathered.batches_wanted || gathered.bytes >= BYTES_MAX;
                 if is_enough {
                     self.log.nudge();
                 }
-                GATHERED.set(Some(if is_enough { Gathered::default() } else { gathered }));
+                GATHERED.set(Some(if is_enough { Gathered::new(gathered.batches_wanted) } else { gathered }));
             }
         }
     }
 }
 
-/// Batches of a busy worker whose records gather for one sync: fewer cost it more switches to the flusher, more keep
-/// their clients waiting. Measured on one core.
-const BATCHES_MAX: u32 = 32;
+/// Batches of a busy worker whose records gather for one sync, at least: fewer cost it more switches to the flusher, more
+/// keep its clients waiting. Measured on one core, as the others are.
+const BATCHES_MIN: u32 = 32;
+
+/// The same at most, however many connections a worker has. In between a half of them waits while the other half keeps it
+/// busy.
+const BATCHES_MAX: u32 = 256;
 
 /// Bytes of records that gather.
 const BYTES_MAX: usize = 128 << 10;
 
 /// What a worker has appended since it last nudged the flusher.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Gathered {
     batches: u32,
     bytes: usize,
+    /// So many batches are enough.
+    batches_wanted: u32,
+}
+
+impl Gathered {
+    /// Nothing yet.
+    fn new(batches_wanted: u32) -> Gathered {
+        Gathered { batches: 0, bytes: 0, batches_wanted }
+    }
 }
 
 thread_local! {
@@ -80,15 +93,16 @@ thread_local! {
 
 /// Called by a worker's thread before its first batch: it will say when it is idle.
 pub fn gather() {
-    GATHERED.set(Some(Gathered::default()));
+    GATHERED.set(Some(Gathered::new(BATCHES_MIN)));
 }
 
-/// Called by a worker's thread when it has nothing to do: what has gathered is written.
-pub fn note_idle(server: &Server) {
+/// Called by the thread of a worker when it has nothing to do: what has gathered is written.
+pub fn note_idle(server: &Server, worker: usize) {
     if GATHERED.get().is_some_and(|gathered| gathered.batches > 0)
         && let Some(log) = server.durability.log()
     {
-        GATHERED.set(Some(Gathered::default()));
+        let half = server.connections_of(worker) / 2;
+        GATHERED.set(Some(Gathered::new(half.clamp(BATCHES_MIN, BATCHES_MAX))));
         log.nudge();
     }
 }
