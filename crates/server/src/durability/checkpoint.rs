@@ -1,7 +1,7 @@
 //! Writes checkpoints while traffic runs: slot by slot, each with its place in the history.
 //!
 //! A thread of its own, in batches as a guest, copies a slot at a time under its lock to a chunk in memory, and writes
-//! chunks with no lock held. It works for a tenth of the time, so that clients notice little. FLUSHALL needs no care, since
+//! chunks with no lock held. It copies for a tenth of the time, so that clients notice little. FLUSHALL needs no care, since
 //! it stamps all slots; an exchange of databases begins the checkpoint anew. Bytes: `docs/formats/checkpoint.md`.
 //!
 //! Invariant: memory for a checkpoint is a chunk, or as much as the largest slot takes.
@@ -21,7 +21,7 @@ const CHUNK_BYTES: usize = 512 << 10;
 /// The longest that slots are copied in a row.
 const STEP: Duration = Duration::from_micros(300);
 
-/// How much longer it rests after each step.
+/// How much longer it does not copy after each step: it rests, unless writing to the disk has taken that long.
 const REST_FACTOR: u32 = 9;
 
 /// How often it looks whether the log is durable as far as a checkpoint needs.
@@ -114,6 +114,8 @@ struct Copy<'s> {
     writer: CheckpointWriter,
     chunk: Vec<u8>,
     step_began: Instant,
+    /// How much of the step went into copying.
+    copying: Duration,
     /// Copied and not counted yet.
     keys: u64,
 }
@@ -122,7 +124,16 @@ impl<'s> Copy<'s> {
     fn begin(server: &'s Server, log: &Log, guest: usize, pace: Pace) -> io::Result<Copy<'s>> {
         // All that was appended before is in the slots: it was appended under their locks.
         let writer = log.begin_checkpoint(log.appended())?;
-        Ok(Copy { server, guest, pace, writer, chunk: Vec::new(), step_began: Instant::now(), keys: 0 })
+        Ok(Copy {
+            server,
+            guest,
+            pace,
+            writer,
+            chunk: Vec::new(),
+            step_began: Instant::now(),
+            copying: Duration::ZERO,
+            keys: 0,
+        })
     }
 
     fn libraries(&mut self) -> io::Result<()> {
@@ -143,12 +154,14 @@ impl<'s> Copy<'s> {
                 self.chunk.push(SLOTS_CHUNK);
                 self.chunk.extend_from_slice(&db.0.to_le_bytes());
             }
+            let began = Instant::now();
             self.slot(db, slot);
+            self.copying += began.elapsed();
             beside(Interval::BetweenSlots);
             if self.chunk.len() >= CHUNK_BYTES {
                 self.flush()?;
             }
-            if self.step_began.elapsed() >= STEP {
+            if self.copying >= STEP {
                 self.rest()?;
                 if self.server.keyspace.exchanges() != exchanges {
                     return Ok(false);
@@ -196,10 +209,11 @@ impl<'s> Copy<'s> {
     fn rest(&mut self) -> io::Result<()> {
         self.server.durability.rewrites.note_copied(std::mem::take(&mut self.keys));
         if self.pace == Pace::Gentle {
-            thread::sleep(self.step_began.elapsed() * REST_FACTOR);
+            let due = self.copying * (1 + REST_FACTOR);
+            thread::sleep(due.saturating_sub(self.step_began.elapsed()));
             fail_if_ending(self.server)?;
         }
-        self.step_began = Instant::now();
+        (self.step_began, self.copying) = (Instant::now(), Duration::ZERO);
         Ok(())
     }
 }
