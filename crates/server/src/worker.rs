@@ -60,7 +60,7 @@ pub fn run(server: Arc<Server>, index: usize, accepted: UnboundedReceiver<Accept
     let idle = server.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .on_thread_park(move || durability::note_idle(&idle, index))
+        .on_thread_park(move || durability::write_gathered(&idle, index))
         .build_local(LocalOptions::default())
         .expect("a thread that could be started can have a poll instance");
     let worker = Rc::new(Worker {

@@ -96,8 +96,8 @@ pub fn gather() {
     GATHERED.set(Some(Gathered::new(BATCHES_MIN)));
 }
 
-/// Called by the thread of a worker when it has nothing to do: what has gathered is written.
-pub fn note_idle(server: &Server, worker: usize) {
+/// Has what gathered written. Called by the thread of a worker when it has nothing to do, or is at something that takes long.
+pub fn write_gathered(server: &Server, worker: usize) {
     if GATHERED.get().is_some_and(|gathered| gathered.batches > 0)
         && let Some(log) = server.durability.log()
     {

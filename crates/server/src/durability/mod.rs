@@ -13,7 +13,7 @@ mod loading;
 mod recovery;
 mod rewrite;
 
-pub use journal::{gather, note_idle};
+pub use journal::{gather, write_gathered};
 pub use loading::Loading;
 pub use rewrite::{Rewrites, Unable, begin_if_due, begin_rewrite};
 

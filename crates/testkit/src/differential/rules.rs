@@ -63,10 +63,15 @@ const fn rule(command: &'static str, how: How, reason: &'static str) -> Rule {
 }
 
 /// Why groups have more consumers in Valkey than in Redis 7.0.
-const CLAIMANTS: &str = "since Redis 7.2 a claim makes its consumer also when it gets nothing";
+const CLAIMANTS: &str =
+    "since Redis 7.2 a claim, or a read that waits, makes its consumer also when it gets nothing";
 
 /// Why who waited may be told otherwise in Redis 7.0.
 const RUN_AGAIN: &str = "who waited has its request run again since Redis 7.2";
+
+/// Why an empty score is refused now and then.
+const STALE_ERROR: &str =
+    "a number out of range in an earlier request may still count as SORT's own error (errno)";
 
 /// The rules.
 pub const RULES: &[Rule] = &[
@@ -166,6 +171,10 @@ pub const RULES: &[Rule] = &[
         "SORT leaves sorted sets in another encoding in Redis; cases hold when they change by themselves",
     ),
     rule("object|encoding", How::Right(Side::Valkey, "quicklist", "listpack"), "new for lists in Redis 7.2"),
+    rule("sort", How::Right(Side::Redis, "", "can't be converted into double"), STALE_ERROR),
+    rule("sort", How::Right(Side::Valkey, "can't be converted into double", ""), STALE_ERROR),
+    rule("sort_ro", How::Right(Side::Redis, "", "can't be converted into double"), STALE_ERROR),
+    rule("sort_ro", How::Right(Side::Valkey, "can't be converted into double", ""), STALE_ERROR),
     rule(
         "object|encoding",
         How::Right(Side::Valkey, "listpack", "hashtable"),
@@ -275,6 +284,8 @@ pub const RULES: &[Rule] = &[
     rule("xreadgroup", How::Right(Side::Valkey, "UNBLOCKED", "NOGROUP"), RUN_AGAIN),
     rule("xreadgroup", How::Right(Side::Valkey, "NOGROUP the consumer group", "NOGROUP No such"), RUN_AGAIN),
     rule("xreadgroup", How::Right(Side::Valkey, "UNBLOCKED", "WRONGTYPE"), RUN_AGAIN),
+    // With an event of it, behind which other events are one place later.
+    rule("xreadgroup", How::Right(Side::Valkey, "", "__key"), CLAIMANTS),
     rule("xreadgroup", How::Right(Side::Redis, "Invalid stream ID", ""), "`+` is newer"),
     rule("xreadgroup", How::Moments, "ids may be moments"),
     rule("xclaim", How::Moments, "ids may be moments"),
@@ -407,6 +418,7 @@ const AVOIDED: &[Avoided] = &[
     ("xsetid", sets_back, "7.0 looks at other ids than 7.2, and sets it"),
     ("lset", |request| number(request.get(2)).is_some_and(is_wide), "indexes have 32 bits in Valkey 8.0"),
     ("command", asks_of_one_merged, "real servers name no key where one of two groups of keys is empty"),
+    ("command", asks_of_two_stores, "real servers name the first key, and write the last"),
     ("blpop", blocks_long, "nobody would end the wait"),
     ("brpop", blocks_long, "nobody would end the wait"),
     ("blmove", blocks_long, "nobody would end the wait"),
@@ -423,6 +435,7 @@ const AVOIDED: &[Avoided] = &[
     ("zrevrangebyscore", skips_backward, BACKWARD),
     ("zrangebylex", skips_backward, BACKWARD),
     ("zrevrangebylex", skips_backward, BACKWARD),
+    ("sort", stores_ties, "small sets have an order since Redis 7.2, which equal weights keep"),
     ("zrandmember", wants_many, "real servers would go on for hours"),
     ("georadius", has_count, TIES),
     ("georadius_ro", has_count, TIES),
@@ -495,6 +508,20 @@ fn is_wide(number: i64) -> bool {
 /// Whether the keys of a PFMERGE of one key are asked for.
 fn asks_of_one_merged(request: &Request) -> bool {
     request.len() == 4 && request[2].eq_ignore_ascii_case(b"pfmerge")
+}
+
+/// Whether a SORT by weights, which may be equal, stores what it gets.
+fn stores_ties(request: &Request) -> bool {
+    let has = |option: &[u8]| request.iter().skip(2).any(|word| word.eq_ignore_ascii_case(option));
+    has(b"by") && has(b"store")
+}
+
+/// Whether the keys of a GEORADIUS are asked for that says more than once where its result goes.
+fn asks_of_two_stores(request: &Request) -> bool {
+    let is_store =
+        |word: &&Vec<u8>| word.eq_ignore_ascii_case(b"store") || word.eq_ignore_ascii_case(b"storedist");
+    let is_search = |word: &Vec<u8>| word.to_ascii_lowercase().starts_with(b"georadius");
+    request.get(2).is_some_and(is_search) && request.iter().filter(is_store).count() > 1
 }
 
 fn has_novalues(request: &Request) -> bool {

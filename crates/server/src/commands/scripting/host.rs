@@ -5,6 +5,7 @@ use crate::commands::scripting::script::{end_slow, note_slow};
 use crate::config::LogLevel as Level;
 use crate::dispatch::table::{self, Command, Runs};
 use crate::dispatch::{Context, checks};
+use crate::durability;
 use crate::logger;
 use crate::monitor;
 use crate::scripts::Run;
@@ -189,6 +190,7 @@ impl Host for ScriptHost<'_, '_, '_> {
 
     fn pulse(&mut self) -> Pulse {
         let server = self.context.server;
+        durability::write_gathered(server, self.context.worker);
         if self.run.is_killed.load(Ordering::Relaxed) {
             return Pulse::End(match self.run.function {
                 Some(_) => "Script killed by user with FUNCTION KILL.",
