@@ -137,6 +137,8 @@ impl<'a> Options<'a> {
                 options.gets.push(Pattern::parse(args.bytes(operand)));
             } else if args.is(position, "by") {
                 options.order.by = match Pattern::parse(args.bytes(operand)) {
+                    // One pattern that names no keys counts, whatever comes after it, as in Redis.
+                    _ if matches!(options.order.by, By::Nothing) => By::Nothing,
                     pattern if pattern.names_keys() => By::Pattern(pattern),
                     _ => By::Nothing,
                 };
