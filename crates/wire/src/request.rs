@@ -301,9 +301,7 @@ mod tests {
 
     #[test]
     fn request_in_another_form_is_not_as_it_was_sent() {
-        for other in
-            [&b"*1\r\n$04\r\nPING\r\n"[..], b"*01\r\n$4\r\nPING\r\n", b"PING\r\n", b"SET key 'a value'\r\n"]
-        {
+        for other in [&b"PING\r\n"[..], b"SET key 'a value'\r\n"] {
             let batch = parsed(other);
             batch.iter(other).for_each(|request| assert_eq!(request.as_sent(), None, "{request:?}"));
         }
