@@ -115,6 +115,26 @@ fn wait_until_grown(server: &Server) {
 }
 
 #[test]
+fn writes_behind_keys_that_no_command_wrote_are_kept() {
+    let mut server = Subject::durable_tarn().start();
+    let mut client = subject::connect(&server);
+    let writes = [
+        vec!["DEBUG", "POPULATE", "2"],
+        vec!["SET", "as-sent", "v"],
+        vec!["DEBUG", "POPULATE", "2", "others"],
+        vec!["EVAL", "return redis.call('SET', KEYS[1], 'v')", "1", "scripted"],
+    ];
+    for write in &writes {
+        assert_eq!(client.call(write).unwrap(), Value::Simple(b"OK".to_vec()), "{write:?}");
+    }
+    server.kill();
+    let mut client = subject::restart(&mut server);
+    let there =
+        client.call(&["EXISTS", "key:0", "key:1", "as-sent", "others:0", "others:1", "scripted"]).unwrap();
+    assert_eq!(there, Value::Int(6));
+}
+
+#[test]
 fn a_log_cut_by_one_byte_is_noticed() {
     let tally = audit_after(|_| ()).expect("nothing was harmed");
     assert_eq!(tally.open, 0);

@@ -9,6 +9,7 @@
 
 use crate::changes::{Change as KeyChange, Class, Interest, What};
 use crate::clock;
+use crate::effects::Stamp;
 use crate::ids::{DbIndex, Key};
 use crate::keyspace::{Batch, Keyspace, Touch};
 use crate::locks::Locks;
@@ -82,26 +83,28 @@ impl<'b> Access<'b> {
     /// Appends what was said of these slots to the journal, unless they are the batch's: then it does so when it
     /// lets them go.
     fn settle(&self) {
-        match &self.locks {
-            Locks::One(id, _) => self.batch.settle(std::iter::once(*id)),
-            Locks::Many(locks) => self.batch.settle(locks.iter().map(|(id, _)| *id)),
-            Locks::OfBatch => {}
+        if !matches!(self.locks, Locks::OfBatch) {
+            self.stamp(self.batch.append());
         }
     }
 
     /// The same for a command on one key that did what its request says, unless something else was said.
     #[inline]
     fn settle_as(&self, db: DbIndex, request: Request<'_>) {
+        if !matches!(self.locks, Locks::OfBatch) {
+            self.stamp(self.batch.append_as(db, self.now, request));
+        } else if let Some(effects) = self.batch.effects() {
+            effects.end_command_as(db, self.now, request.iter());
+        }
+    }
+
+    #[inline]
+    fn stamp(&self, stamp: Option<Stamp>) {
+        let Some(stamp) = stamp else { return };
         match &self.locks {
-            Locks::One(id, _) => self.batch.settle_as(db, self.now, request, std::iter::once(*id)),
-            Locks::Many(locks) => {
-                self.batch.settle_as(db, self.now, request, locks.iter().map(|(id, _)| *id));
-            }
-            Locks::OfBatch => {
-                if let Some(effects) = self.batch.effects() {
-                    effects.end_command_as(db, self.now, request.iter());
-                }
-            }
+            Locks::One(id, _) => self.keyspace().set_stamp(*id, stamp),
+            Locks::Many(locks) => locks.iter().for_each(|(id, _)| self.keyspace().set_stamp(*id, stamp)),
+            Locks::OfBatch => {}
         }
     }
 
@@ -711,6 +714,8 @@ impl<'b> Edit<'b> {
     pub fn say(&self, key: &Key<'_>, words: &[&[u8]]) {
         if let Some(effects) = self.access.batch.effects() {
             effects.add(key.db, self.access.now, words.iter().copied());
+            // No command ends that could have said it.
+            effects.end_command();
         }
     }
 

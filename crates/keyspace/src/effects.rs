@@ -88,10 +88,7 @@ impl Effects {
         now: UnixMs,
         words: impl ExactSizeIterator<Item = &'w [u8]>,
     ) {
-        let pending = &mut *self.0.lock();
-        if !mem::take(&mut pending.has_said) {
-            pending.add(db, now, words);
-        }
+        self.0.lock().end_as(db, now, words);
     }
 
     /// Says that a key went away by itself, before the running command looked at it.
@@ -104,14 +101,13 @@ impl Effects {
     #[inline]
     fn settle_as(&self, journal: &dyn Journal, db: DbIndex, now: UnixMs, request: Request<'_>) -> Stamp {
         let pending = &mut *self.0.lock();
-        if !mem::take(&mut pending.has_said) {
-            if pending.requests.is_empty()
-                && let Some(sent) = request.as_sent()
-            {
-                return journal.append(db, now, sent);
-            }
-            pending.add(db, now, request.iter());
+        // Whoever has said something has it here.
+        if pending.requests.is_empty()
+            && let Some(sent) = request.as_sent()
+        {
+            return journal.append(db, now, sent);
         }
+        pending.end_as(db, now, request.iter());
         pending.settle(journal)
     }
 
@@ -133,6 +129,12 @@ impl Pending {
         }
         (self.last, self.now) = (db, now);
         encode(&mut self.requests, words);
+    }
+
+    fn end_as<'w>(&mut self, db: DbIndex, now: UnixMs, words: impl ExactSizeIterator<Item = &'w [u8]>) {
+        if !mem::take(&mut self.has_said) {
+            self.add(db, now, words);
+        }
     }
 
     fn settle(&mut self, journal: &dyn Journal) -> Stamp {
@@ -271,25 +273,11 @@ impl<'k> Batch<'k> {
         }
     }
 
-    /// Appends what was said and stamps these slots, which are locked.
-    pub(crate) fn settle(&self, slots: impl Iterator<Item = SlotId>) {
-        let Some(stamp) = self.append() else { return };
-        slots.for_each(|id| self.keyspace.set_stamp(id, stamp));
-    }
-
-    /// The same for a command that did what its request says, unless it has said something else.
-    #[inline]
-    pub(crate) fn settle_as(
-        &self,
-        db: DbIndex,
-        now: UnixMs,
-        request: Request<'_>,
-        slots: impl Iterator<Item = SlotId>,
-    ) {
-        let settle =
-            |effects: &Effects, journal: &dyn Journal| Some(effects.settle_as(journal, db, now, request));
-        let Some(stamp) = self.append_by(settle) else { return };
-        slots.for_each(|id| self.keyspace.set_stamp(id, stamp));
+    /// Appends what was said and stamps this slot, which is locked.
+    pub(crate) fn settle(&self, slot: SlotId) {
+        if let Some(stamp) = self.append() {
+            self.keyspace.set_stamp(slot, stamp);
+        }
     }
 
     /// The same for what the batch holds. Before anyone else learns of what was done under it, and before it is let go.
@@ -311,8 +299,15 @@ impl<'k> Batch<'k> {
         }
     }
 
-    fn append(&self) -> Option<Stamp> {
+    /// Appends what was said; where, for the slots that it is about.
+    pub(crate) fn append(&self) -> Option<Stamp> {
         self.append_by(Effects::settle)
+    }
+
+    /// The same for a command that did what its request says, unless it has said something else.
+    #[inline]
+    pub(crate) fn append_as(&self, db: DbIndex, now: UnixMs, request: Request<'_>) -> Option<Stamp> {
+        self.append_by(|effects, journal| Some(effects.settle_as(journal, db, now, request)))
     }
 
     #[inline]

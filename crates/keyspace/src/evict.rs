@@ -18,7 +18,6 @@ use crate::object::Object;
 use crate::policy::{Eviction, Policy};
 use crate::sweep::{Progress, gone};
 use std::fmt;
-use std::iter;
 use sys::UnixMs;
 
 /// Memory is full and the policy allows no key to be freed.
@@ -170,7 +169,7 @@ impl Batch<'_> {
         let change = keys.remove(self.keyspace.frame(), place);
         database.note(slot, &keys, change);
         self.keyspace.stats().evicted.add(1);
-        self.settle(iter::once((self.keyspace.physical(db), slot)));
+        self.settle((self.keyspace.physical(db), slot));
         self.tell_gone(&changes);
         true
     }

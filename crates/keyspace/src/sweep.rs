@@ -11,7 +11,6 @@ use crate::ids::{DbIndex, SLOTS, Slot};
 use crate::keyspace::Batch;
 use crate::limits::SWEEP_KEYS_MAX;
 use crate::slot::{Over, Sweep};
-use std::iter;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
@@ -122,7 +121,7 @@ impl Batch<'_> {
         });
         database.note(slot, &keys, change);
         self.keyspace.stats().expired.add(expired);
-        self.settle(iter::once((self.keyspace.physical(db), slot)));
+        self.settle((self.keyspace.physical(db), slot));
         self.tell_gone(&changes);
         sweep
     }
