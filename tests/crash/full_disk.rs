@@ -167,14 +167,18 @@ fn fill(server: &Server, disk: &Disk, filling: &mut Filling) -> PathBuf {
     ballast
 }
 
-fn full_disk(subject: Subject, kills: &[Kill]) {
-    let disk = match Disk::mount(DISK_BYTES) {
-        Ok(disk) => disk,
-        Err(reason) => return println!("skipped: no disk can be mounted here: {reason}"),
-    };
+/// A server with its files on a small disk; None if none can be mounted here.
+fn on_a_disk(subject: Subject) -> Option<(Disk, Server)> {
+    let mounted = Disk::mount(DISK_BYTES);
+    let disk = mounted.map_err(|reason| println!("skipped: no disk can be mounted here: {reason}")).ok()?;
     let dir = disk.path().join("server");
     std::fs::create_dir(&dir).unwrap();
-    let mut server = subject.at(&dir).start();
+    let server = subject.at(&dir).start();
+    Some((disk, server))
+}
+
+fn full_disk(subject: Subject, kills: &[Kill]) {
+    let Some((disk, mut server)) = on_a_disk(subject) else { return };
     let (mut books, mut filling, mut prng) = (Books::new(WRITERS), Filling::default(), Prng::from_seed(1));
     for kill in kills {
         let mut scene_prng = Prng::from_seed(prng.next_u64());
@@ -231,13 +235,7 @@ fn await_long_script(server: &Server) {
 
 #[test]
 fn a_script_that_runs_while_the_disk_becomes_full_is_not_cut_in_two() {
-    let disk = match Disk::mount(DISK_BYTES) {
-        Ok(disk) => disk,
-        Err(reason) => return println!("skipped: no disk can be mounted here: {reason}"),
-    };
-    let dir = disk.path().join("server");
-    std::fs::create_dir(&dir).unwrap();
-    let mut server = Subject::durable_tarn_with_segments("8mb").at(&dir).start();
+    let Some((disk, mut server)) = on_a_disk(Subject::durable_tarn_with_segments("8mb")) else { return };
     let mut script = server.connect().unwrap();
     // Whoever connects while it runs is soon served by others than the worker that it keeps busy.
     script.call(&["CONFIG", "SET", "busy-reply-threshold", "100"]).unwrap();

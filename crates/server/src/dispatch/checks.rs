@@ -126,16 +126,14 @@ fn check_attention(
 #[cold]
 pub fn disk_error(context: &Context<'_, '_>) -> Option<Error> {
     let server = context.server;
-    if context.batch.has_effects() {
-        return None;
-    }
-    match server.attention() {
+    let error = match server.attention() {
         attention if attention.contains(Attention::SAVE_FAILED) && are_writes_stopped(server) => {
             Some(MISCONF)
         }
         attention if attention.contains(Attention::LOG_FAILED) => log_error(server),
         _ => None,
-    }
+    };
+    error.filter(|_| !context.batch.has_effects())
 }
 
 /// How long a write waits before it looks again whether the disk has caught up.

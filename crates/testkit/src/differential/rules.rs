@@ -155,6 +155,10 @@ pub const RULES: &[Rule] = &[
     rule("sscan", How::Right(Side::Redis, "invalid cursor", ""), "options are looked at first since 8.0"),
     rule("sort", How::Right(Side::Valkey, "*", "*"), "small sets have an order since Redis 7.2"),
     rule("sort_ro", How::Right(Side::Valkey, "*", "*"), "small sets have an order since Redis 7.2"),
+    rule("sort", How::Right(Side::Redis, "", "can't be converted into double"), STALE_ERROR),
+    rule("sort", How::Right(Side::Valkey, "can't be converted into double", ""), STALE_ERROR),
+    rule("sort_ro", How::Right(Side::Redis, "", "can't be converted into double"), STALE_ERROR),
+    rule("sort_ro", How::Right(Side::Valkey, "can't be converted into double", ""), STALE_ERROR),
     rule(
         "object|encoding",
         How::Right(Side::Valkey, "hashtable", "listpack"),
@@ -171,10 +175,6 @@ pub const RULES: &[Rule] = &[
         "SORT leaves sorted sets in another encoding in Redis; cases hold when they change by themselves",
     ),
     rule("object|encoding", How::Right(Side::Valkey, "quicklist", "listpack"), "new for lists in Redis 7.2"),
-    rule("sort", How::Right(Side::Redis, "", "can't be converted into double"), STALE_ERROR),
-    rule("sort", How::Right(Side::Valkey, "can't be converted into double", ""), STALE_ERROR),
-    rule("sort_ro", How::Right(Side::Redis, "", "can't be converted into double"), STALE_ERROR),
-    rule("sort_ro", How::Right(Side::Valkey, "can't be converted into double", ""), STALE_ERROR),
     rule(
         "object|encoding",
         How::Right(Side::Valkey, "listpack", "hashtable"),
