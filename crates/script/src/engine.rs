@@ -1,17 +1,19 @@
 //! One worker's interpreter: compiles scripts and libraries, keeps what it compiled, and runs it.
 
-use crate::convert::{Names, Outgoing};
 use crate::host::{self, Host, Pulse};
-use crate::limits::{COMPILED_SCRIPTS_MAX, INSTRUCTIONS_PER_PULSE, STATE_BYTES_MAX, VALUES_MAX};
+use crate::limits::{INSTRUCTIONS_PER_PULSE, STATE_BYTES_MAX, VALUES_MAX};
 use crate::raise::{self, Raise, Stop};
+use crate::raw::Anchors;
+use crate::raw::run::{self, Ended, Raw, Run, Takes};
 use crate::redis::{self, SANDBOX};
 use crate::shebang::ScriptFlags;
 use crate::{Sha, bits, cjson, cmsgpack, gate, random, structs};
 use mlua::{
     ChunkMode, Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, VmState,
 };
-use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
+use std::ffi::c_int;
 use std::rc::Rc;
 use std::time::Instant;
 use wire::{Protocol, Reply, Request, RequestBuf};
@@ -19,17 +21,21 @@ use wire::{Protocol, Reply, Request, RequestBuf};
 /// An interpreter.
 pub struct Engine {
     lua: Lua,
+    raw: Raw,
     state: Rc<State>,
-    names: Rc<Names>,
     sandbox: Sandbox,
-    /// Compiled scripts. Functions themselves stay in the interpreter's tables: only so many values of it
-    /// can be referred to from outside.
-    scripts: HashSet<Sha>,
-    compiled: Table,
-    /// Libraries that are loaded, by number, and a table of functions for each.
-    libraries: HashSet<u64>,
-    loaded: Table,
+    /// What is compiled, by number: only so many values of the interpreter can be referred to from outside.
+    functions: Table,
+    /// Numbers that are free again, and the first that was never given.
+    free: Vec<c_int>,
+    next: c_int,
+    /// Libraries that are loaded, by number, and the functions of each.
+    libraries: HashMap<u64, HashMap<Vec<u8>, Compiled>>,
 }
+
+/// A script or function that is compiled, until it is given to [`Engine::forget`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compiled(c_int);
 
 /// What `sandbox.lua` gave back.
 struct Sandbox {
@@ -37,10 +43,8 @@ struct Sandbox {
     globals: Table,
     loading_redis: Table,
     run: Function,
-    run_with: Function,
     begin_load: Function,
     end_load: Function,
-    clean: Function,
 }
 
 /// What functions of the interpreter share with the engine.
@@ -52,9 +56,20 @@ pub(crate) struct State {
     pub fault: RefCell<Option<Fault>>,
     pub stop: Cell<Option<Stop>>,
     pub env: RefCell<Option<Table>>,
+    /// The globals KEYS and ARGV are those of the last run.
+    pub has_globals: Cell<bool>,
+    pub anchors: OnceCell<Anchors>,
     /// Until when a library may take to load. None: none is being loaded.
     pub load_until: Cell<Option<Instant>>,
     pub json: cjson::Settings,
+}
+
+impl State {
+    /// See [`Anchors`].
+    #[inline]
+    pub fn anchors(&self) -> &Anchors {
+        self.anchors.get().expect("scripts run when the sandbox stands")
+    }
 }
 
 /// Kept from one `redis.call` to the next.
@@ -110,38 +125,32 @@ impl Engine {
         let lua = Lua::new_with(libraries, LuaOptions::new())?;
         lua.set_memory_limit(STATE_BYTES_MAX)?;
         let state = Rc::new(State::default());
-        let names = Rc::new(Names::new(&lua)?);
         let globals = lua.globals();
         random::install(&lua, &globals.raw_get("math")?)?;
-        globals.raw_set("redis", redis::table(&lua, &state, &names, version)?)?;
+        globals.raw_set("redis", redis::table(&lua, &state, version)?)?;
         globals.raw_set("bit", bits::table(&lua)?)?;
         globals.raw_set("cjson", cjson::table(&lua, &state)?)?;
         globals.raw_set("cmsgpack", cmsgpack::table(&lua)?)?;
         globals.raw_set("struct", structs::table(&lua)?)?;
         let inner = redis::inner_functions(&lua, &state)?;
+        let fault: Function = inner.raw_get("fault")?;
         let built: Table = lua.load(include_str!("sandbox.lua")).set_name(SANDBOX).call((globals, inner))?;
         let sandbox = Sandbox {
             env: built.raw_get("env")?,
             globals: built.raw_get("globals")?,
             loading_redis: built.raw_get("loading_redis")?,
             run: built.raw_get("run")?,
-            run_with: built.raw_get("run_with")?,
             begin_load: built.raw_get("begin_load")?,
             end_load: built.raw_get("end_load")?,
-            clean: built.raw_get("clean")?,
         };
         *state.env.borrow_mut() = Some(sandbox.env.clone());
-        let (compiled, loaded) = (lua.create_table()?, lua.create_table()?);
-        let engine = Engine {
-            lua,
-            state,
-            names,
-            sandbox,
-            scripts: HashSet::new(),
-            compiled,
-            libraries: HashSet::new(),
-            loaded,
-        };
+        let functions = lua.create_table()?;
+        let anchors = Anchors::new(&lua, &sandbox.globals, &fault, &functions)?;
+        let is_first = state.anchors.set(anchors).is_ok();
+        debug_assert!(is_first, "they are only set here");
+        let raw = Raw::of(&lua)?;
+        let (free, libraries) = (Vec::new(), HashMap::new());
+        let engine = Engine { lua, raw, state, sandbox, functions, free, next: 1, libraries };
         engine.watch_time()?;
         Ok(engine)
     }
@@ -168,29 +177,31 @@ impl Engine {
         self.lua.used_memory()
     }
 
-    /// Whether a script is compiled.
-    pub fn has_script(&self, sha: &Sha) -> bool {
-        self.scripts.contains(sha)
-    }
-
     /// Compiles a script, whose header has been read.
     ///
     /// # Errors
     /// It does not compile; the error line.
-    pub fn compile(&mut self, sha: Sha, text: &[u8]) -> std::result::Result<(), Failure> {
-        if self.scripts.len() >= COMPILED_SCRIPTS_MAX {
-            self.flush_scripts();
-        }
+    pub fn compile(&mut self, text: &[u8]) -> std::result::Result<Compiled, Failure> {
         let function = self
             .compile_text(text, "@user_script")
             .map_err(|message| [b"ERR Error compiling script (new function): ", &message[..]].concat())?;
-        self.keep_script(sha, function).map_err(|error| format!("ERR {error}").into_bytes())
+        self.keep(function).map_err(|error| format!("ERR {error}").into_bytes())
     }
 
-    fn keep_script(&mut self, sha: Sha, function: Function) -> Result<()> {
-        self.compiled.raw_set(self.lua.create_string(sha)?, function)?;
-        self.scripts.insert(sha);
-        Ok(())
+    fn keep(&mut self, function: Function) -> Result<Compiled> {
+        let number = self.free.last().copied().unwrap_or(self.next);
+        self.functions.raw_set(number, function)?;
+        if self.free.pop().is_none() {
+            self.next += 1;
+        }
+        Ok(Compiled(number))
+    }
+
+    /// Gives up what was compiled. The memory goes in the collector's time.
+    pub fn forget(&mut self, compiled: Compiled) {
+        // Taking away needs no memory.
+        let _ = self.functions.raw_set(compiled.0, Value::Nil);
+        self.free.push(compiled.0);
     }
 
     fn compile_text(&self, text: &[u8], name: &str) -> std::result::Result<Function, Failure> {
@@ -208,34 +219,17 @@ impl Engine {
         })
     }
 
-    /// Forgets all compiled scripts.
-    pub fn flush_scripts(&mut self) {
-        self.scripts.clear();
-        // Clearing only fails without memory for nothing that it needs.
-        let _ = self.compiled.clear();
-        // What is left behind goes in the collector's time.
-        let _ = self.lua.gc_step();
-    }
-
-    /// Runs a compiled script. The request's words from `first` on are its keys, and those behind them its arguments.
-    ///
-    /// # Panics
-    /// If the script is not compiled.
+    /// Runs a compiled script, which others know by `name`. The request's words from `first` on are its keys, and those
+    /// behind them its arguments.
     pub fn run_script(
         &mut self,
-        sha: &Sha,
+        script: Compiled,
+        name: &Sha,
         words: (Request<'_>, usize, usize),
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
     ) -> Ran {
-        let name = String::from_utf8_lossy(sha);
-        self.run(&name, host, reply, |engine| {
-            let (keys, args) = engine.keys_and_args(words)?;
-            engine.sandbox.globals.raw_set("KEYS", keys)?;
-            engine.sandbox.globals.raw_set("ARGV", args)?;
-            let function: Function = engine.compiled.raw_get(engine.lua.create_string(sha)?)?;
-            engine.sandbox.run.call::<(bool, Value)>(function)
-        })
+        self.run((script, Takes::Globals), name, words, host, reply)
     }
 
     /// Runs a library's function, which must be loaded.
@@ -247,115 +241,74 @@ impl Engine {
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
     ) -> Ran {
-        let Ok(function) = self.loaded_function(library, name) else {
+        let Some(function) = self.libraries.get(&library).and_then(|functions| functions.get(name)) else {
             reply.error("ERR Function not found");
             return Ran::Failed;
         };
-        let shown = String::from_utf8_lossy(name);
-        self.run(&shown, host, reply, |engine| {
-            let (keys, args) = engine.keys_and_args(words)?;
-            engine.sandbox.globals.raw_set("KEYS", Value::Nil)?;
-            engine.sandbox.globals.raw_set("ARGV", Value::Nil)?;
-            engine.sandbox.run_with.call::<(bool, Value)>((function, keys, args))
-        })
-    }
-
-    fn loaded_function(&self, library: u64, name: &[u8]) -> Result<Function> {
-        let functions: Table = self.loaded.raw_get(library as i64)?;
-        functions.raw_get(self.lua.create_string(name)?)
-    }
-
-    fn keys_and_args(&self, (request, first, keys): (Request<'_>, usize, usize)) -> Result<(Table, Table)> {
-        let table = |from: usize, to: usize| {
-            let table = self.lua.create_table_with_capacity(to - from, 0)?;
-            for index in from..to {
-                table.raw_seti(index - from + 1, self.lua.create_string(request.arg(index))?)?;
-            }
-            Ok::<Table, mlua::Error>(table)
-        };
-        Ok((table(first, first + keys)?, table(first + keys, request.len())?))
+        self.run((*function, Takes::Arguments), name, words, host, reply)
     }
 
     fn run(
         &mut self,
-        name: &str,
+        (function, takes): (Compiled, Takes),
+        name: &[u8],
+        words: (Request<'_>, usize, usize),
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
-        call: impl FnOnce(&Engine) -> Result<(bool, Value)>,
     ) -> Ran {
-        self.state.protocol.set(Protocol::Resp2);
-        self.state.fault.take();
-        self.state.stop.set(None);
-        self.state.json.reset();
-        let mark = reply.mark();
-        let result = host::in_place_of(host, || call(self));
-        let ran = match result {
-            Ok((true, value)) => {
-                let protocol = self.state.protocol.get();
-                let mut outgoing = Outgoing { names: &self.names, reply, protocol, begin: mark, too_deep: 0 };
-                match outgoing.value(&value, 0) {
-                    Ok(()) => Ran::Replied,
-                    Err(error) => {
-                        reply.rollback(mark);
-                        self.fail(name, Some(&error), reply)
-                    }
-                }
-            }
-            Ok((false, Value::String(text))) if self.state.fault.borrow().is_none() => {
-                let line = [b"ERR ", &text.as_bytes()[..]].concat();
-                *self.state.fault.borrow_mut() = Some(Fault { message: line, place: None });
-                self.fail(name, None, reply)
-            }
-            Ok((false, _)) => self.fail(name, None, reply),
-            Err(error) => self.fail(name, Some(&error), reply),
+        let state = &*self.state;
+        state.protocol.set(Protocol::Resp2);
+        state.fault.take();
+        state.stop.set(None);
+        state.json.reset();
+        let mut run = Run { state, function: function.0, takes, words, reply, ended: Ended::Replied };
+        let ended = host::in_place_of(host, || run::run(self.raw, &mut run));
+        let ran = match ended {
+            Ended::Replied => Ran::Replied,
+            Ended::Failed => self.fail(name, reply),
         };
         self.tidy();
         ran
     }
 
     /// Answers with the error that ended the run.
-    fn fail(&self, name: &str, error: Option<&mlua::Error>, reply: &mut Reply<'_>) -> Ran {
+    #[cold]
+    fn fail(&self, name: &[u8], reply: &mut Reply<'_>) -> Ran {
         let fault = self.state.fault.take();
         if self.state.stop.get() == Some(Stop::Restart) {
             return Ran::Restart;
         }
-        let (mut line, place) = match (fault, error.map(raise::root)) {
-            (Some(fault), _) => (fault.message, fault.place),
-            (None, Some(Raise::Text(text) | Raise::Reply(text))) => ([b"ERR ", &text[..]].concat(), None),
-            (None, _) => (b"ERR execution failure".to_vec(), None),
-        };
-        if let Some((source, number)) = place {
-            line.extend_from_slice(format!(" script: {name}, on {source}:{number}.").as_bytes());
+        let mut line = Vec::new();
+        if let Some(Fault { message, place }) = fault {
+            line = message;
+            if let Some((source, number)) = place {
+                let name = String::from_utf8_lossy(name);
+                line.extend_from_slice(format!(" script: {name}, on {source}:{number}.").as_bytes());
+            }
         }
         reply.error(line);
         Ran::Failed
     }
 
-    /// Takes away what the run left in places that the next one would find.
+    /// Frees what the run left, if it is much.
     fn tidy(&self) {
-        // Both only fail without memory; then the next run collects.
-        let _ = self.sandbox.clean.call::<()>(());
         if self.lua.used_memory() > STATE_BYTES_MAX / 2 {
+            // It only fails for finalizers, which scripts cannot make.
             let _ = self.lua.gc_collect();
         }
     }
 
     /// Whether a library is loaded.
     pub fn has_library(&self, library: u64) -> bool {
-        self.libraries.contains(&library)
+        self.libraries.contains_key(&library)
     }
 
     /// Drops libraries that are not in `keep`.
     pub fn retain_libraries(&mut self, keep: impl Fn(u64) -> bool) {
-        let loaded = &self.loaded;
-        self.libraries.retain(|library| {
-            let keeps = keep(*library);
-            if !keeps {
-                // Taking away needs no memory.
-                let _ = loaded.raw_set(*library as i64, Value::Nil);
-            }
-            keeps
-        });
+        let gone: Vec<u64> = self.libraries.keys().copied().filter(|library| !keep(*library)).collect();
+        for functions in gone.iter().filter_map(|library| self.libraries.remove(library)).collect::<Vec<_>>() {
+            functions.into_values().for_each(|function| self.forget(function));
+        }
     }
 
     /// Runs a library's code, which registers its functions, under a number of the caller's choice.
@@ -392,12 +345,11 @@ impl Engine {
     }
 
     fn keep_library(&mut self, library: u64, registered: Vec<(Loaded, Function)>) -> Result<()> {
-        let functions = self.lua.create_table()?;
+        let mut functions = HashMap::new();
         for (loaded, function) in registered {
-            functions.raw_set(self.lua.create_string(&loaded.name)?, function)?;
+            functions.insert(loaded.name, self.keep(function)?);
         }
-        self.loaded.raw_set(library as i64, functions)?;
-        self.libraries.insert(library);
+        self.libraries.insert(library, functions);
         Ok(())
     }
 

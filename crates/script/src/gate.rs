@@ -1,11 +1,12 @@
-//! In front of each function of this crate that takes any number of values: what a script may pass at once.
+//! In front of functions that scripts call: what they may pass at once, and which tables they may write into.
 //!
 //! A script can pass far more values than the interpreter's library has room to refer to (8,000 at once), and the
 //! library ends the program when it runs out. So a function of the interpreter's own kind counts the values while
 //! they are still on the stack, and lets no more through than [`VALUES_MAX`].
 //!
 //! Invariants:
-//! 1. Scripts reach functions that take a list of values only through one of these.
+//! 1. Scripts reach functions of this crate that take a list of values only through one of these; but for `redis.call`, which
+//!    reads them where they are.
 //! 2. It is a function of C to the interpreter, so the frame of a script that calls it last (`return redis.call(...)`)
 //!    stays on the stack, where errors look for the line.
 //! 3. Nothing in these functions has to be dropped: an error of the interpreter jumps over them.
@@ -27,10 +28,9 @@ pub(crate) fn bounded(lua: &Lua, function: Function, message: &str) -> Result<Fu
     closure(lua, up_to_max, (function, message), 2)
 }
 
-/// In front of a function that takes any number of values: beyond [`VALUES_MAX`] `packed` gets them as a table,
-/// with their number.
-pub(crate) fn unbounded(lua: &Lua, function: Function, packed: Function) -> Result<Function> {
-    closure(lua, any_number, (function, packed), 2)
+/// In front of a function of the interpreter's own library that writes into its first value: not if that is a key of `behind`.
+pub(crate) fn guarded(lua: &Lua, function: Function, behind: Table) -> Result<Function> {
+    closure(lua, not_behind, (function, behind), 2)
 }
 
 /// Puts [`few`] in front of all functions of a table but those named.
@@ -81,24 +81,23 @@ unsafe extern "C-unwind" fn up_to_max(state: *mut lua_State) -> c_int {
 
 /// # Safety
 /// Only the interpreter may call it.
-unsafe extern "C-unwind" fn any_number(state: *mut lua_State) -> c_int {
-    // SAFETY: called by the interpreter, with its state and two values kept, both functions; see above for the room. The
-    // table goes below the values, and each of them is popped into it.
+unsafe extern "C-unwind" fn not_behind(state: *mut lua_State) -> c_int {
+    // SAFETY: called by the interpreter, with its state and two values kept: a function of C and a table. The function runs in
+    // this frame, where it finds its values and the name that it was called by.
     unsafe {
-        let count = ffi::lua_gettop(state);
-        if count <= VALUES_MAX as c_int {
-            return pass_on(state);
+        if ffi::lua_gettop(state) > 0 {
+            ffi::lua_pushvalue(state, 1);
+            ffi::lua_rawget_(state, ffi::lua_upvalueindex(2));
+            if ffi::lua_type(state, -1) != ffi::LUA_TNIL {
+                ffi::lua_pushstring_(state, c"Attempt to modify a readonly table".as_ptr());
+                ffi::lua_error(state);
+            }
+            ffi::lua_pop(state, 1);
         }
-        ffi::lua_createtable(state, count, 0);
-        ffi::lua_insert(state, 1);
-        for index in (1..=count).rev() {
-            ffi::lua_rawseti(state, 1, ffi::lua_Integer::from(index));
+        match ffi::lua_tocfunction(state, ffi::lua_upvalueindex(1)) {
+            Some(function) => function(state),
+            None => 0,
         }
-        ffi::lua_pushvalue(state, ffi::lua_upvalueindex(2));
-        ffi::lua_insert(state, 1);
-        ffi::lua_pushinteger(state, ffi::lua_Integer::from(count));
-        ffi::lua_call(state, 2, ffi::LUA_MULTRET);
-        ffi::lua_gettop(state)
     }
 }
 

@@ -18,7 +18,6 @@ mod arguments;
 mod bits;
 mod cjson;
 mod cmsgpack;
-mod convert;
 mod engine;
 #[allow(unsafe_code)] // Functions of C in front of those of this crate.
 mod gate;
@@ -26,12 +25,14 @@ mod host;
 pub mod limits;
 mod raise;
 mod random;
+#[allow(unsafe_code)] // The path of each run and call, by the interpreter's own functions.
+mod raw;
 mod redis;
 pub mod shebang;
 mod source;
 mod structs;
 
-pub use engine::{Engine, Failure, Loaded, Ran};
+pub use engine::{Compiled, Engine, Failure, Loaded, Ran};
 pub use host::{Host, Pulse, Refusal};
 pub use shebang::{Header, ScriptFlags};
 pub use source::{Reach, reach};

@@ -16,7 +16,7 @@ pub const REPLY_DEPTH_MAX: usize = 1000;
 /// Tables in one reply that may lie deeper, each of which becomes an error: a table that holds itself twice has no end of them.
 pub const TOO_DEEP_MAX: usize = 1000;
 
-/// Compiled scripts that a worker keeps. Beyond it all are dropped and compiled again when they are called.
+/// Compiled scripts that a worker should keep at the most. Beyond it it drops all, and compiles again what is called.
 pub const COMPILED_SCRIPTS_MAX: usize = 10_000;
 
 /// Bytes that a worker's buffers keep from one script to the next.
@@ -24,7 +24,7 @@ pub const BUFFER_BYTES_KEPT_MAX: usize = 64 << 10;
 
 /// Values that go between a script and a function of this crate at once: the interpreter has room for 8,000 that
 /// this crate refers to, and each level of what is packed, unpacked or encoded beside them refers to up to three.
-/// `redis.call` takes more.
+/// `redis.call` takes any number.
 pub const VALUES_MAX: usize = 4000;
 
 /// Values that a function of this crate sees that takes fewer.

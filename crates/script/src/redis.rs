@@ -1,13 +1,12 @@
 //! The table `redis`, and the functions that `sandbox.lua` takes from here.
 
 use crate::arguments::{Arguments, number_of};
-use crate::convert::{Incoming, Names};
 use crate::engine::{Fault, State};
 use crate::gate;
-use crate::host::{self, Refusal};
-use crate::limits::BUFFER_BYTES_KEPT_MAX;
+use crate::host;
 use crate::raise::{self, Raise, Stop};
-use mlua::{ChunkMode, Function, IntoLuaMulti, Lua, MultiValue, Result, Table, Value};
+use crate::raw::{Errors, caller, push_number};
+use mlua::{ChunkMode, IntoLuaMulti, Lua, MultiValue, Result, Table, Value};
 use std::rc::Rc;
 use wire::{Protocol, RequestBuf};
 
@@ -24,26 +23,19 @@ const NUMBERS: &[(&str, i64)] = &[
     ("REPL_ALL", 3),
 ];
 
-/// Whether an error of a command is raised, or returned as a table.
-#[derive(Clone, Copy)]
-enum OnError {
-    Raise,
-    Return,
-}
-
 /// For functions that take many values, but not any number.
 const TOO_MANY: &str = "too many arguments";
 
 /// The table as scripts find it.
-pub(crate) fn table(lua: &Lua, state: &Rc<State>, names: &Rc<Names>, version: &str) -> Result<Table> {
+pub(crate) fn table(lua: &Lua, state: &Rc<State>, version: &str) -> Result<Table> {
     let redis = lua.create_table()?;
     for (name, number) in NUMBERS {
         redis.raw_set(*name, *number)?;
     }
     redis.raw_set("REDIS_VERSION", version)?;
     redis.raw_set("REDIS_VERSION_NUM", version_number(version))?;
-    redis.raw_set("call", caller(lua, state, names, OnError::Raise)?)?;
-    redis.raw_set("pcall", caller(lua, state, names, OnError::Return)?)?;
+    redis.raw_set("call", caller(lua, state, Errors::Raised)?)?;
+    redis.raw_set("pcall", caller(lua, state, Errors::Returned)?)?;
     redis.raw_set("log", gate::bounded(lua, lua.create_function(log)?, TOO_MANY)?)?;
     redis.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
     redis.raw_set("error_reply", lua.create_function(error_reply)?)?;
@@ -81,6 +73,8 @@ pub(crate) fn inner_functions(lua: &Lua, state: &Rc<State>) -> Result<Table> {
     inner.raw_set("plain", plain)?;
     let faulty = state.clone();
     inner.raw_set("fault", lua.create_function(move |lua, value: Value| note_fault(lua, &faulty, value))?)?;
+    let guarded = lua.create_function(|lua, (function, behind)| gate::guarded(lua, function, behind))?;
+    inner.raw_set("guarded", guarded)?;
     let loading = state.clone();
     let loadstring = lua.create_function(move |lua, values: MultiValue| {
         let arguments = Arguments::new(lua, "loadstring", &values);
@@ -192,103 +186,21 @@ pub(crate) const TAIL_CALL: &str = "=(tail call)";
 /// The chunk name of `sandbox.lua`, whose functions are taken for the interpreter's own.
 pub(crate) const SANDBOX: &str = "=sandbox";
 
-fn caller(lua: &Lua, state: &Rc<State>, names: &Rc<Names>, on_error: OnError) -> Result<Function> {
-    let (near, near_names) = (state.clone(), names.clone());
-    let listed = lua.create_function(move |lua, values: MultiValue| {
-        call(lua, &near, &near_names, on_error, |request| read_words(request, &values))
-    })?;
-    let (far, far_names) = (state.clone(), names.clone());
-    let packed = lua.create_function(move |lua, (values, count): (Table, i64)| {
-        call(lua, &far, &far_names, on_error, |request: &mut RequestBuf| {
-            request.clear();
-            (1..=count).try_for_each(|index| push_word(request, &values.raw_get(index).unwrap_or(Value::Nil)))
-        })
-    })?;
-    gate::unbounded(lua, listed, packed)
-}
-
-fn call(
-    lua: &Lua,
-    state: &State,
-    names: &Names,
-    on_error: OnError,
-    read: impl FnOnce(&mut RequestBuf) -> std::result::Result<(), Refusal>,
-) -> Result<Value> {
-    let mut buffers = state.buffers.take();
-    buffers.reply.clear();
-    let ran = read(&mut buffers.request)
-        .and_then(|()| run(&mut buffers.request, &mut buffers.reply, state.protocol.get()));
-    let result = match ran {
-        Ok(()) => reply_value(lua, names, &buffers.reply, on_error),
-        Err(Refusal::Restart) => Err(Raise::Stop(Stop::Restart).into()),
-        Err(Refusal::Error(line)) => match on_error {
-            OnError::Raise => Err(raise::reply(line)),
-            OnError::Return => Ok(Value::Table(raise::error_table(lua, &line)?)),
-        },
-    };
-    if buffers.reply.capacity() <= BUFFER_BYTES_KEPT_MAX
-        && buffers.request.allocated_bytes() <= BUFFER_BYTES_KEPT_MAX
-    {
-        state.buffers.replace(buffers);
-    }
-    result
-}
-
-fn reply_value(lua: &Lua, names: &Names, reply: &[u8], on_error: OnError) -> Result<Value> {
-    match (reply.first(), on_error) {
-        (Some(b'-'), OnError::Raise) => {
-            let line = reply[1..].strip_suffix(b"\r\n").unwrap_or(&reply[1..]);
-            Err(raise::reply(line))
-        }
-        _ => Incoming::new(lua, names, reply).value(),
-    }
-}
-
-fn run(
-    request: &mut RequestBuf,
-    reply: &mut Vec<u8>,
-    protocol: Protocol,
-) -> std::result::Result<(), Refusal> {
-    host::with(|host| host.call(request.as_request(), protocol, reply))
-        .unwrap_or_else(|| Err(Refusal::Error(b"ERR redis.call is not available here".to_vec())))
-}
-
-/// Makes a request of a function's arguments.
-fn read_words(request: &mut RequestBuf, values: &MultiValue) -> std::result::Result<(), Refusal> {
-    request.clear();
-    if values.is_empty() {
-        return Err(Refusal::Error(
-            b"ERR Please specify at least one argument for this redis lib call".to_vec(),
-        ));
-    }
-    values.iter().try_for_each(|value| push_word(request, value))
-}
-
-fn push_word(request: &mut RequestBuf, value: &Value) -> std::result::Result<(), Refusal> {
-    match value {
-        Value::String(text) => request.push(&text.as_bytes()),
-        // Beyond this C's `%.17g` has an exponent.
-        Value::Integer(number) if number.unsigned_abs() < 100_000_000_000_000_000 => {
-            request.push(itoa::Buffer::new().format(*number).as_bytes());
-        }
-        Value::Integer(number) => {
-            request.push(value::number::format_f64_17g(*number as f64).as_bytes());
-        }
-        Value::Number(number) => request.push(value::number::format_f64_17g(*number).as_bytes()),
-        _ => {
-            let line = "ERR Lua redis lib command arguments must be strings or integers";
-            return Err(Refusal::Error(line.into()));
-        }
-    }
-    Ok(())
-}
-
 fn acl_check_cmd(_: &Lua, values: MultiValue) -> Result<bool> {
     let mut request = RequestBuf::new();
-    match read_words(&mut request, &values) {
-        Ok(()) => {}
-        Err(Refusal::Error(line)) => return Err(raise::reply(line)),
-        Err(Refusal::Restart) => return Err(Raise::Stop(Stop::Restart).into()),
+    for value in &values {
+        match value {
+            Value::String(text) => request.push(&text.as_bytes()),
+            Value::Integer(number) => push_number(&mut request, *number as f64),
+            Value::Number(number) => push_number(&mut request, *number),
+            _ => {
+                let line = "ERR Lua redis lib command arguments must be strings or integers";
+                return Err(raise::reply(line));
+            }
+        }
+    }
+    if values.is_empty() {
+        return Err(raise::reply("ERR Please specify at least one argument for this redis lib call"));
     }
     match host::with(|host| host.may_run(request.as_request())).flatten() {
         Some(may_run) => Ok(may_run),

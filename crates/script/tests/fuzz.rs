@@ -372,13 +372,12 @@ impl Program {
 fn run(engine: &mut Engine, text: &str) -> (Option<Ran>, Vec<u8>) {
     let name = sha(text.as_bytes());
     let mut out = Vec::new();
-    if engine.compile(name, text.as_bytes()).is_err() {
-        return (None, out);
-    }
+    let Ok(script) = engine.compile(text.as_bytes()) else { return (None, out) };
     let words = RequestBuf::from_args(["eval", "", "1", "key", "one", "two"]);
     let mut reply = Reply::new(&mut out, Protocol::Resp3);
     let mut host = Mixed { calls: 0, pulses: 0 };
-    let ran = engine.run_script(&name, (words.as_request(), 3, 1), &mut host, &mut reply);
+    let ran = engine.run_script(script, &name, (words.as_request(), 3, 1), &mut host, &mut reply);
+    engine.forget(script);
     (Some(ran), out)
 }
 

@@ -1,7 +1,7 @@
 //! Scripts that mean harm, or go wrong: the interpreter lives on and answers with an error, and no script finds
 //! what another one left.
 
-use script::{Engine, Header, Host, Pulse, Ran, Refusal, sha};
+use script::{Compiled, Engine, Header, Host, Pulse, Ran, Refusal, sha};
 use wire::{Protocol, Reply, Request, RequestBuf};
 
 /// Answers every command with `+PONG`.
@@ -25,15 +25,22 @@ impl Host for Echo {
 }
 
 fn run(engine: &mut Engine, text: &str) -> String {
-    let name = sha(text.as_bytes());
     Header::of_script(text.as_bytes()).expect("the tests have sound headers");
+    let script = match engine.compile(text.as_bytes()) {
+        Ok(script) => script,
+        Err(line) => return format!("-{}\r\n", String::from_utf8_lossy(&line)),
+    };
+    let out = run_compiled(engine, script, text);
+    engine.forget(script);
+    out
+}
+
+fn run_compiled(engine: &mut Engine, script: Compiled, text: &str) -> String {
     let mut out = Vec::new();
-    if let Err(line) = engine.compile(name, text.as_bytes()) {
-        return format!("-{}\r\n", String::from_utf8_lossy(&line));
-    }
     let words = RequestBuf::from_args(["eval", "", "0"]);
     let mut reply = Reply::new(&mut out, Protocol::Resp2);
-    let ran = engine.run_script(&name, (words.as_request(), 3, 0), &mut Echo, &mut reply);
+    let name = sha(text.as_bytes());
+    let ran = engine.run_script(script, &name, (words.as_request(), 3, 0), &mut Echo, &mut reply);
     assert_ne!(ran, Ran::Restart);
     String::from_utf8_lossy(&out).into_owned()
 }
@@ -81,7 +88,8 @@ fn no_script_changes_what_another_finds() {
     ] {
         assert!(run(&mut engine, text).contains("Attempt to modify a readonly table"), "{text}");
     }
-    run(&mut engine, "table.insert(string, 'left behind')");
+    let refused = run(&mut engine, "table.insert(string, 'left behind')");
+    assert!(refused.starts_with("-ERR Attempt to modify a readonly table script: "), "{refused}");
     assert_eq!(run(&mut engine, "return #string"), ":0\r\n");
     run(&mut engine, "cjson.encode_number_precision(3)");
     assert_eq!(run(&mut engine, "return cjson.encode_number_precision()"), ":14\r\n");
@@ -96,11 +104,16 @@ fn code_that_was_compiled_before_is_not_loaded() {
 }
 
 #[test]
-fn many_scripts_are_kept() {
+fn many_scripts_are_kept_and_forgotten_ones_make_room() {
     let mut engine = Engine::new("7.2.4");
-    for number in 0..12_000 {
-        assert_eq!(run(&mut engine, &format!("return {number}")), format!(":{number}\r\n"));
+    let compiled: Vec<_> = (0..12_000)
+        .map(|number| engine.compile(format!("return {number}").as_bytes()).unwrap())
+        .collect();
+    for (number, script) in compiled.iter().enumerate() {
+        assert_eq!(run_compiled(&mut engine, *script, "x"), format!(":{number}\r\n"));
     }
+    engine.forget(compiled[7]);
+    assert_eq!(engine.compile(b"return 1").unwrap(), compiled[7]);
 }
 
 #[test]

@@ -1,15 +1,16 @@
 //! EVAL, EVALSHA, FCALL and those of them that change nothing.
 
-use super::host::ScriptHost;
-use super::load::{Interpreter, with_interpreter};
+use super::host::{Limits, ScriptHost};
+use super::load::{Interpreter, Known, with_interpreter};
 use crate::dispatch::Context;
 use crate::dispatch::checks;
-use crate::scripts::{Holds, Locks, Run};
+use crate::scripts::{Holds, Locks};
 use crate::server::Attention;
-use ::script::{Ran, ScriptFlags, Sha, sha};
+use ::script::{Ran, ScriptFlags, Sha};
 use command::{Error, Flags, Result};
 use keyspace::Key;
-use std::sync::Arc;
+use smallvec::SmallVec;
+use std::time::Instant;
 use wire::Reply;
 
 /// EVAL script numkeys [key [key ...]] [arg [arg ...]]
@@ -26,10 +27,8 @@ fn eval_text(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()>
     let keys = key_count(context)?;
     let (server, text) = (context.server, context.request.arg(1));
     with_interpreter(server, |interpreter| {
-        let name = sha(text);
-        let script = interpreter.script(server, name, text).map_err(Error::line)?;
-        let plan = Plan { keys, flags: script.flags, locks: &script.locks, what: What::Script(name) };
-        plan.run(context, interpreter, reply)
+        let known = interpreter.by_text(server, text).map_err(Error::line)?;
+        run_script(context, &known, keys, interpreter, reply)
     })
 }
 
@@ -47,15 +46,24 @@ const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EV
 
 fn eval_named(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let server = context.server;
-    let name = context.request.arg(1).to_ascii_lowercase();
-    let name: Sha = name.try_into().map_err(|_| NO_SCRIPT)?;
+    let mut name = Sha::try_from(context.request.arg(1)).map_err(|_| NO_SCRIPT)?;
+    name.make_ascii_lowercase();
     let keys = key_count(context)?;
-    let script = server.scripts.get(&name).ok_or(NO_SCRIPT)?;
     with_interpreter(server, |interpreter| {
-        interpreter.compile(name, &script).map_err(Error::line)?;
-        let plan = Plan { keys, flags: script.flags, locks: &script.locks, what: What::Script(name) };
-        plan.run(context, interpreter, reply)
+        let known = interpreter.by_name(server, &name).map_err(Error::line)?.ok_or(NO_SCRIPT)?;
+        run_script(context, &known, keys, interpreter, reply)
     })
+}
+
+fn run_script(
+    context: &mut Context<'_, '_>,
+    known: &Known,
+    keys: usize,
+    interpreter: &mut Interpreter,
+    reply: &mut Reply<'_>,
+) -> Result<()> {
+    let (flags, locks) = (known.script.flags, &known.script.locks);
+    Plan { keys, flags, locks, what: What::Script(known) }.run(context, interpreter, reply)
 }
 
 /// FCALL function numkeys [key [key ...]] [arg [arg ...]]
@@ -77,7 +85,7 @@ fn call_function(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result
     };
     with_interpreter(server, |interpreter| {
         interpreter.load(&library).map_err(Error::line)?;
-        let what = What::Function(library.number, name.to_vec());
+        let what = What::Function(library.number, name);
         Plan { keys, flags: Some(flags), locks: &library.locks, what }.run(context, interpreter, reply)
     })
 }
@@ -92,9 +100,9 @@ fn key_count(context: &Context<'_, '_>) -> Result<usize> {
 }
 
 /// What is run.
-enum What {
-    Script(Sha),
-    Function(u64, Vec<u8>),
+enum What<'a> {
+    Script(&'a Known),
+    Function(u64, &'a [u8]),
 }
 
 /// One run.
@@ -103,7 +111,7 @@ struct Plan<'a> {
     /// None: a script without a header, which is judged by what it does.
     flags: Option<ScriptFlags>,
     locks: &'a Locks,
-    what: What,
+    what: What<'a>,
 }
 
 impl Plan<'_> {
@@ -122,13 +130,13 @@ impl Plan<'_> {
         }
         let mark = reply.mark();
         let mut holds = self.locks.holds(!reads_only);
-        let run = Arc::new(self.visible(context));
+        let began = Instant::now();
         let ran = loop {
             let takes_locks = !context.batch.is_holding();
             if takes_locks {
                 self.hold(context, holds);
             }
-            let ran = self.run_held(context, interpreter, reply, (reads_only, is_full, &run));
+            let ran = self.run_held(context, interpreter, reply, (reads_only, is_full, began));
             if takes_locks && (ran == Ran::Restart || !context.batch.has_ready()) {
                 context.batch.release();
             }
@@ -163,31 +171,13 @@ impl Plan<'_> {
         Ok(reads_only)
     }
 
-    fn visible(&self, context: &Context<'_, '_>) -> Run {
-        let function = match &self.what {
-            What::Script(_) => None,
-            What::Function(_, name) => Some(name.clone()),
-        };
-        let words = match function {
-            Some(_) => context.request.iter().map(<[u8]>::to_vec).collect(),
-            None => Vec::new(),
-        };
-        Run {
-            function,
-            words,
-            began: std::time::Instant::now(),
-            wrote: false.into(),
-            is_killed: false.into(),
-        }
-    }
-
     fn hold(&self, context: &mut Context<'_, '_>, holds: Holds) {
         match holds {
             Holds::All => context.batch.hold_all(),
             Holds::Declared => {
                 let (server, db, request) = (context.server, context.session.db, context.request);
                 let key = |position| server.keyspace.key(db, request.arg(position));
-                let keys: Vec<Key<'_>> = (3..3 + self.keys).map(key).collect();
+                let keys: SmallVec<[Key<'_>; 4]> = (3..3 + self.keys).map(key).collect();
                 context.batch.hold(&keys);
             }
         }
@@ -198,17 +188,21 @@ impl Plan<'_> {
         context: &mut Context<'_, '_>,
         interpreter: &mut Interpreter,
         reply: &mut Reply<'_>,
-        (reads_only, is_full, run): (bool, bool, &Arc<Run>),
+        (reads_only, is_full, began): (bool, bool, Instant),
     ) -> Ran {
         let (db, protocol) = (context.session.db, context.session.protocol);
         let words = (context.request, 3, self.keys);
         context.session.runs_script = true;
         let oom_allowed = self.flags.is_some_and(|flags| flags.contains(ScriptFlags::ALLOW_OOM));
-        let mut host = ScriptHost::new(context, reads_only, is_full && !oom_allowed, run.clone());
-        let ran = match &self.what {
-            What::Script(name) => interpreter.engine.run_script(name, words, &mut host, reply),
+        let is_function = matches!(self.what, What::Function(..));
+        let limits = Limits { reads_only, is_oom: is_full && !oom_allowed };
+        let mut host = ScriptHost::new(context, limits, is_function, began);
+        let ran = match self.what {
+            What::Script(known) => {
+                interpreter.engine.run_script(known.compiled, &known.name, words, &mut host, reply)
+            }
             What::Function(library, name) => {
-                interpreter.engine.run_function(*library, name, words, &mut host, reply)
+                interpreter.engine.run_function(library, name, words, &mut host, reply)
             }
         };
         host.end();

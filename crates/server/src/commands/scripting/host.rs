@@ -16,46 +16,81 @@ use command::{Args, Error, Flags, Hashed, Keys};
 use keyspace::Key;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::{Protocol, Reply, Request};
 
 /// How long a script that has changed something waits for the slot of a key that it did not declare.
 const SLOT_WAIT_MAX: Duration = Duration::from_millis(50);
 
+/// What a run may not do.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// It may not write.
+    pub reads_only: bool,
+    /// Memory was full when it began, and it did not say that it may run nevertheless.
+    pub is_oom: bool,
+}
+
 /// The server for one run.
 pub(super) struct ScriptHost<'h, 'a, 'k> {
     context: &'h mut Context<'a, 'k>,
-    reads_only: bool,
-    /// Memory was full when it began, and it did not say that it may run nevertheless.
-    is_oom: bool,
+    limits: Limits,
     /// Why it may not write, found when it began: what fails later does not cut it in two.
     disk_error: Option<Error>,
-    run: Arc<Run>,
-    is_shown: bool,
+    is_function: bool,
+    began: Instant,
+    /// It has changed something.
+    wrote: bool,
+    /// Most runs are over before anybody could see them.
+    shown: Option<Arc<Run>>,
+    is_slow: bool,
 }
 
 impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
     pub fn new(
         context: &'h mut Context<'a, 'k>,
-        reads_only: bool,
-        is_oom: bool,
-        run: Arc<Run>,
+        limits: Limits,
+        is_function: bool,
+        began: Instant,
     ) -> ScriptHost<'h, 'a, 'k> {
-        if run.function.is_some() {
-            context.server.scripts.functions.lock().push(run.clone());
-        }
         let disk_error = checks::disk_error(context);
-        ScriptHost { context, reads_only, is_oom, disk_error, run, is_shown: false }
+        let (wrote, shown, is_slow) = (false, None, false);
+        ScriptHost { context, limits, disk_error, is_function, began, wrote, shown, is_slow }
     }
 
     /// The run is over.
     pub fn end(self) {
+        let Some(run) = self.shown else { return };
         let server = self.context.server;
-        if self.run.function.is_some() {
-            server.scripts.functions.lock().retain(|run| !Arc::ptr_eq(run, &self.run));
+        server.scripts.functions.lock().retain(|other| !Arc::ptr_eq(other, &run));
+        if self.is_slow {
+            end_slow(server, &run);
         }
-        if self.is_shown {
-            end_slow(server, &self.run);
+    }
+
+    /// The run, for others to see.
+    fn shown(&mut self) -> Arc<Run> {
+        if let Some(run) = &self.shown {
+            return run.clone();
+        }
+        let request = &self.context.request;
+        let run = Arc::new(Run {
+            function: self.is_function.then(|| request.arg(1).to_vec()),
+            words: request.iter().map(<[u8]>::to_vec).collect(),
+            began: self.began,
+            wrote: self.wrote.into(),
+            is_killed: false.into(),
+        });
+        if self.is_function {
+            self.context.server.scripts.functions.lock().push(run.clone());
+        }
+        self.shown.insert(run).clone()
+    }
+
+    fn note_write(&mut self) {
+        self.wrote = true;
+        if let Some(run) = &self.shown {
+            run.wrote.store(true, Ordering::Relaxed);
         }
     }
 
@@ -77,7 +112,7 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
             acl::admit(context.server, context.session, command, request, Setting::Script, context.now)
                 .map_err(|error| Refusal::Error(error.as_bytes().to_vec()))?;
         }
-        if command.is(Flags::WRITE) && self.reads_only {
+        if command.is(Flags::WRITE) && self.limits.reads_only {
             return error("ERR Write commands are not allowed from read-only scripts.");
         }
         if command.is(Flags::WRITE)
@@ -85,7 +120,7 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         {
             return Err(Refusal::Error(error.as_bytes().to_vec()));
         }
-        if self.is_oom && command.is(Flags::DENYOOM) && !self.run.wrote.load(Ordering::Relaxed) {
+        if self.limits.is_oom && command.is(Flags::DENYOOM) && !self.wrote {
             return error("OOM command not allowed when used memory > 'maxmemory'.");
         }
         Ok(command)
@@ -121,7 +156,7 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         if !needs_more && context.batch.holds(&keys) {
             return Ok(());
         }
-        if !self.run.wrote.load(Ordering::Relaxed) {
+        if !self.wrote {
             return Err(Refusal::Restart);
         }
         if !needs_more && context.batch.try_hold_also(&keys, SLOT_WAIT_MAX) {
@@ -143,7 +178,7 @@ impl Host for ScriptHost<'_, '_, '_> {
         })?;
         self.hold(command, request)?;
         if command.is(Flags::WRITE) {
-            self.run.wrote.store(true, Ordering::Relaxed);
+            self.note_write();
         }
         let context = &mut *self.context;
         let server = context.server;
@@ -191,8 +226,9 @@ impl Host for ScriptHost<'_, '_, '_> {
     fn pulse(&mut self) -> Pulse {
         let server = self.context.server;
         durability::write_gathered(server, self.context.worker);
-        if self.run.is_killed.load(Ordering::Relaxed) {
-            return Pulse::End(match self.run.function {
+        let run = self.shown();
+        if run.is_killed.load(Ordering::Relaxed) {
+            return Pulse::End(match run.function {
                 Some(_) => "Script killed by user with FUNCTION KILL.",
                 None => "Script killed by user with SCRIPT KILL.",
             });
@@ -201,9 +237,9 @@ impl Host for ScriptHost<'_, '_, '_> {
             return Pulse::End("The server is shutting down");
         }
         let threshold = server.config.busy_reply_threshold();
-        if !self.is_shown && threshold.is_some_and(|threshold| self.run.began.elapsed() >= threshold) {
-            self.is_shown = true;
-            note_slow(server, &self.run);
+        if !self.is_slow && threshold.is_some_and(|threshold| self.began.elapsed() >= threshold) {
+            self.is_slow = true;
+            note_slow(server, &run);
         }
         Pulse::GoOn
     }

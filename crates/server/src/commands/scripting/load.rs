@@ -1,19 +1,42 @@
 //! Each worker's interpreter, and what it has compiled of what all workers share.
+//!
+//! A script is found by its text without a look at its name: naming a text takes as long as a command.
+//!
+//! Invariants:
+//! 1. What a worker finds here is also among the scripts that all share, or is gone from both.
 
 use crate::commands::connection::REDIS_VERSION;
 use crate::scripts::{Library, Script};
 use crate::server::Server;
-use ::script::{Engine, Failure, Header, Sha};
+use ::script::limits::COMPILED_SCRIPTS_MAX;
+use ::script::{Compiled, Engine, Failure, Header, Sha, sha};
 use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How much an interpreter may grow or shrink before it tells.
+const BYTES_UNTOLD_MAX: usize = 16 << 10;
 
 /// A worker's interpreter.
 pub(super) struct Interpreter {
     pub engine: Engine,
+    scripts: HashMap<Sha, Rc<Known>, foldhash::fast::RandomState>,
+    /// The same by a hash of their texts.
+    by_text: HashMap<u64, Rc<Known>, foldhash::fast::RandomState>,
+    hasher: foldhash::quality::RandomState,
     flushes: u64,
     changes: u64,
     bytes: usize,
+}
+
+/// A script that is compiled here.
+pub(super) struct Known {
+    pub name: Sha,
+    pub script: Arc<Script>,
+    pub compiled: Compiled,
 }
 
 /// Bytes that the interpreters of all workers hold.
@@ -34,12 +57,7 @@ thread_local! {
 /// Uses this worker's interpreter, which comes into being with its first use.
 pub(super) fn with_interpreter<T>(server: &Server, run: impl FnOnce(&mut Interpreter) -> T) -> T {
     INTERPRETER.with_borrow_mut(|slot| {
-        let interpreter = slot.get_or_insert_with(|| Interpreter {
-            engine: Engine::new(REDIS_VERSION),
-            flushes: server.scripts.flushes(),
-            changes: server.scripts.changes(),
-            bytes: 0,
-        });
+        let interpreter = slot.get_or_insert_with(|| Interpreter::new(server));
         interpreter.forget_what_is_gone(server);
         let result = run(interpreter);
         interpreter.note_bytes(server);
@@ -48,11 +66,23 @@ pub(super) fn with_interpreter<T>(server: &Server, run: impl FnOnce(&mut Interpr
 }
 
 impl Interpreter {
+    fn new(server: &Server) -> Interpreter {
+        Interpreter {
+            engine: Engine::new(REDIS_VERSION),
+            scripts: HashMap::default(),
+            by_text: HashMap::default(),
+            hasher: foldhash::quality::RandomState::default(),
+            flushes: server.scripts.flushes(),
+            changes: server.scripts.changes(),
+            bytes: 0,
+        }
+    }
+
     fn forget_what_is_gone(&mut self, server: &Server) {
         let (flushes, changes) = (server.scripts.flushes(), server.scripts.changes());
         if self.flushes != flushes {
             self.flushes = flushes;
-            self.engine.flush_scripts();
+            self.forget_scripts();
         }
         if self.changes != changes {
             self.changes = changes;
@@ -63,8 +93,18 @@ impl Interpreter {
         }
     }
 
+    fn forget_scripts(&mut self) {
+        self.by_text.clear();
+        for (_, known) in self.scripts.drain() {
+            self.engine.forget(known.compiled);
+        }
+    }
+
     fn note_bytes(&mut self, server: &Server) {
         let bytes = self.engine.used_bytes();
+        if bytes.abs_diff(self.bytes) < BYTES_UNTOLD_MAX {
+            return;
+        }
         let sum = &server.interpreter_bytes.0;
         if bytes >= self.bytes {
             sum.fetch_add(bytes - self.bytes, Ordering::Relaxed);
@@ -75,19 +115,47 @@ impl Interpreter {
     }
 
     /// The script of this text, known to all workers and compiled here.
-    pub fn script(&mut self, server: &Server, sha: Sha, text: &[u8]) -> Result<Arc<Script>, Failure> {
-        if let Some(script) = server.scripts.get(&sha) {
-            self.compile(sha, &script)?;
-            return Ok(script);
+    pub fn by_text(&mut self, server: &Server, text: &[u8]) -> Result<Rc<Known>, Failure> {
+        let hash = self.hasher.hash_one(text);
+        if let Some(known) = self.by_text.get(&hash)
+            && known.script.text == text
+        {
+            return Ok(known.clone());
         }
-        let header = Header::of_script(text)?;
-        self.engine.compile(sha, text)?;
-        Ok(server.scripts.add(sha, text, header))
+        let name = sha(text);
+        let known = match self.by_name(server, &name)? {
+            Some(known) => known,
+            None => {
+                let header = Header::of_script(text)?;
+                let compiled = self.compile(text)?;
+                self.keep(name, server.scripts.add(name, text, header), compiled)
+            }
+        };
+        self.by_text.insert(hash, known.clone());
+        Ok(known)
     }
 
-    /// Compiles a script here, unless it is.
-    pub fn compile(&mut self, sha: Sha, script: &Script) -> Result<(), Failure> {
-        if self.engine.has_script(&sha) { Ok(()) } else { self.engine.compile(sha, &script.text) }
+    /// The script of this name, if any worker knows it, compiled here.
+    pub fn by_name(&mut self, server: &Server, name: &Sha) -> Result<Option<Rc<Known>>, Failure> {
+        if let Some(known) = self.scripts.get(name) {
+            return Ok(Some(known.clone()));
+        }
+        let Some(script) = server.scripts.get(name) else { return Ok(None) };
+        let compiled = self.compile(&script.text)?;
+        Ok(Some(self.keep(*name, script, compiled)))
+    }
+
+    fn compile(&mut self, text: &[u8]) -> Result<Compiled, Failure> {
+        if self.scripts.len() >= COMPILED_SCRIPTS_MAX {
+            self.forget_scripts();
+        }
+        self.engine.compile(text)
+    }
+
+    fn keep(&mut self, name: Sha, script: Arc<Script>, compiled: Compiled) -> Rc<Known> {
+        let known = Rc::new(Known { name, script, compiled });
+        self.scripts.insert(name, known.clone());
+        known
     }
 
     /// Loads a library here, unless it is.

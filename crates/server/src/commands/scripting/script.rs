@@ -7,7 +7,7 @@ use crate::dispatch::table::ServerHandler;
 use crate::log;
 use crate::scripts::Run;
 use crate::server::{Attention, Server};
-use ::script::{Sha, sha};
+use ::script::Sha;
 use command::{Error, Flags, Group, Result, Row};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -62,9 +62,8 @@ const HELP: &[&str] = &[
 /// SCRIPT LOAD script
 fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (server, text) = (context.server, context.request.arg(2));
-    let name = sha(text);
-    with_interpreter(server, |interpreter| interpreter.script(server, name, text)).map_err(Error::line)?;
-    reply.bulk(&name);
+    let known = with_interpreter(server, |interpreter| interpreter.by_text(server, text));
+    reply.bulk(&known.map_err(Error::line)?.name);
     Ok(())
 }
 

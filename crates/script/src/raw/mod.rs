@@ -1,0 +1,142 @@
+//! The path of a run and of each `redis.call`, by the interpreter's own functions.
+//!
+//! The library in front of the interpreter wraps each step in a protected call and keeps a reference to each value: safe, and several
+//! times as long as a command takes. So what every run and every call does happens here, on the interpreter's stack. What
+//! is done once, or goes wrong, is left to the library.
+//!
+//! Thread rule: that of the engine.
+//!
+//! Invariants:
+//! 1. Everything here runs inside the protected call that [`run::run`] makes, so an error of the interpreter has somewhere to go.
+//! 2. Such an error jumps over the frames of these functions: nothing in them has to be dropped while a function of the
+//!    interpreter is called that may raise one. What owns memory lives in the engine's `State`, borrowed only between such functions.
+//! 3. A function has room for 20 values when it begins; one that may need more asks for it first.
+//! 4. Strings of the interpreter are read before anything is taken off its stack.
+
+mod call;
+mod incoming;
+mod outgoing;
+pub(crate) mod run;
+
+pub(crate) use call::{Errors, caller, push_number};
+
+use crate::raise::{Raise, Stop};
+use mlua::ffi::{self, lua_State};
+use mlua::{Function, IntoLua, Lua, Result, Table};
+use std::ffi::c_int;
+
+/// Values that are found again by number: names that tables have, and what runs need.
+#[derive(Clone, Copy)]
+pub(crate) struct Anchors {
+    err: Anchor,
+    ignore_stats: Anchor,
+    ok: Anchor,
+    ok_line: Anchor,
+    double: Anchor,
+    map: Anchor,
+    set: Anchor,
+    big_number: Anchor,
+    verbatim_string: Anchor,
+    string: Anchor,
+    format: Anchor,
+    keys: Anchor,
+    argv: Anchor,
+    /// Ends the run so that it begins again.
+    restart: Anchor,
+    globals: Anchor,
+    fault: Anchor,
+    functions: Anchor,
+    body: Anchor,
+}
+
+/// A value in the interpreter's registry.
+#[derive(Clone, Copy)]
+struct Anchor(c_int);
+
+impl Anchor {
+    fn of(lua: &Lua, value: impl IntoLua) -> Result<Anchor> {
+        let mut number = 0;
+        // SAFETY: the value is alone on the stack, and goes from there into the registry.
+        unsafe {
+            lua.exec_raw::<()>(value.into_lua(lua)?, |state| {
+                number = ffi::luaL_ref(state, ffi::LUA_REGISTRYINDEX);
+            })?;
+        }
+        Ok(Anchor(number))
+    }
+
+    /// # Safety
+    /// There is room for one value on the stack.
+    #[inline]
+    unsafe fn push(self, lua: *mut lua_State) {
+        // SAFETY: the caller's promise; reading a table by number raises nothing.
+        unsafe { ffi::lua_rawgeti_(lua, ffi::LUA_REGISTRYINDEX, self.0) }
+    }
+}
+
+impl Anchors {
+    /// With the table of globals, the function that is told of errors, and the table of what is compiled.
+    pub fn new(lua: &Lua, globals: &Table, fault: &Function, functions: &Table) -> Result<Anchors> {
+        let name = |name: &str| Anchor::of(lua, name);
+        let restart = lua.create_function(|_, ()| Err::<(), _>(Raise::Stop(Stop::Restart).into()))?;
+        Ok(Anchors {
+            err: name("err")?,
+            ignore_stats: name("ignore_error_stats_update")?,
+            ok: name("ok")?,
+            ok_line: name("OK")?,
+            double: name("double")?,
+            map: name("map")?,
+            set: name("set")?,
+            big_number: name("big_number")?,
+            verbatim_string: name("verbatim_string")?,
+            string: name("string")?,
+            format: name("format")?,
+            keys: name("KEYS")?,
+            argv: name("ARGV")?,
+            restart: Anchor::of(lua, restart)?,
+            globals: Anchor::of(lua, globals)?,
+            fault: Anchor::of(lua, fault)?,
+            functions: Anchor::of(lua, functions)?,
+            body: Anchor::of(lua, run::body(lua)?)?,
+        })
+    }
+}
+
+/// Pushes a table that stands for an error reply.
+///
+/// # Safety
+/// As at the head of this file; four values are pushed at the most.
+unsafe fn push_error(lua: *mut lua_State, anchors: &Anchors, line: &[u8]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        ffi::lua_createtable(lua, 0, 2);
+        anchors.err.push(lua);
+        push_bytes(lua, line);
+        ffi::lua_rawset(lua, -3);
+        anchors.ignore_stats.push(lua);
+        ffi::lua_pushboolean(lua, 1);
+        ffi::lua_rawset(lua, -3);
+    }
+}
+
+/// # Safety
+/// As at the head of this file; one value is pushed.
+#[inline]
+unsafe fn push_bytes(lua: *mut lua_State, bytes: &[u8]) {
+    // SAFETY: the caller's promise; the interpreter copies the bytes.
+    unsafe { ffi::lua_pushlstring_(lua, bytes.as_ptr().cast(), bytes.len()) }
+}
+
+/// The bytes of a string on the stack.
+///
+/// # Safety
+/// There is a string at `index`, which stays there for as long as its bytes are used.
+#[inline]
+unsafe fn bytes_at<'a>(lua: *mut lua_State, index: c_int) -> &'a [u8] {
+    let mut length = 0;
+    // SAFETY: the caller's promise; a string is given back as it is.
+    unsafe {
+        let bytes = ffi::lua_tolstring(lua, index, &raw mut length);
+        std::slice::from_raw_parts(bytes.cast(), length)
+    }
+}
