@@ -1,13 +1,13 @@
 //! One worker's interpreter: compiles scripts and libraries, keeps what it compiled, and runs it.
 
 use crate::host::{self, Host, Pulse};
-use crate::limits::{INSTRUCTIONS_PER_PULSE, STATE_BYTES_MAX, VALUES_MAX};
+use crate::limits::{COLLECTOR_PAUSE_PERCENT, INSTRUCTIONS_PER_PULSE, STATE_BYTES_MAX, VALUES_MAX};
 use crate::raise::{self, Raise, Stop};
 use crate::raw::Anchors;
 use crate::raw::run::{self, Ended, Raw, Run, Takes};
 use crate::redis::{self, SANDBOX};
 use crate::shebang::ScriptFlags;
-use crate::{Sha, bits, cjson, cmsgpack, gate, random, structs};
+use crate::{Sha, bits, cjson, cmsgpack, gate, globals, random, structs};
 use mlua::{
     ChunkMode, Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, VmState,
 };
@@ -124,6 +124,7 @@ impl Engine {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::new())?;
         lua.set_memory_limit(STATE_BYTES_MAX)?;
+        lua.gc_inc(COLLECTOR_PAUSE_PERCENT, 0, 0);
         let state = Rc::new(State::default());
         let globals = lua.globals();
         random::install(&lua, &globals.raw_get("math")?)?;
@@ -185,6 +186,11 @@ impl Engine {
         let function = self
             .compile_text(text, "@user_script")
             .map_err(|message| [b"ERR Error compiling script (new function): ", &message[..]].concat())?;
+        if !globals::are_assigned(&function.dump(true)) {
+            function
+                .set_environment(self.sandbox.globals.clone())
+                .map_err(|error| format!("ERR {error}").into_bytes())?;
+        }
         self.keep(function).map_err(|error| format!("ERR {error}").into_bytes())
     }
 
@@ -306,7 +312,8 @@ impl Engine {
     /// Drops libraries that are not in `keep`.
     pub fn retain_libraries(&mut self, keep: impl Fn(u64) -> bool) {
         let gone: Vec<u64> = self.libraries.keys().copied().filter(|library| !keep(*library)).collect();
-        for functions in gone.iter().filter_map(|library| self.libraries.remove(library)).collect::<Vec<_>>() {
+        for functions in gone.iter().filter_map(|library| self.libraries.remove(library)).collect::<Vec<_>>()
+        {
             functions.into_values().for_each(|function| self.forget(function));
         }
     }

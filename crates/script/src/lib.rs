@@ -21,6 +21,7 @@ mod cmsgpack;
 mod engine;
 #[allow(unsafe_code)] // Functions of C in front of those of this crate.
 mod gate;
+mod globals;
 mod host;
 pub mod limits;
 mod raise;

@@ -3,6 +3,10 @@
 /// Bytes that one worker's interpreter may hold. A script beyond it ends with an error; the server lives on.
 pub const STATE_BYTES_MAX: usize = 512 << 20;
 
+/// How much the interpreter may grow, in percent of what was in use, until it collects again. What scripts find takes 200 KB, which
+/// each round looks through; the interpreter's own choice is a round for every 200 KB that scripts leave behind.
+pub const COLLECTOR_PAUSE_PERCENT: i32 = 400;
+
 /// Bytes of a reply, and of what `cjson` or `cmsgpack` make of a value: as much as the interpreter could give back.
 pub const OUTPUT_BYTES_MAX: usize = STATE_BYTES_MAX;
 

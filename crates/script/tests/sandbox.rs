@@ -106,9 +106,8 @@ fn code_that_was_compiled_before_is_not_loaded() {
 #[test]
 fn many_scripts_are_kept_and_forgotten_ones_make_room() {
     let mut engine = Engine::new("7.2.4");
-    let compiled: Vec<_> = (0..12_000)
-        .map(|number| engine.compile(format!("return {number}").as_bytes()).unwrap())
-        .collect();
+    let compiled: Vec<_> =
+        (0..12_000).map(|number| engine.compile(format!("return {number}").as_bytes()).unwrap()).collect();
     for (number, script) in compiled.iter().enumerate() {
         assert_eq!(run_compiled(&mut engine, *script, "x"), format!(":{number}\r\n"));
     }

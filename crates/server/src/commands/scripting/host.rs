@@ -126,8 +126,13 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         Ok(command)
     }
 
-    /// Sees to it that what a command touches is held.
-    fn hold(&mut self, command: &Command, request: Request<'_>) -> Result<(), Refusal> {
+    /// Sees to it that what a command touches is held. `first` is its first key, if it has one at a fixed place.
+    fn hold(
+        &mut self,
+        command: &Command,
+        request: Request<'_>,
+        first: Option<&Key<'_>>,
+    ) -> Result<(), Refusal> {
         let context = &mut *self.context;
         if context.batch.holds_all() {
             return Ok(());
@@ -141,10 +146,11 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
                     (context.session.db, context.now),
                     &context.server.settings,
                 );
-                if let Keys::Range { first, last, .. } = row.keys
-                    && last == first as isize
+                if let Keys::Range { first: position, last, .. } = row.keys
+                    && last == position as isize
+                    && let Some(key) = first
                     && !needs_all(row, &args)
-                    && context.batch.holds(&[args.key(first)])
+                    && context.batch.holds(std::slice::from_ref(key))
                 {
                     return Ok(());
                 }
@@ -176,7 +182,11 @@ impl Host for ScriptHost<'_, '_, '_> {
                 self.context.server.counts.note_error(line);
             }
         })?;
-        self.hold(command, request)?;
+        let key = request
+            .get(command.first_key)
+            .filter(|_| command.first_key > 0)
+            .map(|bytes| self.context.server.keyspace.key(self.context.session.db, bytes));
+        self.hold(command, request, key.as_ref())?;
         if command.is(Flags::WRITE) {
             self.note_write();
         }
@@ -196,7 +206,8 @@ impl Host for ScriptHost<'_, '_, '_> {
             batch: &mut *context.batch,
         };
         let began = server.ticks.now();
-        let ending = inner.call(Hashed::NONE, &mut Reply::new(out, protocol));
+        let hashed = Hashed::new(command.first_key, 1, key.as_slice());
+        let ending = inner.call(hashed, &mut Reply::new(out, protocol));
         let (counts, track) = (&server.worker_counts[context.worker], server.config.latency_tracking());
         counts.note(command.id, began, server.ticks.now(), ending, track);
         server.counts.commands.add(1);
