@@ -10,6 +10,7 @@ mod differential;
 mod events;
 mod hostile;
 mod imports;
+mod long_scripts;
 mod memory;
 mod migrate;
 mod replies;

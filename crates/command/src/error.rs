@@ -20,6 +20,8 @@ pub enum Error {
     WrongType,
     /// An edit would make a string longer than `proto-max-bulk-len` allows.
     StringTooLong,
+    /// A slow script has what it needs. Nothing was done; it may run again.
+    InUse,
     /// A text used by one command only, in full, with its code. It may quote bytes of the client, which need not be
     /// UTF-8.
     Text(Cow<'static, [u8]>),
@@ -55,6 +57,9 @@ impl Error {
             Error::NotFloat => b"ERR value is not a valid float",
             Error::WrongType => b"WRONGTYPE Operation against a key holding the wrong kind of value",
             Error::StringTooLong => b"ERR string exceeds maximum allowed size (proto-max-bulk-len)",
+            Error::InUse => {
+                b"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
+            }
             Error::Text(line) => line,
         }
     }

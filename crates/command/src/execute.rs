@@ -6,7 +6,7 @@
 
 use crate::args::{Args, Hashed};
 use crate::effects;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::key_use::{Begin, Find};
 use crate::row::{Flags, Handler, Keys, Outcome, Row};
 use crate::wait::{Wait, Waiting};
@@ -25,7 +25,7 @@ type KeyList<'a> = SmallVec<[Key<'a>; 8]>;
 /// the batch ([`Batch::has_ready`]): the caller serves them and releases.
 ///
 /// # Errors
-/// What the client is to be told instead of a reply.
+/// What the client is to be told instead of a reply; [`Error::InUse`] before anything was done.
 #[inline]
 pub fn execute(
     row: &Row,
@@ -51,18 +51,18 @@ fn run(
 ) -> Result<Outcome> {
     match row.handler {
         Handler::Read(read) => with_keys(row, args, |keys, args| {
-            let view = batch.view(keys, args.now, touch);
+            let view = batch.try_view(keys, args.now, touch).ok_or(Error::InUse)?;
             let outcome = read(&view, args, reply).map(|()| Outcome::Unchanged);
             view.finish();
             outcome
         }),
         Handler::Write(write) => with_keys(row, args, |keys, args| {
-            let mut edit = batch.edit(keys, args.now, touch);
+            let mut edit = batch.try_edit(keys, args.now, touch).ok_or(Error::InUse)?;
             let outcome = write(&mut edit, args, reply);
             finish(row, edit, keys, args, outcome)
         }),
         Handler::BlockingRead(read) => {
-            let view = batch.view(&keys_of(row, args), args.now, touch);
+            let view = batch.try_view(&keys_of(row, args), args.now, touch).ok_or(Error::InUse)?;
             let outcome = read(&view, args, reply);
             let outcome = wait_for_keys(outcome, args, reply, |ticket, keys, wait| {
                 view.wait(ticket, keys, wait.wants, wait.also_when_gone);
@@ -72,7 +72,7 @@ fn run(
         }
         Handler::BlockingWrite(write) => {
             let keys = keys_of(row, args);
-            let mut edit = batch.edit(&keys, args.now, touch);
+            let mut edit = batch.try_edit(&keys, args.now, touch).ok_or(Error::InUse)?;
             let outcome = write(&mut edit, args, reply);
             let outcome = wait_for_keys(outcome, args, reply, |ticket, keys, wait| {
                 edit.wait(ticket, keys, wait.wants, wait.also_when_gone);
@@ -81,28 +81,30 @@ fn run(
         }
         Handler::WriteAcross(write, _) => {
             let keys = keys_of(row, args);
-            let mut edit = batch.edit(&keys, args.now, touch);
+            let mut edit = batch.try_edit(&keys, args.now, touch).ok_or(Error::InUse)?;
             let outcome = write(&mut edit, args, reply);
             finish(row, edit, &keys, args, outcome)
         }
         Handler::ReadAround(read, _) => with_all_if_needed(row, batch, args, |batch| {
-            let view = batch.view(&keys_of(row, args), args.now, touch);
+            let view = batch.try_view(&keys_of(row, args), args.now, touch).ok_or(Error::InUse)?;
             let outcome = read(&view, args, reply).map(|()| Outcome::Unchanged);
             view.finish();
             outcome
         }),
         Handler::WriteAround(write, _) => with_all_if_needed(row, batch, args, |batch| {
             let keys = keys_of(row, args);
-            let mut edit = batch.edit(&keys, args.now, touch);
+            let mut edit = batch.try_edit(&keys, args.now, touch).ok_or(Error::InUse)?;
             let outcome = write(&mut edit, args, reply);
             finish(row, edit, &keys, args, outcome)
         }),
-        Handler::Exclusive(run) => batch.exclusively(args.now, touch, |all| {
-            let outcome = run(all, args, reply);
-            if outcome == Ok(Outcome::Changed) {
-                effects::log_request(args);
-            }
-            outcome
+        Handler::Exclusive(run) => with_all_if_needed(row, batch, args, |batch| {
+            batch.exclusively(args.now, touch, |all| {
+                let outcome = run(all, args, reply);
+                if outcome == Ok(Outcome::Changed) {
+                    effects::log_request(args);
+                }
+                outcome
+            })
         }),
         Handler::Walk(walk) => {
             let outcome = walk(batch, args, reply).map(|()| Outcome::Unchanged);
@@ -155,11 +157,11 @@ fn with_all_if_needed<T>(
     row: &Row,
     batch: &mut Batch<'_>,
     args: &Args<'_>,
-    run: impl FnOnce(&mut Batch<'_>) -> T,
-) -> T {
+    run: impl FnOnce(&mut Batch<'_>) -> Result<T>,
+) -> Result<T> {
     let takes_all = needs_all(row, args) && !batch.holds_all();
-    if takes_all {
-        batch.hold_all();
+    if takes_all && !batch.try_hold_all() {
+        return Err(Error::InUse);
     }
     let result = run(batch);
     if takes_all && !batch.has_ready() {

@@ -9,6 +9,7 @@
 //! 3. The counts are the sums over all slots.
 
 use crate::ids::{POSITION_BITS, Position, SLOTS, Slot};
+use crate::locks;
 use crate::slot::{Change, SlotKeys};
 use parking_lot::Mutex;
 use std::sync::OnceLock;
@@ -118,8 +119,9 @@ impl Database {
     pub(crate) fn overhead_bytes(&self) -> usize {
         let Some(slots) = self.used_slots() else { return 0 };
         let due = self.due().map_or(0, size_of_val) + self.stamps().map_or(0, size_of_val);
+        let used = slots.iter().filter(|slot| slot.has_keys());
         let tables: usize =
-            slots.iter().filter(|slot| slot.has_keys()).map(|s| s.keys.lock().overhead_bytes()).sum();
+            used.filter_map(|slot| Some(locks::lock_soon(&slot.keys)?.overhead_bytes())).sum();
         size_of_val(slots) + due + tables
     }
 

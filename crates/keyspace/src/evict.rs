@@ -14,6 +14,7 @@ use crate::clock;
 use crate::ids::{DbIndex, Position, Slot};
 use crate::keyspace::Batch;
 use crate::limits::{EVICT_KEYS_MAX, EVICT_ROUNDS_MAX, POOL_CANDIDATES_MAX};
+use crate::locks;
 use crate::object::Object;
 use crate::policy::{Eviction, Policy};
 use crate::sweep::{Progress, gone};
@@ -153,7 +154,7 @@ impl Batch<'_> {
     ) -> bool {
         let Candidate { db, slot, position, score } = candidate;
         let database = self.keyspace.database(db);
-        let mut keys = database.slot(slot).keys.lock();
+        let Some(mut keys) = locks::lock_soon(&database.slot(slot).keys) else { return false };
         let Some(place) = keys.find_position(self.keyspace.frame(), position) else { return false };
         let object = keys.object(place);
         let may_go = !eviction.expiring_only() || object.expires_at().is_some();

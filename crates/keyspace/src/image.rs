@@ -6,6 +6,7 @@
 use crate::Stamp;
 use crate::ids::{DbIndex, Key, Slot};
 use crate::keyspace::{Batch, Cleared, Exclusive, Keyspace};
+use crate::locks;
 use crate::object::Object;
 use crate::slot::Change;
 use std::mem;
@@ -30,7 +31,7 @@ impl Keyspace {
 impl Batch<'_> {
     /// Shows every object of a slot, those whose time is up too, and tells where in the history it was last written.
     pub fn copy_slot(&self, db: DbIndex, slot: Slot, visit: impl FnMut(Object<'_>)) -> Stamp {
-        let keys = self.keyspace.database(db).slot(slot).keys.lock();
+        let keys = locks::lock(&self.keyspace.database(db).slot(slot).keys);
         keys.table().iter().for_each(visit);
         self.keyspace.stamp(db, slot)
     }
@@ -53,7 +54,7 @@ impl Exclusive<'_> {
         let mut slots = Vec::new();
         for (number, cell) in database.used_slots().unwrap_or_default().iter().enumerate() {
             let slot = Slot(number as u16);
-            let mut keys = cell.keys.lock();
+            let mut keys = locks::lock(&cell.keys);
             if keys.table().len() == 0 || self.batch.keyspace.stamp(db, slot) >= stamp {
                 continue;
             }

@@ -17,7 +17,7 @@ use crate::database::Database;
 use crate::effects::{Effects, Journal, Stamp};
 use crate::evict::Pool;
 use crate::ids::{DbIndex, Key, KeyHasher, Position};
-use crate::locks::{Held, Locks, SlotId};
+use crate::locks::{Held, Locks, SlotId, lock};
 use crate::policy::Policy;
 use crate::slot::{Frame, SlotKeys};
 use crate::sweep::SweepFrom;
@@ -84,6 +84,7 @@ pub struct Keyspace {
     /// See [`Keyspace::whole_stamp`].
     pub(crate) whole_stamp: AtomicU64,
     pub(crate) exchanges: AtomicU64,
+    has_slow_holder: AtomicBool,
     /// See [`Keyspace::set_reads_seen`].
     pub(crate) are_reads_unseen: AtomicBool,
 }
@@ -145,6 +146,7 @@ impl Keyspace {
             effects: (0..options.workers).map(|_| Effects::default()).collect(),
             whole_stamp: AtomicU64::new(0),
             exchanges: AtomicU64::new(0),
+            has_slow_holder: AtomicBool::new(false),
             are_reads_unseen: AtomicBool::new(false),
         }
     }
@@ -243,9 +245,24 @@ impl Keyspace {
         &self.database_at(physical).slot(slot).keys
     }
 
-    /// Takes all gates, in ascending order.
-    pub(crate) fn lock_gates(&self) -> Vec<MutexGuard<'_, WorkerState>> {
-        self.gates.iter().map(|gate| gate.0.lock()).collect()
+    /// All gates, in ascending order.
+    pub(crate) fn gates(&self) -> impl Iterator<Item = &Mutex<WorkerState>> + Clone {
+        self.gates.iter().map(|gate| &gate.0)
+    }
+
+    /// A worker's gate.
+    pub(crate) fn gate(&self, worker: usize) -> &Mutex<WorkerState> {
+        &self.gates[worker].0
+    }
+
+    /// Whether some batch holds slots, and will for long.
+    pub(crate) fn has_slow_holder(&self) -> bool {
+        self.has_slow_holder.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether some batch holds slots, and will for long. Commands then do not wait for locks that they do not get.
+    pub fn set_slow_holder(&self, on: bool) {
+        self.has_slow_holder.store(on, Ordering::Relaxed);
     }
 
     pub(crate) fn effects_of(&self, worker: usize) -> &Effects {
@@ -256,7 +273,7 @@ impl Keyspace {
     #[inline]
     pub fn enter(&self, worker: usize) -> Batch<'_> {
         let mut batch = self.stay_outside(worker);
-        batch.gate = Some(self.gates[worker].0.lock());
+        batch.gate = Some(lock(&self.gates[worker].0));
         batch
     }
 
@@ -342,6 +359,18 @@ impl<'k> Batch<'k> {
     #[inline]
     pub fn edit<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> Edit<'b> {
         Edit { access: Access::new(self, self.locks(keys), now, touch) }
+    }
+
+    /// As [`Batch::view`], unless a slow script has one of them.
+    #[inline]
+    pub fn try_view<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> Option<View<'b>> {
+        self.try_locks(keys).map(|locks| View { access: Access::new(self, locks, now, touch) })
+    }
+
+    /// As [`Batch::edit`], unless a slow script has one of them.
+    #[inline]
+    pub fn try_edit<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> Option<Edit<'b>> {
+        self.try_locks(keys).map(|locks| Edit { access: Access::new(self, locks, now, touch) })
     }
 
     /// Runs `work` with the whole keyspace locked.

@@ -36,6 +36,7 @@ pub use effects::{Effects, Journal, Stamp};
 pub use evict::OutOfMemory;
 pub use ids::{DbIndex, Key, KeyHasher, SLOTS, Slot};
 pub use keyspace::{Batch, Cleared, Exclusive, Keyspace, Options, Touch};
+pub use locks::{Holding, when_stuck};
 pub use object::{Detached, NewValue, Object, ValueRef};
 pub use opened::{Opened, WrongType};
 pub use policy::{Eviction, Policy};

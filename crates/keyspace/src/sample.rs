@@ -7,6 +7,7 @@
 use crate::ids::{DbIndex, Position, SLOTS, Slot};
 use crate::keyspace::Batch;
 use crate::limits::{RANDOM_KEY_SAMPLES, SAMPLE_VISITS_MAX, TTL_SAMPLES};
+use crate::locks;
 use crate::object::Object;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
@@ -66,7 +67,7 @@ impl Batch<'_> {
             if !slots[number].has_keys() || step == SLOTS && accepted > 0 {
                 continue;
             }
-            let keys = slots[number].keys.lock();
+            let Some(keys) = locks::lock_soon(&slots[number].keys) else { continue };
             let enters_middle = step == 0 && keys.table().len() > wanted;
             let mut from = Some(if enters_middle { middle } else { Position(0) });
             while let Some(at) = from.filter(|_| accepted < wanted && visits < SAMPLE_VISITS_MAX) {
@@ -98,7 +99,7 @@ impl Batch<'_> {
         };
         let mut found = 0;
         for number in with_timers() {
-            let keys = slots[number].keys.lock();
+            let Some(keys) = locks::lock_soon(&slots[number].keys) else { continue };
             for _ in 0..keys.expiring().min(wanted - found) {
                 if let Some(object) = keys.sample_expiring(self.random()) {
                     visit(Slot(number as u16), object);
@@ -114,7 +115,7 @@ impl Batch<'_> {
         }
         // Every timer that was picked was out of date: look at the keys themselves.
         for number in with_timers() {
-            let keys = slots[number].keys.lock();
+            let Some(keys) = locks::lock_soon(&slots[number].keys) else { continue };
             if keys.expiring() > 0 {
                 let expiring = keys.table().iter().filter(|object| object.expires_at().is_some());
                 return expiring.take(wanted).for_each(|object| visit(Slot(number as u16), object));

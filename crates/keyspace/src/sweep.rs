@@ -10,6 +10,7 @@ use crate::database::Database;
 use crate::ids::{DbIndex, SLOTS, Slot};
 use crate::keyspace::Batch;
 use crate::limits::SWEEP_KEYS_MAX;
+use crate::locks;
 use crate::slot::{Over, Sweep};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -103,7 +104,7 @@ impl Batch<'_> {
         now: UnixMs,
         mut visit: impl FnMut(&[u8]),
     ) -> Sweep {
-        let mut keys = database.slot(slot).keys.lock();
+        let Some(mut keys) = locks::lock_soon(&database.slot(slot).keys) else { return Sweep::Done };
         let mut changes = Vec::new();
         let is_of_interest = !self.keyspace.interest().is_empty();
         let mut expired = 0;

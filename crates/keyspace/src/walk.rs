@@ -6,6 +6,7 @@
 
 use crate::ids::{DbIndex, POSITION_BITS, Position, SLOTS};
 use crate::keyspace::Batch;
+use crate::locks;
 use crate::object::Object;
 use sys::UnixMs;
 
@@ -53,7 +54,7 @@ impl Batch<'_> {
                 continue;
             }
             let mut seen = 0;
-            let next = slot.keys.lock().table().scan(from, left, |object| {
+            let next = locks::lock(&slot.keys).table().scan(from, left, |object| {
                 seen += 1;
                 if !object.is_expired(now) {
                     visit(object);
@@ -75,7 +76,11 @@ impl Batch<'_> {
     pub fn for_each(&self, db: DbIndex, now: UnixMs, mut visit: impl FnMut(Object<'_>)) {
         let slots = self.keyspace.database(db).used_slots().unwrap_or_default();
         for slot in slots.iter().filter(|slot| slot.has_keys()) {
-            slot.keys.lock().table().iter().filter(|object| !object.is_expired(now)).for_each(&mut visit);
+            locks::lock(&slot.keys)
+                .table()
+                .iter()
+                .filter(|object| !object.is_expired(now))
+                .for_each(&mut visit);
         }
     }
 }

@@ -19,6 +19,7 @@ pub mod latency;
 pub mod listen;
 pub mod logger;
 pub mod monitor;
+pub mod placement;
 pub mod pubsub;
 pub mod redaction;
 pub mod replay;

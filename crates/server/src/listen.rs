@@ -2,7 +2,9 @@
 //! too many or not welcome, and hands the others to the workers in turn.
 
 use crate::config::Config;
+use crate::connection::stream::Unwatched;
 use crate::log;
+use crate::placement::Arrival;
 use crate::server::{Ending, Server};
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 use std::io::{self, Write};
@@ -13,7 +15,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use sys::file::Fs;
-use tokio::sync::mpsc::UnboundedSender;
 
 /// How long to wait before accepting again when the system has no descriptor left.
 const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(50);
@@ -24,6 +25,8 @@ const FREE_PORT_ATTEMPTS: usize = 16;
 pub struct Accepted {
     /// The client's number, in the order of arrival.
     pub id: u64,
+    /// The worker that it belongs to.
+    pub home: usize,
     /// What it came by.
     pub socket: AcceptedSocket,
 }
@@ -47,6 +50,14 @@ pub enum AcceptedSocket {
 }
 
 impl AcceptedSocket {
+    /// The socket alone.
+    pub fn into_unwatched(self) -> Unwatched {
+        match self {
+            AcceptedSocket::Tcp { socket, .. } => Unwatched::Tcp(socket),
+            AcceptedSocket::Unix { socket, .. } => Unwatched::Unix(socket),
+        }
+    }
+
     /// The other end's address and this end's, as CLIENT LIST shows them.
     pub fn addresses(&self) -> (String, String) {
         match self {
@@ -135,24 +146,20 @@ impl Listeners {
     }
 
     /// Accepts until the server ends. Runs on the first worker's runtime.
-    pub fn spawn(self, server: &Arc<Server>, workers: &[UnboundedSender<Accepted>]) -> io::Result<()> {
+    pub fn spawn(self, server: &Arc<Server>) -> io::Result<()> {
         for socket in self.tcp {
             let listener = tokio::net::TcpListener::from_std(socket.into())?;
-            tokio::task::spawn_local(accept_tcp(server.clone(), listener, workers.to_vec()));
+            tokio::task::spawn_local(accept_tcp(server.clone(), listener));
         }
         if let Some((socket, path)) = self.unix {
             let listener = tokio::net::UnixListener::from_std(socket.into())?;
-            tokio::task::spawn_local(accept_unix(server.clone(), listener, path, workers.to_vec()));
+            tokio::task::spawn_local(accept_unix(server.clone(), listener, path));
         }
         Ok(())
     }
 }
 
-async fn accept_tcp(
-    server: Arc<Server>,
-    listener: tokio::net::TcpListener,
-    workers: Vec<UnboundedSender<Accepted>>,
-) {
+async fn accept_tcp(server: Arc<Server>, listener: tokio::net::TcpListener) {
     let mut ending = server.ending();
     loop {
         let accepted = tokio::select! {
@@ -160,18 +167,13 @@ async fn accept_tcp(
             _ = ending.wait_for(|ending| *ending != Ending::NotYet) => return,
         };
         match accepted.and_then(|(socket, peer)| Ok((socket.into_std()?, peer))) {
-            Ok((socket, peer)) => welcome_tcp(&server, socket, peer, &workers),
+            Ok((socket, peer)) => welcome_tcp(&server, socket, peer),
             Err(error) => note_failure(&error).await,
         }
     }
 }
 
-async fn accept_unix(
-    server: Arc<Server>,
-    listener: tokio::net::UnixListener,
-    path: PathBuf,
-    workers: Vec<UnboundedSender<Accepted>>,
-) {
+async fn accept_unix(server: Arc<Server>, listener: tokio::net::UnixListener, path: PathBuf) {
     let mut ending = server.ending();
     loop {
         let accepted = tokio::select! {
@@ -183,7 +185,7 @@ async fn accept_unix(
                 if let Some(refusal) = refusal_of_number(&server) {
                     refuse(&server, socket, refusal);
                 } else {
-                    hand_over(&server, AcceptedSocket::Unix { socket, path: path.clone() }, &workers);
+                    hand_over(&server, AcceptedSocket::Unix { socket, path: path.clone() });
                 }
             }
             Err(error) => note_failure(&error).await,
@@ -196,14 +198,14 @@ async fn note_failure(error: &io::Error) {
     tokio::time::sleep(NO_DESCRIPTOR_PAUSE).await;
 }
 
-fn welcome_tcp(server: &Server, socket: TcpStream, peer: SocketAddr, workers: &[UnboundedSender<Accepted>]) {
+fn welcome_tcp(server: &Server, socket: TcpStream, peer: SocketAddr) {
     if let Some(refusal) = refusal_of_number(server).or_else(|| refusal_of_stranger(server, peer.ip())) {
         return refuse(server, socket, refusal);
     }
     if let Err(error) = tune(&socket, server.config.tcp_keepalive_s()) {
         log!(Verbose, "A connection could not be tuned: {error}");
     }
-    hand_over(server, AcceptedSocket::Tcp { socket, peer }, workers);
+    hand_over(server, AcceptedSocket::Tcp { socket, peer });
 }
 
 fn tune(socket: &TcpStream, keepalive_s: u32) -> io::Result<()> {
@@ -221,7 +223,7 @@ fn tune(socket: &TcpStream, keepalive_s: u32) -> io::Result<()> {
 }
 
 fn refusal_of_number(server: &Server) -> Option<&'static str> {
-    let is_full = server.connections() >= server.config.maxclients() as usize;
+    let is_full = server.placement.connections() >= server.config.maxclients() as usize;
     is_full.then_some("-ERR max number of clients reached\r\n")
 }
 
@@ -246,15 +248,12 @@ fn refuse(server: &Server, mut socket: impl Write, why: &str) {
     let _ = socket.write(why.as_bytes());
 }
 
-/// Gives a connection to the worker that has the fewest.
-fn hand_over(server: &Server, socket: AcceptedSocket, workers: &[UnboundedSender<Accepted>]) {
+/// Gives a connection to the worker that has the fewest; at the server's end nobody takes it.
+fn hand_over(server: &Server, socket: AcceptedSocket) {
     server.counts.connections.add(1);
-    let accepted = Accepted { id: server.clients.next_id(), socket };
-    let index = server.lightest_worker();
-    if workers[index].send(accepted).is_err() {
-        // The worker is gone because the server ends.
-        server.connection_lost(index);
-    }
+    let home = server.placement.home();
+    let accepted = Accepted { id: server.clients.next_id(), home, socket };
+    server.placement.send(home, Arrival::New(accepted));
 }
 
 /// The addresses that one word of `bind` stands for.

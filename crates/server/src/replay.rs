@@ -138,7 +138,7 @@ fn unknown(request: &Request<'_>) -> Rejection {
 fn own_session(server: &Server, worker: usize, now: UnixMs) -> Box<Session> {
     /// No client has this number, nor a descriptor that is none.
     const NOBODY: (u64, i32) = (0, -1);
-    let client = Client::new(NOBODY.0, String::new(), String::new(), NOBODY.1, worker, now);
+    let client = Client::new(NOBODY.0, String::new(), String::new(), NOBODY.1, (worker, worker), now);
     let mut session = Session::new(Arc::new(client), Access::of(server.acl.default_user()));
     session.touch = Touch::No;
     Box::new(session)

@@ -8,6 +8,7 @@
 use crate::dispatch::table::{self, Runs};
 use command::Flags;
 use command::{Handler, Keys};
+use keyspace::Holding;
 use parking_lot::{Mutex, RwLock};
 use script::{Header, Loaded, Reach, ScriptFlags, Sha};
 use std::collections::{BTreeMap, HashMap};
@@ -24,7 +25,7 @@ pub struct Scripts {
     /// How often libraries changed.
     changes: AtomicU64,
     numbers: AtomicU64,
-    /// Those that run for longer than they should.
+    /// Those that run for long.
     pub(crate) slow: Mutex<Vec<Arc<Run>>>,
     /// Functions that run now.
     pub(crate) functions: Mutex<Vec<Arc<Run>>>,
@@ -57,7 +58,8 @@ pub enum Holds {
 }
 
 impl Locks {
-    fn of(text: &[u8]) -> Locks {
+    /// Of a script or library with this text.
+    pub fn of(text: &[u8]) -> Locks {
         Locks { reach: script::reach(text, &key_positions), reaches_out: AtomicBool::new(false) }
     }
 
@@ -257,6 +259,14 @@ impl Scripts {
     }
 }
 
+impl Scripts {
+    /// The slow run that is longest in the way of somebody, who is so if `is_in_the_way` says so of what it holds.
+    pub fn in_the_way(&self, is_in_the_way: impl Fn(&Holding) -> bool) -> Option<Arc<Run>> {
+        let slow = self.slow.lock();
+        slow.iter().filter(|run| is_in_the_way(&run.holding.lock())).min_by_key(|run| run.began).cloned()
+    }
+}
+
 /// A run of a script or function, as others see it.
 pub struct Run {
     /// The function's name; None: a script.
@@ -269,4 +279,6 @@ pub struct Run {
     pub wrote: AtomicBool,
     /// Somebody wants it to end.
     pub is_killed: AtomicBool,
+    /// What it holds of the keyspace.
+    pub holding: Mutex<Holding>,
 }

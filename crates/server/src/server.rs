@@ -11,6 +11,7 @@ use crate::durability::{self, Durability};
 use crate::events;
 use crate::latency::LatencyMonitor;
 use crate::monitor::{self, Monitors};
+use crate::placement::Placement;
 use crate::pubsub::{self, PubSub};
 use crate::samples::Samples;
 use crate::scripts::Scripts;
@@ -129,8 +130,8 @@ pub struct Server {
     pub startup_bytes: u64,
     /// Where it listens for TCP connections, with the port really taken.
     pub addresses: OnceLock<Vec<SocketAddr>>,
-    connections_by_worker: Box<[AtomicU32]>,
-    next_worker: AtomicU32,
+    /// Which worker has which connections.
+    pub placement: Placement,
     attention: AtomicU32,
     slow_ticks: AtomicU64,
     reply_bytes_max: AtomicUsize,
@@ -189,8 +190,7 @@ impl Server {
             samples: Samples::default(),
             startup_bytes: sys::memory::used_bytes(),
             addresses: OnceLock::new(),
-            connections_by_worker: (0..workers).map(|_| AtomicU32::new(0)).collect(),
-            next_worker: AtomicU32::new(0),
+            placement: Placement::new(workers),
             attention: AtomicU32::new(0),
             slow_ticks: AtomicU64::new(u64::MAX),
             reply_bytes_max: AtomicUsize::new(usize::MAX),
@@ -306,22 +306,6 @@ impl Server {
         self.ending.subscribe()
     }
 
-    /// The worker with the fewest connections, for the next one; of those with
-    /// equally few, the one whose turn it is. While a script runs for too long, new
-    /// connections go to the last worker, which gets none otherwise: somebody may want to end the script.
-    pub fn lightest_worker(&self) -> usize {
-        let turn = self.next_worker.fetch_add(1, Ordering::Relaxed) as usize;
-        let spare = self.connections_by_worker.len() - 1;
-        // Workers that run a slow script, or wait for one, serve nobody.
-        let workers = if self.attention().contains(Attention::SLOW_SCRIPT) { 0 } else { spare };
-        let index = (0..workers)
-            .map(|offset| (turn + offset) % workers)
-            .min_by_key(|index| self.connections_by_worker[*index].load(Ordering::Relaxed))
-            .unwrap_or(spare);
-        self.connections_by_worker[index].fetch_add(1, Ordering::Relaxed);
-        index
-    }
-
     /// Gives back what a session held in the server.
     pub fn session_ended(&self, session: &mut Session) {
         monitor::leave(self, &session.client);
@@ -329,27 +313,12 @@ impl Server {
         session.watched.clear(self, &session.client);
         pubsub::leave_all(self, session);
         tracking::disable(self, session);
-        self.connection_lost(session.client.worker);
-    }
-
-    /// How many connections there are, those counted that a worker is about to begin.
-    pub fn connections(&self) -> usize {
-        self.connections_by_worker.iter().map(|count| count.load(Ordering::Relaxed) as usize).sum()
-    }
-
-    /// How many connections a worker has.
-    pub fn connections_of(&self, worker: usize) -> u32 {
-        self.connections_by_worker[worker].load(Ordering::Relaxed)
-    }
-
-    /// Gives back a place that `lightest_worker` gave, without a session.
-    pub fn connection_lost(&self, worker: usize) {
-        self.connections_by_worker[worker].fetch_sub(1, Ordering::Relaxed);
+        self.placement.leave(session.client.worker());
     }
 
     /// The number under which a guest enters the keyspace.
     pub fn guest(&self) -> usize {
-        self.connections_by_worker.len()
+        self.placement.workers()
     }
 
     /// Whether clients have to give a password.

@@ -2,7 +2,8 @@
 //! addresses, start the workers, wait for the end.
 
 use crate::config::{Config, Startup};
-use crate::listen::{Accepted, Listeners};
+use crate::listen::Listeners;
+use crate::placement::Arrival;
 use crate::server::{Attention, Ending, Server};
 use crate::{acl, descriptors, durability, log, logger, snapshot, supervision, worker};
 use std::ffi::OsString;
@@ -87,7 +88,7 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     let listeners = Listeners::bind(&config)?;
     let _socket_file = listeners.unix_path().cloned().map(RemovedAtEnd);
     let _pidfile = write_pidfile(&config);
-    // One more than are announced: see [`Server::lightest_worker`].
+    // One more than are announced: the spare one (see `placement`).
     let server = Server::new(config, workers + 1);
     announce(&server, &listeners, workers, warnings);
     // Clients are told meanwhile that the data is being loaded.
@@ -172,7 +173,7 @@ fn announce(server: &Server, listeners: &Listeners, workers: usize, warnings: &[
     }
 }
 
-type Channels = (Vec<UnboundedSender<Accepted>>, Vec<UnboundedReceiver<Accepted>>);
+type Channels = (Vec<UnboundedSender<Arrival>>, Vec<UnboundedReceiver<Arrival>>);
 
 /// Dropped by every worker at its end.
 type Alive = Sender<std::convert::Infallible>;
@@ -188,7 +189,8 @@ pub const STACK_BYTES: usize = 32 << 20;
 pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
     acl::load_at_start(server)?;
     server.addresses.set(listeners.addresses()).expect("a server is run once");
-    let (senders, receivers): Channels = (0..workers).map(|_| unbounded_channel()).unzip();
+    let (doors, receivers): Channels = (0..workers).map(|_| unbounded_channel()).unzip();
+    server.placement.open(doors);
     let (alive, all_gone): (Alive, _) = channel(1);
     let mut threads = Vec::new();
     for (index, receiver) in receivers.into_iter().enumerate() {
@@ -201,7 +203,7 @@ pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -
         threads.push(thread.spawn(work)?);
     }
     drop(alive);
-    let status = accept_until_end(server, listeners, &senders, all_gone);
+    let status = accept_until_end(server, listeners, all_gone);
     // Whatever ended the accepting ends the workers.
     server.stop(1);
     for thread in threads {
@@ -216,14 +218,13 @@ pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -
 fn accept_until_end(
     server: &Arc<Server>,
     listeners: Listeners,
-    workers: &[UnboundedSender<Accepted>],
     mut all_gone: Receiver<std::convert::Infallible>,
 ) -> io::Result<u8> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async {
         let mut signals = Signals::catch()?;
-        listeners.spawn(server, workers)?;
+        listeners.spawn(server)?;
         let mut ending = server.ending();
         let status = tokio::select! {
             name = signals.next() => { log!(Warning, "Received {name}, scheduling shutdown..."); 0 }

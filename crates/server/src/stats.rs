@@ -129,6 +129,8 @@ pub enum Ending {
     Failed,
     /// It was refused.
     Rejected,
+    /// It has not run: a slow script has what it needs.
+    HeldBack,
 }
 
 impl WorkerCounts {

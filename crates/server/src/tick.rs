@@ -1,6 +1,6 @@
 //! What happens without a client asking, ten times a second on every worker:
 //! expired keys are freed, eviction that was cut short goes on, and memory that
-//! is no longer used goes back to the system; on the first worker also clients
+//! is no longer used goes back to the system; on the spare worker also clients
 //! that were silent or unread for too long are closed.
 
 use crate::blocking;
@@ -32,11 +32,13 @@ const RELEASE_BYTES_MIN: u64 = 32 << 20;
 pub async fn run(worker: Rc<Worker>, index: usize) {
     let mut ticks = 0u64;
     let mut freed = Freed::default();
+    // What is done once for all is done where no script runs.
+    let is_first = index == worker.server.placement.spare();
     loop {
         let hz = u64::from(worker.server.config.hz().max(1));
         tokio::time::sleep(Duration::from_millis(1000 / hz)).await;
         ticks += 1;
-        if index == 0 && worker.server.attention().contains(Attention::PAUSED) {
+        if is_first && worker.server.attention().contains(Attention::PAUSED) {
             // Forgets one that is over, whether or not a client asks.
             Pause::at(&worker.server, worker.server.clock.now());
         }
@@ -48,16 +50,16 @@ pub async fn run(worker: Rc<Worker>, index: usize) {
         if ticks.is_multiple_of(hz) {
             freed.give_back(index);
         }
-        if index == 0 {
+        if is_first {
             sample(&worker.server);
         }
-        if index == 0 {
+        if is_first {
             snapshot::begin_if_due(&worker.server, index, ticks.is_multiple_of(hz));
         }
-        if index == 0 && ticks.is_multiple_of(hz) {
+        if is_first && ticks.is_multiple_of(hz) {
             durability::begin_if_due(&worker.server);
         }
-        if index == 0 && ticks.is_multiple_of(hz) {
+        if is_first && ticks.is_multiple_of(hz) {
             close_overdue_clients(&worker.server);
         }
     }

@@ -56,6 +56,11 @@ impl Transaction {
     }
 
     /// The requests, in order.
+    pub fn queue(&self) -> &[Queued] {
+        &self.queue
+    }
+
+    /// The same, to be run.
     pub fn into_queue(self) -> Vec<Queued> {
         self.queue
     }

@@ -1,20 +1,24 @@
 //! A worker: one thread with a single-threaded runtime, its share of the
 //! connections, and the buffers that they take turns to use.
+//!
+//! A thread that runs a long script, or waits for what one holds, makes way ([`make_way`]): its other connections move to
+//! workers that are free, and come back when it is.
 
 use crate::client::{Client, Signal, Traits};
-use crate::connection::{self, stream::Stream};
+use crate::connection::{self, Moved, Place};
 use crate::dispatch::Runner;
 use crate::durability::{self, gate::Queue};
 use crate::listen::{Accepted, AcceptedSocket};
+use crate::placement::Arrival;
 use crate::server::{Ending, Server};
 use crate::{log, tick};
 use std::cell::RefCell;
-use std::io;
+use std::collections::HashMap;
+use std::future::poll_fn;
 use std::os::fd::AsRawFd;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -35,6 +39,23 @@ pub struct Worker {
     pub gate_queue: Queue,
     /// Its number.
     pub index: usize,
+    /// Those that are about to come.
+    arrivals: RefCell<UnboundedReceiver<Arrival>>,
+    /// Those that it serves, by their clients' numbers.
+    places: RefCell<HashMap<u64, Rc<Place>>>,
+}
+
+thread_local! {
+    /// This thread's worker.
+    static HERE: RefCell<Weak<Worker>> = const { RefCell::new(Weak::new()) };
+}
+
+/// Lets other workers serve the connections of this thread's, but for the one whose request runs now. To be called
+/// again and again for as long as it runs.
+pub fn make_way() {
+    if let Some(worker) = HERE.with_borrow(Weak::upgrade) {
+        worker.make_way();
+    }
 }
 
 /// A worker's buffers.
@@ -52,10 +73,68 @@ impl Worker {
     pub fn bulk_bytes_max(&self) -> u64 {
         self.server.config.proto_max_bulk_len() as u64
     }
+
+    #[cold]
+    fn make_way(self: &Rc<Worker>) {
+        let placement = &self.server.placement;
+        if self.index == placement.spare() || self.server.is_ending() {
+            return;
+        }
+        if !placement.is_occupied(self.index) {
+            placement.set_occupied(self.index, true);
+            // It runs when this thread is back at its tasks.
+            let worker = self.clone();
+            tokio::task::spawn_local(async move { worker.be_free() });
+        }
+        while let Some(arrival) = self.arrivals.try_borrow_mut().ok().and_then(|mut all| all.try_recv().ok())
+        {
+            placement.leave(self.index);
+            self.send(self.index, arrival);
+        }
+        let leaving: Vec<Moved> =
+            self.places.borrow().values().filter_map(|place| place.leave(&self.server)).collect();
+        for moved in leaving {
+            self.move_to(self.index, moved);
+        }
+    }
+
+    /// Takes back what belongs here.
+    fn be_free(&self) {
+        self.server.placement.set_occupied(self.index, false);
+        for client in self.server.clients.all() {
+            if client.home == self.index && client.worker() != self.index {
+                client.signal(Signal::GO_HOME);
+            }
+        }
+    }
+
+    /// Sends a connection to the worker that it belongs to.
+    pub fn send_home(&self, place: &Place) {
+        if let Some(moved) = place.leave(&self.server) {
+            let home = moved.client().home;
+            self.move_to(home, moved);
+        }
+    }
+
+    fn move_to(&self, wanted: usize, moved: Moved) {
+        self.forget(moved.client().id);
+        self.server.placement.leave(self.index);
+        self.send(wanted, Arrival::Moved(Box::new(moved)));
+    }
+
+    fn send(&self, wanted: usize, arrival: Arrival) {
+        // At the server's end nobody takes it, and its socket is closed.
+        self.server.placement.send(wanted, arrival);
+    }
+
+    /// A connection is not here any more.
+    pub fn forget(&self, client: u64) {
+        self.places.borrow_mut().remove(&client);
+    }
 }
 
 /// Runs worker number `index` until the server ends.
-pub fn run(server: Arc<Server>, index: usize, accepted: UnboundedReceiver<Accepted>) {
+pub fn run(server: Arc<Server>, index: usize, arrivals: UnboundedReceiver<Arrival>) {
     durability::gather();
     let idle = server.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -73,11 +152,15 @@ pub fn run(server: Arc<Server>, index: usize, accepted: UnboundedReceiver<Accept
         gate_queue: Queue::default(),
         server,
         index,
+        arrivals: RefCell::new(arrivals),
+        places: RefCell::default(),
     });
-    runtime.block_on(work(worker, accepted));
+    HERE.replace(Rc::downgrade(&worker));
+    keyspace::when_stuck(make_way);
+    runtime.block_on(work(worker));
 }
 
-async fn work(worker: Rc<Worker>, mut accepted: UnboundedReceiver<Accepted>) {
+async fn work(worker: Rc<Worker>) {
     let mut ending = worker.server.ending();
     tokio::task::spawn_local(tick::run(worker.clone(), worker.index));
     let attending = worker.clone();
@@ -86,60 +169,79 @@ async fn work(worker: Rc<Worker>, mut accepted: UnboundedReceiver<Accepted>) {
     });
     loop {
         tokio::select! {
-            connection = accepted.recv() => match connection {
-                Some(connection) => begin(&worker, connection),
+            arrival = poll_fn(|context| worker.arrivals.borrow_mut().poll_recv(context)) => match arrival {
+                Some(arrival) => begin(&worker, arrival),
                 None => break,
             },
             _ = ending.wait_for(|ending| *ending != Ending::NotYet) => break,
         }
     }
-    accepted.close();
-    while accepted.try_recv().is_ok() {
-        // It came too late.
-        worker.server.connection_lost(worker.index);
-    }
+    refuse_arrivals(&worker);
     drain(&worker).await;
 }
 
-/// Starts the task of a new connection.
-fn begin(worker: &Rc<Worker>, accepted: Accepted) {
+/// They come too late.
+fn refuse_arrivals(worker: &Worker) {
+    let mut arrivals = worker.arrivals.borrow_mut();
+    arrivals.close();
+    while let Ok(arrival) = arrivals.try_recv() {
+        match arrival {
+            Arrival::New(_) => worker.server.placement.leave(worker.index),
+            Arrival::Moved(moved) => {
+                moved.client().set_worker(worker.index);
+                moved.lose(&worker.server);
+            }
+        }
+    }
+}
+
+/// Starts the task of a connection.
+fn begin(worker: &Rc<Worker>, arrival: Arrival) {
     let server = &worker.server;
-    let Accepted { id, socket } = accepted;
-    let (fd, is_unix) = match &socket {
+    let (client, place) = match arrival {
+        Arrival::New(accepted) => {
+            let client = welcome(worker, &accepted);
+            let place = Place::new(server, accepted.socket.into_unwatched(), &client);
+            (client, place)
+        }
+        Arrival::Moved(moved) => {
+            let client = moved.client().clone();
+            client.set_worker(worker.index);
+            (client, Place::of(server, *moved))
+        }
+    };
+    match place.map(Rc::new) {
+        Ok(place) => {
+            worker.places.borrow_mut().insert(client.id, place.clone());
+            tokio::task::spawn_local(connection::serve(worker.clone(), place));
+        }
+        Err(error) => log!(Warning, "A connection could not be served: {error}"),
+    }
+}
+
+/// The client of a new connection, known to all.
+fn welcome(worker: &Worker, accepted: &Accepted) -> Arc<Client> {
+    let Accepted { id, home, socket } = accepted;
+    let (fd, is_unix) = match socket {
         AcceptedSocket::Tcp { socket, .. } => (socket.as_raw_fd(), false),
         AcceptedSocket::Unix { socket, .. } => (socket.as_raw_fd(), true),
     };
     let (address, local_address) = socket.addresses();
-    let stream = match into_stream(socket) {
-        Ok(stream) => stream,
-        Err(error) => {
-            log!(Warning, "A connection could not be served: {error}");
-            server.connection_lost(worker.index);
-            return;
-        }
-    };
-    let now = server.clock.now();
-    let client = Arc::new(Client::new(id, address, local_address, fd, worker.index, now));
+    let now = worker.server.clock.now();
+    let client = Arc::new(Client::new(*id, address, local_address, fd, (worker.index, *home), now));
     client.set_trait(Traits::UNIX_SOCKET, is_unix);
-    server.clients.add(client.clone());
-    tokio::task::spawn_local(connection::serve(worker.clone(), stream, client));
-}
-
-fn into_stream(accepted: AcceptedSocket) -> io::Result<Stream> {
-    Ok(match accepted {
-        AcceptedSocket::Tcp { socket, .. } => Stream::Tcp(TcpStream::from_std(socket)?),
-        AcceptedSocket::Unix { socket, .. } => Stream::Unix(UnixStream::from_std(socket)?),
-    })
+    worker.server.clients.add(client.clone());
+    client
 }
 
 /// Lets this worker's sessions send what they have answered, for a short while.
 async fn drain(worker: &Worker) {
     let server = &worker.server;
-    for client in server.clients.all().iter().filter(|client| client.worker == worker.index) {
+    for client in server.clients.all().iter().filter(|client| client.worker() == worker.index) {
         client.signal(Signal::DRAIN);
     }
     let all_gone = async {
-        while server.connections_of(worker.index) > 0 {
+        while server.placement.connections_of(worker.index) > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };

@@ -20,7 +20,6 @@ use crate::config::ClientClass;
 use crate::dispatch::table::CommandId;
 use mail::Mail;
 use parking_lot::Mutex;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 use sys::UnixMs;
@@ -41,6 +40,8 @@ bitflags::bitflags! {
         const DRAIN = 1 << 2;
         /// The session need not wait any more: what it waited for is in its mail.
         const UNBLOCKED = 1 << 3;
+        /// The worker that the session belongs to is free again.
+        const GO_HOME = 1 << 4;
     }
 }
 
@@ -105,7 +106,9 @@ pub struct Client {
     /// When it connected.
     pub connected_at: UnixMs,
     /// The worker that it runs on.
-    pub worker: usize,
+    worker: AtomicUsize,
+    /// The worker that it belongs to, and comes back to when another had to serve it meanwhile.
+    pub home: usize,
     /// Empty as long as it is the default user.
     user: Mutex<Option<Box<[u8]>>>,
     /// Empty as long as there is no label.
@@ -143,7 +146,7 @@ pub struct Client {
     /// Since when the output has been above its soft limit; 0 if it is not.
     pub over_soft_limit_since_ms: AtomicU64,
     signals: AtomicU32,
-    waker: OnceLock<Waker>,
+    waker: Mutex<Option<Waker>>,
     mail: Mail,
     commands: AtomicI64,
 }
@@ -155,7 +158,7 @@ impl Client {
         address: String,
         local_address: String,
         fd: i32,
-        worker: usize,
+        (worker, home): (usize, usize),
         now: UnixMs,
     ) -> Client {
         Client {
@@ -164,7 +167,8 @@ impl Client {
             local_address,
             fd,
             connected_at: now,
-            worker,
+            worker: AtomicUsize::new(worker),
+            home,
             user: Mutex::default(),
             labels: Mutex::default(),
             traits: AtomicU32::new(0),
@@ -184,10 +188,20 @@ impl Client {
             watched: AtomicUsize::new(0),
             over_soft_limit_since_ms: AtomicU64::new(0),
             signals: AtomicU32::new(0),
-            waker: OnceLock::new(),
+            waker: Mutex::default(),
             mail: Mail::default(),
             commands: AtomicI64::new(0),
         }
+    }
+
+    /// The worker that it runs on.
+    pub fn worker(&self) -> usize {
+        self.worker.load(Ordering::Relaxed)
+    }
+
+    /// It runs on this worker from now on.
+    pub fn set_worker(&self, worker: usize) {
+        self.worker.store(worker, Ordering::Relaxed);
     }
 
     /// The standing flags.
@@ -281,10 +295,9 @@ impl Client {
             + self.mail_bytes()
     }
 
-    /// Called by the session's task before it first waits; the task's waker stays the
-    /// same for its whole life.
+    /// Called by a task of the session before it first waits; its waker stays the same for its whole life.
     pub fn set_waker(&self, waker: &Waker) {
-        self.waker.get_or_init(|| waker.clone());
+        *self.waker.lock() = Some(waker.clone());
     }
 
     /// Asks the session to do something, and wakes it up.
@@ -296,7 +309,7 @@ impl Client {
     /// Wakes the session up to look at the state of things again.
     pub fn wake(&self) {
         // Without a waker the task has not run yet, and will look by itself.
-        if let Some(waker) = self.waker.get() {
+        if let Some(waker) = &*self.waker.lock() {
             waker.wake_by_ref();
         }
     }

@@ -8,9 +8,11 @@ use super::row;
 use crate::acl;
 use crate::client::Traits;
 use crate::dispatch::Context;
+use crate::dispatch::reach::Reach;
 use crate::dispatch::table::{Runs, ServerHandler};
 use crate::monitor;
-use crate::server::Attention;
+use crate::server::{Attention, Server};
+use crate::session::Session;
 use crate::stats::Ending;
 use crate::transaction::Queued;
 use command::execute::{keys_locked, needs_all};
@@ -18,6 +20,7 @@ use command::key_use::LOOKS;
 use command::{Args, Error, Flags, Group, Hashed, Keys, Result, Row};
 use keyspace::{DbIndex, Key};
 use std::sync::atomic::Ordering;
+use sys::UnixMs;
 use wire::Reply;
 
 const ALWAYS: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::RUNS_IN_MULTI);
@@ -102,26 +105,32 @@ fn exec(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let was_begun = context.session.transaction.is_some();
     let result = end_transaction(context, reply);
     // Behind what it ran.
-    if was_begun && context.server.attention().contains(Attention::MONITORS) {
+    let has_run = was_begun && result != Err(Error::InUse);
+    if has_run && context.server.attention().contains(Attention::MONITORS) {
         monitor::show(context.server, context.session, context.command, &context.request);
     }
     result
 }
 
 fn end_transaction(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let Some(transaction) = context.session.transaction.take() else {
+    let Some(transaction) = &context.session.transaction else {
         return Err(Error::text("ERR EXEC without MULTI"));
     };
     if transaction.is_doomed {
-        context.session.transaction = Some(transaction);
         context.session.leave_transaction();
         forget_watched(context);
         return Err(Error::text("EXECABORT Transaction discarded because of previous errors."));
     }
+    let is_held = match reach_of(context.server, context.session, transaction.queue(), context.now) {
+        Reach::All => context.batch.try_hold_all(),
+        Reach::Keys(keys) => context.batch.try_hold(&keys),
+    };
+    if !is_held {
+        return Err(Error::InUse);
+    }
     // Requests find themselves in a transaction while they run: they may not wait.
-    context.session.transaction = Some(Box::default());
+    let transaction = context.session.transaction.replace(Box::default()).unwrap_or_default();
     let queue = transaction.into_queue();
-    hold_keys(context, &queue);
     let session = &mut *context.session;
     let is_disturbed =
         session.watched.is_disturbed(context.server, context.batch, &session.client, context.now);
@@ -140,17 +149,16 @@ fn end_transaction(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Resu
     Ok(())
 }
 
-/// Holds all that the requests will touch, and what is watched.
-fn hold_keys(context: &mut Context<'_, '_>, queue: &[Queued]) {
-    let server = context.server;
-    let mut keys: Vec<Key<'_>> = context.session.watched.keys(server).collect();
-    let mut db = context.session.db;
+/// All that requests will touch, and what is watched.
+pub fn reach_of<'a>(server: &'a Server, session: &'a Session, queue: &'a [Queued], now: UnixMs) -> Reach<'a> {
+    let mut keys: Vec<Key<'_>> = session.watched.keys(server).collect();
+    let mut db = session.db;
     let mut takes_all = false;
     for queued in queue {
         let request = queued.request();
         match queued.command().row.handler {
             Runs::Data(row) => {
-                let args = Args::new(request, &server.keyspace, (db, context.now), &server.settings);
+                let args = Args::new(request, &server.keyspace, (db, now), &server.settings);
                 takes_all |= needs_all(row, &args);
                 keys_locked(row, &args, &mut keys);
             }
@@ -165,11 +173,7 @@ fn hold_keys(context: &mut Context<'_, '_>, queue: &[Queued]) {
             }
         }
     }
-    if takes_all {
-        context.batch.hold_all();
-    } else {
-        context.batch.hold(&keys);
-    }
+    if takes_all { Reach::All } else { Reach::Keys(keys) }
 }
 
 /// Runs one request of the transaction.

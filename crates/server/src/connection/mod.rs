@@ -10,6 +10,9 @@
 //! may send a whole pipeline before they read. `client-output-buffer-limit` and
 //! `client-query-buffer-limit` bound what that costs.
 //!
+//! A connection lies in its [`Place`], from where the worker can move it to another one when its own is occupied (see
+//! [`crate::placement`]): between two polls everything that it is lies there, and a [`Moved`] is all of it.
+//!
 //! Invariants:
 //! 1. Replies leave in the order of their requests: nothing is written past
 //!    `pending`.
@@ -21,22 +24,26 @@ pub mod stream;
 use crate::acl::Access;
 use crate::blocking::{self, Cut};
 use crate::client::{Client, Signal, Traits, eviction};
+use crate::config::LogLevel as Level;
 use crate::dispatch::{OUTPUT_FLUSH_BYTES, Stop};
 use crate::durability;
 use crate::log;
+use crate::logger;
 use crate::server::Server;
 use crate::session::{Closing, Session};
 use crate::worker::{Buffers, Worker};
 use keyspace::Stamp;
 use pending::Pending;
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use stream::Stream;
+use stream::{Stream, Unwatched};
 use sys::UnixMs;
 use tokio::time::Sleep;
 use wire::{Authenticated, Limits, Parser};
@@ -67,8 +74,10 @@ macro_rules! ready_or_pending {
     };
 }
 
-/// Why a connection is over.
+/// Why a connection's task is over.
 enum End {
+    /// The connection goes on at the worker that it belongs to.
+    GoesHome,
     /// The client went away, or was told to.
     Closed,
     /// The client was put out, for this reason.
@@ -98,40 +107,120 @@ pub struct Connection {
     is_at_gate: bool,
 }
 
-/// Serves a connection until it ends.
-pub async fn serve(worker: Rc<Worker>, stream: Stream, client: std::sync::Arc<Client>) {
-    let server = worker.server.clone();
-    let mut connection = Connection {
-        stream,
-        session: Session::new(client.clone(), Access::newcomer(&server.acl)),
-        parser: Parser::new(),
-        input: Vec::new(),
-        pending: Pending::default(),
-        pause: None,
-        wait: None,
-        is_half_closed: false,
-        noted_bytes: 0,
-        is_at_gate: false,
-    };
-    let mut is_first = true;
-    let end = poll_fn(|context| {
-        if is_first {
-            client.set_waker(context.waker());
-            is_first = false;
+/// Where a connection lies at its worker. Empty: it has moved.
+pub struct Place(RefCell<Option<Connection>>);
+
+/// A connection on its way from one worker to another.
+pub struct Moved {
+    socket: Unwatched,
+    session: Session,
+    parser: Parser,
+    input: Vec<u8>,
+    pending: Pending,
+    is_half_closed: bool,
+    noted_bytes: usize,
+}
+
+impl Place {
+    /// For a connection that has just come.
+    ///
+    /// # Errors
+    /// Its socket cannot be watched; the session has ended.
+    pub fn new(server: &Server, socket: Unwatched, client: &Arc<Client>) -> io::Result<Place> {
+        let session = Session::new(client.clone(), Access::newcomer(&server.acl));
+        let (parser, input, pending) = (Parser::new(), Vec::new(), Pending::default());
+        let moved = Moved { socket, session, parser, input, pending, is_half_closed: false, noted_bytes: 0 };
+        Place::of(server, moved)
+    }
+
+    /// For one that another worker had.
+    ///
+    /// # Errors
+    /// Its socket cannot be watched; the session has ended.
+    pub fn of(server: &Server, moved: Moved) -> io::Result<Place> {
+        let Moved { socket, mut session, parser, input, pending, is_half_closed, noted_bytes } = moved;
+        let stream = Stream::watch(socket).inspect_err(|_| end_session(server, &mut session, noted_bytes))?;
+        let (pause, wait, is_at_gate) = (None, None, false);
+        Ok(Place(RefCell::new(Some(Connection {
+            stream,
+            session,
+            parser,
+            input,
+            pending,
+            pause,
+            wait,
+            is_half_closed,
+            noted_bytes,
+            is_at_gate,
+        }))))
+    }
+
+    /// Takes the connection away, unless it is being served at this moment. Its task ends.
+    pub fn leave(&self, server: &Server) -> Option<Moved> {
+        let connection = self.0.try_borrow_mut().ok()?.take()?;
+        connection.session.client.wake();
+        let Connection { stream, mut session, parser, input, pending, is_half_closed, noted_bytes, .. } =
+            connection;
+        match stream.into_unwatched() {
+            Ok(socket) => {
+                Some(Moved { socket, session, parser, input, pending, is_half_closed, noted_bytes })
+            }
+            Err(error) => {
+                log!(Warning, "Client {} closed because it cannot move: {error}", session.client.id);
+                end_session(server, &mut session, noted_bytes);
+                None
+            }
         }
-        connection.poll(&worker, context)
+    }
+}
+
+impl Moved {
+    /// Whose connection it is.
+    pub fn client(&self) -> &Arc<Client> {
+        &self.session.client
+    }
+
+    /// Ends a connection that nobody can take.
+    pub fn lose(mut self, server: &Server) {
+        end_session(server, &mut self.session, self.noted_bytes);
+    }
+}
+
+/// Serves a connection until it ends or moves.
+pub async fn serve(worker: Rc<Worker>, place: Rc<Place>) {
+    let mut is_new_here = true;
+    let end = poll_fn(|context| {
+        let mut connection = place.0.borrow_mut();
+        let Some(connection) = connection.as_mut() else { return Poll::Ready(None) };
+        if is_new_here {
+            connection.session.client.set_waker(context.waker());
+            connection.begin_wait(&worker, context);
+            is_new_here = false;
+        }
+        connection.poll(&worker, context).map(Some)
     })
     .await;
-    match end {
-        End::Closed => {}
-        End::Dropped(reason) => {
-            log!(Warning, "Client closed because {reason}: {}", client.line(server.clock.now()));
-        }
-        End::Failed(error) => log!(Verbose, "Error on connection of client {}: {error}", client.id),
+    let server = &worker.server;
+    let reason = match end {
+        None => return,
+        Some(End::GoesHome) => return worker.send_home(&place),
+        Some(End::Closed) => None,
+        Some(End::Dropped(reason)) => Some((Level::Warning, format!("Client closed because {reason}"))),
+        Some(End::Failed(error)) => Some((Level::Verbose, format!("Error on connection: {error}"))),
+    };
+    let Some(mut connection) = place.0.borrow_mut().take() else { return };
+    let client = connection.session.client.clone();
+    if let Some((level, reason)) = reason.filter(|(level, _)| logger::is_on(*level)) {
+        logger::write(level, format_args!("{reason}: {}", client.line(server.clock.now())));
     }
-    server.clients.buffer_bytes.add(-(connection.noted_bytes as i64));
-    server.session_ended(&mut connection.session);
-    server.clients.remove(client.id);
+    worker.forget(client.id);
+    end_session(server, &mut connection.session, connection.noted_bytes);
+}
+
+fn end_session(server: &Server, session: &mut Session, noted_bytes: usize) {
+    server.clients.buffer_bytes.add(-(noted_bytes as i64));
+    server.session_ended(session);
+    server.clients.remove(session.client.id);
 }
 
 /// Asks for another turn, after all others that are ready and after the worker has
@@ -154,7 +243,7 @@ fn alarm(worker: &Worker, until: UnixMs, context: &mut Context<'_>) -> Pin<Box<S
 
 impl Connection {
     fn poll(&mut self, worker: &Worker, context: &mut Context<'_>) -> Poll<End> {
-        if let Some(end) = self.follow_signals(&worker.server) {
+        if let Some(end) = self.follow_signals(worker) {
             return Poll::Ready(end);
         }
         let buffers = &mut *worker.buffers.borrow_mut();
@@ -238,7 +327,8 @@ impl Connection {
         worker.server.counts.input_bytes.add(bytes as i64);
     }
 
-    fn follow_signals(&mut self, server: &Server) -> Option<End> {
+    fn follow_signals(&mut self, worker: &Worker) -> Option<End> {
+        let server = &worker.server;
         let signals = self.session.client.take_signals();
         if signals.is_empty() {
             return None;
@@ -256,7 +346,12 @@ impl Connection {
             self.session.waits = None;
             self.wait = None;
         }
-        None
+        let home = self.session.client.home;
+        let goes_home = signals.contains(Signal::GO_HOME)
+            && home != worker.index
+            && !server.placement.is_occupied(home)
+            && self.session.closing == Closing::No;
+        goes_home.then_some(End::GoesHome)
     }
 
     fn read_and_run(

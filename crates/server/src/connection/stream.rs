@@ -14,7 +14,37 @@ pub enum Stream {
     Unix(UnixStream),
 }
 
+/// A socket that no runtime watches; it does not block.
+pub enum Unwatched {
+    /// TCP.
+    Tcp(std::net::TcpStream),
+    /// A Unix socket.
+    Unix(std::os::unix::net::UnixStream),
+}
+
 impl Stream {
+    /// Has this thread's runtime watch a socket.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn watch(socket: Unwatched) -> io::Result<Stream> {
+        Ok(match socket {
+            Unwatched::Tcp(socket) => Stream::Tcp(TcpStream::from_std(socket)?),
+            Unwatched::Unix(socket) => Stream::Unix(UnixStream::from_std(socket)?),
+        })
+    }
+
+    /// Takes the socket away from the runtime.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn into_unwatched(self) -> io::Result<Unwatched> {
+        Ok(match self {
+            Stream::Tcp(stream) => Unwatched::Tcp(stream.into_std()?),
+            Stream::Unix(stream) => Unwatched::Unix(stream.into_std()?),
+        })
+    }
+
     /// Reads into a buffer of fixed length; 0 bytes is the end of the stream.
     pub fn poll_read(&mut self, context: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut buffer = ReadBuf::new(into);

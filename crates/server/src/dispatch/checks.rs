@@ -5,14 +5,14 @@ use crate::acl;
 use crate::commands::pubsub::is_allowed_among_messages;
 use crate::dispatch::Context;
 use crate::dispatch::pause::{Pause, Paused};
-use crate::dispatch::table::{Command, Runs};
+use crate::dispatch::reach;
+use crate::dispatch::table::Command;
 use crate::dispatch::transaction::{flags_in_effect, is_exec};
 use crate::monitor;
 use crate::server::{Attention, Server};
 use crate::session::Session;
 use command::error::until_zero;
-use command::execute::{keys_locked, needs_all};
-use command::{Args, Error, Flags, Group};
+use command::{Error, Flags};
 use keyspace::{Batch, OutOfMemory};
 use sys::UnixMs;
 use wire::Request;
@@ -69,11 +69,11 @@ fn check_attention(
     now: UnixMs,
 ) -> Verdict {
     let flags = flags_in_effect(command, session);
-    if attention.contains(Attention::SLOW_SCRIPT)
-        && !runs_outside(command, request)
-        && would_wait(server, batch, session, command, request, now)
-    {
-        return Verdict::Refuse(BUSY);
+    if attention.contains(Attention::SLOW_SCRIPT) {
+        match reach::check(server, session, command, request, now) {
+            Verdict::Run => {}
+            held_back => return held_back,
+        }
     }
     let is_full = attention.contains(Attention::MEMORY_CEILING) && is_memory_full(server);
     // During a pause nothing changes by itself.
@@ -146,10 +146,6 @@ pub fn log_error(server: &Server) -> Option<Error> {
     Some(Error::line(format!("MISCONF Errors writing to the AOF file: {}", failure.reason)))
 }
 
-/// The error of a command that would have to wait for a slow script.
-pub const BUSY: Error =
-    Error::text("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
-
 /// The error of a write after a snapshot that failed.
 pub const MISCONF: Error = Error::text(
     "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may \
@@ -169,50 +165,21 @@ pub fn are_writes_stopped(server: &Server) -> bool {
 /// The error of a command that needs data which is being loaded.
 const LOADING: Error = Error::text("LOADING Redis is loading the dataset in memory");
 
-/// Admits a command that touches no key to a batch outside of the keyspace.
-///
-/// # Errors
-/// Why it has to wait for the keyspace.
+/// Checks a command that is to run in a batch outside of the keyspace.
 #[cold]
-pub fn admit_outside(
+pub fn check_outside(
     server: &Server,
-    command: &Command,
-    request: &Request<'_>,
-) -> std::result::Result<(), Error> {
-    let looks_at_keys = matches!(command.row.name, "exec" | "watch" | "unwatch" | "discard");
-    if !server.attention().contains(Attention::LOADING) {
-        return if runs_outside(command, request) { Ok(()) } else { Err(BUSY) };
-    }
-    if command.is(Flags::LOADING) && !looks_at_keys { Ok(()) } else { Err(LOADING) }
-}
-
-/// Whether a command runs without the keyspace while a slow script holds it.
-pub fn runs_outside(command: &Command, request: &Request<'_>) -> bool {
-    match command.row.name {
-        "shutdown" => request.iter().skip(1).any(|word| word.eq_ignore_ascii_case(b"nosave")),
-        // These look at keys.
-        "exec" | "watch" | "unwatch" | "discard" => false,
-        _ => command.is(Flags::ALLOW_BUSY),
-    }
-}
-
-/// Whether a slow script, or somebody who waits for one, has a slot that a command needs.
-#[cold]
-fn would_wait(
-    server: &Server,
-    batch: &Batch<'_>,
     session: &Session,
     command: &Command,
     request: &Request<'_>,
     now: UnixMs,
-) -> bool {
-    let Runs::Data(row) = command.row.handler else {
-        return matches!(command.row.group, Group::Scripting | Group::Transactions | Group::Server);
-    };
-    let args = Args::new(*request, &server.keyspace, (session.db, now), &server.settings);
-    let mut keys = Vec::new();
-    keys_locked(row, &args, &mut keys);
-    needs_all(row, &args) || !batch.are_free(&keys)
+) -> Verdict {
+    let looks_at_keys = matches!(command.row.name, "exec" | "watch" | "unwatch" | "discard");
+    match server.attention().contains(Attention::LOADING) {
+        false => reach::check_outside(server, session, command, request, now),
+        true if command.is(Flags::LOADING) && !looks_at_keys => Verdict::Run,
+        true => Verdict::Refuse(LOADING),
+    }
 }
 
 /// Whether memory is above its ceiling.

@@ -9,6 +9,7 @@
 
 pub mod checks;
 pub mod pause;
+pub mod reach;
 pub mod table;
 mod transaction;
 
@@ -23,7 +24,7 @@ use crate::stats::Ending;
 use crate::tracking;
 use checks::Verdict;
 use command::{Args, Error, Flags, Handler, Hashed, Outcome, Row, Waiting, execute};
-use keyspace::{Ahead, Batch, Key, Stamp};
+use keyspace::{Ahead, Batch, Holding, Key, Stamp};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +83,10 @@ impl Context<'_, '_> {
         }
         match result {
             Ok(()) => Ending::Done,
+            Err(Error::InUse) => {
+                reply.rollback(mark);
+                Ending::HeldBack
+            }
             Err(error) => {
                 reply.rollback(mark);
                 // The session may have changed its protocol before it failed.
@@ -248,7 +253,9 @@ fn enter(server: &Server, worker: usize) -> (Batch<'_>, bool) {
         if let Some(batch) = server.keyspace.try_enter(worker, GATE_PATIENCE) {
             return (batch, false);
         }
-        if server.attention().contains(Attention::SLOW_SCRIPT) {
+        if server.attention().contains(Attention::SLOW_SCRIPT)
+            && server.scripts.in_the_way(Holding::is_all).is_some()
+        {
             return (server.keyspace.stay_outside(worker), true);
         }
     }
@@ -367,15 +374,7 @@ impl Turn<'_> {
             self.settle_reply(before, out);
             return Flow::Next;
         };
-        if self.is_outside
-            && let Err(error) = checks::admit_outside(self.server, command, request)
-        {
-            let error = transaction::refusal_of(self.server, command, self.session, error);
-            self.refuse(error, out);
-            self.settle_reply(before, out);
-            return Flow::Next;
-        }
-        match checks::check(self.server, &self.batch, self.session, command, request, self.now) {
+        match self.check(command, request) {
             Verdict::Run => {}
             Verdict::Refuse(error) => {
                 let error = transaction::refusal_of(self.server, command, self.session, error);
@@ -391,6 +390,10 @@ impl Turn<'_> {
             return Flow::Next;
         }
         let ending = self.call(command, request, prepared, out);
+        if ending == Ending::HeldBack {
+            // The script that has what it needs is known by now, and the next check finds it.
+            return Flow::Wait(self.now);
+        }
         if !self.is_outside && self.batch.has_ready() {
             blocking::serve(self.server, &mut self.batch, self.worker, self.now);
         }
@@ -404,6 +407,17 @@ impl Turn<'_> {
         let is_message = ending == Ending::Done && answers_by_message(command);
         self.settle_reply(if is_message { out.len() } else { before }, out);
         if self.session.closing == Closing::No { Flow::Next } else { Flow::Close }
+    }
+
+    #[inline]
+    fn check(&mut self, command: &Command, request: &Request<'_>) -> Verdict {
+        if self.is_outside {
+            match checks::check_outside(self.server, self.session, command, request, self.now) {
+                Verdict::Run => {}
+                held_back => return held_back,
+            }
+        }
+        checks::check(self.server, &self.batch, self.session, command, request, self.now)
     }
 
     /// Answers a request that does not run.

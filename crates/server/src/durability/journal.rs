@@ -101,7 +101,7 @@ pub fn write_gathered(server: &Server, worker: usize) {
     if GATHERED.get().is_some_and(|gathered| gathered.batches > 0)
         && let Some(log) = server.durability.log()
     {
-        let half = server.connections_of(worker) / 2;
+        let half = server.placement.connections_of(worker) / 2;
         GATHERED.set(Some(Gathered::new(half.clamp(BATCHES_MIN, BATCHES_MAX))));
         log.nudge();
     }

@@ -4,14 +4,16 @@ use super::host::{Limits, ScriptHost};
 use super::load::{Interpreter, Known, with_interpreter};
 use crate::dispatch::Context;
 use crate::dispatch::checks;
+use crate::dispatch::table::Command;
 use crate::scripts::{Holds, Locks};
 use crate::server::Attention;
-use ::script::{Ran, ScriptFlags, Sha};
+use crate::server::Server;
+use ::script::{Ran, ScriptFlags, Sha, sha};
 use command::{Error, Flags, Result};
 use keyspace::Key;
 use smallvec::SmallVec;
 use std::time::Instant;
-use wire::Reply;
+use wire::{Reply, Request};
 
 /// EVAL script numkeys [key [key ...]] [arg [arg ...]]
 pub(super) fn eval(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
@@ -99,6 +101,34 @@ fn key_count(context: &Context<'_, '_>) -> Result<usize> {
     usize::try_from(count).map_err(|_| Error::text("ERR Number of keys can't be negative"))
 }
 
+/// Whether a request to run a script or function will hold the whole keyspace.
+pub fn takes_all(server: &Server, command: &Command, request: &Request<'_>) -> bool {
+    let writes = |flags: Option<ScriptFlags>| {
+        let reads_only = match flags {
+            Some(flags) => flags.contains(ScriptFlags::NO_WRITES),
+            None => command.row.flags.contains(Flags::READONLY),
+        };
+        !reads_only
+    };
+    let name = request.arg(1);
+    let by_name = |name: &Sha| server.scripts.get(name);
+    let holds = match command.row.name {
+        "fcall" | "fcall_ro" => {
+            server.scripts.function(name).map(|(library, flags)| library.locks.holds(writes(Some(flags))))
+        }
+        "evalsha" | "evalsha_ro" => {
+            let lower = Sha::try_from(&name.to_ascii_lowercase()[..]);
+            let script = lower.ok().and_then(|name| by_name(&name));
+            script.map(|script| script.locks.holds(writes(script.flags)))
+        }
+        _ => match by_name(&sha(name)) {
+            Some(script) => Some(script.locks.holds(writes(script.flags))),
+            None => Some(Locks::of(name).holds(writes(None))),
+        },
+    };
+    holds == Some(Holds::All)
+}
+
 /// What is run.
 enum What<'a> {
     Script(&'a Known),
@@ -133,8 +163,8 @@ impl Plan<'_> {
         let began = Instant::now();
         let ran = loop {
             let takes_locks = !context.batch.is_holding();
-            if takes_locks {
-                self.hold(context, holds);
+            if takes_locks && !self.hold(context, holds) {
+                return Err(Error::InUse);
             }
             let ran = self.run_held(context, interpreter, reply, (reads_only, is_full, began));
             if takes_locks && (ran == Ran::Restart || !context.batch.has_ready()) {
@@ -171,14 +201,15 @@ impl Plan<'_> {
         Ok(reads_only)
     }
 
-    fn hold(&self, context: &mut Context<'_, '_>, holds: Holds) {
+    /// False: a slow script has it.
+    fn hold(&self, context: &mut Context<'_, '_>, holds: Holds) -> bool {
         match holds {
-            Holds::All => context.batch.hold_all(),
+            Holds::All => context.batch.try_hold_all(),
             Holds::Declared => {
                 let (server, db, request) = (context.server, context.session.db, context.request);
                 let key = |position| server.keyspace.key(db, request.arg(position));
                 let keys: SmallVec<[Key<'_>; 4]> = (3..3 + self.keys).map(key).collect();
-                context.batch.hold(&keys);
+                context.batch.try_hold(&keys)
             }
         }
     }

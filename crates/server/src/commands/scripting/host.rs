@@ -6,18 +6,24 @@ use crate::config::LogLevel as Level;
 use crate::dispatch::table::{self, Command, Runs};
 use crate::dispatch::{Context, checks};
 use crate::durability;
+use crate::log;
 use crate::logger;
 use crate::monitor;
 use crate::scripts::Run;
 use crate::server::Attention;
+use crate::worker;
 use ::script::{Host, Pulse, Refusal};
 use command::execute::{keys_locked, needs_all};
 use command::{Args, Error, Flags, Hashed, Keys};
 use keyspace::Key;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use wire::{Protocol, Reply, Request};
+
+/// From here on a run is slow: it makes way, and others ask before they wait for what it holds.
+const SLOW: Duration = Duration::from_millis(5);
 
 /// How long a script that has changed something waits for the slot of a key that it did not declare.
 const SLOT_WAIT_MAX: Duration = Duration::from_millis(50);
@@ -44,6 +50,8 @@ pub(super) struct ScriptHost<'h, 'a, 'k> {
     /// Most runs are over before anybody could see them.
     shown: Option<Arc<Run>>,
     is_slow: bool,
+    /// Others are told that it is busy, and the log, too.
+    is_busy: bool,
 }
 
 impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
@@ -54,8 +62,8 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         began: Instant,
     ) -> ScriptHost<'h, 'a, 'k> {
         let disk_error = checks::disk_error(context);
-        let (wrote, shown, is_slow) = (false, None, false);
-        ScriptHost { context, limits, disk_error, is_function, began, wrote, shown, is_slow }
+        let (wrote, shown, is_slow, is_busy) = (false, None, false, false);
+        ScriptHost { context, limits, disk_error, is_function, began, wrote, shown, is_slow, is_busy }
     }
 
     /// The run is over.
@@ -80,6 +88,7 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
             began: self.began,
             wrote: self.wrote.into(),
             is_killed: false.into(),
+            holding: Mutex::new(self.context.batch.holding()),
         });
         if self.is_function {
             self.context.server.scripts.functions.lock().push(run.clone());
@@ -166,6 +175,9 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
             return Err(Refusal::Restart);
         }
         if !needs_more && context.batch.try_hold_also(&keys, SLOT_WAIT_MAX) {
+            if let Some(run) = &self.shown {
+                *run.holding.lock() = context.batch.holding();
+            }
             return Ok(());
         }
         Err(Refusal::Error(
@@ -239,18 +251,30 @@ impl Host for ScriptHost<'_, '_, '_> {
         durability::write_gathered(server, self.context.worker);
         let run = self.shown();
         if run.is_killed.load(Ordering::Relaxed) {
-            return Pulse::End(match run.function {
-                Some(_) => "Script killed by user with FUNCTION KILL.",
-                None => "Script killed by user with SCRIPT KILL.",
-            });
+            return Pulse::End("Script killed by user with SCRIPT KILL...");
         }
         if server.is_ending() {
             return Pulse::End("The server is shutting down");
         }
-        let threshold = server.config.busy_reply_threshold();
-        if !self.is_slow && threshold.is_some_and(|threshold| self.began.elapsed() >= threshold) {
+        let elapsed = self.began.elapsed();
+        if elapsed < SLOW {
+            return Pulse::GoOn;
+        }
+        if !self.is_slow {
             self.is_slow = true;
             note_slow(server, &run);
+        }
+        worker::make_way();
+        if !self.is_busy && server.config.busy_reply_threshold().is_some_and(|threshold| elapsed >= threshold)
+        {
+            self.is_busy = true;
+            log!(
+                Warning,
+                "Slow script detected: still in execution after {} milliseconds. You can try killing the script using \
+                 the {} command.",
+                elapsed.as_millis(),
+                if self.is_function { "FUNCTION KILL" } else { "SCRIPT KILL" }
+            );
         }
         Pulse::GoOn
     }

@@ -17,13 +17,19 @@ mod load;
 mod script;
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::table::{Command, ServerHandler};
 use command::key_use::{KeyFlags, KeySpec};
 use command::key_use::{READS, UPDATES};
 use command::{Flags, Group, Keys, Row};
 
+pub use eval::takes_all;
 pub use function::load_library;
 pub use load::InterpreterBytes;
+
+/// Whether a command runs a script or a function.
+pub fn runs_script(command: &Command) -> bool {
+    matches!(command.row.name, "eval" | "eval_ro" | "evalsha" | "evalsha_ro" | "fcall" | "fcall_ro")
+}
 
 /// The rows of scripting.
 pub const ROWS: &[Row<ServerHandler>] = &[

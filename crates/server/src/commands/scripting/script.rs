@@ -4,7 +4,6 @@ use super::load::with_interpreter;
 use super::{HELP_FLAGS, help, row, sub};
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
-use crate::log;
 use crate::scripts::Run;
 use crate::server::{Attention, Server};
 use ::script::Sha;
@@ -140,15 +139,11 @@ pub(super) fn kill_slow(server: &Server, container: &str, is_meant: impl Fn(&Run
     Ok(())
 }
 
-/// Shows a run that takes too long: from now on others are told instead of made to wait.
+/// Shows a run that takes long: who needs what it holds asks from now on before it waits.
 pub(super) fn note_slow(server: &Server, run: &Arc<Run>) {
-    log!(
-        Warning,
-        "A script has been running for {} ms; SCRIPT KILL or FUNCTION KILL ends it",
-        run.began.elapsed().as_millis()
-    );
     server.scripts.slow.lock().push(run.clone());
     server.set_attention(Attention::SLOW_SCRIPT, true);
+    server.keyspace.set_slow_holder(true);
 }
 
 /// A slow run is over.
@@ -156,4 +151,7 @@ pub(super) fn end_slow(server: &Server, run: &Arc<Run>) {
     let mut slow = server.scripts.slow.lock();
     slow.retain(|known| !Arc::ptr_eq(known, run));
     server.set_attention(Attention::SLOW_SCRIPT, !slow.is_empty());
+    server.keyspace.set_slow_holder(!slow.is_empty());
+    drop(slow);
+    server.clients.wake_all();
 }

@@ -1,0 +1,147 @@
+//! What a request will touch of the keyspace, told before it runs; and whether a slow script is in its way.
+//!
+//! Nobody waits for the locks of a slow script with a worker's thread: who needs what one holds is held back until the script ends,
+//! or told that it is busy once it has run for `busy-reply-threshold`. All others go on.
+
+use super::checks::Verdict;
+use super::table::{Command, Runs};
+use crate::commands::{scripting, transactions};
+use crate::scripts::Run;
+use crate::server::Server;
+use crate::session::Session;
+use command::execute::{key_positions, keys_locked, needs_all};
+use command::{Args, Error, Flags, Group, Keys};
+use keyspace::Key;
+use std::time::Duration;
+use sys::UnixMs;
+use wire::Request;
+
+/// How long somebody is held back who is not told that a script is busy: until it ends, which wakes all.
+const UNTIL_WOKEN: Duration = Duration::from_secs(3600);
+
+/// What a request will touch.
+pub enum Reach<'a> {
+    /// The slots of these keys.
+    Keys(Vec<Key<'a>>),
+    /// Any slot.
+    All,
+}
+
+impl<'a> Reach<'a> {
+    /// What a request will touch, if it runs now.
+    pub fn of(
+        server: &'a Server,
+        session: &'a Session,
+        command: &Command,
+        request: &Request<'a>,
+        now: UnixMs,
+    ) -> Reach<'a> {
+        if let Runs::Data(row) = command.row.handler {
+            let args = Args::new(*request, &server.keyspace, (session.db, now), &server.settings);
+            let mut keys = Vec::new();
+            keys_locked(row, &args, &mut keys);
+            return if needs_all(row, &args) { Reach::All } else { Reach::Keys(keys) };
+        }
+        let container = command.row.name.split('|').next().unwrap_or_default();
+        match container {
+            "exec" => {
+                let queue = session.transaction.as_ref().map_or(&[][..], |transaction| transaction.queue());
+                transactions::reach_of(server, session, queue, now)
+            }
+            "discard" | "unwatch" | "reset" => Reach::Keys(session.watched.keys(server).collect()),
+            "bgrewriteaof" | "bgsave" | "dbsize" | "debug" | "memory" | "save" | "shutdown" => Reach::All,
+            _ if scripting::runs_script(command) && scripting::takes_all(server, command, request) => {
+                Reach::All
+            }
+            _ => {
+                let mut positions = Vec::new();
+                key_positions(command.row.keys, request, &mut positions);
+                let key =
+                    |position: usize| request.get(position).map(|key| server.keyspace.key(session.db, key));
+                Reach::Keys(positions.into_iter().filter_map(key).collect())
+            }
+        }
+    }
+}
+
+/// Whether a request has to wait for a slow script.
+#[cold]
+pub fn check(
+    server: &Server,
+    session: &Session,
+    command: &Command,
+    request: &Request<'_>,
+    now: UnixMs,
+) -> Verdict {
+    let is_queued = session.transaction.is_some() && !command.is(Flags::RUNS_IN_MULTI);
+    if is_queued || is_always_served(command, request) {
+        return Verdict::Run;
+    }
+    // The spare worker must stay free.
+    let may_not_run_here =
+        scripting::runs_script(command) && session.client.worker() == server.placement.spare();
+    let in_the_way = match Reach::of(server, session, command, request, now) {
+        Reach::Keys(keys) if !may_not_run_here => {
+            server.scripts.in_the_way(|holding| holding.has_any(&server.keyspace, &keys))
+        }
+        Reach::Keys(_) | Reach::All => server.scripts.in_the_way(|_| true),
+    };
+    in_the_way.map_or(Verdict::Run, |run| held_back_by(server, &run, now))
+}
+
+/// The same for a batch outside of the keyspace, which a slow script holds as a whole.
+#[cold]
+pub fn check_outside(
+    server: &Server,
+    session: &Session,
+    command: &Command,
+    request: &Request<'_>,
+    now: UnixMs,
+) -> Verdict {
+    let is_queued = session.transaction.is_some() && !command.is(Flags::RUNS_IN_MULTI);
+    if is_queued || is_always_served(command, request) || needs_no_keyspace(command) {
+        return Verdict::Run;
+    }
+    match server.scripts.in_the_way(|_| true) {
+        Some(run) => held_back_by(server, &run, now),
+        // It has ended meanwhile.
+        None => Verdict::Wait(now),
+    }
+}
+
+/// Whether Redis serves it, too, while a script is busy.
+fn is_always_served(command: &Command, request: &Request<'_>) -> bool {
+    match command.row.name {
+        "shutdown" => request.iter().skip(1).any(|word| word.eq_ignore_ascii_case(b"nosave")),
+        // These look at keys.
+        "discard" | "unwatch" | "watch" | "reset" => false,
+        _ => command.is(Flags::ALLOW_BUSY),
+    }
+}
+
+/// Whether it can do its work outside of the keyspace.
+fn needs_no_keyspace(command: &Command) -> bool {
+    let row = &command.row;
+    let is_apart = matches!(row.group, Group::Connection | Group::Pubsub) && row.name != "reset"
+        || matches!(row.name, "time" | "lastsave" | "command" | "config|get" | "role")
+        || ["slowlog|", "latency|", "command|", "acl|"]
+            .iter()
+            .any(|container| row.name.starts_with(container));
+    is_apart && matches!(row.keys, Keys::None) && !command.is(Flags::WRITE)
+}
+
+fn held_back_by(server: &Server, run: &Run, now: UnixMs) -> Verdict {
+    let after = |wait: Duration| Verdict::Wait(UnixMs(now.0 + wait.as_millis() as u64 + 1));
+    let elapsed = run.began.elapsed();
+    match server.config.busy_reply_threshold() {
+        None => after(UNTIL_WOKEN),
+        Some(threshold) if elapsed < threshold => after(threshold - elapsed),
+        Some(_) if run.function.is_some() => Verdict::Refuse(BUSY_FUNCTION),
+        Some(_) => Verdict::Refuse(BUSY_SCRIPT),
+    }
+}
+
+const BUSY_SCRIPT: Error =
+    Error::text("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
+const BUSY_FUNCTION: Error =
+    Error::text("BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.");

@@ -1,0 +1,172 @@
+//! Which worker has which connections.
+//!
+//! A new connection goes to the worker with the fewest. A worker that runs a long script, or waits for what one holds,
+//! is occupied: its other connections move to workers that are not, and come back when it is free. The last worker is the spare
+//! one: it has connections only while all others are occupied, and runs no scripts, so it never is.
+//!
+//! Thread rule: any thread.
+//!
+//! Invariants:
+//! 1. A connection counts at one worker, from being given to it until it is lost or given to another.
+
+use crate::connection::Moved;
+use crate::listen::Accepted;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use tokio::sync::mpsc::UnboundedSender;
+
+/// A connection on its way to a worker.
+pub enum Arrival {
+    /// It has just been accepted.
+    New(Accepted),
+    /// Another worker had it.
+    Moved(Box<Moved>),
+}
+
+/// The workers, as those see them who have connections to give.
+pub struct Placement {
+    seats: Box<[Seats]>,
+    turn: AtomicU32,
+    doors: OnceLock<Vec<UnboundedSender<Arrival>>>,
+}
+
+#[derive(Default)]
+struct Seats {
+    connections: AtomicU32,
+    is_occupied: AtomicBool,
+}
+
+impl Placement {
+    /// For so many workers, the spare one among them.
+    pub fn new(workers: usize) -> Placement {
+        let seats = (0..workers).map(|_| Seats::default()).collect();
+        Placement { seats, turn: AtomicU32::new(0), doors: OnceLock::new() }
+    }
+
+    /// Names the ways to the workers.
+    ///
+    /// # Panics
+    /// If they have been named.
+    pub fn open(&self, doors: Vec<UnboundedSender<Arrival>>) {
+        assert!(self.doors.set(doors).is_ok(), "a server is run once");
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// The number of the spare one.
+    pub fn spare(&self) -> usize {
+        self.seats.len() - 1
+    }
+
+    /// The worker to which a new connection is to come back whoever serves it meanwhile.
+    pub fn home(&self) -> usize {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize;
+        let fewest = |index: &usize| self.seats[*index].connections.load(Ordering::Relaxed);
+        let others = self.spare().max(1);
+        (0..others).map(|offset| (turn + offset) % others).min_by_key(fewest).unwrap_or(0)
+    }
+
+    /// Sends a connection to `wanted`, or while that is occupied to the worker that is not and has the fewest.
+    /// False: the server ends.
+    pub fn send(&self, wanted: usize, arrival: Arrival) -> bool {
+        let free = (0..self.spare()).filter(|index| !self.is_occupied(*index));
+        let fewest = |index: &usize| self.seats[*index].connections.load(Ordering::Relaxed);
+        let index = match self.is_occupied(wanted) {
+            true => free.min_by_key(fewest).unwrap_or(self.spare()),
+            false => wanted,
+        };
+        self.seats[index].connections.fetch_add(1, Ordering::Relaxed);
+        let is_sent = self.doors.get().is_some_and(|doors| doors[index].send(arrival).is_ok());
+        if !is_sent {
+            self.leave(index);
+        }
+        is_sent
+    }
+
+    /// A connection has left a worker.
+    pub fn leave(&self, worker: usize) {
+        self.seats[worker].connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether a worker serves nobody at the moment.
+    pub fn is_occupied(&self, worker: usize) -> bool {
+        self.seats[worker].is_occupied.load(Ordering::Acquire)
+    }
+
+    /// Notes whether a worker serves somebody.
+    pub fn set_occupied(&self, worker: usize, on: bool) {
+        self.seats[worker].is_occupied.store(on, Ordering::Release);
+    }
+
+    /// How many connections there are, those counted that a worker is about to begin.
+    pub fn connections(&self) -> usize {
+        (0..self.workers()).map(|worker| self.connections_of(worker) as usize).sum()
+    }
+
+    /// How many connections a worker has.
+    pub fn connections_of(&self, worker: usize) -> u32 {
+        self.seats[worker].connections.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listen::AcceptedSocket;
+    use std::os::unix::net::UnixStream;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    fn open(workers: usize) -> (Placement, Vec<UnboundedReceiver<Arrival>>) {
+        let placement = Placement::new(workers);
+        let (doors, arrivals) = (0..workers).map(|_| unbounded_channel()).unzip();
+        placement.open(doors);
+        (placement, arrivals)
+    }
+
+    fn come(placement: &Placement) {
+        let socket = UnixStream::pair().unwrap().0;
+        let socket = AcceptedSocket::Unix { socket, path: "/".into() };
+        let home = placement.home();
+        assert!(placement.send(home, Arrival::New(Accepted { id: 1, home, socket })));
+    }
+
+    fn counts(placement: &Placement) -> Vec<u32> {
+        (0..placement.workers()).map(|worker| placement.connections_of(worker)).collect()
+    }
+
+    #[test]
+    fn connections_are_spread_over_all_workers_but_the_spare_one() {
+        let (placement, _arrivals) = open(4);
+        (0..9).for_each(|_| come(&placement));
+        assert_eq!(counts(&placement), [3, 3, 3, 0]);
+        placement.leave(1);
+        come(&placement);
+        assert_eq!(counts(&placement), [3, 3, 3, 0]);
+    }
+
+    #[test]
+    fn an_occupied_worker_gets_none_and_the_spare_one_gets_them_when_all_are() {
+        let (placement, _arrivals) = open(3);
+        placement.set_occupied(0, true);
+        (0..4).for_each(|_| come(&placement));
+        assert_eq!(counts(&placement), [0, 4, 0]);
+        placement.set_occupied(1, true);
+        (0..2).for_each(|_| come(&placement));
+        assert_eq!(counts(&placement), [0, 4, 2]);
+        placement.set_occupied(0, false);
+        come(&placement);
+        assert_eq!(counts(&placement), [1, 4, 2]);
+    }
+
+    #[test]
+    fn whoever_comes_when_the_server_ends_is_not_counted() {
+        let (placement, arrivals) = open(2);
+        drop(arrivals);
+        let socket = AcceptedSocket::Unix { socket: UnixStream::pair().unwrap().0, path: "/".into() };
+        assert!(!placement.send(0, Arrival::New(Accepted { id: 1, home: 0, socket })));
+        assert_eq!(placement.connections(), 0);
+    }
+}

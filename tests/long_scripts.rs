@@ -1,0 +1,154 @@
+//! Scripts that run for long: nobody waits for one but those who need what it holds, whichever worker they are on, and they are
+//! told that it is busy.
+
+use crate::tarn;
+use std::thread;
+use std::time::{Duration, Instant};
+use testkit::{Client, Server};
+use wire::Value;
+
+/// Reads its key until somebody ends it.
+const ENDLESS: &str = "while true do redis.call('GET', KEYS[1]) end";
+const ENDLESS_UNDECLARED: &str = "while true do redis.call('GET', 'a' .. 'b') end";
+const CONNECTIONS: usize = 12;
+
+fn start(args: &[&str]) -> (Server, Vec<Client>) {
+    let server = Server::start(tarn(), &[&["--edition", "memory", "--threads", "2"], args].concat()).unwrap();
+    let clients = (0..CONNECTIONS).map(|_| server.connect().unwrap()).collect();
+    (server, clients)
+}
+
+fn ok() -> Value {
+    Value::Simple(b"OK".to_vec())
+}
+
+fn is_error(value: &Value, code: &str) -> bool {
+    matches!(value, Value::Error(line) if line.starts_with(code.as_bytes()))
+}
+
+/// Ends the scripts as soon as there are so many, and none is left.
+fn kill(client: &mut Client, scripts: usize) {
+    let until = Instant::now() + Duration::from_secs(20);
+    let mut killed = 0;
+    while killed < scripts {
+        match client.call(&["SCRIPT", "KILL"]).unwrap() {
+            reply if reply == ok() => killed += 1,
+            reply => assert!(is_error(&reply, "NOTBUSY"), "{reply:?}"),
+        }
+        assert!(Instant::now() < until, "no script is slow");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_script_that_never_ends_stops_only_those_who_need_its_keys() {
+    let (_server, mut clients) = start(&["--busy-reply-threshold", "60000"]);
+    let mut scripts = [clients.remove(0), clients.remove(0)];
+    let mut waiting = [clients.remove(0), clients.remove(0)];
+    // The second is on the other worker, and the rest goes to the spare one.
+    for (script, key) in scripts.iter_mut().zip(["one", "two"]) {
+        script.send_request(&["EVAL", ENDLESS, "1", key]).unwrap();
+    }
+    for (number, client) in clients.iter_mut().enumerate() {
+        let key = format!("key:{number}");
+        assert_eq!(client.call(&["PING"]).unwrap(), Value::Simple(b"PONG".to_vec()));
+        assert_eq!(client.call(&["SET", &key, "v"]).unwrap(), ok());
+        client.call(&["MULTI"]).unwrap();
+        client.call(&["APPEND", &key, "w"]).unwrap();
+        assert!(matches!(client.call(&["EXEC"]).unwrap(), Value::Array(replies) if replies.len() == 1));
+    }
+    for (client, key) in waiting.iter_mut().zip(["one", "two"]) {
+        client.send_request(&["SET", key, "written behind it"]).unwrap();
+    }
+    kill(&mut clients[0], 2);
+    for client in &mut waiting {
+        assert_eq!(client.read_value().unwrap(), ok());
+    }
+    for script in &mut scripts {
+        let reply = script.read_value().unwrap();
+        assert!(is_error(&reply, "ERR Script killed by user with SCRIPT KILL..."), "{reply:?}");
+        assert_eq!(script.call(&["PING"]).unwrap(), Value::Simple(b"PONG".to_vec()));
+    }
+    // All are where they were, and go on.
+    for client in clients.iter_mut().chain(&mut waiting) {
+        assert!(matches!(client.call(&["DBSIZE"]).unwrap(), Value::Int(_)));
+    }
+}
+
+#[test]
+fn those_who_need_a_busy_scripts_keys_are_told_so() {
+    let (server, mut clients) = start(&["--busy-reply-threshold", "50"]);
+    let mut script = clients.remove(0);
+    script.send_request(&["EVAL", ENDLESS, "1", "key"]).unwrap();
+    // Some of these are on the script's worker; some asked before it was slow.
+    for client in &mut clients {
+        client.send_request(&["GET", "key"]).unwrap();
+    }
+    let mut served = 0;
+    for client in &mut clients {
+        match client.read_value().unwrap() {
+            Value::Null => served += 1,
+            reply => {
+                let text =
+                    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
+                assert!(is_error(&reply, text), "{reply:?}");
+                break;
+            }
+        }
+    }
+    assert!(served < clients.len(), "somebody was told");
+    let mut newcomer = server.connect().unwrap();
+    assert!(is_error(&newcomer.call(&["GET", "key"]).unwrap(), "BUSY"));
+    assert!(is_error(&newcomer.call(&["FLUSHALL"]).unwrap(), "BUSY"));
+    assert!(is_error(&newcomer.call(&["EVAL", "return redis.call('GET', 'x' .. 1)", "0"]).unwrap(), "BUSY"));
+    assert_eq!(newcomer.call(&["GET", "other"]).unwrap(), Value::Null);
+    let replied = newcomer.call(&["EVAL", "return redis.call('SET', KEYS[1], 1)", "1", "other"]).unwrap();
+    assert!(replied == ok() || is_error(&replied, "BUSY"), "{replied:?}");
+    kill(&mut newcomer, 1);
+    assert!(is_error(&script.read_value().unwrap(), "ERR Script killed"));
+    assert_eq!(newcomer.call(&["GET", "key"]).unwrap(), Value::Null);
+}
+
+#[test]
+fn a_script_that_holds_all_keys_leaves_the_rest_of_the_server_alone() {
+    let (_server, mut clients) = start(&["--busy-reply-threshold", "50"]);
+    let mut script = clients.remove(0);
+    script.send_request(&["EVAL", ENDLESS_UNDECLARED, "0"]).unwrap();
+    while !is_error(&clients[0].call(&["GET", "key"]).unwrap(), "BUSY") {
+        thread::yield_now();
+    }
+    for client in &mut clients {
+        assert_eq!(client.call(&["PING"]).unwrap(), Value::Simple(b"PONG".to_vec()));
+        assert!(matches!(client.call(&["CLIENT", "ID"]).unwrap(), Value::Int(_)));
+        assert_eq!(client.call(&["PUBLISH", "channel", "message"]).unwrap(), Value::Int(0));
+    }
+    kill(&mut clients[0], 1);
+    assert!(is_error(&script.read_value().unwrap(), "ERR Script killed"));
+    assert_eq!(clients[0].call(&["GET", "key"]).unwrap(), Value::Null);
+}
+
+#[test]
+fn connections_that_wait_for_keys_or_messages_move_with_what_they_wait_for() {
+    let (_server, mut clients) = start(&["--busy-reply-threshold", "60000"]);
+    let (mut script, mut other) = (clients.remove(0), clients.remove(0));
+    let blocked = clients.len() / 2;
+    for (number, client) in clients.iter_mut().enumerate() {
+        if number < blocked {
+            client.send_request(&["BLPOP", &format!("list:{number}"), "30"]).unwrap();
+        } else {
+            client.call(&["SUBSCRIBE", "channel"]).unwrap();
+        }
+    }
+    script.send_request(&["EVAL", ENDLESS, "1", "key"]).unwrap();
+    while !matches!(other.call(&["PUBLISH", "channel", "text"]).unwrap(), Value::Int(n) if n > 0) {
+        thread::yield_now();
+    }
+    for (number, client) in clients.iter_mut().enumerate() {
+        if number < blocked {
+            other.call(&["RPUSH", &format!("list:{number}"), "element"]).unwrap();
+        }
+        assert!(matches!(client.read_value().unwrap(), Value::Array(_) | Value::Push(_)), "{number}");
+    }
+    kill(&mut other, 1);
+    assert!(is_error(&script.read_value().unwrap(), "ERR Script killed"));
+}
