@@ -22,6 +22,8 @@ pub enum Error {
     StringTooLong,
     /// A slow script has what it needs. Nothing was done; it may run again.
     InUse,
+    /// The reply holds an error, which has been counted.
+    Replied,
     /// A text used by one command only, in full, with its code. It may quote bytes of the client, which need not be
     /// UTF-8.
     Text(Cow<'static, [u8]>),
@@ -60,6 +62,7 @@ impl Error {
             Error::InUse => {
                 b"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
             }
+            Error::Replied => b"ERR",
             Error::Text(line) => line,
         }
     }

@@ -84,6 +84,8 @@ pub(crate) struct Fault {
     pub message: Vec<u8>,
     /// Source and line.
     pub place: Option<(String, i64)>,
+    /// It was counted where it came up.
+    pub is_counted: bool,
 }
 
 /// How a run ended.
@@ -92,7 +94,10 @@ pub enum Ran {
     /// With a reply, which may be an error.
     Replied,
     /// With an error that the script did not return; it has been written as the reply.
-    Failed,
+    Failed {
+        /// It comes from a command, and was counted there.
+        is_counted: bool,
+    },
     /// It is to begin again under other locks. Nothing has been written.
     Restart,
 }
@@ -249,7 +254,7 @@ impl Engine {
     ) -> Ran {
         let Some(function) = self.libraries.get(&library).and_then(|functions| functions.get(name)) else {
             reply.error("ERR Function not found");
-            return Ran::Failed;
+            return Ran::Failed { is_counted: false };
         };
         self.run((*function, Takes::Arguments), name, words, host, reply)
     }
@@ -284,16 +289,16 @@ impl Engine {
         if self.state.stop.get() == Some(Stop::Restart) {
             return Ran::Restart;
         }
-        let mut line = Vec::new();
-        if let Some(Fault { message, place }) = fault {
-            line = message;
+        let (mut line, mut is_counted) = (Vec::new(), false);
+        if let Some(Fault { message, place, is_counted: counted }) = fault {
+            (line, is_counted) = (message, counted);
             if let Some((source, number)) = place {
                 let name = String::from_utf8_lossy(name);
                 line.extend_from_slice(format!(" script: {name}, on {source}:{number}.").as_bytes());
             }
         }
         reply.error(line);
-        Ran::Failed
+        Ran::Failed { is_counted }
     }
 
     /// Frees what the run left, if it is much.

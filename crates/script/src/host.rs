@@ -20,6 +20,9 @@ pub trait Host {
     /// Writes to the server's log; levels count from 0 (debug) to 3 (warning).
     fn log(&mut self, level: u8, line: &[u8]);
 
+    /// The script returns an error; it may have been counted where it came up.
+    fn note_error(&mut self, line: &[u8], is_counted: bool);
+
     /// Called now and then while the script runs.
     fn pulse(&mut self) -> Pulse;
 }

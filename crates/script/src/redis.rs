@@ -131,6 +131,7 @@ fn load_text(lua: &Lua, state: &State, text: &[u8], name: &str) -> Result<MultiV
 
 /// Notes what went wrong and where, while the stack still shows it.
 fn note_fault(lua: &Lua, state: &State, raised: Value) -> Result<Value> {
+    let mut is_counted = false;
     let message = match &raised {
         Value::Error(error) => match raise::root(error) {
             Raise::Reply(line) => line,
@@ -143,17 +144,20 @@ fn note_fault(lua: &Lua, state: &State, raised: Value) -> Result<Value> {
                 }
             }
         },
-        Value::Table(table) => match table.raw_get::<Value>("err")? {
-            Value::Nil => b"ERR unknown error".to_vec(),
-            line => lua.coerce_string(line)?.map_or_else(Vec::new, |line| line.as_bytes().to_vec()),
-        },
+        Value::Table(table) => {
+            is_counted = table.raw_get::<bool>("ignore_error_stats_update")?;
+            match table.raw_get::<Value>("err")? {
+                Value::Nil => b"ERR unknown error".to_vec(),
+                line => lua.coerce_string(line)?.map_or_else(Vec::new, |line| line.as_bytes().to_vec()),
+            }
+        }
         Value::String(text) => [b"ERR ", &text.as_bytes()[..]].concat(),
         other => format!("ERR {}", other.to_string()?).into_bytes(),
     };
     let is_stopping = state.fault.borrow().is_some() && state.stop.get().is_some();
     if !is_stopping {
         let place = place_of_fault(lua);
-        *state.fault.borrow_mut() = Some(Fault { message, place });
+        *state.fault.borrow_mut() = Some(Fault { message, place, is_counted });
     }
     Ok(raised)
 }

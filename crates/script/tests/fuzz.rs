@@ -46,6 +46,8 @@ impl Host for Mixed {
 
     fn log(&mut self, _: u8, _: &[u8]) {}
 
+    fn note_error(&mut self, _: &[u8], _: bool) {}
+
     fn pulse(&mut self) -> Pulse {
         self.pulses += 1;
         if self.pulses > PULSES_MAX {

@@ -19,6 +19,8 @@ impl Host for Echo {
 
     fn log(&mut self, _: u8, _: &[u8]) {}
 
+    fn note_error(&mut self, _: &[u8], _: bool) {}
+
     fn pulse(&mut self) -> Pulse {
         Pulse::GoOn
     }

@@ -48,9 +48,14 @@ pub fn leave(server: &Server, client: &Client) {
 /// Shows a command that is about to run, unless it is one for administrators.
 #[cold]
 pub fn show(server: &Server, session: &Session, command: &Command, request: &Request<'_>) {
-    if command.row.flags.intersects(Flags::ADMIN | Flags::SKIP_MONITOR) {
-        return;
+    if !command.row.flags.intersects(Flags::ADMIN | Flags::SKIP_MONITOR) {
+        show_script(server, session, command, request);
     }
+}
+
+/// Shows a script that is about to run. Its place is before what it calls, so it is shown where it begins.
+#[cold]
+pub fn show_script(server: &Server, session: &Session, command: &Command, request: &Request<'_>) {
     let line = line(server, session, &redaction::shown(command, request));
     for client in server.monitors.clients.lock().iter() {
         client::deliver(server, client, |mail, _| mail.extend_from_slice(&line));

@@ -124,7 +124,8 @@ pub struct Library {
 pub struct Libraries {
     /// By name.
     pub by_name: BTreeMap<Vec<u8>, Arc<Library>>,
-    owners: HashMap<Vec<u8>, Arc<Library>>,
+    /// By the names of functions in lower case: as in Redis, their case does not count.
+    owners: HashMap<Vec<u8>, (Arc<Library>, usize)>,
 }
 
 impl Libraries {
@@ -135,18 +136,18 @@ impl Libraries {
     pub fn add(&mut self, library: Arc<Library>, replaces: bool) -> Result<(), Vec<u8>> {
         let old = self.by_name.get(&library.name);
         if old.is_some() && !replaces {
-            return Err([b"ERR Library '", &library.name[..], b"' already exists"].concat());
+            return Err([b"ERR Library ", &library.name[..], b" already exists"].concat());
         }
         for function in &library.functions {
-            if let Some(owner) = self.owners.get(&function.name)
+            if let Some((owner, _)) = self.owners.get(&function.name.to_ascii_lowercase())
                 && owner.name != library.name
             {
                 return Err([b"ERR Function ", &function.name[..], b" already exists"].concat());
             }
         }
         self.remove(&library.name);
-        for function in &library.functions {
-            self.owners.insert(function.name.clone(), library.clone());
+        for (index, function) in library.functions.iter().enumerate() {
+            self.owners.entry(function.name.to_ascii_lowercase()).or_insert((library.clone(), index));
         }
         self.by_name.insert(library.name.clone(), library);
         Ok(())
@@ -155,7 +156,7 @@ impl Libraries {
     /// Takes a library away. False: there is none of that name.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let Some(library) = self.by_name.remove(name) else { return false };
-        self.owners.retain(|_, owner| owner.number != library.number);
+        self.owners.retain(|_, (owner, _)| owner.number != library.number);
         true
     }
 
@@ -250,12 +251,9 @@ impl Scripts {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// The library that has a function, and what is known of the function.
-    pub fn function(&self, name: &[u8]) -> Option<(Arc<Library>, ScriptFlags)> {
-        let libraries = self.libraries.read();
-        let library = libraries.owners.get(name)?;
-        let function = library.functions.iter().find(|function| function.name == name)?;
-        Some((library.clone(), function.flags))
+    /// The library that has a function, and the function's place in it.
+    pub fn function(&self, name: &[u8]) -> Option<(Arc<Library>, usize)> {
+        self.libraries.read().owners.get(&name.to_ascii_lowercase()).cloned()
     }
 }
 

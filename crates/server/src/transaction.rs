@@ -41,11 +41,11 @@ impl Queued {
 }
 
 impl Transaction {
-    /// Adds a request.
-    pub fn push(&mut self, command: &'static Command, request: &Request<'_>, client: &Client) {
+    /// Adds a request, whose command has these flags for it.
+    pub fn push(&mut self, command: &'static Command, flags: Flags, request: &Request<'_>, client: &Client) {
         self.bytes += request.iter().map(|word| word.len() + size_of::<usize>()).sum::<usize>();
         self.queue.push(Queued { id: command.id, words: RequestBuf::from_args(request.iter()) });
-        self.flags = Some(self.flags.unwrap_or(Flags::empty()) | command.row.flags);
+        self.flags = Some(self.flags.unwrap_or(Flags::empty()) | flags);
         client.queued.store(self.queue.len() as i64, Ordering::Relaxed);
         client.queued_bytes.store(self.bytes, Ordering::Relaxed);
     }

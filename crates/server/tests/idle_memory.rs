@@ -35,7 +35,7 @@ fn an_idle_connection_takes_little_memory() {
         bytes.abs_diff(CLIENT_BYTES as u64) < CLIENT_BYTES as u64 / 2,
         "{bytes} are counted as {CLIENT_BYTES}"
     );
-    assert_eq!(server.server.connections(), CONNECTIONS as usize + 50);
+    assert_eq!(server.server.placement.connections(), CONNECTIONS as usize + 50);
     drop(streams);
 }
 

@@ -184,5 +184,5 @@ unsafe fn note_error(lua: *mut lua_State, state: &State) {
         }
     };
     let message = [b"ERR ", text].concat();
-    *state.fault.borrow_mut() = Some(Fault { message, place: None });
+    *state.fault.borrow_mut() = Some(Fault { message, place: None, is_counted: false });
 }

@@ -68,7 +68,7 @@ fn check_attention(
     request: &Request<'_>,
     now: UnixMs,
 ) -> Verdict {
-    let flags = flags_in_effect(command, session);
+    let flags = flags_in_effect(server, command, session, request);
     if attention.contains(Attention::SLOW_SCRIPT) {
         match reach::check(server, session, command, request, now) {
             Verdict::Run => {}

@@ -87,6 +87,7 @@ impl Context<'_, '_> {
                 reply.rollback(mark);
                 Ending::HeldBack
             }
+            Err(Error::Replied) => Ending::Failed,
             Err(error) => {
                 reply.rollback(mark);
                 // The session may have changed its protocol before it failed.
@@ -385,7 +386,9 @@ impl Turn<'_> {
             }
             Verdict::Wait(until) => return Flow::Wait(until),
         }
-        if self.session.transaction.is_some() && transaction::queue(self.session, command, request, out) {
+        if self.session.transaction.is_some()
+            && transaction::queue(self.server, self.session, command, request, out)
+        {
             self.settle_reply(before, out);
             return Flow::Next;
         }

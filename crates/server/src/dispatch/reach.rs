@@ -141,7 +141,9 @@ fn held_back_by(server: &Server, run: &Run, now: UnixMs) -> Verdict {
     }
 }
 
-const BUSY_SCRIPT: Error =
+/// What others are told of while a script is busy.
+pub const BUSY_SCRIPT: Error =
     Error::text("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
-const BUSY_FUNCTION: Error =
+/// What others are told of while a function is busy.
+pub const BUSY_FUNCTION: Error =
     Error::text("BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.");

@@ -1,6 +1,7 @@
 //! What a transaction changes about dispatch: requests are queued instead of run.
 
 use super::table::{Command, Runs};
+use crate::commands::scripting;
 use crate::server::Server;
 use crate::session::Session;
 use command::{Error, Flags};
@@ -8,6 +9,7 @@ use wire::{Reply, Request};
 
 /// Queues a request of a session in a transaction. False: it is one of those that run at once.
 pub fn queue(
+    server: &Server,
     session: &mut Session,
     command: &'static Command,
     request: &Request<'_>,
@@ -16,9 +18,12 @@ pub fn queue(
     if command.is(Flags::RUNS_IN_MULTI) {
         return false;
     }
-    let client = &session.client;
     let Some(transaction) = &mut session.transaction else { return false };
-    transaction.push(command, request, client);
+    let flags = match scripting::runs_script(command) {
+        true => scripting::flags_in_effect(server, command, request),
+        false => command.row.flags,
+    };
+    transaction.push(command, flags, request, &session.client);
     Reply::new(out, session.protocol).simple("QUEUED");
     true
 }
@@ -35,12 +40,18 @@ pub fn refusal_of(server: &Server, command: &Command, session: &mut Session, err
     Error::line([b"EXECABORT Transaction discarded because of: ", &cause[..]].concat())
 }
 
-/// The flags that count for the checks: EXEC has those of what it will run.
-pub fn flags_in_effect(command: &Command, session: &Session) -> Flags {
+/// The flags that count for the checks: EXEC has those of what it will run, and a script those that it says.
+pub fn flags_in_effect(
+    server: &Server,
+    command: &Command,
+    session: &Session,
+    request: &Request<'_>,
+) -> Flags {
     match &session.transaction {
         Some(transaction) if is_exec(command) => {
             command.row.flags | transaction.flags.unwrap_or(Flags::empty())
         }
+        _ if scripting::runs_script(command) => scripting::flags_in_effect(server, command, request),
         _ => command.row.flags,
     }
 }

@@ -61,7 +61,7 @@ impl Site {
         let options =
             Options { segment_bytes: SEGMENT_BYTES, flushing: Flushing::ByHand, ..Options::default() };
         durability::open_with(&server, &fs, threads, options)?;
-        let client = Client::new(1, String::new(), String::new(), -1, 0, clock.now());
+        let client = Client::new(1, String::new(), String::new(), -1, (0, 0), clock.now());
         let session = Session::new(Arc::new(client), Access::newcomer(&server.acl));
         Ok(Site { runner: Runner::new(server.clone(), 0), session, server })
     }
@@ -79,7 +79,7 @@ impl Site {
 
     /// Lets another session wait for a key until [`Site::end_wait`], unless the key is ready.
     pub fn wait(&mut self, request: Request) {
-        let client = Client::new(WAITER, String::new(), String::new(), -1, 0, self.server.clock.now());
+        let client = Client::new(WAITER, String::new(), String::new(), -1, (0, 0), self.server.clock.now());
         let mut session = Session::new(Arc::new(client), Access::newcomer(&self.server.acl));
         session.select(self.session.db);
         let (stop, _, _) = run(&mut self.runner, &mut session, &[request]);

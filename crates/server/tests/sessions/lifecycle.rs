@@ -22,7 +22,7 @@ fn a_client_that_closes_its_half_gets_its_replies() {
     assert_eq!(peer.text(), "16777216");
     assert_eq!(peer.text().len(), 16 << 20);
     assert_eq!(peer.texts(2), ["PONG", "END"]);
-    server.wait_until("sessions are over", || server.server.connections() == 0);
+    server.wait_until("sessions are over", || server.server.placement.connections() == 0);
 }
 
 #[test]

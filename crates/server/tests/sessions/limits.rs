@@ -30,7 +30,7 @@ fn clients_beyond_maxclients_are_told_and_closed() {
     assert_eq!(refused.texts(2), ["ERR max number of clients reached", "END"]);
     assert_eq!(server.server.counts.rejected_connections.get(), 1);
     peers.pop();
-    server.wait_until("there is room", || server.server.connections() == 2);
+    server.wait_until("there is room", || server.server.placement.connections() == 2);
     assert_eq!(server.connect().ask("PING"), "PONG");
 }
 
@@ -39,12 +39,18 @@ fn connections_are_spread_evenly_over_workers() {
     let server = TestServer::start("");
     let mut peers: Vec<Peer> = (0..20).map(|_| server.connect()).collect();
     peers.iter_mut().for_each(|peer| assert_eq!(peer.ask("PING"), "PONG"));
-    assert_eq!([server.server.connections_of(0), server.server.connections_of(1)], [10, 10]);
+    assert_eq!(
+        [server.server.placement.connections_of(0), server.server.placement.connections_of(1)],
+        [10, 10]
+    );
     peers.truncate(10);
-    server.wait_until("half are gone", || server.server.connections() == 10);
+    server.wait_until("half are gone", || server.server.placement.connections() == 10);
     peers.extend((0..10).map(|_| server.connect()));
     peers.iter_mut().for_each(|peer| assert_eq!(peer.ask("PING"), "PONG"));
-    assert_eq!([server.server.connections_of(0), server.server.connections_of(1)], [10, 10]);
+    assert_eq!(
+        [server.server.placement.connections_of(0), server.server.placement.connections_of(1)],
+        [10, 10]
+    );
 }
 
 #[test]
@@ -71,7 +77,7 @@ fn slow_reader_beyond_the_hard_limit_is_closed() {
     let mut slow = server.connect();
     slow.id();
     pile_up(&mut slow, 40);
-    server.wait_until("it is closed", || server.server.connections() == 0);
+    server.wait_until("it is closed", || server.server.placement.connections() == 0);
     assert_eq!(server.server.counts.output_limit_disconnections.get(), 1);
     assert_eq!(server.server.clients.buffer_bytes.get(), 0);
 }
@@ -87,9 +93,9 @@ fn slow_reader_above_the_soft_limit_is_closed_after_its_time() {
     server.wait_until("it is above", || client.over_soft_limit_since_ms.load(Ordering::Relaxed) > 0);
     clock.advance_ms(9_000);
     std::thread::sleep(std::time::Duration::from_millis(1100));
-    assert_eq!(server.server.connections(), 1);
+    assert_eq!(server.server.placement.connections(), 1);
     clock.advance_ms(2_000);
-    server.wait_until("it is closed", || server.server.connections() == 0);
+    server.wait_until("it is closed", || server.server.placement.connections() == 0);
 }
 
 #[test]
@@ -154,7 +160,7 @@ fn requests_beyond_the_query_buffer_limit_close_the_connection() {
     let mut rest = Vec::new();
     let _ = peer.stream.read_to_end(&mut rest);
     assert!(rest.is_empty());
-    server.wait_until("it is closed", || server.server.connections() == 0);
+    server.wait_until("it is closed", || server.server.placement.connections() == 0);
     assert_eq!(server.server.counts.query_limit_disconnections.get(), 1);
 }
 
@@ -168,7 +174,7 @@ fn largest_clients_are_evicted_first_and_the_protected_are_spared() {
     server.wait_until("the first waits", || output_bytes(&server.server, ids[0]) > 12 * MIB);
     pile_up(&mut peers[1], 8);
     server.wait_until("the second waits", || output_bytes(&server.server, ids[1]) > MIB);
-    assert_eq!(server.server.connections(), 4);
+    assert_eq!(server.server.placement.connections(), 4);
     pile_up(&mut peers[2], 30);
     server.wait_until("somebody is evicted", || server.server.counts.evicted_clients.get() > 0);
     let mut watcher = server.connect();

@@ -5,13 +5,14 @@ use super::load::{Interpreter, Known, with_interpreter};
 use crate::dispatch::Context;
 use crate::dispatch::checks;
 use crate::dispatch::table::Command;
-use crate::scripts::{Holds, Locks};
-use crate::server::Attention;
-use crate::server::Server;
-use ::script::{Ran, ScriptFlags, Sha, sha};
+use crate::monitor;
+use crate::scripts::{Holds, Library, Locks, Script};
+use crate::server::{Attention, Server};
+use ::script::{Header, Ran, ScriptFlags, Sha, sha};
 use command::{Error, Flags, Result};
 use keyspace::Key;
 use smallvec::SmallVec;
+use std::sync::Arc;
 use std::time::Instant;
 use wire::{Reply, Request};
 
@@ -25,7 +26,15 @@ pub(super) fn eval_ro(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> R
     eval_text(context, reply)
 }
 
+/// Shows it to those who monitor, before what it calls.
+fn show(context: &Context<'_, '_>) {
+    if context.server.attention().contains(Attention::MONITORS) {
+        monitor::show_script(context.server, context.session, context.command, &context.request);
+    }
+}
+
 fn eval_text(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    show(context);
     let keys = key_count(context)?;
     let (server, text) = (context.server, context.request.arg(1));
     with_interpreter(server, |interpreter| {
@@ -47,6 +56,7 @@ pub(super) fn evalsha_ro(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -
 const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
 
 fn eval_named(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    show(context);
     let server = context.server;
     let mut name = Sha::try_from(context.request.arg(1)).map_err(|_| NO_SCRIPT)?;
     name.make_ascii_lowercase();
@@ -80,15 +90,21 @@ pub(super) fn fcall_ro(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> 
 
 fn call_function(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (server, name) = (context.server, context.request.arg(1));
-    let (library, flags) = server.scripts.function(name).ok_or(Error::text("ERR Function not found"))?;
+    show(context);
+    let (library, index) = server.scripts.function(name).ok_or(Error::text("ERR Function not found"))?;
+    let function = &library.functions[index];
     let keys = match key_count(context) {
         Err(Error::NotInteger) => return Err(Error::text("ERR Bad number of keys provided")),
         other => other?,
     };
     with_interpreter(server, |interpreter| {
         interpreter.load(&library).map_err(Error::line)?;
-        let what = What::Function(library.number, name);
-        Plan { keys, flags: Some(flags), locks: &library.locks, what }.run(context, interpreter, reply)
+        let what = What::Function(library.number, &function.name);
+        Plan { keys, flags: Some(function.flags), locks: &library.locks, what }.run(
+            context,
+            interpreter,
+            reply,
+        )
     })
 }
 
@@ -103,30 +119,65 @@ fn key_count(context: &Context<'_, '_>) -> Result<usize> {
 
 /// Whether a request to run a script or function will hold the whole keyspace.
 pub fn takes_all(server: &Server, command: &Command, request: &Request<'_>) -> bool {
-    let writes = |flags: Option<ScriptFlags>| {
+    let holds = |locks: &Locks, flags: Option<ScriptFlags>| {
         let reads_only = match flags {
             Some(flags) => flags.contains(ScriptFlags::NO_WRITES),
             None => command.row.flags.contains(Flags::READONLY),
         };
-        !reads_only
+        locks.holds(!reads_only) == Holds::All
     };
-    let name = request.arg(1);
-    let by_name = |name: &Sha| server.scripts.get(name);
-    let holds = match command.row.name {
-        "fcall" | "fcall_ro" => {
-            server.scripts.function(name).map(|(library, flags)| library.locks.holds(writes(Some(flags))))
-        }
-        "evalsha" | "evalsha_ro" => {
-            let lower = Sha::try_from(&name.to_ascii_lowercase()[..]);
-            let script = lower.ok().and_then(|name| by_name(&name));
-            script.map(|script| script.locks.holds(writes(script.flags)))
-        }
-        _ => match by_name(&sha(name)) {
-            Some(script) => Some(script.locks.holds(writes(script.flags))),
-            None => Some(Locks::of(name).holds(writes(None))),
-        },
+    match find(server, command, request) {
+        Found::Script(script) => holds(&script.locks, script.flags),
+        Found::Function(library, index) => holds(&library.locks, Some(library.functions[index].flags)),
+        Found::Text(text) => holds(&Locks::of(text), None),
+        Found::Nothing => false,
+    }
+}
+
+/// The flags of a command that runs a script or function, with what that says of itself.
+pub fn flags_in_effect(server: &Server, command: &Command, request: &Request<'_>) -> Flags {
+    let of_command = command.row.flags;
+    let of_script = match find(server, command, request) {
+        Found::Script(script) => script.flags,
+        Found::Function(library, index) => Some(library.functions[index].flags),
+        Found::Text(text) => Header::of_script(text).ok().and_then(|header| header.flags),
+        Found::Nothing => None,
     };
-    holds == Some(Holds::All)
+    let Some(of_script) = of_script else {
+        // One that says nothing may write, unless its command says that it does not.
+        let reads_only = of_command.contains(Flags::READONLY);
+        return if reads_only { of_command } else { of_command | Flags::MAY_REPLICATE };
+    };
+    let mut flags = of_command;
+    flags.set(Flags::WRITE, !of_script.contains(ScriptFlags::NO_WRITES));
+    let may_grow = !of_script.contains(ScriptFlags::NO_WRITES) && !of_script.contains(ScriptFlags::ALLOW_OOM);
+    flags.set(Flags::DENYOOM, may_grow);
+    flags
+}
+
+/// What a request will run.
+enum Found<'a> {
+    Script(Arc<Script>),
+    Function(Arc<Library>, usize),
+    /// A script that nobody has run.
+    Text(&'a [u8]),
+    Nothing,
+}
+
+fn find<'a>(server: &Server, command: &Command, request: &Request<'a>) -> Found<'a> {
+    let Some(word) = request.get(1) else { return Found::Nothing };
+    let script = |name: &Sha| server.scripts.get(name).map(Found::Script);
+    match command.row.name {
+        "fcall" | "fcall_ro" => server
+            .scripts
+            .function(word)
+            .map_or(Found::Nothing, |(library, index)| Found::Function(library, index)),
+        "evalsha" | "evalsha_ro" => Sha::try_from(&word.to_ascii_lowercase()[..])
+            .ok()
+            .and_then(|name| script(&name))
+            .unwrap_or(Found::Nothing),
+        _ => script(&sha(word)).unwrap_or(Found::Text(word)),
+    }
 }
 
 /// What is run.
@@ -161,28 +212,27 @@ impl Plan<'_> {
         let mark = reply.mark();
         let mut holds = self.locks.holds(!reads_only);
         let began = Instant::now();
-        let ran = loop {
+        let (ran, has_error) = loop {
             let takes_locks = !context.batch.is_holding();
             if takes_locks && !self.hold(context, holds) {
                 return Err(Error::InUse);
             }
-            let ran = self.run_held(context, interpreter, reply, (reads_only, is_full, began));
+            let (ran, has_error) = self.run_held(context, interpreter, reply, (reads_only, is_full, began));
             if takes_locks && (ran == Ran::Restart || !context.batch.has_ready()) {
                 context.batch.release();
             }
             if ran != Ran::Restart {
-                break ran;
+                break (ran, has_error);
             }
             reply.rollback(mark);
             self.locks.note_reaching_out();
             holds = Holds::All;
         };
-        if ran == Ran::Failed {
+        if ran == (Ran::Failed { is_counted: false }) {
             let line = reply.since(mark);
-            let line = line.strip_prefix(b"-").and_then(|line| line.strip_suffix(b"\r\n"));
-            return Err(Error::line(line.unwrap_or(b"ERR execution failure")));
+            context.server.counts.note_error(line.strip_prefix(b"-").unwrap_or(line));
         }
-        Ok(())
+        if ran == Ran::Replied && !has_error { Ok(()) } else { Err(Error::Replied) }
     }
 
     /// Whether it may run at all, and whether it may only read.
@@ -220,7 +270,7 @@ impl Plan<'_> {
         interpreter: &mut Interpreter,
         reply: &mut Reply<'_>,
         (reads_only, is_full, began): (bool, bool, Instant),
-    ) -> Ran {
+    ) -> (Ran, bool) {
         let (db, protocol) = (context.session.db, context.session.protocol);
         let words = (context.request, 3, self.keys);
         context.session.runs_script = true;
@@ -236,13 +286,13 @@ impl Plan<'_> {
                 interpreter.engine.run_function(library, name, words, &mut host, reply)
             }
         };
-        host.end();
+        let has_error = host.end();
         let session = &mut *context.session;
         session.runs_script = false;
         session.protocol = protocol;
         if session.db != db {
             session.select(db);
         }
-        ran
+        (ran, has_error)
     }
 }

@@ -122,12 +122,13 @@ fn change<T>(
 /// FUNCTION LOAD [REPLACE] function-code
 fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (server, request) = (context.server, context.request);
-    let (replaces, code) = match request.len() {
-        3 => (false, request.arg(2)),
-        4 if request.arg(2).eq_ignore_ascii_case(b"replace") => (true, request.arg(3)),
-        4 => return Err(Error::quoting("ERR Unknown option given: ", request.arg(2), "")),
-        _ => return Err(Error::arity("function|load")),
-    };
+    let code_at = request.len() - 1;
+    for option in (2..code_at).map(|index| request.arg(index)) {
+        if !option.eq_ignore_ascii_case(b"replace") {
+            return Err(Error::quoting("ERR Unknown option given: ", option, ""));
+        }
+    }
+    let (replaces, code) = (code_at > 2, request.arg(code_at));
     let name = library_name(code).map_err(Error::line)?;
     if !replaces && server.scripts.with_libraries(|all| all.by_name.contains_key(&name)) {
         return Err(Error::quoting("ERR Library '", &name, "' already exists"));

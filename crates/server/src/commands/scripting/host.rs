@@ -11,6 +11,8 @@ use crate::logger;
 use crate::monitor;
 use crate::scripts::Run;
 use crate::server::Attention;
+use crate::slowlog;
+use crate::stats::Ending;
 use crate::worker;
 use ::script::{Host, Pulse, Refusal};
 use command::execute::{keys_locked, needs_all};
@@ -47,6 +49,8 @@ pub(super) struct ScriptHost<'h, 'a, 'k> {
     began: Instant,
     /// It has changed something.
     wrote: bool,
+    /// Its reply has an error.
+    has_error: bool,
     /// Most runs are over before anybody could see them.
     shown: Option<Arc<Run>>,
     is_slow: bool,
@@ -62,18 +66,30 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         began: Instant,
     ) -> ScriptHost<'h, 'a, 'k> {
         let disk_error = checks::disk_error(context);
-        let (wrote, shown, is_slow, is_busy) = (false, None, false, false);
-        ScriptHost { context, limits, disk_error, is_function, began, wrote, shown, is_slow, is_busy }
+        let (wrote, has_error, shown, is_slow, is_busy) = (false, false, None, false, false);
+        ScriptHost {
+            context,
+            limits,
+            disk_error,
+            is_function,
+            began,
+            wrote,
+            has_error,
+            shown,
+            is_slow,
+            is_busy,
+        }
     }
 
-    /// The run is over.
-    pub fn end(self) {
-        let Some(run) = self.shown else { return };
+    /// The run is over. True: its reply has an error.
+    pub fn end(self) -> bool {
+        let Some(run) = self.shown else { return self.has_error };
         let server = self.context.server;
         server.scripts.functions.lock().retain(|other| !Arc::ptr_eq(other, &run));
         if self.is_slow {
             end_slow(server, &run);
         }
+        self.has_error
     }
 
     /// The run, for others to see.
@@ -103,36 +119,47 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         }
     }
 
-    fn check(&mut self, request: &Request<'_>) -> Result<&'static Command, Refusal> {
-        let error = |text: &str| Err(Refusal::Error(text.into()));
-        let command =
-            table::find_for(request).filter(|command| command.subcommands.is_empty() || request.len() == 1);
-        let Some(command) = command else {
-            return error("ERR Unknown Redis command called from script");
-        };
+    fn find(&mut self, request: &Request<'_>) -> Result<&'static Command, Refusal> {
+        table::find_for(request)
+            .filter(|command| command.subcommands.is_empty() || request.len() == 1)
+            .ok_or_else(|| self.refuse(None, Error::text("ERR Unknown Redis command called from script")))
+    }
+
+    /// A call that is not run counts as an error, and as one of its command.
+    #[cold]
+    fn refuse(&self, command: Option<&Command>, error: Error) -> Refusal {
+        let context = &self.context;
+        context.server.counts.note_error(error.as_bytes());
+        if let Some(command) = command {
+            let (counts, now) = (&context.server.worker_counts[context.worker], context.server.ticks.now());
+            counts.note(command.id, now, now, Ending::Rejected, false);
+        }
+        Refusal::Error(error.as_bytes().to_vec())
+    }
+
+    fn check(&mut self, command: &Command, request: &Request<'_>) -> Result<(), Error> {
         if !command.row.accepts(request.len()) {
-            return error("ERR Wrong number of args calling Redis command from script");
+            return Err(Error::text("ERR Wrong number of args calling Redis command from script"));
         }
         if command.is(Flags::NOSCRIPT) {
-            return error("ERR This Redis command is not allowed from script");
+            return Err(Error::text("ERR This Redis command is not allowed from script"));
         }
         let context = &mut *self.context;
         if !context.session.access.is_free(&context.server.acl) {
-            acl::admit(context.server, context.session, command, request, Setting::Script, context.now)
-                .map_err(|error| Refusal::Error(error.as_bytes().to_vec()))?;
+            acl::admit(context.server, context.session, command, request, Setting::Script, context.now)?;
         }
         if command.is(Flags::WRITE) && self.limits.reads_only {
-            return error("ERR Write commands are not allowed from read-only scripts.");
+            return Err(Error::text("ERR Write commands are not allowed from read-only scripts."));
         }
         if command.is(Flags::WRITE)
             && let Some(error) = &self.disk_error
         {
-            return Err(Refusal::Error(error.as_bytes().to_vec()));
+            return Err(error.clone());
         }
         if self.limits.is_oom && command.is(Flags::DENYOOM) && !self.wrote {
-            return error("OOM command not allowed when used memory > 'maxmemory'.");
+            return Err(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
         }
-        Ok(command)
+        Ok(())
     }
 
     /// Sees to it that what a command touches is held. `first` is its first key, if it has one at a fixed place.
@@ -189,11 +216,8 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
 
 impl Host for ScriptHost<'_, '_, '_> {
     fn call(&mut self, request: Request<'_>, protocol: Protocol, out: &mut Vec<u8>) -> Result<(), Refusal> {
-        let command = self.check(&request).inspect_err(|refusal| {
-            if let Refusal::Error(line) = refusal {
-                self.context.server.counts.note_error(line);
-            }
-        })?;
+        let command = self.find(&request)?;
+        self.check(command, &request).map_err(|line| self.refuse(Some(command), line))?;
         let key = request
             .get(command.first_key)
             .filter(|_| command.first_key > 0)
@@ -221,7 +245,12 @@ impl Host for ScriptHost<'_, '_, '_> {
         let hashed = Hashed::new(command.first_key, 1, key.as_slice());
         let ending = inner.call(hashed, &mut Reply::new(out, protocol));
         let (counts, track) = (&server.worker_counts[context.worker], server.config.latency_tracking());
-        counts.note(command.id, began, server.ticks.now(), ending, track);
+        let ended = server.ticks.now();
+        counts.note(command.id, began, ended, ending, track);
+        let spent = ended.0.saturating_sub(began.0);
+        if spent >= server.slow_ticks() {
+            slowlog::note(server, context.session, command, &request, spent);
+        }
         server.counts.commands.add(1);
         Ok(())
     }
@@ -232,6 +261,13 @@ impl Host for ScriptHost<'_, '_, '_> {
         let context = &mut *self.context;
         let user = context.server.acl.get(context.session.access.user().name());
         Some(user.is_some_and(|user| user.check(command, &request).is_ok()))
+    }
+
+    fn note_error(&mut self, line: &[u8], is_counted: bool) {
+        self.has_error = true;
+        if !is_counted {
+            self.context.server.counts.note_error(line);
+        }
     }
 
     fn log(&mut self, level: u8, line: &[u8]) {

@@ -22,7 +22,7 @@ use command::key_use::{KeyFlags, KeySpec};
 use command::key_use::{READS, UPDATES};
 use command::{Flags, Group, Keys, Row};
 
-pub use eval::takes_all;
+pub use eval::{flags_in_effect, takes_all};
 pub use function::load_library;
 pub use load::InterpreterBytes;
 

@@ -2,8 +2,8 @@
 
 use super::load::with_interpreter;
 use super::{HELP_FLAGS, help, row, sub};
-use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
+use crate::dispatch::{Context, reach};
 use crate::scripts::Run;
 use crate::server::{Attention, Server};
 use ::script::Sha;
@@ -116,12 +116,9 @@ pub(super) fn kill_slow(server: &Server, container: &str, is_meant: impl Fn(&Run
     if slow.is_empty() {
         return Err(Error::text("NOTBUSY No scripts in execution right now."));
     }
-    if !slow.iter().any(|run| is_meant(run)) {
-        let other = if container == "SCRIPT" { "function" } else { "script" };
-        return Err(Error::line(format!(
-            "BUSY Redis is busy running a script. You can only call {} KILL or SHUTDOWN NOSAVE.",
-            other.to_uppercase()
-        )));
+    let has_unwritten = slow.iter().any(|run| !run.wrote.load(Ordering::Relaxed));
+    if has_unwritten && !slow.iter().any(|run| is_meant(run)) {
+        return Err(if container == "SCRIPT" { reach::BUSY_FUNCTION } else { reach::BUSY_SCRIPT });
     }
     let mut are_killed = 0;
     for run in slow.iter().filter(|run| is_meant(run)) {
