@@ -10,7 +10,7 @@ use super::{Machine, Report, Server, layouts, number, palette};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// What the commands suppose to be there.
-pub const COMMANDS_NEED: &str = "The run wrote every key of the range once before GET, SET and their mix, and loaded the records before reads and updates; TARN_BENCH_PASSWORD holds a password.";
+pub const COMMANDS_NEED: &str = "The run wrote every key of the range once before GET, SET, their mix and scripts, and loaded the records before reads and updates; TARN_BENCH_PASSWORD holds a password.";
 const STYLE: &str = include_str!("style.css");
 
 /// The whole page.
