@@ -145,7 +145,7 @@ fn framed(table: &Table, class: &str) -> Markup {
                 thead {
                     tr {
                         @for (column, name) in table.head.iter().enumerate() {
-                            th scope="col" class=[(column >= table.text_columns).then_some("number")] { (name) }
+                            th scope="col" class=[(column >= table.text_columns).then_some("number")] { (words(name)) }
                         }
                     }
                 }
@@ -178,7 +178,7 @@ fn content(cell: &Cell) -> Markup {
         @if cell.text.is_empty() {
             span class="none" aria-label="no figure" { "–" }
         } @else {
-            (cell.text)
+            (words(&cell.text))
         }
         @for mark in &cell.marks { sup title=(mark.meaning()) { (mark.sign()) } }
         @if let Some(note) = &cell.note { small { (note) } }
@@ -193,6 +193,16 @@ fn command_line(command: &str) -> Markup {
                 @if index > 0 { " " }
                 span { (word) }
             }
+        }
+    }
+}
+
+/// A text of a table whose options stay whole.
+fn words(text: &str) -> Markup {
+    html! {
+        @for (index, word) in text.split(' ').enumerate() {
+            @if index > 0 { " " }
+            @if word.starts_with('-') { span class="option" { (word) } } @else { (word) }
         }
     }
 }

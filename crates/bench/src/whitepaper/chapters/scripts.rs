@@ -30,7 +30,7 @@ const ONE_AT_A_TIME: [Run; 4] = [
 ];
 const PIPELINED: [Run; 2] = [
     Run { name: "set", label: "SET", published: Some("SET with -P 50") },
-    Run { name: "evalsha", label: "EVALSHA of one SET", published: None },
+    Run { name: "evalsha", label: "EVALSHA", published: None },
 ];
 
 /// The sections on a machine.
@@ -49,13 +49,13 @@ pub fn sections(scale: &Scale) -> Vec<Outline> {
             figures: figures(&ONE_AT_A_TIME),
             cautions: vec![
                 machine.to_owned(),
-                "As they are printed, the published lines that use KEYS do not run: they say ARGS for ARGV, and do; is no Lua 5.1. Here they are corrected; which lines the published figures are of is not known.".to_owned(),
+                "As they are printed, the published lines that use KEYS do not run: they say ARGS for ARGV, and “do;” is no Lua 5.1. Here they are corrected; what the published figures are of is not known.".to_owned(),
             ],
         },
         Outline {
             title: "Scripts, pipelined".to_owned(),
             about: format!(
-                "The same with {PIPELINE} requests in flight on each connection: what a script costs its server where the network costs little."
+                "SET, and EVALSHA of one SET, with {PIPELINE} requests in flight on each connection: what a script costs its server where the network costs little."
             ),
             layout: Layout::Rates,
             workloads: workloads(&PIPELINED, scale, keys, PIPELINE),
