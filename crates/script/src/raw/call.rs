@@ -142,6 +142,9 @@ pub(crate) fn push_number(request: &mut RequestBuf, number: f64) {
     let is_negative_zero = whole == 0 && number.is_sign_negative();
     if whole as f64 == number && whole.unsigned_abs() < WHOLE_MAX && !is_negative_zero {
         request.push(itoa::Buffer::new().format(whole).as_bytes());
+    } else if number.is_nan() && number.is_sign_negative() {
+        // 0/0 has the sign on most processors.
+        request.push(b"-nan");
     } else {
         request.push(value::number::format_f64_17g(number).as_bytes());
     }
