@@ -7,6 +7,7 @@ use crate::host;
 use crate::raise::{self, Raise, Stop};
 use crate::raw::{Errors, caller, push_number};
 use mlua::{ChunkMode, IntoLuaMulti, Lua, MultiValue, Result, Table, Value};
+use std::borrow::Cow;
 use std::rc::Rc;
 use wire::{Protocol, RequestBuf};
 
@@ -117,7 +118,8 @@ pub(crate) fn inner_functions(lua: &Lua, state: &Rc<State>) -> Result<Table> {
 fn load_text(lua: &Lua, state: &State, text: &[u8], name: &str) -> Result<MultiValue> {
     let name = name.replace('\0', "");
     let env = state.env.borrow().clone().expect("the sandbox is built before scripts run");
-    let chunk = lua.load(text).set_name(name).set_mode(ChunkMode::Text).set_environment(env);
+    let text = as_text(text);
+    let chunk = lua.load(&*text).set_name(name).set_mode(ChunkMode::Text).set_environment(env);
     match chunk.into_function() {
         Ok(function) => function.into_lua_multi(lua),
         Err(error) => match raise::root(&error) {
@@ -126,6 +128,14 @@ fn load_text(lua: &Lua, state: &State, text: &[u8], name: &str) -> Result<MultiV
             }
             Raise::Stop(_) => Err(error),
         },
+    }
+}
+
+/// What was compiled before, as text that does not compile: a blank in front of its mark.
+pub(crate) fn as_text(text: &[u8]) -> Cow<'_, [u8]> {
+    match text.first() {
+        Some(b'\x1b') => Cow::Owned([b" ", text].concat()),
+        _ => Cow::Borrowed(text),
     }
 }
 

@@ -100,6 +100,11 @@ unsafe fn ask(lua: *mut lua_State, state: &State) -> Answer {
             .unwrap_or_else(|| Err(Refusal::Error(b"ERR redis.call is not available here".to_vec())))
     });
     match result {
+        // A script cannot wait for what comes later.
+        Ok(()) if reply.is_empty() => {
+            reply.extend_from_slice(b"ERR This Redis command is not allowed from script");
+            Answer::Refused
+        }
         Ok(()) => Answer::Reply,
         Err(Refusal::Restart) => Answer::Restart,
         Err(Refusal::Error(line)) => {
