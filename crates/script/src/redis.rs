@@ -253,15 +253,22 @@ fn sha1hex(lua: &Lua, values: MultiValue) -> Result<mlua::String> {
 
 fn error_reply(lua: &Lua, values: MultiValue) -> Result<Table> {
     let Some(text) = only_string(&values) else { return wrong_arguments(lua) };
-    let line = match text.strip_prefix(b"-") {
-        // A text that begins with a dash has a code of its own.
-        Some(line) if line.contains(&b' ') => line.to_vec(),
-        Some(line) => [b"ERR ", line].concat(),
-        None => [b"ERR ", &text[..]].concat(),
+    let text = text.strip_prefix(b"-").unwrap_or(&text);
+    let line = match text.iter().position(|byte| *byte == b' ') {
+        Some(blank) => [&text[..=blank], without_line_ends(&text[blank + 1..])].concat(),
+        // One word is no code.
+        None => [b"ERR ", without_line_ends(text)].concat(),
     };
     let table = lua.create_table()?;
     table.raw_set("err", lua.create_string(line)?)?;
     Ok(table)
+}
+
+fn without_line_ends(text: &[u8]) -> &[u8] {
+    let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    let begin = text.iter().position(|byte| !is_end(byte)).unwrap_or(text.len());
+    let end = text.iter().rposition(|byte| !is_end(byte)).map_or(begin, |last| last + 1);
+    &text[begin..end]
 }
 
 fn status_reply(lua: &Lua, values: MultiValue) -> Result<Table> {
