@@ -64,7 +64,6 @@ fn bombs_end_with_an_error() {
         "return cmsgpack.unpack(string.rep('\\145', 1e5))",
         "return unpack({}, 1, 1e7)",
         "error({})",
-        "local t = {} while true do t[#t + 1] = cjson.new() end",
         "local function r() return coroutine.wrap(r)() end return r()",
         "coroutine.yield(1)",
     ] {
