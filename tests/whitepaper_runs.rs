@@ -58,6 +58,29 @@ fn a_run_over_a_peer_that_it_starts_writes_the_whole_report() {
 }
 
 #[test]
+fn scripts_run_on_every_server_and_can_be_repeated_alone() {
+    let (server, folder) = running();
+    let address = format!("other=127.0.0.1:{}", server.address().port());
+    let output = whitepaper(&folder, &["--chapters", "scripts", "--peer", &address]);
+    assert!(output.status.success(), "{}", said(&output));
+    let sheet = report(&folder, "report.csv");
+    let measured: Vec<&str> = sheet.lines().filter(|line| line.starts_with("measured,")).collect();
+    assert_eq!(measured.len(), 2 * 6, "{sheet}");
+    let json: serde_json::Value = serde_json::from_str(&report(&folder, "report.json")).unwrap();
+    let sections = json["chapters"][0]["sections"].as_array().unwrap();
+    let rows = sections.iter().flat_map(|section| section["rows"].as_array().unwrap());
+    for measurement in rows.flat_map(|row| row["measurements"].as_array().unwrap()) {
+        assert_eq!(measurement["errors"].as_array().map(Vec::len), Some(0), "{measurement}");
+        let command = measurement["command"].as_str().unwrap();
+        let name = measurement["workload"].as_str().unwrap();
+        let part = if name == "set" { "bench kv -t set " } else { &format!("bench eval -t {name} ") };
+        assert!(command.contains(part), "{command}");
+    }
+    let page = report(&folder, "index.html");
+    assert!(page.contains("EVALSHA of one SET") && page.contains("4 cores 8 GB, published"));
+}
+
+#[test]
 fn the_durable_chapter_starts_its_own_servers_and_says_what_each_promises() {
     let (server, folder) = running();
     let files = folder.join("files");

@@ -11,9 +11,13 @@ use std::rc::Rc;
 mod decode;
 mod number;
 
-/// What scripts may set. Every run begins with the defaults.
+/// The settings of the table that all scripts find. Every run begins with the defaults.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings(Rc<Choices>);
+
+/// What scripts may set.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+struct Choices {
     sparse_convert: Cell<bool>,
     sparse_ratio: Cell<i64>,
     sparse_safe: Cell<i64>,
@@ -33,9 +37,9 @@ enum Invalid {
     Null,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for Choices {
+    fn default() -> Choices {
+        Choices {
             sparse_convert: Cell::new(false),
             sparse_ratio: Cell::new(2),
             sparse_safe: Cell::new(10),
@@ -52,37 +56,42 @@ impl Default for Settings {
 impl Settings {
     /// Back to the defaults.
     pub fn reset(&self) {
-        let defaults = Settings::default();
-        self.sparse_convert.set(defaults.sparse_convert.get());
-        self.sparse_ratio.set(defaults.sparse_ratio.get());
-        self.sparse_safe.set(defaults.sparse_safe.get());
-        self.encode_depth_max.set(defaults.encode_depth_max.get());
-        self.decode_depth_max.set(defaults.decode_depth_max.get());
-        self.precision.set(defaults.precision.get());
-        self.keeps_buffer.set(defaults.keeps_buffer.get());
-        self.encode_invalid.set(defaults.encode_invalid.get());
-        self.decode_invalid.set(defaults.decode_invalid.get());
+        let (choices, defaults) = (&self.0, Choices::default());
+        choices.sparse_convert.set(defaults.sparse_convert.get());
+        choices.sparse_ratio.set(defaults.sparse_ratio.get());
+        choices.sparse_safe.set(defaults.sparse_safe.get());
+        choices.encode_depth_max.set(defaults.encode_depth_max.get());
+        choices.decode_depth_max.set(defaults.decode_depth_max.get());
+        choices.precision.set(defaults.precision.get());
+        choices.keeps_buffer.set(defaults.keeps_buffer.get());
+        choices.encode_invalid.set(defaults.encode_invalid.get());
+        choices.decode_invalid.set(defaults.decode_invalid.get());
     }
 }
 
 /// The table.
-pub(crate) fn table(lua: &Lua, state: &Rc<State>) -> Result<Table> {
+pub(crate) fn table(lua: &Lua, state: &State) -> Result<Table> {
+    with_choices(lua, &state.json.0)
+}
+
+/// A table. Its function `new` makes more of its kind, each with choices of its own.
+fn with_choices(lua: &Lua, choices: &Rc<Choices>) -> Result<Table> {
     let cjson = lua.create_table()?;
     cjson.raw_set("null", Value::NULL)?;
     cjson.raw_set("_NAME", "cjson")?;
     cjson.raw_set("_VERSION", "2.1.0")?;
-    let settings = state.clone();
+    let encoding = choices.clone();
     let encode = lua.create_function(move |lua, values: MultiValue| {
         let arguments = Arguments::new(lua, "encode", &values);
         if arguments.len() != 1 {
             return Err(arguments.bad(1, "expected 1 argument"));
         }
-        let mut encoder = Encoder { lua, settings: &settings.json, out: Vec::new() };
+        let mut encoder = Encoder { lua, choices: &encoding, out: Vec::new() };
         encoder.value(arguments.get(1), 0)?;
         lua.create_string(encoder.out)
     })?;
     cjson.raw_set("encode", encode)?;
-    let settings = state.clone();
+    let decoding = choices.clone();
     let decode = lua.create_function(move |lua, values: MultiValue| {
         let arguments = Arguments::new(lua, "decode", &values);
         if arguments.len() != 1 {
@@ -90,8 +99,8 @@ pub(crate) fn table(lua: &Lua, state: &Rc<State>) -> Result<Table> {
         }
         let text = arguments.string(1)?;
         let rules = decode::Rules {
-            depth_max: settings.json.decode_depth_max.get().min(JSON_DEPTH_MAX),
-            allows_invalid: settings.json.decode_invalid.get(),
+            depth_max: decoding.decode_depth_max.get().min(JSON_DEPTH_MAX),
+            allows_invalid: decoding.decode_invalid.get(),
         };
         decode::decode(lua, &text.as_bytes(), rules).map_err(|message| match message {
             decode::Failed::Text(text) => raise::text(lua, text),
@@ -99,50 +108,52 @@ pub(crate) fn table(lua: &Lua, state: &Rc<State>) -> Result<Table> {
         })
     })?;
     cjson.raw_set("decode", decode)?;
-    add_settings(lua, &cjson, state)?;
+    add_settings(lua, &cjson, choices)?;
+    let new = lua.create_function(|lua, _: MultiValue| with_choices(lua, &Rc::default()))?;
+    cjson.raw_set("new", new)?;
     crate::gate::few_in(lua, &cjson, &[])?;
     Ok(cjson)
 }
 
-type IntegerSetting = fn(&Settings) -> &Cell<i64>;
+type IntegerSetting = fn(&Choices) -> &Cell<i64>;
 
-fn add_settings(lua: &Lua, cjson: &Table, state: &Rc<State>) -> Result<()> {
+fn add_settings(lua: &Lua, cjson: &Table, choices: &Rc<Choices>) -> Result<()> {
     let integers: [(&'static str, IntegerSetting, i64); 3] = [
-        ("encode_max_depth", |settings| &settings.encode_depth_max, i64::from(i32::MAX)),
-        ("decode_max_depth", |settings| &settings.decode_depth_max, i64::from(i32::MAX)),
-        ("encode_number_precision", |settings| &settings.precision, 14),
+        ("encode_max_depth", |choices| &choices.encode_depth_max, i64::from(i32::MAX)),
+        ("decode_max_depth", |choices| &choices.decode_depth_max, i64::from(i32::MAX)),
+        ("encode_number_precision", |choices| &choices.precision, 14),
     ];
     for (name, cell, max) in integers {
-        let state = state.clone();
+        let choices = choices.clone();
         let function = lua.create_function(move |lua, values: MultiValue| {
             let arguments = at_most(lua, name, &values, 1)?;
-            integer_option(&arguments, 1, cell(&state.json), 1, max)
+            integer_option(&arguments, 1, cell(&choices), 1, max)
         })?;
         cjson.raw_set(name, function)?;
     }
-    let sparse = state.clone();
+    let sparse = choices.clone();
     let function = lua.create_function(move |lua, values: MultiValue| {
-        let (arguments, json) = (at_most(lua, "encode_sparse_array", &values, 3)?, &sparse.json);
+        let (arguments, json) = (at_most(lua, "encode_sparse_array", &values, 3)?, &sparse);
         bool_option(&arguments, 1, &json.sparse_convert)?;
         integer_option(&arguments, 2, &json.sparse_ratio, 0, i64::from(i32::MAX))?;
         integer_option(&arguments, 3, &json.sparse_safe, 0, i64::from(i32::MAX))?;
         Ok((json.sparse_convert.get(), json.sparse_ratio.get(), json.sparse_safe.get()))
     })?;
     cjson.raw_set("encode_sparse_array", function)?;
-    let keeping = state.clone();
+    let keeping = choices.clone();
     let function = lua.create_function(move |lua, values: MultiValue| {
-        bool_option(&at_most(lua, "encode_keep_buffer", &values, 1)?, 1, &keeping.json.keeps_buffer)
+        bool_option(&at_most(lua, "encode_keep_buffer", &values, 1)?, 1, &keeping.keeps_buffer)
     })?;
     cjson.raw_set("encode_keep_buffer", function)?;
-    let decoding = state.clone();
+    let decoding = choices.clone();
     let function = lua.create_function(move |lua, values: MultiValue| {
-        bool_option(&at_most(lua, "decode_invalid_numbers", &values, 1)?, 1, &decoding.json.decode_invalid)
+        bool_option(&at_most(lua, "decode_invalid_numbers", &values, 1)?, 1, &decoding.decode_invalid)
     })?;
     cjson.raw_set("decode_invalid_numbers", function)?;
-    let encoding = state.clone();
+    let encoding = choices.clone();
     let function = lua.create_function(move |lua, values: MultiValue| {
         let arguments = at_most(lua, "encode_invalid_numbers", &values, 1)?;
-        let cell = &encoding.json.encode_invalid;
+        let cell = &encoding.encode_invalid;
         match arguments.get(1) {
             Value::Nil => {}
             Value::Boolean(on) => cell.set(if *on { Invalid::Written } else { Invalid::Refused }),
@@ -213,7 +224,7 @@ fn bool_option(arguments: &Arguments<'_>, number: usize, cell: &Cell<bool>) -> R
 
 struct Encoder<'a> {
     lua: &'a Lua,
-    settings: &'a Settings,
+    choices: &'a Choices,
     out: Vec<u8>,
 }
 
@@ -239,7 +250,7 @@ impl Encoder<'_> {
     }
 
     fn table(&mut self, table: &Table, depth: i64) -> Result<()> {
-        if depth > self.settings.encode_depth_max.get().min(JSON_DEPTH_MAX) {
+        if depth > self.choices.encode_depth_max.get().min(JSON_DEPTH_MAX) {
             return Err(raise::text(self.lua, format!("Cannot serialise, excessive nesting ({depth})")));
         }
         match self.array_length(table)? {
@@ -265,10 +276,10 @@ impl Encoder<'_> {
         if !is_array || count == 0 {
             return Ok(None);
         }
-        let settings = self.settings;
-        let (ratio, safe) = (settings.sparse_ratio.get(), settings.sparse_safe.get());
+        let choices = self.choices;
+        let (ratio, safe) = (choices.sparse_ratio.get(), choices.sparse_safe.get());
         if ratio > 0 && highest > count.saturating_mul(ratio) && highest > safe {
-            if !settings.sparse_convert.get() {
+            if !choices.sparse_convert.get() {
                 let table = Value::Table(table.clone());
                 return Err(self.refused(&table, "excessively sparse array"));
             }
@@ -314,7 +325,7 @@ impl Encoder<'_> {
 
     fn number(&mut self, number: f64) -> Result<()> {
         if !number.is_finite() {
-            match self.settings.encode_invalid.get() {
+            match self.choices.encode_invalid.get() {
                 Invalid::Refused => {
                     return Err(self.refused(&Value::Number(number), "must not be NaN or Inf"));
                 }
@@ -325,7 +336,7 @@ impl Encoder<'_> {
             }
             return Ok(());
         }
-        number::write(&mut self.out, number, self.settings.precision.get() as usize);
+        number::write(&mut self.out, number, self.choices.precision.get() as usize);
         Ok(())
     }
 

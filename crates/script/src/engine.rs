@@ -5,7 +5,7 @@ use crate::limits::{COLLECTOR_PAUSE_PERCENT, INSTRUCTIONS_PER_PULSE, STATE_BYTES
 use crate::raise::{self, Raise, Stop};
 use crate::raw::Anchors;
 use crate::raw::run::{self, Ended, Raw, Run, Takes};
-use crate::redis::{self, SANDBOX};
+use crate::redis::{self, SANDBOX, as_text};
 use crate::shebang::ScriptFlags;
 use crate::{Sha, bits, cjson, cmsgpack, gate, globals, random, structs};
 use mlua::{
@@ -221,7 +221,8 @@ impl Engine {
             Some(_) => &text[text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len())..],
             None => text,
         };
-        let chunk = self.lua.load(body).set_name(name).set_mode(ChunkMode::Text);
+        let body = as_text(body);
+        let chunk = self.lua.load(&*body).set_name(name).set_mode(ChunkMode::Text);
         chunk.set_environment(self.sandbox.env.clone()).into_function().map_err(|error| {
             match raise::root(&error) {
                 Raise::Text(message) | Raise::Reply(message) => message,

@@ -7,6 +7,7 @@ use crate::host;
 use crate::raise::{self, Raise, Stop};
 use crate::raw::{Errors, caller, push_number};
 use mlua::{ChunkMode, IntoLuaMulti, Lua, MultiValue, Result, Table, Value};
+use std::borrow::Cow;
 use std::rc::Rc;
 use wire::{Protocol, RequestBuf};
 
@@ -117,7 +118,8 @@ pub(crate) fn inner_functions(lua: &Lua, state: &Rc<State>) -> Result<Table> {
 fn load_text(lua: &Lua, state: &State, text: &[u8], name: &str) -> Result<MultiValue> {
     let name = name.replace('\0', "");
     let env = state.env.borrow().clone().expect("the sandbox is built before scripts run");
-    let chunk = lua.load(text).set_name(name).set_mode(ChunkMode::Text).set_environment(env);
+    let text = as_text(text);
+    let chunk = lua.load(&*text).set_name(name).set_mode(ChunkMode::Text).set_environment(env);
     match chunk.into_function() {
         Ok(function) => function.into_lua_multi(lua),
         Err(error) => match raise::root(&error) {
@@ -126,6 +128,14 @@ fn load_text(lua: &Lua, state: &State, text: &[u8], name: &str) -> Result<MultiV
             }
             Raise::Stop(_) => Err(error),
         },
+    }
+}
+
+/// What was compiled before, as text that does not compile: a blank in front of its mark.
+pub(crate) fn as_text(text: &[u8]) -> Cow<'_, [u8]> {
+    match text.first() {
+        Some(b'\x1b') => Cow::Owned([b" ", text].concat()),
+        _ => Cow::Borrowed(text),
     }
 }
 
@@ -247,15 +257,22 @@ fn sha1hex(lua: &Lua, values: MultiValue) -> Result<mlua::String> {
 
 fn error_reply(lua: &Lua, values: MultiValue) -> Result<Table> {
     let Some(text) = only_string(&values) else { return wrong_arguments(lua) };
-    let line = match text.strip_prefix(b"-") {
-        // A text that begins with a dash has a code of its own.
-        Some(line) if line.contains(&b' ') => line.to_vec(),
-        Some(line) => [b"ERR ", line].concat(),
-        None => [b"ERR ", &text[..]].concat(),
+    let text = text.strip_prefix(b"-").unwrap_or(&text);
+    let line = match text.iter().position(|byte| *byte == b' ') {
+        Some(blank) => [&text[..=blank], without_line_ends(&text[blank + 1..])].concat(),
+        // One word is no code.
+        None => [b"ERR ", without_line_ends(text)].concat(),
     };
     let table = lua.create_table()?;
     table.raw_set("err", lua.create_string(line)?)?;
     Ok(table)
+}
+
+fn without_line_ends(text: &[u8]) -> &[u8] {
+    let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    let begin = text.iter().position(|byte| !is_end(byte)).unwrap_or(text.len());
+    let end = text.iter().rposition(|byte| !is_end(byte)).map_or(begin, |last| last + 1);
+    &text[begin..end]
 }
 
 fn status_reply(lua: &Lua, values: MultiValue) -> Result<Table> {

@@ -57,19 +57,21 @@ impl Header {
     /// # Errors
     /// The error line.
     pub fn of_script(text: &[u8]) -> std::result::Result<Header, Vec<u8>> {
-        let Some(mut words) = header_words(text, "ERR Invalid script shebang")? else {
+        let Some(words) =
+            header_words(text, ["ERR Invalid script shebang", "ERR Invalid engine in script shebang"])?
+        else {
             return Ok(Header::default());
         };
-        let engine = words.next().unwrap_or_default();
+        let (engine, options) = words.split_first().expect("a header begins with a word");
         if engine != b"#!lua" {
-            return Err([b"ERR Unexpected engine in script shebang: ", engine].concat());
+            return Err([b"ERR Unexpected engine in script shebang: ", &engine[..]].concat());
         }
         let mut flags = ScriptFlags::default();
-        for word in words {
+        for word in options {
             let Some(names) = word.strip_prefix(b"flags=") else {
-                return Err([b"ERR Unknown lua shebang option: ", word].concat());
+                return Err([b"ERR Unknown lua shebang option: ", &word[..]].concat());
             };
-            for name in names.split(|byte| *byte == b',').filter(|name| !name.is_empty()) {
+            for name in names.split(|byte| *byte == b',').filter(|_| !names.is_empty()) {
                 let flag = ScriptFlags::named(name)
                     .ok_or_else(|| [b"ERR Unexpected flag in script shebang: ", name].concat())?;
                 flags = flags.with(flag);
@@ -84,18 +86,18 @@ impl Header {
 /// # Errors
 /// The error line.
 pub fn library_name(text: &[u8]) -> std::result::Result<Vec<u8>, Vec<u8>> {
-    let Some(mut words) = header_words(text, "ERR Invalid library metadata")? else {
+    let Some(words) = header_words(text, ["ERR Invalid library metadata"; 2])? else {
         return Err(b"ERR Missing library metadata".to_vec());
     };
-    let engine = words.next().unwrap_or_default();
+    let (engine, options) = words.split_first().expect("a header begins with a word");
     let mut name: Option<&[u8]> = None;
-    for word in words {
+    for word in options {
         match word.split_at_checked(5) {
             Some((b"name=", _)) if name.is_some() => {
                 return Err(b"ERR Invalid metadata value, name argument was given multiple times".to_vec());
             }
             Some((b"name=", rest)) => name = Some(rest),
-            _ => return Err([b"ERR Invalid metadata value given: ", word].concat()),
+            _ => return Err([b"ERR Invalid metadata value given: ", &word[..]].concat()),
         }
     }
     let name = name.ok_or("ERR Library name was not given")?;
@@ -115,17 +117,17 @@ fn is_valid_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
 }
 
-/// The words of the first line, the engine's first; None if it is no header.
-fn header_words<'a>(
-    text: &'a [u8],
-    unfinished: &str,
-) -> std::result::Result<Option<impl Iterator<Item = &'a [u8]>>, Vec<u8>> {
+/// The words of the first line, which may be quoted as in redis-cli, the engine's first; None if it is no header. The
+/// error lines are for one that does not end, and for quotes that do not.
+fn header_words(
+    text: &[u8],
+    [unfinished, unbalanced]: [&str; 2],
+) -> std::result::Result<Option<Vec<Vec<u8>>>, Vec<u8>> {
     if !text.starts_with(b"#!") {
         return Ok(None);
     }
     let end = text.iter().position(|byte| *byte == b'\n').ok_or(unfinished)?;
-    let words = text[..end].split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
-    Ok(Some(words))
+    wire::split_words(&text[..end]).map(Some).map_err(|_| unbalanced.into())
 }
 
 /// What `redis.register_function` was given: a name and a function, or a table of both and more.
@@ -174,12 +176,12 @@ fn of_table(lua: &Lua, table: &Table) -> Result<(Loaded, Function)> {
     let (mut name, mut function, mut description, mut flags) = (None, None, None, ScriptFlags::default());
     for pair in table.pairs::<Value, Value>() {
         let (key, value) = pair?;
-        let Value::String(key) = key else {
+        let Some(key) = text_of(lua, key.clone())?.filter(|_| is_text(&key)) else {
             return Err(raise::reply(
                 "ERR named argument key given to redis.register_function is not a string",
             ));
         };
-        match (&*key.as_bytes(), value) {
+        match (&key[..], value) {
             (b"function_name", value) if is_text(&value) => name = text_of(lua, value)?,
             (b"function_name", _) => {
                 return Err(raise::reply(

@@ -95,6 +95,7 @@ const FUNCTIONS: &[&str] = &[
     "cjson.encode_sparse_array",
     "cjson.encode_invalid_numbers",
     "cjson.encode_number_precision",
+    "cjson.new",
     "cjson.encode_keep_buffer",
     "cjson.decode_invalid_numbers",
     "cmsgpack.pack",

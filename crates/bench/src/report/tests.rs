@@ -232,6 +232,15 @@ fn nothing_from_outside_is_read_as_markup() {
 }
 
 #[test]
+fn an_option_in_a_label_is_not_divided() {
+    let mut report = example();
+    report.chapters[0].sections[0].rows[0].label = "SET -P\u{a0}50".to_owned();
+    let page = page::page(&report);
+    let whole = "SET <span class=\"option\">-P\u{a0}50</span></th>";
+    assert!(page.contains(whole), "{page}");
+}
+
+#[test]
 fn the_page_asks_nobody_for_anything() {
     let page = page::page(&example());
     for request in

@@ -22,7 +22,7 @@ const MEASURE_MAX: Duration = Duration::from_secs(30);
 /// The same in a quick run, of a single chapter perhaps.
 const MEASURE_MAX_QUICK: Duration = Duration::from_secs(3);
 /// Connecting, filling and emptying around a measurement, for the estimate.
-const AROUND: Duration = Duration::from_millis(500);
+const AROUND: Duration = Duration::from_millis(300);
 /// Unpipelined operations per second of a slow machine, for the estimate.
 pub const SLOW_RATE: u64 = 40_000;
 /// A load of the durable chapter shall take no longer on a slow server.

@@ -13,7 +13,7 @@ mod ycsb;
 
 pub use distribution::{Hotspot, ScrambledZipf, Zipf, fnv_hash, zeta};
 pub use feed::{Feed, Issued, Share, Then};
-pub use scripts::SCRIPT_RUNS;
+pub use scripts::{ONE_SET, SCRIPT_RUNS, TEN_SETS};
 pub use template::{KV_TESTS, KvTest};
 
 /// A workload with its parameters.

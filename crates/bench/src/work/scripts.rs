@@ -3,11 +3,11 @@
 use super::{Template, Work};
 
 /// A script of one SET.
-const ONE_SET: &str = "redis.call('SET', KEYS[1], ARGV[1])";
+pub const ONE_SET: &str = "redis.call('SET', KEYS[1], ARGV[1])";
 /// The name of [`ONE_SET`], its SHA-1.
 const ONE_SET_SHA: &str = "fcd2612e1ca113b83fdfbc2a88493d3b231a32ad";
 /// A script of ten SETs in a loop.
-const TEN_SETS: &str = "for k = 1, 10 do redis.call('SET', KEYS[1], ARGV[1]) end";
+pub const TEN_SETS: &str = "for k = 1, 10 do redis.call('SET', KEYS[1], ARGV[1]) end";
 
 /// What `tarn bench eval -t` knows.
 pub const SCRIPT_RUNS: &[&str] = &["set", "eval", "evalsha", "eval-ten"];

@@ -100,6 +100,11 @@ unsafe fn ask(lua: *mut lua_State, state: &State) -> Answer {
             .unwrap_or_else(|| Err(Refusal::Error(b"ERR redis.call is not available here".to_vec())))
     });
     match result {
+        // A script cannot wait for what comes later.
+        Ok(()) if reply.is_empty() => {
+            reply.extend_from_slice(b"ERR This Redis command is not allowed from script");
+            Answer::Refused
+        }
         Ok(()) => Answer::Reply,
         Err(Refusal::Restart) => Answer::Restart,
         Err(Refusal::Error(line)) => {
@@ -142,6 +147,9 @@ pub(crate) fn push_number(request: &mut RequestBuf, number: f64) {
     let is_negative_zero = whole == 0 && number.is_sign_negative();
     if whole as f64 == number && whole.unsigned_abs() < WHOLE_MAX && !is_negative_zero {
         request.push(itoa::Buffer::new().format(whole).as_bytes());
+    } else if number.is_nan() && number.is_sign_negative() {
+        // 0/0 has the sign on most processors.
+        request.push(b"-nan");
     } else {
         request.push(value::number::format_f64_17g(number).as_bytes());
     }

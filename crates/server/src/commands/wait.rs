@@ -35,7 +35,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
 fn wait(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let replicas = int(context.request.arg(1))?;
     let until = until(context, 2)?;
-    if replicas <= 0 || context.session.transaction.is_some() {
+    if replicas <= 0 || !may_wait(context) {
         reply.int(0);
     } else {
         begin(context, until, |reply| reply.int(0));
@@ -68,7 +68,7 @@ fn waitaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         reply.int(0);
     };
     let is_met = replicas == 0 && (local == 0 || is_durable());
-    if is_met || context.session.transaction.is_some() {
+    if is_met || !may_wait(context) {
         answer(is_durable(), reply);
         return Ok(());
     }
@@ -103,6 +103,11 @@ fn answer_when_durable(
             committed.await;
         }
     });
+}
+
+/// Transactions and scripts get the answer of this moment.
+fn may_wait(context: &Context<'_, '_>) -> bool {
+    context.session.transaction.is_none() && !context.session.runs_script
 }
 
 fn int(word: &[u8]) -> Result<i64> {

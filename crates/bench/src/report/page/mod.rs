@@ -10,7 +10,7 @@ use super::{Machine, Report, Server, layouts, number, palette};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// What the commands suppose to be there.
-pub const COMMANDS_NEED: &str = "The run wrote every key of the range once before GET, SET and their mix, and loaded the records before reads and updates; TARN_BENCH_PASSWORD holds a password.";
+pub const COMMANDS_NEED: &str = "The run wrote every key of the range once before GET, SET, their mix and scripts, and loaded the records before reads and updates; TARN_BENCH_PASSWORD holds a password.";
 const STYLE: &str = include_str!("style.css");
 
 /// The whole page.
@@ -145,7 +145,7 @@ fn framed(table: &Table, class: &str) -> Markup {
                 thead {
                     tr {
                         @for (column, name) in table.head.iter().enumerate() {
-                            th scope="col" class=[(column >= table.text_columns).then_some("number")] { (name) }
+                            th scope="col" class=[(column >= table.text_columns).then_some("number")] { (words(name)) }
                         }
                     }
                 }
@@ -178,7 +178,7 @@ fn content(cell: &Cell) -> Markup {
         @if cell.text.is_empty() {
             span class="none" aria-label="no figure" { "–" }
         } @else {
-            (cell.text)
+            (words(&cell.text))
         }
         @for mark in &cell.marks { sup title=(mark.meaning()) { (mark.sign()) } }
         @if let Some(note) = &cell.note { small { (note) } }
@@ -193,6 +193,16 @@ fn command_line(command: &str) -> Markup {
                 @if index > 0 { " " }
                 span { (word) }
             }
+        }
+    }
+}
+
+/// A text of a table whose options stay whole.
+fn words(text: &str) -> Markup {
+    html! {
+        @for (index, word) in text.split(' ').enumerate() {
+            @if index > 0 { " " }
+            @if word.starts_with('-') { span class="option" { (word) } } @else { (word) }
         }
     }
 }

@@ -6,6 +6,7 @@
 mod durable;
 mod memory;
 mod pipelining;
+mod scripts;
 mod ttl;
 
 use super::edition::Edition;
@@ -51,6 +52,13 @@ pub const CHAPTERS: &[Chapter] = &[
         sections: ttl::sections,
     },
     Chapter {
+        name: "scripts",
+        title: "Scripts",
+        about: "What it costs to have a command called by a Lua script, sent by its text or by its SHA-1.",
+        edition: Edition::Memory,
+        sections: scripts::sections,
+    },
+    Chapter {
         name: "durable",
         title: "Durable",
         about: "Every write on disk before its reply: what that costs, by value size and mix. Every server that the run starts was started anew for this chapter, in an empty folder of its own on the disk that the machine's description names.",
@@ -64,10 +72,6 @@ pub const ABSENT: &[(&str, &str)] = &[
     (
         "Capacity: four workloads at memory to data ratios of 7:1 and 1:4",
         "The publication is of an edition that keeps its data on disk. It is measured when Tarn's capacity edition serves.",
-    ),
-    (
-        "Scripts: EVAL of one SET and of ten",
-        "This report has no chapter for scripts yet; tarn bench eval measures them alone.",
     ),
     (
         "Clusters and proxies",

@@ -11,7 +11,7 @@ const DEPTHS_QUICK: [u32; 4] = [1, 10, 50, 100];
 /// redis-benchmark's defaults.
 const CONNECTIONS: u32 = 50;
 const VALUE_BYTES: u64 = 3;
-/// Random keys; the publication does not say how many it had.
+/// Random keys; the published runs write one.
 const KEYS: u64 = 100_000;
 
 /// The sections on a machine.
@@ -41,7 +41,7 @@ fn by_depth(scale: &Scale, test: &str) -> Outline {
         Vec::new()
     } else {
         vec![
-            "The published machine had four cores and 8 GB; where its client ran, and with how many keys, is not said. Here the generator runs on the server's own cores.".to_owned(),
+            "The published machine had four cores and 8 GB, and all its requests wrote one key. Here they write random keys, and the generator runs on the server's own cores.".to_owned(),
         ]
     };
     Outline {
