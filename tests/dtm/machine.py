@@ -18,7 +18,11 @@ MONGO_LINE = "\tSetupMongoBarrierAndBusi()\n"
 
 def run(*words, **options):
     """Runs a command that must succeed; its output."""
-    return subprocess.run([str(word) for word in words], check=True, text=True, stdout=subprocess.PIPE, **options).stdout
+    words = [str(word) for word in words]
+    ran = subprocess.run(words, text=True, stdout=subprocess.PIPE, **options)
+    if ran.returncode:
+        sys.exit(f"{ran.stdout[-4000:]}\n{' '.join(words)}: status {ran.returncode}")
+    return ran.stdout
 
 
 def as_root(*words):
