@@ -59,7 +59,8 @@ def bench(dtm, options):
             print(f"   round {at + 1} {kind:12} {micros:6.1f} us/transaction {seen.rate:7.0f} transactions/s"
                   f" {seen.failed:3} failed", flush=True)
             if seen.failed or seen.refused:
-                faults.append(f"bench on {kind}: {seen.failed} requests failed, {seen.refused} were refused")
+                faults.append(f"bench on {kind}: {seen.failed} requests failed, {seen.refused} were refused;"
+                              f" see {options.scratch}/dtm.log")
     medians = {kind: statistics.median(all_taken) for kind, all_taken in taken.items()}
     for kind, median in medians.items():
         print(f"   median  {kind:12} {median:6.1f} us/transaction"
