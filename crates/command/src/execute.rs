@@ -8,7 +8,7 @@ use crate::args::{Args, Hashed};
 use crate::effects;
 use crate::error::{Error, Result};
 use crate::key_use::{Begin, Find};
-use crate::row::{Flags, Handler, Keys, Outcome, Row};
+use crate::row::{Flags, Handler, Keys, Outcome, Row, WriteHandler};
 use crate::wait::{Wait, Waiting};
 use keyspace::{Batch, Edit, Key, Ticket, Touch};
 use smallvec::SmallVec;
@@ -79,24 +79,16 @@ fn run(
             });
             finish(row, edit, &keys, args, outcome)
         }
-        Handler::WriteAcross(write, _) => {
-            let keys = keys_of(row, args);
-            let mut edit = batch.try_edit(&keys, args.now, touch).ok_or(Error::InUse)?;
-            let outcome = write(&mut edit, args, reply);
-            finish(row, edit, &keys, args, outcome)
-        }
+        Handler::WriteAcross(write, _) => run_write(write, row, batch, args, touch, reply),
         Handler::ReadAround(read, _) => with_all_if_needed(row, batch, args, |batch| {
             let view = batch.try_view(&keys_of(row, args), args.now, touch).ok_or(Error::InUse)?;
             let outcome = read(&view, args, reply).map(|()| Outcome::Unchanged);
             view.finish();
             outcome
         }),
-        Handler::WriteAround(write, _) => with_all_if_needed(row, batch, args, |batch| {
-            let keys = keys_of(row, args);
-            let mut edit = batch.try_edit(&keys, args.now, touch).ok_or(Error::InUse)?;
-            let outcome = write(&mut edit, args, reply);
-            finish(row, edit, &keys, args, outcome)
-        }),
+        Handler::WriteAround(write, _) => {
+            with_all_if_needed(row, batch, args, |batch| run_write(write, row, batch, args, touch, reply))
+        }
         Handler::Exclusive(run) => with_all_if_needed(row, batch, args, |batch| {
             batch.exclusively(args.now, touch, |all| {
                 let outcome = run(all, args, reply);
@@ -112,6 +104,21 @@ fn run(
             outcome
         }
     }
+}
+
+/// Runs a write that takes its keys from the request itself.
+fn run_write(
+    write: WriteHandler,
+    row: &Row,
+    batch: &Batch<'_>,
+    args: &Args<'_>,
+    touch: Touch,
+    reply: &mut Reply<'_>,
+) -> Result<Outcome> {
+    let keys = keys_of(row, args);
+    let mut edit = batch.try_edit(&keys, args.now, touch).ok_or(Error::InUse)?;
+    let outcome = write(&mut edit, args, reply);
+    finish(row, edit, &keys, args, outcome)
 }
 
 /// Logs what a write came down to, and unlocks.
