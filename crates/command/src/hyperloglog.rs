@@ -26,7 +26,7 @@ pub const ROWS: &[Row] = &[
         .complexity("O(1) for each element")
         .syntax("key [element [element ...]]")
         .summary("Adds elements to a HyperLogLog; makes the key if it is not there."),
-    Row::new("pfcount", -2, Flags::READONLY, Write(pfcount))
+    Row::new("pfcount", -2, Flags::READONLY.union(Flags::MAY_REPLICATE), Write(pfcount))
         .group(Group::HyperLogLog)
         .since("2.8.9")
         .keys(Keys::ALL)

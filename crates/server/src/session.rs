@@ -61,6 +61,8 @@ pub struct Session {
     pub waits: Option<Until>,
     /// A script runs its commands now.
     pub runs_script: bool,
+    /// The moment that its script has seen, in microseconds since 1970: it sees no other.
+    pub script_time_us: Option<u64>,
     /// What it listens to; None of nothing.
     pub subscriptions: Option<Box<Subscriptions>>,
     /// How it tracks what it caches; None if it does not.
@@ -82,6 +84,7 @@ impl Session {
             watched: Watched::default(),
             waits: None,
             runs_script: false,
+            script_time_us: None,
             subscriptions: None,
             tracking: None,
         }

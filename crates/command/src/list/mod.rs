@@ -31,7 +31,7 @@ use wire::Reply;
 const FAST: Flags = Flags::FAST;
 const SLOW: Flags = Flags::empty();
 const DENYOOM: Flags = Flags::DENYOOM;
-const BLOCKING: Flags = Flags::BLOCKING.union(Flags::NOSCRIPT);
+const BLOCKING: Flags = Flags::BLOCKING;
 
 const PUSH_COST: &str = "O(N), N being the number of elements added";
 const POP_COST: &str = "O(N), N being the number of elements returned";

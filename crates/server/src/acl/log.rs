@@ -99,17 +99,18 @@ impl AclLog {
         let cut = |name: &'_ [u8]| name[..name.len().min(NAME_BYTES_MAX)].to_vec();
         let (object, user) = (cut(attempt.object), cut(attempt.user));
         let mut ring = self.ring.lock();
-        let alike = ring.newest_first.iter_mut().take(ALIKE_ENTRIES_MAX).find(|entry| {
+        let alike = ring.newest_first.iter().take(ALIKE_ENTRIES_MAX).position(|entry| {
             entry.reason == attempt.reason
                 && entry.setting == attempt.setting
                 && now.0.saturating_sub(entry.updated_at.0) <= ALIKE_MS_MAX
                 && entry.object == object
                 && entry.user == user
         });
-        if let Some(entry) = alike {
+        if let Some(mut entry) = alike.and_then(|index| ring.newest_first.remove(index)) {
             entry.count += 1;
             entry.client = client;
             entry.updated_at = now;
+            ring.newest_first.push_front(entry);
             return;
         }
         let id = ring.next_id;

@@ -12,7 +12,8 @@ use command::{Error, Flags, Group, Keys, Result, Row};
 use wire::{Reply, Request};
 
 const LISTENS: Flags = Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
-const PUBLISHES: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST);
+const PUBLISHES: Flags =
+    Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::MAY_REPLICATE);
 const ASKS: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE);
 
 /// Publish and subscribe.

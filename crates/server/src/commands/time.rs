@@ -14,9 +14,13 @@ pub const ROWS: &[Row<ServerHandler>] =
         .summary("Replies with the server's time in seconds and microseconds.")
         .tips(&["nondeterministic_output"])];
 
-/// TIME
+/// TIME; in a script always the same, as in Redis 7.2.
 fn time(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let now_us = context.server.clock.now_us();
+    let clock_us = || context.server.clock.now_us();
+    let now_us = match context.session.runs_script {
+        true => *context.session.script_time_us.get_or_insert_with(clock_us),
+        false => clock_us(),
+    };
     reply.array(2);
     reply.bulk_int((now_us / 1_000_000) as i64);
     reply.bulk_int((now_us % 1_000_000) as i64);

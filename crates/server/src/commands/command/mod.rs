@@ -167,7 +167,6 @@ const SHOWN_FLAGS: &[(Flags, &str)] = &[
     (Flags::ASKING, "asking"),
     (Flags::FAST, "fast"),
     (Flags::NO_AUTH, "no_auth"),
-    (Flags::MAY_REPLICATE, "may_replicate"),
     (Flags::NO_ASYNC_LOADING, "no_async_loading"),
     (Flags::NO_MULTI, "no_multi"),
     (Flags::MOVABLEKEYS, "movablekeys"),

@@ -274,6 +274,7 @@ impl Plan<'_> {
         let (db, protocol) = (context.session.db, context.session.protocol);
         let words = (context.request, 3, self.keys);
         context.session.runs_script = true;
+        context.session.script_time_us = None;
         let oom_allowed = self.flags.is_some_and(|flags| flags.contains(ScriptFlags::ALLOW_OOM));
         let is_function = matches!(self.what, What::Function(..));
         let limits = Limits { reads_only, is_oom: is_full && !oom_allowed };

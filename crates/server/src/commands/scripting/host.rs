@@ -146,9 +146,15 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         }
         let context = &mut *self.context;
         if !context.session.access.is_free(&context.server.acl) {
-            acl::admit(context.server, context.session, command, request, Setting::Script, context.now)?;
+            acl::admit(context.server, context.session, command, request, Setting::Script, context.now)
+                .map_err(|error| {
+                    let line = error.as_bytes();
+                    let reason = line.strip_prefix(b"NOPERM ").unwrap_or(line);
+                    Error::line([b"ERR ACL failure in script: ", reason].concat())
+                })?;
         }
-        if command.is(Flags::WRITE) && self.limits.reads_only {
+        let may_write = command.row.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE);
+        if may_write && self.limits.reads_only {
             return Err(Error::text("ERR Write commands are not allowed from read-only scripts."));
         }
         if command.is(Flags::WRITE)
