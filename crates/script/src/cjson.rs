@@ -1,15 +1,20 @@
 //! The table `cjson`: JSON to Lua's values and back, with the behaviour and the words of the library that Redis has.
+//!
+//! Here are the settings, the errors, and what JSON's words are; [`crate::raw`] has what reads and makes values.
 
-use crate::arguments::{Arguments, number_of, to_integer, type_name};
+use crate::arguments::Arguments;
 use crate::engine::State;
-use crate::limits::JSON_DEPTH_MAX;
 use crate::raise;
-use mlua::{Lua, MultiValue, Result, Table, Value};
+use crate::raw::json;
+use mlua::{Error, Lua, MultiValue, Result, Table, Value};
 use std::cell::Cell;
 use std::rc::Rc;
 
-mod decode;
 mod number;
+mod scan;
+
+pub(crate) use number::write as write_number;
+pub(crate) use scan::{Scanner, Token};
 
 /// The settings of the table that all scripts find. Every run begins with the defaults.
 #[derive(Clone, Debug, Default)]
@@ -17,21 +22,21 @@ pub(crate) struct Settings(Rc<Choices>);
 
 /// What scripts may set.
 #[derive(Clone, Debug)]
-struct Choices {
-    sparse_convert: Cell<bool>,
-    sparse_ratio: Cell<i64>,
-    sparse_safe: Cell<i64>,
-    encode_depth_max: Cell<i64>,
-    decode_depth_max: Cell<i64>,
-    precision: Cell<i64>,
+pub(crate) struct Choices {
+    pub sparse_convert: Cell<bool>,
+    pub sparse_ratio: Cell<i64>,
+    pub sparse_safe: Cell<i64>,
+    pub encode_depth_max: Cell<i64>,
+    pub decode_depth_max: Cell<i64>,
+    pub precision: Cell<i64>,
     keeps_buffer: Cell<bool>,
-    encode_invalid: Cell<Invalid>,
-    decode_invalid: Cell<bool>,
+    pub encode_invalid: Cell<Invalid>,
+    pub decode_invalid: Cell<bool>,
 }
 
 /// What becomes of NaN and infinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Invalid {
+pub(crate) enum Invalid {
     Refused,
     Written,
     Null,
@@ -69,49 +74,78 @@ impl Settings {
     }
 }
 
+/// Why a text was not decoded, or a value not encoded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Failed {
+    /// There is not exactly one argument.
+    ArgumentCount,
+    /// The argument is no string; its type.
+    NoString(&'static str),
+    /// The text is in UTF-16 or UTF-32.
+    Wide,
+    /// A word that does not belong there, which begins after so many bytes.
+    Unexpected {
+        expected: &'static str,
+        found: &'static str,
+        at: usize,
+    },
+    TextTooDeep {
+        depth: i64,
+        at: usize,
+    },
+    ValueTooDeep(i64),
+    /// There is no JSON for a value.
+    Refused {
+        type_name: &'static str,
+        why: &'static str,
+    },
+    /// It is more than the interpreter could hold.
+    TooLarge,
+}
+
+impl Failed {
+    /// The error of the function of this name.
+    pub fn raised(self, lua: &Lua, function: &'static str) -> Error {
+        let message = match self {
+            Failed::ArgumentCount => return raise::bad_argument(lua, 1, function, "expected 1 argument"),
+            Failed::NoString(type_name) => {
+                let message = format!("string expected, got {type_name}");
+                return raise::bad_argument(lua, 1, function, &message);
+            }
+            Failed::TooLarge => return raise::too_large(),
+            Failed::Wide => "JSON parser does not support UTF-16 or UTF-32".to_owned(),
+            Failed::Unexpected { expected, found, at } => {
+                format!("Expected {expected} but found {found} at character {}", at + 1)
+            }
+            Failed::TextTooDeep { depth, at } => {
+                format!("Found too many nested data structures ({depth}) at character {at}")
+            }
+            Failed::ValueTooDeep(depth) => format!("Cannot serialise, excessive nesting ({depth})"),
+            Failed::Refused { type_name, why } => format!("Cannot serialise {type_name}: {why}"),
+        };
+        raise::text(lua, message)
+    }
+}
+
 /// The table.
-pub(crate) fn table(lua: &Lua, state: &State) -> Result<Table> {
-    with_choices(lua, &state.json.0)
+pub(crate) fn table(lua: &Lua, state: &Rc<State>) -> Result<Table> {
+    with_choices(lua, state, &state.json.0)
 }
 
 /// A table. Its function `new` makes more of its kind, each with choices of its own.
-fn with_choices(lua: &Lua, choices: &Rc<Choices>) -> Result<Table> {
+fn with_choices(lua: &Lua, state: &Rc<State>, choices: &Rc<Choices>) -> Result<Table> {
     let cjson = lua.create_table()?;
     cjson.raw_set("null", Value::NULL)?;
     cjson.raw_set("_NAME", "cjson")?;
     cjson.raw_set("_VERSION", "2.1.0")?;
-    let encoding = choices.clone();
-    let encode = lua.create_function(move |lua, values: MultiValue| {
-        let arguments = Arguments::new(lua, "encode", &values);
-        if arguments.len() != 1 {
-            return Err(arguments.bad(1, "expected 1 argument"));
-        }
-        let mut encoder = Encoder { lua, choices: &encoding, out: Vec::new() };
-        encoder.value(arguments.get(1), 0)?;
-        lua.create_string(encoder.out)
-    })?;
-    cjson.raw_set("encode", encode)?;
-    let decoding = choices.clone();
-    let decode = lua.create_function(move |lua, values: MultiValue| {
-        let arguments = Arguments::new(lua, "decode", &values);
-        if arguments.len() != 1 {
-            return Err(arguments.bad(1, "expected 1 argument"));
-        }
-        let text = arguments.string(1)?;
-        let rules = decode::Rules {
-            depth_max: decoding.decode_depth_max.get().min(JSON_DEPTH_MAX),
-            allows_invalid: decoding.decode_invalid.get(),
-        };
-        decode::decode(lua, &text.as_bytes(), rules).map_err(|message| match message {
-            decode::Failed::Text(text) => raise::text(lua, text),
-            decode::Failed::Lua(error) => error,
-        })
-    })?;
-    cjson.raw_set("decode", decode)?;
     add_settings(lua, &cjson, choices)?;
-    let new = lua.create_function(|lua, _: MultiValue| with_choices(lua, &Rc::default()))?;
+    let maker = state.clone();
+    let new = lua.create_function(move |lua, _: MultiValue| with_choices(lua, &maker, &Rc::default()))?;
     cjson.raw_set("new", new)?;
     crate::gate::few_in(lua, &cjson, &[])?;
+    let (decode, encode) = json::functions(lua, state, choices)?;
+    cjson.raw_set("decode", decode)?;
+    cjson.raw_set("encode", encode)?;
     Ok(cjson)
 }
 
@@ -220,142 +254,4 @@ fn bool_option(arguments: &Arguments<'_>, number: usize, cell: &Cell<bool>) -> R
         },
     }
     Ok(cell.get())
-}
-
-struct Encoder<'a> {
-    lua: &'a Lua,
-    choices: &'a Choices,
-    out: Vec<u8>,
-}
-
-impl Encoder<'_> {
-    fn value(&mut self, value: &Value, depth: i64) -> Result<()> {
-        raise::check_output(self.out.len())?;
-        match value {
-            Value::String(text) => self.string(&text.as_bytes()),
-            Value::Integer(number) => self.number(*number as f64)?,
-            Value::Number(number) => self.number(*number)?,
-            Value::Boolean(true) => self.out.extend_from_slice(b"true"),
-            Value::Boolean(false) => self.out.extend_from_slice(b"false"),
-            Value::Nil => self.out.extend_from_slice(b"null"),
-            Value::Table(table) => self.table(table, depth + 1)?,
-            Value::LightUserData(pointer) if pointer.0.is_null() => self.out.extend_from_slice(b"null"),
-            other => return Err(self.refused(other, "type not supported")),
-        }
-        Ok(())
-    }
-
-    fn refused(&self, value: &Value, why: &str) -> mlua::Error {
-        raise::text(self.lua, format!("Cannot serialise {}: {why}", type_name(value)))
-    }
-
-    fn table(&mut self, table: &Table, depth: i64) -> Result<()> {
-        if depth > self.choices.encode_depth_max.get().min(JSON_DEPTH_MAX) {
-            return Err(raise::text(self.lua, format!("Cannot serialise, excessive nesting ({depth})")));
-        }
-        match self.array_length(table)? {
-            Some(length) => self.array(table, length, depth),
-            None => self.object(table, depth),
-        }
-    }
-
-    /// The length of a table that is an array: all its keys are positive integers, and most of those up to the
-    /// highest one are there.
-    fn array_length(&self, table: &Table) -> Result<Option<i64>> {
-        let (mut highest, mut count, mut is_array) = (0, 0i64, true);
-        table.for_each(|key: Value, _: Value| {
-            match number_of(&key) {
-                Some(key) if !matches!(key, 0.0) && key > 0.0 && key.floor() == key && is_array => {
-                    highest = highest.max(to_integer(key));
-                    count += 1;
-                }
-                _ => is_array = false,
-            }
-            Ok(())
-        })?;
-        if !is_array || count == 0 {
-            return Ok(None);
-        }
-        let choices = self.choices;
-        let (ratio, safe) = (choices.sparse_ratio.get(), choices.sparse_safe.get());
-        if ratio > 0 && highest > count.saturating_mul(ratio) && highest > safe {
-            if !choices.sparse_convert.get() {
-                let table = Value::Table(table.clone());
-                return Err(self.refused(&table, "excessively sparse array"));
-            }
-            return Ok(None);
-        }
-        Ok(Some(highest))
-    }
-
-    fn array(&mut self, table: &Table, length: i64, depth: i64) -> Result<()> {
-        self.out.push(b'[');
-        for index in 1..=length {
-            if index > 1 {
-                self.out.push(b',');
-            }
-            self.value(&table.raw_get(index)?, depth)?;
-        }
-        self.out.push(b']');
-        Ok(())
-    }
-
-    fn object(&mut self, table: &Table, depth: i64) -> Result<()> {
-        self.out.push(b'{');
-        let mut is_first = true;
-        table.for_each(|key: Value, value: Value| {
-            if !std::mem::take(&mut is_first) {
-                self.out.push(b',');
-            }
-            match &key {
-                Value::String(text) => self.string(&text.as_bytes()),
-                Value::Integer(_) | Value::Number(_) => {
-                    self.out.push(b'"');
-                    self.number(number_of(&key).unwrap_or_default())?;
-                    self.out.push(b'"');
-                }
-                other => return Err(self.refused(other, "table key must be a number or string")),
-            }
-            self.out.push(b':');
-            self.value(&value, depth)
-        })?;
-        self.out.push(b'}');
-        Ok(())
-    }
-
-    fn number(&mut self, number: f64) -> Result<()> {
-        if !number.is_finite() {
-            match self.choices.encode_invalid.get() {
-                Invalid::Refused => {
-                    return Err(self.refused(&Value::Number(number), "must not be NaN or Inf"));
-                }
-                Invalid::Null => self.out.extend_from_slice(b"null"),
-                Invalid::Written if number.is_nan() => self.out.extend_from_slice(b"nan"),
-                Invalid::Written if number > 0.0 => self.out.extend_from_slice(b"inf"),
-                Invalid::Written => self.out.extend_from_slice(b"-inf"),
-            }
-            return Ok(());
-        }
-        number::write(&mut self.out, number, self.choices.precision.get() as usize);
-        Ok(())
-    }
-
-    fn string(&mut self, text: &[u8]) {
-        self.out.push(b'"');
-        for byte in text {
-            match byte {
-                b'"' => self.out.extend_from_slice(b"\\\""),
-                b'\\' => self.out.extend_from_slice(b"\\\\"),
-                b'/' => self.out.extend_from_slice(b"\\/"),
-                8 => self.out.extend_from_slice(b"\\b"),
-                b'\t' => self.out.extend_from_slice(b"\\t"),
-                b'\n' => self.out.extend_from_slice(b"\\n"),
-                12 => self.out.extend_from_slice(b"\\f"),
-                b'\r' => self.out.extend_from_slice(b"\\r"),
-                0..=31 | 127 => self.out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
-                _ => self.out.push(*byte),
-            }
-        }
-        self.out.push(b'"');
-    }
 }

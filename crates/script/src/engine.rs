@@ -1,7 +1,9 @@
 //! One worker's interpreter: compiles scripts and libraries, keeps what it compiled, and runs it.
 
 use crate::host::{self, Host, Pulse};
-use crate::limits::{COLLECTOR_PAUSE_PERCENT, INSTRUCTIONS_PER_PULSE, STATE_BYTES_MAX, VALUES_MAX};
+use crate::limits::{
+    BUFFER_BYTES_KEPT_MAX, COLLECTOR_PAUSE_PERCENT, INSTRUCTIONS_PER_PULSE, STATE_BYTES_MAX, VALUES_MAX,
+};
 use crate::raise::{self, Raise, Stop};
 use crate::raw::Anchors;
 use crate::raw::run::{self, Ended, Raw, Run, Takes};
@@ -62,6 +64,10 @@ pub(crate) struct State {
     /// Until when a library may take to load. None: none is being loaded.
     pub load_until: Cell<Option<Instant>>,
     pub json: cjson::Settings,
+    /// What `cjson` makes of a value, or of a string with escapes.
+    pub json_text: RefCell<Vec<u8>>,
+    /// Why it failed, on the way to whoever says so.
+    pub json_failed: Cell<Option<cjson::Failed>>,
 }
 
 impl State {
@@ -304,6 +310,10 @@ impl Engine {
 
     /// Frees what the run left, if it is much.
     fn tidy(&self) {
+        let text = &mut *self.state.json_text.borrow_mut();
+        if text.capacity() > BUFFER_BYTES_KEPT_MAX {
+            *text = Vec::new();
+        }
         if self.lua.used_memory() > STATE_BYTES_MAX / 2 {
             // It only fails for finalizers, which scripts cannot make.
             let _ = self.lua.gc_collect();

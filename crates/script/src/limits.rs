@@ -27,7 +27,7 @@ pub const COMPILED_SCRIPTS_MAX: usize = 10_000;
 pub const BUFFER_BYTES_KEPT_MAX: usize = 64 << 10;
 
 /// Values that go between a script and a function of this crate at once: the interpreter has room for 8,000 that
-/// this crate refers to, and each level of what is packed, unpacked or encoded beside them refers to up to three.
+/// this crate refers to, and each level of what is packed or unpacked beside them refers to up to three.
 /// `redis.call` takes any number.
 pub const VALUES_MAX: usize = 4000;
 
@@ -35,9 +35,6 @@ pub const VALUES_MAX: usize = 4000;
 pub const FIXED_VALUES_MAX: usize = 16;
 
 const _: () = assert!(VALUES_MAX + 3 * REPLY_DEPTH_MAX < 8000 - 256);
-
-/// Tables inside tables that `cjson` follows, whatever a script asks for: each level refers to some values.
-pub const JSON_DEPTH_MAX: i64 = 1000;
 
 /// How long the code of a library may take to run.
 pub const LOAD_TIME_MAX: std::time::Duration = std::time::Duration::from_millis(500);

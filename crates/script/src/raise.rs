@@ -77,9 +77,14 @@ fn place_of_caller(lua: &Lua) -> String {
 /// levels has no end.
 pub(crate) fn check_output(bytes: usize) -> mlua::Result<()> {
     match bytes > OUTPUT_BYTES_MAX {
-        true => Err(Error::MemoryError("not enough memory".into())),
+        true => Err(too_large()),
         false => Ok(()),
     }
+}
+
+/// The error of what is more than the interpreter could hold.
+pub(crate) fn too_large() -> Error {
+    Error::MemoryError("not enough memory".into())
 }
 
 /// What an error comes down to.

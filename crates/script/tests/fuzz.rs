@@ -90,6 +90,7 @@ const FUNCTIONS: &[&str] = &[
     "redis.debug",
     "cjson.encode",
     "cjson.decode",
+    "recoded",
     "cjson.encode_max_depth",
     "cjson.decode_max_depth",
     "cjson.encode_sparse_array",
@@ -189,6 +190,17 @@ const VALUES: &[&str] = &[
     "'%5.1f%99.99s%c%x'",
     "'>i4s<dxA'",
     "'[1,{\"a\":null}]'",
+    "'{\"a\":[1,2,{\"b\":0x1.8p3}],\"c\":{},\"a\":\"\\\\u00e9\\\\n\",\"d\":-0.5e-3}'",
+    "json(4, 0)",
+    "json(4, 3)",
+    "json(30, 40)",
+    "cjson.encode(json(3, 1))",
+    "{1, nil, 3, {x={}, [5]=1e300}}",
+    "{[9]=0.1, ['a/\\n']=cjson.null}",
+    "string.rep('\\1/', 3e5)",
+    "'\"' .. string.rep('\\\\u20ac', 1e4) .. '\"'",
+    "string.rep('[1,', 300)",
+    "string.rep('[', 9000)",
     "'return 1'",
     "'(a*(.)%w(%s*))'",
     "'%b()%f[%w]'",
@@ -258,6 +270,24 @@ local function grown(depth, width, ...)
   if width == 2 then return grown(depth - 1, width, 'x' .. depth, depth, ...) end
   return grown(depth - 1, width, 'x', many(width), ...)
 end
+local turn = 7
+local function roll(n) turn = (turn * 1103515245 + 12345) % 2147483648 return math.floor(turn / 65536) % n end
+local function json(depth, harm)
+  local kind, t = roll(depth > 0 and 8 or 5), {}
+  local text = kind == 0 and 'null' or kind == 1 and 'true' or kind == 2 and tostring(roll(9999) / (1 + roll(8)))
+    or kind < 5 and '\"k' .. roll(9) .. (roll(3) == 0 and '\\\\n\\\\ud83d\\\\ude00\"' or '\"')
+  if not text then
+    for i = 1, roll(depth > 5 and 3 or 20) do t[i] = json(depth - 1, harm) end
+    if kind > 6 then for i = 1, #t do t[i] = '\"k' .. roll(30) .. '\":' .. t[i] end end
+    text = kind > 6 and '{' .. table.concat(t, ',') .. '}' or '[' .. table.concat(t, ', ') .. ']'
+  end
+  if roll(100) < harm then
+    local at = roll(#text + 1)
+    text = text:sub(1, at) .. string.char(roll(256)) .. text:sub(at + roll(3))
+  end
+  return text
+end
+local function recoded(v) return cjson.encode(cjson.decode(cjson.encode(v))) end
 local function loop(f, n) for i = 1, n do pcall(f, i) end end
 ";
 

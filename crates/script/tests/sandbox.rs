@@ -62,6 +62,10 @@ fn bombs_end_with_an_error() {
         "local function f() return f() + 1 end return f()",
         "local t = {} t[1] = t return cjson.encode(t)",
         "cjson.decode_max_depth(1e9) return cjson.decode(string.rep('[', 1e6))",
+        "cjson.decode_max_depth(1e9) return cjson.decode(string.rep('{\"a\":', 1e6))",
+        "local t = {} for i = 1, 1e5 do t = {t} end cjson.encode_max_depth(1e9) return cjson.encode(t)",
+        "local t = {} for i = 1, 1e5 do t = {a = t} end cjson.encode_max_depth(1e9) return cjson.encode(t)",
+        "return cjson.decode('[' .. ('{},'):rep(8e6) .. '1]')",
         "return cmsgpack.unpack(string.rep('\\161a', 1e5))",
         "return cmsgpack.unpack(string.rep('\\145', 1e5))",
         "return unpack({}, 1, 1e7)",
@@ -95,6 +99,86 @@ fn no_script_changes_what_another_finds() {
     assert_eq!(run(&mut engine, "return #string"), ":0\r\n");
     run(&mut engine, "cjson.encode_number_precision(3)");
     assert_eq!(run(&mut engine, "return cjson.encode_number_precision()"), ":14\r\n");
+}
+
+/// Each expression, and what it gives or the error.
+const JSON: &[(&str, &str)] = &[
+    (r#"cjson.encode(cjson.decode('{"a":1,"b":[1,2,3]}'))"#, r#"{"a":1,"b":[1,2,3]}"#),
+    (
+        r#"cjson.encode(cjson.decode('[1,2,{},[],"x",null,true,false]'))"#,
+        r#"[1,2,{},{},"x",null,true,false]"#,
+    ),
+    (r#"cjson.decode([["\u0041\ud83d\ude00\n\/"]])"#, "A\u{1f600}\n/"),
+    (r"cjson.decode('[1]\0 anything')[1]", "1"),
+    ("cjson.decode('[0x1.8p3]')[1]", "12"),
+    ("cjson.decode('[0x.8]')[1]", "0.5"),
+    ("cjson.decode('-nan(12)')", "-nan"),
+    ("cjson.decode('1e400')", "inf"),
+    (
+        "cjson.encode({2^-21, 0.1, -0.00001, 123456789012345, 1e14, 99999999999999, -0.0})",
+        "[4.7683715820312e-07,0.1,-1e-05,1.2345678901234e+14,1e+14,99999999999999,-0]",
+    ),
+    ("cjson.encode({[1] = 1, [2] = 2, [4] = 4})", "[1,2,null,4]"),
+    ("cjson.encode({[2^40] = 1})", r#"{"1099511627776":1}"#),
+    ("cjson.encode({[1.5] = cjson.null})", r#"{"1.5":null}"#),
+    (r#"cjson.encode('\0\31\127"/\\')"#, r#""\u0000\u001f\u007f\"\/\\""#),
+    ("cjson.encode({[1] = 1, [100] = 1})", "Cannot serialise table: excessively sparse array"),
+    (
+        "cjson.encode({1, nil, {[true] = 1}})",
+        "Cannot serialise boolean: table key must be a number or string",
+    ),
+    ("cjson.encode(0/0)", "Cannot serialise number: must not be NaN or Inf"),
+    ("cjson.encode(redis.call)", "Cannot serialise function: type not supported"),
+    ("cjson.encode(1, 2)", "bad argument #1 to 'encode' (expected 1 argument)"),
+    ("cjson.decode(true)", "bad argument #1 to 'decode' (string expected, got boolean)"),
+    (r#"cjson.decode('\0"')"#, "JSON parser does not support UTF-16 or UTF-32"),
+    ("cjson.decode('x')", "Expected value but found invalid token at character 1"),
+    (r#"cjson.decode('"a\0"')"#, "Expected value but found unexpected end of string at character 3"),
+    ("cjson.decode('[1,]')", "Expected value but found T_ARR_END at character 4"),
+    (r#"cjson.decode('{"a":1,}')"#, "Expected object key string but found T_OBJ_END at character 8"),
+    (r#"cjson.decode('{"a" 1}')"#, "Expected colon but found T_NUMBER at character 6"),
+    ("cjson.decode('[1 2]')", "Expected comma or array end but found T_NUMBER at character 4"),
+    ("cjson.decode('1 2')", "Expected the end but found T_NUMBER at character 3"),
+    (r#"cjson.decode([["\ud800"]])"#, "Expected value but found invalid unicode escape code at character 2"),
+    ("cjson.decode(('['):rep(1001))", "Found too many nested data structures (1001) at character 1001"),
+];
+
+#[test]
+fn json_is_read_and_written_as_redis_does() {
+    let mut engine = Engine::new("7.2.4");
+    for (expression, expected) in JSON {
+        let reply = run(&mut engine, &format!("return tostring({expression})"));
+        let value = format!("${}\r\n{expected}\r\n", expected.len());
+        let error = format!("-ERR user_script:1: {expected} script: ");
+        assert!(reply == value || reply.starts_with(&error), "{expression}: {reply}");
+    }
+}
+
+#[test]
+fn tables_of_json_end_and_are_ordered_like_those_that_grew() {
+    let mut engine = Engine::new("7.2.4");
+    let text = r#"
+        local function seen(t)
+          local found = {#t}
+          for key, value in pairs(t) do found[#found + 1] = tostring(key) .. '=' .. tostring(value) end
+          return table.concat(found, ' ')
+        end
+        for count = 0, 40 do
+          local grown, list, object, words, pairs = {}, {}, {}, {}, {}
+          for i = 1, count do
+            grown[i], words[i], pairs[i] = i, i, string.format('"k%d":%d', i * 7, i)
+            object['k' .. i * 7] = i
+          end
+          list = cjson.decode('[' .. table.concat(words, ',') .. ']')
+          local decoded = cjson.decode('{' .. table.concat(pairs, ',') .. '}')
+          if seen(list) ~= seen(grown) or seen(decoded) ~= seen(object) then return count end
+          for hole = count, 1, -2 do
+            grown[hole], list[hole], object['k' .. hole * 7], decoded['k' .. hole * 7] = nil, nil, nil, nil
+            if seen(list) ~= seen(grown) or seen(decoded) ~= seen(object) then return {count, hole} end
+          end
+        end
+        return 'the same'"#;
+    assert_eq!(run(&mut engine, text), "$8\r\nthe same\r\n");
 }
 
 #[test]

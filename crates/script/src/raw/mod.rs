@@ -15,6 +15,7 @@
 
 mod call;
 mod incoming;
+pub(crate) mod json;
 mod outgoing;
 pub(crate) mod run;
 
