@@ -166,6 +166,8 @@ impl Table {
         let id = CommandId(self.commands.len());
         let first_key = match (row.keys, runs(row)) {
             (Keys::Range { first, .. }, Runs::Data(_)) => first,
+            // Behind a script and the number of its keys.
+            (Keys::Movable(_), Runs::Server(_)) if row.group == Group::Scripting => 3,
             _ => 0,
         };
         self.commands.push(Command {
