@@ -14,6 +14,8 @@ use testkit::{Budget, Program, Spec};
 const STEPS: u64 = 20_000;
 /// The same of schedules, which are played turn by turn.
 const SCHEDULE_STEPS: u64 = 3_000;
+/// The same of scripts.
+const SCRIPT_STEPS: u64 = 3_000;
 
 /// All commands of Tarn that are generated.
 fn specs() -> Vec<Spec> {
@@ -132,6 +134,12 @@ fn tarn_serves_waiting_clients_as_real_servers_do() {
     let servers = Differential::start(tarn(), &[Program::Redis, Program::Valkey]).unwrap();
     // Schedules choose their commands on their own, SUBSCRIBE among them.
     compare(servers.with_schedules(), &crate::specs(), SCHEDULE_STEPS);
+}
+
+#[test]
+fn tarn_runs_scripts_as_real_servers_do() {
+    let servers = Differential::start(tarn(), &[Program::Redis, Program::Valkey]).unwrap();
+    compare(servers.with_scripts(), &specs(), SCRIPT_STEPS);
 }
 
 #[test]

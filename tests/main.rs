@@ -4,6 +4,7 @@
 
 mod acl;
 mod bench_runs;
+mod bombs;
 mod clients;
 mod crash;
 mod differential;

@@ -6,13 +6,12 @@ use mlua::{Lua, MultiValue, Result, String as LuaString, Value};
 /// The arguments of one call of a function.
 pub(crate) struct Arguments<'a> {
     pub lua: &'a Lua,
-    pub function: &'static str,
     values: &'a MultiValue,
 }
 
 impl<'a> Arguments<'a> {
-    pub fn new(lua: &'a Lua, function: &'static str, values: &'a MultiValue) -> Arguments<'a> {
-        Arguments { lua, function, values }
+    pub fn new(lua: &'a Lua, values: &'a MultiValue) -> Arguments<'a> {
+        Arguments { lua, values }
     }
 
     pub fn len(&self) -> usize {
@@ -28,8 +27,8 @@ impl<'a> Arguments<'a> {
         !self.get(number).is_nil()
     }
 
-    pub fn bad(&self, number: usize, message: &str) -> mlua::Error {
-        bad_argument(self.lua, number, self.function, message)
+    pub fn bad(&self, number: usize, message: impl AsRef<[u8]>) -> mlua::Error {
+        bad_argument(self.lua, number, message)
     }
 
     fn expected(&self, number: usize, what: &str) -> mlua::Error {
@@ -37,7 +36,7 @@ impl<'a> Arguments<'a> {
             Some(value) => type_name(value),
             None => "no value",
         };
-        self.bad(number, &format!("{what} expected, got {got}"))
+        self.bad(number, format!("{what} expected, got {got}"))
     }
 
     /// A number, or a string that reads as one.
@@ -76,10 +75,20 @@ impl<'a> Arguments<'a> {
     }
 }
 
+/// A text as C sees it: up to its first zero byte.
+pub(crate) fn c_text(text: &[u8]) -> &[u8] {
+    &text[..text.iter().position(|byte| *byte == 0).unwrap_or(text.len())]
+}
+
 /// A float as C converts it on the machines that Redis runs on: what does not fit is the least integer.
 pub(crate) fn to_integer(value: f64) -> i64 {
     const BEYOND: f64 = 9_223_372_036_854_775_808.0;
     if (-BEYOND..BEYOND).contains(&value) { value as i64 } else { i64::MIN }
+}
+
+/// The same for C's `int`.
+pub(crate) fn to_int(value: f64) -> i32 {
+    i32::try_from(to_integer(value)).unwrap_or(i32::MIN)
 }
 
 /// A number as Lua has it.

@@ -13,7 +13,7 @@ pub(crate) fn table(lua: &Lua) -> Result<Table> {
     let unary: [(&'static str, Unary); 3] = [("tobit", |x| x), ("bnot", |x| !x), ("bswap", u32::swap_bytes)];
     for (name, operation) in unary {
         let function = lua.create_function(move |lua, values: MultiValue| {
-            Ok(signed(operation(bits(&Arguments::new(lua, name, &values), 1)?)))
+            Ok(signed(operation(bits(&Arguments::new(lua, &values), 1)?)))
         })?;
         bit.raw_set(name, function)?;
     }
@@ -21,9 +21,10 @@ pub(crate) fn table(lua: &Lua) -> Result<Table> {
         [("band", |x, y| x & y), ("bor", |x, y| x | y), ("bxor", |x, y| x ^ y)];
     for (name, operation) in folds {
         let function = lua.create_function(move |lua, values: MultiValue| {
-            let arguments = Arguments::new(lua, name, &values);
+            let arguments = Arguments::new(lua, &values);
             let mut result = bits(&arguments, 1)?;
-            for number in 2..=arguments.len() {
+            // From the last one on, as errors show.
+            for number in (2..=arguments.len()).rev() {
                 result = operation(result, bits(&arguments, number)?);
             }
             Ok(signed(result))
@@ -39,7 +40,7 @@ pub(crate) fn table(lua: &Lua) -> Result<Table> {
     ];
     for (name, operation) in shifts {
         let function = lua.create_function(move |lua, values: MultiValue| {
-            let arguments = Arguments::new(lua, name, &values);
+            let arguments = Arguments::new(lua, &values);
             let (value, count) = (bits(&arguments, 1)?, bits(&arguments, 2)?);
             Ok(signed(operation(value, count & 31)))
         })?;
@@ -54,20 +55,17 @@ fn signed(bits: u32) -> i64 {
     i64::from(bits as i32)
 }
 
-/// A number's low 32 bits, rounded to the nearest integer first, halves to the even one.
+/// A number's low 32 bits, rounded to the nearest integer first. Added to the constant, they are the last bits of the sum, as
+/// in the library that Redis has; which bits of a number beyond 2^51 these are follows from that.
 fn bits(arguments: &Arguments<'_>, number: usize) -> Result<u32> {
-    const MODULUS: f64 = 4_294_967_296.0;
-    let value = arguments.number(number)?;
-    if !value.is_finite() {
-        return Ok(0);
-    }
-    Ok(value.round_ties_even().rem_euclid(MODULUS) as u32)
+    const SHIFTED: f64 = 6_755_399_441_055_744.0;
+    Ok((arguments.number(number)? + SHIFTED).to_bits() as u32)
 }
 
 fn tohex(lua: &Lua, values: MultiValue) -> Result<String> {
-    let arguments = Arguments::new(lua, "tohex", &values);
+    let arguments = Arguments::new(lua, &values);
     let value = bits(&arguments, 1)?;
-    let digits = match arguments.is_given(2) {
+    let digits = match arguments.len() > 1 {
         true => bits(&arguments, 2)? as i32,
         false => 8,
     };

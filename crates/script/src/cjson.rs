@@ -2,7 +2,7 @@
 //!
 //! Here are the settings, the errors, and what JSON's words are; [`crate::raw`] has what reads and makes values.
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, c_text};
 use crate::engine::State;
 use crate::raise;
 use crate::raw::json;
@@ -104,13 +104,13 @@ pub(crate) enum Failed {
 }
 
 impl Failed {
-    /// The error of the function of this name.
-    pub fn raised(self, lua: &Lua, function: &'static str) -> Error {
+    /// The error.
+    pub fn raised(self, lua: &Lua) -> Error {
         let message = match self {
-            Failed::ArgumentCount => return raise::bad_argument(lua, 1, function, "expected 1 argument"),
+            Failed::ArgumentCount => return raise::bad_argument(lua, 1, "expected 1 argument"),
             Failed::NoString(type_name) => {
                 let message = format!("string expected, got {type_name}");
-                return raise::bad_argument(lua, 1, function, &message);
+                return raise::bad_argument(lua, 1, message);
             }
             Failed::TooLarge => return raise::too_large(),
             Failed::Wide => "JSON parser does not support UTF-16 or UTF-32".to_owned(),
@@ -160,14 +160,14 @@ fn add_settings(lua: &Lua, cjson: &Table, choices: &Rc<Choices>) -> Result<()> {
     for (name, cell, max) in integers {
         let choices = choices.clone();
         let function = lua.create_function(move |lua, values: MultiValue| {
-            let arguments = at_most(lua, name, &values, 1)?;
+            let arguments = at_most(lua, &values, 1)?;
             integer_option(&arguments, 1, cell(&choices), 1, max)
         })?;
         cjson.raw_set(name, function)?;
     }
     let sparse = choices.clone();
     let function = lua.create_function(move |lua, values: MultiValue| {
-        let (arguments, json) = (at_most(lua, "encode_sparse_array", &values, 3)?, &sparse);
+        let (arguments, json) = (at_most(lua, &values, 3)?, &sparse);
         bool_option(&arguments, 1, &json.sparse_convert)?;
         integer_option(&arguments, 2, &json.sparse_ratio, 0, i64::from(i32::MAX))?;
         integer_option(&arguments, 3, &json.sparse_safe, 0, i64::from(i32::MAX))?;
@@ -176,28 +176,27 @@ fn add_settings(lua: &Lua, cjson: &Table, choices: &Rc<Choices>) -> Result<()> {
     cjson.raw_set("encode_sparse_array", function)?;
     let keeping = choices.clone();
     let function = lua.create_function(move |lua, values: MultiValue| {
-        bool_option(&at_most(lua, "encode_keep_buffer", &values, 1)?, 1, &keeping.keeps_buffer)
+        bool_option(&at_most(lua, &values, 1)?, 1, &keeping.keeps_buffer)
     })?;
     cjson.raw_set("encode_keep_buffer", function)?;
     let decoding = choices.clone();
     let function = lua.create_function(move |lua, values: MultiValue| {
-        bool_option(&at_most(lua, "decode_invalid_numbers", &values, 1)?, 1, &decoding.decode_invalid)
+        bool_option(&at_most(lua, &values, 1)?, 1, &decoding.decode_invalid)
     })?;
     cjson.raw_set("decode_invalid_numbers", function)?;
     let encoding = choices.clone();
     let function = lua.create_function(move |lua, values: MultiValue| {
-        let arguments = at_most(lua, "encode_invalid_numbers", &values, 1)?;
+        let arguments = at_most(lua, &values, 1)?;
         let cell = &encoding.encode_invalid;
         match arguments.get(1) {
             Value::Nil => {}
             Value::Boolean(on) => cell.set(if *on { Invalid::Written } else { Invalid::Refused }),
-            _ => match &*arguments.string(1)?.as_bytes() {
+            _ => match c_text(&arguments.string(1)?.as_bytes()) {
                 b"off" => cell.set(Invalid::Refused),
                 b"on" => cell.set(Invalid::Written),
                 b"null" => cell.set(Invalid::Null),
                 other => {
-                    let message = format!("invalid option '{}'", String::from_utf8_lossy(other));
-                    return Err(arguments.bad(1, &message));
+                    return Err(arguments.bad(1, [b"invalid option '", other, b"'"].concat()));
                 }
             },
         }
@@ -210,13 +209,8 @@ fn add_settings(lua: &Lua, cjson: &Table, choices: &Rc<Choices>) -> Result<()> {
     cjson.raw_set("encode_invalid_numbers", function)
 }
 
-fn at_most<'a>(
-    lua: &'a Lua,
-    name: &'static str,
-    values: &'a MultiValue,
-    most: usize,
-) -> Result<Arguments<'a>> {
-    let arguments = Arguments::new(lua, name, values);
+fn at_most<'a>(lua: &'a Lua, values: &'a MultiValue, most: usize) -> Result<Arguments<'a>> {
+    let arguments = Arguments::new(lua, values);
     if arguments.len() > most {
         return Err(arguments.bad(most + 1, "found too many arguments"));
     }
@@ -231,9 +225,11 @@ fn integer_option(
     max: i64,
 ) -> Result<i64> {
     if arguments.is_given(number) {
-        let value = arguments.integer(number)?;
+        // As in C, whose `int` it becomes.
+        let value = i64::from(arguments.integer(number)? as i32);
         if !(min..=max).contains(&value) {
-            return Err(arguments.bad(number, &format!("expected integer between {min} and {max}")));
+            // The library names the first argument, whichever it is.
+            return Err(arguments.bad(1, format!("expected integer between {min} and {max}")));
         }
         cell.set(value);
     }
@@ -244,12 +240,11 @@ fn bool_option(arguments: &Arguments<'_>, number: usize, cell: &Cell<bool>) -> R
     match arguments.get(number) {
         Value::Nil => {}
         Value::Boolean(on) => cell.set(*on),
-        _ => match &*arguments.string(number)?.as_bytes() {
+        _ => match c_text(&arguments.string(number)?.as_bytes()) {
             b"off" => cell.set(false),
             b"on" => cell.set(true),
             other => {
-                let message = format!("invalid option '{}'", String::from_utf8_lossy(other));
-                return Err(arguments.bad(number, &message));
+                return Err(arguments.bad(number, [b"invalid option '", other, b"'"].concat()));
             }
         },
     }

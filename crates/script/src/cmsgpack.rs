@@ -19,20 +19,18 @@ pub(crate) fn table(lua: &Lua) -> Result<Table> {
     cmsgpack.raw_set("_DESCRIPTION", "MessagePack C implementation for Lua")?;
     let too_many = "bad argument #0 to 'pack' (Too many arguments for MessagePack pack.)";
     cmsgpack.raw_set("pack", gate::bounded(lua, lua.create_function(pack)?, too_many)?)?;
-    let all = lua.create_function(|lua, values: MultiValue| {
-        unpack(&Arguments::new(lua, "unpack", &values), i64::MAX, 0, false)
-    })?;
+    let all = lua.create_function(|lua, values: MultiValue| unpack(&Arguments::new(lua, &values), 0, 0))?;
     cmsgpack.raw_set("unpack", all)?;
     let unpack_one = lua.create_function(|lua, values: MultiValue| {
-        let arguments = Arguments::new(lua, "unpack_one", &values);
+        let arguments = Arguments::new(lua, &values);
         let offset = arguments.integer_or(2, 0)?;
-        unpack(&arguments, 1, offset, true)
+        unpack(&arguments, 1, offset)
     })?;
     cmsgpack.raw_set("unpack_one", unpack_one)?;
     let unpack_limit = lua.create_function(|lua, values: MultiValue| {
-        let arguments = Arguments::new(lua, "unpack_limit", &values);
+        let arguments = Arguments::new(lua, &values);
         let (limit, offset) = (arguments.integer(2)?, arguments.integer_or(3, 0)?);
-        unpack(&arguments, limit, offset, true)
+        unpack(&arguments, limit, offset)
     })?;
     cmsgpack.raw_set("unpack_limit", unpack_limit)?;
     gate::few_in(lua, &cmsgpack, &["pack"])?;
@@ -41,7 +39,7 @@ pub(crate) fn table(lua: &Lua) -> Result<Table> {
 
 fn pack(lua: &Lua, values: MultiValue) -> Result<mlua::String> {
     if values.is_empty() {
-        return Err(raise::bad_argument(lua, 0, "pack", "MessagePack pack needs input."));
+        return Err(raise::bad_argument(lua, 0, "MessagePack pack needs input."));
     }
     let mut out = Vec::new();
     for value in &values {
@@ -137,20 +135,23 @@ fn write_count(out: &mut Vec<u8>, count: u32, short: u8, long: u8) {
     }
 }
 
-fn unpack(arguments: &Arguments<'_>, limit: i64, offset: i64, tells_offset: bool) -> Result<MultiValue> {
+/// Unpacks at most `limit` values from `offset` on, and says where it stopped; all of them if both are 0.
+fn unpack(arguments: &Arguments<'_>, limit: i64, offset: i64) -> Result<MultiValue> {
     let lua = arguments.lua;
     let text = arguments.string(1)?;
     let bytes = text.as_bytes();
     let total = bytes.len() as i64;
     if offset < 0 || limit < 0 {
-        let message = format!("Invalid request to unpack with offset of {offset} and limit of {total}.");
+        let message =
+            format!("Invalid request to unpack with offset of {} and limit of {total}.", offset as i32);
         return Err(raise::text(lua, message));
     }
     if offset > total {
-        let message = format!("Start offset {offset} greater than input length {total}.");
+        let message = format!("Start offset {} greater than input length {total}.", offset as i32);
         return Err(raise::text(lua, message));
     }
-    let limit = if limit == 0 { i64::MAX } else { limit };
+    let decodes_all = limit == 0 && offset == 0;
+    let limit = if decodes_all { i64::MAX } else { limit };
     let mut cursor = Cursor { lua, rest: &bytes[offset as usize..] };
     let mut values = Vec::new();
     while !cursor.rest.is_empty() && (values.len() as i64) < limit {
@@ -163,7 +164,7 @@ fn unpack(arguments: &Arguments<'_>, limit: i64, offset: i64, tells_offset: bool
             Failed::Lua(error) => error,
         })?);
     }
-    if tells_offset {
+    if !decodes_all {
         let at = if cursor.rest.is_empty() { -1 } else { total - cursor.rest.len() as i64 };
         values.insert(0, Value::Integer(at));
     }
@@ -215,15 +216,12 @@ impl<'a> Cursor<'a> {
             0xc3 => Value::Boolean(true),
             0xca => Value::Number(f64::from(f32::from_bits(self.unsigned(4)? as u32))),
             0xcb => Value::Number(f64::from_bits(self.unsigned(8)?)),
-            0xcc..=0xcf => Value::Number(self.unsigned(1 << (tag - 0xcc))? as f64),
+            // The last of them as if it had a sign.
+            0xcc..=0xcf => Value::Number(self.unsigned(1 << (tag - 0xcc))? as i64 as f64),
             0xd0 => Value::Integer(i64::from(self.unsigned(1)? as i8)),
             0xd1 => Value::Integer(i64::from(self.unsigned(2)? as i16)),
             0xd2 => Value::Integer(i64::from(self.unsigned(4)? as i32)),
             0xd3 => Value::Number(self.unsigned(8)? as i64 as f64),
-            0xc4..=0xc6 => {
-                let length = self.unsigned(1 << (tag - 0xc4))? as usize;
-                return self.string(length);
-            }
             0xd9..=0xdb => {
                 let length = self.unsigned(1 << (tag - 0xd9))? as usize;
                 return self.string(length);

@@ -47,6 +47,7 @@ struct Sandbox {
     run: Function,
     begin_load: Function,
     end_load: Function,
+    show_to: Function,
 }
 
 /// What functions of the interpreter share with the engine.
@@ -60,6 +61,8 @@ pub(crate) struct State {
     pub env: RefCell<Option<Table>>,
     /// The globals KEYS and ARGV are those of the last run.
     pub has_globals: Cell<bool>,
+    /// Functions find what is for them at the moment, and not scripts.
+    pub shows_functions: Cell<bool>,
     pub anchors: OnceCell<Anchors>,
     /// Until when a library may take to load. None: none is being loaded.
     pub load_until: Cell<Option<Instant>>,
@@ -154,6 +157,7 @@ impl Engine {
             run: built.raw_get("run")?,
             begin_load: built.raw_get("begin_load")?,
             end_load: built.raw_get("end_load")?,
+            show_to: built.raw_get("show_to")?,
         };
         *state.env.borrow_mut() = Some(sandbox.env.clone());
         let functions = lua.create_table()?;
@@ -274,6 +278,7 @@ impl Engine {
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
     ) -> Ran {
+        self.show_to(takes);
         let state = &*self.state;
         state.protocol.set(Protocol::Resp2);
         state.fault.take();
@@ -287,6 +292,16 @@ impl Engine {
         };
         self.tidy();
         ran
+    }
+
+    /// Lets scripts, or functions, find what is for them.
+    #[inline]
+    fn show_to(&self, takes: Takes) {
+        let to_functions = takes == Takes::Arguments;
+        if self.state.shows_functions.replace(to_functions) != to_functions {
+            // It only fails without memory for nothing that it needs.
+            let _ = self.sandbox.show_to.call::<()>(!to_functions);
+        }
     }
 
     /// Answers with the error that ended the run.

@@ -53,8 +53,19 @@ pub(crate) fn reply(line: impl Into<Vec<u8>>) -> Error {
 }
 
 /// An argument that is not what it should be, in the words of Lua's own library.
-pub(crate) fn bad_argument(lua: &Lua, number: usize, function: &str, message: &str) -> Error {
-    text(lua, format!("bad argument #{number} to '{function}' ({message})"))
+pub(crate) fn bad_argument(lua: &Lua, number: usize, message: impl AsRef<[u8]>) -> Error {
+    // The function that the script called is the gate before the one that runs.
+    let called = lua.inspect_stack(1, |debug| {
+        let names = debug.names();
+        (names.name.map(|name| name.into_owned()), names.name_what == Some("method"))
+    });
+    let (name, is_method) = called.unwrap_or_default();
+    let name = name.unwrap_or_else(|| "?".to_owned());
+    let begin = match number {
+        1 if is_method => format!("calling '{name}' on bad self ("),
+        number => format!("bad argument #{} to '{name}' (", number.saturating_sub(usize::from(is_method))),
+    };
+    text(lua, [begin.as_bytes(), message.as_ref(), b")"].concat())
 }
 
 /// `name:line: ` of the Lua function that called the running one; empty if that was no Lua function.
@@ -113,10 +124,9 @@ pub(crate) fn plain(lua: &Lua, value: Value) -> mlua::Result<Option<Value>> {
     })
 }
 
-/// The table that stands for an error reply.
+/// The table that stands for an error of a function of `redis`.
 pub(crate) fn error_table(lua: &Lua, line: &[u8]) -> mlua::Result<mlua::Table> {
-    let table = lua.create_table_with_capacity(0, 2)?;
+    let table = lua.create_table_with_capacity(0, 1)?;
     table.raw_set("err", lua.create_string(line)?)?;
-    table.raw_set("ignore_error_stats_update", true)?;
     Ok(table)
 }

@@ -26,22 +26,24 @@ pub(crate) fn install(lua: &Lua, math: &Table) -> Result<()> {
         (state.get() >> 17) as i64
     };
     let random = lua.create_function(move |lua, values: MultiValue| {
-        let arguments = Arguments::new(lua, "random", &values);
+        let arguments = Arguments::new(lua, &values);
         let fraction = (next() % i64::from(i32::MAX)) as f64 / f64::from(i32::MAX);
+        let int = |number| arguments.integer(number).map(|value| value as i32);
         let (low, high) = match arguments.len() {
             0 => return Ok(fraction),
-            1 => (1, arguments.integer(1)?),
-            2 => (arguments.integer(1)?, arguments.integer(2)?),
+            1 => (1, int(1)?),
+            2 => (int(1)?, int(2)?),
             _ => return Err(crate::raise::text(lua, "wrong number of arguments")),
         };
         if low > high {
             return Err(arguments.bad(arguments.len(), "interval is empty"));
         }
-        Ok((fraction * (high as f64 - low as f64 + 1.0)).floor() + low as f64)
+        let span = high.wrapping_sub(low).wrapping_add(1);
+        Ok((fraction * f64::from(span)).floor() + f64::from(low))
     })?;
     math.raw_set("random", gate::few(lua, random)?)?;
     let randomseed = lua.create_function(move |lua, values: MultiValue| {
-        seed_state.set(seeded(Arguments::new(lua, "randomseed", &values).integer(1)?));
+        seed_state.set(seeded(Arguments::new(lua, &values).integer(1)?));
         Ok(())
     })?;
     math.raw_set("randomseed", gate::few(lua, randomseed)?)

@@ -1,6 +1,6 @@
 //! The table `redis`, and the functions that `sandbox.lua` takes from here.
 
-use crate::arguments::{Arguments, number_of};
+use crate::arguments::{Arguments, c_text, to_int};
 use crate::engine::{Fault, State};
 use crate::gate;
 use crate::host;
@@ -47,13 +47,13 @@ pub(crate) fn table(lua: &Lua, state: &Rc<State>, version: &str) -> Result<Table
     redis.raw_set("breakpoint", lua.create_function(|_, _: MultiValue| Ok(false))?)?;
     redis.raw_set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
     let state = state.clone();
-    let setresp = lua.create_function(move |_, values: MultiValue| {
+    let setresp = lua.create_function(move |lua, values: MultiValue| {
         if values.len() != 1 {
             return Err(raise::reply("ERR redis.setresp() requires one argument."));
         }
-        state.protocol.set(match number_of(&values[0]) {
-            Some(2.0) => Protocol::Resp2,
-            Some(3.0) => Protocol::Resp3,
+        state.protocol.set(match lua.coerce_number(values[0].clone())?.map_or(0, to_int) {
+            2 => Protocol::Resp2,
+            3 => Protocol::Resp3,
             _ => return Err(raise::reply("ERR RESP version must be 2 or 3.")),
         });
         Ok(())
@@ -72,13 +72,14 @@ pub(crate) fn inner_functions(lua: &Lua, state: &Rc<State>) -> Result<Table> {
         (seen.unwrap_or(Value::Nil), stops).into_lua_multi(lua)
     })?;
     inner.raw_set("plain", plain)?;
+    inner.raw_set("make", gate::makers(lua)?)?;
     let faulty = state.clone();
     inner.raw_set("fault", lua.create_function(move |lua, value: Value| note_fault(lua, &faulty, value))?)?;
     let guarded = lua.create_function(|lua, (function, behind)| gate::guarded(lua, function, behind))?;
     inner.raw_set("guarded", guarded)?;
     let loading = state.clone();
     let loadstring = lua.create_function(move |lua, values: MultiValue| {
-        let arguments = Arguments::new(lua, "loadstring", &values);
+        let arguments = Arguments::new(lua, &values);
         let text = arguments.string(1)?.as_bytes().to_vec();
         let name = match arguments.is_given(2) {
             true => arguments.string(2)?.to_string_lossy(),
@@ -89,10 +90,10 @@ pub(crate) fn inner_functions(lua: &Lua, state: &Rc<State>) -> Result<Table> {
     inner.raw_set("loadstring", gate::few(lua, loadstring)?)?;
     let loading = state.clone();
     let load = lua.create_function(move |lua, values: MultiValue| {
-        let arguments = Arguments::new(lua, "load", &values);
+        let arguments = Arguments::new(lua, &values);
         let Value::Function(pieces) = arguments.get(1) else {
             let got = values.front().map_or("no value", crate::arguments::type_name);
-            return Err(arguments.bad(1, &format!("function expected, got {got}")));
+            return Err(arguments.bad(1, format!("function expected, got {got}")));
         };
         let name = match arguments.is_given(2) {
             true => arguments.string(2)?.to_string_lossy(),
@@ -156,12 +157,15 @@ fn note_fault(lua: &Lua, state: &State, raised: Value) -> Result<Value> {
         },
         Value::Table(table) => {
             is_counted = table.raw_get::<bool>("ignore_error_stats_update")?;
-            match table.raw_get::<Value>("err")? {
+            // An error of the table's own metamethods is one error too many.
+            match table.get::<Value>("err").unwrap_or(Value::Nil) {
                 Value::Nil => b"ERR unknown error".to_vec(),
-                line => lua.coerce_string(line)?.map_or_else(Vec::new, |line| line.as_bytes().to_vec()),
+                line => {
+                    lua.coerce_string(line)?.map_or_else(Vec::new, |line| c_text(&line.as_bytes()).to_vec())
+                }
             }
         }
-        Value::String(text) => [b"ERR ", &text.as_bytes()[..]].concat(),
+        Value::String(text) => [b"ERR ", c_text(&text.as_bytes())].concat(),
         other => format!("ERR {}", other.to_string()?).into_bytes(),
     };
     let is_stopping = state.fault.borrow().is_some() && state.stop.get().is_some();
@@ -226,10 +230,10 @@ fn log(lua: &Lua, values: MultiValue) -> Result<()> {
     if values.len() < 2 {
         return Err(raise::reply("ERR redis.log() requires two arguments or more."));
     }
-    let Some(level) = number_of(&values[0]) else {
+    let Some(level) = lua.coerce_number(values[0].clone())? else {
         return Err(raise::reply("ERR First argument must be a number (log level)."));
     };
-    let level = match level as i64 {
+    let level = match to_int(level) {
         level @ 0..=3 => level as u8,
         _ => return Err(raise::reply("ERR Invalid debug level.")),
     };
@@ -257,7 +261,8 @@ fn sha1hex(lua: &Lua, values: MultiValue) -> Result<mlua::String> {
 
 fn error_reply(lua: &Lua, values: MultiValue) -> Result<Table> {
     let Some(text) = only_string(&values) else { return wrong_arguments(lua) };
-    let text = text.strip_prefix(b"-").unwrap_or(&text);
+    let text = c_text(&text);
+    let text = text.strip_prefix(b"-").unwrap_or(text);
     let line = match text.iter().position(|byte| *byte == b' ') {
         Some(blank) => [&text[..=blank], without_line_ends(&text[blank + 1..])].concat(),
         // One word is no code.
@@ -293,11 +298,11 @@ fn wrong_arguments(lua: &Lua) -> Result<Table> {
     raise::error_table(lua, b"ERR wrong number or type of arguments")
 }
 
-fn set_repl(_: &Lua, values: MultiValue) -> Result<()> {
+fn set_repl(lua: &Lua, values: MultiValue) -> Result<()> {
     if values.len() != 1 {
         return Err(raise::reply("ERR redis.set_repl() requires two arguments."));
     }
-    match number_of(&values[0]).unwrap_or_default() as i64 {
+    match lua.coerce_number(values[0].clone())?.map_or(0, to_int) {
         0..=3 => Ok(()),
         _ => Err(raise::reply(
             "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",

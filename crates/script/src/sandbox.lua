@@ -5,14 +5,15 @@
 -- through that, or that would see errors of the host as they are, are replaced.
 local real, host = ...
 
-local error, getmetatable, next, pcall, rawget, rawset = error, getmetatable, next, pcall, rawget, rawset
-local select, setmetatable, tonumber, tostring, type = select, setmetatable, tonumber, tostring, type
+local error, getmetatable, next, rawget, rawset = error, getmetatable, next, rawget, rawset
+local setmetatable, tostring, type = setmetatable, tostring, type
 local xpcall = xpcall
 local collectgarbage, resume = collectgarbage, coroutine.resume
 local plain = host.plain
 
 local READONLY = "Attempt to modify a readonly table"
-local behind = {}
+-- Tables behind stand-ins, and what these have for a metatable: false for none.
+local behind, metatables = {}, {}
 
 local function refuse()
   error(READONLY, 2)
@@ -21,6 +22,7 @@ end
 local function front(t)
   local proxy, meta = {}, { __index = t, __newindex = refuse }
   behind[proxy] = t
+  metatables[proxy] = false
   return setmetatable(proxy, meta), meta
 end
 
@@ -37,66 +39,22 @@ local function missing(_, name)
   error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
 end
 
-local function expect_table(t, name, has_value)
-  if type(t) ~= "table" then
-    local got = has_value and type(t) or "no value"
-    error("bad argument #1 to '" .. name .. "' (table expected, got " .. got .. ")", 3)
-  end
-end
-
 local globals = {}
 for _, name in ipairs({
-  "assert", "error", "gcinfo", "getmetatable", "ipairs", "rawequal", "select", "tonumber", "tostring", "type",
+  "assert", "error", "gcinfo", "ipairs", "rawequal", "select", "tonumber", "tostring", "type",
   "unpack", "_VERSION",
 }) do
   globals[name] = real[name]
 end
 
-function globals.next(...)
-  local t, key = ...
-  expect_table(t, "next", select("#", ...) > 0)
-  return next(behind[t] or t, key)
-end
-
-function globals.pairs(...)
-  local t = ...
-  expect_table(t, "pairs", select("#", ...) > 0)
-  if behind[t] then
-    return globals.next, t, nil
-  end
-  return next, t, nil
-end
-
-function globals.rawget(...)
-  local t, key = ...
-  expect_table(t, "rawget", select("#", ...) > 0)
-  return rawget(behind[t] or t, key)
-end
-
-function globals.rawset(...)
-  local t, key, value = ...
-  expect_table(t, "rawset", select("#", ...) > 0)
-  if behind[t] then
-    error(READONLY, 0)
-  end
-  return rawset(t, key, value)
-end
-
-function globals.setmetatable(...)
-  local t, meta = ...
-  expect_table(t, "setmetatable", select("#", ...) > 0)
-  if behind[t] then
-    error(READONLY, 0)
-  end
-  if type(meta) ~= "table" and (meta ~= nil or select("#", ...) < 2) then
-    error("bad argument #2 to 'setmetatable' (nil or table expected)", 2)
-  end
-  local old = getmetatable(t)
-  if type(old) == "table" and rawget(old, "__metatable") ~= nil then
-    error("cannot change a protected metatable", 2)
-  end
-  return setmetatable(t, meta)
-end
+-- These complain in the words of Lua's own library, and see through stand-ins.
+local make = host.make
+globals.next = make.next(next, behind)
+globals.pairs = make.pairs(next, behind, globals.next)
+globals.rawget = make.rawget(rawget, behind)
+globals.rawset = make.rawset(rawset, behind)
+globals.getmetatable = make.getmetatable(getmetatable, metatables)
+globals.setmetatable = make.setmetatable(setmetatable, behind)
 
 -- Of the ways to steer the collector only those that the next script does not feel.
 function globals.collectgarbage(what, argument)
@@ -121,37 +79,21 @@ local function seen(raised)
   return raised
 end
 
-local function settle(ok, ...)
-  if ok then
-    return true, ...
+-- Scripts find errors of commands as texts. Redis gives a second value with other tables.
+globals.pcall = make.pcall(function(raised)
+  raised = seen(raised)
+  if type(raised) == "table" then
+    local line = raised.err
+    if type(line) == "string" or type(line) == "number" then
+      return line
+    end
+    return raised, line
   end
-  local raised = seen((...))
-  if type(raised) == "table" and type(raised.err) == "string" then
-    return false, raised.err
-  end
-  return false, raised
-end
+  return raised
+end)
 
-function globals.pcall(...)
-  if select("#", ...) == 0 then
-    error("bad argument #1 to 'pcall' (value expected)", 2)
-  end
-  return settle(pcall(...))
-end
-
-local function pass(ok, ...)
-  if ok then
-    return true, ...
-  end
-  return false, seen((...))
-end
-
-function globals.xpcall(...)
-  if select("#", ...) < 2 then
-    error("bad argument #2 to 'xpcall' (value expected)", 2)
-  end
-  local f, handler = ...
-  return pass(xpcall(f, function(raised)
+globals.xpcall = make.xpcall(seen, function(handler)
+  return function(raised)
     if type(raised) == "userdata" then
       local value, stops = plain(raised)
       if stops then
@@ -160,9 +102,8 @@ function globals.xpcall(...)
       raised = value
     end
     return handler(raised)
-  end))
-end
-
+  end
+end)
 
 globals.load = host.load
 globals.loadstring = host.loadstring
@@ -178,12 +119,7 @@ for _, name in ipairs(libraries) do
   globals[name] = seal(t)
 end
 
-tables.coroutine.resume = function(co, ...)
-  if type(co) ~= "thread" then
-    error("bad argument #1 to 'resume' (coroutine expected)", 2)
-  end
-  return pass(resume(co, ...))
-end
+tables.coroutine.resume = make.resume(seen, resume)
 
 -- The only one that writes into an empty table without asking its metatable.
 tables.table.insert = host.guarded(tables.table.insert, behind)
@@ -194,6 +130,7 @@ strings.__index = tables.string
 strings.__metatable = seal({ __index = globals.string })
 
 local env, env_meta = seal(globals)
+metatables[env] = seal({ __index = missing })
 globals._G = env
 globals.__redis__err__handler = host.fault
 setmetatable(globals, { __index = missing })
@@ -204,6 +141,13 @@ local loading_redis = {}
 loading.redis = seal(setmetatable(loading_redis, { __index = missing }))
 
 local fault = host.fault
+
+-- What scripts find and functions do not.
+local of_scripts = { globals = {}, redis = {} }
+of_scripts.globals.__redis__err__handler = fault
+for _, name in ipairs({ "breakpoint", "debug", "replicate_commands" }) do
+  of_scripts.redis[name] = tables.redis[name]
+end
 
 return {
   env = env,
@@ -216,6 +160,14 @@ return {
   end,
   end_load = function()
     env_meta.__index = globals
+  end,
+  show_to = function(is_script)
+    for where, found in next, of_scripts do
+      local t = where == "redis" and tables.redis or globals
+      for name, value in next, found do
+        t[name] = is_script and value or nil
+      end
+    end
   end,
   run = function(f)
     return xpcall(f, fault)

@@ -1,6 +1,6 @@
 //! The table `struct`: values to bytes and back by a format, with the behaviour of the library that Redis has.
 
-use crate::arguments::{Arguments, number_of, to_integer};
+use crate::arguments::{Arguments, to_integer};
 use crate::gate;
 use crate::limits::VALUES_MAX;
 use crate::raise;
@@ -37,7 +37,6 @@ enum Kind {
 /// An option with its size, and with the bytes that align it.
 struct Item {
     kind: Kind,
-    option: u8,
     bytes: usize,
     fill: usize,
 }
@@ -49,11 +48,16 @@ struct Format<'a> {
     at: usize,
     is_little: bool,
     alignment: usize,
+    /// Bytes that there are to be read.
+    limit: Option<usize>,
+    /// Letters that are no options stand for nothing where only the size is asked for.
+    skips_unknown: bool,
 }
 
 impl<'a> Format<'a> {
     fn new(arguments: &'a Arguments<'a>, text: &'a [u8]) -> Format<'a> {
-        Format { arguments, text, at: 0, is_little: cfg!(target_endian = "little"), alignment: 1 }
+        let is_little = cfg!(target_endian = "little");
+        Format { arguments, text, at: 0, is_little, alignment: 1, limit: None, skips_unknown: false }
     }
 
     fn number(&mut self) -> Result<Option<usize>> {
@@ -96,34 +100,46 @@ impl<'a> Format<'a> {
                 b'c' => (Kind::Fixed, self.number()?.unwrap_or(1)),
                 b'i' => (Kind::Signed, self.integer()?),
                 b'I' => (Kind::Unsigned, self.integer()?),
-                b' ' => continue,
-                b'>' => {
-                    self.is_little = false;
-                    continue;
-                }
-                b'<' => {
-                    self.is_little = true;
-                    continue;
-                }
-                b'!' => {
-                    self.set_alignment()?;
-                    continue;
-                }
                 other => {
-                    let message = format!("invalid format option '{}'", char::from(other));
-                    return Err(self.arguments.bad(1, &message));
+                    self.check(total, 0)?;
+                    self.control(other)?;
+                    continue;
                 }
             };
             let fill = self.fill(kind, bytes, total);
-            return Ok(Some(Item { kind, option, bytes, fill }));
+            self.check(total.saturating_add(fill), bytes)?;
+            return Ok(Some(Item { kind, bytes, fill }));
         }
         Ok(None)
+    }
+
+    /// Whether there are so many bytes from `at` on.
+    fn check(&self, at: usize, bytes: usize) -> Result<()> {
+        let is_short = self.limit.is_some_and(|limit| at.checked_add(bytes).is_none_or(|end| end > limit));
+        if is_short { Err(self.arguments.bad(2, "data string too short")) } else { Ok(()) }
+    }
+
+    /// Obeys an option that stands for no bytes.
+    fn control(&mut self, option: u8) -> Result<()> {
+        match option {
+            b' ' => {}
+            b'>' => self.is_little = false,
+            b'<' => self.is_little = true,
+            b'!' => self.set_alignment()?,
+            other if self.skips_unknown && other.is_ascii_alphanumeric() => {}
+            other => {
+                let message = [b"invalid format option '", &[other][..], b"'"].concat();
+                return Err(self.arguments.bad(1, message));
+            }
+        }
+        Ok(())
     }
 
     fn set_alignment(&mut self) -> Result<()> {
         let alignment = self.number()?.unwrap_or(ALIGNMENT_MAX.min(8));
         if alignment == 0 || !alignment.is_power_of_two() {
-            return Err(raise::text(self.arguments.lua, "alignment is not a power of 2"));
+            let message = format!("alignment {alignment} is not a power of 2");
+            return Err(raise::text(self.arguments.lua, message));
         }
         self.alignment = alignment;
         Ok(())
@@ -145,8 +161,10 @@ fn parse_padded(text: &[u8]) -> Option<u64> {
     text.iter().try_fold(0u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
 }
 
-fn pack(lua: &Lua, values: MultiValue) -> Result<mlua::String> {
-    let arguments = Arguments::new(lua, "pack", &values);
+fn pack(lua: &Lua, mut values: MultiValue) -> Result<mlua::String> {
+    // A value that is missing is taken for one that is nil.
+    values.push_back(Value::Nil);
+    let arguments = Arguments::new(lua, &values);
     let text = arguments.string(1)?.as_bytes().to_vec();
     let mut format = Format::new(&arguments, &text);
     let mut out: Vec<u8> = Vec::new();
@@ -189,7 +207,13 @@ fn pack(lua: &Lua, values: MultiValue) -> Result<mlua::String> {
 /// A float as an integer; beyond the signed ones, as an unsigned one.
 fn to_wide_integer(value: f64) -> i64 {
     const SIGNED_END: f64 = 9_223_372_036_854_775_808.0;
-    if (SIGNED_END..2.0 * SIGNED_END).contains(&value) { value as u64 as i64 } else { to_integer(value) }
+    if value >= 2.0 * SIGNED_END {
+        0
+    } else if value >= SIGNED_END {
+        value as u64 as i64
+    } else {
+        to_integer(value)
+    }
 }
 
 fn write_integer(out: &mut Vec<u8>, value: i64, bytes: usize, is_little: bool) {
@@ -209,15 +233,16 @@ fn write_bytes(out: &mut Vec<u8>, little: &[u8], is_little: bool) {
 }
 
 fn unpack(lua: &Lua, values: MultiValue) -> Result<MultiValue> {
-    let arguments = Arguments::new(lua, "unpack", &values);
+    let arguments = Arguments::new(lua, &values);
     let text = arguments.string(1)?.as_bytes().to_vec();
     let data = arguments.string(2)?;
     let data = data.as_bytes();
     let position = arguments.integer_or(3, 1)?;
-    let Some(mut at) = usize::try_from(position).ok().and_then(|position| position.checked_sub(1)) else {
+    // As in C: a negative position is far behind the end.
+    let Some(mut at) = (position as usize).checked_sub(1) else {
         return Err(arguments.bad(3, "offset must be 1 or greater"));
     };
-    let mut format = Format::new(&arguments, &text);
+    let mut format = Format { limit: Some(data.len()), ..Format::new(&arguments, &text) };
     let mut found: Vec<Value> = Vec::new();
     while let Some(item) = format.next(at)? {
         if found.len() >= VALUES_MAX {
@@ -227,7 +252,7 @@ fn unpack(lua: &Lua, values: MultiValue) -> Result<MultiValue> {
         let too_short = || arguments.bad(2, "data string too short");
         let mut bytes = item.bytes;
         if item.kind == Kind::Fixed && bytes == 0 {
-            let count = found.pop().and_then(|value| number_of(&value)).filter(|count| *count >= 0.0);
+            let count = found.pop().map(|value| lua.coerce_number(value)).transpose()?.flatten();
             let Some(count) = count else {
                 return Err(raise::text(lua, "format 'c0' needs a previous size"));
             };
@@ -258,7 +283,7 @@ fn unpack(lua: &Lua, values: MultiValue) -> Result<MultiValue> {
             Kind::Fixed => found.push(Value::String(lua.create_string(part)?)),
         }
     }
-    found.push(Value::Integer(at as i64 + 1));
+    found.push(Value::Integer((at as i64).wrapping_add(1)));
     Ok(found.into_iter().collect())
 }
 
@@ -273,19 +298,21 @@ fn read_integer(bytes: &[u8], is_little: bool, is_signed: bool) -> f64 {
     if !is_signed {
         return number as f64;
     }
-    let unused = 64 - 8 * bytes.len().clamp(1, 8) as u32;
-    ((number << unused) as i64 >> unused) as f64
+    // Of more than eight bytes the sign is looked for as the machines that Redis runs on shift: by the count modulo 64.
+    let sign_and_above = u64::MAX << ((8 * bytes.len()).wrapping_sub(1) & 63);
+    let extended = if number & sign_and_above == 0 { number } else { number | sign_and_above };
+    extended as i64 as f64
 }
 
 fn size(lua: &Lua, values: MultiValue) -> Result<i64> {
-    let arguments = Arguments::new(lua, "size", &values);
+    let arguments = Arguments::new(lua, &values);
     let text = arguments.string(1)?.as_bytes().to_vec();
-    let mut format = Format::new(&arguments, &text);
+    let mut format = Format { skips_unknown: true, ..Format::new(&arguments, &text) };
     let mut total = 0usize;
     while let Some(item) = format.next(total)? {
         if item.kind == Kind::Terminated || (item.kind == Kind::Fixed && item.bytes == 0) {
-            let message = format!("option '{}' has no fixed size", char::from(item.option));
-            return Err(arguments.bad(1, &message));
+            let option = if item.kind == Kind::Terminated { "s" } else { "c0" };
+            return Err(arguments.bad(1, format!("option '{option}' has no fixed size")));
         }
         total = total.saturating_add(item.fill).saturating_add(item.bytes);
     }

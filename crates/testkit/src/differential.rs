@@ -7,7 +7,7 @@
 //! same thing every time it is played.
 //!
 //! A second kind of stream, a schedule (see [`interleave`]), is played turn by turn with clients that wait for keys and for
-//! each other.
+//! each other. A third is about scripts and functions, in generated Lua; one of four streams is of this kind.
 //!
 //! Invariants:
 //! 1. A stream begins on empty servers and fresh connections, so that any part of it can be played alone.
@@ -20,9 +20,10 @@ mod moments;
 pub mod picks;
 pub mod rules;
 mod shrink;
+mod wording;
 
-use crate::client::Client;
-use crate::generate::{CONNECTIONS, Generator, Request, Step, schedule, words};
+use crate::client::{Client, decode};
+use crate::generate::{CONNECTIONS, Generator, Request, Step, schedule, scripts, words};
 use crate::process::{Program, Server};
 use crate::seed::Budget;
 use crate::settings;
@@ -36,6 +37,10 @@ use wire::Value;
 
 /// Requests of one stream.
 const STREAM_STEPS: usize = 1_000;
+/// Requests of a stream of scripts, each of which does many things.
+const SCRIPT_STEPS: usize = 300;
+/// One of so many streams is about scripts.
+const SCRIPTS_SHARE: u64 = 4;
 /// What all servers are started with: no value over one megabyte, so that offsets at the edge cost nothing.
 const DIRECTIVES: &[&str] = &["--proto-max-bulk-len", "1mb"];
 
@@ -54,6 +59,8 @@ pub enum Kind {
     Stream,
     /// Turns of clients that block, are served, subscribe and leave.
     Schedule,
+    /// Scripts and functions.
+    Scripts,
 }
 
 /// One server taking part.
@@ -63,6 +70,8 @@ struct Node {
     connections: [Option<Client>; CONNECTIONS],
     alter: Option<Alter>,
     twist: Option<Twist>,
+    /// What it gave for the latest FUNCTION DUMP.
+    dumped: Vec<u8>,
 }
 
 /// The server under test and the real ones.
@@ -110,9 +119,18 @@ impl Differential {
         self
     }
 
+    /// Plays nothing but scripts and functions from now on.
+    pub fn with_scripts(mut self) -> Differential {
+        self.kind = Kind::Scripts;
+        self
+    }
+
     fn generate(&self, specs: &[Spec], seed: u64) -> Vec<Step> {
         match self.kind {
-            Kind::Stream => Generator::new(specs, seed).stream(STREAM_STEPS, rules::is_allowed),
+            Kind::Stream if !seed.is_multiple_of(SCRIPTS_SHARE) => {
+                Generator::new(specs, seed).stream(STREAM_STEPS, rules::is_allowed)
+            }
+            Kind::Stream | Kind::Scripts => scripts::generate(specs, seed, SCRIPT_STEPS),
             Kind::Schedule => schedule::generate(specs, seed),
         }
     }
@@ -245,6 +263,15 @@ impl Differential {
         let mut output = None;
         for node in &mut self.nodes {
             if node.server.ended()?.is_some() {
+                std::fs::write(
+                    format!(
+                        "/tmp/crash-{}-{}",
+                        node.server.program().name(),
+                        std::fs::read_dir("/tmp").unwrap().count()
+                    ),
+                    node.server.output(),
+                )
+                .unwrap();
                 output = Some(last_lines(&node.server.output()));
                 node.server.restart()?;
             }
@@ -307,7 +334,7 @@ impl Node {
             DIRECTIVES.to_vec()
         };
         let server = Server::start(program, &directives)?;
-        Ok(Node { server, connections: Default::default(), alter: None, twist: None })
+        Ok(Node { server, connections: Default::default(), alter: None, twist: None, dumped: Vec::new() })
     }
 
     /// Empties the server and closes all connections.
@@ -317,7 +344,10 @@ impl Node {
             self.server.restart()?;
         }
         let mut client = self.server.connect()?;
-        let requests = [words(&["FLUSHALL"]), settings::reset(), words(&["SLOWLOG", "RESET"])];
+        let mut requests = vec![words(&["FLUSHALL"]), settings::reset()];
+        requests.extend(
+            [["SLOWLOG", "RESET"], ["FUNCTION", "FLUSH"], ["SCRIPT", "FLUSH"]].map(|ask| words(&ask)),
+        );
         for request in requests {
             if let Value::Error(line) = client.call(&request)? {
                 let name = self.server.program().name();
@@ -335,7 +365,11 @@ impl Node {
         };
         let mut bytes = Vec::new();
         for step in batch {
-            encode(&step.request, self.twist, &mut bytes);
+            let mut request = step.request.clone();
+            for word in request.iter_mut().filter(|word| *word == scripts::DUMPED) {
+                word.clone_from(&self.dumped);
+            }
+            encode(&request, self.twist, &mut bytes);
         }
         let _ = client.send(&bytes);
         Ok(())
@@ -357,6 +391,12 @@ impl Node {
         }
         if let Some(alter) = self.alter {
             alter(request, &mut reply);
+        }
+        if request.len() == 2
+            && request[1].eq_ignore_ascii_case(b"dump")
+            && let Some(Value::Bulk(payload)) = decode(&reply)
+        {
+            self.dumped = payload;
         }
         Some(reply)
     }
@@ -399,7 +439,7 @@ pub fn show(request: &[Vec<u8>]) -> String {
 
 /// Long texts, with their middle left out.
 fn shorten(text: &str) -> String {
-    const SHOWN: usize = 600;
+    const SHOWN: usize = 6_000;
     if text.len() <= SHOWN {
         return text.to_owned();
     }

@@ -4,7 +4,9 @@
 //! Every stream has a family on which most of its requests fall, so that values grow and meet their own commands.
 //! The same seed and rows give the same stream.
 
+mod lua;
 pub mod schedule;
+pub mod scripts;
 
 use crate::differential::{picks, rules};
 use crate::settings;

@@ -52,6 +52,8 @@ enum Answer {
     Reply,
     /// The command was not run; the buffer has the error line.
     Refused,
+    /// The words are no request; the buffer has the error line.
+    Unfit,
     /// The run has to begin again.
     Restart,
 }
@@ -74,10 +76,11 @@ unsafe fn call_with(lua: *mut lua_State, errors: Errors) -> c_int {
                 ffi::lua_call(lua, 0, 0);
                 return 0;
             }
-            (Answer::Refused, _) => push_error(lua, anchors, reply),
+            (Answer::Refused, _) => push_error(lua, anchors, reply, true),
+            (Answer::Unfit, _) => push_error(lua, anchors, reply, false),
             (Answer::Reply, _) => incoming::push(lua, anchors, &mut &*reply),
         }
-        let is_error = answer == Answer::Refused || reply.first() == Some(&b'-');
+        let is_error = answer != Answer::Reply || reply.first() == Some(&b'-');
         if is_error && errors == Errors::Raised {
             ffi::lua_error(lua);
         }
@@ -94,11 +97,13 @@ unsafe fn ask(lua: *mut lua_State, state: &State) -> Answer {
     let Buffers { request, reply } = &mut *state.buffers.borrow_mut();
     reply.clear();
     // SAFETY: the caller's promise.
-    let result = unsafe { read_words(lua, request) }.and_then(|()| {
-        let protocol = state.protocol.get();
-        host::with(|host| host.call(request.as_request(), protocol, reply))
-            .unwrap_or_else(|| Err(Refusal::Error(b"ERR redis.call is not available here".to_vec())))
-    });
+    if let Err(line) = unsafe { read_words(lua, request) } {
+        reply.extend_from_slice(line.as_bytes());
+        return Answer::Unfit;
+    }
+    let protocol = state.protocol.get();
+    let result = host::with(|host| host.call(request.as_request(), protocol, reply))
+        .unwrap_or_else(|| Err(Refusal::Error(b"ERR redis.call is not available here".to_vec())));
     match result {
         // A script cannot wait for what comes later.
         Ok(()) if reply.is_empty() => {
@@ -116,42 +121,37 @@ unsafe fn ask(lua: *mut lua_State, state: &State) -> Answer {
 
 /// # Safety
 /// As for [`call_with`].
-unsafe fn read_words(lua: *mut lua_State, request: &mut RequestBuf) -> std::result::Result<(), Refusal> {
+unsafe fn read_words(lua: *mut lua_State, request: &mut RequestBuf) -> std::result::Result<(), &'static str> {
     request.clear();
     // SAFETY: the caller's promise; the values stay on the stack.
     unsafe {
         let count = ffi::lua_gettop(lua);
         if count == 0 {
-            let line = "ERR Please specify at least one argument for this redis lib call";
-            return Err(Refusal::Error(line.into()));
+            return Err("ERR Please specify at least one argument for this redis lib call");
         }
         for index in 1..=count {
             match ffi::lua_type(lua, index) {
                 ffi::LUA_TSTRING => request.push(bytes_at(lua, index)),
                 ffi::LUA_TNUMBER => push_number(request, ffi::lua_tonumber(lua, index)),
-                _ => {
-                    let line = "ERR Lua redis lib command arguments must be strings or integers";
-                    return Err(Refusal::Error(line.into()));
-                }
+                _ => return Err("ERR Lua redis lib command arguments must be strings or integers"),
             }
         }
     }
     Ok(())
 }
 
-/// A number as C's `%.17g` writes it.
+/// A number as Redis 7.2 writes it: an integer if it is one, else the fewest digits that read back as the same.
 pub(crate) fn push_number(request: &mut RequestBuf, number: f64) {
-    /// From here on C's form has an exponent.
-    const WHOLE_MAX: u64 = 100_000_000_000_000_000;
+    /// Beyond, digits are told as of other floats.
+    const WHOLE_MAX: u64 = 1 << 62;
     let whole = to_integer(number);
-    let is_negative_zero = whole == 0 && number.is_sign_negative();
-    if whole as f64 == number && whole.unsigned_abs() < WHOLE_MAX && !is_negative_zero {
+    if whole as f64 == number && whole.unsigned_abs() <= WHOLE_MAX {
         request.push(itoa::Buffer::new().format(whole).as_bytes());
     } else if number.is_nan() && number.is_sign_negative() {
         // 0/0 has the sign on most processors.
         request.push(b"-nan");
     } else {
-        request.push(value::number::format_f64_17g(number).as_bytes());
+        request.push(value::number::format_f64(number).as_bytes());
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) unsafe fn push(lua: *mut lua_State, anchors: &Anchors, reply: &mut &[
             },
             b'+' if line == b"OK" => push_tagged(lua, anchors.ok, || anchors.ok_line.push(lua)),
             b'+' => push_tagged(lua, anchors.ok, || push_bytes(lua, line)),
-            b'-' => push_error(lua, anchors, line),
+            b'-' => push_error(lua, anchors, line, true),
             b'*' | b'>' => match count(line) {
                 Some(count) => push_array(lua, anchors, reply, count),
                 None => ffi::lua_pushboolean(lua, 0),

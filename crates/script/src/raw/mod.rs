@@ -103,20 +103,22 @@ impl Anchors {
     }
 }
 
-/// Pushes a table that stands for an error reply.
+/// Pushes a table that stands for an error: of a command, or of the call itself, which the server has not counted.
 ///
 /// # Safety
 /// As at the head of this file; four values are pushed at the most.
-unsafe fn push_error(lua: *mut lua_State, anchors: &Anchors, line: &[u8]) {
+unsafe fn push_error(lua: *mut lua_State, anchors: &Anchors, line: &[u8], is_counted: bool) {
     // SAFETY: the caller's promise.
     unsafe {
         ffi::lua_createtable(lua, 0, 2);
         anchors.err.push(lua);
         push_bytes(lua, line);
         ffi::lua_rawset(lua, -3);
-        anchors.ignore_stats.push(lua);
-        ffi::lua_pushboolean(lua, 1);
-        ffi::lua_rawset(lua, -3);
+        if is_counted {
+            anchors.ignore_stats.push(lua);
+            ffi::lua_pushboolean(lua, 1);
+            ffi::lua_rawset(lua, -3);
+        }
     }
 }
 

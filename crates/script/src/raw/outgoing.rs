@@ -1,7 +1,7 @@
 //! What a script returned, from the interpreter's stack to a reply.
 
 use super::{Anchor, Anchors, bytes_at};
-use crate::arguments::to_integer;
+use crate::arguments::{c_text, to_integer};
 use crate::host;
 use crate::limits::{OUTPUT_BYTES_MAX, REPLY_DEPTH_MAX, TOO_DEEP_MAX};
 use mlua::ffi::{self, lua_State};
@@ -77,14 +77,14 @@ impl Outgoing<'_, '_> {
                 return if self.too_deep > TOO_DEEP_MAX { Err(Unfit::TooDeep) } else { Ok(()) };
             }
             if self.has_field(anchors.err, ffi::LUA_TSTRING) {
-                let line = bytes_at(lua, -1);
+                let line = c_text(bytes_at(lua, -1));
                 self.reply.error(line);
                 ffi::lua_pushvalue(lua, -2);
                 let is_counted = self.has_field(anchors.ignore_stats, ffi::LUA_TBOOLEAN);
                 ffi::lua_pop(lua, 1 + c_int::from(is_counted));
                 host::with(|host| host.note_error(line, is_counted));
             } else if self.has_field(anchors.ok, ffi::LUA_TSTRING) {
-                self.reply.simple(bytes_at(lua, -1));
+                self.reply.simple(c_text(bytes_at(lua, -1)));
             } else if self.has_field(anchors.double, ffi::LUA_TNUMBER) {
                 self.reply.double(ffi::lua_tonumber(lua, -1));
             } else if self.has_field(anchors.map, ffi::LUA_TTABLE) {

@@ -4,7 +4,7 @@
 
 use super::moments;
 use super::rules::{self, How, Side};
-use super::{Answer, shorten};
+use super::{Answer, shorten, wording};
 use crate::client::decode;
 use crate::generate::Request;
 use std::fmt;
@@ -64,6 +64,9 @@ fn judge_one(request: &Request, answers: &[Answer]) -> Verdict {
     let Some(other) = oracles.iter().find(|answer| !are_alike(request, redis, answer)) else {
         return if are_alike(request, subject, redis) { Verdict::Same } else { Verdict::Different };
     };
+    if rules::for_request(request).any(|rule| matches!(rule.how, How::Wording)) {
+        return judge_wording(subject, redis, other);
+    }
     let right = match rules::right_side(request, redis, other) {
         Some(Side::Redis) => redis,
         Some(Side::Valkey) => other,
@@ -72,6 +75,17 @@ fn judge_one(request: &Request, answers: &[Answer]) -> Verdict {
         None => return Verdict::OraclesDiffer,
     };
     if are_alike(request, subject, right) { Verdict::Same } else { Verdict::Different }
+}
+
+/// Whether the answer is the one that two others make together.
+fn judge_wording(subject: &Answer, redis: &Answer, valkey: &Answer) -> Verdict {
+    let value = |answer: &Answer| wording::decode(answer.as_ref()?);
+    let right = value(redis).zip(value(valkey)).and_then(|(redis, valkey)| wording::right(&redis, &valkey));
+    match (right, value(subject)) {
+        (None, _) => Verdict::OraclesDiffer,
+        (Some(right), Some(subject)) if wording::are_same(&right, &subject) => Verdict::Same,
+        _ => Verdict::Different,
+    }
 }
 
 /// The replies inside EXEC's, each by the rules of its own request.
@@ -112,6 +126,7 @@ fn are_alike(request: &Request, a: &Answer, b: &Answer) -> bool {
     let (Some(a), Some(b)) = (a, b) else { return false };
     rules::for_request(request).any(|rule| match rule.how {
         How::Unordered => unordered(a).is_some_and(|a| Some(a) == unordered(b)),
+        How::Nested => decode(a).zip(decode(b)).is_some_and(|(a, b)| without_order(&a) == without_order(&b)),
         How::Within(tolerance) => decode(a).zip(decode(b)).is_some_and(|(a, b)| is_within(&a, &b, tolerance)),
         How::Shape => a[0] == b[0],
         How::Scan => is_same_scan(request, a, b),
@@ -122,7 +137,7 @@ fn are_alike(request: &Request, a: &Answer, b: &Answer) -> bool {
         How::Either(one, other) => {
             [a, b].iter().all(|reply| [one, other].iter().any(|part| rules::has_part(reply, part)))
         }
-        How::Right(..) | How::ShorterNumbers => false,
+        How::Right(..) | How::ShorterNumbers | How::Wording => false,
     })
 }
 
@@ -138,6 +153,21 @@ fn unordered(reply: &[u8]) -> Option<(u8, Vec<String>)> {
     let mut sorted = elements;
     sorted.sort_unstable();
     Some((reply[0], sorted))
+}
+
+/// A value as a text that is the same for all orders of its elements.
+fn without_order(value: &Value) -> String {
+    let sorted = |mut parts: Vec<String>| {
+        parts.sort_unstable();
+        format!("[{}]", parts.join(","))
+    };
+    match value {
+        Value::Array(values) | Value::Set(values) => sorted(values.iter().map(without_order).collect()),
+        Value::Map(pairs) => sorted(
+            pairs.iter().map(|(key, value)| without_order(key) + "=" + &without_order(value)).collect(),
+        ),
+        other => format!("{other:?}"),
+    }
 }
 
 fn is_within(a: &Value, b: &Value, tolerance: i64) -> bool {

@@ -25,6 +25,8 @@ pub enum Side {
 pub enum How {
     /// The elements of an aggregate, in any order.
     Unordered,
+    /// The same, with what is inside of the elements in any order too.
+    Nested,
     /// Numbers that are not negative may lie this far apart.
     Within(i64),
     /// The same kind of reply.
@@ -43,6 +45,8 @@ pub enum How {
     Either(&'static str, &'static str),
     /// Where the real servers write the same numbers with more or with fewer digits, the second is right.
     ShorterNumbers,
+    /// Where the real servers differ in words that Valkey 8 has changed, or in digits, see `wording`.
+    Wording,
     /// Where the real servers differ and the parts of their replies named here occur, this one is right.
     Right(Side, &'static str, &'static str),
 }
@@ -69,12 +73,37 @@ const CLAIMANTS: &str =
 /// Why who waited may be told otherwise in Redis 7.0.
 const RUN_AGAIN: &str = "who waited has its request run again since Redis 7.2";
 
+/// Why another one of several libraries or functions may be named.
+const CONFLICTS: &str =
+    "which of several that are there already is found first follows each server's own table";
+
+/// Why scripts' replies differ between real servers.
+const WORDS: &str =
+    "Valkey 8 speaks of itself in other words, and numbers have no more digits than they need since 7.2";
+
 /// Why an empty score is refused now and then.
 const STALE_ERROR: &str =
     "a number out of range in an earlier request may still count as SORT's own error (errno)";
 
 /// The rules.
 pub const RULES: &[Rule] = &[
+    rule("function|load", How::Either("Function f", "Function f"), CONFLICTS),
+    rule("function|restore", How::Either("already exists", "already exists"), CONFLICTS),
+    rule("eval", How::Wording, WORDS),
+    rule("eval_ro", How::Wording, WORDS),
+    rule("evalsha", How::Wording, WORDS),
+    rule("evalsha_ro", How::Wording, WORDS),
+    rule("fcall", How::Wording, WORDS),
+    rule("fcall_ro", How::Wording, WORDS),
+    rule("function|load", How::Wording, WORDS),
+    rule("function|restore", How::Wording, WORDS),
+    rule("script|load", How::Wording, WORDS),
+    rule(
+        "function|list",
+        How::Nested,
+        "libraries and functions come in the order of each server's own table",
+    ),
+    rule("function|dump", How::Shape, "in the order of each server's own table; RESTORE is compared"),
     rule("scan", How::Right(Side::Redis, "", ""), "cursors and types are parsed more strictly since 8.0"),
     rule("object|refcount", How::Shape, "small integers are shared in Redis, unless they were copied"),
     rule("bitcount", How::Right(Side::Redis, "", ""), "arguments are looked at before the key since 8.0"),
@@ -327,14 +356,14 @@ pub const SKIPPED: &[(&str, &str)] = &[
     ("debug", "not part of what clients may rely on; DEBUG SLEEP stalls"),
     ("monitor", "turns the connection into a stream"),
     ("sync", "turns the connection into a stream"),
-    ("eval", "random words are no scripts; compared by the cases"),
-    ("eval_ro", "random words are no scripts; compared by the cases"),
-    ("evalsha", "random words are no scripts; compared by the cases"),
-    ("evalsha_ro", "random words are no scripts; compared by the cases"),
-    ("fcall", "random words are no scripts; compared by the cases"),
-    ("fcall_ro", "random words are no scripts; compared by the cases"),
-    ("function", "random words are no scripts; compared by the cases"),
-    ("script", "random words are no scripts; compared by the cases"),
+    ("eval", "random words are no scripts; streams of their own have generated ones"),
+    ("eval_ro", "random words are no scripts; streams of their own have generated ones"),
+    ("evalsha", "random words are no scripts; streams of their own have generated ones"),
+    ("evalsha_ro", "random words are no scripts; streams of their own have generated ones"),
+    ("fcall", "random words are no scripts; streams of their own have generated ones"),
+    ("fcall_ro", "random words are no scripts; streams of their own have generated ones"),
+    ("function", "random words are no scripts; streams of their own have generated ones"),
+    ("script", "random words are no scripts; streams of their own have generated ones"),
     ("cluster", "about each server's own node; compared by the cases"),
     ("psync", "turns the connection into a stream"),
     ("replconf", "part of replication's handshake"),
@@ -638,8 +667,10 @@ pub fn has_part(reply: &[u8], part: &str) -> bool {
 
 /// Whether the second word says what the request means.
 pub fn is_container(request: &Request) -> bool {
-    const CONTAINERS: &[&str] =
-        &["client", "command", "config", "latency", "memory", "object", "slowlog", "xgroup", "xinfo"];
+    const CONTAINERS: &[&str] = &[
+        "client", "command", "config", "latency", "memory", "object", "slowlog", "xgroup", "xinfo", "script",
+        "function",
+    ];
     CONTAINERS.contains(&name_of(request).as_str())
 }
 

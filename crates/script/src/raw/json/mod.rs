@@ -20,15 +20,14 @@ use std::rc::Rc;
 
 /// The functions `decode` and `encode` for scripts, with these choices. `state` outlives the interpreter.
 pub(crate) fn functions(lua: &Lua, state: &Rc<State>, choices: &Rc<Choices>) -> Result<(Function, Function)> {
-    let decode = closure(lua, (state, choices), "decode", decode)?;
-    let encode = closure(lua, (state, choices), "encode", encode)?;
+    let decode = closure(lua, (state, choices), decode)?;
+    let encode = closure(lua, (state, choices), encode)?;
     Ok((decode, encode))
 }
 
 fn closure(
     lua: &Lua,
     (state, choices): (&Rc<State>, &Rc<Choices>),
-    name: &'static str,
     function: ffi::lua_CFunction,
 ) -> Result<Function> {
     let pointers = [pointer(state), pointer(choices)];
@@ -37,7 +36,7 @@ fn closure(
     let fail = lua.create_function(move |lua, ()| {
         let (state, _choices) = &kept;
         let failed = state.json_failed.take().unwrap_or(Failed::TooLarge);
-        Err::<(), _>(failed.raised(lua, name))
+        Err::<(), _>(failed.raised(lua))
     })?;
     // SAFETY: the three values on the stack become the closure, the only result.
     unsafe { lua.exec_raw((pointers[0], pointers[1], fail), |lua| ffi::lua_pushcclosure(lua, function, 3)) }
