@@ -1,5 +1,6 @@
 //! One worker's interpreter: compiles scripts and libraries, keeps what it compiled, and runs it.
 
+use crate::bytecode::{LIBRARIES, Uses};
 use crate::host::{self, Host, Pulse};
 use crate::limits::{
     BUFFER_BYTES_KEPT_MAX, COLLECTOR_PAUSE_PERCENT, INSTRUCTIONS_PER_PULSE, STATE_BYTES_MAX, VALUES_MAX,
@@ -9,7 +10,7 @@ use crate::raw::Anchors;
 use crate::raw::run::{self, Ended, Raw, Run, Takes};
 use crate::redis::{self, SANDBOX, as_text};
 use crate::shebang::ScriptFlags;
-use crate::{Sha, bits, cjson, cmsgpack, gate, globals, random, structs};
+use crate::{Sha, bits, cjson, cmsgpack, gate, random, structs};
 use mlua::{
     ChunkMode, Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, VmState,
 };
@@ -33,11 +34,17 @@ pub struct Engine {
     next: c_int,
     /// Libraries that are loaded, by number, and the functions of each.
     libraries: HashMap<u64, HashMap<Vec<u8>, Compiled>>,
+    /// What scripts find that keep no reference to libraries, and what those find that keep none to KEYS and ARGV either.
+    direct: Table,
+    kept: Table,
 }
 
 /// A script or function that is compiled, until it is given to [`Engine::forget`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Compiled(c_int);
+pub struct Compiled {
+    number: c_int,
+    takes: Takes,
+}
 
 /// What `sandbox.lua` gave back.
 struct Sandbox {
@@ -61,8 +68,12 @@ pub(crate) struct State {
     pub env: RefCell<Option<Table>>,
     /// The globals KEYS and ARGV are those of the last run.
     pub has_globals: Cell<bool>,
+    /// Words and bytes in the tables that are KEYS and ARGV again and again.
+    pub kept: Cell<Kept>,
     /// Functions find what is for them at the moment, and not scripts.
     pub shows_functions: Cell<bool>,
+    /// How many coroutines there have been.
+    pub coroutines: Cell<u32>,
     pub anchors: OnceCell<Anchors>,
     /// Until when a library may take to load. None: none is being loaded.
     pub load_until: Cell<Option<Instant>>,
@@ -73,7 +84,26 @@ pub(crate) struct State {
     pub json_failed: Cell<Option<cjson::Failed>>,
 }
 
+/// How much is in the tables that are KEYS and ARGV again and again.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Kept {
+    pub keys: usize,
+    pub arguments: usize,
+    pub bytes: usize,
+}
+
 impl State {
+    /// Asks the host whether what runs may go on.
+    pub fn pulse(&self) -> Result<()> {
+        if self.load_until.get().is_some_and(|until| Instant::now() > until) {
+            return Err(Raise::Stop(Stop::Killed("FUNCTION LOAD timeout")).into());
+        }
+        match host::with(|host| host.pulse()) {
+            Some(Pulse::End(text)) => Err(Raise::Stop(Stop::Killed(text)).into()),
+            Some(Pulse::GoOn) | None => Ok(()),
+        }
+    }
+
     /// See [`Anchors`].
     #[inline]
     pub fn anchors(&self) -> &Anchors {
@@ -148,6 +178,7 @@ impl Engine {
         globals.raw_set("cmsgpack", cmsgpack::table(&lua)?)?;
         globals.raw_set("struct", structs::table(&lua)?)?;
         let inner = redis::inner_functions(&lua, &state)?;
+        inner.raw_set("counted", gate::coroutine_maker(&lua, &state)?)?;
         let fault: Function = inner.raw_get("fault")?;
         let built: Table = lua.load(include_str!("sandbox.lua")).set_name(SANDBOX).call((globals, inner))?;
         let sandbox = Sandbox {
@@ -161,12 +192,14 @@ impl Engine {
         };
         *state.env.borrow_mut() = Some(sandbox.env.clone());
         let functions = lua.create_table()?;
-        let anchors = Anchors::new(&lua, &sandbox.globals, &fault, &functions)?;
+        let make: Function = built.raw_get("direct")?;
+        let (direct, kept): (Table, Table) = (make.call(LIBRARIES.to_vec())?, make.call(LIBRARIES.to_vec())?);
+        let anchors = Anchors::new(&lua, (&sandbox.globals, &direct, &kept), &fault, &functions)?;
         let is_first = state.anchors.set(anchors).is_ok();
         debug_assert!(is_first, "they are only set here");
         let raw = Raw::of(&lua)?;
         let (free, libraries) = (Vec::new(), HashMap::new());
-        let engine = Engine { lua, raw, state, sandbox, functions, free, next: 1, libraries };
+        let engine = Engine { lua, raw, state, sandbox, functions, free, next: 1, libraries, direct, kept };
         engine.watch_time()?;
         Ok(engine)
     }
@@ -175,17 +208,7 @@ impl Engine {
     fn watch_time(&self) -> Result<()> {
         let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_PULSE);
         let state = self.state.clone();
-        self.lua.set_global_hook(triggers, move |_, _| {
-            if let Some(until) = state.load_until.get()
-                && Instant::now() > until
-            {
-                return Err(Raise::Stop(Stop::Killed("FUNCTION LOAD timeout")).into());
-            }
-            match host::with(|host| host.pulse()) {
-                Some(Pulse::End(text)) => Err(Raise::Stop(Stop::Killed(text)).into()),
-                Some(Pulse::GoOn) | None => Ok(VmState::Continue),
-            }
-        })
+        self.lua.set_global_hook(triggers, move |_, _| state.pulse().map(|()| VmState::Continue))
     }
 
     /// Bytes that the interpreter holds.
@@ -201,28 +224,35 @@ impl Engine {
         let function = self
             .compile_text(text, "@user_script")
             .map_err(|message| [b"ERR Error compiling script (new function): ", &message[..]].concat())?;
-        if !globals::are_assigned(&function.dump(true)) {
-            function
-                .set_environment(self.sandbox.globals.clone())
-                .map_err(|error| format!("ERR {error}").into_bytes())?;
-        }
-        self.keep(function).map_err(|error| format!("ERR {error}").into_bytes())
+        self.keep_script(function).map_err(|error| format!("ERR {error}").into_bytes())
     }
 
-    fn keep(&mut self, function: Function) -> Result<Compiled> {
+    /// Gives a script the environment that does for what it uses.
+    fn keep_script(&mut self, function: Function) -> Result<Compiled> {
+        let (environment, takes) = match Uses::of(&function.dump(true)) {
+            Uses { assigns: true, .. } => (&self.sandbox.env, Takes::Globals),
+            Uses { holds_libraries: true, .. } => (&self.sandbox.globals, Takes::Globals),
+            Uses { holds_words: true, .. } => (&self.direct, Takes::Direct),
+            _ => (&self.kept, Takes::Kept),
+        };
+        function.set_environment(environment.clone())?;
+        self.keep(function, takes)
+    }
+
+    fn keep(&mut self, function: Function, takes: Takes) -> Result<Compiled> {
         let number = self.free.last().copied().unwrap_or(self.next);
         self.functions.raw_set(number, function)?;
         if self.free.pop().is_none() {
             self.next += 1;
         }
-        Ok(Compiled(number))
+        Ok(Compiled { number, takes })
     }
 
     /// Gives up what was compiled. The memory goes in the collector's time.
     pub fn forget(&mut self, compiled: Compiled) {
         // Taking away needs no memory.
-        let _ = self.functions.raw_set(compiled.0, Value::Nil);
-        self.free.push(compiled.0);
+        let _ = self.functions.raw_set(compiled.number, Value::Nil);
+        self.free.push(compiled.number);
     }
 
     fn compile_text(&self, text: &[u8], name: &str) -> std::result::Result<Function, Failure> {
@@ -251,7 +281,7 @@ impl Engine {
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
     ) -> Ran {
-        self.run((script, Takes::Globals), name, words, host, reply)
+        self.run(script, name, words, host, reply)
     }
 
     /// Runs a library's function, which must be loaded.
@@ -267,12 +297,12 @@ impl Engine {
             reply.error("ERR Function not found");
             return Ran::Failed { is_counted: false };
         };
-        self.run((*function, Takes::Arguments), name, words, host, reply)
+        self.run(*function, name, words, host, reply)
     }
 
     fn run(
         &mut self,
-        (function, takes): (Compiled, Takes),
+        Compiled { number, takes }: Compiled,
         name: &[u8],
         words: (Request<'_>, usize, usize),
         host: &mut dyn Host,
@@ -284,7 +314,7 @@ impl Engine {
         state.fault.take();
         state.stop.set(None);
         state.json.reset();
-        let mut run = Run { state, function: function.0, takes, words, reply, ended: Ended::Replied };
+        let mut run = Run { state, function: number, takes, words, reply, ended: Ended::Replied };
         let ended = host::in_place_of(host, || run::run(self.raw, &mut run));
         let ran = match ended {
             Ended::Replied => Ran::Replied,
@@ -325,6 +355,12 @@ impl Engine {
 
     /// Frees what the run left, if it is much.
     fn tidy(&self) {
+        if self.state.kept.get().bytes > BUFFER_BYTES_KEPT_MAX {
+            self.state.kept.set(Kept::default());
+            // Emptying needs no memory.
+            let _ = self.kept.raw_get::<Table>("KEYS").and_then(|keys| keys.clear());
+            let _ = self.kept.raw_get::<Table>("ARGV").and_then(|arguments| arguments.clear());
+        }
         let text = &mut *self.state.json_text.borrow_mut();
         if text.capacity() > BUFFER_BYTES_KEPT_MAX {
             *text = Vec::new();
@@ -385,7 +421,7 @@ impl Engine {
     fn keep_library(&mut self, library: u64, registered: Vec<(Loaded, Function)>) -> Result<()> {
         let mut functions = HashMap::new();
         for (loaded, function) in registered {
-            functions.insert(loaded.name, self.keep(function)?);
+            functions.insert(loaded.name, self.keep(function, Takes::Arguments)?);
         }
         self.libraries.insert(library, functions);
         Ok(())

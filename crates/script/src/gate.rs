@@ -12,10 +12,12 @@
 //!    stays on the stack, where errors look for the line.
 //! 3. Nothing in these functions has to be dropped: an error of the interpreter jumps over them.
 
-use crate::limits::{FIXED_VALUES_MAX, VALUES_MAX};
+use crate::engine::State;
+use crate::limits::{COROUTINES_PER_PULSE, FIXED_VALUES_MAX, VALUES_MAX};
 use mlua::ffi::{self, lua_State};
-use mlua::{Function, IntoLuaMulti, Lua, Result, String as LuaString, Table, Value};
+use mlua::{Function, IntoLuaMulti, LightUserData, Lua, Result, String as LuaString, Table, Value};
 use std::ffi::c_int;
+use std::rc::Rc;
 
 /// In front of a function that takes a handful of values: it sees the first [`FIXED_VALUES_MAX`] of them, enough to
 /// complain of too many.
@@ -32,6 +34,14 @@ pub(crate) fn bounded(lua: &Lua, function: Function, message: &str) -> Result<Fu
 /// In front of a function of the interpreter's own library that writes into its first value: not if that is a key of `behind`.
 pub(crate) fn guarded(lua: &Lua, function: Function, behind: Table) -> Result<Function> {
     closure(lua, not_behind, (function, behind), 2)
+}
+
+/// Makes what stands in front of the functions that make coroutines: each coroutine counts its instructions anew, so making some
+/// counts as running for a while. `state` outlives the interpreter.
+pub(crate) fn coroutine_maker(lua: &Lua, state: &Rc<State>) -> Result<Function> {
+    let (ticking, address) = (state.clone(), LightUserData(Rc::as_ptr(state).cast_mut().cast()));
+    let tick = lua.create_function(move |_, ()| ticking.pulse())?;
+    lua.create_function(move |lua, function: Function| closure(lua, counted, (function, address, &tick), 3))
 }
 
 /// Puts [`few`] in front of all functions of a table but those named.
@@ -103,6 +113,25 @@ unsafe extern "C-unwind" fn up_to_max(state: *mut lua_State) -> c_int {
             ffi::lua_error(state);
         }
         pass_on(state)
+    }
+}
+
+/// # Safety
+/// Only the interpreter may call it.
+unsafe extern "C-unwind" fn counted(state: *mut lua_State) -> c_int {
+    // SAFETY: called by the interpreter, with its state and three values kept: a function of C, the engine's state, which outlives
+    // the interpreter, and a function. The first runs in this frame, as if it had been called itself.
+    unsafe {
+        let shared = &*ffi::lua_touserdata(state, ffi::lua_upvalueindex(2)).cast::<State>();
+        shared.coroutines.set(shared.coroutines.get().wrapping_add(1));
+        if shared.coroutines.get().is_multiple_of(COROUTINES_PER_PULSE) {
+            ffi::lua_pushvalue(state, ffi::lua_upvalueindex(3));
+            ffi::lua_call(state, 0, 0);
+        }
+        match ffi::lua_tocfunction(state, ffi::lua_upvalueindex(1)) {
+            Some(function) => function(state),
+            None => 0,
+        }
     }
 }
 

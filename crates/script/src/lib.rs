@@ -16,12 +16,12 @@
 
 mod arguments;
 mod bits;
+mod bytecode;
 mod cjson;
 mod cmsgpack;
 mod engine;
 #[allow(unsafe_code)] // Functions of C in front of those of this crate.
 mod gate;
-mod globals;
 mod host;
 pub mod limits;
 mod raise;

@@ -13,6 +13,9 @@ pub const OUTPUT_BYTES_MAX: usize = STATE_BYTES_MAX;
 /// Instructions between two looks at the clock: some 300 microseconds of a tight loop.
 pub const INSTRUCTIONS_PER_PULSE: u32 = 100_000;
 
+/// Coroutines that are made between two looks at the clock: each counts its instructions for itself.
+pub const COROUTINES_PER_PULSE: u32 = 100;
+
 /// Tables inside tables that a reply may have: as deep as Redis' interpreter's stack lets it go, within this
 /// thread's own stack.
 pub const REPLY_DEPTH_MAX: usize = 1000;

@@ -120,6 +120,9 @@ for _, name in ipairs(libraries) do
 end
 
 tables.coroutine.resume = make.resume(seen, resume)
+for _, name in ipairs({ "create", "wrap" }) do
+  tables.coroutine[name] = host.counted(tables.coroutine[name])
+end
 
 -- The only one that writes into an empty table without asking its metatable.
 tables.table.insert = host.guarded(tables.table.insert, behind)
@@ -140,6 +143,18 @@ local loading = setmetatable({}, { __index = missing })
 local loading_redis = {}
 loading.redis = seal(setmetatable(loading_redis, { __index = missing }))
 
+-- For scripts that keep no reference to what all share: everything itself, with one look. Libraries are not behind stand-ins.
+local function direct(names)
+  local t = {}
+  for name, value in next, globals do
+    t[name] = value
+  end
+  for _, name in ipairs(names) do
+    t[name] = tables[name]
+  end
+  return setmetatable(t, { __index = missing })
+end
+
 local fault = host.fault
 
 -- What scripts find and functions do not.
@@ -154,6 +169,7 @@ return {
   globals = globals,
   redis = tables.redis,
   tables = tables,
+  direct = direct,
   loading_redis = loading_redis,
   begin_load = function()
     env_meta.__index = loading

@@ -45,6 +45,9 @@ pub(crate) struct Anchors {
     /// Ends the run so that it begins again.
     restart: Anchor,
     globals: Anchor,
+    direct: Anchor,
+    kept_keys: Anchor,
+    kept_arguments: Anchor,
     fault: Anchor,
     functions: Anchor,
     body: Anchor,
@@ -76,8 +79,17 @@ impl Anchor {
 }
 
 impl Anchors {
-    /// With the table of globals, the function that is told of errors, and the table of what is compiled.
-    pub fn new(lua: &Lua, globals: &Table, fault: &Function, functions: &Table) -> Result<Anchors> {
+    /// With the tables in which scripts find globals (behind stand-ins; all but KEYS and ARGV themselves; these, too), the
+    /// function that is told of errors, and the table of what is compiled.
+    pub fn new(
+        lua: &Lua,
+        (globals, direct, kept): (&Table, &Table, &Table),
+        fault: &Function,
+        functions: &Table,
+    ) -> Result<Anchors> {
+        let (keys, arguments) = (lua.create_table()?, lua.create_table()?);
+        kept.raw_set("KEYS", &keys)?;
+        kept.raw_set("ARGV", &arguments)?;
         let name = |name: &str| Anchor::of(lua, name);
         let restart = lua.create_function(|_, ()| Err::<(), _>(Raise::Stop(Stop::Restart).into()))?;
         Ok(Anchors {
@@ -96,6 +108,9 @@ impl Anchors {
             argv: name("ARGV")?,
             restart: Anchor::of(lua, restart)?,
             globals: Anchor::of(lua, globals)?,
+            direct: Anchor::of(lua, direct)?,
+            kept_keys: Anchor::of(lua, keys)?,
+            kept_arguments: Anchor::of(lua, arguments)?,
             fault: Anchor::of(lua, fault)?,
             functions: Anchor::of(lua, functions)?,
             body: Anchor::of(lua, run::body(lua)?)?,

@@ -2,7 +2,7 @@
 
 use super::outgoing::{Outgoing, Unfit};
 use super::{Anchor, Anchors, bytes_at, push_bytes};
-use crate::engine::{Fault, State};
+use crate::engine::{Fault, Kept, State};
 use mlua::ffi::{self, lua_State};
 use mlua::{Function, Lua, Result};
 use std::ffi::c_int;
@@ -24,8 +24,12 @@ impl Raw {
 /// How a function gets its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takes {
-    /// As the globals KEYS and ARGV.
+    /// As the globals KEYS and ARGV, which others find, too.
     Globals,
+    /// The same among globals that only such scripts find.
+    Direct,
+    /// In tables that are KEYS and ARGV again and again.
+    Kept,
     /// As two arguments.
     Arguments,
 }
@@ -123,8 +127,8 @@ unsafe fn push_all_words(lua: *mut lua_State, anchors: &Anchors, run: &Run<'_, '
         match run.takes {
             Takes::Arguments => {
                 if run.state.has_globals.replace(false) {
-                    set_global(lua, anchors, anchors.keys, || ffi::lua_pushnil(lua));
-                    set_global(lua, anchors, anchors.argv, || ffi::lua_pushnil(lua));
+                    set_global(lua, anchors.globals, anchors.keys, || ffi::lua_pushnil(lua));
+                    set_global(lua, anchors.globals, anchors.argv, || ffi::lua_pushnil(lua));
                 }
                 push_words(lua, request, keys);
                 push_words(lua, request, arguments);
@@ -132,8 +136,25 @@ unsafe fn push_all_words(lua: *mut lua_State, anchors: &Anchors, run: &Run<'_, '
             }
             Takes::Globals => {
                 run.state.has_globals.set(true);
-                set_global(lua, anchors, anchors.keys, || push_words(lua, request, keys));
-                set_global(lua, anchors, anchors.argv, || push_words(lua, request, arguments));
+                set_global(lua, anchors.globals, anchors.keys, || push_words(lua, request, keys));
+                set_global(lua, anchors.globals, anchors.argv, || push_words(lua, request, arguments));
+                0
+            }
+            Takes::Direct => {
+                set_global(lua, anchors.direct, anchors.keys, || push_words(lua, request, keys));
+                set_global(lua, anchors.direct, anchors.argv, || push_words(lua, request, arguments));
+                0
+            }
+            Takes::Kept => {
+                let before = run.state.kept.get();
+                // Where the interpreter has no room for a word the run ends, and this says what may be there.
+                let counts =
+                    (before.keys.max(keys.1 - keys.0), before.arguments.max(arguments.1 - arguments.0));
+                run.state.kept.set(Kept { keys: counts.0, arguments: counts.1, bytes: before.bytes });
+                let mut bytes = keep_words(lua, anchors.kept_keys, request, keys, before.keys);
+                bytes += keep_words(lua, anchors.kept_arguments, request, arguments, before.arguments);
+                let kept = Kept { keys: keys.1 - keys.0, arguments: arguments.1 - arguments.0, bytes };
+                run.state.kept.set(kept);
                 0
             }
         }
@@ -142,10 +163,10 @@ unsafe fn push_all_words(lua: *mut lua_State, anchors: &Anchors, run: &Run<'_, '
 
 /// # Safety
 /// As at the head of this folder; `push_value` pushes one value.
-unsafe fn set_global(lua: *mut lua_State, anchors: &Anchors, name: Anchor, push_value: impl FnOnce()) {
+unsafe fn set_global(lua: *mut lua_State, globals: Anchor, name: Anchor, push_value: impl FnOnce()) {
     // SAFETY: the caller's promise.
     unsafe {
-        anchors.globals.push(lua);
+        globals.push(lua);
         name.push(lua);
         push_value();
         ffi::lua_rawset(lua, -3);
@@ -166,6 +187,35 @@ unsafe fn push_words(lua: *mut lua_State, request: Request<'_>, (from, to): (usi
             ffi::lua_rawseti_(lua, -2, (index - from + 1) as c_int);
         }
     }
+}
+
+/// Puts some words of a request into a table in place of the `before` words that are there. Returns how many bytes they take.
+///
+/// # Safety
+/// As at the head of this folder.
+unsafe fn keep_words(
+    lua: *mut lua_State,
+    table: Anchor,
+    request: Request<'_>,
+    (from, to): (usize, usize),
+    before: usize,
+) -> usize {
+    let mut bytes = 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        table.push(lua);
+        for index in from..to {
+            bytes += request.arg(index).len();
+            push_bytes(lua, request.arg(index));
+            ffi::lua_rawseti_(lua, -2, (index - from + 1) as c_int);
+        }
+        for index in to - from..before {
+            ffi::lua_pushnil(lua);
+            ffi::lua_rawseti_(lua, -2, (index + 1) as c_int);
+        }
+        ffi::lua_pop(lua, 1);
+    }
+    bytes
 }
 
 /// Notes the error on top of the stack, unless the one who is told of errors did: it is not where memory ran out.

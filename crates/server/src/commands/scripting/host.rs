@@ -16,7 +16,7 @@ use crate::stats::Ending;
 use crate::worker;
 use ::script::{Host, Pulse, Refusal};
 use command::execute::{keys_locked, needs_all};
-use command::{Args, Error, Flags, Hashed, Keys};
+use command::{Args, Error, Flags, Handler, Hashed, Keys};
 use keyspace::Key;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -56,6 +56,8 @@ pub(super) struct ScriptHost<'h, 'a, 'k> {
     is_slow: bool,
     /// Others are told that it is busy, and the log, too.
     is_busy: bool,
+    /// The command that it called last.
+    last: Option<&'static Command>,
 }
 
 impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
@@ -66,18 +68,18 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         began: Instant,
     ) -> ScriptHost<'h, 'a, 'k> {
         let disk_error = checks::disk_error(context);
-        let (wrote, has_error, shown, is_slow, is_busy) = (false, false, None, false, false);
         ScriptHost {
             context,
             limits,
             disk_error,
             is_function,
             began,
-            wrote,
-            has_error,
-            shown,
-            is_slow,
-            is_busy,
+            wrote: false,
+            has_error: false,
+            shown: None,
+            is_slow: false,
+            is_busy: false,
+            last: None,
         }
     }
 
@@ -120,9 +122,17 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
     }
 
     fn find(&mut self, request: &Request<'_>) -> Result<&'static Command, Refusal> {
-        table::find_for(request)
+        // Most scripts call the same command again and again.
+        if let Some(last) = self.last
+            && request.arg(0).eq_ignore_ascii_case(last.row.name.as_bytes())
+        {
+            return Ok(last);
+        }
+        let command = table::find_for(request)
             .filter(|command| command.subcommands.is_empty() || request.len() == 1)
-            .ok_or_else(|| self.refuse(None, Error::text("ERR Unknown Redis command called from script")))
+            .ok_or_else(|| self.refuse(None, Error::text("ERR Unknown Redis command called from script")))?;
+        self.last = Some(command).filter(|command| command.subcommands.is_empty());
+        Ok(command)
     }
 
     /// A call that is not run counts as an error, and as one of its command.
@@ -179,6 +189,12 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         if context.batch.holds_all() {
             return Ok(());
         }
+        if let Some(key) = first
+            && touches_one_key(command)
+            && context.batch.holds(std::slice::from_ref(key))
+        {
+            return Ok(());
+        }
         let mut keys: Vec<Key<'_>> = Vec::new();
         let needs_more = match command.row.handler {
             Runs::Data(row) => {
@@ -188,14 +204,6 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
                     (context.session.db, context.now),
                     &context.server.settings,
                 );
-                if let Keys::Range { first: position, last, .. } = row.keys
-                    && last == position as isize
-                    && let Some(key) = first
-                    && !needs_all(row, &args)
-                    && context.batch.holds(std::slice::from_ref(key))
-                {
-                    return Ok(());
-                }
                 keys_locked(row, &args, &mut keys);
                 needs_all(row, &args)
             }
@@ -218,6 +226,13 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
                 .to_vec(),
         ))
     }
+}
+
+/// Whether it touches its first key and nothing else.
+fn touches_one_key(command: &Command) -> bool {
+    let Runs::Data(row) = command.row.handler else { return false };
+    let Keys::Range { first, last, .. } = row.keys else { return false };
+    last == first as isize && matches!(row.handler, Handler::Read(_) | Handler::Write(_))
 }
 
 impl Host for ScriptHost<'_, '_, '_> {
