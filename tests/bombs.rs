@@ -206,7 +206,7 @@ fn bomb(prng: &mut Prng) -> String {
                     "nil",
                     "-1",
                     "2^53",
-                    "string.rep('x', 1e6)",
+                    "string.rep('x', 1e4)",
                     "print",
                     "_G",
                 ];

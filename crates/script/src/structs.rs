@@ -1,6 +1,6 @@
 //! The table `struct`: values to bytes and back by a format, with the behaviour of the library that Redis has.
 
-use crate::arguments::{Arguments, to_integer};
+use crate::arguments::{Arguments, c_text, to_integer};
 use crate::gate;
 use crate::limits::VALUES_MAX;
 use crate::raise;
@@ -162,10 +162,12 @@ fn parse_padded(text: &[u8]) -> Option<u64> {
 }
 
 fn pack(lua: &Lua, mut values: MultiValue) -> Result<mlua::String> {
-    // A value that is missing is taken for one that is nil.
-    values.push_back(Value::Nil);
+    // A value that is missing behind the format is taken for one that is nil.
+    if !values.is_empty() {
+        values.push_back(Value::Nil);
+    }
     let arguments = Arguments::new(lua, &values);
-    let text = arguments.string(1)?.as_bytes().to_vec();
+    let text = c_text(&arguments.string(1)?.as_bytes()).to_vec();
     let mut format = Format::new(&arguments, &text);
     let mut out: Vec<u8> = Vec::new();
     let mut number = 2;
@@ -234,7 +236,7 @@ fn write_bytes(out: &mut Vec<u8>, little: &[u8], is_little: bool) {
 
 fn unpack(lua: &Lua, values: MultiValue) -> Result<MultiValue> {
     let arguments = Arguments::new(lua, &values);
-    let text = arguments.string(1)?.as_bytes().to_vec();
+    let text = c_text(&arguments.string(1)?.as_bytes()).to_vec();
     let data = arguments.string(2)?;
     let data = data.as_bytes();
     let position = arguments.integer_or(3, 1)?;
@@ -306,7 +308,7 @@ fn read_integer(bytes: &[u8], is_little: bool, is_signed: bool) -> f64 {
 
 fn size(lua: &Lua, values: MultiValue) -> Result<i64> {
     let arguments = Arguments::new(lua, &values);
-    let text = arguments.string(1)?.as_bytes().to_vec();
+    let text = c_text(&arguments.string(1)?.as_bytes()).to_vec();
     let mut format = Format { skips_unknown: true, ..Format::new(&arguments, &text) };
     let mut total = 0usize;
     while let Some(item) = format.next(total)? {

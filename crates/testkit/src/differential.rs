@@ -263,15 +263,6 @@ impl Differential {
         let mut output = None;
         for node in &mut self.nodes {
             if node.server.ended()?.is_some() {
-                std::fs::write(
-                    format!(
-                        "/tmp/crash-{}-{}",
-                        node.server.program().name(),
-                        std::fs::read_dir("/tmp").unwrap().count()
-                    ),
-                    node.server.output(),
-                )
-                .unwrap();
                 output = Some(last_lines(&node.server.output()));
                 node.server.restart()?;
             }
@@ -439,7 +430,7 @@ pub fn show(request: &[Vec<u8>]) -> String {
 
 /// Long texts, with their middle left out.
 fn shorten(text: &str) -> String {
-    const SHOWN: usize = 6_000;
+    const SHOWN: usize = 4_000;
     if text.len() <= SHOWN {
         return text.to_owned();
     }

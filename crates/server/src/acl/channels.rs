@@ -19,7 +19,8 @@ pub struct Channel {
 pub fn of(command: &Command, request: &Request<'_>) -> impl Iterator<Item = Channel> + use<> {
     let (last, is_pattern) = match command.row.name {
         _ if !command.is(Flags::PUBSUB) => (0, false),
-        "publish" | "spublish" => (1, false),
+        // Scripts may ask about requests that are too short.
+        "publish" | "spublish" => (1.min(request.len() - 1), false),
         "subscribe" | "ssubscribe" => (request.len() - 1, false),
         "psubscribe" => (request.len() - 1, true),
         _ => (0, false),

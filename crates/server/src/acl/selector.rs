@@ -132,7 +132,7 @@ impl Selector {
         self.commands.is_all() && self.keys == Allowed::All && self.channels == Allowed::All
     }
 
-    /// Whether it allows a request, whose arity is right.
+    /// Whether it allows a request. Where words are missing, as scripts may ask, those that are there count.
     pub fn check(&self, command: &Command, request: &Request<'_>) -> Result<(), Denied> {
         if !self.commands.allow(command, request) {
             return Err(Denied::Command);
@@ -157,7 +157,8 @@ impl Selector {
             // Not a request that would run; still, its keys are named.
             positions.extend(positions_behind_keyword(&command.row, request));
         }
-        for (number, position) in positions.into_iter().enumerate() {
+        let given = positions.into_iter().filter(|position| *position < request.len());
+        for (number, position) in given.enumerate() {
             let needed = needed_for(flags_of(command, request, number));
             let allows = |pattern: &KeyPattern| {
                 pattern.permission.contains(needed)

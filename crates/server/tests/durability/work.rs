@@ -27,6 +27,14 @@ const TO_ITS_KEYS: &str = "for i, key in ipairs(KEYS) do redis.pcall('APPEND', k
 const TO_ANY: &str = "redis.call('SET', 'k1', ARGV[1]); redis.call('SELECT', 1); redis.call('SET', 'k2', ARGV[1]);\
                       redis.pcall('RPUSH', 'k3', ARGV[1], ARGV[1])";
 
+/// The functions of a library: one that gives a number, and two that write as scripts do.
+const FUNCTIONS: &str = "redis.register_function('NAME', function() return NUMBER end)\n\
+                         redis.register_function('NAME_keys', function(KEYS, ARGV) TO_ITS_KEYS end)\n\
+                         redis.register_function('NAME_any', function(KEYS, ARGV) TO_ANY end)";
+
+/// Libraries.
+const LIBRARIES: &[&str] = &["one", "two"];
+
 /// How the replies to a transaction end of which nothing ran.
 const GIVEN_UP: &[u8] = b"-EXECABORT Transaction discarded because of previous errors.\r\n";
 
@@ -88,12 +96,10 @@ impl<'a> Work<'a> {
         };
         match self.prng.below(60) {
             0..8 => self.transaction(),
-            8..12 => {
-                let mut request = words(&["EVAL", TO_ITS_KEYS, "2"]);
-                request.extend([key, pick(&mut self.prng, KEYS).to_vec(), text.into_bytes()]);
-                self.send(vec![request])
+            8..13 | 36 => {
+                let call = self.call(&text);
+                self.send(vec![call])
             }
-            12 => self.send(vec![words(&["EVAL", TO_ANY, "0", &text])]),
             13..18 => {
                 let ttl = 1 + self.prng.below(400);
                 self.send(vec![with_key(&format!("PEXPIRE KEY {ttl}"))])
@@ -117,7 +123,7 @@ impl<'a> Work<'a> {
             31 => self.send(vec![words(&["DBSIZE"])]),
             32 => self.serve(&text),
             33..36 => self.send(vec![with_key(&format!("APPEND KEY {text}"))]),
-            36..39 => self.send(vec![with_key(&format!("RPUSH KEY {text} {text}"))]),
+            37..39 => self.send(vec![with_key(&format!("RPUSH KEY {text} {text}"))]),
             _ => {
                 let request = self.request();
                 self.send(vec![request])
@@ -159,7 +165,8 @@ impl<'a> Work<'a> {
                 1 => words(&["SELECT", pick(&mut self.prng, &["0", "1"])]),
                 2 => words(&["FLUSHDB"]),
                 3 => words(&["FUNCTION", "FLUSH"]),
-                4..6 => words(&["APPEND", "k1", "x"]),
+                4 => words(&["APPEND", "k1", "x"]),
+                5 => self.call("x"),
                 _ => self.request(),
             };
             requests.push(request);
@@ -179,10 +186,26 @@ impl<'a> Work<'a> {
         sent
     }
 
+    /// A script or function that writes several keys, of which it may name none.
+    fn call(&mut self, text: &str) -> Request {
+        let name = pick(&mut self.prng, LIBRARIES);
+        let keys = [pick(&mut self.prng, KEYS).to_vec(), pick(&mut self.prng, KEYS).to_vec()];
+        let (mut request, keys) = match self.prng.below(4) {
+            0 => (words(&["EVAL", TO_ITS_KEYS, "2"]), &keys[..]),
+            1 => (words(&["EVAL", TO_ANY, "0"]), &[][..]),
+            2 => (words(&["FCALL", &format!("{name}_keys"), "2"]), &keys[..]),
+            _ => (words(&["FCALL", &format!("{name}_any"), "0"]), &[][..]),
+        };
+        request.extend(keys.iter().cloned());
+        request.push(text.as_bytes().to_vec());
+        request
+    }
+
     fn function(&mut self, text: &str) -> Result<(), String> {
-        let name = pick(&mut self.prng, &["one", "two"]);
-        let code =
-            format!("#!lua name={name}\nredis.register_function('{name}', function() return {text} end)");
+        let name = pick(&mut self.prng, LIBRARIES);
+        let functions = FUNCTIONS.replace("NAME", name).replace("NUMBER", text);
+        let functions = functions.replace("TO_ITS_KEYS", TO_ITS_KEYS).replace("TO_ANY", TO_ANY);
+        let code = format!("#!lua name={name}\n{functions}");
         let request = match self.prng.below(4) {
             0 => words(&["FUNCTION", "DELETE", name]),
             _ => words(&["FUNCTION", "LOAD", "REPLACE", &code]),
@@ -296,7 +319,7 @@ fn touched(requests: &[Request]) -> Vec<Vec<u8>> {
             key_positions(command.row.keys, &words, &mut positions);
             found.extend(positions.iter().filter_map(|position| request.get(*position).cloned()));
         }
-        if is_named(request, "eval") {
+        if is_named(request, "eval") || is_named(request, "fcall") {
             found.extend(KEYS[..3].iter().map(|key| key.to_vec()));
         }
     }
@@ -305,7 +328,8 @@ fn touched(requests: &[Request]) -> Vec<Vec<u8>> {
 
 /// Whether a request may change keys that it does not name.
 fn is_wide(request: &Request) -> bool {
-    const NAMES: [&str; 8] = ["flushall", "flushdb", "swapdb", "eval", "randomkey", "scan", "keys", "dbsize"];
+    const NAMES: [&str; 9] =
+        ["flushall", "flushdb", "swapdb", "eval", "fcall", "randomkey", "scan", "keys", "dbsize"];
     NAMES.iter().any(|name| is_named(request, name))
 }
 

@@ -23,6 +23,8 @@ const REWORDED: &[(&str, &str)] = &[
     ("set_repl() requires one argument", "set_repl() requires two arguments"),
     ("server.", "redis."),
     ("Invalid log level", "Invalid debug level"),
+    // In errors of one line.
+    ("\r", " "),
 ];
 
 /// A reply as a value. C writes what is no number with a sign, which 7.2 does not.

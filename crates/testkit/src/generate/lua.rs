@@ -298,7 +298,8 @@ impl<'g, 'a> Lua<'g, 'a> {
             'k' => self.packed(),
             'q' => self.structure(),
             'u' => self.choose(calls::STRUCTURES).to_owned(),
-            'l' => self.generator.prng.below(4).to_string(),
+            // Not 0: beside a -0 the interpreter takes it for that.
+            'l' => (1 + self.generator.prng.below(3)).to_string(),
             'd' => self.choose(&["a", "b", "c"]).to_owned(),
             'g' => self.choose(calls::GLOBALS).to_owned(),
             'c' => self.command(),

@@ -357,7 +357,7 @@ pub(super) const ERRORS: &[&str] = &[
     "{err = '-CODE told'}",
     "{err = 1}",
     "{err = 'CODE told', source = 'mine', line = 7}",
-    "{err = 'CODE told', source = $v, line = $v}",
+    "{err = 'CODE told', source = {}, line = $z}",
     "redis.error_reply('CODE made')",
     "redis.error_reply('CODE')",
     "redis.pcall('nosuch')",
