@@ -152,3 +152,24 @@ fn connections_that_wait_for_keys_or_messages_move_with_what_they_wait_for() {
     kill(&mut other, 1);
     assert!(is_error(&script.read_value().unwrap(), "ERR Script killed"));
 }
+
+#[test]
+fn whoever_makes_a_key_ready_does_not_wait_for_the_waiters_other_key() {
+    let (_server, mut clients) = start(&["--busy-reply-threshold", "60000"]);
+    let (mut script, mut waiter, mut other) = (clients.remove(0), clients.remove(0), clients.remove(0));
+    waiter.send_request(&["BLMOVE", "from", "to", "LEFT", "LEFT", "30"]).unwrap();
+    let blocked = |info: Value| matches!(info, Value::Bulk(text) if String::from_utf8_lossy(&text).contains("blocked_clients:1"));
+    while !blocked(other.call(&["INFO", "clients"]).unwrap()) {
+        thread::yield_now();
+    }
+    script.send_request(&["EVAL", ENDLESS, "1", "to"]).unwrap();
+    // Until it is slow, commands on its key go through or wait.
+    while !is_error(&other.call(&["FUNCTION", "KILL"]).unwrap(), "BUSY") {
+        thread::yield_now();
+    }
+    assert_eq!(other.call(&["RPUSH", "from", "element"]).unwrap(), Value::Int(1));
+    assert!(is_error(&waiter.read_value().unwrap(), "BUSY"));
+    assert_eq!(other.call(&["LLEN", "from"]).unwrap(), Value::Int(1));
+    kill(&mut other, 1);
+    assert!(is_error(&script.read_value().unwrap(), "ERR Script killed"));
+}

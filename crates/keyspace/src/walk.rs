@@ -8,6 +8,8 @@ use crate::ids::{DbIndex, POSITION_BITS, Position, SLOTS};
 use crate::keyspace::Batch;
 use crate::locks;
 use crate::object::Object;
+use crate::slot::SlotKeys;
+use parking_lot::{Mutex, MutexGuard};
 use sys::UnixMs;
 
 /// How far a SCAN has come: the next slot and the next position in it. 0 is both
@@ -40,12 +42,35 @@ impl Batch<'_> {
         cursor: Cursor,
         count: usize,
         now: UnixMs,
-        mut visit: impl FnMut(Object<'_>),
+        visit: impl FnMut(Object<'_>),
     ) -> Cursor {
+        self.scan_by((db, cursor), count, now, visit, |slot| Some(locks::lock(slot))).unwrap_or(cursor)
+    }
+
+    /// As [`Batch::scan`], but it ends before a slot that somebody else holds for long. None: it is the first, and no key was seen.
+    pub fn try_scan(
+        &self,
+        db: DbIndex,
+        cursor: Cursor,
+        count: usize,
+        now: UnixMs,
+        visit: impl FnMut(Object<'_>),
+    ) -> Option<Cursor> {
+        self.scan_by((db, cursor), count, now, visit, locks::lock_soon)
+    }
+
+    fn scan_by<'b>(
+        &'b self,
+        (db, cursor): (DbIndex, Cursor),
+        count: usize,
+        now: UnixMs,
+        mut visit: impl FnMut(Object<'_>),
+        lock: impl Fn(&'b Mutex<SlotKeys>) -> Option<MutexGuard<'b, SlotKeys>>,
+    ) -> Option<Cursor> {
         let (Some(slots), Some((first, mut from))) =
             (self.keyspace.database(db).used_slots(), cursor.parts())
         else {
-            return Cursor::START;
+            return Some(Cursor::START);
         };
         let mut left = count.max(1);
         for (number, slot) in slots.iter().enumerate().skip(first) {
@@ -53,23 +78,27 @@ impl Batch<'_> {
                 from = Position(0);
                 continue;
             }
+            let Some(keys) = lock(&slot.keys) else {
+                return Some(Cursor::new(number, from)).filter(|reached| *reached != cursor);
+            };
             let mut seen = 0;
-            let next = locks::lock(&slot.keys).table().scan(from, left, |object| {
+            let next = keys.table().scan(from, left, |object| {
                 seen += 1;
                 if !object.is_expired(now) {
                     visit(object);
                 }
             });
             if let Some(position) = next {
-                return Cursor::new(number, position);
+                return Some(Cursor::new(number, position));
             }
             if seen >= left {
-                return if number + 1 < SLOTS { Cursor::new(number + 1, Position(0)) } else { Cursor::START };
+                let is_last = number + 1 == SLOTS;
+                return Some(if is_last { Cursor::START } else { Cursor::new(number + 1, Position(0)) });
             }
             left -= seen;
             from = Position(0);
         }
-        Cursor::START
+        Some(Cursor::START)
     }
 
     /// Calls `visit` for every key of a database, expired ones left out.

@@ -10,6 +10,7 @@
 
 use crate::acl;
 use crate::client::{Client, Signal, Traits};
+use crate::dispatch::reach;
 use crate::dispatch::table::{Command, Runs};
 use crate::server::Server;
 use crate::session::Session;
@@ -229,6 +230,13 @@ impl Waiter {
         };
         let mut keys = Vec::new();
         command::execute::keys_locked(row, &args, &mut keys);
+        if let Some(busy) = reach::busy_with(server, &keys) {
+            // Whoever made its key ready cannot wait for the other.
+            let mut out = Vec::new();
+            Reply::new(&mut out, request.protocol).error(busy.as_bytes());
+            server.counts.note_error(busy.as_bytes());
+            return self.answer(server, &out);
+        }
         hold(batch, &keys);
         let mut state = self.state.lock();
         if *state == State::Ended {

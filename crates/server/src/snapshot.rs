@@ -17,6 +17,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use sys::UnixMs;
 use sys::file::{Fs, Replacement};
 use tokio::sync::mpsc::{Receiver, channel};
@@ -26,6 +27,8 @@ use value::rdb::file::{FileEntry, FileUsage, FileValue, FileWriter};
 
 /// Keys that are copied out before the worker looks at its clients again.
 const STEP_KEYS: usize = 128;
+/// How long it waits where a slot is held for long.
+const HELD_UP: Duration = Duration::from_millis(5);
 /// Bytes that go to the writing thread at a time.
 const CHUNK_BYTES: usize = 256 << 10;
 /// Chunks that may wait for the disk.
@@ -307,7 +310,12 @@ async fn copy_out(
         writer.database(db.0, server.keyspace.len(db), server.keyspace.expiring(db));
         let mut cursor = Cursor(0);
         loop {
-            cursor = copy_step(server, worker, db, cursor, &mut writer);
+            let Some(next) = copy_step(server, worker, db, cursor, &mut writer) else {
+                // A script has the slot, or everything.
+                tokio::time::sleep(HELD_UP).await;
+                continue;
+            };
+            cursor = next;
             if writer.pending_bytes() >= CHUNK_BYTES && chunks.send(Chunk::More(writer.take())).await.is_err()
             {
                 return Ok(());
@@ -323,10 +331,18 @@ async fn copy_out(
     Ok(())
 }
 
-fn copy_step(server: &Server, worker: usize, db: DbIndex, cursor: Cursor, writer: &mut FileWriter) -> Cursor {
+/// Copies some keys; None if it cannot go on at this moment.
+fn copy_step(
+    server: &Server,
+    worker: usize,
+    db: DbIndex,
+    cursor: Cursor,
+    writer: &mut FileWriter,
+) -> Option<Cursor> {
     let now = server.clock.now();
     let mut keys = 0;
-    let next = server.keyspace.enter(worker).scan(db, cursor, STEP_KEYS, now, |object| {
+    let batch = server.keyspace.try_enter(worker, Duration::ZERO)?;
+    let next = batch.try_scan(db, cursor, STEP_KEYS, now, |object| {
         keys += 1;
         add(server, writer, object, now);
     });

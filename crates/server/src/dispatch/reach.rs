@@ -7,7 +7,7 @@ use super::checks::Verdict;
 use super::table::{Command, Runs};
 use crate::commands::{scripting, transactions};
 use crate::scripts::Run;
-use crate::server::Server;
+use crate::server::{Attention, Server};
 use crate::session::Session;
 use command::execute::{key_positions, keys_locked, needs_all};
 use command::{Args, Error, Flags, Group, Keys};
@@ -109,6 +109,18 @@ pub fn check_outside(
     }
 }
 
+/// The error for somebody who needs these keys at once, if a slow script has one of them.
+pub fn busy_with(server: &Server, keys: &[Key<'_>]) -> Option<Error> {
+    if !server.attention().contains(Attention::SLOW_SCRIPT) {
+        return None;
+    }
+    server.scripts.in_the_way(|holding| holding.has_any(&server.keyspace, keys)).map(|run| busy(&run))
+}
+
+fn busy(run: &Run) -> Error {
+    if run.function.is_some() { BUSY_FUNCTION } else { BUSY_SCRIPT }
+}
+
 /// Whether Redis serves it, too, while a script is busy.
 fn is_always_served(command: &Command, request: &Request<'_>) -> bool {
     match command.row.name {
@@ -136,8 +148,7 @@ fn held_back_by(server: &Server, run: &Run, now: UnixMs) -> Verdict {
     match server.config.busy_reply_threshold() {
         None => after(UNTIL_WOKEN),
         Some(threshold) if elapsed < threshold => after(threshold - elapsed),
-        Some(_) if run.function.is_some() => Verdict::Refuse(BUSY_FUNCTION),
-        Some(_) => Verdict::Refuse(BUSY_SCRIPT),
+        Some(_) => Verdict::Refuse(busy(run)),
     }
 }
 
