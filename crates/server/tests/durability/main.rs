@@ -17,6 +17,7 @@ use site::{Site, WORKERS, dir};
 use sys::file::Fs;
 use sys::file::simulated::{Disk, Faults, Survival};
 use sys::{Clock, Prng, UnixMs};
+use testkit::generate::words;
 use testkit::seed::Budget;
 use testkit::spec::{Spec, data_specs};
 use work::Work;
@@ -185,6 +186,33 @@ fn a_tear_at_every_byte_of_the_last_group_loses_nothing_told_and_tears_no_record
         (cases, recoveries) = (cases + cuts.cases, recoveries + cuts.recoveries);
     }
     println!("{done} seeds, {cases} tears, {recoveries} of them on different disks");
+}
+
+#[test]
+fn functions_survive_a_restart_and_scripts_do_not() {
+    let clock = Clock::simulated(UnixMs(1_700_000_000_000));
+    let disk = Disk::new(1);
+    let mut site = Site::open(&disk, 1, &clock, 1).unwrap();
+    let code =
+        "#!lua name=one\nredis.register_function('f', function(keys) return redis.call('GET', keys[1]) end)";
+    let load = [
+        words(&["FUNCTION", "LOAD", code]),
+        words(&["SCRIPT", "LOAD", "return 1"]),
+        words(&["SET", "k", "v"]),
+    ];
+    let (out, _) = site.run(&load);
+    let name = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
+    assert_eq!(String::from_utf8_lossy(&out), format!("$3\r\none\r\n$40\r\n{name}\r\n+OK\r\n"));
+    assert_eq!(site.run(&[words(&["EVALSHA", name, "0"])]).0, b":1\r\n");
+    site.log().flush();
+    let after = disk.power_cut(1, Survival::Nothing);
+    // Interpreters belong to threads.
+    let next = std::thread::spawn(move || {
+        let mut site = Site::open(&after, 1, &clock, 1).unwrap();
+        site.run(&[words(&["FCALL", "f", "1", "k"]), words(&["EVALSHA", name, "0"])]).0
+    });
+    let expected = "$1\r\nv\r\n-NOSCRIPT No matching script. Please use EVAL.\r\n";
+    assert_eq!(String::from_utf8_lossy(&next.join().unwrap()), expected);
 }
 
 /// The canary: a disk that reports syncs and does none must be noticed.
