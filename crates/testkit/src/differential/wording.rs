@@ -100,9 +100,8 @@ fn reworded(text: &[u8]) -> Vec<u8> {
 fn without_packed_lengths(text: &str) -> Vec<u8> {
     const SHORT: char = '\u{d9}';
     let letters: Vec<char> = text.chars().collect();
-    let is_length = |at: usize| {
-        at > 0 && letters[at - 1] == SHORT && letters[at + 1..].starts_with(&['E', 'R', 'R', ' '])
-    };
+    let is_length =
+        |at: usize| at > 0 && letters[at - 1] == SHORT && letters[at + 1..].starts_with(&['E', 'R', 'R']);
     (0..letters.len()).filter(|at| !is_length(*at)).map(|at| letters[at] as u8).collect()
 }
 
@@ -124,5 +123,9 @@ mod tests {
         let expected = Value::Array(vec![bulk("0.1"), bulk("ERR Unknown Redis command called from script")]);
         assert_eq!(right(&redis, &valkey), Some(expected));
         assert_eq!(right(&bulk("a"), &bulk("b")), None);
+        let packed = |bytes: &[u8]| Value::Bulk(bytes.to_vec());
+        let redis = packed(b"\xd9?ERR Lua redis lib command arguments must be strings or integers");
+        let valkey = packed(b"\xd91ERR Command arguments must be strings or integers");
+        assert_eq!(right(&redis, &valkey), Some(redis));
     }
 }

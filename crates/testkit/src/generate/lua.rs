@@ -274,7 +274,7 @@ impl<'g, 'a> Lua<'g, 'a> {
 
     fn fill(&mut self, hole: char, depth: usize) -> String {
         // Now and then something that the function does not expect.
-        if !"dlzNOEhergcwVT".contains(hole) && self.one_in(14) {
+        if !"dlzNOEhergcuqwVT".contains(hole) && self.one_in(14) {
             return self.value(depth.min(1));
         }
         match hole {
