@@ -117,7 +117,7 @@ const PLAIN: &[&str] = &[
     "not $v",
     "($v) and ($v) or ($v)",
     "_VERSION",
-    "__redis__err__handler",
+    "type(__redis__err__handler)",
     "_G == _G._G",
     "#($v)",
     "($v).x",
