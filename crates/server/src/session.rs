@@ -61,7 +61,7 @@ pub struct Session {
     pub waits: Option<Until>,
     /// A script runs its commands now.
     pub runs_script: bool,
-    /// The moment that its script has seen, in microseconds since 1970: it sees no other.
+    /// The moment that its script has seen, in microseconds since 1970: it sees no other until it is slow.
     pub script_time_us: Option<u64>,
     /// What it listens to; None of nothing.
     pub subscriptions: Option<Box<Subscriptions>>,

@@ -14,7 +14,7 @@ pub const ROWS: &[Row<ServerHandler>] =
         .summary("Replies with the server's time in seconds and microseconds.")
         .tips(&["nondeterministic_output"])];
 
-/// TIME; in a script always the same, as in Redis 7.2.
+/// TIME; in a script the same until that is slow, as in Redis 7.2.
 fn time(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let clock_us = || context.server.clock.now_us();
     let now_us = match context.session.runs_script {

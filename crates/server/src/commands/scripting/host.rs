@@ -322,6 +322,8 @@ impl Host for ScriptHost<'_, '_, '_> {
             note_slow(server, &run);
         }
         worker::make_way();
+        // A script may wait for time to pass.
+        self.context.session.script_time_us = None;
         if !self.is_busy && server.config.busy_reply_threshold().is_some_and(|threshold| elapsed >= threshold)
         {
             self.is_busy = true;
