@@ -104,18 +104,18 @@ fn write_integer(out: &mut Vec<u8>, number: i64) {
 
 /// A table whose keys are exactly 1 to its length is an array, any other a map.
 fn write_table(out: &mut Vec<u8>, table: &Table, depth: usize) -> Result<()> {
-    let (mut count, mut highest, mut is_array) = (0u32, 0, true);
+    let (mut count, mut highest, mut is_array) = (0u32, 0f64, true);
     table.for_each(|key: Value, _: Value| {
         count += 1;
         match number_of(&key) {
-            Some(key) if key > 0.0 && key.floor() == key => highest = highest.max(to_integer(key)),
+            Some(key) if key > 0.0 && key.floor() == key => highest = highest.max(key),
             _ => is_array = false,
         }
         Ok(())
     })?;
-    if is_array && highest == i64::from(count) {
+    if is_array && highest == f64::from(count) {
         write_count(out, count, 0x90, 0xdc);
-        for index in 1..=highest {
+        for index in 1..=i64::from(count) {
             write(out, &table.raw_get(index)?, depth + 1)?;
         }
         return Ok(());

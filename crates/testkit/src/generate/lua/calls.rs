@@ -82,8 +82,8 @@ const MATH: &[&str] = &[
 const PLAIN: &[&str] = &[
     "assert($v, 'told')",
     "assert($t)",
-    "getmetatable($v)",
-    "getmetatable($g)",
+    "type(getmetatable($v))",
+    "type(getmetatable($g))",
     "ipairs($v)",
     "next($v)",
     "next({$v}, $i)",
