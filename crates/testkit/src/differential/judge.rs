@@ -83,7 +83,7 @@ fn judge_wording(subject: &Answer, redis: &Answer, valkey: &Answer) -> Verdict {
     let right = value(redis).zip(value(valkey)).and_then(|(redis, valkey)| wording::right(&redis, &valkey));
     match (right, value(subject)) {
         (None, _) => Verdict::OraclesDiffer,
-        (Some(right), Some(subject)) if wording::are_same(&right, &subject) => Verdict::Same,
+        (Some(right), Some(subject)) if wording::is_shorter(&subject, &right) => Verdict::Same,
         _ => Verdict::Different,
     }
 }
@@ -137,7 +137,10 @@ fn are_alike(request: &Request, a: &Answer, b: &Answer) -> bool {
         How::Either(one, other) => {
             [a, b].iter().all(|reply| [one, other].iter().any(|part| rules::has_part(reply, part)))
         }
-        How::Right(..) | How::ShorterNumbers | How::Wording => false,
+        How::Wording => {
+            wording::decode(a).zip(wording::decode(b)).is_some_and(|(a, b)| wording::is_shorter(&a, &b))
+        }
+        How::Right(..) | How::ShorterNumbers => false,
     })
 }
 
