@@ -256,6 +256,14 @@ impl<'a> Cursor<'a> {
         let table = self.lua.create_table()?;
         for _ in 0..count {
             let (key, value) = (self.value(depth + 1)?, self.value(depth + 1)?);
+            let wrong = match number_of(&key) {
+                _ if key.is_nil() => Some("table index is nil"),
+                Some(number) if number.is_nan() => Some("table index is NaN"),
+                _ => None,
+            };
+            if let Some(wrong) = wrong {
+                return Err(Failed::Lua(raise::Raise::Text(wrong.into()).into()));
+            }
             table.raw_set(key, value)?;
         }
         Ok(Value::Table(table))
