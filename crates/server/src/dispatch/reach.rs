@@ -73,8 +73,7 @@ pub fn check(
     request: &Request<'_>,
     now: UnixMs,
 ) -> Verdict {
-    let is_queued = session.transaction.is_some() && !command.is(Flags::RUNS_IN_MULTI);
-    if is_queued || is_always_served(command, request) {
+    if is_apart(session, command, request) {
         return Verdict::Run;
     }
     // The spare worker must stay free.
@@ -98,8 +97,7 @@ pub fn check_outside(
     request: &Request<'_>,
     now: UnixMs,
 ) -> Verdict {
-    let is_queued = session.transaction.is_some() && !command.is(Flags::RUNS_IN_MULTI);
-    if is_queued || is_always_served(command, request) || needs_no_keyspace(command) {
+    if is_apart(session, command, request) || needs_no_keyspace(command) {
         return Verdict::Run;
     }
     match server.scripts.in_the_way(|_| true) {
@@ -121,6 +119,12 @@ fn busy(run: &Run) -> Error {
     if run.function.is_some() { BUSY_FUNCTION } else { BUSY_SCRIPT }
 }
 
+/// Whether a request is only put into a queue, or served whoever is busy.
+fn is_apart(session: &Session, command: &Command, request: &Request<'_>) -> bool {
+    let is_queued = session.transaction.is_some() && !command.is(Flags::RUNS_IN_MULTI);
+    is_queued || is_always_served(command, request)
+}
+
 /// Whether Redis serves it, too, while a script is busy.
 fn is_always_served(command: &Command, request: &Request<'_>) -> bool {
     match command.row.name {
@@ -134,12 +138,12 @@ fn is_always_served(command: &Command, request: &Request<'_>) -> bool {
 /// Whether it can do its work outside of the keyspace.
 fn needs_no_keyspace(command: &Command) -> bool {
     let row = &command.row;
-    let is_apart = matches!(row.group, Group::Connection | Group::Pubsub) && row.name != "reset"
+    let looks_at_no_key = matches!(row.group, Group::Connection | Group::Pubsub) && row.name != "reset"
         || matches!(row.name, "time" | "lastsave" | "command" | "config|get" | "role")
         || ["slowlog|", "latency|", "command|", "acl|"]
             .iter()
             .any(|container| row.name.starts_with(container));
-    is_apart && matches!(row.keys, Keys::None) && !command.is(Flags::WRITE)
+    looks_at_no_key && matches!(row.keys, Keys::None) && !command.is(Flags::WRITE)
 }
 
 fn held_back_by(server: &Server, run: &Run, now: UnixMs) -> Verdict {

@@ -119,40 +119,38 @@ fn key_count(context: &Context<'_, '_>) -> Result<usize> {
 
 /// Whether a request to run a script or function will hold the whole keyspace.
 pub fn takes_all(server: &Server, command: &Command, request: &Request<'_>) -> bool {
-    let holds = |locks: &Locks, flags: Option<ScriptFlags>| {
-        let reads_only = match flags {
-            Some(flags) => flags.contains(ScriptFlags::NO_WRITES),
-            None => command.row.flags.contains(Flags::READONLY),
-        };
-        locks.holds(!reads_only) == Holds::All
-    };
-    match find(server, command, request) {
-        Found::Script(script) => holds(&script.locks, script.flags),
-        Found::Function(library, index) => holds(&library.locks, Some(library.functions[index].flags)),
-        Found::Text(text) => holds(&Locks::of(text), None),
+    let found = find(server, command, request);
+    let writes = !reads_only(command.row.flags, found.flags());
+    match &found {
+        Found::Script(script) => script.locks.holds(writes) == Holds::All,
+        Found::Function(library, _) => library.locks.holds(writes) == Holds::All,
+        Found::Text(text) => Locks::of(text).holds(writes) == Holds::All,
         Found::Nothing => false,
     }
 }
 
 /// The flags of a command that runs a script or function, with what that says of itself.
 pub fn flags_in_effect(server: &Server, command: &Command, request: &Request<'_>) -> Flags {
-    let of_command = command.row.flags;
-    let of_script = match find(server, command, request) {
-        Found::Script(script) => script.flags,
-        Found::Function(library, index) => Some(library.functions[index].flags),
-        Found::Text(text) => Header::of_script(text).ok().and_then(|header| header.flags),
-        Found::Nothing => None,
-    };
-    let Some(of_script) = of_script else {
+    let mut flags = command.row.flags;
+    let of_script = find(server, command, request).flags();
+    let reads_only = reads_only(flags, of_script);
+    match of_script {
         // One that says nothing may write, unless its command says that it does not.
-        let reads_only = of_command.contains(Flags::READONLY);
-        return if reads_only { of_command } else { of_command | Flags::MAY_REPLICATE };
-    };
-    let mut flags = of_command;
-    flags.set(Flags::WRITE, !of_script.contains(ScriptFlags::NO_WRITES));
-    let may_grow = !of_script.contains(ScriptFlags::NO_WRITES) && !of_script.contains(ScriptFlags::ALLOW_OOM);
-    flags.set(Flags::DENYOOM, may_grow);
+        None => flags.set(Flags::MAY_REPLICATE, !reads_only || flags.contains(Flags::MAY_REPLICATE)),
+        Some(of_script) => {
+            flags.set(Flags::WRITE, !reads_only);
+            flags.set(Flags::DENYOOM, !reads_only && !of_script.contains(ScriptFlags::ALLOW_OOM));
+        }
+    }
     flags
+}
+
+/// Whether a script may change nothing: by what it says of itself, or else by the command that runs it.
+fn reads_only(of_command: Flags, of_script: Option<ScriptFlags>) -> bool {
+    match of_script {
+        Some(flags) => flags.contains(ScriptFlags::NO_WRITES),
+        None => of_command.contains(Flags::READONLY),
+    }
 }
 
 /// What a request will run.
@@ -162,6 +160,18 @@ enum Found<'a> {
     /// A script that nobody has run.
     Text(&'a [u8]),
     Nothing,
+}
+
+impl Found<'_> {
+    /// What it says of itself.
+    fn flags(&self) -> Option<ScriptFlags> {
+        match self {
+            Found::Script(script) => script.flags,
+            Found::Function(library, index) => Some(library.functions[*index].flags),
+            Found::Text(text) => Header::of_script(text).ok().and_then(|header| header.flags),
+            Found::Nothing => None,
+        }
+    }
 }
 
 fn find<'a>(server: &Server, command: &Command, request: &Request<'a>) -> Found<'a> {
@@ -237,10 +247,10 @@ impl Plan<'_> {
 
     /// Whether it may run at all, and whether it may only read.
     fn check(&self, context: &Context<'_, '_>, is_full: bool) -> Result<bool> {
-        let is_ro = context.command.row.flags.contains(Flags::READONLY);
-        let Some(flags) = self.flags else { return Ok(is_ro) };
-        let reads_only = flags.contains(ScriptFlags::NO_WRITES);
-        if is_ro && !reads_only {
+        let of_command = context.command.row.flags;
+        let reads_only = reads_only(of_command, self.flags);
+        let Some(flags) = self.flags else { return Ok(reads_only) };
+        if of_command.contains(Flags::READONLY) && !reads_only {
             return Err(Error::text("ERR Can not execute a script with write flag using *_ro command."));
         }
         if is_full && !reads_only && !flags.contains(ScriptFlags::ALLOW_OOM) {
