@@ -12,7 +12,7 @@ use sys::prefetch::prefetch;
 /// short member.
 const AHEAD: usize = 12;
 
-/// All blocks of a table (see [`Table::iter`]).
+/// All blocks of a table that are in memory (see [`Table::iter`]).
 #[derive(Debug)]
 pub struct Iter<'a, H> {
     /// What is left of the present segment.
@@ -46,11 +46,11 @@ impl<H: Handle> Iterator for Iter<'_, H> {
                 continue;
             };
             self.words = rest;
-            if let Some(ahead) = rest.get(AHEAD) {
+            if let Some(ahead) = rest.get(AHEAD).filter(|ahead| !ahead.is_cold()) {
                 // A gap's address is 0, and fetching that does nothing.
                 prefetch(ahead.address() as usize);
             }
-            if !word.is_gap() {
+            if !word.is_gap() && !word.is_cold() {
                 return Some(handle_at(word.address()));
             }
         }

@@ -14,6 +14,7 @@
 
 #![allow(unsafe_code)] // Owns the blocks that its words point to; fuzzed by tests.rs beside it.
 
+mod cold;
 mod handle;
 mod iter;
 mod random;
@@ -21,6 +22,7 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
+pub use cold::Entry;
 pub use handle::{Handle, POSITION_BITS, Position, position_of};
 pub use iter::Iter;
 
@@ -123,12 +125,10 @@ impl<H: Handle> Table<H> {
             let segment = self.segment_mut(number);
             let word = Word::new(Tag::of(position, segment.depth()), handle.address());
             if segment.insert(word) {
-                if let Some(directory) = &mut self.directory {
-                    directory.blocks += 1;
-                }
+                self.count_insert();
                 return;
             }
-            self.split(number, &position_of);
+            self.make_room(number, &position_of);
         }
     }
 
@@ -146,14 +146,7 @@ impl<H: Handle> Table<H> {
 
     /// Takes a block out, which the caller gets to keep or free.
     pub fn take(&mut self, place: Place) -> H {
-        let address = self.segment_mut(place.segment).remove(place.index);
-        if let Some(directory) = &mut self.directory {
-            directory.blocks -= 1;
-            if directory.blocks == 0 {
-                self.directory = None;
-            }
-        }
-        handle_at(address)
+        handle_at(self.remove(place).address())
     }
 
     /// Frees all blocks.
@@ -166,26 +159,14 @@ impl<H: Handle> Table<H> {
     /// tag with the last one too. Returns where to go on, or None at the end. What
     /// is in the table throughout is visited however the table grows or shrinks
     /// between the calls.
+    ///
+    /// Blocks that are not in memory count and are not shown.
     pub fn scan(&self, from: Position, enough: usize, mut visit: impl FnMut(H)) -> Option<Position> {
-        let mut at = from;
-        let mut visited = 0;
-        loop {
-            let segment = self.segment(self.segment_number(at));
-            let depth = segment.depth();
-            let (first, last) = (Tag::of(at, depth), Tag((1 << TAG_BITS) - 1));
-            let mut reached = None;
-            for word in
-                segment.words()[segment.span(first, last)].iter().filter(|w| !w.is_gap() && w.tag() >= first)
-            {
-                if visited >= enough && reached != Some(word.tag()) {
-                    return Some(first_with(at, depth, word.tag()));
-                }
-                reached = Some(word.tag());
-                visited += 1;
-                visit(handle_at(word.address()));
+        self.scan_entries(from, enough, |entry| {
+            if let Entry::Block(block) = entry {
+                visit(block);
             }
-            at = next_segment(at, depth)?;
-        }
+        })
     }
 
     /// The blocks whose position begins with these [`PREFIX_BITS`] bits, and perhaps
@@ -198,11 +179,12 @@ impl<H: Handle> Table<H> {
         segment.span(tag, tag).filter_map(move |index| {
             let word = segment.words()[index];
             let place = Place { segment: number, index };
-            (!word.is_gap() && word.tag() == tag).then(|| (place, handle_at(word.address())))
+            let is_it = !word.is_gap() && !word.is_cold() && word.tag() == tag;
+            is_it.then(|| (place, handle_at(word.address())))
         })
     }
 
-    /// All blocks, in the order of their positions unless a segment was split. The
+    /// All blocks in memory, in the order of their positions unless a segment was split. The
     /// blocks ahead are prefetched.
     pub fn iter(&self) -> Iter<'_, H> {
         Iter::new(self)
@@ -284,9 +266,30 @@ impl<H: Handle> Table<H> {
         }
     }
 
-    /// Splits a full segment in two by the next bit of the position.
+    fn count_insert(&mut self) {
+        if let Some(directory) = &mut self.directory {
+            directory.blocks += 1;
+        }
+    }
+
+    fn remove(&mut self, place: Place) -> Word {
+        let word = self.segment_mut(place.segment).remove(place.index);
+        if let Some(directory) = &mut self.directory {
+            directory.blocks -= 1;
+            if directory.blocks == 0 {
+                self.directory = None;
+            }
+        }
+        word
+    }
+
+    /// Splits a full segment in two by the next bit of the position; or lets it outgrow its size, if cold words do not
+    /// know that bit's successors any more.
     #[cold]
-    fn split(&mut self, number: usize, position_of: impl Fn(H) -> Position) {
+    fn make_room(&mut self, number: usize, position_of: impl Fn(H) -> Position) {
+        if !self.segment(number).may_be_split() {
+            return self.segment_mut(number).outgrow();
+        }
         let directory = self.directory.get_or_insert_with(|| {
             let root = std::mem::take(&mut self.root);
             Box::new(Directory { depth: 0, chosen_by: vec![0], blocks: root.used(), segments: vec![root] })
@@ -301,16 +304,19 @@ const SPLIT_PREFETCH: usize = 12;
 impl Directory {
     fn split(&mut self, number: usize, position_of: impl Fn(u64) -> Position) {
         let depth = self.segments[number].depth() + 1;
-        let mut halves: [Vec<(Position, u64)>; 2] = [Vec::new(), Vec::new()];
+        let mut halves: [Vec<Word>; 2] = [Vec::new(), Vec::new()];
         let words: Vec<Word> = self.segments[number].iter().collect();
         for (index, word) in words.iter().enumerate() {
-            if let Some(ahead) = words.get(index + SPLIT_PREFETCH) {
+            if let Some(ahead) = words.get(index + SPLIT_PREFETCH).filter(|ahead| !ahead.is_cold()) {
                 prefetch(ahead.address() as usize);
             }
-            let position = position_of(word.address());
-            halves[bit(position, depth)].push((position, word.address()));
+            let moved = word.split(&position_of, depth).expect("segments are split that may be");
+            halves[word.half()].push(moved);
         }
-        let [low, high] = halves.map(|half| sorted_segment(half, depth));
+        let [low, high] = halves.map(|mut half| {
+            half.sort_by_key(|word| word.tag());
+            Segment::from_sorted(&half, depth)
+        });
         self.segments[number] = low;
         self.segments.push(high);
         if depth > self.depth {
@@ -341,18 +347,6 @@ fn handle_at<H: Handle>(address: u64) -> H {
     // SAFETY: only words hold addresses, and each word was made from a live block
     // that its table owns until the word is taken out.
     unsafe { H::from_address(address) }
-}
-
-fn sorted_segment(mut half: Vec<(Position, u64)>, depth: u8) -> Segment {
-    half.sort_unstable_by_key(|(position, _)| *position);
-    let words: Vec<Word> =
-        half.into_iter().map(|(position, address)| Word::new(Tag::of(position, depth), address)).collect();
-    Segment::from_sorted(&words, depth)
-}
-
-/// Bit number `depth` of a position, counted from the front, beginning with 1.
-fn bit(position: Position, depth: u8) -> usize {
-    (position.0 >> (POSITION_BITS - u32::from(depth)) & 1) as usize
 }
 
 /// The least position with this tag in the segment that holds `within`.

@@ -1,5 +1,5 @@
 //! Picking a block of a table at random, each exactly as likely as any other
-//! (SPOP, SRANDMEMBER, HRANDFIELD, ZRANDMEMBER).
+//! (SPOP, SRANDMEMBER, HRANDFIELD, ZRANDMEMBER). Collections have all their blocks in memory.
 //!
 //! A random index of a random segment is taken unless it is beyond the segment's
 //! array or a gap. Segments are mostly more than half full, so a few tries do;

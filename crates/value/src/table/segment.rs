@@ -1,8 +1,9 @@
 //! A sorted array of words with gaps: the part of a table that holds the blocks
 //! of one stretch of positions.
 //!
-//! A word is 8 bytes: `tag (20 bits) | spilled (1 bit, always 0 here) | address / 16 (43 bits)`.
-//! The tag is the part of the position that follows the bits which chose the
+//! A word is 8 bytes. That of a block in memory: `tag (20 bits) | 0 | address / 16 (43 bits)`. That of a block
+//! elsewhere, a *cold* word: `tag (20 bits) | 1 | a one and what is known of the position behind the tag (11 bits) |
+//! where the block is (32 bits)`. The tag is the part of the position that follows the bits which chose the
 //! segment. A word's home is its tag scaled to the array's length, so homes
 //! come in the order of tags, and growing the array needs no look at the blocks.
 //!
@@ -23,9 +24,13 @@ use sys::memory::size_class;
 pub(crate) const TAG_BITS: u32 = 20;
 const TAG_SHIFT: u32 = 64 - TAG_BITS;
 const ADDRESS_MASK: u64 = (1 << 43) - 1;
+const COLD: u64 = 1 << 43;
+/// Behind its tag a cold word knows up to so many bits of its position: one fewer with each split of its segment.
+const KNOWN_BITS_MAX: u32 = 10;
+const KNOWN_SHIFT: u32 = 32;
 const GAP: Word = Word(0);
 
-/// A table word. Zero is a gap: no block lies at address 0.
+/// A table word. Zero is a gap: no block lies at address 0, and a cold word has its bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(u64);
 
@@ -52,7 +57,74 @@ impl Word {
     /// The address of the block that the word stands for.
     #[inline]
     pub(crate) fn address(self) -> u64 {
+        debug_assert!(!self.is_cold());
         (self.0 & ADDRESS_MASK) << 4
+    }
+
+    /// The word of a block that is not in memory, in a segment that `depth` bits have chosen.
+    pub(crate) fn cold(position: Position, depth: u8, at: u32) -> Word {
+        let below = POSITION_BITS - TAG_BITS - KNOWN_BITS_MAX - u32::from(depth);
+        let known = (position.0 >> below) & ((1 << KNOWN_BITS_MAX) - 1) | 1 << KNOWN_BITS_MAX;
+        Word(u64::from(Tag::of(position, depth).0) << TAG_SHIFT | COLD | known << KNOWN_SHIFT | u64::from(at))
+    }
+
+    /// The same block at another place.
+    pub(crate) fn cold_at(self, at: u32) -> Word {
+        debug_assert!(self.is_cold());
+        Word(self.0 >> 32 << 32 | u64::from(at))
+    }
+
+    #[inline]
+    pub(crate) fn is_cold(self) -> bool {
+        self.0 & COLD != 0
+    }
+
+    /// Where a block is that is not in memory.
+    #[inline]
+    pub(crate) fn at(self) -> u32 {
+        debug_assert!(self.is_cold());
+        self.0 as u32
+    }
+
+    /// What a cold word knows of its position behind the tag, and how many bits that is.
+    #[inline]
+    fn known(self) -> (u64, u32) {
+        let marked = (self.0 & (COLD - 1)) >> KNOWN_SHIFT;
+        let bits = marked.ilog2();
+        (marked ^ 1 << bits, bits)
+    }
+
+    /// Whether a cold word with the tag of this position may be that position's.
+    #[inline]
+    pub(crate) fn may_be(self, position: Position, depth: u8) -> bool {
+        self.may_be_among(position, POSITION_BITS, depth)
+    }
+
+    /// Whether it may be one of those that share the first `bits` bits with this position, the tag's among them.
+    #[inline]
+    pub(crate) fn may_be_among(self, position: Position, bits: u32, depth: u8) -> bool {
+        let (known, known_bits) = self.known();
+        let compared = known_bits.min(bits - TAG_BITS - u32::from(depth));
+        let below = POSITION_BITS - TAG_BITS - compared - u32::from(depth);
+        (position.0 >> below) & ((1 << compared) - 1) == known >> (known_bits - compared)
+    }
+
+    /// The word after its segment was split; None if a cold word does not know how its new tag ends.
+    pub(crate) fn split(self, position_of: impl Fn(u64) -> Position, depth: u8) -> Option<Word> {
+        if !self.is_cold() {
+            let address = self.address();
+            return Some(Word::new(Tag::of(position_of(address), depth), address));
+        }
+        let (known, bits) = self.known();
+        let left = bits.checked_sub(1)?;
+        let tag = (u64::from(self.tag().0) << 1 | known >> left) & ((1 << TAG_BITS) - 1);
+        let known = known & ((1 << left) - 1) | 1 << left;
+        Some(Word(tag << TAG_SHIFT | COLD | known << KNOWN_SHIFT | u64::from(self.at())))
+    }
+
+    /// Which half the word goes to when its segment is split: the first bit of its tag.
+    pub(crate) fn half(self) -> usize {
+        (self.0 >> 63) as usize
     }
 }
 
@@ -120,6 +192,33 @@ impl Segment {
         word.address()
     }
 
+    #[inline]
+    pub(crate) fn word(&self, index: usize) -> Word {
+        self.words[index]
+    }
+
+    /// Puts another word with the same tag in place of the one at `index`.
+    pub(crate) fn set(&mut self, index: usize, word: Word) {
+        debug_assert!(self.words[index].tag() == word.tag() && !word.is_gap());
+        self.words[index] = word;
+    }
+
+    /// Whether every word knows to which half of the segment it belongs, and what its tag is there.
+    pub(crate) fn may_be_split(&self) -> bool {
+        self.iter().all(|word| !word.is_cold() || word.known().1 > 0)
+    }
+
+    /// The indices of the cold words that may be the position's.
+    pub(crate) fn find_cold(&self, position: Position) -> impl Iterator<Item = usize> + '_ {
+        let tag = Tag::of(position, self.depth);
+        let may_be =
+            move |word: Word| word.tag() == tag && word.is_cold() && word.may_be(position, self.depth);
+        let first = if self.words.is_empty() { 0 } else { home(tag, self.homes()) };
+        let run = self.words[first..].iter().enumerate();
+        let run = run.take_while(move |(_, word)| !word.is_gap() && word.tag() <= tag);
+        run.filter(move |(_, word)| may_be(**word)).map(move |(index, _)| first + index)
+    }
+
     /// The array's address and the number of homes, for prefetching.
     #[inline]
     pub(crate) fn hint(&self) -> (usize, usize) {
@@ -145,7 +244,7 @@ impl Segment {
             if word.is_gap() || word.tag() > tag {
                 return None;
             }
-            if word.tag() == tag && is_it(word.address()) {
+            if word.tag() == tag && !word.is_cold() && is_it(word.address()) {
                 return Some(index);
             }
             index += 1;
@@ -167,15 +266,20 @@ impl Segment {
         true
     }
 
+    /// Makes room for more words than a segment has before it is split.
+    pub(crate) fn outgrow(&mut self) {
+        let words: Vec<Word> = self.iter().collect();
+        self.rebuild(&words, next_length(self.words.len()));
+    }
+
     /// Puts another block in place of the one at `index`; its position is the same.
     #[inline]
     pub(crate) fn replace(&mut self, index: usize, address: u64) {
         self.words[index] = Word::new(self.words[index].tag(), address);
     }
 
-    /// Takes the word at `index` out and closes the gap that it leaves. Returns
-    /// the address that it held.
-    pub(crate) fn remove(&mut self, index: usize) -> u64 {
+    /// Takes the word at `index` out and closes the gap that it leaves.
+    pub(crate) fn remove(&mut self, index: usize) -> Word {
         let taken = self.words[index];
         let homes = self.homes();
         let mut gap = index;
@@ -186,7 +290,7 @@ impl Segment {
         self.words[gap] = GAP;
         self.used -= 1;
         self.shrink_if_sparse();
-        taken.address()
+        taken
     }
 
     /// Indices of the words with tags in `from..=to`, as a range that may hold

@@ -4,7 +4,7 @@
 use super::*;
 use crate::entry::Entry;
 use crate::limits::TABLE_SEGMENT_WORDS_MAX;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use sys::Prng;
 
 type Member = Entry<0>;
@@ -26,6 +26,10 @@ fn crowded(bytes: &[u8]) -> Position {
 struct Fuzz {
     table: Table<Member>,
     model: HashSet<u64>,
+    /// Where those are that are not in memory.
+    cold: HashMap<u64, u32>,
+    /// One change in so many sends an entry away; 0: none does.
+    chills: u64,
     hash: fn(&[u8]) -> Position,
     scan: Option<Position>,
     owed: HashSet<u64>,
@@ -38,13 +42,24 @@ impl Fuzz {
     }
 
     fn find(&self, number: u64) -> Option<Place> {
-        self.table.find(self.position(number), |entry| bytes_of(entry) == number.to_le_bytes())
+        let is_it = |entry| bytes_of(entry) == number.to_le_bytes();
+        let place = self.table.find(self.position(number), is_it);
+        let cold = self.cold.get(&number).map(|at| {
+            let mut candidates = self.table.find_cold(self.position(number));
+            candidates.find(|(_, there)| there == at).expect("a cold entry may be found").0
+        });
+        assert!(place.is_none() || cold.is_none());
+        place.or(cold)
     }
 
     fn insert(&mut self, number: u64) {
         assert_eq!(self.find(number).is_some(), !self.model.insert(number));
         if self.model.len() > self.table.len() {
             let (position, hash) = (self.position(number), self.hash);
+            if self.chills > 0 && self.prng.one_in(self.chills) {
+                let at = self.new_cold(number);
+                return self.table.insert_cold(position, at, |entry| hash(bytes_of(entry)));
+            }
             let entry = Entry::new([], &[&number.to_le_bytes()]);
             // SAFETY: the entry is new and given up to the table.
             unsafe { self.table.insert(position, entry, |entry| hash(bytes_of(entry))) };
@@ -55,18 +70,45 @@ impl Fuzz {
         let place = self.find(number);
         assert_eq!(place.is_some(), self.model.remove(&number));
         self.owed.remove(&number);
-        if let Some(place) = place {
+        match (place, self.cold.remove(&number)) {
+            (Some(place), Some(at)) => assert_eq!(self.table.take_cold(place), at),
             // SAFETY: the table has given the entry up.
-            unsafe { self.table.take(place).free() };
+            (Some(place), None) => unsafe { self.table.take(place).free() },
+            (None, at) => assert_eq!(at, None),
         }
     }
 
     fn replace(&mut self, number: u64) {
-        if let Some(place) = self.find(number) {
-            let entry = Entry::new([], &[&number.to_le_bytes()]);
-            // SAFETY: the new entry is given up to the table, which gives up the old one.
-            unsafe { self.table.replace(place, entry).free() };
+        let Some(place) = self.find(number) else { return };
+        let entry = Entry::new([], &[&number.to_le_bytes()]);
+        if self.cold.contains_key(&number) {
+            if self.prng.one_in(2) {
+                let at = self.new_cold(number);
+                // SAFETY: the table has none of its own.
+                unsafe { entry.free() };
+                return self.table.move_cold(place, at);
+            }
+            self.cold.remove(&number);
+            // SAFETY: the new entry is given up to the table.
+            return unsafe { self.table.warm(place, entry) };
         }
+        // SAFETY: the new entry is given up to the table, which gives up the old one.
+        unsafe { self.table.replace(place, entry).free() };
+    }
+
+    /// Sends an entry away.
+    fn chill(&mut self, number: u64) {
+        let Some(place) = self.find(number).filter(|_| !self.cold.contains_key(&number)) else { return };
+        let (position, at) = (self.position(number), self.new_cold(number));
+        // SAFETY: the table has given the entry up.
+        unsafe { self.table.chill(place, position, at).free() };
+    }
+
+    /// A place outside of memory that no other entry has.
+    fn new_cold(&mut self, number: u64) -> u32 {
+        let at = (self.prng.next_u64() << 20) as u32 | number as u32;
+        self.cold.insert(number, at);
+        at
     }
 
     fn scan(&mut self) {
@@ -77,9 +119,13 @@ impl Fuzz {
         });
         let enough = self.prng.below(600) as usize;
         let (mut seen, owed) = (0, &mut self.owed);
-        self.scan = self.table.scan(from, enough, |entry| {
+        let at: HashMap<u32, u64> = self.cold.iter().map(|(number, at)| (*at, *number)).collect();
+        self.scan = self.table.scan_entries(from, enough, |entry| {
             seen += 1;
-            owed.remove(&number(entry));
+            match entry {
+                super::Entry::Block(entry) => owed.remove(&number(entry)),
+                super::Entry::Cold(there) => owed.remove(&at[&there]),
+            };
         });
         assert!(self.scan.is_none() || seen >= enough);
     }
@@ -87,26 +133,35 @@ impl Fuzz {
     fn check(&mut self) {
         self.table.check();
         assert_eq!(self.table.len(), self.model.len());
-        assert_eq!(self.table.iter().map(number).collect::<HashSet<_>>(), self.model);
+        let warm = self.model.iter().copied().filter(|number| !self.cold.contains_key(number));
+        assert_eq!(self.table.iter().map(number).collect::<HashSet<_>>(), warm.collect());
         let prng = &mut self.prng;
-        match self.table.random(|| prng.next_u64()) {
-            Some(entry) => assert!(self.model.contains(&number(entry))),
-            None => assert!(self.model.is_empty()),
+        match self.cold.is_empty().then(|| self.table.random(|| prng.next_u64())) {
+            Some(Some(entry)) => assert!(self.model.contains(&number(entry))),
+            Some(None) => assert!(self.model.is_empty()),
+            None => {}
         }
         for number in &self.model {
             let prefix = (self.position(*number).0 >> (POSITION_BITS - PREFIX_BITS)) as u32;
-            assert!(self.table.with_prefix(prefix).any(|(_, entry)| bytes_of(entry) == number.to_le_bytes()));
+            let is_it = |entry| bytes_of(entry) == number.to_le_bytes();
+            assert!(match self.cold.get(number) {
+                Some(at) => self.table.cold_with_prefix(prefix).any(|(_, there)| there == *at),
+                None => self.table.with_prefix(prefix).any(|(_, entry)| is_it(entry)),
+            });
         }
     }
 
-    fn run(seed: u64, hash: fn(&[u8]) -> Position, numbers: u64) {
+    fn run(seed: u64, hash: fn(&[u8]) -> Position, numbers: u64, chills: u64) {
         println!("seed {seed}");
         let prng = Prng::from_seed(seed);
-        let (table, model, owed) = (Table::new(), HashSet::new(), HashSet::new());
-        let mut fuzz = Fuzz { table, model, hash, scan: None, owed, prng };
+        let (table, model, owed, cold) = (Table::new(), HashSet::new(), HashSet::new(), HashMap::new());
+        let mut fuzz = Fuzz { table, model, cold, chills, hash, scan: None, owed, prng };
         for phase in 0..6 {
             for _ in 0..numbers {
                 let number = fuzz.prng.below(numbers);
+                if chills > 0 && fuzz.prng.one_in(chills) {
+                    fuzz.chill(number);
+                }
                 match fuzz.prng.below(10) {
                     0 => fuzz.replace(number),
                     choice if (choice < 8) == (phase % 2 == 0) => fuzz.insert(number),
@@ -126,13 +181,32 @@ impl Fuzz {
 
 #[test]
 fn table_agrees_with_a_naive_model() {
-    Fuzz::run(sys::prng::entropy_seed(), position_of, 5 * TABLE_SEGMENT_WORDS_MAX as u64);
-    (0..20).for_each(|_| Fuzz::run(sys::prng::entropy_seed(), position_of, 100));
+    Fuzz::run(sys::prng::entropy_seed(), position_of, 5 * TABLE_SEGMENT_WORDS_MAX as u64, 0);
+    (0..20).for_each(|_| Fuzz::run(sys::prng::entropy_seed(), position_of, 100, 0));
 }
 
 #[test]
 fn entries_that_share_a_position_are_kept_apart() {
-    Fuzz::run(sys::prng::entropy_seed(), crowded, 5000);
+    Fuzz::run(sys::prng::entropy_seed(), crowded, 5000, 0);
+}
+
+#[test]
+fn entries_that_are_not_in_memory_are_found_scanned_and_moved_by_splits() {
+    for chills in [2, 20] {
+        Fuzz::run(sys::prng::entropy_seed(), position_of, 5 * TABLE_SEGMENT_WORDS_MAX as u64, chills);
+        (0..20).for_each(|_| Fuzz::run(sys::prng::entropy_seed(), position_of, 100, chills));
+        Fuzz::run(sys::prng::entropy_seed(), crowded, 5000, chills);
+    }
+}
+
+/// Positions that begin with many equal bits: splits bring nothing apart.
+fn narrow(bytes: &[u8]) -> Position {
+    Position(position_of(bytes).0 >> 14)
+}
+
+#[test]
+fn segment_outgrows_its_size_where_cold_words_cannot_be_split_further() {
+    Fuzz::run(sys::prng::entropy_seed(), narrow, 3 * TABLE_SEGMENT_WORDS_MAX as u64, 3);
 }
 
 fn table_of(numbers: u64) -> Table<Member> {

@@ -1,0 +1,129 @@
+//! Words of blocks that are not in memory: the table says where each is, and as much of its position as there is room for.
+//!
+//! Whoever looks for a block has to fetch each that may be the one, and look at it. A cold word knows 30 bits of its position
+//! behind the bits that chose its segment, one fewer for each split since: two blocks of a table hardly ever share them.
+//!
+//! Invariants:
+//! 1. A cold word counts as a block of the table, but owns nothing.
+
+use super::segment::{TAG_BITS, Tag, Word};
+use super::{
+    Handle, POSITION_BITS, PREFIX_BITS, Place, Position, Table, first_with, handle_at, next_segment,
+};
+
+/// What a table holds at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry<H> {
+    /// A block in memory.
+    Block(H),
+    /// Where a block is that is not.
+    Cold(u32),
+}
+
+impl<H: Handle> Table<H> {
+    /// Calls `visit` for what the table holds from position `from` on, in the order of positions, until at least `enough`
+    /// were visited and all that share a word's tag with the last one too. Returns where to go on, or None at the end. What
+    /// is in the table throughout is visited however the table grows or shrinks between the calls.
+    pub fn scan_entries(
+        &self,
+        from: Position,
+        enough: usize,
+        mut visit: impl FnMut(Entry<H>),
+    ) -> Option<Position> {
+        let mut at = from;
+        let mut visited = 0;
+        loop {
+            let segment = self.segment(self.segment_number(at));
+            let depth = segment.depth();
+            let (first, last) = (Tag::of(at, depth), Tag((1 << TAG_BITS) - 1));
+            let mut reached = None;
+            for word in
+                segment.words()[segment.span(first, last)].iter().filter(|w| !w.is_gap() && w.tag() >= first)
+            {
+                if visited >= enough && reached != Some(word.tag()) {
+                    return Some(first_with(at, depth, word.tag()));
+                }
+                reached = Some(word.tag());
+                visited += 1;
+                visit(entry_of(*word));
+            }
+            at = next_segment(at, depth)?;
+        }
+    }
+
+    /// What the table holds at a place.
+    #[inline]
+    pub fn entry(&self, place: Place) -> Entry<H> {
+        entry_of(self.segment(place.segment).word(place.index))
+    }
+
+    /// The blocks not in memory that may be the one at this position.
+    pub fn find_cold(&self, position: Position) -> impl Iterator<Item = (Place, u32)> + '_ {
+        let number = self.segment_number(position);
+        let segment = self.segment(number);
+        let entry = move |index| (Place { segment: number, index }, segment.word(index).at());
+        segment.find_cold(position).map(entry)
+    }
+
+    /// The same for those whose position may begin with these [`PREFIX_BITS`] bits.
+    pub fn cold_with_prefix(&self, prefix: u32) -> impl Iterator<Item = (Place, u32)> + '_ {
+        const BELOW: u32 = POSITION_BITS - PREFIX_BITS;
+        let position = Position(u64::from(prefix) << BELOW);
+        let number = self.segment_number(position);
+        let segment = self.segment(number);
+        let (tag, depth) = (Tag::of(position, segment.depth()), segment.depth());
+        segment.span(tag, tag).filter_map(move |index| {
+            let word = segment.word(index);
+            let is_cold = !word.is_gap() && word.is_cold() && word.tag() == tag;
+            let is_it = is_cold && word.may_be_among(position, PREFIX_BITS, depth);
+            is_it.then(|| (Place { segment: number, index }, word.at()))
+        })
+    }
+
+    /// Adds a block that is not in memory.
+    pub fn insert_cold(&mut self, position: Position, at: u32, position_of: impl Fn(H) -> Position) {
+        loop {
+            let number = self.segment_number(position);
+            let segment = self.segment_mut(number);
+            let word = Word::cold(position, segment.depth(), at);
+            if segment.insert(word) {
+                return self.count_insert();
+            }
+            self.make_room(number, &position_of);
+        }
+    }
+
+    /// Puts where a block is in place of the block, which the caller gets to keep or free.
+    pub fn chill(&mut self, place: Place, position: Position, at: u32) -> H {
+        let block = self.get(place);
+        let segment = self.segment_mut(place.segment);
+        segment.set(place.index, Word::cold(position, segment.depth(), at));
+        block
+    }
+
+    /// Puts a block in place of the word that says where it was.
+    ///
+    /// # Safety
+    /// As of [`Table::insert`].
+    pub unsafe fn warm(&mut self, place: Place, handle: H) {
+        let segment = self.segment_mut(place.segment);
+        debug_assert!(segment.word(place.index).is_cold());
+        segment.replace(place.index, handle.address());
+    }
+
+    /// Notes that a block that is not in memory is elsewhere now.
+    pub fn move_cold(&mut self, place: Place, at: u32) {
+        let segment = self.segment_mut(place.segment);
+        segment.set(place.index, segment.word(place.index).cold_at(at));
+    }
+
+    /// Takes out a block that is not in memory; tells where it was.
+    pub fn take_cold(&mut self, place: Place) -> u32 {
+        self.remove(place).at()
+    }
+}
+
+#[inline]
+fn entry_of<H: Handle>(word: Word) -> Entry<H> {
+    if word.is_cold() { Entry::Cold(word.at()) } else { Entry::Block(handle_at(word.address())) }
+}
