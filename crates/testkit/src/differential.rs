@@ -158,7 +158,10 @@ impl Differential {
             }
             let stream = self.generate(specs, seed);
             played += stream.len() as u64;
-            if let Some(found) = self.play(&stream)? {
+            let found = self
+                .play(&stream)
+                .map_err(|error| io::Error::new(error.kind(), format!("seed {seed}: {error}")))?;
+            if let Some(found) = found {
                 let shrunk = self.shrink(stream, found)?;
                 return Ok(Err(Box::new(Difference { seed, ..shrunk })));
             }
@@ -340,8 +343,11 @@ impl Node {
             [["SLOWLOG", "RESET"], ["FUNCTION", "FLUSH"], ["SCRIPT", "FLUSH"]].map(|ask| words(&ask)),
         );
         for request in requests {
-            if let Value::Error(line) = client.call(&request)? {
-                let name = self.server.program().name();
+            let name = self.server.program().name();
+            let unanswered = |error: io::Error| {
+                io::Error::new(error.kind(), format!("{name} does not answer {}: {error}", show(&request)))
+            };
+            if let Value::Error(line) = client.call(&request).map_err(unanswered)? {
                 return Err(io::Error::other(format!("{name} cannot be reset: {}", line.escape_ascii())));
             }
         }
