@@ -162,6 +162,8 @@ impl Differential {
                 .play(&stream)
                 .map_err(|error| io::Error::new(error.kind(), format!("seed {seed}: {error}")))?;
             if let Some(found) = found {
+                // In case the servers cannot be driven any more.
+                println!("found with seed {seed}, to be shrunk: {found}");
                 let shrunk = self.shrink(stream, found)?;
                 return Ok(Err(Box::new(Difference { seed, ..shrunk })));
             }
