@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::key_use::{Begin, Find};
 use crate::row::{Flags, Handler, Keys, Outcome, Row, WriteHandler};
 use crate::wait::{Wait, Waiting};
-use keyspace::{Batch, Edit, Key, Ticket, Touch};
+use keyspace::{Batch, Edit, Key, Ticket, Touch, View};
 use smallvec::SmallVec;
 use std::ops::Range;
 use wire::{Reply, Request};
@@ -35,10 +35,35 @@ pub fn execute(
     reply: &mut Reply<'_>,
 ) -> Result<Outcome> {
     let touch = if row.flags.contains(Flags::NO_TOUCH) { Touch::No } else { touch };
-    match batch.effects() {
+    let outcome = match batch.effects() {
         None => run(row, batch, args, touch, reply),
         effects => run(row, batch, &Args { effects, ..*args }, touch, reply),
+    };
+    readable(batch).and(outcome)
+}
+
+/// Whether all that was looked for could be read. A handler does not run without its keys; one that found other keys unreadable has
+/// changed nothing.
+#[inline]
+fn readable(batch: &Batch<'_>) -> Result<()> {
+    match batch.take_unreadable() {
+        None => Ok(()),
+        Some(error) => Err(Error::line(format!("ERR {error}"))),
     }
+}
+
+/// The keys of a command, to be read.
+#[inline]
+fn view<'b>(batch: &'b Batch<'_>, keys: &[Key<'_>], args: &Args<'_>, touch: Touch) -> Result<View<'b>> {
+    let view = batch.try_view(keys, args.now, touch).ok_or(Error::InUse)?;
+    readable(batch).map(|()| view)
+}
+
+/// The same, to be changed.
+#[inline]
+fn edit<'b>(batch: &'b Batch<'_>, keys: &[Key<'_>], args: &Args<'_>, touch: Touch) -> Result<Edit<'b>> {
+    let edit = batch.try_edit(keys, args.now, touch).ok_or(Error::InUse)?;
+    readable(batch).map(|()| edit)
 }
 
 #[inline]
@@ -51,18 +76,18 @@ fn run(
 ) -> Result<Outcome> {
     match row.handler {
         Handler::Read(read) => with_keys(row, args, |keys, args| {
-            let view = batch.try_view(keys, args.now, touch).ok_or(Error::InUse)?;
+            let view = view(batch, keys, args, touch)?;
             let outcome = read(&view, args, reply).map(|()| Outcome::Unchanged);
             view.finish();
             outcome
         }),
         Handler::Write(write) => with_keys(row, args, |keys, args| {
-            let mut edit = batch.try_edit(keys, args.now, touch).ok_or(Error::InUse)?;
+            let mut edit = edit(batch, keys, args, touch)?;
             let outcome = write(&mut edit, args, reply);
             finish(row, edit, keys, args, outcome)
         }),
         Handler::BlockingRead(read) => {
-            let view = batch.try_view(&keys_of(row, args), args.now, touch).ok_or(Error::InUse)?;
+            let view = view(batch, &keys_of(row, args), args, touch)?;
             let outcome = read(&view, args, reply);
             let outcome = wait_for_keys(outcome, args, reply, |ticket, keys, wait| {
                 view.wait(ticket, keys, wait.wants, wait.also_when_gone);
@@ -72,7 +97,7 @@ fn run(
         }
         Handler::BlockingWrite(write) => {
             let keys = keys_of(row, args);
-            let mut edit = batch.try_edit(&keys, args.now, touch).ok_or(Error::InUse)?;
+            let mut edit = edit(batch, &keys, args, touch)?;
             let outcome = write(&mut edit, args, reply);
             let outcome = wait_for_keys(outcome, args, reply, |ticket, keys, wait| {
                 edit.wait(ticket, keys, wait.wants, wait.also_when_gone);
@@ -81,7 +106,7 @@ fn run(
         }
         Handler::WriteAcross(write, _) => run_write(write, row, batch, args, touch, reply),
         Handler::ReadAround(read, _) => with_all_if_needed(row, batch, args, |batch| {
-            let view = batch.try_view(&keys_of(row, args), args.now, touch).ok_or(Error::InUse)?;
+            let view = view(batch, &keys_of(row, args), args, touch)?;
             let outcome = read(&view, args, reply).map(|()| Outcome::Unchanged);
             view.finish();
             outcome
@@ -116,8 +141,10 @@ fn run_write(
     reply: &mut Reply<'_>,
 ) -> Result<Outcome> {
     let keys = keys_of(row, args);
-    let mut edit = batch.try_edit(&keys, args.now, touch).ok_or(Error::InUse)?;
+    let mut edit = edit(batch, &keys, args, touch)?;
     let outcome = write(&mut edit, args, reply);
+    // What it found beside its keys is part of what it has done.
+    let outcome = readable(batch).and(outcome);
     finish(row, edit, &keys, args, outcome)
 }
 

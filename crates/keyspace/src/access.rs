@@ -13,7 +13,7 @@ use crate::effects::Stamp;
 use crate::ids::{DbIndex, Key};
 use crate::keyspace::{Batch, Keyspace, Touch};
 use crate::locks::Locks;
-use crate::object::{Detached, NewValue, Object, ValueRef};
+use crate::object::{Block, Detached, NewValue, Object, ValueRef};
 use crate::opened::{Opened, Whole, WrongType};
 use crate::slot::{Change, SlotKeys};
 use crate::table::Place;
@@ -34,6 +34,17 @@ pub(crate) struct Access<'b> {
     expired: RefCell<Vec<ExpiredKey>>,
     /// What changed, as far as anybody is interested.
     changes: RefCell<Vec<KeyChange>>,
+    /// Objects that are on disk only, read to be looked at.
+    lent: RefCell<Vec<Detached>>,
+}
+
+/// What keys are looked up for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To be read.
+    Read,
+    /// To be changed, perhaps.
+    Change,
 }
 
 /// A key whose time was up.
@@ -50,9 +61,36 @@ impl<'b> Access<'b> {
     pub(crate) fn new(batch: &'b Batch<'b>, locks: Locks<'b>, now: UnixMs, touch: Touch) -> Access<'b> {
         // Read under the locks: whoever has seen a key before this is registered by now.
         let interest = batch.keyspace.interest();
-        let (expired, changes) = (RefCell::default(), RefCell::default());
+        let (expired, changes, lent) = (RefCell::default(), RefCell::default(), RefCell::default());
         batch.see_locked(&locks);
-        Access { batch, locks, now, touch, interest, expired, changes }
+        Access { batch, locks, now, touch, interest, expired, changes, lent }
+    }
+
+    /// Brings keys into memory that are on disk only. Nothing on disk counts any more as like one that may change.
+    pub(crate) fn admit(&mut self, keys: &[Key<'_>], purpose: Purpose) {
+        for key in keys {
+            match self.slot(key).find(key) {
+                Some(place) if purpose == Purpose::Change => self.slot_mut(key).block(place).soil(),
+                Some(_) => {}
+                None => self.warm(key, purpose),
+            }
+        }
+    }
+
+    fn warm(&mut self, key: &Key<'_>, purpose: Purpose) {
+        if let Some((place, at, block)) = self.read_cold(key) {
+            let block = if purpose == Purpose::Change { block } else { block.placed(at) };
+            self.slot_mut(key).warm(place, block);
+        }
+    }
+
+    fn read_cold(&self, key: &Key<'_>) -> Option<(Place, u32, Block)> {
+        let reader = self.keyspace().slot_reader(self.keyspace().slot_id(key))?;
+        let found = reader.find(self.slot(key), key);
+        found.unwrap_or_else(|error| {
+            self.batch.note_unreadable(error);
+            None
+        })
     }
 
     /// Frees what was found expired, tells what changed, and unlocks, unless somebody
@@ -73,7 +111,7 @@ impl<'b> Access<'b> {
         self.settle();
         let changes = self.changes.take();
         self.batch.tell(&changes);
-        let type_now = |key: &Key<'_>| self.find(key).map(|(_, object)| object.value().type_name());
+        let type_now = |key: &Key<'_>| self.look(key).map(|object| object.value().type_name());
         if self.interest.contains(Interest::WAITING) && self.batch.note_ready(&changes, type_now) {
             self.batch.keep(self.locks);
         }
@@ -151,6 +189,9 @@ impl<'b> Access<'b> {
     fn free_expired(&mut self, expired: &[ExpiredKey]) {
         for ExpiredKey { db, key } in expired {
             let key = self.keyspace().key(*db, key);
+            if self.keyspace().has_shelf() {
+                self.admit(&[key], Purpose::Change);
+            }
             self.remove_if(&key, |object, now| object.is_expired(now));
         }
         self.keyspace().stats().expired.add(expired.len() as i64);
@@ -232,14 +273,48 @@ impl<'b> Access<'b> {
         Some((place, object))
     }
 
+    /// Looks a key up that may be on disk only, without counting.
+    #[inline]
+    fn look(&self, key: &Key<'_>) -> Option<Object<'_>> {
+        match self.find(key) {
+            Some((_, object)) => Some(object),
+            None if self.keyspace().has_shelf() => self.borrow_cold(key),
+            None => None,
+        }
+    }
+
+    /// An object that is on disk only, for as long as the access lasts. The keys that a command names are in memory by now; these are
+    /// others, which it finds on its way.
+    #[cold]
+    fn borrow_cold(&self, key: &Key<'_>) -> Option<Object<'_>> {
+        let (_, _, block) = self.read_cold(key)?;
+        let detached = Detached::new(block);
+        // SAFETY: the block lives as long as the access, wherever its handle lies, and nobody changes it.
+        let object = unsafe { block.object() };
+        self.lent.borrow_mut().push(detached);
+        if object.is_expired(self.now) {
+            self.note_expired(key);
+            return None;
+        }
+        Some(object)
+    }
+
     /// Looks a key up and counts that as a use of it.
     #[inline]
     fn find_and_use(&self, key: &Key<'_>) -> Option<Object<'_>> {
-        let (_, object) = self.find(key)?;
+        let object = self.look(key)?;
+        self.use_object(object);
+        Some(object)
+    }
+
+    #[inline]
+    fn use_object(&self, object: Object<'_>) {
         if let Some(clock) = self.touched(object) {
             object.set_clock(clock);
         }
-        Some(object)
+        if self.touch == Touch::Yes && self.keyspace().has_shelf() {
+            object.note_use();
+        }
     }
 
     /// Counts a read as a hit or a miss.
@@ -356,10 +431,7 @@ impl Access<'_> {
     /// Counts an edit in place as a use of the key.
     pub(crate) fn note_use(&self, key: &Key<'_>, place: Option<Place>) {
         let Some(place) = place else { return };
-        let object = self.slot(key).object(place);
-        if let Some(clock) = self.touched(object) {
-            object.set_clock(clock);
-        }
+        self.use_object(self.slot(key).object(place));
     }
 
     /// Takes away a key that is there.
@@ -444,7 +516,7 @@ impl View<'_> {
 
     /// A key's object, without counting as a use, a hit or a miss.
     pub fn peek(&self, key: &Key<'_>) -> Option<Object<'_>> {
-        self.access.find(key).map(|(_, object)| object)
+        self.access.look(key)
     }
 
     /// 64 random bits, which are not secret.
@@ -536,6 +608,10 @@ impl<'b> Edit<'b> {
     /// Puts a collection under a key, in place of what is there. It must not be empty,
     /// unless its type may be. With [`Expiry::Keep`] a new key has none.
     pub fn put_collection(&mut self, key: &Key<'_>, collection: impl Into<Collection>, expiry: Expiry) {
+        // It may have been made from what could not be read.
+        if self.access.batch.has_unreadable() {
+            return;
+        }
         let place = self.access.find(key).map(|(place, _)| place);
         if place.is_none() {
             self.access.note_event(Class::NEW, "new", key);
@@ -566,7 +642,7 @@ impl<'b> Edit<'b> {
 
     /// A key's object, without counting as a use.
     pub fn peek(&self, key: &Key<'_>) -> Option<Object<'_>> {
-        self.access.find(key).map(|(_, object)| object)
+        self.access.look(key)
     }
 
     /// Queues up a session that waits for these keys (see `waiting`).
@@ -664,7 +740,7 @@ impl<'b> Edit<'b> {
 
     /// A copy of a key's value, to be put under another key.
     pub fn copy(&self, key: &Key<'_>) -> Option<Detached> {
-        self.access.find(key).map(|(_, object)| object.copied())
+        self.access.look(key).map(|object| object.copied())
     }
 
     /// Sets or takes away the expiry of a key. False: the key is not there.

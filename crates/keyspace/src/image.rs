@@ -30,9 +30,10 @@ impl Keyspace {
 
 impl Batch<'_> {
     /// Shows every object of a slot, those whose time is up too, and tells where in the history it was last written.
+    /// See also [`Batch::take_unreadable`].
     pub fn copy_slot(&self, db: DbIndex, slot: Slot, visit: impl FnMut(Object<'_>)) -> Stamp {
         let keys = locks::lock(&self.keyspace.database(db).slot(slot).keys);
-        keys.table().iter().for_each(visit);
+        self.visit_slot((self.keyspace.physical(db), slot), &keys, visit);
         self.keyspace.stamp(db, slot)
     }
 

@@ -11,7 +11,7 @@
 //! 2. A worker that holds slot locks waits only for locks of higher slots, so
 //!    workers cannot wait for each other in a circle.
 
-use crate::access::{Access, Edit, View};
+use crate::access::{Access, Edit, Purpose, View};
 use crate::changes::{Change as KeyChange, Interest, Interests, Observer, What};
 use crate::database::Database;
 use crate::effects::{Effects, Journal, Stamp};
@@ -19,6 +19,7 @@ use crate::evict::Pool;
 use crate::ids::{DbIndex, Key, KeyHasher, Position};
 use crate::locks::{Held, Locks, SlotId, lock};
 use crate::policy::Policy;
+use crate::residency::{Shelf, Unreadable};
 use crate::slot::{Frame, SlotKeys};
 use crate::sweep::SweepFrom;
 use crate::waiting::{KeyName, Ticket, Waiter, Waiting};
@@ -79,6 +80,8 @@ pub struct Keyspace {
     waiting: Waiting,
     /// Where effects go.
     pub(crate) journal: OnceLock<Box<dyn Journal>>,
+    /// Where objects lie that are not in memory.
+    pub(crate) shelf: OnceLock<Box<dyn Shelf>>,
     /// Each worker's, on their way.
     effects: Box<[Effects]>,
     /// See [`Keyspace::whole_stamp`].
@@ -143,6 +146,7 @@ impl Keyspace {
             observer: OnceLock::new(),
             waiting: Waiting::default(),
             journal: OnceLock::new(),
+            shelf: OnceLock::new(),
             effects: (0..options.workers).map(|_| Effects::default()).collect(),
             whole_stamp: AtomicU64::new(0),
             exchanges: AtomicU64::new(0),
@@ -297,6 +301,7 @@ impl Keyspace {
             held: RefCell::new(Held::Nothing),
             seen: Cell::default(),
             has_appended: Cell::default(),
+            unreadable: RefCell::default(),
         }
     }
 
@@ -336,6 +341,7 @@ pub struct Batch<'k> {
     /// The latest stamp of what was looked at.
     pub(crate) seen: Cell<Stamp>,
     pub(crate) has_appended: Cell<bool>,
+    pub(crate) unreadable: RefCell<Option<Unreadable>>,
 }
 
 impl<'k> Batch<'k> {
@@ -352,25 +358,43 @@ impl<'k> Batch<'k> {
     /// Locks the slots of the keys given, to be read.
     #[inline]
     pub fn view<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> View<'b> {
-        View { access: Access::new(self, self.locks(keys), now, touch) }
+        self.view_of(self.locks(keys), keys, now, touch)
     }
 
     /// Locks the slots of the keys given, to be changed.
     #[inline]
     pub fn edit<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> Edit<'b> {
-        Edit { access: Access::new(self, self.locks(keys), now, touch) }
+        self.edit_of(self.locks(keys), keys, now, touch)
     }
 
     /// As [`Batch::view`], unless a slow script has one of them.
     #[inline]
     pub fn try_view<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> Option<View<'b>> {
-        self.try_locks(keys).map(|locks| View { access: Access::new(self, locks, now, touch) })
+        self.try_locks(keys).map(|locks| self.view_of(locks, keys, now, touch))
     }
 
     /// As [`Batch::edit`], unless a slow script has one of them.
     #[inline]
     pub fn try_edit<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> Option<Edit<'b>> {
-        self.try_locks(keys).map(|locks| Edit { access: Access::new(self, locks, now, touch) })
+        self.try_locks(keys).map(|locks| self.edit_of(locks, keys, now, touch))
+    }
+
+    #[inline]
+    fn view_of<'b>(&'b self, locks: Locks<'b>, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> View<'b> {
+        let mut access = Access::new(self, locks, now, touch);
+        if self.keyspace.has_shelf() {
+            access.admit(keys, Purpose::Read);
+        }
+        View { access }
+    }
+
+    #[inline]
+    fn edit_of<'b>(&'b self, locks: Locks<'b>, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> Edit<'b> {
+        let mut access = Access::new(self, locks, now, touch);
+        if self.keyspace.has_shelf() {
+            access.admit(keys, Purpose::Change);
+        }
+        Edit { access }
     }
 
     /// Runs `work` with the whole keyspace locked.

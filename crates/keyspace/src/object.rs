@@ -1,12 +1,13 @@
 //! An object: key, value, type, expiry and access clock in one allocation.
 //!
 //! ```text
-//! 0        4          8            12                  (20)
-//! | meta u32 | key_len u32 | value_len u32 | expires_at u64? | key | value |
+//! 0          4             8               12                (20)     (24)
+//! | meta u32 | key_len u32 | value_len u32 | expires_at u64? | at u32? | key | value |
 //! ```
 //!
 //! `meta` is 4 bits of kind, 4 bits of flags and 24 bits of access clock. The
-//! expiry is there only if its flag is set. The block's size is always the size
+//! expiry is there only if its flag is set, and so is where on disk the same object lies. The upper two bits of `value_len` count
+//! how often the object was used of late (see `residency`). The block's size is always the size
 //! class of what it holds, so its capacity needs no field: a new value that fits
 //! the same class is written in place.
 //!
@@ -42,6 +43,19 @@ const KIND_MASK: u32 = 0xf << KIND_SHIFT;
 const HAS_EXPIRY: u32 = 1 << 28;
 /// The slot counts this key among those whose fields expire.
 const FIELDS_EXPIRE: u32 = 1 << 29;
+/// The block says where on disk the same object lies.
+const HAS_AT: u32 = 1 << 30;
+/// A copy of the object is on its way to the disk.
+const IS_LEAVING: u32 = 1 << 31;
+
+/// `at` of an object like which there is nothing on disk any more.
+const NOWHERE: u32 = u32::MAX;
+
+const VALUE_LEN_MASK: u32 = (1 << 30) - 1;
+const USES_SHIFT: u32 = 30;
+/// The most uses that are counted.
+const USES_MAX: u32 = 3;
+const _: () = assert!(INLINE_BYTES_MAX <= VALUE_LEN_MASK as usize);
 
 /// How a value is stored. The numbers are part of the block layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +84,15 @@ enum Kind {
 }
 
 impl Kind {
+    #[inline]
     fn from_meta(meta: u32) -> Kind {
-        match (meta & KIND_MASK) >> KIND_SHIFT {
+        let number = (meta & KIND_MASK) >> KIND_SHIFT;
+        Kind::from_number(number).unwrap_or_else(|| unreachable!("no object has kind {number}"))
+    }
+
+    #[inline]
+    fn from_number(number: u32) -> Option<Kind> {
+        Some(match number {
             0 => Kind::Int,
             1 => Kind::Embstr,
             2 => Kind::Raw,
@@ -82,8 +103,38 @@ impl Kind {
             7 => Kind::Set,
             8 => Kind::Zset,
             9 => Kind::Native,
-            other => unreachable!("no object has kind {other}"),
-        }
+            _ => return None,
+        })
+    }
+}
+
+/// How a value lay in its block, for who puts it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    /// A 64-bit integer.
+    Int,
+    /// A string as it was set.
+    Whole,
+    /// A string that was edited.
+    Edited,
+    /// A collection in its compact encoding.
+    Compact(Form),
+    /// Any other collection.
+    Native,
+}
+
+impl Stored {
+    /// Takes apart what [`Object::stored_meta`] has made: also the access clock. None: that is not what it is.
+    pub(crate) fn from_meta(meta: u32) -> Option<(Stored, u32)> {
+        let kind = Kind::from_number((meta & KIND_MASK) >> KIND_SHIFT)?;
+        let stored = match kind {
+            Kind::Int => Stored::Int,
+            Kind::Embstr => Stored::Whole,
+            Kind::Raw | Kind::Boxed => Stored::Edited,
+            Kind::Native => Stored::Native,
+            kind => Stored::Compact(kind.form()?),
+        };
+        (meta >> (KIND_SHIFT + 4) == 0).then_some((stored, meta & CLOCK_MASK))
     }
 }
 
@@ -200,7 +251,7 @@ unsafe impl Send for Block {}
 impl Block {
     /// Allocates an object. `key` must be shorter than 4 GB, as every request is.
     pub(crate) fn new(key: &[u8], value: NewValue<'_>, expires_at: Option<UnixMs>, clock: u32) -> Block {
-        let bytes = block_bytes(key.len(), value.inline_bytes(), expires_at.is_some());
+        let bytes = block_bytes(key.len(), value.inline_bytes(), Parts::of(expires_at));
         let block = Block(allocate(bytes));
         block.write(key, value, expires_at, clock);
         block
@@ -213,9 +264,31 @@ impl Block {
         expires_at: Option<UnixMs>,
         clock: u32,
     ) -> Block {
-        let block = Block(allocate(block_bytes(key.len(), 8, expires_at.is_some())));
+        let block = Block(allocate(block_bytes(key.len(), 8, Parts::of(expires_at))));
         block.write_header(Kind::Native, key, 8, expires_at, clock);
         block.put_u64(block.value_offset(), Box::into_raw(collection) as u64);
+        block
+    }
+
+    /// The same object in a block that says where on disk it lies.
+    pub(crate) fn placed(self, at: u32) -> Block {
+        debug_assert!(!self.has_at());
+        let object = Object { block: self, lifetime: PhantomData };
+        let (key, expires_at, value_len) = (object.key(), object.expires_at(), self.value_len());
+        let parts = Parts { expiry: expires_at.is_some(), at: true };
+        let block = Block(allocate(block_bytes(key.len(), value_len, parts)));
+        block.put_u32(META, self.meta() & !IS_LEAVING | HAS_AT);
+        block.put_u32(KEY_LEN, self.get_u32(KEY_LEN));
+        block.put_u32(VALUE_LEN, self.get_u32(VALUE_LEN));
+        if let Some(expires_at) = expires_at {
+            block.put_u64(EXPIRES_AT, expires_at.0);
+        }
+        block.put_u32(at_offset(parts.expiry), at);
+        block.put_bytes(key_offset(parts), key);
+        block.put_bytes(block.value_offset(), self.value_bytes());
+        self.give_up_value();
+        // SAFETY: the caller has given this block up, and nothing that it owned is its own any more.
+        unsafe { self.free() }
         block
     }
 
@@ -229,7 +302,7 @@ impl Block {
         expires_at: Option<UnixMs>,
         clock: u32,
     ) -> bool {
-        let bytes = block_bytes(key.len(), value.inline_bytes(), expires_at.is_some());
+        let bytes = block_bytes(key.len(), value.inline_bytes(), Parts::of(expires_at));
         if size_class(bytes) != self.capacity() || self.kind().owns_more() {
             return false;
         }
@@ -250,17 +323,25 @@ impl Block {
     /// A new block with this block's value under the key and expiry given. A value
     /// outside the block moves over, so that this block has only itself to free.
     pub(crate) fn rebuilt(self, key: &[u8], expires_at: Option<UnixMs>, clock: u32) -> Block {
-        let (kind, value_len) = (self.kind(), self.get_u32(VALUE_LEN) as usize);
-        let block = Block(allocate(block_bytes(key.len(), value_len, expires_at.is_some())));
+        let (kind, value_len) = (self.kind(), self.value_len());
+        let block = Block(allocate(block_bytes(key.len(), value_len, Parts::of(expires_at))));
         block.write_header(kind, key, value_len, expires_at, clock);
-        // SAFETY: the value lies within this block, which is live and apart from the new one.
-        let value =
-            unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(self.value_offset()), value_len) };
-        block.put_bytes(block.value_offset(), value);
+        block.put_bytes(block.value_offset(), self.value_bytes());
         if kind.owns_more() {
-            self.set_meta(self.meta() & !KIND_MASK | (Kind::Int as u32) << KIND_SHIFT);
+            self.give_up_value();
         }
         block
+    }
+
+    /// The bytes of the value that lie in the block: a pointer, if it owns more.
+    fn value_bytes<'a>(self) -> &'a [u8] {
+        // SAFETY: the value lies within this block; callers look at it while the block is live and unchanged.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(self.value_offset()), self.value_len()) }
+    }
+
+    /// What the value owns is another block's now.
+    fn give_up_value(self) {
+        self.set_meta(self.meta() & !KIND_MASK | (Kind::Int as u32) << KIND_SHIFT);
     }
 
     fn write(self, key: &[u8], value: NewValue<'_>, expires_at: Option<UnixMs>, clock: u32) {
@@ -288,7 +369,7 @@ impl Block {
         if let Some(at) = expires_at {
             self.put_u64(EXPIRES_AT, at.0);
         }
-        self.put_bytes(key_offset(expires_at.is_some()), key);
+        self.put_bytes(key_offset(Parts::of(expires_at)), key);
     }
 
     #[inline]
@@ -313,13 +394,69 @@ impl Block {
 
     #[inline]
     fn capacity(self) -> usize {
-        let key_len = self.get_u32(KEY_LEN) as usize;
-        size_class(block_bytes(key_len, self.get_u32(VALUE_LEN) as usize, self.has_expiry()))
+        size_class(block_bytes(self.get_u32(KEY_LEN) as usize, self.value_len(), self.parts()))
+    }
+
+    #[inline]
+    fn parts(self) -> Parts {
+        Parts { expiry: self.has_expiry(), at: self.has_at() }
+    }
+
+    #[inline]
+    fn value_len(self) -> usize {
+        (self.get_u32(VALUE_LEN) & VALUE_LEN_MASK) as usize
     }
 
     #[inline]
     fn value_offset(self) -> usize {
-        key_offset(self.has_expiry()) + self.get_u32(KEY_LEN) as usize
+        key_offset(self.parts()) + self.get_u32(KEY_LEN) as usize
+    }
+
+    #[inline]
+    fn has_at(self) -> bool {
+        self.meta() & HAS_AT != 0
+    }
+
+    /// Where on disk the same object lies.
+    #[inline]
+    pub(crate) fn at(self) -> Option<u32> {
+        if !self.has_at() {
+            return None;
+        }
+        Some(self.get_u32(at_offset(self.has_expiry()))).filter(|at| *at != NOWHERE)
+    }
+
+    /// Notes that the object is about to change: nothing on disk is like it from now on.
+    #[inline]
+    pub(crate) fn soil(self) {
+        if self.meta() & (HAS_AT | IS_LEAVING) == 0 {
+            return;
+        }
+        if self.has_at() {
+            self.put_u32(at_offset(self.has_expiry()), NOWHERE);
+        }
+        self.set_meta(self.meta() & !IS_LEAVING);
+    }
+
+    /// Whether a copy of the object, as it is now, is on its way to the disk.
+    pub(crate) fn is_leaving(self) -> bool {
+        self.meta() & IS_LEAVING != 0
+    }
+
+    /// Sets what [`Block::is_leaving`] says.
+    pub(crate) fn set_leaving(self, leaving: bool) {
+        let flag = if leaving { IS_LEAVING } else { 0 };
+        self.set_meta(self.meta() & !IS_LEAVING | flag);
+    }
+
+    /// How often the object was used since that was last asked, 3 times at the most; counts one down.
+    pub(crate) fn take_use(self) -> u32 {
+        let field = self.get_u32(VALUE_LEN);
+        let uses = field >> USES_SHIFT;
+        if uses > 0 {
+            self.put_u32(VALUE_LEN, field - (1 << USES_SHIFT));
+        }
+        uses
     }
 
     /// The pointer that a boxed value consists of.
@@ -383,10 +520,8 @@ impl Block {
 
     fn resize_inline(self, len: usize) -> bool {
         let key_len = self.get_u32(KEY_LEN) as usize;
-        let (old, offset) = (self.get_u32(VALUE_LEN) as usize, self.value_offset());
-        if len > INLINE_BYTES_MAX
-            || size_class(block_bytes(key_len, len, self.has_expiry())) != self.capacity()
-        {
+        let (old, offset) = (self.value_len(), self.value_offset());
+        if len > INLINE_BYTES_MAX || size_class(block_bytes(key_len, len, self.parts())) != self.capacity() {
             return false;
         }
         if len > old {
@@ -407,7 +542,7 @@ impl Block {
             // SAFETY: invariant 2, and the caller has the only access.
             Kind::Boxed => Some(unsafe { &mut *self.boxed() }),
             Kind::Embstr | Kind::Raw => {
-                let len = self.get_u32(VALUE_LEN) as usize;
+                let len = self.value_len();
                 // SAFETY: the value lies within the block from its offset on, and the
                 // caller has the only access.
                 Some(unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().add(self.value_offset()), len) })
@@ -491,7 +626,7 @@ impl<'a> Object<'a> {
     #[inline]
     pub fn key(&self) -> &'a [u8] {
         let block = self.block;
-        let (offset, len) = (key_offset(block.has_expiry()), block.get_u32(KEY_LEN) as usize);
+        let (offset, len) = (key_offset(block.parts()), block.get_u32(KEY_LEN) as usize);
         // SAFETY: the key lies within the block, which lives for 'a (see `Block::object`).
         unsafe { std::slice::from_raw_parts(block.0.as_ptr().add(offset), len) }
     }
@@ -510,9 +645,7 @@ impl<'a> Object<'a> {
     }
 
     fn inline_bytes(&self) -> &'a [u8] {
-        let (offset, len) = (self.block.value_offset(), self.block.get_u32(VALUE_LEN) as usize);
-        // SAFETY: as in `key`.
-        unsafe { std::slice::from_raw_parts(self.block.0.as_ptr().add(offset), len) }
+        self.block.value_bytes()
     }
 
     fn collection(&self, kind: Kind) -> CollectionRef<'a> {
@@ -577,6 +710,20 @@ impl<'a> Object<'a> {
     #[inline]
     pub(crate) fn clock(&self) -> u32 {
         self.block.meta() & CLOCK_MASK
+    }
+
+    /// Kind and access clock, for who puts the object back.
+    pub(crate) fn stored_meta(&self) -> u32 {
+        self.block.meta() & (KIND_MASK | CLOCK_MASK)
+    }
+
+    /// Counts a use of late. As [`Object::set_clock`], a reader may.
+    #[inline]
+    pub(crate) fn note_use(&self) {
+        let field = self.block.get_u32(VALUE_LEN);
+        if field >> USES_SHIFT < USES_MAX {
+            self.block.put_u32(VALUE_LEN, field + (1 << USES_SHIFT));
+        }
     }
 
     /// Sets the access clock. It lies apart from what other references show, so
@@ -667,14 +814,34 @@ fn resize_boxed(string: &mut Vec<u8>, len: usize) {
     string.resize(len, 0);
 }
 
-#[inline]
-fn key_offset(expires: bool) -> usize {
-    if expires { HEADER + 8 } else { HEADER }
+/// What a block has between its header and its key.
+#[derive(Clone, Copy)]
+struct Parts {
+    expiry: bool,
+    at: bool,
+}
+
+impl Parts {
+    /// Of an object that is not on disk.
+    #[inline]
+    fn of(expires_at: Option<UnixMs>) -> Parts {
+        Parts { expiry: expires_at.is_some(), at: false }
+    }
 }
 
 #[inline]
-fn block_bytes(key_len: usize, value_len: usize, expires: bool) -> usize {
-    key_offset(expires) + key_len + value_len
+fn at_offset(has_expiry: bool) -> usize {
+    HEADER + 8 * usize::from(has_expiry)
+}
+
+#[inline]
+fn key_offset(parts: Parts) -> usize {
+    at_offset(parts.expiry) + 4 * usize::from(parts.at)
+}
+
+#[inline]
+fn block_bytes(key_len: usize, value_len: usize, parts: Parts) -> usize {
+    key_offset(parts) + key_len + value_len
 }
 
 fn layout(capacity: usize) -> Layout {

@@ -71,7 +71,8 @@ impl Batch<'_> {
             let enters_middle = step == 0 && keys.table().len() > wanted;
             let mut from = Some(if enters_middle { middle } else { Position(0) });
             while let Some(at) = from.filter(|_| accepted < wanted && visits < SAMPLE_VISITS_MAX) {
-                from = keys.table().scan(at, wanted - accepted, |object| {
+                let id = (self.keyspace.physical(db), Slot(number as u16));
+                from = self.scan_slot(id, &keys, at, wanted - accepted, |object| {
                     visits += 1;
                     accepted += usize::from(accepted < wanted && visit(Slot(number as u16), object));
                 });

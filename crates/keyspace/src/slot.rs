@@ -216,6 +216,22 @@ impl SlotKeys {
         self.table.bytes_mut(place)
     }
 
+    /// Puts an object in place of the cold word that stood for it.
+    pub(crate) fn warm(&mut self, place: Place, block: Block) {
+        self.table.warm(place, block);
+    }
+
+    /// Frees an object that lies on disk, and puts a cold word in its place.
+    pub(crate) fn chill(&mut self, place: Place, position: Position, at: u32) {
+        debug_assert!(!self.table.block(place).fields_expire());
+        self.table.chill(place, position, at);
+    }
+
+    /// The block at a place, for what residency notes in it.
+    pub(crate) fn block(&mut self, place: Place) -> Block {
+        self.table.block(place)
+    }
+
     /// Takes a key away and frees it.
     pub(crate) fn remove(&mut self, frame: Frame<'_>, place: Place) -> Change {
         self.take(frame, place).1
@@ -234,12 +250,14 @@ impl SlotKeys {
     }
 
     /// Frees up to `most` keys and fields whose time is up and whose timers have come due,
-    /// telling each key to `over` first, or once its fields are gone.
+    /// telling each key to `over` first, or once its fields are gone. `warm` brings back what is cold of a prefix; if
+    /// it cannot, the timer comes again later.
     pub(crate) fn sweep(
         &mut self,
         frame: Frame<'_>,
         now: UnixMs,
         most: usize,
+        warm: impl Fn(&mut SlotKeys, u32) -> bool,
         mut over: impl FnMut(&[u8], Over),
     ) -> (Change, Sweep) {
         let mut change = Change::default();
@@ -253,6 +271,10 @@ impl SlotKeys {
                 break Sweep::Done;
             };
             left -= 1;
+            if !warm(self, prefix) {
+                self.timers_mut().push(today.next(), prefix);
+                continue;
+            }
             // Removing moves words, so places are looked up again after each removal.
             while let Some(place) = self.expired_with_prefix(prefix, now) {
                 over(self.table.object(place).key(), Over::Key);
@@ -415,7 +437,9 @@ impl SlotKeys {
     #[cold]
     fn rebuild_timers(&mut self, frame: Frame<'_>) {
         let Some(timers) = &mut self.timers else { return };
-        let (first, last) = timers.begin_rebuild();
+        let table = &self.table;
+        // What is cold cannot be asked when it expires.
+        let (first, last) = timers.begin_rebuild(|prefix| table.cold_with_prefix(prefix).next().is_some());
         self.table.visit_between(first, last, |object| {
             let prefix = prefix_of(frame.hasher.position(object.key()));
             if let Some(at) = object.next_due().filter(|_| (first..=last).contains(&prefix)) {

@@ -11,7 +11,7 @@ use crate::ids::{DbIndex, SLOTS, Slot};
 use crate::keyspace::Batch;
 use crate::limits::SWEEP_KEYS_MAX;
 use crate::locks;
-use crate::slot::{Over, Sweep};
+use crate::slot::{Over, SlotKeys, Sweep};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
@@ -108,7 +108,13 @@ impl Batch<'_> {
         let mut changes = Vec::new();
         let is_of_interest = !self.keyspace.interest().is_empty();
         let mut expired = 0;
-        let (change, sweep) = keys.sweep(self.keyspace.frame(), now, SWEEP_KEYS_MAX, |key, over| {
+        let id = (self.keyspace.physical(db), slot);
+        let warm = |keys: &mut SlotKeys, prefix| match self.keyspace.slot_reader(id) {
+            // What cannot be read is looked for again; whoever asks for it is told.
+            Some(reader) => reader.warm_with_prefix(keys, prefix).is_ok(),
+            None => true,
+        };
+        let (change, sweep) = keys.sweep(self.keyspace.frame(), now, SWEEP_KEYS_MAX, warm, |key, over| {
             if over == Over::Key {
                 visit(key);
                 expired += 1;
@@ -122,7 +128,7 @@ impl Batch<'_> {
         });
         database.note(slot, &keys, change);
         self.keyspace.stats().expired.add(expired);
-        self.settle((self.keyspace.physical(db), slot));
+        self.settle(id);
         self.tell_gone(&changes);
         sweep
     }

@@ -11,7 +11,7 @@
 use crate::ids::{Key, KeyHasher, Position};
 use crate::object::{Block, Object};
 use value::collection::{Collection, CollectionRef};
-use value::table::{self, Handle, POSITION_BITS, PREFIX_BITS};
+use value::table::{self, Entry, Handle, POSITION_BITS, PREFIX_BITS};
 
 pub(crate) use value::table::Place;
 
@@ -93,6 +93,53 @@ impl Table {
     pub(crate) fn replace(&mut self, place: Place, block: Block) {
         // SAFETY: as in `insert`; and the table has let go of the only handle to the old block.
         unsafe { self.blocks.replace(place, block).free() }
+    }
+
+    /// The places of cold words that may be this position's, and where those say that the object lies.
+    pub(crate) fn find_cold(&self, position: Position) -> impl Iterator<Item = (Place, u32)> + '_ {
+        self.blocks.find_cold(position)
+    }
+
+    /// The same for those that may begin with the 32 bits given.
+    pub(crate) fn cold_with_prefix(&self, prefix: u32) -> impl Iterator<Item = (Place, u32)> + '_ {
+        self.blocks.cold_with_prefix(prefix)
+    }
+
+    /// The places of all objects in memory. They stay good while words only take each other's places.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (Place, Object<'_>)> {
+        self.blocks.places().map(|(place, block)| (place, self.shown(block)))
+    }
+
+    /// The place of the object at this position in the block with this address.
+    pub(crate) fn find_block(&self, position: Position, address: u64) -> Option<Place> {
+        self.blocks.find(position, |block| block.address() == address)
+    }
+
+    /// Puts an object in place of the cold word that stood for it.
+    pub(crate) fn warm(&mut self, place: Place, block: Block) {
+        // SAFETY: as in `insert`.
+        unsafe { self.blocks.warm(place, block) }
+    }
+
+    /// Frees an object that lies on disk, and puts a cold word in its place.
+    pub(crate) fn chill(&mut self, place: Place, position: Position, at: u32) {
+        // SAFETY: the table has let go of the only handle to the block.
+        unsafe { self.blocks.chill(place, position, at).free() }
+    }
+
+    /// As [`Table::scan`], but cold words are shown too.
+    pub(crate) fn scan_entries(
+        &self,
+        from: Position,
+        enough: usize,
+        mut visit: impl FnMut(Entry<Object<'_>>),
+    ) -> Option<Position> {
+        self.blocks.scan_entries(from, enough, |entry| {
+            visit(match entry {
+                Entry::Block(block) => Entry::Block(self.shown(block)),
+                Entry::Cold(cold) => Entry::Cold(cold),
+            });
+        })
     }
 
     /// Takes an object out; the caller frees it.

@@ -4,9 +4,9 @@
 //! there throughout, because a slot's table keeps its keys in the order of their
 //! positions however it grows or shrinks.
 
-use crate::ids::{DbIndex, POSITION_BITS, Position, SLOTS};
+use crate::ids::{DbIndex, POSITION_BITS, Position, SLOTS, Slot};
 use crate::keyspace::Batch;
-use crate::locks;
+use crate::locks::{self, SlotId};
 use crate::object::Object;
 use crate::slot::SlotKeys;
 use parking_lot::{Mutex, MutexGuard};
@@ -72,7 +72,7 @@ impl Batch<'_> {
         else {
             return Some(Cursor::START);
         };
-        let mut left = count.max(1);
+        let (mut left, physical) = (count.max(1), self.keyspace.physical(db));
         for (number, slot) in slots.iter().enumerate().skip(first) {
             if !slot.has_keys() {
                 from = Position(0);
@@ -82,7 +82,8 @@ impl Batch<'_> {
                 return Some(Cursor::new(number, from)).filter(|reached| *reached != cursor);
             };
             let mut seen = 0;
-            let next = keys.table().scan(from, left, |object| {
+            let id = (physical, Slot(number as u16));
+            let next = self.scan_slot(id, &keys, from, left, |object| {
                 seen += 1;
                 if !object.is_expired(now) {
                     visit(object);
@@ -103,13 +104,41 @@ impl Batch<'_> {
 
     /// Calls `visit` for every key of a database, expired ones left out.
     pub fn for_each(&self, db: DbIndex, now: UnixMs, mut visit: impl FnMut(Object<'_>)) {
-        let slots = self.keyspace.database(db).used_slots().unwrap_or_default();
-        for slot in slots.iter().filter(|slot| slot.has_keys()) {
-            locks::lock(&slot.keys)
-                .table()
-                .iter()
-                .filter(|object| !object.is_expired(now))
-                .for_each(&mut visit);
+        let (slots, physical) =
+            (self.keyspace.database(db).used_slots().unwrap_or_default(), self.keyspace.physical(db));
+        for (number, slot) in slots.iter().enumerate().filter(|(_, slot)| slot.has_keys()) {
+            let keys = locks::lock(&slot.keys);
+            self.visit_slot((physical, Slot(number as u16)), &keys, |object| {
+                if !object.is_expired(now) {
+                    visit(object);
+                }
+            });
         }
+    }
+
+    /// Calls `visit` for all objects of a slot.
+    pub(crate) fn visit_slot(&self, id: SlotId, keys: &SlotKeys, visit: impl FnMut(Object<'_>)) {
+        match self.keyspace.has_shelf() {
+            false => keys.table().iter().for_each(visit),
+            true => drop(self.scan_slot(id, keys, Position(0), usize::MAX, visit)),
+        }
+    }
+
+    /// As [`crate::table::Table::scan`]; what is on disk only is read. If it cannot be, the slot is at its end, and the batch knows.
+    pub(crate) fn scan_slot(
+        &self,
+        id: SlotId,
+        keys: &SlotKeys,
+        from: Position,
+        enough: usize,
+        visit: impl FnMut(Object<'_>),
+    ) -> Option<Position> {
+        let Some(reader) = self.keyspace.slot_reader(id) else {
+            return keys.table().scan(from, enough, visit);
+        };
+        reader.scan(keys.table(), from, enough, visit).unwrap_or_else(|error| {
+            self.note_unreadable(error);
+            None
+        })
     }
 }

@@ -131,21 +131,26 @@ pub struct Thresholds {
     pub hll_sparse_max_bytes: usize,
 }
 
+impl Thresholds {
+    /// Redis' own defaults.
+    pub const DEFAULT: Thresholds = Thresholds {
+        list_max_listpack_size: -2,
+        hash_max_listpack_entries: 128,
+        hash_max_listpack_value: 64,
+        set_max_intset_entries: 512,
+        set_max_listpack_entries: 128,
+        set_max_listpack_value: 64,
+        zset_max_listpack_entries: 128,
+        zset_max_listpack_value: 64,
+        stream_node_max_bytes: 4096,
+        stream_node_max_entries: 100,
+        hll_sparse_max_bytes: 3000,
+    };
+}
+
 impl Default for Thresholds {
     fn default() -> Thresholds {
-        Thresholds {
-            list_max_listpack_size: -2,
-            hash_max_listpack_entries: 128,
-            hash_max_listpack_value: 64,
-            set_max_intset_entries: 512,
-            set_max_listpack_entries: 128,
-            set_max_listpack_value: 64,
-            zset_max_listpack_entries: 128,
-            zset_max_listpack_value: 64,
-            stream_node_max_bytes: 4096,
-            stream_node_max_entries: 100,
-            hll_sparse_max_bytes: 3000,
-        }
+        Thresholds::DEFAULT
     }
 }
 

@@ -167,16 +167,22 @@ impl Timers {
         heap.as_slice().get(index as usize).map(|Reverse(entry)| *entry as u32)
     }
 
-    /// Forgets the entries of the part whose turn it is, and returns its first and
+    /// Forgets the entries of the part whose turn it is, but for prefixes that `keeps` names, and returns its first and
     /// last prefix; the caller pushes entries for what is there.
-    pub fn begin_rebuild(&mut self) -> (u32, u32) {
+    pub fn begin_rebuild(&mut self, keeps: impl Fn(u32) -> bool) -> (u32, u32) {
+        let keep = |heap: &mut Heap| {
+            let old = std::mem::take(heap);
+            heap.extend(old.into_iter().filter(|Reverse(entry)| keeps(*entry as u32)));
+        };
         let Some(parts) = &mut self.parts else {
-            self.heap = Heap::new();
+            keep(&mut self.heap);
             return (0, u32::MAX);
         };
         let part = parts.rebuild;
         parts.rebuild = (part + 1) % PARTS;
-        parts.len -= std::mem::take(&mut parts.heaps[part]).len();
+        let before = parts.heaps[part].len();
+        keep(&mut parts.heaps[part]);
+        parts.len -= before - parts.heaps[part].len();
         let first = (part as u32) << (u32::BITS - PART_BITS);
         (first, first | u32::MAX >> PART_BITS)
     }

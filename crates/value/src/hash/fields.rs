@@ -342,7 +342,7 @@ impl Fields {
         if expiries.fields == 0 {
             self.expiries = None;
         } else if expiries.timers.len() > 2 * expiries.fields + STALE_TIMERS_MIN + self.table.len() / 4 {
-            let (first, last) = expiries.timers.begin_rebuild();
+            let (first, last) = expiries.timers.begin_rebuild(|_| false);
             let timers = &mut expiries.timers;
             visit_between(&self.table, first, last, |field| {
                 let prefix = prefix_of(position_of(field.name));

@@ -16,8 +16,25 @@ use super::{
 pub enum Entry<H> {
     /// A block in memory.
     Block(H),
-    /// Where a block is that is not.
-    Cold(u32),
+    /// One that is not.
+    Cold(Cold),
+}
+
+/// What a table knows of a block that is not in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cold {
+    /// Where it is.
+    pub at: u32,
+    /// Its position, of which the first `bits` bits are known.
+    begins: Position,
+    bits: u32,
+}
+
+impl Cold {
+    /// Whether its position may be this one.
+    pub fn may_be(&self, position: Position) -> bool {
+        (self.begins.0 ^ position.0) >> (POSITION_BITS - self.bits) == 0
+    }
 }
 
 impl<H: Handle> Table<H> {
@@ -45,16 +62,10 @@ impl<H: Handle> Table<H> {
                 }
                 reached = Some(word.tag());
                 visited += 1;
-                visit(entry_of(*word));
+                visit(entry_of(*word, first_with(at, depth, word.tag()), depth));
             }
             at = next_segment(at, depth)?;
         }
-    }
-
-    /// What the table holds at a place.
-    #[inline]
-    pub fn entry(&self, place: Place) -> Entry<H> {
-        entry_of(self.segment(place.segment).word(place.index))
     }
 
     /// The blocks not in memory that may be the one at this position.
@@ -77,6 +88,15 @@ impl<H: Handle> Table<H> {
             let is_cold = !word.is_gap() && word.is_cold() && word.tag() == tag;
             let is_it = is_cold && word.may_be_among(position, PREFIX_BITS, depth);
             is_it.then(|| (Place { segment: number, index }, word.at()))
+        })
+    }
+
+    /// The places of all blocks in memory. They stay good while words only take each other's places.
+    pub fn places(&self) -> impl Iterator<Item = (Place, H)> + '_ {
+        self.segments().enumerate().flat_map(|(segment, words)| {
+            let words = words.words().iter().enumerate();
+            let in_memory = words.filter(|(_, word)| !word.is_gap() && !word.is_cold());
+            in_memory.map(move |(index, word)| (Place { segment, index }, handle_at(word.address())))
         })
     }
 
@@ -123,7 +143,13 @@ impl<H: Handle> Table<H> {
     }
 }
 
+/// What a word with this tag stands for, in a segment that `depth` bits have chosen.
 #[inline]
-fn entry_of<H: Handle>(word: Word) -> Entry<H> {
-    if word.is_cold() { Entry::Cold(word.at()) } else { Entry::Block(handle_at(word.address())) }
+fn entry_of<H: Handle>(word: Word, tag: Position, depth: u8) -> Entry<H> {
+    if !word.is_cold() {
+        return Entry::Block(handle_at(word.address()));
+    }
+    let (known, known_bits) = word.known();
+    let bits = u32::from(depth) + TAG_BITS + known_bits;
+    Entry::Cold(Cold { at: word.at(), begins: Position(tag.0 | known << (POSITION_BITS - bits)), bits })
 }

@@ -22,12 +22,13 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
-pub use cold::Entry;
+pub use cold::{Cold, Entry};
 pub use handle::{Handle, POSITION_BITS, Position, position_of};
 pub use iter::Iter;
 
 use crate::limits::TABLE_DEPTH_MAX;
-use segment::{Segment, TAG_BITS, Tag, Word};
+pub use segment::{COLD_BITS_MIN, TAG_BITS};
+use segment::{Segment, Tag, Word};
 use std::marker::PhantomData;
 use sys::prefetch::prefetch;
 
@@ -38,7 +39,7 @@ pub const PREFIX_BITS: u32 = 32;
 const _: () = assert!(TAG_BITS + TABLE_DEPTH_MAX as u32 <= PREFIX_BITS);
 
 /// Where a block was found. Good until the table changes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     segment: usize,
     index: usize,

@@ -21,12 +21,14 @@ use std::ops::Range;
 use sys::memory::size_class;
 
 /// Bits of a tag.
-pub(crate) const TAG_BITS: u32 = 20;
+pub const TAG_BITS: u32 = 20;
 const TAG_SHIFT: u32 = 64 - TAG_BITS;
 const ADDRESS_MASK: u64 = (1 << 43) - 1;
 const COLD: u64 = 1 << 43;
 /// Behind its tag a cold word knows up to so many bits of its position: one fewer with each split of its segment.
 const KNOWN_BITS_MAX: u32 = 10;
+/// How much of its position a cold word knows at least.
+pub const COLD_BITS_MIN: u32 = TAG_BITS + KNOWN_BITS_MAX;
 const KNOWN_SHIFT: u32 = 32;
 const GAP: Word = Word(0);
 
@@ -88,7 +90,7 @@ impl Word {
 
     /// What a cold word knows of its position behind the tag, and how many bits that is.
     #[inline]
-    fn known(self) -> (u64, u32) {
+    pub(crate) fn known(self) -> (u64, u32) {
         let marked = (self.0 & (COLD - 1)) >> KNOWN_SHIFT;
         let bits = marked.ilog2();
         (marked ^ 1 << bits, bits)

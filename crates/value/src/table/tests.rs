@@ -120,11 +120,18 @@ impl Fuzz {
         let enough = self.prng.below(600) as usize;
         let (mut seen, owed) = (0, &mut self.owed);
         let at: HashMap<u32, u64> = self.cold.iter().map(|(number, at)| (*at, *number)).collect();
+        let hash = self.hash;
+        let number_of = |cold: Cold| {
+            let number = at[&cold.at];
+            assert!(cold.may_be(hash(&number.to_le_bytes())));
+            assert!(!cold.may_be(Position(hash(&number.to_le_bytes()).0 ^ 1 << (POSITION_BITS - 1))));
+            number
+        };
         self.scan = self.table.scan_entries(from, enough, |entry| {
             seen += 1;
             match entry {
                 super::Entry::Block(entry) => owed.remove(&number(entry)),
-                super::Entry::Cold(there) => owed.remove(&at[&there]),
+                super::Entry::Cold(cold) => owed.remove(&number_of(cold)),
             };
         });
         assert!(self.scan.is_none() || seen >= enough);

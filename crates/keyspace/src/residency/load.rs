@@ -1,0 +1,113 @@
+//! Reading what is cold: by its key, or slot by slot for those who look at everything.
+
+use super::{Record, Shelf, Unreadable, record};
+use crate::ids::{DbIndex, Key, KeyHasher, Position};
+use crate::keyspace::Keyspace;
+use crate::locks::SlotId;
+use crate::object::{Block, Detached, Object};
+use crate::slot::SlotKeys;
+use crate::table::{Place, Table};
+use smallvec::SmallVec;
+use value::table::{Cold, Entry};
+use value::timers::prefix_of;
+
+/// Reads cold objects of one slot.
+#[derive(Clone, Copy)]
+pub(crate) struct SlotReader<'k> {
+    shelf: &'k dyn Shelf,
+    hasher: &'k KeyHasher,
+    id: SlotId,
+}
+
+impl Keyspace {
+    /// A reader of a slot's cold objects; None if all are in memory.
+    #[inline]
+    pub(crate) fn slot_reader(&self, id: SlotId) -> Option<SlotReader<'_>> {
+        let shelf = self.shelf.get()?;
+        Some(SlotReader { shelf: &**shelf, hasher: self.frame().hasher, id })
+    }
+}
+
+impl SlotReader<'_> {
+    /// A key's object that is cold, and the place of its word.
+    pub(crate) fn find(
+        &self,
+        keys: &SlotKeys,
+        key: &Key<'_>,
+    ) -> Result<Option<(Place, u32, Block)>, Unreadable> {
+        let candidates: SmallVec<[(Place, u32); 2]> = keys.table().find_cold(key.position).collect();
+        for (place, at) in candidates {
+            if let Some(block) = self.load(at, |bytes| bytes == key.bytes)? {
+                return Ok(Some((place, at, block)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Brings the cold objects back whose positions begin with these 32 bits, as they lie on disk.
+    pub(crate) fn warm_with_prefix(&self, keys: &mut SlotKeys, prefix: u32) -> Result<(), Unreadable> {
+        let candidates: SmallVec<[(Place, u32); 2]> = keys.table().cold_with_prefix(prefix).collect();
+        for (place, at) in candidates {
+            let is_it = |position| {
+                prefix_of(position) == prefix
+                    && keys.table().find_cold(position).any(|found| found == (place, at))
+            };
+            if let Some(block) = self.load_at(at, is_it)? {
+                keys.warm(place, block.placed(at));
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` for objects from position `from` on, as [`Table::scan`] does, those that are cold among them.
+    pub(crate) fn scan(
+        &self,
+        table: &Table,
+        from: Position,
+        enough: usize,
+        mut visit: impl FnMut(Object<'_>),
+    ) -> Result<Option<Position>, Unreadable> {
+        let mut result = Ok(());
+        let next = table.scan_entries(from, enough, |entry| match entry {
+            Entry::Block(object) => visit(object),
+            Entry::Cold(cold) if result.is_ok() => match self.load_cold(cold) {
+                Ok(object) => visit(object.object()),
+                Err(error) => result = Err(error),
+            },
+            Entry::Cold(_) => {}
+        });
+        result.map(|()| next)
+    }
+
+    /// The object of a cold word.
+    pub(crate) fn load_cold(&self, cold: Cold) -> Result<Detached, Unreadable> {
+        let block = self.load_at(cold.at, |position| cold.may_be(position))?;
+        block.map(Detached::new).ok_or_else(|| self.missing(cold.at))
+    }
+
+    /// The object of this slot that lies there and whose position is meant.
+    fn load_at(&self, at: u32, is_meant: impl Fn(Position) -> bool) -> Result<Option<Block>, Unreadable> {
+        self.load(at, |bytes| {
+            let key = self.hasher.key(DbIndex(0), bytes);
+            key.slot == self.id.1 && is_meant(key.position)
+        })
+    }
+
+    fn missing(&self, at: u32) -> Unreadable {
+        Unreadable(format!(
+            "page {at} of the store does not hold a key of slot {} that it must hold",
+            self.id.1.0
+        ))
+    }
+
+    fn load(&self, at: u32, mut is_it: impl FnMut(&[u8]) -> bool) -> Result<Option<Block>, Unreadable> {
+        let db = self.id.0;
+        let record = self.shelf.read(at, &mut |there, key| there == db && is_it(key))?;
+        record.map(|record| block_of(&record, at)).transpose()
+    }
+}
+
+fn block_of(record: &Record, at: u32) -> Result<Block, Unreadable> {
+    record::read(&record.key, record.expires_at, &record.image)
+        .ok_or_else(|| Unreadable(format!("page {at} of the store holds an object that is none")))
+}

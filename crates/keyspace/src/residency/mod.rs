@@ -1,0 +1,98 @@
+//! Residency: which objects are in memory, and which are on disk only (capacity edition).
+//!
+//! Every key has its word in its slot's table. That of an object on disk, a *cold* one, says where it lies; its key is there
+//! too. Who looks for a cold key has it read by the [`Shelf`] ([`load`]); who needs memory sends objects away that were not
+//! used of late ([`spill`]). Handlers see nothing of this: the keys of a command are in memory before it runs, and what else
+//! it looks at is lent to it.
+//!
+//! An object in memory that also lies on disk, unchanged, says where (`at` in its block): it can go at any time. Whatever may
+//! change it takes that away first.
+//!
+//! Thread rule: a slot's words change with its lock held. A shelf is asked by any thread, with slots locked.
+//!
+//! Invariants:
+//! 1. A cold word says where its object lies, and nothing changes what lies there while a word says so.
+//! 2. Of two keys of a slot whose words could not be told apart only one lies in a page.
+//! 3. Hashes with fields that expire stay in memory: the slot's timers must find them.
+
+mod load;
+mod record;
+pub mod spill;
+
+#[cfg(test)]
+mod tests;
+
+use crate::keyspace::{Batch, Keyspace};
+use std::fmt;
+use sys::UnixMs;
+
+/// Where objects lie that are not in memory.
+pub trait Shelf: Send + Sync {
+    /// Reads the record at this place whose database and key `is_it` accepts. None: there is none.
+    ///
+    /// # Errors
+    /// One sentence: what could not be read, and why.
+    fn read(&self, at: u32, is_it: &mut dyn FnMut(u32, &[u8]) -> bool) -> Result<Option<Record>, Unreadable>;
+}
+
+/// An object as it lies on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// When it expires.
+    pub expires_at: Option<UnixMs>,
+    /// All else of it (see [`spill::Copied`]).
+    pub image: Vec<u8>,
+}
+
+/// What lies on disk cannot be read. The text is one sentence for the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable(pub String);
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+impl Keyspace {
+    /// Names the shelf on which objects lie that are not in memory. Called before the first client.
+    ///
+    /// # Panics
+    /// If there is one already.
+    pub fn set_shelf(&self, shelf: Box<dyn Shelf>) {
+        let is_first = self.shelf.set(shelf).is_ok();
+        assert!(is_first, "a keyspace has one shelf");
+    }
+
+    /// Whether objects may be elsewhere than in memory.
+    #[inline]
+    pub(crate) fn has_shelf(&self) -> bool {
+        self.shelf.get().is_some()
+    }
+}
+
+impl Batch<'_> {
+    /// Notes that something that was looked for could not be read: what the command found counts for nothing.
+    pub(crate) fn note_unreadable(&self, error: Unreadable) {
+        self.unreadable.borrow_mut().get_or_insert(error);
+    }
+
+    /// Whether that was noted.
+    #[inline]
+    pub(crate) fn has_unreadable(&self) -> bool {
+        self.keyspace.has_shelf() && self.unreadable.borrow().is_some()
+    }
+
+    /// What could not be read since this was last asked. The command at hand has to fail with it.
+    #[inline]
+    pub fn take_unreadable(&self) -> Option<Unreadable> {
+        if !self.keyspace.has_shelf() {
+            return None;
+        }
+        self.unreadable.borrow_mut().take()
+    }
+}
