@@ -81,6 +81,10 @@ impl Batch<'_> {
         }
         let Some(mut keys) = locks::lock_soon(&cell.keys) else { return spilled };
         let id = (self.keyspace.physical(db), slot);
+        debug_assert!(
+            leaving.iter().all(|other| other.slot != id),
+            "what was copied is written before its slot's turn"
+        );
         scratch.seen.clear();
         scratch.seen.extend(
             keys.table().places().map(|(place, object)| (place, self.keyspace.position(object.key()))),

@@ -7,7 +7,7 @@ use crate::{
     DbIndex, Expiry, Key, KeyHasher, Keyspace, NewValue, Object, Options, Slot, Touch, ValueRef, walk::Cursor,
 };
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use sys::{Prng, UnixMs};
@@ -48,6 +48,8 @@ struct Spilling {
     leaving: Vec<Leaving>,
     chunk: Vec<(u32, u32, Record)>,
     scratch: Scratch,
+    /// Slots that were spilled since the last write.
+    visited: HashSet<Slot>,
 }
 
 fn keyspace() -> Keyspace {
@@ -59,12 +61,15 @@ impl Spilling {
     fn new() -> Spilling {
         let (keyspace, pages) = (keyspace(), Arc::new(Pages::default()));
         keyspace.set_shelf(Box::new(pages.clone()));
-        let (leaving, chunk) = (Vec::new(), Vec::new());
-        Spilling { keyspace, pages, next_page: 0, leaving, chunk, scratch: Scratch::default() }
+        let (leaving, chunk, visited) = (Vec::new(), Vec::new(), HashSet::new());
+        Spilling { keyspace, pages, next_page: 0, leaving, chunk, scratch: Scratch::default(), visited }
     }
 
     /// Sends objects of a slot away, as far as they have not been used.
     fn spill(&mut self, slot: Slot) {
+        if !self.visited.insert(slot) {
+            return;
+        }
         let batch = self.keyspace.enter(0);
         let Spilling { chunk, next_page, .. } = self;
         let pages = self.pages.clone();
@@ -86,6 +91,7 @@ impl Spilling {
         }
         self.keyspace.enter(0).let_go(&self.leaving, succeeds);
         self.leaving.clear();
+        self.visited.clear();
     }
 
     /// Sends away all that can go.
