@@ -3,7 +3,8 @@
 //! The spiller and the cleaner fill them, each its own, several at a time; nobody waits for another's write. A record's page is
 //! known as soon as it is added, and may be let go in memory when [`Store::is_written`] says so. Invariants:
 //! 1. A chunk's pages are its own from the moment it is made, in the file that its segment has then.
-//! 2. A chunk that is dropped or fails leaves no page that counts as written.
+//! 2. A page holds no key twice, so that a key's word says which record lives.
+//! 3. A chunk that is dropped or fails leaves no page that counts as written.
 
 use crate::Store;
 use crate::extent::Manifest;
@@ -172,10 +173,14 @@ impl Chunk {
 
     fn add_small(&mut self, head: &Head, record: &Record<'_>) -> Option<PageNo> {
         let bytes = head.record_bytes(Width::Short);
-        let fits = |page: &Header| page.used as usize + bytes <= ROOM;
         let recent = self.pages.len().saturating_sub(LOOK_BACK_PAGES);
-        let index = match self.pages[recent..].iter().rposition(fits) {
-            Some(at) => recent + at,
+        let takes = |index: &usize| {
+            let used = self.pages[*index].used as usize;
+            // A key that changed since it was added comes again; in the same page nobody could tell which one lives.
+            used + bytes <= ROOM && !page::holds(self.page(*index), used, record.database, record.key)
+        };
+        let index = match (recent..self.pages.len()).rev().find(takes) {
+            Some(index) => index,
             None if bytes <= ROOM && self.has_pages(1) => {
                 self.pages.push(Header { kind: PageKind::Records, count: 0, used: 0 });
                 self.pages.len() - 1
@@ -237,6 +242,11 @@ impl Chunk {
 
     fn buffer_mut(&mut self) -> &mut [u8] {
         self.buffer.as_mut().expect("only dropping takes it").as_mut_slice()
+    }
+
+    fn page(&self, index: usize) -> &[u8] {
+        let buffer = self.buffer.as_ref().expect("only dropping takes it");
+        &buffer.as_slice()[index * PAGE_BYTES..(index + 1) * PAGE_BYTES]
     }
 
     fn page_mut(&mut self, index: usize) -> &mut [u8] {

@@ -171,13 +171,13 @@ fn page_of<'a>(
     index: u32,
     bytes: &'a [u8],
 ) -> Result<(page::Header, &'a [u8]), Damage> {
-    let no = run.first.plus(index).ok_or_else(|| store.shared.damage(run.first, Wrong::Segment))?;
+    let no = run.first.plus(index).ok_or_else(|| store.shared.damage(run.first, Wrong::Unwritten))?;
     let opened = match store.shared.identity_of(no) {
         Some(identity) => {
             let bytes = bytes.get(index as usize * PAGE_BYTES..).unwrap_or_default();
             page::open(&bytes[..bytes.len().min(PAGE_BYTES)], identity, no)
         }
-        None => Err(Wrong::Segment),
+        None => Err(Wrong::Unwritten),
     };
     opened.map_err(|wrong| store.shared.damage(no, wrong))
 }

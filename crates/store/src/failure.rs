@@ -26,8 +26,8 @@ pub enum Wrong {
     Place,
     /// The checksum is right, and the records in it are not: how.
     Content(&'static str),
-    /// There is no such segment.
-    Segment,
+    /// Nothing is written there: there is no such segment, or it was freed, or this page was not written.
+    Unwritten,
 }
 
 /// A page that is not what was written there.
@@ -55,7 +55,7 @@ impl fmt::Display for Wrong {
             Wrong::Stale => "it is of an earlier use of the file",
             Wrong::Place => "it belongs to another place",
             Wrong::Content(what) => what,
-            Wrong::Segment => "there is no such segment",
+            Wrong::Unwritten => "nothing is written there",
         })
     }
 }

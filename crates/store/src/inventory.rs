@@ -236,7 +236,6 @@ impl Shared {
         segment.retired_at.store(self.epoch.load(Acquire), Relaxed);
         segment.set_live(0);
         segment.set_state(State::Retired);
-        self.huge.forget(|manifest| self.geometry.segment_of(manifest) == no);
     }
 
     /// Frees what was retired before the checkpoint `mark` began.
@@ -253,6 +252,7 @@ impl Shared {
             } else {
                 inventory.remove(self, no);
             }
+            self.huge.forget(|manifest| self.geometry.segment_of(manifest) == no);
         }
     }
 }

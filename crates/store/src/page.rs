@@ -125,7 +125,7 @@ impl<'a> Page<'a> {
         let shared = &store.shared;
         let parsed = match shared.identity_of(no) {
             Some(identity) => Page::parse_as(bytes, no, identity, shared.geometry),
-            None => Err(Wrong::Segment),
+            None => Err(Wrong::Unwritten),
         };
         parsed.map_err(|wrong| shared.damage(no, wrong))
     }
@@ -264,6 +264,12 @@ pub(crate) fn put(page: &mut [u8], used: usize, head: &Head, record: &Record<'_>
         at += part.len();
     }
     at - HEADER_BYTES
+}
+
+/// Whether a key is among the records in the `used` bytes of a page's content.
+pub(crate) fn holds(page: &[u8], used: usize, database: u32, key: &[u8]) -> bool {
+    let mut records = Walk { rest: &page[HEADER_BYTES..HEADER_BYTES + used] };
+    records.any(|record| record.database == database && record.key == key)
 }
 
 #[cfg(test)]

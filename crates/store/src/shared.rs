@@ -75,14 +75,12 @@ impl Shared {
         }
     }
 
-    /// What the pages of a page's segment bear; None if there is no such segment.
+    /// What a page bears; None if nothing is written there.
     #[inline]
     pub fn identity_of(&self, page: PageNo) -> Option<Identity> {
         let segment = self.segments.get(self.geometry.segment_of(page))?;
-        segment
-            .state()
-            .is_readable()
-            .then(|| Identity { store: self.number, generation: segment.generation() })
+        let is_there = segment.state().is_readable() && segment.is_written(self.geometry.within(page));
+        is_there.then(|| Identity { store: self.number, generation: segment.generation() })
     }
 
     pub fn damage(&self, page: PageNo, wrong: Wrong) -> Damage {
@@ -109,7 +107,7 @@ impl Shared {
         let no = self.geometry.segment_of(page);
         let segment = self.segments.get(no).filter(|segment| segment.state().is_readable());
         if segment.is_none() {
-            return Err(self.damage(page, Wrong::Segment).into());
+            return Err(self.damage(page, Wrong::Unwritten).into());
         }
         let offset = self.geometry.offset(page);
         let file = self.file_of(no).map_err(ReadError::disk(&no.path(&self.dir), offset))?;
@@ -143,17 +141,13 @@ impl Shared {
     /// A record in this page died: so did its parts, if it has any.
     pub fn note_dead(&self, page: PageNo) {
         self.add_live(page, -1);
-        if let Some(parts) = self.huge.remove(page) {
-            parts.iter().for_each(|part| self.add_live(*part, -1));
-        }
+        self.huge.set_dead(page, true).iter().for_each(|part| self.add_live(*part, -1));
     }
 
     /// A record in this page lives.
     pub fn note_live(&self, page: PageNo) {
         self.add_live(page, 1);
-        for part in self.huge.parts(page) {
-            self.add_live(part, 1);
-        }
+        self.huge.set_dead(page, false).iter().for_each(|part| self.add_live(*part, 1));
     }
 
     fn add_live(&self, page: PageNo, count: i32) {
@@ -165,36 +159,47 @@ impl Shared {
 
 /// The records in parts: the page of each one's manifest, and those in which its parts begin. There are few, as each takes a good
 /// part of a segment.
+///
+/// One that died stays until its manifest's segment is free: an index that was copied before may refer to it, and a start with that
+/// index must know its parts.
 #[derive(Debug, Default)]
 pub(crate) struct Huge {
     count: AtomicUsize,
-    lists: Mutex<HashMap<PageNo, Vec<PageNo>>>,
+    lists: Mutex<HashMap<PageNo, Listed>>,
+}
+
+#[derive(Debug)]
+struct Listed {
+    parts: Vec<PageNo>,
+    is_dead: bool,
 }
 
 impl Huge {
     pub fn insert(&self, manifest: PageNo, parts: Vec<PageNo>) {
         let mut lists = self.lists.lock();
-        lists.insert(manifest, parts);
+        lists.insert(manifest, Listed { parts, is_dead: false });
         self.count.store(lists.len(), Ordering::Release);
     }
 
-    pub fn remove(&self, manifest: PageNo) -> Option<Vec<PageNo>> {
+    /// Notes whether a record is dead, and gives its parts if it was otherwise before.
+    pub fn set_dead(&self, manifest: PageNo, is_dead: bool) -> Vec<PageNo> {
         if self.count.load(Ordering::Acquire) == 0 {
-            return None;
+            return Vec::new();
         }
         let mut lists = self.lists.lock();
-        let parts = lists.remove(&manifest);
-        self.count.store(lists.len(), Ordering::Release);
-        parts
+        let changed = lists.get_mut(&manifest).filter(|listed| listed.is_dead != is_dead);
+        changed.map_or_else(Vec::new, |listed| {
+            listed.is_dead = is_dead;
+            listed.parts.clone()
+        })
     }
 
-    pub fn parts(&self, manifest: PageNo) -> Vec<PageNo> {
-        match self.count.load(Ordering::Acquire) {
-            0 => Vec::new(),
-            _ => self.lists.lock().get(&manifest).cloned().unwrap_or_default(),
-        }
+    /// Notes all as dead.
+    pub fn all_dead(&self) {
+        self.lists.lock().values_mut().for_each(|listed| listed.is_dead = true);
     }
 
+    /// Forgets those whose manifests mean nothing any more.
     pub fn forget(&self, is_gone: impl Fn(PageNo) -> bool) {
         let mut lists = self.lists.lock();
         lists.retain(|manifest, _| !is_gone(*manifest));
@@ -203,15 +208,17 @@ impl Huge {
 
     /// All of them, sorted.
     pub fn all(&self) -> Vec<(PageNo, Vec<PageNo>)> {
-        let mut all: Vec<_> = self.lists.lock().iter().map(|(page, parts)| (*page, parts.clone())).collect();
+        let lists = self.lists.lock();
+        let mut all: Vec<_> = lists.iter().map(|(page, listed)| (*page, listed.parts.clone())).collect();
         all.sort_unstable();
         all
     }
 
-    /// Of each part for which `is_wanted`, the manifest that lists it.
+    /// Of each part for which `is_wanted`, the manifest that lists it, unless that is dead.
     pub fn owners(&self, is_wanted: impl Fn(PageNo) -> bool) -> HashMap<PageNo, PageNo> {
         let lists = self.lists.lock();
-        let pairs = lists.iter().flat_map(|(manifest, parts)| parts.iter().map(|part| (*part, *manifest)));
+        let living = lists.iter().filter(|(_, listed)| !listed.is_dead);
+        let pairs = living.flat_map(|(manifest, listed)| listed.parts.iter().map(|part| (*part, *manifest)));
         pairs.filter(|(part, _)| is_wanted(*part)).collect()
     }
 }

@@ -196,6 +196,7 @@ impl Store {
     /// that, the table's counts go on, which are nearly right.
     pub fn forget_counts(&self) {
         self.shared.segments.iter().for_each(|(_, segment)| segment.set_live(0));
+        self.shared.huge.all_dead();
     }
 
     /// Makes durable whatever was written before, with the names of the files. Syncs only files that were written to since
@@ -240,48 +241,54 @@ impl Store {
         CheckpointMark(self.shared.epoch.fetch_add(1, AcqRel) + 1)
     }
 
-    /// The table of segments for a checkpoint, to be made when all of its index was copied and the store was synced after that. What
-    /// the index refers to is readable in a store that is [opened](Store::open) with it.
+    /// The table of segments for a checkpoint, to be made when all of its index was copied. [Syncs](Store::sync) the store, so that all
+    /// that the table lists is on disk; and whatever the index refers to is readable in a store that is [opened](Store::open) with it.
     ///
     /// # Errors
-    /// If a segment was lost since the checkpoint began: its index may refer to pages that are not on disk.
+    /// As [`Store::sync`]; also if a segment was lost since the checkpoint began: its index may refer to pages that are not on
+    /// disk.
     pub fn table(&self, mark: CheckpointMark) -> io::Result<Vec<u8>> {
+        let shared = &self.shared;
+        let table = self.snapshot(mark);
+        self.sync()?;
+        let spoiled = |row: &&Row| shared.segments.grow(row.no).is_spoiled.load(Acquire);
+        match table.segments.iter().find(spoiled) {
+            None => Ok(table.encode()),
+            Some(row) => {
+                let path = row.no.path(&shared.dir);
+                let message = "it was lost to a sync that failed; begin another checkpoint";
+                Err(io::Error::other(format!("listing {}: {message}", path.display())))
+            }
+        }
+    }
+
+    /// The segments to which a checkpoint that began at `mark` may refer, as they are now.
+    fn snapshot(&self, mark: CheckpointMark) -> Table {
         let shared = &self.shared;
         let inventory = shared.inventory.lock();
         let mut segments = Vec::new();
         for (no, segment) in shared.segments.iter() {
-            let is_listed = match segment.state() {
-                State::Retired => segment.retired_at.load(Relaxed) >= mark.0,
-                state => state.is_in_use(),
+            let (is_listed, sealed_at) = match segment.state() {
+                State::Open => (true, inventory.begun),
+                State::Retired => (segment.retired_at.load(Relaxed) >= mark.0, inventory.begun),
+                state => (state.is_in_use(), segment.sealed_at.load(Relaxed)),
             };
-            if is_listed && segment.is_spoiled.load(Acquire) {
-                let path = no.path(&shared.dir);
-                let message =
-                    format!("{} was lost to a sync that failed; begin another checkpoint", path.display());
-                return Err(io::Error::other(message));
-            }
             let pages = segment.pages.load(Acquire);
-            if !is_listed || pages == 0 {
-                continue;
+            if is_listed && pages > 0 {
+                segments.push(Row {
+                    no,
+                    class: segment.class(),
+                    generation: segment.generation(),
+                    sealed_at,
+                    pages,
+                    records: segment.records.load(Relaxed),
+                    live: segment.live(),
+                    gaps: segment.gaps(),
+                });
             }
-            let sealed_at = match segment.state() {
-                State::Open => inventory.begun,
-                _ => segment.sealed_at.load(Relaxed),
-            };
-            let gaps = segment.gaps();
-            segments.push(Row {
-                no,
-                class: segment.class(),
-                generation: segment.generation(),
-                sealed_at,
-                pages,
-                records: segment.records.load(Relaxed),
-                live: segment.live(),
-                gaps,
-            });
         }
         let (store, geometry, begun) = (shared.number, shared.geometry, inventory.begun);
-        Ok(Table { store, geometry, begun, segments, huge: shared.huge.all() }.encode())
+        Table { store, geometry, begun, segments, huge: shared.huge.all() }
     }
 
     /// Ends a checkpoint that is durable, with its table: what was retired before it began is free.
