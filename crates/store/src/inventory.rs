@@ -1,0 +1,258 @@
+//! Which segments there are to write to: beginning, filling, retiring and freeing them, all under one lock.
+//!
+//! The spiller and the cleaner come here for pages, a checkpoint when it begins and ends; nobody who reads does. A file is made
+//! under the lock, so that two threads never make one each for want of one. Invariants:
+//! 1. A free segment is used again only when nobody holds its file: what a reader sees while it does, is of one use of the file.
+//! 2. A segment is freed only by the end of a checkpoint that began after it was retired, and a number without a file is used
+//!    again only when nobody holds the file that had it.
+//! 3. What was freed in place of an earlier segment bears another generation from its first page on.
+
+use crate::failure::named;
+use crate::limits::CHUNK_PAGES;
+use crate::number::SegmentNo;
+use crate::options::Class;
+use crate::segment::State;
+use crate::shared::Shared;
+use std::io;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, Weak};
+use sys::Prng;
+use sys::file::{File, Mode};
+
+#[derive(Debug)]
+pub(crate) struct Inventory {
+    /// The segments that take chunks, by class.
+    open: [Option<SegmentNo>; 2],
+    free: Vec<SegmentNo>,
+    /// Numbers below the highest that have no file, and the file they had.
+    absent: Vec<(SegmentNo, Weak<File>)>,
+    /// Made since the last sync of the directory.
+    unnamed: Vec<SegmentNo>,
+    /// Segments begun since the store was created.
+    pub begun: u64,
+    prng: Prng,
+}
+
+/// Pages for a chunk.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    pub segment: SegmentNo,
+    pub class: Class,
+    pub generation: u64,
+    pub file: Arc<File>,
+    /// The first, counted in the segment.
+    pub first: u32,
+    pub pages: u32,
+}
+
+impl Inventory {
+    pub fn new(seed: u64) -> Inventory {
+        Inventory {
+            open: [None, None],
+            free: Vec::new(),
+            absent: Vec::new(),
+            unnamed: Vec::new(),
+            begun: 0,
+            prng: Prng::from_seed(seed),
+        }
+    }
+
+    /// A number that is no other store's or segment's.
+    pub fn draw(&mut self) -> u64 {
+        self.prng.next_u64()
+    }
+
+    /// Takes over what a start found.
+    pub fn adopt(&mut self, begun: u64, free: Vec<SegmentNo>, absent: impl Iterator<Item = SegmentNo>) {
+        self.begun = begun;
+        self.free = free;
+        self.absent = absent.map(|no| (no, Weak::new())).collect();
+    }
+
+    /// Segments whose files wait to be used again.
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    fn seal(&mut self, shared: &Shared, no: SegmentNo) {
+        let segment = shared.segments.grow(no);
+        segment.sealed_at.store(self.begun, Relaxed);
+        segment.set_state(State::Full);
+        self.close(no);
+    }
+
+    fn close(&mut self, no: SegmentNo) {
+        self.open.iter_mut().filter(|open| **open == Some(no)).for_each(|open| *open = None);
+    }
+
+    /// A free segment whose file nobody reads any more.
+    fn take_free(&mut self, shared: &Shared) -> Option<SegmentNo> {
+        let is_let_go = |no: &SegmentNo| {
+            let file = shared.segments.grow(*no).file.read();
+            file.as_ref().is_none_or(|file| Arc::strong_count(file) == 1)
+        };
+        let at = self.free.iter().position(is_let_go)?;
+        Some(self.free.swap_remove(at))
+    }
+
+    /// A number for a new file.
+    fn take_number(&mut self, shared: &Shared) -> io::Result<SegmentNo> {
+        if let Some(at) = self.absent.iter().position(|(_, file)| file.strong_count() == 0) {
+            return Ok(self.absent.swap_remove(at).0);
+        }
+        let no = SegmentNo(shared.segments.top());
+        let is_possible = no <= shared.geometry.last_segment();
+        is_possible.then_some(no).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::StorageFull,
+                "the store has as many segments as pages can be numbered",
+            )
+        })
+    }
+
+    /// Removes a segment's file. One that stays means nothing: the next start removes it, or the number's next use.
+    fn remove(&mut self, shared: &Shared, no: SegmentNo) {
+        let segment = shared.segments.grow(no);
+        segment.set_state(State::Absent);
+        let file = segment.file.write().take();
+        let held = file.as_ref().map_or(Weak::new(), Arc::downgrade);
+        drop(file);
+        let _ = shared.fs.remove(&no.path(&shared.dir));
+        self.unnamed.retain(|other| *other != no);
+        self.absent.push((no, held));
+    }
+}
+
+impl Shared {
+    /// Pages for a chunk: at least `needed`, all in one segment; more if there are, up to a chunk's usual length.
+    ///
+    /// # Errors
+    /// If a segment must be begun, and its file cannot be made or opened.
+    pub(crate) fn reserve(&self, class: Class, needed: u32) -> io::Result<Reserved> {
+        let mut inventory = self.inventory.lock();
+        let segment_pages = self.geometry.segment_pages();
+        let room = |no: SegmentNo| segment_pages - self.segments.grow(no).pages.load(Relaxed);
+        let no = match inventory.open[class as usize] {
+            Some(no) if room(no) >= needed => no,
+            left => {
+                if let Some(full) = left {
+                    inventory.seal(self, full);
+                }
+                self.begin(&mut inventory, class)?
+            }
+        };
+        let segment = self.segments.grow(no);
+        let file = self.file_of(no).map_err(|error| named("opening", &no.path(&self.dir), &error))?;
+        let pages = room(no).min(needed.max(CHUNK_PAGES));
+        assert!(needed <= pages, "extents are no longer than a segment");
+        let first = segment.pages.fetch_add(pages, Release);
+        segment.in_flight.fetch_add(1, Relaxed);
+        Ok(Reserved { segment: no, class, generation: segment.generation(), file, first, pages })
+    }
+
+    fn begin(&self, inventory: &mut Inventory, class: Class) -> io::Result<SegmentNo> {
+        let no = match inventory.take_free(self) {
+            Some(no) => no,
+            None => {
+                let no = inventory.take_number(self)?;
+                self.segments.grow(no);
+                inventory.unnamed.push(no);
+                let path = no.path(&self.dir);
+                if let Err(error) = self.fs.open(&path, Mode::Truncate) {
+                    inventory.remove(self, no);
+                    return Err(named("making", &path, &error));
+                }
+                no
+            }
+        };
+        if let Err(error) = self.file_of(no) {
+            inventory.remove(self, no);
+            return Err(named("opening", &no.path(&self.dir), &error));
+        }
+        let generation = inventory.draw();
+        self.segments.grow(no).begin(class, generation, self.geometry.segment_pages());
+        inventory.begun += 1;
+        inventory.open[class as usize] = Some(no);
+        Ok(no)
+    }
+
+    /// Takes back the pages of a chunk that were not used, from `first` on, if nothing was given out behind them. Otherwise they stay
+    /// unused.
+    pub(crate) fn give_back(&self, reserved: &Reserved, first: u32) {
+        let inventory = self.inventory.lock();
+        self.give_back_locked(&inventory, reserved, first);
+    }
+
+    fn give_back_locked(&self, inventory: &Inventory, reserved: &Reserved, first: u32) {
+        let segment = self.segments.grow(reserved.segment);
+        let is_last = segment.pages.load(Relaxed) == reserved.first + reserved.pages;
+        if is_last && inventory.open[reserved.class as usize] == Some(reserved.segment) {
+            segment.pages.store(first, Release);
+        }
+    }
+
+    /// A chunk could not be written: its pages are given back, and others tried next time, if there are any.
+    pub(crate) fn refused(&self, reserved: &Reserved, error: &io::Error) {
+        let mut inventory = self.inventory.lock();
+        self.give_back_locked(&inventory, reserved, reserved.first);
+        let is_open = inventory.open[reserved.class as usize] == Some(reserved.segment);
+        let segment = self.segments.grow(reserved.segment);
+        // A full disk still takes what it has room for already, here when there is space again, or in a file that is there.
+        let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        if !is_open || (is_full && inventory.free.is_empty()) {
+            return;
+        }
+        let is_empty = segment.pages.load(Relaxed) == 0 && segment.in_flight.load(Acquire) == 1;
+        inventory.seal(self, reserved.segment);
+        if is_empty {
+            inventory.remove(self, reserved.segment);
+        }
+    }
+
+    /// Takes a segment out of use whose sync failed.
+    pub(crate) fn lose(&self, no: SegmentNo) {
+        let mut inventory = self.inventory.lock();
+        let segment = self.segments.grow(no);
+        segment.is_spoiled.store(true, Release);
+        if matches!(segment.state(), State::Open | State::Full) {
+            segment.sealed_at.store(inventory.begun, Relaxed);
+            segment.set_state(State::Lost);
+        }
+        inventory.close(no);
+    }
+
+    /// Whoever syncs the directory names these with it.
+    pub(crate) fn take_unnamed(&self) -> Vec<SegmentNo> {
+        std::mem::take(&mut self.inventory.lock().unnamed)
+    }
+
+    /// Notes that nothing in a segment lives.
+    pub(crate) fn retire(&self, no: SegmentNo) {
+        let _inventory = self.inventory.lock();
+        let segment = self.segments.get(no).expect("the segment to retire is there");
+        let is_at_rest =
+            matches!(segment.state(), State::Full | State::Lost) && segment.in_flight.load(Acquire) == 0;
+        assert!(is_at_rest, "only a segment that takes no more is retired");
+        segment.retired_at.store(self.epoch.load(Acquire), Relaxed);
+        segment.set_live(0);
+        segment.set_state(State::Retired);
+    }
+
+    /// Frees what was retired before the checkpoint `mark` began.
+    pub(crate) fn free_retired(&self, mark: u64) {
+        let mut inventory = self.inventory.lock();
+        for (no, segment) in self.segments.iter() {
+            if segment.state() != State::Retired || segment.retired_at.load(Relaxed) >= mark {
+                continue;
+            }
+            let is_of_use = !segment.is_spoiled.load(Acquire) && !segment.is_damaged.load(Acquire);
+            if is_of_use && inventory.free.len() < self.options.spare_segments {
+                segment.set_state(State::Free);
+                inventory.free.push(no);
+            } else {
+                inventory.remove(self, no);
+            }
+            self.huge.forget(|manifest| self.geometry.segment_of(manifest) == no);
+        }
+    }
+}
