@@ -44,8 +44,11 @@ pub fn execute(
 
 /// Whether all that was looked for could be read. A handler does not run without its keys; one that found other keys unreadable has
 /// changed nothing.
+///
+/// # Errors
+/// What could not be read.
 #[inline]
-fn readable(batch: &Batch<'_>) -> Result<()> {
+pub fn readable(batch: &Batch<'_>) -> Result<()> {
     match batch.take_unreadable() {
         None => Ok(()),
         Some(error) => Err(Error::line(format!("ERR {error}"))),

@@ -70,7 +70,11 @@ impl<'b> Access<'b> {
     pub(crate) fn admit(&mut self, keys: &[Key<'_>], purpose: Purpose) {
         for key in keys {
             match self.slot(key).find(key) {
-                Some(place) if purpose == Purpose::Change => self.slot_mut(key).block(place).soil(),
+                Some(place) if purpose == Purpose::Change => {
+                    let block = self.slot_mut(key).block(place);
+                    self.keyspace().note_dead(block.at());
+                    block.soil();
+                }
                 Some(_) => {}
                 None => self.warm(key, purpose),
             }
@@ -79,7 +83,13 @@ impl<'b> Access<'b> {
 
     fn warm(&mut self, key: &Key<'_>, purpose: Purpose) {
         if let Some((place, at, block)) = self.read_cold(key) {
-            let block = if purpose == Purpose::Change { block } else { block.placed(at) };
+            let block = match purpose {
+                Purpose::Read => block.placed(at),
+                Purpose::Change => {
+                    self.keyspace().note_dead(Some(at));
+                    block
+                }
+            };
             self.slot_mut(key).warm(place, block);
         }
     }

@@ -523,6 +523,11 @@ impl<'b> Exclusive<'b> {
         self.batch.for_each(db, self.now, visit);
     }
 
+    /// As [`Batch::take_unreadable`].
+    pub fn take_unreadable(&self) -> Option<Unreadable> {
+        self.batch.take_unreadable()
+    }
+
     /// Every key, to be read.
     pub fn view(&mut self) -> View<'_> {
         View { access: Access::new(self.batch, Locks::OfBatch, self.now, self.touch) }

@@ -426,6 +426,12 @@ impl Block {
         Some(self.get_u32(at_offset(self.has_expiry()))).filter(|at| *at != NOWHERE)
     }
 
+    /// Notes that the same object lies elsewhere on disk now.
+    pub(crate) fn move_at(self, at: u32) {
+        debug_assert!(self.at().is_some());
+        self.put_u32(at_offset(self.has_expiry()), at);
+    }
+
     /// Notes that the object is about to change: nothing on disk is like it from now on.
     #[inline]
     pub(crate) fn soil(self) {
@@ -710,6 +716,11 @@ impl<'a> Object<'a> {
     #[inline]
     pub(crate) fn clock(&self) -> u32 {
         self.block.meta() & CLOCK_MASK
+    }
+
+    /// Where on disk the same object lies.
+    pub(crate) fn at(&self) -> Option<u32> {
+        self.block.at()
     }
 
     /// Kind and access clock, for who puts the object back.

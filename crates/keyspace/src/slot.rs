@@ -227,6 +227,11 @@ impl SlotKeys {
         self.table.chill(place, position, at);
     }
 
+    /// Notes that an object that is not in memory is elsewhere now.
+    pub(crate) fn move_cold(&mut self, place: Place, at: u32) {
+        self.table.move_cold(place, at);
+    }
+
     /// The block at a place, for what residency notes in it.
     pub(crate) fn block(&mut self, place: Place) -> Block {
         self.table.block(place)

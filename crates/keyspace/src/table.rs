@@ -127,6 +127,11 @@ impl Table {
         unsafe { self.blocks.chill(place, position, at).free() }
     }
 
+    /// Notes that an object that is not in memory is elsewhere now.
+    pub(crate) fn move_cold(&mut self, place: Place, at: u32) {
+        self.blocks.move_cold(place, at);
+    }
+
     /// As [`Table::scan`], but cold words are shown too.
     pub(crate) fn scan_entries(
         &self,

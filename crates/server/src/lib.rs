@@ -23,6 +23,7 @@ pub mod placement;
 pub mod pubsub;
 pub mod redaction;
 pub mod replay;
+mod residency;
 pub mod roles;
 pub mod samples;
 pub mod scripts;

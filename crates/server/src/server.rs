@@ -13,6 +13,7 @@ use crate::latency::LatencyMonitor;
 use crate::monitor::{self, Monitors};
 use crate::placement::Placement;
 use crate::pubsub::{self, PubSub};
+use crate::residency::Residency;
 use crate::samples::Samples;
 use crate::scripts::Scripts;
 use crate::session::Session;
@@ -59,8 +60,8 @@ bitflags::bitflags! {
     }
 }
 
-/// Threads that enter the keyspace and are no workers: the one that writes a checkpoint.
-const GUESTS: usize = 1;
+/// Threads that enter the keyspace and are no workers: the one that writes a checkpoint, and the spiller.
+const GUESTS: usize = 2;
 
 /// How the server is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +125,8 @@ pub struct Server {
     pub snapshots: Snapshots,
     /// The log.
     pub durability: Durability,
+    /// What is not in memory.
+    pub residency: Residency,
     /// Rates and peaks.
     pub samples: Samples,
     /// Bytes in use before the first client came.
@@ -187,6 +190,7 @@ impl Server {
             tracking: Tracking::new(workers),
             snapshots: Snapshots::new(now),
             durability: Durability::new(workers),
+            residency: Residency::default(),
             samples: Samples::default(),
             startup_bytes: sys::memory::used_bytes(),
             addresses: OnceLock::new(),
@@ -319,6 +323,11 @@ impl Server {
     /// The number under which a guest enters the keyspace.
     pub fn guest(&self) -> usize {
         self.placement.workers()
+    }
+
+    /// The same for the spiller.
+    pub fn spiller_guest(&self) -> usize {
+        self.guest() + 1
     }
 
     /// Whether clients have to give a password.

@@ -187,6 +187,7 @@ pub(crate) fn write_all(server: &Server, batch: &mut Batch<'_>, path: &Path, now
                 }
             });
             written?;
+            all.take_unreadable().map_or(Ok(()), |error| Err(io::Error::other(error)))?;
         }
         file.write(&writer.finish())?;
         file.commit()
@@ -310,7 +311,7 @@ async fn copy_out(
         writer.database(db.0, server.keyspace.len(db), server.keyspace.expiring(db));
         let mut cursor = Cursor(0);
         loop {
-            let Some(next) = copy_step(server, worker, db, cursor, &mut writer) else {
+            let Some(next) = copy_step(server, worker, db, cursor, &mut writer)? else {
                 // A script has the slot, or everything.
                 tokio::time::sleep(HELD_UP).await;
                 continue;
@@ -338,16 +339,19 @@ fn copy_step(
     db: DbIndex,
     cursor: Cursor,
     writer: &mut FileWriter,
-) -> Option<Cursor> {
+) -> io::Result<Option<Cursor>> {
     let now = server.clock.now();
     let mut keys = 0;
-    let batch = server.keyspace.try_enter(worker, Duration::ZERO)?;
+    let Some(batch) = server.keyspace.try_enter(worker, Duration::ZERO) else { return Ok(None) };
     let next = batch.try_scan(db, cursor, STEP_KEYS, now, |object| {
         keys += 1;
         add(server, writer, object, now);
     });
     server.snapshots.figures.lock().keys_written += keys;
-    next
+    match batch.take_unreadable() {
+        None => Ok(next),
+        Some(error) => Err(io::Error::other(error)),
+    }
 }
 
 fn begin_file(server: &Server, now: UnixMs) -> FileWriter {

@@ -5,7 +5,7 @@ use crate::config::{Config, Startup};
 use crate::listen::Listeners;
 use crate::placement::Arrival;
 use crate::server::{Attention, Ending, Server};
-use crate::{acl, descriptors, durability, log, logger, snapshot, supervision, worker};
+use crate::{acl, descriptors, durability, log, logger, residency, snapshot, supervision, worker};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -50,7 +50,8 @@ also be given on the command line, such as:
 
   --port 6379          port to listen on; 0 picks a free one and prints it
   --bind 127.0.0.1     addresses to listen on
-  --edition durable    durable: a reply to a write means it is on disk; memory: all data in RAM only
+  --edition durable    durable: a reply to a write means it is on disk; memory: all data in RAM only;
+                       capacity: as durable, and data beyond `maxmemory` lies on disk
   --dir ./tarn-data    where files go
   --threads N          worker threads; 0 is one for each core
   --maxmemory 4gb      memory ceiling; 0 is none
@@ -107,7 +108,8 @@ fn load(
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     let (server, ready) = (server.clone(), ready_lines(listeners));
     std::thread::Builder::new().name("load".to_owned()).stack_size(STACK_BYTES).spawn(move || {
-        let loaded = durability::open(&server, &Fs::Real, workers);
+        let loaded =
+            residency::open(&server, &Fs::Real).and_then(|()| durability::open(&server, &Fs::Real, workers));
         if loaded.is_ok() {
             server.set_attention(Attention::LOADING, false);
             ready.iter().for_each(|line| log!(Notice, "{line}"));

@@ -15,6 +15,7 @@
 //! 2. Of two keys of a slot whose words could not be told apart only one lies in a page.
 //! 3. Hashes with fields that expire stay in memory: the slot's timers must find them.
 
+pub mod clean;
 mod load;
 mod record;
 pub mod spill;
@@ -33,6 +34,9 @@ pub trait Shelf: Send + Sync {
     /// # Errors
     /// One sentence: what could not be read, and why.
     fn read(&self, at: u32, is_it: &mut dyn FnMut(u32, &[u8]) -> bool) -> Result<Option<Record>, Unreadable>;
+
+    /// Counts a record at this place as dead: its key has changed. Not all that die are told; see [`clean`].
+    fn note_dead(&self, at: u32);
 }
 
 /// An object as it lies on disk.
@@ -66,6 +70,14 @@ impl Keyspace {
     pub fn set_shelf(&self, shelf: Box<dyn Shelf>) {
         let is_first = self.shelf.set(shelf).is_ok();
         assert!(is_first, "a keyspace has one shelf");
+    }
+
+    /// What lies at this place is no key's any more.
+    #[inline]
+    pub(crate) fn note_dead(&self, at: Option<u32>) {
+        if let (Some(at), Some(shelf)) = (at, self.shelf.get()) {
+            shelf.note_dead(at);
+        }
     }
 
     /// Whether objects may be elsewhere than in memory.

@@ -41,6 +41,17 @@ pub struct Copied<'a> {
     pub image: &'a [u8],
 }
 
+/// What becomes of an object that was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Its copy will lie there.
+    LeavesTo(u32),
+    /// It stays in memory.
+    Stays,
+    /// There is no place for it or others now.
+    Waits,
+}
+
 /// What became of a slot's objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spilled {
@@ -62,8 +73,8 @@ pub struct Scratch {
 }
 
 impl Batch<'_> {
-    /// Lets go of a slot's objects that were not used of late. Those that are not on disk are shown to `copy`, which says where
-    /// the copy will lie; None: there is no place for it now. `is_written` tells whether what lies at a place can be read.
+    /// Lets go of a slot's objects that were not used of late. Those that are not on disk are shown to `copy`, which says what
+    /// becomes of them. `is_written` tells whether what lies at a place can be read.
     pub fn spill(
         &self,
         db: DbIndex,
@@ -71,7 +82,7 @@ impl Batch<'_> {
         scratch: &mut Scratch,
         leaving: &mut Vec<Leaving>,
         is_written: impl Fn(u32) -> bool,
-        mut copy: impl FnMut(Copied<'_>) -> Option<u32>,
+        mut copy: impl FnMut(Copied<'_>) -> Fate,
     ) -> Spilled {
         let mut spilled = Spilled::default();
         let Some(slots) = self.keyspace.database(db).used_slots() else { return spilled };
@@ -121,9 +132,16 @@ impl Batch<'_> {
             scratch.image.clear();
             record::write(object, &mut scratch.image);
             let (key, expires_at) = (object.key(), object.expires_at());
-            let Some(at) = copy(Copied { db: id.0, key, expires_at, image: &scratch.image }) else {
-                spilled.is_full = true;
-                break;
+            let at = match copy(Copied { db: id.0, key, expires_at, image: &scratch.image }) {
+                Fate::LeavesTo(at) => at,
+                Fate::Stays => {
+                    spilled.kept += 1;
+                    continue;
+                }
+                Fate::Waits => {
+                    spilled.is_full = true;
+                    break;
+                }
             };
             let block = keys.block(place);
             block.set_leaving(true);
@@ -153,7 +171,7 @@ impl Batch<'_> {
 }
 
 /// Whether cold words of these positions could not be told apart in one slot.
-fn look_alike(one: Position, other: Position) -> bool {
+pub(super) fn look_alike(one: Position, other: Position) -> bool {
     share(one, other, COLD_BITS_MIN)
 }
 

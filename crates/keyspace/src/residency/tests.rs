@@ -1,6 +1,6 @@
 //! A keyspace that sends its objects away all the time, beside one that keeps them: nobody must notice.
 
-use super::spill::{Copied, Leaving, Scratch};
+use super::spill::{Copied, Fate, Leaving, Scratch};
 use super::{Record, Shelf, Unreadable};
 use crate::fixture::{DB, NOW};
 use crate::{
@@ -25,6 +25,8 @@ type Page = Vec<(u32, Record)>;
 #[derive(Default)]
 struct Pages {
     pages: Mutex<HashMap<u32, Page>>,
+    /// How many records of a page died.
+    dead: Mutex<HashMap<u32, usize>>,
     is_broken: AtomicBool,
 }
 
@@ -36,6 +38,10 @@ impl Shelf for Arc<Pages> {
         let pages = self.pages.lock();
         let page = pages.get(&at).ok_or_else(|| Unreadable(format!("there is no page {at}")))?;
         Ok(page.iter().find(|(db, record)| is_it(*db, &record.key)).map(|(_, record)| record.clone()))
+    }
+
+    fn note_dead(&self, at: u32) {
+        *self.dead.lock().entry(at).or_default() += 1;
     }
 }
 
@@ -77,7 +83,7 @@ impl Spilling {
             let at = *next_page + (chunk.len() / PAGE_RECORDS) as u32;
             let Copied { db, key, expires_at, image } = copied;
             chunk.push((at, db, Record { key: key.to_vec(), expires_at, image: image.to_vec() }));
-            Some(at)
+            Fate::LeavesTo(at)
         };
         let is_written = |at| pages.pages.lock().contains_key(&at);
         batch.spill(DB, slot, &mut self.scratch, &mut self.leaving, is_written, copy);

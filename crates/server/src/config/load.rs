@@ -267,7 +267,7 @@ impl Loading {
             let index = index_of(name);
             if self.is_set[index] && self.values[index] != Value::Number(number) {
                 self.warnings.push(format!(
-                    "`{name}` has no effect: edition durable has every write on disk before its reply; use `edition \
+                    "`{name}` has no effect: this edition has every write on disk before its reply; use `edition \
                      memory` for anything less"
                 ));
             }
@@ -282,10 +282,12 @@ impl Loading {
             Edition::Memory => {}
             Edition::Durable => self.warn_of_less(),
             Edition::Capacity => {
-                return Err(ConfigError::NotServed(
-                    "This version serves the editions durable and memory: set `edition durable` or leave it out."
-                        .to_owned(),
-                ));
+                self.warn_of_less();
+                if self.values[index_of("maxmemory")] == Value::Number(0) {
+                    return Err(ConfigError::NotServed(
+                        "The capacity edition needs a ceiling for its memory: set `maxmemory`.".to_owned(),
+                    ));
+                }
             }
         }
         for ((row, value), default) in TABLE.iter().zip(&self.values).zip(default_values()) {

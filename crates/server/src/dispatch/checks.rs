@@ -9,6 +9,7 @@ use crate::dispatch::reach;
 use crate::dispatch::table::Command;
 use crate::dispatch::transaction::{flags_in_effect, is_exec};
 use crate::monitor;
+use crate::residency;
 use crate::server::{Attention, Server};
 use crate::session::Session;
 use command::error::until_zero;
@@ -75,6 +76,14 @@ fn check_attention(
             held_back => return held_back,
         }
     }
+    if attention.contains(Attention::MEMORY_CEILING)
+        && residency::is_over(server)
+        && !server.residency.is_stuck()
+        && (flags.contains(Flags::DENYOOM) || command.first_key > 0)
+    {
+        server.residency.ring();
+        return Verdict::Wait(UnixMs(now.0 + ROOM_PATIENCE_MS));
+    }
     let is_full = attention.contains(Attention::MEMORY_CEILING) && is_memory_full(server);
     // During a pause nothing changes by itself.
     if is_full
@@ -136,6 +145,9 @@ pub fn disk_error(context: &Context<'_, '_>) -> Option<Error> {
     error.filter(|_| !context.batch.has_effects())
 }
 
+/// How long a command waits before it looks again whether there is room in memory.
+const ROOM_PATIENCE_MS: u64 = 1;
+
 /// How long a write waits before it looks again whether the disk has caught up.
 const LOG_PATIENCE_MS: u64 = 1;
 
@@ -182,9 +194,10 @@ pub fn check_outside(
     }
 }
 
-/// Whether memory is above its ceiling.
+/// Whether memory is above its ceiling, and nothing of it can be sent to disk.
 pub fn is_memory_full(server: &Server) -> bool {
     sys::memory::used_bytes() > server.keyspace.policy().memory_bytes_max()
+        && (server.residency.store().is_none() || server.residency.is_stuck())
 }
 
 /// Evicts until memory is below its ceiling, or for as long as one command may be

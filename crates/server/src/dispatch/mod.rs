@@ -76,7 +76,10 @@ impl Context<'_, '_> {
         let result = match self.command.row.handler {
             Runs::Data(row) if row.flags.contains(Flags::BLOCKING) => self.run_blocking(row, hashed, reply),
             Runs::Data(row) => self.run_data(row, hashed, Waiting::Never, reply),
-            Runs::Server(handler) => handler(self, reply),
+            Runs::Server(handler) => {
+                let answered = handler(self, reply);
+                execute::readable(self.batch).and(answered)
+            }
         };
         if tracks {
             tracking::end_command(self.server, self.worker, self.session, self.command, &self.request);

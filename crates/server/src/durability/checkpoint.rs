@@ -9,7 +9,7 @@
 use crate::log;
 use crate::server::Server;
 use ::log::{CheckpointWriter, Log, Lsn};
-use keyspace::{DbIndex, Object, SLOTS, Slot};
+use keyspace::{Batch, DbIndex, Object, SLOTS, Slot};
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -155,7 +155,7 @@ impl<'s> Copy<'s> {
                 self.chunk.extend_from_slice(&db.0.to_le_bytes());
             }
             let began = Instant::now();
-            self.slot(db, slot);
+            self.slot(db, slot)?;
             self.copying += began.elapsed();
             beside(Interval::BetweenSlots);
             if self.chunk.len() >= CHUNK_BYTES {
@@ -174,7 +174,7 @@ impl<'s> Copy<'s> {
 
     /// Appends a slot to the chunk: its number, its stamp, the length of its entries, and those. One that has no keys, and
     /// had none when the checkpoint began, needs no mention: all that is replayed is later.
-    fn slot(&mut self, db: DbIndex, slot: Slot) {
+    fn slot(&mut self, db: DbIndex, slot: Slot) -> io::Result<()> {
         let chunk = &mut self.chunk;
         let slot_at = chunk.len();
         chunk.extend_from_slice(&slot.0.to_le_bytes());
@@ -187,14 +187,16 @@ impl<'s> Copy<'s> {
             *keys += 1;
             add(chunk, object);
         });
+        readable(&batch)?;
         drop(batch);
         if chunk.len() == entries_at && stamp.0 <= self.writer.start().0 {
             chunk.truncate(slot_at);
-            return;
+            return Ok(());
         }
         let bytes = (chunk.len() - entries_at) as u64;
         chunk[stamp_at..stamp_at + 8].copy_from_slice(&stamp.0.to_le_bytes());
         chunk[stamp_at + 8..entries_at].copy_from_slice(&bytes.to_le_bytes());
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -216,6 +218,11 @@ impl<'s> Copy<'s> {
         (self.step_began, self.copying) = (Instant::now(), Duration::ZERO);
         Ok(())
     }
+}
+
+/// A copy of less than all is none.
+fn readable(batch: &Batch<'_>) -> io::Result<()> {
+    batch.take_unreadable().map_or(Ok(()), |error| Err(io::Error::other(error)))
 }
 
 /// Appends an object as an RDB file holds it, without how much it was used: that is not worth a write of the log.

@@ -67,8 +67,8 @@ impl Durability {
 /// Whether a configuration wants a log, and when it syncs.
 pub fn policy(config: &Config) -> Option<SyncPolicy> {
     match config.edition() {
-        Edition::Durable => Some(SyncPolicy::Always),
-        Edition::Memory | Edition::Capacity => config.appendonly().then(|| match config.appendfsync() {
+        Edition::Durable | Edition::Capacity => Some(SyncPolicy::Always),
+        Edition::Memory => config.appendonly().then(|| match config.appendfsync() {
             AppendFsync::Always => SyncPolicy::Always,
             AppendFsync::Everysec => SyncPolicy::EverySecond,
             AppendFsync::No => SyncPolicy::Never,

@@ -12,6 +12,7 @@ use super::checkpoint::{LIBRARY_CHUNK, SEED_CHUNK, SLOTS_CHUNK, seed_in};
 use crate::commands::scripting::load_library;
 use crate::dispatch::table;
 use crate::replay::{Rejection, Replay};
+use crate::residency;
 use crate::server::Server;
 use crate::snapshot;
 use crate::start::STACK_BYTES;
@@ -87,8 +88,9 @@ fn load_slots(server: &Server, worker: usize, body: &[u8]) -> Option<u64> {
     let thresholds = server.settings.thresholds();
     let now = server.clock.now();
     let mut keys = 0;
-    let batch = server.keyspace.enter(worker);
     while !rest.is_empty() {
+        residency::wait_for_room(server);
+        let batch = server.keyspace.enter(worker);
         let (slot, after) = rest.split_first_chunk::<2>()?;
         let (stamp, after) = after.split_first_chunk::<8>()?;
         let (bytes, after) = after.split_first_chunk::<8>()?;
@@ -99,6 +101,8 @@ fn load_slots(server: &Server, worker: usize, body: &[u8]) -> Option<u64> {
             snapshot::put(server, &batch, db, entry, now);
             keys += 1;
         }
+        // What cannot be read back cannot be replaced.
+        batch.take_unreadable().is_none().then_some(())?;
         let slot = Slot(u16::from_le_bytes(*slot));
         batch.restore_stamp(db, slot, Stamp(u64::from_le_bytes(*stamp)));
     }
@@ -153,6 +157,7 @@ impl<'s> Player<'s> {
         let wrong = |what: &dyn std::fmt::Display| {
             io::Error::other(format!("The log cannot be replayed: at LSN {}, {what}", record.lsn.0))
         };
+        residency::wait_for_room(self.server);
         self.requests.clear();
         let parsed = self.parser.parse(record.payload, &Limits::default(), &mut self.requests, usize::MAX);
         if parsed.ok() != Some(record.payload.len()) {

@@ -1,0 +1,128 @@
+//! The capacity edition's residency: a store on disk under the keyspace, and a thread that keeps memory below its ceiling.
+//!
+//! On a command's path it lies behind the keyspace: a command whose keys are on disk only has them read ([`shelf`]). The
+//! [`spiller`] sends away what was not used of late as soon as memory comes near `maxmemory`, and the [`cleaner`] writes anew what
+//! lives in segments that are mostly dead. Commands that need memory wait while there is none ([`room`]).
+//!
+//! The store is made anew at each start: what lies on it is also in the log and its checkpoints. Thread rule: one thread spills and cleans.
+
+mod cleaner;
+mod shelf;
+mod spiller;
+
+use crate::config::Edition;
+use crate::log;
+use crate::server::Server;
+use parking_lot::{Condvar, Mutex};
+use shelf::OnDisk;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use store::{Options, Store};
+use sys::file::Fs;
+use sys::prng::entropy_seed;
+
+/// The directory of the store, in `dir`.
+const FOLDER: &str = "store";
+
+/// Segments in a store's share of memory: cleaning one holds that much of the disk back.
+const SEGMENTS_PER_CEILING: u64 = 32;
+
+/// The state of residency.
+#[derive(Default)]
+pub struct Residency {
+    store: OnceLock<Store>,
+    /// Wakes the spiller.
+    bell: Mutex<bool>,
+    rung: Condvar,
+    /// Nothing more can be sent away.
+    is_stuck: AtomicBool,
+    /// What happened since the start.
+    pub counts: Counts,
+}
+
+/// What happened since the start.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Objects read back from disk.
+    pub cold_reads: AtomicU64,
+    /// Objects sent away.
+    pub spilled: AtomicU64,
+    /// Of these, objects that lay on disk already.
+    pub dropped_clean: AtomicU64,
+    /// Bytes of keys and images that were written.
+    pub image_bytes: AtomicU64,
+    /// Segments that were cleaned.
+    pub cleaned_segments: AtomicU64,
+    /// Records that the cleaner wrote anew.
+    pub cleaned_records: AtomicU64,
+}
+
+impl Residency {
+    /// The store; None but in the capacity edition.
+    #[inline]
+    pub fn store(&self) -> Option<&Store> {
+        self.store.get()
+    }
+
+    /// Whether memory is full and nothing can be sent away.
+    pub fn is_stuck(&self) -> bool {
+        self.is_stuck.load(Ordering::Relaxed)
+    }
+
+    /// Wakes the spiller.
+    pub fn ring(&self) {
+        *self.bell.lock() = true;
+        self.rung.notify_one();
+    }
+
+    fn wait_for_bell(&self, patience: Duration) {
+        let mut is_rung = self.bell.lock();
+        if !*is_rung {
+            self.rung.wait_for(&mut is_rung, patience);
+        }
+        *is_rung = false;
+    }
+}
+
+/// Makes the store, if the edition has one, and starts the thread that keeps memory below its ceiling. Called once, before the
+/// data is loaded.
+///
+/// # Errors
+/// One sentence for the operator.
+pub fn open(server: &Arc<Server>, fs: &Fs) -> io::Result<()> {
+    if server.config.edition() != Edition::Capacity {
+        return Ok(());
+    }
+    let dir = server.dir().join(FOLDER);
+    let ceiling = server.keyspace.policy().memory_bytes_max();
+    let segment_pages = ceiling / SEGMENTS_PER_CEILING / store::limits::PAGE_BYTES as u64;
+    let segment_pages = segment_pages.clamp(SEGMENT_PAGES_MIN, SEGMENT_PAGES_MAX) as u32;
+    let options = Options { segment_pages, ..Options::new(entropy_seed()) };
+    let store = Store::create(fs, &dir, &options).map_err(io::Error::other)?;
+    log!(Notice, "Data beyond {} MB of memory lies in {}", ceiling >> 20, dir.display());
+    server.keyspace.set_shelf(Box::new(OnDisk { store: store.clone(), server: Arc::downgrade(server) }));
+    let is_first = server.residency.store.set(store).is_ok();
+    assert!(is_first, "a server has one store");
+    spiller::start(server)
+}
+
+/// Segments are 4 MB at least, so that few of them are open files.
+const SEGMENT_PAGES_MIN: u64 = 1 << 10;
+/// And 256 MB at most, so that one is cleaned in seconds.
+const SEGMENT_PAGES_MAX: u64 = 1 << 16;
+
+/// Waits until there is room in memory; for threads that load data. It is the spiller that makes it.
+pub fn wait_for_room(server: &Server) {
+    while is_over(server) && !server.residency.is_stuck() && !server.is_ending() {
+        server.residency.ring();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether the spiller has to send something away before anything more is stored.
+pub fn is_over(server: &Server) -> bool {
+    server.residency.store().is_some()
+        && sys::memory::used_bytes() > server.keyspace.policy().memory_bytes_max()
+}

@@ -1,0 +1,234 @@
+//! The spiller: a thread that sends objects to disk as soon as memory comes near its ceiling, and cleans in between.
+//!
+//! It goes round over the slots of all databases, gathers copies of what was not used of late in a chunk, writes that, and lets
+//! go of what has not changed meanwhile. It enters the keyspace as a guest, for a few slots at a time.
+//!
+//! Invariant: a chunk is written before its first slot comes again (see `keyspace::residency::spill`).
+
+use super::cleaner;
+use crate::log;
+use crate::server::{Attention, Server};
+use keyspace::residency::spill::{Copied, Fate, Leaving, Scratch, Spilled};
+use keyspace::{DbIndex, SLOTS, Slot};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use store::{Chunk, Image, PageNo, Record, Room, Store};
+
+/// How long it sleeps while nothing rings.
+const NAP: Duration = Duration::from_millis(5);
+
+/// How long it waits after the disk has refused.
+const AFTER_REFUSAL: Duration = Duration::from_millis(200);
+
+/// How often what lives is counted anew.
+const RECOUNT_EVERY: Duration = Duration::from_secs(30);
+
+/// It begins when less than a sixteenth of the ceiling is left, and goes on until an eighth is.
+const HIGH_SHARE: u64 = 16;
+const LOW_SHARE: u64 = 8;
+
+/// Rounds in which nothing could go after which nothing can: who was used most stays for three.
+const FRUITLESS_ROUNDS_MAX: u32 = 4;
+
+/// Starts the thread. It ends with the server.
+///
+/// # Errors
+/// If the system gives no thread.
+pub(super) fn start(server: &Arc<Server>) -> io::Result<()> {
+    let server = server.clone();
+    let work = move || {
+        let store = server.residency.store().expect("it was made before").clone();
+        Spiller::new(&server, &store).run();
+    };
+    std::thread::Builder::new().name("spiller".to_owned()).spawn(work).map(|_| ())
+}
+
+struct Spiller<'s> {
+    server: &'s Server,
+    store: &'s Store,
+    /// Where it goes on.
+    db: u32,
+    slot: u16,
+    gathered: Gathered<'s>,
+    scratch: Scratch,
+    leaving: Vec<Leaving>,
+    /// Whether anything went or will go in this round.
+    is_fruitful: bool,
+    fruitless_rounds: u32,
+    recounted_at: Instant,
+}
+
+/// Copies on their way.
+struct Gathered<'s> {
+    server: &'s Server,
+    store: &'s Store,
+    small: Option<Chunk>,
+    large: Vec<Chunk>,
+    refusal: Option<io::Error>,
+}
+
+impl<'s> Spiller<'s> {
+    fn new(server: &'s Server, store: &'s Store) -> Spiller<'s> {
+        Spiller {
+            server,
+            store,
+            db: 0,
+            slot: 0,
+            gathered: Gathered { server, store, small: None, large: Vec::new(), refusal: None },
+            scratch: Scratch::default(),
+            leaving: Vec::new(),
+            is_fruitful: false,
+            fruitless_rounds: 0,
+            recounted_at: Instant::now(),
+        }
+    }
+
+    fn run(mut self) {
+        while !self.server.is_ending() {
+            self.server.residency.wait_for_bell(NAP);
+            self.recount_if_due();
+            let result = self.make_room().and_then(|()| cleaner::clean_if_due(self.server, self.store));
+            if let Err(error) = result {
+                log!(Warning, "Data cannot be sent to the store: {error}");
+                self.server.residency.wait_for_bell(AFTER_REFUSAL);
+            }
+        }
+    }
+
+    /// Keys that expire, or go with their database, are counted as dead only so.
+    fn recount_if_due(&mut self) {
+        if self.recounted_at.elapsed() >= RECOUNT_EVERY && self.store.stats().bytes_in_use > 0 {
+            cleaner::recount(self.server, self.store);
+            self.recounted_at = Instant::now();
+        }
+    }
+
+    fn make_room(&mut self) -> io::Result<()> {
+        let ceiling = self.server.keyspace.policy().memory_bytes_max();
+        if sys::memory::used_bytes() <= ceiling - ceiling / HIGH_SHARE {
+            self.server.residency.is_stuck.store(false, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.fruitless_rounds = 0;
+        while sys::memory::used_bytes() > ceiling - ceiling / LOW_SHARE && !self.server.is_ending() {
+            self.step()?;
+            if self.fruitless_rounds > FRUITLESS_ROUNDS_MAX {
+                self.server.residency.is_stuck.store(true, Ordering::Relaxed);
+                return Ok(());
+            }
+        }
+        self.write()
+    }
+
+    /// Looks at one slot.
+    fn step(&mut self) -> io::Result<()> {
+        if self.server.attention().contains(Attention::SLOW_SCRIPT) {
+            std::thread::sleep(NAP);
+        }
+        let (db, slot) = (DbIndex(self.db), Slot(self.slot));
+        if self.slot == 0 && self.server.keyspace.is_empty(db) {
+            return self.next_database();
+        }
+        let spilled = {
+            let batch = self.server.keyspace.enter(self.server.spiller_guest());
+            let Spiller { gathered, scratch, leaving, store, .. } = self;
+            let is_written = |at| PageNo::new(at).is_some_and(|page| store.is_written(page));
+            batch.spill(db, slot, scratch, leaving, is_written, |copied| gathered.take(copied))
+        };
+        self.note(spilled);
+        if let Some(refusal) = self.gathered.refusal.take() {
+            self.write()?;
+            return Err(refusal);
+        }
+        if spilled.is_full {
+            self.write()?;
+            return cleaner::clean_if_due(self.server, self.store);
+        }
+        self.slot += 1;
+        if usize::from(self.slot) == SLOTS { self.next_database() } else { Ok(()) }
+    }
+
+    fn note(&mut self, spilled: Spilled) {
+        let counts = &self.server.residency.counts;
+        counts.spilled.fetch_add((spilled.gone + spilled.leaving) as u64, Ordering::Relaxed);
+        counts.dropped_clean.fetch_add(spilled.gone as u64, Ordering::Relaxed);
+        self.is_fruitful |= spilled.gone + spilled.leaving > 0;
+    }
+
+    fn next_database(&mut self) -> io::Result<()> {
+        (self.db, self.slot) = ((self.db + 1) % self.server.keyspace.databases(), 0);
+        if self.db > 0 {
+            return Ok(());
+        }
+        self.fruitless_rounds =
+            if std::mem::take(&mut self.is_fruitful) { 0 } else { self.fruitless_rounds + 1 };
+        self.write()
+    }
+
+    /// Writes what was gathered, and lets go of it.
+    fn write(&mut self) -> io::Result<()> {
+        let written = self.gathered.write();
+        if !self.leaving.is_empty() {
+            let batch = self.server.keyspace.enter(self.server.spiller_guest());
+            batch.let_go(&self.leaving, written.is_ok());
+            self.leaving.clear();
+        }
+        written
+    }
+}
+
+impl Gathered<'_> {
+    /// Takes a copy of an object.
+    fn take(&mut self, copied: Copied<'_>) -> Fate {
+        let Copied { db: database, key, expires_at, image } = copied;
+        let record = Record { database, key, expires_at, kind: 0, flags: 0, image: Image::Plain(image) };
+        let page = match self.store.room_for(&record) {
+            Room::Small => self.add_small(&record),
+            room @ Room::Large { .. } => self.add_large(&record, room),
+            Room::Parts => self.store.write_parts(&record).map(Some),
+            Room::TooLong => return Fate::Stays,
+        };
+        match page {
+            Ok(Some(page)) => {
+                let bytes = (key.len() + image.len()) as u64;
+                self.server.residency.counts.image_bytes.fetch_add(bytes, Ordering::Relaxed);
+                Fate::LeavesTo(page.get())
+            }
+            Ok(None) => Fate::Waits,
+            Err(error) => {
+                self.refusal = Some(error);
+                Fate::Waits
+            }
+        }
+    }
+
+    fn add_small(&mut self, record: &Record<'_>) -> io::Result<Option<PageNo>> {
+        let chunk = match &mut self.small {
+            Some(chunk) => chunk,
+            none => none.insert(self.store.chunk(Room::Small)?),
+        };
+        Ok(chunk.add(record))
+    }
+
+    /// Large records are written some at a time, so that their memory is bounded.
+    fn add_large(&mut self, record: &Record<'_>, room: Room) -> io::Result<Option<PageNo>> {
+        const LARGE_CHUNKS_MAX: usize = 8;
+        if let Some(page) = self.large.last_mut().and_then(|chunk| chunk.add(record)) {
+            return Ok(Some(page));
+        }
+        if self.large.len() >= LARGE_CHUNKS_MAX {
+            return Ok(None);
+        }
+        let mut chunk = self.store.chunk(room)?;
+        let page = chunk.add(record);
+        self.large.push(chunk);
+        Ok(page)
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let chunks = self.small.take().into_iter().chain(self.large.drain(..));
+        chunks.map(Chunk::write).fold(Ok(()), Result::and)
+    }
+}
