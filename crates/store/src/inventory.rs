@@ -65,6 +65,8 @@ impl Inventory {
     /// Takes over what a start found.
     pub fn adopt(&mut self, begun: u64, free: Vec<SegmentNo>, absent: impl Iterator<Item = SegmentNo>) {
         self.begun = begun;
+        // After a kill the names of those that were never synced are in memory only.
+        self.unnamed.clone_from(&free);
         self.free = free;
         self.absent = absent.map(|no| (no, Weak::new())).collect();
     }

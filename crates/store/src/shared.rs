@@ -103,14 +103,17 @@ impl Shared {
     }
 
     /// Where a page lies.
+    #[inline]
     pub fn place_of(&self, page: PageNo) -> Result<(Arc<File>, u64), ReadError> {
         let no = self.geometry.segment_of(page);
-        let segment = self.segments.get(no).filter(|segment| segment.state().is_readable());
-        if segment.is_none() {
+        let Some(segment) = self.segments.get(no).filter(|segment| segment.state().is_readable()) else {
             return Err(self.damage(page, Wrong::Unwritten).into());
-        }
+        };
         let offset = self.geometry.offset(page);
-        let file = self.file_of(no).map_err(ReadError::disk(&no.path(&self.dir), offset))?;
+        if let Some(file) = &*segment.file.read() {
+            return Ok((Arc::clone(file), offset));
+        }
+        let file = self.file_of(no).map_err(|error| ReadError::disk(&no.path(&self.dir), offset)(error))?;
         Ok((file, offset))
     }
 

@@ -95,7 +95,7 @@ fn errors_and_a_full_disk_lose_nothing_and_pass() {
         let often = |prng: &mut Prng| if prng.one_in(2) { 0 } else { 5 + prng.below(40) };
         let faults = Faults {
             write_error_one_in: often(&mut prng),
-            short_write_one_in: 0,
+            short_write_one_in: often(&mut prng),
             sync_error_one_in: often(&mut prng),
             space_bytes: prng.one_in(2).then(|| 300_000 + prng.below(1_000_000)),
             ..Faults::default()

@@ -60,6 +60,9 @@ impl Entry {
 
 pub type Index = BTreeMap<Vec<u8>, Entry>;
 
+/// Keys that were added to a chunk.
+type Added = Vec<(Vec<u8>, Entry)>;
+
 /// A checkpoint that was complete: what a start would use.
 #[derive(Clone, Debug)]
 pub struct Complete {
@@ -83,7 +86,7 @@ pub struct Work {
     pub complete: Option<Complete>,
     pub going: Option<Going>,
     /// A chunk that is written when others have been.
-    held: Option<(Chunk, Vec<(Vec<u8>, Entry)>)>,
+    held: Option<(Chunk, Added)>,
     pub checkpoints: u32,
     pub failed_syncs: u32,
     pub failed_writes: u32,
@@ -211,7 +214,7 @@ impl Work {
         self.write(chunk, added);
     }
 
-    fn write(&mut self, chunk: Option<Chunk>, added: Vec<(Vec<u8>, Entry)>) -> bool {
+    fn write(&mut self, chunk: Option<Chunk>, added: Added) -> bool {
         let Some(chunk) = chunk else { return true };
         assert_eq!(chunk.records() as usize, added.len());
         if chunk.write().is_err() {

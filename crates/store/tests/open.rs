@@ -1,0 +1,388 @@
+//! Opening, refusing, using files again, records of every size and the pace of cleaning; on the simulated disk and on a real one.
+
+#![allow(clippy::unwrap_used)] // Tests may.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use store::{
+    Compression, Damage, Found, Image, Options, Page, PageNo, ReadError, Record, Refusal, Room, Store, Wrong,
+};
+use sys::Prng;
+use sys::file::Fs;
+use sys::file::simulated::Disk;
+
+fn options() -> Options {
+    Options { segment_pages: 16, ..Options::new(1) }
+}
+
+fn dir() -> &'static Path {
+    Path::new("/store")
+}
+
+fn simulated() -> (Disk, Fs) {
+    let disk = Disk::new(1);
+    (disk.clone(), Fs::Simulated(disk))
+}
+
+fn record<'a>(key: &'a [u8], image: &'a [u8]) -> Record<'a> {
+    Record { database: 0, key, expires_at: None, kind: 1, flags: 2, image: Image::Plain(image) }
+}
+
+fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut prng = Prng::from_seed(seed);
+    (0..bytes).map(|_| prng.next_u64() as u8).collect()
+}
+
+/// Writes one record, whatever it needs.
+fn write(store: &Store, key: &[u8], image: &[u8]) -> PageNo {
+    let record = record(key, image);
+    match store.room_for(&record) {
+        Room::Parts => store.write_parts(&record).unwrap(),
+        room => {
+            let mut chunk = store.chunk(room).unwrap();
+            let page = chunk.add(&record).unwrap();
+            chunk.write().unwrap();
+            page
+        }
+    }
+}
+
+/// Writes a segment full of small records, and gives their pages.
+fn fill_segment(store: &Store) -> Vec<PageNo> {
+    (0..16).map(|key: u32| write(store, &key.to_le_bytes(), &noise(3900, u64::from(key)))).collect()
+}
+
+fn checkpoint(store: &Store) -> Vec<u8> {
+    let mark = store.begin_checkpoint();
+    let table = store.table(mark).unwrap();
+    store.end_checkpoint(mark);
+    table
+}
+
+/// Records of all sizes around the limits, on either disk.
+fn write_and_read(fs: &Fs, dir: &Path, compression: Compression) {
+    let options = Options { compression, ..options() };
+    let store = Store::create(fs, dir, &options).unwrap();
+    let room = 4096 - 32;
+    let sizes =
+        [0, 1, 100, room - 12, room - 11, room - 10, room, 2 * room, 4 * room - 15, 4 * room, 100_000];
+    let mut written = Vec::new();
+    for (index, bytes) in sizes.into_iter().enumerate() {
+        for image in [noise(bytes, index as u64), vec![index as u8; bytes]] {
+            let key = format!("k{:03}", written.len());
+            let page = write(&store, key.as_bytes(), &image);
+            assert!(store.is_written(page));
+            written.push((key, image, page));
+        }
+    }
+    let long_key = noise(9000, 99);
+    let page = write(&store, &long_key, b"of a long key");
+    let mut other_key = long_key.clone();
+    *other_key.last_mut().unwrap() ^= 1;
+    assert_eq!(store.read(0, &other_key, page).unwrap(), None);
+    assert_eq!(store.read(0, &long_key, page).unwrap().unwrap().image, b"of a long key");
+    let table = checkpoint(&store);
+    drop(store);
+    assert!(store::check(fs, dir, &table).unwrap().is_intact());
+    let store = Store::open(fs, dir, &Options { seed: 2, ..options }, &table).unwrap();
+    for (key, image, page) in &written {
+        let record = store.read(0, key.as_bytes(), *page).unwrap().unwrap();
+        assert_eq!((&record.image, record.kind, record.flags), (image, 1, 2), "{key}");
+        assert_eq!(store.read(1, key.as_bytes(), *page).unwrap(), None);
+    }
+    assert_eq!(store.stats().bytes_written, 0);
+    assert!(store.stats().bytes_read > 0);
+}
+
+#[test]
+fn records_of_every_size_come_back_on_both_disks() {
+    let scratch = tempfile::tempdir().unwrap();
+    for compression in [Compression::None, Compression::Lz4] {
+        write_and_read(&simulated().1, dir(), compression);
+        write_and_read(&Fs::Real, &scratch.path().join(format!("{compression:?}")), compression);
+    }
+}
+
+#[test]
+fn compression_saves_space_and_is_told_by_each_record() {
+    let (_, fs) = simulated();
+    let packing = Options { compression: Compression::Lz4, ..options() };
+    let store = Store::create(&fs, dir(), &packing).unwrap();
+    let page = write(&store, b"key", &[7; 100_000]);
+    assert!(store.stats().bytes_written < 60_000, "{:?}", store.stats());
+    let table = checkpoint(&store);
+    drop(store);
+    let store = Store::open(&fs, dir(), &options(), &table).unwrap();
+    assert_eq!(store.read(0, b"key", page).unwrap().unwrap().image, [7; 100_000]);
+}
+
+#[test]
+fn a_list_of_parts_that_is_longer_than_a_page_is_read_too() {
+    let (_, fs) = simulated();
+    let store = Store::create(&fs, dir(), &options()).unwrap();
+    let image = noise(9_000_000, 5);
+    let page = write(&store, b"huge", &image);
+    write(&store, b"other", &noise(100_000, 6));
+    assert!(store.read(0, b"huge", page).unwrap().unwrap().image == image);
+    let table = checkpoint(&store);
+    drop(store);
+    let store = Store::open(&fs, dir(), &options(), &table).unwrap();
+    assert!(store.read(0, b"huge", page).unwrap().unwrap().image == image);
+    let before = store.stats().records_live;
+    store.note_dead(page);
+    assert!(store.stats().records_live < before - 500, "its parts died with it");
+}
+
+#[test]
+fn what_cannot_be_written_is_told_before() {
+    let (_, fs) = simulated();
+    let store = Store::create(&fs, dir(), &options()).unwrap();
+    let key = vec![1; 20_000];
+    assert_eq!(store.room_for(&record(&key, b"")), Room::TooLong);
+    assert_eq!(store.room_for(&record(b"key", b"")), Room::Small);
+    assert_eq!(store.room_for(&record(b"key", &[0; 5000])), Room::Large { pages: 2 });
+    assert_eq!(store.room_for(&record(b"key", &[0; 20_000])), Room::Parts);
+}
+
+#[test]
+fn what_is_not_written_is_not_found() {
+    let (_, fs) = simulated();
+    let store = Store::create(&fs, dir(), &options()).unwrap();
+    let mut chunk = store.chunk(Room::Small).unwrap();
+    let page = chunk.add(&record(b"key", b"image")).unwrap();
+    assert!(!store.is_written(page));
+    let Err(ReadError::Damage(Damage { wrong, .. })) = store.read(0, b"key", page) else {
+        panic!("it is read")
+    };
+    assert_eq!(wrong, Wrong::Unwritten);
+    drop(chunk);
+    assert!(!store.is_written(page));
+    assert_eq!(write(&store, b"other", b""), page, "the place is given to the next");
+    assert_eq!(store.read(0, b"key", page).unwrap(), None);
+    for number in [1, 15, 17 * 16, u32::MAX] {
+        let page = PageNo::new(number).unwrap();
+        assert!(!store.is_written(page));
+        assert!(store.read(0, b"key", page).is_err(), "{number}");
+        assert!(Page::parse(&[0; 4096], page, &store).is_err());
+        store.note_dead(page);
+    }
+}
+
+#[test]
+fn a_freed_file_is_used_again_and_never_before_a_checkpoint() {
+    let (disk, fs) = simulated();
+    let store = Store::create(&fs, dir(), &options()).unwrap();
+    let pages = fill_segment(&store);
+    fill_segment(&store);
+    let first = store.segment_of(pages[0]);
+    checkpoint(&store);
+    pages.iter().for_each(|page| store.note_dead(*page));
+    assert_eq!(store.victim(), Some(first));
+    let mark = store.begin_checkpoint();
+    store.retire(first);
+    store.table(mark).unwrap();
+    store.end_checkpoint(mark);
+    assert!(
+        store.read(0, &0u32.to_le_bytes(), pages[0]).unwrap().is_some(),
+        "the checkpoint may refer to it"
+    );
+    assert_eq!((store.stats().segments_retired, store.stats().segments_free), (1, 0));
+    // A reader that still holds the file keeps it from being used.
+    let (held, offset) = store.place_of(pages[3]).unwrap();
+    checkpoint(&store);
+    assert_eq!((store.stats().segments_retired, store.stats().segments_free), (0, 1));
+    assert!(store.read(0, &0u32.to_le_bytes(), pages[0]).is_err());
+    assert!(fill_segment(&store).iter().all(|page| store.segment_of(*page) != first));
+    let mut bytes = [0; 4096];
+    assert_eq!((held.read_full_at(&mut bytes, offset).unwrap(), offset), (4096, 3 * 4096));
+    drop(held);
+    let files = disk.names(dir()).len();
+    let again = write(&store, b"new", b"");
+    assert_eq!((store.segment_of(again), disk.names(dir()).len()), (first, files));
+    // What the earlier use left is seen as such.
+    let wrong = Page::parse(&bytes, pages[3], &store).unwrap_err().wrong;
+    assert_eq!(wrong, Wrong::Unwritten);
+    fill_segment(&store);
+    assert!(store.is_written(pages[3]));
+    assert_eq!(Page::parse(&bytes, pages[3], &store).unwrap_err().wrong, Wrong::Stale);
+}
+
+#[test]
+fn more_free_files_than_spare_ones_are_removed() {
+    let (disk, fs) = simulated();
+    let store = Store::create(&fs, dir(), &Options { spare_segments: 1, ..options() }).unwrap();
+    let victims: Vec<_> = (0..5).map(|_| store.segment_of(fill_segment(&store)[0])).collect();
+    write(&store, b"key", b"");
+    victims.iter().for_each(|victim| store.retire(*victim));
+    let table = checkpoint(&store);
+    let stores = |disk: &Disk| disk.names(dir()).iter().filter(|path| path.extension().is_some()).count();
+    assert_eq!(stores(&disk), 2);
+    drop(store);
+    // And at a start.
+    for no in 50..60 {
+        disk.place(&dir().join(format!("{no:010}.store")), vec![9; 4096]);
+    }
+    disk.place(&dir().join("other.file"), vec![1]);
+    let store = Store::open(&fs, dir(), &Options { spare_segments: 2, ..options() }, &table).unwrap();
+    assert_eq!((stores(&disk), store.stats().segments_free), (4, 2));
+    for _ in 0..4 {
+        fill_segment(&store).iter().for_each(|page| assert!(store.is_written(*page)));
+    }
+}
+
+#[test]
+fn a_start_is_refused_with_what_is_wrong() {
+    let (disk, fs) = simulated();
+    let store = Store::create(&fs, dir(), &options()).unwrap();
+    fill_segment(&store);
+    let table = checkpoint(&store);
+    let refused = |fs: &Fs, table: &[u8]| Store::open(fs, dir(), &options(), table).unwrap_err();
+    assert!(matches!(refused(&fs, &table), Refusal::InUse(_)));
+    drop(store);
+    assert!(matches!(refused(&fs, &table[..table.len() - 1]), Refusal::Table(_)));
+    assert!(matches!(refused(&fs, b""), Refusal::Table(_)));
+    let mut newer = table[..table.len() - 4].to_vec();
+    newer[8] = 2;
+    newer.extend_from_slice(&crc32c::crc32c(&newer).to_le_bytes());
+    assert!(matches!(refused(&fs, &newer), Refusal::NewerTable(2)));
+    let path = dir().join("0000000001.store");
+    let content = disk.content(&path).unwrap();
+    disk.place(&path, content[..4096 * 15].to_vec());
+    let refusal = refused(&fs, &table);
+    assert!(matches!(refusal, Refusal::Short { bytes: 61_440, needed: 65_536, .. }), "{refusal}");
+    fs.remove(&path).unwrap();
+    assert!(matches!(refused(&fs, &table), Refusal::Missing(_)));
+    let report = store::check(&fs, dir(), &table).unwrap();
+    assert!(!report.is_intact() && report.segments[0].missing.is_some());
+    disk.place(&path, content);
+    assert!(Store::open(&fs, dir(), &options(), &table).is_ok());
+}
+
+/// Cleans until there is no want of it, moving what lives; the model knows where each key lies.
+fn clean(store: &Store, places: &mut [PageNo]) {
+    while store.wants_cleaning() {
+        let Some(victim) = store.victim() else { break };
+        let mut living = Vec::new();
+        let damages = store.records_of(victim, |page, found| {
+            let Found::Here(record) = found else { panic!("all are small") };
+            let key = u32::from_le_bytes(record.key.try_into().unwrap());
+            if places[key as usize] == page {
+                living.push((key, record.to_owned().unwrap()));
+            }
+            ControlFlow::Continue(())
+        });
+        assert_eq!(damages.unwrap(), []);
+        let mut chunk = store.chunk(Room::Small).unwrap();
+        for (key, record) in living {
+            let page = chunk.add(&record.as_record()).unwrap_or_else(|| {
+                std::mem::replace(&mut chunk, store.chunk(Room::Small).unwrap()).write().unwrap();
+                chunk.add(&record.as_record()).unwrap()
+            });
+            store.note_dead(std::mem::replace(&mut places[key as usize], page));
+        }
+        chunk.write().unwrap();
+        store.retire(victim);
+    }
+    if store.wants_checkpoint() {
+        checkpoint(store);
+    }
+}
+
+#[test]
+fn uniform_overwrites_stay_within_the_space_and_the_writes_allowed() {
+    let (_, fs) = simulated();
+    let store = Store::create(&fs, dir(), &Options { segment_pages: 64, ..Options::new(3) }).unwrap();
+    let mut prng = Prng::from_seed(3);
+    let keys = 200_000u32;
+    let mut places: Vec<PageNo> = Vec::new();
+    let mut chunk = store.chunk(Room::Small).unwrap();
+    let mut most = 0;
+    let mut put = |key: u32, places: &mut Vec<PageNo>| {
+        let bytes = key.to_le_bytes();
+        let image = [key as u8; 110];
+        let record = record(&bytes, &image);
+        let mut is_full = false;
+        let page = chunk.add(&record).unwrap_or_else(|| {
+            is_full = true;
+            std::mem::replace(&mut chunk, store.chunk(Room::Small).unwrap()).write().unwrap();
+            chunk.add(&record).unwrap()
+        });
+        match places.get_mut(key as usize) {
+            Some(place) => store.note_dead(std::mem::replace(place, page)),
+            None => places.push(page),
+        }
+        is_full
+    };
+    for key in 0..keys {
+        put(key, &mut places);
+    }
+    let before = store.stats().bytes_written;
+    let overwrites = 4 * keys;
+    for count in 0..overwrites {
+        if put(prng.below(u64::from(keys)) as u32, &mut places) {
+            clean(&store, &mut places);
+            if count > keys {
+                most = most.max(store.stats().bytes_total);
+            }
+        }
+    }
+    let live = store.stats().bytes_live;
+    assert!(live.abs_diff(u64::from(keys) * 126) < live / 20, "{live} is nearly right");
+    let amplification = most as f64 / live as f64;
+    let written = (store.stats().bytes_written - before) as f64 / (f64::from(overwrites) * 126.0);
+    println!("{amplification:.2} times the space, {written:.2} times the writes");
+    assert!(amplification < 1.55, "{amplification}");
+    assert!(written < 2.6, "{written}");
+}
+
+#[test]
+fn threads_write_read_clean_and_checkpoint_at_once() {
+    let scratch = tempfile::tempdir().unwrap();
+    let store =
+        Store::create(&Fs::Real, scratch.path(), &Options { segment_pages: 64, ..Options::new(9) }).unwrap();
+    let written = Arc::new(AtomicU64::new(0));
+    let writers: Vec<_> = (0..3u32)
+        .map(|thread| {
+            let (store, written) = (store.clone(), Arc::clone(&written));
+            std::thread::spawn(move || {
+                let mut pages = Vec::new();
+                for round in 0..60u32 {
+                    let mut chunk = store.chunk(Room::Small).unwrap();
+                    let mut added = Vec::new();
+                    for index in 0..200u32 {
+                        let key = [thread.to_le_bytes(), round.to_le_bytes(), index.to_le_bytes()].concat();
+                        let Some(page) = chunk.add(&record(&key, &noise(400, u64::from(index)))) else {
+                            break;
+                        };
+                        added.push((key, u64::from(index), page));
+                    }
+                    chunk.write().unwrap();
+                    written.fetch_add(added.len() as u64, Ordering::Relaxed);
+                    for (key, seed, page) in &added {
+                        assert!(store.is_written(*page));
+                        let read = store.read(0, key, *page).unwrap().unwrap();
+                        assert_eq!(read.image, noise(400, *seed));
+                    }
+                    pages.extend(added);
+                }
+                pages
+            })
+        })
+        .collect();
+    while writers.iter().any(|writer| !writer.is_finished()) {
+        checkpoint(&store);
+        store.stats();
+        store.victim();
+    }
+    let pages: Vec<_> = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+    assert_eq!(pages.len() as u64, written.load(Ordering::Relaxed));
+    assert_eq!(store.stats().records_written, pages.len() as u64);
+    let table = checkpoint(&store);
+    drop(store);
+    let store = Store::open(&Fs::Real, scratch.path(), &Options::new(10), &table).unwrap();
+    for (key, seed, page) in pages {
+        assert_eq!(store.read(0, &key, page).unwrap().unwrap().image, noise(400, seed));
+    }
+}
