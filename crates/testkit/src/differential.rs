@@ -44,6 +44,14 @@ const SCRIPTS_SHARE: u64 = 4;
 /// What all servers are started with: no value over one megabyte, so that offsets at the edge cost nothing.
 const DIRECTIVES: &[&str] = &["--proto-max-bulk-len", "1mb"];
 
+/// Of Tarn, if everything is to be on disk most of the time.
+const EAGER: &[&str] = &["--edition", "capacity", "--maxmemory", "4gb", "--enable-debug-command", "yes"];
+
+/// Whether the environment asks for that: `TARN_EAGER_SPILL=1`.
+fn is_eager() -> bool {
+    std::env::var_os("TARN_EAGER_SPILL").is_some()
+}
+
 /// A reply, or None where the server closed or did not answer.
 pub type Answer = Option<Vec<u8>>;
 /// Changes a reply of the server under test before it is looked at: the fault that the tester must find.
@@ -325,7 +333,7 @@ enum Asked {
 impl Node {
     fn start(program: Program) -> io::Result<Node> {
         let directives = if let Program::Tarn(_) = program {
-            [DIRECTIVES, &["--edition", "memory"]].concat()
+            [DIRECTIVES, if is_eager() { EAGER } else { &["--edition", "memory"] }].concat()
         } else {
             DIRECTIVES.to_vec()
         };
@@ -344,6 +352,9 @@ impl Node {
         requests.extend(
             [["SLOWLOG", "RESET"], ["FUNCTION", "FLUSH"], ["SCRIPT", "FLUSH"]].map(|ask| words(&ask)),
         );
+        if matches!(self.server.program(), Program::Tarn(_)) && is_eager() {
+            requests.push(words(&["DEBUG", "EAGER-SPILL", "1"]));
+        }
         for request in requests {
             let name = self.server.program().name();
             let unanswered = |error: io::Error| {

@@ -68,6 +68,8 @@ pub struct Spilled {
 /// What one sweep needs again and again.
 #[derive(Debug, Default)]
 pub struct Scratch {
+    /// Whether objects that were used go, too.
+    pub is_eager: bool,
     image: Vec<u8>,
     seen: Vec<(Place, Position)>,
 }
@@ -103,7 +105,7 @@ impl Batch<'_> {
         let first = leaving.len();
         for (place, position) in scratch.seen.iter().copied() {
             let block = keys.block(place);
-            if block.is_leaving() || block.fields_expire() || block.take_use() > 0 {
+            if block.is_leaving() || block.fields_expire() || !scratch.is_eager && block.take_use() > 0 {
                 spilled.kept += 1;
                 continue;
             }

@@ -38,6 +38,7 @@ pub struct Residency {
     rung: Condvar,
     /// Nothing more can be sent away.
     is_stuck: AtomicBool,
+    is_eager: AtomicBool,
     /// What happened since the start.
     pub counts: Counts,
 }
@@ -69,6 +70,16 @@ impl Residency {
     /// Whether memory is full and nothing can be sent away.
     pub fn is_stuck(&self) -> bool {
         self.is_stuck.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether objects go at once, used or not and full or not: for tests that want everything to be on disk.
+    pub fn set_eager(&self, on: bool) {
+        self.is_eager.store(on, Ordering::Relaxed);
+        self.ring();
+    }
+
+    fn is_eager(&self) -> bool {
+        self.is_eager.load(Ordering::Relaxed)
     }
 
     /// Wakes the spiller.

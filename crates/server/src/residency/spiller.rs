@@ -89,7 +89,8 @@ impl<'s> Spiller<'s> {
         while !self.server.is_ending() {
             self.server.residency.wait_for_bell(NAP);
             self.recount_if_due();
-            let result = self.make_room().and_then(|()| cleaner::clean_if_due(self.server, self.store));
+            let made_room = if self.server.residency.is_eager() { self.send_all() } else { self.make_room() };
+            let result = made_room.and_then(|()| cleaner::clean_if_due(self.server, self.store));
             if let Err(error) = result {
                 log!(Warning, "Data cannot be sent to the store: {error}");
                 self.server.residency.wait_for_bell(AFTER_REFUSAL);
@@ -103,6 +104,23 @@ impl<'s> Spiller<'s> {
             cleaner::recount(self.server, self.store);
             self.recounted_at = Instant::now();
         }
+    }
+
+    /// Goes once over all slots, and keeps nothing.
+    fn send_all(&mut self) -> io::Result<()> {
+        self.scratch.is_eager = true;
+        for _ in 0..SLOTS * self.server.keyspace.databases() as usize {
+            self.step()?;
+            if self.at_beginning() {
+                break;
+            }
+        }
+        self.scratch.is_eager = false;
+        self.write()
+    }
+
+    fn at_beginning(&self) -> bool {
+        (self.db, self.slot) == (0, 0)
     }
 
     fn make_room(&mut self) -> io::Result<()> {
