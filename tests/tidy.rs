@@ -42,6 +42,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/script/src/raw/mod.rs",
     "crates/script/src/raw/outgoing.rs",
     "crates/script/src/raw/run.rs",
+    "crates/sys/src/file/reads/ring.rs",
     "crates/sys/src/memory.rs",
     "crates/sys/src/pages.rs",
     "crates/sys/src/prefetch.rs",

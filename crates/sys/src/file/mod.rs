@@ -10,6 +10,7 @@
 //! 3. A whole write is done or an error comes back; how much of it was done then is unknown.
 
 mod appended;
+pub mod reads;
 mod real;
 mod replace;
 pub mod simulated;

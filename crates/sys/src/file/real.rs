@@ -8,6 +8,7 @@ use super::{DIRECT_ALIGN, Kind, Mode};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -58,6 +59,11 @@ impl Handle {
     /// None if this handle has no way to do that in one call.
     pub(super) fn write_synced_at(&self, bytes: &[u8], offset: u64) -> Option<io::Result<()>> {
         self.synced.as_ref().map(|file| file.write_all_at(bytes, offset))
+    }
+
+    /// What the kernel knows the file by; open as long as the handle is.
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     pub(super) fn is_direct(&self) -> bool {
