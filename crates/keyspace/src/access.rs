@@ -7,13 +7,17 @@
 
 #![allow(unsafe_code)] // Reaches slots without their locks when it has the keyspace alone.
 
+mod cold;
+
+pub(crate) use cold::Purpose;
+
 use crate::changes::{Change as KeyChange, Class, Interest, What};
 use crate::clock;
 use crate::effects::Stamp;
 use crate::ids::{DbIndex, Key};
 use crate::keyspace::{Batch, Keyspace, Touch};
 use crate::locks::Locks;
-use crate::object::{Block, Detached, NewValue, Object, ValueRef};
+use crate::object::{Detached, NewValue, Object, ValueRef};
 use crate::opened::{Opened, Whole, WrongType};
 use crate::slot::{Change, SlotKeys};
 use crate::table::Place;
@@ -38,15 +42,6 @@ pub(crate) struct Access<'b> {
     lent: RefCell<Vec<Detached>>,
 }
 
-/// What keys are looked up for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// To be read.
-    Read,
-    /// To be changed, perhaps.
-    Change,
-}
-
 /// A key whose time was up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExpiredKey {
@@ -64,43 +59,6 @@ impl<'b> Access<'b> {
         let (expired, changes, lent) = (RefCell::default(), RefCell::default(), RefCell::default());
         batch.see_locked(&locks);
         Access { batch, locks, now, touch, interest, expired, changes, lent }
-    }
-
-    /// Brings keys into memory that are on disk only. Nothing on disk counts any more as like one that may change.
-    pub(crate) fn admit(&mut self, keys: &[Key<'_>], purpose: Purpose) {
-        for key in keys {
-            match self.slot(key).find(key) {
-                Some(place) if purpose == Purpose::Change => {
-                    let block = self.slot_mut(key).block(place);
-                    self.keyspace().note_dead(block.at());
-                    block.soil();
-                }
-                Some(_) => {}
-                None => self.warm(key, purpose),
-            }
-        }
-    }
-
-    fn warm(&mut self, key: &Key<'_>, purpose: Purpose) {
-        if let Some((place, at, block)) = self.read_cold(key) {
-            let block = match purpose {
-                Purpose::Read => block.placed(at),
-                Purpose::Change => {
-                    self.keyspace().note_dead(Some(at));
-                    block
-                }
-            };
-            self.slot_mut(key).warm(place, block);
-        }
-    }
-
-    fn read_cold(&self, key: &Key<'_>) -> Option<(Place, u32, Block)> {
-        let reader = self.keyspace().slot_reader(self.keyspace().slot_id(key))?;
-        let found = reader.find(self.slot(key), key);
-        found.unwrap_or_else(|error| {
-            self.batch.note_unreadable(error);
-            None
-        })
     }
 
     /// Frees what was found expired, tells what changed, and unlocks, unless somebody
@@ -291,22 +249,6 @@ impl<'b> Access<'b> {
             None if self.keyspace().has_shelf() => self.borrow_cold(key),
             None => None,
         }
-    }
-
-    /// An object that is on disk only, for as long as the access lasts. The keys that a command names are in memory by now; these are
-    /// others, which it finds on its way.
-    #[cold]
-    fn borrow_cold(&self, key: &Key<'_>) -> Option<Object<'_>> {
-        let (_, _, block) = self.read_cold(key)?;
-        let detached = Detached::new(block);
-        // SAFETY: the block lives as long as the access, wherever its handle lies, and nobody changes it.
-        let object = unsafe { block.object() };
-        self.lent.borrow_mut().push(detached);
-        if object.is_expired(self.now) {
-            self.note_expired(key);
-            return None;
-        }
-        Some(object)
     }
 
     /// Looks a key up and counts that as a use of it.

@@ -17,7 +17,7 @@ use crate::list::List;
 use crate::lzf;
 use crate::number::{IntBuffer, format_i64, parse_i64};
 use crate::set::Set;
-use crate::stream::Stream;
+use crate::stream::{Reads, Stream};
 use crate::zset::Zset;
 
 /// The version that payloads are written with: that of Redis 7.0, so that it reads them too.
@@ -73,6 +73,27 @@ pub fn dump(collection: CollectionRef<'_>) -> Vec<u8> {
     out
 }
 
+/// Appends a collection's image for our own use, as exact as there is one; [`of_image`] reads it.
+pub fn write_exactly(collection: CollectionRef<'_>, out: &mut Vec<u8>) {
+    match collection {
+        CollectionRef::Stream(stream) => stream.write_image(Reads::Redis72, out),
+        other => write_collection(other, out),
+    }
+}
+
+/// Reads what [`write_exactly`] has written.
+///
+/// # Errors
+/// It is something else.
+pub fn of_image(image: &[u8], thresholds: &Thresholds) -> Result<Collection, RestoreError> {
+    let mut body = Reader::over(image);
+    let image_type = body.byte()?;
+    match read_value(image_type, &mut body, thresholds)? {
+        Restored::Collection(collection) => Ok(collection),
+        Restored::String(_) => Err(RestoreError::BadFormat),
+    }
+}
+
 /// Appends a collection's type and its image.
 fn write_collection(collection: CollectionRef<'_>, out: &mut Vec<u8>) {
     match collection {
@@ -80,7 +101,7 @@ fn write_collection(collection: CollectionRef<'_>, out: &mut Vec<u8>) {
         CollectionRef::Hash(hash) => hash.write_image(out),
         CollectionRef::Set(set) => set.write_image(out),
         CollectionRef::Zset(zset) => zset.write_image(out),
-        CollectionRef::Stream(stream) => stream.write_image(out),
+        CollectionRef::Stream(stream) => stream.write_image(Reads::Redis70, out),
     }
 }
 

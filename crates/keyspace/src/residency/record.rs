@@ -6,12 +6,12 @@
 //! ```
 //!
 //! `meta` is the kind and the access clock of the object's block. The value is what the block holds (an integer in 8 bytes,
-//! a string's bytes, a compact collection), or of a native collection its DUMP payload. Little-endian.
+//! a string's bytes, a compact collection), or of a native collection its image as RDB files have it. Little-endian.
 
 use crate::object::{Block, NewValue, Object, Stored, ValueRef};
 use sys::UnixMs;
 use value::collection::{Collection, Thresholds};
-use value::rdb::{Restored, dump, restore};
+use value::rdb::{of_image, write_exactly};
 
 const META_BYTES: usize = 4;
 
@@ -32,7 +32,7 @@ pub(super) fn write(object: Object<'_>, out: &mut Vec<u8>) {
         ValueRef::Bytes(bytes) => out.extend_from_slice(bytes),
         ValueRef::Collection(collection) => match object.compact() {
             Some((_, bytes)) => out.extend_from_slice(bytes),
-            None => out.extend_from_slice(&dump(collection)),
+            None => write_exactly(collection, out),
         },
     }
 }
@@ -47,7 +47,7 @@ pub(super) fn read(key: &[u8], expires_at: Option<UnixMs>, image: &[u8]) -> Opti
         Stored::Edited => NewValue::Edited(value),
         Stored::Compact(form) => NewValue::Compact(form, value),
         Stored::Native => {
-            let Ok(Restored::Collection(collection)) = restore(value, &AS_THEY_WERE) else { return None };
+            let collection = of_image(value, &AS_THEY_WERE).ok()?;
             return Some(of_collection(key, collection, expires_at, clock));
         }
     };

@@ -14,18 +14,17 @@ use crate::keyspace::Batch;
 use crate::locks::{self, SlotId};
 use crate::slot::SlotKeys;
 use crate::table::Place;
+use std::mem;
 use sys::UnixMs;
 use value::table::{COLD_BITS_MIN, Handle, TAG_BITS};
 
-/// An object that may go once its copy is on disk.
-#[derive(Clone, Copy, Debug)]
-pub struct Leaving {
-    slot: SlotId,
-    position: Position,
-    /// The address of its block: nothing else may be meant.
-    block: u64,
-    /// Where its copy lies.
-    at: u32,
+/// Takes copies to the disk.
+pub trait Carrier {
+    /// Whether what lies at a place can be read.
+    fn is_written(&self, at: u32) -> bool;
+
+    /// Takes a copy of an object, or does not.
+    fn take(&mut self, copied: Copied<'_>) -> Fate;
 }
 
 /// A copy to be written.
@@ -59,33 +58,42 @@ pub struct Spilled {
     pub gone: usize,
     /// Objects that will go when they are written.
     pub leaving: usize,
-    /// Objects that stay.
-    pub kept: usize,
     /// Whether there was no place for more copies.
     pub is_full: bool,
 }
 
-/// What one sweep needs again and again.
+/// A sweep's memory of what it has copied.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub struct Sweep {
     /// Whether objects that were used go, too.
     pub is_eager: bool,
+    leaving: Vec<Leaving>,
     image: Vec<u8>,
     seen: Vec<(Place, Position)>,
 }
 
+/// An object that may go once its copy is on disk.
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    slot: SlotId,
+    position: Position,
+    /// The address of its block: nothing else may be meant.
+    block: u64,
+    /// Where its copy lies.
+    at: u32,
+}
+
+/// What becomes of one object.
+enum Outcome {
+    Gone,
+    Leaving(u32),
+    Kept,
+    Full,
+}
+
 impl Batch<'_> {
-    /// Lets go of a slot's objects that were not used of late. Those that are not on disk are shown to `copy`, which says what
-    /// becomes of them. `is_written` tells whether what lies at a place can be read.
-    pub fn spill(
-        &self,
-        db: DbIndex,
-        slot: Slot,
-        scratch: &mut Scratch,
-        leaving: &mut Vec<Leaving>,
-        is_written: impl Fn(u32) -> bool,
-        mut copy: impl FnMut(Copied<'_>) -> Fate,
-    ) -> Spilled {
+    /// Lets go of a slot's objects that were not used of late. Those that are not on disk are shown to the carrier.
+    pub fn spill(&self, db: DbIndex, slot: Slot, sweep: &mut Sweep, carrier: &mut impl Carrier) -> Spilled {
         let mut spilled = Spilled::default();
         let Some(slots) = self.keyspace.database(db).used_slots() else { return spilled };
         let cell = &slots[usize::from(slot.0)];
@@ -94,81 +102,92 @@ impl Batch<'_> {
         }
         let Some(mut keys) = locks::lock_soon(&cell.keys) else { return spilled };
         let id = (self.keyspace.physical(db), slot);
-        debug_assert!(
-            leaving.iter().all(|other| other.slot != id),
-            "what was copied is written before its slot's turn"
-        );
-        scratch.seen.clear();
-        scratch.seen.extend(
+        let is_elsewhere = |leaving: &Leaving| leaving.slot != id;
+        debug_assert!(sweep.leaving.iter().all(is_elsewhere), "copies are written before their slot's turn");
+        let first = sweep.leaving.len();
+        let mut seen = mem::take(&mut sweep.seen);
+        seen.extend(
             keys.table().places().map(|(place, object)| (place, self.keyspace.position(object.key()))),
         );
-        let first = leaving.len();
-        for (place, position) in scratch.seen.iter().copied() {
-            let block = keys.block(place);
-            if block.is_leaving() || block.fields_expire() || !scratch.is_eager && block.take_use() > 0 {
-                spilled.kept += 1;
-                continue;
-            }
-            if let Some(at) = block.at() {
-                match is_written(at) {
-                    true => {
-                        keys.chill(place, position, at);
-                        spilled.gone += 1;
-                    }
-                    false => spilled.kept += 1,
+        for (place, position) in seen.drain(..) {
+            match sweep.one(&mut keys, id.0, (place, position), first, carrier) {
+                Outcome::Gone => spilled.gone += 1,
+                Outcome::Kept => {}
+                Outcome::Leaving(at) => {
+                    let block = keys.block(place);
+                    block.set_leaving(true);
+                    sweep.leaving.push(Leaving { slot: id, position, block: block.address(), at });
+                    spilled.leaving += 1;
                 }
-                continue;
-            }
-            // Two that look alike cannot be told apart in one page: the second goes another time.
-            let is_near = |other: &&Leaving| have_one_tag(other.position, position);
-            if leaving[first..]
-                .iter()
-                .rev()
-                .take_while(is_near)
-                .any(|other| look_alike(other.position, position))
-            {
-                spilled.kept += 1;
-                continue;
-            }
-            let object = keys.object(place);
-            scratch.image.clear();
-            record::write(object, &mut scratch.image);
-            let (key, expires_at) = (object.key(), object.expires_at());
-            let at = match copy(Copied { db: id.0, key, expires_at, image: &scratch.image }) {
-                Fate::LeavesTo(at) => at,
-                Fate::Stays => {
-                    spilled.kept += 1;
-                    continue;
-                }
-                Fate::Waits => {
+                Outcome::Full => {
                     spilled.is_full = true;
                     break;
                 }
-            };
-            let block = keys.block(place);
-            block.set_leaving(true);
-            leaving.push(Leaving { slot: id, position, block: block.address(), at });
-            spilled.leaving += 1;
+            }
         }
+        sweep.seen = seen;
         spilled
     }
 
     /// Lets go of objects whose copies are written, unless they have changed or gone meanwhile. With `is_written` false they
-    /// stay as if they had never been copied. Tells how many have gone.
-    pub fn let_go(&self, leaving: &[Leaving], is_written: bool) -> usize {
-        let mut gone = 0;
-        for of_slot in leaving.chunk_by(|a, b| a.slot == b.slot) {
+    /// stay as if they had never been copied.
+    pub fn let_go(&self, sweep: &mut Sweep, is_written: bool) {
+        for of_slot in sweep.leaving.chunk_by(|a, b| a.slot == b.slot) {
             let mut keys = locks::lock(self.keyspace.keys_of_slot(of_slot[0].slot));
             for one in of_slot {
-                let Some(place) = find_leaving(&mut keys, one) else { continue };
-                match is_written {
-                    true => keys.chill(place, one.position, one.at),
-                    false => keys.block(place).set_leaving(false),
+                match find_leaving(&mut keys, one) {
+                    None if is_written => self.keyspace.note_dead(Some(one.at)),
+                    None => {}
+                    Some(place) if is_written => keys.chill(place, one.position, one.at),
+                    Some(place) => keys.block(place).set_leaving(false),
                 }
-                gone += usize::from(is_written);
             }
         }
-        gone
+        sweep.leaving.clear();
+    }
+}
+
+impl Sweep {
+    /// Whether copies are on their way.
+    pub fn has_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    /// Decides on one object; `first` is where this slot's copies begin.
+    fn one(
+        &mut self,
+        keys: &mut SlotKeys,
+        db: u32,
+        (place, position): (Place, Position),
+        first: usize,
+        carrier: &mut impl Carrier,
+    ) -> Outcome {
+        let block = keys.block(place);
+        if block.is_leaving() || block.fields_expire() || !self.is_eager && block.take_use() > 0 {
+            return Outcome::Kept;
+        }
+        if let Some(at) = block.at() {
+            if !carrier.is_written(at) {
+                return Outcome::Kept;
+            }
+            keys.chill(place, position, at);
+            return Outcome::Gone;
+        }
+        // Two that look alike cannot be told apart in one page: the second goes another time.
+        let mut near =
+            self.leaving[first..].iter().rev().take_while(|other| have_one_tag(other.position, position));
+        if near.any(|other| look_alike(other.position, position)) {
+            return Outcome::Kept;
+        }
+        let object = keys.object(place);
+        self.image.clear();
+        record::write(object, &mut self.image);
+        let (key, expires_at) = (object.key(), object.expires_at());
+        match carrier.take(Copied { db, key, expires_at, image: &self.image }) {
+            Fate::LeavesTo(at) => Outcome::Leaving(at),
+            Fate::Stays => Outcome::Kept,
+            Fate::Waits => Outcome::Full,
+        }
     }
 }
 

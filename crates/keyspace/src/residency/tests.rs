@@ -1,6 +1,6 @@
 //! A keyspace that sends its objects away all the time, beside one that keeps them: nobody must notice.
 
-use super::spill::{Copied, Fate, Leaving, Scratch};
+use super::spill::{Carrier, Copied, Fate, Sweep};
 use super::{Record, Shelf, Unreadable};
 use crate::fixture::{DB, NOW};
 use crate::{
@@ -51,11 +51,30 @@ struct Spilling {
     pages: Arc<Pages>,
     next_page: u32,
     /// Copied and not written yet.
-    leaving: Vec<Leaving>,
     chunk: Vec<(u32, u32, Record)>,
-    scratch: Scratch,
+    sweep: Sweep,
     /// Slots that were spilled since the last write.
     visited: HashSet<Slot>,
+}
+
+/// Records for pages that are not written yet.
+struct Chunk<'a> {
+    pages: &'a Pages,
+    first: u32,
+    records: &'a mut Vec<(u32, u32, Record)>,
+}
+
+impl Carrier for Chunk<'_> {
+    fn is_written(&self, at: u32) -> bool {
+        self.pages.pages.lock().contains_key(&at)
+    }
+
+    fn take(&mut self, copied: Copied<'_>) -> Fate {
+        let at = self.first + (self.records.len() / PAGE_RECORDS) as u32;
+        let Copied { db, key, expires_at, image } = copied;
+        self.records.push((at, db, Record { key: key.to_vec(), expires_at, image: image.to_vec() }));
+        Fate::LeavesTo(at)
+    }
 }
 
 fn keyspace() -> Keyspace {
@@ -67,8 +86,8 @@ impl Spilling {
     fn new() -> Spilling {
         let (keyspace, pages) = (keyspace(), Arc::new(Pages::default()));
         keyspace.set_shelf(Box::new(pages.clone()));
-        let (leaving, chunk, visited) = (Vec::new(), Vec::new(), HashSet::new());
-        Spilling { keyspace, pages, next_page: 0, leaving, chunk, scratch: Scratch::default(), visited }
+        let (chunk, visited) = (Vec::new(), HashSet::new());
+        Spilling { keyspace, pages, next_page: 0, chunk, sweep: Sweep::default(), visited }
     }
 
     /// Sends objects of a slot away, as far as they have not been used.
@@ -76,17 +95,8 @@ impl Spilling {
         if !self.visited.insert(slot) {
             return;
         }
-        let batch = self.keyspace.enter(0);
-        let Spilling { chunk, next_page, .. } = self;
-        let pages = self.pages.clone();
-        let copy = |copied: Copied<'_>| {
-            let at = *next_page + (chunk.len() / PAGE_RECORDS) as u32;
-            let Copied { db, key, expires_at, image } = copied;
-            chunk.push((at, db, Record { key: key.to_vec(), expires_at, image: image.to_vec() }));
-            Fate::LeavesTo(at)
-        };
-        let is_written = |at| pages.pages.lock().contains_key(&at);
-        batch.spill(DB, slot, &mut self.scratch, &mut self.leaving, is_written, copy);
+        let mut carrier = Chunk { pages: &self.pages, first: self.next_page, records: &mut self.chunk };
+        self.keyspace.enter(0).spill(DB, slot, &mut self.sweep, &mut carrier);
     }
 
     /// Writes what was copied, or fails to.
@@ -95,8 +105,7 @@ impl Spilling {
         for (at, db, record) in self.chunk.drain(..).filter(|_| succeeds) {
             self.pages.pages.lock().entry(at).or_default().push((db, record));
         }
-        self.keyspace.enter(0).let_go(&self.leaving, succeeds);
-        self.leaving.clear();
+        self.keyspace.enter(0).let_go(&mut self.sweep, succeeds);
         self.visited.clear();
     }
 

@@ -8,7 +8,7 @@
 use super::cleaner;
 use crate::log;
 use crate::server::{Attention, Server};
-use keyspace::residency::spill::{Copied, Fate, Leaving, Scratch, Spilled};
+use keyspace::residency::spill::{Carrier, Copied, Fate, Spilled, Sweep};
 use keyspace::{DbIndex, SLOTS, Slot};
 use std::io;
 use std::sync::Arc;
@@ -52,8 +52,7 @@ struct Spiller<'s> {
     db: u32,
     slot: u16,
     gathered: Gathered<'s>,
-    scratch: Scratch,
-    leaving: Vec<Leaving>,
+    sweep: Sweep,
     /// Whether anything went or will go in this round.
     is_fruitful: bool,
     fruitless_rounds: u32,
@@ -77,8 +76,7 @@ impl<'s> Spiller<'s> {
             db: 0,
             slot: 0,
             gathered: Gathered { server, store, small: None, large: Vec::new(), refusal: None },
-            scratch: Scratch::default(),
-            leaving: Vec::new(),
+            sweep: Sweep::default(),
             is_fruitful: false,
             fruitless_rounds: 0,
             recounted_at: Instant::now(),
@@ -108,14 +106,14 @@ impl<'s> Spiller<'s> {
 
     /// Goes once over all slots, and keeps nothing.
     fn send_all(&mut self) -> io::Result<()> {
-        self.scratch.is_eager = true;
+        self.sweep.is_eager = true;
         for _ in 0..SLOTS * self.server.keyspace.databases() as usize {
             self.step()?;
             if self.at_beginning() {
                 break;
             }
         }
-        self.scratch.is_eager = false;
+        self.sweep.is_eager = false;
         self.write()
     }
 
@@ -151,9 +149,7 @@ impl<'s> Spiller<'s> {
         }
         let spilled = {
             let batch = self.server.keyspace.enter(self.server.spiller_guest());
-            let Spiller { gathered, scratch, leaving, store, .. } = self;
-            let is_written = |at| PageNo::new(at).is_some_and(|page| store.is_written(page));
-            batch.spill(db, slot, scratch, leaving, is_written, |copied| gathered.take(copied))
+            batch.spill(db, slot, &mut self.sweep, &mut self.gathered)
         };
         self.note(spilled);
         if let Some(refusal) = self.gathered.refusal.take() {
@@ -188,17 +184,19 @@ impl<'s> Spiller<'s> {
     /// Writes what was gathered, and lets go of it.
     fn write(&mut self) -> io::Result<()> {
         let written = self.gathered.write();
-        if !self.leaving.is_empty() {
+        if self.sweep.has_leaving() {
             let batch = self.server.keyspace.enter(self.server.spiller_guest());
-            batch.let_go(&self.leaving, written.is_ok());
-            self.leaving.clear();
+            batch.let_go(&mut self.sweep, written.is_ok());
         }
         written
     }
 }
 
-impl Gathered<'_> {
-    /// Takes a copy of an object.
+impl Carrier for Gathered<'_> {
+    fn is_written(&self, at: u32) -> bool {
+        PageNo::new(at).is_some_and(|page| self.store.is_written(page))
+    }
+
     fn take(&mut self, copied: Copied<'_>) -> Fate {
         let Copied { db: database, key, expires_at, image } = copied;
         let record = Record { database, key, expires_at, kind: 0, flags: 0, image: Image::Plain(image) };
@@ -221,7 +219,9 @@ impl Gathered<'_> {
             }
         }
     }
+}
 
+impl Gathered<'_> {
     fn add_small(&mut self, record: &Record<'_>) -> io::Result<Option<PageNo>> {
         let chunk = match &mut self.small {
             Some(chunk) => chunk,

@@ -1,7 +1,7 @@
 //! Streams as RDB images: nodes as they are, then the counters, then the groups.
 //!
-//! Three types are read: that of Redis 5 (no counters), 7.0 and 7.2 (when a consumer was last active); the
-//! second is written, which Redis 7.0 and all later ones read.
+//! Three types are read: that of Redis 5 (no counters), 7.0 and 7.2 (when a consumer was last active). For others the second is
+//! written, which Redis 7.0 and all later ones read, for ourselves the third.
 //!
 //! 1. No image makes reading panic, whatever it holds: nodes are gone through element by element before
 //!    they are taken, and ids, counts and owners have to agree.
@@ -31,10 +31,19 @@ const NONE: i64 = -1;
 
 type Result<T> = std::result::Result<T, RestoreError>;
 
+/// Who is to read an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reads {
+    /// Redis 7.0 and later ones.
+    Redis70,
+    /// Redis 7.2 and later ones.
+    Redis72,
+}
+
 /// Appends type byte and image.
-pub(super) fn write(stream: &Stream, out: &mut Vec<u8>) {
+pub(super) fn write(stream: &Stream, reads: Reads, out: &mut Vec<u8>) {
     let entries = &stream.entries;
-    out.push(TYPE_LISTPACKS_2);
+    out.push(if reads == Reads::Redis72 { TYPE_LISTPACKS_3 } else { TYPE_LISTPACKS_2 });
     write_length(out, entries.nodes.len() as u64);
     for (id, node) in &entries.nodes {
         write_string(out, &id.to_bytes());
@@ -48,7 +57,7 @@ pub(super) fn write(stream: &Stream, out: &mut Vec<u8>) {
     write_length(out, stream.group_count() as u64);
     for (name, group) in stream.groups() {
         write_string(out, name);
-        write_group(out, group);
+        write_group(out, reads, group);
     }
 }
 
@@ -57,7 +66,7 @@ fn write_id(out: &mut Vec<u8>, id: StreamId) {
     write_length(out, id.seq);
 }
 
-fn write_group(out: &mut Vec<u8>, group: &Group) {
+fn write_group(out: &mut Vec<u8>, reads: Reads, group: &Group) {
     write_id(out, group.last_id);
     write_length(out, group.entries_read.unwrap_or(NONE) as u64);
     write_length(out, group.pending_count() as u64);
@@ -70,6 +79,9 @@ fn write_group(out: &mut Vec<u8>, group: &Group) {
     for (_, consumer) in group.consumers() {
         write_string(out, consumer.name());
         out.extend_from_slice(&consumer.seen_at.to_le_bytes());
+        if reads == Reads::Redis72 {
+            out.extend_from_slice(&consumer.active_at.unwrap_or(NONE).to_le_bytes());
+        }
         write_length(out, consumer.pending_count() as u64);
         for id in consumer.pending_from(StreamId::MIN) {
             out.extend_from_slice(&id.to_bytes());

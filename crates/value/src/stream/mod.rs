@@ -19,6 +19,7 @@ pub use element::Element;
 pub use entries::{AppendError, Entries, NodeLimits, SetIdError};
 pub use group::{Consumer, ConsumerId, Group, Moment, Pending};
 pub use id::{IdText, InvalidId, NewId, StreamId};
+pub(crate) use image::Reads;
 pub use node::{Entry, Fields};
 pub use range::{Order, Range};
 pub use trim::{Bound, Trim};
@@ -93,8 +94,8 @@ impl Stream {
     }
 
     /// Appends its RDB type byte and image.
-    pub(crate) fn write_image(&self, out: &mut Vec<u8>) {
-        image::write(self, out);
+    pub(crate) fn write_image(&self, reads: Reads, out: &mut Vec<u8>) {
+        image::write(self, reads, out);
     }
 
     /// Bytes of memory outside the key's block, estimated from at most `samples` nodes, groups and consumers

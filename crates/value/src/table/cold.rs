@@ -121,16 +121,6 @@ impl<H: Handle> Table<H> {
         block
     }
 
-    /// Puts a block in place of the word that says where it was.
-    ///
-    /// # Safety
-    /// As of [`Table::insert`].
-    pub unsafe fn warm(&mut self, place: Place, handle: H) {
-        let segment = self.segment_mut(place.segment);
-        debug_assert!(segment.word(place.index).is_cold());
-        segment.replace(place.index, handle.address());
-    }
-
     /// Notes that a block that is not in memory is elsewhere now.
     pub fn move_cold(&mut self, place: Place, at: u32) {
         let segment = self.segment_mut(place.segment);

@@ -145,6 +145,16 @@ impl<H: Handle> Table<H> {
         old
     }
 
+    /// Puts a block in place of the word that says where it was.
+    ///
+    /// # Safety
+    /// As of [`Table::insert`].
+    pub unsafe fn warm(&mut self, place: Place, handle: H) {
+        let segment = self.segment_mut(place.segment);
+        debug_assert!(segment.word(place.index).is_cold());
+        segment.replace(place.index, handle.address());
+    }
+
     /// Takes a block out, which the caller gets to keep or free.
     pub fn take(&mut self, place: Place) -> H {
         handle_at(self.remove(place).address())
