@@ -81,6 +81,11 @@ fn nothing_that_durable_tarn_answered_is_lost_when_it_is_killed() {
 }
 
 #[test]
+fn nothing_that_capacity_tarn_answered_is_lost_when_it_is_killed() {
+    rounds(&Subject::capacity_tarn(), Budget::from_env(1, ROUNDS / 2));
+}
+
+#[test]
 fn the_ledger_accuses_no_server_that_keeps_its_word() {
     rounds(&Subject::redis("always"), Budget::from_env(1, PEER_ROUNDS));
 }

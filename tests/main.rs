@@ -5,6 +5,7 @@
 mod acl;
 mod bench_runs;
 mod bombs;
+mod capacity;
 mod clients;
 mod crash;
 mod differential;

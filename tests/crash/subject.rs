@@ -21,6 +21,12 @@ impl Subject {
         Subject::new(crate::tarn(), &directives)
     }
 
+    /// Tarn's capacity edition, with everything on disk that can be.
+    pub fn capacity_tarn() -> Subject {
+        let directives = ["--edition", "capacity", "--maxmemory", "1gb", "--eager-spill", "yes"];
+        Subject::new(crate::tarn(), &[&directives[..], &["--log-segment-size", "1mb"]].concat())
+    }
+
     /// The same with segments of another length.
     pub fn durable_tarn_with_segments(length: &str) -> Subject {
         Subject::new(crate::tarn(), &["--edition", "durable", "--log-segment-size", length])

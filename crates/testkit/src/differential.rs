@@ -45,7 +45,7 @@ const SCRIPTS_SHARE: u64 = 4;
 const DIRECTIVES: &[&str] = &["--proto-max-bulk-len", "1mb"];
 
 /// Of Tarn, if everything is to be on disk most of the time.
-const EAGER: &[&str] = &["--edition", "capacity", "--maxmemory", "4gb", "--enable-debug-command", "yes"];
+const EAGER: &[&str] = &["--edition", "capacity", "--maxmemory", "4gb", "--eager-spill", "yes"];
 
 /// Whether the environment asks for that: `TARN_EAGER_SPILL=1`.
 fn is_eager() -> bool {
@@ -352,9 +352,6 @@ impl Node {
         requests.extend(
             [["SLOWLOG", "RESET"], ["FUNCTION", "FLUSH"], ["SCRIPT", "FLUSH"]].map(|ask| words(&ask)),
         );
-        if matches!(self.server.program(), Program::Tarn(_)) && is_eager() {
-            requests.push(words(&["DEBUG", "EAGER-SPILL", "1"]));
-        }
         for request in requests {
             let name = self.server.program().name();
             let unanswered = |error: io::Error| {

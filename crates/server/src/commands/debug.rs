@@ -26,8 +26,6 @@ pub const ROWS: &[Row<ServerHandler>] = &[row("debug", -2, FLAGS, debug)
     .summary("Does what test suites need.")];
 
 const HELP: &[&str] = &[
-    "EAGER-SPILL <0|1>",
-    "    Whether objects go to disk at once, however much room there is in memory (capacity edition).",
     "ERROR <string>",
     "    Reply with this error.",
     "LOG <message>",
@@ -56,7 +54,6 @@ type Action = fn(&mut Context<'_, '_>, &mut Reply<'_>) -> Result<()>;
 /// Subcommands with the numbers of words that they take, and what does them.
 const ACTIONS: &[(&str, std::ops::RangeInclusive<usize>, Action)] = &[
     ("assert", 2..=2, |_, _| std::process::abort()),
-    ("eager-spill", 3..=3, set_eager_spill),
     ("error", 3..=3, |context, _| Err(Error::Text(context.request.arg(2).to_vec().into()))),
     ("help", 2..=2, |_, reply| help(reply, "DEBUG", HELP)),
     ("log", 3..=usize::MAX, write_log),
@@ -161,16 +158,6 @@ fn populate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
 /// DEBUG READ-GATE 0|1
 fn read_gate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     context.server.keyspace.set_reads_seen(int(context.request.arg(2)).unwrap_or(0) != 0);
-    reply.ok();
-    Ok(())
-}
-
-/// DEBUG EAGER-SPILL 0|1
-fn set_eager_spill(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    if context.server.residency.store().is_none() {
-        return Err(Error::text("ERR only the capacity edition sends objects to disk"));
-    }
-    context.server.residency.set_eager(int(context.request.arg(2))? != 0);
     reply.ok();
     Ok(())
 }

@@ -14,7 +14,9 @@ use super::parsed::{OutputLimit, Value};
 use super::retention;
 use super::special::KeyspaceEvents;
 use super::table::index_of;
-use super::words::{Access, AppendFsync, Edition, LogLevel, MaxmemoryPolicy, Supervision, SyslogFacility};
+use super::words::{
+    Access, AppendFsync, Edition, LogLevel, MaxmemoryPolicy, StoreCompression, Supervision, SyslogFacility,
+};
 use log::Retention;
 
 /// Methods that read one number, converted by the expression over `number`.
@@ -71,6 +73,10 @@ numbers! {
         |n| u64::try_from(n).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
     /// Number of databases.
     databases: usize = "databases", |n| n as usize;
+    /// Whether objects go to disk at once, used or not and however much room there is: for tests that want everything there.
+    eager_spill: bool = "eager-spill", |n| n != 0;
+    /// What is done to objects that lie on disk only.
+    store_compression: StoreCompression = "store-compression", |n| StoreCompression::from_number(n);
     /// The edition served.
     edition: Edition = "edition", |n| Edition::from_number(n);
     /// Who may use DEBUG.

@@ -127,10 +127,10 @@ impl Config {
         found
     }
 
-    /// What the durable edition does whatever a directive says: who asks wants to know that.
+    /// What durable editions do whatever a directive says: who asks wants to know that.
     fn decided_by_edition(&self, index: usize) -> Option<&'static [u8]> {
         match TABLE[index].name {
-            _ if self.edition() != Edition::Durable => None,
+            _ if self.edition() == Edition::Memory => None,
             "appendonly" => Some(b"yes"),
             "appendfsync" => Some(b"always"),
             _ => None,
@@ -221,6 +221,9 @@ impl Config {
         // Classes that are not named keep their limits; anything else is replaced.
         let before = matches!(row.kind, Kind::OutputLimits).then_some(&values[index]);
         let value = parse(row, &words, before)?;
+        if row.name == "maxmemory" && value == Value::Number(0) && self.edition() == Edition::Capacity {
+            return Err("the capacity edition needs a ceiling for its memory".into());
+        }
         if matches!(row.kind, Kind::Directory) {
             file::check_directory(text).map_err(|error| BadValue(file::sentence(&error)))?;
         }

@@ -37,7 +37,9 @@ pub use rewrite::RewriteError;
 pub use row::{Effect, Flags, Kind, Row};
 pub use special::KeyspaceEvents;
 pub use table::TABLE;
-pub use words::{Access, AppendFsync, Edition, LogLevel, MaxmemoryPolicy, Supervision, SyslogFacility};
+pub use words::{
+    Access, AppendFsync, Edition, LogLevel, MaxmemoryPolicy, StoreCompression, Supervision, SyslogFacility,
+};
 
 use table::COUNT;
 

@@ -90,6 +90,16 @@ words! {
 }
 
 words! {
+    /// What is done to objects that lie on disk only.
+    StoreCompression {
+        /// Nothing.
+        No = "no",
+        /// LZ4, where that saves something.
+        Lz4 = "lz4",
+    }
+}
+
+words! {
     /// Who may use a dangerous command.
     Access {
         /// Nobody.

@@ -10,7 +10,7 @@ mod cleaner;
 mod shelf;
 mod spiller;
 
-use crate::config::Edition;
+use crate::config::{Edition, StoreCompression};
 use crate::log;
 use crate::server::Server;
 use parking_lot::{Condvar, Mutex};
@@ -19,7 +19,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use store::{Options, Store};
+use store::{Compression, Options, Store};
 use sys::file::Fs;
 use sys::prng::entropy_seed;
 
@@ -38,7 +38,6 @@ pub struct Residency {
     rung: Condvar,
     /// Nothing more can be sent away.
     is_stuck: AtomicBool,
-    is_eager: AtomicBool,
     /// What happened since the start.
     pub counts: Counts,
 }
@@ -72,16 +71,6 @@ impl Residency {
         self.is_stuck.load(Ordering::Relaxed)
     }
 
-    /// Sets whether objects go at once, used or not and full or not: for tests that want everything to be on disk.
-    pub fn set_eager(&self, on: bool) {
-        self.is_eager.store(on, Ordering::Relaxed);
-        self.ring();
-    }
-
-    fn is_eager(&self) -> bool {
-        self.is_eager.load(Ordering::Relaxed)
-    }
-
     /// Wakes the spiller.
     pub fn ring(&self) {
         *self.bell.lock() = true;
@@ -110,7 +99,11 @@ pub fn open(server: &Arc<Server>, fs: &Fs) -> io::Result<()> {
     let ceiling = server.keyspace.policy().memory_bytes_max();
     let segment_pages = ceiling / SEGMENTS_PER_CEILING / store::limits::PAGE_BYTES as u64;
     let segment_pages = segment_pages.clamp(SEGMENT_PAGES_MIN, SEGMENT_PAGES_MAX) as u32;
-    let options = Options { segment_pages, ..Options::new(entropy_seed()) };
+    let compression = match server.config.store_compression() {
+        StoreCompression::No => Compression::None,
+        StoreCompression::Lz4 => Compression::Lz4,
+    };
+    let options = Options { segment_pages, compression, ..Options::new(entropy_seed()) };
     let store = Store::create(fs, &dir, &options).map_err(io::Error::other)?;
     log!(Notice, "Data beyond {} MB of memory lies in {}", ceiling >> 20, dir.display());
     server.keyspace.set_shelf(Box::new(OnDisk { store: store.clone(), server: Arc::downgrade(server) }));

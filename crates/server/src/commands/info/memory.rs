@@ -115,6 +115,44 @@ pub(super) fn memory(context: &mut Context<'_, '_>, page: &mut Page) {
         ("lazyfree_pending_objects", &0),
         ("lazyfreed_objects", &0),
     ]);
+    store(context, page);
+}
+
+/// What the capacity edition has on disk, and what it has moved since the start.
+fn store(context: &Context<'_, '_>, page: &mut Page) {
+    let server = context.server;
+    let Some(store) = server.residency.store() else { return };
+    let (stats, counts) = (store.stats(), &server.residency.counts);
+    let [reads, spilled, dropped, image_bytes, segments, records] = [
+        &counts.cold_reads,
+        &counts.spilled,
+        &counts.dropped_clean,
+        &counts.image_bytes,
+        &counts.cleaned_segments,
+        &counts.cleaned_records,
+    ]
+    .map(|count| count.load(Ordering::Relaxed));
+    let looked_up = server.keyspace.stats().hits.get() + server.keyspace.stats().misses.get();
+    let in_memory = 1.0 - ratio(reads, looked_up.max(reads));
+    page.lines(&[
+        ("store_bytes", &stats.bytes_total),
+        ("store_bytes_human", &human_bytes(stats.bytes_total)),
+        ("store_bytes_live", &stats.bytes_live),
+        ("store_bytes_dead", &stats.bytes_dead),
+        ("store_segments", &stats.segments_in_use),
+        ("store_segments_free", &stats.segments_free),
+        ("store_records", &stats.records_live),
+        ("store_cold_reads", &reads),
+        ("store_bytes_read", &stats.bytes_read),
+        ("store_hit_ratio", &format_args!("{in_memory:.4}")),
+        ("store_objects_spilled", &spilled),
+        ("store_objects_dropped", &dropped),
+        ("store_bytes_written", &stats.bytes_written),
+        ("store_write_amplification", &format_args!("{:.2}", ratio(stats.bytes_written, image_bytes))),
+        ("store_segments_cleaned", &segments),
+        ("store_records_cleaned", &records),
+        ("store_is_full", &u8::from(server.residency.is_stuck())),
+    ]);
 }
 
 /// What scripts and functions take. Both run in the same interpreters.

@@ -1,0 +1,171 @@
+//! The capacity edition as a client sees it: more data than memory, all of it there, under one ceiling.
+
+use crate::tarn;
+use std::collections::HashMap;
+use sys::Prng;
+use testkit::{Client, Server};
+use wire::Value;
+
+const CEILING_BYTES: u64 = 24 << 20;
+/// The program itself, and what the allocator holds back.
+const RESIDENT_SLACK_BYTES: u64 = 64 << 20;
+/// With a kilobyte each, some four times as much as fits.
+const KEYS: u64 = 60_000;
+const PIPELINE: usize = 500;
+
+fn start(directives: &[&str]) -> Server {
+    let ceiling = CEILING_BYTES.to_string();
+    let mut all = vec!["--edition", "capacity", "--maxmemory", &ceiling];
+    all.extend(directives);
+    Server::start(tarn(), &all).unwrap()
+}
+
+fn info(client: &mut Client, field: &str) -> u64 {
+    let Value::Bulk(text) = client.call(&["INFO", "everything"]).unwrap() else {
+        panic!("INFO is a bulk string")
+    };
+    let text = String::from_utf8(text).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap();
+    line.parse().unwrap()
+}
+
+/// Asserts what the ceiling promises of the process's memory.
+fn assert_under_ceiling(client: &mut Client) {
+    let resident = info(client, "used_memory_rss");
+    assert!(resident <= CEILING_BYTES / 20 * 21 + RESIDENT_SLACK_BYTES, "{resident} bytes are resident");
+}
+
+fn ask(client: &mut Client, requests: &[Vec<String>]) -> Vec<Vec<u8>> {
+    requests.chunks(PIPELINE).flat_map(|some| client.pipeline(some).unwrap()).collect()
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn value_of(key: u64, version: u64) -> String {
+    format!("{key}-{version}-").repeat(60)
+}
+
+/// Overwrites, deletes and reads strings at random, and compares every answer with a model.
+fn churn(client: &mut Client, prng: &mut Prng, model: &mut HashMap<u64, u64>, steps: usize) {
+    let (mut requests, mut expected) = (Vec::new(), Vec::new());
+    for _ in 0..steps {
+        let key = prng.below(KEYS);
+        let name = format!("key:{key}");
+        let there = model.get(&key).map(|version| value_of(key, *version));
+        match prng.below(10) {
+            0..4 => {
+                requests.push(words(&["GET", &name]));
+                expected.push(
+                    there.map_or("$-1\r\n".to_owned(), |value| format!("${}\r\n{value}\r\n", value.len())),
+                );
+            }
+            4..8 => {
+                let version = prng.below(1000);
+                model.insert(key, version);
+                requests.push(words(&["SET", &name, &value_of(key, version)]));
+                expected.push("+OK\r\n".to_owned());
+            }
+            8 => {
+                requests.push(words(&["STRLEN", &name]));
+                expected.push(format!(":{}\r\n", there.map_or(0, |value| value.len())));
+            }
+            _ => {
+                requests.push(words(&["DEL", &name]));
+                expected.push(format!(":{}\r\n", u8::from(model.remove(&key).is_some())));
+            }
+        }
+    }
+    for ((request, reply), expected) in requests.iter().zip(ask(client, &requests)).zip(expected) {
+        assert!(reply == expected.as_bytes(), "{request:?}: {}", reply.escape_ascii());
+    }
+}
+
+#[test]
+fn more_data_than_memory_is_all_there_and_survives_a_kill() {
+    let seed = sys::prng::entropy_seed();
+    println!("seed {seed}");
+    let (mut prng, mut model) = (Prng::from_seed(seed), HashMap::new());
+    let mut server = start(&[]);
+    let mut client = server.connect().unwrap();
+    let sets = |key: u64| words(&["SET", &format!("key:{key}"), &value_of(key, 0)]);
+    let replies = ask(&mut client, &(0..KEYS).map(sets).collect::<Vec<_>>());
+    assert!(replies.iter().all(|reply| reply == b"+OK\r\n"));
+    model.extend((0..KEYS).map(|key| (key, 0)));
+    for _ in 0..6 {
+        churn(&mut client, &mut prng, &mut model, 10_000);
+        assert_under_ceiling(&mut client);
+    }
+    assert!(info(&mut client, "store_records") > KEYS / 2 && info(&mut client, "store_cold_reads") > 10_000);
+    assert_eq!(client.call(&["DBSIZE"]).unwrap(), Value::Int(model.len() as i64));
+    server.kill();
+    server.restart().unwrap();
+    let mut client = wait_until_loaded(&server);
+    assert_eq!(client.call(&["DBSIZE"]).unwrap(), Value::Int(model.len() as i64));
+    churn(&mut client, &mut prng, &mut model, 20_000);
+    assert_under_ceiling(&mut client);
+}
+
+fn wait_until_loaded(server: &Server) -> Client {
+    let mut client = server.connect().unwrap();
+    while matches!(client.call(&["PING"]).unwrap(), Value::Error(text) if text.starts_with(b"LOADING")) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    client
+}
+
+#[test]
+fn collections_of_every_type_come_back_from_disk() {
+    const COLLECTIONS: usize = 300;
+    let server = start(&["--eager-spill", "yes"]);
+    let mut client = server.connect().unwrap();
+    let mut requests = Vec::new();
+    for number in 0..COLLECTIONS {
+        for element in 0..40 {
+            let text = format!("{element}").repeat(1 + number % 9);
+            requests.push(words(&["HSET", &format!("h{number}"), &text, &text]));
+            requests.push(words(&["RPUSH", &format!("l{number}"), &text]));
+            requests.push(words(&["SADD", &format!("s{number}"), &text]));
+            requests.push(words(&["ZADD", &format!("z{number}"), &element.to_string(), &text]));
+            requests.push(words(&["XADD", &format!("x{number}"), &format!("{}-1", element + 1), "f", &text]));
+        }
+    }
+    assert!(ask(&mut client, &requests).iter().all(|reply| !reply.starts_with(b"-")));
+    let lengths = ["HLEN h", "LLEN l", "SCARD s", "ZCARD z", "XLEN x"];
+    let requests: Vec<Vec<String>> = (0..COLLECTIONS)
+        .flat_map(|number| {
+            lengths.map(|length| format!("{length}{number}").split(' ').map(str::to_owned).collect())
+        })
+        .collect();
+    for (request, reply) in requests.iter().zip(ask(&mut client, &requests)) {
+        assert!(reply == b":40\r\n", "{request:?}: {}", reply.escape_ascii());
+    }
+    assert!(info(&mut client, "store_objects_spilled") > COLLECTIONS as u64);
+}
+
+#[test]
+fn writes_are_refused_once_not_even_the_index_fits() {
+    let server = Server::start(tarn(), &["--edition", "capacity", "--maxmemory", "5mb"]).unwrap();
+    let mut client = server.connect().unwrap();
+    let sets = |key: u64| words(&["SET", &format!("key:{key}"), "v"]);
+    let replies = ask(&mut client, &(0..1_000_000).map(sets).collect::<Vec<_>>());
+    let there = replies.iter().filter(|reply| *reply == b"+OK\r\n").count();
+    let refusal: &[u8] = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+    assert!(there > 20_000, "{there}");
+    assert!(replies.iter().all(|reply| reply == b"+OK\r\n" || reply == refusal));
+    assert!(replies.iter().any(|reply| reply == refusal));
+    // All else goes on.
+    assert_eq!(client.call(&["GET", "key:7"]).unwrap(), Value::Bulk(b"v".to_vec()));
+    assert_eq!(client.call(&["DEL", "key:7"]).unwrap(), Value::Int(1));
+}
+
+#[test]
+fn ceiling_cannot_be_taken_away() {
+    let server = start(&[]);
+    let mut client = server.connect().unwrap();
+    let Value::Error(text) = client.call(&["CONFIG", "SET", "maxmemory", "0"]).unwrap() else {
+        panic!("it must be refused")
+    };
+    assert!(String::from_utf8_lossy(&text).contains("needs a ceiling"));
+}
