@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use store::{
     Compression, Damage, Found, Image, Options, Page, PageNo, ReadError, Record, Refusal, Room, Store, Wrong,
 };
-use sys::Prng;
 use sys::file::Fs;
 use sys::file::simulated::Disk;
+use sys::{Prng, UnixMs};
 
 fn options() -> Options {
     Options { segment_pages: 16, ..Options::new(1) }
@@ -259,6 +259,54 @@ fn a_start_is_refused_with_what_is_wrong() {
     disk.place(&path, content);
     assert!(Store::open(&fs, dir(), &options(), &table).is_ok());
 }
+
+/// `TARN_WRITE_FIXTURE=1 cargo test -p store --test open first_version` writes the files anew, with a new version of the format.
+#[test]
+fn files_of_the_first_version_open() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1");
+    let image = |index: usize| noise([100, 3000, 6000, 20_000][index], index as u64);
+    let keys = [&b"small"[..], b"most of a page", b"extent", b"parts"];
+    if std::env::var_os("TARN_WRITE_FIXTURE").is_some() {
+        std::fs::create_dir_all(&kept).unwrap();
+        let (disk, fs) = simulated();
+        let store = Store::create(&fs, dir(), &options()).unwrap();
+        let pages: Vec<_> = (0..4).map(|index| write(&store, keys[index], &image(index)).get()).collect();
+        assert_eq!(pages, FIXTURE_PAGES);
+        let packing = Options { compression: Compression::Lz4, ..options() };
+        let table = checkpoint(&store);
+        drop(store);
+        let store = Store::open(&fs, dir(), &packing, &table).unwrap();
+        let expiring =
+            Record { database: 300, expires_at: Some(UnixMs(77)), ..record(b"packed", &[7; 1000]) };
+        let mut chunk = store.chunk(Room::Small).unwrap();
+        assert_eq!(chunk.add(&expiring).map(PageNo::get), Some(FIXTURE_PACKED));
+        chunk.write().unwrap();
+        std::fs::write(kept.join("table"), checkpoint(&store)).unwrap();
+        for path in disk.names(dir()).iter().filter(|path| path.extension().is_some_and(|end| end == "store"))
+        {
+            std::fs::write(kept.join(path.file_name().unwrap()), disk.content(path).unwrap()).unwrap();
+        }
+    }
+    let (disk, fs) = simulated();
+    fs.create_dir_all(dir()).unwrap();
+    for file in std::fs::read_dir(&kept).unwrap() {
+        let path = file.unwrap().path();
+        disk.place(&dir().join(path.file_name().unwrap()), std::fs::read(&path).unwrap());
+    }
+    let table = std::fs::read(kept.join("table")).unwrap();
+    assert!(store::check(&fs, dir(), &table).unwrap().is_intact());
+    let store = Store::open(&fs, dir(), &options(), &table).unwrap();
+    for (index, page) in FIXTURE_PAGES.into_iter().enumerate() {
+        let read = store.read(0, keys[index], PageNo::new(page).unwrap()).unwrap().unwrap();
+        assert_eq!((read.image, read.kind, read.flags), (image(index), 1, 2));
+    }
+    let packed = store.read(300, b"packed", PageNo::new(FIXTURE_PACKED).unwrap()).unwrap().unwrap();
+    assert_eq!((packed.image, packed.expires_at), (vec![7; 1000], Some(UnixMs(77))));
+}
+
+/// Where the records of the first version's files lie.
+const FIXTURE_PAGES: [u32; 4] = [16, 17, 32, 39];
+const FIXTURE_PACKED: u32 = 48;
 
 /// Cleans until there is no want of it, moving what lives; the model knows where each key lies.
 fn clean(store: &Store, places: &mut [PageNo]) {
