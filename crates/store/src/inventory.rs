@@ -236,6 +236,8 @@ impl Shared {
             matches!(segment.state(), State::Full | State::Lost) && segment.in_flight.load(Acquire) == 0;
         assert!(is_at_rest, "only a segment that takes no more is retired");
         segment.retired_at.store(self.epoch.load(Acquire), Relaxed);
+        let moved = self.huge.kill(|manifest| self.geometry.segment_of(manifest) == no);
+        moved.into_iter().for_each(|part| self.add_live(part, -1));
         segment.set_live(0);
         segment.set_state(State::Retired);
     }

@@ -23,12 +23,15 @@ fn options() -> Options {
     Options { segment_pages: 16, compression: Compression::Lz4, ..Options::new(1) }
 }
 
+/// Keys, and where their records lie.
+type Places = Vec<(Vec<u8>, PageNo)>;
+
 /// A store with records of all kinds, where they lie, and its table.
-fn store() -> (Disk, Vec<(Vec<u8>, PageNo)>, Vec<u8>) {
+fn store() -> (Disk, Places, Vec<u8>) {
     let disk = Disk::new(1);
     let store = Store::create(&Fs::Simulated(disk.clone()), dir(), &options()).unwrap();
     let mut prng = Prng::from_seed(1);
-    let mut pages = Vec::new();
+    let mut pages = Places::new();
     for (index, bytes) in [100, 200, 3000, 6000, 12_000, 60_000, 9, 900, 100_000].into_iter().enumerate() {
         let key = if index == 4 { vec![1; 5000] } else { vec![index as u8; 5] };
         let image: Vec<u8> =
