@@ -10,7 +10,7 @@ use store::{
     Compression, Damage, Found, Image, Options, Page, PageNo, ReadError, Record, Refusal, Room, Store, Wrong,
 };
 use sys::file::Fs;
-use sys::file::simulated::Disk;
+use sys::file::simulated::{Disk, Faults};
 use sys::{Prng, UnixMs};
 
 fn options() -> Options {
@@ -230,6 +230,83 @@ fn more_free_files_than_spare_ones_are_removed() {
     for _ in 0..4 {
         fill_segment(&store).iter().for_each(|page| assert!(store.is_written(*page)));
     }
+}
+
+#[test]
+fn a_full_disk_refuses_chunks_and_takes_them_in_files_that_are_there() {
+    let (disk, fs) = simulated();
+    let store = Store::create(&fs, dir(), &options()).unwrap();
+    let pages: Vec<_> = (0..3).flat_map(|_| fill_segment(&store)).collect();
+    disk.set_faults(Faults { space_bytes: Some(3 * 65_536 + 5000), ..Faults::default() });
+    let (names, image) = (disk.names(dir()).len(), noise(30_000, 1));
+    for round in 0..10 {
+        let mut chunk = store.chunk(Room::Small).unwrap();
+        while chunk.add(&record(&chunk.records().to_le_bytes(), &image[..3000])).is_some() {}
+        let error = chunk.write().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+        assert!(error.to_string().starts_with("writing /store/0000000004.store: "), "{error}");
+        assert!(disk.names(dir()).len() <= names + 1, "round {round}: files pile up");
+        assert!(store.read(0, &3u32.to_le_bytes(), pages[3]).unwrap().is_some(), "reading goes on");
+    }
+    store.retire(store.segment_of(pages[0]));
+    checkpoint(&store);
+    let again = fill_segment(&store);
+    assert!(again.iter().all(|page| store.segment_of(*page) == store.segment_of(pages[0])));
+    assert!(store.read(0, &3u32.to_le_bytes(), again[3]).unwrap().is_some());
+}
+
+#[test]
+fn what_chunks_leave_over_is_filled_by_others() {
+    let (_, fs) = simulated();
+    let store = Store::create(&fs, dir(), &Options { segment_pages: 512, ..options() }).unwrap();
+    let image = noise(40 * 4064 - 100, 1);
+    // Of one length, they take no more than they need, though several chunks are on their way.
+    let mut chunks = Vec::new();
+    for key in 0..8u32 {
+        let key = key.to_le_bytes();
+        let record = record(&key, &image);
+        let mut chunk = store.chunk(store.room_for(&record)).unwrap();
+        assert!(chunk.add(&record).is_some());
+        chunks.push(chunk);
+    }
+    chunks.into_iter().for_each(|chunk| chunk.write().unwrap());
+    assert_eq!(store.stats().bytes_in_use, 8 * 40 * 4096);
+    // Of several lengths, the first chunk leaves something.
+    let large = |pages: usize| record(b"key", &image[..pages * 4064 - 100]);
+    let mut first = store.chunk(Room::Large { pages: 10 }).unwrap();
+    first.add(&large(10)).unwrap();
+    let second = store.chunk(Room::Large { pages: 40 }).unwrap();
+    first.write().unwrap();
+    let mut third = store.chunk(Room::Large { pages: 20 }).unwrap();
+    let page = third.add(&large(20)).unwrap();
+    third.write().unwrap();
+    assert_eq!(page.get() % 512, 8 * 40 + 10);
+    assert!(store.read(0, b"key", page).unwrap().is_some());
+    drop(second);
+    let live = store.stats().records_live;
+    assert_eq!(live, 10);
+}
+
+#[test]
+fn damage_is_told_by_cleaning_and_its_segment_left_alone() {
+    let (disk, fs) = simulated();
+    let store = Store::create(&fs, dir(), &options()).unwrap();
+    let pages = fill_segment(&store);
+    write(&store, b"key", b"");
+    pages[..14].iter().for_each(|page| store.note_dead(*page));
+    let victim = store.victim().unwrap();
+    disk.flip(&dir().join("0000000001.store"), (5 * 4096 + 100) * 8);
+    let mut visited = 0;
+    let damages = store.records_of(victim, |_, _| {
+        visited += 1;
+        ControlFlow::Continue(())
+    });
+    let damages = damages.unwrap();
+    assert_eq!((visited, damages.len(), store.victim()), (15, 1, None));
+    assert_eq!(
+        damages[0].to_string(),
+        "page 21 of segment 1 is damaged, /store/0000000001.store at offset 20480: its checksum is wrong"
+    );
 }
 
 #[test]
