@@ -50,11 +50,13 @@ impl Store {
         (1.0 - live) / (1.0 + live) * (1.0 + AGE_BONUS * (age / oldest).min(1.0))
     }
 
-    /// Whether more is dead than should be: three quarters of what `space_amplification` allows beside the live bytes.
+    /// Whether more is dead than should be: three quarters of what `space_amplification` allows beside the live bytes. Also while a
+    /// segment is lost to a failed sync.
     pub fn wants_cleaning(&self) -> bool {
         let stats = self.stats();
         let slack = SLACK_SEGMENTS * self.shared.geometry.segment_bytes();
-        stats.bytes_in_use > stats.bytes_live + (self.allowance(&stats) / 4 * 3).max(slack)
+        let is_much = stats.bytes_in_use > stats.bytes_live + (self.allowance(&stats) / 4 * 3).max(slack);
+        is_much || stats.segments_lost > 0
     }
 
     /// Whether retired segments, with the free ones, hold more than a quarter of what `space_amplification` allows: only a checkpoint
@@ -74,8 +76,8 @@ impl Store {
     }
 
     /// Goes through all records that were written to a segment, alive or not, from its beginning on, in reads of 256 KB. `visit` gets a
-    /// record's page and the record; of one that takes several pages only the first was read ([`Store::read_rest`]). Of a
-    /// huge record of which a part lies here, it gets the page by which its key knows it, wherever that is. `Break` ends it.
+    /// record's page and the record; of one that takes several pages the key and what goes on elsewhere ([`Store::read_rest`]). Of
+    /// a huge record of which a part lies here, it gets the page by which its key knows it, wherever that is. `Break` ends it.
     ///
     /// Gives the places that are damaged, of which nothing was visited; at most `DAMAGES_MAX`. Such a segment is no
     /// [`victim`](Store::victim) any more.
@@ -179,10 +181,9 @@ impl<V: FnMut(PageNo, Found<'_>) -> ControlFlow<()>> SegmentWalk<'_, V> {
             Step::Extent { pages, is_part } => (pages, is_part),
             Step::Records | Step::Continuation => (1, false),
         };
-        for found in page.records() {
-            if (self.visit)(no, found).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
+        let visited = visit_all(self.store, &page, &mut self.damages, &mut self.visit)?;
+        if visited.is_break() {
+            return Ok(ControlFlow::Break(()));
         }
         if is_part && self.part(no)?.is_break() {
             return Ok(ControlFlow::Break(()));
@@ -199,17 +200,39 @@ impl<V: FnMut(PageNo, Found<'_>) -> ControlFlow<()>> SegmentWalk<'_, V> {
         let mut buffer = AlignedBytes::zeroed(PAGE_BYTES);
         let count = self.store.shared.read(Run { first: manifest, pages: 1 }, buffer.as_mut_slice())?;
         match Page::parse(&buffer.as_slice()[..count], manifest, self.store) {
-            Ok(page) => {
-                for found in page.records() {
-                    if (self.visit)(manifest, found).is_break() {
-                        return Ok(ControlFlow::Break(()));
-                    }
-                }
+            Ok(page) => visit_all(self.store, &page, &mut self.damages, &mut self.visit),
+            Err(damage) => {
+                note(&mut self.damages, damage);
+                Ok(ControlFlow::Continue(()))
             }
-            Err(damage) => note(&mut self.damages, damage),
         }
-        Ok(ControlFlow::Continue(()))
     }
+}
+
+/// Visits the records that begin in a page, each with its key.
+fn visit_all(
+    store: &Store,
+    page: &Page<'_>,
+    damages: &mut Vec<Damage>,
+    visit: &mut impl FnMut(PageNo, Found<'_>) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, ReadError> {
+    for found in page.records() {
+        let found = match found {
+            Found::Here(_) => found,
+            Found::Continues(rest) => match rest.with_key(store) {
+                Ok(rest) => Found::Continues(rest),
+                Err(ReadError::Damage(damage)) => {
+                    note(damages, damage);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        if visit(page.no(), found).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
 }
 
 fn note(damages: &mut Vec<Damage>, damage: Damage) {

@@ -4,7 +4,7 @@
 //! functions over bytes, any thread. Invariant: memory is taken for what was read, never for what a length claims.
 
 use crate::Store;
-use crate::failure::{Damage, Wrong};
+use crate::failure::{Damage, ReadError, Wrong};
 use crate::limits::{PAGE_BYTES, RUN_PAGES};
 use crate::number::{Geometry, PageNo, Run};
 use crate::pack;
@@ -55,7 +55,7 @@ impl Rest {
         mut content: Vec<u8>,
         geometry: Geometry,
     ) -> Result<Rest, Wrong> {
-        let manifest = Manifest::decode(&content[head.key_bytes..], geometry);
+        let manifest = content.get(head.key_bytes..).and_then(|list| Manifest::decode(list, geometry));
         let manifest = manifest.ok_or(Wrong::Content("a list of parts is none"))?;
         content.truncate(head.key_bytes);
         let stage = Stage::Parts { plain_bytes: manifest.plain_bytes };
@@ -88,6 +88,27 @@ impl Rest {
     /// What is to be read, in any order or together.
     pub fn runs(&self) -> &[Run] {
         &self.runs
+    }
+
+    /// Reads as much as it takes to know the key.
+    pub(crate) fn with_key(mut self, store: &Store) -> Result<Rest, ReadError> {
+        while self.key().is_none() && !self.runs.is_empty() {
+            let run = self.runs.remove(0);
+            let read = store.read_run(run)?;
+            gather(store, run, read.as_slice(), &mut self.content)?;
+        }
+        if self.stage != Stage::Extent || !self.runs.is_empty() {
+            return Ok(self);
+        }
+        if self.content.len() != self.head.key_bytes + self.head.image_bytes {
+            let wrong = Wrong::Content("its pages are not as many bytes as it says");
+            return Err(store.shared.damage(self.page, wrong).into());
+        }
+        if self.head.role != Role::Manifest {
+            return Ok(self);
+        }
+        let rest = Rest::of_manifest(self.page, self.head, self.content, store.shared.geometry);
+        rest.map_err(|wrong| store.shared.damage(self.page, wrong).into())
     }
 
     /// Puts the record together from what was read of each run, in their order. If its key was too long to be compared before,

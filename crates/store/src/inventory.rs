@@ -23,6 +23,10 @@ use sys::file::{File, Mode};
 pub(crate) struct Inventory {
     /// The segments that take chunks, by class.
     open: [Option<SegmentNo>; 2],
+    /// Pages of open segments that chunks gave back with others behind them.
+    holes: Vec<Hole>,
+    /// Whether the disk was full when the open segment was last written to, by class.
+    is_full: [bool; 2],
     free: Vec<SegmentNo>,
     /// Numbers below the highest that have no file, and the file they had.
     absent: Vec<(SegmentNo, Weak<File>)>,
@@ -31,6 +35,14 @@ pub(crate) struct Inventory {
     /// Segments begun since the store was created.
     pub begun: u64,
     prng: Prng,
+}
+
+/// Pages that were given back.
+#[derive(Clone, Copy, Debug)]
+struct Hole {
+    segment: SegmentNo,
+    first: u32,
+    pages: u32,
 }
 
 /// Pages for a chunk.
@@ -49,6 +61,8 @@ impl Inventory {
     pub fn new(seed: u64) -> Inventory {
         Inventory {
             open: [None, None],
+            holes: Vec::new(),
+            is_full: [false, false],
             free: Vec::new(),
             absent: Vec::new(),
             unnamed: Vec::new(),
@@ -85,6 +99,39 @@ impl Inventory {
 
     fn close(&mut self, no: SegmentNo) {
         self.open.iter_mut().filter(|open| **open == Some(no)).for_each(|open| *open = None);
+        self.holes.retain(|hole| hole.segment != no);
+    }
+
+    /// Takes a segment out of use that the disk has no room for, if there is one with a file that is there.
+    fn leave_full(&mut self, shared: &Shared, class: Class) {
+        if self.free.is_empty() || !std::mem::take(&mut self.is_full[class as usize]) {
+            return;
+        }
+        if let Some(no) = self.open[class as usize] {
+            self.seal_or_remove(shared, no, 0);
+        }
+    }
+
+    /// Seals a segment, or removes it if there is nothing in it but the chunks of whoever asks.
+    fn seal_or_remove(&mut self, shared: &Shared, no: SegmentNo, own_chunks: u32) {
+        let segment = shared.segments.grow(no);
+        let is_empty = segment.pages.load(Relaxed) == 0 && segment.in_flight.load(Acquire) == own_chunks;
+        self.seal(shared, no);
+        if is_empty {
+            self.remove(shared, no);
+        }
+    }
+
+    /// Pages between others, at least `needed`, in an open segment.
+    fn take_hole(&mut self, no: SegmentNo, needed: u32, wanted: u32) -> Option<(u32, u32)> {
+        let at = self.holes.iter().position(|hole| hole.segment == no && hole.pages >= needed)?;
+        let hole = &mut self.holes[at];
+        let (first, pages) = (hole.first, hole.pages.min(wanted));
+        (hole.first, hole.pages) = (first + pages, hole.pages - pages);
+        if hole.pages == 0 {
+            self.holes.swap_remove(at);
+        }
+        Some((first, pages))
     }
 
     /// A free segment whose file nobody reads any more.
@@ -126,16 +173,21 @@ impl Inventory {
 }
 
 impl Shared {
-    /// Pages for a chunk: at least `needed`, all in one segment; more if there are, up to a chunk's usual length.
+    /// Pages for a chunk: at least `needed`, all in one segment; more if there are, up to a chunk's usual length, in multiples of
+    /// `needed`: what is left over of one that takes several extents of one length would be lost.
     ///
     /// # Errors
     /// If a segment must be begun, and its file cannot be made or opened.
     pub(crate) fn reserve(&self, class: Class, needed: u32) -> io::Result<Reserved> {
         let mut inventory = self.inventory.lock();
+        inventory.leave_full(self, class);
         let segment_pages = self.geometry.segment_pages();
+        let wanted = needed * (CHUNK_PAGES / needed).max(1);
         let room = |no: SegmentNo| segment_pages - self.segments.grow(no).pages.load(Relaxed);
-        let no = match inventory.open[class as usize] {
-            Some(no) if room(no) >= needed => no,
+        let open = inventory.open[class as usize];
+        let hole = open.and_then(|no| inventory.take_hole(no, needed, wanted));
+        let no = match open {
+            Some(no) if hole.is_some() || room(no) >= needed => no,
             left => {
                 if let Some(full) = left {
                     inventory.seal(self, full);
@@ -145,9 +197,11 @@ impl Shared {
         };
         let segment = self.segments.grow(no);
         let file = self.file_of(no).map_err(|error| named("opening", &no.path(&self.dir), &error))?;
-        let pages = room(no).min(needed.max(CHUNK_PAGES));
+        let (first, pages) = hole.unwrap_or_else(|| {
+            let pages = room(no).min(wanted);
+            (segment.pages.fetch_add(pages, Release), pages)
+        });
         assert!(needed <= pages, "extents are no longer than a segment");
-        let first = segment.pages.fetch_add(pages, Release);
         segment.in_flight.fetch_add(1, Relaxed);
         Ok(Reserved { segment: no, class, generation: segment.generation(), file, first, pages })
     }
@@ -178,36 +232,37 @@ impl Shared {
         Ok(no)
     }
 
-    /// Takes back the pages of a chunk that were not used, from `first` on, if nothing was given out behind them. Otherwise they stay
-    /// unused.
+    /// Takes back the pages of a chunk that were not used, from `first` on, for other chunks.
     pub(crate) fn give_back(&self, reserved: &Reserved, first: u32) {
-        let inventory = self.inventory.lock();
-        self.give_back_locked(&inventory, reserved, first);
+        let mut inventory = self.inventory.lock();
+        self.give_back_locked(&mut inventory, reserved, first);
     }
 
-    fn give_back_locked(&self, inventory: &Inventory, reserved: &Reserved, first: u32) {
+    fn give_back_locked(&self, inventory: &mut Inventory, reserved: &Reserved, first: u32) {
+        if inventory.open[reserved.class as usize] != Some(reserved.segment) {
+            return;
+        }
         let segment = self.segments.grow(reserved.segment);
-        let is_last = segment.pages.load(Relaxed) == reserved.first + reserved.pages;
-        if is_last && inventory.open[reserved.class as usize] == Some(reserved.segment) {
+        let end = reserved.first + reserved.pages;
+        if segment.pages.load(Relaxed) == end {
             segment.pages.store(first, Release);
+        } else {
+            inventory.holes.push(Hole { segment: reserved.segment, first, pages: end - first });
         }
     }
 
     /// A chunk could not be written: its pages are given back, and others tried next time, if there are any.
     pub(crate) fn refused(&self, reserved: &Reserved, error: &io::Error) {
         let mut inventory = self.inventory.lock();
-        self.give_back_locked(&inventory, reserved, reserved.first);
-        let is_open = inventory.open[reserved.class as usize] == Some(reserved.segment);
-        let segment = self.segments.grow(reserved.segment);
-        // A full disk still takes what it has room for already, here when there is space again, or in a file that is there.
-        let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        if !is_open || (is_full && inventory.free.is_empty()) {
+        self.give_back_locked(&mut inventory, reserved, reserved.first);
+        if inventory.open[reserved.class as usize] != Some(reserved.segment) {
             return;
         }
-        let is_empty = segment.pages.load(Relaxed) == 0 && segment.in_flight.load(Acquire) == 1;
-        inventory.seal(self, reserved.segment);
-        if is_empty {
-            inventory.remove(self, reserved.segment);
+        // A full disk still takes what it has room for already, here when there is space again, or in a file that is there.
+        if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+            inventory.is_full[reserved.class as usize] = true;
+        } else {
+            inventory.seal_or_remove(self, reserved.segment, 1);
         }
     }
 
@@ -236,6 +291,8 @@ impl Shared {
             matches!(segment.state(), State::Full | State::Lost) && segment.in_flight.load(Acquire) == 0;
         assert!(is_at_rest, "only a segment that takes no more is retired");
         segment.retired_at.store(self.epoch.load(Acquire), Relaxed);
+        let moved = self.huge.kill(|manifest| self.geometry.segment_of(manifest) == no);
+        moved.into_iter().for_each(|part| self.add_live(part, -1));
         segment.set_live(0);
         segment.set_state(State::Retired);
     }

@@ -153,7 +153,7 @@ impl Shared {
         self.huge.set_dead(page, false).iter().for_each(|part| self.add_live(*part, 1));
     }
 
-    fn add_live(&self, page: PageNo, count: i32) {
+    pub fn add_live(&self, page: PageNo, count: i32) {
         if let Some(segment) = self.segments.get(self.geometry.segment_of(page)) {
             segment.add_live(count);
         }
@@ -174,6 +174,7 @@ pub(crate) struct Huge {
 #[derive(Debug)]
 struct Listed {
     parts: Vec<PageNo>,
+    /// Whether its parts were counted as dead.
     is_dead: bool,
 }
 
@@ -217,11 +218,23 @@ impl Huge {
         all
     }
 
-    /// Of each part for which `is_wanted`, the manifest that lists it, unless that is dead.
+    /// Of each part for which `is_wanted`, the manifest that lists it, dead or not: that is for who knows the index to say.
     pub fn owners(&self, is_wanted: impl Fn(PageNo) -> bool) -> HashMap<PageNo, PageNo> {
         let lists = self.lists.lock();
-        let living = lists.iter().filter(|(_, listed)| !listed.is_dead);
-        let pairs = living.flat_map(|(manifest, listed)| listed.parts.iter().map(|part| (*part, *manifest)));
+        let pairs =
+            lists.iter().flat_map(|(manifest, listed)| listed.parts.iter().map(|part| (*part, *manifest)));
         pairs.filter(|(part, _)| is_wanted(*part)).collect()
+    }
+
+    /// Notes those as dead whose manifests `is_in`, and gives the parts of those that were not.
+    pub fn kill(&self, is_in: impl Fn(PageNo) -> bool) -> Vec<PageNo> {
+        let mut lists = self.lists.lock();
+        let killed = lists.iter_mut().filter(|(manifest, listed)| is_in(**manifest) && !listed.is_dead);
+        let mut parts = Vec::new();
+        for (_, listed) in killed {
+            listed.is_dead = true;
+            parts.extend_from_slice(&listed.parts);
+        }
+        parts
     }
 }

@@ -10,6 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 pub struct Stats {
     /// Segments in which records may live.
     pub segments_in_use: usize,
+    /// Of these, segments of which a sync failed: no checkpoint can be completed until they are cleaned.
+    pub segments_lost: usize,
     /// Segments whose files wait to be used again.
     pub segments_free: usize,
     /// Segments without live records that a checkpoint may refer to.
@@ -55,6 +57,7 @@ impl Store {
                 state => {
                     let filled = u64::from(segment.pages.load(Relaxed)) * PAGE_BYTES as u64;
                     stats.segments_in_use += 1;
+                    stats.segments_lost += usize::from(state == State::Lost);
                     stats.bytes_in_use += if state == State::Open { filled } else { segment_bytes };
                     stats.bytes_live += segment.live_bytes();
                     stats.records_live += u64::from(segment.live());

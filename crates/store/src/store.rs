@@ -169,10 +169,7 @@ impl Store {
         loop {
             let mut read = Vec::new();
             for run in rest.runs() {
-                let mut buffer = AlignedBytes::zeroed(run.bytes());
-                let count = self.shared.read(*run, buffer.as_mut_slice())?;
-                buffer.resize(count);
-                read.push(buffer);
+                read.push(self.read_run(*run)?);
             }
             let read: Vec<&[u8]> = read.iter().map(AlignedBytes::as_slice).collect();
             match rest.join(self, &read)? {
@@ -180,6 +177,14 @@ impl Store {
                 Joined::More(more) => rest = more,
             }
         }
+    }
+
+    /// Reads pages as far as the file goes.
+    pub(crate) fn read_run(&self, run: Run) -> Result<AlignedBytes, ReadError> {
+        let mut buffer = AlignedBytes::zeroed(run.bytes());
+        let count = self.shared.read(run, buffer.as_mut_slice())?;
+        buffer.resize(count);
+        Ok(buffer)
     }
 
     /// Counts a record as dead that is in this page: its key was changed or removed, or it was written anew elsewhere.

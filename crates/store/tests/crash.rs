@@ -9,8 +9,8 @@
 
 mod owner;
 
-use owner::{Work, dir, options, verify};
-use store::{ReadError, Store};
+use owner::{SEGMENT_PAGES, Work, dir, options, verify};
+use store::{ReadError, Store, Wrong};
 use sys::Prng;
 use sys::file::Fs;
 use sys::file::simulated::{Disk, Faults, Survival};
@@ -118,6 +118,8 @@ fn errors_and_a_full_disk_lose_nothing_and_pass() {
         work.read_all();
         let before = work.checkpoints;
         work.going = None;
+        // A segment is not cleaned while a chunk is on its way to it.
+        work.write_held();
         for _ in 0..200 {
             work.clean();
             work.continue_checkpoint();
@@ -172,6 +174,42 @@ fn a_bit_turned_over_is_found_and_never_read_as_a_value() {
     }
     println!("{cases} flips, {refused} seen by reads, {harmless} not");
     assert!(refused > 20 && harmless > 20);
+}
+
+#[test]
+fn what_lay_there_before_a_write_that_got_lost_is_damage() {
+    let (mut cases, mut stale) = (0, 0);
+    for seed in seeds(20) {
+        let disk = Disk::new(seed);
+        let mut work = run(&disk, seed, 120).unwrap();
+        let before: Vec<_> = disk.names(dir()).into_iter().map(|path| (disk.content(&path), path)).collect();
+        (0..300).for_each(|_| work.step());
+        work.write_held();
+        work.checkpoint();
+        let complete = work.complete.take().unwrap();
+        for (key, entry) in &complete.index {
+            let (no, at) =
+                (entry.page.get() / SEGMENT_PAGES, (entry.page.get() % SEGMENT_PAGES) as usize * 4096);
+            let path = dir().join(format!("{no:010}.store"));
+            let old = before.iter().find(|(_, name)| *name == path).and_then(|(content, _)| content.as_ref());
+            let mut content = disk.content(&path).unwrap();
+            let Some(old) =
+                old.and_then(|old| old.get(at..at + 4096)).filter(|old| **old != content[at..at + 4096])
+            else {
+                continue;
+            };
+            content[at..at + 4096].copy_from_slice(old);
+            let lossy = disk.power_cut(seed, Survival::Nothing);
+            lossy.place(&path, content);
+            let store = Store::open(&Fs::Simulated(lossy), dir(), &options(seed), &complete.table).unwrap();
+            let read = store.read(entry.database(), key, entry.page);
+            let Err(ReadError::Damage(damage)) = read else { panic!("TARN_SEED={seed}: {read:?}") };
+            stale += u32::from(damage.wrong == Wrong::Stale);
+            cases += 1;
+        }
+    }
+    println!("{cases} writes lost, {stale} of them over an earlier use of the file");
+    assert!(stale > 100);
 }
 
 #[test]

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use store::{
     Compression, Damage, Found, Image, Options, Page, PageNo, ReadError, Record, Refusal, Room, Store, Wrong,
 };
-use sys::Prng;
 use sys::file::Fs;
-use sys::file::simulated::Disk;
+use sys::file::simulated::{Disk, Faults};
+use sys::{Prng, UnixMs};
 
 fn options() -> Options {
     Options { segment_pages: 16, ..Options::new(1) }
@@ -233,6 +233,83 @@ fn more_free_files_than_spare_ones_are_removed() {
 }
 
 #[test]
+fn a_full_disk_refuses_chunks_and_takes_them_in_files_that_are_there() {
+    let (disk, fs) = simulated();
+    let store = Store::create(&fs, dir(), &options()).unwrap();
+    let pages: Vec<_> = (0..3).flat_map(|_| fill_segment(&store)).collect();
+    disk.set_faults(Faults { space_bytes: Some(3 * 65_536 + 5000), ..Faults::default() });
+    let (names, image) = (disk.names(dir()).len(), noise(30_000, 1));
+    for round in 0..10 {
+        let mut chunk = store.chunk(Room::Small).unwrap();
+        while chunk.add(&record(&chunk.records().to_le_bytes(), &image[..3000])).is_some() {}
+        let error = chunk.write().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+        assert!(error.to_string().starts_with("writing /store/0000000004.store: "), "{error}");
+        assert!(disk.names(dir()).len() <= names + 1, "round {round}: files pile up");
+        assert!(store.read(0, &3u32.to_le_bytes(), pages[3]).unwrap().is_some(), "reading goes on");
+    }
+    store.retire(store.segment_of(pages[0]));
+    checkpoint(&store);
+    let again = fill_segment(&store);
+    assert!(again.iter().all(|page| store.segment_of(*page) == store.segment_of(pages[0])));
+    assert!(store.read(0, &3u32.to_le_bytes(), again[3]).unwrap().is_some());
+}
+
+#[test]
+fn what_chunks_leave_over_is_filled_by_others() {
+    let (_, fs) = simulated();
+    let store = Store::create(&fs, dir(), &Options { segment_pages: 512, ..options() }).unwrap();
+    let image = noise(40 * 4064 - 100, 1);
+    // Of one length, they take no more than they need, though several chunks are on their way.
+    let mut chunks = Vec::new();
+    for key in 0..8u32 {
+        let key = key.to_le_bytes();
+        let record = record(&key, &image);
+        let mut chunk = store.chunk(store.room_for(&record)).unwrap();
+        assert!(chunk.add(&record).is_some());
+        chunks.push(chunk);
+    }
+    chunks.into_iter().for_each(|chunk| chunk.write().unwrap());
+    assert_eq!(store.stats().bytes_in_use, 8 * 40 * 4096);
+    // Of several lengths, the first chunk leaves something.
+    let large = |pages: usize| record(b"key", &image[..pages * 4064 - 100]);
+    let mut first = store.chunk(Room::Large { pages: 10 }).unwrap();
+    first.add(&large(10)).unwrap();
+    let second = store.chunk(Room::Large { pages: 40 }).unwrap();
+    first.write().unwrap();
+    let mut third = store.chunk(Room::Large { pages: 20 }).unwrap();
+    let page = third.add(&large(20)).unwrap();
+    third.write().unwrap();
+    assert_eq!(page.get() % 512, 8 * 40 + 10);
+    assert!(store.read(0, b"key", page).unwrap().is_some());
+    drop(second);
+    let live = store.stats().records_live;
+    assert_eq!(live, 10);
+}
+
+#[test]
+fn damage_is_told_by_cleaning_and_its_segment_left_alone() {
+    let (disk, fs) = simulated();
+    let store = Store::create(&fs, dir(), &options()).unwrap();
+    let pages = fill_segment(&store);
+    write(&store, b"key", b"");
+    pages[..14].iter().for_each(|page| store.note_dead(*page));
+    let victim = store.victim().unwrap();
+    disk.flip(&dir().join("0000000001.store"), (5 * 4096 + 100) * 8);
+    let mut visited = 0;
+    let damages = store.records_of(victim, |_, _| {
+        visited += 1;
+        ControlFlow::Continue(())
+    });
+    let damages = damages.unwrap();
+    assert_eq!((visited, damages.len(), store.victim()), (15, 1, None));
+    assert_eq!(
+        damages[0].to_string(),
+        "page 21 of segment 1 is damaged, /store/0000000001.store at offset 20480: its checksum is wrong"
+    );
+}
+
+#[test]
 fn a_start_is_refused_with_what_is_wrong() {
     let (disk, fs) = simulated();
     let store = Store::create(&fs, dir(), &options()).unwrap();
@@ -259,6 +336,54 @@ fn a_start_is_refused_with_what_is_wrong() {
     disk.place(&path, content);
     assert!(Store::open(&fs, dir(), &options(), &table).is_ok());
 }
+
+/// `TARN_WRITE_FIXTURE=1 cargo test -p store --test open first_version` writes the files anew, with a new version of the format.
+#[test]
+fn files_of_the_first_version_open() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1");
+    let image = |index: usize| noise([100, 3000, 6000, 20_000][index], index as u64);
+    let keys = [&b"small"[..], b"most of a page", b"extent", b"parts"];
+    if std::env::var_os("TARN_WRITE_FIXTURE").is_some() {
+        std::fs::create_dir_all(&kept).unwrap();
+        let (disk, fs) = simulated();
+        let store = Store::create(&fs, dir(), &options()).unwrap();
+        let pages: Vec<_> = (0..4).map(|index| write(&store, keys[index], &image(index)).get()).collect();
+        assert_eq!(pages, FIXTURE_PAGES);
+        let packing = Options { compression: Compression::Lz4, ..options() };
+        let table = checkpoint(&store);
+        drop(store);
+        let store = Store::open(&fs, dir(), &packing, &table).unwrap();
+        let expiring =
+            Record { database: 300, expires_at: Some(UnixMs(77)), ..record(b"packed", &[7; 1000]) };
+        let mut chunk = store.chunk(Room::Small).unwrap();
+        assert_eq!(chunk.add(&expiring).map(PageNo::get), Some(FIXTURE_PACKED));
+        chunk.write().unwrap();
+        std::fs::write(kept.join("table"), checkpoint(&store)).unwrap();
+        for path in disk.names(dir()).iter().filter(|path| path.extension().is_some_and(|end| end == "store"))
+        {
+            std::fs::write(kept.join(path.file_name().unwrap()), disk.content(path).unwrap()).unwrap();
+        }
+    }
+    let (disk, fs) = simulated();
+    fs.create_dir_all(dir()).unwrap();
+    for file in std::fs::read_dir(&kept).unwrap() {
+        let path = file.unwrap().path();
+        disk.place(&dir().join(path.file_name().unwrap()), std::fs::read(&path).unwrap());
+    }
+    let table = std::fs::read(kept.join("table")).unwrap();
+    assert!(store::check(&fs, dir(), &table).unwrap().is_intact());
+    let store = Store::open(&fs, dir(), &options(), &table).unwrap();
+    for (index, page) in FIXTURE_PAGES.into_iter().enumerate() {
+        let read = store.read(0, keys[index], PageNo::new(page).unwrap()).unwrap().unwrap();
+        assert_eq!((read.image, read.kind, read.flags), (image(index), 1, 2));
+    }
+    let packed = store.read(300, b"packed", PageNo::new(FIXTURE_PACKED).unwrap()).unwrap().unwrap();
+    assert_eq!((packed.image, packed.expires_at), (vec![7; 1000], Some(UnixMs(77))));
+}
+
+/// Where the records of the first version's files lie.
+const FIXTURE_PAGES: [u32; 4] = [16, 17, 32, 39];
+const FIXTURE_PACKED: u32 = 48;
 
 /// Cleans until there is no want of it, moving what lives; the model knows where each key lies.
 fn clean(store: &Store, places: &mut [PageNo]) {

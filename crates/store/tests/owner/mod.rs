@@ -244,7 +244,7 @@ impl Work {
         }
     }
 
-    fn write_held(&mut self) {
+    pub fn write_held(&mut self) {
         if let Some((chunk, added)) = self.held.take()
             && !self.prng.one_in(4)
         {
