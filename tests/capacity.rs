@@ -32,7 +32,11 @@ fn info(client: &mut Client, field: &str) -> u64 {
 /// Asserts what the ceiling promises of the process's memory.
 fn assert_under_ceiling(client: &mut Client) {
     let resident = info(client, "used_memory_rss");
-    assert!(resident <= CEILING_BYTES / 20 * 21 + RESIDENT_SLACK_BYTES, "{resident} bytes are resident");
+    let used = info(client, "used_memory");
+    assert!(
+        resident <= CEILING_BYTES / 20 * 21 + RESIDENT_SLACK_BYTES,
+        "{resident} bytes are resident, {used} used"
+    );
 }
 
 fn ask(client: &mut Client, requests: &[Vec<String>]) -> Vec<Vec<u8>> {

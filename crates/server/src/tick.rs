@@ -9,6 +9,7 @@ use crate::dispatch::checks;
 use crate::dispatch::pause::Pause;
 use crate::durability;
 use crate::log;
+use crate::residency;
 use crate::server::{Attention, Server};
 use crate::snapshot;
 use crate::tracking;
@@ -48,7 +49,7 @@ pub async fn run(worker: Rc<Worker>, index: usize) {
         sweep(&worker.server, index).await;
         go_on_evicting(&worker.server, index);
         if ticks.is_multiple_of(hz) {
-            freed.give_back(index);
+            freed.give_back(&worker.server, index);
         }
         if is_first {
             sample(&worker.server);
@@ -117,7 +118,7 @@ struct Freed {
 
 impl Freed {
     /// To be called once a second.
-    fn give_back(&mut self, worker: usize) {
+    fn give_back(&mut self, server: &Server, worker: usize) {
         if mem::take(&mut self.is_collected) && worker == 0 {
             let work = || {
                 sys::process::yield_to_other_threads();
@@ -127,7 +128,8 @@ impl Freed {
             let _ = thread::Builder::new().name("release".to_owned()).spawn(work);
         }
         let used = sys::memory::used_bytes();
-        if self.held_bytes.saturating_sub(used) < RELEASE_BYTES_MIN.max(self.held_bytes / 8) {
+        let is_much = self.held_bytes.saturating_sub(used) >= RELEASE_BYTES_MIN.max(self.held_bytes / 8);
+        if !is_much && !residency::is_tight(server) {
             self.held_bytes = self.held_bytes.max(used);
             return;
         }

@@ -20,6 +20,7 @@ pub use rewrite::{Rewrites, Unable, begin_if_due, begin_rewrite};
 use crate::config::{AppendFsync, Config, Edition};
 use crate::import::{self, Preference};
 use crate::log;
+use crate::residency;
 use crate::server::Server;
 use ::log::{Log, Lsn, Options, Recovery, SyncPolicy};
 use checkpoint::Pace;
@@ -135,6 +136,7 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
         import::load_foreign(server, preference(&server.config))?;
     } else {
         recovery::recover(server, &recovery, threads)?;
+        residency::give_back(server);
         let (keys, requests) = server.durability.loading.counts();
         let seconds = server.ticks.nanos_between(began, server.ticks.now()) as f64 / 1e9;
         log!(

@@ -130,3 +130,20 @@ pub fn is_over(server: &Server) -> bool {
     server.residency.store().is_some()
         && sys::memory::used_bytes() > server.keyspace.policy().memory_bytes_max()
 }
+
+/// Whether the process has so much more in memory than its data takes that the ceiling's promise is near its end: what the
+/// allocator holds back has to be given back.
+pub fn is_tight(server: &Server) -> bool {
+    server.residency.store().is_some()
+        && sys::process::resident_bytes() > server.keyspace.policy().memory_bytes_max() + RESIDENT_SLACK_BYTES
+}
+
+/// Half of what may be resident beyond the ceiling.
+const RESIDENT_SLACK_BYTES: u64 = 32 << 20;
+
+/// Gives back what threads have left with the allocator that loaded the data and have ended, if there is a ceiling to keep to.
+pub fn give_back(server: &Server) {
+    if server.residency.store().is_some() {
+        sys::memory::release();
+    }
+}
