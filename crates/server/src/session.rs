@@ -6,6 +6,7 @@ use crate::acl::{Access, Setting};
 use crate::blocking::Until;
 use crate::client::{Client, Traits};
 use crate::pubsub::Subscriptions;
+use crate::residency::fetch::Fetch;
 use crate::tracking::Tracker;
 use crate::transaction::{Transaction, Watched};
 use keyspace::{DbIndex, Touch};
@@ -59,6 +60,8 @@ pub struct Session {
     pub watched: Watched,
     /// Set by a request that has to wait; nothing further runs until that is over.
     pub waits: Option<Until>,
+    /// What its next requests need and is being read from disk; they run when that is done.
+    pub fetch: Option<Arc<Fetch>>,
     /// A script runs its commands now.
     pub runs_script: bool,
     /// The moment that its script has seen, in microseconds since 1970: it sees no other until it is slow.
@@ -83,6 +86,7 @@ impl Session {
             transaction: None,
             watched: Watched::default(),
             waits: None,
+            fetch: None,
             runs_script: false,
             script_time_us: None,
             subscriptions: None,

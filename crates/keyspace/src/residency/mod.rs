@@ -15,6 +15,7 @@
 //! 2. Of two keys of a slot whose words could not be told apart only one lies in a page.
 //! 3. Hashes with fields that expire stay in memory: the slot's timers must find them.
 
+pub mod ahead;
 pub mod clean;
 mod load;
 mod record;

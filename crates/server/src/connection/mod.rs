@@ -270,6 +270,9 @@ impl Connection {
             buffers.output.append(&mut self.session.client.take_mail());
             self.write_out(worker, buffers, context, durability::latest(&worker.server))?;
         }
+        if self.is_fetching() {
+            return self.watch_while_held(worker, context);
+        }
         self.leave_pause();
         if !self.leave_wait(worker, context) {
             return self.watch_while_held(worker, context);
@@ -282,7 +285,7 @@ impl Connection {
             if self.is_finished() {
                 return Ok(self.end_when_sent(buffers));
             }
-            if self.pause.is_some() || self.session.waits.is_some() {
+            if self.pause.is_some() || self.session.waits.is_some() || self.is_fetching() {
                 return self.watch_while_held(worker, context);
             }
             ready_or_pending!(self.read_and_run(worker, buffers, context)?);
@@ -293,7 +296,13 @@ impl Connection {
 
     /// Whether nothing more will be read or run.
     fn is_finished(&self) -> bool {
-        self.session.closing != Closing::No || self.is_half_closed && self.pause.is_none()
+        self.session.closing != Closing::No
+            || self.is_half_closed && self.pause.is_none() && !self.is_fetching()
+    }
+
+    /// Whether what the next requests need is still being read from disk.
+    fn is_fetching(&self) -> bool {
+        self.session.fetch.as_ref().is_some_and(|fetch| !fetch.is_done())
     }
 
     /// Ends the connection of a session that is over as soon as its replies are out.
@@ -492,6 +501,9 @@ impl Connection {
                 Stop::Flush { next: from } => next = from,
                 Stop::Paused { next, until } => {
                     self.begin_pause(worker, until, context);
+                    return Ok(Some(if next == 0 { 0 } else { buffers.requests.bytes_end(next - 1) }));
+                }
+                Stop::Fetching { next } => {
                     return Ok(Some(if next == 0 { 0 } else { buffers.requests.bytes_end(next - 1) }));
                 }
                 Stop::Blocked { next } => {

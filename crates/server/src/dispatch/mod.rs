@@ -17,6 +17,7 @@ use crate::blocking::{self, Beginner};
 use crate::client::Traits;
 use crate::commands::pubsub::answers_by_message;
 use crate::log;
+use crate::residency;
 use crate::server::{Attention, Server};
 use crate::session::{Closing, ReplyMode, Session};
 use crate::slowlog;
@@ -39,6 +40,9 @@ const GROUP_REQUESTS: usize = 32;
 /// Replies that are written out before further requests run, so that a pipeline
 /// of large replies does not pile them up.
 pub const OUTPUT_FLUSH_BYTES: usize = 256 << 10;
+
+/// Cold keys that are read together for one session.
+const FETCH_KEYS_MAX: usize = 256;
 
 /// How old the moment may be that commands take for the present one.
 const MOMENT_AGE_MAX: Duration = Duration::from_millis(1);
@@ -182,6 +186,11 @@ pub enum Stop {
         /// When to try again.
         until: UnixMs,
     },
+    /// What the requests from `next` on need is being read from disk.
+    Fetching {
+        /// Its index.
+        next: usize,
+    },
     /// The session has to wait; request `next` runs when that is over.
     Blocked {
         /// Its index.
@@ -241,7 +250,17 @@ impl Runner {
             last: CommandId(0),
             count: 0,
         };
-        let stop = turn.run_groups(&mut self.prepared, requests, input, from, out);
+        let stop = match turn.fetch(requests, input, from) {
+            Some(fence) if fence == from => Stop::Fetching { next: from },
+            fence => turn.run_groups(
+                &mut self.prepared,
+                requests,
+                input,
+                from,
+                fence.unwrap_or(requests.len()),
+                out,
+            ),
+        };
         (stop, turn.end())
     }
 }
@@ -293,17 +312,54 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
+    /// Has the cold keys of the next requests read together. Some: only the requests before this index may run now; the
+    /// very first one, if something is on its way.
+    #[inline]
+    fn fetch(&mut self, requests: &wire::Batch, input: &[u8], from: usize) -> Option<usize> {
+        self.server.residency.store()?;
+        // What was fetched once and is cold again is read by its command: nobody is held back for ever.
+        if self.session.fetch.take().is_some() || self.is_outside {
+            return None;
+        }
+        self.fetch_cold(requests, input, from)
+    }
+
+    fn fetch_cold(&mut self, requests: &wire::Batch, input: &[u8], from: usize) -> Option<usize> {
+        let (mut cold, mut positions) = (Vec::new(), Vec::new());
+        let mut fence = from;
+        while fence < requests.len() && cold.len() < FETCH_KEYS_MAX {
+            let request = requests.request(fence, input);
+            fence += 1;
+            let Some(command) = table::find_for(&request).filter(|one| one.row.accepts(request.len())) else {
+                continue;
+            };
+            execute::key_positions(command.row.keys, &request, &mut positions);
+            let keys = positions.iter().map(|at| self.server.keyspace.key(self.session.db, request.arg(*at)));
+            cold.extend(keys.filter_map(|key| self.batch.find_cold(&key)));
+        }
+        if !cold.is_empty() {
+            self.session.fetch =
+                residency::fetch::begin(self.server, self.worker, &self.session.client, &cold);
+            if self.session.fetch.is_some() {
+                return Some(from);
+            }
+        }
+        Some(fence)
+    }
+
+    /// Runs the requests from index `from` to `fence`.
     fn run_groups(
         &mut self,
         prepared: &mut Vec<Prepared>,
         requests: &wire::Batch,
         input: &[u8],
         from: usize,
+        fence: usize,
         out: &mut Vec<u8>,
     ) -> Stop {
         let mut first = from;
-        while first < requests.len() {
-            let end = requests.len().min(first + GROUP_REQUESTS);
+        while first < fence {
+            let end = fence.min(first + GROUP_REQUESTS);
             self.prepare(prepared, requests, input, first, end);
             self.begin_group(first > from);
             for index in first..end {
@@ -322,7 +378,7 @@ impl Turn<'_> {
             }
             first = end;
         }
-        Stop::Done
+        if fence < requests.len() { Stop::Flush { next: fence } } else { Stop::Done }
     }
 
     /// Looks up the commands of a group and asks for the memory of their keys, in

@@ -7,6 +7,7 @@
 //! The store is made anew at each start: what lies on it is also in the log and its checkpoints. Thread rule: one thread spills and cleans.
 
 mod cleaner;
+pub mod fetch;
 mod shelf;
 mod spiller;
 

@@ -5,7 +5,7 @@
 //!
 //! Invariant: a chunk is written before its first slot comes again (see `keyspace::residency::spill`).
 
-use super::cleaner;
+use super::{RESIDENT_SLACK_BYTES, cleaner};
 use crate::log;
 use crate::server::{Attention, Server};
 use keyspace::residency::spill::{Carrier, Copied, Fate, Spilled, Sweep};
@@ -24,6 +24,9 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(200);
 
 /// How often what lives is counted anew.
 const RECOUNT_EVERY: Duration = Duration::from_secs(30);
+
+/// How often it looks at what is resident.
+const PRESSURE_EVERY: Duration = Duration::from_millis(500);
 
 /// It begins when less than a sixteenth of the ceiling is left, and goes on until an eighth is.
 const HIGH_SHARE: u64 = 16;
@@ -57,6 +60,7 @@ struct Spiller<'s> {
     is_fruitful: bool,
     fruitless_rounds: u32,
     recounted_at: Instant,
+    pressure: Pressure,
 }
 
 /// Copies on their way.
@@ -80,6 +84,7 @@ impl<'s> Spiller<'s> {
             is_fruitful: false,
             fruitless_rounds: 0,
             recounted_at: Instant::now(),
+            pressure: Pressure { bytes: 0, felt_at: Instant::now() },
         }
     }
 
@@ -122,7 +127,7 @@ impl<'s> Spiller<'s> {
     }
 
     fn make_room(&mut self) -> io::Result<()> {
-        let ceiling = self.server.keyspace.policy().memory_bytes_max();
+        let ceiling = self.pressure.under(self.server.keyspace.policy().memory_bytes_max());
         if sys::memory::used_bytes() <= ceiling - ceiling / HIGH_SHARE {
             self.server.residency.is_stuck.store(false, Ordering::Relaxed);
             return Ok(());
@@ -189,6 +194,25 @@ impl<'s> Spiller<'s> {
             batch.let_go(&mut self.sweep, written.is_ok());
         }
         written
+    }
+}
+
+/// How much less than the ceiling objects may take, so that what the allocator holds in half-empty pages stays below it, too.
+struct Pressure {
+    bytes: u64,
+    felt_at: Instant,
+}
+
+impl Pressure {
+    /// The ceiling that objects have now. It follows what is resident, twice a second: more is sent away at once than comes back.
+    fn under(&mut self, ceiling: u64) -> u64 {
+        if self.felt_at.elapsed() >= PRESSURE_EVERY {
+            self.felt_at = Instant::now();
+            let excess = sys::process::resident_bytes().saturating_sub(ceiling + RESIDENT_SLACK_BYTES);
+            self.bytes = if excess > 0 { self.bytes + excess / 2 } else { self.bytes - self.bytes / 16 };
+        }
+        self.bytes = self.bytes.min(ceiling / 2);
+        ceiling - self.bytes
     }
 }
 
