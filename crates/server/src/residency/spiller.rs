@@ -5,7 +5,7 @@
 //!
 //! Invariant: a chunk is written before its first slot comes again (see `keyspace::residency::spill`).
 
-use super::{RESIDENT_SLACK_BYTES, cleaner};
+use super::cleaner;
 use crate::log;
 use crate::server::{Attention, Server};
 use keyspace::residency::spill::{Carrier, Copied, Fate, Spilled, Sweep};
@@ -24,6 +24,9 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(200);
 
 /// How often what lives is counted anew.
 const RECOUNT_EVERY: Duration = Duration::from_secs(30);
+
+/// What may be resident beyond the ceiling before it presses: three quarters of what the ceiling promises.
+const PRESSURE_SLACK_BYTES: u64 = 48 << 20;
 
 /// How often it looks at what is resident.
 const PRESSURE_EVERY: Duration = Duration::from_millis(500);
@@ -208,7 +211,7 @@ impl Pressure {
     fn under(&mut self, ceiling: u64) -> u64 {
         if self.felt_at.elapsed() >= PRESSURE_EVERY {
             self.felt_at = Instant::now();
-            let excess = sys::process::resident_bytes().saturating_sub(ceiling + RESIDENT_SLACK_BYTES);
+            let excess = sys::process::resident_bytes().saturating_sub(ceiling + PRESSURE_SLACK_BYTES);
             self.bytes = if excess > 0 { self.bytes + excess / 2 } else { self.bytes - self.bytes / 16 };
         }
         self.bytes = self.bytes.min(ceiling / 2);
