@@ -318,7 +318,10 @@ impl Turn<'_> {
     fn fetch(&mut self, requests: &wire::Batch, input: &[u8], from: usize) -> Option<usize> {
         self.server.residency.store()?;
         // What was fetched once and is cold again is read by its command: nobody is held back for ever.
-        if self.session.fetch.take().is_some() || self.is_outside {
+        if let Some(fetch) = self.session.fetch.take() {
+            return Some(requests.len().min(from + fetch.requests));
+        }
+        if self.is_outside {
             return None;
         }
         self.fetch_cold(requests, input, from)
@@ -338,8 +341,8 @@ impl Turn<'_> {
             cold.extend(keys.filter_map(|key| self.batch.find_cold(&key)));
         }
         if !cold.is_empty() {
-            self.session.fetch =
-                residency::fetch::begin(self.server, self.worker, &self.session.client, &cold);
+            let (client, covered) = (&self.session.client, fence - from);
+            self.session.fetch = residency::fetch::begin(self.server, self.worker, client, covered, &cold);
             if self.session.fetch.is_some() {
                 return Some(from);
             }

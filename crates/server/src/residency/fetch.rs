@@ -30,6 +30,8 @@ const DEPTH: usize = 128;
 
 /// What a session waits for.
 pub struct Fetch {
+    /// For how many of the session's next requests.
+    pub requests: usize,
     left: AtomicUsize,
     client: Arc<Client>,
 }
@@ -67,15 +69,17 @@ struct Awaited {
     fetches: Vec<Arc<Fetch>>,
 }
 
-/// Starts to read the pages of some cold keys. None: nothing is on its way, and the commands read for themselves.
+/// Starts to read the pages of some cold keys, for so many requests of a client. None: nothing is on its way, and the commands
+/// read for themselves.
 pub fn begin(
     server: &Arc<Server>,
     worker: usize,
     client: &Arc<Client>,
+    requests: usize,
     keys: &[ColdKey],
 ) -> Option<Arc<Fetch>> {
     let fetches = here(server, worker)?;
-    let fetch = Arc::new(Fetch { left: AtomicUsize::new(1), client: client.clone() });
+    let fetch = Arc::new(Fetch { requests, left: AtomicUsize::new(1), client: client.clone() });
     keys.iter().for_each(|key| fetches.ask(*key, &fetch));
     fetches.reads.borrow_mut().submit();
     // The one that it began with.

@@ -35,6 +35,9 @@ const PRESSURE_EVERY: Duration = Duration::from_millis(500);
 const HIGH_SHARE: u64 = 16;
 const LOW_SHARE: u64 = 8;
 
+/// How long it rests when nothing can go.
+const AFTER_FRUITLESS: Duration = Duration::from_millis(100);
+
 /// Rounds in which nothing could go after which nothing can: who was used most stays for three.
 const FRUITLESS_ROUNDS_MAX: u32 = 4;
 
@@ -64,6 +67,8 @@ struct Spiller<'s> {
     fruitless_rounds: u32,
     recounted_at: Instant,
     pressure: Pressure,
+    /// Nothing could go: it does not look before.
+    rests_until: Instant,
 }
 
 /// Copies on their way.
@@ -88,6 +93,7 @@ impl<'s> Spiller<'s> {
             fruitless_rounds: 0,
             recounted_at: Instant::now(),
             pressure: Pressure { bytes: 0, felt_at: Instant::now() },
+            rests_until: Instant::now(),
         }
     }
 
@@ -135,11 +141,15 @@ impl<'s> Spiller<'s> {
             self.server.residency.is_stuck.store(false, Ordering::Relaxed);
             return Ok(());
         }
+        if Instant::now() < self.rests_until {
+            return Ok(());
+        }
         self.fruitless_rounds = 0;
         while sys::memory::used_bytes() > ceiling - ceiling / LOW_SHARE && !self.server.is_ending() {
             self.step()?;
             if self.fruitless_rounds > FRUITLESS_ROUNDS_MAX {
                 self.server.residency.is_stuck.store(true, Ordering::Relaxed);
+                self.rests_until = Instant::now() + AFTER_FRUITLESS;
                 return Ok(());
             }
         }

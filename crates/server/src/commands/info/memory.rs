@@ -132,7 +132,8 @@ fn store(context: &Context<'_, '_>, page: &mut Page) {
         &counts.cleaned_records,
     ]
     .map(|count| count.load(Ordering::Relaxed));
-    let looked_up = server.keyspace.stats().hits.get() + server.keyspace.stats().misses.get();
+    let (keys, changes) = (server.keyspace.stats(), server.counts.changes.get());
+    let looked_up = keys.hits.get() + keys.misses.get() + changes;
     let in_memory = 1.0 - ratio(reads, looked_up.max(reads));
     page.lines(&[
         ("store_bytes", &stats.bytes_total),
