@@ -165,11 +165,13 @@ fn writes_are_refused_once_not_even_the_index_fits() {
 }
 
 #[test]
-fn ceiling_cannot_be_taken_away() {
+fn without_a_ceiling_nothing_leaves_memory() {
     let server = start(&[]);
     let mut client = server.connect().unwrap();
-    let Value::Error(text) = client.call(&["CONFIG", "SET", "maxmemory", "0"]).unwrap() else {
-        panic!("it must be refused")
-    };
-    assert!(String::from_utf8_lossy(&text).contains("needs a ceiling"));
+    assert_eq!(client.call(&["CONFIG", "SET", "maxmemory", "0"]).unwrap(), Value::Simple(b"OK".to_vec()));
+    let sets = |key: u64| words(&["SET", &format!("key:{key}"), &value_of(key, 0)]);
+    let replies = ask(&mut client, &(0..KEYS).map(sets).collect::<Vec<_>>());
+    assert!(replies.iter().all(|reply| reply == b"+OK\r\n"));
+    assert!(info(&mut client, "used_memory") > CEILING_BYTES);
+    assert_eq!(info(&mut client, "store_objects_spilled"), 0);
 }

@@ -221,9 +221,6 @@ impl Config {
         // Classes that are not named keep their limits; anything else is replaced.
         let before = matches!(row.kind, Kind::OutputLimits).then_some(&values[index]);
         let value = parse(row, &words, before)?;
-        if row.name == "maxmemory" && value == Value::Number(0) && self.edition() == Edition::Capacity {
-            return Err("the capacity edition needs a ceiling for its memory".into());
-        }
         if matches!(row.kind, Kind::Directory) {
             file::check_directory(text).map_err(|error| BadValue(file::sentence(&error)))?;
         }

@@ -284,9 +284,9 @@ impl Loading {
             Edition::Capacity => {
                 self.warn_of_less();
                 if self.values[index_of("maxmemory")] == Value::Number(0) {
-                    return Err(ConfigError::NotServed(
-                        "The capacity edition needs a ceiling for its memory: set `maxmemory`.".to_owned(),
-                    ));
+                    let warning =
+                        "without `maxmemory` nothing goes to disk to make room: set it to what may be used";
+                    self.warnings.push(warning.to_owned());
                 }
             }
         }

@@ -210,7 +210,6 @@ fn a_bad_line_is_fatal_with_its_number_text_and_reason() {
         assert_eq!(refused(&[&path]), expected);
     }
     assert!(refused(&["--maxmemory", "lots"]).contains("at line 2\n>>> 'maxmemory \"lots\"'"));
-    assert!(refused(&["--edition", "capacity"]).contains("set `maxmemory`"));
 }
 
 #[test]

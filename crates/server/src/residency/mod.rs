@@ -106,7 +106,7 @@ pub fn open(server: &Arc<Server>, fs: &Fs) -> io::Result<()> {
     };
     let options = Options { segment_pages, compression, ..Options::new(entropy_seed()) };
     let store = Store::create(fs, &dir, &options).map_err(io::Error::other)?;
-    log!(Notice, "Data beyond {} MB of memory lies in {}", ceiling >> 20, dir.display());
+    log!(Notice, "What does not fit into memory lies in {}", dir.display());
     server.keyspace.set_shelf(Box::new(OnDisk { store: store.clone(), server: Arc::downgrade(server) }));
     let is_first = server.residency.store.set(store).is_ok();
     assert!(is_first, "a server has one store");
@@ -126,17 +126,21 @@ pub fn wait_for_room(server: &Server) {
     }
 }
 
+/// The ceiling of memory in the capacity edition, if there is one.
+fn ceiling(server: &Server) -> Option<u64> {
+    server.residency.store()?;
+    Some(server.keyspace.policy().memory_bytes_max()).filter(|bytes| *bytes > 0)
+}
+
 /// Whether the spiller has to send something away before anything more is stored.
 pub fn is_over(server: &Server) -> bool {
-    server.residency.store().is_some()
-        && sys::memory::used_bytes() > server.keyspace.policy().memory_bytes_max()
+    ceiling(server).is_some_and(|ceiling| sys::memory::used_bytes() > ceiling)
 }
 
 /// Whether the process has so much more in memory than its data takes that the ceiling's promise is near its end: what the
 /// allocator holds back has to be given back.
 pub fn is_tight(server: &Server) -> bool {
-    server.residency.store().is_some()
-        && sys::process::resident_bytes() > server.keyspace.policy().memory_bytes_max() + RESIDENT_SLACK_BYTES
+    ceiling(server).is_some_and(|ceiling| sys::process::resident_bytes() > ceiling + RESIDENT_SLACK_BYTES)
 }
 
 /// Half of what may be resident beyond the ceiling.

@@ -136,11 +136,13 @@ impl<'s> Spiller<'s> {
     }
 
     fn make_room(&mut self) -> io::Result<()> {
-        let ceiling = self.pressure.under(self.server.keyspace.policy().memory_bytes_max());
-        if sys::memory::used_bytes() <= ceiling - ceiling / HIGH_SHARE {
+        let ceiling = super::ceiling(self.server).map(|ceiling| self.pressure.under(ceiling));
+        let Some(ceiling) =
+            ceiling.filter(|ceiling| sys::memory::used_bytes() > ceiling - ceiling / HIGH_SHARE)
+        else {
             self.server.residency.is_stuck.store(false, Ordering::Relaxed);
             return Ok(());
-        }
+        };
         if Instant::now() < self.rests_until {
             return Ok(());
         }
