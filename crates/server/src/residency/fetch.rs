@@ -171,10 +171,7 @@ impl Fetches {
     }
 }
 
-#[expect(
-    deprecated,
-    reason = "an OwnedFd keeps its descriptor, which the way without the warning has unsafe code promise"
-)]
+#[expect(deprecated, reason = "an OwnedFd keeps its descriptor, and the other way is unsafe")]
 fn watched(bell: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(bell)
 }

@@ -101,7 +101,8 @@ impl<'s> Spiller<'s> {
         while !self.server.is_ending() {
             self.server.residency.wait_for_bell(NAP);
             self.recount_if_due();
-            let made_room = if self.server.config.eager_spill() { self.send_all() } else { self.make_room() };
+            let sent = if self.server.config.eager_spill() { self.send_all() } else { Ok(()) };
+            let made_room = sent.and_then(|()| self.make_room());
             let result = made_room.and_then(|()| cleaner::clean_if_due(self.server, self.store));
             if let Err(error) = result {
                 log!(Warning, "Data cannot be sent to the store: {error}");
