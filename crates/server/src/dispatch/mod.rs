@@ -321,7 +321,8 @@ impl Turn<'_> {
         if let Some(fetch) = self.session.fetch.take() {
             return Some(requests.len().min(from + fetch.requests));
         }
-        if self.is_outside {
+        // While there is no room, what came back would only have to go again.
+        if self.is_outside || residency::is_over(self.server) && !self.server.residency.is_stuck() {
             return None;
         }
         self.fetch_cold(requests, input, from)

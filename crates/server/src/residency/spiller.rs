@@ -41,6 +41,9 @@ const AFTER_FRUITLESS: Duration = Duration::from_millis(100);
 /// Rounds in which nothing could go after which nothing can: who was used most stays for three.
 const FRUITLESS_ROUNDS_MAX: u32 = 4;
 
+/// Rounds after which nothing can go either: what goes comes back at once.
+const ROUNDS_MAX: u32 = 32;
+
 /// Starts the thread. It ends with the server.
 ///
 /// # Errors
@@ -65,6 +68,7 @@ struct Spiller<'s> {
     /// Whether anything went or will go in this round.
     is_fruitful: bool,
     fruitless_rounds: u32,
+    rounds: u32,
     recounted_at: Instant,
     pressure: Pressure,
     /// Nothing could go: it does not look before.
@@ -91,6 +95,7 @@ impl<'s> Spiller<'s> {
             sweep: Sweep::default(),
             is_fruitful: false,
             fruitless_rounds: 0,
+            rounds: 0,
             recounted_at: Instant::now(),
             pressure: Pressure { bytes: 0, felt_at: Instant::now() },
             rests_until: Instant::now(),
@@ -147,10 +152,10 @@ impl<'s> Spiller<'s> {
         if Instant::now() < self.rests_until {
             return Ok(());
         }
-        self.fruitless_rounds = 0;
+        (self.fruitless_rounds, self.rounds) = (0, 0);
         while sys::memory::used_bytes() > ceiling - ceiling / LOW_SHARE && !self.server.is_ending() {
             self.step()?;
-            if self.fruitless_rounds > FRUITLESS_ROUNDS_MAX {
+            if self.fruitless_rounds > FRUITLESS_ROUNDS_MAX || self.rounds > ROUNDS_MAX {
                 self.server.residency.is_stuck.store(true, Ordering::Relaxed);
                 self.rests_until = Instant::now() + AFTER_FRUITLESS;
                 return Ok(());
@@ -197,6 +202,7 @@ impl<'s> Spiller<'s> {
         if self.db > 0 {
             return Ok(());
         }
+        self.rounds += 1;
         self.fruitless_rounds =
             if std::mem::take(&mut self.is_fruitful) { 0 } else { self.fruitless_rounds + 1 };
         self.write()
