@@ -1,6 +1,6 @@
 //! The capacity edition as a client sees it: more data than memory, all of it there, under one ceiling.
 
-use crate::tarn;
+use crate::{info, tarn};
 use std::collections::HashMap;
 use sys::Prng;
 use testkit::{Client, Server};
@@ -18,15 +18,6 @@ fn start(directives: &[&str]) -> Server {
     let mut all = vec!["--edition", "capacity", "--maxmemory", &ceiling];
     all.extend(directives);
     Server::start(tarn(), &all).unwrap()
-}
-
-fn info(client: &mut Client, field: &str) -> u64 {
-    let Value::Bulk(text) = client.call(&["INFO", "everything"]).unwrap() else {
-        panic!("INFO is a bulk string")
-    };
-    let text = String::from_utf8(text).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap();
-    line.parse().unwrap()
 }
 
 /// Asserts what the ceiling promises of the process's memory.

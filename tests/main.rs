@@ -22,7 +22,8 @@ mod tidy;
 mod whitepaper_runs;
 
 use std::path::Path;
-use testkit::{Program, Spec, spec};
+use testkit::{Client, Program, Spec, spec};
+use wire::Value;
 
 /// The `tarn` that was built with these tests, or the one that `TARN_BIN` names.
 fn tarn() -> Program {
@@ -45,4 +46,14 @@ fn specs() -> Vec<Spec> {
 /// The names of all rows; subcommands with their bar.
 fn row_names() -> Vec<String> {
     specs().into_iter().map(|spec| spec.name).collect()
+}
+
+/// A number among INFO's fields.
+fn info(client: &mut Client, field: &str) -> u64 {
+    let Value::Bulk(text) = client.call(&["INFO", "everything"]).unwrap() else {
+        panic!("INFO is a bulk string")
+    };
+    let text = String::from_utf8(text).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap();
+    line.parse().unwrap()
 }

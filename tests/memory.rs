@@ -1,7 +1,7 @@
 //! The ceiling of memory as a client sees it: with a policy that evicts no write is
 //! refused, without one the writes that need memory are, and nothing else is.
 
-use crate::tarn;
+use crate::{info, tarn};
 use testkit::{Client, Server};
 use wire::Value;
 
@@ -32,15 +32,6 @@ fn fill(client: &mut Client, options: &[&str]) -> Vec<Vec<u8>> {
             client.pipeline(&requests).unwrap()
         })
         .collect()
-}
-
-fn info(client: &mut Client, field: &str) -> u64 {
-    let Value::Bulk(text) = client.call(&["INFO", "everything"]).unwrap() else {
-        panic!("INFO is a bulk string")
-    };
-    let text = String::from_utf8(text).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap();
-    line.parse().unwrap()
 }
 
 #[test]
