@@ -23,7 +23,7 @@ impl Keyspace {
         self.database(db).used_slots().is_some()
     }
 
-    fn stamp(&self, db: DbIndex, slot: Slot) -> Stamp {
+    pub(crate) fn stamp(&self, db: DbIndex, slot: Slot) -> Stamp {
         self.stamp_of((self.physical(db), slot))
     }
 }

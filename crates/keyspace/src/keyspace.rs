@@ -67,7 +67,7 @@ pub struct Stats {
 pub struct Keyspace {
     databases: Box<[Database]>,
     /// Which database answers to which number; SWAPDB exchanges two.
-    numbers: Box<[AtomicU32]>,
+    pub(crate) numbers: Box<[AtomicU32]>,
     gates: Box<[Gate]>,
     guests: usize,
     hasher: KeyHasher,

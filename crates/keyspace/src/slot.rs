@@ -12,6 +12,7 @@
 
 use crate::ids::{Key, KeyHasher, Position};
 use crate::object::{Block, Detached, NewValue, Object};
+use crate::residency::index::SlotIndex;
 use crate::table::{Place, Table};
 use sys::UnixMs;
 use value::collection::Collection;
@@ -227,9 +228,30 @@ impl SlotKeys {
         self.table.chill(place, position, at);
     }
 
+    /// Notes that an object also lies on disk.
+    pub(crate) fn settle(&mut self, place: Place, at: u32) {
+        self.table.settle(place, at);
+    }
+
     /// Notes that an object that is not in memory is elsewhere now.
     pub(crate) fn move_cold(&mut self, place: Place, at: u32) {
         self.table.move_cold(place, at);
+    }
+
+    /// Adds when to look at whom, as moments.
+    pub(crate) fn copy_timers(&self, frame: Frame<'_>, out: &mut Vec<(UnixMs, u32)>) {
+        let entries = self.timers.iter().flat_map(|timers| timers.entries());
+        out.extend(entries.map(|(deadline, prefix)| (frame.epoch.earliest_of(deadline), prefix)));
+    }
+
+    /// Adds what lies on disk.
+    pub(crate) fn restore_index(&mut self, frame: Frame<'_>, index: &SlotIndex) -> Change {
+        index.words.iter().for_each(|word| self.table.insert_cold(*word, frame.hasher));
+        for (moment, prefix) in &index.timers {
+            self.timers_mut().push(frame.epoch.deadline_of(*moment), *prefix);
+        }
+        self.expiring += index.expiring;
+        Change { keys: index.words.len() as i64, expiring: i64::from(index.expiring), with_fields: 0 }
     }
 
     /// The block at a place, for what residency notes in it.

@@ -11,7 +11,7 @@
 use crate::ids::{Key, KeyHasher, Position};
 use crate::object::{Block, Object};
 use value::collection::{Collection, CollectionRef};
-use value::table::{self, Entry, Handle, POSITION_BITS, PREFIX_BITS};
+use value::table::{self, Cold, Entry, Handle, POSITION_BITS, PREFIX_BITS};
 
 pub(crate) use value::table::Place;
 
@@ -125,6 +125,21 @@ impl Table {
     pub(crate) fn chill(&mut self, place: Place, position: Position, at: u32) {
         // SAFETY: the table has let go of the only handle to the block.
         unsafe { self.blocks.chill(place, position, at).free() }
+    }
+
+    /// Notes that an object also lies on disk.
+    pub(crate) fn settle(&mut self, place: Place, at: u32) {
+        let block = self.block(place);
+        if !block.settle(at) {
+            // SAFETY: as in `insert`. The old block has become the new one, and its handle means nothing any more.
+            unsafe { self.blocks.replace(place, block.placed(at)) };
+        }
+    }
+
+    /// Adds an object that is not in memory.
+    pub(crate) fn insert_cold(&mut self, cold: Cold, hasher: &KeyHasher) {
+        // SAFETY: as in `insert`.
+        self.blocks.insert_cold(cold, |block| hasher.position(unsafe { block.object() }.key()));
     }
 
     /// Notes that an object that is not in memory is elsewhere now.

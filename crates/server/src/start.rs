@@ -5,7 +5,7 @@ use crate::config::{Config, Startup};
 use crate::listen::Listeners;
 use crate::placement::Arrival;
 use crate::server::{Attention, Ending, Server};
-use crate::{acl, descriptors, durability, log, logger, residency, snapshot, supervision, worker};
+use crate::{acl, descriptors, durability, log, logger, snapshot, supervision, worker};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -108,8 +108,7 @@ fn load(
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     let (server, ready) = (server.clone(), ready_lines(listeners));
     std::thread::Builder::new().name("load".to_owned()).stack_size(STACK_BYTES).spawn(move || {
-        let loaded =
-            residency::open(&server, &Fs::Real).and_then(|()| durability::open(&server, &Fs::Real, workers));
+        let loaded = durability::open(&server, &Fs::Real, workers);
         if loaded.is_ok() {
             server.set_attention(Attention::LOADING, false);
             ready.iter().for_each(|line| log!(Notice, "{line}"));

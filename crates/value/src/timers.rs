@@ -72,6 +72,11 @@ impl Epoch {
         UnixMs(self.start.0 + u64::from(deadline.0) * self.unit_ms)
     }
 
+    /// The earliest of the moments that have this deadline.
+    pub fn earliest_of(self, deadline: Deadline) -> UnixMs {
+        UnixMs(self.moment_of(deadline).0.saturating_sub(self.unit_ms - 1))
+    }
+
     /// The last deadline that has come at `now`.
     pub fn deadline_now(self, now: UnixMs) -> Deadline {
         let units = now.0.saturating_sub(self.start.0) / self.unit_ms;
@@ -203,11 +208,10 @@ impl Timers {
         std::iter::once(&self.heap).chain(self.parts.iter().flat_map(|parts| &parts.heaps))
     }
 
-    /// All entries, for tests.
-    #[doc(hidden)]
-    pub fn entries(&self) -> Vec<(Deadline, u32)> {
+    /// All entries, in no order.
+    pub fn entries(&self) -> impl Iterator<Item = (Deadline, u32)> + '_ {
         let entries = self.heaps().flat_map(|heap| heap.iter());
-        entries.map(|Reverse(entry)| (Deadline((entry >> 32) as u32), *entry as u32)).collect()
+        entries.map(|Reverse(entry)| (Deadline((entry >> 32) as u32), *entry as u32))
     }
 }
 

@@ -73,6 +73,15 @@ impl Block {
         Some(self.get_u32(at_offset(self.has_expiry()))).filter(|at| *at != NOWHERE)
     }
 
+    /// Notes that a copy has reached the disk. False: there is no room for where it lies (see [`Block::placed`]).
+    pub(crate) fn settle(self, at: u32) -> bool {
+        if self.has_at() {
+            self.put_u32(at_offset(self.has_expiry()), at);
+            self.set_leaving(false);
+        }
+        self.has_at()
+    }
+
     /// Notes that the same object lies elsewhere on disk now.
     pub(crate) fn move_at(self, at: u32) {
         debug_assert!(self.at().is_some());

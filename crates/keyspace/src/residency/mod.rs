@@ -17,6 +17,7 @@
 
 pub mod ahead;
 pub mod clean;
+pub mod index;
 mod load;
 mod record;
 pub mod spill;

@@ -5,8 +5,8 @@
 //! experiment with the Multics system", 1968). One that lies on disk as it is goes at once. Any other is shown to who writes
 //! ([`Batch::spill`]), and goes when it has been written ([`Batch::let_go`]) unless it has changed meanwhile.
 //!
-//! Thread rule: one thread at a time spills, and writes what it has gathered before it comes to the same slot again; others
-//! may change what it has seen.
+//! Thread rule: one sweep at a time has copies that are on their way, and they are written before it comes to the same slot again;
+//! other threads may change what it has seen.
 
 use super::record;
 use crate::ids::{DbIndex, POSITION_BITS, Position, Slot};
@@ -62,11 +62,23 @@ pub struct Spilled {
     pub is_full: bool,
 }
 
+/// Which objects a sweep sends away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aim {
+    /// Those that were not used of late.
+    #[default]
+    Unused,
+    /// All.
+    All,
+    /// None: what does not lie on disk is copied, and stays in memory as well.
+    Copies,
+}
+
 /// A sweep's memory of what it has copied.
 #[derive(Debug, Default)]
 pub struct Sweep {
-    /// Whether objects that were used go, too.
-    pub is_eager: bool,
+    /// Which objects go.
+    pub aim: Aim,
     leaving: Vec<Leaving>,
     image: Vec<u8>,
     seen: Vec<(Place, Position)>,
@@ -129,8 +141,8 @@ impl Batch<'_> {
         spilled
     }
 
-    /// Lets go of objects whose copies are written, unless they have changed or gone meanwhile. With `is_written` false they
-    /// stay as if they had never been copied.
+    /// Lets go of objects whose copies are written, or notes where those lie, unless they have changed or gone meanwhile. With
+    /// `is_written` false they stay as if they had never been copied.
     pub fn let_go(&self, sweep: &mut Sweep, is_written: bool) {
         for of_slot in sweep.leaving.chunk_by(|a, b| a.slot == b.slot) {
             let mut keys = locks::lock(self.keyspace.keys_of_slot(of_slot[0].slot));
@@ -138,8 +150,9 @@ impl Batch<'_> {
                 match find_leaving(&mut keys, one) {
                     None if is_written => self.keyspace.note_dead(Some(one.at)),
                     None => {}
-                    Some(place) if is_written => keys.chill(place, one.position, one.at),
-                    Some(place) => keys.block(place).set_leaving(false),
+                    Some(place) if !is_written => keys.block(place).set_leaving(false),
+                    Some(place) if sweep.aim == Aim::Copies => keys.settle(place, one.at),
+                    Some(place) => keys.chill(place, one.position, one.at),
                 }
             }
         }
@@ -148,6 +161,11 @@ impl Batch<'_> {
 }
 
 impl Sweep {
+    /// One that has seen nothing.
+    pub fn new(aim: Aim) -> Sweep {
+        Sweep { aim, ..Sweep::default() }
+    }
+
     /// Whether copies are on their way.
     pub fn has_leaving(&self) -> bool {
         !self.leaving.is_empty()
@@ -163,11 +181,12 @@ impl Sweep {
         carrier: &mut impl Carrier,
     ) -> Outcome {
         let block = keys.block(place);
-        if block.is_leaving() || block.fields_expire() || !self.is_eager && block.take_use() > 0 {
+        let is_in_use = self.aim == Aim::Unused && block.take_use() > 0;
+        if block.is_leaving() || block.fields_expire() || is_in_use {
             return Outcome::Kept;
         }
         if let Some(at) = block.at() {
-            if !carrier.is_written(at) {
+            if self.aim == Aim::Copies || !carrier.is_written(at) {
                 return Outcome::Kept;
             }
             keys.chill(place, position, at);

@@ -148,7 +148,7 @@ impl Fuzz {
 impl Fuzz {
     /// Each expiring key has a timer in time, and the slot knows the first of all.
     fn check_timers(&self) {
-        let entries = self.slot.timers.as_ref().map_or(Vec::new(), |timers| timers.entries());
+        let entries = self.slot.timers.as_ref().map_or(Vec::new(), |timers| timers.entries().collect());
         let first = entries.iter().map(|(deadline, _)| *deadline).min().unwrap_or(Deadline::NEVER);
         assert!(self.slot.next_deadline() <= first);
         let mut earliest = HashMap::new();

@@ -100,6 +100,30 @@ impl Checkpoint {
         self.mark.bytes
     }
 
+    /// The last chunk, which [`Checkpoint::next_chunk`] gives too. Goes through the headers of all others.
+    ///
+    /// # Errors
+    /// As of [`Checkpoint::next_chunk`].
+    pub fn last_chunk(&self) -> Result<Option<Vec<u8>>, Refusal> {
+        let damaged = |offset| Refusal::CheckpointDamaged { path: self.path.clone(), offset };
+        let (mut at, mut last) = (HEADER_BYTES as u64, None);
+        for index in 0..self.mark.chunks {
+            let header = self.header(at, index)?;
+            last = Some((at, header));
+            at += CHUNK_HEADER_BYTES as u64 + u64::from(header.body_bytes);
+        }
+        let Some((at, header)) = last else { return Ok(None) };
+        let body = read_body(&self.file, at, &header).map_err(Refusal::disk(&self.path))?;
+        body.map(Some).ok_or_else(|| damaged(at))
+    }
+
+    fn header(&self, at: u64, index: u64) -> Result<ChunkHeader, Refusal> {
+        let header = read_header(&self.file, at).map_err(Refusal::disk(&self.path))?;
+        let is_it = |header: &ChunkHeader| header.kind == ChunkKind::Content as u32 && header.index == index;
+        let damaged = || Refusal::CheckpointDamaged { path: self.path.clone(), offset: at };
+        header.filter(is_it).ok_or_else(damaged)
+    }
+
     /// The next chunk for whoever asks, each once; None when all are given out. The calling thread reads and checks it.
     ///
     /// # Errors
@@ -111,10 +135,7 @@ impl Checkpoint {
             return Ok(None);
         }
         let at = next.offset;
-        let header = read_header(&self.file, at).map_err(Refusal::disk(&self.path))?;
-        let header = header
-            .filter(|header| header.kind == ChunkKind::Content as u32 && header.index == next.index)
-            .ok_or_else(|| damaged(at))?;
+        let header = self.header(at, next.index)?;
         next.offset += CHUNK_HEADER_BYTES as u64 + u64::from(header.body_bytes);
         next.index += 1;
         drop(next);

@@ -4,15 +4,23 @@
 //! chunks with no lock held. It copies for a tenth of the time, so that clients notice little. FLUSHALL needs no care, since
 //! it stamps all slots; an exchange of databases begins the checkpoint anew. Bytes: `docs/formats/checkpoint.md`.
 //!
+//! Where there is a store (capacity edition), what is not in it is written there first, some slots at a time, and the checkpoint
+//! holds where everything lies, and the store's table.
+//!
 //! Invariant: memory for a checkpoint is a chunk, or as much as the largest slot takes.
 
+use super::slots::{ChunkKind, put_index, put_numbers};
 use crate::log;
+use crate::residency::Outbox;
 use crate::server::Server;
 use ::log::{CheckpointWriter, Log, Lsn};
-use keyspace::{Batch, DbIndex, Object, SLOTS, Slot};
+use keyspace::residency::index::SlotIndex;
+use keyspace::residency::spill::Aim;
+use keyspace::{Batch, DbIndex, Object, SLOTS, Slot, Stamp};
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
+use store::{PageNo, Store};
 use value::rdb::file::write_entry;
 
 /// A chunk is written when it has this many bytes.
@@ -27,25 +35,15 @@ const REST_FACTOR: u32 = 9;
 /// How often it looks whether the log is durable as far as a checkpoint needs.
 const SYNC_POLL: Duration = Duration::from_millis(1);
 
-/// What a chunk holds: its first byte.
-pub const SLOTS_CHUNK: u8 = 1;
-/// The code of one library of functions.
-pub const LIBRARY_CHUNK: u8 = 2;
-/// The seed by which keys have their slots. The first chunk of a checkpoint, and of no use later.
-pub const SEED_CHUNK: u8 = 3;
-
-/// The seed that a checkpoint's first chunk holds.
-pub fn seed_in(chunk: &[u8]) -> Option<u64> {
-    let (kind, seed) = chunk.split_first()?;
-    Some(u64::from_le_bytes(seed.try_into().ok()?)).filter(|_| *kind == SEED_CHUNK)
-}
+/// Slots whose objects are written to the store before their index is copied.
+const GROUP: usize = 64;
 
 /// How eagerly a checkpoint is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// Beside clients.
     Gentle,
-    /// Nobody is served yet.
+    /// Nobody is served yet, or any more.
     Full,
 }
 
@@ -82,8 +80,12 @@ pub fn write_beside(
 ) -> io::Result<u64> {
     loop {
         let exchanges = server.keyspace.exchanges();
+        let mark = server.residency.store().map(|store| (store, store.begin_checkpoint()));
         let mut copy = Copy::begin(server, log, guest, pace)?;
-        copy.writer.chunk(&[&[SEED_CHUNK], &server.hash_seed.to_le_bytes()[..]].concat())?;
+        copy.writer.chunk(&ChunkKind::Seed.chunk(&server.hash_seed.to_le_bytes()))?;
+        if mark.is_some() {
+            copy.writer.chunk(&ChunkKind::Numbers.chunk(&put_numbers(&server.keyspace.numbers())))?;
+        }
         copy.libraries()?;
         let is_whole = server.databases().try_fold(true, |is_whole, db| {
             Ok::<_, io::Error>(
@@ -95,14 +97,18 @@ pub fn write_beside(
             continue;
         }
         copy.flush()?;
+        if let Some((store, mark)) = mark {
+            copy.writer.chunk(&ChunkKind::Store.chunk(&store.table(mark)?))?;
+        }
         let end = log.appended();
-        wait_until_durable(server, log, end, beside)?;
+        copy.wait_until_durable(log, end, beside)?;
         // An exchange after the last slot was copied is behind the checkpoint's end, or shows here.
         if server.keyspace.exchanges() != exchanges {
             continue;
         }
         let bytes = copy.writer.bytes();
         log.finish_checkpoint(copy.writer, end)?;
+        mark.into_iter().for_each(|(store, mark)| store.end_checkpoint(mark));
         return Ok(bytes);
     }
 }
@@ -118,6 +124,30 @@ struct Copy<'s> {
     copying: Duration,
     /// Copied and not counted yet.
     keys: u64,
+    stored: Option<Stored<'s>>,
+}
+
+/// Of a checkpoint whose objects lie in a store.
+struct Stored<'s> {
+    store: &'s Store,
+    outbox: Outbox<'s>,
+    index: SlotIndex,
+}
+
+impl Stored<'_> {
+    fn new(server: &Server, guest: usize) -> Option<Stored<'_>> {
+        let store = server.residency.store()?;
+        let outbox = Outbox::new(server, store, guest, Aim::Copies);
+        Some(Stored { store, outbox, index: SlotIndex::default() })
+    }
+
+    /// Writes what of some slots is in memory only.
+    fn write(&mut self, db: DbIndex, slots: impl Iterator<Item = Slot>) -> io::Result<()> {
+        for slot in slots {
+            while self.outbox.take(db, slot)?.is_full {}
+        }
+        self.outbox.write()
+    }
 }
 
 impl<'s> Copy<'s> {
@@ -133,12 +163,13 @@ impl<'s> Copy<'s> {
             step_began: Instant::now(),
             copying: Duration::ZERO,
             keys: 0,
+            stored: Stored::new(server, guest),
         })
     }
 
     fn libraries(&mut self) -> io::Result<()> {
         for library in self.server.scripts.libraries().by_name.values() {
-            self.writer.chunk(&[&[LIBRARY_CHUNK], &library.code[..]].concat())?;
+            self.writer.chunk(&ChunkKind::Library.chunk(&library.code))?;
         }
         Ok(())
     }
@@ -151,12 +182,19 @@ impl<'s> Copy<'s> {
         let exchanges = self.server.keyspace.exchanges();
         for slot in (0..SLOTS as u16).map(Slot) {
             if self.chunk.is_empty() {
-                self.chunk.push(SLOTS_CHUNK);
+                let kind = if self.stored.is_some() { ChunkKind::Index } else { ChunkKind::Slots };
+                self.chunk.push(kind as u8);
                 self.chunk.extend_from_slice(&db.0.to_le_bytes());
             }
             let began = Instant::now();
+            let group = (slot.0..SLOTS as u16).map(Slot).take(GROUP);
+            if let Some(stored) = self.stored.as_mut().filter(|_| usize::from(slot.0) % GROUP == 0) {
+                stored.write(db, group)?;
+            }
+            let written = Instant::now();
             self.slot(db, slot)?;
-            self.copying += began.elapsed();
+            // Most of the writing is waiting for the disk: it rests for as long again.
+            self.copying += written.elapsed() + (written - began) * 2 / (1 + REST_FACTOR);
             beside(Interval::BetweenSlots);
             if self.chunk.len() >= CHUNK_BYTES {
                 self.flush()?;
@@ -172,7 +210,7 @@ impl<'s> Copy<'s> {
         Ok(true)
     }
 
-    /// Appends a slot to the chunk: its number, its stamp, the length of its entries, and those. One that has no keys, and
+    /// Appends a slot to the chunk: its number, its stamp, the length of what follows, its index, and its entries. One that has no keys, and
     /// had none when the checkpoint began, needs no mention: all that is replayed is later.
     fn slot(&mut self, db: DbIndex, slot: Slot) -> io::Result<()> {
         let chunk = &mut self.chunk;
@@ -180,23 +218,40 @@ impl<'s> Copy<'s> {
         chunk.extend_from_slice(&slot.0.to_le_bytes());
         let stamp_at = chunk.len();
         chunk.extend_from_slice(&[0; 16]);
-        let entries_at = chunk.len();
+        let body_at = chunk.len();
         let batch = self.server.keyspace.enter(self.guest);
-        let keys = &mut self.keys;
-        let stamp = batch.copy_slot(db, slot, |object| {
-            *keys += 1;
-            add(chunk, object);
-        });
-        readable(&batch)?;
+        let (stamp, keys) = match &mut self.stored {
+            None => copy_entries(&batch, db, slot, chunk)?,
+            Some(stored) => copy_index(&batch, db, slot, stored, chunk),
+        };
         drop(batch);
-        if chunk.len() == entries_at && stamp.0 <= self.writer.start().0 {
+        self.keys += keys;
+        if keys == 0 && stamp.0 <= self.writer.start().0 {
             chunk.truncate(slot_at);
             return Ok(());
         }
-        let bytes = (chunk.len() - entries_at) as u64;
+        let bytes = (chunk.len() - body_at) as u64;
         chunk[stamp_at..stamp_at + 8].copy_from_slice(&stamp.0.to_le_bytes());
-        chunk[stamp_at + 8..entries_at].copy_from_slice(&bytes.to_le_bytes());
+        chunk[stamp_at + 8..body_at].copy_from_slice(&bytes.to_le_bytes());
         Ok(())
+    }
+
+    fn wait_until_durable(&self, log: &Log, end: Lsn, beside: &mut dyn FnMut(Interval)) -> io::Result<()> {
+        while log.durable() < end {
+            log.request_sync();
+            beside(Interval::BeforeSync);
+            log.writable().map_err(io::Error::other)?;
+            self.fail_if_ending()?;
+        }
+        Ok(())
+    }
+
+    /// A server that ends writes its last one in peace.
+    fn fail_if_ending(&self) -> io::Result<()> {
+        match self.pace == Pace::Gentle && self.server.is_ending() {
+            true => Err(io::Error::other("the server ends")),
+            false => Ok(()),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -213,16 +268,41 @@ impl<'s> Copy<'s> {
         if self.pace == Pace::Gentle {
             let due = self.copying * (1 + REST_FACTOR);
             thread::sleep(due.saturating_sub(self.step_began.elapsed()));
-            fail_if_ending(self.server)?;
         }
+        self.fail_if_ending()?;
         (self.step_began, self.copying) = (Instant::now(), Duration::ZERO);
         Ok(())
     }
 }
 
-/// A copy of less than all is none.
-fn readable(batch: &Batch<'_>) -> io::Result<()> {
-    batch.take_unreadable().map_or(Ok(()), |error| Err(io::Error::other(error)))
+/// Appends the objects of a slot. Gives its stamp, and how many keys it has.
+fn copy_entries(batch: &Batch<'_>, db: DbIndex, slot: Slot, chunk: &mut Vec<u8>) -> io::Result<(Stamp, u64)> {
+    let mut keys = 0;
+    let stamp = batch.copy_slot(db, slot, |object| {
+        keys += 1;
+        add(chunk, object);
+    });
+    // A copy of less than all is none.
+    batch.take_unreadable().map_or(Ok((stamp, keys)), |error| Err(io::Error::other(error)))
+}
+
+/// The same where most of them lie in a store: their index, and the others.
+fn copy_index(
+    batch: &Batch<'_>,
+    db: DbIndex,
+    slot: Slot,
+    stored: &mut Stored<'_>,
+    chunk: &mut Vec<u8>,
+) -> (Stamp, u64) {
+    let is_written = |at| PageNo::new(at).is_some_and(|page| stored.store.is_written(page));
+    let (mut entries, mut keys) = (Vec::new(), 0);
+    let stamp = batch.copy_index(db, slot, is_written, &mut stored.index, |object| {
+        keys += 1;
+        add(&mut entries, object);
+    });
+    put_index(chunk, &stored.index);
+    chunk.extend_from_slice(&entries);
+    (stamp, keys + stored.index.words.len() as u64)
 }
 
 /// Appends an object as an RDB file holds it, without how much it was used: that is not worth a write of the log.
@@ -230,26 +310,4 @@ fn add(out: &mut Vec<u8>, object: Object<'_>) {
     crate::snapshot::with_value(object, |value| {
         write_entry(out, object.key(), value, object.expires_at().map(|at| at.0), None);
     });
-}
-
-fn wait_until_durable(
-    server: &Server,
-    log: &Log,
-    end: Lsn,
-    beside: &mut dyn FnMut(Interval),
-) -> io::Result<()> {
-    while log.durable() < end {
-        log.request_sync();
-        beside(Interval::BeforeSync);
-        log.writable().map_err(io::Error::other)?;
-        fail_if_ending(server)?;
-    }
-    Ok(())
-}
-
-fn fail_if_ending(server: &Server) -> io::Result<()> {
-    match server.is_ending() {
-        true => Err(io::Error::other("the server ends")),
-        false => Ok(()),
-    }
 }

@@ -12,6 +12,7 @@ mod journal;
 mod loading;
 mod recovery;
 mod rewrite;
+mod slots;
 
 pub use journal::{gather, write_gathered};
 pub use loading::Loading;
@@ -22,11 +23,12 @@ use crate::import::{self, Preference};
 use crate::log;
 use crate::residency;
 use crate::server::Server;
-use ::log::{Log, Lsn, Options, Recovery, SyncPolicy};
+use ::log::{Checkpoint, Log, Lsn, Options, Recovery, SyncPolicy};
 use checkpoint::Pace;
 use gate::Gate;
 use journal::{ToLog, Watcher};
 use keyspace::Stamp;
+use slots::ChunkKind;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -96,6 +98,9 @@ pub fn load(server: &Arc<Server>, fs: &Fs) -> io::Result<Option<Lsn>> {
         return Ok(None);
     }
     let recovery = ::log::recover(fs, &dir).map_err(io::Error::other)?;
+    if let Some(table) = store_table(&recovery)? {
+        residency::open_to_read(server, fs, &table)?;
+    }
     recovery::recover(server, &recovery, 1)?;
     Ok(Some(recovery.end()))
 }
@@ -105,7 +110,14 @@ pub fn load(server: &Arc<Server>, fs: &Fs) -> io::Result<Option<Lsn>> {
 pub fn seed_of_checkpoint(config: &Config, fs: &Fs) -> Option<u64> {
     policy(config)?;
     let checkpoint = ::log::newest_checkpoint(fs, &config.dir()).ok()??;
-    checkpoint::seed_in(&checkpoint.next_chunk().ok()??)
+    slots::seed_in(&checkpoint.next_chunk().ok()??)
+}
+
+/// The table of the store in which a checkpoint's objects lie, if they do.
+fn store_table(recovery: &Recovery) -> io::Result<Option<Vec<u8>>> {
+    let last = recovery.checkpoint().map(Checkpoint::last_chunk).transpose().map_err(io::Error::other)?;
+    let Some(chunk) = last.flatten() else { return Ok(None) };
+    Ok(ChunkKind::of(&chunk).filter(|(kind, _)| *kind == ChunkKind::Store).map(|(_, table)| table.to_vec()))
 }
 
 /// Fills the keyspace from the directory, and opens the log if the configuration wants one. Called once, before the first
@@ -132,6 +144,7 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
     let began = server.ticks.now();
     let recovery = ::log::recover(fs, &dir).map_err(io::Error::other)?;
     let is_new = recovery.is_new();
+    residency::open(server, fs, store_table(&recovery)?.as_deref())?;
     if is_new {
         import::load_foreign(server, preference(&server.config))?;
     } else {
@@ -198,12 +211,13 @@ pub fn apply_config(server: &Server) {
     }
 }
 
-/// Makes all that was written durable. After the last client.
+/// Makes all that was written durable; where there is a store, so that the next start need not replay it. After the last client.
 ///
 /// # Errors
 /// If the disk refuses.
 pub fn close(server: &Server) -> io::Result<()> {
     let Some(log) = server.durability.log() else { return Ok(()) };
+    rewrite::write_last(server, log);
     let end = log.appended();
     log.request_sync();
     while log.durable() < end {

@@ -8,7 +8,7 @@
 //! 1. A slot's requests run in the order of the log, those left out that its copy in the checkpoint holds.
 //! 2. A request that fails means that state and log do not belong together: the start is refused.
 
-use super::checkpoint::{LIBRARY_CHUNK, SEED_CHUNK, SLOTS_CHUNK, seed_in};
+use super::slots::{ChunkKind, numbers_of, seed_in, take_index};
 use crate::commands::scripting::load_library;
 use crate::dispatch::table;
 use crate::replay::{Rejection, Replay};
@@ -17,7 +17,7 @@ use crate::server::Server;
 use crate::snapshot;
 use crate::start::STACK_BYTES;
 use ::log::{Checkpoint, Record, Recovery};
-use keyspace::{DbIndex, Key, Slot, Stamp, Touch};
+use keyspace::{DbIndex, Key, SLOTS, Slot, Stamp, Touch};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
@@ -35,7 +35,13 @@ pub fn recover(server: &Arc<Server>, recovery: &Recovery, threads: usize) -> io:
     let log_bytes = recovery.end().0 - recovery.start().0;
     server.durability.loading.begin(checkpoint_bytes + log_bytes);
     if let Some(checkpoint) = recovery.checkpoint() {
-        in_parallel(threads, |worker| load(server, checkpoint, worker))?;
+        for _ in 0..FIRST_CHUNKS {
+            load_chunk(server, checkpoint, 0)?;
+        }
+        in_parallel(threads, |worker| {
+            while load_chunk(server, checkpoint, worker)? {}
+            Ok(())
+        })?;
     }
     let crossing = Crossing::new(threads);
     in_parallel(threads, |worker| {
@@ -60,26 +66,33 @@ fn in_parallel(threads: usize, work: impl Fn(usize) -> io::Result<()> + Sync) ->
     })
 }
 
-/// Loads chunks of a checkpoint for as long as there are any.
-fn load(server: &Server, checkpoint: &Checkpoint, worker: usize) -> io::Result<()> {
-    while let Some(chunk) = checkpoint.next_chunk().map_err(io::Error::other)? {
-        let keys = match chunk.split_first() {
-            Some((&SLOTS_CHUNK, body)) => load_slots(server, worker, body),
-            // The stamps are of slots, and a key's slot must be the one that it had.
-            Some((&SEED_CHUNK, _)) => (seed_in(&chunk) == Some(server.hash_seed)).then_some(0),
-            Some((&LIBRARY_CHUNK, code)) => load_library(server, code).ok().map(|()| 0),
-            _ => None,
-        };
-        let wrong = || format!("{} holds what this version cannot read", checkpoint.path().display());
-        let keys = keys.ok_or_else(|| io::Error::other(wrong()))?;
-        server.durability.loading.note(chunk.len() as u64, keys, 0);
-        server.fail_start_if_ending()?;
-    }
-    Ok(())
+/// Chunks that stand before all slots, and have to be loaded before them.
+const FIRST_CHUNKS: usize = 2;
+
+/// Loads the next chunk of a checkpoint. False: there is none.
+fn load_chunk(server: &Server, checkpoint: &Checkpoint, worker: usize) -> io::Result<bool> {
+    let Some(chunk) = checkpoint.next_chunk().map_err(io::Error::other)? else { return Ok(false) };
+    let has_store = server.residency.store().is_some();
+    let keys = ChunkKind::of(&chunk).and_then(|(kind, body)| match kind {
+        ChunkKind::Slots => load_slots(server, worker, body, false),
+        ChunkKind::Index if has_store => load_slots(server, worker, body, true),
+        // The stamps are of slots, and a key's slot must be the one that it had.
+        ChunkKind::Seed => (seed_in(&chunk) == Some(server.hash_seed)).then_some(0),
+        ChunkKind::Numbers => server.keyspace.restore_numbers(&numbers_of(body)?).then_some(0),
+        ChunkKind::Library => load_library(server, body).ok().map(|()| 0),
+        // It was opened with this.
+        ChunkKind::Store if has_store => Some(0),
+        ChunkKind::Index | ChunkKind::Store => None,
+    });
+    let wrong = || format!("{} holds what this version cannot read", checkpoint.path().display());
+    let keys = keys.ok_or_else(|| io::Error::other(wrong()))?;
+    server.durability.loading.note(chunk.len() as u64, keys, 0);
+    server.fail_start_if_ending()?;
+    Ok(true)
 }
 
 /// Puts the slots of a chunk in their places; gives how many keys they have. None: they are not right.
-fn load_slots(server: &Server, worker: usize, body: &[u8]) -> Option<u64> {
+fn load_slots(server: &Server, worker: usize, body: &[u8], has_index: bool) -> Option<u64> {
     let (db, mut rest) = body.split_first_chunk::<4>()?;
     let db = DbIndex(u32::from_le_bytes(*db));
     if db.0 >= server.keyspace.databases() {
@@ -95,15 +108,23 @@ fn load_slots(server: &Server, worker: usize, body: &[u8]) -> Option<u64> {
         let (stamp, after) = after.split_first_chunk::<8>()?;
         let (bytes, after) = after.split_first_chunk::<8>()?;
         let bytes = usize::try_from(u64::from_le_bytes(*bytes)).ok()?;
-        let mut entries = EntryReader::new(after.get(..bytes)?);
+        let (mut body, slot) = (after.get(..bytes)?, Slot(u16::from_le_bytes(*slot)));
         rest = &after[bytes..];
+        if usize::from(slot.0) >= SLOTS {
+            return None;
+        }
+        if has_index {
+            let mut index = take_index(&mut body)?;
+            keys += index.words.len() as u64;
+            batch.restore_index(db, slot, &mut index);
+        }
+        let mut entries = EntryReader::new(body);
         while let Some(entry) = entries.next_entry(&thresholds).ok()? {
             snapshot::put(server, &batch, db, entry, now);
             keys += 1;
         }
         // What cannot be read back cannot be replaced.
         batch.take_unreadable().is_none().then_some(())?;
-        let slot = Slot(u16::from_le_bytes(*slot));
         batch.restore_stamp(db, slot, Stamp(u64::from_le_bytes(*stamp)));
     }
     Some(keys)

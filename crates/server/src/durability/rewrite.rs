@@ -5,11 +5,12 @@
 
 use super::checkpoint::{self, Pace};
 use crate::log;
-use crate::server::Server;
+use crate::server::{Attention, Server};
 use ::log::{Log, Retention};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
+use store::Store;
 use sys::UnixMs;
 
 /// After a failure the next one that nobody asked for waits this long.
@@ -98,12 +99,38 @@ pub fn begin_if_due(server: &Arc<Server>) {
         return;
     }
     let bytes = replayed_bytes(log);
-    let limit = (figures.last_bytes * percentage / 100).max(server.config.auto_aof_rewrite_min_size());
+    let store = server.residency.store();
+    let in_store = store.map_or(0, |store| store.stats().bytes_live);
+    let limit =
+        ((figures.last_bytes + in_store) * percentage / 100).max(server.config.auto_aof_rewrite_min_size());
     if bytes >= limit {
         log!(Notice, "The log has grown to {} MB since its last checkpoint", bytes >> 20);
-        // Somebody else may have begun one just now.
-        let _ = begin_rewrite(server);
+    } else if store.is_some_and(Store::wants_checkpoint) {
+        log!(Notice, "The store has emptied segments that a checkpoint has to free");
+    } else {
+        return;
     }
+    // Somebody else may have begun one just now.
+    let _ = begin_rewrite(server);
+}
+
+/// Of so much log no checkpoint is written at the end.
+const LAST_LOG_BYTES: u64 = 1 << 20;
+
+/// Writes a checkpoint at the server's end, if there is a store: the next start need not read what it needs to replay the log. Without
+/// it nothing is lost.
+pub(super) fn write_last(server: &Server, log: &Log) {
+    let is_loaded = !server.attention().contains(Attention::LOADING);
+    if server.residency.store().is_none() || !is_loaded || replayed_bytes(log) < LAST_LOG_BYTES {
+        return;
+    }
+    // One that is being written notices that the server ends.
+    while server.durability.rewrites.figures().running_since.is_some() {
+        std::thread::yield_now();
+    }
+    let began = server.clock.now();
+    log!(Notice, "Writing the last checkpoint before exiting");
+    write(server, log, began, Pace::Full);
 }
 
 /// How much of the log a start would have to replay.
@@ -113,7 +140,11 @@ fn replayed_bytes(log: &Log) -> u64 {
 
 fn run(server: &Server, log: &Log, began: UnixMs) {
     log!(Notice, "Checkpoint started");
-    let written = checkpoint::write(server, log, server.guest(), Pace::Gentle);
+    write(server, log, began, Pace::Gentle);
+}
+
+fn write(server: &Server, log: &Log, began: UnixMs, pace: Pace) {
+    let written = checkpoint::write(server, log, server.guest(), pace);
     let retired = written.as_ref().ok().map(|_| log.retire(retention(server)));
     if let Some(Err(error)) = retired {
         log!(Warning, "Can't remove what the checkpoint has replaced: {error}");

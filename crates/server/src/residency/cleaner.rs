@@ -1,6 +1,7 @@
 //! The cleaner: writes anew what lives in segments that are mostly dead, so that these can be used again.
 //!
-//! It runs in the spiller's thread, a segment at a time, when more is dead than the store should hold.
+//! It runs in the spiller's thread, a segment at a time, when more is dead than the store should hold. It has the turn meanwhile (see
+//! [`super::outbox`]).
 
 use crate::server::Server;
 use keyspace::{SLOTS, Slot};
@@ -17,12 +18,11 @@ pub(super) fn clean_if_due(server: &Server, store: &Store) -> io::Result<()> {
     if !store.wants_cleaning() {
         return Ok(());
     }
+    // A copy that is written while its object does not say so yet would count as dead.
+    let _turn = server.residency.turn.lock();
     let Some(victim) = store.victim() else { return Ok(()) };
     Cleaner { server, store, chunk: None, moving: Vec::new(), keys_in_page: Vec::new() }.clean(victim)?;
     server.residency.counts.cleaned_segments.fetch_add(1, Ordering::Relaxed);
-    // Nothing refers to the store as it was: it is made anew at each start.
-    let mark = store.begin_checkpoint();
-    store.end_checkpoint(mark);
     Ok(())
 }
 

@@ -4,16 +4,19 @@
 //! [`spiller`] sends away what was not used of late as soon as memory comes near `maxmemory`, and the [`cleaner`] writes anew what
 //! lives in segments that are mostly dead. Commands that need memory wait while there is none ([`room`]).
 //!
-//! The store is made anew at each start: what lies on it is also in the log and its checkpoints. Thread rule: one thread spills and cleans.
+//! A checkpoint holds where everything lies, and the store's table of segments: from these the next start goes on. Thread rule: one
+//! thread spills and cleans.
 
 mod cleaner;
 pub mod fetch;
+mod outbox;
 mod shelf;
 mod spiller;
 
 use crate::config::{Edition, StoreCompression};
 use crate::log;
 use crate::server::Server;
+pub use outbox::Outbox;
 use parking_lot::{Condvar, Mutex};
 use shelf::OnDisk;
 use std::io;
@@ -34,6 +37,8 @@ const SEGMENTS_PER_CEILING: u64 = 32;
 #[derive(Default)]
 pub struct Residency {
     store: OnceLock<Store>,
+    /// Of who has copies on their way (see [`outbox`]).
+    turn: Mutex<()>,
     /// Wakes the spiller.
     bell: Mutex<bool>,
     rung: Condvar,
@@ -87,16 +92,47 @@ impl Residency {
     }
 }
 
-/// Makes the store, if the edition has one, and starts the thread that keeps memory below its ceiling. Called once, before the
-/// data is loaded.
+/// Opens the store as the table of the newest checkpoint says, or makes one, if the edition has one; and starts the thread that
+/// keeps memory below its ceiling. Called once, before the data is loaded.
 ///
 /// # Errors
 /// One sentence for the operator.
-pub fn open(server: &Arc<Server>, fs: &Fs) -> io::Result<()> {
+pub fn open(server: &Arc<Server>, fs: &Fs, table: Option<&[u8]>) -> io::Result<()> {
     if server.config.edition() != Edition::Capacity {
-        return Ok(());
+        let dir = server.dir();
+        let message = || {
+            let start = "start it with `--edition capacity`, or take the data over with `tarn export`";
+            format!("{} was written by the capacity edition: {start}", dir.display())
+        };
+        return table.map_or(Ok(()), |_| Err(io::Error::other(message())));
     }
-    let dir = server.dir().join(FOLDER);
+    let (dir, options) = (server.dir().join(FOLDER), options(server));
+    let store = match table {
+        Some(table) => Store::open(fs, &dir, &options, table),
+        None => Store::create(fs, &dir, &options),
+    };
+    attach(server, store.map_err(io::Error::other)?);
+    log!(Notice, "What does not fit into memory lies in {}", dir.display());
+    spiller::start(server)
+}
+
+/// Opens the store of a directory whose data is only read, whatever the edition. Nothing goes back there.
+///
+/// # Errors
+/// One sentence for the operator.
+pub fn open_to_read(server: &Arc<Server>, fs: &Fs, table: &[u8]) -> io::Result<()> {
+    let store = Store::open(fs, &server.dir().join(FOLDER), &options(server), table);
+    attach(server, store.map_err(io::Error::other)?);
+    Ok(())
+}
+
+fn attach(server: &Arc<Server>, store: Store) {
+    server.keyspace.set_shelf(Box::new(OnDisk { store: store.clone(), server: Arc::downgrade(server) }));
+    let is_first = server.residency.store.set(store).is_ok();
+    assert!(is_first, "a server has one store");
+}
+
+fn options(server: &Server) -> Options {
     let ceiling = server.keyspace.policy().memory_bytes_max();
     let segment_pages = ceiling / SEGMENTS_PER_CEILING / store::limits::PAGE_BYTES as u64;
     let segment_pages = segment_pages.clamp(SEGMENT_PAGES_MIN, SEGMENT_PAGES_MAX) as u32;
@@ -104,13 +140,7 @@ pub fn open(server: &Arc<Server>, fs: &Fs) -> io::Result<()> {
         StoreCompression::No => Compression::None,
         StoreCompression::Lz4 => Compression::Lz4,
     };
-    let options = Options { segment_pages, compression, ..Options::new(entropy_seed()) };
-    let store = Store::create(fs, &dir, &options).map_err(io::Error::other)?;
-    log!(Notice, "What does not fit into memory lies in {}", dir.display());
-    server.keyspace.set_shelf(Box::new(OnDisk { store: store.clone(), server: Arc::downgrade(server) }));
-    let is_first = server.residency.store.set(store).is_ok();
-    assert!(is_first, "a server has one store");
-    spiller::start(server)
+    Options { segment_pages, compression, ..Options::new(entropy_seed()) }
 }
 
 /// Segments are 4 MB at least, so that few of them are open files.

@@ -2,19 +2,18 @@
 //!
 //! It goes round over the slots of all databases, gathers copies of what was not used of late in a chunk, writes that, and lets
 //! go of what has not changed meanwhile. It enters the keyspace as a guest, for a few slots at a time.
-//!
-//! Invariant: a chunk is written before its first slot comes again (see `keyspace::residency::spill`).
 
 use super::cleaner;
+use super::outbox::Outbox;
 use crate::log;
 use crate::server::{Attention, Server};
-use keyspace::residency::spill::{Carrier, Copied, Fate, Spilled, Sweep};
+use keyspace::residency::spill::{Aim, Spilled};
 use keyspace::{DbIndex, SLOTS, Slot};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use store::{Chunk, Image, PageNo, Record, Room, Store};
+use store::Store;
 
 /// How long it sleeps while nothing rings.
 const NAP: Duration = Duration::from_millis(5);
@@ -63,8 +62,7 @@ struct Spiller<'s> {
     /// Where it goes on.
     db: u32,
     slot: u16,
-    gathered: Gathered<'s>,
-    sweep: Sweep,
+    outbox: Outbox<'s>,
     /// Whether anything went or will go in this round.
     is_fruitful: bool,
     fruitless_rounds: u32,
@@ -75,15 +73,6 @@ struct Spiller<'s> {
     rests_until: Instant,
 }
 
-/// Copies on their way.
-struct Gathered<'s> {
-    server: &'s Server,
-    store: &'s Store,
-    small: Option<Chunk>,
-    large: Vec<Chunk>,
-    refusal: Option<io::Error>,
-}
-
 impl<'s> Spiller<'s> {
     fn new(server: &'s Server, store: &'s Store) -> Spiller<'s> {
         Spiller {
@@ -91,8 +80,7 @@ impl<'s> Spiller<'s> {
             store,
             db: 0,
             slot: 0,
-            gathered: Gathered { server, store, small: None, large: Vec::new(), refusal: None },
-            sweep: Sweep::default(),
+            outbox: Outbox::new(server, store, server.spiller_guest(), Aim::Unused),
             is_fruitful: false,
             fruitless_rounds: 0,
             rounds: 0,
@@ -126,15 +114,17 @@ impl<'s> Spiller<'s> {
 
     /// Goes once over all slots, and keeps nothing.
     fn send_all(&mut self) -> io::Result<()> {
-        self.sweep.is_eager = true;
+        self.outbox.set_aim(Aim::All);
+        let mut sent = Ok(());
         for _ in 0..SLOTS * self.server.keyspace.databases() as usize {
-            self.step()?;
-            if self.at_beginning() {
+            sent = self.step();
+            if sent.is_err() || self.at_beginning() {
                 break;
             }
         }
-        self.sweep.is_eager = false;
-        self.write()
+        let written = self.outbox.write();
+        self.outbox.set_aim(Aim::Unused);
+        sent.and(written)
     }
 
     fn at_beginning(&self) -> bool {
@@ -158,10 +148,10 @@ impl<'s> Spiller<'s> {
             if self.fruitless_rounds > FRUITLESS_ROUNDS_MAX || self.rounds > ROUNDS_MAX {
                 self.server.residency.is_stuck.store(true, Ordering::Relaxed);
                 self.rests_until = Instant::now() + AFTER_FRUITLESS;
-                return Ok(());
+                break;
             }
         }
-        self.write()
+        self.outbox.write()
     }
 
     /// Looks at one slot.
@@ -173,17 +163,9 @@ impl<'s> Spiller<'s> {
         if self.slot == 0 && self.server.keyspace.is_empty(db) {
             return self.next_database();
         }
-        let spilled = {
-            let batch = self.server.keyspace.enter(self.server.spiller_guest());
-            batch.spill(db, slot, &mut self.sweep, &mut self.gathered)
-        };
+        let spilled = self.outbox.take(db, slot)?;
         self.note(spilled);
-        if let Some(refusal) = self.gathered.refusal.take() {
-            self.write()?;
-            return Err(refusal);
-        }
         if spilled.is_full {
-            self.write()?;
             return cleaner::clean_if_due(self.server, self.store);
         }
         self.slot += 1;
@@ -205,17 +187,7 @@ impl<'s> Spiller<'s> {
         self.rounds += 1;
         self.fruitless_rounds =
             if std::mem::take(&mut self.is_fruitful) { 0 } else { self.fruitless_rounds + 1 };
-        self.write()
-    }
-
-    /// Writes what was gathered, and lets go of it.
-    fn write(&mut self) -> io::Result<()> {
-        let written = self.gathered.write();
-        if self.sweep.has_leaving() {
-            let batch = self.server.keyspace.enter(self.server.spiller_guest());
-            batch.let_go(&mut self.sweep, written.is_ok());
-        }
-        written
+        self.outbox.write()
     }
 }
 
@@ -235,64 +207,5 @@ impl Pressure {
         }
         self.bytes = self.bytes.min(ceiling / 2);
         ceiling - self.bytes
-    }
-}
-
-impl Carrier for Gathered<'_> {
-    fn is_written(&self, at: u32) -> bool {
-        PageNo::new(at).is_some_and(|page| self.store.is_written(page))
-    }
-
-    fn take(&mut self, copied: Copied<'_>) -> Fate {
-        let Copied { db: database, key, expires_at, image } = copied;
-        let record = Record { database, key, expires_at, kind: 0, flags: 0, image: Image::Plain(image) };
-        let page = match self.store.room_for(&record) {
-            Room::Small => self.add_small(&record),
-            room @ Room::Large { .. } => self.add_large(&record, room),
-            Room::Parts => self.store.write_parts(&record).map(Some),
-            Room::TooLong => return Fate::Stays,
-        };
-        match page {
-            Ok(Some(page)) => {
-                let bytes = (key.len() + image.len()) as u64;
-                self.server.residency.counts.image_bytes.fetch_add(bytes, Ordering::Relaxed);
-                Fate::LeavesTo(page.get())
-            }
-            Ok(None) => Fate::Waits,
-            Err(error) => {
-                self.refusal = Some(error);
-                Fate::Waits
-            }
-        }
-    }
-}
-
-impl Gathered<'_> {
-    fn add_small(&mut self, record: &Record<'_>) -> io::Result<Option<PageNo>> {
-        let chunk = match &mut self.small {
-            Some(chunk) => chunk,
-            none => none.insert(self.store.chunk(Room::Small)?),
-        };
-        Ok(chunk.add(record))
-    }
-
-    /// Large records are written some at a time, so that their memory is bounded.
-    fn add_large(&mut self, record: &Record<'_>, room: Room) -> io::Result<Option<PageNo>> {
-        const LARGE_CHUNKS_MAX: usize = 8;
-        if let Some(page) = self.large.last_mut().and_then(|chunk| chunk.add(record)) {
-            return Ok(Some(page));
-        }
-        if self.large.len() >= LARGE_CHUNKS_MAX {
-            return Ok(None);
-        }
-        let mut chunk = self.store.chunk(room)?;
-        let page = chunk.add(record);
-        self.large.push(chunk);
-        Ok(page)
-    }
-
-    fn write(&mut self) -> io::Result<()> {
-        let chunks = self.small.take().into_iter().chain(self.large.drain(..));
-        chunks.map(Chunk::write).fold(Ok(()), Result::and)
     }
 }

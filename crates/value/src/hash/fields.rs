@@ -258,7 +258,7 @@ impl Fields {
         assert_eq!(self.expiries.as_ref().map_or(0, |expiries| expiries.fields), with_expiry);
         let Some(expiries) = &self.expiries else { return };
         assert!(with_expiry > 0);
-        let entries = expiries.timers.entries();
+        let entries = expiries.timers.entries().collect::<Vec<_>>();
         assert!(entries.len() <= 2 * with_expiry + STALE_TIMERS_MIN + self.len() / 4 + 1);
         for (name, at) in self.iter().filter_map(|field| Some((field.name, field.expires_at?))) {
             let (prefix, due) = (prefix_of(position_of(name)), EPOCH.deadline_of(at));

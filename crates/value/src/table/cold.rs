@@ -6,7 +6,7 @@
 //! Invariants:
 //! 1. A cold word counts as a block of the table, but owns nothing.
 
-use super::segment::{TAG_BITS, Tag, Word};
+use super::segment::{COLD_BITS_MIN, TAG_BITS, Tag, Word};
 use super::{
     Handle, POSITION_BITS, PREFIX_BITS, Place, Position, Table, first_with, handle_at, next_segment,
 };
@@ -31,6 +31,43 @@ pub struct Cold {
 }
 
 impl Cold {
+    /// Bytes of [`Cold::to_bytes`].
+    pub const BYTES: usize = 9;
+    /// More of a position is not written down.
+    const BITS_MAX: u32 = 34;
+
+    /// A block at a position that is all known.
+    pub fn new(position: Position, at: u32) -> Cold {
+        Cold { at, begins: position, bits: POSITION_BITS }
+    }
+
+    /// For a table that is to be made again: 34 bits of the position at most, how many of them are known (6 bits), and where the
+    /// block is (32 bits). Little-endian.
+    pub fn to_bytes(self) -> [u8; Cold::BYTES] {
+        let bits = self.bits.min(Cold::BITS_MAX);
+        let known = self.begins.0 >> (POSITION_BITS - bits) << (Cold::BITS_MAX - bits);
+        let mut bytes = [0; Cold::BYTES];
+        bytes[..5].copy_from_slice(&(known << 6 | u64::from(bits)).to_le_bytes()[..5]);
+        bytes[5..].copy_from_slice(&self.at.to_le_bytes());
+        bytes
+    }
+
+    /// What [`Cold::to_bytes`] has written down; None if it has not.
+    pub fn of_bytes(bytes: [u8; Cold::BYTES]) -> Option<Cold> {
+        let [a, b, c, d, e, at @ ..] = bytes;
+        let packed = u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]);
+        let (known, bits) = (packed >> 6, (packed & 63) as u32);
+        let is_right = (COLD_BITS_MIN..=Cold::BITS_MAX).contains(&bits)
+            && known & ((1 << (Cold::BITS_MAX - bits)) - 1) == 0;
+        let begins = Position(known << (POSITION_BITS - Cold::BITS_MAX));
+        is_right.then_some(Cold { at: u32::from_le_bytes(at), begins, bits })
+    }
+
+    /// How much of its position is known.
+    pub fn bits(&self) -> u32 {
+        self.bits
+    }
+
     /// Whether its position may be this one.
     pub fn may_be(&self, position: Position) -> bool {
         (self.begins.0 ^ position.0) >> (POSITION_BITS - self.bits) == 0
@@ -100,12 +137,13 @@ impl<H: Handle> Table<H> {
         })
     }
 
-    /// Adds a block that is not in memory.
-    pub fn insert_cold(&mut self, position: Position, at: u32, position_of: impl Fn(H) -> Position) {
+    /// Adds a block that is not in memory. Into a table that is made again, those come first of whose positions the least is known:
+    /// no segment is split further than one of its words knows.
+    pub fn insert_cold(&mut self, cold: Cold, position_of: impl Fn(H) -> Position) {
         loop {
-            let number = self.segment_number(position);
+            let number = self.segment_number(cold.begins);
             let segment = self.segment_mut(number);
-            let word = Word::cold(position, segment.depth(), at);
+            let word = Word::cold(cold.begins, cold.bits, segment.depth(), cold.at);
             if segment.insert(word) {
                 return self.count_insert();
             }
@@ -117,7 +155,7 @@ impl<H: Handle> Table<H> {
     pub fn chill(&mut self, place: Place, position: Position, at: u32) -> H {
         let block = self.get(place);
         let segment = self.segment_mut(place.segment);
-        segment.set(place.index, Word::cold(position, segment.depth(), at));
+        segment.set(place.index, Word::cold(position, POSITION_BITS, segment.depth(), at));
         block
     }
 

@@ -63,10 +63,13 @@ impl Word {
         (self.0 & ADDRESS_MASK) << 4
     }
 
-    /// The word of a block that is not in memory, in a segment that `depth` bits have chosen.
-    pub(crate) fn cold(position: Position, depth: u8, at: u32) -> Word {
-        let below = POSITION_BITS - TAG_BITS - KNOWN_BITS_MAX - u32::from(depth);
-        let known = (position.0 >> below) & ((1 << KNOWN_BITS_MAX) - 1) | 1 << KNOWN_BITS_MAX;
+    /// The word of a block that is not in memory and of whose position `bits` are known, those that chose its segment (`depth`)
+    /// and the tag's among them.
+    pub(crate) fn cold(position: Position, bits: u32, depth: u8, at: u32) -> Word {
+        let above = TAG_BITS + u32::from(depth);
+        let known_bits = (bits - above).min(KNOWN_BITS_MAX);
+        let known =
+            (position.0 >> (POSITION_BITS - above - known_bits)) & ((1 << known_bits) - 1) | 1 << known_bits;
         Word(u64::from(Tag::of(position, depth).0) << TAG_SHIFT | COLD | known << KNOWN_SHIFT | u64::from(at))
     }
 

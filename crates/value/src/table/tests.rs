@@ -58,7 +58,7 @@ impl Fuzz {
             let (position, hash) = (self.position(number), self.hash);
             if self.chills > 0 && self.prng.one_in(self.chills) {
                 let at = self.new_cold(number);
-                return self.table.insert_cold(position, at, |entry| hash(bytes_of(entry)));
+                return self.table.insert_cold(Cold::new(position, at), |entry| hash(bytes_of(entry)));
             }
             let entry = Entry::new([], &[&number.to_le_bytes()]);
             // SAFETY: the entry is new and given up to the table.
@@ -270,4 +270,32 @@ fn memory_follows_the_number_of_entries() {
     assert!((800_000..1_600_000).contains(&bytes), "{bytes}");
     table.clear();
     assert_eq!((table.bytes(), table.len()), (0, 0));
+}
+
+#[test]
+fn a_table_made_again_of_its_cold_words_finds_all() {
+    let never = |_: Member| -> Position { unreachable!("nothing is in memory") };
+    let mut table: Table<Member> = Table::default();
+    let position = |number: u32| position_of(&number.to_le_bytes());
+    for number in 0..100_000 {
+        table.insert_cold(Cold::new(position(number), number), never);
+    }
+    let mut words = Vec::new();
+    table.scan_entries(Position(0), usize::MAX, |entry| match entry {
+        super::cold::Entry::Cold(cold) => words.push(cold),
+        super::cold::Entry::Block(_) => unreachable!("nothing is in memory"),
+    });
+    assert!(words.iter().any(|word| word.bits() == 30), "splits have left no more");
+    words.sort_by_key(Cold::bits);
+    let mut again: Table<Member> = Table::default();
+    for word in words {
+        let read = Cold::of_bytes(word.to_bytes()).expect("it was written down");
+        assert_eq!((read.at, read.bits()), (word.at, word.bits().min(34)));
+        again.insert_cold(read, never);
+    }
+    for number in 0..100_000 {
+        assert!(again.find_cold(position(number)).any(|(_, at)| at == number));
+    }
+    assert!(Cold::of_bytes([0; Cold::BYTES]).is_none());
+    assert!(Cold::of_bytes([0xff; Cold::BYTES]).is_none());
 }

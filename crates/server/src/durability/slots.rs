@@ -1,0 +1,129 @@
+//! What checkpoints hold of slots, as bytes (`docs/formats/checkpoint.md`): which chunk is what, and the index of a slot whose objects
+//! lie in a store.
+//!
+//! Pure. Invariant: what decodes is within the bytes given, whatever they were.
+
+use keyspace::residency::index::SlotIndex;
+use sys::UnixMs;
+use value::table::Cold;
+
+/// What a chunk holds: its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ChunkKind {
+    /// Slots, all of whose objects are in it.
+    Slots = 1,
+    /// The code of one library of functions.
+    Library = 2,
+    /// The seed by which keys have their slots. The first chunk of a checkpoint, and of no use later.
+    Seed = 3,
+    /// The numbers by which the store knows the databases. Comes before slots.
+    Numbers = 4,
+    /// Slots, with the index of what lies in the store.
+    Index = 5,
+    /// The store's table of segments. The last chunk, if there is a store.
+    Store = 6,
+}
+
+impl ChunkKind {
+    /// Takes a chunk apart. None: it is of no kind that this version knows.
+    pub fn of(chunk: &[u8]) -> Option<(ChunkKind, &[u8])> {
+        let (kind, body) = chunk.split_first()?;
+        let kind = match kind {
+            1 => ChunkKind::Slots,
+            2 => ChunkKind::Library,
+            3 => ChunkKind::Seed,
+            4 => ChunkKind::Numbers,
+            5 => ChunkKind::Index,
+            6 => ChunkKind::Store,
+            _ => return None,
+        };
+        Some((kind, body))
+    }
+
+    /// A chunk of this kind.
+    pub fn chunk(self, body: &[u8]) -> Vec<u8> {
+        [&[self as u8], body].concat()
+    }
+}
+
+/// The seed that a checkpoint's first chunk holds.
+pub fn seed_in(chunk: &[u8]) -> Option<u64> {
+    let (ChunkKind::Seed, seed) = ChunkKind::of(chunk)? else { return None };
+    Some(u64::from_le_bytes(seed.try_into().ok()?))
+}
+
+/// Bytes of a timer: its moment (48 bits, milliseconds), and the position's first bits.
+const TIMER_BYTES: usize = 10;
+
+/// Appends the index of a slot.
+pub fn put_index(out: &mut Vec<u8>, index: &SlotIndex) {
+    for number in [index.words.len() as u32, index.timers.len() as u32, index.expiring] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    index.words.iter().for_each(|word| out.extend_from_slice(&word.to_bytes()));
+    for (moment, prefix) in &index.timers {
+        out.extend_from_slice(&moment.0.to_le_bytes()[..6]);
+        out.extend_from_slice(&prefix.to_le_bytes());
+    }
+}
+
+/// Reads the index of a slot; what follows it is left in `bytes`. None: it is none.
+pub fn take_index(bytes: &mut &[u8]) -> Option<SlotIndex> {
+    let [words, timers, expiring] = [take_u32(bytes)?, take_u32(bytes)?, take_u32(bytes)?];
+    let words = take(bytes, words, Cold::BYTES)?.as_chunks().0.iter();
+    let words = words.map(|word| Cold::of_bytes(*word)).collect::<Option<Vec<_>>>()?;
+    let timers = take(bytes, timers, TIMER_BYTES)?.as_chunks::<TIMER_BYTES>().0.iter();
+    let timers = timers.map(|[a, b, c, d, e, f, prefix @ ..]| {
+        (UnixMs(u64::from_le_bytes([*a, *b, *c, *d, *e, *f, 0, 0])), u32::from_le_bytes(*prefix))
+    });
+    let index = SlotIndex { words, expiring, timers: timers.collect() };
+    (expiring as usize <= index.words.len()).then_some(index)
+}
+
+fn take<'b>(bytes: &mut &'b [u8], count: u32, each: usize) -> Option<&'b [u8]> {
+    bytes.split_off(..(count as usize).checked_mul(each)?)
+}
+
+fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
+    let (number, rest) = bytes.split_first_chunk::<4>()?;
+    *bytes = rest;
+    Some(u32::from_le_bytes(*number))
+}
+
+/// The numbers of databases, for a [`ChunkKind::Numbers`].
+pub fn put_numbers(numbers: &[u32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// Reads them. None: these are none.
+pub fn numbers_of(body: &[u8]) -> Option<Vec<u32>> {
+    let (numbers, rest) = body.as_chunks::<4>();
+    rest.is_empty().then(|| numbers.iter().map(|number| u32::from_le_bytes(*number)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use value::table::Position;
+
+    #[test]
+    fn an_index_is_read_as_it_was_written_and_never_beyond_its_bytes() {
+        let words = (0..40).map(|n| Cold::new(Position(n << 14), n as u32 + 1)).collect();
+        let timers = vec![(UnixMs(1 << 40), 7), (UnixMs(5), u32::MAX)];
+        let index = SlotIndex { words, expiring: 2, timers: timers.clone() };
+        let mut bytes = Vec::new();
+        put_index(&mut bytes, &index);
+        let whole = bytes.len();
+        bytes.extend_from_slice(b"rest");
+        let mut rest = &bytes[..];
+        let read = take_index(&mut rest).expect("it was written");
+        assert_eq!((rest, read.timers, read.expiring), (&b"rest"[..], timers, 2));
+        assert_eq!(read.words.iter().map(|word| word.at).collect::<Vec<_>>(), (1..=40).collect::<Vec<_>>());
+        for end in 0..whole {
+            assert!(take_index(&mut &bytes[..end]).is_none());
+        }
+        bytes[..4].fill(0xff);
+        assert!(take_index(&mut &bytes[..]).is_none());
+    }
+}
