@@ -23,7 +23,7 @@ pub mod placement;
 pub mod pubsub;
 pub mod redaction;
 pub mod replay;
-mod residency;
+pub mod residency;
 pub mod roles;
 pub mod samples;
 pub mod scripts;

@@ -316,7 +316,9 @@ impl Turn<'_> {
     /// very first one, if something is on its way.
     #[inline]
     fn fetch(&mut self, requests: &wire::Batch, input: &[u8], from: usize) -> Option<usize> {
-        self.server.residency.store()?;
+        if !self.server.residency.fetches() {
+            return None;
+        }
         // What was fetched once and is cold again is read by its command: nobody is held back for ever.
         if let Some(fetch) = self.session.fetch.take() {
             return Some(requests.len().min(from + fetch.requests));

@@ -21,9 +21,9 @@ pub use rewrite::{Rewrites, Unable, begin_if_due, begin_rewrite};
 use crate::config::{AppendFsync, Config, Edition};
 use crate::import::{self, Preference};
 use crate::log;
-use crate::residency;
+use crate::residency::{self, Labour};
 use crate::server::Server;
-use ::log::{Checkpoint, Log, Lsn, Options, Recovery, SyncPolicy};
+use ::log::{Checkpoint, Flushing, Log, Lsn, Options, Recovery, SyncPolicy};
 use checkpoint::Pace;
 use gate::Gate;
 use journal::{ToLog, Watcher};
@@ -130,8 +130,8 @@ pub fn open(server: &Arc<Server>, fs: &Fs, threads: usize) -> io::Result<()> {
     open_with(server, fs, threads, Options { segment_bytes, ..Options::default() })
 }
 
-/// The same with a log of other segments, another buffer, or one that is flushed by hand. When it syncs, and the time,
-/// are the server's.
+/// The same with a log of other segments, another buffer, or one that is flushed by hand; then the store is worked on by hand,
+/// too. When it syncs, and the time, are the server's.
 ///
 /// # Errors
 /// Those of [`open`].
@@ -144,7 +144,8 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
     let began = server.ticks.now();
     let recovery = ::log::recover(fs, &dir).map_err(io::Error::other)?;
     let is_new = recovery.is_new();
-    residency::open(server, fs, store_table(&recovery)?.as_deref())?;
+    let labour = if options.flushing == Flushing::ByHand { Labour::ByHand } else { Labour::Threads };
+    residency::open(server, fs, store_table(&recovery)?.as_deref(), labour)?;
     if is_new {
         import::load_foreign(server, preference(&server.config))?;
     } else {

@@ -12,7 +12,7 @@ use super::slots::{ChunkKind, numbers_of, seed_in, take_index};
 use crate::commands::scripting::load_library;
 use crate::dispatch::table;
 use crate::replay::{Rejection, Replay};
-use crate::residency;
+use crate::residency::{self, ReadAhead};
 use crate::server::Server;
 use crate::snapshot;
 use crate::start::STACK_BYTES;
@@ -143,6 +143,7 @@ struct Player<'s> {
     /// before the record.
     changed: Vec<(DbIndex, Slot)>,
     run: u64,
+    ahead: Option<ReadAhead<'s>>,
 }
 
 impl<'s> Player<'s> {
@@ -157,12 +158,17 @@ impl<'s> Player<'s> {
             requests: wire::Batch::new(),
             changed: Vec::new(),
             run: 0,
+            ahead: ReadAhead::new(server, worker),
         }
     }
 
     fn play(mut self, recovery: &Recovery) -> io::Result<()> {
         let mut blocks = recovery.replay();
         while let Some(block) = blocks.next_block().map_err(io::Error::other)? {
+            for record in block.records() {
+                self.look_ahead(&record);
+            }
+            self.ahead.as_mut().into_iter().for_each(ReadAhead::read);
             for record in block.records() {
                 self.record(&record)?;
             }
@@ -172,6 +178,31 @@ impl<'s> Player<'s> {
             self.server.fail_start_if_ending()?;
         }
         Ok(())
+    }
+
+    /// Has the keys of this thread read that a record needs and that are on disk only. What cannot be told ahead is read later.
+    fn look_ahead(&mut self, record: &Record<'_>) {
+        let Some(ahead) = &mut self.ahead else { return };
+        residency::wait_for_room(self.server);
+        self.requests.clear();
+        let parsed = self.parser.parse(record.payload, &Limits::default(), &mut self.requests, usize::MAX);
+        if parsed.is_err() || record.database >= self.server.keyspace.databases() {
+            return;
+        }
+        for request in self.requests.iter(record.payload) {
+            let first_key = table::find_for(&request).map_or(0, |command| command.first_key);
+            if first_key == 0 || first_key >= request.len() {
+                continue;
+            }
+            let key = self.server.keyspace.key(DbIndex(record.database), request.arg(first_key));
+            if usize::from(key.slot.0) % self.threads == self.worker {
+                let batch = self.server.keyspace.enter(self.worker);
+                let is_due = batch.stamp_of(&key) < Stamp(record.end().0);
+                let cold = batch.find_cold(&key).filter(|_| is_due);
+                drop(batch);
+                cold.into_iter().for_each(|cold| ahead.want(cold));
+            }
+        }
     }
 
     fn record(&mut self, record: &Record<'_>) -> io::Result<()> {

@@ -15,9 +15,14 @@ use store::{Chunk, Found, OwnedRecord, PageNo, Record, Room, SegmentNo, Store};
 /// # Errors
 /// If the disk refuses; what was to be moved lies where it was.
 pub(super) fn clean_if_due(server: &Server, store: &Store) -> io::Result<()> {
-    if !store.wants_cleaning() {
-        return Ok(());
-    }
+    if store.wants_cleaning() { clean(server, store) } else { Ok(()) }
+}
+
+/// Cleans the segment that is worth most.
+///
+/// # Errors
+/// If the disk refuses; what was to be moved lies where it was.
+pub(super) fn clean(server: &Server, store: &Store) -> io::Result<()> {
     // A copy that is written while its object does not say so yet would count as dead.
     let _turn = server.residency.turn.lock();
     let Some(victim) = store.victim() else { return Ok(()) };

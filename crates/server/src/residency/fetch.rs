@@ -143,30 +143,37 @@ impl Fetches {
         for (at, buffer, is_read) in done {
             let Some(awaited) = self.pages.borrow_mut().remove(&at) else { continue };
             if let Some(batch) = batch.as_ref().filter(|_| is_read) {
-                self.admit(batch, store, at, &buffer, &awaited.keys);
+                admit(&self.server, batch, store, at, &buffer, &awaited.keys);
             }
             self.reads.borrow().buffers().give_back(buffer);
             awaited.fetches.iter().for_each(|fetch| fetch.note_page());
         }
     }
+}
 
-    /// Brings the keys that were asked for into memory.
-    fn admit(&self, batch: &Batch<'_>, store: &Store, at: u32, buffer: &AlignedBytes, keys: &[ColdKey]) {
-        let Some(page) = PageNo::new(at) else { return };
-        store.note_read(buffer.as_slice().len() as u64);
-        // Damage, and what takes more than this page, is the command's to deal with.
-        let Ok(parsed) = Page::parse(buffer.as_slice(), page, store) else { return };
-        for found in parsed.records() {
-            let Found::Here(record) = found else { continue };
-            let key = self.server.keyspace.key(DbIndex(0), record.key);
-            if !keys.iter().any(|cold| cold.is_of(record.database, &key)) {
-                continue;
-            }
-            if let Some(image) = record.image.plain()
-                && batch.admit(record.database, &key, record.expires_at, &image, at)
-            {
-                self.server.residency.counts.cold_reads.fetch_add(1, Ordering::Relaxed);
-            }
+/// Brings the keys into memory that were asked for, of a page that was read.
+pub(super) fn admit(
+    server: &Server,
+    batch: &Batch<'_>,
+    store: &Store,
+    at: u32,
+    buffer: &AlignedBytes,
+    keys: &[ColdKey],
+) {
+    let Some(page) = PageNo::new(at) else { return };
+    store.note_read(buffer.as_slice().len() as u64);
+    // Damage, and what takes more than this page, is the command's to deal with.
+    let Ok(parsed) = Page::parse(buffer.as_slice(), page, store) else { return };
+    for found in parsed.records() {
+        let Found::Here(record) = found else { continue };
+        let key = server.keyspace.key(DbIndex(0), record.key);
+        if !keys.iter().any(|cold| cold.is_of(record.database, &key)) {
+            continue;
+        }
+        if let Some(image) = record.image.plain()
+            && batch.admit(record.database, &key, record.expires_at, &image, at)
+        {
+            server.residency.counts.cold_reads.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -7,6 +7,8 @@
 //! A checkpoint holds where everything lies, and the store's table of segments: from these the next start goes on. Thread rule: one
 //! thread spills and cleans.
 
+mod ahead;
+pub mod by_hand;
 mod cleaner;
 pub mod fetch;
 mod outbox;
@@ -16,6 +18,7 @@ mod spiller;
 use crate::config::{Edition, StoreCompression};
 use crate::log;
 use crate::server::Server;
+pub use ahead::ReadAhead;
 pub use outbox::Outbox;
 use parking_lot::{Condvar, Mutex};
 use shelf::OnDisk;
@@ -37,6 +40,8 @@ const SEGMENTS_PER_CEILING: u64 = 32;
 #[derive(Default)]
 pub struct Residency {
     store: OnceLock<Store>,
+    /// Whether threads do what is to be done.
+    is_by_hand: AtomicBool,
     /// Of who has copies on their way (see [`outbox`]).
     turn: Mutex<()>,
     /// Wakes the spiller.
@@ -72,6 +77,12 @@ impl Residency {
         self.store.get()
     }
 
+    /// Whether cold keys are read before the requests run that name them.
+    #[inline]
+    pub fn fetches(&self) -> bool {
+        self.store.get().is_some() && !self.is_by_hand.load(Ordering::Relaxed)
+    }
+
     /// Whether memory is full and nothing can be sent away.
     pub fn is_stuck(&self) -> bool {
         self.is_stuck.load(Ordering::Relaxed)
@@ -97,7 +108,7 @@ impl Residency {
 ///
 /// # Errors
 /// One sentence for the operator.
-pub fn open(server: &Arc<Server>, fs: &Fs, table: Option<&[u8]>) -> io::Result<()> {
+pub fn open(server: &Arc<Server>, fs: &Fs, table: Option<&[u8]>, labour: Labour) -> io::Result<()> {
     if server.config.edition() != Edition::Capacity {
         let dir = server.dir();
         let message = || {
@@ -106,14 +117,28 @@ pub fn open(server: &Arc<Server>, fs: &Fs, table: Option<&[u8]>) -> io::Result<(
         };
         return table.map_or(Ok(()), |_| Err(io::Error::other(message())));
     }
-    let (dir, options) = (server.dir().join(FOLDER), options(server));
+    let dir = server.dir().join(FOLDER);
+    let options = match labour {
+        Labour::Threads => options(server),
+        Labour::ByHand => Options { segment_pages: store::limits::SEGMENT_PAGES_MIN, ..options(server) },
+    };
+    server.residency.is_by_hand.store(labour == Labour::ByHand, Ordering::Relaxed);
     let store = match table {
         Some(table) => Store::open(fs, &dir, &options, table),
         None => Store::create(fs, &dir, &options),
     };
     attach(server, store.map_err(io::Error::other)?);
     log!(Notice, "What does not fit into memory lies in {}", dir.display());
-    spiller::start(server)
+    if labour == Labour::Threads { spiller::start(server) } else { Ok(()) }
+}
+
+/// Who spills and cleans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Labour {
+    /// A thread.
+    Threads,
+    /// Whoever calls [`by_hand`]: for tests, with segments so short that there are many.
+    ByHand,
 }
 
 /// Opens the store of a directory whose data is only read, whatever the edition. Nothing goes back there.

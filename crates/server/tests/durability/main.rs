@@ -33,6 +33,7 @@ const REMEMBERED: usize = 6;
 
 /// Cuts the power, recovers, and compares.
 struct Cuts {
+    edition: &'static str,
     clock: Clock,
     seed: u64,
     prng: Prng,
@@ -44,9 +45,9 @@ struct Cuts {
 }
 
 impl Cuts {
-    fn new(seed: u64, clock: &Clock) -> Cuts {
-        let prng = Prng::from_seed(!seed);
-        Cuts { clock: clock.clone(), seed, prng, recovered: Vec::new(), cases: 0, recoveries: 0, wrong: None }
+    fn new(edition: &'static str, seed: u64, clock: &Clock) -> Cuts {
+        let (clock, prng) = (clock.clone(), Prng::from_seed(!seed));
+        Cuts { edition, clock, seed, prng, recovered: Vec::new(), cases: 0, recoveries: 0, wrong: None }
     }
 
     /// The power goes before each of these changes, and leaves what it may leave.
@@ -89,8 +90,8 @@ impl Cuts {
         check_records(history, disk)?;
         let clock = Clock::simulated(UnixMs(self.clock.now().0 + self.prng.below(300)));
         let threads = 1 + self.prng.below(WORKERS as u64) as usize;
-        let site =
-            Site::open(disk, self.prng.next_u64(), &clock, threads).map_err(|error| error.to_string())?;
+        let site = Site::open(self.edition, disk, self.prng.next_u64(), &clock, threads)
+            .map_err(|error| error.to_string())?;
         history.check(&site)?;
         if self.recovered.len() == REMEMBERED {
             self.recovered.remove(0);
@@ -116,15 +117,15 @@ fn check_records(history: &History, disk: &Disk) -> Result<(), String> {
 }
 
 /// Some lives of a server, one power cut after the other; all cuts on the way are looked at.
-fn live(seed: u64, specs: &[Spec], faults: &Faults) -> Result<Cuts, String> {
+fn live(edition: &'static str, seed: u64, specs: &[Spec], faults: &Faults) -> Result<Cuts, String> {
     let clock = Clock::simulated(UnixMs(1_700_000_000_000));
     let mut prng = Prng::from_seed(seed);
-    let mut cuts = Cuts::new(seed, &clock);
+    let mut cuts = Cuts::new(edition, seed, &clock);
     let mut disk = Disk::with_faults(seed, faults.clone());
     let mut known = Vec::new();
     for life in 0..LIVES {
         disk.film();
-        let site = Site::open(&disk, prng.next_u64(), &clock, 1 + life as usize % WORKERS);
+        let site = Site::open(edition, &disk, prng.next_u64(), &clock, 1 + life as usize % WORKERS);
         let site = site.map_err(|error| error.to_string())?;
         let mut work = Work::new(site, &disk, &clock, specs, prng.next_u64(), known.drain(..));
         cuts.cut_all(&work.history, disk.take_film());
@@ -146,12 +147,21 @@ fn live(seed: u64, specs: &[Spec], faults: &Faults) -> Result<Cuts, String> {
 
 #[test]
 fn a_power_cut_at_every_change_of_the_disk_loses_nothing_told_and_tears_no_record() {
+    cut_everywhere("durable");
+}
+
+#[test]
+fn a_power_cut_while_data_goes_to_the_store_or_is_moved_there_loses_nothing_either() {
+    cut_everywhere("capacity");
+}
+
+fn cut_everywhere(edition: &'static str) {
     let budget = Budget::from_env(1, 16);
     let specs = data_specs();
     let (mut done, mut cases, mut recoveries) = (0, 0, 0);
     while budget.allows(done) {
-        let cuts =
-            live(budget.seed + done, &specs, &Faults::default()).unwrap_or_else(|wrong| panic!("{wrong}"));
+        let cuts = live(edition, budget.seed + done, &specs, &Faults::default());
+        let cuts = cuts.unwrap_or_else(|wrong| panic!("{wrong}"));
         (cases, recoveries) = (cases + cuts.cases, recoveries + cuts.recoveries);
         done += 1;
     }
@@ -168,7 +178,7 @@ fn a_tear_at_every_byte_of_the_last_group_loses_nothing_told_and_tears_no_record
         done += 1;
         let clock = Clock::simulated(UnixMs(1_700_000_000_000));
         let disk = Disk::new(seed);
-        let site = Site::open(&disk, seed, &clock, 1).unwrap();
+        let site = Site::open("durable", &disk, seed, &clock, 1).unwrap();
         let mut work = Work::new(site, &disk, &clock, &specs, seed, std::iter::empty());
         let wrong = |wrong: String| panic!("TARN_SEED={seed} TARN_STEPS=1: {wrong}");
         (0..20).for_each(|_| work.step(&mut |_, _| {}).unwrap_or_else(wrong));
@@ -178,7 +188,7 @@ fn a_tear_at_every_byte_of_the_last_group_loses_nothing_told_and_tears_no_record
         disk.set_faults(Faults { cut_at_change: Some(disk.changes() + 1), ..Faults::default() });
         work.flush(&mut |_, _| {});
         let torn = disk.names(dir()).iter().map(|path| disk.unsynced_bytes(path)).max().unwrap();
-        let mut cuts = Cuts::new(seed, &clock);
+        let mut cuts = Cuts::new("durable", seed, &clock);
         for bytes in 0..=torn {
             cuts.cut(&work.history, &disk, Survival::Bytes(bytes));
         }
@@ -192,7 +202,7 @@ fn a_tear_at_every_byte_of_the_last_group_loses_nothing_told_and_tears_no_record
 fn functions_survive_a_restart_and_scripts_do_not() {
     let clock = Clock::simulated(UnixMs(1_700_000_000_000));
     let disk = Disk::new(1);
-    let mut site = Site::open(&disk, 1, &clock, 1).unwrap();
+    let mut site = Site::open("durable", &disk, 1, &clock, 1).unwrap();
     let code =
         "#!lua name=one\nredis.register_function('f', function(keys) return redis.call('GET', keys[1]) end)";
     let load = [
@@ -208,7 +218,7 @@ fn functions_survive_a_restart_and_scripts_do_not() {
     let after = disk.power_cut(1, Survival::Nothing);
     // Interpreters belong to threads.
     let next = std::thread::spawn(move || {
-        let mut site = Site::open(&after, 1, &clock, 1).unwrap();
+        let mut site = Site::open("durable", &after, 1, &clock, 1).unwrap();
         site.run(&[words(&["FCALL", "f", "1", "k"]), words(&["EVALSHA", name, "0"])]).0
     });
     let expected = "$1\r\nv\r\n-NOSCRIPT No matching script. Please use EVAL.\r\n";
@@ -220,6 +230,6 @@ fn functions_survive_a_restart_and_scripts_do_not() {
 fn replies_that_come_before_a_sync_are_noticed() {
     let specs = data_specs();
     let faults = Faults { lies: true, ..Faults::default() };
-    let noticed = (1..=5).filter(|seed| live(*seed, &specs, &faults).is_err()).count();
+    let noticed = (1..=5).filter(|seed| live("durable", *seed, &specs, &faults).is_err()).count();
     assert_eq!(noticed, 5);
 }

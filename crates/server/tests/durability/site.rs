@@ -47,10 +47,10 @@ pub struct Site {
 }
 
 impl Site {
-    /// Recovers what a disk holds, by so many threads. Keys have their slots by the seed if there is no checkpoint.
-    pub fn open(disk: &Disk, seed: u64, clock: &Clock, threads: usize) -> io::Result<Site> {
+    /// Recovers what a disk holds for an edition, by so many threads. Keys have their slots by the seed if there is no checkpoint.
+    pub fn open(edition: &str, disk: &Disk, seed: u64, clock: &Clock, threads: usize) -> io::Result<Site> {
         let text = format!(
-            "port 0\nbind 127.0.0.1\nedition durable\nthreads 2\nloglevel warning\ndatabases {DATABASES}\n\
+            "port 0\nbind 127.0.0.1\nedition {edition}\nthreads 2\nloglevel warning\ndatabases {DATABASES}\n\
              maxmemory-policy allkeys-random\ndir {}",
             dir().display()
         );

@@ -8,6 +8,7 @@ use command::{Flags, Group};
 use log::Retention;
 use server::dispatch::table;
 use server::durability::checkpoint::{Interval, Pace, write_beside};
+use server::residency::by_hand;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use sys::file::simulated::Disk;
@@ -80,8 +81,34 @@ impl<'a> Work<'a> {
                 inspect(&self.history, self.disk.take_film());
                 Ok(())
             }
+            20..30 if self.has_store() => self.spill(inspect),
+            30..36 if self.has_store() => self.clean(inspect),
             _ => self.write(),
         }
+    }
+
+    fn has_store(&self) -> bool {
+        self.site.server.residency.store().is_some()
+    }
+
+    /// Sends everything to the store, with some steps while copies are on their way.
+    fn spill(&mut self, inspect: Inspector<'_>) -> Result<(), String> {
+        let server = self.site.server.clone();
+        let mut result = Ok(());
+        let spilled = by_hand::spill(&server, &mut || {
+            if result.is_ok() && self.prng.one_in(4) {
+                result = self.write();
+            }
+        });
+        inspect(&self.history, self.disk.take_film());
+        spilled.map_err(|error| error.to_string()).and(result)
+    }
+
+    /// Moves what lives in a segment of the store.
+    fn clean(&mut self, inspect: Inspector<'_>) -> Result<(), String> {
+        let cleaned = by_hand::clean(&self.site.server);
+        inspect(&self.history, self.disk.take_film());
+        cleaned.map_err(|error| error.to_string())
     }
 
     /// A step that only appends.
@@ -292,7 +319,11 @@ impl<'a> Work<'a> {
                     slot += 1;
                     if due.contains(&slot) {
                         inspect(&self.history, self.disk.take_film());
-                        result = self.write_beside();
+                        result = match self.prng.below(if self.has_store() { 3 } else { 1 }) {
+                            0 => self.write_beside(),
+                            1 => self.spill(inspect),
+                            _ => self.clean(inspect),
+                        };
                     }
                 }
                 Interval::BeforeSync => self.flush(inspect),
