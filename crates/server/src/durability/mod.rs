@@ -159,6 +159,7 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
             recovery.end().0
         );
     }
+    server.residency.note_loaded();
     begin(server, recovery, Options { sync, clock: server.clock.clone(), ..options })?;
     let has_keys = || server.databases().any(|db| !server.keyspace.is_empty(db));
     if is_new && (has_keys() || !server.scripts.libraries().by_name.is_empty()) {

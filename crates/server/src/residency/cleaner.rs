@@ -15,7 +15,9 @@ use store::{Chunk, Found, OwnedRecord, PageNo, Record, Room, SegmentNo, Store};
 /// # Errors
 /// If the disk refuses; what was to be moved lies where it was.
 pub(super) fn clean_if_due(server: &Server, store: &Store) -> io::Result<()> {
-    if store.wants_cleaning() { clean(server, store) } else { Ok(()) }
+    // While the index is loaded, nobody knows what lives.
+    let is_due = server.residency.is_loaded.load(Ordering::Acquire) && store.wants_cleaning();
+    if is_due { clean(server, store) } else { Ok(()) }
 }
 
 /// Cleans the segment that is worth most.

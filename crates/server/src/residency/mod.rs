@@ -40,6 +40,8 @@ const SEGMENTS_PER_CEILING: u64 = 32;
 #[derive(Default)]
 pub struct Residency {
     store: OnceLock<Store>,
+    /// Whether every key's word is where it belongs: the start is through.
+    is_loaded: AtomicBool,
     /// Whether threads do what is to be done.
     is_by_hand: AtomicBool,
     /// Of who has copies on their way (see [`outbox`]).
@@ -81,6 +83,11 @@ impl Residency {
     #[inline]
     pub fn fetches(&self) -> bool {
         self.store.get().is_some() && !self.is_by_hand.load(Ordering::Relaxed)
+    }
+
+    /// Notes that all keys are loaded: what no word refers to from now on is dead.
+    pub fn note_loaded(&self) {
+        self.is_loaded.store(true, Ordering::Release);
     }
 
     /// Whether memory is full and nothing can be sent away.

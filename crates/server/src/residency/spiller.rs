@@ -106,7 +106,8 @@ impl<'s> Spiller<'s> {
 
     /// Keys that expire, or go with their database, are counted as dead only so.
     fn recount_if_due(&mut self) {
-        if self.recounted_at.elapsed() >= RECOUNT_EVERY && self.store.stats().bytes_in_use > 0 {
+        let is_loaded = self.server.residency.is_loaded.load(Ordering::Acquire);
+        if is_loaded && self.recounted_at.elapsed() >= RECOUNT_EVERY && self.store.stats().bytes_in_use > 0 {
             cleaner::recount(self.server, self.store);
             self.recounted_at = Instant::now();
         }
