@@ -174,17 +174,20 @@ fn random_read(options: &Options, scale: &Scale, place: &Place) -> Result<Option
 /// Refuses a run whose disk has no room for the files of a chapter's servers. Where that cannot be found out, the run will tell.
 fn must_have_room(options: &Options, scale: &Scale, place: &Place) -> Result<(), Failure> {
     let Ok(free) = reads::free_bytes(&place.folder) else { return Ok(()) };
-    let needs = options.chapters.iter().map(|chapter| (chapter, scale.disk_bytes(chapter.edition)));
+    let needs = options.chapters.iter().map(|chapter| (chapter.name, scale.disk_bytes(chapter.edition)));
     match needs.max_by_key(|(_, needed)| *needed) {
-        Some((chapter, needed)) if needed > free => Err(Failure(format!(
-            "The chapter {} may take {} in {}, where servers keep their files, and {} are free there. TMPDIR names another folder, --scale takes fewer records, --chapters leaves the chapter out.",
-            chapter.name,
-            report::bytes(needed),
-            place.folder.display(),
-            report::bytes(free)
-        ))),
+        Some((chapter, needed)) if needed > free => Err(no_room(chapter, needed, free, &place.folder)),
         _ => Ok(()),
     }
+}
+
+fn no_room(chapter: &str, needed: u64, free: u64, folder: &Path) -> Failure {
+    Failure(format!(
+        "The chapter {chapter} may take {} in {}, where servers keep their files, and {} are free there. TMPDIR names another folder, --scale takes fewer records, --chapters leaves the chapter out.",
+        report::bytes(needed),
+        folder.display(),
+        report::bytes(free)
+    ))
 }
 
 fn described(contestants: &[Contestant], edition: Edition) -> Result<Vec<Server>, Failure> {

@@ -149,26 +149,26 @@ impl Scale {
 
     /// How many records a load writes whose every write waits for the disk: as many as a slow server takes in seconds.
     pub fn durable_load(&self, value_bytes: u64, connections: u32) -> Load {
-        let per_second = self.durable_rate(value_bytes, connections);
+        let per_second = self.durable_rate(value_bytes, connections, SLOW_SYNCS);
         let time = if self.is_quick() { LOAD_MAX_QUICK } else { LOAD_MAX };
         let in_time = (time.as_secs_f64() * self.factor * per_second) as u64;
         let records = self.records(value_bytes).min(in_time).max(1_000);
         Load { records, per_second: per_second as u64 }
     }
 
-    /// Writes a second of a slow server that waits for this disk.
-    fn durable_rate(&self, value_bytes: u64, connections: u32) -> f64 {
-        let syncs = f64::from(connections) * 1e6 / (self.synced_write_us * SLOW_SYNCS);
+    /// Writes a second of a slow server that waits so many syncs of this disk for one of every connection.
+    fn durable_rate(&self, value_bytes: u64, connections: u32, syncs: f64) -> f64 {
+        let syncs = f64::from(connections) * 1e6 / (self.synced_write_us * syncs);
         let disk = SLOW_DISK_BYTES / (value_bytes + KEY_BYTES) as f64;
         syncs.min(disk).clamp(1.0, SLOW_DURABLE_RATE)
     }
 
-    /// What the capacity edition is to hold. The records are fewer on a slow disk or with little memory, for the others
-    /// hold all of them there; the memory follows their number.
+    /// What the capacity edition is to hold. The records are fewer on a disk that is plainly slow, or with little memory, for
+    /// the others hold all of them there; the memory follows their number.
     pub fn capacity(&self, room: Room) -> Capacity {
         let of = if self.is_quick() { CAPACITY_RECORDS_QUICK } else { CAPACITY_RECORDS };
         let whole = of[room as usize];
-        let per_second = self.durable_rate(CAPACITY_VALUE_BYTES, CAPACITY_CONNECTIONS);
+        let per_second = self.durable_rate(CAPACITY_VALUE_BYTES, CAPACITY_CONNECTIONS, 1.0);
         let wanted = whole as f64 * self.factor * per_second / SLOW_DURABLE_RATE;
         let fitting = self.fitting(CAPACITY_VALUE_BYTES, Edition::Capacity(room));
         let records = (wanted as u64).min(fitting).max(1_000);
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(of(&quick, Room::Scarce), (400_000, 14));
         assert_eq!(of(&quick, Room::Ample), (62_500, 63));
         assert_eq!(of(&Scale::new(Size::Quick, 0.01, &fast, 2), Room::Scarce), (4_000, MAXMEMORY_MB_MIN));
-        for little in [machine(4 << 30, 100.0), machine(16 << 30, 5_000.0)] {
+        for little in [machine(4 << 30, 100.0), machine(16 << 30, 6_000.0)] {
             let scale = Scale::new(Size::Standard, 1.0, &little, 2);
             let (records, maxmemory_mb) = of(&scale, Room::Scarce);
             assert!((100_000..8_000_000).contains(&records), "{records}");

@@ -319,6 +319,15 @@ fn capacity_chapters_load_once_and_stand_beside_the_figures_of_their_ratio() {
 }
 
 #[test]
+fn too_little_room_on_disk_is_one_sentence_with_a_way_out() {
+    let said = no_room("capacity-scarce", 10 << 30, 3 << 30, Path::new("/tmp")).0;
+    for part in ["capacity-scarce may take 10 GB in /tmp", "3 GB are free", "TMPDIR", "--scale", "--chapters"]
+    {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
 fn every_measurement_of_a_capacity_chapter_is_watched_and_no_other() {
     let flag = AtomicBool::new(false);
     let mut script = Script { dies_at: Some(3), ..Script::default() };

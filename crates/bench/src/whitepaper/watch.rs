@@ -89,12 +89,16 @@ impl Drop for Watched {
 
 fn look(process: u32, has_ended: &AtomicBool) -> Looks {
     let mut looks = Looks::default();
-    while !has_ended.load(Ordering::Relaxed) {
+    loop {
+        // The last look comes after the end: a short load may have filled all of its memory since the one before.
+        let is_last = has_ended.load(Ordering::Relaxed);
         looks.count += 1;
         looks.rss_bytes_max = looks.rss_bytes_max.max(usage::resident_bytes(process));
+        if is_last {
+            return looks;
+        }
         thread::park_timeout(LOOK_EVERY);
     }
-    looks
 }
 
 impl Counts {
@@ -140,8 +144,6 @@ mod tests {
         let has_ended = AtomicBool::new(false);
         let looks = thread::scope(|scope| {
             let looks = scope.spawn(|| look(process, &has_ended));
-            while usage::resident_bytes(process) == 0 {}
-            thread::sleep(Duration::from_millis(1));
             has_ended.store(true, Ordering::Relaxed);
             looks.thread().unpark();
             looks.join().unwrap()

@@ -4,7 +4,7 @@
 //! Only that edition has a ceiling: all others hold the records in memory, and are what it is compared with.
 
 use super::{Amount, Before, Outline, Workload, beside};
-use crate::report::{Allowance, Layout, grouped};
+use crate::report::{Allowance, Layout, bytes, grouped};
 use crate::whitepaper::edition::{Edition, Room, TARN, TARN_MEMORY};
 use crate::whitepaper::scale::{CAPACITY_CONNECTIONS, CAPACITY_VALUE_BYTES, Capacity, Scale};
 use crate::work::{Work, Ycsb};
@@ -53,17 +53,17 @@ fn outline(scale: &Scale, room: Room) -> Outline {
 fn about(capacity: &Capacity, room: Room) -> String {
     let others = match room {
         Room::Ample => {
-            "The other servers have no ceiling: Tarn's durable edition is what this one costs nothing against, its memory edition what syncs cost."
+            "The other servers have no ceiling. Tarn durable and Tarn memory are Tarn's other editions: beside them stands what it costs to be able to do without memory, and what it costs to write everything down."
         }
         Room::Scarce => {
-            "The other servers have no disk to put their keys on and could not hold them in so little memory: they run without a ceiling, with all records in memory. Tarn memory is Tarn's memory edition, the reference of the ratios below."
+            "The other servers have no disk to put their keys on and could not hold them in so little memory: they run without a ceiling, with all records in memory. Tarn memory is Tarn's memory edition."
         }
     };
     format!(
-        "The whitepaper's four workloads over {} records of {CAPACITY_VALUE_BYTES} bytes and {CAPACITY_CONNECTIONS} connections, one request at a time on each. The load writes every record once; in memory they take some {} MB, and Tarn's capacity edition is given {} MB. {others}",
+        "The whitepaper's four workloads over {} records of {CAPACITY_VALUE_BYTES} bytes and {CAPACITY_CONNECTIONS} connections, one request at a time on each. The load writes every record once; in memory they take some {}, and Tarn, in its capacity edition, is given {}. {others}",
         grouped(capacity.load.records),
-        grouped(capacity.data_bytes >> 20),
-        grouped(capacity.maxmemory_mb),
+        bytes(capacity.data_bytes),
+        bytes(capacity.maxmemory_mb << 20),
     )
 }
 
@@ -96,7 +96,7 @@ fn workload(scale: &Scale, capacity: &Capacity, room: Room, name: &str, label: &
 fn cautions(room: Room) -> Vec<String> {
     let mut cautions = vec![
         "The published instances have 4 to 52 cores for the server alone, cloud disks, 20 to 240 million records and 32 to 160 threads of a client on another machine. Here the generator shares the server's cores, and the records are fewer.".to_owned(),
-        "Whether the published instances sync before they reply is not said. Here every write of Tarn and of peers that the run could tell so is on disk before its reply, but for Tarn memory.".to_owned(),
+        "Whether the published instances sync before they reply is not said. Here every write is on disk before its reply, but for Tarn memory and servers whose description says otherwise.".to_owned(),
     ];
     if room == Room::Scarce {
         cautions.push("What is on disk is read past the page cache. On a virtual machine the host may have a cache of its own: compare with the disk's own random reads.".to_owned());
