@@ -62,7 +62,7 @@ impl Allowance {
     /// What the columns of the table mean.
     pub fn sentences(&self) -> String {
         format!(
-            "{} was given {} of memory; its resident memory may come to 1.05 times that and 64 MB. It was looked at every 100 ms from before the warm-up to the end, as every other's here. Hits are requests that read nothing from the store. What is live and dead there and the write amplification (bytes written to the store for each byte of keys and values sent there, since the start) are what INFO said after the workload; what was read from and written to the disk is what the kernel counted for the whole process, log and checkpoints included, which may still write what the workload before left.",
+            "{} was given {} of memory; its resident memory may come to 1.05 times that and 64 MB. It was looked at every 100 ms from before the warm-up to the end, as every other's here. Cold reads are keys that the server read from its store, for a checkpoint too; hits are what they leave of the requests. What is live and dead there and the write amplification (bytes written to the store for each byte of keys and values sent there, since the start) are what INFO said after the workload; what was read from and written to the disk is what the kernel counted for the whole process, log and checkpoints included, which may still write what the workload before left.",
             self.server,
             number::bytes(self.maxmemory_bytes)
         )
