@@ -13,6 +13,8 @@ use std::time::Duration;
 const KEYS_PUBLISHED: u64 = 1_048_576;
 /// Records of the YCSB workloads of a standard run: their load must not take more than seconds.
 const RECORDS: u64 = 500_000;
+/// By how much a quick run's keys are fewer.
+const QUICK_DIVISOR: u64 = 8;
 /// What a server may need for a key beside its value.
 const KEY_BYTES: u64 = 200;
 /// The part of the memory that all servers together may fill.
@@ -31,11 +33,11 @@ pub const SLOW_RATE: u64 = 40_000;
 const LOAD_MAX: Duration = Duration::from_secs(6);
 /// The same in a quick run.
 const LOAD_MAX_QUICK: Duration = Duration::from_secs(3);
-/// Records of the capacity chapters: where they fit into memory, and where they do not; there, enough that the disk's
-/// part shows, and the index of what is on disk.
-const CAPACITY_RECORDS: [u64; 2] = [RECORDS, 8_000_000];
+/// Records of the capacity chapter whose memory is scarce: enough that the disk's part shows, and that of the index of what
+/// is there.
+const RECORDS_SCARCE: u64 = 8_000_000;
 /// The same in a quick run.
-const CAPACITY_RECORDS_QUICK: [u64; 2] = [RECORDS / 8, 400_000];
+const RECORDS_SCARCE_QUICK: u64 = 400_000;
 /// What a record of these chapters takes in memory: a value of 100 bytes, a key of some 23, and what is kept with them.
 const CAPACITY_RECORD_BYTES: u64 = 151;
 /// Size of the values of these chapters.
@@ -61,9 +63,9 @@ const SYNCED_WRITE_US: f64 = 5_000.0;
 /// The size of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// Under 10 minutes with one peer.
+    /// Under 40 minutes with one peer, under 10 without the capacity chapters.
     Standard,
-    /// Under 2 minutes with one peer.
+    /// Under 4 minutes with one peer, under 2 without the capacity chapters.
     Quick,
 }
 
@@ -136,8 +138,8 @@ impl Scale {
     }
 
     fn bounded(&self, published: u64, value_bytes: u64) -> u64 {
-        let divisor = if self.is_quick() { 8.0 } else { 1.0 };
-        let wanted = (published as f64 * self.factor / divisor) as u64;
+        let divisor = if self.is_quick() { QUICK_DIVISOR } else { 1 };
+        let wanted = (published as f64 * self.factor / divisor as f64) as u64;
         wanted.min(self.fitting(value_bytes, Edition::Memory)).max(1_000)
     }
 
@@ -166,8 +168,12 @@ impl Scale {
     /// What the capacity edition is to hold. The records are fewer on a disk that is plainly slow, or with little memory, for
     /// the others hold all of them there; the memory follows their number.
     pub fn capacity(&self, room: Room) -> Capacity {
-        let of = if self.is_quick() { CAPACITY_RECORDS_QUICK } else { CAPACITY_RECORDS };
-        let whole = of[room as usize];
+        let whole = match (room, self.size) {
+            (Room::Ample, Size::Standard) => RECORDS,
+            (Room::Ample, Size::Quick) => RECORDS / QUICK_DIVISOR,
+            (Room::Scarce, Size::Standard) => RECORDS_SCARCE,
+            (Room::Scarce, Size::Quick) => RECORDS_SCARCE_QUICK,
+        };
         let per_second = self.durable_rate(CAPACITY_VALUE_BYTES, CAPACITY_CONNECTIONS, 1.0);
         let wanted = whole as f64 * self.factor * per_second / SLOW_DURABLE_RATE;
         let fitting = self.fitting(CAPACITY_VALUE_BYTES, Edition::Capacity(room));
