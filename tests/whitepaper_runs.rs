@@ -113,6 +113,78 @@ fn the_durable_chapter_starts_its_own_servers_and_says_what_each_promises() {
 }
 
 #[test]
+fn the_capacity_chapters_run_every_edition_and_show_whether_the_ceiling_held() {
+    let (server, folder) = running();
+    let files = folder.join("files");
+    std::fs::create_dir(&files).unwrap();
+    let address = format!("other=127.0.0.1:{}", server.address().port());
+    let peer = "redis-server --port {port} --save \"\" --appendonly no";
+    let chapters = "capacity-ample,capacity-scarce";
+    let words = ["--chapters", chapters, "--peer-cmd", peer, "--peer", &address];
+    let output = command(&folder, &words).env("TMPDIR", &files).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(
+        said(&output).contains("[36/36] capacity-scarce: Uniform 50/50, Tarn memory"),
+        "{}",
+        said(&output)
+    );
+    let json: serde_json::Value = serde_json::from_str(&report(&folder, "report.json")).unwrap();
+    let ample = ["Tarn", "redis", "other", "Tarn durable", "Tarn memory"];
+    let scarce = ["Tarn", "redis", "other", "Tarn memory"];
+    assert_eq!(names(&json["servers"], "name"), ample);
+    for (chapter, servers) in json["chapters"].as_array().unwrap().iter().zip([&ample[..], &scarce[..]]) {
+        assert_eq!(names(&chapter["servers"], "name"), servers, "{}", chapter["name"]);
+        let command = chapter["servers"][0]["command"].as_str().unwrap();
+        assert!(command.contains("--edition capacity --maxmemory 8mb"), "{command}");
+        for (server, is_on_disk) in chapter["servers"].as_array().unwrap().iter().zip([true, true, false]) {
+            assert_eq!(server["promise"]["is_on_disk"].as_bool(), Some(is_on_disk), "{server}");
+        }
+        let section = &chapter["sections"][0];
+        assert_eq!(section["allowance"]["ceiling_bytes"].as_u64(), Some((8 << 20) * 105 / 100 + (64 << 20)));
+        for row in section["rows"].as_array().unwrap() {
+            assert_eq!(names(&row["measurements"], "server"), servers, "{}", row["label"]);
+            assert_eq!(names(&row["residences"], "server"), servers, "{}", row["label"]);
+            assert!(
+                row["measurements"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .all(|one| one["errors"] == serde_json::json!([]))
+            );
+            for residence in row["residences"].as_array().unwrap() {
+                assert!(residence["rss_bytes_max"].as_u64().unwrap() > 1 << 20, "{residence}");
+                let fields = residence["store"].as_array().unwrap();
+                assert_eq!(fields.is_empty(), residence["server"] != "Tarn", "{residence}");
+            }
+        }
+    }
+    assert!(json["machine"]["random_read"]["per_second"].as_f64().unwrap() > 0.0);
+    assert_eq!(std::fs::read_dir(&files).unwrap().count(), 0, "files are left");
+    for text in [report(&folder, "index.html"), report(&folder, "report.md")] {
+        for part in [
+            "Capacity: memory to data 7:1: memory and disk",
+            "Capacity: memory to data 1:4: memory and disk",
+            "Tarn was given 8 MB of memory",
+            "tair.essd.standard.13xlarge, published",
+            "they run without a ceiling",
+            "The disk itself: random reads of 4 KiB",
+            "held",
+        ] {
+            assert!(text.contains(part), "{part} is missing");
+        }
+    }
+    let sheet = report(&folder, "report.csv");
+    let lines = |part: &str| sheet.lines().filter(|line| line.contains(part)).count();
+    assert_eq!(lines("measured,,Tarn,"), 2 * 4, "{sheet}");
+    assert_eq!(lines("whitepaper-essd-2025,capacity,"), 2 * 4 * 5, "{sheet}");
+}
+
+/// A member of every element of a list.
+fn names<'a>(list: &'a serde_json::Value, member: &str) -> Vec<&'a str> {
+    list.as_array().unwrap().iter().map(|one| one[member].as_str().unwrap()).collect()
+}
+
+#[test]
 fn a_peer_that_dies_leaves_a_report_of_what_was_measured() {
     let (_keeps_the_folder, folder) = running();
     let output =
@@ -155,7 +227,7 @@ fn what_cannot_begin_says_why_in_one_sentence() {
         (&["--peer", &refused], "refused the password: "),
         (&["--peer", &holding], "old holds 1 keys in database 0, which the run would remove."),
         (&["--peer-cmd", "redis-server --port {port} --no-such-directive 1"], "redis ended at once"),
-        (&["--chapters", "capacity"], "There is no chapter 'capacity'"),
+        (&["--chapters", "capacity"], "There is no chapter 'capacity'; there are "),
         (&["--out", "/proc/none"], "The folder /proc/none for the report cannot be made: "),
     ] {
         let output = whitepaper(&folder, words);

@@ -34,9 +34,7 @@ impl Probe {
     /// Finds the server behind `client`; the measurement begins with [`Probe::begin`].
     pub fn new(client: &mut Client) -> Probe {
         let info = client.info();
-        let process = field(&info, "process_id").and_then(|number| number.parse().ok());
-        let is_here = |process: &u32| client.peer().is_ok_and(|peer| listens(*process, peer));
-        let place = match process.filter(is_here) {
+        let place = match local_process(client, &info) {
             Some(process) => Place::Local { process, before: HashMap::new() },
             None if processor_time(&info).is_some() => Place::Remote { before: Duration::ZERO },
             None => Place::Unknown,
@@ -98,8 +96,14 @@ impl Probe {
     }
 }
 
+/// The process behind a connection that runs on this machine, from the server's INFO.
+pub fn local_process(client: &Client, info: &str) -> Option<u32> {
+    let process = field(info, "process_id").and_then(|number| number.parse().ok());
+    process.filter(|process| client.peer().is_ok_and(|peer| listens(*process, peer)))
+}
+
 /// The value of a line `name:value` of INFO.
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+pub fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
@@ -109,7 +113,8 @@ fn processor_time(info: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds("used_cpu_sys")? + seconds("used_cpu_user")?).ok()
 }
 
-fn resident_bytes(process: u32) -> u64 {
+/// The resident memory of a process; 0 if it is gone.
+pub fn resident_bytes(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kilobytes = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());

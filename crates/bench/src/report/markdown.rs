@@ -4,7 +4,7 @@
 
 use super::page::COMMANDS_NEED;
 use super::table::{Cell, Table};
-use super::{Report, Section, Server, layouts, number};
+use super::{Report, Section, Server, layouts, number, residence};
 use std::fmt::Write;
 
 /// The whole report.
@@ -63,6 +63,15 @@ fn write_section(out: &mut String, report: &Report, section: &Section) -> std::f
         writeln!(out, "What cannot be compared:\n")?;
         list(out, &section.cautions)?;
     }
+    if let Some(table) = residence::table(report, section) {
+        write_table(out, &table)?;
+        if let Some(allowance) = &section.allowance {
+            writeln!(out, "{}\n", escaped(&allowance.sentences()))?;
+        }
+        if let Some(read) = &report.machine.random_read {
+            writeln!(out, "The disk itself: {}.\n", escaped(&read.sentence()))?;
+        }
+    }
     write_table(out, &layouts::details(report, section))?;
     let mut troubles = Vec::new();
     for run in section.rows.iter().flat_map(|row| &row.measurements) {
@@ -80,8 +89,7 @@ fn write_conditions(out: &mut String, report: &Report) -> std::fmt::Result {
         write_server(out, server)?;
     }
     writeln!(out, "\n## Machine\n")?;
-    let sync = machine.sync_sentence().map_or(String::new(), |sync| format!("; {sync}"));
-    let disk = format!("{}{sync}", machine.disk);
+    let disk = format!("{}{}", machine.disk, machine.disk_times());
     list(out, &[&machine.processor, &machine.kernel, &machine.system, &disk].map(String::clone))?;
     writeln!(out, "## Not measured\n")?;
     let absent: Vec<String> =

@@ -15,6 +15,7 @@ mod number;
 mod page;
 mod palette;
 mod published;
+mod residence;
 mod sheet;
 mod table;
 #[cfg(test)]
@@ -25,8 +26,9 @@ use serde::Serialize;
 
 pub use files::{prepare, write};
 pub use markdown::markdown;
-pub use number::{duration, grouped, latency, rate, short};
+pub use number::{bytes, duration, grouped, latency, rate, short};
 pub use published::{Published, published};
+pub use residence::{Allowance, Residence};
 
 /// All that one run has to say.
 #[derive(Clone, Debug, Serialize)]
@@ -68,6 +70,8 @@ pub struct Machine {
     pub disk: String,
     /// What a sync takes there; none if no chapter depends on it.
     pub synced_write: Option<SyncedWrite>,
+    /// What random reads take there; none if no chapter depends on them.
+    pub random_read: Option<RandomRead>,
     /// The load average of one minute when the run began: what else was going on.
     pub load: Option<f64>,
 }
@@ -79,6 +83,25 @@ pub struct SyncedWrite {
     pub p50_us: f64,
     /// The average, which a few slow ones raise.
     pub average_us: f64,
+}
+
+/// How fast random pages of 4 KiB came from a file before the run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RandomRead {
+    /// Reads on their way at once.
+    pub depth: u32,
+    /// Size of the file.
+    pub file_bytes: u64,
+    /// How they were made, in words.
+    pub way: String,
+    /// Reads per second.
+    pub per_second: f64,
+    /// The average time of one, in microseconds.
+    pub average_us: f64,
+    /// The median.
+    pub p50_us: f64,
+    /// The 99th percentile.
+    pub p99_us: f64,
 }
 
 /// One server under measurement.
@@ -139,6 +162,8 @@ pub struct Section {
     pub figures: Vec<Figure>,
     /// Why the published figures are not the measured ones' equals.
     pub cautions: Vec<String>,
+    /// The memory that a server was given, where memory and disk were watched.
+    pub allowance: Option<Allowance>,
 }
 
 /// The layout of a published table.
@@ -159,6 +184,8 @@ pub struct Row {
     pub label: String,
     /// One for each server that finished or began it.
     pub measurements: Vec<Measurement>,
+    /// What each server took of memory and disk, where that was watched.
+    pub residences: Vec<Residence>,
 }
 
 /// A published figure beside a row.
@@ -195,7 +222,12 @@ impl Chapter {
 }
 
 impl Machine {
-    /// How long a sync takes, if that was measured.
+    /// How long syncs and random reads take, as far as that was measured, as the end of a sentence.
+    fn disk_times(&self) -> String {
+        let read = self.random_read.as_ref().map(RandomRead::sentence);
+        self.sync_sentence().into_iter().chain(read).map(|sentence| format!("; {sentence}")).collect()
+    }
+
     fn sync_sentence(&self) -> Option<String> {
         let took = self.synced_write?;
         Some(format!(
@@ -226,5 +258,10 @@ impl Row {
     /// What a server made of the workload.
     fn of(&self, server: &str) -> Option<&Measurement> {
         self.measurements.iter().find(|measurement| measurement.server == server)
+    }
+
+    /// What a server took of memory and disk.
+    fn residence(&self, server: &str) -> Option<&Residence> {
+        self.residences.iter().find(|residence| residence.server == server)
     }
 }

@@ -3,7 +3,7 @@
 //! The first columns are those of the list of published figures, in its order and units, so that the two can be laid
 //! under each other; what only a measurement has comes after.
 
-use super::{Chapter, Figure, Machine, Report, Section, layouts};
+use super::{Chapter, Figure, Machine, Report, Residence, Section, layouts};
 use crate::results::{KindLatency, Measurement};
 use serde::Serialize;
 
@@ -43,6 +43,14 @@ struct Record<'a> {
     server_cores_used: Option<f64>,
     server_cores_lacked: Option<f64>,
     server_rss_bytes_max: Option<u64>,
+    ceiling_bytes: Option<u64>,
+    hit_ratio: Option<f64>,
+    cold_reads: Option<u64>,
+    store_bytes_live: Option<u64>,
+    store_bytes_dead: Option<u64>,
+    store_write_amplification: Option<f64>,
+    disk_read_bytes: Option<u64>,
+    disk_written_bytes: Option<u64>,
     generator_cpu_us_per_operation: Option<f64>,
     errors: Option<u64>,
     limit: &'a str,
@@ -71,10 +79,13 @@ fn write_section(
         for measured in &row.measurements {
             let is_local =
                 report.servers.iter().any(|server| server.name == measured.server && server.is_local);
+            let record = of_measurement(measured, is_local.then_some(&report.machine));
+            let allowance = section.allowance.as_ref().filter(|one| one.server == measured.server);
             writer.serialize(Record {
                 chapter: &chapter.name,
                 row: &row.label,
-                ..of_measurement(measured, is_local.then_some(&report.machine))
+                ceiling_bytes: allowance.map(|allowance| allowance.ceiling_bytes),
+                ..with_residence(record, row.residence(&measured.server))
             })?;
         }
         for figure in section.figures.iter().filter(|figure| figure.row == index) {
@@ -121,6 +132,22 @@ fn of_measurement<'a>(measured: &'a Measurement, machine: Option<&Machine>) -> R
         unfinished: measured.unfinished.as_deref().unwrap_or(""),
         command: &measured.command,
         ..Record::default()
+    }
+}
+
+/// A line with what the server took of memory and disk. Its memory was looked at more often, and for longer.
+fn with_residence<'a>(record: Record<'a>, residence: Option<&Residence>) -> Record<'a> {
+    let Some(residence) = residence else { return record };
+    Record {
+        server_rss_bytes_max: residence.rss_bytes_max.max(record.server_rss_bytes_max),
+        hit_ratio: residence.hit_ratio,
+        cold_reads: residence.cold_reads,
+        store_bytes_live: residence.stored_number("store_bytes_live"),
+        store_bytes_dead: residence.stored_number("store_bytes_dead"),
+        store_write_amplification: residence.stored_number("store_write_amplification"),
+        disk_read_bytes: residence.disk_read_bytes,
+        disk_written_bytes: residence.disk_written_bytes,
+        ..record
     }
 }
 

@@ -86,6 +86,7 @@ fn example() -> Report {
             measurement("Tarn", &[kind], tarn, 812.0),
             measurement("redis", &[kind], redis, 2_310.0),
         ],
+        residences: Vec::new(),
     };
     let mut rows = vec![
         rates("SET 256 B", "set", 912_345, 301_234),
@@ -109,6 +110,7 @@ fn example() -> Report {
         rows,
         figures,
         cautions: vec!["The published instances' cores are not said.".to_owned()],
+        allowance: None,
     };
     let ycsb = Section {
         title: "Load, read, update".to_owned(),
@@ -117,9 +119,11 @@ fn example() -> Report {
         rows: vec![Row {
             label: "Uniform 50/50".to_owned(),
             measurements: vec![measurement("Tarn", &["read", "update"], 98_765, 301.0)],
+            residences: Vec::new(),
         }],
         figures: vec![Figure { row: 0, published: essd.clone() }],
         cautions: Vec::new(),
+        allowance: None,
     };
     Report {
         command: "tarn whitepaper --peer-cmd 'redis-server --port {port}'".to_owned(),
@@ -134,6 +138,7 @@ fn example() -> Report {
             system: "Debian 12".to_owned(),
             disk: "ext4 on vda".to_owned(),
             synced_write: None,
+            random_read: None,
             load: Some(0.12),
         },
         servers: vec![server("Tarn"), server("redis")],
@@ -421,4 +426,110 @@ fn a_second_that_was_cut_short_is_no_dip() {
     let row = &report.chapters[0].sections[0].rows[0];
     let drawn = chart::seconds(&report, row, "x").into_string();
     assert!(drawn.contains("over 5 seconds") && !drawn.contains("between 7 "), "{drawn}");
+}
+
+/// The example with memory and disk watched at its last workload.
+fn watched() -> Report {
+    let mut report = example();
+    report.machine.random_read = Some(RandomRead {
+        depth: 32,
+        file_bytes: 1 << 30,
+        way: "io_uring".to_owned(),
+        per_second: 70_000.0,
+        average_us: 455.0,
+        p50_us: 410.0,
+        p99_us: 790.1,
+    });
+    let section = &mut report.chapters[0].sections[1];
+    section.allowance = Some(Allowance::new("Tarn", 288 << 20, 1_208_000_000, "redis"));
+    let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let row = &mut section.rows[0];
+    row.measurements.push(measurement("redis", &["read", "update"], 200_000, 160.0));
+    row.residences = vec![
+        Residence {
+            server: "Tarn".to_owned(),
+            looks: 61,
+            rss_bytes_max: Some(366 << 20),
+            cold_reads: Some(123_456),
+            hit_ratio: Some(0.257),
+            disk_read_bytes: Some(500 << 20),
+            disk_written_bytes: Some(700 << 20),
+            store: vec![
+                field("store_bytes_live", "943718400"),
+                field("store_bytes_dead", "104857600"),
+                field("store_write_amplification", "1.37"),
+            ],
+        },
+        Residence {
+            server: "redis".to_owned(),
+            looks: 61,
+            rss_bytes_max: Some(2 << 30),
+            ..Residence::default()
+        },
+    ];
+    report
+}
+
+#[test]
+fn memory_and_disk_stand_beside_what_was_allowed() {
+    let mut report = watched();
+    let figures = [
+        "366 MB",
+        "366.4 MB",
+        "held",
+        "2 GB",
+        "25.7 %",
+        "123,456",
+        "900 MB",
+        "100 MB",
+        "1.37",
+        "500 MB",
+        "700 MB",
+        "0.49×",
+        "0.80×",
+        "70,000 a second",
+        "790.1 µs at 99 %",
+        "288 MB of memory",
+    ];
+    for text in [page::page(&report), markdown(&report)] {
+        for figure in figures {
+            assert!(text.contains(figure), "{figure} is missing");
+        }
+        assert!(!text.contains("exceeded"));
+    }
+    report.chapters[0].sections[1].rows[0].residences[0].rss_bytes_max = Some(400 << 20);
+    for text in [page::page(&report), markdown(&report)] {
+        assert!(text.contains("exceeded by 33.6 MB"), "{text}");
+    }
+}
+
+#[test]
+fn the_sheet_holds_what_was_watched() {
+    let text = sheet::sheet(&watched());
+    let mut reader = csv::Reader::from_reader(&text[..]);
+    let lines: Vec<std::collections::HashMap<String, String>> =
+        reader.deserialize().map(Result::unwrap).collect();
+    let watched: Vec<_> =
+        lines.iter().filter(|line| line["chapter"] == "memory" && line["row"] == "Uniform 50/50").collect();
+    let of = |name: &str, column: &str| {
+        watched.iter().find(|line| line["instance"] == name).unwrap()[column].clone()
+    };
+    assert_eq!(of("Tarn", "ceiling_bytes"), ((288_u64 << 20) * 105 / 100 + (64 << 20)).to_string());
+    assert_eq!(of("Tarn", "store_bytes_live"), "943718400");
+    assert_eq!((of("Tarn", "hit_ratio"), of("redis", "hit_ratio")), ("0.257".to_owned(), String::new()));
+    assert_eq!(
+        (of("redis", "ceiling_bytes"), of("redis", "server_rss_bytes_max")),
+        (String::new(), (2u64 << 30).to_string())
+    );
+}
+
+#[test]
+fn memory_of_a_server_that_nobody_saw_is_no_verdict() {
+    let mut report = watched();
+    report.chapters[0].sections[1].rows[0].residences[0] =
+        Residence { server: "Tarn".to_owned(), ..Residence::default() };
+    let text = markdown(&report);
+    assert!(!text.contains("held") && !text.contains("exceeded") && text.contains("366.4 MB"), "{text}");
+    report.chapters[0].sections[1].rows[0].residences.clear();
+    assert!(!markdown(&report).contains("memory and disk"));
 }

@@ -1,9 +1,11 @@
 //! What a chapter asks of its servers: the edition that Tarn is started in, and what a peer needs to promise the same.
 //!
+//! The capacity edition's chapters run other editions of Tarn beside it, as servers of their own names.
+//!
 //! Invariants: 1. What is added to a peer's command is added in the open: the report shows the whole command. 2. What a
 //! server promises is asked of it and not inferred from what it was told. 3. A server that was running before is not changed.
 
-use crate::report::Promise;
+use crate::report::{self, Promise};
 
 /// Makes a Redis sync every write before its reply.
 const ALWAYS: &str = "--appendonly yes --appendfsync always --save ''";
@@ -17,7 +19,27 @@ pub enum Edition {
     Memory,
     /// On disk.
     Durable,
+    /// On disk, and what was not used of late is nowhere else, under a ceiling of memory.
+    Capacity(Room),
 }
+
+/// How the memory of the capacity edition compares to the data, as published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Seven times the data: all of it stays in memory.
+    Ample,
+    /// A quarter of the data.
+    Scarce,
+}
+
+/// What Tarn is called that runs in the edition of its chapter.
+pub const TARN: &str = "Tarn";
+/// What its durable edition is called beside another.
+const TARN_DURABLE: &str = "Tarn durable";
+/// What its memory edition is called beside another.
+pub const TARN_MEMORY: &str = "Tarn memory";
+/// Names that no peer gets.
+pub const OWN_NAMES: [&str; 3] = [TARN, TARN_DURABLE, TARN_MEMORY];
 
 /// How a server came to run, which decides what can be said of its promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +59,8 @@ pub enum Terms {
 pub struct Told {
     /// Tarn's edition.
     pub edition: Option<String>,
+    /// The ceiling of its memory in bytes; 0 is none.
+    pub maxmemory: Option<String>,
     /// Whether there is an append-only file.
     pub appendonly: Option<String>,
     /// When that is synced.
@@ -49,15 +73,52 @@ impl Edition {
         match self {
             Edition::Memory => "memory",
             Edition::Durable => "durable",
+            Edition::Capacity(_) => "capacity",
         }
+    }
+
+    /// Editions of Tarn that run beside this one in its chapters, by their names there.
+    pub fn companions(self) -> &'static [(&'static str, Edition)] {
+        match self {
+            Edition::Memory | Edition::Durable => &[],
+            Edition::Capacity(Room::Ample) => {
+                &[(TARN_DURABLE, Edition::Durable), (TARN_MEMORY, Edition::Memory)]
+            }
+            Edition::Capacity(Room::Scarce) => &[(TARN_MEMORY, Edition::Memory)],
+        }
+    }
+
+    /// Whether a reply means in its chapters that what was written is on disk.
+    pub fn is_on_disk(self) -> bool {
+        self != Edition::Memory
     }
 
     /// The terms on which a peer is started by a command line.
     pub fn terms(self, command: &str) -> Terms {
         let is_known = matches!(server_word(command), Some("redis" | "valkey"));
         match self {
-            Edition::Durable if is_known && !command.contains(SHELL_SIGNS) => Terms::Added(ALWAYS),
-            Edition::Durable | Edition::Memory => Terms::AsGiven,
+            Edition::Durable | Edition::Capacity(_) if is_known && !command.contains(SHELL_SIGNS) => {
+                Terms::Added(ALWAYS)
+            }
+            Edition::Durable | Edition::Capacity(_) | Edition::Memory => Terms::AsGiven,
+        }
+    }
+}
+
+impl Room {
+    /// Memory and data, as the publication writes it.
+    pub fn ratio(self) -> &'static str {
+        match self {
+            Room::Ample => "7:1",
+            Room::Scarce => "1:4",
+        }
+    }
+
+    /// The memory by the data.
+    pub fn memory_by_data(self) -> f64 {
+        match self {
+            Room::Ample => 7.0,
+            Room::Scarce => 0.25,
         }
     }
 }
@@ -118,16 +179,16 @@ impl Told {
         }
     }
 
-    /// Whether it is Tarn's durable edition, whose other settings have no say.
+    /// Whether it is an edition of Tarn that always syncs, whose other settings have no say.
     fn is_durable(&self) -> bool {
-        self.edition.as_deref() == Some(Edition::Durable.name())
+        matches!(self.edition.as_deref(), Some("durable" | "capacity"))
     }
 
     fn settings(&self) -> String {
         let of = |value: &Option<String>| value.clone().unwrap_or_else(|| "not told".to_owned());
-        match self.is_durable() {
-            true => format!("edition {}", Edition::Durable.name()),
-            false => format!("appendonly {}, appendfsync {}", of(&self.appendonly), of(&self.appendfsync)),
+        match &self.edition {
+            Some(edition) if self.is_durable() => format!("edition {edition}"),
+            _ => format!("appendonly {}, appendfsync {}", of(&self.appendonly), of(&self.appendfsync)),
         }
     }
 
@@ -140,7 +201,9 @@ impl Told {
             (false, false) => 1,
             (false, true) => 2,
         };
-        [("Edition", &self.edition)]
+        let maxmemory = self.maxmemory.as_ref().filter(|bytes| *bytes != "0");
+        let maxmemory = maxmemory.map(|bytes| bytes.parse().map_or(bytes.clone(), report::bytes));
+        [("Edition", &self.edition), ("Most memory", &maxmemory)]
             .into_iter()
             .chain(file.into_iter().take(shown))
             .filter_map(|(title, value)| Some((title.to_owned(), value.clone()?)))
@@ -155,6 +218,7 @@ mod tests {
     fn told(appendonly: Option<&str>, appendfsync: Option<&str>) -> Told {
         Told {
             edition: None,
+            maxmemory: None,
             appendonly: appendonly.map(str::to_owned),
             appendfsync: appendfsync.map(str::to_owned),
         }
@@ -162,7 +226,10 @@ mod tests {
 
     #[test]
     fn only_a_plain_command_of_a_known_server_gets_options() {
-        let terms = |command| Edition::Durable.terms(command);
+        let terms = |command| {
+            assert_eq!(Edition::Durable.terms(command), Edition::Capacity(Room::Scarce).terms(command));
+            Edition::Durable.terms(command)
+        };
         for command in
             ["redis-server --port {port}", "nice -n 5 /opt/valkey-server --port {port} --save \"\""]
         {
@@ -187,6 +254,9 @@ mod tests {
         assert_eq!(titles(&told(Some("no"), Some("everysec"))), ["Append-only file"]);
         assert_eq!(titles(&told(Some("yes"), Some("always"))), ["Append-only file", "Synced"]);
         assert!(titles(&told(None, None)).is_empty());
+        let tarn = Told { maxmemory: Some("301989888".to_owned()), ..tarn };
+        assert_eq!(tarn.listed()[1], ("Most memory".to_owned(), "288 MB".to_owned()));
+        assert_eq!(titles(&Told { maxmemory: Some("0".to_owned()), ..tarn }), ["Edition"]);
     }
 
     #[test]
@@ -212,6 +282,7 @@ mod tests {
         let tarn = |edition: &str| Told { edition: Some(edition.to_owned()), ..told(Some("no"), None) };
         assert_eq!(tarn("durable").promise(Terms::Edition).sentence, "On disk: it says edition durable.");
         assert!(tarn("durable").promise(Terms::AsGiven).is_on_disk);
+        assert_eq!(tarn("capacity").promise(Terms::Edition).sentence, "On disk: it says edition capacity.");
         assert!(!tarn("memory").promise(Terms::Edition).is_on_disk);
     }
 }

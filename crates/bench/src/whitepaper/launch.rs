@@ -40,21 +40,27 @@ pub struct Launched {
 }
 
 impl Launched {
-    /// Starts Tarn itself: this very program with default settings, its files in a new folder in the one given.
+    /// Starts Tarn itself: this very program with default settings, its files in a new folder in the one given. The
+    /// capacity edition is told how many MB of memory it may take.
     ///
     /// # Errors
     /// It does not start, with what it printed.
-    pub fn tarn(edition: Edition, within: &Path) -> Result<Launched, Failure> {
+    pub fn tarn(
+        name: &str,
+        edition: Edition,
+        maxmemory_mb: Option<u64>,
+        within: &Path,
+    ) -> Result<Launched, Failure> {
         let program = std::env::current_exe().map_err(|error| {
             Failure(format!("This program cannot find itself to start a server: {error}."))
         })?;
-        Launched::start("Tarn", within, |port| {
-            let port = port.to_string();
-            let edition = edition.name();
-            let arguments = ["server", "--edition", edition, "--port", &port, "--save", "", "--dir", "."];
+        let edition = edition.name();
+        let ceiling = maxmemory_mb.map_or(String::new(), |mb| format!(" --maxmemory {mb}mb"));
+        Launched::start(name, within, |port| {
+            let begin = format!("server --edition {edition}{ceiling} --port {port} --save");
             let mut command = Command::new(&program);
-            command.args(arguments);
-            (command, format!("tarn server --edition {edition} --port {port} --save '' --dir ."))
+            command.args(begin.split(' ')).args(["", "--dir", "."]);
+            (command, format!("tarn {begin} '' --dir ."))
         })
     }
 

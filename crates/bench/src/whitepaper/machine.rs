@@ -18,6 +18,7 @@ pub fn here(place: &Place) -> Machine {
         system: system(&read("/etc/os-release")),
         disk: place.text.clone(),
         synced_write: None,
+        random_read: None,
         load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()),
     }
 }

@@ -16,13 +16,15 @@ mod launch;
 mod machine;
 mod options;
 mod peer;
+mod reads;
 mod rounds;
 mod scale;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use crate::Failure;
-use crate::report::{self, Absent, Chapter, Machine, Report, Server};
+use crate::report::{self, Absent, Chapter, Machine, RandomRead, Report, Server};
 use chapters::Outline;
 use disk::Place;
 use edition::Edition;
@@ -31,7 +33,7 @@ use peer::Contestant;
 use rounds::{Generator, Loaded, Rounds};
 use scale::Scale;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -90,24 +92,28 @@ fn run(
     let began = Instant::now();
     let place = disk::place();
     let mut report = opened(options, machine(options, &place)?);
+    let scale = Scale::new(options.size, options.factor, &report.machine, peer::local_servers(options));
+    must_have_room(options, &scale, &place)?;
+    report.machine.random_read = random_read(options, &scale, &place)?;
     let mut edition = options.chapters.first().map_or(Edition::Memory, |chapter| chapter.edition);
-    let contestants = peer::gather(options, edition, &place.folder, &[])?;
+    let contestants = peer::gather(options, edition, scale.maxmemory_mb(edition), &place.folder, &[])?;
     report.servers = described(&contestants, edition)?;
-    let locals = report.servers.iter().filter(|server| server.is_local).count();
-    let scale = Scale::new(options.size, options.factor, &report.machine, locals);
     let outlines: Vec<(&chapters::Chapter, Vec<Outline>)> =
         options.chapters.iter().map(|chapter| (*chapter, (chapter.sections)(&scale))).collect();
-    let pace = scale.pace(outlines.iter().flat_map(|outline| &outline.1), contestants.len());
+    let measured = || outlines.iter().flat_map(|(chapter, outlines)| counted(options, chapter, outlines));
+    let pace = scale.pace(measured());
+    let takes = report::duration(scale.estimate(pace, measured()));
+    let total = measured().map(|(outline, servers)| outline.workloads.len() * servers).sum();
     report.scale = scale.sentence(pace);
-    say(&format!("{} {}", report.scale, scale.estimate(pace, &outlines, contestants.len())));
+    say(&format!("{} The run will take about {takes}.", report.scale));
 
-    let steps = outlines.iter().flat_map(|outline| &outline.1).map(|outline| outline.workloads.len()).sum();
     let mut servers = report.servers.clone();
-    let mut rounds = Rounds::new(contestants, generator, is_interrupted, pace, steps);
+    let mut rounds = Rounds::new(contestants, generator, is_interrupted, pace, total);
     for (chapter, outlines) in outlines {
         if chapter.edition != edition && !rounds.is_interrupted() {
             edition = chapter.edition;
-            servers = turn_to(edition, &mut rounds, options, &place);
+            servers = turn_to(edition, scale.maxmemory_mb(edition), &mut rounds, options, &place);
+            introduce(&mut report, &servers);
         }
         let mut chapter = opened_chapter(chapter, &servers);
         chapter.sections =
@@ -126,19 +132,62 @@ fn run(
     finish(&report, &options.out)
 }
 
+/// A chapter's outlines, each with the number of servers that it is run over.
+fn counted<'a>(
+    options: &Options,
+    chapter: &chapters::Chapter,
+    outlines: &'a [Outline],
+) -> impl Iterator<Item = (&'a Outline, usize)> {
+    let servers = 1 + options.peer_commands.len() + options.peers.len() + chapter.edition.companions().len();
+    outlines.iter().map(move |outline| (outline, servers))
+}
+
 /// The machine, with the time of a sync if a chapter depends on it.
 fn machine(options: &Options, place: &Place) -> Result<Machine, Failure> {
     let mut machine = machine::here(place);
-    if options.chapters.iter().any(|chapter| chapter.edition == Edition::Durable) {
-        let took = disk::synced_write(&place.folder).map_err(|error| {
-            Failure(format!(
-                "Nothing can be written and synced in {}, where servers are to keep their files: {error}. TMPDIR names another folder.",
-                place.folder.display()
-            ))
-        })?;
+    if options.chapters.iter().any(|chapter| chapter.edition.is_on_disk()) {
+        let took = disk::synced_write(&place.folder)
+            .map_err(|error| unusable(place, "written and synced", &error))?;
         machine.synced_write = Some(took);
     }
     Ok(machine)
+}
+
+fn unusable(place: &Place, what: &str, error: &io::Error) -> Failure {
+    Failure(format!(
+        "Nothing can be {what} in {}, where servers are to keep their files: {error}. TMPDIR names another folder.",
+        place.folder.display()
+    ))
+}
+
+/// What random reads take, if a chapter depends on them: of a file as large as the most data of a chapter.
+fn random_read(options: &Options, scale: &Scale, place: &Place) -> Result<Option<RandomRead>, Failure> {
+    let rooms = options.chapters.iter().filter_map(|chapter| match chapter.edition {
+        Edition::Capacity(room) => Some(scale.capacity(room).data_bytes),
+        Edition::Memory | Edition::Durable => None,
+    });
+    let Some(data_bytes) = rooms.max() else { return Ok(None) };
+    let read = reads::random_reads(&place.folder, data_bytes);
+    read.map(Some).map_err(|error| unusable(place, "written and read at random", &error))
+}
+
+/// Refuses a run whose disk has no room for the files of a chapter's servers. Where that cannot be found out, the run will tell.
+fn must_have_room(options: &Options, scale: &Scale, place: &Place) -> Result<(), Failure> {
+    let Ok(free) = reads::free_bytes(&place.folder) else { return Ok(()) };
+    let needs = options.chapters.iter().map(|chapter| (chapter.name, scale.disk_bytes(chapter.edition)));
+    match needs.max_by_key(|(_, needed)| *needed) {
+        Some((chapter, needed)) if needed > free => Err(no_room(chapter, needed, free, &place.folder)),
+        _ => Ok(()),
+    }
+}
+
+fn no_room(chapter: &str, needed: u64, free: u64, folder: &Path) -> Failure {
+    Failure(format!(
+        "The chapter {chapter} may take {} in {}, where servers keep their files, and {} are free there. TMPDIR names another folder, --scale takes fewer records, --chapters leaves the chapter out.",
+        report::bytes(needed),
+        folder.display(),
+        report::bytes(free)
+    ))
 }
 
 fn described(contestants: &[Contestant], edition: Edition) -> Result<Vec<Server>, Failure> {
@@ -146,9 +195,15 @@ fn described(contestants: &[Contestant], edition: Edition) -> Result<Vec<Server>
 }
 
 /// Goes on with servers of another edition and describes them. Where that fails, its chapters are not measured.
-fn turn_to(edition: Edition, rounds: &mut Rounds, options: &Options, place: &Place) -> Vec<Server> {
+fn turn_to(
+    edition: Edition,
+    maxmemory_mb: Option<u64>,
+    rounds: &mut Rounds,
+    options: &Options,
+    place: &Place,
+) -> Vec<Server> {
     let lost = rounds.leave();
-    let gathered = peer::gather(options, edition, &place.folder, &lost);
+    let gathered = peer::gather(options, edition, maxmemory_mb, &place.folder, &lost);
     let described = gathered.and_then(|contestants| Ok((described(&contestants, edition)?, contestants)));
     match described {
         Ok((servers, contestants)) => {
@@ -162,26 +217,32 @@ fn turn_to(edition: Edition, rounds: &mut Rounds, options: &Options, place: &Pla
     }
 }
 
+/// Puts servers on the report's list that were in no chapter before.
+fn introduce(report: &mut Report, servers: &[Server]) {
+    for server in servers {
+        if !report.servers.iter().any(|known| known.name == server.name) {
+            report.servers.push(server.clone());
+        }
+    }
+}
+
 /// A chapter before it is run. Servers that promise more than the report's list says are its own.
 fn opened_chapter(chapter: &chapters::Chapter, servers: &[Server]) -> Chapter {
     Chapter {
         name: chapter.name.to_owned(),
         title: chapter.title.to_owned(),
         about: chapter.about.to_owned(),
-        servers: match chapter.edition {
-            Edition::Memory => Vec::new(),
-            Edition::Durable => servers.to_vec(),
-        },
+        servers: if chapter.edition.is_on_disk() { servers.to_vec() } else { Vec::new() },
         sections: Vec::new(),
     }
 }
 
-/// What is wrong with a durable chapter whose servers had no disk.
+/// What is wrong with chapters about a disk whose servers had none.
 fn in_memory(report: &Report, place: &Place) -> Option<String> {
     let is_asked = report.machine.synced_write.is_some();
     (is_asked && place.is_in_memory).then(|| {
         format!(
-            "The servers kept their files in memory ({}), for no folder on a disk was found: the durable chapter says nothing about a disk. TMPDIR names another folder.",
+            "The servers kept their files in memory ({}), for no folder on a disk was found: the chapters of the durable and the capacity edition say nothing about a disk. TMPDIR names another folder.",
             place.text
         )
     })

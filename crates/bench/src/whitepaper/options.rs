@@ -19,14 +19,17 @@ Usage: tarn whitepaper [OPTIONS]
   --overwrite            empty the databases of such peers even if they hold keys
   --peer-cmd COMMAND     a server to start, such as 'redis-server --port {port} --save \"\" --appendonly no';
                          {port} becomes a free port; it runs in a folder of its own that is removed afterwards; for
-                         the chapter durable, a redis-server or valkey-server is started anew with
+                         the chapters durable and capacity, a redis-server or valkey-server is started anew with
                          --appendonly yes --appendfsync always --save '' added
   --chapters A,B         only these chapters (default: all)
-  --quick                under 2 minutes instead of under 10 with one peer, over fewer keys: enough for a look
+  --quick                under 4 minutes instead of under 40 with one peer, over fewer keys: enough for a look;
+                         without the chapters capacity under 2 instead of under 10
   --scale FACTOR         that many times the keys and the time (default 1)
   --out DIR              folder of the report (default: report)
 
-Folders of servers are made in TMPDIR (default: /tmp; /var/tmp if that is in memory): on its disk the chapter durable is measured.
+Folders of servers are made in TMPDIR (default: /tmp; /var/tmp if that is in memory): on its disk the chapters durable and
+capacity are measured. capacity-scarce loads up to 8 million records (1.1 GB) into each server; it wants up to 10 GB of free
+space there with one peer, and says so before it begins.
 --peer and --peer-cmd may be given several times. Ctrl-C ends the run and keeps what was measured.
 
 Chapters:";
@@ -94,7 +97,7 @@ pub fn parse(arguments: &[String]) -> Result<Asked, Failure> {
 fn usage() -> String {
     let mut text = USAGE.to_owned();
     for chapter in CHAPTERS {
-        text.push_str(&format!("\n  {:<12} {}", chapter.name, chapter.title));
+        text.push_str(&format!("\n  {:<16} {}", chapter.name, chapter.title));
     }
     text
 }

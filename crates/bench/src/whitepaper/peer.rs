@@ -1,9 +1,9 @@
-//! The servers of a run: Tarn first, then those to be started, then those that are running.
+//! The servers of a run: Tarn first, then those to be started, then those that are running, then other editions of Tarn.
 //!
 //! A server that was running before is not emptied unless it holds nothing or the user said so; every server's
 //! database is left empty.
 
-use super::edition::{self, Edition, Terms, Told};
+use super::edition::{self, Edition, TARN, Terms, Told};
 use super::launch::Launched;
 use super::options::Options;
 use crate::Failure;
@@ -96,17 +96,19 @@ pub struct Contestant {
 
 /// Starts and reaches all servers for the chapters of an edition. The files of those that it starts are in folders within
 /// the one given. Names and order are those of every call with these options; running servers of the names in `lost` are left out.
+/// The capacity edition alone gets a ceiling for its memory: no other server could hold the data beneath it.
 ///
 /// # Errors
 /// A server does not start or cannot be reached, refuses the password, or holds keys that would be lost.
 pub fn gather(
     options: &Options,
     edition: Edition,
+    maxmemory_mb: Option<u64>,
     within: &Path,
     lost: &[String],
 ) -> Result<Vec<Contestant>, Failure> {
-    let tarn = Launched::tarn(edition, within)?;
-    let mut contestants = vec![Contestant::started("Tarn".to_owned(), tarn, Terms::Edition)];
+    let tarn = Launched::tarn(TARN, edition, maxmemory_mb, within)?;
+    let mut contestants = vec![Contestant::started(TARN.to_owned(), tarn, Terms::Edition)];
     for command in &options.peer_commands {
         let name = unique(&command.name, &contestants);
         let terms = edition.terms(&command.template);
@@ -122,12 +124,18 @@ pub fn gather(
     for contestant in contestants.iter().filter(|contestant| contestant.launched.is_none()) {
         contestant.must_be_free(options.may_overwrite)?;
     }
+    for (name, edition) in edition.companions() {
+        let tarn = Launched::tarn(name, *edition, None, within)?;
+        contestants.push(Contestant::started((*name).to_owned(), tarn, Terms::Edition));
+    }
     Ok(contestants)
 }
 
-/// A name that no server has yet.
+/// A name that no server has yet, nor Tarn's other editions in other chapters.
 fn unique(name: &str, contestants: &[Contestant]) -> String {
-    let is_taken = |name: &str| contestants.iter().any(|contestant| contestant.name == name);
+    let is_taken = |name: &str| {
+        edition::OWN_NAMES.contains(&name) || contestants.iter().any(|contestant| contestant.name == name)
+    };
     let mut number = 2;
     let mut unique = name.to_owned();
     while is_taken(&unique) {
@@ -181,15 +189,10 @@ impl Contestant {
             version: version(&info),
             address: format!("{}:{}", self.target.host, self.target.port),
             command: self.launched.as_ref().map(|launched| launched.command.clone()),
-            is_local: self.is_local(),
+            is_local: is_local(&self.target),
             settings,
-            promise: (edition == Edition::Durable).then(|| told.promise(self.terms)),
+            promise: edition.is_on_disk().then(|| told.promise(self.terms)),
         })
-    }
-
-    fn is_local(&self) -> bool {
-        let addresses = (self.target.host.as_str(), self.target.port).to_socket_addrs();
-        addresses.is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()))
     }
 
     /// Empties the database of a server that was running before, once the run is over.
@@ -199,6 +202,17 @@ impl Contestant {
             None => empty(&mut Client::connect(&self.target)?),
         }
     }
+}
+
+/// How many servers of a run share this machine in the chapters of one edition, without that edition's companions.
+pub fn local_servers(options: &Options) -> usize {
+    let running = options.peers.iter().filter(|(_, address)| is_local(&address.0)).count();
+    1 + options.peer_commands.len() + running
+}
+
+fn is_local(target: &Target) -> bool {
+    let addresses = (target.host.as_str(), target.port).to_socket_addrs();
+    addresses.is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()))
 }
 
 /// Removes all keys of the connection's database.
@@ -218,6 +232,7 @@ pub fn empty(client: &mut Client) -> Result<(), Failure> {
 fn told(client: &mut Client) -> Told {
     Told {
         edition: setting(client, "edition"),
+        maxmemory: setting(client, "maxmemory"),
         appendonly: setting(client, "appendonly"),
         appendfsync: setting(client, "appendfsync"),
     }

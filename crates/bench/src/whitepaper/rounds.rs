@@ -8,10 +8,11 @@
 use super::chapters::{Amount, Before, Fill, Outline, Workload};
 use super::peer::{self, Contestant};
 use super::scale::Pace;
+use super::watch::Watched;
 use crate::Failure;
 use crate::client::Client;
 use crate::plan::{End, Observer, Plan, Progress, Target};
-use crate::report::{self, Row, Section};
+use crate::report::{self, Residence, Row, Section};
 use crate::results::Measurement;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +31,13 @@ pub trait Generator {
 
     /// Makes one measurement.
     fn measure(&mut self, plan: &Plan, observer: &mut dyn Observer) -> Result<Measurement, Failure>;
+
+    /// Makes one measurement and watches the server's memory and disk meanwhile.
+    fn watch(
+        &mut self,
+        plan: &Plan,
+        observer: &mut dyn Observer,
+    ) -> (Result<Measurement, Failure>, Option<Residence>);
 }
 
 /// The load generator of this crate.
@@ -56,6 +64,16 @@ impl Generator for Loaded<'_> {
 
     fn measure(&mut self, plan: &Plan, observer: &mut dyn Observer) -> Result<Measurement, Failure> {
         crate::run(plan, observer)
+    }
+
+    fn watch(
+        &mut self,
+        plan: &Plan,
+        observer: &mut dyn Observer,
+    ) -> (Result<Measurement, Failure>, Option<Residence>) {
+        let watched = Watched::begin(&plan.target);
+        let measured = self.measure(plan, observer);
+        (measured, watched.map(|watched| watched.end(&plan.server, &plan.target)))
     }
 }
 
@@ -98,15 +116,14 @@ pub struct Rounds<'a> {
 }
 
 impl<'a> Rounds<'a> {
-    /// Begins a run of some workloads over all servers.
+    /// Begins a run of so many measurements, with the servers of its first chapter.
     pub fn new(
         contestants: Vec<Contestant>,
         generator: &'a mut dyn Generator,
         is_interrupted: &'a AtomicBool,
         pace: Pace,
-        workloads: usize,
+        total: usize,
     ) -> Self {
-        let total = workloads * contestants.len();
         Rounds { contestants, generator, is_interrupted, pace, remarks: Vec::new(), begun: 0, total }
     }
 
@@ -147,7 +164,9 @@ impl<'a> Rounds<'a> {
 
     /// Runs a section and makes its part of the report.
     pub fn section(&mut self, chapter: &str, outline: Outline) -> Section {
-        let rows = outline.workloads.iter().map(|workload| (workload.group, self.row(chapter, workload)));
+        let is_watched = outline.allowance.is_some();
+        let row = |workload: &Workload| (workload.group, self.row(chapter, workload, is_watched));
+        let rows = outline.workloads.iter().map(row);
         let mut rows: Vec<(usize, Row)> = rows.collect();
         rows.sort_by_key(|(group, _)| *group);
         let rows = rows.into_iter().map(|(_, row)| row).collect();
@@ -158,19 +177,22 @@ impl<'a> Rounds<'a> {
             rows,
             figures: outline.figures,
             cautions: outline.cautions,
+            allowance: outline.allowance,
         }
     }
 
-    fn row(&mut self, chapter: &str, workload: &Workload) -> Row {
-        let mut measurements = Vec::new();
+    fn row(&mut self, chapter: &str, workload: &Workload, is_watched: bool) -> Row {
+        let (mut measurements, mut residences) = (Vec::new(), Vec::new());
         for place in 0..self.contestants.len() {
             self.begun += 1;
             if self.contestants[place].gone.is_some() || self.was_interrupted(workload) {
                 continue;
             }
-            measurements.extend(self.turn(chapter, workload, place));
+            let (measured, residence) = self.turn(chapter, workload, place, is_watched);
+            residences.extend(residence.filter(|_| measured.is_some()));
+            measurements.extend(measured);
         }
-        Row { label: workload.label.clone(), measurements }
+        Row { label: workload.label.clone(), measurements, residences }
     }
 
     /// Whether the run is to end; the first to ask after the interrupt remarks upon it.
@@ -186,7 +208,13 @@ impl<'a> Rounds<'a> {
     }
 
     /// One server's turn at a workload.
-    fn turn(&mut self, chapter: &str, workload: &Workload, place: usize) -> Option<Measurement> {
+    fn turn(
+        &mut self,
+        chapter: &str,
+        workload: &Workload,
+        place: usize,
+        is_watched: bool,
+    ) -> (Option<Measurement>, Option<Residence>) {
         let contestant = &self.contestants[place];
         let title =
             format!("[{}/{}] {chapter}: {}, {}", self.begun, self.total, workload.label, contestant.name);
@@ -197,16 +225,17 @@ impl<'a> Rounds<'a> {
             is_drawing: std::io::stderr().is_terminal(),
         };
         watch.draw("filling");
-        let result = match self.generator.prepare(&contestant.target, &workload.before) {
-            Ok(()) => self.generator.measure(&plan, &mut watch),
-            Err(failure) => Err(failure),
+        let (result, residence) = match self.generator.prepare(&contestant.target, &workload.before) {
+            Ok(()) if is_watched => self.generator.watch(&plan, &mut watch),
+            Ok(()) => (self.generator.measure(&plan, &mut watch), None),
+            Err(failure) => (Err(failure), None),
         };
         let result = result.map(|mut measured| {
             measured.server.clone_from(&contestant.name);
             measured
         });
         watch.finish(&result);
-        self.judge(workload, place, result)
+        (self.judge(workload, place, result), residence)
     }
 
     /// Remarks upon what went wrong and keeps what was measured.

@@ -1,9 +1,11 @@
 //! How much is measured: keys and seconds that suit the machine and the time that a run may take.
 //!
 //! Keys are bounded by memory: all local servers hold their keys at the same time, so that they can take turns. Time is
-//! a budget that all measurements of the run share by their weights.
+//! a budget that all timed measurements of the run share by their weights; loads that write so many records come on top,
+//! and have as many records as a slow server takes in seconds.
 
-use super::chapters::{Amount, Chapter, Outline};
+use super::chapters::{Amount, Outline, Workload};
+use super::edition::{Edition, Room};
 use crate::report::Machine;
 use std::time::Duration;
 
@@ -11,6 +13,8 @@ use std::time::Duration;
 const KEYS_PUBLISHED: u64 = 1_048_576;
 /// Records of the YCSB workloads of a standard run: their load must not take more than seconds.
 const RECORDS: u64 = 500_000;
+/// By how much a quick run's keys are fewer.
+const QUICK_DIVISOR: u64 = 8;
 /// What a server may need for a key beside its value.
 const KEY_BYTES: u64 = 200;
 /// The part of the memory that all servers together may fill.
@@ -29,6 +33,24 @@ pub const SLOW_RATE: u64 = 40_000;
 const LOAD_MAX: Duration = Duration::from_secs(6);
 /// The same in a quick run.
 const LOAD_MAX_QUICK: Duration = Duration::from_secs(3);
+/// Records of the capacity chapter whose memory is scarce: enough that the disk's part shows, and that of the index of what
+/// is there.
+const RECORDS_SCARCE: u64 = 8_000_000;
+/// The same in a quick run.
+const RECORDS_SCARCE_QUICK: u64 = 400_000;
+/// What a record of these chapters takes in memory: a value of 100 bytes, a key of some 23, and what is kept with them.
+const CAPACITY_RECORD_BYTES: u64 = 151;
+/// Size of the values of these chapters.
+pub const CAPACITY_VALUE_BYTES: u64 = 100;
+/// Connections of these chapters.
+pub const CAPACITY_CONNECTIONS: u32 = 32;
+/// Less memory holds no server's buffers.
+const MAXMEMORY_MB_MIN: u64 = 8;
+/// Bytes on disk for each byte of the records, at most, while they are loaded and overwritten: the log, a checkpoint that
+/// is made while the one before is there, and the store or what a peer writes anew.
+const DISK_BY_DATA: u64 = 4;
+/// What a server takes on disk before it holds anything.
+const DISK_EMPTY_BYTES: u64 = 256 << 20;
 /// Syncs, each of the length of a measured one, that a slow server takes for one write of every connection.
 const SLOW_SYNCS: f64 = 4.0;
 /// Bytes a second that a slow disk takes.
@@ -41,9 +63,9 @@ const SYNCED_WRITE_US: f64 = 5_000.0;
 /// The size of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// Under 10 minutes with one peer.
+    /// Under 40 minutes with one peer, under 10 without the capacity chapters.
     Standard,
-    /// Under 2 minutes with one peer.
+    /// Under 4 minutes with one peer, under 2 without the capacity chapters.
     Quick,
 }
 
@@ -71,19 +93,31 @@ pub struct Scale {
     size: Size,
     factor: f64,
     cores: u32,
-    bytes_per_server: u64,
+    local_servers: u64,
+    bytes_for_servers: u64,
     synced_write_us: f64,
 }
 
+/// What the capacity edition holds, and in how much memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// The records.
+    pub load: Load,
+    /// What they would take in memory.
+    pub data_bytes: u64,
+    /// The ceiling that it is given.
+    pub maxmemory_mb: u64,
+}
+
 impl Scale {
-    /// For a machine that carries some local servers at the same time.
+    /// For a machine that carries some local servers at the same time, an edition's companions not counted.
     pub fn new(size: Size, factor: f64, machine: &Machine, local_servers: usize) -> Self {
-        let servers = local_servers.max(1) as u64;
         Scale {
             size,
             factor,
             cores: machine.cores.max(1),
-            bytes_per_server: machine.memory_bytes / MEMORY_SHARE / servers,
+            local_servers: local_servers.max(1) as u64,
+            bytes_for_servers: machine.memory_bytes / MEMORY_SHARE,
             synced_write_us: machine.synced_write.map_or(SYNCED_WRITE_US, |took| took.average_us),
         }
     }
@@ -104,20 +138,69 @@ impl Scale {
     }
 
     fn bounded(&self, published: u64, value_bytes: u64) -> u64 {
-        let divisor = if self.is_quick() { 8.0 } else { 1.0 };
-        let wanted = (published as f64 * self.factor / divisor) as u64;
-        wanted.min(self.bytes_per_server / (value_bytes + KEY_BYTES)).max(1_000)
+        let divisor = if self.is_quick() { QUICK_DIVISOR } else { 1 };
+        let wanted = (published as f64 * self.factor / divisor as f64) as u64;
+        wanted.min(self.fitting(value_bytes, Edition::Memory)).max(1_000)
+    }
+
+    /// Keys that fit into every server's share of the memory in the chapters of an edition.
+    fn fitting(&self, value_bytes: u64, edition: Edition) -> u64 {
+        let servers = self.local_servers + edition.companions().len() as u64;
+        self.bytes_for_servers / servers / (value_bytes + KEY_BYTES)
     }
 
     /// How many records a load writes whose every write waits for the disk: as many as a slow server takes in seconds.
     pub fn durable_load(&self, value_bytes: u64, connections: u32) -> Load {
-        let syncs = f64::from(connections) * 1e6 / (self.synced_write_us * SLOW_SYNCS);
-        let disk = SLOW_DISK_BYTES / (value_bytes + KEY_BYTES) as f64;
-        let per_second = syncs.min(disk).clamp(1.0, SLOW_DURABLE_RATE);
+        let per_second = self.durable_rate(value_bytes, connections, SLOW_SYNCS);
         let time = if self.is_quick() { LOAD_MAX_QUICK } else { LOAD_MAX };
         let in_time = (time.as_secs_f64() * self.factor * per_second) as u64;
         let records = self.records(value_bytes).min(in_time).max(1_000);
         Load { records, per_second: per_second as u64 }
+    }
+
+    /// Writes a second of a slow server that waits so many syncs of this disk for one of every connection.
+    fn durable_rate(&self, value_bytes: u64, connections: u32, syncs: f64) -> f64 {
+        let syncs = f64::from(connections) * 1e6 / (self.synced_write_us * syncs);
+        let disk = SLOW_DISK_BYTES / (value_bytes + KEY_BYTES) as f64;
+        syncs.min(disk).clamp(1.0, SLOW_DURABLE_RATE)
+    }
+
+    /// What the capacity edition is to hold. The records are fewer on a disk that is plainly slow, or with little memory, for
+    /// the others hold all of them there; the memory follows their number.
+    pub fn capacity(&self, room: Room) -> Capacity {
+        let whole = match (room, self.size) {
+            (Room::Ample, Size::Standard) => RECORDS,
+            (Room::Ample, Size::Quick) => RECORDS / QUICK_DIVISOR,
+            (Room::Scarce, Size::Standard) => RECORDS_SCARCE,
+            (Room::Scarce, Size::Quick) => RECORDS_SCARCE_QUICK,
+        };
+        let per_second = self.durable_rate(CAPACITY_VALUE_BYTES, CAPACITY_CONNECTIONS, 1.0);
+        let wanted = whole as f64 * self.factor * per_second / SLOW_DURABLE_RATE;
+        let fitting = self.fitting(CAPACITY_VALUE_BYTES, Edition::Capacity(room));
+        let records = (wanted as u64).min(fitting).max(1_000);
+        let data_bytes = records * CAPACITY_RECORD_BYTES;
+        let memory = data_bytes as f64 * room.memory_by_data() / f64::from(1 << 20);
+        Capacity {
+            load: Load { records, per_second: per_second as u64 },
+            data_bytes,
+            maxmemory_mb: (memory.round() as u64).max(MAXMEMORY_MB_MIN),
+        }
+    }
+
+    /// The ceiling that Tarn is given in the chapters of an edition, if any.
+    pub fn maxmemory_mb(&self, edition: Edition) -> Option<u64> {
+        match edition {
+            Edition::Memory | Edition::Durable => None,
+            Edition::Capacity(room) => Some(self.capacity(room).maxmemory_mb),
+        }
+    }
+
+    /// Bytes that local servers may need on disk in the chapters of an edition, where that is worth asking for before.
+    pub fn disk_bytes(&self, edition: Edition) -> u64 {
+        let Edition::Capacity(room) = edition else { return 0 };
+        let on_disk = edition.companions().iter().filter(|(_, one)| one.is_on_disk()).count();
+        let servers = self.local_servers + on_disk as u64;
+        servers * (DISK_EMPTY_BYTES + DISK_BY_DATA * self.capacity(room).data_bytes)
     }
 
     /// Threads of the generator, each with as many connections: the servers need the rest of the cores.
@@ -126,19 +209,21 @@ impl Scale {
         (1..=most).rev().find(|threads| connections.is_multiple_of(*threads)).unwrap_or(1)
     }
 
-    /// Shares the time of the run among its measurements.
-    pub fn pace<'a>(&self, outlines: impl Iterator<Item = &'a Outline>, servers: usize) -> Pace {
+    /// Shares the time of the run among its timed measurements, each made by some servers.
+    pub fn pace<'a>(&self, outlines: impl Iterator<Item = (&'a Outline, usize)>) -> Pace {
         let (budget, warm_up, most) = match self.size {
-            Size::Standard => (Duration::from_secs(420), Duration::from_secs(1), MEASURE_MAX),
-            Size::Quick => (Duration::from_secs(100), Duration::from_millis(250), MEASURE_MAX_QUICK),
+            Size::Standard => (Duration::from_secs(500), Duration::from_secs(1), MEASURE_MAX),
+            Size::Quick => (Duration::from_secs(125), Duration::from_millis(250), MEASURE_MAX_QUICK),
         };
-        let workloads: Vec<_> = outlines.flat_map(|outline| &outline.workloads).collect();
-        let weights: f64 = workloads.iter().map(|workload| workload.amount.weight()).sum();
-        let servers = servers.max(1) as f64;
-        let around = (warm_up + AROUND).as_secs_f64() * workloads.len() as f64 * servers;
-        let counted: f64 = workloads.iter().map(|workload| counted_seconds(workload.amount)).sum();
-        let left = budget.as_secs_f64() * self.factor - around - counted * servers;
-        let each = (left / (weights.max(1.0) * servers)).clamp(MEASURE_MIN.as_secs_f64(), most.as_secs_f64());
+        let (mut weights, mut around) = (0.0, 0.0);
+        for (outline, servers) in outlines {
+            for workload in &outline.workloads {
+                weights += workload.amount.weight() * servers as f64;
+                around += (warm_up + AROUND).as_secs_f64() * servers as f64;
+            }
+        }
+        let left = budget.as_secs_f64() * self.factor - around;
+        let each = (left / f64::max(weights, 1.0)).clamp(MEASURE_MIN.as_secs_f64(), most.as_secs_f64());
         Pace { measure: Duration::from_millis((each * 10.0).round() as u64 * 100), warm_up }
     }
 
@@ -153,16 +238,15 @@ impl Scale {
         )
     }
 
-    /// How long it will take about.
-    pub fn estimate(&self, pace: Pace, outlines: &[(&Chapter, Vec<Outline>)], servers: usize) -> String {
-        let workloads = outlines.iter().flat_map(|outline| &outline.1).flat_map(|outline| &outline.workloads);
-        let seconds: f64 = workloads
-            .map(|workload| {
-                let measured = pace.measure.as_secs_f64() * workload.amount.weight();
-                measured + counted_seconds(workload.amount) + (pace.warm_up + AROUND).as_secs_f64()
-            })
-            .sum();
-        format!("The run will take about {}.", crate::report::duration(seconds * servers as f64))
+    /// How long it will take about, each outline with its number of servers.
+    pub fn estimate<'a>(&self, pace: Pace, outlines: impl Iterator<Item = (&'a Outline, usize)>) -> f64 {
+        let of = |workload: &Workload| {
+            let measured = pace.measure.as_secs_f64() * workload.amount.weight();
+            measured + counted_seconds(workload.amount) + (pace.warm_up + AROUND).as_secs_f64()
+        };
+        outlines
+            .map(|(outline, servers)| outline.workloads.iter().map(of).sum::<f64>() * servers as f64)
+            .sum()
     }
 }
 
@@ -176,7 +260,7 @@ fn counted_seconds(amount: Amount) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::chapters::CHAPTERS;
+    use super::super::chapters::{CHAPTERS, Chapter};
     use super::*;
     use crate::report::SyncedWrite;
 
@@ -194,24 +278,70 @@ mod tests {
         assert_eq!(scale(Size::Standard, 24).keys(2_048), KEYS_PUBLISHED);
     }
 
+    /// All chapters, with the servers of a run over one peer.
+    fn all_chapters(scale: &Scale) -> Vec<(Outline, usize)> {
+        let of = |chapter: &Chapter| {
+            let servers = 2 + chapter.edition.companions().len();
+            (chapter.sections)(scale).into_iter().map(move |outline| (outline, servers)).collect::<Vec<_>>()
+        };
+        CHAPTERS.iter().flat_map(of).collect()
+    }
+
     #[test]
     fn all_chapters_keep_their_time_with_one_peer() {
-        for (size, seconds_max) in [(Size::Standard, 540.0), (Size::Quick, 110.0)] {
-            let scale = scale(size, 4);
-            let outlines: Vec<Outline> =
-                CHAPTERS.iter().flat_map(|chapter| (chapter.sections)(&scale)).collect();
-            let pace = scale.pace(outlines.iter(), 2);
+        for (size, minutes_max) in [(Size::Standard, 40.0), (Size::Quick, 4.0)] {
+            let machine = Machine {
+                cores: 2,
+                memory_bytes: 16 << 30,
+                synced_write: Some(SyncedWrite { p50_us: 80.0, average_us: 100.0 }),
+                ..Machine::default()
+            };
+            let scale = Scale::new(size, 1.0, &machine, 2);
+            let outlines = all_chapters(&scale);
+            let each = || outlines.iter().map(|(outline, servers)| (outline, *servers));
+            let pace = scale.pace(each());
             assert!(pace.measure > MEASURE_MIN, "{pace:?}");
-            let workloads = outlines.iter().flat_map(|outline| &outline.workloads);
-            let seconds: f64 = workloads
-                .map(|workload| {
-                    pace.measure.as_secs_f64() * workload.amount.weight()
-                        + (pace.warm_up + AROUND).as_secs_f64()
-                        + counted_seconds(workload.amount)
-                })
-                .sum();
-            assert!(seconds * 2.0 < seconds_max, "{size:?} takes {} s", seconds * 2.0);
+            let minutes = scale.estimate(pace, each()) / 60.0;
+            assert!(minutes < minutes_max, "{size:?} takes {minutes} minutes");
         }
+    }
+
+    #[test]
+    fn the_ceiling_follows_the_records() {
+        let of = |scale: &Scale, room| {
+            let capacity = scale.capacity(room);
+            (capacity.load.records, capacity.maxmemory_mb)
+        };
+        let machine = |memory_bytes, average_us| Machine {
+            memory_bytes,
+            synced_write: Some(SyncedWrite { p50_us: 80.0, average_us }),
+            ..Machine::default()
+        };
+        let fast = machine(16 << 30, 100.0);
+        let standard = Scale::new(Size::Standard, 1.0, &fast, 2);
+        assert_eq!(of(&standard, Room::Scarce), (8_000_000, 288));
+        assert_eq!(of(&standard, Room::Ample), (500_000, 504));
+        let quick = Scale::new(Size::Quick, 1.0, &fast, 2);
+        assert_eq!(of(&quick, Room::Scarce), (400_000, 14));
+        assert_eq!(of(&quick, Room::Ample), (62_500, 63));
+        assert_eq!(of(&Scale::new(Size::Quick, 0.01, &fast, 2), Room::Scarce), (4_000, MAXMEMORY_MB_MIN));
+        for little in [machine(4 << 30, 100.0), machine(16 << 30, 6_000.0)] {
+            let scale = Scale::new(Size::Standard, 1.0, &little, 2);
+            let (records, maxmemory_mb) = of(&scale, Room::Scarce);
+            assert!((100_000..8_000_000).contains(&records), "{records}");
+            assert_eq!(maxmemory_mb, (records as f64 * 151.0 / 4.0 / 1_048_576.0).round() as u64);
+            assert_eq!(scale.maxmemory_mb(Edition::Capacity(Room::Scarce)), Some(maxmemory_mb));
+        }
+        assert_eq!(standard.maxmemory_mb(Edition::Durable), None);
+    }
+
+    #[test]
+    fn only_large_chapters_ask_for_room_on_disk() {
+        let scale = scale(Size::Standard, 16);
+        assert_eq!([Edition::Memory, Edition::Durable].map(|edition| scale.disk_bytes(edition)), [0, 0]);
+        let needed = scale.disk_bytes(Edition::Capacity(Room::Scarce));
+        let data_bytes = scale.capacity(Room::Scarce).data_bytes;
+        assert!((6 * data_bytes..12 * data_bytes + (1 << 30)).contains(&needed), "{needed}");
     }
 
     #[test]
@@ -236,7 +366,8 @@ mod tests {
     fn more_servers_share_the_time() {
         let scale = scale(Size::Standard, 4);
         let outlines = (CHAPTERS[0].sections)(&scale);
-        let [two, four] = [2, 4].map(|servers| scale.pace(outlines.iter(), servers).measure);
+        let paced = |servers| scale.pace(outlines.iter().map(|outline| (outline, servers))).measure;
+        let [two, four] = [2, 4].map(paced);
         assert!(four < two);
     }
 

@@ -5,7 +5,7 @@ use super::rounds::{Generator, Rounds};
 use super::scale::{Pace, Scale, Size};
 use super::*;
 use crate::plan::{Observer, Plan, Target};
-use crate::report::Machine;
+use crate::report::{Machine, Residence};
 use crate::results::{ErrorCount, KindLatency, Limit, LimitedBy, Measurement};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -78,6 +78,15 @@ impl Generator for Script<'_> {
         }
         Ok(result)
     }
+
+    fn watch(
+        &mut self,
+        plan: &Plan,
+        observer: &mut dyn Observer,
+    ) -> (Result<Measurement, Failure>, Option<Residence>) {
+        let residence = Residence { server: plan.server.clone(), looks: 1, ..Residence::default() };
+        (self.measure(plan, observer), Some(residence))
+    }
 }
 
 fn scale() -> Scale {
@@ -103,7 +112,7 @@ fn contestants() -> Vec<Contestant> {
 fn section(script: &mut Script, flag: &AtomicBool) -> (report::Section, Vec<String>) {
     let outline = (CHAPTERS[0].sections)(&scale()).remove(0);
     let pace = Pace { measure: Duration::from_secs(2), warm_up: Duration::from_secs(1) };
-    let steps = outline.workloads.len();
+    let steps = 2 * outline.workloads.len();
     let mut rounds = Rounds::new(contestants(), script, flag, pace, steps);
     let section = rounds.section("memory", outline);
     (section, rounds.remarks().to_vec())
@@ -173,7 +182,8 @@ fn outlines(size: Size) -> Vec<Outline> {
 #[test]
 fn chapters_are_named_once_and_in_lower_case() {
     let mut names: Vec<&str> = CHAPTERS.iter().map(|chapter| chapter.name).collect();
-    assert!(names.iter().all(|name| name.chars().all(|letter| letter.is_ascii_lowercase())));
+    let is_plain = |letter: char| letter.is_ascii_lowercase() || letter == '-';
+    assert!(names.iter().all(|name| name.chars().all(is_plain)));
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), CHAPTERS.len());
@@ -228,12 +238,13 @@ fn published_figures_stand_beside_rows_that_there_are() {
         6 + all("whitepaper-2020", "durable"),
         "one cluster for each number of cores, and the durable edition"
     );
+    assert_eq!(beside("whitepaper-essd-2025"), all("whitepaper-essd-2025", "capacity"));
 }
 
 #[test]
 fn what_is_published_is_measured_or_said_to_be_missing() {
     let absent: String = chapters::ABSENT.iter().map(|(title, _)| title.to_lowercase()).collect();
-    for word in ["capacity", "clusters", "dtm"] {
+    for word in ["clusters", "dtm"] {
         assert!(absent.contains(word), "{word}");
     }
 }
@@ -255,7 +266,7 @@ fn durable_sizes_are_run_one_by_one_and_shown_workload_by_workload() {
         let flag = AtomicBool::new(false);
         let mut script = Script::default();
         let pace = Pace { measure: Duration::from_secs(2), warm_up: Duration::from_secs(1) };
-        let mut rounds = Rounds::new(contestants(), &mut script, &flag, pace, run.len());
+        let mut rounds = Rounds::new(contestants(), &mut script, &flag, pace, 2 * run.len());
         let section = rounds.section("durable", outline);
         let shown: Vec<&str> = section.rows.iter().map(|row| row.label.as_str()).collect();
         assert_eq!(shown.len(), 3 * sizes);
@@ -269,6 +280,65 @@ fn durable_sizes_are_run_one_by_one_and_shown_workload_by_workload() {
             assert!(measured.workload.starts_with(&figure.published.workload), "{}", measured.workload);
         }
     }
+}
+
+fn capacity(size: Size, room: edition::Room) -> Outline {
+    let machine = Machine { cores: 2, memory_bytes: 16 << 30, ..Machine::default() };
+    let chapter = CHAPTERS.iter().find(|chapter| chapter.edition == Edition::Capacity(room)).unwrap();
+    (chapter.sections)(&Scale::new(size, 1.0, &machine, 2)).remove(0)
+}
+
+#[test]
+fn capacity_chapters_load_once_and_stand_beside_the_figures_of_their_ratio() {
+    for (room, ratio) in
+        [(edition::Room::Ample, "memory:data 7:1"), (edition::Room::Scarce, "memory:data 1:4")]
+    {
+        for size in [Size::Standard, Size::Quick] {
+            let outline = capacity(size, room);
+            let [load, reads @ ..] = &outline.workloads[..] else { panic!("{}", outline.title) };
+            assert!(matches!(load.amount, Amount::Operations { .. }) && load.before == Before::Empty);
+            assert!(
+                reads
+                    .iter()
+                    .all(|one| one.before == Before::AsItIs && one.work.records() == load.work.records())
+            );
+            assert_eq!(outline.figures.len(), 4 * 5, "every workload of five instances");
+            for figure in &outline.figures {
+                assert_eq!(figure.published.scenario, ratio);
+                assert_eq!(
+                    figure.published.workload,
+                    outline.workloads[figure.row].work.name().replace(" uniform", "")
+                );
+            }
+            let allowance = outline.allowance.as_ref().unwrap();
+            let by_data = allowance.maxmemory_bytes as f64 / allowance.data_bytes as f64;
+            let is_right = (room.memory_by_data() * 0.9..room.memory_by_data() * 1.1).contains(&by_data);
+            assert!(is_right || allowance.maxmemory_bytes == 8 << 20, "{size:?} {room:?}: {by_data}");
+        }
+    }
+}
+
+#[test]
+fn too_little_room_on_disk_is_one_sentence_with_a_way_out() {
+    let said = no_room("capacity-scarce", 10 << 30, 3 << 30, Path::new("/tmp")).0;
+    for part in ["capacity-scarce may take 10 GB in /tmp", "3 GB are free", "TMPDIR", "--scale", "--chapters"]
+    {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn every_measurement_of_a_capacity_chapter_is_watched_and_no_other() {
+    let flag = AtomicBool::new(false);
+    let mut script = Script { dies_at: Some(3), ..Script::default() };
+    let pace = Pace { measure: Duration::from_secs(2), warm_up: Duration::from_secs(1) };
+    let outline = capacity(Size::Quick, edition::Room::Scarce);
+    let watched = Rounds::new(contestants(), &mut script, &flag, pace, 8).section("capacity-scarce", outline);
+    let residences: Vec<usize> = watched.rows.iter().map(|row| row.residences.len()).collect();
+    assert_eq!((residences, counts(&watched)), (vec![2, 2, 1, 1], vec![2, 2, 1, 1]));
+    let mut script = Script::default();
+    let (section, _) = section(&mut script, &flag);
+    assert!(section.allowance.is_none() && section.rows.iter().all(|row| row.residences.is_empty()));
 }
 
 #[test]

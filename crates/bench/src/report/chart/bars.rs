@@ -10,7 +10,7 @@ const BAR: f64 = 15.0;
 const BAR_PITCH: f64 = 19.0;
 const GROUP_HEAD: f64 = 20.0;
 const GROUP_GAP: f64 = 12.0;
-const NAMES: f64 = 84.0;
+const NAMES: f64 = 94.0;
 const FIGURES: f64 = 78.0;
 
 /// One bar.

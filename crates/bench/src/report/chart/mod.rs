@@ -20,7 +20,7 @@ use maud::{Markup, html};
 use std::fmt::Write;
 
 /// Letters of a server's name that fit beside a line or a bar.
-const NAME_LETTERS: usize = 11;
+const NAME_LETTERS: usize = 12;
 /// Lines of text must be this far apart.
 const LABEL_PITCH: f64 = 13.0;
 
@@ -127,6 +127,6 @@ mod tests {
     #[test]
     fn long_names_are_cut_at_letters() {
         assert_eq!(cut("redis"), "redis");
-        assert_eq!(cut("ééééééééééééé"), "éééééééééé…");
+        assert_eq!(cut("ééééééééééééé"), "ééééééééééé…");
     }
 }

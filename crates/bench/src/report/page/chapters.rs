@@ -4,7 +4,7 @@
 
 use super::{dense, drawn, server_sheet};
 use crate::report::chart::{self, Bounds};
-use crate::report::{Chapter, Report, Section, layouts, palette};
+use crate::report::{Chapter, Report, Section, layouts, palette, residence};
 use maud::{Markup, html};
 use std::collections::BTreeSet;
 
@@ -37,6 +37,7 @@ fn part(report: &Report, section: &Section, id: &str) -> Markup {
             @if section.is_measured() {
                 (drawn(&layouts::published_layout(report, section)))
                 (cautions(section))
+                (memory_and_disk(report, section))
                 (throughput(report, section, id))
                 (percentiles(report, section, id))
                 (seconds(report, section, id))
@@ -66,6 +67,19 @@ fn cautions(section: &Section) -> Markup {
                 h4 { "What cannot be compared" }
                 ul { @for caution in &section.cautions { li { (caution) } } }
             }
+        }
+    }
+}
+
+/// What the servers took of memory and disk, where that was watched.
+fn memory_and_disk(report: &Report, section: &Section) -> Markup {
+    let Some(table) = residence::table(report, section) else { return html! {} };
+    html! {
+        h4 { "Memory and disk" }
+        (dense(&table))
+        @if let Some(allowance) = &section.allowance { p class="note" { (allowance.sentences()) } }
+        @if let Some(read) = &report.machine.random_read {
+            p class="note" { "The disk itself: " (read.sentence()) "." }
         }
     }
 }

@@ -250,7 +250,7 @@ fn machine(machine: &Machine) -> Markup {
                 dt { "Memory" } dd { (number::bytes(machine.memory_bytes)) }
                 dt { "Kernel" } dd { (machine.kernel) }
                 dt { "System" } dd { (machine.system) }
-                dt { "Disk" } dd { (machine.disk) @if let Some(sync) = machine.sync_sentence() { "; " (sync) } }
+                dt { "Disk" } dd { (machine.disk) (machine.disk_times()) }
                 @if let Some(load) = machine.load {
                     dt { "Load before the run" } dd { (format!("{load:.2}")) " (one minute's average)" }
                 }

@@ -39,6 +39,7 @@ pub fn sections(scale: &Scale) -> Vec<Outline> {
             "All servers' files are on one disk, and a server that is not measured may still tidy its own: Redis writes its file anew when that has doubled, Tarn makes checkpoints.".to_owned(),
             "Whether the disk keeps what it called synced when the power goes was not tried.".to_owned(),
         ],
+        allowance: None,
     }]
 }
 

@@ -52,6 +52,7 @@ fn by_value_size(scale: &Scale) -> Outline {
             "The publication names neither the instances' cores nor the client's machine nor the network between them, which may well have been the limit of large values (at 2,048 bytes, 1 Gbit/s carries some 60,000 a second). Here all is loopback.".to_owned(),
             "Most of its instances have a replica or are clusters; these servers are neither.".to_owned(),
         ],
+        allowance: None,
     }
 }
 
@@ -104,6 +105,7 @@ fn set_and_get(scale: &Scale) -> Outline {
         cautions: vec![
             "The published figures are of clusters with one core for each master; of each number of cores the smallest instance is shown. Here one server shares its cores with the generator, which takes a good part of them.".to_owned(),
         ],
+        allowance: None,
     }
 }
 
@@ -146,5 +148,6 @@ fn load_read_update(scale: &Scale) -> Outline {
         cautions: vec![
             "The published figures of these workloads are of editions that keep their data on disk or on persistent memory; none stands here, since a memory edition promises less.".to_owned(),
         ],
+        allowance: None,
     }
 }

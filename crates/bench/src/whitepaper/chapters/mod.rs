@@ -3,15 +3,16 @@
 //! A chapter is one row in [`CHAPTERS`] and one function that gives its sections for a [`Scale`]: which workloads, how
 //! published, what stands beside them. Running them is `rounds`' part, drawing them the report's.
 
+mod capacity;
 mod durable;
 mod memory;
 mod pipelining;
 mod scripts;
 mod ttl;
 
-use super::edition::Edition;
+use super::edition::{Edition, Room};
 use super::scale::Scale;
-use crate::report::{Figure, Layout, Published, published};
+use crate::report::{Allowance, Figure, Layout, Published, published};
 use crate::work::{Template, Work};
 
 /// One chapter.
@@ -65,14 +66,24 @@ pub const CHAPTERS: &[Chapter] = &[
         edition: Edition::Durable,
         sections: durable::sections,
     },
+    Chapter {
+        name: "capacity-ample",
+        title: "Capacity, memory for seven times the data",
+        about: "The edition that can do without memory, where it need not: what that costs against the durable edition, which cannot. Every server that the run starts was started anew for this chapter, in an empty folder of its own on the disk that the machine's description names.",
+        edition: Edition::Capacity(Room::Ample),
+        sections: capacity::ample,
+    },
+    Chapter {
+        name: "capacity-scarce",
+        title: "Capacity, memory for a quarter of the data",
+        about: "Four times more data than memory under one ceiling: what that costs against having all of it in memory, and whether the ceiling holds. Every server that the run starts was started anew for this chapter, in an empty folder of its own on the disk that the machine's description names.",
+        edition: Edition::Capacity(Room::Scarce),
+        sections: capacity::scarce,
+    },
 ];
 
 /// Published scenarios that no chapter covers, and why.
 pub const ABSENT: &[(&str, &str)] = &[
-    (
-        "Capacity: four workloads at memory to data ratios of 7:1 and 1:4",
-        "The publication is of an edition that keeps its data on disk. It is measured when Tarn's capacity edition serves.",
-    ),
     (
         "Clusters and proxies",
         "The run measures single servers. Of clusters only the smallest stand beside it.",
@@ -97,6 +108,8 @@ pub struct Outline {
     pub figures: Vec<Figure>,
     /// What cannot be compared.
     pub cautions: Vec<String>,
+    /// The memory that a server is given, if memory and disk are to be watched.
+    pub allowance: Option<Allowance>,
 }
 
 /// One workload, for any server.

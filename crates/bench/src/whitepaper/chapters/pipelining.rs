@@ -54,5 +54,6 @@ fn by_depth(scale: &Scale, test: &str) -> Outline {
         workloads: workloads.collect(),
         figures,
         cautions,
+        allowance: None,
     }
 }

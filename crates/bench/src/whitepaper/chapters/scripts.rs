@@ -51,6 +51,7 @@ pub fn sections(scale: &Scale) -> Vec<Outline> {
                 machine.to_owned(),
                 "As they are printed, the published lines that use KEYS do not run: they say ARGS for ARGV, and “do;” is no Lua 5.1. Here they are corrected; what the published figures are of is not known.".to_owned(),
             ],
+            allowance: None,
         },
         Outline {
             title: "Scripts, pipelined".to_owned(),
@@ -61,6 +62,7 @@ pub fn sections(scale: &Scale) -> Vec<Outline> {
             workloads: workloads(&PIPELINED, scale, keys, PIPELINE),
             figures: figures(&PIPELINED),
             cautions: vec![machine.to_owned()],
+            allowance: None,
         },
     ]
 }

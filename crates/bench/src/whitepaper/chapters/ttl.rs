@@ -34,6 +34,7 @@ pub fn sections(scale: &Scale) -> Vec<Outline> {
                 "The publication's client is a Python program, which is likely to have been the limit: its figures are a client's more than a server's. It leaves open whether 100,000 keys are all or each thread's; all is assumed.".to_owned(),
                 "\"LAN\" there is a network between client and server; here both share a machine, as in \"same host\".".to_owned(),
             ],
+            allowance: None,
         },
         Outline {
             title: "New keys with EX 60, pipelined".to_owned(),
@@ -44,6 +45,7 @@ pub fn sections(scale: &Scale) -> Vec<Outline> {
             cautions: vec![
                 "Nothing was published with pipelining. A run shorter than a minute ends before its keys expire: it shows what giving them a time to live costs, not what their expiry costs.".to_owned(),
             ],
+            allowance: None,
         },
     ]
 }
