@@ -228,6 +228,13 @@ impl SlotKeys {
         self.table.chill(place, position, at);
     }
 
+    /// Puts an object elsewhere in memory, unless a copy of it is on its way: that is known by its address.
+    pub(crate) fn relocate(&mut self, place: Place) {
+        if !self.table.block(place).is_leaving() {
+            self.table.relocate(place);
+        }
+    }
+
     /// Notes that an object also lies on disk.
     pub(crate) fn settle(&mut self, place: Place, at: u32) {
         self.table.settle(place, at);

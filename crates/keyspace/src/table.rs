@@ -127,6 +127,13 @@ impl Table {
         unsafe { self.blocks.chill(place, position, at).free() }
     }
 
+    /// Puts an object elsewhere in memory.
+    pub(crate) fn relocate(&mut self, place: Place) {
+        let block = self.block(place);
+        // SAFETY: as in `settle`.
+        unsafe { self.blocks.replace(place, block.relocated()) };
+    }
+
     /// Notes that an object also lies on disk.
     pub(crate) fn settle(&mut self, place: Place, at: u32) {
         let block = self.block(place);

@@ -8,6 +8,7 @@ use super::{
     Object, Parts, USES_MAX, USES_SHIFT, VALUE_LEN, allocate, at_offset, block_bytes, key_offset,
 };
 use std::marker::PhantomData;
+use sys::memory::size_class;
 use value::collection::Form;
 use value::table::Handle;
 
@@ -45,6 +46,9 @@ impl Block {
     /// The same object in a block that says where on disk it lies.
     pub(crate) fn placed(self, at: u32) -> Block {
         debug_assert!(!self.has_at());
+        if self.settle(at) {
+            return self;
+        }
         let object = Object { block: self, lifetime: PhantomData };
         let (key, expires_at, value_len) = (object.key(), object.expires_at(), self.value_len());
         let parts = Parts { expiry: expires_at.is_some(), at: true };
@@ -64,6 +68,17 @@ impl Block {
         block
     }
 
+    /// The same object in another block.
+    pub(crate) fn relocated(self) -> Block {
+        let block = Block(allocate(self.capacity()));
+        // SAFETY: both have this capacity, and the new one is nobody else's.
+        unsafe { block.0.copy_from_nonoverlapping(self.0, self.capacity()) };
+        self.give_up_value();
+        // SAFETY: as in `placed`.
+        unsafe { self.free() }
+        block
+    }
+
     /// Where on disk the same object lies.
     #[inline]
     pub(crate) fn at(self) -> Option<u32> {
@@ -75,11 +90,26 @@ impl Block {
 
     /// Notes that a copy has reached the disk. False: there is no room for where it lies (see [`Block::placed`]).
     pub(crate) fn settle(self, at: u32) -> bool {
-        if self.has_at() {
+        let has_room = self.has_at() || self.make_room_for_at();
+        if has_room {
             self.put_u32(at_offset(self.has_expiry()), at);
             self.set_leaving(false);
         }
-        self.has_at()
+        has_room
+    }
+
+    /// Moves key and value up in the block, if its size class has room for that.
+    fn make_room_for_at(self) -> bool {
+        let (expiry, key_len) = (self.has_expiry(), self.get_u32(KEY_LEN) as usize);
+        let [from, to] = [false, true].map(|at| key_offset(Parts { expiry, at }));
+        let bytes = key_len + self.value_len();
+        let has_room = size_class(to + bytes) == self.capacity();
+        if has_room {
+            // SAFETY: both stretches lie within the block, whose capacity is that of its contents with the room.
+            unsafe { self.0.add(to).copy_from(self.0.add(from), bytes) };
+            self.set_meta(self.meta() | HAS_AT);
+        }
+        has_room
     }
 
     /// Notes that the same object lies elsewhere on disk now.
@@ -123,6 +153,11 @@ impl Block {
 }
 
 impl Object<'_> {
+    /// The address of its block, and how many bytes that takes.
+    pub(crate) fn extent(&self) -> (u64, usize) {
+        (self.block.address(), self.block.capacity())
+    }
+
     /// Where on disk the same object lies.
     pub(crate) fn at(&self) -> Option<u32> {
         self.block.at()

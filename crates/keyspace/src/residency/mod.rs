@@ -17,6 +17,7 @@
 
 pub mod ahead;
 pub mod clean;
+pub mod density;
 pub mod index;
 mod load;
 mod record;

@@ -10,6 +10,7 @@
 mod ahead;
 pub mod by_hand;
 mod cleaner;
+mod density;
 pub mod fetch;
 mod outbox;
 mod shelf;
@@ -70,6 +71,8 @@ pub struct Counts {
     pub cleaned_segments: AtomicU64,
     /// Records that the cleaner wrote anew.
     pub cleaned_records: AtomicU64,
+    /// Stretches of memory that objects were moved out of.
+    pub stretches_emptied: AtomicU64,
 }
 
 impl Residency {
@@ -205,8 +208,8 @@ pub fn is_tight(server: &Server) -> bool {
     ceiling(server).is_some_and(|ceiling| sys::process::resident_bytes() > ceiling + RESIDENT_SLACK_BYTES)
 }
 
-/// Half of what may be resident beyond the ceiling.
-const RESIDENT_SLACK_BYTES: u64 = 32 << 20;
+/// A quarter of what may be resident beyond the ceiling.
+const RESIDENT_SLACK_BYTES: u64 = 16 << 20;
 
 /// Gives back what threads have left with the allocator that loaded the data and have ended, if there is a ceiling to keep to.
 pub fn give_back(server: &Server) {

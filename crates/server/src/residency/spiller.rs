@@ -4,6 +4,7 @@
 //! go of what has not changed meanwhile. It enters the keyspace as a guest, for a few slots at a time.
 
 use super::cleaner;
+use super::density::Density;
 use super::outbox::Outbox;
 use crate::log;
 use crate::server::{Attention, Server};
@@ -69,6 +70,7 @@ struct Spiller<'s> {
     rounds: u32,
     recounted_at: Instant,
     pressure: Pressure,
+    density: Density,
     /// Nothing could go: it does not look before.
     rests_until: Instant,
 }
@@ -86,6 +88,7 @@ impl<'s> Spiller<'s> {
             rounds: 0,
             recounted_at: Instant::now(),
             pressure: Pressure { bytes: 0, felt_at: Instant::now() },
+            density: Density::new(),
             rests_until: Instant::now(),
         }
     }
@@ -133,7 +136,9 @@ impl<'s> Spiller<'s> {
     }
 
     fn make_room(&mut self) -> io::Result<()> {
-        let ceiling = super::ceiling(self.server).map(|ceiling| self.pressure.under(ceiling));
+        let ceiling = super::ceiling(self.server);
+        ceiling.into_iter().for_each(|ceiling| self.density.improve_if_due(self.server, ceiling));
+        let ceiling = ceiling.map(|ceiling| self.pressure.under(ceiling));
         let Some(ceiling) =
             ceiling.filter(|ceiling| sys::memory::used_bytes() > ceiling - ceiling / HIGH_SHARE)
         else {
@@ -206,7 +211,7 @@ impl Pressure {
             let excess = sys::process::resident_bytes().saturating_sub(ceiling + PRESSURE_SLACK_BYTES);
             self.bytes = if excess > 0 { self.bytes + excess / 2 } else { self.bytes - self.bytes / 16 };
         }
-        self.bytes = self.bytes.min(ceiling / 2);
+        self.bytes = self.bytes.min(ceiling / 4);
         ceiling - self.bytes
     }
 }

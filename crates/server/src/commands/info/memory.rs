@@ -123,13 +123,14 @@ fn store(context: &Context<'_, '_>, page: &mut Page) {
     let server = context.server;
     let Some(store) = server.residency.store() else { return };
     let (stats, counts) = (store.stats(), &server.residency.counts);
-    let [reads, spilled, dropped, image_bytes, segments, records] = [
+    let [reads, spilled, dropped, image_bytes, segments, records, stretches] = [
         &counts.cold_reads,
         &counts.spilled,
         &counts.dropped_clean,
         &counts.image_bytes,
         &counts.cleaned_segments,
         &counts.cleaned_records,
+        &counts.stretches_emptied,
     ]
     .map(|count| count.load(Ordering::Relaxed));
     let (keys, changes) = (server.keyspace.stats(), server.counts.changes.get());
@@ -152,6 +153,7 @@ fn store(context: &Context<'_, '_>, page: &mut Page) {
         ("store_write_amplification", &format_args!("{:.2}", ratio(stats.bytes_written, image_bytes))),
         ("store_segments_cleaned", &segments),
         ("store_records_cleaned", &records),
+        ("store_stretches_emptied", &stretches),
         ("store_is_full", &u8::from(server.residency.is_stuck())),
     ]);
 }

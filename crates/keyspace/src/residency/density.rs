@@ -1,0 +1,89 @@
+//! How densely objects lie in memory, and moving those that lie too far apart.
+//!
+//! Objects that go leave holes. What is stored next fills holes of its own size only, and a page of the allocator goes back to the
+//! system when nothing is left in it. So while the tables grow and objects give way, pages with few objects pile up. A census
+//! tells which stretches of memory those are; who moves their objects allocates new blocks, which lie close together in its own pages.
+//!
+//! Thread rule: one thread does so, a slot at a time.
+
+use crate::ids::{DbIndex, Slot};
+use crate::keyspace::Batch;
+use crate::locks;
+use crate::table::Place;
+use std::collections::{HashMap, HashSet};
+
+/// A stretch: what mimalloc keeps blocks of one size in, up to [`BLOCK_BYTES_MAX`].
+const STRETCH_BITS: u32 = 16;
+const STRETCH_BYTES: u64 = 1 << STRETCH_BITS;
+/// Larger blocks lie in longer stretches, and are left alone.
+const BLOCK_BYTES_MAX: usize = 8 << 10;
+/// Fuller stretches are not worth the moving, in hundredths.
+const FULL_SHARE: u64 = 70;
+
+/// Bytes of objects in each stretch of memory.
+#[derive(Debug, Default)]
+pub struct Census(HashMap<u64, u64>);
+
+/// Stretches of which little is in use.
+#[derive(Debug, Default)]
+pub struct Sparse {
+    stretches: HashSet<u64>,
+    /// Bytes that are free once they are empty, if others than objects keep nothing in them.
+    pub gain: u64,
+    places: Vec<Place>,
+}
+
+impl Census {
+    /// The emptiest stretches, until emptying them gains so many bytes, or objects of so many bytes would move.
+    pub fn sparse(self, gain: u64, moved: u64) -> Sparse {
+        let is_sparse = |bytes: u64| bytes * 100 < STRETCH_BYTES * FULL_SHARE;
+        let mut stretches: Vec<_> = self.0.into_iter().filter(|(_, bytes)| is_sparse(*bytes)).collect();
+        stretches.sort_unstable_by_key(|(_, bytes)| *bytes);
+        let (mut sparse, mut left) = (Sparse::default(), moved);
+        for (stretch, bytes) in stretches {
+            if sparse.gain >= gain || bytes > left {
+                break;
+            }
+            left -= bytes;
+            sparse.gain += STRETCH_BYTES - bytes;
+            sparse.stretches.insert(stretch);
+        }
+        sparse
+    }
+}
+
+impl Sparse {
+    /// How many they are.
+    pub fn stretches(&self) -> u64 {
+        self.stretches.len() as u64
+    }
+}
+
+impl Batch<'_> {
+    /// Counts the objects of a slot.
+    pub fn count_density(&self, db: DbIndex, slot: Slot, census: &mut Census) {
+        let Some(slots) = self.keyspace.database(db).used_slots() else { return };
+        let cell = &slots[usize::from(slot.0)];
+        let Some(keys) = cell.has_keys().then(|| locks::lock_soon(&cell.keys)).flatten() else { return };
+        for (_, object) in keys.table().places() {
+            let (address, bytes) = object.extent();
+            if bytes <= BLOCK_BYTES_MAX {
+                *census.0.entry(address >> STRETCH_BITS).or_default() += bytes as u64;
+            }
+        }
+    }
+
+    /// Moves the objects of a slot that lie in sparse stretches. One of which a copy is on its way stays.
+    pub fn move_sparse(&self, db: DbIndex, slot: Slot, sparse: &mut Sparse) {
+        let Some(slots) = self.keyspace.database(db).used_slots() else { return };
+        let cell = &slots[usize::from(slot.0)];
+        let Some(mut keys) = cell.has_keys().then(|| locks::lock_soon(&cell.keys)).flatten() else { return };
+        let Sparse { stretches, places, .. } = sparse;
+        places.extend(keys.table().places().filter_map(|(place, object)| {
+            let (address, bytes) = object.extent();
+            let is_sparse = bytes <= BLOCK_BYTES_MAX && stretches.contains(&(address >> STRETCH_BITS));
+            is_sparse.then_some(place)
+        }));
+        places.drain(..).for_each(|place| keys.relocate(place));
+    }
+}

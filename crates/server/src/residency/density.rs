@@ -1,0 +1,58 @@
+//! Keeps what is resident near what is used: moves objects out of the allocator's emptiest pages, so that these can be given back.
+//!
+//! It runs in the spiller's thread, whose own pages take what is moved, and looks once a second. Workers collect what was freed of their
+//! pages while the process [is tight](super::is_tight).
+
+use crate::server::Server;
+use keyspace::residency::density::{Census, Sparse};
+use keyspace::{Batch, DbIndex, SLOTS, Slot};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How often it looks.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Bytes of objects that are moved at once: they lie in memory twice until their pages are given back.
+const MOVED_BYTES_MAX: u64 = 24 << 20;
+
+/// Less is not worth a round.
+const GAIN_BYTES_MIN: u64 = 2 << 20;
+
+pub(super) struct Density {
+    looked_at: Instant,
+}
+
+impl Density {
+    pub(super) fn new() -> Density {
+        Density { looked_at: Instant::now() }
+    }
+
+    /// Moves some objects if more is resident than should be.
+    pub(super) fn improve_if_due(&mut self, server: &Server, ceiling: u64) {
+        if self.looked_at.elapsed() < LOOK_EVERY {
+            return;
+        }
+        self.looked_at = Instant::now();
+        let excess = sys::process::resident_bytes().saturating_sub(ceiling);
+        if excess == 0 {
+            return;
+        }
+        let mut census = Census::default();
+        for_each_slot(server, |batch, db, slot| batch.count_density(db, slot, &mut census));
+        let mut sparse: Sparse = census.sparse(excess, MOVED_BYTES_MAX);
+        if sparse.gain >= GAIN_BYTES_MIN {
+            for_each_slot(server, |batch, db, slot| batch.move_sparse(db, slot, &mut sparse));
+            server.residency.counts.stretches_emptied.fetch_add(sparse.stretches(), Ordering::Relaxed);
+        }
+        // What others freed of this thread's own pages.
+        sys::memory::collect();
+    }
+}
+
+fn for_each_slot(server: &Server, mut work: impl FnMut(&Batch<'_>, DbIndex, Slot)) {
+    for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
+        for slot in (0..SLOTS as u16).map(Slot) {
+            work(&server.keyspace.enter(server.spiller_guest()), db, slot);
+        }
+    }
+}
