@@ -9,7 +9,7 @@
 
 mod cold;
 
-pub(crate) use cold::Purpose;
+pub use cold::Purpose;
 
 use crate::changes::{Change as KeyChange, Class, Interest, What};
 use crate::clock;
@@ -40,6 +40,8 @@ pub(crate) struct Access<'b> {
     changes: RefCell<Vec<KeyChange>>,
     /// Objects that are on disk only, read to be looked at.
     lent: RefCell<Vec<Detached>>,
+    /// Whether keys were left on disk that are given values.
+    is_blind: bool,
 }
 
 /// A key whose time was up.
@@ -58,7 +60,7 @@ impl<'b> Access<'b> {
         let interest = batch.keyspace.interest();
         let (expired, changes, lent) = (RefCell::default(), RefCell::default(), RefCell::default());
         batch.see_locked(&locks);
-        Access { batch, locks, now, touch, interest, expired, changes, lent }
+        Access { batch, locks, now, touch, interest, expired, changes, lent, is_blind: false }
     }
 
     /// Frees what was found expired, tells what changed, and unlocks, unless somebody
@@ -168,8 +170,12 @@ impl<'b> Access<'b> {
     fn remove_if(&mut self, key: &Key<'_>, condition: impl FnOnce(Object<'_>, UnixMs) -> bool) {
         let (frame, now) = (self.keyspace().frame(), self.now);
         self.change(key, |slot| match slot.find(key) {
-            Some(place) if condition(slot.object(place), now) => slot.remove(frame, place),
-            _ => Change::default(),
+            Some(place) if slot.object(place).is_shadowing() || !condition(slot.object(place), now) => {
+                // What is shadowing could not be read.
+                Change::default()
+            }
+            Some(place) => slot.remove(frame, place),
+            None => Change::default(),
         });
     }
 
@@ -232,23 +238,15 @@ impl<'b> Access<'b> {
     #[inline]
     fn find(&self, key: &Key<'_>) -> Option<(Place, Object<'_>)> {
         let slot = self.slot(key);
-        let place = slot.find(key)?;
+        let found = slot.find(key);
+        debug_assert!(found.is_some() || !self.is_blind, "what is replaced unread is not looked at before");
+        let place = found?;
         let object = slot.object(place);
         if object.is_expired(self.now) {
             self.note_expired(key);
             return None;
         }
         Some((place, object))
-    }
-
-    /// Looks a key up that may be on disk only, without counting.
-    #[inline]
-    fn look(&self, key: &Key<'_>) -> Option<Object<'_>> {
-        match self.find(key) {
-            Some((_, object)) => Some(object),
-            None if self.keyspace().has_shelf() => self.borrow_cold(key),
-            None => None,
-        }
     }
 
     /// Looks a key up and counts that as a use of it.
@@ -626,7 +624,7 @@ impl<'b> Edit<'b> {
     ) -> Result<(), E> {
         let (frame, now, fresh) =
             (self.access.keyspace().frame(), self.access.now, self.access.fresh_clock());
-        let (batch, touch) = (self.access.batch, self.access.touch);
+        let (batch, touch, is_blind) = (self.access.batch, self.access.touch, self.access.is_blind);
         let mut was_expired = false;
         let mut is_new = false;
         let mut result = Ok(());
@@ -649,6 +647,11 @@ impl<'b> Edit<'b> {
             };
             match place {
                 Some(place) => slot.replace(frame, place, key, value, resolve(expiry, kept), clock),
+                None if is_blind => {
+                    let change = slot.insert_blindly(frame, key, value, resolve(expiry, None), fresh);
+                    batch.note_blind(slot, key);
+                    change
+                }
                 None => slot.insert(frame, key, value, resolve(expiry, None), fresh),
             }
         });
@@ -671,7 +674,8 @@ impl<'b> Edit<'b> {
 
     /// Takes a key away and gives its object to the caller.
     pub fn take(&mut self, key: &Key<'_>) -> Option<Detached> {
-        let (place, _) = self.access.find(key)?;
+        // What is shadowing could not be read.
+        let (place, _) = self.access.find(key).filter(|(_, object)| !object.is_shadowing())?;
         let frame = self.access.keyspace().frame();
         let taken = self.access.change(key, |slot| slot.take(frame, place)).0;
         self.access.note_modified(key);
@@ -684,6 +688,9 @@ impl<'b> Edit<'b> {
         // For whose time is up, that is told first.
         self.access.find(key);
         self.access.remove_if(key, |_, _| true);
+        if self.access.batch.has_unreadable() {
+            return;
+        }
         self.access.change(key, |slot| slot.adopt(frame, key, detached, expires_at));
         // Another object is a new key, even in place of one that was there.
         self.access.note_event(Class::NEW, "new", key);

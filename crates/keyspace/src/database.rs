@@ -6,7 +6,7 @@
 //! Invariants, once a slot's lock is released:
 //! 1. The slot's hint is zero exactly if it has no keys.
 //! 2. `due` holds the slot's next deadline.
-//! 3. The counts are the sums over all slots.
+//! 3. The counts are the sums over all slots; that of keys is one of table words, among them two of each key that is shadowing.
 
 use crate::ids::{POSITION_BITS, Position, SLOTS, Slot};
 use crate::locks;
@@ -34,6 +34,8 @@ struct Used {
     expiring: Counter,
     /// Keys whose fields expire.
     with_fields: Counter,
+    /// Keys that are shadowing (see `residency`).
+    shadowing: Counter,
 }
 
 /// A slot with its lock, and where its words lie for those who only prefetch:
@@ -53,9 +55,15 @@ const _: () = assert!(size_of::<SlotCell>() == LINE_BYTES);
 const _: () = assert!(TABLE_SEGMENT_WORDS_MAX < 1 << (u64::BITS - HINT_ADDRESS_BITS));
 
 impl Database {
-    /// How many keys there are, expired ones counted.
+    /// How many keys there are, expired ones counted. What is shadowing counts as a key that was there before, which it almost
+    /// surely is.
     pub(crate) fn len(&self) -> u64 {
-        self.used.get().map_or(0, |used| used.keys.get())
+        self.used.get().map_or(0, |used| used.keys.get().saturating_sub(used.shadowing.get()))
+    }
+
+    /// How many keys are shadowing.
+    pub(crate) fn shadowing(&self) -> u64 {
+        self.used.get().map_or(0, |used| used.shadowing.get())
     }
 
     /// How many keys have an expiry.
@@ -109,6 +117,9 @@ impl Database {
         if change.with_fields != 0 {
             self.used().with_fields.add(change.with_fields);
         }
+        if change.shadowing != 0 {
+            self.used().shadowing.add(change.shadowing);
+        }
         let next = keys.next_deadline();
         if next != Deadline::NEVER || self.due.get().is_some() {
             self.note_due(slot, next);
@@ -132,6 +143,7 @@ impl Database {
             keys: Counter::default(),
             expiring: Counter::default(),
             with_fields: Counter::default(),
+            shadowing: Counter::default(),
         })
     }
 

@@ -155,6 +155,9 @@ impl Batch<'_> {
         let Candidate { db, slot, position, score } = candidate;
         let database = self.keyspace.database(db);
         let Some(mut keys) = locks::lock_soon(&database.slot(slot).keys) else { return false };
+        if !self.resolve_position((self.keyspace.physical(db), slot), &mut keys, position) {
+            return false;
+        }
         let Some(place) = keys.find_position(self.keyspace.frame(), position) else { return false };
         let object = keys.object(place);
         let may_go = !eviction.expiring_only() || object.expires_at().is_some();

@@ -59,11 +59,13 @@ impl Exclusive<'_> {
             if keys.table().len() == 0 || self.batch.keyspace.stamp(db, slot) >= stamp {
                 continue;
             }
+            let shadowing = if database.shadowing() > 0 { keys.shadowing() } else { 0 };
             let taken = mem::take(&mut *keys);
             let change = Change {
                 keys: -(taken.table().len() as i64),
                 expiring: -(taken.expiring() as i64),
                 with_fields: -(taken.fields_expire() as i64),
+                shadowing: -(shadowing as i64),
             };
             database.note(slot, &keys, change);
             slots.push(taken);

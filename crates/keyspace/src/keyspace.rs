@@ -19,6 +19,7 @@ use crate::evict::Pool;
 use crate::ids::{DbIndex, Key, KeyHasher, Position};
 use crate::locks::{Held, Locks, SlotId, lock};
 use crate::policy::Policy;
+use crate::residency::ahead::ColdKey;
 use crate::residency::{Shelf, Unreadable};
 use crate::slot::{Frame, SlotKeys};
 use crate::sweep::SweepFrom;
@@ -106,6 +107,8 @@ pub(crate) struct WorkerState {
     pub(crate) scratch: Cell<Vec<u8>>,
     /// Keys that changed and that somebody waits for.
     ready: RefCell<VecDeque<KeyName>>,
+    /// What is to be read for keys that are shadowing (see `residency`).
+    pub(crate) shadowed: RefCell<Vec<ColdKey>>,
 }
 
 impl WorkerState {
@@ -116,6 +119,7 @@ impl WorkerState {
             pool: RefCell::default(),
             scratch: Cell::default(),
             ready: RefCell::default(),
+            shadowed: RefCell::default(),
         }
     }
 }
@@ -364,7 +368,7 @@ impl<'k> Batch<'k> {
     /// Locks the slots of the keys given, to be changed.
     #[inline]
     pub fn edit<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> Edit<'b> {
-        self.edit_of(self.locks(keys), keys, now, touch)
+        self.edit_of(self.locks(keys), keys, now, touch, Purpose::Change)
     }
 
     /// As [`Batch::view`], unless a slow script has one of them.
@@ -376,7 +380,14 @@ impl<'k> Batch<'k> {
     /// As [`Batch::edit`], unless a slow script has one of them.
     #[inline]
     pub fn try_edit<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> Option<Edit<'b>> {
-        self.try_locks(keys).map(|locks| self.edit_of(locks, keys, now, touch))
+        self.try_locks(keys).map(|locks| self.edit_of(locks, keys, now, touch, Purpose::Change))
+    }
+
+    /// As [`Batch::try_edit`], for a command that gives each of these keys a value by [`Edit::set`], with an expiry of its own or
+    /// none, and does nothing else to them. What is on disk only is not read for that.
+    #[inline]
+    pub fn try_replace<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> Option<Edit<'b>> {
+        self.try_locks(keys).map(|locks| self.edit_of(locks, keys, now, touch, Purpose::Replace))
     }
 
     #[inline]
@@ -389,10 +400,17 @@ impl<'k> Batch<'k> {
     }
 
     #[inline]
-    fn edit_of<'b>(&'b self, locks: Locks<'b>, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> Edit<'b> {
+    fn edit_of<'b>(
+        &'b self,
+        locks: Locks<'b>,
+        keys: &[Key<'_>],
+        now: UnixMs,
+        touch: Touch,
+        purpose: Purpose,
+    ) -> Edit<'b> {
         let mut access = Access::new(self, locks, now, touch);
         if self.keyspace.has_shelf() {
-            access.admit(keys, Purpose::Change);
+            access.admit(keys, purpose);
         }
         Edit { access }
     }

@@ -30,7 +30,7 @@ mod table;
 pub mod waiting;
 pub mod walk;
 
-pub use access::{Edit, ExpiredKey, Expiry, Usage, View};
+pub use access::{Edit, ExpiredKey, Expiry, Purpose, Usage, View};
 pub use ahead::Ahead;
 pub use changes::{Change, Class, Interest, Observer, What};
 pub use effects::{Effects, Journal, Stamp};

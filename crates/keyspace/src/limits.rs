@@ -31,6 +31,16 @@ pub const RANDOM_KEY_SAMPLES: usize = 32;
 /// The most keys that one sample visits while it leaves expired ones out.
 pub const SAMPLE_VISITS_MAX: usize = 4096;
 
+/// Keys of a database that may be shadowing at once (see `residency`): they cannot be sent away. Some tenths of a second's worth of
+/// reads of a good disk; beyond, commands wait for theirs.
+pub const SHADOWING_MAX: u64 = 1 << 14;
+
+/// Of them those that a worker remembers until it has them read.
+pub const SHADOWED_NAMES_MAX: usize = 1 << 12;
+
+/// Shadowing keys that are resolved in one stay in a slot that is being spilled: each is a read under the slot's lock.
+pub const SPILL_RESOLVES_MAX: usize = 8;
+
 /// Keys whose time to live is averaged for INFO.
 pub const TTL_SAMPLES: usize = 64;
 

@@ -7,7 +7,7 @@
 //!
 //! `meta` is 4 bits of kind, 4 bits of flags and 24 bits of access clock. The
 //! expiry is there only if its flag is set, and so is where on disk the same object lies. The upper two bits of `value_len` count
-//! how often the object was used of late (see `residency`). The block's size is always the size
+//! how often the object was used of late, and the third says whether it is shadowing (see `residency`). The block's size is always the size
 //! class of what it holds, so its capacity needs no field: a new value that fits
 //! the same class is written in place.
 //!
@@ -55,7 +55,9 @@ const IS_LEAVING: u32 = 1 << 31;
 /// `at` of an object like which there is nothing on disk any more.
 const NOWHERE: u32 = u32::MAX;
 
-const VALUE_LEN_MASK: u32 = (1 << 30) - 1;
+const VALUE_LEN_MASK: u32 = (1 << 29) - 1;
+/// In the field of `value_len`: an older version of the object may be on disk, and have a word in the table.
+const SHADOWING: u32 = 1 << 29;
 const USES_SHIFT: u32 = 30;
 /// The most uses that are counted.
 const USES_MAX: u32 = 3;
@@ -438,7 +440,7 @@ impl Block {
             // SAFETY: `offset + len` lies within the block's size class, checked above.
             unsafe { ptr::write_bytes(self.0.as_ptr().add(offset + old), 0, len - old) }
         }
-        self.put_u32(VALUE_LEN, len as u32);
+        self.put_u32(VALUE_LEN, len as u32 | self.get_u32(VALUE_LEN) & SHADOWING);
         self.set_meta(self.meta() & !KIND_MASK | (Kind::Raw as u32) << KIND_SHIFT);
         true
     }

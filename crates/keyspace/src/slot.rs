@@ -9,6 +9,8 @@
 //! 3. There are at most two timers for each of them, one for every four keys, and
 //!    `STALE_TIMERS_MIN`; somewhat more if they are so many that they are rebuilt
 //!    part by part.
+//! 4. An object that is shadowing (see `residency`) leaves the table only after it was found out whether the table has a word
+//!    of an older version of it.
 
 use crate::ids::{Key, KeyHasher, Position};
 use crate::object::{Block, Detached, NewValue, Object};
@@ -32,6 +34,8 @@ pub(crate) struct Change {
     pub(crate) expiring: i64,
     /// Keys whose fields expire.
     pub(crate) with_fields: i64,
+    /// Keys that are shadowing: each may have been counted twice.
+    pub(crate) shadowing: i64,
 }
 
 impl std::ops::AddAssign for Change {
@@ -39,6 +43,7 @@ impl std::ops::AddAssign for Change {
         self.keys += other.keys;
         self.expiring += other.expiring;
         self.with_fields += other.with_fields;
+        self.shadowing += other.shadowing;
     }
 }
 
@@ -103,6 +108,47 @@ impl SlotKeys {
         self.insert_block(frame, key, Block::new(key.bytes, value, expires_at, clock), expires_at)
     }
 
+    /// The same where nobody has looked whether the key is on disk: if a cold word looks like it, it is shadowing.
+    pub(crate) fn insert_blindly(
+        &mut self,
+        frame: Frame<'_>,
+        key: &Key<'_>,
+        value: NewValue<'_>,
+        expires_at: Option<UnixMs>,
+        clock: u32,
+    ) -> Change {
+        let is_shadowing = self.table.find_cold(key.position).next().is_some();
+        let block = Block::new(key.bytes, value, expires_at, clock);
+        block.set_shadowing(is_shadowing);
+        let change = self.insert_block(frame, key, block, expires_at);
+        Change { shadowing: i64::from(is_shadowing), ..change }
+    }
+
+    /// An object is not shadowing any more. If it was, the word of its older version goes, which is at `cold` and had an expiry
+    /// or not.
+    pub(crate) fn end_shadowing(
+        &mut self,
+        frame: Frame<'_>,
+        block: Block,
+        cold: Option<(Place, bool)>,
+    ) -> Change {
+        debug_assert!(block.is_shadowing());
+        block.set_shadowing(false);
+        let mut change = Change { shadowing: -1, ..Change::default() };
+        if let Some((place, is_expiring)) = cold {
+            self.table.take_cold(place);
+            self.expiring -= u32::from(is_expiring);
+            (change.keys, change.expiring) = (-1, -i64::from(is_expiring));
+            self.drop_stale_timers(frame);
+        }
+        change
+    }
+
+    /// How many objects are shadowing. Looks at all that are in memory.
+    pub(crate) fn shadowing(&self) -> usize {
+        self.table.iter().filter(Object::is_shadowing).count()
+    }
+
     /// Puts an object taken from elsewhere under a key that is not there.
     pub(crate) fn adopt(
         &mut self,
@@ -127,9 +173,13 @@ impl SlotKeys {
     ) -> Change {
         let old_expiry = self.table.object(place).expires_at();
         let forgotten = self.forget_fields(place);
+        let is_shadowing = self.table.block(place).is_shadowing();
         if !self.table.block(place).overwrite(key.bytes, value, expires_at, clock) {
             let block = Block::new(key.bytes, value, expires_at, clock);
             self.table.replace(place, block);
+        }
+        if is_shadowing {
+            self.table.block(place).set_shadowing(true);
         }
         let mut change = self.note_expiry(frame, key.position, old_expiry, expires_at);
         change += forgotten;
@@ -151,6 +201,7 @@ impl SlotKeys {
             Some(place) => {
                 let old_expiry = self.table.object(place).expires_at();
                 let mut change = self.forget_fields(place);
+                block.set_shadowing(self.table.block(place).is_shadowing());
                 self.table.replace(place, block);
                 change += self.note_fields(frame, place, key.position, None);
                 change += self.note_expiry(frame, key.position, old_expiry, expires_at);
@@ -201,6 +252,7 @@ impl SlotKeys {
                 let old = self.table.block(place);
                 let block = old.rebuilt(key.bytes, expires_at, clock);
                 block.set_fields_expire(old.fields_expire());
+                block.set_shadowing(old.is_shadowing());
                 self.table.replace(place, block);
             }
         }
@@ -224,7 +276,7 @@ impl SlotKeys {
 
     /// Frees an object that lies on disk, and puts a cold word in its place.
     pub(crate) fn chill(&mut self, place: Place, position: Position, at: u32) {
-        debug_assert!(!self.table.block(place).fields_expire());
+        debug_assert!(!self.table.block(place).fields_expire() && !self.table.block(place).is_shadowing());
         self.table.chill(place, position, at);
     }
 
@@ -258,7 +310,7 @@ impl SlotKeys {
             self.timers_mut().push(frame.epoch.deadline_of(*moment), *prefix);
         }
         self.expiring += index.expiring;
-        Change { keys: index.words.len() as i64, expiring: i64::from(index.expiring), with_fields: 0 }
+        Change { keys: index.words.len() as i64, expiring: i64::from(index.expiring), ..Change::default() }
     }
 
     /// The block at a place, for what residency notes in it.
@@ -284,14 +336,14 @@ impl SlotKeys {
     }
 
     /// Frees up to `most` keys and fields whose time is up and whose timers have come due,
-    /// telling each key to `over` first, or once its fields are gone. `warm` brings back what is cold of a prefix; if
-    /// it cannot, the timer comes again later.
+    /// telling each key to `over` first, or once its fields are gone. `warm` brings back what is cold of a prefix, until nothing
+    /// of it is shadowing; if it cannot, the timer comes again later.
     pub(crate) fn sweep(
         &mut self,
         frame: Frame<'_>,
         now: UnixMs,
         most: usize,
-        warm: impl Fn(&mut SlotKeys, u32) -> bool,
+        mut warm: impl FnMut(&mut SlotKeys, u32) -> bool,
         mut over: impl FnMut(&[u8], Over),
     ) -> (Change, Sweep) {
         let mut change = Change::default();
@@ -370,6 +422,7 @@ impl SlotKeys {
     }
 
     fn detach(&mut self, place: Place) -> (Detached, Change) {
+        assert!(!self.table.object(place).is_shadowing(), "what is shadowing is resolved before it goes");
         let expiring = u32::from(self.table.object(place).expires_at().is_some());
         self.expiring -= expiring;
         let forgotten = self.forget_fields(place);

@@ -11,7 +11,7 @@ use crate::ids::{DbIndex, SLOTS, Slot};
 use crate::keyspace::Batch;
 use crate::limits::SWEEP_KEYS_MAX;
 use crate::locks;
-use crate::slot::{Over, SlotKeys, Sweep};
+use crate::slot::{Change as SlotChange, Over, SlotKeys, Sweep};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
@@ -109,23 +109,28 @@ impl Batch<'_> {
         let is_of_interest = !self.keyspace.interest().is_empty();
         let mut expired = 0;
         let id = (self.keyspace.physical(db), slot);
-        let warm = |keys: &mut SlotKeys, prefix| match self.keyspace.slot_reader(id) {
+        let mut resolved = SlotChange::default();
+        let warm = |keys: &mut SlotKeys, prefix| {
+            let Some(reader) = self.keyspace.slot_reader(id) else { return true };
+            let (change, warmed) = reader.warm_with_prefix(keys, prefix);
+            resolved += change;
             // What cannot be read is looked for again; whoever asks for it is told.
-            Some(reader) => reader.warm_with_prefix(keys, prefix).is_ok(),
-            None => true,
+            warmed.is_ok()
         };
-        let (change, sweep) = keys.sweep(self.keyspace.frame(), now, SWEEP_KEYS_MAX, warm, |key, over| {
-            if over == Over::Key {
-                visit(key);
-                expired += 1;
-            }
-            if over != Over::Fields {
-                self.add_removal(db, now, key);
-            }
-            if is_of_interest {
-                changes.extend(told(db, key, over));
-            }
-        });
+        let (mut change, sweep) =
+            keys.sweep(self.keyspace.frame(), now, SWEEP_KEYS_MAX, warm, |key, over| {
+                if over == Over::Key {
+                    visit(key);
+                    expired += 1;
+                }
+                if over != Over::Fields {
+                    self.add_removal(db, now, key);
+                }
+                if is_of_interest {
+                    changes.extend(told(db, key, over));
+                }
+            });
+        change += resolved;
         database.note(slot, &keys, change);
         self.keyspace.stats().expired.add(expired);
         self.settle(id);

@@ -154,6 +154,11 @@ impl Table {
         self.blocks.move_cold(place, at);
     }
 
+    /// Takes out the word of an object that is not in memory.
+    pub(crate) fn take_cold(&mut self, place: Place) {
+        self.blocks.take_cold(place);
+    }
+
     /// As [`Table::scan`], but cold words are shown too.
     pub(crate) fn scan_entries(
         &self,

@@ -5,28 +5,39 @@
 use super::Access;
 use crate::ids::Key;
 use crate::object::{Block, Detached, Object};
+use crate::slot::Change;
 use crate::table::Place;
 
 /// What keys are looked up for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub enum Purpose {
     /// To be read.
     Read,
     /// To be changed, perhaps.
     Change,
+    /// To be given a value, whatever is there.
+    Replace,
 }
 
 impl Access<'_> {
-    /// Brings keys into memory that are on disk only. Nothing on disk counts any more as like one that may change.
+    /// Brings keys into memory that are on disk only, unless they are to be replaced. Nothing on disk counts any more as like one
+    /// that may change.
     pub(crate) fn admit(&mut self, keys: &[Key<'_>], purpose: Purpose) {
         for key in keys {
             match self.slot(key).find(key) {
-                Some(place) if purpose == Purpose::Change => {
+                Some(_) if purpose == Purpose::Read => {}
+                Some(place) => {
                     let block = self.slot_mut(key).block(place);
                     self.keyspace().note_dead(block.at());
                     block.soil();
+                    if block.is_shadowing() && purpose == Purpose::Change {
+                        self.resolve(key);
+                    }
                 }
-                Some(_) => {}
+                None if self.slot(key).table().find_cold(key.position).next().is_none() => {}
+                None if purpose == Purpose::Replace && self.batch.may_be_blind(key.db) => {
+                    self.is_blind = true;
+                }
                 None => self.warm(key, purpose),
             }
         }
@@ -36,12 +47,35 @@ impl Access<'_> {
         if let Some((place, at, block)) = self.read_cold(key) {
             let block = match purpose {
                 Purpose::Read => block.placed(at),
-                Purpose::Change => {
+                Purpose::Change | Purpose::Replace => {
                     self.keyspace().note_dead(Some(at));
                     block
                 }
             };
             self.slot_mut(key).warm(place, block);
+        }
+    }
+
+    #[cold]
+    fn resolve(&mut self, key: &Key<'_>) {
+        let reader = self.keyspace().slot_reader(self.keyspace().slot_id(key));
+        let reader = reader.expect("only what was on a shelf is shadowed");
+        let (resolved, _) = self.change(key, |slot| match reader.resolve(slot, key) {
+            Ok(change) => (Ok(()), change),
+            Err(error) => (Err(error), Change::default()),
+        });
+        if let Err(error) = resolved {
+            self.batch.note_unreadable(error);
+        }
+    }
+
+    /// Looks a key up that may be on disk only, without counting.
+    #[inline]
+    pub(super) fn look(&self, key: &Key<'_>) -> Option<Object<'_>> {
+        match self.find(key) {
+            Some((_, object)) => Some(object),
+            None if self.keyspace().has_shelf() => self.borrow_cold(key),
+            None => None,
         }
     }
 
@@ -57,7 +91,11 @@ impl Access<'_> {
     /// An object that is on disk only, for as long as the access lasts. The keys that a command names are in memory by now; these are
     /// others, which it finds on its way.
     #[cold]
-    pub(super) fn borrow_cold(&self, key: &Key<'_>) -> Option<Object<'_>> {
+    fn borrow_cold(&self, key: &Key<'_>) -> Option<Object<'_>> {
+        // One in memory whose time is up may have an older version on disk.
+        if self.slot(key).find(key).is_some() {
+            return None;
+        }
         let (_, _, block) = self.read_cold(key)?;
         let detached = Detached::new(block);
         // SAFETY: the block lives as long as the access, wherever its handle lies, and nobody changes it.

@@ -1,11 +1,11 @@
-//! What a block says of its residence: where on disk the same object lies, whether a copy is on its way there, and how often it
-//! was used of late.
+//! What a block says of its residence: where on disk the same object lies, whether a copy is on its way there, whether an older
+//! version may be there, and how often it was used of late.
 
 #![allow(unsafe_code)] // Frees the block that another takes the place of; fuzzed by tests/fuzz.rs.
 
 use super::{
     Block, CLOCK_MASK, EXPIRES_AT, HAS_AT, IS_LEAVING, KEY_LEN, KIND_MASK, KIND_SHIFT, Kind, META, NOWHERE,
-    Object, Parts, USES_MAX, USES_SHIFT, VALUE_LEN, allocate, at_offset, block_bytes, key_offset,
+    Object, Parts, SHADOWING, USES_MAX, USES_SHIFT, VALUE_LEN, allocate, at_offset, block_bytes, key_offset,
 };
 use std::marker::PhantomData;
 use sys::memory::size_class;
@@ -45,7 +45,7 @@ impl Stored {
 impl Block {
     /// The same object in a block that says where on disk it lies.
     pub(crate) fn placed(self, at: u32) -> Block {
-        debug_assert!(!self.has_at());
+        debug_assert!(!self.has_at() && !self.is_shadowing());
         if self.settle(at) {
             return self;
         }
@@ -141,6 +141,19 @@ impl Block {
         self.set_meta(self.meta() & !IS_LEAVING | flag);
     }
 
+    /// Whether a cold word of the same table that looks like this object may be an older version's of it.
+    #[inline]
+    pub(crate) fn is_shadowing(self) -> bool {
+        self.get_u32(VALUE_LEN) & SHADOWING != 0
+    }
+
+    /// Sets what [`Block::is_shadowing`] says.
+    #[inline]
+    pub(crate) fn set_shadowing(self, shadowing: bool) {
+        let flag = if shadowing { SHADOWING } else { 0 };
+        self.put_u32(VALUE_LEN, self.get_u32(VALUE_LEN) & !SHADOWING | flag);
+    }
+
     /// How often the object was used since that was last asked, 3 times at the most; counts one down.
     pub(crate) fn take_use(self) -> u32 {
         let field = self.get_u32(VALUE_LEN);
@@ -156,6 +169,11 @@ impl Object<'_> {
     /// The address of its block, and how many bytes that takes.
     pub(crate) fn extent(&self) -> (u64, usize) {
         (self.block.address(), self.block.capacity())
+    }
+
+    /// As [`Block::is_shadowing`].
+    pub(crate) fn is_shadowing(&self) -> bool {
+        self.block.is_shadowing()
     }
 
     /// Where on disk the same object lies.

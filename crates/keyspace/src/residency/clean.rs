@@ -6,7 +6,7 @@
 use crate::ids::{DbIndex, Key, Slot};
 use crate::keyspace::Batch;
 use crate::locks::{self, SlotId};
-use crate::residency::Unreadable;
+use crate::residency::{Unreadable, shadow};
 use crate::slot::SlotKeys;
 use crate::table::Place;
 use value::table::Entry;
@@ -49,7 +49,10 @@ impl Batch<'_> {
             Some(Kept::InMemory(place)) => keys.block(place).soil(),
             Some(Kept::Cold(_)) => {
                 let reader = self.keyspace.slot_reader(id).expect("what is cold lies on a shelf");
-                if let Some((place, _, block)) = reader.find(&keys, &key)? {
+                if keys.find(&key).is_some() {
+                    let change = reader.resolve(&mut keys, &key)?;
+                    self.keyspace.database_at(db).note(key.slot, &keys, change);
+                } else if let Some((place, _, block)) = reader.find(&keys, &key)? {
                     keys.warm(place, block);
                 }
             }
@@ -80,9 +83,9 @@ impl Batch<'_> {
 }
 
 fn kept_at(keys: &SlotKeys, key: &Key<'_>, at: u32) -> Option<Kept> {
-    if let Some(place) = keys.find(key) {
+    if let Some(place) = keys.find(key).filter(|place| !keys.object(*place).is_shadowing()) {
         return (keys.object(place).at() == Some(at)).then_some(Kept::InMemory(place));
     }
-    let mut cold = keys.table().find_cold(key.position);
-    cold.find(|(_, there)| *there == at).map(|(place, _)| Kept::Cold(place))
+    // An older version of what is shadowing lives until that is resolved: its word has to be right.
+    shadow::word_at(keys, key.position, at).map(Kept::Cold)
 }

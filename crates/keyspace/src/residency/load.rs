@@ -1,11 +1,11 @@
 //! Reading what is cold: by its key, or slot by slot for those who look at everything.
 
 use super::{Record, Shelf, Unreadable, record};
-use crate::ids::{DbIndex, Key, KeyHasher, Position};
+use crate::ids::{DbIndex, Key, Position};
 use crate::keyspace::Keyspace;
 use crate::locks::SlotId;
 use crate::object::{Block, Detached, Object};
-use crate::slot::SlotKeys;
+use crate::slot::{Change, Frame, SlotKeys};
 use crate::table::{Place, Table};
 use smallvec::SmallVec;
 use value::table::{Cold, Entry};
@@ -14,8 +14,8 @@ use value::timers::prefix_of;
 /// Reads cold objects of one slot.
 #[derive(Clone, Copy)]
 pub(crate) struct SlotReader<'k> {
-    shelf: &'k dyn Shelf,
-    hasher: &'k KeyHasher,
+    pub(super) shelf: &'k dyn Shelf,
+    pub(super) frame: Frame<'k>,
     id: SlotId,
 }
 
@@ -24,7 +24,7 @@ impl Keyspace {
     #[inline]
     pub(crate) fn slot_reader(&self, id: SlotId) -> Option<SlotReader<'_>> {
         let shelf = self.shelf.get()?;
-        Some(SlotReader { shelf: &**shelf, hasher: self.frame().hasher, id })
+        Some(SlotReader { shelf: &**shelf, frame: self.frame(), id })
     }
 }
 
@@ -44,8 +44,18 @@ impl SlotReader<'_> {
         Ok(None)
     }
 
-    /// Brings the cold objects back whose positions begin with these 32 bits, as they lie on disk.
-    pub(crate) fn warm_with_prefix(&self, keys: &mut SlotKeys, prefix: u32) -> Result<(), Unreadable> {
+    /// Brings the cold objects back whose positions begin with these 32 bits, as they lie on disk. None of these is shadowing
+    /// afterwards.
+    pub(crate) fn warm_with_prefix(
+        &self,
+        keys: &mut SlotKeys,
+        prefix: u32,
+    ) -> (Change, Result<(), Unreadable>) {
+        let (change, resolved) = self.resolve_with_prefix(keys, prefix);
+        (change, resolved.and_then(|()| self.warm_cold(keys, prefix)))
+    }
+
+    fn warm_cold(&self, keys: &mut SlotKeys, prefix: u32) -> Result<(), Unreadable> {
         let candidates: SmallVec<[(Place, u32); 2]> = keys.table().cold_with_prefix(prefix).collect();
         for (place, at) in candidates {
             let is_it = |position| {
@@ -59,7 +69,8 @@ impl SlotReader<'_> {
         Ok(())
     }
 
-    /// Calls `visit` for objects from position `from` on, as [`Table::scan`] does, those that are cold among them.
+    /// Calls `visit` for objects from position `from` on, as [`Table::scan`] does, those that are cold among them. Older
+    /// versions of what is in memory are no objects.
     pub(crate) fn scan(
         &self,
         table: &Table,
@@ -71,7 +82,12 @@ impl SlotReader<'_> {
         let next = table.scan_entries(from, enough, |entry| match entry {
             Entry::Block(object) => visit(object),
             Entry::Cold(cold) if result.is_ok() => match self.load_cold(cold) {
-                Ok(object) => visit(object.object()),
+                Ok(object) => {
+                    let key = self.frame.hasher.key(DbIndex(0), object.object().key());
+                    if table.find(&key).is_none() {
+                        visit(object.object());
+                    }
+                }
                 Err(error) => result = Err(error),
             },
             Entry::Cold(_) => {}
@@ -88,7 +104,7 @@ impl SlotReader<'_> {
     /// The object of this slot that lies there and whose position is meant.
     fn load_at(&self, at: u32, is_meant: impl Fn(Position) -> bool) -> Result<Option<Block>, Unreadable> {
         self.load(at, |bytes| {
-            let key = self.hasher.key(DbIndex(0), bytes);
+            let key = self.frame.hasher.key(DbIndex(0), bytes);
             key.slot == self.id.1 && is_meant(key.position)
         })
     }
@@ -100,10 +116,18 @@ impl SlotReader<'_> {
         ))
     }
 
-    fn load(&self, at: u32, mut is_it: impl FnMut(&[u8]) -> bool) -> Result<Option<Block>, Unreadable> {
+    fn load(&self, at: u32, is_it: impl FnMut(&[u8]) -> bool) -> Result<Option<Block>, Unreadable> {
+        self.read(at, is_it)?.map(|record| block_of(&record, at)).transpose()
+    }
+
+    /// The record of this database that lies there and whose key is meant.
+    pub(super) fn read(
+        &self,
+        at: u32,
+        mut is_it: impl FnMut(&[u8]) -> bool,
+    ) -> Result<Option<Record>, Unreadable> {
         let db = self.id.0;
-        let record = self.shelf.read(at, &mut |there, key| there == db && is_it(key))?;
-        record.map(|record| block_of(&record, at)).transpose()
+        self.shelf.read(at, &mut |there, key| there == db && is_it(key))
     }
 }
 

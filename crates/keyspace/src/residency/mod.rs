@@ -6,7 +6,8 @@
 //! it looks at is lent to it.
 //!
 //! An object in memory that also lies on disk, unchanged, says where (`at` in its block): it can go at any time. Whatever may
-//! change it takes that away first.
+//! change it takes that away first. One that was stored without a look at the disk may be *shadowing* an older version there
+//! ([`shadow`]).
 //!
 //! Thread rule: a slot's words change with its lock held. A shelf is asked by any thread, with slots locked.
 //!
@@ -14,6 +15,11 @@
 //! 1. A cold word says where its object lies, and nothing changes what lies there while a word says so.
 //! 2. Of two keys of a slot whose words could not be told apart only one lies in a page.
 //! 3. Hashes with fields that expire stay in memory: the slot's timers must find them.
+//! 4. A key has two words only while it is in memory and its block says that it is shadowing: the cold one is its older version's,
+//!    which nobody is shown. Of a key that is not in memory the cold word is what it holds.
+//! 5. Before a shadowing object leaves memory, changes otherwise than by being replaced or is freed, it is resolved: its older
+//!    version's word is found by the key that lies there, and goes; words of other keys stay. If that cannot be read it stays.
+//! 6. A shadowing object does not say where it lies, and no copy of it is on its way.
 
 pub mod ahead;
 pub mod clean;
@@ -21,6 +27,7 @@ pub mod density;
 pub mod index;
 mod load;
 mod record;
+pub mod shadow;
 pub mod spill;
 
 #[cfg(test)]
@@ -91,6 +98,12 @@ impl Keyspace {
 }
 
 impl Batch<'_> {
+    /// Whether keys may be elsewhere than in memory.
+    #[inline]
+    pub fn has_shelf(&self) -> bool {
+        self.keyspace.has_shelf()
+    }
+
     /// Notes that something that was looked for could not be read: what the command found counts for nothing.
     pub(crate) fn note_unreadable(&self, error: Unreadable) {
         self.unreadable.borrow_mut().get_or_insert(error);

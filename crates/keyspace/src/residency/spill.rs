@@ -11,6 +11,7 @@
 use super::record;
 use crate::ids::{DbIndex, POSITION_BITS, Position, Slot};
 use crate::keyspace::Batch;
+use crate::limits::SPILL_RESOLVES_MAX;
 use crate::locks::{self, SlotId};
 use crate::slot::SlotKeys;
 use crate::table::Place;
@@ -82,6 +83,12 @@ pub struct Sweep {
     leaving: Vec<Leaving>,
     image: Vec<u8>,
     seen: Vec<(Place, Position)>,
+    /// Keys of a slot that are to be resolved before they can go.
+    shadowing: Vec<Box<[u8]>>,
+    /// What went or will go in this round.
+    sent: usize,
+    /// Whether nothing did in the round before: then it does not wait any longer until others have found out what is shadowed.
+    resolves: bool,
 }
 
 /// An object that may go once its copy is on disk.
@@ -107,6 +114,9 @@ impl Batch<'_> {
     /// Lets go of a slot's objects that were not used of late. Those that are not on disk are shown to the carrier.
     pub fn spill(&self, db: DbIndex, slot: Slot, sweep: &mut Sweep, carrier: &mut impl Carrier) -> Spilled {
         let mut spilled = Spilled::default();
+        if slot == Slot(0) {
+            sweep.resolves = mem::take(&mut sweep.sent) == 0;
+        }
         let Some(slots) = self.keyspace.database(db).used_slots() else { return spilled };
         let cell = &slots[usize::from(slot.0)];
         if !cell.has_keys() {
@@ -138,7 +148,20 @@ impl Batch<'_> {
             }
         }
         sweep.seen = seen;
+        sweep.sent += spilled.gone + spilled.leaving;
+        self.resolve((db, slot), &mut keys, &mut sweep.shadowing);
         spilled
+    }
+
+    /// Finds out what these keys are shadowing, so that they can go another time. What cannot be read stays in memory.
+    fn resolve(&self, (db, slot): (DbIndex, Slot), keys: &mut SlotKeys, names: &mut Vec<Box<[u8]>>) {
+        let reader = self.keyspace.slot_reader((self.keyspace.physical(db), slot));
+        for name in names.drain(..) {
+            let key = self.keyspace.key(db, &name);
+            if let Some(Ok(change)) = reader.map(|reader| reader.resolve(keys, &key)) {
+                self.keyspace.database(db).note(slot, keys, change);
+            }
+        }
     }
 
     /// Lets go of objects whose copies are written, or notes where those lie, unless they have changed or gone meanwhile. With
@@ -183,6 +206,12 @@ impl Sweep {
         let block = keys.block(place);
         let is_in_use = self.aim == Aim::Unused && block.take_use() > 0;
         if block.is_leaving() || block.fields_expire() || is_in_use {
+            return Outcome::Kept;
+        }
+        if block.is_shadowing() {
+            if self.resolves && self.aim != Aim::Copies && self.shadowing.len() < SPILL_RESOLVES_MAX {
+                self.shadowing.push(keys.object(place).key().into());
+            }
             return Outcome::Kept;
         }
         if let Some(at) = block.at() {

@@ -1,10 +1,13 @@
 //! A keyspace that sends its objects away all the time, beside one that keeps them: nobody must notice.
 
-use super::spill::{Carrier, Copied, Fate, Sweep};
+use super::index::SlotIndex;
+use super::shadow::Seen;
+use super::spill::{Aim, Carrier, Copied, Fate, Sweep};
 use super::{Record, Shelf, Unreadable};
 use crate::fixture::{DB, NOW};
 use crate::{
-    DbIndex, Expiry, Key, KeyHasher, Keyspace, NewValue, Object, Options, Slot, Touch, ValueRef, walk::Cursor,
+    Batch, DbIndex, Expiry, Key, KeyHasher, Keyspace, NewValue, Object, Options, Slot, Touch, ValueRef,
+    walk::Cursor,
 };
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -77,14 +80,18 @@ impl Carrier for Chunk<'_> {
     }
 }
 
-fn keyspace() -> Keyspace {
-    let hasher = KeyHasher::from_seed(7);
+fn keyspace_of(hasher: &KeyHasher) -> Keyspace {
+    let hasher = hasher.clone();
     Keyspace::new(Options { databases: 2, workers: 1, guests: 0, hasher, seed: 2, now: NOW })
 }
 
 impl Spilling {
     fn new() -> Spilling {
-        let (keyspace, pages) = (keyspace(), Arc::new(Pages::default()));
+        Spilling::of(keyspace_of(&KeyHasher::from_seed(7)))
+    }
+
+    fn of(keyspace: Keyspace) -> Spilling {
+        let pages = Arc::new(Pages::default());
         keyspace.set_shelf(Box::new(pages.clone()));
         let (chunk, visited) = (Vec::new(), HashSet::new());
         Spilling { keyspace, pages, next_page: 0, chunk, sweep: Sweep::default(), visited }
@@ -111,10 +118,102 @@ impl Spilling {
 
     /// Sends away all that can go.
     fn spill_all(&mut self) {
-        for _ in 0..4 {
+        // Of those that look alike one goes in a round.
+        for round in 0..60 {
             (0..crate::SLOTS as u16).for_each(|slot| self.spill(Slot(slot)));
             self.write(true);
+            if round >= 4 && self.cold() as u64 == self.keyspace.len(DB) {
+                return;
+            }
         }
+    }
+
+    fn any_page(&self, random: u64) -> Option<(u32, Page)> {
+        let pages = self.pages.pages.lock();
+        let at = pages.keys().copied().nth(random as usize % pages.len().max(1))?;
+        Some((at, pages[&at].clone()))
+    }
+
+    /// Moves what lives in some page to another, and forgets the page.
+    fn clean(&mut self, random: u64) {
+        let Some((from, page)) = self.any_page(random) else { return };
+        self.write(true);
+        let (to, batch) = (self.next_page, self.keyspace.enter(0));
+        self.next_page += 1;
+        let mut kept: Page = Vec::new();
+        for (db, record) in page {
+            if batch.lies_at(db, &record.key, from) {
+                if kept.iter().any(|(_, other)| batch.look_alike(&other.key, &record.key)) {
+                    batch.recall(db, &record.key, from).unwrap();
+                }
+                kept.push((db, record));
+            }
+        }
+        self.pages.pages.lock().insert(to, kept.clone());
+        for (db, record) in kept {
+            batch.move_kept(db, &record.key, from, to);
+        }
+        self.pages.pages.lock().remove(&from);
+    }
+
+    /// Reads what was not read for those that were replaced.
+    fn see_shadowed(&self) {
+        let batch = self.keyspace.enter(0);
+        for cold in batch.take_shadowed() {
+            let pages = self.pages.pages.lock();
+            let Some(page) = pages.get(&cold.at) else { continue };
+            let seen = |(db, record): &'_ (u32, Record)| (*db, record.key.clone(), record.expires_at);
+            let seen: Vec<_> = page.iter().map(seen).collect();
+            drop(pages);
+            let seen: Vec<Seen<'_>> = seen
+                .iter()
+                .map(|(db, key, expires_at)| Seen { db: *db, key, expires_at: *expires_at })
+                .collect();
+            batch.note_seen(&cold, &seen);
+        }
+    }
+
+    /// A keyspace over the same pages, made of what a checkpoint holds.
+    fn made_again(&self) -> Keyspace {
+        let again = keyspace_of(self.keyspace.frame().hasher);
+        again.set_shelf(Box::new(self.pages.clone()));
+        let (batch, here) = (again.enter(0), self.keyspace.enter(0));
+        for slot in (0..crate::SLOTS as u16).map(Slot) {
+            let (mut index, mut shown) = (SlotIndex::default(), Vec::new());
+            here.copy_index(
+                DB,
+                slot,
+                |_| true,
+                &mut index,
+                |object| {
+                    shown.push((object.key().to_vec(), object.copied(), object.expires_at()));
+                },
+            );
+            batch.restore_index(DB, slot, &mut index);
+            for (name, object, expires_at) in shown {
+                let key = again.key(DB, &name);
+                let mut edit = batch.edit(&[key], NOW, Touch::No);
+                edit.put(&key, object, expires_at);
+                edit.finish();
+            }
+        }
+        drop(batch);
+        again
+    }
+
+    /// Asserts that counts are what the slots say.
+    fn check(&self) {
+        let (mut words, mut expiring, mut shadowing) = (0, 0, 0);
+        for slot in (0..crate::SLOTS as u16).map(Slot) {
+            let keys = crate::locks::lock(self.keyspace.keys_of_slot((0, slot)));
+            keys.table().check();
+            words += keys.table().len();
+            expiring += keys.expiring();
+            shadowing += keys.shadowing();
+        }
+        let counted = self.keyspace.database(DB);
+        assert_eq!(counted.shadowing(), shadowing as u64);
+        assert_eq!((counted.len(), counted.expiring()), ((words - shadowing) as u64, expiring as u64));
     }
 
     fn cold(&self) -> usize {
@@ -152,6 +251,21 @@ fn all_of(keyspace: &Keyspace, now: UnixMs) -> All {
     all
 }
 
+/// Gives a key a value whatever was there.
+fn replace(batch: &Batch<'_>, key: &Key<'_>, now: UnixMs, action: u64, random: u64) {
+    let mut edit = batch.try_replace(&[*key], now, Touch::Yes).unwrap();
+    let bytes = vec![random as u8; (random % 90) as usize];
+    let expiry = match action {
+        13 | 14 => Expiry::Clear,
+        _ => Expiry::At(UnixMs(now.0 + random % 5_000)),
+    };
+    edit.set(key, NewValue::from_bytes(&bytes), expiry);
+    if random.is_multiple_of(5) {
+        edit.set(key, NewValue::Int(7), Expiry::Clear);
+    }
+    edit.finish();
+}
+
 /// Changes or reads a key, the same way whatever keyspace it is in.
 fn touch(keyspace: &Keyspace, key: &Key<'_>, now: UnixMs, action: u64, random: u64) -> Option<Vec<u8>> {
     let batch = keyspace.enter(0);
@@ -160,6 +274,10 @@ fn touch(keyspace: &Keyspace, key: &Key<'_>, now: UnixMs, action: u64, random: u
         let found = view.get(key).map(|object| format!("{:?}", shown(object)).into_bytes());
         view.finish();
         return found;
+    }
+    if (13..=15).contains(&action) {
+        replace(&batch, key, now, action, random);
+        return None;
     }
     let mut edit = batch.edit(&[*key], now, Touch::Yes);
     let bytes = vec![random as u8; (random % 300) as usize];
@@ -203,53 +321,135 @@ fn touch(keyspace: &Keyspace, key: &Key<'_>, now: UnixMs, action: u64, random: u
     result
 }
 
-#[test]
-fn nobody_notices_who_is_in_memory() {
-    let seed = sys::prng::entropy_seed();
-    println!("seed {seed}");
-    let mut prng = Prng::from_seed(seed);
-    let (mut spilling, plain) = (Spilling::new(), keyspace());
-    let mut now = NOW;
-    let keys: Vec<Vec<u8>> = (0..400u32).map(|number| format!("key:{number}").into_bytes()).collect();
-    let mut most_cold = 0;
-    for step in 0..20_000 {
-        let name = &keys[prng.below(keys.len() as u64) as usize];
-        let (action, random) = (prng.below(13), prng.next_u64());
-        let results =
-            [&spilling.keyspace, &plain].map(|one| touch(one, &one.key(DB, name), now, action, random));
+/// Runs commands at random on two keyspaces, one of which sends its objects away all the time.
+struct Pair {
+    spilling: Spilling,
+    plain: Keyspace,
+    prng: Prng,
+    now: UnixMs,
+    keys: Vec<Vec<u8>>,
+    /// Pages that were read and have not come back yet.
+    on_their_way: Vec<(u32, Page)>,
+    /// How often a key was taken for an older version of another.
+    mistakes: u64,
+}
+
+impl Pair {
+    fn new(hasher: &KeyHasher, keys: u32) -> Pair {
+        let seed = sys::prng::entropy_seed();
+        println!("seed {seed}");
+        let (spilling, plain) = (Spilling::of(keyspace_of(hasher)), keyspace_of(hasher));
+        let keys = (0..keys).map(|number| format!("key:{number}").into_bytes()).collect();
+        let prng = Prng::from_seed(seed);
+        Pair { spilling, plain, prng, now: NOW, keys, on_their_way: Vec::new(), mistakes: 0 }
+    }
+
+    fn any_key(&mut self) -> Vec<u8> {
+        self.keys[self.prng.below(self.keys.len() as u64) as usize].clone()
+    }
+
+    fn both(&self) -> [&Keyspace; 2] {
+        [&self.spilling.keyspace, &self.plain]
+    }
+
+    fn step(&mut self, step: usize) {
+        let name = self.any_key();
+        let (action, random) = (self.prng.below(18), self.prng.next_u64());
+        let results = self.both().map(|one| touch(one, &one.key(DB, &name), self.now, action, random));
         assert_eq!(results[0], results[1], "step {step}, action {action}");
-        if prng.one_in(3) {
-            let slot = plain.key(DB, &keys[prng.below(keys.len() as u64) as usize]).slot;
-            spilling.spill(slot);
+        if self.prng.one_in(3) {
+            let name = self.any_key();
+            let slot = self.plain.key(DB, &name).slot;
+            self.spilling.spill(slot);
         }
-        if spilling.chunk.len() > 20 {
-            spilling.write(!prng.one_in(5));
-            most_cold = most_cold.max(spilling.cold());
+        if self.spilling.chunk.len() > 20 || self.prng.one_in(20) {
+            self.spilling.write(!self.prng.one_in(5));
+            self.spilling.sweep.aim = if self.prng.one_in(4) { Aim::Copies } else { Aim::Unused };
         }
-        if prng.one_in(50) {
-            now = UnixMs(now.0 + prng.below(2000));
-            for one in [&spilling.keyspace, &plain] {
-                let _ = one.enter(0).sweep_expired(now, || true, |_, _| {});
+        if self.prng.one_in(50) {
+            self.now = UnixMs(self.now.0 + self.prng.below(2000));
+            for one in self.both() {
+                let _ = one.enter(0).sweep_expired(self.now, || true, |_, _| {});
             }
         }
-        if prng.one_in(2000) {
-            assert_eq!(all_of(&spilling.keyspace, now), all_of(&plain, now));
+        if self.prng.one_in(30) {
+            self.spilling.clean(self.prng.next_u64());
+        }
+        if self.prng.one_in(20) {
+            self.spilling.see_shadowed();
+        }
+        self.read_pages();
+    }
+
+    /// Has pages read that come back later, whatever has become of their objects.
+    fn read_pages(&mut self) {
+        if self.prng.one_in(10)
+            && let Some((at, page)) = self.spilling.any_page(self.prng.next_u64())
+        {
+            self.on_their_way.push((at, page));
+        }
+        if self.on_their_way.len() > 5 {
+            let (at, page) = self.on_their_way.remove(0);
+            let batch = self.spilling.keyspace.enter(0);
+            for (db, Record { key, expires_at, image }) in &page {
+                batch.admit(*db, &self.plain.key(DB, key), *expires_at, image, at);
+            }
         }
     }
-    spilling.write(true);
-    spilling.spill_all();
-    assert_eq!(
-        (spilling.keyspace.len(DB), spilling.keyspace.expiring(DB)),
-        (plain.len(DB), plain.expiring(DB))
-    );
-    assert!(most_cold > 50 && spilling.cold() as u64 == plain.len(DB), "{most_cold}, {}", spilling.cold());
-    assert_eq!(all_of(&spilling.keyspace, now), all_of(&plain, now));
-    let later = UnixMs(now.0 + 1_000_000);
-    for one in [&spilling.keyspace, &plain] {
-        let _ = one.enter(0).sweep_expired(later, || true, |_, _| {});
+
+    fn compare(&mut self) {
+        self.spilling.check();
+        let [counted, _, shadowing] = counts(&self.spilling.keyspace);
+        let there = all_of(&self.spilling.keyspace, UnixMs(0)).len() as u64;
+        assert!((counted..=counted + shadowing).contains(&there), "{there} keys, {counted} counted");
+        self.mistakes += there - counted;
+        assert_eq!(all_of(&self.spilling.keyspace, self.now), all_of(&self.plain, self.now));
     }
-    assert_eq!(spilling.keyspace.expiring(DB), 0);
-    assert_eq!(all_of(&spilling.keyspace, later), all_of(&plain, later));
+
+    fn compare_at_end(&mut self) {
+        self.spilling.write(true);
+        assert_eq!(all_of(&self.spilling.made_again(), self.now), all_of(&self.plain, self.now));
+        self.spilling.sweep.aim = Aim::Unused;
+        self.spilling.spill_all();
+        self.compare();
+        let counts = |one: &Keyspace| (one.len(DB), one.expiring(DB));
+        assert_eq!(counts(&self.spilling.keyspace), counts(&self.plain));
+        assert_eq!(self.spilling.cold() as u64, self.plain.len(DB));
+        self.now = UnixMs(self.now.0 + 1_000_000);
+        for one in self.both() {
+            let _ = one.enter(0).sweep_expired(self.now, || true, |_, _| {});
+            assert_eq!(one.expiring(DB), 0);
+        }
+        self.compare();
+    }
+}
+
+#[test]
+fn nobody_notices_who_is_in_memory() {
+    let mut pair = Pair::new(&KeyHasher::from_seed(7), 400);
+    let mut most_cold = 0;
+    for step in 0..20_000 {
+        pair.step(step);
+        if pair.prng.one_in(500) {
+            most_cold = most_cold.max(pair.spilling.cold());
+            pair.compare();
+        }
+    }
+    pair.compare_at_end();
+    assert!(most_cold > 50 && pair.mistakes == 0, "{most_cold}, {}", pair.mistakes);
+}
+
+#[test]
+fn keys_that_look_alike_are_not_taken_for_each_other() {
+    let mut pair = Pair::new(&KeyHasher::look_alike(), 200);
+    for step in 0..20_000 {
+        pair.step(step);
+        if pair.prng.one_in(200) {
+            pair.compare();
+        }
+    }
+    pair.compare_at_end();
+    assert!(pair.mistakes > 10, "{}", pair.mistakes);
 }
 
 #[test]
@@ -291,4 +491,147 @@ fn what_cannot_be_read_is_an_error_and_stays() {
     spilling.pages.is_broken.store(false, Ordering::Relaxed);
     assert!((0..10).all(|number| crate::fixture::get(&spilling.keyspace, number, NOW)));
     assert_eq!(spilling.keyspace.len(DbIndex(0)), 10);
+}
+
+/// Two keys that cold words could not tell apart, by a hasher that makes such.
+fn two_that_look_alike(hasher: &KeyHasher) -> [Vec<u8>; 2] {
+    let names = (0..100u32).map(|number| format!("key:{number}").into_bytes());
+    let of = |name: &[u8]| {
+        let key = hasher.key(DB, name);
+        (key.slot, key.position)
+    };
+    let mut seen: Vec<Vec<u8>> = Vec::new();
+    for name in names {
+        let (slot, position) = of(&name);
+        let looks_alike = |other: &&Vec<u8>| {
+            let (there, other) = of(other);
+            there == slot && super::spill::look_alike(other, position)
+        };
+        if let Some(other) = seen.iter().find(looks_alike) {
+            return [other.clone(), name];
+        }
+        seen.push(name);
+    }
+    unreachable!("a hundred keys are more than can look different")
+}
+
+/// A keyspace with one key, which expires and is on disk only.
+fn with_one_cold(hasher: &KeyHasher, name: &[u8]) -> Spilling {
+    let mut spilling = Spilling::of(keyspace_of(hasher));
+    let key = spilling.keyspace.key(DB, name);
+    let batch = spilling.keyspace.enter(0);
+    let mut edit = batch.edit(&[key], NOW, Touch::Yes);
+    edit.set(&key, NewValue::Int(1), Expiry::At(UnixMs(NOW.0 + 60_000)));
+    edit.finish();
+    drop(batch);
+    spilling.spill_all();
+    assert_eq!(spilling.cold(), 1);
+    spilling
+}
+
+fn replace_one(keyspace: &Keyspace, name: &[u8]) {
+    replace(&keyspace.enter(0), &keyspace.key(DB, name), NOW, 13, 1);
+}
+
+fn remove_one(keyspace: &Keyspace, name: &[u8]) -> (bool, Option<Unreadable>) {
+    let (batch, key) = (keyspace.enter(0), keyspace.key(DB, name));
+    let mut edit = batch.edit(&[key], NOW, Touch::Yes);
+    let is_removed = edit.remove(&key);
+    edit.finish();
+    let unreadable = batch.take_unreadable();
+    (is_removed, unreadable)
+}
+
+fn counts(keyspace: &Keyspace) -> [u64; 3] {
+    [keyspace.len(DB), keyspace.expiring(DB), keyspace.shadowing()]
+}
+
+#[test]
+fn a_replaced_key_counts_once_at_once_and_its_old_expiry_no_more_when_it_is_resolved() {
+    let hasher = KeyHasher::look_alike();
+    let [name, _] = two_that_look_alike(&hasher);
+    let resolving: [fn(&mut Spilling); 2] = [|one| one.see_shadowed(), Spilling::spill_all];
+    for resolve in resolving {
+        let mut spilling = with_one_cold(&hasher, &name);
+        spilling.pages.is_broken.store(true, Ordering::Relaxed);
+        replace_one(&spilling.keyspace, &name);
+        replace_one(&spilling.keyspace, &name);
+        assert_eq!(counts(&spilling.keyspace), [1, 1, 1], "nothing was read");
+        spilling.pages.is_broken.store(false, Ordering::Relaxed);
+        resolve(&mut spilling);
+        spilling.check();
+        assert_eq!(counts(&spilling.keyspace), [1, 0, 0]);
+        assert_eq!(spilling.pages.dead.lock().values().sum::<usize>(), 1);
+        assert_eq!(remove_one(&spilling.keyspace, &name), (true, None));
+        assert_eq!(counts(&spilling.keyspace), [0, 0, 0]);
+    }
+}
+
+#[test]
+fn a_key_that_only_looks_like_one_on_disk_counts_when_it_is_resolved() {
+    let hasher = KeyHasher::look_alike();
+    let [old, new] = two_that_look_alike(&hasher);
+    let resolving: [fn(&mut Spilling); 2] = [|one| one.see_shadowed(), Spilling::spill_all];
+    for resolve in resolving {
+        let mut spilling = with_one_cold(&hasher, &old);
+        replace_one(&spilling.keyspace, &new);
+        assert_eq!(counts(&spilling.keyspace), [1, 1, 1]);
+        assert_eq!(all_of(&spilling.keyspace, NOW).len(), 2);
+        resolve(&mut spilling);
+        spilling.check();
+        assert_eq!(counts(&spilling.keyspace), [2, 1, 0]);
+        assert_eq!(spilling.pages.dead.lock().len(), 0);
+        assert_eq!(remove_one(&spilling.keyspace, &new), (true, None));
+        assert_eq!(counts(&spilling.keyspace), [1, 1, 0]);
+        assert!(all_of(&spilling.keyspace, NOW).contains_key(&old));
+    }
+}
+
+#[test]
+fn a_replaced_key_stays_while_what_it_replaced_cannot_be_read() {
+    let hasher = KeyHasher::look_alike();
+    let [name, _] = two_that_look_alike(&hasher);
+    let mut spilling = with_one_cold(&hasher, &name);
+    replace(&spilling.keyspace.enter(0), &spilling.keyspace.key(DB, &name), NOW, 15, 1);
+    spilling.pages.is_broken.store(true, Ordering::Relaxed);
+    let broken = Unreadable("the disk is gone".to_owned());
+    assert_eq!(remove_one(&spilling.keyspace, &name), (false, Some(broken)));
+    for slot in 0..crate::SLOTS as u16 {
+        spilling.spill(Slot(slot));
+    }
+    let later = UnixMs(NOW.0 + 1_000_000);
+    let _ = spilling.keyspace.enter(0).sweep_expired(later, || true, |_, _| {});
+    assert_eq!(counts(&spilling.keyspace), [1, 2, 1]);
+    spilling.pages.is_broken.store(false, Ordering::Relaxed);
+    let _ = spilling.keyspace.enter(0).sweep_expired(UnixMs(later.0 + 1_000_000), || true, |_, _| {});
+    assert_eq!(counts(&spilling.keyspace), [0, 0, 0]);
+    assert!(all_of(&spilling.keyspace, NOW).is_empty());
+}
+
+#[test]
+fn a_flushed_database_has_no_shadows() {
+    let hasher = KeyHasher::look_alike();
+    let [name, _] = two_that_look_alike(&hasher);
+    let spilling = with_one_cold(&hasher, &name);
+    replace_one(&spilling.keyspace, &name);
+    let mut batch = spilling.keyspace.enter(0);
+    batch.exclusively(NOW, Touch::Yes, |all| drop(all.clear(DB)));
+    drop(batch);
+    assert_eq!(counts(&spilling.keyspace), [0, 0, 0]);
+    spilling.see_shadowed();
+    spilling.check();
+}
+
+#[test]
+fn what_has_expired_does_not_show_what_it_replaced() {
+    let hasher = KeyHasher::look_alike();
+    let [name, _] = two_that_look_alike(&hasher);
+    let spilling = with_one_cold(&hasher, &name);
+    let (batch, key) = (spilling.keyspace.enter(0), spilling.keyspace.key(DB, &name));
+    replace(&batch, &key, NOW, 15, 1);
+    let view = batch.view(&[key], UnixMs(NOW.0 + 50_000), Touch::Yes);
+    assert!(view.get(&key).is_none());
+    assert_eq!(view.finish().len(), 1);
+    drop(batch);
+    assert_eq!(counts(&spilling.keyspace), [0, 0, 0]);
 }

@@ -57,7 +57,7 @@ impl Fuzz {
             None => self.slot.insert(frame, &key, value, at, 0),
         };
         let expiring = i64::from(expires_at.is_some()) - i64::from(old.flatten().is_some());
-        assert_eq!(change, Change { keys: i64::from(old.is_none()), expiring, with_fields: 0 });
+        assert_eq!(change, Change { keys: i64::from(old.is_none()), expiring, ..Change::default() });
     }
 
     fn remove(&mut self, number: u64) {
