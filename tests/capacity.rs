@@ -166,3 +166,62 @@ fn without_a_ceiling_nothing_leaves_memory() {
     assert!(info(&mut client, "used_memory") > CEILING_BYTES);
     assert_eq!(info(&mut client, "store_objects_spilled"), 0);
 }
+
+/// Waits until it is known of all keys whether they were there before.
+fn wait_until_resolved(client: &mut Client) {
+    let began = std::time::Instant::now();
+    while info(client, "store_keys_shadowing") > 0 {
+        assert!(began.elapsed().as_secs() < 20, "keys stay unresolved");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn set_over_cold_keys_reads_nothing_before_it_is_needed() {
+    let mut server = start(&[]);
+    let mut client = server.connect().unwrap();
+    let name = |key: u64| format!("key:{key}");
+    let sets = |key: u64| words(&["SET", &name(key), &value_of(key, 0), "PX", "10000000"]);
+    ask(&mut client, &(0..KEYS).map(sets).collect::<Vec<_>>());
+    // The first ones were sent away for the last ones.
+    let (cold, read) = (KEYS / 8, info(&mut client, "store_cold_reads"));
+    let replaces = |key: u64| match key % 4 {
+        0 => words(&["SET", &name(key), &value_of(key, 1)]),
+        1 => words(&["SET", &name(key), &value_of(key, 1), "ex", "1000"]),
+        2 => words(&["PSETEX", &name(key), "1000000", &value_of(key, 1)]),
+        _ => words(&["MSET", &name(key), &value_of(key, 1), &name(key), &value_of(key, 1)]),
+    };
+    let replies = ask(&mut client, &(0..cold).map(replaces).collect::<Vec<_>>());
+    assert!(replies.iter().all(|reply| reply == b"+OK\r\n"));
+    assert_eq!(client.call(&["DBSIZE"]).unwrap(), Value::Int(KEYS as i64));
+    let gets: Vec<_> = (cold - 200..cold).map(|key| words(&["GET", &name(key)])).collect();
+    for (key, reply) in (cold - 200..cold).zip(ask(&mut client, &gets)) {
+        let value = value_of(key, 1);
+        assert_eq!(reply, format!("${}\r\n{value}\r\n", value.len()).into_bytes());
+    }
+    assert!(info(&mut client, "store_cold_reads") < read + cold / 20, "{read}");
+    let mut model: HashMap<u64, u64> = (0..KEYS).map(|key| (key, u64::from(key < cold))).collect();
+    // These need to know at once.
+    let others = |key: u64| match key % 8 {
+        0 | 1 => words(&["DEL", &name(key)]),
+        2 => words(&["UNLINK", &name(key)]),
+        3 => words(&["PEXPIREAT", &name(key), "1"]),
+        4 => words(&["EXPIRE", &name(key), "1000"]),
+        5 => words(&["APPEND", &name(key), ""]),
+        6 => words(&["RENAME", &name(key), &name(key)]),
+        _ => words(&["STRLEN", &name(key)]),
+    };
+    let replies = ask(&mut client, &(0..cold).map(others).collect::<Vec<_>>());
+    assert!(replies.iter().all(|reply| !reply.starts_with(b"-") && reply != b":0\r\n"));
+    model.retain(|key, _| *key >= cold || key % 8 > 3);
+    wait_until_resolved(&mut client);
+    assert_eq!(client.call(&["DBSIZE"]).unwrap(), Value::Int(model.len() as i64));
+    let mut prng = Prng::from_seed(7);
+    churn(&mut client, &mut prng, &mut model, 20_000);
+    server.kill();
+    server.restart().unwrap();
+    let mut client = wait_until_loaded(&server);
+    churn(&mut client, &mut prng, &mut model, 20_000);
+    wait_until_resolved(&mut client);
+    assert_eq!(client.call(&["DBSIZE"]).unwrap(), Value::Int(model.len() as i64));
+}

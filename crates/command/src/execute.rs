@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::key_use::{Begin, Find};
 use crate::row::{Flags, Handler, Keys, Outcome, Row, WriteHandler};
 use crate::wait::{Wait, Waiting};
-use keyspace::{Batch, Edit, Key, Ticket, Touch, View};
+use keyspace::{Batch, Edit, Key, Purpose, Ticket, Touch, View};
 use smallvec::SmallVec;
 use std::ops::Range;
 use wire::{Reply, Request};
@@ -64,9 +64,28 @@ fn view<'b>(batch: &'b Batch<'_>, keys: &[Key<'_>], args: &Args<'_>, touch: Touc
 
 /// The same, to be changed.
 #[inline]
-fn edit<'b>(batch: &'b Batch<'_>, keys: &[Key<'_>], args: &Args<'_>, touch: Touch) -> Result<Edit<'b>> {
-    let edit = batch.try_edit(keys, args.now, touch).ok_or(Error::InUse)?;
+fn edit<'b>(
+    row: &Row,
+    batch: &'b Batch<'_>,
+    keys: &[Key<'_>],
+    args: &Args<'_>,
+    touch: Touch,
+) -> Result<Edit<'b>> {
+    let edit = match batch.has_shelf() && purpose(row, &args.request) == Purpose::Replace {
+        true => batch.try_replace(keys, args.now, touch),
+        false => batch.try_edit(keys, args.now, touch),
+    };
+    let edit = edit.ok_or(Error::InUse)?;
     readable(batch).map(|()| edit)
+}
+
+/// What a request wants its keys for.
+pub fn purpose<H>(row: &Row<H>, request: &Request<'_>) -> Purpose {
+    match row.replaces {
+        Some(replaces) if replaces(request) => Purpose::Replace,
+        _ if row.flags.contains(Flags::WRITE) => Purpose::Change,
+        _ => Purpose::Read,
+    }
 }
 
 #[inline]
@@ -85,7 +104,7 @@ fn run(
             outcome
         }),
         Handler::Write(write) => with_keys(row, args, |keys, args| {
-            let mut edit = edit(batch, keys, args, touch)?;
+            let mut edit = edit(row, batch, keys, args, touch)?;
             let outcome = write(&mut edit, args, reply);
             finish(row, edit, keys, args, outcome)
         }),
@@ -100,7 +119,7 @@ fn run(
         }
         Handler::BlockingWrite(write) => {
             let keys = keys_of(row, args);
-            let mut edit = edit(batch, &keys, args, touch)?;
+            let mut edit = edit(row, batch, &keys, args, touch)?;
             let outcome = write(&mut edit, args, reply);
             let outcome = wait_for_keys(outcome, args, reply, |ticket, keys, wait| {
                 edit.wait(ticket, keys, wait.wants, wait.also_when_gone);
@@ -144,7 +163,7 @@ fn run_write(
     reply: &mut Reply<'_>,
 ) -> Result<Outcome> {
     let keys = keys_of(row, args);
-    let mut edit = edit(batch, &keys, args, touch)?;
+    let mut edit = edit(row, batch, &keys, args, touch)?;
     let outcome = write(&mut edit, args, reply);
     // What it found beside its keys is part of what it has done.
     let outcome = readable(batch).and(outcome);

@@ -169,6 +169,8 @@ impl Keys {
     pub const PAIRS: Keys = Keys::Range { first: 1, last: -1, step: 2 };
 }
 
+/// Whether a request replaces its keys without a look at them.
+pub type Replaces = fn(&wire::Request<'_>) -> bool;
 /// A command that reads locked keys.
 pub type ReadHandler = fn(&View<'_>, &Args<'_>, &mut Reply<'_>) -> Result<()>;
 /// A command that may change locked keys. It parses everything before its first edit,
@@ -233,6 +235,8 @@ pub struct Row<H: 'static = Handler> {
     /// The position of the first element that it looks for in the collection at its first
     /// key, to be fetched ahead; 0 if there is none.
     pub element: usize,
+    /// Whether a request gives all its keys strings whatever is there, looks at nothing, and does nothing else; None: never.
+    pub replaces: Option<Replaces>,
     /// What happens to the keys, where that is not what `key_use` takes for usual.
     pub key_flags: &'static [KeyFlags],
     /// Where clients find the keys, if `keys` does not say it.
@@ -282,6 +286,7 @@ impl<H> Row<H> {
             flags,
             keys: Keys::None,
             element: 0,
+            replaces: None,
             key_flags: &[],
             key_specs: &[],
             more_categories: Categories::empty(),
@@ -314,6 +319,12 @@ impl<H: Copy> Row<H> {
     /// Sets the position of the first element of a collection that it looks for.
     pub const fn element(mut self, position: usize) -> Self {
         self.element = position;
+        self
+    }
+
+    /// Sets when the keys are replaced unread.
+    pub const fn replaces(mut self, replaces: Replaces) -> Self {
+        self.replaces = Some(replaces);
         self
     }
 
@@ -386,6 +397,7 @@ impl<H: Copy> Row<H> {
             flags: self.flags,
             keys: self.keys,
             element: self.element,
+            replaces: self.replaces,
             key_flags: self.key_flags,
             key_specs: self.key_specs,
             more_categories: self.more_categories,

@@ -17,6 +17,7 @@ use crate::worker::Worker;
 use keyspace::Progress;
 use std::mem;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
@@ -68,13 +69,13 @@ pub async fn run(worker: Rc<Worker>, index: usize) {
 
 /// Frees the keys of this worker's slots whose time is up. However many there
 /// are, clients are served in between. During a pause nothing changes by itself.
-async fn sweep(server: &Server, worker: usize) {
+async fn sweep(server: &Arc<Server>, worker: usize) {
     while !server.attention().contains(Attention::PAUSED) && sweep_step(server, worker) == Progress::More {
         tokio::task::yield_now().await;
     }
 }
 
-fn sweep_step(server: &Server, worker: usize) -> Progress {
+fn sweep_step(server: &Arc<Server>, worker: usize) -> Progress {
     // A worker that waited for a slow script could not serve those who want to end it.
     let is_slow = server.attention().contains(Attention::SLOW_SCRIPT);
     let batch = if is_slow { None } else { server.keyspace.try_enter(worker, Duration::ZERO) };
@@ -87,6 +88,7 @@ fn sweep_step(server: &Server, worker: usize) -> Progress {
         blocking::serve(server, &mut batch, worker, server.clock.now());
     }
     tracking::end_batch(server, worker);
+    residency::fetch::look_up_all(server, worker, batch.take_shadowed());
     server.note_latency("expire-cycle", began);
     progress
 }

@@ -10,6 +10,7 @@ use crate::number::{Geometry, PageNo, Run};
 use crate::pack;
 use crate::page::{self, PageKind, ROOM};
 use crate::record::{Head, OwnedRecord, Role, Width, u32_at, u64_at};
+use sys::UnixMs;
 
 /// A record of which only the first page was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +76,11 @@ impl Rest {
     /// The record's key; None if it is too long for the first page.
     pub fn key(&self) -> Option<&[u8]> {
         self.content.get(..self.head.key_bytes)
+    }
+
+    /// When the key expires.
+    pub fn expires_at(&self) -> Option<UnixMs> {
+        self.head.expires_at
     }
 
     /// How long the image is on disk, bytes; of one in parts, how long it is unpacked.

@@ -101,6 +101,7 @@ pub const ROWS: &[Row] = &[
         .tips(&["request_policy:multi_shard"]),
     row("mset", -3, Write(set::mset), DENYOOM)
         .keys(Keys::PAIRS)
+        .replaces(|_| true)
         .since("1.0.1")
         .complexity(KEYS_COST)
         .syntax("key value [key value ...]")
@@ -109,6 +110,7 @@ pub const ROWS: &[Row] = &[
         .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"]),
     row("msetex", -4, Write(set::msetex), DENYOOM.union(Flags::MOVABLEKEYS))
         .keys(Keys::Movable(set::msetex_keys))
+        .replaces(set::msetex_replaces)
         .key_specs(&[KeySpec {
             begin: Begin::Index(1),
             find: Find::Numkeys { number: 0, first: 1, step: 2 },
@@ -131,11 +133,13 @@ pub const ROWS: &[Row] = &[
         .key_flags(&[KeyFlags::OW.union(KeyFlags::INSERT)])
         .summary("Sets several strings if none of the keys is there."),
     row("psetex", 4, Write(set::psetex), DENYOOM)
+        .replaces(|_| true)
         .since("2.6.0")
         .syntax("key milliseconds value")
         .key_flags(&[OVERWRITES])
         .summary("Sets a string and its expiry in milliseconds from now."),
     row("set", -3, Write(set::set), DENYOOM)
+        .replaces(set::set_replaces)
         .syntax(
             "key value [NX | XX | IFEQ comparison-value] [GET] [EX seconds | PX milliseconds | \
              EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
@@ -143,6 +147,7 @@ pub const ROWS: &[Row] = &[
         .key_flags(&[EXCHANGES.union(KeyFlags::VARIABLE_FLAGS)])
         .summary("Sets a string, whatever the key held before, on conditions and with an expiry."),
     row("setex", 4, Write(set::setex), DENYOOM)
+        .replaces(|_| true)
         .since("2.0.0")
         .syntax("key seconds value")
         .key_flags(&[OVERWRITES])

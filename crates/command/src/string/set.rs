@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! 1. MSETNX and MSETEX look at all their keys before they set the first one.
-//! 2. A value is stored as an integer if that loses nothing, else as it came.
+//! 2. What `set_replaces` and `msetex_replaces` accept looks at no key before it sets it.
+//! 3. A value is stored as an integer if that loses nothing, else as it came.
 
 use super::{Text, reply_old};
 use crate::args::Args;
@@ -72,6 +73,18 @@ pub(super) fn set(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -
     store(edit, &args.key(1), args.bytes(2), Expiry::Clear);
     reply.ok();
     Ok(Outcome::Changed)
+}
+
+/// Whether a SET looks at nothing: it has no options but the moment of expiry.
+pub(super) fn set_replaces(request: &Request<'_>) -> bool {
+    has_expiry_only(request, 3)
+}
+
+/// Whether the options from `first` on are no more than a moment of expiry.
+fn has_expiry_only(request: &Request<'_>, first: usize) -> bool {
+    let is_expiry =
+        |word: &[u8]| [&b"EX"[..], b"PX", b"EXAT", b"PXAT"].iter().any(|one| word.eq_ignore_ascii_case(one));
+    (first..request.len()).step_by(2).all(|at| is_expiry(request.arg(at)))
 }
 
 /// Gives a key a string.
@@ -237,6 +250,11 @@ pub(super) fn msetex_keys(request: &Request<'_>, positions: &mut Vec<usize>) {
     {
         positions.extend((MSETEX_FIRST..end).step_by(2));
     }
+}
+
+/// Whether an MSETEX looks at nothing.
+pub(super) fn msetex_replaces(request: &Request<'_>) -> bool {
+    msetex_end(request).is_ok_and(|end| has_expiry_only(request, end))
 }
 
 /// MSETEX numkeys key value [key value ...] [NX | XX] [EX seconds | ... | KEEPTTL]

@@ -341,7 +341,8 @@ impl Turn<'_> {
             };
             execute::key_positions(command.row.keys, &request, &mut positions);
             let keys = positions.iter().map(|at| self.server.keyspace.key(self.session.db, request.arg(*at)));
-            cold.extend(keys.filter_map(|key| self.batch.find_cold(&key)));
+            let purpose = execute::purpose(&command.row, &request);
+            cold.extend(keys.filter_map(|key| self.batch.find_cold(&key, purpose)));
         }
         if !cold.is_empty() {
             let (client, covered) = (&self.session.client, fence - from);
@@ -609,6 +610,7 @@ impl Turn<'_> {
     /// Ends the stay; gives up to where in the history it has seen what was written.
     fn end(self) -> Stamp {
         tracking::end_batch(self.server, self.worker);
+        residency::fetch::look_up(self.server, self.worker, self.batch.take_shadowed());
         if self.count > 0 {
             self.session.client.note_batch(self.last, self.count, self.now);
             self.server.counts.commands.add(self.count);

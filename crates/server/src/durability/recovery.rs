@@ -17,6 +17,7 @@ use crate::server::Server;
 use crate::snapshot;
 use crate::start::STACK_BYTES;
 use ::log::{Checkpoint, Record, Recovery};
+use command::execute;
 use keyspace::{DbIndex, Key, SLOTS, Slot, Stamp, Touch};
 use parking_lot::{Condvar, Mutex};
 use std::io;
@@ -190,7 +191,8 @@ impl<'s> Player<'s> {
             return;
         }
         for request in self.requests.iter(record.payload) {
-            let first_key = table::find_for(&request).map_or(0, |command| command.first_key);
+            let Some(command) = table::find_for(&request) else { continue };
+            let first_key = command.first_key;
             if first_key == 0 || first_key >= request.len() {
                 continue;
             }
@@ -198,7 +200,7 @@ impl<'s> Player<'s> {
             if usize::from(key.slot.0) % self.threads == self.worker {
                 let batch = self.server.keyspace.enter(self.worker);
                 let is_due = batch.stamp_of(&key) < Stamp(record.end().0);
-                let cold = batch.find_cold(&key).filter(|_| is_due);
+                let cold = batch.find_cold(&key, execute::purpose(&command.row, &request)).filter(|_| is_due);
                 drop(batch);
                 cold.into_iter().for_each(|cold| ahead.want(cold));
             }

@@ -5,15 +5,19 @@
 //! memory then, unless it has changed or gone meanwhile: whatever is still cold when its command runs is read by the command
 //! itself.
 //!
+//! What commands have replaced without reading it is looked up here, too, some pages at a time, and nobody is held back for that
+//! (see `keyspace::residency::shadow`).
+//!
 //! Thread rule: each worker fetches for its own sessions.
 
 use crate::client::Client;
 use crate::log;
 use crate::server::Server;
 use keyspace::residency::ahead::ColdKey;
+use keyspace::residency::shadow::Seen;
 use keyspace::{Batch, DbIndex};
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -27,6 +31,15 @@ use tokio::io::unix::AsyncFd;
 
 /// Reads of a worker that are on their way at once; more wait for them.
 const DEPTH: usize = 128;
+
+/// Pages that are read at once for nobody.
+const LOOK_UPS_MAX: usize = 32;
+
+/// So many are begun with one call of the system, rather than each for itself.
+const LOOK_UPS_TOGETHER: usize = 16;
+
+/// What is still to be looked up; what does not find room is left to the spiller.
+const LATER_MAX: usize = 1 << 17;
 
 /// What a session waits for.
 pub struct Fetch {
@@ -59,6 +72,10 @@ struct Fetches {
     worker: usize,
     reads: RefCell<Reads>,
     pages: RefCell<HashMap<u32, Awaited>>,
+    /// Pages that were asked for by nobody.
+    look_ups: Cell<usize>,
+    /// What is to be looked up when those have come back.
+    later: RefCell<VecDeque<ColdKey>>,
 }
 
 /// A page that is on its way.
@@ -67,6 +84,10 @@ struct Awaited {
     _file: Arc<File>,
     keys: Vec<ColdKey>,
     fetches: Vec<Arc<Fetch>>,
+    /// Keys that were replaced, and whose older versions may lie here.
+    shadowed: Vec<ColdKey>,
+    /// Whether it counts as a look-up.
+    is_look_up: bool,
 }
 
 /// Starts to read the pages of some cold keys, for so many requests of a client. None: nothing is on its way, and the commands
@@ -87,6 +108,36 @@ pub fn begin(
     waits.then_some(fetch)
 }
 
+/// Has the pages read in which older versions of keys may lie that were replaced: as soon as there are some.
+#[inline]
+pub fn look_up(server: &Arc<Server>, worker: usize, shadowed: Vec<ColdKey>) {
+    if !shadowed.is_empty() {
+        look_up_later(server, worker, shadowed, LOOK_UPS_TOGETHER);
+    }
+}
+
+/// The same, however few there are: now and then.
+pub fn look_up_all(server: &Arc<Server>, worker: usize, shadowed: Vec<ColdKey>) {
+    if !shadowed.is_empty() || HERE.with_borrow(Option::is_some) {
+        look_up_later(server, worker, shadowed, 1);
+    }
+}
+
+fn look_up_later(server: &Arc<Server>, worker: usize, shadowed: Vec<ColdKey>, at_least: usize) {
+    if !server.residency.fetches() {
+        return;
+    }
+    let Some(fetches) = here(server, worker) else { return };
+    let mut later = fetches.later.borrow_mut();
+    let room = LATER_MAX.saturating_sub(later.len());
+    later.extend(shadowed.into_iter().take(room));
+    let waiting = later.len();
+    drop(later);
+    if waiting >= at_least {
+        fetches.look_up();
+    }
+}
+
 /// This worker's fetches, which begin with the first.
 fn here(server: &Arc<Server>, worker: usize) -> Option<Rc<Fetches>> {
     HERE.with_borrow_mut(|here| {
@@ -105,27 +156,58 @@ impl Fetches {
         let reads = Reads::new(Way::Auto, DEPTH)?;
         log!(Notice, "Worker {worker} reads cold keys by {}", reads.way());
         let bell = watched(reads.as_fd().try_clone_to_owned()?)?;
-        let (reads, pages) = (RefCell::new(reads), RefCell::default());
-        let fetches = Rc::new(Fetches { server: server.clone(), worker, reads, pages });
+        let fetches = Rc::new(Fetches {
+            server: server.clone(),
+            worker,
+            reads: RefCell::new(reads),
+            pages: RefCell::default(),
+            look_ups: Cell::default(),
+            later: RefCell::default(),
+        });
         tokio::task::spawn_local(attend(fetches.clone(), bell));
         Ok(fetches)
     }
 
     fn ask(&self, key: ColdKey, fetch: &Arc<Fetch>) {
-        let Some((store, page)) = self.server.residency.store().zip(PageNo::new(key.at)) else { return };
-        let mut pages = self.pages.borrow_mut();
-        if let Some(awaited) = pages.get_mut(&key.at) {
+        self.await_page(key.at, |awaited| {
             awaited.keys.push(key);
-            return add(&mut awaited.fetches, fetch);
+            add(&mut awaited.fetches, fetch);
+        });
+    }
+
+    /// Starts as many look-ups as may be on their way at once.
+    fn look_up(&self) {
+        let next = || self.later.borrow_mut().pop_front();
+        while self.look_ups.get() < LOOK_UPS_MAX
+            && let Some(key) = next()
+        {
+            self.await_page(key.at, |awaited| {
+                if awaited.fetches.is_empty() && !awaited.is_look_up {
+                    awaited.is_look_up = true;
+                    self.look_ups.update(|count| count + 1);
+                }
+                awaited.shadowed.push(key);
+            });
+        }
+        self.reads.borrow_mut().submit();
+    }
+
+    /// Has a page read, if nobody has yet, and notes who awaits it.
+    fn await_page(&self, at: u32, note: impl FnOnce(&mut Awaited)) {
+        let Some((store, page)) = self.server.residency.store().zip(PageNo::new(at)) else { return };
+        let mut pages = self.pages.borrow_mut();
+        if let Some(awaited) = pages.get_mut(&at) {
+            return note(awaited);
         }
         // Whoever finds out why the page has no place is the command.
         let Ok((file, offset)) = store.place_of(page) else { return };
         let mut reads = self.reads.borrow_mut();
         let buffer = reads.buffer(1);
-        reads.start(&file, offset, buffer, u64::from(key.at));
-        let mut fetches = Vec::with_capacity(1);
-        add(&mut fetches, fetch);
-        pages.insert(key.at, Awaited { _file: file, keys: vec![key], fetches });
+        reads.start(&file, offset, buffer, u64::from(at));
+        let (keys, shadowed) = (Vec::new(), Vec::new());
+        let mut awaited = Awaited { _file: file, keys, fetches: Vec::new(), shadowed, is_look_up: false };
+        note(&mut awaited);
+        pages.insert(at, awaited);
     }
 
     /// Takes what has come back.
@@ -142,11 +224,28 @@ impl Fetches {
         let batch = self.server.keyspace.try_enter(self.worker, Duration::ZERO);
         for (at, buffer, is_read) in done {
             let Some(awaited) = self.pages.borrow_mut().remove(&at) else { continue };
-            if let Some(batch) = batch.as_ref().filter(|_| is_read) {
-                admit(&self.server, batch, store, at, &buffer, &awaited.keys);
+            match &batch {
+                Some(batch) if is_read => {
+                    if !awaited.keys.is_empty() {
+                        admit(&self.server, batch, store, at, &buffer, &awaited.keys);
+                    }
+                    if !awaited.shadowed.is_empty() {
+                        resolve(batch, store, at, &buffer, &awaited.shadowed);
+                    }
+                }
+                Some(batch) => awaited.shadowed.iter().for_each(|cold| batch.note_unseen(cold)),
+                None => self.later.borrow_mut().extend(&awaited.shadowed),
             }
             self.reads.borrow().buffers().give_back(buffer);
+            self.look_ups.update(|count| count - usize::from(awaited.is_look_up));
             awaited.fetches.iter().for_each(|fetch| fetch.note_page());
+        }
+        if let Some(batch) = batch {
+            self.later.borrow_mut().extend(batch.take_shadowed());
+            let waiting = self.later.borrow().len();
+            if waiting >= LOOK_UPS_TOGETHER && self.look_ups.get() <= LOOK_UPS_MAX - LOOK_UPS_TOGETHER {
+                self.look_up();
+            }
         }
     }
 }
@@ -176,6 +275,31 @@ pub(super) fn admit(
             server.residency.counts.cold_reads.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Finds out whether a page that was read holds older versions of keys that were replaced.
+fn resolve(batch: &Batch<'_>, store: &Store, at: u32, buffer: &AlignedBytes, shadowed: &[ColdKey]) {
+    let Some(page) = PageNo::new(at) else { return };
+    store.note_read(buffer.as_slice().len() as u64);
+    let Ok(parsed) = Page::parse(buffer.as_slice(), page, store) else {
+        return shadowed.iter().for_each(|cold| batch.note_unseen(cold));
+    };
+    let found: Vec<Found<'_>> = parsed.records().collect();
+    let seen: Option<Vec<Seen<'_>>> = found.iter().map(seen).collect();
+    // Whoever reads the whole of a record whose key does not fit into a page is the spiller.
+    if let Some(seen) = seen {
+        shadowed.iter().for_each(|cold| batch.note_seen(cold, &seen));
+    }
+}
+
+/// What a page shows of a record.
+fn seen<'a>(found: &'a Found<'_>) -> Option<Seen<'a>> {
+    Some(match found {
+        Found::Here(record) => Seen { db: record.database, key: record.key, expires_at: record.expires_at },
+        Found::Continues(rest) => {
+            Seen { db: rest.database(), key: rest.key()?, expires_at: rest.expires_at() }
+        }
+    })
 }
 
 #[expect(deprecated, reason = "an OwnedFd keeps its descriptor, and the other way is unsafe")]

@@ -145,6 +145,7 @@ fn store(context: &Context<'_, '_>, page: &mut Page) {
         ("store_segments_free", &stats.segments_free),
         ("store_records", &stats.records_live),
         ("store_cold_reads", &reads),
+        ("store_keys_shadowing", &server.keyspace.shadowing()),
         ("store_bytes_read", &stats.bytes_read),
         ("store_hit_ratio", &format_args!("{in_memory:.4}")),
         ("store_objects_spilled", &spilled),
