@@ -285,3 +285,27 @@ pub(super) fn msetex(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>
     set_pairs(edit, args, MSETEX_FIRST, end, fate(expiry, moment));
     Ok(Outcome::Changed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::RequestBuf;
+
+    fn replaces(words: &str) -> bool {
+        let mut request = RequestBuf::new();
+        words.split(' ').for_each(|word| request.push(word.as_bytes()));
+        let request = request.as_request();
+        if words.starts_with("MSETEX") { msetex_replaces(&request) } else { set_replaces(&request) }
+    }
+
+    #[test]
+    fn only_what_looks_at_nothing_replaces_unread() {
+        let replacing = ["SET k v", "SET k v EX 1", "SET k v pxat 1", "MSETEX 1 k v", "MSETEX 1 k v PX 1"];
+        assert!(replacing.into_iter().all(replaces));
+        let looking = ["NX", "XX", "GET", "KEEPTTL", "IFEQ x", "EX 1 GET", "PX 1 NX", "GET EX 1", "NX EX"];
+        assert!(looking.into_iter().all(|options| !replaces(&format!("SET k v {options}"))));
+        assert!(
+            !replaces("MSETEX 1 k v NX") && !replaces("MSETEX 1 k v KEEPTTL") && !replaces("MSETEX x k v")
+        );
+    }
+}
