@@ -166,6 +166,11 @@ impl Block {
 }
 
 impl Object<'_> {
+    /// The address of its block. Looks at nothing in it.
+    pub(crate) fn address(&self) -> u64 {
+        self.block.address()
+    }
+
     /// The address of its block, and how many bytes that takes.
     pub(crate) fn extent(&self) -> (u64, usize) {
         (self.block.address(), self.block.capacity())

@@ -18,7 +18,7 @@ const STRETCH_BYTES: u64 = 1 << STRETCH_BITS;
 /// Larger blocks lie in longer stretches, and are left alone.
 const BLOCK_BYTES_MAX: usize = 8 << 10;
 /// Fuller stretches are not worth the moving, in hundredths.
-const FULL_SHARE: u64 = 70;
+const FULL_SHARE: u64 = 60;
 
 /// Bytes of objects in each stretch of memory.
 #[derive(Debug, Default)]

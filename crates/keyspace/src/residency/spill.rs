@@ -17,7 +17,11 @@ use crate::slot::SlotKeys;
 use crate::table::Place;
 use std::mem;
 use sys::UnixMs;
+use sys::prefetch::prefetch;
 use value::table::{COLD_BITS_MIN, Handle, TAG_BITS};
+
+/// How many objects ahead of the one looked at are fetched.
+const PREFETCH: usize = 8;
 
 /// Takes copies to the disk.
 pub trait Carrier {
@@ -82,7 +86,8 @@ pub struct Sweep {
     pub aim: Aim,
     leaving: Vec<Leaving>,
     image: Vec<u8>,
-    seen: Vec<(Place, Position)>,
+    /// Where a slot's objects are, with the addresses of their blocks.
+    seen: Vec<(Place, u64)>,
     /// Keys of a slot that are to be resolved before they can go.
     shadowing: Vec<Box<[u8]>>,
     /// What went or will go in this round.
@@ -105,7 +110,7 @@ struct Leaving {
 /// What becomes of one object.
 enum Outcome {
     Gone,
-    Leaving(u32),
+    Leaving(Position, u32),
     Kept,
     Full,
 }
@@ -128,14 +133,16 @@ impl Batch<'_> {
         debug_assert!(sweep.leaving.iter().all(is_elsewhere), "copies are written before their slot's turn");
         let first = sweep.leaving.len();
         let mut seen = mem::take(&mut sweep.seen);
-        seen.extend(
-            keys.table().places().map(|(place, object)| (place, self.keyspace.position(object.key()))),
-        );
-        for (place, position) in seen.drain(..) {
-            match sweep.one(&mut keys, id.0, (place, position), first, carrier) {
+        seen.extend(keys.table().places().map(|(place, object)| (place, object.address())));
+        let position_of = |key: &[u8]| self.keyspace.position(key);
+        for (index, (place, _)) in seen.iter().enumerate() {
+            // Most objects are looked at and stay: waiting for their memory is what that costs.
+            seen.get(index + PREFETCH).into_iter().for_each(|(_, address)| prefetch(*address as usize));
+            let place = *place;
+            match sweep.one(&mut keys, id.0, (place, position_of), first, carrier) {
                 Outcome::Gone => spilled.gone += 1,
                 Outcome::Kept => {}
-                Outcome::Leaving(at) => {
+                Outcome::Leaving(position, at) => {
                     let block = keys.block(place);
                     block.set_leaving(true);
                     sweep.leaving.push(Leaving { slot: id, position, block: block.address(), at });
@@ -147,6 +154,7 @@ impl Batch<'_> {
                 }
             }
         }
+        seen.clear();
         sweep.seen = seen;
         sweep.sent += spilled.gone + spilled.leaving;
         self.resolve((db, slot), &mut keys, &mut sweep.shadowing);
@@ -199,7 +207,7 @@ impl Sweep {
         &mut self,
         keys: &mut SlotKeys,
         db: u32,
-        (place, position): (Place, Position),
+        (place, position_of): (Place, impl Fn(&[u8]) -> Position),
         first: usize,
         carrier: &mut impl Carrier,
     ) -> Outcome {
@@ -218,9 +226,11 @@ impl Sweep {
             if self.aim == Aim::Copies || !carrier.is_written(at) {
                 return Outcome::Kept;
             }
+            let position = position_of(keys.object(place).key());
             keys.chill(place, position, at);
             return Outcome::Gone;
         }
+        let position = position_of(keys.object(place).key());
         // Two that look alike cannot be told apart in one page: the second goes another time.
         let mut near =
             self.leaving[first..].iter().rev().take_while(|other| have_one_tag(other.position, position));
@@ -232,7 +242,7 @@ impl Sweep {
         record::write(object, &mut self.image);
         let (key, expires_at) = (object.key(), object.expires_at());
         match carrier.take(Copied { db, key, expires_at, image: &self.image }) {
-            Fate::LeavesTo(at) => Outcome::Leaving(at),
+            Fate::LeavesTo(at) => Outcome::Leaving(position, at),
             Fate::Stays => Outcome::Kept,
             Fate::Waits => Outcome::Full,
         }

@@ -1,6 +1,6 @@
 //! Keeps what is resident near what is used: moves objects out of the allocator's emptiest pages, so that these can be given back.
 //!
-//! It runs in the spiller's thread, whose own pages take what is moved, and looks once a second. Workers collect what was freed of their
+//! It runs in the spiller's thread, whose own pages take what is moved, and looks every few seconds. Workers collect what was freed of their
 //! pages while the process [is tight](super::is_tight).
 
 use crate::server::Server;
@@ -9,8 +9,12 @@ use keyspace::{Batch, DbIndex, SLOTS, Slot};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How often it looks.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often it looks, and while much more is resident than should be.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+const LOOK_EVERY_TIGHT: Duration = Duration::from_secs(1);
+
+/// So much more: two thirds of what the ceiling's promise leaves.
+const TIGHT_BYTES: u64 = 42 << 20;
 
 /// Bytes of objects that are moved at once: they lie in memory twice until their pages are given back.
 const MOVED_BYTES_MAX: u64 = 24 << 20;
@@ -29,14 +33,14 @@ impl Density {
 
     /// Moves some objects if more is resident than should be.
     pub(super) fn improve_if_due(&mut self, server: &Server, ceiling: u64) {
-        if self.looked_at.elapsed() < LOOK_EVERY {
+        if self.looked_at.elapsed() < LOOK_EVERY_TIGHT {
+            return;
+        }
+        let excess = sys::process::resident_bytes().saturating_sub(ceiling);
+        if excess == 0 || excess < TIGHT_BYTES && self.looked_at.elapsed() < LOOK_EVERY {
             return;
         }
         self.looked_at = Instant::now();
-        let excess = sys::process::resident_bytes().saturating_sub(ceiling);
-        if excess == 0 {
-            return;
-        }
         let mut census = Census::default();
         for_each_slot(server, |batch, db, slot| batch.count_density(db, slot, &mut census));
         let mut sparse: Sparse = census.sparse(excess, MOVED_BYTES_MAX);
