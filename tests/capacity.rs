@@ -1,5 +1,6 @@
 //! The capacity edition as a client sees it: more data than memory, all of it there, under one ceiling.
 
+use crate::imports::run;
 use crate::{info, tarn};
 use std::collections::HashMap;
 use sys::Prng;
@@ -108,6 +109,81 @@ fn wait_until_loaded(server: &Server) -> Client {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     client
+}
+
+#[test]
+fn a_start_after_a_stop_reads_where_data_lies_and_not_the_data() {
+    let mut server = start(&[]);
+    let mut client = server.connect().unwrap();
+    let name = |key: u64| format!("key:{key}");
+    let sets = |key: u64| match key % 3 {
+        0 => words(&["SET", &name(key), &value_of(key, 0), "PXAT", &(4_000_000_000_000 + key).to_string()]),
+        _ => words(&["SET", &name(key), &value_of(key, 0)]),
+    };
+    ask(&mut client, &(0..KEYS).map(sets).collect::<Vec<_>>());
+    let fields = words(&["HSET", "h", "f", "v"]);
+    let expires = words(&["HPEXPIREAT", "h", "4000000000000", "FIELDS", "1", "f"]);
+    ask(&mut client, &[fields, expires, words(&["SWAPDB", "0", "1"]), words(&["SET", "other", "1"])]);
+    stop(&mut server, client);
+    let dir = server.dir().to_str().unwrap().to_owned();
+    let checked = run("check", &[&dir]);
+    let text = String::from_utf8(checked.stdout).unwrap();
+    assert!(checked.status.success() && text.contains("are intact."), "{text}");
+    assert_refused("restore", &[&dir, "--to", "1", "--into", &format!("{dir}/new")], "capacity edition");
+    let durable = ["--dir", &dir, "--port", "0", "--edition", "durable", "--logfile", "/dev/stderr"];
+    assert_refused("server", &durable, "--edition capacity");
+    let rdb = format!("{dir}/out.rdb");
+    let exported = run("export", &["--dir", &dir, "--to", &rdb]);
+    assert!(String::from_utf8(exported.stdout).unwrap().contains(&format!("Wrote {} keys", KEYS + 2)));
+
+    server.restart().unwrap();
+    let mut client = wait_until_loaded(&server);
+    assert!(info(&mut client, "store_bytes_read") < 8 << 20, "a start reads no data");
+    assert_eq!(client.call(&["GET", "other"]).unwrap(), Value::Bulk(b"1".to_vec()));
+    client.call(&["SELECT", "1"]).unwrap();
+    assert_eq!(client.call(&["DBSIZE"]).unwrap(), Value::Int(KEYS as i64 + 1));
+    let asked = (0..KEYS).step_by(7).map(|key| words(&["PEXPIRETIME", &name(key)])).collect::<Vec<_>>();
+    for (key, reply) in (0..KEYS).step_by(7).zip(ask(&mut client, &asked)) {
+        let at = if key % 3 == 0 { 4_000_000_000_000 + key as i64 } else { -1 };
+        assert_eq!(String::from_utf8(reply).unwrap(), format!(":{at}\r\n"));
+    }
+    assert_eq!(
+        client.pipeline(&[words(&["HPEXPIRETIME", "h", "FIELDS", "1", "f"])]).unwrap()[0],
+        b"*1\r\n:4000000000000\r\n"
+    );
+    let mut model = (0..KEYS).map(|key| (key, 0)).collect();
+    churn(&mut client, &mut Prng::from_seed(3), &mut model, 20_000);
+    assert_under_ceiling(&mut client);
+    stop(&mut server, client);
+    damage_store(&server);
+    let checked = run("check", &[&dir]);
+    assert!(!checked.status.success() && String::from_utf8(checked.stdout).unwrap().contains("DAMAGED"));
+}
+
+fn stop(server: &mut Server, mut client: Client) {
+    // It answers nothing.
+    let _ = client.call(&["SHUTDOWN"]);
+    while server.ended().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+fn assert_refused(role: &str, words: &[&str], why: &str) {
+    let output = run(role, words);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && text.contains(why), "{role} {words:?}: {text}");
+}
+
+/// Changes a byte in the first page of every segment of the store.
+fn damage_store(server: &Server) {
+    for entry in std::fs::read_dir(server.dir().join("store")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "store") {
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[100] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+        }
+    }
 }
 
 #[test]

@@ -138,7 +138,8 @@ fn without_moments(value: Value) -> Value {
     Value::Array(kept)
 }
 
-fn run(role: &str, words: &[&str]) -> Output {
+/// Runs a role with words.
+pub fn run(role: &str, words: &[&str]) -> Output {
     let Program::Tarn(path) = tarn() else { unreachable!("the program under test is Tarn") };
     Command::new(path).arg(role).args(words).output().unwrap()
 }

@@ -115,8 +115,20 @@ pub fn seed_of_checkpoint(config: &Config, fs: &Fs) -> Option<u64> {
 
 /// The table of the store in which a checkpoint's objects lie, if they do.
 fn store_table(recovery: &Recovery) -> io::Result<Option<Vec<u8>>> {
-    let last = recovery.checkpoint().map(Checkpoint::last_chunk).transpose().map_err(io::Error::other)?;
-    let Some(chunk) = last.flatten() else { return Ok(None) };
+    recovery.checkpoint().map_or(Ok(None), table_in)
+}
+
+/// The same of the newest checkpoint of a directory.
+///
+/// # Errors
+/// If the log's files cannot be read.
+pub(crate) fn store_table_in(fs: &Fs, dir: &Path) -> io::Result<Option<Vec<u8>>> {
+    let checkpoint = ::log::newest_checkpoint(fs, dir).map_err(io::Error::other)?;
+    checkpoint.as_ref().map_or(Ok(None), table_in)
+}
+
+fn table_in(checkpoint: &Checkpoint) -> io::Result<Option<Vec<u8>>> {
+    let Some(chunk) = checkpoint.last_chunk().map_err(io::Error::other)? else { return Ok(None) };
     Ok(ChunkKind::of(&chunk).filter(|(kind, _)| *kind == ChunkKind::Store).map(|(_, table)| table.to_vec()))
 }
 

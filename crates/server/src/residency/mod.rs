@@ -24,6 +24,7 @@ pub use outbox::Outbox;
 use parking_lot::{Condvar, Mutex};
 use shelf::OnDisk;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -127,7 +128,7 @@ pub fn open(server: &Arc<Server>, fs: &Fs, table: Option<&[u8]>, labour: Labour)
         };
         return table.map_or(Ok(()), |_| Err(io::Error::other(message())));
     }
-    let dir = server.dir().join(FOLDER);
+    let dir = folder(&server.dir());
     let options = match labour {
         Labour::Threads => options(server),
         Labour::ByHand => Options { segment_pages: store::limits::SEGMENT_PAGES_MIN, ..options(server) },
@@ -156,9 +157,14 @@ pub enum Labour {
 /// # Errors
 /// One sentence for the operator.
 pub fn open_to_read(server: &Arc<Server>, fs: &Fs, table: &[u8]) -> io::Result<()> {
-    let store = Store::open(fs, &server.dir().join(FOLDER), &options(server), table);
+    let store = Store::open(fs, &folder(&server.dir()), &options(server), table);
     attach(server, store.map_err(io::Error::other)?);
     Ok(())
+}
+
+/// Where the store of a directory lies.
+pub fn folder(dir: &Path) -> PathBuf {
+    dir.join(FOLDER)
 }
 
 fn attach(server: &Arc<Server>, store: Store) {

@@ -1,6 +1,6 @@
 //! `tarn check`: what lies in a directory of the log, and what a start would do with it.
 
-use super::{Complaint, Given, Verdict};
+use super::{Complaint, Given, Verdict, store};
 use jiff::Timestamp;
 use log::{Case, CheckpointReport, Report, SegmentReport};
 use std::fmt::{self, Write};
@@ -12,7 +12,8 @@ pub(super) const USAGE: &str = "\
 Usage: tarn check DIR
 
 Looks at every block of the log in DIR, and at its checkpoints: from where to where they go, from when to when, and what is
-damaged. Says what a start would do. Changes nothing, and may run beside a server.
+damaged. Says what a start would do. Of the capacity edition also at every page of the store that the newest checkpoint names. Changes
+nothing, and may run beside a server; of a store that is in use, segments may be used again meanwhile.
 
 Ends with 0 if all is intact, else with 1.";
 
@@ -22,7 +23,12 @@ pub(super) fn run(words: &[String], shown: &mut String) -> Result<Verdict, Compl
     given.nothing_else()?;
     let report = look_at(&Fs::Real, &dir)?;
     write!(shown, "{}", Shown { dir: &dir, report: &report }).expect("a string takes all");
-    Ok(if report.is_intact() { Verdict::Good } else { Verdict::Bad })
+    let store = store::look_at(&Fs::Real, &dir)?;
+    if let Some(store) = &store {
+        write!(shown, "{}", store::Shown(store)).expect("a string takes all");
+    }
+    let is_intact = report.is_intact() && store.is_none_or(|store| store.is_intact());
+    Ok(if is_intact { Verdict::Good } else { Verdict::Bad })
 }
 
 /// Checks a directory in which there is a log.
@@ -108,7 +114,7 @@ fn show_segment(f: &mut fmt::Formatter<'_>, segment: &SegmentReport) -> fmt::Res
     }
 }
 
-fn name(path: &Path) -> String {
+pub(super) fn name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 

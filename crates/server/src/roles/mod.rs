@@ -5,6 +5,7 @@
 
 mod check;
 mod restore;
+mod store;
 mod transfer;
 
 use lexopt::{Arg, Parser};

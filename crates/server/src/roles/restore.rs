@@ -2,6 +2,7 @@
 
 use super::check::Moment;
 use super::{Complaint, Given, Verdict};
+use crate::durability;
 use jiff::Timestamp;
 use log::{Lsn, Options, Restored, Target};
 use std::fmt::Write;
@@ -49,6 +50,13 @@ pub(super) fn copy(fs: &Fs, from: &Path, target: Target, into: &Path) -> Result<
         None => fs.create_dir_all(into)?,
         Some(Kind::Directory) => {}
         Some(_) => return Err(Complaint(format!("{} is not a directory", into.display()))),
+    }
+    if durability::store_table_in(fs, from).is_ok_and(|table| table.is_some()) {
+        return Err(Complaint(format!(
+            "{} was written by the capacity edition, whose store is there only as it is now: copy the whole directory while no \
+             server runs, or take RDB files (BGSAVE) as copies",
+            from.display()
+        )));
     }
     Ok(log::restore(fs, from, target, into, &Options::default())?)
 }
