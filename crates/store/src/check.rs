@@ -81,7 +81,7 @@ pub fn check(fs: &Fs, dir: &Path, table: &[u8]) -> Result<Report, Refusal> {
             },
             continuing: 0,
         };
-        look.report.missing = check_file(fs, dir, &table, row, &found).err();
+        look.report.missing = check_file(fs, dir, row, &found).err();
         // Of one that is too short, what is there is looked at.
         if !matches!(look.report.missing, Some(Refusal::Missing(_) | Refusal::Disk { .. })) {
             let looked = fs.open(&path, Mode::Read).and_then(|file| look.file(&file));

@@ -129,8 +129,6 @@ pub enum Refusal {
     NewerTable(u32),
     /// A segment's file is not there.
     Missing(PathBuf),
-    /// A segment's file holds another segment: the table is not of the newest checkpoint.
-    Reused(PathBuf),
     /// A segment's file ends before what was written to it does.
     Short {
         /// The file.
@@ -169,11 +167,6 @@ impl fmt::Display for Refusal {
             Refusal::Missing(path) => {
                 write!(out, "the segment {} is missing; put it back from a copy", path.display())
             }
-            Refusal::Reused(path) => write!(
-                out,
-                "the segment {} was used for something else after this checkpoint; put the directory back from a copy",
-                path.display()
-            ),
             Refusal::Short { path, bytes, needed } => write!(
                 out,
                 "the segment {} ends at {bytes}, and {needed} bytes of it are in use; put it back from a copy",

@@ -10,9 +10,8 @@ use crate::Options;
 use crate::extent::Joined;
 use crate::failure::{ReadError, Refusal, Wrong, named};
 use crate::inventory::Inventory;
-use crate::limits::PAGE_BYTES;
 use crate::number::{Geometry, PageNo, Run, SegmentNo};
-use crate::page::{self, Found, Identity, Page};
+use crate::page::{Found, Page};
 use crate::record::OwnedRecord;
 use crate::segment::State;
 use crate::shared::Shared;
@@ -71,7 +70,7 @@ impl Store {
         let found = names.iter().filter_map(|name| SegmentNo::parse_name(name.to_str()?));
         let found: Vec<SegmentNo> = found.collect();
         for row in &table.segments {
-            check_file(fs, dir, table, row, &found)?;
+            check_file(fs, dir, row, &found)?;
         }
         let geometry = table.geometry;
         let shared =
@@ -303,14 +302,8 @@ impl Store {
     }
 }
 
-/// Whether a segment's file is there, as long as it must be, and not used for something else by now.
-pub(crate) fn check_file(
-    fs: &Fs,
-    dir: &Path,
-    table: &Table,
-    row: &Row,
-    found: &[SegmentNo],
-) -> Result<(), Refusal> {
+/// Whether a segment's file is there and as long as it must be.
+pub(crate) fn check_file(fs: &Fs, dir: &Path, row: &Row, found: &[SegmentNo]) -> Result<(), Refusal> {
     let path = row.no.path(dir);
     if found.binary_search(&row.no).is_err() {
         return Err(Refusal::Missing(path));
@@ -318,19 +311,6 @@ pub(crate) fn check_file(
     let unwritten_end = row.gaps.last().filter(|(first, pages)| first + pages == row.pages);
     let written = unwritten_end.map_or(row.pages, |(first, _)| *first);
     let needed = u64::from(written) * crate::limits::PAGE_BYTES as u64;
-    let file = fs.open(&path, Mode::Read).map_err(Refusal::disk(&path))?;
-    let bytes = file.len().map_err(Refusal::disk(&path))?;
-    if bytes < needed {
-        return Err(Refusal::Short { path, bytes, needed });
-    }
-    let first = row.gaps.first().filter(|(first, _)| *first == 0).map_or(0, |(_, pages)| *pages);
-    let mut page = [0; PAGE_BYTES];
-    let read = file.read_full_at(&mut page, u64::from(first) * PAGE_BYTES as u64);
-    let read = read.map_err(Refusal::disk(&path))?;
-    let identity = Identity { store: table.store, generation: row.generation };
-    match page::open(&page[..read], identity, table.geometry.page(row.no, first)) {
-        Err(Wrong::Store | Wrong::Stale) if first < row.pages => Err(Refusal::Reused(path)),
-        // What is damaged is found when it is read, or by a check.
-        _ => Ok(()),
-    }
+    let bytes = fs.open(&path, Mode::Read).and_then(|file| file.len()).map_err(Refusal::disk(&path))?;
+    if bytes < needed { Err(Refusal::Short { path, bytes, needed }) } else { Ok(()) }
 }

@@ -23,7 +23,7 @@ use crate::import::{self, Preference};
 use crate::log;
 use crate::residency::{self, Labour};
 use crate::server::Server;
-use ::log::{Checkpoint, Flushing, Log, Lsn, Options, Recovery, SyncPolicy};
+use ::log::{Case, Checkpoint, Flushing, Log, Lsn, Options, Recovery, SyncPolicy};
 use checkpoint::Pace;
 use gate::Gate;
 use journal::{ToLog, Watcher};
@@ -115,7 +115,14 @@ pub fn seed_of_checkpoint(config: &Config, fs: &Fs) -> Option<u64> {
 
 /// The table of the store in which a checkpoint's objects lie, if they do.
 fn store_table(recovery: &Recovery) -> io::Result<Option<Vec<u8>>> {
-    recovery.checkpoint().map_or(Ok(None), table_in)
+    let table = recovery.checkpoint().map_or(Ok(None), table_in)?;
+    if table.is_some() && recovery.case() == Case::OlderCheckpoint {
+        return Err(io::Error::other(
+            "the newest checkpoint is damaged, and what an older one names in the store may have been used again: put the \
+             directory back from a copy",
+        ));
+    }
+    Ok(table)
 }
 
 /// The same of the newest checkpoint of a directory.
