@@ -171,9 +171,9 @@ impl Object<'_> {
         self.block.address()
     }
 
-    /// The address of its block, and how many bytes that takes.
-    pub(crate) fn extent(&self) -> (u64, usize) {
-        (self.block.address(), self.block.capacity())
+    /// How many bytes its block takes, without what that owns elsewhere.
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.block.capacity()
     }
 
     /// As [`Block::is_shadowing`].

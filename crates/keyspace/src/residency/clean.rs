@@ -69,12 +69,7 @@ impl Batch<'_> {
 
     /// Shows where each object of a slot lies that lies anywhere.
     pub fn places(&self, db: DbIndex, slot: Slot, mut visit: impl FnMut(u32)) {
-        let Some(slots) = self.keyspace.database(db).used_slots() else { return };
-        let cell = &slots[usize::from(slot.0)];
-        if !cell.has_keys() {
-            return;
-        }
-        let keys = locks::lock(&cell.keys);
+        let Some(keys) = self.keyspace.slot_with_keys(db, slot).map(locks::lock) else { return };
         keys.table().scan_entries(crate::ids::Position(0), usize::MAX, |entry| match entry {
             Entry::Block(object) => object.at().into_iter().for_each(&mut visit),
             Entry::Cold(cold) => visit(cold.at),

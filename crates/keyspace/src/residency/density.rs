@@ -9,6 +9,7 @@
 use crate::ids::{DbIndex, Slot};
 use crate::keyspace::Batch;
 use crate::locks;
+use crate::object::Object;
 use crate::table::Place;
 use std::collections::{HashMap, HashSet};
 
@@ -62,28 +63,26 @@ impl Sparse {
 impl Batch<'_> {
     /// Counts the objects of a slot.
     pub fn count_density(&self, db: DbIndex, slot: Slot, census: &mut Census) {
-        let Some(slots) = self.keyspace.database(db).used_slots() else { return };
-        let cell = &slots[usize::from(slot.0)];
-        let Some(keys) = cell.has_keys().then(|| locks::lock_soon(&cell.keys)).flatten() else { return };
-        for (_, object) in keys.table().places() {
-            let (address, bytes) = object.extent();
-            if bytes <= BLOCK_BYTES_MAX {
-                *census.0.entry(address >> STRETCH_BITS).or_default() += bytes as u64;
-            }
+        let Some(keys) = self.keyspace.slot_with_keys(db, slot).and_then(locks::lock_soon) else { return };
+        for (stretch, bytes) in keys.table().places().filter_map(|(_, object)| stretch_of(object)) {
+            *census.0.entry(stretch).or_default() += bytes;
         }
     }
 
     /// Moves the objects of a slot that lie in sparse stretches. One of which a copy is on its way stays.
     pub fn move_sparse(&self, db: DbIndex, slot: Slot, sparse: &mut Sparse) {
-        let Some(slots) = self.keyspace.database(db).used_slots() else { return };
-        let cell = &slots[usize::from(slot.0)];
-        let Some(mut keys) = cell.has_keys().then(|| locks::lock_soon(&cell.keys)).flatten() else { return };
+        let Some(mut keys) = self.keyspace.slot_with_keys(db, slot).and_then(locks::lock_soon) else {
+            return;
+        };
         let Sparse { stretches, places, .. } = sparse;
-        places.extend(keys.table().places().filter_map(|(place, object)| {
-            let (address, bytes) = object.extent();
-            let is_sparse = bytes <= BLOCK_BYTES_MAX && stretches.contains(&(address >> STRETCH_BITS));
-            is_sparse.then_some(place)
-        }));
+        let is_sparse = |object| stretch_of(object).is_some_and(|(stretch, _)| stretches.contains(&stretch));
+        places.extend(keys.table().places().filter(|(_, object)| is_sparse(*object)).map(|(place, _)| place));
         places.drain(..).for_each(|place| keys.relocate(place));
     }
+}
+
+/// The stretch in which an object lies, and how many bytes of it that takes. None: it lies in a longer one.
+fn stretch_of(object: Object<'_>) -> Option<(u64, u64)> {
+    let bytes = object.block_bytes();
+    (bytes <= BLOCK_BYTES_MAX).then(|| (object.address() >> STRETCH_BITS, bytes as u64))
 }

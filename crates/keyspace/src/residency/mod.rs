@@ -33,7 +33,10 @@ pub mod spill;
 #[cfg(test)]
 mod tests;
 
+use crate::ids::{DbIndex, Slot};
 use crate::keyspace::{Batch, Keyspace};
+use crate::slot::SlotKeys;
+use parking_lot::Mutex;
 use std::fmt;
 use sys::UnixMs;
 
@@ -94,6 +97,14 @@ impl Keyspace {
     #[inline]
     pub(crate) fn has_shelf(&self) -> bool {
         self.shelf.get().is_some()
+    }
+}
+
+impl Keyspace {
+    /// A slot of a database that has keys.
+    fn slot_with_keys(&self, db: DbIndex, slot: Slot) -> Option<&Mutex<SlotKeys>> {
+        let cell = &self.database(db).used_slots()?[usize::from(slot.0)];
+        cell.has_keys().then_some(&cell.keys)
     }
 }
 

@@ -122,12 +122,9 @@ impl Batch<'_> {
         if slot == Slot(0) {
             sweep.resolves = mem::take(&mut sweep.sent) == 0;
         }
-        let Some(slots) = self.keyspace.database(db).used_slots() else { return spilled };
-        let cell = &slots[usize::from(slot.0)];
-        if !cell.has_keys() {
+        let Some(mut keys) = self.keyspace.slot_with_keys(db, slot).and_then(locks::lock_soon) else {
             return spilled;
-        }
-        let Some(mut keys) = locks::lock_soon(&cell.keys) else { return spilled };
+        };
         let id = (self.keyspace.physical(db), slot);
         let is_elsewhere = |leaving: &Leaving| leaving.slot != id;
         debug_assert!(sweep.leaving.iter().all(is_elsewhere), "copies are written before their slot's turn");

@@ -50,6 +50,11 @@ impl ChunkHeader {
         ChunkHeader { kind: kind as u32, body_bytes, body_crc: crc32c::crc32c(body), index }
     }
 
+    /// Bytes of the chunk with this header.
+    fn chunk_bytes(&self) -> u64 {
+        CHUNK_HEADER_BYTES as u64 + u64::from(self.body_bytes)
+    }
+
     fn encode(&self) -> [u8; CHUNK_HEADER_BYTES] {
         let mut bytes = [0; CHUNK_HEADER_BYTES];
         bytes[4..8].copy_from_slice(&self.body_crc.to_le_bytes());

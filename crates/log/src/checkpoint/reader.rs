@@ -100,28 +100,36 @@ impl Checkpoint {
         self.mark.bytes
     }
 
-    /// The last chunk, which [`Checkpoint::next_chunk`] gives too. Goes through the headers of all others.
+    /// The chunk with this number, from 0 on, which [`Checkpoint::next_chunk`] gives too; None behind the last. Goes through the
+    /// headers of all before it.
     ///
     /// # Errors
     /// As of [`Checkpoint::next_chunk`].
-    pub fn last_chunk(&self) -> Result<Option<Vec<u8>>, Refusal> {
-        let damaged = |offset| Refusal::CheckpointDamaged { path: self.path.clone(), offset };
-        let (mut at, mut last) = (HEADER_BYTES as u64, None);
-        for index in 0..self.mark.chunks {
-            let header = self.header(at, index)?;
-            last = Some((at, header));
-            at += CHUNK_HEADER_BYTES as u64 + u64::from(header.body_bytes);
+    pub fn chunk(&self, number: u64) -> Result<Option<Vec<u8>>, Refusal> {
+        if number >= self.mark.chunks {
+            return Ok(None);
         }
-        let Some((at, header)) = last else { return Ok(None) };
-        let body = read_body(&self.file, at, &header).map_err(Refusal::disk(&self.path))?;
-        body.map(Some).ok_or_else(|| damaged(at))
+        let mut at = HEADER_BYTES as u64;
+        for index in 0..number {
+            at += self.header(at, index)?.chunk_bytes();
+        }
+        let header = self.header(at, number)?;
+        self.body(at, &header).map(Some)
     }
 
     fn header(&self, at: u64, index: u64) -> Result<ChunkHeader, Refusal> {
         let header = read_header(&self.file, at).map_err(Refusal::disk(&self.path))?;
         let is_it = |header: &ChunkHeader| header.kind == ChunkKind::Content as u32 && header.index == index;
-        let damaged = || Refusal::CheckpointDamaged { path: self.path.clone(), offset: at };
-        header.filter(is_it).ok_or_else(damaged)
+        header.filter(is_it).ok_or_else(|| self.damaged(at))
+    }
+
+    fn body(&self, at: u64, header: &ChunkHeader) -> Result<Vec<u8>, Refusal> {
+        let body = read_body(&self.file, at, header).map_err(Refusal::disk(&self.path))?;
+        body.ok_or_else(|| self.damaged(at))
+    }
+
+    fn damaged(&self, offset: u64) -> Refusal {
+        Refusal::CheckpointDamaged { path: self.path.clone(), offset }
     }
 
     /// The next chunk for whoever asks, each once; None when all are given out. The calling thread reads and checks it.
@@ -129,18 +137,16 @@ impl Checkpoint {
     /// # Errors
     /// Damage, or that the disk does not read. Nothing of this checkpoint may be used then.
     pub fn next_chunk(&self) -> Result<Option<Vec<u8>>, Refusal> {
-        let damaged = |offset| Refusal::CheckpointDamaged { path: self.path.clone(), offset };
         let mut next = self.next.lock();
         if next.index == self.mark.chunks {
             return Ok(None);
         }
         let at = next.offset;
         let header = self.header(at, next.index)?;
-        next.offset += CHUNK_HEADER_BYTES as u64 + u64::from(header.body_bytes);
+        next.offset += header.chunk_bytes();
         next.index += 1;
         drop(next);
-        let body = read_body(&self.file, at, &header).map_err(Refusal::disk(&self.path))?;
-        body.map(Some).ok_or_else(|| damaged(at))
+        self.body(at, &header).map(Some)
     }
 }
 

@@ -20,7 +20,6 @@ use keyspace::{Batch, DbIndex, Object, SLOTS, Slot, Stamp};
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
-use store::{PageNo, Store};
 use value::rdb::file::write_entry;
 
 /// A chunk is written when it has this many bytes.
@@ -129,7 +128,6 @@ struct Copy<'s> {
 
 /// Of a checkpoint whose objects lie in a store.
 struct Stored<'s> {
-    store: &'s Store,
     outbox: Outbox<'s>,
     index: SlotIndex,
 }
@@ -138,7 +136,7 @@ impl Stored<'_> {
     fn new(server: &Server, guest: usize) -> Option<Stored<'_>> {
         let store = server.residency.store()?;
         let outbox = Outbox::new(server, store, guest, Aim::Copies);
-        Some(Stored { store, outbox, index: SlotIndex::default() })
+        Some(Stored { outbox, index: SlotIndex::default() })
     }
 
     /// Writes what of some slots is in memory only.
@@ -294,15 +292,21 @@ fn copy_index(
     stored: &mut Stored<'_>,
     chunk: &mut Vec<u8>,
 ) -> (Stamp, u64) {
-    let is_written = |at| PageNo::new(at).is_some_and(|page| stored.store.is_written(page));
+    let Stored { outbox, index } = stored;
     let (mut entries, mut keys) = (Vec::new(), 0);
-    let stamp = batch.copy_index(db, slot, is_written, &mut stored.index, |object| {
-        keys += 1;
-        add(&mut entries, object);
-    });
-    put_index(chunk, &stored.index);
+    let stamp = batch.copy_index(
+        db,
+        slot,
+        |at| outbox.is_written(at),
+        index,
+        |object| {
+            keys += 1;
+            add(&mut entries, object);
+        },
+    );
+    put_index(chunk, index);
     chunk.extend_from_slice(&entries);
-    (stamp, keys + stored.index.words.len() as u64)
+    (stamp, keys + index.words.len() as u64)
 }
 
 /// Appends an object as an RDB file holds it, without how much it was used: that is not worth a write of the log.

@@ -135,8 +135,16 @@ pub(crate) fn store_table_in(fs: &Fs, dir: &Path) -> io::Result<Option<Vec<u8>>>
 }
 
 fn table_in(checkpoint: &Checkpoint) -> io::Result<Option<Vec<u8>>> {
-    let Some(chunk) = checkpoint.last_chunk().map_err(io::Error::other)? else { return Ok(None) };
-    Ok(ChunkKind::of(&chunk).filter(|(kind, _)| *kind == ChunkKind::Store).map(|(_, table)| table.to_vec()))
+    let of_kind = |number, kind| {
+        let chunk = checkpoint.chunk(number).map_err(io::Error::other)?;
+        let found = chunk.as_deref().and_then(ChunkKind::of).filter(|(found, _)| *found == kind);
+        Ok::<_, io::Error>(found.map(|(_, body)| body.to_vec()))
+    };
+    // One that has no store is not gone through for that.
+    if of_kind(1, ChunkKind::Numbers)?.is_none() {
+        return Ok(None);
+    }
+    of_kind(checkpoint.chunks() - 1, ChunkKind::Store)
 }
 
 /// Fills the keyspace from the directory, and opens the log if the configuration wants one. Called once, before the first

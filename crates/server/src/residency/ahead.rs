@@ -2,7 +2,7 @@
 //!
 //! Thread rule: each thread has its own.
 
-use super::fetch::admit;
+use super::fetch::{admit, parse};
 use crate::server::Server;
 use keyspace::residency::ahead::ColdKey;
 use std::collections::HashMap;
@@ -56,8 +56,10 @@ impl<'s> ReadAhead<'s> {
         while self.reads.in_flight() > 0 {
             self.reads.wait(|token, buffer, result| {
                 let at = token as u32;
-                if let Some(keys) = self.wanted.get(&at).filter(|_| result.is_ok()) {
-                    admit(server, &server.keyspace.enter(worker), store, at, &buffer, keys);
+                if let Some(keys) = self.wanted.get(&at).filter(|_| result.is_ok())
+                    && let Some(page) = parse(store, at, &buffer)
+                {
+                    admit(server, &server.keyspace.enter(worker), &page, keys);
                 }
                 buffers.give_back(buffer);
             });

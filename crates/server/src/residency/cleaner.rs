@@ -3,8 +3,8 @@
 //! It runs in the spiller's thread, a segment at a time, when more is dead than the store should hold. It has the turn meanwhile (see
 //! [`super::outbox`]).
 
+use super::for_each_slot;
 use crate::server::Server;
-use keyspace::{SLOTS, Slot};
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -36,12 +36,8 @@ pub(super) fn clean(server: &Server, store: &Store) -> io::Result<()> {
 /// Counts anew what lives in each segment.
 pub(super) fn recount(server: &Server, store: &Store) {
     store.forget_counts();
-    for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
-        for slot in (0..SLOTS as u16).map(Slot) {
-            let batch = server.keyspace.enter(server.spiller_guest());
-            batch.places(db, slot, |at| PageNo::new(at).into_iter().for_each(|page| store.note_live(page)));
-        }
-    }
+    let note = |at| PageNo::new(at).into_iter().for_each(|page| store.note_live(page));
+    for_each_slot(server, |batch, db, slot| batch.places(db, slot, note));
 }
 
 struct Cleaner<'s> {

@@ -3,9 +3,9 @@
 //! It runs in the spiller's thread, whose own pages take what is moved, and looks every few seconds. Workers collect what was freed of their
 //! pages while the process [is tight](super::is_tight).
 
+use super::for_each_slot;
 use crate::server::Server;
-use keyspace::residency::density::{Census, Sparse};
-use keyspace::{Batch, DbIndex, SLOTS, Slot};
+use keyspace::residency::density::Census;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -43,20 +43,12 @@ impl Density {
         self.looked_at = Instant::now();
         let mut census = Census::default();
         for_each_slot(server, |batch, db, slot| batch.count_density(db, slot, &mut census));
-        let mut sparse: Sparse = census.sparse(excess, MOVED_BYTES_MAX);
+        let mut sparse = census.sparse(excess, MOVED_BYTES_MAX);
         if sparse.gain >= GAIN_BYTES_MIN {
             for_each_slot(server, |batch, db, slot| batch.move_sparse(db, slot, &mut sparse));
             server.residency.counts.stretches_emptied.fetch_add(sparse.stretches(), Ordering::Relaxed);
         }
         // What others freed of this thread's own pages.
         sys::memory::collect();
-    }
-}
-
-fn for_each_slot(server: &Server, mut work: impl FnMut(&Batch<'_>, DbIndex, Slot)) {
-    for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
-        for slot in (0..SLOTS as u16).map(Slot) {
-            work(&server.keyspace.enter(server.spiller_guest()), db, slot);
-        }
     }
 }

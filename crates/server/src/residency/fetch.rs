@@ -224,17 +224,14 @@ impl Fetches {
         let batch = self.server.keyspace.try_enter(self.worker, Duration::ZERO);
         for (at, buffer, is_read) in done {
             let Some(awaited) = self.pages.borrow_mut().remove(&at) else { continue };
-            match &batch {
-                Some(batch) if is_read => {
-                    if !awaited.keys.is_empty() {
-                        admit(&self.server, batch, store, at, &buffer, &awaited.keys);
-                    }
-                    if !awaited.shadowed.is_empty() {
-                        resolve(batch, store, at, &buffer, &awaited.shadowed);
-                    }
+            let page = if is_read { parse(store, at, &buffer) } else { None };
+            match (&batch, page) {
+                (Some(batch), Some(page)) => {
+                    admit(&self.server, batch, &page, &awaited.keys);
+                    resolve(batch, &page, &awaited.shadowed);
                 }
-                Some(batch) => awaited.shadowed.iter().for_each(|cold| batch.note_unseen(cold)),
-                None => self.later.borrow_mut().extend(&awaited.shadowed),
+                (Some(batch), None) => awaited.shadowed.iter().for_each(|cold| batch.note_unseen(cold)),
+                (None, _) => self.later.borrow_mut().extend(&awaited.shadowed),
             }
             self.reads.borrow().buffers().give_back(buffer);
             self.look_ups.update(|count| count - usize::from(awaited.is_look_up));
@@ -250,27 +247,26 @@ impl Fetches {
     }
 }
 
-/// Brings the keys into memory that were asked for, of a page that was read.
-pub(super) fn admit(
-    server: &Server,
-    batch: &Batch<'_>,
-    store: &Store,
-    at: u32,
-    buffer: &AlignedBytes,
-    keys: &[ColdKey],
-) {
-    let Some(page) = PageNo::new(at) else { return };
+/// A page that was read, which counts as one. None: it is damaged, which is the command's to deal with.
+pub(super) fn parse<'b>(store: &Store, at: u32, buffer: &'b AlignedBytes) -> Option<Page<'b>> {
     store.note_read(buffer.as_slice().len() as u64);
-    // Damage, and what takes more than this page, is the command's to deal with.
-    let Ok(parsed) = Page::parse(buffer.as_slice(), page, store) else { return };
-    for found in parsed.records() {
+    Page::parse(buffer.as_slice(), PageNo::new(at)?, store).ok()
+}
+
+/// Brings the keys into memory that were asked for, of a page that was read.
+pub(super) fn admit(server: &Server, batch: &Batch<'_>, page: &Page<'_>, keys: &[ColdKey]) {
+    if keys.is_empty() {
+        return;
+    }
+    for found in page.records() {
+        // What takes more than this page is the command's to read.
         let Found::Here(record) = found else { continue };
         let key = server.keyspace.key(DbIndex(0), record.key);
         if !keys.iter().any(|cold| cold.is_of(record.database, &key)) {
             continue;
         }
         if let Some(image) = record.image.plain()
-            && batch.admit(record.database, &key, record.expires_at, &image, at)
+            && batch.admit(record.database, &key, record.expires_at, &image, page.no().get())
         {
             server.residency.counts.cold_reads.fetch_add(1, Ordering::Relaxed);
         }
@@ -278,13 +274,11 @@ pub(super) fn admit(
 }
 
 /// Finds out whether a page that was read holds older versions of keys that were replaced.
-fn resolve(batch: &Batch<'_>, store: &Store, at: u32, buffer: &AlignedBytes, shadowed: &[ColdKey]) {
-    let Some(page) = PageNo::new(at) else { return };
-    store.note_read(buffer.as_slice().len() as u64);
-    let Ok(parsed) = Page::parse(buffer.as_slice(), page, store) else {
-        return shadowed.iter().for_each(|cold| batch.note_unseen(cold));
-    };
-    let found: Vec<Found<'_>> = parsed.records().collect();
+fn resolve(batch: &Batch<'_>, page: &Page<'_>, shadowed: &[ColdKey]) {
+    if shadowed.is_empty() {
+        return;
+    }
+    let found: Vec<Found<'_>> = page.records().collect();
     let seen: Option<Vec<Seen<'_>>> = found.iter().map(seen).collect();
     // Whoever reads the whole of a record whose key does not fit into a page is the spiller.
     if let Some(seen) = seen {

@@ -20,6 +20,7 @@ use crate::config::{Edition, StoreCompression};
 use crate::log;
 use crate::server::Server;
 pub use ahead::ReadAhead;
+use keyspace::{Batch, DbIndex, SLOTS, Slot};
 pub use outbox::Outbox;
 use parking_lot::{Condvar, Mutex};
 use shelf::OnDisk;
@@ -194,6 +195,15 @@ pub fn wait_for_room(server: &Server) {
     while is_over(server) && !server.residency.is_stuck() && !server.is_ending() {
         server.residency.ring();
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Shows every slot that may have keys to the spiller's thread, each in a stay of its own.
+fn for_each_slot(server: &Server, mut work: impl FnMut(&Batch<'_>, DbIndex, Slot)) {
+    for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
+        for slot in (0..SLOTS as u16).map(Slot) {
+            work(&server.keyspace.enter(server.spiller_guest()), db, slot);
+        }
     }
 }
 

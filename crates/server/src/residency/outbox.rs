@@ -61,6 +61,11 @@ impl<'s> Outbox<'s> {
         refusal.map_or(Ok(spilled), Err)
     }
 
+    /// Whether what lies at a place can be read.
+    pub fn is_written(&self, at: u32) -> bool {
+        self.gathered.is_written(at)
+    }
+
     /// Writes what was gathered, and lets go of it.
     ///
     /// # Errors
