@@ -232,6 +232,35 @@ fn writes_are_refused_once_not_even_the_index_fits() {
 }
 
 #[test]
+fn where_not_even_the_index_fits_keys_are_evicted_if_the_policy_says_so() {
+    for policy in ["allkeys-lru", "volatile-ttl"] {
+        let directives = ["--edition", "capacity", "--maxmemory", "5mb", "--maxmemory-policy", policy];
+        let mut server = Server::start(tarn(), &directives).unwrap();
+        let mut client = wait_until_loaded(&server);
+        let sets = |key: u64| words(&["SET", &format!("key:{key}"), "v", "EX", &(10_000 + key).to_string()]);
+        let replies = ask(&mut client, &(0..40_000).map(sets).collect::<Vec<_>>());
+        assert!(replies.iter().all(|reply| reply == b"+OK\r\n"));
+        // It goes on by itself otherwise.
+        assert_eq!(
+            client.call(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).unwrap(),
+            Value::Simple(b"OK".to_vec())
+        );
+        let (evicted, Value::Int(left)) =
+            (info(&mut client, "evicted_keys"), client.call(&["DBSIZE"]).unwrap())
+        else {
+            panic!("DBSIZE is a number");
+        };
+        assert!(evicted > 1000, "{evicted}");
+        assert_eq!(left, 40_000 - evicted as i64);
+        server.kill();
+        server.restart().unwrap();
+        let mut client = wait_until_loaded(&server);
+        let Value::Int(found) = client.call(&["DBSIZE"]).unwrap() else { panic!("DBSIZE is a number") };
+        assert!((left / 2..=left).contains(&found), "{found} of {left}");
+    }
+}
+
+#[test]
 fn without_a_ceiling_nothing_leaves_memory() {
     let server = start(&[]);
     let mut client = server.connect().unwrap();

@@ -13,13 +13,15 @@ use crate::changes::{Class, What};
 use crate::clock;
 use crate::ids::{DbIndex, Position, Slot};
 use crate::keyspace::Batch;
-use crate::limits::{EVICT_KEYS_MAX, EVICT_ROUNDS_MAX, POOL_CANDIDATES_MAX};
+use crate::limits::{EVICT_COLD_COST, EVICT_KEYS_MAX, EVICT_ROUNDS_MAX, POOL_CANDIDATES_MAX};
 use crate::locks;
 use crate::object::Object;
 use crate::policy::{Eviction, Policy};
+use crate::sample::Sampled;
 use crate::sweep::{Progress, gone};
 use std::fmt;
 use sys::UnixMs;
+use value::table::Cold;
 
 /// Memory is full and the policy allows no key to be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +41,18 @@ struct Candidate {
     score: u64,
     db: DbIndex,
     slot: Slot,
-    position: Position,
+    who: Who,
+}
+
+/// What is known of a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    /// It is in memory, at this position.
+    Here(Position),
+    /// It is on disk: its word.
+    Cold(Cold),
+    /// It was on disk: how the position begins of one that expires.
+    Timed(u32),
 }
 
 /// The best candidates that a worker has seen.
@@ -58,8 +71,7 @@ impl Pool {
     }
 
     fn offer(&mut self, candidate: Candidate) {
-        let is_same =
-            |c: &Candidate| (c.db, c.slot, c.position) == (candidate.db, candidate.slot, candidate.position);
+        let is_same = |c: &Candidate| (c.db, c.slot, c.who) == (candidate.db, candidate.slot, candidate.who);
         if self.candidates.iter().any(is_same) {
             return;
         }
@@ -97,20 +109,31 @@ impl Batch<'_> {
         // What is being freed in the background is as good as gone.
         let used_bytes = || used_bytes().saturating_sub(crate::reaper::pending_bytes());
         let is_full = || policy.memory_bytes_max() > 0 && used_bytes() > policy.memory_bytes_max();
-        for _ in 0..EVICT_KEYS_MAX {
+        let mut cost = 0;
+        while cost < EVICT_KEYS_MAX {
             if !is_full() {
                 return Ok(Progress::Done);
             }
             let eviction = policy.eviction();
-            if eviction == Eviction::Never || !self.evict_one(eviction, now, &mut visit_evicted) {
-                return Err(OutOfMemory);
+            let evicted = match eviction {
+                Eviction::Never => None,
+                _ => self.evict_one(eviction, now, &mut visit_evicted),
+            };
+            match evicted.ok_or(OutOfMemory)? {
+                Who::Here(_) => cost += 1,
+                Who::Cold(_) | Who::Timed(_) => cost += EVICT_COLD_COST,
             }
         }
         Ok(if is_full() { Progress::More } else { Progress::Done })
     }
 
-    /// Frees the best key that can be found. False: there is none.
-    fn evict_one(&self, eviction: Eviction, now: UnixMs, visit: &mut impl FnMut(DbIndex, &[u8])) -> bool {
+    /// Frees the best key that can be found, and says where that was. None: there is none.
+    fn evict_one(
+        &self,
+        eviction: Eviction,
+        now: UnixMs,
+        visit: &mut impl FnMut(DbIndex, &[u8]),
+    ) -> Option<Who> {
         let mut pool = self.state().pool.borrow_mut();
         pool.begin(eviction);
         // Candidates may have gone or been used since; then others are looked for.
@@ -118,28 +141,34 @@ impl Batch<'_> {
             self.fill(&mut pool, eviction, now);
             while let Some(candidate) = pool.take_best() {
                 if self.evict_candidate(candidate, eviction, now, visit) {
-                    return true;
+                    return Some(candidate.who);
                 }
             }
         }
-        false
+        None
     }
 
     /// Samples every database.
     fn fill(&self, pool: &mut Pool, eviction: Eviction, now: UnixMs) {
         let wanted = self.keyspace.policy().samples().max(1) as usize;
         for db in (0..self.keyspace.databases()).map(DbIndex) {
-            let mut offer = |slot: Slot, object: Object<'_>| {
-                let position = self.keyspace.position(object.key());
-                pool.offer(Candidate { score: self.score(object, eviction, now), db, slot, position });
+            let offer = |slot: Slot, sampled: Sampled<'_>| {
+                let (who, score) = match sampled {
+                    Sampled::Here(object) => {
+                        let position = self.keyspace.position(object.key());
+                        (Who::Here(position), self.score(object, eviction, now))
+                    }
+                    Sampled::Cold(cold) => (Who::Cold(cold), self.score_of_cold(eviction, None)),
+                    Sampled::Timed { prefix, expires_at } => {
+                        (Who::Timed(prefix), self.score_of_cold(eviction, Some(expires_at)))
+                    }
+                };
+                pool.offer(Candidate { score, db, slot, who });
             };
             if eviction.expiring_only() {
                 self.sample_expiring(db, wanted, offer);
             } else if self.keyspace.len(db) > 0 {
-                self.sample_all(db, wanted, |slot, object| {
-                    offer(slot, object);
-                    true
-                });
+                self.sample_words(db, wanted, offer);
             }
         }
     }
@@ -152,16 +181,22 @@ impl Batch<'_> {
         now: UnixMs,
         visit: &mut impl FnMut(DbIndex, &[u8]),
     ) -> bool {
-        let Candidate { db, slot, position, score } = candidate;
+        let Candidate { db, slot, who, score } = candidate;
         let database = self.keyspace.database(db);
         let Some(mut keys) = locks::lock_soon(&database.slot(slot).keys) else { return false };
-        if !self.resolve_position((self.keyspace.physical(db), slot), &mut keys, position) {
-            return false;
-        }
-        let Some(place) = keys.find_position(self.keyspace.frame(), position) else { return false };
+        let id = (self.keyspace.physical(db), slot);
+        let place = match who {
+            Who::Here(position) if !self.resolve_position(id, &mut keys, position) => None,
+            Who::Here(position) => keys.find_position(self.keyspace.frame(), position),
+            Who::Cold(cold) => self.warm_word(id, &mut keys, cold),
+            Who::Timed(prefix) => self.warm_timed(id, &mut keys, prefix),
+        };
+        let Some(place) = place else { return false };
         let object = keys.object(place);
         let may_go = !eviction.expiring_only() || object.expires_at().is_some();
-        if !may_go || !eviction.is_random() && self.score(object, eviction, now) < score {
+        // One that was on disk counts as used now that it is not.
+        let is_comparable = matches!(who, Who::Here(_)) && !eviction.is_random();
+        if !may_go || is_comparable && self.score(object, eviction, now) < score {
             return false;
         }
         visit(db, object.key());
@@ -186,6 +221,15 @@ impl Batch<'_> {
             }
             Eviction::SoonestExpiry => u64::MAX - object.expires_at().map_or(u64::MAX, |at| at.0),
             Eviction::Never | Eviction::AllRandom | Eviction::ExpiringRandom => self.random(),
+        }
+    }
+
+    /// What is on disk was used less than anything in memory.
+    fn score_of_cold(&self, eviction: Eviction, expires_at: Option<UnixMs>) -> u64 {
+        match eviction {
+            Eviction::SoonestExpiry => u64::MAX - expires_at.map_or(u64::MAX, |at| at.0),
+            Eviction::AllRandom | Eviction::ExpiringRandom => self.random(),
+            _ => u64::MAX,
         }
     }
 }

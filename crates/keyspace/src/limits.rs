@@ -17,6 +17,9 @@ pub const SWEEP_KEYS_MAX: usize = 256;
 /// The most keys that one call of eviction frees: some milliseconds' work.
 pub const EVICT_KEYS_MAX: usize = 1024;
 
+/// As how many of these a key counts that is on disk: it is read first.
+pub const EVICT_COLD_COST: usize = 64;
+
 /// How often eviction samples anew because every candidate had gone or been used
 /// meanwhile, before it counts as unable to free a key.
 pub const EVICT_ROUNDS_MAX: usize = 16;

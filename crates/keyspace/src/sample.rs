@@ -7,11 +7,24 @@
 use crate::ids::{DbIndex, Position, SLOTS, Slot};
 use crate::keyspace::Batch;
 use crate::limits::{RANDOM_KEY_SAMPLES, SAMPLE_VISITS_MAX, TTL_SAMPLES};
-use crate::locks;
+use crate::locks::{self, SlotId};
 use crate::object::Object;
+use crate::slot::SlotKeys;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
+use value::table::{Cold, Entry};
 use value::timers::Deadline;
+
+/// What a sample shows.
+#[derive(Clone, Copy)]
+pub(crate) enum Sampled<'a> {
+    /// An object in memory.
+    Here(Object<'a>),
+    /// The word of one that is not.
+    Cold(Cold),
+    /// The timer of one that is not, as its position begins, and when it was set to come due.
+    Timed { prefix: u32, expires_at: UnixMs },
+}
 
 impl Batch<'_> {
     /// A key picked at random, all about equally likely; exactly so while there
@@ -40,8 +53,12 @@ impl Batch<'_> {
     /// estimated from a few dozen of them; 0 if none expires (INFO's `avg_ttl`).
     pub fn average_ttl_ms(&self, db: DbIndex, now: UnixMs) -> u64 {
         let (mut sum, mut count) = (0u128, 0u128);
-        self.sample_expiring(db, TTL_SAMPLES, |_, object| {
-            let at = object.expires_at().expect("only expiring keys are sampled");
+        self.sample_expiring(db, TTL_SAMPLES, |_, sampled| {
+            let at = match sampled {
+                Sampled::Here(object) => object.expires_at().expect("only expiring keys are sampled"),
+                Sampled::Timed { expires_at, .. } => expires_at,
+                Sampled::Cold(_) => unreachable!("timers are sampled, not words"),
+            };
             sum += u128::from(at.0.saturating_sub(now.0));
             count += 1;
         });
@@ -56,6 +73,36 @@ impl Batch<'_> {
         db: DbIndex,
         wanted: usize,
         mut visit: impl FnMut(Slot, Object<'_>) -> bool,
+    ) {
+        self.sample_slots(db, wanted, |id, keys, from, enough, note| {
+            self.scan_slot(id, keys, from, enough, |object| note(visit(id.1, object)))
+        });
+    }
+
+    /// The same without a look at the disk: of what is cold the words are shown, those of older versions of what is in memory
+    /// among them.
+    pub(crate) fn sample_words(&self, db: DbIndex, wanted: usize, mut visit: impl FnMut(Slot, Sampled<'_>)) {
+        self.sample_slots(db, wanted, |id, keys, from, enough, note| {
+            keys.table().scan_entries(from, enough, |entry| {
+                visit(
+                    id.1,
+                    match entry {
+                        Entry::Block(object) => Sampled::Here(object),
+                        Entry::Cold(cold) => Sampled::Cold(cold),
+                    },
+                );
+                note(true);
+            })
+        });
+    }
+
+    /// Calls `scan` for stretches of slots, from a random place on, until it has noted `wanted` things as accepted. It gets a
+    /// slot, where to begin and how many to visit, notes of each whether that was accepted, and says where to go on.
+    fn sample_slots(
+        &self,
+        db: DbIndex,
+        wanted: usize,
+        mut scan: impl FnMut(SlotId, &SlotKeys, Position, usize, &mut dyn FnMut(bool)) -> Option<Position>,
     ) {
         let Some(slots) = self.keyspace.database(db).used_slots() else { return };
         let random = self.random();
@@ -72,9 +119,9 @@ impl Batch<'_> {
             let mut from = Some(if enters_middle { middle } else { Position(0) });
             while let Some(at) = from.filter(|_| accepted < wanted && visits < SAMPLE_VISITS_MAX) {
                 let id = (self.keyspace.physical(db), Slot(number as u16));
-                from = self.scan_slot(id, &keys, at, wanted - accepted, |object| {
+                from = scan(id, &keys, at, wanted - accepted, &mut |is_accepted| {
                     visits += 1;
-                    accepted += usize::from(accepted < wanted && visit(Slot(number as u16), object));
+                    accepted += usize::from(is_accepted);
                 });
             }
             if accepted >= wanted || visits >= SAMPLE_VISITS_MAX {
@@ -89,7 +136,7 @@ impl Batch<'_> {
         &self,
         db: DbIndex,
         wanted: usize,
-        mut visit: impl FnMut(Slot, Object<'_>),
+        mut visit: impl FnMut(Slot, Sampled<'_>),
     ) {
         let database = self.keyspace.database(db);
         let (Some(slots), Some(due)) = (database.used_slots(), database.due()) else { return };
@@ -102,8 +149,8 @@ impl Batch<'_> {
         for number in with_timers() {
             let Some(keys) = locks::lock_soon(&slots[number].keys) else { continue };
             for _ in 0..keys.expiring().min(wanted - found) {
-                if let Some(object) = keys.sample_expiring(self.random()) {
-                    visit(Slot(number as u16), object);
+                if let Some(sampled) = keys.sample_expiring(self.keyspace.frame(), self.random()) {
+                    visit(Slot(number as u16), sampled);
                     found += 1;
                 }
             }
@@ -119,7 +166,9 @@ impl Batch<'_> {
             let Some(keys) = locks::lock_soon(&slots[number].keys) else { continue };
             if keys.expiring() > 0 {
                 let expiring = keys.table().iter().filter(|object| object.expires_at().is_some());
-                return expiring.take(wanted).for_each(|object| visit(Slot(number as u16), object));
+                return expiring
+                    .take(wanted)
+                    .for_each(|object| visit(Slot(number as u16), Sampled::Here(object)));
             }
         }
     }
@@ -127,6 +176,7 @@ impl Batch<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::Sampled;
     use crate::fixture::{DB, NOW, new_keyspace, number, seconds_later, set};
     use crate::{DbIndex, Expiry};
 
@@ -159,7 +209,10 @@ mod tests {
             set(&keyspace, other, NOW, Expiry::Clear);
         }
         let mut found = Vec::new();
-        keyspace.enter(0).sample_expiring(DB, 5, |_, object| found.push(number(object.key())));
+        keyspace.enter(0).sample_expiring(DB, 5, |_, sampled| {
+            let Sampled::Here(object) = sampled else { panic!("nothing is cold") };
+            found.push(number(object.key()));
+        });
         assert!(!found.is_empty() && found.iter().all(|number| *number == 0), "{found:?}");
         assert_eq!(keyspace.enter(0).average_ttl_ms(DB, NOW), 60_000);
         assert_eq!(keyspace.enter(0).average_ttl_ms(DbIndex(1), NOW), 0);

@@ -15,6 +15,7 @@
 use crate::ids::{Key, KeyHasher, Position};
 use crate::object::{Block, Detached, NewValue, Object};
 use crate::residency::index::SlotIndex;
+use crate::sample::Sampled;
 use crate::table::{Place, Table};
 use sys::UnixMs;
 use value::collection::Collection;
@@ -410,10 +411,14 @@ impl SlotKeys {
 
     /// An object with an expiry, picked by a random number. None if the timer
     /// picked is out of date.
-    pub(crate) fn sample_expiring(&self, random: u64) -> Option<Object<'_>> {
+    pub(crate) fn sample_expiring(&self, frame: Frame<'_>, random: u64) -> Option<Sampled<'_>> {
         let timers = self.timers.as_ref().filter(|timers| !timers.is_empty())?;
-        let prefix = timers.sample(random)?;
-        self.table.with_prefix(prefix).map(|(_, object)| object).find(|object| object.expires_at().is_some())
+        let (deadline, prefix) = timers.sample(random)?;
+        let mut objects = self.table.with_prefix(prefix).map(|(_, object)| object);
+        let object = objects.find(|object| object.expires_at().is_some()).map(Sampled::Here);
+        let is_cold = || self.table.cold_with_prefix(prefix).next().is_some();
+        let expires_at = frame.epoch.moment_of(deadline);
+        object.or_else(|| is_cold().then_some(Sampled::Timed { prefix, expires_at }))
     }
 
     /// Bytes of memory that table and timers take, objects not counted.

@@ -165,11 +165,13 @@ impl Timers {
         }
     }
 
-    /// The prefix of an entry picked by a random number, for sampling.
-    pub fn sample(&self, random: u64) -> Option<u32> {
+    /// An entry picked by a random number, for sampling: its deadline and its prefix.
+    pub fn sample(&self, random: u64) -> Option<(Deadline, u32)> {
         let heap = self.parts.as_ref().map_or(&self.heap, |parts| &parts.heaps[random as usize % PARTS]);
         let index = (random >> PART_BITS).checked_rem(heap.len() as u64)?;
-        heap.as_slice().get(index as usize).map(|Reverse(entry)| *entry as u32)
+        heap.as_slice()
+            .get(index as usize)
+            .map(|Reverse(entry)| (Deadline((entry >> 32) as u32), *entry as u32))
     }
 
     /// Forgets the entries of the part whose turn it is, but for prefixes that `keeps` names, and returns its first and

@@ -102,7 +102,11 @@ impl SlotReader<'_> {
     }
 
     /// The object of this slot that lies there and whose position is meant.
-    fn load_at(&self, at: u32, is_meant: impl Fn(Position) -> bool) -> Result<Option<Block>, Unreadable> {
+    pub(super) fn load_at(
+        &self,
+        at: u32,
+        is_meant: impl Fn(Position) -> bool,
+    ) -> Result<Option<Block>, Unreadable> {
         self.load(at, |bytes| {
             let key = self.frame.hasher.key(DbIndex(0), bytes);
             key.slot == self.id.1 && is_meant(key.position)

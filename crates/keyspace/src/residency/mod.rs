@@ -24,6 +24,7 @@
 pub mod ahead;
 pub mod clean;
 pub mod density;
+mod evict;
 pub mod index;
 mod load;
 mod record;

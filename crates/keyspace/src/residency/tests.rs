@@ -4,12 +4,13 @@ use super::index::SlotIndex;
 use super::shadow::Seen;
 use super::spill::{Aim, Carrier, Copied, Fate, Sweep};
 use super::{Record, Shelf, Unreadable};
-use crate::fixture::{DB, NOW};
+use crate::fixture::{DB, NOW, get, number, seconds_later, set};
 use crate::{
-    Batch, DbIndex, Expiry, Key, KeyHasher, Keyspace, NewValue, Object, Options, Slot, Touch, ValueRef,
-    walk::Cursor,
+    Batch, DbIndex, Eviction, Expiry, Key, KeyHasher, Keyspace, NewValue, Object, Options, OutOfMemory, Slot,
+    Touch, ValueRef, walk::Cursor,
 };
 use parking_lot::Mutex;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -658,4 +659,64 @@ fn what_has_expired_does_not_show_what_it_replaced() {
     assert_eq!(view.finish().len(), 1);
     drop(batch);
     assert_eq!(counts(&spilling.keyspace), [0, 0, 0]);
+}
+
+/// Evicts so many keys, cost what it may.
+fn evict(keyspace: &Keyspace, policy: Eviction, keys: u64) -> Result<Vec<u32>, OutOfMemory> {
+    keyspace.policy().set_eviction(policy);
+    keyspace.policy().set_memory_bytes_max(1000);
+    let (used, evicted) = (Cell::new(1000 + keys), RefCell::new(Vec::new()));
+    while used.get() > 1000 {
+        let _ = keyspace.enter(0).evict(
+            NOW,
+            || used.get(),
+            |_, key| {
+                used.set(used.get() - 1);
+                evicted.borrow_mut().push(number(key));
+            },
+        )?;
+    }
+    Ok(evicted.into_inner())
+}
+
+#[test]
+fn what_is_on_disk_only_is_evicted_as_the_policy_says() {
+    let expiry = |number: u32| match number % 2 {
+        0 => Expiry::At(seconds_later(10 + u64::from(number))),
+        _ => Expiry::Clear,
+    };
+    for (policy, is_in_order) in [
+        (Eviction::AllLru, false),
+        (Eviction::AllLfu, false),
+        (Eviction::AllRandom, false),
+        (Eviction::ExpiringLru, false),
+        (Eviction::ExpiringRandom, false),
+        (Eviction::SoonestExpiry, true),
+    ] {
+        let mut spilling = Spilling::new();
+        (0..1000).for_each(|number| set(&spilling.keyspace, number, NOW, expiry(number)));
+        spilling.spill_all();
+        let evicted = evict(&spilling.keyspace, policy, 100).unwrap();
+        assert_eq!((evicted.len(), spilling.keyspace.len(DB)), (100, 900));
+        spilling.check();
+        let left = all_of(&spilling.keyspace, NOW);
+        assert!(left.len() == 900 && evicted.iter().all(|key| !left.contains_key(&key.to_be_bytes()[..])));
+        if policy.expiring_only() {
+            assert!(evicted.iter().all(|key| key % 2 == 0), "{policy:?}");
+            assert_eq!(evict(&spilling.keyspace, policy, 1000), Err(OutOfMemory));
+            assert_eq!((spilling.keyspace.len(DB), spilling.keyspace.expiring(DB)), (500, 0));
+        }
+        assert!(!is_in_order || evicted.iter().sum::<u32>() < 100 * 300, "{evicted:?}");
+    }
+}
+
+#[test]
+fn what_is_in_memory_outlasts_what_is_on_disk() {
+    let mut spilling = Spilling::new();
+    (0..1000).for_each(|number| set(&spilling.keyspace, number, NOW, Expiry::Clear));
+    spilling.spill_all();
+    (0..100).for_each(|number| assert!(get(&spilling.keyspace, number, NOW)));
+    let evicted = evict(&spilling.keyspace, Eviction::AllLru, 300).unwrap();
+    let in_memory = evicted.iter().filter(|number| **number < 100).count();
+    assert!(in_memory < 5, "{in_memory} that were in memory went");
 }
