@@ -7,7 +7,7 @@
 //! 3. Numbers grow; a number is never used twice, not even for a segment that could not be begun.
 
 use crate::checkpoint::{self, Mark};
-use crate::limits::{BLOCK_ALIGN, SHORT_SEGMENT_BYTES, SPARE_SEGMENTS, SPARE_SEGMENTS_MAX};
+use crate::limits::{BLOCK_ALIGN, SHORT_SEGMENT_BYTES, SPARE_SEGMENTS, SPARE_SEGMENTS_KEPT};
 use crate::segment::{FIRST_BLOCK, Header};
 use crate::{Failure, Lsn, Operation, Options};
 use parking_lot::Mutex;
@@ -53,6 +53,14 @@ pub struct Retired {
     pub checkpoints: usize,
     /// Segments, removed or made spare.
     pub segments: usize,
+}
+
+/// Segments that were taken away and are kept as spares.
+#[derive(Debug)]
+struct Kept {
+    recycled: Vec<PathBuf>,
+    /// How many spares there may be.
+    most: usize,
 }
 
 /// The segment that is written to.
@@ -205,21 +213,28 @@ impl Directory {
             retired.checkpoints += 1;
         }
         drop(checkpoints);
-        let mut recycled = Vec::new();
         let mut live = self.live.lock();
+        let needed = live.windows(2).take_while(|pair| pair[1].start <= base).count();
+        let mut kept = Kept { recycled: Vec::new(), most: needed.max(SPARE_SEGMENTS_KEPT) };
         while let [oldest, next, ..] = live[..]
             && next.start <= base
         {
-            self.take_away(&oldest, &mut recycled)?;
+            self.take_away(&oldest, &mut kept)?;
             live.remove(0);
             retired.segments += 1;
         }
         drop(live);
-        if retired != Retired::default() {
-            self.fs.sync_dir(&self.path)?;
+        if retired == Retired::default() {
+            return Ok(retired);
         }
+        self.fs.sync_dir(&self.path)?;
         // Not before its old name is gone for good: with that name and a new header it would be a damaged segment.
-        self.spares.lock().extend(recycled);
+        let mut spares = self.spares.lock();
+        spares.extend(kept.recycled);
+        let surplus = spares.len().saturating_sub(kept.most);
+        for spare in spares.drain(..surplus) {
+            self.remove(&spare)?;
+        }
         Ok(retired)
     }
 
@@ -245,15 +260,15 @@ impl Directory {
     }
 
     /// Removes a segment, or makes a spare of it if there are few.
-    fn take_away(&self, segment: &Header, recycled: &mut Vec<PathBuf>) -> io::Result<()> {
+    fn take_away(&self, segment: &Header, kept: &mut Kept) -> io::Result<()> {
         let path = segment.path(&self.path);
-        let spares = self.spares.lock().len() + recycled.len();
-        if spares >= SPARE_SEGMENTS_MAX || !self.is_whole(&path) {
+        let spares = self.spares.lock().len() + kept.recycled.len();
+        if spares >= kept.most || !self.is_whole(&path) {
             return self.remove(&path);
         }
         let spare = self.path.join(format!("spare-{:08}.tmp", segment.number));
         self.fs.rename(&path, &spare)?;
-        recycled.push(spare);
+        kept.recycled.push(spare);
         Ok(())
     }
 

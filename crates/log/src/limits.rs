@@ -45,8 +45,8 @@ pub const RETRY_INTERVAL_MS: u64 = 500;
 pub const SPARE_SEGMENTS: usize = 1;
 
 /// Segments kept as spares when a checkpoint has made them dispensable: what is written between two checkpoints then goes
-/// where zeros need not be written first.
-pub const SPARE_SEGMENTS_MAX: usize = 8;
+/// where zeros need not be written first. As many as were written since the checkpoint before, but at least so many.
+pub const SPARE_SEGMENTS_KEPT: usize = 8;
 
 /// Databases that a record can name.
 pub const DATABASES_MAX: u32 = 1 << 24;
