@@ -9,7 +9,9 @@
 
 use crate::counter::add_to_cell;
 use crate::thread::{self, CELLS};
-use mimalloc::MiMalloc;
+use libmimalloc_sys::{
+    mi_free, mi_malloc, mi_malloc_aligned, mi_realloc, mi_realloc_aligned, mi_zalloc, mi_zalloc_aligned,
+};
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -93,38 +95,62 @@ fn count(bytes: i64, calls: i64) {
     add_to_cell(&CELLS_BY_THREAD[number].calls, number, calls);
 }
 
-// SAFETY: every call is passed on unchanged to mimalloc, which keeps the
-// contract of `GlobalAlloc`; the counting around it allocates nothing (the
+/// Whether blocks of this size lie so in any case. mimalloc 3 makes a block longer for an alignment that it is asked for,
+/// whether or not it needs to: what just fills its class would get one of the next.
+fn is_aligned_anyway(size: usize, align: usize) -> bool {
+    align <= ALIGN_OF_ALL && align <= size
+}
+
+/// How blocks of at least this size are aligned: mimalloc's `MI_MAX_ALIGN_SIZE`.
+const ALIGN_OF_ALL: usize = 16;
+
+// SAFETY: every call is passed on to mimalloc, which keeps the contract of
+// `GlobalAlloc`; the counting around it allocates nothing (the
 // thread's number is a constant-initialised thread local without a destructor).
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(size_class(layout.size()) as i64, 1);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { MiMalloc.alloc(layout) }
+        let (size, align) = (layout.size(), layout.align());
+        count(size_class(size) as i64, 1);
+        // SAFETY: the functions take any size and any power of two.
+        let block = match is_aligned_anyway(size, align) {
+            true => unsafe { mi_malloc(size) },
+            false => unsafe { mi_malloc_aligned(size, align) },
+        };
+        block.cast()
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(size_class(layout.size()) as i64, 1);
+        let (size, align) = (layout.size(), layout.align());
+        count(size_class(size) as i64, 1);
         // SAFETY: as above.
-        unsafe { MiMalloc.alloc_zeroed(layout) }
+        let block = match is_aligned_anyway(size, align) {
+            true => unsafe { mi_zalloc(size) },
+            false => unsafe { mi_zalloc_aligned(size, align) },
+        };
+        block.cast()
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         count(-(size_class(layout.size()) as i64), 0);
-        // SAFETY: `block` came from this allocator with this layout.
-        unsafe { MiMalloc.dealloc(block, layout) }
+        // SAFETY: `block` came from this allocator.
+        unsafe { mi_free(block.cast()) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         count(size_class(new_size) as i64 - size_class(layout.size()) as i64, 1);
-        // SAFETY: as above.
-        unsafe { MiMalloc.realloc(block, layout, new_size) }
+        // SAFETY: `block` came from this allocator.
+        let block = match is_aligned_anyway(new_size, layout.align()) {
+            true => unsafe { mi_realloc(block.cast(), new_size) },
+            false => unsafe { mi_realloc_aligned(block.cast(), new_size, layout.align()) },
+        };
+        block.cast()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::size_class;
+    use super::{CountingAllocator, is_aligned_anyway, size_class};
+    use std::alloc::{GlobalAlloc, Layout};
 
     #[test]
     fn size_classes_are_four_to_a_doubling() {
@@ -136,5 +162,24 @@ mod tests {
     #[test]
     fn a_size_class_is_its_own_class() {
         (1..100_000).for_each(|bytes| assert_eq!(size_class(size_class(bytes)), size_class(bytes)));
+    }
+    #[test]
+    fn a_block_takes_its_size_class_and_is_aligned() {
+        for size in [1, 8, 16, 24, 48, 112, 144, 160, 161, 192, 320, 640, 1280, 8192] {
+            for align in [1, 8, 16, 64] {
+                let layout = Layout::from_size_align(size, align).unwrap();
+                // SAFETY: the layout is not empty, and what is allocated with it is freed with it.
+                unsafe {
+                    let block = CountingAllocator.alloc(layout);
+                    assert_eq!(block.addr() % align, 0);
+                    let taken = libmimalloc_sys::mi_usable_size(block.cast());
+                    let is_right = (size..=size_class(size)).contains(&taken);
+                    assert!(is_right || !is_aligned_anyway(size, align), "{size} bytes take {taken}");
+                    let block = CountingAllocator.realloc(block, layout, size * 3);
+                    assert_eq!(block.addr() % align, 0);
+                    CountingAllocator.dealloc(block, Layout::from_size_align(size * 3, align).unwrap());
+                }
+            }
+        }
     }
 }

@@ -29,7 +29,7 @@ const RECOUNT_EVERY: Duration = Duration::from_secs(30);
 const PRESSURE_SLACK_BYTES: u64 = 48 << 20;
 
 /// How often it looks at what is resident.
-const PRESSURE_EVERY: Duration = Duration::from_millis(500);
+const PRESSURE_EVERY: Duration = Duration::from_millis(100);
 
 /// It begins when less than a sixteenth of the ceiling is left, and goes on until an eighth is.
 const HIGH_SHARE: u64 = 16;
@@ -204,12 +204,12 @@ struct Pressure {
 }
 
 impl Pressure {
-    /// The ceiling that objects have now. It follows what is resident, twice a second: more is sent away at once than comes back.
+    /// The ceiling that objects have now. It follows what is resident, ten times a second: more is sent away at once than comes back.
     fn under(&mut self, ceiling: u64) -> u64 {
         if self.felt_at.elapsed() >= PRESSURE_EVERY {
             self.felt_at = Instant::now();
             let excess = sys::process::resident_bytes().saturating_sub(ceiling + PRESSURE_SLACK_BYTES);
-            self.bytes = if excess > 0 { self.bytes + excess / 2 } else { self.bytes - self.bytes / 16 };
+            self.bytes = if excess > 0 { self.bytes + excess / 2 } else { self.bytes - self.bytes / 64 };
         }
         self.bytes = self.bytes.min(ceiling / 4);
         ceiling - self.bytes
