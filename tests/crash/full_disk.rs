@@ -205,6 +205,12 @@ fn a_full_disk_costs_durable_tarn_nothing_that_it_answered() {
     full_disk(Subject::durable_tarn_with_segments("64mb"), &kills[..1]);
 }
 
+/// With a ceiling far below what is stored, the store is full as well as the log, and most of what is read comes from there.
+#[test]
+fn a_full_disk_costs_capacity_tarn_nothing_that_it_answered() {
+    full_disk(Subject::capacity_tarn_below("32mb"), &[Kill::OnceWritesResumed, Kill::WhileFull]);
+}
+
 /// With `always` Redis ends itself when its disk is full. With `no` it answers what it could not write, so that it must not
 /// be killed before it could.
 #[test]

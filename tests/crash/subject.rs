@@ -27,7 +27,13 @@ impl Subject {
         Subject::new(crate::tarn(), &[&directives[..], &["--log-segment-size", "1mb"]].concat())
     }
 
-    /// The same with segments of another length.
+    /// Tarn's capacity edition with a ceiling: what is above it lies in the store.
+    pub fn capacity_tarn_below(ceiling: &str) -> Subject {
+        let directives = ["--edition", "capacity", "--maxmemory", ceiling, "--log-segment-size", "8mb"];
+        Subject::new(crate::tarn(), &directives)
+    }
+
+    /// Tarn's durable edition with segments of another length.
     pub fn durable_tarn_with_segments(length: &str) -> Subject {
         Subject::new(crate::tarn(), &["--edition", "durable", "--log-segment-size", length])
     }

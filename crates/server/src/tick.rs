@@ -97,6 +97,7 @@ fn sweep_step(server: &Arc<Server>, worker: usize) -> Progress {
 fn go_on_evicting(server: &Server, worker: usize) {
     if server.attention().difference(Attention::MONITORS) == Attention::MEMORY_CEILING
         && checks::is_memory_full(server)
+        && server.residency.refusal().is_none()
     {
         // Where the policy allows nothing to be freed, the next write is told.
         let Some(mut batch) = server.keyspace.try_enter(worker, Duration::ZERO) else { return };

@@ -76,23 +76,11 @@ fn check_attention(
             held_back => return held_back,
         }
     }
-    if attention.contains(Attention::MEMORY_CEILING)
-        && residency::is_over(server)
-        && !server.residency.is_stuck()
-        && (flags.contains(Flags::DENYOOM) || command.first_key > 0)
-    {
-        server.residency.ring();
-        return Verdict::Wait(UnixMs(now.0 + ROOM_PATIENCE_MS));
-    }
-    let is_full = attention.contains(Attention::MEMORY_CEILING) && is_memory_full(server);
-    // During a pause nothing changes by itself.
-    if is_full
-        && batch.is_inside()
-        && !attention.contains(Attention::PAUSED)
-        && make_room(server, batch, now).is_err()
-        && flags.contains(Flags::DENYOOM)
-    {
-        return Verdict::Refuse(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
+    if attention.contains(Attention::MEMORY_CEILING) {
+        match check_memory(server, batch, attention, command, flags, now) {
+            Verdict::Run => {}
+            held_back => return held_back,
+        }
     }
     if attention.contains(Attention::SAVE_FAILED)
         && (flags.contains(Flags::WRITE) || command.row.name == "ping")
@@ -130,7 +118,36 @@ fn check_attention(
     Verdict::Run
 }
 
-/// Why a script may not write: the last snapshot failed, or the log does not go on. Behind writes of its own transaction it
+/// Checks a command while there is a ceiling of memory: where there is a store it waits until there is room, else keys are evicted.
+fn check_memory(
+    server: &Server,
+    batch: &Batch<'_>,
+    attention: Attention,
+    command: &Command,
+    flags: Flags,
+    now: UnixMs,
+) -> Verdict {
+    let needs_room = flags.contains(Flags::DENYOOM) || command.first_key > 0;
+    if needs_room && residency::is_over(server) && !server.residency.is_stuck() {
+        server.residency.ring();
+        return Verdict::Wait(UnixMs(now.0 + ROOM_PATIENCE_MS));
+    }
+    if !is_memory_full(server) {
+        return Verdict::Run;
+    }
+    let is_denied = flags.contains(Flags::DENYOOM);
+    if let Some(error) = store_error(server) {
+        return if is_denied { Verdict::Refuse(error) } else { Verdict::Run };
+    }
+    // During a pause nothing changes by itself.
+    let may_evict = batch.is_inside() && !attention.contains(Attention::PAUSED);
+    if may_evict && make_room(server, batch, now).is_err() && is_denied {
+        return Verdict::Refuse(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
+    }
+    Verdict::Run
+}
+
+/// Why a script may not write: the last snapshot failed, or the log does not go on, or the store does not where memory is full. Behind writes of its own transaction it
 /// may: they are one record.
 #[cold]
 pub fn disk_error(context: &Context<'_, '_>) -> Option<Error> {
@@ -140,6 +157,9 @@ pub fn disk_error(context: &Context<'_, '_>) -> Option<Error> {
             Some(MISCONF)
         }
         attention if attention.contains(Attention::LOG_FAILED) => log_error(server),
+        attention if attention.contains(Attention::MEMORY_CEILING) && is_memory_full(server) => {
+            store_error(server)
+        }
         _ => None,
     };
     error.filter(|_| !context.batch.has_effects())
@@ -156,6 +176,13 @@ const LOG_PATIENCE_MS: u64 = 1;
 pub fn log_error(server: &Server) -> Option<Error> {
     let failure = server.durability.log()?.writable().err()?;
     Some(Error::line(format!("MISCONF Errors writing to the AOF file: {}", failure.reason)))
+}
+
+/// Why writes that need memory are refused while there is none and the store's disk refuses what is to leave it.
+#[cold]
+fn store_error(server: &Server) -> Option<Error> {
+    let reason = server.residency.refusal()?;
+    Some(Error::line(format!("MISCONF Errors writing to the store: {reason}")))
 }
 
 /// The error of a write after a snapshot that failed.
@@ -196,7 +223,8 @@ pub fn check_outside(
 
 /// Whether memory is above its ceiling, and nothing of it can be sent to disk.
 pub fn is_memory_full(server: &Server) -> bool {
-    sys::memory::used_bytes() > server.keyspace.policy().memory_bytes_max()
+    let ceiling = server.keyspace.policy().memory_bytes_max();
+    (ceiling > 0 && sys::memory::used_bytes() > ceiling)
         && (server.residency.store().is_none() || server.residency.is_stuck())
 }
 

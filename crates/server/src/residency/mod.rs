@@ -54,6 +54,8 @@ pub struct Residency {
     rung: Condvar,
     /// Nothing more can be sent away.
     is_stuck: AtomicBool,
+    /// Why the disk refused what was sent there last.
+    refusal: Mutex<Option<String>>,
     /// What happened since the start.
     pub counts: Counts,
 }
@@ -98,6 +100,11 @@ impl Residency {
     /// Whether memory is full and nothing can be sent away.
     pub fn is_stuck(&self) -> bool {
         self.is_stuck.load(Ordering::Relaxed)
+    }
+
+    /// Why the disk refused what was sent there last; None if it did not.
+    pub fn refusal(&self) -> Option<String> {
+        self.refusal.lock().clone()
     }
 
     /// Wakes the spiller.

@@ -28,12 +28,15 @@ struct Gathered<'s> {
     small: Option<Chunk>,
     large: Vec<Chunk>,
     refusal: Option<io::Error>,
+    /// Whether nothing is taken, since the disk has refused.
+    is_closed: bool,
 }
 
 impl<'s> Outbox<'s> {
     /// An empty one, for a guest of the keyspace.
     pub fn new(server: &'s Server, store: &'s Store, guest: usize, aim: Aim) -> Outbox<'s> {
-        let gathered = Gathered { server, store, small: None, large: Vec::new(), refusal: None };
+        let gathered =
+            Gathered { server, store, small: None, large: Vec::new(), refusal: None, is_closed: false };
         Outbox { server, guest, sweep: Sweep::new(aim), gathered, turn: None }
     }
 
@@ -41,6 +44,11 @@ impl<'s> Outbox<'s> {
     pub fn set_aim(&mut self, aim: Aim) {
         debug_assert!(!self.sweep.has_leaving());
         self.sweep.aim = aim;
+    }
+
+    /// Takes no copies from now on, or takes them again: while it does not, only what lies on disk goes.
+    pub fn set_closed(&mut self, is_closed: bool) {
+        self.gathered.is_closed = is_closed;
     }
 
     /// Looks at a slot. What is on its way has to be [written](Outbox::write) before the same slot's next turn; if it says that it is
@@ -87,6 +95,9 @@ impl Carrier for Gathered<'_> {
     }
 
     fn take(&mut self, copied: Copied<'_>) -> Fate {
+        if self.is_closed {
+            return Fate::Stays;
+        }
         let Copied { db: database, key, expires_at, image } = copied;
         let record = Record { database, key, expires_at, kind: 0, flags: 0, image: Image::Plain(image) };
         let page = match self.store.room_for(&record) {

@@ -20,7 +20,10 @@ use store::Store;
 const NAP: Duration = Duration::from_millis(5);
 
 /// How long it waits after the disk has refused.
-const AFTER_REFUSAL: Duration = Duration::from_millis(200);
+const AFTER_REFUSAL: Duration = Duration::from_millis(20);
+
+/// How often it says that the disk refuses.
+const WARN_EVERY: Duration = Duration::from_secs(5);
 
 /// How often what lives is counted anew.
 const RECOUNT_EVERY: Duration = Duration::from_secs(30);
@@ -73,6 +76,9 @@ struct Spiller<'s> {
     density: Density,
     /// Nothing could go: it does not look before.
     rests_until: Instant,
+    warned_at: Option<Instant>,
+    /// How many bytes the store had written when its disk refused more.
+    refused_behind: Option<u64>,
 }
 
 impl<'s> Spiller<'s> {
@@ -90,6 +96,8 @@ impl<'s> Spiller<'s> {
             pressure: Pressure { bytes: 0, felt_at: Instant::now() },
             density: Density::new(),
             rests_until: Instant::now(),
+            warned_at: None,
+            refused_behind: None,
         }
     }
 
@@ -100,11 +108,35 @@ impl<'s> Spiller<'s> {
             let sent = if self.server.config.eager_spill() { self.send_all() } else { Ok(()) };
             let made_room = sent.and_then(|()| self.make_room());
             let result = made_room.and_then(|()| cleaner::clean_if_due(self.server, self.store));
-            if let Err(error) = result {
-                log!(Warning, "Data cannot be sent to the store: {error}");
-                self.server.residency.wait_for_bell(AFTER_REFUSAL);
+            match result {
+                Ok(()) => self.note_recovery(),
+                Err(error) => self.go_without(&error),
             }
         }
+    }
+
+    /// Notes that the disk no longer refuses, if it did and has taken something since.
+    fn note_recovery(&mut self) {
+        if self.refused_behind.take_if(|bytes| self.store.stats().bytes_written > *bytes).is_some() {
+            log!(Notice, "Data can be sent to the store again");
+            *self.server.residency.refusal.lock() = None;
+        }
+    }
+
+    /// The disk has refused: what lies there can still go, so that what is read does not fill memory.
+    fn go_without(&mut self, error: &io::Error) {
+        if self.warned_at.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
+            log!(Warning, "Data cannot be sent to the store: {error}");
+            self.warned_at = Some(Instant::now());
+        }
+        *self.server.residency.refusal.lock() = Some(error.to_string());
+        self.refused_behind = Some(self.store.stats().bytes_written);
+        self.outbox.set_closed(true);
+        self.rests_until = Instant::now();
+        // Nothing is written, so nothing can be refused.
+        let _ = self.make_room();
+        self.outbox.set_closed(false);
+        std::thread::sleep(AFTER_REFUSAL);
     }
 
     /// Keys that expire, or go with their database, are counted as dead only so.

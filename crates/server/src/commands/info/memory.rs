@@ -156,6 +156,7 @@ fn store(context: &Context<'_, '_>, page: &mut Page) {
         ("store_records_cleaned", &records),
         ("store_stretches_emptied", &stretches),
         ("store_is_full", &u8::from(server.residency.is_stuck())),
+        ("store_last_write_status", &if server.residency.refusal().is_none() { "ok" } else { "err" }),
     ]);
 }
 
