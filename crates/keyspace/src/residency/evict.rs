@@ -18,9 +18,10 @@ impl Batch<'_> {
         };
         let block = self.keyspace.slot_reader(id)?.load_at(cold.at, is_it).ok()??;
         let position = found.get()?;
-        if let Some(place) = keys.find_position(self.keyspace.frame(), position) {
-            // What was read is an older version of it.
-            return self.resolve_position(id, keys, position).then_some(place);
+        let find = |keys: &SlotKeys| keys.find_position(self.keyspace.frame(), position);
+        if find(keys).is_some() {
+            // What was read is an older version of it, whose word goes.
+            return self.resolve_position(id, keys, position).then(|| find(keys))?;
         }
         let place = shadow::word_at(keys, position, cold.at)?;
         keys.warm(place, block.placed(cold.at));

@@ -720,3 +720,17 @@ fn what_is_in_memory_outlasts_what_is_on_disk() {
     let in_memory = evicted.iter().filter(|number| **number < 100).count();
     assert!(in_memory < 5, "{in_memory} that were in memory went");
 }
+
+#[test]
+fn what_was_replaced_unread_is_evicted_whole() {
+    let mut spilling = Spilling::new();
+    (0..1000).for_each(|number| set(&spilling.keyspace, number, NOW, Expiry::Clear));
+    spilling.spill_all();
+    (0..1000).step_by(2).for_each(|number: u32| replace_one(&spilling.keyspace, &number.to_be_bytes()));
+    assert_eq!(spilling.keyspace.shadowing(), 500);
+    let evicted = evict(&spilling.keyspace, Eviction::AllRandom, 600).unwrap();
+    spilling.check();
+    let left = all_of(&spilling.keyspace, NOW);
+    assert_eq!((left.len(), spilling.keyspace.len(DB)), (400, 400));
+    assert!(evicted.iter().all(|number| !left.contains_key(&number.to_be_bytes()[..])));
+}
