@@ -177,18 +177,24 @@ impl<'s> Spiller<'s> {
             self.server.residency.is_stuck.store(false, Ordering::Relaxed);
             return Ok(());
         };
-        if Instant::now() < self.rests_until {
+        // Whoever waits for room does not wait for the end of a rest.
+        let has_waiting = super::is_over(self.server) && !self.server.residency.is_stuck();
+        if Instant::now() < self.rests_until && !has_waiting {
             return Ok(());
         }
         (self.fruitless_rounds, self.rounds) = (0, 0);
+        let mut is_stuck = false;
         while sys::memory::used_bytes() > ceiling - ceiling / LOW_SHARE && !self.server.is_ending() {
             self.step()?;
             if self.fruitless_rounds > FRUITLESS_ROUNDS_MAX || self.rounds > ROUNDS_MAX {
-                self.server.residency.is_stuck.store(true, Ordering::Relaxed);
+                // Below the ceiling it is no reason to refuse anything that more comes back than goes, or that what is resident
+                // asks for less than can be had.
+                is_stuck = super::is_over(self.server);
                 self.rests_until = Instant::now() + AFTER_FRUITLESS;
                 break;
             }
         }
+        self.server.residency.is_stuck.store(is_stuck, Ordering::Relaxed);
         self.outbox.write()
     }
 
