@@ -1,6 +1,7 @@
 //! The capacity edition as a client sees it: more data than memory, all of it there, under one ceiling.
 
 use crate::imports::run;
+use crate::subject;
 use crate::{info, tarn};
 use std::collections::HashMap;
 use sys::Prng;
@@ -97,18 +98,10 @@ fn more_data_than_memory_is_all_there_and_survives_a_kill() {
     assert_eq!(client.call(&["DBSIZE"]).unwrap(), Value::Int(model.len() as i64));
     server.kill();
     server.restart().unwrap();
-    let mut client = wait_until_loaded(&server);
+    let mut client = subject::connect(&server);
     assert_eq!(client.call(&["DBSIZE"]).unwrap(), Value::Int(model.len() as i64));
     churn(&mut client, &mut prng, &mut model, 20_000);
     assert_under_ceiling(&mut client);
-}
-
-fn wait_until_loaded(server: &Server) -> Client {
-    let mut client = server.connect().unwrap();
-    while matches!(client.call(&["PING"]).unwrap(), Value::Error(text) if text.starts_with(b"LOADING")) {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    client
 }
 
 #[test]
@@ -124,7 +117,7 @@ fn a_start_after_a_stop_reads_where_data_lies_and_not_the_data() {
     let fields = words(&["HSET", "h", "f", "v"]);
     let expires = words(&["HPEXPIREAT", "h", "4000000000000", "FIELDS", "1", "f"]);
     ask(&mut client, &[fields, expires, words(&["SWAPDB", "0", "1"]), words(&["SET", "other", "1"])]);
-    stop(&mut server, client);
+    subject::stop(&mut server, client);
     let dir = server.dir().to_str().unwrap().to_owned();
     let checked = run("check", &[&dir]);
     let text = String::from_utf8(checked.stdout).unwrap();
@@ -137,7 +130,7 @@ fn a_start_after_a_stop_reads_where_data_lies_and_not_the_data() {
     assert!(String::from_utf8(exported.stdout).unwrap().contains(&format!("Wrote {} keys", KEYS + 2)));
 
     server.restart().unwrap();
-    let mut client = wait_until_loaded(&server);
+    let mut client = subject::connect(&server);
     assert!(info(&mut client, "store_bytes_read") < 8 << 20, "a start reads no data");
     assert_eq!(client.call(&["GET", "other"]).unwrap(), Value::Bulk(b"1".to_vec()));
     client.call(&["SELECT", "1"]).unwrap();
@@ -154,18 +147,10 @@ fn a_start_after_a_stop_reads_where_data_lies_and_not_the_data() {
     let mut model = (0..KEYS).map(|key| (key, 0)).collect();
     churn(&mut client, &mut Prng::from_seed(3), &mut model, 20_000);
     assert_under_ceiling(&mut client);
-    stop(&mut server, client);
+    subject::stop(&mut server, client);
     damage_store(&server);
     let checked = run("check", &[&dir]);
     assert!(!checked.status.success() && String::from_utf8(checked.stdout).unwrap().contains("DAMAGED"));
-}
-
-fn stop(server: &mut Server, mut client: Client) {
-    // It answers nothing.
-    let _ = client.call(&["SHUTDOWN"]);
-    while server.ended().unwrap().is_none() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
 }
 
 fn assert_refused(role: &str, words: &[&str], why: &str) {
@@ -236,7 +221,7 @@ fn where_not_even_the_index_fits_keys_are_evicted_if_the_policy_says_so() {
     for policy in ["allkeys-lru", "volatile-ttl"] {
         let directives = ["--edition", "capacity", "--maxmemory", "5mb", "--maxmemory-policy", policy];
         let mut server = Server::start(tarn(), &directives).unwrap();
-        let mut client = wait_until_loaded(&server);
+        let mut client = subject::connect(&server);
         let sets = |key: u64| words(&["SET", &format!("key:{key}"), "v", "EX", &(10_000 + key).to_string()]);
         let replies = ask(&mut client, &(0..40_000).map(sets).collect::<Vec<_>>());
         assert!(replies.iter().all(|reply| reply == b"+OK\r\n"));
@@ -254,7 +239,7 @@ fn where_not_even_the_index_fits_keys_are_evicted_if_the_policy_says_so() {
         assert_eq!(left, 40_000 - evicted as i64);
         server.kill();
         server.restart().unwrap();
-        let mut client = wait_until_loaded(&server);
+        let mut client = subject::connect(&server);
         let Value::Int(found) = client.call(&["DBSIZE"]).unwrap() else { panic!("DBSIZE is a number") };
         assert!((left / 2..=left).contains(&found), "{found} of {left}");
     }
@@ -325,7 +310,7 @@ fn set_over_cold_keys_reads_nothing_before_it_is_needed() {
     churn(&mut client, &mut prng, &mut model, 20_000);
     server.kill();
     server.restart().unwrap();
-    let mut client = wait_until_loaded(&server);
+    let mut client = subject::connect(&server);
     churn(&mut client, &mut prng, &mut model, 20_000);
     wait_until_resolved(&mut client);
     assert_eq!(client.call(&["DBSIZE"]).unwrap(), Value::Int(model.len() as i64));

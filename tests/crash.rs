@@ -1,6 +1,6 @@
 //! Servers that are killed (SIGKILL) in the middle of their work and started again: nothing that was answered is lost.
 //!
-//! `ledger` says what must be there, `load` makes work, `subject` starts servers. `histories` records what many clients do
+//! `ledger` says what must be there, `load` makes work, `crate::subject` starts servers. `histories` records what many clients do
 //! to a few keys over crashes and has it checked for linearizability; `full_disk` is about disks without space.
 //!
 //!     TARN_STEPS=1000 TARN_SEED=$RANDOM ./test --test tests -- --nocapture crash::
@@ -9,13 +9,12 @@ mod full_disk;
 mod histories;
 mod ledger;
 mod load;
-mod subject;
 
+use crate::subject::{self, Subject};
 use ledger::{Books, Tally};
 use load::Refusals;
 use std::path::Path;
 use std::time::Duration;
-use subject::Subject;
 use sys::Prng;
 use testkit::{Budget, Client, Server};
 use wire::Value;

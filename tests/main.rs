@@ -18,6 +18,8 @@ mod migrate;
 mod replies;
 mod rows;
 mod snapshots;
+mod soak;
+mod subject;
 mod tidy;
 mod whitepaper_runs;
 

@@ -8,7 +8,7 @@ mod disk;
 
 use super::ledger::Books;
 use super::load::{self, Refusals, Stage};
-use super::subject::{self, Subject};
+use crate::subject::{self, Subject};
 use disk::Disk;
 use std::io;
 use std::path::{Path, PathBuf};

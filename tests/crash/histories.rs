@@ -5,7 +5,7 @@
 //!
 //! A reader that is shown a value before it is on disk makes an illegal history as soon as a crash takes the value back.
 
-use super::subject::{self, Subject};
+use crate::subject::{self, Subject};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io::Write as _;

@@ -165,10 +165,7 @@ impl Server {
     /// # Errors
     /// If the process is gone.
     pub fn resident_bytes(&self) -> io::Result<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
-        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = kib.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-        kib.map(|kib| kib * 1024).ok_or_else(|| io::Error::other("no VmRSS in /proc"))
+        resident_bytes(self.pid())
     }
 
     /// Ends it at once (SIGKILL) and waits until it is gone.
@@ -183,6 +180,17 @@ impl Drop for Server {
         self.kill();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Resident memory of a process in bytes, as the operating system counts it.
+///
+/// # Errors
+/// If the process is gone.
+pub fn resident_bytes(pid: u32) -> io::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = kib.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.map(|kib| kib * 1024).ok_or_else(|| io::Error::other("no VmRSS in /proc"))
 }
 
 type Started = (Child, SocketAddr, Arc<Mutex<String>>);

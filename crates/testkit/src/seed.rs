@@ -9,7 +9,8 @@ pub struct Budget {
     /// The first seed.
     pub seed: u64,
     steps: u64,
-    deadline: Option<Instant>,
+    began: Instant,
+    length: Option<Duration>,
 }
 
 impl Budget {
@@ -19,22 +20,33 @@ impl Budget {
     /// If a variable is set and is no number.
     pub fn from_env(seed: u64, steps: u64) -> Budget {
         let seed = env_number("TARN_SEED").unwrap_or(seed);
-        let deadline =
-            env_number("TARN_SECONDS").map(|seconds| Instant::now() + Duration::from_secs(seconds));
-        let unlimited = if deadline.is_some() { u64::MAX } else { steps };
+        let length = env_number("TARN_SECONDS").map(Duration::from_secs);
+        let unlimited = if length.is_some() { u64::MAX } else { steps };
         let steps = env_number("TARN_STEPS").unwrap_or(unlimited);
         println!("TARN_SEED={seed}");
-        Budget { seed, steps, deadline }
+        Budget { seed, steps, began: Instant::now(), length }
     }
 
     /// A fixed budget.
     pub fn steps(seed: u64, steps: u64) -> Budget {
-        Budget { seed, steps, deadline: None }
+        Budget { seed, steps, began: Instant::now(), length: None }
     }
 
     /// Whether a test that has done `steps` may go on.
     pub fn allows(&self, steps: u64) -> bool {
-        steps < self.steps && self.deadline.is_none_or(|deadline| Instant::now() < deadline)
+        steps < self.steps && self.length.is_none_or(|length| self.began.elapsed() < length)
+    }
+
+    /// For how long, if the budget is one of time.
+    pub fn length(&self) -> Option<Duration> {
+        self.length
+    }
+
+    /// How much of it a test has spent that has done `steps`: from 0 to 1, and more if it goes on.
+    pub fn spent(&self, steps: u64) -> f64 {
+        let of_time =
+            self.length.map_or(0.0, |length| self.began.elapsed().as_secs_f64() / length.as_secs_f64());
+        of_time.max(steps as f64 / self.steps as f64)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The servers that are killed here, and what each of them promises: how they are started is told in this file alone.
+//! The servers that are killed and started again, and what each of them promises: how they are started is told in this file alone.
 //!
 //! A real server beside Tarn keeps the tests honest: what it loses, or does not, is known.
 
@@ -31,6 +31,14 @@ impl Subject {
     pub fn capacity_tarn_below(ceiling: &str) -> Subject {
         let directives = ["--edition", "capacity", "--maxmemory", ceiling, "--log-segment-size", "8mb"];
         Subject::new(crate::tarn(), &directives)
+    }
+
+    /// The same with a ceiling in bytes, short segments and frequent checkpoints.
+    pub fn hurried_capacity_tarn_below(ceiling: u64) -> Subject {
+        let ceiling = ceiling.to_string();
+        let directives = ["--edition", "capacity", "--maxmemory", &ceiling, "--log-segment-size", "1mb"];
+        let often = ["--auto-aof-rewrite-min-size", "4mb", "--auto-aof-rewrite-percentage", "25"];
+        Subject::new(crate::tarn(), &[&directives[..], &often].concat())
     }
 
     /// Tarn's durable edition with segments of another length.
@@ -113,5 +121,14 @@ pub fn begin_checkpoint(server: &Server) {
     if let Value::Error(text) = reply {
         let text = String::from_utf8_lossy(&text);
         assert!(text.contains("already in progress"), "{text}");
+    }
+}
+
+/// Asks a server to end, and waits until it has.
+pub fn stop(server: &mut Server, mut client: Client) {
+    // It answers nothing.
+    let _ = client.call(&["SHUTDOWN"]);
+    while server.ended().expect("the operating system says").is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }
