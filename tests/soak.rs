@@ -42,8 +42,8 @@ const CEILING_BYTES: u64 = 48 << 20;
 /// Bytes of data for each byte of it.
 const DATA_PER_CEILING: u64 = 4;
 /// The ceiling of a short run, and its data.
-const SHORT_CEILING_BYTES: u64 = 16 << 20;
-const SHORT_DATA_BYTES: u64 = 18 << 20;
+const SHORT_CEILING_BYTES: u64 = 20 << 20;
+const SHORT_DATA_BYTES: u64 = 20 << 20;
 /// Bytes of a key with its value, on average.
 const BYTES_PER_KEY: u64 = 720;
 /// The number of keys must come to what the models say within this time, for a loaded machine.
