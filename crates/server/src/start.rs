@@ -1,7 +1,7 @@
 //! The story of one run of `tarn server`: read the configuration, take the
 //! addresses, start the workers, wait for the end.
 
-use crate::config::{Config, Startup};
+use crate::config::{Config, Edition, Startup};
 use crate::listen::Listeners;
 use crate::placement::Arrival;
 use crate::server::{Attention, Ending, Server};
@@ -77,6 +77,13 @@ fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
     result
 }
 
+/// Where memory is what there is too little of, free pieces of it go back to the system, however small; huge pages are made of
+/// whole ones.
+fn keep_memory_dense() {
+    sys::pages::without_huge_pages();
+    sys::memory::release_small_pieces();
+}
+
 fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     Fs::Real.create_dir_all(&config.dir()).map_err(|error| {
         io::Error::new(
@@ -84,6 +91,9 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
             format!("Can't create the directory {}: {error}", config.dir().display()),
         )
     })?;
+    if config.edition() == Edition::Capacity {
+        keep_memory_dense();
+    }
     let workers = worker_count(&config);
     descriptors::make_room_for_clients(&config)?;
     let listeners = Listeners::bind(&config)?;

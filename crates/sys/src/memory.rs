@@ -55,6 +55,17 @@ pub fn release_only_when_told() {
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, TEN_YEARS_MS) };
 }
 
+/// Has [`release`] give back every free piece of 64 KB. Otherwise pieces of 2 MB are given back as a whole only, so that they can
+/// be huge pages: with a ceiling far below what is stored that is most of what is free. Goes with
+/// [`pages::without_huge_pages`](crate::pages::without_huge_pages).
+pub fn release_small_pieces() {
+    /// mimalloc's `mi_option_minimal_purge_size`, in kilobytes.
+    const MINIMAL_PURGE_SIZE: libmimalloc_sys::mi_option_t = 44;
+    const PIECE_KB: i64 = 64;
+    // SAFETY: sets a number that the allocator reads.
+    unsafe { libmimalloc_sys::mi_option_set(MINIMAL_PURGE_SIZE, PIECE_KB) };
+}
+
 /// Takes back what other threads freed of the calling thread's pages, so that those without any block
 /// in use can be [released](release). Looks at the pages that have room: few, whatever is stored.
 pub fn collect() {

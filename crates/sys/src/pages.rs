@@ -31,6 +31,15 @@ pub fn begin_with_small_pages() {
     unsafe { libc::madvise(area.start as *mut libc::c_void, bytes, libc::MADV_NOHUGEPAGE) };
 }
 
+/// From now on no memory of the process becomes a huge page. To be called before there is much; where it does not succeed, what
+/// is freed goes back to the system in larger pieces.
+pub fn without_huge_pages() {
+    const DISABLED: libc::c_ulong = 1;
+    const UNUSED: libc::c_ulong = 0;
+    // SAFETY: a setting of the process that concerns how the kernel maps its memory, and no contents.
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, DISABLED, UNUSED, UNUSED, UNUSED) };
+}
+
 /// The mapping that holds an address, from the text of `/proc/self/maps`.
 fn area_of(maps: &str, address: usize) -> Option<Range<usize>> {
     maps.lines()

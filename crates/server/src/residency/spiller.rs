@@ -44,7 +44,7 @@ const AFTER_FRUITLESS: Duration = Duration::from_millis(100);
 /// Rounds in which nothing could go after which nothing can: who was used most stays for three.
 const FRUITLESS_ROUNDS_MAX: u32 = 4;
 
-/// Rounds after which nothing can go either: what goes comes back at once.
+/// Rounds after which it rests: what goes comes back at once.
 const ROUNDS_MAX: u32 = 32;
 
 /// Starts the thread. It ends with the server.
@@ -187,9 +187,9 @@ impl<'s> Spiller<'s> {
         while sys::memory::used_bytes() > ceiling - ceiling / LOW_SHARE && !self.server.is_ending() {
             self.step()?;
             if self.fruitless_rounds > FRUITLESS_ROUNDS_MAX || self.rounds > ROUNDS_MAX {
-                // Below the ceiling it is no reason to refuse anything that more comes back than goes, or that what is resident
+                // It is no reason to refuse anything that more comes back than goes, or below the ceiling, that what is resident
                 // asks for less than can be had.
-                is_stuck = super::is_over(self.server);
+                is_stuck = self.fruitless_rounds > FRUITLESS_ROUNDS_MAX && super::is_over(self.server);
                 self.rests_until = Instant::now() + AFTER_FRUITLESS;
                 break;
             }
