@@ -41,6 +41,9 @@ const LOW_SHARE: u64 = 8;
 /// How long it rests when nothing can go.
 const AFTER_FRUITLESS: Duration = Duration::from_millis(100);
 
+/// How long nothing could go before those who wait for room are told so.
+const STUCK_AFTER: Duration = Duration::from_millis(500);
+
 /// Rounds in which nothing could go after which nothing can: who was used most stays for three.
 const FRUITLESS_ROUNDS_MAX: u32 = 4;
 
@@ -76,6 +79,8 @@ struct Spiller<'s> {
     density: Density,
     /// Nothing could go: it does not look before.
     rests_until: Instant,
+    /// Since when nothing could go although there is more than the ceiling.
+    fruitless_since: Option<Instant>,
     warned_at: Option<Instant>,
     /// How many bytes the store had written when its disk refused more.
     refused_behind: Option<u64>,
@@ -96,6 +101,7 @@ impl<'s> Spiller<'s> {
             pressure: Pressure { bytes: 0, felt_at: Instant::now() },
             density: Density::new(),
             rests_until: Instant::now(),
+            fruitless_since: None,
             warned_at: None,
             refused_behind: None,
         }
@@ -169,33 +175,49 @@ impl<'s> Spiller<'s> {
 
     fn make_room(&mut self) -> io::Result<()> {
         let ceiling = super::ceiling(self.server);
-        ceiling.into_iter().for_each(|ceiling| self.density.improve_if_due(self.server, ceiling));
-        let ceiling = ceiling.map(|ceiling| self.pressure.under(ceiling));
-        let Some(ceiling) =
-            ceiling.filter(|ceiling| sys::memory::used_bytes() > ceiling - ceiling / HIGH_SHARE)
-        else {
+        if ceiling.is_none_or(|ceiling| sys::memory::used_bytes() <= ceiling - ceiling / HIGH_SHARE) {
+            self.fruitless_since = None;
             self.server.residency.is_stuck.store(false, Ordering::Relaxed);
-            return Ok(());
-        };
+        }
+        let Some(ceiling) = ceiling else { return Ok(()) };
+        self.density.improve_if_due(self.server, ceiling);
+        let ceiling = self.pressure.under(ceiling);
+        let is_near = sys::memory::used_bytes() > ceiling - ceiling / HIGH_SHARE;
         // Whoever waits for room does not wait for the end of a rest.
         let has_waiting = super::is_over(self.server) && !self.server.residency.is_stuck();
-        if Instant::now() < self.rests_until && !has_waiting {
+        if !is_near || Instant::now() < self.rests_until && !has_waiting {
             return Ok(());
         }
         (self.fruitless_rounds, self.rounds) = (0, 0);
-        let mut is_stuck = false;
         while sys::memory::used_bytes() > ceiling - ceiling / LOW_SHARE && !self.server.is_ending() {
             self.step()?;
-            if self.fruitless_rounds > FRUITLESS_ROUNDS_MAX || self.rounds > ROUNDS_MAX {
-                // It is no reason to refuse anything that more comes back than goes, or below the ceiling, that what is resident
-                // asks for less than can be had.
-                is_stuck = self.fruitless_rounds > FRUITLESS_ROUNDS_MAX && super::is_over(self.server);
+            if self.fruitless_rounds > FRUITLESS_ROUNDS_MAX {
+                self.note_fruitless();
+                break;
+            }
+            if self.rounds > ROUNDS_MAX {
                 self.rests_until = Instant::now() + AFTER_FRUITLESS;
                 break;
             }
         }
-        self.server.residency.is_stuck.store(is_stuck, Ordering::Relaxed);
         self.outbox.write()
+    }
+
+    /// Nothing in memory could go. It may be full of requests and replies that are gone in a moment: only if it stays so, whoever
+    /// waits for room is told.
+    fn note_fruitless(&mut self) {
+        self.rests_until = Instant::now() + AFTER_FRUITLESS;
+        if !super::is_over(self.server) {
+            self.fruitless_since = None;
+        } else if self.fruitless_since.get_or_insert_with(Instant::now).elapsed() < STUCK_AFTER {
+            std::thread::sleep(NAP);
+        } else if !self.server.residency.is_stuck.swap(true, Ordering::Relaxed) {
+            let used = sys::memory::used_bytes();
+            log!(
+                Warning,
+                "Memory is full: {used} bytes are used, and nothing that can go to the store is left in it"
+            );
+        }
     }
 
     /// Looks at one slot.
