@@ -42,7 +42,7 @@ const LOW_SHARE: u64 = 8;
 const AFTER_FRUITLESS: Duration = Duration::from_millis(100);
 
 /// How long nothing could go before those who wait for room are told so.
-const STUCK_AFTER: Duration = Duration::from_millis(500);
+const STUCK_AFTER: Duration = Duration::from_secs(2);
 
 /// Rounds in which nothing could go after which nothing can: who was used most stays for three.
 const FRUITLESS_ROUNDS_MAX: u32 = 4;
