@@ -41,8 +41,9 @@ const LOW_SHARE: u64 = 8;
 /// How long it rests when nothing can go.
 const AFTER_FRUITLESS: Duration = Duration::from_millis(100);
 
-/// How long nothing could go before those who wait for room are told so.
-const STUCK_AFTER: Duration = Duration::from_secs(2);
+/// How long nothing could go before those who wait for room are told so: a slow disk holds a checkpoint and what it has in memory up
+/// for seconds.
+const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// Rounds in which nothing could go after which nothing can: who was used most stays for three.
 const FRUITLESS_ROUNDS_MAX: u32 = 4;
