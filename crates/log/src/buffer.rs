@@ -23,7 +23,9 @@ pub(crate) struct Buffer {
     appended: AtomicU64,
     /// Memory of the blocks that hold records which are not durable, bytes.
     held_bytes: AtomicUsize,
-    held_bytes_max: usize,
+    /// What it may be at most, and what it may be now.
+    held_bytes_limit: usize,
+    held_bytes_max: AtomicUsize,
     block_bytes: usize,
 }
 
@@ -43,7 +45,8 @@ impl Buffer {
             filling: Mutex::new(Filling { block, full: VecDeque::new(), free: Vec::new() }),
             appended: AtomicU64::new(lsn.0),
             held_bytes: AtomicUsize::new(block_bytes),
-            held_bytes_max,
+            held_bytes_limit: held_bytes_max,
+            held_bytes_max: AtomicUsize::new(held_bytes_max),
             block_bytes,
         }
     }
@@ -103,7 +106,8 @@ impl Buffer {
     pub fn give_back(&self, block: Unwritten) {
         self.held_bytes.fetch_sub(self.block_bytes, Ordering::Relaxed);
         let mut filling = self.filling.lock();
-        if filling.free.len() * self.block_bytes < FREE_BYTES_MAX {
+        let free_bytes_max = FREE_BYTES_MAX.min(self.held_bytes_max() / 4);
+        if filling.free.len() * self.block_bytes < free_bytes_max {
             filling.free.push(block);
         }
     }
@@ -122,6 +126,17 @@ impl Buffer {
     /// Whether no more should be appended for now.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.held_bytes() >= self.held_bytes_max
+        self.held_bytes() >= self.held_bytes_max()
+    }
+
+    /// How much memory that is at most, bytes.
+    pub fn held_bytes_max(&self) -> usize {
+        self.held_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// Is full at so many bytes from now on if that is less than it was made for, but not while it has two blocks.
+    pub fn set_held_bytes_max(&self, bytes: usize) {
+        let bytes = bytes.max(2 * self.block_bytes + 1).min(self.held_bytes_limit);
+        self.held_bytes_max.store(bytes, Ordering::Relaxed);
     }
 }

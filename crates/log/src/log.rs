@@ -7,7 +7,7 @@
 
 use crate::buffer::Buffer;
 use crate::directory::Directory;
-use crate::limits::{RETRY_INTERVAL_MS, SYNC_INTERVAL_MS, WRITE_INTERVAL_MS};
+use crate::limits::{RETRY_INTERVAL_MS, SYNC_INTERVAL_MS, UNSYNCED_BYTES_MAX, WRITE_INTERVAL_MS};
 use crate::threads::Threads;
 use crate::writer::{Until, Writer};
 use crate::{CheckpointWriter, Failure, Flushing, Lsn, Options, Retention, Retired, SyncPolicy};
@@ -170,6 +170,11 @@ impl Log {
         self.shared.buffer.is_full()
     }
 
+    /// Holds at most so many bytes of memory for records that are not durable from now on, or as many as the option says if that is less.
+    pub fn set_buffer_bytes_max(&self, bytes: usize) {
+        self.shared.buffer.set_held_bytes_max(bytes);
+    }
+
     /// The end of the last record that was appended.
     #[inline]
     pub fn appended(&self) -> Lsn {
@@ -317,6 +322,8 @@ impl Shared {
         }
         turning.last_attempt = now;
         self.buffer.take(&mut turning.writer.held);
+        // What is not synced is held, too, and must not fill the buffer.
+        turning.writer.unsynced_bytes_max = UNSYNCED_BYTES_MAX.min(self.buffer.held_bytes_max() / 2);
         let since_sync = now.0.saturating_sub(turning.last_sync.0);
         let until = match self.policy() {
             _ if has_failed || self.sync_requested.swap(false, Ordering::AcqRel) => Until::Durable,

@@ -32,6 +32,8 @@ pub(crate) struct Writer {
     pub held: VecDeque<Unwritten>,
     written: usize,
     unsynced_bytes: usize,
+    /// At so many it syncs whatever was asked for.
+    pub unsynced_bytes_max: usize,
     durable: Lsn,
     /// Whose records are durable, for reuse.
     pub released: Vec<Unwritten>,
@@ -49,6 +51,7 @@ impl Writer {
             held: VecDeque::new(),
             written: 0,
             unsynced_bytes: 0,
+            unsynced_bytes_max: UNSYNCED_BYTES_MAX,
             durable,
             released: Vec::new(),
             syncs: 0,
@@ -117,7 +120,7 @@ impl Writer {
             self.unsynced_bytes += bytes;
             if until == Until::Durable && is_only {
                 self.release();
-            } else if self.unsynced_bytes >= UNSYNCED_BYTES_MAX {
+            } else if self.unsynced_bytes >= self.unsynced_bytes_max {
                 self.sync()?;
             }
         }

@@ -155,6 +155,29 @@ fn everysec_syncs_once_a_second_and_on_request() {
 }
 
 #[test]
+fn what_waits_for_the_disk_is_kept_to_what_memory_there_is() {
+    let fs = Fs::Simulated(Disk::new(1));
+    let record = [7; 100 << 10];
+    for sync in [SyncPolicy::Always, SyncPolicy::EverySecond] {
+        let log = open(&fs, &dir(), &Options { sync, ..options(64 << 20) });
+        log.set_buffer_bytes_max(2 << 20);
+        let is_full_after = |records: usize| {
+            (0..records).any(|_| {
+                log.append(0, UnixMs(1), &record);
+                log.is_full()
+            })
+        };
+        assert!(!is_full_after(10));
+        assert!(is_full_after(20), "{sync:?}");
+        log.flush();
+        assert!(!log.is_full(), "{sync:?}: it syncs before what is written and not synced fills the buffer");
+        log.set_buffer_bytes_max(usize::MAX);
+        assert!(!is_full_after(50), "it may hold as much as the option says again");
+        log.close().unwrap();
+    }
+}
+
+#[test]
 fn the_threads_of_a_log_on_a_real_disk_make_all_of_it_durable() {
     let dir = std::env::temp_dir().join(format!("tarn-log-{}", std::process::id()));
     let log = open(&Fs::Real, &dir, &Options { segment_bytes: 1 << 20, ..Options::default() });

@@ -235,6 +235,7 @@ impl Server {
             hll_sparse_max_bytes: config.hll_sparse_max_bytes(),
         });
         self.set_attention(Attention::MEMORY_CEILING, config.maxmemory() > 0);
+        self.durability.log().inspect(|log| durability::limit_buffer(self, log));
         let limit = config.output_limit(ClientClass::Normal).hard_bytes as usize;
         self.reply_bytes_max.store(if limit == 0 { usize::MAX } else { limit }, Ordering::Relaxed);
         self.slow_ticks.store(slowlog::threshold_ticks(self), Ordering::Relaxed);

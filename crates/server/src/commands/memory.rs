@@ -108,7 +108,7 @@ fn stats(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     int("clients.slaves", 0, reply);
     int("clients.normal", usage.clients as i64, reply);
     int("cluster.links", 0, reply);
-    int("aof.buffer", 0, reply);
+    int("aof.buffer", usage.log_buffer as i64, reply);
     int("lua.caches", 0, reply);
     int("functions.caches", 0, reply);
     for db in used {

@@ -197,6 +197,14 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
     Ok(())
 }
 
+/// Keeps what waits for the disk to its share of `maxmemory`: where the disk is slow, it would else take the place of data.
+pub(crate) fn limit_buffer(server: &Server, log: &Log) {
+    /// An eighth, so that memory near its ceiling has room for it.
+    const SHARE: u64 = 8;
+    let share = Some(server.config.maxmemory() / SHARE).filter(|bytes| *bytes > 0);
+    log.set_buffer_bytes_max(share.map_or(usize::MAX, |bytes| bytes as usize));
+}
+
 /// Opens the log where recovery ended: effects and replies go through it from now on.
 fn begin(server: &Arc<Server>, recovery: Recovery, options: Options) -> io::Result<()> {
     let watcher = Arc::new(Watcher(Arc::downgrade(server)));
@@ -204,6 +212,7 @@ fn begin(server: &Arc<Server>, recovery: Recovery, options: Options) -> io::Resu
         io::Error::other(format!("Can't begin the log in {}: {failure}", server.dir().display()))
     })?;
     let log = Arc::new(log);
+    limit_buffer(server, &log);
     let is_first = server.durability.log.set(log.clone()).is_ok();
     assert!(is_first, "a server has one log");
     let gate = &server.durability.gate;

@@ -220,9 +220,11 @@ fn ceiling(server: &Server) -> Option<u64> {
     Some(server.keyspace.policy().memory_bytes_max()).filter(|bytes| *bytes > 0)
 }
 
-/// Whether the spiller has to send something away before anything more is stored.
+/// Whether the spiller has to send something away before anything more is stored. What is being freed in the background is as good as
+/// gone.
 pub fn is_over(server: &Server) -> bool {
-    ceiling(server).is_some_and(|ceiling| sys::memory::used_bytes() > ceiling)
+    let used_bytes = || sys::memory::used_bytes().saturating_sub(keyspace::reaper::pending_bytes());
+    ceiling(server).is_some_and(|ceiling| used_bytes() > ceiling)
 }
 
 /// Whether the process has so much more in memory than its data takes that the ceiling's promise is near its end: what the

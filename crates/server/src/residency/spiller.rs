@@ -82,6 +82,7 @@ struct Spiller<'s> {
     rests_until: Instant,
     /// Since when nothing could go although there is more than the ceiling.
     fruitless_since: Option<Instant>,
+    /// When it said last that the disk refuses.
     warned_at: Option<Instant>,
     /// How many bytes the store had written when its disk refused more.
     refused_behind: Option<u64>,
@@ -204,19 +205,24 @@ impl<'s> Spiller<'s> {
         self.outbox.write()
     }
 
-    /// Nothing in memory could go. It may be full of requests and replies that are gone in a moment: only if it stays so, whoever
-    /// waits for room is told.
+    /// Nothing in memory could go. It may be full of requests and replies that are gone in a moment: only if it stays so, or while the
+    /// disk refuses, whoever waits for room is told.
     fn note_fruitless(&mut self) {
         self.rests_until = Instant::now() + AFTER_FRUITLESS;
         if !super::is_over(self.server) {
             self.fruitless_since = None;
-        } else if self.fruitless_since.get_or_insert_with(Instant::now).elapsed() < STUCK_AFTER {
+            return;
+        }
+        let lasts = self.fruitless_since.get_or_insert_with(Instant::now).elapsed();
+        if lasts < STUCK_AFTER && self.refused_behind.is_none() {
             std::thread::sleep(NAP);
         } else if !self.server.residency.is_stuck.swap(true, Ordering::Relaxed) {
             let used = sys::memory::used_bytes();
+            let waiting = self.server.durability.log().map_or(0, |log| log.status().buffer_bytes);
             log!(
                 Warning,
-                "Memory is full: {used} bytes are used, and nothing that can go to the store is left in it"
+                "Memory is full: {used} bytes are used, {waiting} of them wait for the log's disk, and nothing that can go to the store \
+                 is left"
             );
         }
     }

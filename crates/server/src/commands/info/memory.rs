@@ -3,6 +3,7 @@
 use super::{Page, human_bytes, ratio};
 use crate::client::Client;
 use crate::dispatch::Context;
+use keyspace::reaper;
 use std::sync::atomic::Ordering;
 
 /// Where memory goes, in bytes.
@@ -17,6 +18,8 @@ pub(crate) struct Usage {
     pub clients: u64,
     /// Slots, tables and timers.
     pub tables: u64,
+    /// What waits for the log's disk.
+    pub log_buffer: u64,
     /// What the process has in memory.
     pub resident: u64,
 }
@@ -31,13 +34,14 @@ impl Usage {
             startup: context.server.startup_bytes,
             clients: context.server.clients.all().iter().map(|client| client_bytes(client)).sum(),
             tables: context.batch.overhead_bytes() as u64,
+            log_buffer: context.server.durability.log().map_or(0, |log| log.status().buffer_bytes as u64),
             resident: sys::process::resident_bytes(),
         }
     }
 
     /// All that is not keys and values.
     pub(crate) fn overhead(&self) -> u64 {
-        self.startup + self.clients + self.tables
+        self.startup + self.clients + self.tables + self.log_buffer
     }
 
     /// Keys and values.
@@ -109,11 +113,11 @@ pub(super) fn memory(context: &mut Context<'_, '_>, page: &mut Page) {
         ("mem_clients_slaves", &0),
         ("mem_clients_normal", &usage.clients),
         ("mem_cluster_links", &0),
-        ("mem_aof_buffer", &0),
+        ("mem_aof_buffer", &usage.log_buffer),
         ("mem_allocator", &"mimalloc"),
         ("active_defrag_running", &0),
-        ("lazyfree_pending_objects", &0),
-        ("lazyfreed_objects", &0),
+        ("lazyfree_pending_objects", &reaper::pending()),
+        ("lazyfreed_objects", &reaper::freed()),
     ]);
     store(context, page);
 }
