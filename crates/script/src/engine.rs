@@ -3,7 +3,8 @@
 use crate::bytecode::{LIBRARIES, Uses};
 use crate::host::{self, Host, Pulse};
 use crate::limits::{
-    BUFFER_BYTES_KEPT_MAX, COLLECTOR_PAUSE_PERCENT, INSTRUCTIONS_PER_PULSE, STATE_BYTES_MAX, VALUES_MAX,
+    BUFFER_BYTES_KEPT_MAX, COLLECTOR_PAUSE_PERCENT, GARBAGE_BYTES_DEFAULT, GARBAGE_BYTES_MIN,
+    INSTRUCTIONS_PER_PULSE, STATE_BYTES_MAX, VALUES_MAX,
 };
 use crate::raise::{self, Raise, Stop};
 use crate::raw::Anchors;
@@ -37,6 +38,9 @@ pub struct Engine {
     /// What scripts find that keep no reference to libraries, and what those find that keep none to KEYS and ARGV either.
     direct: Table,
     kept: Table,
+    /// How much may be left behind, and at which size it is freed therefore.
+    garbage_bytes_max: Cell<usize>,
+    collects_at: Cell<usize>,
 }
 
 /// A script or function that is compiled, until it is given to [`Engine::forget`].
@@ -199,9 +203,42 @@ impl Engine {
         debug_assert!(is_first, "they are only set here");
         let raw = Raw::of(&lua)?;
         let (free, libraries) = (Vec::new(), HashMap::new());
-        let engine = Engine { lua, raw, state, sandbox, functions, free, next: 1, libraries, direct, kept };
+        let (garbage_bytes_max, collects_at) = (Cell::new(GARBAGE_BYTES_DEFAULT), Cell::new(STATE_BYTES_MAX));
+        let engine = Engine {
+            lua,
+            raw,
+            state,
+            sandbox,
+            functions,
+            free,
+            next: 1,
+            libraries,
+            direct,
+            kept,
+            garbage_bytes_max,
+            collects_at,
+        };
         engine.watch_time()?;
+        engine.free_garbage();
         Ok(engine)
+    }
+
+    /// Frees what scripts leave behind when it is more than so many bytes, within
+    /// [`GARBAGE_BYTES_MIN`] and [`GARBAGE_BYTES_DEFAULT`]. Without that the interpreter would take several times what is in use,
+    /// until scripts run again.
+    pub fn set_garbage_bytes_max(&self, bytes: usize) {
+        let bytes = bytes.clamp(GARBAGE_BYTES_MIN, GARBAGE_BYTES_DEFAULT);
+        if self.garbage_bytes_max.replace(bytes) > bytes {
+            self.free_garbage();
+        }
+    }
+
+    fn free_garbage(&self) {
+        // It only fails for finalizers, which scripts cannot make.
+        let _ = self.lua.gc_collect();
+        let used = self.lua.used_memory();
+        let room = STATE_BYTES_MAX.saturating_sub(used) / 2;
+        self.collects_at.set(used + self.garbage_bytes_max.get().min(room));
     }
 
     /// Asks the host now and then whether the script may go on.
@@ -365,9 +402,8 @@ impl Engine {
         if text.capacity() > BUFFER_BYTES_KEPT_MAX {
             *text = Vec::new();
         }
-        if self.lua.used_memory() > STATE_BYTES_MAX / 2 {
-            // It only fails for finalizers, which scripts cannot make.
-            let _ = self.lua.gc_collect();
+        if self.lua.used_memory() > self.collects_at.get() {
+            self.free_garbage();
         }
     }
 

@@ -7,6 +7,13 @@ pub const STATE_BYTES_MAX: usize = 512 << 20;
 /// each round looks through; the interpreter's own choice is a round for every 200 KB that scripts leave behind.
 pub const COLLECTOR_PAUSE_PERCENT: i32 = 400;
 
+/// Bytes that scripts may leave behind in an interpreter until it frees them all at once, if nothing less is
+/// [wanted](crate::Engine::set_garbage_bytes_max): before the next script meets the limit.
+pub const GARBAGE_BYTES_DEFAULT: usize = STATE_BYTES_MAX / 2;
+
+/// The same at least, however little is wanted: freeing looks through all that is in use.
+pub const GARBAGE_BYTES_MIN: usize = 1 << 20;
+
 /// Bytes of a reply, and of what `cjson` or `cmsgpack` make of a value: as much as the interpreter could give back.
 pub const OUTPUT_BYTES_MAX: usize = STATE_BYTES_MAX;
 

@@ -59,10 +59,20 @@ pub(super) fn with_interpreter<T>(server: &Server, run: impl FnOnce(&mut Interpr
     INTERPRETER.with_borrow_mut(|slot| {
         let interpreter = slot.get_or_insert_with(|| Interpreter::new(server));
         interpreter.forget_what_is_gone(server);
+        interpreter.engine.set_garbage_bytes_max(garbage_bytes_max(server));
         let result = run(interpreter);
         interpreter.note_bytes(server);
         result
     })
+}
+
+/// How much garbage an interpreter may keep: a share of `maxmemory` in which data is not missed.
+fn garbage_bytes_max(server: &Server) -> usize {
+    const SHARE: u64 = 64;
+    match server.config.maxmemory() {
+        0 => usize::MAX,
+        ceiling => (ceiling / SHARE) as usize,
+    }
 }
 
 impl Interpreter {

@@ -6,8 +6,8 @@ use crate::file::{AlignedBytes, DIRECT_ALIGN};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// One-page buffers that are kept when nobody uses them: twice as many as a worker's ring usually has entries.
-const KEPT_MAX: usize = 256;
+/// One-page buffers that are kept when nobody uses them: as many as a worker's ring usually has entries.
+const KEPT_MAX: usize = 128;
 
 /// Buffers of a thread. Cheap to clone.
 #[derive(Clone, Debug, Default)]
