@@ -55,12 +55,12 @@ const IS_LEAVING: u32 = 1 << 31;
 /// `at` of an object like which there is nothing on disk any more.
 const NOWHERE: u32 = u32::MAX;
 
-const VALUE_LEN_MASK: u32 = (1 << 29) - 1;
+const VALUE_LEN_MASK: u32 = (1 << 28) - 1;
 /// In the field of `value_len`: an older version of the object may be on disk, and have a word in the table.
-const SHADOWING: u32 = 1 << 29;
-const USES_SHIFT: u32 = 30;
+const SHADOWING: u32 = 1 << 28;
+const USES_SHIFT: u32 = 29;
 /// The most uses that are counted.
-const USES_MAX: u32 = 3;
+const USES_MAX: u32 = 7;
 const _: () = assert!(INLINE_BYTES_MAX <= VALUE_LEN_MASK as usize);
 
 /// How a value is stored. The numbers are part of the block layout.
@@ -440,7 +440,7 @@ impl Block {
             // SAFETY: `offset + len` lies within the block's size class, checked above.
             unsafe { ptr::write_bytes(self.0.as_ptr().add(offset + old), 0, len - old) }
         }
-        self.put_u32(VALUE_LEN, len as u32 | self.get_u32(VALUE_LEN) & SHADOWING);
+        self.put_u32(VALUE_LEN, len as u32 | self.get_u32(VALUE_LEN) & !VALUE_LEN_MASK);
         self.set_meta(self.meta() & !KIND_MASK | (Kind::Raw as u32) << KIND_SHIFT);
         true
     }

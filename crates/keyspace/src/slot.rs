@@ -174,14 +174,12 @@ impl SlotKeys {
     ) -> Change {
         let old_expiry = self.table.object(place).expires_at();
         let forgotten = self.forget_fields(place);
-        let is_shadowing = self.table.block(place).is_shadowing();
+        let standing = self.table.block(place).standing();
         if !self.table.block(place).overwrite(key.bytes, value, expires_at, clock) {
             let block = Block::new(key.bytes, value, expires_at, clock);
             self.table.replace(place, block);
         }
-        if is_shadowing {
-            self.table.block(place).set_shadowing(true);
-        }
+        self.table.block(place).succeed(standing);
         let mut change = self.note_expiry(frame, key.position, old_expiry, expires_at);
         change += forgotten;
         change
@@ -202,7 +200,7 @@ impl SlotKeys {
             Some(place) => {
                 let old_expiry = self.table.object(place).expires_at();
                 let mut change = self.forget_fields(place);
-                block.set_shadowing(self.table.block(place).is_shadowing());
+                block.succeed(self.table.block(place).standing());
                 self.table.replace(place, block);
                 change += self.note_fields(frame, place, key.position, None);
                 change += self.note_expiry(frame, key.position, old_expiry, expires_at);

@@ -5,7 +5,8 @@
 
 use super::{
     Block, CLOCK_MASK, EXPIRES_AT, HAS_AT, IS_LEAVING, KEY_LEN, KIND_MASK, KIND_SHIFT, Kind, META, NOWHERE,
-    Object, Parts, SHADOWING, USES_MAX, USES_SHIFT, VALUE_LEN, allocate, at_offset, block_bytes, key_offset,
+    Object, Parts, SHADOWING, USES_MAX, USES_SHIFT, VALUE_LEN, VALUE_LEN_MASK, allocate, at_offset,
+    block_bytes, key_offset,
 };
 use std::marker::PhantomData;
 use sys::memory::size_class;
@@ -154,15 +155,37 @@ impl Block {
         self.put_u32(VALUE_LEN, self.get_u32(VALUE_LEN) & !SHADOWING | flag);
     }
 
-    /// How often the object was used since that was last asked, 3 times at the most; counts one down.
-    pub(crate) fn take_use(self) -> u32 {
+    /// Whether the object was used of late, apart from the use with which it came; counts one use down.
+    pub(crate) fn take_use(self) -> bool {
         let field = self.get_u32(VALUE_LEN);
-        let uses = field >> USES_SHIFT;
-        if uses > 0 {
+        let is_in_use = field >> USES_SHIFT > 1;
+        if is_in_use {
             self.put_u32(VALUE_LEN, field - (1 << USES_SHIFT));
         }
-        uses
+        is_in_use
     }
+
+    /// What the object is besides its value: how often it was used, and whether it is shadowing.
+    #[inline]
+    pub(crate) fn standing(self) -> Standing {
+        Standing(self.get_u32(VALUE_LEN) & !VALUE_LEN_MASK)
+    }
+
+    /// Takes the place of one that was of this standing, which counts as a use.
+    #[inline]
+    pub(crate) fn succeed(self, standing: Standing) {
+        self.put_u32(VALUE_LEN, with_use(self.get_u32(VALUE_LEN) & VALUE_LEN_MASK | standing.0));
+    }
+}
+
+/// See [`Block::standing`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing(u32);
+
+/// The field of `value_len` with one use more, if that is still counted.
+#[inline]
+fn with_use(field: u32) -> u32 {
+    if field >> USES_SHIFT < USES_MAX { field + (1 << USES_SHIFT) } else { field }
 }
 
 impl Object<'_> {
@@ -196,7 +219,7 @@ impl Object<'_> {
     pub(crate) fn note_use(&self) {
         let field = self.block.get_u32(VALUE_LEN);
         if field >> USES_SHIFT < USES_MAX {
-            self.block.put_u32(VALUE_LEN, field + (1 << USES_SHIFT));
+            self.block.put_u32(VALUE_LEN, with_use(field));
         }
     }
 }

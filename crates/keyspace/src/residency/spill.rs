@@ -1,8 +1,9 @@
 //! Sending objects away: who was not used of late gives its memory back.
 //!
 //! A sweep goes round and round over the slots. An object that was used since the last round stays, as many rounds as it was
-//! used times, three at the most: what is looked at once goes soon (as in CLOCK with a counter; Corbató, "A paging
-//! experiment with the Multics system", 1968). One that lies on disk as it is goes at once. Any other is shown to who writes
+//! used times, six at the most (as in CLOCK with a counter; Corbató, "A paging experiment with the Multics system", 1968). The use
+//! with which it came does not count: what is looked at once goes with the next round, which leaves the others more time (quick
+//! demotion, as in S3-FIFO; Yang et al., SOSP 2023). One that lies on disk as it is goes at once. Any other is shown to who writes
 //! ([`Batch::spill`]), and goes when it has been written ([`Batch::let_go`]) unless it has changed meanwhile.
 //!
 //! Thread rule: one sweep at a time has copies that are on their way, and they are written before it comes to the same slot again;
@@ -209,7 +210,7 @@ impl Sweep {
         carrier: &mut impl Carrier,
     ) -> Outcome {
         let block = keys.block(place);
-        let is_in_use = self.aim == Aim::Unused && block.take_use() > 0;
+        let is_in_use = self.aim == Aim::Unused && block.take_use();
         if block.is_leaving() || block.fields_expire() || is_in_use {
             return Outcome::Kept;
         }
