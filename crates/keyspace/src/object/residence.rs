@@ -155,14 +155,14 @@ impl Block {
         self.put_u32(VALUE_LEN, self.get_u32(VALUE_LEN) & !SHADOWING | flag);
     }
 
-    /// Whether the object was used of late, apart from the use with which it came; counts one use down.
-    pub(crate) fn take_use(self) -> bool {
-        let field = self.get_u32(VALUE_LEN);
-        let is_in_use = field >> USES_SHIFT > 1;
-        if is_in_use {
-            self.put_u32(VALUE_LEN, field - (1 << USES_SHIFT));
-        }
-        is_in_use
+    /// Whether the object was used of late, apart from the use with which it came.
+    pub(crate) fn is_proven(self) -> bool {
+        self.get_u32(VALUE_LEN) >> USES_SHIFT > 1
+    }
+
+    /// Counts one use down, of an object that was used.
+    pub(crate) fn take_use(self) {
+        self.put_u32(VALUE_LEN, self.get_u32(VALUE_LEN) - (1 << USES_SHIFT));
     }
 
     /// What the object is besides its value: how often it was used, and whether it is shadowing.

@@ -118,12 +118,17 @@ impl Spilling {
         self.visited.clear();
     }
 
+    /// Sends away what can go in a round.
+    fn round(&mut self) {
+        (0..crate::SLOTS as u16).for_each(|slot| self.spill(Slot(slot)));
+        self.write(true);
+    }
+
     /// Sends away all that can go.
     fn spill_all(&mut self) {
         // Of those that look alike one goes in a round.
         for round in 0..60 {
-            (0..crate::SLOTS as u16).for_each(|slot| self.spill(Slot(slot)));
-            self.write(true);
+            self.round();
             let is_resolved = self.keyspace.shadowing() == 0;
             if round >= 4 && is_resolved && self.cold() as u64 == self.keyspace.len(DB) {
                 return;
@@ -491,6 +496,38 @@ fn what_is_read_only_goes_again_without_being_written() {
     spilling.spill_all();
     assert_eq!((spilling.cold(), spilling.pages.pages.lock().len()), (100, written));
     assert!(spilling.next_page > pages);
+}
+
+#[test]
+fn a_scan_does_not_take_the_place_of_what_is_used() {
+    const USED: u32 = 300;
+    const ALL: u32 = 3000;
+    let mut spilling = Spilling::new();
+    (0..ALL).for_each(|number| crate::fixture::set(&spilling.keyspace, number, NOW, Expiry::Clear));
+    spilling.spill_all();
+    let get = |spilling: &Spilling, number| assert!(crate::fixture::get(&spilling.keyspace, number, NOW));
+    // One more than it takes: a round in which nothing went was before.
+    for _ in 0..4 {
+        (0..USED).for_each(|number| get(&spilling, number));
+    }
+    for _ in 0..20 {
+        (USED..ALL).for_each(|number| get(&spilling, number));
+        spilling.round();
+        assert_eq!(spilling.cold() as u32, ALL - USED, "what is looked at once goes, and nothing else");
+    }
+    // Once all is used, who was used least goes.
+    (USED..2 * USED).for_each(|number| (0..2).for_each(|_| get(&spilling, number)));
+    while spilling.cold() as u32 == ALL - 2 * USED {
+        spilling.round();
+    }
+    let kept = |numbers: std::ops::Range<u32>| {
+        let cold = spilling.cold();
+        numbers.for_each(|number| get(&spilling, number));
+        cold - spilling.cold()
+    };
+    assert_eq!((kept(0..USED), kept(USED..2 * USED)), (0, USED as usize));
+    spilling.spill_all();
+    assert_eq!(spilling.cold() as u32, ALL, "in the end all goes");
 }
 
 #[test]

@@ -45,8 +45,9 @@ const AFTER_FRUITLESS: Duration = Duration::from_millis(100);
 /// for seconds.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-/// Rounds in which nothing could go after which nothing can: who was used most stays for three.
-const FRUITLESS_ROUNDS_MAX: u32 = 4;
+/// Rounds in which nothing could go after which nothing can: the first spares whom was used, and who was used
+/// most stays for six more.
+const FRUITLESS_ROUNDS_MAX: u32 = 8;
 
 /// Rounds after which it rests: what goes comes back at once.
 const ROUNDS_MAX: u32 = 32;
