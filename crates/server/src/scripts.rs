@@ -11,16 +11,23 @@ use command::{Handler, Keys};
 use keyspace::Holding;
 use parking_lot::{Mutex, RwLock};
 use script::{Header, Loaded, Reach, ScriptFlags, Sha};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sys::Counter;
+
+/// Scripts that only EVAL has brought are kept up to this number, as in Redis 7.4 and Valkey 8: clients that write values into their
+/// scripts' texts send another one each time.
+const EVALUATED_SCRIPTS_MAX: usize = 500;
 
 /// All scripts and libraries.
 #[derive(Default)]
 pub struct Scripts {
-    cached: RwLock<HashMap<Sha, Arc<Script>>>,
+    cached: RwLock<Cache>,
     /// How often the cache was emptied.
     flushes: AtomicU64,
+    /// Scripts that went because others came.
+    pub evicted: Counter,
     libraries: RwLock<Libraries>,
     /// How often libraries changed.
     changes: AtomicU64,
@@ -31,6 +38,33 @@ pub struct Scripts {
     pub(crate) functions: Mutex<Vec<Arc<Run>>>,
 }
 
+/// Scripts by name.
+#[derive(Default)]
+struct Cache {
+    by_name: HashMap<Sha, Arc<Script>>,
+    /// Those that only EVAL has brought, in the order in which they came or were spared.
+    evaluated: VecDeque<Sha>,
+}
+
+impl Cache {
+    /// Makes one of those go that only EVAL has brought, if there are too many: the first that was not run again since it was looked
+    /// at last.
+    fn evict(&mut self) -> bool {
+        while self.evaluated.len() > EVALUATED_SCRIPTS_MAX {
+            let Some(sha) = self.evaluated.pop_front() else { break };
+            let Some(script) = self.by_name.get(&sha) else { continue };
+            if script.is_used.swap(false, Ordering::Relaxed) {
+                self.evaluated.push_back(sha);
+                continue;
+            }
+            script.is_gone.store(true, Ordering::Relaxed);
+            self.by_name.remove(&sha);
+            return true;
+        }
+        false
+    }
+}
+
 /// A script.
 pub struct Script {
     /// Its text.
@@ -39,6 +73,27 @@ pub struct Script {
     pub flags: Option<ScriptFlags>,
     /// What it touches.
     pub locks: Locks,
+    /// It was run again of late.
+    is_used: AtomicBool,
+    /// It went from the cache because others came.
+    is_gone: AtomicBool,
+}
+
+impl Script {
+    /// Notes that it is run again. False: it is not in the cache any more.
+    #[inline]
+    pub fn note_use(&self) -> bool {
+        if !self.is_used.load(Ordering::Relaxed) {
+            self.is_used.store(true, Ordering::Relaxed);
+        }
+        !self.is_gone()
+    }
+
+    /// Whether it is not in the cache any more, because others came.
+    #[inline]
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
+    }
 }
 
 /// What a script has to hold.
@@ -169,24 +224,45 @@ impl Libraries {
 impl Scripts {
     /// The script with this name.
     pub fn get(&self, sha: &Sha) -> Option<Arc<Script>> {
-        self.cached.read().get(sha).cloned()
+        self.cached.read().by_name.get(sha).cloned()
     }
 
-    /// Keeps a script.
+    /// Keeps a script that EVAL has brought, as one of the last [`EVALUATED_SCRIPTS_MAX`].
     pub fn add(&self, sha: Sha, text: &[u8], header: Header) -> Arc<Script> {
-        let script = Script { text: text.to_vec(), flags: header.flags, locks: Locks::of(text) };
-        self.cached.write().entry(sha).or_insert_with(|| Arc::new(script)).clone()
+        let mut cache = self.cached.write();
+        if let Some(script) = cache.by_name.get(&sha) {
+            return script.clone();
+        }
+        let script = Arc::new(Script {
+            text: text.to_vec(),
+            flags: header.flags,
+            locks: Locks::of(text),
+            is_used: AtomicBool::new(false),
+            is_gone: AtomicBool::new(false),
+        });
+        cache.by_name.insert(sha, script.clone());
+        cache.evaluated.push_back(sha);
+        self.evicted.add(i64::from(cache.evict()));
+        script
+    }
+
+    /// Keeps a script until all are forgotten.
+    pub fn keep(&self, sha: Sha, script: &Arc<Script>) {
+        let mut cache = self.cached.write();
+        cache.evaluated.retain(|other| *other != sha);
+        script.is_gone.store(false, Ordering::Relaxed);
+        cache.by_name.entry(sha).or_insert_with(|| script.clone());
     }
 
     /// Forgets all scripts.
     pub fn flush(&self) {
-        self.cached.write().clear();
+        *self.cached.write() = Cache::default();
         self.flushes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many scripts there are.
     pub fn len(&self) -> usize {
-        self.cached.read().len()
+        self.cached.read().by_name.len()
     }
 
     /// Whether there is none.
@@ -196,7 +272,7 @@ impl Scripts {
 
     /// Bytes of all texts.
     pub fn bytes(&self) -> usize {
-        self.cached.read().values().map(|script| script.text.len() + size_of::<Script>()).sum()
+        self.cached.read().by_name.values().map(|script| script.text.len() + size_of::<Script>()).sum()
     }
 
     /// How often the cache was emptied.
@@ -279,4 +355,46 @@ pub struct Run {
     pub is_killed: AtomicBool,
     /// What it holds of the keyspace.
     pub holding: Mutex<Holding>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EVALUATED_SCRIPTS_MAX, Scripts};
+    use script::{Header, Sha, sha};
+
+    fn text(number: usize) -> Vec<u8> {
+        format!("return {number}").into_bytes()
+    }
+
+    fn add(scripts: &Scripts, number: usize) -> Sha {
+        let name = sha(&text(number));
+        scripts.add(name, &text(number), Header::of_script(&text(number)).expect("it has none"));
+        name
+    }
+
+    #[test]
+    fn of_evaluated_scripts_the_last_and_those_that_run_again_stay() {
+        let scripts = Scripts::default();
+        let names: Vec<Sha> = (0..EVALUATED_SCRIPTS_MAX).map(|number| add(&scripts, number)).collect();
+        let script = |number: usize| scripts.get(&names[number]);
+        assert!(script(0).is_some_and(|script| script.note_use()), "it is run again");
+        let kept = script(1).expect("none has gone yet");
+        scripts.keep(names[1], &kept);
+        let gone = script(2).expect("none has gone yet");
+        add(&scripts, 1000);
+        assert!(!gone.is_gone(), "one that was loaded does not count");
+        add(&scripts, 1001);
+        assert!(gone.is_gone() && script(2).is_none() && !gone.note_use());
+        for number in 2000..2000 + 3 * EVALUATED_SCRIPTS_MAX {
+            add(&scripts, number);
+            assert!(kept.note_use());
+            assert!(number > 2000 + EVALUATED_SCRIPTS_MAX / 2 || script(0).is_some());
+        }
+        assert!(script(0).is_none(), "it was not run again");
+        assert_eq!(scripts.len(), EVALUATED_SCRIPTS_MAX + 1);
+        assert_eq!(scripts.evicted.get(), 1 + 3 * EVALUATED_SCRIPTS_MAX as u64);
+        // Evicted while it was being loaded.
+        scripts.keep(names[2], &gone);
+        assert!(script(2).is_some_and(|script| script.note_use()));
+    }
 }

@@ -145,6 +145,7 @@ fn rewrite(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 fn resetstat(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let server = context.server;
     server.counts.reset();
+    server.scripts.evicted.reset();
     server.worker_counts.iter().for_each(|worker| worker.reset());
     let keys = server.keyspace.stats();
     [&keys.hits, &keys.misses, &keys.expired, &keys.evicted].iter().for_each(|count| count.reset());

@@ -20,6 +20,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// How much an interpreter may grow or shrink before it tells.
 const BYTES_UNTOLD_MAX: usize = 16 << 10;
 
+/// Scripts that may have gone before an interpreter forgets them, too.
+const COMPILED_SCRIPTS_GONE: usize = 256;
+
 /// A worker's interpreter.
 pub(super) struct Interpreter {
     pub engine: Engine,
@@ -30,6 +33,8 @@ pub(super) struct Interpreter {
     flushes: u64,
     changes: u64,
     bytes: usize,
+    /// With so many compiled it looks which of them have gone.
+    looks_at: usize,
 }
 
 /// A script that is compiled here.
@@ -85,6 +90,7 @@ impl Interpreter {
             flushes: server.scripts.flushes(),
             changes: server.scripts.changes(),
             bytes: 0,
+            looks_at: 0,
         }
     }
 
@@ -129,6 +135,7 @@ impl Interpreter {
         let hash = self.hasher.hash_one(text);
         if let Some(known) = self.by_text.get(&hash)
             && known.script.text == text
+            && known.script.note_use()
         {
             return Ok(known.clone());
         }
@@ -147,7 +154,7 @@ impl Interpreter {
 
     /// The script of this name, if any worker knows it, compiled here.
     pub fn by_name(&mut self, server: &Server, name: &Sha) -> Result<Option<Rc<Known>>, Failure> {
-        if let Some(known) = self.scripts.get(name) {
+        if let Some(known) = self.scripts.get(name).filter(|known| known.script.note_use()) {
             return Ok(Some(known.clone()));
         }
         let Some(script) = server.scripts.get(name) else { return Ok(None) };
@@ -156,15 +163,29 @@ impl Interpreter {
     }
 
     fn compile(&mut self, text: &[u8]) -> Result<Compiled, Failure> {
+        if self.scripts.len() >= self.looks_at {
+            self.forget_those_gone();
+            self.looks_at = self.scripts.len() + COMPILED_SCRIPTS_GONE;
+        }
         if self.scripts.len() >= COMPILED_SCRIPTS_MAX {
             self.forget_scripts();
         }
         self.engine.compile(text)
     }
 
+    fn forget_those_gone(&mut self) {
+        self.by_text.retain(|_, known| !known.script.is_gone());
+        for (_, known) in self.scripts.extract_if(|_, known| known.script.is_gone()) {
+            self.engine.forget(known.compiled);
+        }
+    }
+
     fn keep(&mut self, name: Sha, script: Arc<Script>, compiled: Compiled) -> Rc<Known> {
         let known = Rc::new(Known { name, script, compiled });
-        self.scripts.insert(name, known.clone());
+        // One that had gone, and came again.
+        if let Some(old) = self.scripts.insert(name, known.clone()) {
+            self.engine.forget(old.compiled);
+        }
         known
     }
 

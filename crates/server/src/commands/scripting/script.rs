@@ -62,7 +62,9 @@ const HELP: &[&str] = &[
 fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (server, text) = (context.server, context.request.arg(2));
     let known = with_interpreter(server, |interpreter| interpreter.by_text(server, text));
-    reply.bulk(&known.map_err(Error::line)?.name);
+    let known = known.map_err(Error::line)?;
+    server.scripts.keep(known.name, &known.script);
+    reply.bulk(&known.name);
     Ok(())
 }
 
