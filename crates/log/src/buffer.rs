@@ -129,8 +129,12 @@ impl Buffer {
         self.held_bytes() >= self.held_bytes_max()
     }
 
-    /// How much memory that is at most, bytes.
-    pub fn held_bytes_max(&self) -> usize {
+    /// Whether a quarter of its room is left, or less.
+    pub fn is_nearly_full(&self) -> bool {
+        self.held_bytes() >= self.held_bytes_max() / 4 * 3
+    }
+
+    fn held_bytes_max(&self) -> usize {
         self.held_bytes_max.load(Ordering::Relaxed)
     }
 

@@ -7,7 +7,7 @@
 
 use crate::buffer::Buffer;
 use crate::directory::Directory;
-use crate::limits::{RETRY_INTERVAL_MS, SYNC_INTERVAL_MS, UNSYNCED_BYTES_MAX, WRITE_INTERVAL_MS};
+use crate::limits::{RETRY_INTERVAL_MS, SYNC_INTERVAL_MS, WRITE_INTERVAL_MS};
 use crate::threads::Threads;
 use crate::writer::{Until, Writer};
 use crate::{CheckpointWriter, Failure, Flushing, Lsn, Options, Retention, Retired, SyncPolicy};
@@ -322,12 +322,12 @@ impl Shared {
         }
         turning.last_attempt = now;
         self.buffer.take(&mut turning.writer.held);
-        // What is not synced is held, too, and must not fill the buffer.
-        turning.writer.unsynced_bytes_max = UNSYNCED_BYTES_MAX.min(self.buffer.held_bytes_max() / 2);
         let since_sync = now.0.saturating_sub(turning.last_sync.0);
         let until = match self.policy() {
             _ if has_failed || self.sync_requested.swap(false, Ordering::AcqRel) => Until::Durable,
             SyncPolicy::Always => Until::Durable,
+            // What is not synced is held, each turn's in a block of its own.
+            _ if self.buffer.is_nearly_full() => Until::Durable,
             SyncPolicy::EverySecond if since_sync >= SYNC_INTERVAL_MS => Until::Durable,
             SyncPolicy::EverySecond | SyncPolicy::Never => Until::Written,
         };

@@ -32,8 +32,6 @@ pub(crate) struct Writer {
     pub held: VecDeque<Unwritten>,
     written: usize,
     unsynced_bytes: usize,
-    /// At so many it syncs whatever was asked for.
-    pub unsynced_bytes_max: usize,
     durable: Lsn,
     /// Whose records are durable, for reuse.
     pub released: Vec<Unwritten>,
@@ -51,7 +49,6 @@ impl Writer {
             held: VecDeque::new(),
             written: 0,
             unsynced_bytes: 0,
-            unsynced_bytes_max: UNSYNCED_BYTES_MAX,
             durable,
             released: Vec::new(),
             syncs: 0,
@@ -120,7 +117,7 @@ impl Writer {
             self.unsynced_bytes += bytes;
             if until == Until::Durable && is_only {
                 self.release();
-            } else if self.unsynced_bytes >= self.unsynced_bytes_max {
+            } else if self.unsynced_bytes >= UNSYNCED_BYTES_MAX {
                 self.sync()?;
             }
         }

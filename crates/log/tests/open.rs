@@ -178,6 +178,23 @@ fn what_waits_for_the_disk_is_kept_to_what_memory_there_is() {
 }
 
 #[test]
+fn little_at_a_time_does_not_fill_the_buffer_where_syncs_are_rare() {
+    let fs = Fs::Simulated(Disk::new(1));
+    for sync in [SyncPolicy::EverySecond, SyncPolicy::Never] {
+        let log = open(&fs, &dir(), &Options { sync, ..options(64 << 20) });
+        for bytes_max in [usize::MAX, 4 << 20] {
+            log.set_buffer_bytes_max(bytes_max);
+            for turn in 0..400 {
+                log.append(0, UnixMs(1), b"little");
+                log.flush();
+                assert!(!log.is_full(), "{sync:?}: full after {turn} turns");
+            }
+        }
+        log.close().unwrap();
+    }
+}
+
+#[test]
 fn the_threads_of_a_log_on_a_real_disk_make_all_of_it_durable() {
     let dir = std::env::temp_dir().join(format!("tarn-log-{}", std::process::id()));
     let log = open(&Fs::Real, &dir, &Options { segment_bytes: 1 << 20, ..Options::default() });
