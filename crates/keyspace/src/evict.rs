@@ -106,8 +106,7 @@ impl Batch<'_> {
         mut visit_evicted: impl FnMut(DbIndex, &[u8]),
     ) -> Result<Progress, OutOfMemory> {
         let policy = self.keyspace.policy();
-        // What is being freed in the background is as good as gone.
-        let used_bytes = || used_bytes().saturating_sub(crate::reaper::pending_bytes());
+        let used_bytes = || crate::reaper::without_pending(used_bytes());
         let is_full = || policy.memory_bytes_max() > 0 && used_bytes() > policy.memory_bytes_max();
         let mut cost = 0;
         while cost < EVICT_KEYS_MAX {

@@ -38,9 +38,9 @@ pub fn pending() -> u64 {
     PENDING.load(Ordering::Relaxed)
 }
 
-/// About how many bytes they take.
-pub fn pending_bytes() -> u64 {
-    PENDING_BYTES.load(Ordering::Relaxed)
+/// What is left of so many bytes in use when all that waits is freed: it is as good as gone.
+pub fn without_pending(used_bytes: u64) -> u64 {
+    used_bytes.saturating_sub(PENDING_BYTES.load(Ordering::Relaxed))
 }
 
 /// Collections that were freed in the background.

@@ -251,7 +251,7 @@ impl SlotKeys {
                 let old = self.table.block(place);
                 let block = old.rebuilt(key.bytes, expires_at, clock);
                 block.set_fields_expire(old.fields_expire());
-                block.set_shadowing(old.is_shadowing());
+                block.succeed(old.standing());
                 self.table.replace(place, block);
             }
         }

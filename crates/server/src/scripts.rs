@@ -75,11 +75,21 @@ pub struct Script {
     pub locks: Locks,
     /// It was run again of late.
     is_used: AtomicBool,
-    /// It went from the cache because others came.
+    /// It went from the cache because others came, for ever: its text may come again as another one.
     is_gone: AtomicBool,
 }
 
 impl Script {
+    fn new(text: &[u8], flags: Option<ScriptFlags>) -> Script {
+        Script {
+            text: text.to_vec(),
+            flags,
+            locks: Locks::of(text),
+            is_used: AtomicBool::new(false),
+            is_gone: AtomicBool::new(false),
+        }
+    }
+
     /// Notes that it is run again. False: it is not in the cache any more.
     #[inline]
     pub fn note_use(&self) -> bool {
@@ -233,25 +243,18 @@ impl Scripts {
         if let Some(script) = cache.by_name.get(&sha) {
             return script.clone();
         }
-        let script = Arc::new(Script {
-            text: text.to_vec(),
-            flags: header.flags,
-            locks: Locks::of(text),
-            is_used: AtomicBool::new(false),
-            is_gone: AtomicBool::new(false),
-        });
+        let script = Arc::new(Script::new(text, header.flags));
         cache.by_name.insert(sha, script.clone());
         cache.evaluated.push_back(sha);
         self.evicted.add(i64::from(cache.evict()));
         script
     }
 
-    /// Keeps a script until all are forgotten.
-    pub fn keep(&self, sha: Sha, script: &Arc<Script>) {
+    /// Keeps a script until all are forgotten. One that went meanwhile comes anew: workers have forgotten what they compiled of it.
+    pub fn keep(&self, sha: Sha, script: &Script) {
         let mut cache = self.cached.write();
         cache.evaluated.retain(|other| *other != sha);
-        script.is_gone.store(false, Ordering::Relaxed);
-        cache.by_name.entry(sha).or_insert_with(|| script.clone());
+        cache.by_name.entry(sha).or_insert_with(|| Arc::new(Script::new(&script.text, script.flags)));
     }
 
     /// Forgets all scripts.

@@ -218,8 +218,9 @@ impl Object<'_> {
     #[inline]
     pub(crate) fn note_use(&self) {
         let field = self.block.get_u32(VALUE_LEN);
-        if field >> USES_SHIFT < USES_MAX {
-            self.block.put_u32(VALUE_LEN, with_use(field));
+        let used = with_use(field);
+        if used != field {
+            self.block.put_u32(VALUE_LEN, used);
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::config::{Edition, StoreCompression};
 use crate::log;
 use crate::server::Server;
 pub use ahead::ReadAhead;
-use keyspace::{Batch, DbIndex, SLOTS, Slot};
+use keyspace::{Batch, DbIndex, SLOTS, Slot, reaper};
 pub use outbox::Outbox;
 use parking_lot::{Condvar, Mutex};
 use shelf::OnDisk;
@@ -220,11 +220,9 @@ fn ceiling(server: &Server) -> Option<u64> {
     Some(server.keyspace.policy().memory_bytes_max()).filter(|bytes| *bytes > 0)
 }
 
-/// Whether the spiller has to send something away before anything more is stored. What is being freed in the background is as good as
-/// gone.
+/// Whether the spiller has to send something away before anything more is stored.
 pub fn is_over(server: &Server) -> bool {
-    let used_bytes = || sys::memory::used_bytes().saturating_sub(keyspace::reaper::pending_bytes());
-    ceiling(server).is_some_and(|ceiling| used_bytes() > ceiling)
+    ceiling(server).is_some_and(|ceiling| reaper::without_pending(sys::memory::used_bytes()) > ceiling)
 }
 
 /// Whether the process has so much more in memory than its data takes that the ceiling's promise is near its end: what the
