@@ -183,3 +183,21 @@ fn what_cannot_be_measured_is_said_in_one_sentence() {
     let failing = complaint(&format!("kv -n 10 -p {port} -a secret nonsense"));
     assert!(failing.starts_with("tarn bench: no operation succeeded: ERR unknown command"), "{failing}");
 }
+
+#[test]
+fn targets_without_an_end_fill_no_memory() {
+    for piece in [&[b'+'; 65536][..], &b"*1\r\n".repeat(10000), &b"*9999999\r\n:1\r\n:2\r\n".repeat(5000)] {
+        let piece = piece.to_vec();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                while std::io::Write::write_all(&mut stream, &piece).is_ok() {}
+            }
+        });
+        let complaint = complaint(&format!("kv -h 127.0.0.1 -p {port} -n 10 -c 1 -t set"));
+        let expected =
+            ["does not speak the Redis protocol", "sends a reply without an end", "no reply within"];
+        assert!(expected.iter().any(|text| complaint.contains(text)), "{complaint}");
+    }
+}

@@ -4,6 +4,7 @@ use crate::imports::run;
 use crate::subject;
 use crate::{info, tarn};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use sys::Prng;
 use testkit::{Client, Server};
 use wire::Value;
@@ -314,4 +315,90 @@ fn set_over_cold_keys_reads_nothing_before_it_is_needed() {
     churn(&mut client, &mut prng, &mut model, 20_000);
     wait_until_resolved(&mut client);
     assert_eq!(client.call(&["DBSIZE"]).unwrap(), Value::Int(model.len() as i64));
+}
+
+#[test]
+fn databases_that_are_exchanged_while_objects_are_sent_away_lose_nothing() {
+    const KEYS: usize = 400;
+    const ROUNDS: usize = 150;
+    let mut server = start(&["--eager-spill", "yes", "--databases", "4"]);
+    let mut client = subject::connect(&server);
+    let mut swapper = subject::connect(&server);
+    let increments: Vec<_> = (0..KEYS).map(|key| words(&["INCR", &format!("counter:{key}")])).collect();
+    for round in 0..ROUNDS {
+        let replies = ask(&mut client, &increments);
+        assert!(replies.iter().all(|reply| reply.starts_with(b":")));
+        let (one, other) = (["0", "1"][round % 2], ["1", "2", "3"][round % 3]);
+        if one != other {
+            swapper.call(&["SWAPDB", one, other]).unwrap();
+        }
+    }
+    assert_sums(&mut client, KEYS, ROUNDS);
+    assert!(info(&mut client, "store_objects_spilled") > KEYS as u64);
+    server.kill();
+    server.restart().unwrap();
+    assert_sums(&mut subject::connect(&server), KEYS, ROUNDS);
+}
+
+/// Each counter was raised so many times, whichever database it was in at the time.
+fn assert_sums(client: &mut Client, counters: usize, sum: usize) {
+    let mut sums = vec![0; counters];
+    for db in 0..4 {
+        client.call(&["SELECT", &db.to_string()]).unwrap();
+        let gets: Vec<_> = (0..counters).map(|key| words(&["GET", &format!("counter:{key}")])).collect();
+        for (sum, reply) in sums.iter_mut().zip(ask(client, &gets)) {
+            let digits = String::from_utf8(reply).unwrap();
+            *sum += digits.lines().nth(1).map_or(0, |digits| digits.parse::<usize>().unwrap());
+        }
+    }
+    client.call(&["SELECT", "0"]).unwrap();
+    assert_eq!(sums, vec![sum; counters]);
+}
+
+/// Sets one key of a megabyte again and again, 800 times.
+const ENDLESS: &str =
+    "local v = string.rep('x', 1048576) for i = 1, 800 do redis.call('SET', KEYS[1], v .. i) end";
+
+/// Gives one name after the other to a large value.
+const RENAMES: &str = "for i = 1, 400 do redis.call('RENAME', 'a', 'b') redis.call('RENAME', 'b', 'a') end";
+
+#[test]
+fn what_one_script_or_transaction_writes_stays_within_the_ceiling() {
+    const CEILING: u64 = 64 << 20;
+    let mut server = Server::start(tarn(), &["--edition", "capacity", "--maxmemory", "64mb"]).unwrap();
+    let mut client = subject::connect(&server);
+    let value = "y".repeat(1 << 20);
+    client.call(&["SET", "a", &value]).unwrap();
+    let (pid, is_over) = (server.pid(), AtomicBool::new(false));
+    let most = std::thread::scope(|scope| {
+        let sampler = scope.spawn(|| {
+            let mut most = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                most = most.max(testkit::process::resident_bytes(pid).unwrap());
+                std::thread::yield_now();
+            }
+            most
+        });
+        for script in [vec!["EVAL", ENDLESS, "1", "k"], vec!["EVAL", RENAMES, "0"]] {
+            let Value::Error(text) = client.call(&script).unwrap() else {
+                panic!("{script:?} was not refused")
+            };
+            assert!(text.starts_with(b"OOM "), "{}", text.escape_ascii());
+        }
+        let sets = (0..40).map(|number| vec!["SET".to_owned(), "t".to_owned(), format!("{value}{number}")]);
+        let transaction = std::iter::once(words(&["MULTI"])).chain(sets).chain([words(&["EXEC"])]);
+        let replies = client.pipeline(&transaction.collect::<Vec<_>>()).unwrap();
+        let reply = replies.last().unwrap();
+        let is_refused = |line: &&[u8]| line.starts_with(b"-OOM ");
+        assert!(reply.split(|byte| *byte == b'\n').any(|line| is_refused(&line)), "{}", reply.escape_ascii());
+        is_over.store(true, Ordering::Relaxed);
+        sampler.join().unwrap()
+    });
+    assert!(most <= CEILING / 20 * 21 + RESIDENT_SLACK_BYTES, "{most} bytes were resident");
+    let shown = |client: &mut Client| {
+        ["k", "t", "a", "b"].map(|key| client.call(&["GETRANGE", key, "1048570", "-1"]).unwrap())
+    };
+    let before = shown(&mut client);
+    server.kill();
+    assert_eq!(shown(&mut subject::restart(&mut server)), before);
 }

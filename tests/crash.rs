@@ -1,11 +1,13 @@
 //! Servers that are killed (SIGKILL) in the middle of their work and started again: nothing that was answered is lost.
 //!
 //! `ledger` says what must be there, `load` makes work, `crate::subject` starts servers. `histories` records what many clients do
-//! to a few keys over crashes and has it checked for linearizability; `full_disk` is about disks without space.
+//! to a few keys over crashes and has it checked for linearizability; `full_disk` is about disks without space, `hanging_disk` about
+//! one that does not answer.
 //!
 //!     TARN_STEPS=1000 TARN_SEED=$RANDOM ./test --test tests -- --nocapture crash::
 
 mod full_disk;
+mod hanging_disk;
 mod histories;
 mod ledger;
 mod load;

@@ -154,8 +154,9 @@ fn connections_that_wait_for_keys_or_messages_move_with_what_they_wait_for() {
 }
 
 #[test]
-fn whoever_makes_a_key_ready_does_not_wait_for_the_waiters_other_key() {
+fn whoever_brings_what_somebody_moves_on_waits_for_the_script_that_has_the_target() {
     let (_server, mut clients) = start(&["--busy-reply-threshold", "60000"]);
+    let mut pusher = clients.remove(0);
     let (mut script, mut waiter, mut other) = (clients.remove(0), clients.remove(0), clients.remove(0));
     waiter.send_request(&["BLMOVE", "from", "to", "LEFT", "LEFT", "30"]).unwrap();
     let blocked = |info: Value| matches!(info, Value::Bulk(text) if String::from_utf8_lossy(&text).contains("blocked_clients:1"));
@@ -167,9 +168,19 @@ fn whoever_makes_a_key_ready_does_not_wait_for_the_waiters_other_key() {
     while !is_error(&other.call(&["FUNCTION", "KILL"]).unwrap(), "BUSY") {
         thread::yield_now();
     }
-    assert_eq!(other.call(&["RPUSH", "from", "element"]).unwrap(), Value::Int(1));
-    assert!(is_error(&waiter.read_value().unwrap(), "BUSY"));
-    assert_eq!(other.call(&["LLEN", "from"]).unwrap(), Value::Int(1));
+    pusher.send_request(&["RPUSH", "from", "element"]).unwrap();
+    // Nobody sees the element before it is moved, and nobody else waits.
+    assert_eq!(other.call(&["LLEN", "from"]).unwrap(), Value::Int(0));
+    other.call(&["CONFIG", "SET", "busy-reply-threshold", "1"]).unwrap();
+    assert!(is_error(&other.call(&["RPUSH", "from", "another"]).unwrap(), "BUSY"));
+    other.call(&["CONFIG", "SET", "busy-reply-threshold", "60000"]).unwrap();
+    assert_eq!(other.call(&["RPUSH", "elsewhere", "element"]).unwrap(), Value::Int(1));
     kill(&mut other, 1);
     assert!(is_error(&script.read_value().unwrap(), "ERR Script killed"));
+    assert_eq!(pusher.read_value().unwrap(), Value::Int(1));
+    assert_eq!(waiter.read_value().unwrap(), Value::Bulk(b"element".to_vec()));
+    assert_eq!(
+        other.call(&["LRANGE", "to", "0", "-1"]).unwrap(),
+        Value::Array(vec![Value::Bulk(b"element".to_vec())])
+    );
 }

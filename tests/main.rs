@@ -9,19 +9,29 @@ mod capacity;
 mod clients;
 mod crash;
 mod differential;
+mod endings;
 mod events;
+mod everywhere;
+mod fairness;
 mod hostile;
+mod idle;
 mod imports;
+mod large;
 mod long_scripts;
 mod memory;
 mod migrate;
+mod operators;
+mod recovered;
 mod replies;
 mod rows;
+mod secrets;
+mod security;
 mod snapshots;
 mod soak;
 mod subject;
 mod tidy;
 mod whitepaper_runs;
+mod whole;
 
 use std::path::Path;
 use testkit::{Client, Program, Spec, spec};
@@ -55,7 +65,7 @@ fn info(client: &mut Client, field: &str) -> u64 {
     let Value::Bulk(text) = client.call(&["INFO", "everything"]).unwrap() else {
         panic!("INFO is a bulk string")
     };
-    let text = String::from_utf8(text).unwrap();
+    let text = String::from_utf8_lossy(&text);
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap();
     line.parse().unwrap()
 }

@@ -91,7 +91,7 @@ pub fn during<R>(
                 let mut prng = Prng::from_seed(prng.next_u64());
                 scope.spawn(move || {
                     let mut seen = BTreeMap::new();
-                    until_over(phase, || read(address, phase, growing, &mut prng, &mut seen));
+                    until_over(phase, || read(address, phase, growing, &mut prng, &mut seen, refusals));
                     seen
                 })
             })
@@ -157,6 +157,7 @@ fn read(
     growing: &[String],
     prng: &mut Prng,
     seen: &mut BTreeMap<String, i64>,
+    refusals: Refusals,
 ) -> io::Result<()> {
     let mut client = Client::connect(address)?;
     while phase.load(Ordering::SeqCst) != STOPPING {
@@ -169,6 +170,9 @@ fn read(
             1 => (vec![key], client.call(&["EVAL", "return redis.call('GET', KEYS[1])", "1", key])?),
             _ => (vec![key], client.call(&["GET", key])?),
         };
+        if refusals == Refusals::DiskFull && is_withheld(&value) {
+            continue;
+        }
         let values = if let Value::Array(values) = value { values } else { vec![value] };
         for (key, value) in asked.into_iter().zip(values) {
             if let Some(value) = number(&value) {
@@ -177,6 +181,11 @@ fn read(
         }
     }
     Ok(())
+}
+
+/// Whether a read is told that what it asks for is not on disk.
+fn is_withheld(value: &Value) -> bool {
+    matches!(value, Value::Error(text) if text.starts_with(b"MISCONF ") && text.ends_with(b"is not on disk"))
 }
 
 /// The number in a reply; None if there is no such key.

@@ -7,11 +7,15 @@ use crate::Failure;
 use crate::plan::Target;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 use wire::{Decoder, Value, encode_request};
 
 /// How long a connection may take, and a reply to a request of this module.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The longest reply to a request of this module, so that what is no server of this protocol, or means harm, fills no memory.
+const REPLY_BYTES_MAX: usize = 16 << 20;
 
 /// A connection that has been let in.
 #[derive(Debug)]
@@ -93,17 +97,28 @@ impl Client {
         encode_request(&mut bytes, arguments);
         self.stream.write_all(&bytes)?;
         let mut piece = [0; 16 * 1024];
+        let (deadline, mut bytes) = (Instant::now() + PATIENCE, 0);
+        let too_late = || io::Error::other(format!("no reply within {} s", PATIENCE.as_secs()));
         loop {
             let other = |_| io::Error::other("what answers there does not speak the Redis protocol");
             if let Some(value) = self.decoder.decode().map_err(other)? {
                 return Ok(value);
             }
+            if bytes > REPLY_BYTES_MAX {
+                return Err(io::Error::other("what answers there sends a reply without an end"));
+            }
+            if Instant::now() >= deadline {
+                return Err(too_late());
+            }
             match self.stream.read(&mut piece) {
                 Ok(0) => return Err(io::Error::other("the server closed the connection")),
-                Ok(read) => self.decoder.feed(&piece[..read]),
+                Ok(read) => {
+                    bytes += read;
+                    self.decoder.feed(&piece[..read]);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Err(io::Error::other(format!("no reply within {} s", PATIENCE.as_secs())));
+                    return Err(too_late());
                 }
                 Err(error) => return Err(error),
             }
@@ -111,9 +126,22 @@ impl Client {
     }
 }
 
+/// The addresses of a host. The system may take minutes to give up, so it is asked in a thread.
+fn look_up(target: &Target) -> io::Result<Vec<SocketAddr>> {
+    let (tell, told) = mpsc::channel();
+    let (host, port) = (target.host.clone(), target.port);
+    std::thread::Builder::new().name("look-up".to_owned()).spawn(move || {
+        let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
+        // Nobody may be waiting any more.
+        let _ = tell.send(found);
+    })?;
+    let too_late = |_| io::Error::other("the name was not found in time");
+    told.recv_timeout(PATIENCE).map_err(too_late)?
+}
+
 fn connect(target: &Target) -> io::Result<TcpStream> {
     let mut failed = io::Error::other("the name has no address");
-    for address in (target.host.as_str(), target.port).to_socket_addrs()? {
+    for address in look_up(target)? {
         match TcpStream::connect_timeout(&address, PATIENCE) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;

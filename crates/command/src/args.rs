@@ -26,6 +26,17 @@ pub struct Args<'a> {
     pub waiting: Waiting<'a>,
     /// Where effects go, if they are logged: set by [`crate::execute`](fn@crate::execute).
     pub effects: Option<&'a Effects>,
+    /// Who wants it.
+    pub origin: Origin,
+}
+
+/// Who wants a request to be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A client, now.
+    Client,
+    /// A log: it says what was done once, and no limit or directive of today has a say in it.
+    Log,
 }
 
 /// Keys whose hashes are known already: those at positions `first`, `first +
@@ -68,7 +79,34 @@ impl<'a> Args<'a> {
         settings: &'a Settings,
     ) -> Args<'a> {
         let (hashed, waiting, effects) = (Hashed::NONE, Waiting::Never, None);
-        Args { request, keyspace, db, now, settings, hashed, waiting, effects }
+        Args { request, keyspace, db, now, settings, hashed, waiting, effects, origin: Origin::Client }
+    }
+
+    /// The same request as an effect that a log holds.
+    pub fn of_log(self) -> Args<'a> {
+        Args { origin: Origin::Log, ..self }
+    }
+
+    /// Whether it is an effect that a log holds.
+    #[inline]
+    pub fn is_of_log(&self) -> bool {
+        self.origin == Origin::Log
+    }
+
+    /// The longest string that the request may build, in bytes.
+    pub fn string_bytes_max(&self) -> u64 {
+        match self.origin {
+            Origin::Client => self.settings.string_bytes_max(),
+            Origin::Log => u64::MAX,
+        }
+    }
+
+    /// When a sparse HyperLogLog becomes a dense one, in bytes. A log says so where it was not bound to happen.
+    pub(crate) fn sparse_bytes_max(&self) -> usize {
+        match self.origin {
+            Origin::Client => self.settings.thresholds().hll_sparse_max_bytes,
+            Origin::Log => usize::MAX,
+        }
     }
 
     /// How many words the request has, the command's name counted.

@@ -6,18 +6,69 @@
 //! the request itself is logged if it has one key, and else the keys that it writes as they are afterwards.
 //!
 //! Invariants:
-//! 1. Every request in the log works on one key, or on a database as a whole, so that whoever replays the log may
-//!    go through the slots separately.
-//! 2. Its effect depends on that key and on the record's time alone.
+//! 1. Every request in the log works on one key, which stands in a fixed place, or is one of a few that concern whole databases
+//!    or the server ([`Scope`]), so that whoever replays the log may go through the slots separately.
+//! 2. Its effect depends on that key and on the record's time alone: on no directive, limit, right or clock.
 
 use crate::args::Args;
 use crate::error::Result;
-use crate::generic::dump::payload;
+use crate::execute::key_positions;
+use crate::generic::dump::exact_payload;
 use crate::key_use::KeyFlags;
-use crate::row::{Outcome, Row};
+use crate::pieces::{Pieces, Progress, Words, is_large};
+use crate::row::{Handler, Keys, Outcome, Row};
 use keyspace::{Edit, Effects, Key, Object, ValueRef};
-use sys::UnixMs;
 use value::number::{IntBuffer, format_i64};
+use wire::Request;
+
+/// What an effect concerns. This is the whole list: whatever else a log holds is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The key at this position.
+    Key(usize),
+    /// Its key, of which it may name several if they are the same (LMOVE of a list to itself); different ones have effects of their own.
+    /// XREADGROUP is here for the sake of older logs.
+    OnlyKey,
+    /// Databases as wholes: FLUSHALL, FLUSHDB, SWAPDB.
+    Databases,
+    /// The database of what follows: SELECT.
+    Selection,
+    /// The libraries of functions: FUNCTION LOAD, DELETE, FLUSH, RESTORE.
+    Libraries,
+}
+
+impl Scope {
+    /// What a data command concerns as an effect. None: it never is one.
+    pub fn of(row: &Row) -> Option<Scope> {
+        match (row.handler, row.keys) {
+            (Handler::Exclusive(_), _) => Some(Scope::Databases),
+            (Handler::BlockingWrite(_), Keys::Movable(_)) if row.name == "xreadgroup" => Some(Scope::OnlyKey),
+            (Handler::Write(_) | Handler::BlockingWrite(_), Keys::Range { first, last, .. }) => {
+                Some(if last == first as isize { Scope::Key(first) } else { Scope::OnlyKey })
+            }
+            _ => None,
+        }
+    }
+
+    /// The position of an effect's one key; the effect is one of this row. None: it has none, or different ones.
+    #[inline]
+    pub fn key_position<H>(self, row: &Row<H>, effect: &Request<'_>) -> Option<usize> {
+        match self {
+            Scope::Key(position) => Some(position).filter(|position| *position < effect.len()),
+            Scope::OnlyKey => only_key(row, effect),
+            Scope::Databases | Scope::Selection | Scope::Libraries => None,
+        }
+    }
+}
+
+fn only_key<H>(row: &Row<H>, effect: &Request<'_>) -> Option<usize> {
+    let mut positions = Vec::new();
+    key_positions(row.keys, effect, &mut positions);
+    let first = *positions.first()?;
+    let is_there = positions.iter().all(|position| *position < effect.len());
+    let is_one = || positions.iter().all(|position| effect.arg(*position) == effect.arg(first));
+    (is_there && is_one()).then_some(first)
+}
 
 /// What handlers say about their effects. None of it costs anything while nothing is logged.
 impl Args<'_> {
@@ -60,7 +111,7 @@ impl Args<'_> {
     /// Says that a key is what it is now, whatever it holds.
     pub(crate) fn log_image(&self, edit: &Edit<'_>, key: &Key<'_>) {
         if let Some(effects) = self.effects {
-            add_image(effects, key, self.now, edit.peek(key));
+            add_image(effects, key, self, edit.peek(key));
         }
     }
 
@@ -83,16 +134,31 @@ impl Args<'_> {
     }
 }
 
-/// A key as it is, by a request that makes it so whatever it was.
-fn add_image(effects: &Effects, key: &Key<'_>, now: UnixMs, object: Option<Object<'_>>) {
+/// A key as it is, by requests that make it so whatever it was: one, unless the value is large.
+fn add_image(effects: &Effects, key: &Key<'_>, args: &Args<'_>, object: Option<Object<'_>>) {
+    let now = args.now;
+    if let Some(object) = object.filter(|object| is_large(*object, args.settings.piece_bytes())) {
+        return add_pieces(effects, key, args, object);
+    }
     let Some(object) = object else {
         effects.add(key.db, now, [&b"DEL"[..], key.bytes].into_iter());
         return;
     };
     let (digits, at) = (&mut IntBuffer::new(), object.expires_at().map_or(0, |at| at.0 as i64));
-    let (payload, at) = (payload(object), format_i64(at, digits));
+    let (payload, at) = (exact_payload(object), format_i64(at, digits));
     let words = [&b"RESTORE"[..], key.bytes, at, &payload, b"REPLACE", b"ABSTTL"];
     effects.add(key.db, now, words.into_iter());
+}
+
+/// A large value: one word of it would have to be had as a whole by whoever reads the log.
+#[cold]
+fn add_pieces(effects: &Effects, key: &Key<'_>, args: &Args<'_>, object: Object<'_>) {
+    let pieces = Pieces::new(key.bytes, object, args.settings.piece_bytes());
+    let (mut progress, mut words) = (Progress::Nothing, Words::default());
+    while progress != Progress::Everything {
+        progress =
+            pieces.say_next(progress, &mut words, &mut |words| effects.add(key.db, args.now, words.iter()));
+    }
 }
 
 /// Whether the request itself is what a write came down to, unless its handler has said something else.
@@ -114,7 +180,7 @@ pub(crate) fn log_write(
         Ok(Outcome::Changed) if !effects.end_command() => {
             for (number, key) in keys.iter().enumerate() {
                 if !row.key_flags_of(number).contains(KeyFlags::RO) {
-                    add_image(effects, key, args.now, edit.peek(key));
+                    add_image(effects, key, args, edit.peek(key));
                 }
             }
             effects.end_command();

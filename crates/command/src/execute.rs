@@ -99,17 +99,20 @@ fn run(
     match row.handler {
         Handler::Read(read) => with_keys(row, args, |keys, args| {
             let view = view(batch, keys, args, touch)?;
+            args.now = view.now();
             let outcome = read(&view, args, reply).map(|()| Outcome::Unchanged);
             view.finish();
             outcome
         }),
         Handler::Write(write) => with_keys(row, args, |keys, args| {
             let mut edit = edit(row, batch, keys, args, touch)?;
+            args.now = edit.now();
             let outcome = write(&mut edit, args, reply);
             finish(row, edit, keys, args, outcome)
         }),
         Handler::BlockingRead(read) => {
-            let view = view(batch, &keys_of(row, args), args, touch)?;
+            let view = view(batch, &keys_at_hand(row, batch, args), args, touch)?;
+            let args = &Args { now: view.now(), ..*args };
             let outcome = read(&view, args, reply);
             let outcome = wait_for_keys(outcome, args, reply, |ticket, keys, wait| {
                 view.wait(ticket, keys, wait.wants, wait.also_when_gone);
@@ -117,26 +120,19 @@ fn run(
             view.finish();
             outcome
         }
-        Handler::BlockingWrite(write) => {
-            let keys = keys_of(row, args);
-            let mut edit = edit(row, batch, &keys, args, touch)?;
-            let outcome = write(&mut edit, args, reply);
-            let outcome = wait_for_keys(outcome, args, reply, |ticket, keys, wait| {
-                edit.wait(ticket, keys, wait.wants, wait.also_when_gone);
-            });
-            finish(row, edit, &keys, args, outcome)
-        }
+        Handler::BlockingWrite(write) => run_blocking_write(write, row, batch, args, touch, reply),
         Handler::WriteAcross(write, _) => run_write(write, row, batch, args, touch, reply),
-        Handler::ReadAround(read, _) => with_all_if_needed(row, batch, args, |batch| {
+        Handler::ReadAround(read, _) => with_all_if_needed(row, batch, args, |batch, args| {
             let view = view(batch, &keys_of(row, args), args, touch)?;
+            let args = &Args { now: view.now(), ..*args };
             let outcome = read(&view, args, reply).map(|()| Outcome::Unchanged);
             view.finish();
             outcome
         }),
-        Handler::WriteAround(write, _) => {
-            with_all_if_needed(row, batch, args, |batch| run_write(write, row, batch, args, touch, reply))
-        }
-        Handler::Exclusive(run) => with_all_if_needed(row, batch, args, |batch| {
+        Handler::WriteAround(write, _) => with_all_if_needed(row, batch, args, |batch, args| {
+            run_write(write, row, batch, args, touch, reply)
+        }),
+        Handler::Exclusive(run) => with_all_if_needed(row, batch, args, |batch, args| {
             batch.exclusively(args.now, touch, |all| {
                 let outcome = run(all, args, reply);
                 if outcome == Ok(Outcome::Changed) {
@@ -145,12 +141,32 @@ fn run(
                 outcome
             })
         }),
-        Handler::Walk(walk) => {
-            let outcome = walk(batch, args, reply).map(|()| Outcome::Unchanged);
-            batch.see_all();
-            outcome
-        }
+        Handler::Walk(walk) => walk(batch, args, reply).map(|()| Outcome::Unchanged),
     }
+}
+
+/// Runs a write that may have to wait for some of its keys.
+fn run_blocking_write(
+    write: WriteHandler,
+    row: &Row,
+    batch: &Batch<'_>,
+    args: &Args<'_>,
+    touch: Touch,
+    reply: &mut Reply<'_>,
+) -> Result<Outcome> {
+    let keys = keys_at_hand(row, batch, args);
+    let mut edit = edit(row, batch, &keys, args, touch)?;
+    let args = &Args { now: edit.now(), ..*args };
+    let outcome = write(&mut edit, args, reply);
+    let outcome = wait_for_keys(outcome, args, reply, |ticket, waited_for, wait| {
+        let is_beside = |key: &&Key<'_>| !waited_for.iter().any(|other| other.bytes == key.bytes);
+        let beside: KeyList<'_> = keys.iter().filter(is_beside).copied().collect();
+        if !beside.is_empty() {
+            edit.wait_beside(ticket, &beside);
+        }
+        edit.wait(ticket, waited_for, wait.wants, wait.also_when_gone);
+    });
+    finish(row, edit, &keys, args, outcome)
 }
 
 /// Runs a write that takes its keys from the request itself.
@@ -164,6 +180,7 @@ fn run_write(
 ) -> Result<Outcome> {
     let keys = keys_of(row, args);
     let mut edit = edit(row, batch, &keys, args, touch)?;
+    let args = &Args { now: edit.now(), ..*args };
     let outcome = write(&mut edit, args, reply);
     // What it found beside its keys is part of what it has done.
     let outcome = readable(batch).and(outcome);
@@ -213,13 +230,16 @@ fn with_all_if_needed<T>(
     row: &Row,
     batch: &mut Batch<'_>,
     args: &Args<'_>,
-    run: impl FnOnce(&mut Batch<'_>) -> Result<T>,
+    run: impl FnOnce(&mut Batch<'_>, &Args<'_>) -> Result<T>,
 ) -> Result<T> {
     let takes_all = needs_all(row, args) && !batch.holds_all();
     if takes_all && !batch.try_hold_all() {
         return Err(Error::InUse);
     }
-    let result = run(batch);
+    let result = match takes_all {
+        true => run(batch, &Args { now: batch.moment(args.now), ..*args }),
+        false => run(batch, args),
+    };
     if takes_all && !batch.has_ready() {
         batch.release();
     }
@@ -243,8 +263,8 @@ fn wait_for_keys(
         Waiting::Already => {}
         Waiting::Begins(sessions) => {
             let keys: KeyList<'_> = wait.keys.iter().map(|position| args.key(*position)).collect();
-            let ticket = sessions.begin_wait(&wait, args, &keys);
-            queue_up(ticket, &keys, &wait);
+            queue_up(sessions.ticket(), &keys, &wait);
+            sessions.begin_wait(&wait, args, &keys);
         }
     }
     Ok(Outcome::Blocked(wait))
@@ -279,20 +299,30 @@ fn range(first: usize, last: isize, step: usize, len: usize) -> impl Iterator<It
     (first..=end.min(len - 1)).step_by(step)
 }
 
-/// Calls `run` with the request's keys, and with arguments that know their hashes.
+/// Calls `run` with the request's keys, and with arguments that know their hashes, to which it may give a later moment.
 #[inline]
-fn with_keys<T>(row: &Row, args: &Args<'_>, run: impl FnOnce(&[Key<'_>], &Args<'_>) -> T) -> T {
+fn with_keys<T>(row: &Row, args: &Args<'_>, run: impl FnOnce(&[Key<'_>], &mut Args<'_>) -> T) -> T {
     match row.keys {
         Keys::Range { first, last, .. } if last == first as isize => {
             let keys = [args.key(first)];
-            run(&keys, &Args { hashed: Hashed::new(first, 1, &keys), ..*args })
+            run(&keys, &mut Args { hashed: Hashed::new(first, 1, &keys), ..*args })
         }
         Keys::Range { first, step, .. } => {
             let keys = keys_of(row, args);
-            run(&keys, &Args { hashed: Hashed::new(first, step, &keys), ..*args })
+            run(&keys, &mut Args { hashed: Hashed::new(first, step, &keys), ..*args })
         }
-        Keys::None | Keys::Movable(_) => run(&keys_of(row, args), args),
+        Keys::None | Keys::Movable(_) => run(&keys_of(row, args), &mut { *args }),
     }
+}
+
+/// The keys of a command that may have to wait. If it is run again for a session that waits, those whose slots are held: nothing has
+/// come to the others, or whoever brings it serves the session.
+fn keys_at_hand<'a>(row: &Row, batch: &Batch<'_>, args: &Args<'a>) -> KeyList<'a> {
+    let mut keys = keys_of(row, args);
+    if let Waiting::Already = args.waiting {
+        keys.retain(|key| batch.holds(std::slice::from_ref(key)));
+    }
+    keys
 }
 
 fn keys_of<'a>(row: &Row, args: &Args<'a>) -> KeyList<'a> {

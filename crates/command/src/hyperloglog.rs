@@ -11,7 +11,7 @@ use crate::args::Args;
 use crate::error::{Error, Result, until_zero};
 use crate::key_use::{INSERTS, KeyFlags, READS};
 use crate::row::Handler::{Walk, Write};
-use crate::row::{Flags, Group, Handler, Keys, Outcome, Row};
+use crate::row::{Flags, Group, Handler, Keys, Outcome, Row, Shows};
 use crate::string::Text;
 use keyspace::{Batch, Class, Edit, Expiry, Key, NewValue, Object};
 use value::hyperloglog::{self as hll, Corrupted, Encoding, Observation, REGISTERS, Registers};
@@ -27,6 +27,7 @@ pub const ROWS: &[Row] = &[
         .syntax("key [element [element ...]]")
         .summary("Adds elements to a HyperLogLog; makes the key if it is not there."),
     Row::new("pfcount", -2, Flags::READONLY.union(Flags::MAY_REPLICATE), Write(pfcount))
+        .shows(Shows::WhatItNotes)
         .group(Group::HyperLogLog)
         .since("2.8.9")
         .keys(Keys::ALL)
@@ -90,6 +91,7 @@ fn pfadd(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<
     let elements = (2..args.len()).map(|position| Observation::of(args.bytes(position)));
     let object = edit.get(&key);
     let is_raw = object.is_some_and(|object| object.encoding() == value::collection::Encoding::Raw);
+    let mut becomes_dense = false;
     let changed = match bytes_of(object)? {
         Some((bytes, Encoding::Dense)) => {
             let changed = elements.clone().any(|seen| hll::is_news(bytes, seen));
@@ -104,11 +106,12 @@ fn pfadd(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<
             let mut changed = there.is_none();
             let mut bytes = there.map_or_else(hll::empty, |(bytes, _)| bytes.to_vec());
             for seen in elements {
-                changed |= hll::add(&mut bytes, seen, args.settings.thresholds().hll_sparse_max_bytes)?;
+                changed |= hll::add(&mut bytes, seen, args.sparse_bytes_max())?;
             }
             if changed {
                 hll::drop_cached(&mut bytes);
             }
+            becomes_dense = Encoding::of(&bytes) == Some(Encoding::Dense);
             if changed || !is_raw {
                 store(edit, &key, &bytes);
             }
@@ -117,6 +120,10 @@ fn pfadd(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<
     };
     if changed {
         edit.note(Class::STRING, "pfadd", &key);
+    }
+    if becomes_dense {
+        // When that happens is a directive's matter.
+        args.log_string(edit, &key);
     }
     reply.int(i64::from(changed));
     Ok(if changed { Outcome::Changed } else { Outcome::Unchanged })
@@ -171,11 +178,7 @@ fn pfmerge(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
         hll::make_dense(&mut bytes)?;
     }
     for (register, value) in registers.iter().enumerate().filter(|(_, value)| **value > 0) {
-        hll::add(
-            &mut bytes,
-            Observation::new(register, *value),
-            args.settings.thresholds().hll_sparse_max_bytes,
-        )?;
+        hll::add(&mut bytes, Observation::new(register, *value), args.sparse_bytes_max())?;
     }
     hll::drop_cached(&mut bytes);
     store(edit, &key, &bytes);
@@ -210,6 +213,7 @@ fn pfdebug(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
         }
         if changed {
             store(edit, &key, &dense);
+            args.log_string(edit, &key);
             return Ok(Outcome::Changed);
         }
     } else {
@@ -227,7 +231,7 @@ fn pfselftest(_: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<(
     for number in 1..=ELEMENTS {
         let seen = Observation::of(&number.to_le_bytes());
         hll::add_dense(&mut dense, seen);
-        hll::add(&mut sparse, seen, args.settings.thresholds().hll_sparse_max_bytes)?;
+        hll::add(&mut sparse, seen, args.sparse_bytes_max())?;
         if !number.is_power_of_two() {
             continue;
         }

@@ -10,7 +10,7 @@
 pub mod args;
 pub mod bitmap;
 pub mod category;
-mod effects;
+pub mod effects;
 pub mod error;
 pub mod execute;
 pub mod generic;
@@ -21,6 +21,7 @@ pub mod key_use;
 pub mod limits;
 pub mod list;
 pub mod parse;
+pub mod pieces;
 pub mod row;
 pub mod set;
 pub mod settings;
@@ -34,7 +35,7 @@ pub use category::Categories;
 pub use error::{Error, Result};
 pub use execute::execute;
 pub use key_use::{KeyFlags, KeySpec};
-pub use row::{Flags, Group, Handler, Keys, Outcome, Row, row};
+pub use row::{Flags, Group, Handler, Keys, Outcome, Row, Shows, row};
 pub use settings::Settings;
 pub use wait::{Null, Sessions, Wait, Waiting};
 

@@ -220,6 +220,33 @@ pub enum Outcome {
     Blocked(Box<Wait>),
 }
 
+/// What a reply shows of what others have written: until that is on disk the reply waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shows {
+    /// Anything there is: it waits for all that was appended to the log. So does every row that says nothing else.
+    Everything,
+    /// What lies in the slots that it locks, and what its handler notes itself.
+    WhatItNotes,
+    /// Nothing that a crash could take back: its session, the process, the configuration.
+    Nothing,
+}
+
+impl Shows {
+    /// A handler that is given the slots of its keys sees nothing else.
+    const fn of(handler: &Handler) -> Shows {
+        match handler {
+            Handler::Read(_)
+            | Handler::Write(_)
+            | Handler::BlockingRead(_)
+            | Handler::BlockingWrite(_)
+            | Handler::ReadAround(..)
+            | Handler::WriteAround(..)
+            | Handler::WriteAcross(..) => Shows::WhatItNotes,
+            Handler::Exclusive(_) | Handler::Walk(_) => Shows::Everything,
+        }
+    }
+}
+
 /// One command. `H` is the kind of handler: data commands have [`Handler`],
 /// the server's own commands one over a session.
 #[derive(Clone, Copy)]
@@ -241,6 +268,8 @@ pub struct Row<H: 'static = Handler> {
     pub key_flags: &'static [KeyFlags],
     /// Where clients find the keys, if `keys` does not say it.
     pub key_specs: &'static [KeySpec],
+    /// What its reply shows.
+    pub shows: Shows,
     /// ACL categories that neither group nor flags imply.
     pub more_categories: Categories,
     /// Its family.
@@ -274,7 +303,8 @@ pub const fn row(name: &'static str, arity: i32, handler: Handler) -> Row {
         | Handler::WriteAcross(..)
         | Handler::Exclusive(_) => Flags::WRITE,
     };
-    Row::new(name, arity, flags, handler)
+    let shows = Shows::of(&handler);
+    Row::new(name, arity, flags, handler).shows(shows)
 }
 
 impl<H> Row<H> {
@@ -289,6 +319,7 @@ impl<H> Row<H> {
             replaces: None,
             key_flags: &[],
             key_specs: &[],
+            shows: Shows::Everything,
             more_categories: Categories::empty(),
             group: Group::Generic,
             since: "1.0.0",
@@ -338,6 +369,12 @@ impl<H: Copy> Row<H> {
     /// Sets where clients find movable keys.
     pub const fn key_specs(mut self, specs: &'static [KeySpec]) -> Self {
         self.key_specs = specs;
+        self
+    }
+
+    /// Sets what the reply shows, where that is not everything.
+    pub const fn shows(mut self, shows: Shows) -> Self {
+        self.shows = shows;
         self
     }
 
@@ -400,6 +437,7 @@ impl<H: Copy> Row<H> {
             replaces: self.replaces,
             key_flags: self.key_flags,
             key_specs: self.key_specs,
+            shows: self.shows,
             more_categories: self.more_categories,
             group: self.group,
             since: self.since,

@@ -9,6 +9,7 @@ use value::collection::Thresholds;
 pub struct Settings {
     string_bytes_max: AtomicU64,
     flushes_in_background: AtomicBool,
+    piece_bytes: AtomicUsize,
     thresholds: SharedThresholds,
 }
 
@@ -17,6 +18,7 @@ impl Default for Settings {
         Settings {
             string_bytes_max: AtomicU64::new(512 << 20),
             flushes_in_background: AtomicBool::new(false),
+            piece_bytes: AtomicUsize::new(PIECE_BYTES_DEFAULT),
             thresholds: SharedThresholds::default(),
         }
     }
@@ -44,6 +46,16 @@ impl Settings {
         self.string_bytes_max.store(bytes, Ordering::Relaxed);
     }
 
+    /// How much of a large value one request of the log holds; a value is large that is longer.
+    pub fn piece_bytes(&self) -> usize {
+        self.piece_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sets [`Settings::piece_bytes`].
+    pub fn set_piece_bytes(&self, bytes: usize) {
+        self.piece_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// Whether FLUSHALL and FLUSHDB are asynchronous unless told otherwise
     /// (`lazyfree-lazy-user-flush`).
     pub fn flushes_in_background(&self) -> bool {
@@ -55,6 +67,9 @@ impl Settings {
         self.flushes_in_background.store(on, Ordering::Relaxed);
     }
 }
+
+/// Long enough that a request's other words are nothing beside it; two of them fit a block of the log.
+const PIECE_BYTES_DEFAULT: usize = 120 << 10;
 
 /// [`Thresholds`] of which each can be read and changed alone.
 macro_rules! shared_thresholds {

@@ -60,7 +60,10 @@ pub enum Waiting<'a> {
 
 /// The owner of the sessions that wait.
 pub trait Sessions {
-    /// Notes that a session begins to wait, and gives it a ticket. The slots of the
-    /// keys are locked; the session may be served as soon as they are not.
-    fn begin_wait(&self, wait: &Wait, args: &Args<'_>, keys: &[Key<'_>]) -> Ticket;
+    /// The ticket of the session that is to wait.
+    fn ticket(&self) -> Ticket;
+
+    /// Notes that the session begins to wait: it is in the queues of these keys, whose slots are still locked. From now on
+    /// its wait can be ended, and then it leaves those queues.
+    fn begin_wait(&self, wait: &Wait, args: &Args<'_>, keys: &[Key<'_>]);
 }

@@ -4,16 +4,21 @@
 //! A key whose time is up is not there for either. It stays in place, so that
 //! references stay good, until it is overwritten or the access ends; then it is
 //! freed. It is noted in `expired`, for the log and for those who watch.
+//!
+//! An access that is dropped ends as one that is finished: what was found expired under it, or said, is in the journal before
+//! its slots are let go.
 
 #![allow(unsafe_code)] // Reaches slots without their locks when it has the keyspace alone.
 
 mod cold;
+mod ending;
+mod locked;
+mod quiet;
 
 pub use cold::Purpose;
 
 use crate::changes::{Change as KeyChange, Class, Interest, What};
 use crate::clock;
-use crate::effects::Stamp;
 use crate::ids::{DbIndex, Key};
 use crate::keyspace::{Batch, Keyspace, Touch};
 use crate::locks::Locks;
@@ -21,7 +26,7 @@ use crate::object::{Detached, NewValue, Object, ValueRef};
 use crate::opened::{Opened, Whole, WrongType};
 use crate::slot::{Change, SlotKeys};
 use crate::table::Place;
-use crate::waiting::{Ticket, Waiter};
+use crate::waiting::Ticket;
 use std::cell::RefCell;
 use sys::UnixMs;
 use value::collection::{Collection, Form, Type, TypeName};
@@ -42,6 +47,10 @@ pub(crate) struct Access<'b> {
     lent: RefCell<Vec<Detached>>,
     /// Whether keys were left on disk that are given values.
     is_blind: bool,
+    /// Nothing is changed under it.
+    pub(crate) only_looks: bool,
+    /// It has not been finished.
+    is_open: bool,
 }
 
 /// A key whose time was up.
@@ -60,68 +69,12 @@ impl<'b> Access<'b> {
         let interest = batch.keyspace.interest();
         let (expired, changes, lent) = (RefCell::default(), RefCell::default(), RefCell::default());
         batch.see_locked(&locks);
-        Access { batch, locks, now, touch, interest, expired, changes, lent, is_blind: false }
-    }
-
-    /// Frees what was found expired, tells what changed, and unlocks, unless somebody
-    /// waits for a key that changed: then the batch keeps the locks.
-    #[inline]
-    fn finish(mut self) -> Vec<ExpiredKey> {
-        if self.expired.get_mut().is_empty() && self.changes.get_mut().is_empty() {
-            Vec::new()
-        } else {
-            self.finish_changes()
-        }
-    }
-
-    #[cold]
-    fn finish_changes(mut self) -> Vec<ExpiredKey> {
-        let expired = self.expired.take();
-        self.free_expired(&expired);
-        self.settle();
-        let changes = self.changes.take();
-        self.batch.tell(&changes);
-        let type_now = |key: &Key<'_>| self.look(key).map(|object| object.value().type_name());
-        if self.interest.contains(Interest::WAITING) && self.batch.note_ready(&changes, type_now) {
-            self.batch.keep(self.locks);
-        }
-        expired
-    }
-
-    /// Appends what was said of these slots to the journal, unless they are the batch's: then it does so when it
-    /// lets them go.
-    fn settle(&self) {
-        if !matches!(self.locks, Locks::OfBatch) {
-            self.stamp(self.batch.append());
-        }
-    }
-
-    /// The same for a command on one key that did what its request says, unless something else was said.
-    #[inline]
-    fn settle_as(&self, db: DbIndex, request: Request<'_>) {
-        if !matches!(self.locks, Locks::OfBatch) {
-            self.stamp(self.batch.append_as(db, self.now, request));
-        } else if let Some(effects) = self.batch.effects() {
-            effects.end_command_as(db, self.now, request.iter());
-        }
-    }
-
-    #[inline]
-    fn stamp(&self, stamp: Option<Stamp>) {
-        let Some(stamp) = stamp else { return };
-        match &self.locks {
-            Locks::One(id, _) => self.keyspace().set_stamp(*id, stamp),
-            Locks::Many(locks) => locks.iter().for_each(|(id, _)| self.keyspace().set_stamp(*id, stamp)),
-            Locks::OfBatch => {}
-        }
-    }
-
-    /// Queues up a session that waits for these keys.
-    fn wait(&self, ticket: Ticket, keys: &[Key<'_>], wants: TypeName, also_when_gone: bool) {
-        for key in keys {
-            let waiter = Waiter { ticket, wants, also_when_gone };
-            self.keyspace().add_waiter((key.db, key.bytes.into()), waiter);
-        }
+        debug_assert!(
+            matches!(locks, Locks::OfBatch) || !batch.has_effects(),
+            "what was said before is in the journal before other slots are locked"
+        );
+        let (is_blind, only_looks, is_open) = (false, false, true);
+        Access { batch, locks, now, touch, interest, expired, changes, lent, is_blind, only_looks, is_open }
     }
 
     /// Notes that a key is not what it was.
@@ -156,17 +109,6 @@ impl<'b> Access<'b> {
         }
     }
 
-    fn free_expired(&mut self, expired: &[ExpiredKey]) {
-        for ExpiredKey { db, key } in expired {
-            let key = self.keyspace().key(*db, key);
-            if self.keyspace().has_shelf() {
-                self.admit(&[key], Purpose::Change);
-            }
-            self.remove_if(&key, |object, now| object.is_expired(now));
-        }
-        self.keyspace().stats().expired.add(expired.len() as i64);
-    }
-
     fn remove_if(&mut self, key: &Key<'_>, condition: impl FnOnce(Object<'_>, UnixMs) -> bool) {
         let (frame, now) = (self.keyspace().frame(), self.now);
         self.change(key, |slot| match slot.find(key) {
@@ -185,6 +127,7 @@ impl<'b> Access<'b> {
 
     #[inline]
     fn slot(&self, key: &Key<'_>) -> &SlotKeys {
+        debug_assert!(self.reaches(key), "a handler only touches what is locked for it");
         match &self.locks {
             Locks::One(id, keys) => {
                 debug_assert_eq!(
@@ -278,6 +221,9 @@ impl<'b> Access<'b> {
     /// is freed only afterwards.
     #[cold]
     fn note_expired(&self, key: &Key<'_>) {
+        if self.only_looks && !self.batch.may_remove() {
+            return;
+        }
         let found = ExpiredKey { db: key.db, key: key.bytes.into() };
         let mut expired = self.expired.borrow_mut();
         // A key may be looked at more than once.

@@ -10,8 +10,8 @@
 
 use crate::ids::{POSITION_BITS, Position, SLOTS, Slot};
 use crate::locks;
+use crate::locks::fair::Lock;
 use crate::slot::{Change, SlotKeys};
-use parking_lot::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sys::Counter;
@@ -44,7 +44,7 @@ struct Used {
 #[repr(align(64))]
 pub(crate) struct SlotCell {
     hint: AtomicU64,
-    pub(crate) keys: Mutex<SlotKeys>,
+    pub(crate) keys: Lock<SlotKeys>,
 }
 
 const HINT_ADDRESS_BITS: u32 = 48;
@@ -160,7 +160,7 @@ impl Database {
 
 impl SlotCell {
     fn new() -> SlotCell {
-        SlotCell { hint: AtomicU64::new(0), keys: Mutex::default() }
+        SlotCell { hint: AtomicU64::new(0), keys: Lock::default() }
     }
 
     /// Whether the slot has keys, as it was when last unlocked.

@@ -36,8 +36,19 @@ pub trait Journal: Send + Sync {
     /// of different databases. Gives the record's end. The slots of their keys are held; must not wait.
     fn append(&self, db: DbIndex, now: UnixMs, requests: &[u8]) -> Stamp;
 
+    /// The same for so much that it lies in several parts, cut anywhere. They are given back to the allocator one by one.
+    fn append_parts(&self, db: DbIndex, now: UnixMs, parts: Vec<Vec<u8>>) -> Stamp {
+        self.append(db, now, &parts.concat())
+    }
+
     /// The end of all that was appended.
     fn end(&self) -> Stamp;
+
+    /// Whether it has room for the removal of keys that could as well be removed later: what a sweep, an eviction or a look finds.
+    /// They would gather in memory while the disk takes nothing.
+    fn has_room(&self) -> bool {
+        true
+    }
 
     /// Called when a batch ends that appended something, with no slot held.
     fn nudge(&self) {}
@@ -57,6 +68,9 @@ pub struct Effects(Mutex<Pending>);
 #[derive(Default)]
 struct Pending {
     requests: Vec<u8>,
+    /// What was said before, as soon as it is long: it is never moved as a whole.
+    parts: Vec<Vec<u8>>,
+    parts_bytes: usize,
     first: DbIndex,
     last: DbIndex,
     now: UnixMs,
@@ -66,6 +80,9 @@ struct Pending {
 
 /// What a worker keeps of memory for effects.
 const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// How long a part is, or a request longer: so long that it fits a block of the log.
+const PART_BYTES: usize = 128 << 10;
 
 impl Effects {
     /// Says a request that has the effect of what the running command did in `db`.
@@ -91,9 +108,23 @@ impl Effects {
         self.0.lock().end_as(db, now, words);
     }
 
+    /// Whether all that was said is in the journal, and no command is thought to run still: the next one's own request would
+    /// count as said.
+    pub(crate) fn is_settled(&self) -> bool {
+        let pending = self.0.lock();
+        pending.requests.is_empty() && !pending.has_said
+    }
+
     /// Says that a key went away by itself, before the running command looked at it.
     fn add_removal(&self, db: DbIndex, now: UnixMs, key: &[u8]) {
         self.0.lock().add(db, now, [&b"DEL"[..], key].into_iter());
+    }
+
+    /// Says that fields of a hash went away by themselves.
+    fn add_fields_removal(&self, db: DbIndex, now: UnixMs, key: &[u8], names: &[Box<[u8]>]) {
+        let words: Vec<&[u8]> =
+            [&b"HDEL"[..], key].into_iter().chain(names.iter().map(|name| &**name)).collect();
+        self.0.lock().add(db, now, words.into_iter());
     }
 
     /// Ends the running command as [`Effects::end_command_as`] does, and appends what was said. The request itself goes to
@@ -102,7 +133,7 @@ impl Effects {
     fn settle_as(&self, journal: &dyn Journal, db: DbIndex, now: UnixMs, request: Request<'_>) -> Stamp {
         let pending = &mut *self.0.lock();
         // Whoever has said something has it here.
-        if pending.requests.is_empty()
+        if pending.is_empty()
             && let Some(sent) = request.as_sent()
         {
             return journal.append(db, now, sent);
@@ -114,13 +145,13 @@ impl Effects {
     /// Appends what was said, if anything was.
     fn settle(&self, journal: &dyn Journal) -> Option<Stamp> {
         let pending = &mut *self.0.lock();
-        (!pending.requests.is_empty()).then(|| pending.settle(journal))
+        (!pending.is_empty()).then(|| pending.settle(journal))
     }
 }
 
 impl Pending {
     fn add<'w>(&mut self, db: DbIndex, now: UnixMs, words: impl ExactSizeIterator<Item = &'w [u8]>) {
-        if self.requests.is_empty() {
+        if self.is_empty() {
             self.first = db;
         } else if self.last != db {
             let mut digits = itoa::Buffer::new();
@@ -129,6 +160,18 @@ impl Pending {
         }
         (self.last, self.now) = (db, now);
         encode(&mut self.requests, words);
+        if self.requests.len() >= PART_BYTES {
+            self.parts_bytes += self.requests.len();
+            self.parts.push(mem::take(&mut self.requests));
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.requests.is_empty() && self.parts.is_empty()
+    }
+
+    fn bytes(&self) -> usize {
+        self.parts_bytes + self.requests.len()
     }
 
     fn end_as<'w>(&mut self, db: DbIndex, now: UnixMs, words: impl ExactSizeIterator<Item = &'w [u8]>) {
@@ -138,10 +181,21 @@ impl Pending {
     }
 
     fn settle(&mut self, journal: &dyn Journal) -> Stamp {
+        if !self.parts.is_empty() {
+            return self.settle_parts(journal);
+        }
         let stamp = journal.append(self.first, self.now, &self.requests);
         self.requests.clear();
         self.requests.shrink_to(KEPT_BYTES_MAX);
         stamp
+    }
+
+    #[cold]
+    fn settle_parts(&mut self, journal: &dyn Journal) -> Stamp {
+        let mut parts = mem::take(&mut self.parts);
+        parts.extend(Some(mem::take(&mut self.requests)).filter(|last| !last.is_empty()));
+        self.parts_bytes = 0;
+        journal.append_parts(self.first, self.now, parts)
     }
 }
 
@@ -199,9 +253,14 @@ impl<'k> Batch<'k> {
         self.seen.take()
     }
 
-    /// Notes that the batch has looked at slots that were last written here.
+    /// What [`Batch::take_seen`] would give now.
+    pub fn seen(&self) -> Stamp {
+        self.seen.get()
+    }
+
+    /// Notes that the batch has seen what was written up to here.
     #[inline]
-    fn see(&self, stamp: Stamp) {
+    pub fn see(&self, stamp: Stamp) {
         self.seen.set(self.seen.get().max(stamp));
     }
 
@@ -251,9 +310,24 @@ impl<'k> Batch<'k> {
         }
     }
 
+    /// Whether keys that nobody changes may be removed now.
+    pub(crate) fn may_remove(&self) -> bool {
+        self.keyspace.journal.get().is_none_or(|journal| journal.has_room())
+    }
+
     /// Whether something was said that is not appended yet: what the batch does with slots held has begun to write.
     pub fn has_effects(&self) -> bool {
-        self.effects().is_some_and(|effects| !effects.0.lock().requests.is_empty())
+        self.effects().is_some_and(|effects| !effects.0.lock().is_empty())
+    }
+
+    /// Bytes of what was said that is not appended yet.
+    pub fn effects_bytes(&self) -> usize {
+        self.effects().map_or(0, |effects| effects.0.lock().bytes())
+    }
+
+    /// Whether the batch has appended anything.
+    pub fn has_appended(&self) -> bool {
+        self.has_appended.get()
     }
 
     /// Says that a key went away by itself.
@@ -263,13 +337,31 @@ impl<'k> Batch<'k> {
         }
     }
 
+    /// Says that fields of a hash went away by themselves, and left others.
+    pub(crate) fn add_fields_removal(&self, db: DbIndex, now: UnixMs, key: &[u8], names: &[Box<[u8]>]) {
+        if let Some(effects) = self.effects() {
+            effects.add_fields_removal(db, now, key, names);
+        }
+    }
+
     /// Appends a request that concerns no slot, unless it is part of what the batch does with slots held.
     pub fn append_apart(&self, now: UnixMs, words: &[&[u8]]) {
         let Some(effects) = self.effects() else { return };
         effects.add(DbIndex(0), now, words.iter().copied());
         effects.end_command();
-        if !self.is_holding() {
-            self.append();
+        if !self.is_holding()
+            && let Some(stamp) = self.append()
+        {
+            self.keyspace.apart_stamp.store(stamp.0, Ordering::Release);
+        }
+    }
+
+    /// Notes that the batch has looked at what concerns no slot. Called behind the look. Whoever writes it while it holds
+    /// something holds everything.
+    pub fn see_apart(&self) {
+        if self.keyspace.journal.get().is_some() {
+            let apart = Stamp(self.keyspace.apart_stamp.load(Ordering::Acquire));
+            self.see(apart.max(self.keyspace.whole_stamp()));
         }
     }
 
@@ -287,6 +379,10 @@ impl<'k> Batch<'k> {
             Held::Nothing => unreachable!("effects are appended before their slots are let go"),
             Held::Slots(slots) => slots.iter().for_each(|id| self.keyspace.set_stamp(*id, stamp)),
             Held::All => self.keyspace.whole_stamp.store(stamp.0, Ordering::Relaxed),
+        }
+        // Whoever began to copy since the exchange would hold it, and be told of it by the journal once more.
+        if self.has_exchanged.take() {
+            self.keyspace.note_exchange();
         }
     }
 

@@ -113,6 +113,9 @@ impl Batch<'_> {
             if !is_full() {
                 return Ok(Progress::Done);
             }
+            if !self.may_remove() {
+                return Ok(Progress::More);
+            }
             let eviction = policy.eviction();
             let evicted = match eviction {
                 Eviction::Never => None,

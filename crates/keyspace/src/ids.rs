@@ -1,7 +1,7 @@
 //! The coordinates of a key: database, slot, and position within the slot.
 
-use sys::prng::entropy_seed;
 pub use value::table::{POSITION_BITS, Position};
+use value::table::{SecretHasher, SecretKey};
 
 /// How many slots a database has; the slots of Redis Cluster.
 pub const SLOTS: usize = 16_384;
@@ -27,23 +27,76 @@ pub struct Key<'a> {
     pub position: Position,
 }
 
-/// Hashes keys with a secret seed, so that nobody can choose keys that collide.
+/// What decides which keys have which slots. It is kept with a directory: what is written of a slot is about the keys that had it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HashSeed {
+    /// Of directories from before there were secret keys. Who knows how keys were hashed then can choose some that collide.
+    Folded(u64),
+    /// Nobody can choose keys that collide without it.
+    Secret(SecretKey),
+}
+
+impl HashSeed {
+    /// One that nobody can guess.
+    pub fn from_entropy() -> HashSeed {
+        HashSeed::Secret(SecretKey::from_entropy())
+    }
+
+    /// One that is the same whenever the number is.
+    pub fn from_number(number: u64) -> HashSeed {
+        HashSeed::Secret(SecretKey([number, !number]))
+    }
+
+    /// As it is kept with a directory.
+    pub fn to_bytes(self) -> Vec<u8> {
+        match self {
+            HashSeed::Folded(seed) => seed.to_le_bytes().to_vec(),
+            HashSeed::Secret(key) => key.to_bytes().to_vec(),
+        }
+    }
+
+    /// From what is kept with a directory; which one it is shows by the length.
+    pub fn from_bytes(bytes: &[u8]) -> Option<HashSeed> {
+        match (bytes.try_into(), bytes.try_into()) {
+            (Ok(seed), _) => Some(HashSeed::Folded(u64::from_le_bytes(seed))),
+            (_, Ok(key)) => Some(HashSeed::Secret(SecretKey::from_bytes(key))),
+            _ => None,
+        }
+    }
+}
+
+/// Gives keys their coordinates, by a seed.
 #[derive(Clone, Debug)]
 pub struct KeyHasher {
-    state: foldhash::quality::FixedState,
+    hash: KeyHash,
     /// The bits of a hash that are used: keys look alike in tests.
     #[cfg(test)]
     used: u64,
 }
 
+#[derive(Clone, Debug)]
+enum KeyHash {
+    Folded(foldhash::quality::FixedState),
+    Secret(SecretHasher),
+}
+
 impl KeyHasher {
     /// A hasher that gives the same coordinates whenever it has the same seed.
-    pub fn from_seed(seed: u64) -> KeyHasher {
+    pub fn new(seed: HashSeed) -> KeyHasher {
+        let hash = match seed {
+            HashSeed::Folded(seed) => KeyHash::Folded(foldhash::quality::FixedState::with_seed(seed)),
+            HashSeed::Secret(key) => KeyHash::Secret(SecretHasher::new(key)),
+        };
         KeyHasher {
-            state: foldhash::quality::FixedState::with_seed(seed),
+            hash,
             #[cfg(test)]
             used: u64::MAX,
         }
+    }
+
+    /// The same, with [`HashSeed::from_number`].
+    pub fn from_seed(seed: u64) -> KeyHasher {
+        KeyHasher::new(HashSeed::from_number(seed))
     }
 
     /// A hasher for a few slots, most of whose keys could not be told apart by cold words.
@@ -53,11 +106,6 @@ impl KeyHasher {
         // The first bits of a position, and some behind those that a cold word knows.
         const POSITION_BITS: u64 = 0b11 << 62 | 0xffff_ffff & !0x3fff;
         KeyHasher { used: SLOT_BITS | POSITION_BITS, ..KeyHasher::from_seed(7) }
-    }
-
-    /// A hasher with a seed that nobody can guess.
-    pub fn from_entropy() -> KeyHasher {
-        KeyHasher::from_seed(entropy_seed())
     }
 
     /// A key with its coordinates on a standalone server, where the slot is a
@@ -76,12 +124,63 @@ impl KeyHasher {
 
     #[inline]
     fn hash(&self, bytes: &[u8]) -> u64 {
-        use std::hash::{BuildHasher, Hasher};
-        let mut hasher = self.state.build_hasher();
-        hasher.write(bytes);
+        let hash = match &self.hash {
+            KeyHash::Secret(hasher) => hasher.hash(bytes),
+            KeyHash::Folded(state) => folded(state, bytes),
+        };
         #[cfg(test)]
-        return hasher.finish() & self.used;
+        return hash & self.used;
         #[cfg(not(test))]
-        hasher.finish()
+        hash
+    }
+}
+
+fn folded(state: &foldhash::quality::FixedState, bytes: &[u8]) -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    let mut hasher = state.build_hasher();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// What a factor of the folded hash is mixed with in every program that has it.
+    const PUBLIC: u64 = 0x3f84_d5b5_b547_0917;
+
+    #[test]
+    fn keys_made_against_public_constants_do_not_collide() {
+        let keys: Vec<Vec<u8>> =
+            (0..1000u64).map(|number| [number.to_le_bytes(), PUBLIC.to_le_bytes()].concat()).collect();
+        let places = |hasher: KeyHasher| {
+            let places: HashSet<_> = keys
+                .iter()
+                .map(|key| hasher.key(DbIndex(0), key))
+                .map(|key| (key.slot.0, key.position.0))
+                .collect();
+            places.len()
+        };
+        assert_eq!(places(KeyHasher::new(HashSeed::from_entropy())), keys.len());
+        let members: HashSet<u64> = keys.iter().map(|key| value::table::position_of(key).0).collect();
+        assert_eq!(members.len(), keys.len());
+        // Else this would prove nothing.
+        assert_eq!(places(KeyHasher::new(HashSeed::Folded(7))), 1);
+    }
+
+    #[test]
+    fn a_seed_is_kept_whole() {
+        for seed in [HashSeed::Folded(7), HashSeed::from_number(7), HashSeed::from_entropy()] {
+            assert_eq!(HashSeed::from_bytes(&seed.to_bytes()), Some(seed));
+        }
+        assert_eq!(HashSeed::from_bytes(&[0; 9]), None);
+    }
+
+    #[test]
+    fn keys_of_older_directories_keep_their_places() {
+        let hasher = KeyHasher::new(HashSeed::Folded(7));
+        let key = hasher.key(DbIndex(0), b"user:1000");
+        assert_eq!((key.slot, key.position), (Slot(14118), Position(258_822_557_652_775)));
     }
 }

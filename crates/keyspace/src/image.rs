@@ -4,16 +4,17 @@
 //! history over the copies leaves out, slot by slot, what is not later than the stamp.
 
 use crate::Stamp;
-use crate::ids::{DbIndex, Key, Slot};
+use crate::ids::{DbIndex, Key, Position, Slot};
 use crate::keyspace::{Batch, Cleared, Exclusive, Keyspace};
-use crate::locks;
+use crate::locks::{self, SlotId};
 use crate::object::Object;
-use crate::slot::Change;
+use crate::slot::{Change, SlotKeys};
 use std::mem;
 use std::sync::atomic::Ordering;
 
 impl Keyspace {
-    /// How many times databases were exchanged. Copies of slots belong together only if it stayed the same.
+    /// How many times databases were exchanged, and an exchange was appended to the journal. Copies of slots belong together only if it
+    /// stayed the same.
     pub fn exchanges(&self) -> u64 {
         self.exchanges.load(Ordering::Acquire)
     }
@@ -28,13 +29,45 @@ impl Keyspace {
     }
 }
 
+/// A slot that is locked, to be copied.
+pub struct SlotView<'s> {
+    batch: &'s Batch<'s>,
+    id: SlotId,
+    pub(crate) keys: &'s SlotKeys,
+}
+
+impl SlotView<'_> {
+    /// Where in the history it was last written.
+    pub fn stamp(&self) -> Stamp {
+        self.batch.keyspace.stamp_of(self.id)
+    }
+
+    /// Shows every object, those whose time is up too. See also [`Batch::take_unreadable`].
+    pub fn visit(&self, visit: impl FnMut(Object<'_>)) {
+        self.batch.visit_slot(self.id, self.keys, visit);
+    }
+
+    /// Shows the objects in memory from a position on: one, and what cannot be told from it. Gives where to go on, while the stamp is the
+    /// same; None at the end.
+    pub fn next(&self, from: Position, visit: impl FnMut(Object<'_>)) -> Option<Position> {
+        self.keys.table().scan(from, 1, visit)
+    }
+}
+
 impl Batch<'_> {
     /// Shows every object of a slot, those whose time is up too, and tells where in the history it was last written.
     /// See also [`Batch::take_unreadable`].
     pub fn copy_slot(&self, db: DbIndex, slot: Slot, visit: impl FnMut(Object<'_>)) -> Stamp {
+        self.look_into(db, slot, |view| {
+            view.visit(visit);
+            view.stamp()
+        })
+    }
+
+    /// Calls `look` with a slot locked.
+    pub fn look_into<T>(&self, db: DbIndex, slot: Slot, look: impl FnOnce(&SlotView<'_>) -> T) -> T {
         let keys = locks::lock(&self.keyspace.database(db).slot(slot).keys);
-        self.visit_slot((self.keyspace.physical(db), slot), &keys, visit);
-        self.keyspace.stamp(db, slot)
+        look(&SlotView { batch: self, id: (self.keyspace.physical(db), slot), keys: &keys })
     }
 
     /// Where in the history a key's slot was last written.

@@ -2,14 +2,15 @@
 //!
 //! Thread rule: a worker enters a [`Batch`] before it touches keys and leaves it
 //! when it has answered what it read from a socket. Within a batch it locks the
-//! slots of one command at a time, in ascending order of database and slot. What
+//! slots of one command at a time, all at once. What
 //! needs the whole keyspace leaves its own batch, waits until no other worker is
-//! in one, and has it alone.
+//! in one, and has it alone. Whoever comes later waits behind it (see `locks`).
 //!
 //! Invariants:
 //! 1. Slots are only touched inside a batch, or with all gates held.
-//! 2. A worker that holds slot locks waits only for locks of higher slots, so
-//!    workers cannot wait for each other in a circle.
+//! 2. A worker that waits for locks without end holds none, but those that it was given of the ones
+//!    it asked for in one step: workers cannot wait for each other in a circle.
+//! 3. The moment of a command is one at which it has its locks.
 
 use crate::access::{Access, Edit, Purpose, View};
 use crate::changes::{Change as KeyChange, Interest, Interests, Observer, What};
@@ -17,20 +18,20 @@ use crate::database::Database;
 use crate::effects::{Effects, Journal, Stamp};
 use crate::evict::Pool;
 use crate::ids::{DbIndex, Key, KeyHasher, Position};
-use crate::locks::{Held, Locks, SlotId, lock};
+use crate::locks::fair::{Guard, Lock};
+use crate::locks::{Held, Holding, Locks, SlotId, lock, lock_unless};
 use crate::policy::Policy;
 use crate::residency::ahead::ColdKey;
 use crate::residency::{Shelf, Unreadable};
 use crate::slot::{Frame, SlotKeys};
 use crate::sweep::SweepFrom;
 use crate::waiting::{KeyName, Ticket, Waiter, Waiting};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
-use sys::{Counter, Prng, UnixMs};
+use sys::{Clock, Counter, Prng, UnixMs};
 use value::collection::TypeName;
 use value::timers::Epoch;
 
@@ -87,8 +88,12 @@ pub struct Keyspace {
     effects: Box<[Effects]>,
     /// See [`Keyspace::whole_stamp`].
     pub(crate) whole_stamp: AtomicU64,
+    /// Where what concerns no slot was last written (see [`Batch::append_apart`]).
+    pub(crate) apart_stamp: AtomicU64,
     pub(crate) exchanges: AtomicU64,
     has_slow_holder: AtomicBool,
+    slow_holders: Mutex<Vec<Holding>>,
+    clock: OnceLock<Clock>,
     /// See [`Keyspace::set_reads_seen`].
     pub(crate) are_reads_unseen: AtomicBool,
 }
@@ -96,7 +101,7 @@ pub struct Keyspace {
 /// One worker's gate, on a cache line of its own. It is held during a batch, and
 /// by whoever has the keyspace alone.
 #[repr(align(64))]
-struct Gate(Mutex<WorkerState>);
+struct Gate(Lock<WorkerState>);
 
 /// What belongs to a worker while it is in a batch.
 pub(crate) struct WorkerState {
@@ -135,7 +140,7 @@ impl Keyspace {
             "a keyspace has databases and workers"
         );
         let mut prng = Prng::from_seed(options.seed);
-        let gate = |_| Gate(Mutex::new(WorkerState::new(prng.next_u64())));
+        let gate = |_| Gate(Lock::new(WorkerState::new(prng.next_u64())));
         Keyspace {
             databases: (0..options.databases).map(|_| Database::default()).collect(),
             numbers: (0..options.databases).map(AtomicU32::new).collect(),
@@ -153,8 +158,11 @@ impl Keyspace {
             shelf: OnceLock::new(),
             effects: (0..options.workers).map(|_| Effects::default()).collect(),
             whole_stamp: AtomicU64::new(0),
+            apart_stamp: AtomicU64::new(0),
             exchanges: AtomicU64::new(0),
             has_slow_holder: AtomicBool::new(false),
+            slow_holders: Mutex::default(),
+            clock: OnceLock::new(),
             are_reads_unseen: AtomicBool::new(false),
         }
     }
@@ -249,28 +257,49 @@ impl Keyspace {
     }
 
     #[inline]
-    pub(crate) fn keys_of_slot(&self, (physical, slot): SlotId) -> &Mutex<SlotKeys> {
+    pub(crate) fn keys_of_slot(&self, (physical, slot): SlotId) -> &Lock<SlotKeys> {
         &self.database_at(physical).slot(slot).keys
     }
 
-    /// All gates, in ascending order.
-    pub(crate) fn gates(&self) -> impl Iterator<Item = &Mutex<WorkerState>> + Clone {
+    /// All gates.
+    pub(crate) fn gates(&self) -> impl Iterator<Item = &Lock<WorkerState>> {
         self.gates.iter().map(|gate| &gate.0)
     }
 
     /// A worker's gate.
-    pub(crate) fn gate(&self, worker: usize) -> &Mutex<WorkerState> {
+    pub(crate) fn gate(&self, worker: usize) -> &Lock<WorkerState> {
         &self.gates[worker].0
     }
 
+    /// Whether some batch holds one of these slots, and will for long.
+    pub(crate) fn has_slow_holder(&self, slots: &[SlotId]) -> bool {
+        self.has_any_slow_holder() && self.slow_holders.lock().iter().any(|holding| holding.has_slot(slots))
+    }
+
     /// Whether some batch holds slots, and will for long.
-    pub(crate) fn has_slow_holder(&self) -> bool {
+    pub(crate) fn has_any_slow_holder(&self) -> bool {
         self.has_slow_holder.load(Ordering::Relaxed)
     }
 
-    /// Notes whether some batch holds slots, and will for long. Commands then do not wait for locks that they do not get.
-    pub fn set_slow_holder(&self, on: bool) {
-        self.has_slow_holder.store(on, Ordering::Relaxed);
+    /// Names what is held by batches that will hold it for long. Commands do not wait for it.
+    pub fn set_slow_holders(&self, holdings: Vec<Holding>) {
+        let mut known = self.slow_holders.lock();
+        self.has_slow_holder.store(!holdings.is_empty(), Ordering::Relaxed);
+        *known = holdings;
+    }
+
+    /// Gives the clock from which the moments of commands come. Without one those are the moments that are given to them.
+    ///
+    /// # Panics
+    /// If there is one already.
+    pub fn set_clock(&self, clock: Clock) {
+        assert!(self.clock.set(clock).is_ok(), "a keyspace has one clock");
+    }
+
+    /// The present moment, which is not before `begun`.
+    #[cold]
+    pub(crate) fn moment(&self, begun: UnixMs) -> UnixMs {
+        self.clock.get().map_or(begun, |clock| clock.now().max(begun))
     }
 
     pub(crate) fn effects_of(&self, worker: usize) -> &Effects {
@@ -285,11 +314,19 @@ impl Keyspace {
         batch
     }
 
-    /// Enters a batch, unless somebody holds the whole keyspace for longer than `patience`.
+    /// Enters a batch when its turn has come, unless `gives_up` says so before, which is asked again and again.
     #[inline]
-    pub fn try_enter(&self, worker: usize, patience: Duration) -> Option<Batch<'_>> {
+    pub fn enter_unless(&self, worker: usize, gives_up: impl Fn() -> bool) -> Option<Batch<'_>> {
         let gate = &self.gates[worker].0;
-        let gate = gate.try_lock().or_else(|| gate.try_lock_for(patience))?;
+        let gate = gate.try_lock().or_else(|| lock_unless(gate, gives_up))?;
+        let mut batch = self.stay_outside(worker);
+        batch.gate = Some(gate);
+        Some(batch)
+    }
+
+    /// Enters a batch, unless somebody has the keyspace alone, or waits for that.
+    pub fn try_enter(&self, worker: usize) -> Option<Batch<'_>> {
+        let gate = self.gates[worker].0.try_lock()?;
         let mut batch = self.stay_outside(worker);
         batch.gate = Some(gate);
         Some(batch)
@@ -303,9 +340,12 @@ impl Keyspace {
             gate: None,
             other_gates: Vec::new(),
             held: RefCell::new(Held::Nothing),
+            has_waited: Cell::default(),
             seen: Cell::default(),
             has_appended: Cell::default(),
+            has_exchanged: Cell::default(),
             unreadable: RefCell::default(),
+            passed: Cell::default(),
         }
     }
 
@@ -330,6 +370,10 @@ impl Keyspace {
         let (a, b) = (self.physical(one), self.physical(other));
         self.numbers[one.0 as usize].store(b, Ordering::Relaxed);
         self.numbers[other.0 as usize].store(a, Ordering::Relaxed);
+        self.note_exchange();
+    }
+
+    pub(crate) fn note_exchange(&self) {
         self.exchanges.fetch_add(1, Ordering::Release);
     }
 }
@@ -338,14 +382,20 @@ impl Keyspace {
 pub struct Batch<'k> {
     pub(crate) keyspace: &'k Keyspace,
     pub(crate) worker: usize,
-    pub(crate) gate: Option<MutexGuard<'k, WorkerState>>,
+    pub(crate) gate: Option<Guard<'k, WorkerState>>,
     /// Those of the other workers, while the whole keyspace is held.
-    pub(crate) other_gates: Vec<MutexGuard<'k, WorkerState>>,
+    pub(crate) other_gates: Vec<Guard<'k, WorkerState>>,
     pub(crate) held: RefCell<Held>,
+    /// It had to wait for locks.
+    pub(crate) has_waited: Cell<bool>,
     /// The latest stamp of what was looked at.
     pub(crate) seen: Cell<Stamp>,
     pub(crate) has_appended: Cell<bool>,
+    /// Databases were exchanged, which is not in the journal yet.
+    pub(crate) has_exchanged: Cell<bool>,
     pub(crate) unreadable: RefCell<Option<Unreadable>>,
+    /// How often something was unreadable.
+    pub(crate) passed: Cell<u64>,
 }
 
 impl<'k> Batch<'k> {
@@ -368,7 +418,7 @@ impl<'k> Batch<'k> {
     /// Locks the slots of the keys given, to be changed.
     #[inline]
     pub fn edit<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> Edit<'b> {
-        self.edit_of(self.locks(keys), keys, now, touch, Purpose::Change)
+        self.edit_of(self.locks_to_change(keys), keys, now, touch, Purpose::Change)
     }
 
     /// As [`Batch::view`], unless a slow script has one of them.
@@ -380,19 +430,21 @@ impl<'k> Batch<'k> {
     /// As [`Batch::edit`], unless a slow script has one of them.
     #[inline]
     pub fn try_edit<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> Option<Edit<'b>> {
-        self.try_locks(keys).map(|locks| self.edit_of(locks, keys, now, touch, Purpose::Change))
+        self.try_locks_to_change(keys).map(|locks| self.edit_of(locks, keys, now, touch, Purpose::Change))
     }
 
     /// As [`Batch::try_edit`], for a command that gives each of these keys a value by [`Edit::set`], with an expiry of its own or
     /// none, and does nothing else to them. What is on disk only is not read for that.
     #[inline]
     pub fn try_replace<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> Option<Edit<'b>> {
-        self.try_locks(keys).map(|locks| self.edit_of(locks, keys, now, touch, Purpose::Replace))
+        self.try_locks_to_change(keys).map(|locks| self.edit_of(locks, keys, now, touch, Purpose::Replace))
     }
 
     #[inline]
     fn view_of<'b>(&'b self, locks: Locks<'b>, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> View<'b> {
+        let now = self.moment_under(&locks, now);
         let mut access = Access::new(self, locks, now, touch);
+        access.only_looks = true;
         if self.keyspace.has_shelf() {
             access.admit(keys, Purpose::Read);
         }
@@ -408,11 +460,18 @@ impl<'k> Batch<'k> {
         touch: Touch,
         purpose: Purpose,
     ) -> Edit<'b> {
+        let now = self.moment_under(&locks, now);
         let mut access = Access::new(self, locks, now, touch);
         if self.keyspace.has_shelf() {
             access.admit(keys, purpose);
         }
         Edit { access }
+    }
+
+    /// The moment of what runs under these locks. Under its batch's it is that of all that runs under them.
+    #[inline]
+    fn moment_under(&self, locks: &Locks<'_>, begun: UnixMs) -> UnixMs {
+        if let Locks::OfBatch = locks { begun } else { self.moment(begun) }
     }
 
     /// Runs `work` with the whole keyspace locked.
@@ -423,8 +482,10 @@ impl<'k> Batch<'k> {
         work: impl FnOnce(&mut Exclusive<'_>) -> T,
     ) -> T {
         let is_held = self.holds_all();
+        let mut now = now;
         if !is_held {
             self.hold_all();
+            now = self.moment(now);
         }
         let mut exclusive = Exclusive { batch: self, now, touch, to_free: Vec::new() };
         let result = work(&mut exclusive);
@@ -450,15 +511,15 @@ impl<'k> Batch<'k> {
         changes: &[KeyChange],
         type_now: impl Fn(&Key<'_>) -> Option<TypeName>,
     ) -> bool {
-        let mut ready = self.state().ready.borrow_mut();
+        let ready = &self.state().ready;
         for change in changes.iter().filter(|change| matches!(change.what, What::Modified | What::Ready)) {
             let name = (change.db, change.key.clone());
             let now = type_now(&self.keyspace.key(change.db, &change.key));
-            if self.keyspace.waiting.wakes(&name, now) && !ready.contains(&name) {
-                ready.push_back(name);
+            if self.keyspace.waiting.wakes(&name, now) && !ready.borrow().contains(&name) {
+                ready.borrow_mut().push_back(name);
             }
         }
-        !ready.is_empty()
+        !ready.borrow().is_empty()
     }
 
     /// The same for every key of a database that somebody waits for, after all of
@@ -484,9 +545,12 @@ impl<'k> Batch<'k> {
         !self.state().ready.borrow().is_empty()
     }
 
-    /// Takes the first such key.
+    /// Takes the first such key of those that are held, or else the first of all.
     pub fn next_ready(&self) -> Option<KeyName> {
-        self.state().ready.borrow_mut().pop_front()
+        let mut ready = self.state().ready.borrow_mut();
+        let is_held = |(db, bytes): &KeyName| self.holds(&[self.keyspace.key(*db, bytes)]);
+        let first = ready.iter().position(is_held).unwrap_or(0);
+        ready.remove(first)
     }
 
     /// Bytes of memory that slots, tables and timers take, objects not counted
@@ -530,6 +594,9 @@ pub struct Exclusive<'b> {
     to_free: Vec<Cleared>,
 }
 
+/// A moment at which no key's time is up.
+const BEFORE_ALL: UnixMs = UnixMs(0);
+
 impl<'b> Exclusive<'b> {
     /// Frees keys when other workers have been let in again, before the command answers.
     pub fn free_afterwards(&mut self, cleared: Vec<Cleared>) {
@@ -544,6 +611,11 @@ impl<'b> Exclusive<'b> {
     /// As [`Batch::take_unreadable`].
     pub fn take_unreadable(&self) -> Option<Unreadable> {
         self.batch.take_unreadable()
+    }
+
+    /// As [`Batch::take_passed`].
+    pub fn take_passed(&self) -> u64 {
+        self.batch.take_passed()
     }
 
     /// Every key, to be read.
@@ -563,15 +635,21 @@ impl<'b> Exclusive<'b> {
             self.batch.tell_database(db, &|key| is_there(one, key) || is_there(other, key));
         }
         self.batch.keyspace.exchange(one, other);
+        self.batch.has_exchanged.set(true);
         for db in [one, other] {
             self.batch.note_ready_of(db, |key| self.type_of(key));
         }
     }
 
-    /// What a key holds.
+    /// What a key holds. One whose time is up stays where it is: here databases are between two numbers, and its end cannot be told
+    /// under either.
     fn type_of(&self, key: &Key<'_>) -> Option<TypeName> {
-        let view = View { access: Access::new(self.batch, Locks::OfBatch, self.now, Touch::No) };
-        view.peek(key).map(|object| object.value().type_name())
+        let view = View { access: Access::new(self.batch, Locks::OfBatch, BEFORE_ALL, Touch::No) };
+        let object = view.peek(key).filter(|object| !object.is_expired(self.now));
+        let found = object.map(|object| object.value().type_name());
+        // Whoever asks for the key itself is told.
+        self.batch.take_unreadable();
+        found
     }
 
     /// Takes all keys of a database away. Dropping what is returned frees them,

@@ -4,141 +4,127 @@
 //! a change that somebody waits for, holds slots in its batch instead
 //! ([`Batch::hold`]); commands then run under them without locking anything.
 //!
-//! A script may hold slots for as long as it likes, and is known to be slow after a while ([`Keyspace::set_slow_holder`]). Commands
-//! then give up what they wait for. Whoever cannot says so ([`when_stuck`]), and holds nothing meanwhile that others could want.
+//! Who has to wait stands in line ([`fair`]): first come, first served, whether it wants a slot, several, or the whole keyspace.
+//!
+//! A script may hold slots for as long as it likes, and is known to be slow after a while ([`Keyspace::set_slow_holders`]). Commands
+//! then give up what they wait for, if it has that. Who cannot give up says so meanwhile ([`when_stuck`]).
 //!
 //! Invariants:
-//! 1. Slots are locked in ascending order, or waited for with [`PATIENCE`] at the most.
-//! 2. While a batch holds slots, commands in it touch no others: its owner holds
+//! 1. Locks that are waited for are asked for at once; who holds slots already waits for others with [`PATIENCE`] at the most.
+//! 2. Gates come before slots: nobody waits for a gate who holds a slot.
+//! 3. While a batch holds slots, commands in it touch no others: its owner holds
 //!    what they need before they run.
-//! 3. A batch that ends or panics releases what it holds.
+//! 4. A change to a key under which somebody waits holds what is touched when that one is served.
+//! 5. A batch that ends or panics releases what it holds.
 
-#![allow(unsafe_code)] // Unlocks slots whose guards were given up for a list of their numbers.
+#![allow(unsafe_code)] // Makes guards of locks that were asked for together, and unlocks slots whose guards were given up for a list.
 
+pub(crate) mod fair;
+
+use crate::effects::Effects;
 use crate::ids::{Key, Slot};
 use crate::keyspace::{Batch, Keyspace, WorkerState};
 use crate::slot::SlotKeys;
-use parking_lot::{Mutex, MutexGuard};
+use fair::{Asked, Fair, Guard, Lock};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
+use sys::UnixMs;
 
 /// Keys of most multi-key commands; beyond, the list of locks is allocated.
 const LOCKS_INLINE: usize = 4;
 
-/// How long a thread waits for a lock before it says so, or lets go of what it holds beside.
+/// How long a thread waits for a lock before it says so, or asks whether to give up.
 const PATIENCE: Duration = Duration::from_millis(5);
 
 thread_local! {
     static WHEN_STUCK: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-/// Names what this thread does, again and again, while it waits for a lock of the keyspace that is not given up. It may
-/// not enter the keyspace.
+/// Names what this thread does, again and again, while it waits for a lock of the keyspace. It may not enter the keyspace.
 pub fn when_stuck(call: fn()) {
     WHEN_STUCK.set(Some(call));
 }
 
 /// Locks, however long it takes.
 #[inline]
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Lock<T>) -> Guard<'_, T> {
     mutex.try_lock().unwrap_or_else(|| wait_for(mutex))
 }
 
 /// Locks for work that can be left for later.
-pub(crate) fn lock_soon<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    mutex.try_lock_for(PATIENCE)
+pub(crate) fn lock_soon<T>(mutex: &Lock<T>) -> Option<Guard<'_, T>> {
+    lock_within(mutex, PATIENCE)
+}
+
+fn lock_within<T>(mutex: &Lock<T>, patience: Duration) -> Option<Guard<'_, T>> {
+    if let Some(guard) = mutex.try_lock() {
+        return Some(guard);
+    }
+    if patience.is_zero() {
+        return None;
+    }
+    lock_all(&[mutex], patience, || false).0.map(only)
 }
 
 #[cold]
-fn wait_for<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    try_lock(mutex, || false).expect("nobody gives up")
+fn wait_for<T>(mutex: &Lock<T>) -> Guard<'_, T> {
+    lock_unless(mutex, || false).expect("nobody gives up")
 }
 
 /// Locks as long as `gives_up` does not say otherwise.
-fn try_lock<T>(mutex: &Mutex<T>, gives_up: impl Fn() -> bool) -> Option<MutexGuard<'_, T>> {
-    loop {
-        if let Some(guard) = mutex.try_lock_for(PATIENCE) {
-            return Some(guard);
-        }
-        if gives_up() {
-            return None;
-        }
-        if let Some(call) = WHEN_STUCK.get() {
-            call();
-        }
-    }
+#[cold]
+pub(crate) fn lock_unless<T>(mutex: &Lock<T>, gives_up: impl Fn() -> bool) -> Option<Guard<'_, T>> {
+    lock_all(&[mutex], PATIENCE, || goes_on(&gives_up)).0.map(only)
 }
 
-/// Locks several, in the order in which they come. Where one is not to be had, the others are let go while it is waited for.
-pub(crate) fn lock_all<'m, T: 'm>(mutexes: impl Iterator<Item = &'m Mutex<T>> + Clone) -> Guards<'m, T> {
-    try_lock_all(mutexes, || false).expect("nobody gives up")
+fn only<T>(guards: Guards<'_, T>) -> Guard<'_, T> {
+    guards.into_iter().next().expect("one lock was asked for")
 }
 
-type Guards<'m, T> = SmallVec<[MutexGuard<'m, T>; LOCKS_INLINE]>;
-
-/// The same, as long as `gives_up` does not say otherwise.
-fn try_lock_all<'m, T: 'm>(
-    mutexes: impl Iterator<Item = &'m Mutex<T>> + Clone,
-    gives_up: impl Fn() -> bool,
-) -> Option<Guards<'m, T>> {
-    let mut awaited: Option<usize> = None;
-    loop {
-        let mut first = None;
-        if let Some(mutex) = awaited.and_then(|index| mutexes.clone().nth(index)) {
-            first = Some(try_lock(mutex, &gives_up)?);
-        }
-        let mut guards = SmallVec::new();
-        let missing = mutexes.clone().enumerate().find_map(|(index, mutex)| {
-            let guard = if awaited == Some(index) { first.take() } else { mutex.try_lock_for(PATIENCE) };
-            match guard {
-                Some(guard) => guards.push(guard),
-                None => return Some(index),
-            }
-            None
-        });
-        match missing {
-            None => return Some(guards),
-            Some(index) => awaited = Some(index),
-        }
+/// What is done while a lock is waited for. False: it is given up.
+fn goes_on(gives_up: &dyn Fn() -> bool) -> bool {
+    if gives_up() {
+        return false;
     }
+    if let Some(call) = WHEN_STUCK.get() {
+        call();
+    }
+    true
+}
+
+type Guards<'m, T> = SmallVec<[Guard<'m, T>; LOCKS_INLINE]>;
+
+/// Locks all of these, as [`fair::ask`] does.
+fn lock_all<'m, T>(
+    mutexes: &[&'m Lock<T>],
+    pulse: Duration,
+    goes_on: impl FnMut() -> bool,
+) -> (Option<Guards<'m, T>>, Asked) {
+    // SAFETY: they are locked by way of guards only, which are made below.
+    let locks: SmallVec<[&Fair; LOCKS_INLINE]> = mutexes.iter().map(|mutex| unsafe { mutex.raw() }).collect();
+    let asked = fair::ask(&locks, pulse, goes_on);
+    // SAFETY: all have been locked for this, and each is there once.
+    let guards = || mutexes.iter().map(|mutex| unsafe { mutex.make_guard_unchecked() }).collect();
+    ((asked != Asked::GivenUp).then(guards), asked)
 }
 
 /// A slot as the order of locking knows it: physical database, then slot.
 pub(crate) type SlotId = (u32, Slot);
 
+type ManyLocks<'b> = SmallVec<[(SlotId, Guard<'b, SlotKeys>); LOCKS_INLINE]>;
+
 /// The locks of one command.
 pub(crate) enum Locks<'b> {
     /// Of a command with one key.
-    One(SlotId, MutexGuard<'b, SlotKeys>),
+    One(SlotId, Guard<'b, SlotKeys>),
     /// Of several, in ascending order.
-    Many(SmallVec<[(SlotId, MutexGuard<'b, SlotKeys>); LOCKS_INLINE]>),
+    Many(ManyLocks<'b>),
     /// None: its batch holds them.
     OfBatch,
 }
 
 impl<'b> Locks<'b> {
-    /// None: a slow script has one of them, and `gives_up` says so.
-    #[inline]
-    fn of(keyspace: &'b Keyspace, keys: &[Key<'_>], gives_up: impl Fn() -> bool) -> Option<Locks<'b>> {
-        Some(match keys {
-            [key] => {
-                let id = keyspace.slot_id(key);
-                let mutex = keyspace.keys_of_slot(id);
-                let guard = match mutex.try_lock() {
-                    Some(guard) => guard,
-                    None => try_lock(mutex, gives_up)?,
-                };
-                Locks::One(id, guard)
-            }
-            keys => {
-                let slots = slots_of(keyspace, keys);
-                let guards = try_lock_all(slots.iter().map(|id| keyspace.keys_of_slot(*id)), gives_up)?;
-                Locks::Many(slots.into_iter().zip(guards).collect())
-            }
-        })
-    }
-
     /// Gives the guards up: the slots stay locked, and whoever has the list unlocks them.
     fn into_slots(self) -> Vec<SlotId> {
         match self {
@@ -158,6 +144,11 @@ impl<'b> Locks<'b> {
     }
 }
 
+/// The locks of some slots, if all are free.
+fn try_slots<'k>(keyspace: &'k Keyspace, slots: &[SlotId]) -> Option<ManyLocks<'k>> {
+    slots.iter().map(|id| Some((*id, keyspace.keys_of_slot(*id).try_lock()?))).collect()
+}
+
 /// The slots of some keys, in ascending order, each once.
 fn slots_of(keyspace: &Keyspace, keys: &[Key<'_>]) -> SmallVec<[SlotId; 16]> {
     let mut slots: SmallVec<[SlotId; 16]> = keys.iter().map(|key| keyspace.slot_id(key)).collect();
@@ -174,6 +165,14 @@ impl Holding {
     /// Whether it is the whole keyspace.
     pub fn is_all(&self) -> bool {
         self.0 == Held::All
+    }
+
+    pub(crate) fn has_slot(&self, slots: &[SlotId]) -> bool {
+        match &self.0 {
+            Held::Nothing => false,
+            Held::Slots(held) => slots.iter().any(|id| held.binary_search(id).is_ok()),
+            Held::All => !slots.is_empty(),
+        }
     }
 
     /// Whether a slot of one of these keys is among it.
@@ -202,55 +201,22 @@ impl<'k> Batch<'k> {
     /// Holds the slots of these keys over the commands that follow, until
     /// [`Batch::release`]. They may touch no other keys.
     pub fn hold(&mut self, keys: &[Key<'_>]) {
-        let is_held = self.hold_unless(keys, || false);
+        let is_held = self.hold_unless(keys, |_| false);
         debug_assert!(is_held, "nobody gives up");
     }
 
     /// The same, unless a slow script has one of them. False: nothing is held.
     pub fn try_hold(&mut self, keys: &[Key<'_>]) -> bool {
         let keyspace = self.keyspace;
-        self.hold_unless(keys, || keyspace.has_slow_holder())
+        self.hold_unless(keys, |slots| keyspace.has_slow_holder(slots))
     }
 
-    fn hold_unless(&mut self, keys: &[Key<'_>], gives_up: impl Fn() -> bool) -> bool {
+    fn hold_unless(&mut self, keys: &[Key<'_>], gives_up: impl Fn(&[SlotId]) -> bool) -> bool {
         debug_assert_eq!(*self.held.borrow(), Held::Nothing, "one transaction runs at a time");
-        let Some(locks) = Locks::of(self.keyspace, keys, gives_up) else { return false };
+        let Some(locks) = self.ask_to_change(keys, gives_up) else { return false };
         *self.held.borrow_mut() = Held::Slots(locks.into_slots());
         self.begin_group();
         true
-    }
-
-    /// Holds the slots of these keys beside what is held. Where another worker has one
-    /// of them, everything is let go for a moment.
-    pub fn hold_also(&mut self, keys: &[Key<'_>]) {
-        if *self.held.borrow() == Held::All {
-            return;
-        }
-        // Where everything is let go, what was done must be in the journal.
-        self.settle_held();
-        let mut held = self.held.borrow_mut();
-        let Held::Slots(slots) = &mut *held else { return };
-        let missing: Vec<SlotId> =
-            slots_of(self.keyspace, keys).into_iter().filter(|id| slots.binary_search(id).is_err()).collect();
-        for id in missing.iter().copied() {
-            match self.keyspace.keys_of_slot(id).try_lock() {
-                Some(guard) => {
-                    std::mem::forget(guard);
-                    slots.insert(slots.partition_point(|held| *held < id), id);
-                }
-                None => {
-                    unlock(self.keyspace, slots);
-                    slots.extend(missing);
-                    slots.sort_unstable();
-                    slots.dedup();
-                    let guards = lock_all(slots.iter().map(|id| self.keyspace.keys_of_slot(*id)));
-                    guards.into_iter().for_each(std::mem::forget);
-                    break;
-                }
-            }
-        }
-        drop(held);
-        self.see_held();
     }
 
     /// What is held at this moment, for others to know.
@@ -272,12 +238,14 @@ impl<'k> Batch<'k> {
     /// Holds the slots of these keys beside what is held, unless another worker has one of them
     /// for longer than `patience`. Nothing is let go. False: not all are held.
     pub fn try_hold_also(&mut self, keys: &[Key<'_>], patience: Duration) -> bool {
+        let wanted = self.with_reached(keys);
         let mut held = self.held.borrow_mut();
         let Held::Slots(slots) = &mut *held else { return *held == Held::All };
         let until = Instant::now() + patience;
-        let holds_all = slots_of(self.keyspace, keys).into_iter().all(|id| {
+        let holds_all = wanted.into_iter().all(|id| {
             let Err(place) = slots.binary_search(&id) else { return true };
-            let guard = self.keyspace.keys_of_slot(id).try_lock_until(until);
+            let left = until.saturating_duration_since(Instant::now());
+            let guard = lock_within(self.keyspace.keys_of_slot(id), left);
             guard.is_some_and(|guard| {
                 std::mem::forget(guard);
                 slots.insert(place, id);
@@ -299,18 +267,21 @@ impl<'k> Batch<'k> {
     /// The same, unless a slow script runs. False: nothing is held.
     pub fn try_hold_all(&mut self) -> bool {
         let keyspace = self.keyspace;
-        self.hold_all_unless(|| keyspace.has_slow_holder())
+        self.hold_all_unless(|| keyspace.has_any_slow_holder())
     }
 
     fn hold_all_unless(&mut self, gives_up: impl Fn() -> bool) -> bool {
         debug_assert_eq!(*self.held.borrow(), Held::Nothing, "one transaction runs at a time");
-        // The own gate goes first: gates are taken in ascending order.
+        // The own gate goes first: all are asked for at once.
         self.gate = None;
-        let Some(gates) = try_lock_all(self.keyspace.gates(), gives_up) else {
+        let gates: Vec<&'k Lock<WorkerState>> = self.keyspace.gates().collect();
+        let (guards, asked) = lock_all(&gates, PATIENCE, || goes_on(&gives_up));
+        self.note_waiting(asked);
+        let Some(guards) = guards else {
             self.gate = Some(lock(self.keyspace.gate(self.worker)));
             return false;
         };
-        let mut gates: Vec<MutexGuard<'k, WorkerState>> = gates.into_vec();
+        let mut gates: Vec<Guard<'k, WorkerState>> = guards.into_vec();
         self.gate = Some(gates.swap_remove(self.worker));
         self.other_gates = gates;
         *self.held.borrow_mut() = Held::All;
@@ -342,27 +313,129 @@ impl<'k> Batch<'k> {
         self.end_group();
     }
 
-    /// The locks for a command on these keys: none while the batch holds any.
+    /// The locks for a command that reads these keys: none while the batch holds any.
     #[inline]
     pub(crate) fn locks(&self, keys: &[Key<'_>]) -> Locks<'_> {
-        self.locks_unless(keys, || false).expect("nobody gives up")
+        self.locks_unless(keys, |_| false).expect("nobody gives up")
     }
 
     /// The same, unless a slow script has one of them.
     #[inline]
     pub(crate) fn try_locks(&self, keys: &[Key<'_>]) -> Option<Locks<'_>> {
-        self.locks_unless(keys, || self.keyspace.has_slow_holder())
+        self.locks_unless(keys, |slots| self.keyspace.has_slow_holder(slots))
+    }
+
+    /// The same for a command that changes them.
+    #[inline]
+    pub(crate) fn locks_to_change(&self, keys: &[Key<'_>]) -> Locks<'_> {
+        match self.is_holding() {
+            true => self.locks(keys),
+            false => self.ask_to_change(keys, |_| false).expect("nobody gives up"),
+        }
+    }
+
+    /// The same, unless a slow script has one of them.
+    #[inline]
+    pub(crate) fn try_locks_to_change(&self, keys: &[Key<'_>]) -> Option<Locks<'_>> {
+        match self.is_holding() {
+            true => self.try_locks(keys),
+            false => self.ask_to_change(keys, |slots| self.keyspace.has_slow_holder(slots)),
+        }
     }
 
     #[inline]
-    fn locks_unless(&self, keys: &[Key<'_>], gives_up: impl Fn() -> bool) -> Option<Locks<'_>> {
+    fn locks_unless(&self, keys: &[Key<'_>], gives_up: impl Fn(&[SlotId]) -> bool) -> Option<Locks<'_>> {
         match &*self.held.borrow() {
-            Held::Nothing => Locks::of(self.keyspace, keys, gives_up),
+            Held::Nothing => self.ask(keys, gives_up),
             Held::Slots(_) | Held::All => {
                 assert!(self.holds(keys), "the owner of a batch holds the slots of its commands");
                 Some(Locks::OfBatch)
             }
         }
+    }
+
+    /// The locks of these keys. None: `gives_up` has said so.
+    #[inline]
+    fn ask(&self, keys: &[Key<'_>], gives_up: impl Fn(&[SlotId]) -> bool) -> Option<Locks<'k>> {
+        if let [key] = keys {
+            let id = self.keyspace.slot_id(key);
+            return match self.keyspace.keys_of_slot(id).try_lock() {
+                Some(guard) => Some(Locks::One(id, guard)),
+                None => self.wait_for_slots(&[id], gives_up).map(Locks::Many),
+            };
+        }
+        let slots = slots_of(self.keyspace, keys);
+        let locks = try_slots(self.keyspace, &slots).or_else(|| self.wait_for_slots(&slots, gives_up));
+        locks.map(Locks::Many)
+    }
+
+    #[cold]
+    fn wait_for_slots(
+        &self,
+        slots: &[SlotId],
+        gives_up: impl Fn(&[SlotId]) -> bool,
+    ) -> Option<ManyLocks<'k>> {
+        let keyspace = self.keyspace;
+        let mutexes: SmallVec<[&Lock<SlotKeys>; LOCKS_INLINE]> =
+            slots.iter().map(|id| keyspace.keys_of_slot(*id)).collect();
+        let (guards, asked) = lock_all(&mutexes, PATIENCE, || goes_on(&|| gives_up(slots)));
+        self.note_waiting(asked);
+        Some(slots.iter().copied().zip(guards?).collect())
+    }
+
+    /// The locks of these keys, and of those that are touched when who waits for them is served.
+    #[inline]
+    fn ask_to_change(&self, keys: &[Key<'_>], gives_up: impl Fn(&[SlotId]) -> bool) -> Option<Locks<'k>> {
+        let waiting = self.keyspace.waiting();
+        if !waiting.is_reaching() {
+            let locks = self.ask(keys, &gives_up)?;
+            // Nobody can begin to wait for a key of which the slot is locked.
+            if !waiting.is_reaching() {
+                return Some(locks);
+            }
+        }
+        self.ask_widely(keys, gives_up)
+    }
+
+    #[cold]
+    fn ask_widely(&self, keys: &[Key<'_>], gives_up: impl Fn(&[SlotId]) -> bool) -> Option<Locks<'k>> {
+        loop {
+            let wanted = self.with_reached(keys);
+            let locks = match try_slots(self.keyspace, &wanted) {
+                Some(locks) => locks,
+                None => self.wait_for_slots(&wanted, &gives_up)?,
+            };
+            // Somebody may have begun to wait meanwhile.
+            let wanted = self.with_reached(keys);
+            if wanted.iter().all(|id| locks.binary_search_by_key(id, |(own, _)| *own).is_ok()) {
+                return Some(Locks::Many(locks));
+            }
+        }
+    }
+
+    /// The slots of keys, and of those that are touched when who waits for them is served.
+    fn with_reached(&self, keys: &[Key<'_>]) -> SmallVec<[SlotId; 16]> {
+        let waiting = self.keyspace.waiting();
+        if !waiting.is_reaching() {
+            return slots_of(self.keyspace, keys);
+        }
+        let reached = waiting.reached_from(keys.iter().map(|key| (key.db, key.bytes.into())));
+        let more = reached.iter().map(|(db, bytes)| self.keyspace.key(*db, bytes));
+        let all: Vec<Key<'_>> = keys.iter().copied().chain(more).collect();
+        slots_of(self.keyspace, &all)
+    }
+
+    #[inline]
+    fn note_waiting(&self, asked: Asked) {
+        if asked != Asked::AtOnce {
+            self.has_waited.set(true);
+        }
+    }
+
+    /// The moment of what has just got its locks and was begun at `begun`: a later one, if it had to wait for them.
+    #[inline]
+    pub fn moment(&self, begun: UnixMs) -> UnixMs {
+        if self.has_waited.get() { self.keyspace.moment(begun) } else { begun }
     }
 
     /// Makes a command's locks the batch's.
@@ -386,6 +459,13 @@ fn unlock(keyspace: &Keyspace, slots: &[SlotId]) {
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         self.release();
+        debug_assert!(
+            std::thread::panicking() || self.effects().is_none_or(Effects::is_settled),
+            "a batch that ends has said nothing that is not in the journal"
+        );
         self.nudge();
     }
 }
+
+#[cfg(test)]
+mod tests;

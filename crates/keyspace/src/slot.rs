@@ -50,11 +50,11 @@ impl std::ops::AddAssign for Change {
 
 /// What a sweep found to be over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Over {
+pub(crate) enum Over<'f> {
     /// A key.
     Key,
-    /// Fields of a hash.
-    Fields,
+    /// These fields of a hash, which keeps others.
+    Fields(&'f [Box<[u8]>]),
     /// All fields of a hash, and so its key.
     LastFields,
 }
@@ -343,7 +343,7 @@ impl SlotKeys {
         now: UnixMs,
         most: usize,
         mut warm: impl FnMut(&mut SlotKeys, u32) -> bool,
-        mut over: impl FnMut(&[u8], Over),
+        mut over: impl FnMut(&[u8], Over<'_>),
     ) -> (Change, Sweep) {
         let mut change = Change::default();
         let today = frame.epoch.deadline_now(now);
@@ -383,12 +383,14 @@ impl SlotKeys {
         prefix: u32,
         now: UnixMs,
         left: &mut usize,
-        over: &mut impl FnMut(&[u8], Over),
+        over: &mut impl FnMut(&[u8], Over<'_>),
     ) -> Change {
         let mut change = Change::default();
+        let mut names: Vec<Box<[u8]>> = Vec::new();
         while let Some(place) = self.due_fields_with_prefix(prefix, now).filter(|_| *left > 0) {
             let native = self.table.native_mut(place).expect("only hashes with tables have such fields");
-            let (freed, _) = native.remove_expired_fields(now, *left);
+            names.clear();
+            let (freed, _) = native.remove_expired_fields(now, *left, |name| names.push(name.into()));
             // Hints that were out of date are work too.
             *left = left.saturating_sub(freed.max(1));
             let is_empty = native.is_empty();
@@ -399,7 +401,7 @@ impl SlotKeys {
                 continue;
             }
             if freed > 0 {
-                over(key, Over::Fields);
+                over(key, Over::Fields(&names));
             }
             let expires = self.table.object(place).next_field_expiry().is_some();
             change += self.count_fields(place, expires);

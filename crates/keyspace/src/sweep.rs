@@ -8,13 +8,14 @@
 use crate::changes::{Change, Class, Interest, What};
 use crate::database::Database;
 use crate::ids::{DbIndex, SLOTS, Slot};
-use crate::keyspace::Batch;
+use crate::keyspace::{Batch, Keyspace};
 use crate::limits::SWEEP_KEYS_MAX;
 use crate::locks;
 use crate::slot::{Change as SlotChange, Over, SlotKeys, Sweep};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
+use value::timers::Deadline;
 
 /// Whether work of which a call does only a part has come to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,20 @@ pub(crate) struct SweepFrom {
     slot: usize,
 }
 
+impl Keyspace {
+    /// In how many milliseconds a sweep has something to do: 0 if something is due. None: nothing will ever come due.
+    /// It looks through the due times and locks nothing.
+    pub fn next_sweep_ms(&self, now: UnixMs) -> Option<u64> {
+        let databases = (0..self.databases()).map(|db| self.database(DbIndex(db)));
+        let due = databases
+            .filter(|database| self.active_expiry() && database.needs_sweeps())
+            .filter_map(|database| database.due()?.iter().map(|due| due.load(Ordering::Relaxed)).min())
+            .min()
+            .filter(|due| *due != Deadline::NEVER.0)?;
+        Some(self.frame().epoch.moment_of(Deadline(due)).0.saturating_sub(now.0))
+    }
+}
+
 impl Batch<'_> {
     /// Frees keys of this worker's stripe of slots whose time was up some 128 ms
     /// before `now` or earlier, until none is left or `has_budget` says false; it
@@ -46,7 +61,7 @@ impl Batch<'_> {
         mut has_budget: impl FnMut() -> bool,
         mut visit_expired: impl FnMut(DbIndex, &[u8]),
     ) -> Progress {
-        if !self.keyspace.active_expiry() {
+        if !self.keyspace.active_expiry() || !self.may_remove() {
             return Progress::Done;
         }
         let (worker, workers) = self.share();
@@ -123,8 +138,9 @@ impl Batch<'_> {
                     visit(key);
                     expired += 1;
                 }
-                if over != Over::Fields {
-                    self.add_removal(db, now, key);
+                match over {
+                    Over::Key | Over::LastFields => self.add_removal(db, now, key),
+                    Over::Fields(names) => self.add_fields_removal(db, now, key, names),
                 }
                 if is_of_interest {
                     changes.extend(told(db, key, over));
@@ -149,13 +165,13 @@ impl Batch<'_> {
 }
 
 /// What is told of a key that is over, or of whose hash fields are.
-fn told(db: DbIndex, key: &[u8], over: Over) -> impl Iterator<Item = Change> {
+fn told(db: DbIndex, key: &[u8], over: Over<'_>) -> impl Iterator<Item = Change> {
     const EXPIRED: What = What::Event(Class::EXPIRED, "expired");
     const FIELDS: What = What::Event(Class::HASH, "hexpired");
     const GONE: What = What::Event(Class::GENERIC, "del");
     let whats: &[What] = match over {
         Over::Key => &[EXPIRED, What::Modified],
-        Over::Fields => &[FIELDS, What::Modified],
+        Over::Fields(_) => &[FIELDS, What::Modified],
         Over::LastFields => &[FIELDS, GONE, What::Modified],
     };
     whats.iter().map(move |what| Change { db, key: key.into(), what: *what })
@@ -192,6 +208,26 @@ mod tests {
         swept.sort_unstable();
         assert!(swept.into_iter().eq(0..3000));
         assert_eq!((keyspace.len(DB), keyspace.stats().expired.get()), (0, 3000));
+    }
+
+    #[test]
+    fn the_next_sweep_is_known_ahead() {
+        let keyspace = new_keyspace(2);
+        set(&keyspace, 0, NOW, Expiry::Keep);
+        assert_eq!(keyspace.next_sweep_ms(NOW), None);
+        set(&keyspace, 1, NOW, Expiry::At(seconds_later(3)));
+        set(&keyspace, 2, NOW, Expiry::At(seconds_later(1)));
+        let first = keyspace.next_sweep_ms(NOW).unwrap();
+        assert!((1000..=1128).contains(&first), "{first}");
+        assert_eq!(keyspace.next_sweep_ms(seconds_later(2)), Some(0));
+        for worker in 0..2 {
+            let swept = keyspace.enter(worker).sweep_expired(seconds_later(2), || true, |_, _| {});
+            assert_eq!(swept, Progress::Done);
+        }
+        let next = keyspace.next_sweep_ms(seconds_later(2)).unwrap();
+        assert!((1000..=1128).contains(&next), "{next}");
+        keyspace.set_active_expiry(false);
+        assert_eq!(keyspace.next_sweep_ms(seconds_later(9)), None);
     }
 
     #[test]

@@ -5,12 +5,16 @@
 //! the key finds it in here before it unlocks, keeps its locks, and the batch's
 //! owner serves who waits: first come first served, as if a part of the change.
 //!
+//! Serving a session may touch other keys than those that it waits for (BLMOVE's target). They are known here, too, so that whoever
+//! changes a key locks them with it ([`Waiting::reached_from`]).
+//!
 //! Thread rule: one lock, held briefly and only taken while somebody waits.
 
 use crate::changes::{Interest, Interests};
 use crate::ids::DbIndex;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use value::collection::TypeName;
 
 /// Names a waiting session to the owner of the sessions.
@@ -34,6 +38,10 @@ pub type KeyName = (DbIndex, Box<[u8]>);
 #[derive(Debug, Default)]
 pub struct Waiting {
     by_key: Mutex<HashMap<KeyName, VecDeque<Waiter>>>,
+    /// What sessions touch, when they are served, beside what they wait for. Locked behind `by_key`.
+    reaches: Mutex<HashMap<Ticket, Vec<KeyName>>>,
+    /// Whether any does.
+    is_reaching: AtomicBool,
 }
 
 impl Waiting {
@@ -60,6 +68,45 @@ impl Waiting {
         if by_key.is_empty() {
             interests.set(Interest::WAITING, false);
         }
+        if self.is_reaching() {
+            let mut reaches = self.reaches.lock();
+            reaches.remove(&ticket);
+            self.is_reaching.store(!reaches.is_empty(), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes what a session will touch beside the keys for which it queues up afterwards.
+    pub(crate) fn add_reach(&self, ticket: Ticket, keys: Vec<KeyName>) {
+        let mut reaches = self.reaches.lock();
+        reaches.insert(ticket, keys);
+        self.is_reaching.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether serving anybody touches keys that it does not wait for. Exact for those who wait for keys of slots that the caller has
+    /// locked.
+    #[inline]
+    pub fn is_reaching(&self) -> bool {
+        self.is_reaching.load(Ordering::Relaxed)
+    }
+
+    /// What is touched beside these keys when those are served who wait for them, and those who wait for what that changes, and so on.
+    pub fn reached_from(&self, keys: impl Iterator<Item = KeyName>) -> Vec<KeyName> {
+        let (by_key, reaches) = (self.by_key.lock(), self.reaches.lock());
+        let mut names: Vec<KeyName> = keys.collect();
+        let given = names.len();
+        let mut at = 0;
+        while let Some(name) = names.get(at) {
+            let waiters = by_key.get(name).into_iter().flatten();
+            let reached: Vec<&KeyName> =
+                waiters.filter_map(|waiter| reaches.get(&waiter.ticket)).flatten().collect();
+            for name in reached {
+                if !names.contains(name) {
+                    names.push(name.clone());
+                }
+            }
+            at += 1;
+        }
+        names.split_off(given)
     }
 
     /// Whether a change that left a key with `now` (None: nothing) is of use to anybody.

@@ -6,10 +6,10 @@
 
 use crate::ids::{DbIndex, POSITION_BITS, Position, SLOTS, Slot};
 use crate::keyspace::Batch;
+use crate::locks::fair::{Guard, Lock};
 use crate::locks::{self, SlotId};
 use crate::object::Object;
 use crate::slot::SlotKeys;
-use parking_lot::{Mutex, MutexGuard};
 use sys::UnixMs;
 
 /// How far a SCAN has come: the next slot and the next position in it. 0 is both
@@ -65,7 +65,7 @@ impl Batch<'_> {
         count: usize,
         now: UnixMs,
         mut visit: impl FnMut(Object<'_>),
-        lock: impl Fn(&'b Mutex<SlotKeys>) -> Option<MutexGuard<'b, SlotKeys>>,
+        lock: impl Fn(&'b Lock<SlotKeys>) -> Option<Guard<'b, SlotKeys>>,
     ) -> Option<Cursor> {
         let (Some(slots), Some((first, mut from))) =
             (self.keyspace.database(db).used_slots(), cursor.parts())
@@ -124,7 +124,8 @@ impl Batch<'_> {
         }
     }
 
-    /// As [`crate::table::Table::scan`]; what is on disk only is read. If it cannot be, the slot is at its end, and the batch knows.
+    /// As [`crate::table::Table::scan`]; what is on disk only is read. What cannot be is passed by, and the batch
+    /// knows.
     pub(crate) fn scan_slot(
         &self,
         id: SlotId,
@@ -136,9 +137,6 @@ impl Batch<'_> {
         let Some(reader) = self.keyspace.slot_reader(id) else {
             return keys.table().scan(from, enough, visit);
         };
-        reader.scan(keys.table(), from, enough, visit).unwrap_or_else(|error| {
-            self.note_unreadable(error);
-            None
-        })
+        reader.scan(keys.table(), from, enough, visit, |error| self.note_unreadable(error))
     }
 }

@@ -85,6 +85,28 @@ impl Buffer {
         }
     }
 
+    /// Appends a record that lies in several parts, each of which is freed as soon as it is copied, and gives its end.
+    pub fn append_parts(&self, database: u32, time: UnixMs, parts: Vec<Vec<u8>>) -> Lsn {
+        let piece_bytes_max = self.block_bytes - HEADER_BYTES - FRAME_BYTES;
+        let mut parts = parts.into_iter().filter(|part| !part.is_empty()).peekable();
+        assert!(parts.peek().is_some(), "a record moves the log on");
+        let (mut is_first, mut filling) = (true, self.filling.lock());
+        while let Some(part) = parts.next() {
+            let mut pieces = part.chunks(piece_bytes_max).peekable();
+            while let Some(piece) = pieces.next() {
+                if !filling.block.is_empty() {
+                    self.begin_block(&mut filling);
+                }
+                let is_last = pieces.peek().is_none() && parts.peek().is_none();
+                filling.block.push(database, time, piece, Part::of(is_first, is_last));
+                is_first = false;
+            }
+        }
+        let end = filling.block.end;
+        self.appended.store(end.0, Ordering::Release);
+        end
+    }
+
     fn begin_block(&self, filling: &mut Filling) {
         let end = filling.block.end;
         let mut block = filling.free.pop().unwrap_or_else(|| Unwritten::new(self.block_bytes));

@@ -5,7 +5,7 @@
 use crate::block::Joiner;
 use crate::checkpoint::Checkpoint;
 use crate::reader::{Found, Link, Segment};
-use crate::recovery::{Case, Survey, inspect};
+use crate::recovery::{CUT, Case, NOT_WRITTEN, Survey, inspect};
 use crate::{Lsn, Refusal};
 use std::path::{Path, PathBuf};
 use sys::UnixMs;
@@ -20,7 +20,7 @@ pub struct Report {
     pub checkpoints: Vec<CheckpointReport>,
     /// Files that a start would remove.
     pub leftovers: Vec<PathBuf>,
-    /// What a start would do, as far as it can tell before it replays.
+    /// What a start would do with these files.
     pub verdict: Result<(Case, Lsn), Refusal>,
 }
 
@@ -102,8 +102,19 @@ pub fn check(fs: &Fs, dir: &Path) -> Result<Report, Refusal> {
         damage: Some(format!("it is damaged at offset {offset}, or not complete")),
     }));
     checkpoints.sort_by_key(|checkpoint| checkpoint.start);
-    let verdict = inspect(fs, dir).map(|recovery| (recovery.case(), recovery.end()));
+    let verdict = judge(fs, dir);
     Ok(Report { segments, checkpoints, leftovers: survey.leftovers, verdict })
+}
+
+/// What a start would do, having read all that it would read.
+fn judge(fs: &Fs, dir: &Path) -> Result<(Case, Lsn), Refusal> {
+    let recovery = inspect(fs, dir)?;
+    if let Some(checkpoint) = recovery.checkpoint() {
+        while checkpoint.next_chunk()?.is_some() {}
+    }
+    let mut blocks = recovery.replay();
+    while blocks.next_block()?.is_some() {}
+    Ok((recovery.case(), recovery.end()))
 }
 
 fn look_at(fs: &Fs, link: &Link, is_linked: bool, joiner: &mut Joiner) -> Result<SegmentReport, Refusal> {
@@ -142,7 +153,9 @@ fn look_at(fs: &Fs, link: &Link, is_linked: bool, joiner: &mut Joiner) -> Result
             }
             Found::Torn | Found::Nothing => {
                 if !is_last || segment.has_proof_of_loss().map_err(Refusal::disk(&link.path))? {
-                    report.damage = Some((at, "a block is not what was written there"));
+                    report.damage = report.damage.or(Some((at, NOT_WRITTEN)));
+                } else if segment.is_cut() {
+                    report.damage = report.damage.or(Some((segment.bytes(), CUT)));
                 }
                 break;
             }

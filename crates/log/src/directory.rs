@@ -5,10 +5,12 @@
 //! 1. A segment has its name only after its header is durable, and is written to only after its name is.
 //! 2. Segments of the log are removed from the oldest on, without gaps.
 //! 3. Numbers grow; a number is never used twice, not even for a segment that could not be begun.
+//! 4. Before a segment is written to, the name of a file says durably that it was begun, and that file stays until the next
+//!    segment's is said there: so a start notices that the last one is gone.
 
 use crate::checkpoint::{self, Mark};
 use crate::limits::{BLOCK_ALIGN, SHORT_SEGMENT_BYTES, SPARE_SEGMENTS, SPARE_SEGMENTS_KEPT};
-use crate::segment::{FIRST_BLOCK, Header};
+use crate::segment::{FIRST_BLOCK, Header, newest_path};
 use crate::{Failure, Lsn, Operation, Options};
 use parking_lot::Mutex;
 use std::io;
@@ -28,6 +30,8 @@ pub(crate) struct Directory {
     /// From the oldest to the one that is written to.
     live: Mutex<Vec<Header>>,
     spares: Mutex<Vec<PathBuf>>,
+    /// The file whose name says which segment is the newest.
+    newest: Mutex<Option<PathBuf>>,
     /// Complete ones, from the oldest on.
     checkpoints: Mutex<Vec<Mark>>,
     /// Keeps other processes out.
@@ -88,13 +92,21 @@ impl Directory {
             live: Mutex::new(Vec::new()),
             checkpoints: Mutex::new(Vec::new()),
             spares: Mutex::new(Vec::new()),
+            newest: Mutex::new(None),
             _lock: None,
         }
     }
 
     /// Takes over what recovery found.
-    pub fn adopt(&mut self, live: Vec<Header>, checkpoints: Vec<Mark>, lock: Option<Lock>) {
+    pub fn adopt(
+        &mut self,
+        live: Vec<Header>,
+        checkpoints: Vec<Mark>,
+        newest: Option<PathBuf>,
+        lock: Option<Lock>,
+    ) {
         *self.live.get_mut() = live;
+        *self.newest.get_mut() = newest;
         *self.checkpoints.get_mut() = checkpoints;
         self._lock = lock;
     }
@@ -106,36 +118,50 @@ impl Directory {
     pub fn begin(&self, start: Lsn, previous: u64) -> Result<Current, Failure> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let time = self.clock.now();
-        let header = Header { history: self.history, number, previous, start, time };
+        let mut header = Header { history: self.history, number, previous, start, time, length: 0 };
         let ready = self.spares.lock().pop();
         let spare = ready.map_or_else(|| self.make_spare(number), Ok)?;
         let path = header.path(&self.path);
-        let begun = self.name(&spare, &path, &header);
-        match begun {
-            Ok(current) => {
-                self.live.lock().push(header);
-                Ok(current)
-            }
-            Err(failure) => {
-                // Neither counts, should it stay: recovery passes over a segment that the next one supersedes.
-                let _ = self.fs.remove(&spare);
-                let _ = self.fs.remove(&path);
-                Err(failure)
-            }
-        }
+        let current = self.name(&spare, &path, &mut header).inspect_err(|_| {
+            // Neither counts, should it stay: recovery passes over a segment that the next one supersedes.
+            let _ = self.fs.remove(&spare);
+            let _ = self.fs.remove(&path);
+        })?;
+        // The segment stays if this fails: its name may have been said.
+        self.say_newest(number)?;
+        self.live.lock().push(header);
+        Ok(current)
     }
 
-    fn name(&self, spare: &Path, path: &Path, header: &Header) -> Result<Current, Failure> {
+    /// Says durably that this segment was begun.
+    fn say_newest(&self, number: u64) -> Result<(), Failure> {
+        let path = newest_path(&self.path, number);
+        let failed = |operation| {
+            let path = &path;
+            move |error: io::Error| Failure::new(operation, path, &error)
+        };
+        let mut newest = self.newest.lock();
+        let said = match &*newest {
+            Some(former) => self.fs.rename(former, &path),
+            None => self.fs.open(&path, Mode::Truncate).map(drop),
+        };
+        said.map_err(failed(Operation::Prepare))?;
+        *newest = Some(path.clone());
+        self.fs.sync_dir(&self.path).map_err(failed(Operation::Sync))
+    }
+
+    fn name(&self, spare: &Path, path: &Path, header: &mut Header) -> Result<Current, Failure> {
         let failed = |operation| move |error: io::Error| Failure::new(operation, path, &error);
         let file = self.fs.open(spare, Mode::Direct).map_err(failed(Operation::Prepare))?;
+        let length = file.len().map_err(failed(Operation::Prepare))?;
+        header.length = Header::length_of(length);
         let mut bytes = AlignedBytes::zeroed(FIRST_BLOCK as usize);
         header.encode(bytes.as_mut_slice());
         file.write_at(bytes.as_slice(), 0).map_err(failed(Operation::Write))?;
         file.sync_data().map_err(failed(Operation::Sync))?;
         self.fs.rename(spare, path).map_err(failed(Operation::Prepare))?;
         self.fs.sync_dir(&self.path).map_err(failed(Operation::Sync))?;
-        let bytes = file.len().map_err(failed(Operation::Prepare))?;
-        Ok(Current { file, header: *header, path: path.to_owned(), position: FIRST_BLOCK, bytes })
+        Ok(Current { file, header: *header, path: path.to_owned(), position: FIRST_BLOCK, bytes: length })
     }
 
     fn make_spare(&self, number: u64) -> Result<PathBuf, Failure> {

@@ -29,13 +29,13 @@ mod writer;
 
 pub use block::{Block, Record, Records};
 pub use check::{CheckpointReport, Report, SegmentReport, check};
-pub use checkpoint::{Checkpoint, CheckpointWriter};
+pub use checkpoint::{Checkpoint, CheckpointWriter, ChunkPlace};
 pub use directory::{Retention, Retired};
 pub use failure::{Failure, Operation};
 pub use log::{Log, Observer, Status};
 pub use lsn::Lsn;
 pub use options::{Flushing, Options, SyncPolicy};
 pub use reader::Blocks;
-pub use recovery::{Case, Recovery, newest_checkpoint, recover};
+pub use recovery::{Case, Recovery, newest_checkpoint, recover, recover_to_read};
 pub use refusal::Refusal;
 pub use restore::{Restored, Target, restore};

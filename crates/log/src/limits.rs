@@ -1,5 +1,7 @@
 //! The log's limits, each with its reason.
 
+use crate::Lsn;
+
 /// Blocks begin at multiples of this, bytes: what one sync made durable shares no sector and no page with what is written
 /// later, whatever the disk's sector size is, and direct access needs no other alignment.
 pub const BLOCK_ALIGN: usize = sys::file::DIRECT_ALIGN;
@@ -47,6 +49,10 @@ pub const SPARE_SEGMENTS: usize = 1;
 /// Segments kept as spares when a checkpoint has made them dispensable: what is written between two checkpoints then goes
 /// where zeros need not be written first. As many as were written since the checkpoint before, but at least so many.
 pub const SPARE_SEGMENTS_KEPT: usize = 8;
+
+/// Where a log begins that has imported data before it. From 0 on a log is all that there is; behind this one there is a checkpoint
+/// that holds what was there before the first record, or the import was cut short.
+pub const IMPORTED_START: Lsn = Lsn(1);
 
 /// Databases that a record can name.
 pub const DATABASES_MAX: u32 = 1 << 24;

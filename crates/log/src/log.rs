@@ -95,13 +95,19 @@ pub(crate) enum Left {
 }
 
 impl Log {
+    /// A log that has something to go on from also starts where the disk is full, as one that has failed for that.
     pub(crate) fn start(
         directory: Arc<Directory>,
         mut writer: Writer,
         options: &Options,
         observer: Arc<dyn Observer>,
+        is_new: bool,
     ) -> Result<Log, Failure> {
-        writer.begin()?;
+        let failure = match writer.begin() {
+            Ok(()) => None,
+            Err(failure) if failure.is_full() && !is_new => Some(failure),
+            Err(failure) => return Err(failure),
+        };
         let end = writer.durable();
         let block_bytes = options.block_bytes();
         let now = options.clock.now();
@@ -112,8 +118,8 @@ impl Log {
             durable: AtomicU64::new(end.0),
             policy: AtomicU8::new(options.sync as u8),
             sync_requested: AtomicBool::new(false),
-            has_failed: AtomicBool::new(false),
-            failure: Mutex::new(None),
+            has_failed: AtomicBool::new(failure.is_some()),
+            failure: Mutex::new(failure.clone()),
             writer: Mutex::new(turning),
             directory,
             observer,
@@ -121,6 +127,9 @@ impl Log {
             syncs: AtomicU64::new(0),
             last_sync_us: AtomicU64::new(0),
         });
+        if let Some(failure) = &failure {
+            shared.observer.failed(failure);
+        }
         let threads = match options.flushing {
             Flushing::Threads => Some(Threads::start(&shared)),
             Flushing::ByHand => None,
@@ -140,6 +149,14 @@ impl Log {
     #[inline]
     pub fn append(&self, database: u32, time: UnixMs, payload: &[u8]) -> Lsn {
         self.shared.buffer.append(database, time, payload)
+    }
+
+    /// The same for a record that lies in several parts, cut anywhere. It takes memory once: each part is freed as it is copied.
+    ///
+    /// # Panics
+    /// As [`Log::append`].
+    pub fn append_parts(&self, database: u32, time: UnixMs, parts: Vec<Vec<u8>>) -> Lsn {
+        self.shared.buffer.append_parts(database, time, parts)
     }
 
     /// Wants what was appended to be written, and wakes the flusher if it sleeps. A worker calls this, with no slot held, when
@@ -261,6 +278,11 @@ impl Log {
     /// Gives up the space of segments that are kept for what is written next.
     pub fn drop_spares(&self) {
         self.shared.directory.drop_spares();
+    }
+
+    /// What all files of the log have in common, and no other log's.
+    pub fn history(&self) -> u64 {
+        self.shared.directory.history
     }
 
     /// What the log is doing.

@@ -6,6 +6,7 @@
 
 use crate::block::{self, Block, HEADER_BYTES, Joiner};
 use crate::limits::{BLOCK_ALIGN, BLOCK_BYTES_MAX};
+use crate::restore::way_to;
 use crate::segment::{self, FIRST_BLOCK};
 use crate::{Lsn, Refusal};
 use std::io;
@@ -56,7 +57,7 @@ impl Segment {
     }
 
     /// `count` bytes from `at` on; fewer at the end of the file.
-    fn bytes(&mut self, at: u64, count: usize) -> io::Result<&[u8]> {
+    fn window(&mut self, at: u64, count: usize) -> io::Result<&[u8]> {
         let has_it = at >= self.window_at && at + count as u64 <= self.window_at + self.window.len() as u64;
         if !has_it {
             let rest = self.bytes.saturating_sub(at) as usize;
@@ -71,7 +72,7 @@ impl Segment {
 
     fn header_at(&mut self, at: u64) -> io::Result<Option<block::Header>> {
         let number = self.header.number;
-        let header = block::Header::decode(self.bytes(at, HEADER_BYTES)?);
+        let header = block::Header::decode(self.window(at, HEADER_BYTES)?);
         Ok(header.filter(|header| header.segment == number))
     }
 
@@ -85,7 +86,7 @@ impl Segment {
         if header.stride() > BLOCK_BYTES_MAX {
             return Ok(Found::Torn);
         }
-        let block = self.bytes(at, HEADER_BYTES + header.body_bytes as usize)?;
+        let block = self.window(at, HEADER_BYTES + header.body_bytes as usize)?;
         let body = &block[HEADER_BYTES.min(block.len())..];
         if body.len() < header.body_bytes as usize || !header.matches(body) {
             return Ok(Found::Torn);
@@ -94,6 +95,16 @@ impl Segment {
         self.position += header.stride() as u64;
         self.lsn = header.end();
         Ok(Found::Block(header, body))
+    }
+
+    /// Length of the file.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether the file is shorter than it was when it was begun.
+    pub fn is_cut(&self) -> bool {
+        self.header.is_cut_at(self.bytes)
     }
 
     /// Whether a later block of this segment says that more was durable than is intact up to the position.
@@ -125,7 +136,10 @@ pub struct Blocks {
     next_link: usize,
     segment: Option<Segment>,
     joiner: Joiner,
+    from: Lsn,
     end: Lsn,
+    /// Where to look for a way to what lies before damage.
+    dir: Option<PathBuf>,
 }
 
 impl Blocks {
@@ -133,7 +147,21 @@ impl Blocks {
     pub(crate) fn new(fs: &Fs, links: Arc<[Link]>, from: Lsn, end: Lsn) -> Blocks {
         // Of several that begin there, the last: those before it hold nothing.
         let next_link = links.iter().rposition(|link| link.header.start <= from).unwrap_or(0);
-        Blocks { fs: fs.clone(), links, next_link, segment: None, joiner: Joiner::new(from), end }
+        Blocks {
+            fs: fs.clone(),
+            links,
+            next_link,
+            segment: None,
+            joiner: Joiner::new(from),
+            from,
+            end,
+            dir: None,
+        }
+    }
+
+    /// The same, saying of damage also up to where the directory can be restored.
+    pub(crate) fn of_dir(self, dir: &Path) -> Blocks {
+        Blocks { dir: Some(dir.to_owned()), ..self }
     }
 
     /// Where the reader stops.
@@ -146,6 +174,14 @@ impl Blocks {
     /// # Errors
     /// Damage, or that the disk does not read. Nothing of this log may be used then.
     pub fn next_block(&mut self) -> Result<Option<Block>, Refusal> {
+        let next = self.read_block();
+        next.map_err(|refusal| match &self.dir {
+            Some(dir) => refusal.with_way(|lsn| way_to(&self.fs, dir, lsn)),
+            None => refusal,
+        })
+    }
+
+    fn read_block(&mut self) -> Result<Option<Block>, Refusal> {
         loop {
             if self.segment.is_none() && !self.open_next()? {
                 return Ok(None);
@@ -158,7 +194,7 @@ impl Blocks {
                 continue;
             }
             let (offset, lsn) = (segment.position, segment.lsn);
-            let damaged = |what| Refusal::Damaged { path: link.path.clone(), offset, lsn, what };
+            let damaged = |what| Refusal::Damaged { path: link.path.clone(), offset, lsn, what, way: None };
             let found = segment.next().map_err(Refusal::disk(&link.path))?;
             let (header, body) = match found {
                 // Where the reader stops may be within a block; where the next segment begins may not.
@@ -176,7 +212,7 @@ impl Blocks {
 
     fn open_next(&mut self) -> Result<bool, Refusal> {
         let Some(link) = self.links.get(self.next_link) else { return Ok(false) };
-        if link.header.start >= self.end {
+        if link.header.start >= self.end || self.from >= self.end {
             return Ok(false);
         }
         self.next_link += 1;

@@ -8,13 +8,13 @@ use crate::checkpoint::{Checkpoint, CheckpointWriter};
 use crate::directory::Directory;
 use crate::limits::{BUFFER_BYTES_DEFAULT, UNSYNCED_BYTES_MAX};
 use crate::reader::Link;
-use crate::recovery::{Survey, end_of, recover};
+use crate::recovery::{Survey, UNFINISHED_NAME, end_of, inspect, recover};
 use crate::writer::{Until, Writer};
 use crate::{Blocks, Failure, Lsn, Options, Refusal};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use sys::file::Fs;
+use sys::file::{Fs, Mode};
 use sys::{Prng, UnixMs};
 
 /// Up to where a copy goes.
@@ -41,8 +41,8 @@ pub struct Restored {
 /// length of segments counts.
 ///
 /// # Errors
-/// Why that cannot be done. What was copied until then stays in `to`, and is no log that could be opened by mistake: it
-/// is the beginning of the right one.
+/// Why that cannot be done. What was copied until then is removed; where that fails, or the program is ended, what stays is refused by
+/// every start.
 pub fn restore(
     fs: &Fs,
     from: &Path,
@@ -58,33 +58,46 @@ pub fn restore(
     };
     let source = Source { fs, from, survey, links: links.into(), target };
     let (base, cut) = source.base_and_cut()?;
+    if matches!(target, Target::Time(_)) && cut == source.intact(base)? {
+        // What is not there may have been of that time.
+        inspect(fs, from)?;
+    }
+    let was_there = fs.kind(to).map_err(Refusal::disk(to))?.is_some();
     let copy = recover(fs, to)?;
     if !copy.is_new() {
         return Err(Refusal::Occupied(to.to_owned()));
     }
-    let history = Prng::from_entropy().next_u64();
-    if let Some(checkpoint) = base {
-        copy_checkpoint(fs, checkpoint, to, history)?;
-    }
-    let start = base.map_or(Lsn::ZERO, Checkpoint::start);
-    let directory = Directory::new(fs.clone(), to.to_owned(), history, 0, options);
-    let mut writer = Writer::new(Arc::new(directory), start, 0);
-    writer.begin().map_err(|failure| failed(to, &failure))?;
-    let buffer = Buffer::new(start, options.block_bytes(), BUFFER_BYTES_DEFAULT);
-    let mut last_time = None;
-    let mut blocks = source.blocks(start, cut);
-    while let Some(block) = blocks.next_block()? {
-        for record in block.records().take_while(|record| record.end() <= cut) {
-            buffer.append(record.database, record.time, record.payload);
-            last_time = Some(record.time);
-        }
-        if buffer.held_bytes() >= UNSYNCED_BYTES_MAX {
-            write_out(&buffer, &mut writer).map_err(|failure| failed(to, &failure))?;
-        }
-    }
-    write_out(&buffer, &mut writer).and_then(|()| writer.seal()).map_err(|failure| failed(to, &failure))?;
+    let restored = source.copy(base, cut, to, options);
     drop(copy);
-    Ok(Restored { checkpoint: base.map(Checkpoint::start), end: buffer.appended(), last_time })
+    if restored.is_err() {
+        give_up(fs, to, was_there);
+    }
+    restored
+}
+
+/// Removes what there is of a copy that failed. Of what stays, the mark says what it is.
+fn give_up(fs: &Fs, to: &Path, was_there: bool) {
+    let is_of_copy = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("log");
+    let mut names = fs.list(to).unwrap_or_default();
+    names.retain(is_of_copy);
+    names.sort_by_key(|name| name == UNFINISHED_NAME);
+    if names.iter().all(|name| fs.remove(&to.join(name)).is_ok()) && !was_there {
+        let _ = fs.remove_dir(to);
+    }
+}
+
+/// Up to where a copy of `dir` goes that is to end at `lsn`, behind which something is missing; None if there can be none, or none that
+/// holds anything.
+pub(crate) fn way_to(fs: &Fs, dir: &Path, lsn: Lsn) -> Option<Lsn> {
+    let reach = |lsn| {
+        let survey = Survey::of(fs, dir).ok()?;
+        let links = survey.chain_before(lsn).into();
+        let source = Source { fs, from: dir, survey, links, target: Target::Lsn(lsn) };
+        let (checkpoint, cut) = source.base_and_cut().ok()?;
+        (checkpoint.is_some() || cut > Lsn::ZERO).then_some(cut)
+    };
+    // Where what is missing begins, what comes behind it may begin, too.
+    reach(lsn).or_else(|| reach(Lsn(lsn.0.checked_sub(1)?)))
 }
 
 /// Where the copy comes from.
@@ -97,6 +110,68 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
+    /// Writes the copy. Until it is complete, a mark beside it keeps it from being taken for a log that ends early.
+    fn copy(
+        &self,
+        base: Option<&Checkpoint>,
+        cut: Lsn,
+        to: &Path,
+        options: &Options,
+    ) -> Result<Restored, Refusal> {
+        let fs = self.fs;
+        let mark = to.join(UNFINISHED_NAME);
+        let marked = fs.open(&mark, Mode::Truncate).and_then(|_| fs.sync_dir(to));
+        marked.map_err(Refusal::disk(&mark))?;
+        let history = Prng::from_entropy().next_u64();
+        if let Some(checkpoint) = base {
+            copy_checkpoint(fs, checkpoint, to, history)?;
+        }
+        let restored = self.copy_records(base, cut, to, options, history)?;
+        fs.remove(&mark).and_then(|()| fs.sync_dir(to)).map_err(Refusal::disk(&mark))?;
+        Ok(restored)
+    }
+
+    fn copy_records(
+        &self,
+        base: Option<&Checkpoint>,
+        cut: Lsn,
+        to: &Path,
+        options: &Options,
+        history: u64,
+    ) -> Result<Restored, Refusal> {
+        let failed = |failure: Failure| failed(to, &failure);
+        let start = base.map_or(Lsn::ZERO, Checkpoint::start);
+        let directory = Directory::new(self.fs.clone(), to.to_owned(), history, 0, options);
+        let mut writer = Writer::new(Arc::new(directory), start, 0);
+        writer.begin().map_err(failed)?;
+        let buffer = Buffer::new(start, options.block_bytes(), BUFFER_BYTES_DEFAULT);
+        let mut last_time = None;
+        let mut blocks = self.blocks(start, cut);
+        while let Some(block) = blocks.next_block()? {
+            for record in block.records().take_while(|record| record.end() <= cut) {
+                buffer.append(record.database, record.time, record.payload);
+                last_time = Some(record.time);
+            }
+            if buffer.held_bytes() >= UNSYNCED_BYTES_MAX {
+                write_out(&buffer, &mut writer).map_err(failed)?;
+            }
+        }
+        write_out(&buffer, &mut writer).and_then(|()| writer.seal()).map_err(failed)?;
+        Ok(Restored { checkpoint: base.map(Checkpoint::start), end: buffer.appended(), last_time })
+    }
+
+    /// Up to where all is intact from a checkpoint on, or from the beginning.
+    fn intact(&self, base: Option<&Checkpoint>) -> Result<Lsn, Refusal> {
+        let start = base.map_or(Lsn::ZERO, Checkpoint::start);
+        Ok(end_of(self.fs, &self.links, start)?.lsn.max(start))
+    }
+
+    /// Whether there was nothing at the moment that is wanted because it is before the log.
+    fn is_before_all(&self, cut: Lsn) -> bool {
+        let began = self.links.first().map(|link| link.header.time);
+        cut == Lsn::ZERO && matches!((self.target, began), (Target::Time(time), Some(began)) if time < began)
+    }
+
     /// The checkpoint to begin with, and where the copy ends.
     fn base_and_cut(&self) -> Result<(Option<&Checkpoint>, Lsn), Refusal> {
         for checkpoint in self.survey.checkpoints.iter().rev().map(Some).chain([None]) {
@@ -110,7 +185,7 @@ impl Source<'_> {
                 continue;
             }
             let cut = self.cut(start)?;
-            if cut >= end {
+            if cut >= end && !(checkpoint.is_none() && self.is_before_all(cut)) {
                 return Ok((checkpoint, cut));
             }
         }

@@ -10,6 +10,8 @@ use sys::UnixMs;
 
 /// Where the first block begins.
 pub(crate) const FIRST_BLOCK: u64 = BLOCK_ALIGN as u64;
+/// What a header counts a segment's length in, bytes.
+const LENGTH_UNIT: u64 = BLOCK_ALIGN as u64;
 /// The format that this program writes.
 pub(crate) const VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"TARNLOG\n";
@@ -28,6 +30,8 @@ pub(crate) struct Header {
     pub start: Lsn,
     /// When it was begun.
     pub time: UnixMs,
+    /// Length of the file, which it has from its birth on, in units of [`BLOCK_ALIGN`]; 0 in a file of a program that did not say.
+    pub length: u32,
 }
 
 /// Why a header cannot be used.
@@ -47,6 +51,7 @@ impl Header {
         bytes.fill(0);
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.length.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.history.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.number.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.previous.to_le_bytes());
@@ -79,7 +84,18 @@ impl Header {
             previous: u64_at(32),
             start: Lsn(u64_at(40)),
             time: UnixMs(u64_at(48)),
+            length: u32_at(12),
         })
+    }
+
+    /// The length of a file of so many bytes, as a header says it.
+    pub fn length_of(bytes: u64) -> u32 {
+        u32::try_from(bytes / LENGTH_UNIT).unwrap_or(0)
+    }
+
+    /// Whether a file of so many bytes is shorter than it was when it was begun.
+    pub fn is_cut_at(&self, bytes: u64) -> bool {
+        bytes < u64::from(self.length) * LENGTH_UNIT
     }
 
     /// Where the segment lies.
@@ -91,6 +107,16 @@ impl Header {
 /// Where the segment lies that begins at `start`.
 pub(crate) fn path(dir: &Path, start: Lsn, number: u64) -> PathBuf {
     dir.join(format!("log-{:020}-{number:08}.segment", start.0))
+}
+
+/// What says by its name that a segment was begun, and that no later one was.
+pub(crate) fn newest_path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("log-{number:08}.newest"))
+}
+
+/// The number of the segment that such a name says; None if it is none.
+pub(crate) fn parse_newest(name: &str) -> Option<u64> {
+    name.strip_prefix("log-")?.strip_suffix(".newest")?.parse().ok()
 }
 
 /// What a segment's name says: where it begins, and its number. None if it is no segment's name.

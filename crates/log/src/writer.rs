@@ -94,6 +94,10 @@ impl Writer {
     }
 
     fn write_held(&mut self, until: Until) -> Result<(), Failure> {
+        if self.held.is_empty() && self.current.is_none() {
+            // After a failure: whether the log goes on shows in whether there can be a segment.
+            self.next_segment()?;
+        }
         while let Some(block) = self.held.get(self.written) {
             let bytes = block.stride();
             if self.current.as_ref().is_none_or(|current| current.position + bytes as u64 > current.bytes) {

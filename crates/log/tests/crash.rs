@@ -222,6 +222,32 @@ fn a_power_cut_at_every_change_of_the_disk_loses_nothing_acknowledged() {
 }
 
 #[test]
+fn what_a_killed_program_wrote_and_did_not_sync_outlives_a_power_cut_behind_the_next_start() {
+    for seed in seeds(20) {
+        let disk = Disk::new(seed);
+        let mut killed = Work::begin(&disk, seed).unwrap();
+        killed.log().set_sync_policy(SyncPolicy::Never);
+        for bytes in [100, 9000, 200, 30_000, 1, 5000, 700] {
+            killed.append(bytes);
+            killed.flush();
+        }
+        let mut ledger = killed.ledger.clone();
+        drop(killed);
+        let mut next = Work::begin(&disk, seed + 1).unwrap();
+        let end = next.log().appended();
+        ledger.records.retain(|(lsn, payload)| lsn.0 + payload.len() as u64 <= end.0);
+        assert_eq!(ledger.records.len(), 7, "the system has what was written");
+        next.ledger = ledger;
+        next.append(100);
+        next.flush();
+        for (seed, survival) in survivals(seed) {
+            let found = verify(&disk.power_cut(seed, survival), &next.ledger);
+            assert!(found.is_ok(), "TARN_SEED={seed} {survival:?}: {}", found.unwrap_err());
+        }
+    }
+}
+
+#[test]
 fn a_tear_at_every_byte_of_the_last_group_loses_nothing_acknowledged() {
     let mut cases = 0;
     for seed in seeds(4) {

@@ -6,7 +6,7 @@ use log::{Case, Failure, Flushing, Log, Lsn, Observer, Options, Refusal, Target}
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sys::file::Fs;
-use sys::file::simulated::{Disk, Survival};
+use sys::file::simulated::{Disk, Faults, Survival};
 use sys::{Clock, UnixMs};
 
 struct Nobody;
@@ -182,11 +182,96 @@ fn newer_version_is_refused() {
 
 #[test]
 fn not_ours_a_file_that_only_has_the_name_is_refused() {
-    for extension in ["segment", "checkpoint"] {
+    // Nothing here has begun a segment with this number; and without the checkpoint there is an older one.
+    let segment = dir().join("log-00000000000000020000-00000099.segment");
+    for path in [segment, files(&with_checkpoints(), "checkpoint").pop().unwrap()] {
         let disk = with_checkpoints();
-        let path = files(&disk, extension).pop().unwrap();
         disk.place(&path, vec![b'x'; 5000]);
         assert_refused(&disk, "has the name of a log's file and is none");
+    }
+}
+
+#[test]
+fn header_damaged_beyond_recognition_is_not_taken_for_somebody_elses() {
+    for content in [vec![b'x'; 5000], Vec::new()] {
+        let disk = with_checkpoints();
+        disk.place(&files(&disk, "segment").pop().unwrap(), content.clone());
+        assert_refused(&disk, "00000007.segment is damaged: put it back from a copy");
+        // Without an older way to all the data a checkpoint is no stranger either.
+        let disk = with_checkpoints();
+        open(&disk).retire(log::Retention::None).unwrap();
+        disk.place(&files(&disk, "checkpoint").pop().unwrap(), content);
+        assert_refused(&disk, "is damaged at offset 0, and the log does not reach back to an older one");
+    }
+}
+
+#[test]
+fn last_missing_is_refused() {
+    let disk = ten_records();
+    remove(&disk, &files(&disk, "segment").pop().unwrap());
+    assert_refused(&disk, "the last segment, number 4, is missing; all before LSN 9000 is there");
+}
+
+#[test]
+fn damaged_middle_is_a_last_segment_that_was_cut_off() {
+    for kept in [4096, 8191, 8192, 16 * 1024 - 1] {
+        let disk = ten_records();
+        let last = files(&disk, "segment").pop().unwrap();
+        let bytes = disk.content(&last).unwrap();
+        disk.place(&last, bytes[..kept].to_vec());
+        assert_refused(&disk, &format!("is damaged at offset {kept}: the file is cut off there"));
+        let report = log::check(&Fs::Simulated(disk), dir()).unwrap();
+        assert_eq!(report.segments[3].damage, Some((kept as u64, "the file is cut off there")));
+    }
+}
+
+/// A log that begins behind imported data, whose checkpoint is not written yet.
+fn begun_behind_import() -> (Disk, Log) {
+    let disk = Disk::new(1);
+    let options = Options {
+        segment_bytes: 16 * 1024,
+        flushing: Flushing::ByHand,
+        clock: Clock::simulated(UnixMs(0)),
+        ..Options::default()
+    };
+    let mut recovery = log::recover(&Fs::Simulated(disk.clone()), dir()).unwrap();
+    recovery.begin_behind_import();
+    let log = recovery.open(&options, Arc::new(Nobody)).unwrap();
+    (disk, log)
+}
+
+#[test]
+fn cut_short_an_import_without_its_checkpoint_is_to_be_done_again() {
+    let (disk, log) = begun_behind_import();
+    drop(log);
+    assert_eq!(recovered(&disk), Ok((Case::CutShort, Lsn(1), 0)));
+    // And once more, and then it is completed.
+    drop(open(&disk));
+    assert_eq!(recovered(&disk), Ok((Case::CutShort, Lsn(1), 0)));
+    let log = open(&disk);
+    checkpoint(&log, 0);
+    drop(log);
+    assert_eq!(recovered(&disk), Ok((Case::Whole, Lsn(1), 0)));
+    let log = open(&disk);
+    fill(&log, 2);
+    log.close().unwrap();
+    assert_eq!(recovered(&disk), Ok((Case::Whole, Lsn(2_001), 2)));
+}
+
+#[test]
+fn log_late_imported_data_are_never_left_out() {
+    let (disk, log) = begun_behind_import();
+    checkpoint(&log, 0);
+    fill(&log, 2);
+    log.close().unwrap();
+    let path = files(&disk, "checkpoint").pop().unwrap();
+    let content = disk.content(&path).unwrap();
+    remove(&disk, &path);
+    assert_refused(&disk, "no checkpoint that holds them is there; put the newest one back");
+    for bit in [10, 100 * 8, (content.len() as u64 - 1) * 8] {
+        disk.place(&path, content.clone());
+        disk.flip(&path, bit);
+        assert_refused(&disk, "and the log does not reach back to an older one");
     }
 }
 
@@ -221,6 +306,9 @@ fn log_gone_a_checkpoint_alone_is_refused() {
     let disk = with_checkpoints();
     files(&disk, "segment").iter().for_each(|path| remove(&disk, path));
     assert_refused(&disk, "no log from 12000 on");
+    let disk = ten_records();
+    files(&disk, "segment").iter().for_each(|path| remove(&disk, path));
+    assert_refused(&disk, "no log from 0 on, and there was one");
 }
 
 #[test]
@@ -267,6 +355,8 @@ fn log_short_without_its_last_segments_is_refused() {
     let reaches_back = |path: &&PathBuf| path.to_string_lossy().as_ref() < "/log/log-00000000000000010000";
     let count = segments.iter().filter(reaches_back).count();
     segments[count..].iter().for_each(|path| remove(&disk, path));
+    // A program that did not say which segment is the newest.
+    files(&disk, "newest").iter().for_each(|path| remove(&disk, path));
     assert_refused(&disk, "before the end of the checkpoint at 14000");
 }
 
@@ -327,6 +417,73 @@ fn restore_gives_every_moment_that_was_kept() {
     // A copy of a copy that was cut off by a crash is one too.
     let disk = disk.power_cut(1, Survival::Nothing);
     assert!(log::recover(&Fs::Simulated(disk), Path::new("/copy-20-0")).is_ok());
+}
+
+#[test]
+fn a_copy_that_is_cut_short_is_never_taken_for_a_log_that_ends_early() {
+    let disk = with_checkpoints();
+    disk.film();
+    let to = Path::new("/copy");
+    restore(&Fs::Simulated(disk.clone()), Target::Lsn(Lsn(11_000)), to).unwrap();
+    let mut film = disk.take_film();
+    film.push(disk);
+    let (mut unfinished, mut complete) = (0, 0);
+    for (at, disk) in film.iter().enumerate() {
+        for survival in [Survival::Nothing, Survival::All, Survival::Chance] {
+            let after = Fs::Simulated(disk.power_cut(at as u64, survival));
+            match log::recover(&after, to) {
+                Ok(copy) if copy.is_new() => assert!(at < 10, "before change {at}"),
+                Ok(copy) => {
+                    assert_eq!(copy.end(), Lsn(11_000), "before change {at}");
+                    complete += 1;
+                }
+                Err(Refusal::Unfinished(_)) => unfinished += 1,
+                Err(other) => panic!("before change {at}: {other}"),
+            }
+        }
+    }
+    assert!(unfinished > 0 && complete > 0, "{unfinished} {complete}");
+}
+
+#[test]
+fn a_copy_that_cannot_be_made_leaves_nothing() {
+    let disk = with_checkpoints();
+    let fs = Fs::Simulated(disk.clone());
+    let to = Path::new("/copy");
+    let used: usize = disk.names(dir()).iter().map(|path| disk.content(path).unwrap().len()).sum();
+    for room in [0, 1000, 4096, 12 * 1024] {
+        disk.set_faults(Faults { space_bytes: Some(used as u64 + room), ..Faults::default() });
+        let refused = restore(&fs, Target::Lsn(Lsn(20_000)), to).unwrap_err();
+        assert!(matches!(refused, Refusal::Disk { .. }), "{refused}");
+        assert_eq!(fs.kind(to).unwrap(), None);
+    }
+    disk.set_faults(Faults::default());
+    // Neither does one of a moment that was never kept.
+    let clock = Clock::simulated(UnixMs(1_000));
+    open_at(&disk, &clock).retire(log::Retention::None).unwrap();
+    for target in [Target::Lsn(Lsn(3_000)), Target::Time(UnixMs(3))] {
+        assert!(matches!(restore(&fs, target, to), Err(Refusal::OutOfReach(_))));
+        assert_eq!(fs.kind(to).unwrap(), None);
+    }
+}
+
+#[test]
+fn a_copy_of_a_time_before_the_log_or_beyond_what_is_intact_is_refused() {
+    let disk = Disk::new(1);
+    let log = open_at(&disk, &Clock::simulated(UnixMs(100)));
+    for at in [100, 200, 300] {
+        log.append(0, UnixMs(at), &[1; RECORD_BYTES as usize]);
+        log.flush();
+    }
+    log.close().unwrap();
+    let fs = Fs::Simulated(disk.clone());
+    let copy = |ms, to| restore(&fs, Target::Time(UnixMs(ms)), Path::new(to)).map(|copy| copy.end);
+    assert!(matches!(copy(99, "/before"), Err(Refusal::OutOfReach(_))));
+    assert_eq!(copy(100, "/first").unwrap(), Lsn(1_000));
+    assert_eq!(copy(999, "/all").unwrap(), Lsn(3_000));
+    disk.flip(&files(&disk, "segment")[0], (2 * 4096 + 100) * 8);
+    assert!(matches!(copy(999, "/lost"), Err(Refusal::Damaged { way: Some(Lsn(1_000)), .. })));
+    assert_eq!(restore(&fs, Target::Lsn(Lsn(1_000)), Path::new("/intact")).unwrap().end, Lsn(1_000));
 }
 
 /// Files of the first version, which must open for ever. They were written by

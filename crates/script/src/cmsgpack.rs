@@ -1,61 +1,74 @@
 //! The table `cmsgpack`: MessagePack, with the behaviour of the library that Redis has.
 
 use crate::arguments::{Arguments, number_of, to_integer};
+use crate::engine::State;
 use crate::gate;
 use crate::limits::VALUES_MAX;
 use crate::raise;
-use mlua::{Lua, MultiValue, Result, Table, Value};
+use mlua::{Function, Lua, MultiValue, Result, Table, Value};
+use std::rc::Rc;
 
 /// Tables inside tables; deeper ones are packed as nil.
 const PACK_DEPTH_MAX: usize = 16;
 /// Collections inside collections that are unpacked.
 const UNPACK_DEPTH_MAX: usize = 1000;
+/// Instructions in whose time a value is packed or unpacked.
+const VALUE_WORK: usize = 30;
 
 /// The table.
-pub(crate) fn table(lua: &Lua) -> Result<Table> {
+pub(crate) fn table(lua: &Lua, state: &Rc<State>) -> Result<Table> {
     let cmsgpack = lua.create_table()?;
     cmsgpack.raw_set("_NAME", "cmsgpack")?;
     cmsgpack.raw_set("_VERSION", "lua-cmsgpack 0.4.0")?;
     cmsgpack.raw_set("_DESCRIPTION", "MessagePack C implementation for Lua")?;
     let too_many = "bad argument #0 to 'pack' (Too many arguments for MessagePack pack.)";
-    cmsgpack.raw_set("pack", gate::bounded(lua, lua.create_function(pack)?, too_many)?)?;
-    let all = lua.create_function(|lua, values: MultiValue| unpack(&Arguments::new(lua, &values), 0, 0))?;
+    cmsgpack.raw_set("pack", gate::bounded(lua, pack_function(lua, state)?, too_many)?)?;
+    let working = state.clone();
+    let all = lua.create_function(move |lua, values: MultiValue| {
+        unpack(&working, &Arguments::new(lua, &values), (0, 0))
+    })?;
     cmsgpack.raw_set("unpack", all)?;
-    let unpack_one = lua.create_function(|lua, values: MultiValue| {
+    let working = state.clone();
+    let unpack_one = lua.create_function(move |lua, values: MultiValue| {
         let arguments = Arguments::new(lua, &values);
         let offset = arguments.integer_or(2, 0)?;
-        unpack(&arguments, 1, offset)
+        unpack(&working, &arguments, (1, offset))
     })?;
     cmsgpack.raw_set("unpack_one", unpack_one)?;
-    let unpack_limit = lua.create_function(|lua, values: MultiValue| {
+    let working = state.clone();
+    let unpack_limit = lua.create_function(move |lua, values: MultiValue| {
         let arguments = Arguments::new(lua, &values);
         let (limit, offset) = (arguments.integer(2)?, arguments.integer_or(3, 0)?);
-        unpack(&arguments, limit, offset)
+        unpack(&working, &arguments, (limit, offset))
     })?;
     cmsgpack.raw_set("unpack_limit", unpack_limit)?;
     gate::few_in(lua, &cmsgpack, &["pack"])?;
     Ok(cmsgpack)
 }
 
-fn pack(lua: &Lua, values: MultiValue) -> Result<mlua::String> {
-    if values.is_empty() {
-        return Err(raise::bad_argument(lua, 0, "MessagePack pack needs input."));
-    }
-    let mut out = Vec::new();
-    for value in &values {
-        write(&mut out, value, 0)?;
-    }
-    lua.create_string(out)
+fn pack_function(lua: &Lua, state: &Rc<State>) -> Result<Function> {
+    let state = state.clone();
+    lua.create_function(move |lua, values: MultiValue| {
+        if values.is_empty() {
+            return Err(raise::bad_argument(lua, 0, "MessagePack pack needs input."));
+        }
+        let mut out = Vec::new();
+        for value in &values {
+            write(&state, &mut out, value, 0)?;
+        }
+        lua.create_string(out)
+    })
 }
 
-fn write(out: &mut Vec<u8>, value: &Value, depth: usize) -> Result<()> {
+fn write(state: &State, out: &mut Vec<u8>, value: &Value, depth: usize) -> Result<()> {
     raise::check_output(out.len())?;
+    state.charge(VALUE_WORK)?;
     match value {
         Value::String(text) => write_string(out, &text.as_bytes()),
         Value::Boolean(value) => out.push(if *value { 0xc3 } else { 0xc2 }),
         Value::Integer(number) => write_integer(out, *number),
         Value::Number(number) => write_number(out, *number),
-        Value::Table(table) if depth < PACK_DEPTH_MAX => return write_table(out, table, depth),
+        Value::Table(table) if depth < PACK_DEPTH_MAX => return write_table(state, out, table, depth),
         _ => out.push(0xc0),
     }
     Ok(())
@@ -103,7 +116,7 @@ fn write_integer(out: &mut Vec<u8>, number: i64) {
 }
 
 /// A table whose keys are exactly 1 to its length is an array, any other a map.
-fn write_table(out: &mut Vec<u8>, table: &Table, depth: usize) -> Result<()> {
+fn write_table(state: &State, out: &mut Vec<u8>, table: &Table, depth: usize) -> Result<()> {
     let (mut count, mut highest, mut is_array) = (0u32, 0f64, true);
     table.for_each(|key: Value, _: Value| {
         count += 1;
@@ -116,14 +129,14 @@ fn write_table(out: &mut Vec<u8>, table: &Table, depth: usize) -> Result<()> {
     if is_array && highest == f64::from(count) {
         write_count(out, count, 0x90, 0xdc);
         for index in 1..=i64::from(count) {
-            write(out, &table.raw_get(index)?, depth + 1)?;
+            write(state, out, &table.raw_get(index)?, depth + 1)?;
         }
         return Ok(());
     }
     write_count(out, count, 0x80, 0xde);
     table.for_each(|key: Value, value: Value| {
-        write(out, &key, depth + 1)?;
-        write(out, &value, depth + 1)
+        write(state, out, &key, depth + 1)?;
+        write(state, out, &value, depth + 1)
     })
 }
 
@@ -136,7 +149,7 @@ fn write_count(out: &mut Vec<u8>, count: u32, short: u8, long: u8) {
 }
 
 /// Unpacks at most `limit` values from `offset` on, and says where it stopped; all of them if both are 0.
-fn unpack(arguments: &Arguments<'_>, limit: i64, offset: i64) -> Result<MultiValue> {
+fn unpack(state: &State, arguments: &Arguments<'_>, (limit, offset): (i64, i64)) -> Result<MultiValue> {
     let lua = arguments.lua;
     let text = arguments.string(1)?;
     let bytes = text.as_bytes();
@@ -152,7 +165,7 @@ fn unpack(arguments: &Arguments<'_>, limit: i64, offset: i64) -> Result<MultiVal
     }
     let decodes_all = limit == 0 && offset == 0;
     let limit = if decodes_all { i64::MAX } else { limit };
-    let mut cursor = Cursor { lua, rest: &bytes[offset as usize..] };
+    let mut cursor = Cursor { lua, state, rest: &bytes[offset as usize..] };
     let mut values = Vec::new();
     while !cursor.rest.is_empty() && (values.len() as i64) < limit {
         if values.len() >= VALUES_MAX {
@@ -185,6 +198,7 @@ impl From<mlua::Error> for Failed {
 
 struct Cursor<'a> {
     lua: &'a Lua,
+    state: &'a State,
     rest: &'a [u8],
 }
 
@@ -204,6 +218,7 @@ impl<'a> Cursor<'a> {
         if depth > UNPACK_DEPTH_MAX {
             return Err(Failed::Format);
         }
+        self.state.charge(VALUE_WORK)?;
         let tag = self.take(1)?[0];
         let value = match tag {
             0..=0x7f => Value::Integer(i64::from(tag)),

@@ -4,17 +4,15 @@ use crate::bytecode::{LIBRARIES, Uses};
 use crate::host::{self, Host, Pulse};
 use crate::limits::{
     BUFFER_BYTES_KEPT_MAX, COLLECTOR_PAUSE_PERCENT, GARBAGE_BYTES_DEFAULT, GARBAGE_BYTES_MIN,
-    INSTRUCTIONS_PER_PULSE, STATE_BYTES_MAX, VALUES_MAX,
+    STATE_BYTES_MAX, VALUES_MAX,
 };
 use crate::raise::{self, Raise, Stop};
 use crate::raw::Anchors;
 use crate::raw::run::{self, Ended, Raw, Run, Takes};
 use crate::redis::{self, SANDBOX, as_text};
 use crate::shebang::ScriptFlags;
-use crate::{Sha, bits, cjson, cmsgpack, gate, random, structs};
-use mlua::{
-    ChunkMode, Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, VmState,
-};
+use crate::{Sha, bits, cjson, cmsgpack, gate, library, random, structs};
+use mlua::{ChunkMode, Function, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -76,6 +74,12 @@ pub(crate) struct State {
     pub kept: Cell<Kept>,
     /// Functions find what is for them at the moment, and not scripts.
     pub shows_functions: Cell<bool>,
+    /// What has been done since the host was asked last, in instructions.
+    pub work: Cell<usize>,
+    /// When it was looked at how long instructions took.
+    pub looked_at: Cell<Option<Instant>>,
+    /// What the host said in the middle of a search, until it is raised.
+    pub stopped: RefCell<Option<mlua::Error>>,
     /// How many coroutines there have been.
     pub coroutines: Cell<u32>,
     pub anchors: OnceCell<Anchors>,
@@ -106,6 +110,11 @@ impl State {
             Some(Pulse::End(text)) => Err(Raise::Stop(Stop::Killed(text)).into()),
             Some(Pulse::GoOn) | None => Ok(()),
         }
+    }
+
+    /// The same, if it has not said so already.
+    pub fn tick(&self) -> Result<()> {
+        self.stopped.take().map_or_else(|| self.pulse(), Err)
     }
 
     /// See [`Anchors`].
@@ -176,10 +185,11 @@ impl Engine {
         let state = Rc::new(State::default());
         let globals = lua.globals();
         random::install(&lua, &globals.raw_get("math")?)?;
+        library::install(&lua, &state)?;
         globals.raw_set("redis", redis::table(&lua, &state, version)?)?;
         globals.raw_set("bit", bits::table(&lua)?)?;
         globals.raw_set("cjson", cjson::table(&lua, &state)?)?;
-        globals.raw_set("cmsgpack", cmsgpack::table(&lua)?)?;
+        globals.raw_set("cmsgpack", cmsgpack::table(&lua, &state)?)?;
         globals.raw_set("struct", structs::table(&lua)?)?;
         let inner = redis::inner_functions(&lua, &state)?;
         inner.raw_set("counted", gate::coroutine_maker(&lua, &state)?)?;
@@ -198,7 +208,9 @@ impl Engine {
         let functions = lua.create_table()?;
         let make: Function = built.raw_get("direct")?;
         let (direct, kept): (Table, Table) = (make.call(LIBRARIES.to_vec())?, make.call(LIBRARIES.to_vec())?);
-        let anchors = Anchors::new(&lua, (&sandbox.globals, &direct, &kept), &fault, &functions)?;
+        let (ticking, tables) = (state.clone(), (&sandbox.globals, &direct, &kept));
+        let tick = lua.create_function(move |_, ()| ticking.tick())?;
+        let anchors = Anchors::new(&lua, tables, (&fault, &tick), &functions)?;
         let is_first = state.anchors.set(anchors).is_ok();
         debug_assert!(is_first, "they are only set here");
         let raw = Raw::of(&lua)?;
@@ -243,9 +255,7 @@ impl Engine {
 
     /// Asks the host now and then whether the script may go on.
     fn watch_time(&self) -> Result<()> {
-        let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_PULSE);
-        let state = self.state.clone();
-        self.lua.set_global_hook(triggers, move |_, _| state.pulse().map(|()| VmState::Continue))
+        crate::library::watch(&self.lua, &self.state)
     }
 
     /// Bytes that the interpreter holds.
@@ -350,6 +360,8 @@ impl Engine {
         state.protocol.set(Protocol::Resp2);
         state.fault.take();
         state.stop.set(None);
+        state.stopped.take();
+        state.looked_at.set(None);
         state.json.reset();
         let mut run = Run { state, function: number, takes, words, reply, ended: Ended::Replied };
         let ended = host::in_place_of(host, || run::run(self.raw, &mut run));

@@ -31,11 +31,6 @@ pub(crate) fn bounded(lua: &Lua, function: Function, message: &str) -> Result<Fu
     closure(lua, up_to_max, (function, message), 2)
 }
 
-/// In front of a function of the interpreter's own library that writes into its first value: not if that is a key of `behind`.
-pub(crate) fn guarded(lua: &Lua, function: Function, behind: Table) -> Result<Function> {
-    closure(lua, not_behind, (function, behind), 2)
-}
-
 /// Makes what stands in front of the functions that make coroutines: each coroutine counts its instructions anew, so making some
 /// counts as running for a while. `state` outlives the interpreter.
 pub(crate) fn coroutine_maker(lua: &Lua, state: &Rc<State>) -> Result<Function> {
@@ -127,28 +122,6 @@ unsafe extern "C-unwind" fn counted(state: *mut lua_State) -> c_int {
         if shared.coroutines.get().is_multiple_of(COROUTINES_PER_PULSE) {
             ffi::lua_pushvalue(state, ffi::lua_upvalueindex(3));
             ffi::lua_call(state, 0, 0);
-        }
-        match ffi::lua_tocfunction(state, ffi::lua_upvalueindex(1)) {
-            Some(function) => function(state),
-            None => 0,
-        }
-    }
-}
-
-/// # Safety
-/// Only the interpreter may call it.
-unsafe extern "C-unwind" fn not_behind(state: *mut lua_State) -> c_int {
-    // SAFETY: called by the interpreter, with its state and two values kept: a function of C and a table. The function runs in
-    // this frame, where it finds its values and the name that it was called by.
-    unsafe {
-        if ffi::lua_gettop(state) > 0 {
-            ffi::lua_pushvalue(state, 1);
-            ffi::lua_rawget_(state, ffi::lua_upvalueindex(2));
-            if ffi::lua_type(state, -1) != ffi::LUA_TNIL {
-                ffi::lua_pushstring_(state, c"Attempt to modify a readonly table".as_ptr());
-                ffi::lua_error(state);
-            }
-            ffi::lua_pop(state, 1);
         }
         match ffi::lua_tocfunction(state, ffi::lua_upvalueindex(1)) {
             Some(function) => function(state),

@@ -23,7 +23,10 @@ mod engine;
 #[allow(unsafe_code)] // Functions of C in front of those of this crate.
 mod gate;
 mod host;
+#[allow(unsafe_code)] // Functions of C in place of the interpreter's own.
+mod library;
 pub mod limits;
+mod pattern;
 mod raise;
 mod random;
 #[allow(unsafe_code)] // The path of each run and call, by the interpreter's own functions.

@@ -17,8 +17,24 @@ pub const GARBAGE_BYTES_MIN: usize = 1 << 20;
 /// Bytes of a reply, and of what `cjson` or `cmsgpack` make of a value: as much as the interpreter could give back.
 pub const OUTPUT_BYTES_MAX: usize = STATE_BYTES_MAX;
 
-/// Instructions between two looks at the clock: some 300 microseconds of a tight loop.
-pub const INSTRUCTIONS_PER_PULSE: u32 = 100_000;
+/// Instructions, or as much work in one call of the library, between two looks at the clock: some 300 microseconds of a tight loop.
+pub const INSTRUCTIONS_PER_PULSE: usize = 100_000;
+
+/// Instructions between two looks at how long they took.
+pub const INSTRUCTIONS_PER_LOOK: u32 = 1000;
+
+/// The same where they take long, each up to some ten milliseconds.
+pub const INSTRUCTIONS_PER_LOOK_MIN: u32 = 16;
+
+/// How deep a pattern may go: one level for each item that is repeated, and each bracket of a capture. A level takes less than 2 KB of
+/// the thread's stack, without optimization.
+pub const PATTERN_DEPTH_MAX: usize = 4000;
+
+/// Elements of a table that one call goes through: more than fit into the interpreter.
+pub const ELEMENTS_MAX: i64 = 1 << 25;
+
+/// Bytes of text that `load` and `loadstring` compile.
+pub const SOURCE_BYTES_MAX: usize = 64 << 20;
 
 /// Coroutines that are made between two looks at the clock: each counts its instructions for itself.
 pub const COROUTINES_PER_PULSE: u32 = 100;

@@ -4,6 +4,8 @@ use crate::arguments::{Arguments, c_text, to_int};
 use crate::engine::{Fault, State};
 use crate::gate;
 use crate::host;
+use crate::library;
+use crate::limits::SOURCE_BYTES_MAX;
 use crate::raise::{self, Raise, Stop};
 use crate::raw::{Errors, caller, push_number};
 use mlua::{ChunkMode, IntoLuaMulti, Lua, MultiValue, Result, Table, Value};
@@ -23,6 +25,9 @@ const NUMBERS: &[(&str, i64)] = &[
     ("REPL_REPLICA", 2),
     ("REPL_ALL", 3),
 ];
+
+/// Instructions in whose time a byte is compiled.
+const COMPILING_WORK: usize = 4;
 
 /// For functions that take many values, but not any number.
 const TOO_MANY: &str = "too many arguments";
@@ -75,8 +80,9 @@ pub(crate) fn inner_functions(lua: &Lua, state: &Rc<State>) -> Result<Table> {
     inner.raw_set("make", gate::makers(lua)?)?;
     let faulty = state.clone();
     inner.raw_set("fault", lua.create_function(move |lua, value: Value| note_fault(lua, &faulty, value))?)?;
-    let guarded = lua.create_function(|lua, (function, behind)| gate::guarded(lua, function, behind))?;
-    inner.raw_set("guarded", guarded)?;
+    let writing = state.clone();
+    let insert = lua.create_function(move |lua, behind| library::insert(lua, &writing, behind))?;
+    inner.raw_set("insert", insert)?;
     let loading = state.clone();
     let loadstring = lua.create_function(move |lua, values: MultiValue| {
         let arguments = Arguments::new(lua, &values);
@@ -108,6 +114,9 @@ pub(crate) fn inner_functions(lua: &Lua, state: &Rc<State>) -> Result<Table> {
                 break;
             }
             text.extend_from_slice(&piece.as_bytes());
+            if text.len() > SOURCE_BYTES_MAX {
+                break;
+            }
         }
         load_text(lua, &loading, &text, &name)
     })?;
@@ -117,6 +126,10 @@ pub(crate) fn inner_functions(lua: &Lua, state: &Rc<State>) -> Result<Table> {
 
 /// Compiles text, and nothing that was compiled before: the interpreter does not check such code.
 fn load_text(lua: &Lua, state: &State, text: &[u8], name: &str) -> Result<MultiValue> {
+    if text.len() > SOURCE_BYTES_MAX {
+        return (Value::Nil, "chunk is too large").into_lua_multi(lua);
+    }
+    state.charge(text.len() * COMPILING_WORK)?;
     let name = name.replace('\0', "");
     let env = state.env.borrow().clone().expect("the sandbox is built before scripts run");
     let text = as_text(text);
@@ -206,7 +219,10 @@ pub(crate) const SANDBOX: &str = "=sandbox";
 
 fn acl_check_cmd(_: &Lua, values: MultiValue) -> Result<bool> {
     let mut request = RequestBuf::new();
+    let mut bytes = 0;
     for value in &values {
+        bytes += value.as_string().map_or(0, |text| text.as_bytes().len());
+        raise::check_output(bytes)?;
         match value {
             Value::String(text) => request.push(&text.as_bytes()),
             Value::Integer(number) => push_number(&mut request, *number as f64),
@@ -244,6 +260,7 @@ fn log(lua: &Lua, values: MultiValue) -> Result<()> {
                 line.push(b' ');
             }
             line.extend_from_slice(&text.as_bytes());
+            raise::check_output(line.len())?;
         }
     }
     host::with(|host| host.log(level, &line));

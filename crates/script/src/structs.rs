@@ -172,6 +172,7 @@ fn pack(lua: &Lua, mut values: MultiValue) -> Result<mlua::String> {
     let mut out: Vec<u8> = Vec::new();
     let mut number = 2;
     while let Some(item) = format.next(out.len())? {
+        raise::check_output(out.len())?;
         out.resize(out.len() + item.fill, 0);
         match item.kind {
             Kind::Padding => {

@@ -124,6 +124,10 @@ const FUNCTIONS: &[&str] = &[
     "string.match",
     "string.gsub",
     "string.gmatch",
+    "string.gfind",
+    "string.upper",
+    "string.lower",
+    "string.len",
     "string.rep",
     "string.reverse",
     "string.dump",
@@ -133,6 +137,8 @@ const FUNCTIONS: &[&str] = &[
     "table.sort",
     "table.maxn",
     "table.foreach",
+    "table.foreachi",
+    "table.setn",
     "table.getn",
     "tostring",
     "tonumber",
@@ -180,6 +186,9 @@ const VALUES: &[&str] = &[
     "8000",
     "70000",
     "2^31",
+    "2^31 - 1",
+    "-2^31",
+    "-2",
     "2^53",
     "-2^63",
     "1e308",
@@ -206,6 +215,13 @@ const VALUES: &[&str] = &[
     "'return 1'",
     "'(a*(.)%w(%s*))'",
     "'%b()%f[%w]'",
+    "string.rep('a?', 3999)",
+    "string.rep('(a*)', 40)",
+    "string.rep('a', 5e4)",
+    "'(.-)%1[^%s-a]*$'",
+    "'^[%'",
+    "'%1%0%9%'",
+    "sparse()",
     "'err'",
     "string.rep('[', 2000)",
     "string.rep('{\"a\":', 1500)",
@@ -264,6 +280,8 @@ local a, b, c = {}, 'b', 3
 local function deep(n) local t = {} for i = 1, n do t = {t} end return t end
 local function mapped(n) local t = {} for i = 1, n do t = {map={[t]=t}} end return t end
 local function ring() local t = {} t[1] = t t.map = t return t end
+local function sparse() return {[1]=1, [2]=1, [4]=1, [8]=1, [2^4]=1, [2^5]=1, [2^6]=1, [2^7]=1, [2^8]=1, [2^9]=1, [2^10]=1,
+  [2^11]=1, [2^12]=1, [2^13]=1, [2^14]=1, [2^15]=1, [2^16]=1, [2^17]=1, [2^18]=1, [2^19]=1, [2^20]=1, [2^21]=1, [2^22]=1} end
 local function bad() error('bad') end
 local function worse() error({err = 'worse'}) end
 local function again(...) return again and pcall(again, ...) or ... end

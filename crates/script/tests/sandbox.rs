@@ -1,50 +1,18 @@
 //! Scripts that mean harm, or go wrong: the interpreter lives on and answers with an error, and no script finds
 //! what another one left.
 
-use script::{Compiled, Engine, Header, Host, Pulse, Ran, Refusal, sha};
-use wire::{Protocol, Reply, Request, RequestBuf};
+mod engine;
 
-/// Answers every command with `+PONG`.
-struct Echo;
+use engine::{run, run_compiled, run_for};
+use script::Engine;
 
-impl Host for Echo {
-    fn call(&mut self, _: Request<'_>, _: Protocol, out: &mut Vec<u8>) -> Result<(), Refusal> {
-        out.extend_from_slice(b"+PONG\r\n");
-        Ok(())
-    }
-
-    fn may_run(&mut self, _: Request<'_>) -> Option<bool> {
-        None
-    }
-
-    fn log(&mut self, _: u8, _: &[u8]) {}
-
-    fn note_error(&mut self, _: &[u8], _: bool) {}
-
-    fn pulse(&mut self) -> Pulse {
-        Pulse::GoOn
-    }
-}
-
-fn run(engine: &mut Engine, text: &str) -> String {
-    Header::of_script(text.as_bytes()).expect("the tests have sound headers");
-    let script = match engine.compile(text.as_bytes()) {
-        Ok(script) => script,
-        Err(line) => return format!("-{}\r\n", String::from_utf8_lossy(&line)),
-    };
-    let out = run_compiled(engine, script, text);
-    engine.forget(script);
-    out
-}
-
-fn run_compiled(engine: &mut Engine, script: Compiled, text: &str) -> String {
-    let mut out = Vec::new();
-    let words = RequestBuf::from_args(["eval", "", "0"]);
-    let mut reply = Reply::new(&mut out, Protocol::Resp2);
-    let name = sha(text.as_bytes());
-    let ran = engine.run_script(script, &name, (words.as_request(), 3, 0), &mut Echo, &mut reply);
-    assert_ne!(ran, Ran::Restart);
-    String::from_utf8_lossy(&out).into_owned()
+/// A script with a table `t` that has few elements and whose length is 2^n, where it says `SPARSE(n)`.
+fn sparse(text: &str) -> String {
+    let Some((_, rest)) = text.split_once("SPARSE(") else { return text.to_owned() };
+    let (last, rest) = rest.split_once(')').expect("the tests write it whole");
+    let keys: Vec<_> =
+        (0..=last.parse().expect("a number")).map(|power: u32| format!("[2^{power}] = 1")).collect();
+    format!("local t = {{{}}} {rest}", keys.join(", "))
 }
 
 #[test]
@@ -69,14 +37,153 @@ fn bombs_end_with_an_error() {
         "return cmsgpack.unpack(string.rep('\\161a', 1e5))",
         "return cmsgpack.unpack(string.rep('\\145', 1e5))",
         "return unpack({}, 1, 1e7)",
+        "return {unpack({}, -1, 2147483647)}",
+        "return {unpack({}, -2^31, 2^31 - 1)}",
+        "return {unpack({1, 2, 3}, -2147483648, 2147483646)}",
+        "return {unpack({1}, 2147483640, 2147483647), unpack({1}, -2147483648, 2147483647)}",
+        "return string.match(string.rep('a', 3e6), string.rep('a?', 3e6))",
+        "return string.find(string.rep('a', 1e5), string.rep('a*', 1e5))",
+        "return string.gsub(string.rep('a', 1e5), string.rep('a-', 1e5), '')",
+        "return string.gmatch(string.rep('a', 1e5), string.rep('(a', 1e5))()",
+        "table.insert({}, 2^31, 1)",
+        "table.insert({}, -2^31, 1)",
+        "SPARSE(29) table.remove(t, 1)",
+        "SPARSE(29) table.insert(t, 1, 1)",
+        "SPARSE(29) table.sort(t, redis.debug)",
+        "local s = string.rep('x', 1e8) return struct.pack(string.rep('s', 3000), unpack((function() local t = {} for i = 1, 3000 do t[i] = s end return t end)()))",
+        "local s = string.rep('x', 1e8) local t = {} for i = 1, 3000 do t[i] = s end return redis.call('set', unpack(t))",
+        "local s = string.rep('x', 1e8) local t = {} for i = 1, 3000 do t[i] = s end return redis.acl_check_cmd('set', unpack(t))",
+        "return assert(load(function() return string.rep('x', 1e7) end))",
         "error({})",
         "local function r() return coroutine.wrap(r)() end return r()",
         "coroutine.yield(1)",
     ] {
-        let reply = run(&mut engine, text);
+        println!("{text}");
+        let reply = run(&mut engine, &sparse(text));
         assert!(reply.starts_with('-'), "{text}: {}", &reply[..reply.len().min(100)]);
         assert_eq!(run(&mut engine, "return redis.call('ping')"), "+PONG\r\n", "after {text}");
     }
+}
+
+#[test]
+fn a_script_is_ended_in_the_middle_of_a_call() {
+    let thread = std::thread::Builder::new().stack_size(32 << 20).spawn(end_in_the_middle);
+    thread.unwrap().join().unwrap();
+}
+
+fn end_in_the_middle() {
+    let mut engine = Engine::new("7.2.4");
+    for text in [
+        "return string.find(('a'):rep(50), ('a?'):rep(50) .. 'b')",
+        "return string.match(('a'):rep(1e4), '.-.-.-.-b')",
+        "return string.gsub(('a'):rep(1e5), '.-b', '')",
+        "for word in string.gmatch(('a'):rep(1e5), '.-b') do end",
+        "return string.find(('a'):rep(1e6), ('a'):rep(5e5) .. 'b', 1, true)",
+        "return string.gsub(('a'):rep(1e6), '.', redis.debug)",
+        "pcall(string.find, ('a'):rep(50), ('a?'):rep(50) .. 'b') while true do end",
+        "local co = coroutine.wrap(function() return ('a'):rep(50):find(('a?'):rep(50) .. 'b') end) return co()",
+        "SPARSE(24) table.insert(t, 1, 1)",
+        "SPARSE(24) table.remove(t, 1)",
+        "return string.match(string.rep('a', 1e5), string.rep('a+', 1e5))",
+        "SPARSE(29) table.foreachi(t, redis.debug)",
+        "local t = {} for i = 1, 2e5 do t[i] = i end for i = 1, 1e3 do table.sort(t, redis.debug) end",
+        "local s, t = ('x'):rep(1e5), {} for i = 1, 1e3 do t[i] = s .. i end for i = 1, 1e3 do table.sort(t) end",
+        "local s = ('x'):rep(1e7) for i = 1, 1e9 do s:upper() end",
+        "local s = ('x'):rep(1e7) for i = 1, 1e9 do local t = s .. i end",
+        "local s = ('1'):rep(1e7) for i = 1, 1e9 do local t = tonumber(s) end",
+        "local s = ('x'):rep(1e7) for i = 1, 1e9 do local t = cjson.encode({s}) end",
+        "local t = {} for i = 1, 1e6 do t[i] = {} end for i = 1, 1e9 do collectgarbage() end",
+        "for i = 1, 1e9 do loadstring(('x = 1 '):rep(1e5)) end",
+        "local t = {} for i = 1, 16 do t = {t, t, t, t} end return cmsgpack.pack(t, t, t)",
+    ] {
+        println!("{text}");
+        let reply = run_for(&mut engine, 5, &sparse(text));
+        assert!(reply.starts_with("-ERR Script killed by user with SCRIPT KILL."), "{text}: {reply}");
+        assert_eq!(run(&mut engine, "return redis.call('ping')"), "+PONG\r\n", "after {text}");
+    }
+}
+
+/// What befell the interpreter of Redis, by the numbers under which it was told, and what must come of it.
+const BEFELL: &[(&str, &str, &str)] = &[
+    ("CVE-2025-46817", "return {unpack({}, -1, 2147483647)}", "-ERR too many results to unpack"),
+    ("CVE-2025-46817", "return {unpack({1}, -2147483648, 2147483647)}", "-ERR too many results"),
+    (
+        "CVE-2025-46818",
+        "getmetatable('').__index = function() return 1 end",
+        "-ERR Attempt to modify a readonly",
+    ),
+    (
+        "CVE-2025-46818",
+        "getmetatable('').__add = function() return 1 end",
+        "-ERR Attempt to modify a readonly",
+    ),
+    ("CVE-2025-46818", "setmetatable(getmetatable(''), {})", "-ERR Attempt to modify a readonly"),
+    ("CVE-2025-46818", "rawset(getmetatable(''), '__call', print)", "-ERR"),
+    (
+        "CVE-2025-46818",
+        "return {tostring(getmetatable(1)), tostring(getmetatable(nil)), tostring(getmetatable(true)), tostring(getmetatable(type))}",
+        "*4\r\n$3\r\nnil\r\n$3\r\nnil\r\n$3\r\nnil\r\n$3\r\nnil\r\n",
+    ),
+    (
+        "CVE-2025-46819",
+        "return loadstring('return [' .. ('='):rep(1e6) .. '[x]' .. ('='):rep(1e6) .. ']')()",
+        "$1\r\nx\r\n",
+    ),
+    (
+        "CVE-2025-46819",
+        "return (loadstring('return [' .. ('='):rep(1e6) .. '[x]' .. ('='):rep(1e6)))",
+        "$-1\r\n",
+    ),
+    ("CVE-2025-46819", "return (loadstring('return [' .. ('='):rep(1e7)))", "$-1\r\n"),
+    (
+        "CVE-2025-49844",
+        "local n = 0 for i = 1, 200 do local f = loadstring(('local a' .. i .. ' = \"' .. ('x'):rep(i * 50) .. i .. '\" '):rep(150), ('n'):rep(i) .. i) \
+         collectgarbage('step', 1) if f then f() n = n + 1 end end return n",
+        ":200\r\n",
+    ),
+    ("CVE-2024-31449", "return bit.tohex(65535, -2147483648)", "$8\r\n0000FFFF\r\n"),
+    ("CVE-2024-31449", "return bit.tohex(65535, 2^31) .. bit.tohex(1, -2^53)", "$8\r\n"),
+    ("CVE-2024-46981", "return newproxy == nil and 1", "-ERR Script attempted to access nonexistent"),
+    ("CVE-2022-24834", "return #cjson.encode({('\\0'):rep(1e6)})", ":6000004\r\n"),
+    ("CVE-2022-24735", "redis.call = function() end", "-ERR Attempt to modify a readonly"),
+    (
+        "CVE-2022-24735",
+        "setmetatable(_G, {__index = function() return 1 end})",
+        "-ERR Attempt to modify a readonly",
+    ),
+    ("CVE-2022-24736", "error(nil)", "-ERR"),
+    ("CVE-2022-24736", "return error()", "-ERR"),
+    (
+        "CVE-2021-32626",
+        "return cmsgpack.pack(unpack((function() local t = {} for i = 1, 7000 do t[i] = i end return t end)()))",
+        "-ERR",
+    ),
+    ("CVE-2020-14147", "return struct.pack('i2147483648', 1)", "-ERR integral size overflow"),
+    (
+        "CVE-2020-14147",
+        "return struct.unpack('c2147483647', 'x')",
+        "-ERR bad argument #2 to 'unpack' (data string too short)",
+    ),
+    ("CVE-2018-11219", "return struct.unpack('c0', 'x')", "-ERR format 'c0' needs a previous size"),
+    ("CVE-2018-11218", "return cmsgpack.unpack('\\221\\255\\255\\255\\255')", "-ERR Missing bytes in input."),
+    ("CVE-2014-5461", "local function f(a, b, c, ...) return ... end return f()", "$-1\r\n"),
+    (
+        "CVE-2014-5461",
+        "return select('#', (loadstring('return (function(' .. ('a, '):rep(190) .. '...) return ... end)()'))())",
+        ":0\r\n",
+    ),
+    ("CVE-2015-4335", "return loadstring(string.dump(function() return 1 end)) == nil and 1", ":1\r\n"),
+];
+
+#[test]
+fn what_befell_others_is_an_error_or_an_answer() {
+    let mut engine = Engine::new("7.2.4");
+    for (number, text, begin) in BEFELL {
+        let reply = run(&mut engine, text);
+        let said = reply.replacen("user_script:1: ", "", 1);
+        assert!(said.starts_with(begin), "{number}, {text}: {}", &reply[..reply.len().min(200)]);
+    }
+    assert_eq!(run(&mut engine, "return ('x'):upper()"), "$1\r\nX\r\n");
 }
 
 #[test]
@@ -195,7 +302,7 @@ fn many_scripts_are_kept_and_forgotten_ones_make_room() {
     let compiled: Vec<_> =
         (0..12_000).map(|number| engine.compile(format!("return {number}").as_bytes()).unwrap()).collect();
     for (number, script) in compiled.iter().enumerate() {
-        assert_eq!(run_compiled(&mut engine, *script, "x"), format!(":{number}\r\n"));
+        assert_eq!(run_compiled(&mut engine, u64::MAX, *script, "x"), format!(":{number}\r\n"));
     }
     engine.forget(compiled[7]);
     assert_eq!(engine.compile(b"return 1").unwrap(), compiled[7]);

@@ -9,19 +9,21 @@
 //! state, the registries.
 
 use crate::acl;
-use crate::client::{Client, Signal, Traits};
-use crate::dispatch::reach;
+use crate::client::{self, Client, Kept, Signal, Traits};
+use crate::dispatch::checks;
 use crate::dispatch::table::{Command, Runs};
+use crate::durability;
 use crate::server::Server;
 use crate::session::Session;
 use crate::stats::Ending;
 use crate::tracking;
 use command::{Args, Outcome, Sessions, Wait, Waiting, execute};
-use keyspace::{Batch, Key, KeyName, Ticket, Touch};
+use keyspace::{Batch, Key, KeyName, Stamp, Ticket, Touch};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use sys::UnixMs;
 use wire::{Protocol, Reply, RequestBuf};
 
@@ -32,6 +34,8 @@ pub struct Waiter {
     request: Option<WaitingRequest>,
     /// What the client gets when its time is up.
     on_timeout: Vec<u8>,
+    /// Up to where that shows what was written: it says that there was nothing.
+    shows: Stamp,
     has_timeout: bool,
     state: Mutex<State>,
 }
@@ -105,7 +109,11 @@ pub struct Beginner<'a> {
 pub type Until = Option<UnixMs>;
 
 impl Sessions for Beginner<'_> {
-    fn begin_wait(&self, wait: &Wait, args: &Args<'_>, keys: &[Key<'_>]) -> Ticket {
+    fn ticket(&self) -> Ticket {
+        self.session.client.id
+    }
+
+    fn begin_wait(&self, wait: &Wait, args: &Args<'_>, keys: &[Key<'_>]) {
         let client = &self.session.client;
         let protocol = self.session.protocol;
         let mut words: Vec<&[u8]> = args.request.iter().collect();
@@ -124,9 +132,9 @@ impl Sessions for Beginner<'_> {
             rights: self.server.acl.version(),
             is_cached: self.session.tracking.as_ref().is_some_and(|tracker| tracker.caches(self.command)),
         };
-        begin(self.server, client, Some(request), on_timeout, wait.until);
+        let shows = durability::latest(self.server);
+        begin(self.server, client, Some(request), (on_timeout, shows), wait.until);
         self.began.set(Some(wait.until));
-        client.id
     }
 }
 
@@ -137,20 +145,25 @@ pub fn wait_for_time(
     until: Until,
     on_timeout: Vec<u8>,
 ) -> Arc<Waiter> {
-    begin(server, client, None, on_timeout, until)
+    begin(server, client, None, (on_timeout, Stamp(0)), until)
 }
 
 fn begin(
     server: &Server,
     client: &Arc<Client>,
     request: Option<WaitingRequest>,
-    on_timeout: Vec<u8>,
+    (on_timeout, shows): (Vec<u8>, Stamp),
     until: Until,
 ) -> Arc<Waiter> {
     client.set_trait(Traits::BLOCKED, true);
+    client.note_kept(Kept::Waiting, on_timeout.len());
+    if let Some(request) = &request {
+        client.note_kept(Kept::Waiting, on_timeout.len() + request.words.allocated_bytes());
+        request.keys.iter().for_each(|(_, key)| client.note_kept_name(Kept::Waiting, key, true));
+    }
     let has_timeout = until.is_some();
     let state = Mutex::new(State::Waits);
-    let waiter = Arc::new(Waiter { client: client.clone(), request, on_timeout, has_timeout, state });
+    let waiter = Arc::new(Waiter { client: client.clone(), request, on_timeout, shows, has_timeout, state });
     server.blocked.by_ticket.lock().insert(client.id, waiter.clone());
     waiter
 }
@@ -165,11 +178,11 @@ pub fn cut(server: &Server, ticket: Ticket, how: Cut) -> bool {
     *state = State::Ended;
     waiter.leave(server);
     match how {
-        Cut::Timeout => waiter.client.post(&waiter.on_timeout),
+        Cut::Timeout => waiter.time_out(server),
         Cut::Error => {
             let line = b"UNBLOCKED client unblocked via CLIENT UNBLOCK";
             server.counts.note_error(line);
-            waiter.client.post(&[b"-", &line[..], b"\r\n"].concat());
+            waiter.client.post(&[b"-", &line[..], b"\r\n"].concat(), Stamp(0));
         }
         Cut::Gone => return true,
     }
@@ -185,10 +198,13 @@ pub fn serve(server: &Server, batch: &mut Batch<'_>, worker: usize, now: UnixMs)
         for waiting in server.keyspace.waiting().queue(&name) {
             let key = [server.keyspace.key(name.0, &name.1)];
             hold(batch, &key);
+            let now = batch.moment(now);
             let view = batch.view(&key, now, Touch::No);
             let type_now = view.peek(&key[0]).map(|object| object.value().type_name());
             view.finish();
-            if !waiting.is_woken_by(type_now) {
+            // What cannot be read is told to who waits for it, not to whoever made it ready.
+            let is_unreadable = batch.take_unreadable().is_some();
+            if !is_unreadable && !waiting.is_woken_by(type_now) {
                 continue;
             }
             if let Some(waiter) = server.blocked.get(waiting.ticket) {
@@ -199,8 +215,12 @@ pub fn serve(server: &Server, batch: &mut Batch<'_>, worker: usize, now: UnixMs)
     batch.release();
 }
 
-fn hold(batch: &mut Batch<'_>, keys: &[Key<'_>]) {
-    if batch.is_holding() { batch.hold_also(keys) } else { batch.hold(keys) }
+/// Holds a key that is ready, with all that serving may touch. A change holds all that it made ready; what went by itself is held now.
+fn hold(batch: &mut Batch<'_>, key: &[Key<'_>]) {
+    if !batch.holds(key) {
+        batch.release();
+        batch.hold(key);
+    }
 }
 
 impl Waiter {
@@ -209,14 +229,29 @@ impl Waiter {
         *self.state.lock() == State::Waits
     }
 
-    /// Ends the wait with this reply, if it has not ended.
-    pub fn answer(&self, server: &Server, reply: &[u8]) {
+    /// Ends the wait with this reply, if it has not ended. It shows what was written up to here.
+    pub fn answer(&self, server: &Server, reply: &[u8], shows: Stamp) {
         let mut state = self.state.lock();
         if *state == State::Waits {
             *state = State::Ended;
             self.leave(server);
-            self.client.post(reply);
+            self.client.post(reply, shows);
             self.client.signal(Signal::UNBLOCKED);
+        }
+    }
+
+    /// Tells that there was nothing; while the log does not go on, that this is not known.
+    fn time_out(&self, server: &Server) {
+        let error = match server.durability.gate.is_open(self.shows) {
+            true => None,
+            false => checks::held_error(server),
+        };
+        match error {
+            None => self.client.post(&self.on_timeout, self.shows),
+            Some(error) => {
+                server.counts.note_error(error.as_bytes());
+                self.client.post(&[b"-", error.as_bytes(), b"\r\n"].concat(), Stamp(0));
+            }
         }
     }
 
@@ -230,14 +265,8 @@ impl Waiter {
         };
         let mut keys = Vec::new();
         command::execute::keys_locked(row, &args, &mut keys);
-        if let Some(busy) = reach::busy_with(server, &keys) {
-            // Whoever made its key ready cannot wait for the other.
-            let mut out = Vec::new();
-            Reply::new(&mut out, request.protocol).error(busy.as_bytes());
-            server.counts.note_error(busy.as_bytes());
-            return self.answer(server, &out);
-        }
-        hold(batch, &keys);
+        // It looks at what is held and at what is free. Whoever has the others serves it if there is anything.
+        batch.try_hold_also(&keys, Duration::ZERO);
         let mut state = self.state.lock();
         if *state == State::Ended {
             return;
@@ -265,11 +294,12 @@ impl Waiter {
         };
         // Nobody learns of it before it has its place in the history.
         batch.settle_held();
+        client::open_seals(server);
         *state = State::Ended;
         self.leave(server);
         let (counts, track) = (&server.worker_counts[worker], server.config.latency_tracking());
         counts.note(request.command.id, began, server.ticks.now(), ending, track);
-        self.client.post(&out);
+        self.client.post(&out, durability::latest(server));
         self.client.signal(Signal::UNBLOCKED);
     }
 
@@ -279,6 +309,7 @@ impl Waiter {
         if let Some(request) = &self.request {
             server.keyspace.stop_waiting(self.client.id, &request.keys);
         }
+        self.client.note_kept(Kept::Waiting, 0);
         self.client.set_trait(Traits::BLOCKED, false);
     }
 }

@@ -40,7 +40,7 @@ pub fn leave(server: &Server, client: &Client) {
     }
     let mut clients = server.monitors.clients.lock();
     clients.retain(|known| known.id != client.id);
-    drop(client.take_mail());
+    client.drop_mail();
     client.set_trait(Traits::MONITOR, false);
     server.set_attention(Attention::MONITORS, !clients.is_empty());
 }

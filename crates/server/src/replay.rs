@@ -1,8 +1,9 @@
-//! Runs requests without a client: those of a log, when a server starts.
+//! Runs requests without a client: those of a Redis' append-only file, when a server starts. What Tarn's own log holds is applied by
+//! `durability::apply`.
 //!
 //! A data command goes straight to `command::execute`; scripts, functions and published messages get a session of
 //! their own, which has every right and no connection. None of the checks that a client's request passes is made: what
-//! was executed once is executed again, whatever memory or users have become since.
+//! was executed once is executed again, whatever memory, users or limits have become since.
 //!
 //! One thread owns a [`Replay`]; several, each with a worker's number of its own, may run at the same time.
 //!
@@ -85,7 +86,7 @@ impl<'s> Replay<'s> {
         match command.row.handler {
             Runs::Data(row) => {
                 let server = self.server;
-                let args = Args::new(*request, &server.keyspace, (db, now), &server.settings);
+                let args = Args::new(*request, &server.keyspace, (db, now), &server.settings).of_log();
                 let mut batch = server.keyspace.enter(self.worker);
                 let mut reply = Reply::new(&mut self.reply, Protocol::Resp2);
                 execute(row, &mut batch, &args, Touch::No, &mut reply)

@@ -20,6 +20,12 @@ use sys::Counter;
 /// scripts' texts send another one each time.
 const EVALUATED_SCRIPTS_MAX: usize = 500;
 
+/// And up to so many bytes: a text may be as long as a request.
+const EVALUATED_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of all texts beyond which SCRIPT LOAD brings no more: what it has brought stays until SCRIPT FLUSH.
+const SCRIPTS_BYTES_MAX: usize = 256 << 20;
+
 /// All scripts and libraries.
 #[derive(Default)]
 pub struct Scripts {
@@ -44,13 +50,18 @@ struct Cache {
     by_name: HashMap<Sha, Arc<Script>>,
     /// Those that only EVAL has brought, in the order in which they came or were spared.
     evaluated: VecDeque<Sha>,
+    /// The bytes of their texts.
+    evaluated_bytes: usize,
+    /// The same of the others.
+    loaded_bytes: usize,
 }
 
 impl Cache {
-    /// Makes one of those go that only EVAL has brought, if there are too many: the first that was not run again since it was looked
-    /// at last.
-    fn evict(&mut self) -> bool {
-        while self.evaluated.len() > EVALUATED_SCRIPTS_MAX {
+    /// Makes those go that only EVAL has brought, if there are too many: the first that were not run again since they were looked
+    /// at last. How many went.
+    fn evict(&mut self) -> i64 {
+        let mut gone = 0;
+        while self.evaluated.len() > EVALUATED_SCRIPTS_MAX || self.evaluated_bytes > EVALUATED_BYTES_MAX {
             let Some(sha) = self.evaluated.pop_front() else { break };
             let Some(script) = self.by_name.get(&sha) else { continue };
             if script.is_used.swap(false, Ordering::Relaxed) {
@@ -58,10 +69,11 @@ impl Cache {
                 continue;
             }
             script.is_gone.store(true, Ordering::Relaxed);
+            self.evaluated_bytes -= script.text.len();
             self.by_name.remove(&sha);
-            return true;
+            gone += 1;
         }
-        false
+        gone
     }
 }
 
@@ -128,12 +140,12 @@ impl Locks {
         Locks { reach: script::reach(text, &key_positions), reaches_out: AtomicBool::new(false) }
     }
 
-    /// What a run holds. One that writes nothing can always begin again, so it may try with less.
-    pub fn holds(&self, writes: bool) -> Holds {
+    /// What a run holds. One that leaves nothing behind can begin again, so it may try with less.
+    pub fn holds(&self, may_begin_again: bool) -> Holds {
         let is_known = self.reaches_out.load(Ordering::Relaxed);
         match self.reach {
             _ if is_known => Holds::All,
-            Reach::Anywhere if writes => Holds::All,
+            Reach::Anywhere if !may_begin_again => Holds::All,
             _ => Holds::Declared,
         }
     }
@@ -152,7 +164,10 @@ fn key_positions(name: &[u8], words: usize) -> Option<Vec<usize>> {
     }
     let row = match command.row.handler {
         Runs::Data(row) => row,
-        Runs::Server(_) if command.looks_around() => return None,
+        // Behind SELECT the same names are other keys.
+        Runs::Server(_) if command.looks_around() || command.names_keys() || command.row.name == "select" => {
+            return None;
+        }
         Runs::Server(_) => return Some(Vec::new()),
     };
     if !matches!(row.handler, Handler::Read(_) | Handler::Write(_)) || row.flags.contains(Flags::BLOCKING) {
@@ -246,15 +261,29 @@ impl Scripts {
         let script = Arc::new(Script::new(text, header.flags));
         cache.by_name.insert(sha, script.clone());
         cache.evaluated.push_back(sha);
-        self.evicted.add(i64::from(cache.evict()));
+        cache.evaluated_bytes += text.len();
+        self.evicted.add(cache.evict());
         script
     }
 
     /// Keeps a script until all are forgotten. One that went meanwhile comes anew: workers have forgotten what they compiled of it.
-    pub fn keep(&self, sha: Sha, script: &Script) {
+    /// False: there are too many.
+    pub fn keep(&self, sha: Sha, script: &Script) -> bool {
         let mut cache = self.cached.write();
-        cache.evaluated.retain(|other| *other != sha);
+        let is_evaluated = cache.evaluated.contains(&sha);
+        if cache.by_name.contains_key(&sha) && !is_evaluated {
+            return true;
+        }
+        if cache.loaded_bytes + script.text.len() > SCRIPTS_BYTES_MAX {
+            return false;
+        }
+        if is_evaluated {
+            cache.evaluated.retain(|other| *other != sha);
+            cache.evaluated_bytes -= script.text.len();
+        }
+        cache.loaded_bytes += script.text.len();
         cache.by_name.entry(sha).or_insert_with(|| Arc::new(Script::new(&script.text, script.flags)));
+        true
     }
 
     /// Forgets all scripts.

@@ -3,7 +3,7 @@
 use crate::acl::Registry;
 use crate::audience::Audience;
 use crate::blocking::{self, Blocked, Cut};
-use crate::client::Clients;
+use crate::client::{Client, Clients, Traits, eviction};
 use crate::commands::scripting::InterpreterBytes;
 use crate::config::{ClientClass, Config};
 use crate::dispatch::pause::Pause;
@@ -20,11 +20,12 @@ use crate::session::Session;
 use crate::slowlog::{self, SlowLog};
 use crate::snapshot::Snapshots;
 use crate::stats::{ServerCounts, WorkerCounts};
+use crate::tick::Bells;
 use crate::tracking::{self, Tracking};
 use crate::watches::Watches;
 use command::Settings;
 use keyspace::Interest;
-use keyspace::{DbIndex, Eviction, KeyHasher, Keyspace, Options};
+use keyspace::{DbIndex, Eviction, HashSeed, KeyHasher, Keyspace, Options};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -61,7 +62,7 @@ bitflags::bitflags! {
 }
 
 /// Threads that enter the keyspace and are no workers: the one that writes a checkpoint, and the spiller.
-const GUESTS: usize = 2;
+const GUESTS: usize = 3;
 
 /// How the server is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +73,18 @@ pub enum Ending {
     Stop {
         /// The exit status.
         status: u8,
+        /// What becomes of scripts that have written something.
+        scripts: Scripting,
     },
+}
+
+/// What becomes at the server's end of scripts that have written something. All others end at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scripting {
+    /// They have time to come to their end.
+    Awaited,
+    /// The process ends as soon as the replies of all others are out, and nothing is kept of them.
+    LeftBehind,
 }
 
 /// The server.
@@ -98,7 +110,7 @@ pub struct Server {
     /// When it started.
     pub started_at: UnixMs,
     /// By which keys have their slots.
-    pub hash_seed: u64,
+    pub hash_seed: HashSeed,
     /// Forty random hexadecimal digits that name this run.
     pub run_id: String,
     /// The pause, if there is one.
@@ -135,6 +147,8 @@ pub struct Server {
     pub addresses: OnceLock<Vec<SocketAddr>>,
     /// Which worker has which connections.
     pub placement: Placement,
+    /// How workers are told that there is something to do.
+    pub bells: Bells,
     attention: AtomicU32,
     slow_ticks: AtomicU64,
     reply_bytes_max: AtomicUsize,
@@ -146,25 +160,26 @@ impl Server {
     /// the spare one.
     pub fn new(config: Config, workers: usize) -> Arc<Server> {
         let seed = durability::seed_of_checkpoint(&config, &Fs::Real);
-        Server::with_seed(config, workers, Clock::Real, seed.unwrap_or_else(entropy_seed))
+        Server::with_seed(config, workers, Clock::Real, seed.unwrap_or_else(HashSeed::from_entropy))
     }
 
     /// The same, by another clock, and for an empty directory.
     pub fn with_clock(config: Config, workers: usize, clock: Clock) -> Arc<Server> {
-        Server::with_seed(config, workers, clock, entropy_seed())
+        Server::with_seed(config, workers, clock, HashSeed::from_entropy())
     }
 
     /// A server whose keys have their slots by this seed: that of the checkpoint that it will load, if there is one.
-    pub fn with_seed(config: Config, workers: usize, clock: Clock, hash_seed: u64) -> Arc<Server> {
+    pub fn with_seed(config: Config, workers: usize, clock: Clock, hash_seed: HashSeed) -> Arc<Server> {
         let now = clock.now();
         let keyspace = Keyspace::new(Options {
             databases: config.databases() as u32,
             workers: workers + GUESTS,
             guests: GUESTS,
-            hasher: KeyHasher::from_seed(hash_seed),
+            hasher: KeyHasher::new(hash_seed),
             seed: entropy_seed(),
             now,
         });
+        keyspace.set_clock(clock.clone());
         let server = Server {
             acl: Registry::default(),
             config,
@@ -195,6 +210,7 @@ impl Server {
             startup_bytes: sys::memory::used_bytes(),
             addresses: OnceLock::new(),
             placement: Placement::new(workers),
+            bells: Bells::new(workers),
             attention: AtomicU32::new(0),
             slow_ticks: AtomicU64::new(u64::MAX),
             reply_bytes_max: AtomicUsize::new(usize::MAX),
@@ -220,6 +236,7 @@ impl Server {
         policy.set_lfu_log_factor(config.lfu_log_factor());
         policy.set_lfu_decay_minutes(config.lfu_decay_time_min());
         self.settings.set_string_bytes_max(config.proto_max_bulk_len() as u64);
+        self.settings.set_piece_bytes(config.log_piece_size());
         self.settings.set_flushes_in_background(config.lazyfree_lazy_user_flush());
         self.settings.set_thresholds(Thresholds {
             list_max_listpack_size: config.list_max_listpack_size(),
@@ -236,8 +253,7 @@ impl Server {
         });
         self.set_attention(Attention::MEMORY_CEILING, config.maxmemory() > 0);
         self.durability.log().inspect(|log| durability::limit_buffer(self, log));
-        let limit = config.output_limit(ClientClass::Normal).hard_bytes as usize;
-        self.reply_bytes_max.store(if limit == 0 { usize::MAX } else { limit }, Ordering::Relaxed);
+        self.reply_bytes_max.store(longest_reply(self, eviction::limit_bytes(self)), Ordering::Relaxed);
         self.slow_ticks.store(slowlog::threshold_ticks(self), Ordering::Relaxed);
         self.keyspace.set_interest(Interest::EVENTS, events::are_wanted(self));
         durability::apply_config(self);
@@ -266,10 +282,14 @@ impl Server {
     }
 
     /// Replies longer than this end their session while they are still being made, so that
-    /// they never take much more (the hard limit of `client-output-buffer-limit normal`).
+    /// they never take much more.
     #[inline]
-    pub fn reply_bytes_max(&self) -> usize {
-        self.reply_bytes_max.load(Ordering::Relaxed)
+    pub fn reply_bytes_max(&self, client: &Client) -> usize {
+        match self.reply_bytes_max.load(Ordering::Relaxed) {
+            usize::MAX => usize::MAX,
+            _ if client.traits().contains(Traits::NO_EVICT) => longest_reply(self, None),
+            bytes => bytes,
+        }
     }
 
     /// Shows the latency monitor an event that began at `began` and ends now.
@@ -281,11 +301,19 @@ impl Server {
         }
     }
 
-    /// Begins the end: workers stop accepting, send what they have answered, and return.
+    /// Begins the end: workers stop accepting, send what they have answered, and return. Scripts that have written something come to
+    /// their end.
     pub fn stop(&self, status: u8) {
+        self.stop_with(status, Scripting::Awaited);
+    }
+
+    /// The same, and says what becomes of scripts that have written something.
+    pub fn stop_with(&self, status: u8, scripts: Scripting) {
         self.ending.send_if_modified(|ending| {
             let first = *ending == Ending::NotYet;
-            *ending = Ending::Stop { status };
+            if first {
+                *ending = Ending::Stop { status, scripts };
+            }
             first
         });
     }
@@ -331,6 +359,11 @@ impl Server {
         self.guest() + 1
     }
 
+    /// The same for whoever saves before the end.
+    pub fn ending_guest(&self) -> usize {
+        self.guest() + 2
+    }
+
     /// Whether clients have to give a password.
     pub fn requires_password(&self) -> bool {
         !self.acl.is_open()
@@ -350,6 +383,13 @@ impl Server {
     pub fn dir(&self) -> PathBuf {
         self.config.dir()
     }
+}
+
+/// The longest reply: what one client may be owed, or all of them.
+fn longest_reply(server: &Server, clients_bytes_max: Option<u64>) -> usize {
+    let hard = server.config.output_limit(ClientClass::Normal).hard_bytes;
+    let least = Some(hard).filter(|bytes| *bytes > 0).into_iter().chain(clients_bytes_max).min();
+    least.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)
 }
 
 fn random_hex(prng: &mut Prng) -> String {

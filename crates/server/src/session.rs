@@ -4,7 +4,7 @@
 
 use crate::acl::{Access, Setting};
 use crate::blocking::Until;
-use crate::client::{Client, Traits};
+use crate::client::{Client, Letters, Traits};
 use crate::pubsub::Subscriptions;
 use crate::residency::fetch::Fetch;
 use crate::tracking::Tracker;
@@ -12,7 +12,11 @@ use crate::transaction::{Transaction, Watched};
 use keyspace::{DbIndex, Touch};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use sys::UnixMs;
 use wire::Protocol;
+
+/// How long a read of what is not on disk waits for the log to go on: it tries twice a second.
+const ASKS_FOR_MS: u64 = 1000;
 
 /// Whether replies are sent (CLIENT REPLY).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +66,8 @@ pub struct Session {
     pub waits: Option<Until>,
     /// What its next requests need and is being read from disk; they run when that is done.
     pub fetch: Option<Arc<Fetch>>,
+    /// Until when it asks again for what is not on disk while the log does not go on.
+    asks_until: Option<UnixMs>,
     /// A script runs its commands now.
     pub runs_script: bool,
     /// The moment that its script has seen, in microseconds since 1970: it sees no other until it is slow.
@@ -87,10 +93,27 @@ impl Session {
             watched: Watched::default(),
             waits: None,
             fetch: None,
+            asks_until: None,
             runs_script: false,
             script_time_us: None,
             subscriptions: None,
             tracking: None,
+        }
+    }
+
+    /// Whether a read of what is not on disk may be run again, for as long as one may take while the log does not go on.
+    pub fn may_ask_again(&mut self, now: UnixMs) -> bool {
+        match self.asks_until {
+            Some(until) if now < until => true,
+            // One that is long past was for another request.
+            Some(until) if now.0 < until.0 + ASKS_FOR_MS => {
+                self.asks_until = None;
+                false
+            }
+            _ => {
+                self.asks_until = Some(UnixMs(now.0 + ASKS_FOR_MS));
+                true
+            }
         }
     }
 
@@ -120,8 +143,10 @@ impl Session {
             client.label(|labels| labels.name = Vec::new());
         }
         self.select(DbIndex(0));
-        // What was posted is out or dropped by now.
-        drop(self.speak(Protocol::Resp2));
+        // What was posted is out, or was sealed: then whoever posted it comes after this.
+        self.client.drop_mail();
+        self.protocol = Protocol::Resp2;
+        self.client.speak_at_once(Protocol::Resp2);
         self.act_as(access);
         self.reply_mode = ReplyMode::On;
         self.touch = Touch::Yes;
@@ -144,11 +169,19 @@ impl Session {
         self.client.db.store(db.0, Ordering::Relaxed);
     }
 
-    /// HELLO: the protocol for the replies that follow. Returns messages that had been
-    /// posted in the old one; they go out first.
-    pub fn speak(&mut self, protocol: Protocol) -> Vec<u8> {
+    /// HELLO: the protocol for the replies that follow. Returns messages that had been posted in the old one; they go out
+    /// first. None, and nothing is changed, while some of them must not. Nothing comes between the replies of a transaction:
+    /// there they stay in the mail.
+    pub fn speak(&mut self, protocol: Protocol) -> Option<Letters> {
+        let letters = match self.transaction {
+            None => self.client.speak(protocol)?,
+            Some(_) => {
+                self.client.speak_at_once(protocol);
+                Letters::default()
+            }
+        };
         self.protocol = protocol;
-        self.client.speak(protocol)
+        Some(letters)
     }
 
     /// Whether only messages may come: a RESP2 client that has subscribed could not tell

@@ -10,7 +10,7 @@
 
 use crate::log;
 use crate::server::{Attention, Server};
-use keyspace::{Batch, Cursor, DbIndex, Expiry, NewValue, Object, Touch, Usage, ValueRef};
+use keyspace::{Batch, Cursor, DbIndex, Expiry, NewValue, Object, Touch, Unreadable, Usage, ValueRef};
 use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::io;
@@ -35,6 +35,9 @@ const CHUNK_BYTES: usize = 256 << 10;
 const CHUNKS_MAX: usize = 8;
 /// After a failure, save points wait this long.
 const RETRY_MS: u64 = 5_000;
+
+/// Under this name a file says beside which log it was written.
+pub(crate) const LOG_FACT: &str = "tarn-log";
 
 /// What is known of the snapshots of one server.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +71,20 @@ pub struct Snapshots {
     figures: Mutex<Figures>,
     /// Asked for and not begun.
     is_asked: Mutex<bool>,
-    /// Whether the end needs no further one.
-    is_settled: Mutex<bool>,
+    /// What the end needs.
+    last: Mutex<Last>,
+}
+
+/// Whether the server's end writes what has changed since the last snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Last {
+    /// If there are save points.
+    #[default]
+    ByPoints,
+    /// Yes: what was written while SHUTDOWN saved belongs to it.
+    Wanted,
+    /// No.
+    Unwanted,
 }
 
 /// Why a snapshot does not begin.
@@ -92,7 +107,7 @@ impl Snapshots {
             loaded: 0,
             expired_at_load: 0,
         };
-        Snapshots { figures: Mutex::new(figures), is_asked: Mutex::new(false), is_settled: Mutex::new(false) }
+        Snapshots { figures: Mutex::new(figures), is_asked: Mutex::new(false), last: Mutex::default() }
     }
 
     /// All figures, as they stand.
@@ -110,9 +125,9 @@ impl Snapshots {
         Ok(())
     }
 
-    /// Lets the server end without another snapshot: SHUTDOWN has decided about that.
-    pub fn settle(&self) {
-        *self.is_settled.lock() = true;
+    /// Says what the server's end needs: SHUTDOWN has decided about that.
+    pub fn settle(&self, last: Last) {
+        *self.last.lock() = last;
     }
 
     /// Keeps what a start has loaded.
@@ -156,7 +171,7 @@ pub(crate) fn path(server: &Server) -> PathBuf {
 pub fn save_now(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Result<io::Result<()>, InProgress> {
     server.snapshots.claim(now)?;
     let changes = server.counts.changes.get();
-    let result = write_all(server, batch, &path(server), now);
+    let result = write_all(server, batch, &path(server), now, Leaving::default()).map(drop);
     server.snapshots.note_end(server.clock.now(), changes, &result);
     if result.is_ok() {
         server.snapshots.figures.lock().failed_last = false;
@@ -169,49 +184,98 @@ pub fn save_now(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Result<i
     Ok(result)
 }
 
-/// Writes all keys to a file while nothing else runs, and replaces what had its name.
+/// What a file leaves out of what is there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Leaving {
+    /// Keys that cannot be read; otherwise there is no file then.
+    pub damage: bool,
+    /// Times to live that end by this moment, with the keys kept.
+    pub times_by: UnixMs,
+}
+
+/// Writes all keys to a file while nothing else runs, and replaces what had its name. Gives how many keys were left out.
 ///
 /// # Errors
 /// Those of the disk; the old file is there then.
-pub(crate) fn write_all(server: &Server, batch: &mut Batch<'_>, path: &Path, now: UnixMs) -> io::Result<()> {
+pub(crate) fn write_all(
+    server: &Server,
+    batch: &mut Batch<'_>,
+    path: &Path,
+    now: UnixMs,
+    leaving: Leaving,
+) -> io::Result<u64> {
     batch.exclusively(now, Touch::No, |all| {
         let mut file = Replacement::begin(&Fs::Real, path)?;
         let mut writer = begin_file(server, now);
+        let mut left_out = 0;
+        all.take_passed();
         for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
             let mut written = Ok(());
             writer.database(db.0, server.keyspace.len(db), server.keyspace.expiring(db));
             all.for_each(db, |object| {
-                add(server, &mut writer, object, now);
+                add(server, &mut writer, object, now, leaving.times_by);
                 if written.is_ok() && writer.pending_bytes() >= CHUNK_BYTES {
                     written = file.write(&writer.take());
                 }
             });
             written?;
-            all.take_unreadable().map_or(Ok(()), |error| Err(io::Error::other(error)))?;
+            let unreadable = all.take_unreadable().filter(|_| !leaving.damage);
+            unreadable.map_or(Ok(()), |error| Err(unwritten(&error)))?;
+            left_out += all.take_passed();
         }
         file.write(&writer.finish())?;
-        file.commit()
+        file.commit()?;
+        Ok(left_out)
     })
 }
 
-/// Saves after the last client, if there are save points and something to save.
+/// A file without what cannot be read would be taken for one with all.
+fn unwritten(error: &Unreadable) -> io::Error {
+    io::Error::other(format!("{error}; `tarn export --skip-damaged` writes what can be read"))
+}
+
+/// Whether the server's end has something to save.
+pub fn is_due_at_end(server: &Server) -> bool {
+    let is_wanted = match *server.snapshots.last.lock() {
+        Last::ByPoints => !server.config.save_points().is_empty(),
+        Last::Wanted => true,
+        Last::Unwanted => false,
+    };
+    is_wanted
+        // What is there is not all yet.
+        && !server.attention().contains(Attention::LOADING)
+        && server.counts.changes.get() != server.snapshots.figures().changes_saved
+}
+
+/// Saves while clients are still there, so that a server that cannot save can stay. Waits for a snapshot in the background.
+///
+/// # Errors
+/// If the file cannot be written; the log says which.
+pub fn save_before_end(server: &Server) -> io::Result<()> {
+    log!(Notice, "Saving the final RDB snapshot before exiting.");
+    loop {
+        let now = server.clock.now();
+        match save_now(server, &mut server.keyspace.enter(server.ending_guest()), now) {
+            Ok(saved) => return saved,
+            Err(InProgress) => std::thread::sleep(HELD_UP),
+        }
+    }
+}
+
+/// Saves after the last client what has changed since.
 ///
 /// # Errors
 /// If the file cannot be written.
 pub fn save_at_end(server: &Server) -> io::Result<()> {
-    if server.config.save_points().is_empty()
-        || *server.snapshots.is_settled.lock()
-        // What is there is not all yet.
-        || server.attention().contains(Attention::LOADING)
-        || server.counts.changes.get() == server.snapshots.figures().changes_saved
-    {
+    if !is_due_at_end(server) {
         return Ok(());
     }
     // One in the background ended with its worker, or soon will with its chunks.
     server.snapshots.figures.lock().running_since = None;
     log!(Notice, "Saving the final RDB snapshot before exiting.");
     let now = server.clock.now();
-    save_now(server, &mut server.keyspace.enter(0), now).unwrap_or(Ok(()))
+    let saved = save_now(server, &mut server.keyspace.enter(0), now).unwrap_or(Ok(()));
+    saved.map_err(|error| sys::file::about(&path(server))(error))
 }
 
 /// Begins a snapshot that was asked for; `is_second` in a tick once a second, when the save points are looked at.
@@ -342,15 +406,15 @@ fn copy_step(
 ) -> io::Result<Option<Cursor>> {
     let now = server.clock.now();
     let mut keys = 0;
-    let Some(batch) = server.keyspace.try_enter(worker, Duration::ZERO) else { return Ok(None) };
+    let Some(batch) = server.keyspace.try_enter(worker) else { return Ok(None) };
     let next = batch.try_scan(db, cursor, STEP_KEYS, now, |object| {
         keys += 1;
-        add(server, writer, object, now);
+        add(server, writer, object, now, UnixMs(0));
     });
     server.snapshots.figures.lock().keys_written += keys;
     match batch.take_unreadable() {
         None => Ok(next),
-        Some(error) => Err(io::Error::other(error)),
+        Some(error) => Err(unwritten(&error)),
     }
 }
 
@@ -361,14 +425,18 @@ fn begin_file(server: &Server, now: UnixMs) -> FileWriter {
     writer.aux("ctime", &now.seconds().to_string());
     writer.aux("used-mem", &sys::memory::used_bytes().to_string());
     writer.aux("aof-base", "0");
+    if let Some(history) = server.durability.history() {
+        // What this holds is in the log, too.
+        writer.aux(LOG_FACT, &format!("{history:016x}"));
+    }
     for library in server.scripts.libraries().by_name.values() {
         writer.add_function_library(&library.code);
     }
     writer
 }
 
-/// Writes one key, with its use if the eviction policy goes by that.
-fn add(server: &Server, writer: &mut FileWriter, object: Object<'_>, now: UnixMs) {
+/// Writes one key, with its use if the eviction policy goes by that, and with its time to live if that ends after `times_by`.
+fn add(server: &Server, writer: &mut FileWriter, object: Object<'_>, now: UnixMs, times_by: UnixMs) {
     let policy = server.keyspace.policy();
     let word = server.config.maxmemory_policy().word();
     let usage = match () {
@@ -379,7 +447,8 @@ fn add(server: &Server, writer: &mut FileWriter, object: Object<'_>, now: UnixMs
         () => None,
     };
     with_value(object, |value| {
-        writer.entry(object.key(), value, object.expires_at().map(|at| at.0), usage);
+        let expires_at = object.expires_at().filter(|at| *at > times_by);
+        writer.entry(object.key(), value, expires_at.map(|at| at.0), usage);
     });
 }
 

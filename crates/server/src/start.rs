@@ -4,7 +4,7 @@
 use crate::config::{Config, Edition, Startup};
 use crate::listen::Listeners;
 use crate::placement::Arrival;
-use crate::server::{Attention, Ending, Server};
+use crate::server::{Attention, Ending, Scripting, Server};
 use crate::{acl, descriptors, durability, log, logger, snapshot, supervision, worker};
 use std::ffi::OsString;
 use std::io;
@@ -13,8 +13,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use sys::file::Fs;
-use tokio::runtime::LocalOptions;
+use tokio::runtime::{LocalOptions, LocalRuntime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, UnboundedSender, channel, unbounded_channel};
 
@@ -94,6 +95,8 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     if config.edition() == Edition::Capacity {
         keep_memory_dense();
     }
+    // Before anything is said of being there, since who reads it may end the server at once.
+    let front = Front::new()?;
     let workers = worker_count(&config);
     descriptors::make_room_for_clients(&config)?;
     let listeners = Listeners::bind(&config)?;
@@ -105,7 +108,7 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     // Clients are told meanwhile that the data is being loaded.
     server.set_attention(Attention::LOADING, true);
     let loading = load(&server, &listeners, workers)?;
-    let status = run_workers(&server, listeners, workers + 1);
+    let status = run_behind(front, &server, listeners, workers + 1);
     loading.join().expect("a thread that panics ends the process")?;
     status
 }
@@ -198,6 +201,10 @@ pub const STACK_BYTES: usize = 32 << 20;
 /// # Errors
 /// If users cannot be loaded, threads cannot be started or the listening sockets cannot be watched.
 pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
+    run_behind(Front::new()?, server, listeners, workers)
+}
+
+fn run_behind(front: Front, server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
     acl::load_at_start(server)?;
     server.addresses.set(listeners.addresses()).expect("a server is run once");
     let (doors, receivers): Channels = (0..workers).map(|_| unbounded_channel()).unzip();
@@ -214,7 +221,7 @@ pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -
         threads.push(thread.spawn(work)?);
     }
     drop(alive);
-    let status = accept_until_end(server, listeners, all_gone);
+    let status = front.accept_until_end(server, listeners, all_gone);
     // Whatever ended the accepting ends the workers.
     server.stop(1);
     for thread in threads {
@@ -225,36 +232,115 @@ pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -
     status.and_then(|status| saved.map(|()| status))
 }
 
-/// Accepts and waits for signals on the main thread, which does nothing else.
-fn accept_until_end(
-    server: &Arc<Server>,
-    listeners: Listeners,
-    mut all_gone: Receiver<std::convert::Infallible>,
-) -> io::Result<u8> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    runtime.block_on(async {
-        let mut signals = Signals::catch()?;
-        listeners.spawn(server)?;
-        let mut ending = server.ending();
-        let status = tokio::select! {
-            name = signals.next() => { log!(Warning, "Received {name}, scheduling shutdown..."); 0 }
-            ended = ending.wait_for(|ending| *ending != Ending::NotYet) => match ended.as_deref() {
-                Ok(Ending::Stop { status }) => *status,
-                _ => 0,
-            },
-        };
-        supervision::notify(&server.config, "STOPPING=1");
-        server.stop(status);
-        tokio::select! {
-            _ = all_gone.recv() => Ok(status),
-            name = signals.next() => {
-                log!(Warning, "Received {name} again, exiting at once");
-                logger::flush();
-                std::process::exit(1);
+/// What the main thread does: it accepts and waits for signals, and nothing else.
+struct Front {
+    runtime: LocalRuntime,
+    signals: Signals,
+}
+
+impl Front {
+    /// From now on signals that come are kept until [`Front::accept_until_end`] looks.
+    fn new() -> io::Result<Front> {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+        let within = runtime.enter();
+        let signals = Signals::catch()?;
+        drop(within);
+        Ok(Front { runtime, signals })
+    }
+
+    fn accept_until_end(
+        self,
+        server: &Arc<Server>,
+        listeners: Listeners,
+        mut all_gone: Receiver<std::convert::Infallible>,
+    ) -> io::Result<u8> {
+        let Front { runtime, mut signals } = self;
+        runtime.block_on(async {
+            listeners.spawn(server)?;
+            let mut ending = server.ending();
+            let (status, scripts) = loop {
+                tokio::select! {
+                    name = signals.next() => {
+                        log!(Warning, "Received {name}, scheduling shutdown...");
+                        if save_before_end(server, &mut signals).await {
+                            break (0, Scripting::Awaited);
+                        }
+                    }
+                    ended = ending.wait_for(|ending| *ending != Ending::NotYet) => match ended.as_deref() {
+                        Ok(Ending::Stop { status, scripts }) => break (*status, *scripts),
+                        _ => break (0, Scripting::Awaited),
+                    },
+                }
+            };
+            supervision::notify(&server.config, "STOPPING=1");
+            server.stop_with(status, scripts);
+            tokio::select! {
+                _ = signals.meanwhile(all_gone.recv()) => Ok(status),
+                () = script_outlasts(server, scripts) => leave_script_behind(server, status, scripts),
             }
+        })
+    }
+}
+
+/// Saves what has to be saved while clients are still served, after a signal. False: that failed, and the server stays. A script that
+/// is slow would hold it up for who knows how long: the end ends it, or waits for it for a while, and saves then.
+async fn save_before_end(server: &Arc<Server>, signals: &mut Signals) -> bool {
+    if !snapshot::is_due_at_end(server) || server.attention().contains(Attention::SLOW_SCRIPT) {
+        return true;
+    }
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let saving = {
+        let server = server.clone();
+        // Who asked waits for it.
+        move || {
+            let _ = tell.send(snapshot::save_before_end(&server).is_ok());
         }
+    };
+    if std::thread::Builder::new().name("save".to_owned()).spawn(saving).is_err() {
+        return true;
+    }
+    let is_saved = signals.meanwhile(told).await.unwrap_or(false);
+    if !is_saved {
+        log!(Warning, "Error trying to save the DB, can't exit.");
+        supervision::notify(&server.config, "STATUS=Error trying to save the DB, can't exit.");
+    }
+    is_saved
+}
+
+/// How long a script that has written something may run on at the server's end: what watches over servers kills most of them after
+/// ten seconds.
+const SCRIPT_TIME: Duration = Duration::from_secs(6);
+
+/// How often it is looked whether such a script still runs.
+const SCRIPT_LOOK: Duration = Duration::from_millis(50);
+
+/// Returns when there is still one that runs, although its time is over.
+async fn script_outlasts(server: &Server, scripts: Scripting) {
+    tokio::time::sleep(match scripts {
+        Scripting::Awaited => SCRIPT_TIME,
+        Scripting::LeftBehind => worker::DRAIN_TIME,
     })
+    .await;
+    while server.scripts.slow.lock().is_empty() {
+        tokio::time::sleep(SCRIPT_LOOK).await;
+    }
+}
+
+/// Ends the process while a script runs. What it has written is in memory only, and its slots are locked: neither the log nor a
+/// snapshot has a part of it, and none can be written that has all others.
+fn leave_script_behind(server: &Server, status: u8, scripts: Scripting) -> ! {
+    log!(Warning, "A script still runs; the server ends without it, and nothing that it has written is kept");
+    let synced = durability::sync(server);
+    if let Err(error) = &synced {
+        log!(Warning, "{error}");
+    }
+    let loses_snapshot = scripts == Scripting::Awaited && snapshot::is_due_at_end(server);
+    if loses_snapshot {
+        log!(Warning, "The final RDB snapshot is not written: the script has keys that belong to it");
+    }
+    logger::flush();
+    std::process::exit(if synced.is_err() || loses_snapshot { 1 } else { i32::from(status) })
 }
 
 /// The signals that end the server.
@@ -272,6 +358,25 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             _hangup: signal(SignalKind::hangup())?,
         })
+    }
+
+    /// Waits for something at the server's end. SIGTERM changes nothing then: who sends it wants what is going on. SIGINT again ends the
+    /// process at once.
+    async fn meanwhile<T>(&mut self, awaited: impl Future<Output = T>) -> T {
+        tokio::pin!(awaited);
+        loop {
+            tokio::select! {
+                done = &mut awaited => return done,
+                name = self.next() => {
+                    if name == "SIGINT" {
+                        log!(Warning, "You insist... exiting now.");
+                        logger::flush();
+                        std::process::exit(1);
+                    }
+                    log!(Warning, "Received {name} again; the shutdown goes on");
+                }
+            }
+        }
     }
 
     /// Waits for one and returns its name.

@@ -8,7 +8,7 @@ use crate::dispatch::table::{CommandId, command_count};
 use crate::error_counts::ErrorCounts;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use sys::{Counter, Ticks};
+use sys::{Counter, Ticks, UnixMs};
 
 /// Sub-buckets to a doubling: durations are known to one part in sixteen.
 const SUB_BITS: u32 = 4;
@@ -39,6 +39,8 @@ impl Default for WorkerCounts {
 /// Counts that are written rarely enough to be shared by all workers.
 #[derive(Default)]
 pub struct ServerCounts {
+    /// When an HTTP request is told of again.
+    http_told_next_ms: AtomicU64,
     /// Connections accepted.
     pub connections: Counter,
     /// Connections refused because there were `maxclients`.
@@ -75,7 +77,20 @@ pub struct ServerCounts {
     pub denied_channels: Counter,
 }
 
+/// How often HTTP requests are told of.
+const HTTP_TOLD_EVERY_MS: u64 = 60_000;
+
 impl ServerCounts {
+    /// Whether an HTTP request is to be told of, which is so once a minute.
+    pub fn notes_http(&self, now: UnixMs) -> bool {
+        let next = self.http_told_next_ms.load(Ordering::Relaxed);
+        let is_due = now.0 >= next;
+        if is_due {
+            self.http_told_next_ms.store(now.0 + HTTP_TOLD_EVERY_MS, Ordering::Relaxed);
+        }
+        is_due
+    }
+
     /// Counts an error reply with this line.
     pub fn note_error(&self, line: &[u8]) {
         self.errors.add(1);

@@ -1,7 +1,8 @@
-//! What happens without a client asking, ten times a second on every worker:
-//! expired keys are freed, eviction that was cut short goes on, and memory that
-//! is no longer used goes back to the system; on the spare worker also clients
-//! that were silent or unread for too long are closed.
+//! What happens without a client asking: expired keys are freed, eviction that was cut short goes on, memory that
+//! is no longer used goes back to the system, and clients that were silent or unread for too long are closed.
+//!
+//! The spare worker keeps the time, `hz` times a second while anything happens and twice a second while nothing does, or
+//! sooner if a key comes due. The others sleep until it rings for them, so that an idle server is idle.
 
 use crate::blocking;
 use crate::client::{Client, Traits, eviction};
@@ -18,10 +19,11 @@ use keyspace::Progress;
 use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sys::UnixMs;
+use tokio::sync::Notify;
 
 /// The longest that a worker frees expired keys before it looks at its clients again.
 const SWEEP_STEP: Duration = Duration::from_micros(500);
@@ -30,40 +32,162 @@ const SWEEP_STEP: Duration = Duration::from_micros(500);
 /// and an eighth of what was used.
 const RELEASE_BYTES_MIN: u64 = 32 << 20;
 
+/// How often an idle server looks around.
+const IDLE_PAUSE: Duration = Duration::from_millis(500);
+/// For how long nothing must have happened before a server is idle.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
+
+/// How workers are told that there is something to do.
+pub struct Bells {
+    workers: Box<[Notify]>,
+    /// How many times all workers were to collect what was freed of their memory.
+    collections: AtomicU64,
+    is_idle: AtomicBool,
+}
+
+impl Bells {
+    /// For so many workers.
+    pub fn new(workers: usize) -> Bells {
+        Bells {
+            workers: (0..workers).map(|_| Notify::new()).collect(),
+            collections: AtomicU64::new(0),
+            is_idle: AtomicBool::new(false),
+        }
+    }
+
+    /// Has a worker look around.
+    pub fn ring(&self, worker: usize) {
+        self.workers[worker].notify_one();
+    }
+
+    /// Has all workers look around.
+    pub fn ring_all(&self) {
+        self.workers.iter().for_each(Notify::notify_one);
+    }
+
+    /// Has all workers look around but this one.
+    fn ring_all_but(&self, worker: usize) {
+        let others = self.workers.iter().enumerate().filter(|(index, _)| *index != worker);
+        others.for_each(|(_, bell)| bell.notify_one());
+    }
+
+    /// Whether nothing has happened for a while.
+    pub fn is_idle(&self) -> bool {
+        self.is_idle.load(Ordering::Relaxed)
+    }
+
+    async fn rung(&self, worker: usize) {
+        self.workers[worker].notified().await;
+    }
+}
+
 /// Runs for the life of worker number `index`.
 pub async fn run(worker: Rc<Worker>, index: usize) {
-    let mut ticks = 0u64;
-    let mut freed = Freed::default();
     // What is done once for all is done where no script runs.
-    let is_first = index == worker.server.placement.spare();
+    if index == worker.server.placement.spare() {
+        return keep_time(worker, index).await;
+    }
+    let mut collected = 0;
     loop {
-        let hz = u64::from(worker.server.config.hz().max(1));
-        tokio::time::sleep(Duration::from_millis(1000 / hz)).await;
-        ticks += 1;
-        if is_first && worker.server.attention().contains(Attention::PAUSED) {
-            // Forgets one that is over, whether or not a client asks.
-            Pause::at(&worker.server, worker.server.clock.now());
+        worker.server.bells.rung(index).await;
+        if !worker.server.attention().contains(Attention::LOADING) {
+            look_around(&worker.server, index, &mut collected).await;
         }
-        if worker.server.attention().contains(Attention::LOADING) {
+    }
+}
+
+/// What every worker does for its part of the keys and of the memory.
+async fn look_around(server: &Arc<Server>, worker: usize, collected: &mut u64) {
+    sweep(server, worker).await;
+    go_on_evicting(server, worker);
+    let collections = server.bells.collections.load(Ordering::Relaxed);
+    if mem::replace(collected, collections) != collections {
+        sys::memory::collect();
+    }
+}
+
+async fn keep_time(worker: Rc<Worker>, index: usize) {
+    let server = &worker.server;
+    let mut pace = Pace::new();
+    let mut freed = Freed::default();
+    let mut collected = 0;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(pace.pause(server)) => {}
+            () = server.bells.rung(index) => {}
+        }
+        if server.attention().contains(Attention::PAUSED) {
+            // Forgets one that is over, whether or not a client asks.
+            Pause::at(server, server.clock.now());
+        }
+        let is_second = pace.step(server);
+        if server.attention().contains(Attention::LOADING) {
             continue;
         }
-        sweep(&worker.server, index).await;
-        go_on_evicting(&worker.server, index);
-        if ticks.is_multiple_of(hz) {
-            freed.give_back(&worker.server, index);
+        if is_second {
+            freed.give_back(server);
         }
-        if is_first {
-            sample(&worker.server);
+        if is_work_due(server) {
+            // Not this one, which looks around anyway: it would be rung at once again, and let nobody else here run.
+            server.bells.ring_all_but(index);
         }
-        if is_first {
-            snapshot::begin_if_due(&worker.server, index, ticks.is_multiple_of(hz));
+        look_around(server, index, &mut collected).await;
+        sample(server);
+        durability::KeyCounts::note(server);
+        snapshot::begin_if_due(server, index, is_second);
+        if is_second {
+            durability::begin_if_due(server);
+            close_overdue_clients(server);
         }
-        if is_first && ticks.is_multiple_of(hz) {
-            durability::begin_if_due(&worker.server);
+    }
+}
+
+/// Whether keys are due, or have to be evicted.
+fn is_work_due(server: &Server) -> bool {
+    let is_due = || server.keyspace.next_sweep_ms(server.clock.now()) == Some(0);
+    !server.attention().contains(Attention::PAUSED) && is_due() || is_evicting(server)
+}
+
+/// How fast the time goes.
+struct Pace {
+    second_began: Instant,
+    /// Commands that had been run when it looked last.
+    commands: u64,
+    busy_at: Instant,
+}
+
+impl Pace {
+    fn new() -> Pace {
+        Pace { second_began: Instant::now(), commands: 0, busy_at: Instant::now() }
+    }
+
+    /// How long to sleep now.
+    fn pause(&self, server: &Server) -> Duration {
+        let busy = Duration::from_millis(1000 / u64::from(server.config.hz().max(1)));
+        if !server.bells.is_idle() {
+            return busy;
         }
-        if is_first && ticks.is_multiple_of(hz) {
-            close_overdue_clients(&worker.server);
+        let due = server.keyspace.next_sweep_ms(server.clock.now()).map(Duration::from_millis);
+        due.unwrap_or(IDLE_PAUSE).min(IDLE_PAUSE).max(busy)
+    }
+
+    /// Looks whether anything happens. Tells once a second that a second has passed.
+    fn step(&mut self, server: &Server) -> bool {
+        let commands = server.counts.commands.get();
+        let is_busy = server.attention().contains(Attention::LOADING) || is_work_due(server);
+        if mem::replace(&mut self.commands, commands) != commands || is_busy {
+            self.busy_at = Instant::now();
         }
+        let is_idle = self.busy_at.elapsed() >= IDLE_AFTER;
+        if server.bells.is_idle.swap(is_idle, Ordering::Relaxed) && !is_idle {
+            // Who sleeps long while nothing happens is awake again.
+            server.residency.ring();
+        }
+        let is_second = self.second_began.elapsed() >= Duration::from_secs(1);
+        if is_second {
+            self.second_began = Instant::now();
+        }
+        is_second
     }
 }
 
@@ -78,7 +202,7 @@ async fn sweep(server: &Arc<Server>, worker: usize) {
 fn sweep_step(server: &Arc<Server>, worker: usize) -> Progress {
     // A worker that waited for a slow script could not serve those who want to end it.
     let is_slow = server.attention().contains(Attention::SLOW_SCRIPT);
-    let batch = if is_slow { None } else { server.keyspace.try_enter(worker, Duration::ZERO) };
+    let batch = if is_slow { None } else { server.keyspace.try_enter(worker) };
     let Some(mut batch) = batch else { return Progress::Done };
     let began = server.ticks.now();
     let budget = server.ticks.ticks_in(SWEEP_STEP);
@@ -93,14 +217,18 @@ fn sweep_step(server: &Arc<Server>, worker: usize) -> Progress {
     progress
 }
 
-/// A batch evicts only so much before it serves its client.
-fn go_on_evicting(server: &Server, worker: usize) {
-    if server.attention().difference(Attention::MONITORS) == Attention::MEMORY_CEILING
+/// Whether memory is full and keys may be evicted.
+fn is_evicting(server: &Server) -> bool {
+    server.attention().difference(Attention::MONITORS) == Attention::MEMORY_CEILING
         && checks::is_memory_full(server)
         && server.residency.refusal().is_none()
-    {
+}
+
+/// A batch evicts only so much before it serves its client.
+fn go_on_evicting(server: &Server, worker: usize) {
+    if is_evicting(server) {
         // Where the policy allows nothing to be freed, the next write is told.
-        let Some(mut batch) = server.keyspace.try_enter(worker, Duration::ZERO) else { return };
+        let Some(mut batch) = server.keyspace.try_enter(worker) else { return };
         let _ = checks::make_room(server, &batch, server.clock.now());
         if batch.has_ready() {
             blocking::serve(server, &mut batch, worker, server.clock.now());
@@ -121,8 +249,8 @@ struct Freed {
 
 impl Freed {
     /// To be called once a second.
-    fn give_back(&mut self, server: &Server, worker: usize) {
-        if mem::take(&mut self.is_collected) && worker == 0 {
+    fn give_back(&mut self, server: &Server) {
+        if mem::take(&mut self.is_collected) {
             let work = || {
                 sys::process::yield_to_other_threads();
                 sys::memory::release();
@@ -136,7 +264,8 @@ impl Freed {
             self.held_bytes = self.held_bytes.max(used);
             return;
         }
-        sys::memory::collect();
+        server.bells.collections.fetch_add(1, Ordering::Relaxed);
+        server.bells.ring_all();
         *self = Freed { held_bytes: used, is_collected: true };
     }
 }

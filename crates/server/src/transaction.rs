@@ -1,10 +1,11 @@
 //! A session's transaction: requests queued between MULTI and EXEC, and the keys that
 //! it watches.
 
-use crate::client::{Client, Traits};
+use crate::client::{Client, Kept, Traits};
 use crate::dispatch::table::{self, Command, CommandId};
 use crate::server::Server;
-use command::Flags;
+use command::execute::readable;
+use command::{Flags, Result};
 use keyspace::{Batch, Key, KeyName, Touch};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +20,7 @@ pub struct Transaction {
     pub is_doomed: bool,
     /// The flags of all commands queued.
     pub flags: Option<Flags>,
-    bytes: usize,
+    word_bytes: usize,
 }
 
 /// A request that EXEC will run.
@@ -43,11 +44,17 @@ impl Queued {
 impl Transaction {
     /// Adds a request, whose command has these flags for it.
     pub fn push(&mut self, command: &'static Command, flags: Flags, request: &Request<'_>, client: &Client) {
-        self.bytes += request.iter().map(|word| word.len() + size_of::<usize>()).sum::<usize>();
-        self.queue.push(Queued { id: command.id, words: RequestBuf::from_args(request.iter()) });
+        if self.is_doomed {
+            // It will never run.
+            return;
+        }
+        let words = RequestBuf::from(*request);
+        self.word_bytes += words.allocated_bytes();
+        self.queue.push(Queued { id: command.id, words });
         self.flags = Some(self.flags.unwrap_or(Flags::empty()) | flags);
         client.queued.store(self.queue.len() as i64, Ordering::Relaxed);
-        client.queued_bytes.store(self.bytes, Ordering::Relaxed);
+        let queue_bytes = self.queue.capacity() * size_of::<Queued>();
+        client.queued_bytes.store(self.word_bytes + queue_bytes, Ordering::Relaxed);
     }
 
     /// Whether a command with one of these flags is queued.
@@ -70,10 +77,15 @@ impl Transaction {
 #[derive(Default)]
 pub struct Watched {
     keys: Vec<KeyName>,
+    /// For each of them whether it was there.
+    were_there: Vec<bool>,
 }
 
 impl Watched {
     /// Watches a key, once.
+    ///
+    /// # Errors
+    /// It cannot be read; it is not watched.
     pub fn add(
         &mut self,
         server: &Server,
@@ -81,16 +93,29 @@ impl Watched {
         client: &Arc<Client>,
         key: Key<'_>,
         now: UnixMs,
-    ) {
+    ) -> Result<()> {
         let name: KeyName = (key.db, key.bytes.into());
-        if self.keys.contains(&name) {
-            return;
+        // Not by going through its keys, of which there may be a million.
+        if !self.keys.is_empty() && server.watches.has(&name, client) {
+            return Ok(());
         }
-        // A key whose time is up goes now, so that its going later is no change.
-        free_if_expired(batch, key, now);
-        server.watches.add(&server.keyspace, name.clone(), client);
+        let view = batch.view(&[key], now, Touch::No);
+        let was_there = view.peek(&key).is_some();
+        readable(batch)?;
+        if was_there {
+            // Before anybody can change it.
+            server.watches.add(&server.keyspace, name.clone(), client);
+            view.finish();
+        } else {
+            // One whose time is up goes first, so that its going is no change.
+            view.finish();
+            server.watches.add(&server.keyspace, name.clone(), client);
+        }
+        client.note_kept_name(Kept::Watched, &name.1, true);
         self.keys.push(name);
+        self.were_there.push(was_there);
         client.watched.store(self.keys.len(), Ordering::Relaxed);
+        Ok(())
     }
 
     /// The keys, for EXEC to hold.
@@ -99,27 +124,41 @@ impl Watched {
     }
 
     /// Whether a watched key has changed, or its time is up by now. The keys' slots are held.
-    pub fn is_disturbed(&self, server: &Server, batch: &Batch<'_>, client: &Client, now: UnixMs) -> bool {
-        for key in self.keys(server) {
-            // A key whose time came since goes here, which marks the client.
-            free_if_expired(batch, key, now);
+    ///
+    /// # Errors
+    /// One of them cannot be read.
+    pub fn is_disturbed(
+        &self,
+        server: &Server,
+        batch: &Batch<'_>,
+        client: &Client,
+        now: UnixMs,
+    ) -> Result<bool> {
+        let mut is_any_gone = false;
+        for (key, was_there) in self.keys(server).zip(&self.were_there) {
+            is_any_gone |= *was_there && !is_there(batch, key, now)?;
         }
-        client.is_disturbed()
+        Ok(is_any_gone || client.is_disturbed())
     }
 
     /// Watches nothing any more.
     pub fn clear(&mut self, server: &Server, client: &Client) {
-        client.set_trait(Traits::DISTURBED, false);
         if !self.keys.is_empty() {
             server.watches.remove(&server.keyspace, client, &self.keys);
-            self.keys.clear();
+            self.keys = Vec::new();
+            self.were_there = Vec::new();
             client.watched.store(0, Ordering::Relaxed);
+            client.note_kept(Kept::Watched, 0);
         }
+        // Only now: whoever changed a key until here has marked the client for what it does not watch any more.
+        client.set_trait(Traits::DISTURBED, false);
     }
 }
 
-fn free_if_expired(batch: &Batch<'_>, key: Key<'_>, now: UnixMs) {
+/// Whether a key is there. One whose time is up goes.
+fn is_there(batch: &Batch<'_>, key: Key<'_>, now: UnixMs) -> Result<bool> {
     let view = batch.view(&[key], now, Touch::No);
-    view.peek(&key);
+    let is_there = view.peek(&key).is_some();
     view.finish();
+    readable(batch).map(|()| is_there)
 }

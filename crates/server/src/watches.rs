@@ -17,6 +17,11 @@ pub struct Watches {
 }
 
 impl Watches {
+    /// Whether a client watches a key.
+    pub fn has(&self, key: &KeyName, client: &Client) -> bool {
+        self.by_key.lock().get(key).is_some_and(|watchers| watchers.iter().any(|one| one.id == client.id))
+    }
+
     /// Watches a key.
     pub fn add(&self, keyspace: &Keyspace, key: KeyName, client: &Arc<Client>) {
         let mut by_key = self.by_key.lock();

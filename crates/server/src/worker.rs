@@ -25,7 +25,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 /// Bytes read at once.
 const INPUT_BYTES: usize = 64 << 10;
 /// How long replies may take to go out when the server stops.
-const DRAIN_TIME: Duration = Duration::from_secs(2);
+pub const DRAIN_TIME: Duration = Duration::from_secs(2);
 
 /// What a worker's connections share.
 pub struct Worker {
@@ -82,6 +82,8 @@ impl Worker {
         }
         if !placement.is_occupied(self.index) {
             placement.set_occupied(self.index, true);
+            // Replies that leave may wait for what this thread has appended, and nobody else says that to the log.
+            durability::write_gathered(&self.server, self.index);
             // It runs when this thread is back at its tasks.
             let worker = self.clone();
             tokio::task::spawn_local(async move { worker.be_free() });
@@ -207,6 +209,10 @@ fn begin(worker: &Rc<Worker>, arrival: Arrival) {
         Arrival::Moved(moved) => {
             let client = moved.client().clone();
             client.set_worker(worker.index);
+            // Its home may have become free while it was on its way, and looked for it elsewhere.
+            if client.home != worker.index && !server.placement.is_occupied(client.home) {
+                client.signal(Signal::GO_HOME);
+            }
             (client, Place::of(server, *moved))
         }
     };

@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     pub counters: Counters,
     buffers: Mutex<Vec<AlignedBytes>>,
     /// Keeps other processes out.
-    _lock: Lock,
+    _lock: Option<Lock>,
 }
 
 /// What was done since the store was opened.
@@ -56,7 +56,7 @@ impl Shared {
         geometry: Geometry,
         number: u64,
         inventory: Inventory,
-        lock: Lock,
+        lock: Option<Lock>,
     ) -> Shared {
         Shared {
             fs,

@@ -56,6 +56,40 @@ impl Store {
         Store::start(fs, dir, options, &table, Inventory::new(options.seed))
     }
 
+    /// The same to read only: nothing in the directory is changed, which need not be writable. With `passes_damage` also one that lacks
+    /// segments: what lies there cannot be read, and all else can.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_to_read(
+        fs: &Fs,
+        dir: &Path,
+        options: &Options,
+        table: &[u8],
+        passes_damage: bool,
+    ) -> Result<Store, Refusal> {
+        let table = Table::decode(table)?;
+        let lock = fs.lock_to_read(&dir.join(LOCK_NAME)).map_err(Refusal::disk(dir))?;
+        let lock = lock.ok_or_else(|| Refusal::InUse(dir.to_owned()))?;
+        if !passes_damage {
+            let found = segments_in(fs, dir)?;
+            table.segments.iter().try_for_each(|row| check_file(fs, dir, row, &found))?;
+        }
+        let inventory = Inventory::new(options.seed);
+        let shared = Shared::new(
+            fs.clone(),
+            dir.to_owned(),
+            options.clone(),
+            table.geometry,
+            table.store,
+            inventory,
+            lock,
+        );
+        let store = Store { shared: Arc::new(shared) };
+        store.adopt(&table, &[]);
+        Ok(store)
+    }
+
     fn start(
         fs: &Fs,
         dir: &Path,
@@ -64,17 +98,22 @@ impl Store {
         inventory: Inventory,
     ) -> Result<Store, Refusal> {
         fs.create_dir_all(dir).map_err(Refusal::disk(dir))?;
-        let lock = fs.lock(&dir.join("store.lock")).map_err(Refusal::disk(dir))?;
+        let lock = fs.lock(&dir.join(LOCK_NAME)).map_err(Refusal::disk(dir))?;
         let lock = lock.ok_or_else(|| Refusal::InUse(dir.to_owned()))?;
-        let names = fs.list(dir).map_err(Refusal::disk(dir))?;
-        let found = names.iter().filter_map(|name| SegmentNo::parse_name(name.to_str()?));
-        let found: Vec<SegmentNo> = found.collect();
+        let found = segments_in(fs, dir)?;
         for row in &table.segments {
             check_file(fs, dir, row, &found)?;
         }
         let geometry = table.geometry;
-        let shared =
-            Shared::new(fs.clone(), dir.to_owned(), options.clone(), geometry, table.store, inventory, lock);
+        let shared = Shared::new(
+            fs.clone(),
+            dir.to_owned(),
+            options.clone(),
+            geometry,
+            table.store,
+            inventory,
+            Some(lock),
+        );
         let store = Store { shared: Arc::new(shared) };
         store.adopt(table, &found);
         Ok(store)
@@ -303,6 +342,15 @@ impl Store {
 }
 
 /// Whether a segment's file is there and as long as it must be.
+/// The file that the directory's lock hangs on.
+const LOCK_NAME: &str = "store.lock";
+
+/// The segments whose files are there, by their numbers.
+fn segments_in(fs: &Fs, dir: &Path) -> Result<Vec<SegmentNo>, Refusal> {
+    let names = fs.list(dir).map_err(Refusal::disk(dir))?;
+    Ok(names.iter().filter_map(|name| SegmentNo::parse_name(name.to_str()?)).collect())
+}
+
 pub(crate) fn check_file(fs: &Fs, dir: &Path, row: &Row, found: &[SegmentNo]) -> Result<(), Refusal> {
     let path = row.no.path(dir);
     if found.binary_search(&row.no).is_err() {

@@ -197,7 +197,8 @@ impl<'a> Generator<'a> {
         self.request_of(spec)
     }
 
-    fn request_of(&mut self, spec: &Spec) -> Request {
+    /// A request of this command, unless it is one that must be rare and something else comes instead.
+    pub fn request_of(&mut self, spec: &Spec) -> Request {
         // What wipes everything would leave little to meet if it came as often as the rest; and what waits, waits long.
         let rarity = match spec.name.as_str() {
             "flushall" | "flushdb" | "swapdb" | "reset" | "multi" => 20,

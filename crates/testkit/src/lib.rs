@@ -9,6 +9,7 @@
 
 pub mod cases;
 pub mod client;
+pub mod contents;
 pub mod differential;
 pub mod generate;
 pub mod process;
@@ -19,6 +20,7 @@ pub mod syntax;
 pub mod values;
 
 pub use client::Client;
+pub use contents::Contents;
 pub use process::{Program, Server};
 pub use seed::Budget;
 pub use spec::Spec;

@@ -242,10 +242,15 @@ impl Collection {
         }
     }
 
-    /// Frees up to `most` fields of a hash whose time has been up for a moment. How many it freed.
-    pub fn remove_expired_fields(&mut self, now: UnixMs, most: usize) -> (usize, Removed) {
+    /// Frees up to `most` fields of a hash whose time has been up for a moment, each shown to `visit` before. How many it freed.
+    pub fn remove_expired_fields(
+        &mut self,
+        now: UnixMs,
+        most: usize,
+        visit: impl FnMut(&[u8]),
+    ) -> (usize, Removed) {
         match self {
-            Collection::Hash(hash) => hash.remove_expired(now, most),
+            Collection::Hash(hash) => hash.remove_expired(now, most, visit),
             _ => (0, Removed::All),
         }
     }

@@ -73,6 +73,14 @@ pub fn dump(collection: CollectionRef<'_>) -> Vec<u8> {
     out
 }
 
+/// The same for our own use, as exact as there is one.
+pub fn dump_exactly(collection: CollectionRef<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_exactly(collection, &mut out);
+    write_footer(&mut out);
+    out
+}
+
 /// Appends a collection's image for our own use, as exact as there is one; [`of_image`] reads it.
 pub fn write_exactly(collection: CollectionRef<'_>, out: &mut Vec<u8>) {
     match collection {
@@ -92,6 +100,14 @@ pub fn of_image(image: &[u8], thresholds: &Thresholds) -> Result<Collection, Res
         Restored::Collection(collection) => Ok(collection),
         Restored::String(_) => Err(RestoreError::BadFormat),
     }
+}
+
+/// The DUMP payload of a stream with this one's groups, exactly, to which nothing was added yet.
+pub fn dump_groups(stream: &Stream) -> Vec<u8> {
+    let mut out = Vec::new();
+    stream.write_groups_image(Reads::Redis72, &mut out);
+    write_footer(&mut out);
+    out
 }
 
 /// Appends a collection's type and its image.

@@ -117,6 +117,12 @@ impl<'o> Reply<'o> {
         Reply { bytes_max, ..self }
     }
 
+    /// Whether the output is longer than it may be: whatever else would be written is of no use, and need not be found.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.out.len() > self.bytes_max
+    }
+
     /// The protocol that the session speaks.
     #[inline]
     pub fn protocol(&self) -> Protocol {
@@ -197,7 +203,7 @@ impl<'o> Reply<'o> {
     /// A bulk string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
-        if self.out.len() > self.bytes_max {
+        if self.is_over() {
             return;
         }
         self.out.reserve(bytes.len() + 32);
@@ -277,6 +283,7 @@ impl<'o> Reply<'o> {
                 write_double(&mut text, value);
                 self.bulk(&text);
             }
+            Protocol::Resp3 if self.is_over() => {}
             Protocol::Resp3 => {
                 self.out.push(b',');
                 write_double(self.out, value);

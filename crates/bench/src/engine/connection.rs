@@ -15,6 +15,9 @@ use sys::Ticks;
 /// The error of a record that should be there and is not.
 pub const MISSING: &[u8] = b"record not found (was it loaded?)";
 
+/// The longest reply that is kept as a whole: a record is far shorter, and what means harm fills no memory.
+const CAPTURED_BYTES_MAX: usize = 64 << 20;
+
 /// Operations of one kind, issued at the same moment and waiting for their replies.
 #[derive(Clone, Copy, Debug)]
 pub struct Pending {
@@ -167,6 +170,9 @@ impl Connection {
             let (used, kind) = self.scanner.advance(&bytes[at..])?;
             let front = self.pending.front_mut().ok_or(Malformed)?;
             if front.issued.then == Then::ReadAll {
+                if self.captured.len() + used > CAPTURED_BYTES_MAX {
+                    return Err(Malformed);
+                }
                 self.captured.extend_from_slice(&bytes[at..at + used]);
             }
             at += used;

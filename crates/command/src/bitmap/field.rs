@@ -150,6 +150,10 @@ pub(super) fn bitfield(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'
     if before.seen == steps.len() && before.stays(len) {
         return Ok(Outcome::Unchanged);
     }
+    if before.seen == steps.len() && before.only_becomes_raw(len) {
+        edit.make_raw(&key, len);
+        return Ok(Outcome::Changed);
+    }
     let bytes = edit.bytes_mut(&key, len);
     for step in &steps[before.seen..] {
         let effect = step.run(bytes);
@@ -158,10 +162,7 @@ pub(super) fn bitfield(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'
         }
         reply_number(effect.reply, reply);
     }
-    // A string that only became raw holds what it held.
-    if before.seen < steps.len() || !before.exists || before.len < len {
-        edit.note(Class::STRING, "setbit", &key);
-    }
+    edit.note(Class::STRING, "setbit", &key);
     Ok(Outcome::Changed)
 }
 

@@ -90,7 +90,7 @@ fn bit_offset(args: &Args<'_>, text: &[u8], form: OffsetForm) -> Result<u64> {
     };
     let number = int(digits).ok().and_then(|number| u64::try_from(number).ok()).ok_or_else(refusal)?;
     let offset = number.checked_mul(unit).filter(|bits| i64::try_from(*bits).is_ok());
-    offset.filter(|bits| bits / 8 < args.settings.string_bytes_max()).ok_or_else(refusal)
+    offset.filter(|bits| bits / 8 < args.string_bytes_max()).ok_or_else(refusal)
 }
 
 /// GETBIT key offset
@@ -117,11 +117,12 @@ fn setbit(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result
     if before.seen == bit && before.stays(len) {
         return Ok(Outcome::Unchanged);
     }
-    set_bit(edit.bytes_mut(&key, len), offset, bit);
-    // A string that only became raw holds what it held.
-    if before.seen != bit || !before.exists || before.len < len {
-        edit.note(Class::STRING, "setbit", &key);
+    if before.seen == bit && before.only_becomes_raw(len) {
+        edit.make_raw(&key, len);
+        return Ok(Outcome::Changed);
     }
+    set_bit(edit.bytes_mut(&key, len), offset, bit);
+    edit.note(Class::STRING, "setbit", &key);
     Ok(Outcome::Changed)
 }
 
@@ -154,6 +155,11 @@ impl<T> State<T> {
     /// Whether a write of the same bits up to `len` would change nothing, not even
     /// the encoding.
     fn stays(&self, len: usize) -> bool {
-        self.exists && self.raw && self.len >= len
+        self.raw && self.only_becomes_raw(len)
+    }
+
+    /// Whether it would change the encoding at the most.
+    fn only_becomes_raw(&self, len: usize) -> bool {
+        self.exists && self.len >= len
     }
 }

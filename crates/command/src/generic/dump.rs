@@ -64,6 +64,14 @@ pub fn payload(object: Object<'_>) -> Vec<u8> {
     }
 }
 
+/// The same with all that there is to know of the value, for a log.
+pub fn exact_payload(object: Object<'_>) -> Vec<u8> {
+    match object.value() {
+        ValueRef::Collection(collection) => rdb::dump_exactly(collection),
+        ValueRef::Bytes(_) | ValueRef::Int(_) => payload(object),
+    }
+}
+
 /// Bytes of a payload that are not the value itself: the type in front, and the
 /// version and checksum of the footer.
 pub const PAYLOAD_FRAME_BYTES: usize = 1 + 2 + 8;

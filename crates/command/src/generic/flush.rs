@@ -73,7 +73,11 @@ impl Freeing {
         let keys = cleared.iter().map(Cleared::keys).sum();
         if self == Freeing::InBackground && keys > FREED_IN_PLACE_MAX {
             // Without a thread to be had the closure is dropped, and frees them here.
-            let _ = std::thread::Builder::new().name("flush".into()).spawn(move || drop(cleared));
+            let _ = std::thread::Builder::new().name("flush".into()).spawn(move || {
+                // Nobody waits for it, and it may have a worker's core.
+                sys::process::yield_to_other_threads();
+                drop(cleared);
+            });
         } else {
             all.free_afterwards(cleared);
         }

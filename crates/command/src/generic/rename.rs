@@ -56,13 +56,21 @@ const RENAMED: [&str; 2] = ["rename_from", "rename_to"];
 /// The same where it goes to another database.
 const MOVED: [&str; 2] = ["move_from", "move_to"];
 
-/// Moves the object of a key that is there, with its expiry, to where `target` is.
-fn transfer(edit: &mut Edit<'_>, source: &Key<'_>, target: &Key<'_>, [from, to]: [&'static str; 2]) {
+/// Moves the object of a key that is there, with its expiry, to where `target` is. That is said of these two keys alone: MOVE and COPY lock
+/// others, which do not change.
+fn transfer(
+    edit: &mut Edit<'_>,
+    args: &Args<'_>,
+    (source, target): (&Key<'_>, &Key<'_>),
+    [from, to]: [&'static str; 2],
+) {
     let expires_at = edit.get(source).and_then(|object| object.expires_at());
     let object = edit.take(source).expect("the caller has found the key");
     edit.put(target, object, expires_at);
     edit.note(Class::GENERIC, from, source);
     edit.note(Class::GENERIC, to, target);
+    args.log_image(edit, source);
+    args.log_image(edit, target);
 }
 
 /// RENAME key newkey
@@ -75,7 +83,7 @@ fn rename(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result
     if source.bytes == target.bytes {
         return Ok(Outcome::Unchanged);
     }
-    transfer(edit, &source, &target, RENAMED);
+    transfer(edit, args, (&source, &target), RENAMED);
     Ok(Outcome::Changed)
 }
 
@@ -89,7 +97,7 @@ fn renamenx(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resu
         reply.int(0);
         return Ok(Outcome::Unchanged);
     }
-    transfer(edit, &source, &target, RENAMED);
+    transfer(edit, args, (&source, &target), RENAMED);
     reply.int(1);
     Ok(Outcome::Changed)
 }
@@ -143,6 +151,7 @@ fn copy(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<O
     let copy = edit.copy(&source).expect("the source was found above");
     edit.put(&target, copy, expires_at);
     edit.note(Class::GENERIC, "copy_to", &target);
+    args.log_image(edit, &target);
     reply.int(1);
     Ok(Outcome::Changed)
 }
@@ -163,7 +172,7 @@ fn move_key(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resu
         reply.int(0);
         return Ok(Outcome::Unchanged);
     }
-    transfer(edit, &source, &target, MOVED);
+    transfer(edit, args, (&source, &target), MOVED);
     reply.int(1);
     Ok(Outcome::Changed)
 }

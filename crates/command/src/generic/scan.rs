@@ -65,13 +65,23 @@ fn keys(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()>
         }
     });
     reply.end(array, shown);
+    pass_by_unreadable(batch);
     Ok(())
+}
+
+/// A key that lies where the disk does not read, or in a page that is damaged, has no name: whoever asks for the others gets them. The
+/// shelf tells the operator.
+fn pass_by_unreadable(batch: &Batch<'_>) {
+    let _ = batch.take_unreadable();
 }
 
 /// RANDOMKEY
 fn randomkey(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
     match batch.random_key(args.db, args.now) {
-        Some(key) => reply.bulk(&key),
+        Some(key) => {
+            pass_by_unreadable(batch);
+            reply.bulk(&key);
+        }
         None => reply.null(),
     }
     Ok(())
@@ -90,6 +100,7 @@ fn scan(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()>
         };
         batch.scan(args.db, cursor, options.count, args.now, show).0
     });
+    pass_by_unreadable(batch);
     Ok(())
 }
 

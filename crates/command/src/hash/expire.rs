@@ -146,9 +146,11 @@ fn expire(
         (first..args.len()).for_each(|_| reply.int(NO_FIELD));
         return Ok(Outcome::Unchanged);
     };
+    // A log says what time a field has, and of one that is over that it is gone.
+    let now = if args.is_of_log() { UnixMs(0) } else { args.now };
     let (mut any_set, mut any_deleted) = (false, false);
     for position in first..args.len() {
-        let expired = expire_one(&mut hash, args.bytes(position), at, condition, args.now);
+        let expired = expire_one(&mut hash, args.bytes(position), at, condition, now);
         any_set |= expired == Expired::Set;
         any_deleted |= expired == Expired::Deleted;
         reply.int(expired as i64);
@@ -178,7 +180,10 @@ pub(super) fn log_fields(args: &Args<'_>, hash: &Hash, words: std::ops::Range<us
     for position in words.step_by(stride as usize) {
         let name = args.bytes(position);
         let Some(expires_at) = hash.expires_at(name, args.now) else {
-            args.log_as(&[b"HDEL", key, name]);
+            // One whose time was up before is there until it is swept.
+            if hash.expires_at(name, UnixMs(0)).is_none() {
+                args.log_as(&[b"HDEL", key, name]);
+            }
             continue;
         };
         if stride == Stride::NamesAndValues

@@ -3,6 +3,7 @@
 //! Thread rule: as for all handlers.
 
 use super::expire::{Expired, Stride, expire_there, log_fields, moment};
+use super::write::log_removed;
 use super::{BAD_COUNT, Hash, named_fields, reply_element};
 use crate::args::Args;
 use crate::error::{Error, Result};
@@ -44,7 +45,7 @@ pub(super) fn hgetdel(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_
         (first..args.len()).for_each(|_| reply.null());
         return Ok(Outcome::Unchanged);
     };
-    let mut changed = false;
+    let mut gone = Vec::new();
     for position in first..args.len() {
         let name = args.bytes(position);
         match hash.get(name, args.now) {
@@ -52,14 +53,15 @@ pub(super) fn hgetdel(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_
             Some(value) => {
                 reply_element(reply, value);
                 hash.remove(name, args.now);
-                changed = true;
+                gone.push(name);
             }
         }
     }
-    if !changed {
+    if gone.is_empty() {
         return Ok(Outcome::Unchanged);
     }
     hash.note(Class::HASH, "hdel");
+    log_removed(args, &gone);
     Ok(Outcome::Changed)
 }
 

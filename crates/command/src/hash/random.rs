@@ -117,6 +117,9 @@ fn pick_any(view: &View<'_>, args: &Args<'_>, hash: HashRef<'_>, count: u64, out
     }
     out.begin(count as usize);
     for _ in 0..count {
+        if out.reply.is_over() {
+            break;
+        }
         if listed.is_empty() {
             let pair = hash.random(args.now, || view.random());
             out.show(pair.expect("the hash has a field whose time is not up"));

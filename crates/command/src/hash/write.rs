@@ -11,6 +11,8 @@ use crate::error::{Error, Result};
 use crate::parse::int;
 use crate::row::Outcome;
 use keyspace::{Class, Edit, Opened};
+use sys::UnixMs;
+use value::collection::Type;
 use value::extended::Extended;
 use value::hash::{FieldExpiry, Set};
 use value::listpack::Element;
@@ -71,14 +73,31 @@ pub(super) fn hdel(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) 
         reply.int(0);
         return Ok(Outcome::Unchanged);
     };
-    let names = (2..args.len()).map(|position| args.bytes(position));
-    let deleted = names.filter(|name| hash.remove(name, args.now)).count();
-    reply.int(deleted as i64);
+    // A log says what is gone, those that went by themselves too: here they are still there.
+    let now = if args.is_of_log() { UnixMs(0) } else { args.now };
+    let logs_apart = args.is_logged() && Type::as_ref(&*hash).next_expiry().is_some();
+    let (mut deleted, mut gone) = (0, Vec::new());
+    for name in (2..args.len()).map(|position| args.bytes(position)) {
+        if hash.remove(name, now) {
+            deleted += 1;
+            gone.extend(logs_apart.then_some(name));
+        }
+    }
+    reply.int(deleted);
     if deleted == 0 {
         return Ok(Outcome::Unchanged);
     }
     hash.note(Class::HASH, "hdel");
+    log_removed(args, &gone);
     Ok(Outcome::Changed)
+}
+
+/// Says that these fields are gone, if there are any. A request may also name some whose time is up and that are there until they
+/// are swept.
+pub(super) fn log_removed(args: &Args<'_>, names: &[&[u8]]) {
+    if args.is_logged() && !names.is_empty() {
+        args.log_as(&[&[b"HDEL", args.bytes(1)], names].concat());
+    }
 }
 
 /// Sets a field of a hash that is counted in.

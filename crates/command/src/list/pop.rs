@@ -98,7 +98,7 @@ fn pop_several(
 fn first_list<'a>(edit: &Edit<'_>, args: &Args<'a>, keys: Range<usize>) -> Result<Option<Key<'a>>> {
     for position in keys {
         let key = args.key(position);
-        if edit.read::<List>(&key)?.is_some() {
+        if edit.reaches(&key) && edit.read::<List>(&key)?.is_some() {
             return Ok(Some(key));
         }
     }

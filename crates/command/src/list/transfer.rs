@@ -63,7 +63,10 @@ impl Transfer {
         args: &Args<'_>,
         reply: &mut Reply<'_>,
     ) -> Result<Outcome> {
-        let is_there = edit.read::<List>(&args.key(1))?.is_some();
+        let (source, target) = (args.key(1), args.key(2));
+        // Whoever brings something to the source of one who waits holds the target, too.
+        let is_at_hand = edit.reaches(&source) && edit.reaches(&target);
+        let is_there = is_at_hand && edit.read::<List>(&source)?.is_some();
         // In a transaction the null is not that of a wait that ends.
         if is_there || matches!(args.waiting, Waiting::Never) {
             return self.run(edit, args, reply);

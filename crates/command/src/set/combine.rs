@@ -12,6 +12,7 @@ use crate::parse::{Options, int_within};
 use crate::row::Outcome;
 use keyspace::{Class, Edit, Expiry, View};
 use smallvec::SmallVec;
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use value::collection::{Thresholds, Type};
 use value::set::{self, Set, SetRef};
@@ -38,8 +39,18 @@ fn stored_sources<'a>(edit: &'a Edit<'_>, args: &Args<'_>) -> Result<Sources<'a>
 
 /// The sets of an intersection, the smallest first; none if one of them is empty.
 fn intersected<'a>(sources: &Sources<'a>) -> Sets<'a> {
-    let mut sets: Sets<'_> = sources.iter().copied().collect::<Option<_>>().unwrap_or_default();
+    let sets: Sets<'_> = sources.iter().copied().collect::<Option<_>>().unwrap_or_default();
+    let mut sets = distinct(sets);
     sets.sort_by_key(|set| set.len());
+    sets
+}
+
+/// Each set once: a key that is given a thousand times is no more work than one.
+fn distinct(mut sets: Sets<'_>) -> Sets<'_> {
+    if sets.len() > 1 {
+        let mut seen = HashSet::with_capacity(sets.len());
+        sets.retain(|set| seen.insert(set.address()));
+    }
     sets
 }
 
@@ -56,18 +67,20 @@ fn subtracted<'a>(sources: &Sources<'a>, args: &Args<'_>, first: usize) -> Optio
 pub(super) fn sinter(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let sets = intersected(&sources(view, args, 1, args.len())?);
     reply_set(reply, |visit| {
-        set::intersection(&sets, |member| {
-            visit(member);
-            ControlFlow::Continue(())
-        });
+        set::intersection(&sets, visit);
     });
     Ok(())
 }
 
 /// SUNION key [key ...]
 pub(super) fn sunion(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    let sets: Sets<'_> = sources(view, args, 1, args.len())?.into_iter().flatten().collect();
-    reply_set(reply, |visit| set::union(&sets, visit));
+    let sets = distinct(sources(view, args, 1, args.len())?.into_iter().flatten().collect());
+    reply_set(reply, |visit| {
+        set::union(&sets, |member| {
+            // What is behind the end of the reply is passed over quickly.
+            let _ = visit(member);
+        });
+    });
     Ok(())
 }
 
@@ -76,19 +89,25 @@ pub(super) fn sdiff(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> 
     let sources = sources(view, args, 1, args.len())?;
     reply_set(reply, |visit| {
         if let Some((first, others)) = subtracted(&sources, args, 1) {
-            set::difference(first, &others, visit);
+            set::difference(first, &others, |member| {
+                let _ = visit(member);
+            });
         }
     });
     Ok(())
 }
 
+/// Is shown a member, and says whether more of them are of any use.
+type Visit<'v, 'a> = dyn FnMut(value::listpack::Element<'a>) -> ControlFlow<()> + 'v;
+
 /// Replies with the members that `show` passes on.
-fn reply_set<'a>(reply: &mut Reply<'_>, show: impl FnOnce(&mut dyn FnMut(value::listpack::Element<'a>))) {
+fn reply_set<'a>(reply: &mut Reply<'_>, show: impl FnOnce(&mut Visit<'_, 'a>)) {
     let deferred = reply.deferred_set();
     let mut count = 0;
     show(&mut |member| {
         reply_member(reply, member);
         count += 1;
+        if reply.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     reply.end(deferred, count);
 }
@@ -103,7 +122,7 @@ pub(super) fn sinterstore(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Repl
 /// SUNIONSTORE destination key [key ...]
 pub(super) fn sunionstore(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     store(edit, args, reply, "sunionstore", |sources, thresholds| {
-        let sets: Sets<'_> = sources.iter().flatten().copied().collect();
+        let sets = distinct(sources.iter().flatten().copied().collect());
         set::stored_union(&sets, thresholds)
     })
 }
@@ -178,4 +197,42 @@ pub(super) fn sintercard(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>
     });
     reply.int(count);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use value::collection::Type;
+
+    #[test]
+    fn a_set_that_is_given_often_is_looked_at_once() {
+        let thresholds = Thresholds::default();
+        let made = |members: &[&str]| {
+            let mut set = Set::new_for(members[0].as_bytes(), 1, &thresholds);
+            for member in members {
+                set.insert(member.as_bytes(), &thresholds);
+            }
+            set
+        };
+        let (ints, texts, same) = (made(&["1", "2"]), made(&["a", "2", "1"]), made(&["1", "2"]));
+        let often = |set: &'static str| match set {
+            "ints" => ints.as_ref(),
+            "same" => same.as_ref(),
+            _ => texts.as_ref(),
+        };
+        let sources: Sources<'_> = ["ints", "texts", "ints", "same", "texts"]
+            .into_iter()
+            .cycle()
+            .take(2000)
+            .map(|set| Some(often(set)))
+            .collect();
+        let sets = intersected(&sources);
+        assert_eq!(sets.iter().map(|set| set.len()).collect::<Vec<_>>(), [2, 2, 3]);
+        let mut shown = 0;
+        set::intersection(&sets, |_| {
+            shown += 1;
+            ControlFlow::Continue(())
+        });
+        assert_eq!(shown, 2);
+    }
 }

@@ -99,6 +99,9 @@ pub(super) fn srandmember(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_
             // A negative count: so many, each picked anew.
             reply.array(count.unsigned_abs() as usize);
             for _ in 0..count.unsigned_abs() {
+                if reply.is_over() {
+                    break;
+                }
                 reply_member(reply, set.random(&mut random).expect("no key holds an empty set"));
             }
         }

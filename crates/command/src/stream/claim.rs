@@ -2,6 +2,7 @@
 //!
 //! An entry that is not in the stream any more cannot be claimed: it stops being pending instead.
 
+use super::told::{Got, Reader, active_at, is_mention};
 use super::{id, interval_start, moment, reply_entry, reply_id};
 use crate::args::Args;
 use crate::error::{Error, Result};
@@ -75,7 +76,8 @@ impl Claim {
                 delivered_at = Some(number(text, "ERR Invalid TIME option argument for XCLAIM")?);
             } else if let Some(text) = options.take_with_value("RETRYCOUNT") {
                 let count = number(text, "ERR Invalid RETRYCOUNT option argument for XCLAIM")?;
-                deliveries = u64::try_from(count).ok();
+                // A payload may bring any count, and a log tells it.
+                deliveries = Some(count).filter(|it| *it >= 0 || args.is_of_log()).map(i64::cast_unsigned);
             } else if let Some(text) = options.take_with_value("LASTID") {
                 last_id = id(text)?;
             } else {
@@ -84,7 +86,8 @@ impl Claim {
         }
         options.finish()?;
         // A moment that cannot be is as good as the present.
-        let delivered_at = delivered_at.filter(|at| (0..=now).contains(at)).unwrap_or(now);
+        let can_be = |at: &Moment| (0..=now).contains(at) || is_mention(args, &ids);
+        let delivered_at = delivered_at.filter(can_be).unwrap_or(now);
         Ok(Claim { idle_min_ms, ids, delivered_at, deliveries, forces, gets, last_id })
     }
 
@@ -97,10 +100,13 @@ impl Claim {
         entries: &Entries,
         now: Moment,
         reply: &mut Reply<'_>,
+        got: &mut Got,
     ) -> Claimed {
         let (group, consumer) = to;
         let Some(entry) = entries.entry(id) else {
-            return if group.acknowledge(id) { Claimed::Gone } else { Claimed::No };
+            let was_pending = group.acknowledge(id);
+            got.extend(was_pending.then_some((id, 1)));
+            return if was_pending { Claimed::Gone } else { Claimed::No };
         };
         let before = match group.pending(id) {
             Some(pending) if self.idle_min_ms > 0 && pending.idle_ms(now) < self.idle_min_ms => {
@@ -115,6 +121,7 @@ impl Claim {
         let deliveries = self.deliveries.unwrap_or(counted);
         group.deliver(id, Pending { consumer, delivered_at: self.delivered_at, deliveries });
         group.consumer_mut(consumer).active_at = Some(now);
+        got.push((id, deliveries));
         match self.gets {
             Gets::Entry => reply_entry(&entry, reply),
             Gets::Id => reply_id(id, reply),
@@ -143,17 +150,30 @@ pub(super) fn xclaim(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>
     group.last_id = group.last_id.max(claim.last_id);
     let (consumer, is_new) = claimant(group, args);
     let list = reply.deferred_array();
-    let mut count = 0;
+    let (mut count, mut got) = (0, Got::new());
     for id in &claim.ids {
-        let claimed = claim.apply(*id, (group, consumer), entries, now, reply);
+        let claimed = claim.apply(*id, (group, consumer), entries, now, reply, &mut got);
         count += usize::from(claimed == Claimed::Yes);
     }
     reply.end(list, count);
+    if is_mention(args, &claim.ids) {
+        group.consumer_mut(consumer).active_at = active_at(claim.delivered_at);
+    }
+    log_claims(args, (group, consumer), &got, claim.delivered_at);
     drop(stream);
     if is_new {
         edit.note(Class::STREAM, "xgroup-createconsumer", &key);
     }
     Ok(Outcome::Changed)
+}
+
+/// Says what a claim came down to.
+fn log_claims(args: &Args<'_>, (group, consumer): (&Group, ConsumerId), got: &Got, delivered_at: Moment) {
+    let reader = Reader { key: args.bytes(1), group: args.bytes(2), consumer: args.bytes(3) };
+    match got.is_empty() {
+        true => reader.log_mention(args, group.consumer(consumer), group.last_id),
+        false => reader.log_got(args, got, delivered_at, group.last_id),
+    }
 }
 
 /// The words of XAUTOCLAIM behind the group and the consumer.
@@ -216,7 +236,7 @@ pub(super) fn xautoclaim(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply
     let tries = usize::try_from(claim.count.saturating_mul(AutoClaim::TRIES_FACTOR)).unwrap_or(usize::MAX);
     let mut left = claim.count;
     let mut gone = Vec::new();
-    let mut claimed_count = 0;
+    let (mut claimed_count, mut got) = (0, Got::new());
     // The cursor comes first but is known last.
     let mut claimed = Vec::new();
     let mut list = Reply::new(&mut claimed, reply.protocol());
@@ -225,7 +245,7 @@ pub(super) fn xautoclaim(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply
         let next = cursor.and_then(|cursor| group.pending_from(cursor).next());
         let Some((id, _)) = next.filter(|_| left > 0) else { break };
         cursor = id.next();
-        match each.apply(id, (group, consumer), entries, now, &mut list) {
+        match each.apply(id, (group, consumer), entries, now, &mut list, &mut got) {
             Claimed::Yes => claimed_count += 1,
             Claimed::Gone => gone.push(id),
             Claimed::No => continue,
@@ -239,6 +259,7 @@ pub(super) fn xautoclaim(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply
     reply.raw(&claimed);
     reply.array(gone.len());
     gone.into_iter().for_each(|id| reply_id(id, reply));
+    log_claims(args, (group, consumer), &got, now);
     drop(stream);
     if is_new {
         edit.note(Class::STREAM, "xgroup-createconsumer", &key);

@@ -89,7 +89,8 @@ impl Options {
                 position += 1;
             } else if args.is(position, "ENTRIESREAD") && position + 1 < args.len() {
                 let read = int(args.bytes(position + 1))?;
-                if read < Options::UNKNOWN {
+                // A payload may bring any count, and a log tells it.
+                if read < Options::UNKNOWN && !args.is_of_log() {
                     return Err(Error::XGROUP_ENTRIES_READ);
                 }
                 options.entries_read = Some(read).filter(|read| *read != Options::UNKNOWN);

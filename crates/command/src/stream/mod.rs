@@ -15,6 +15,7 @@ mod entries;
 mod group;
 mod pending;
 mod read;
+mod told;
 
 use crate::args::Args;
 use crate::error::{Error, Result};

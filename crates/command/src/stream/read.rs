@@ -4,6 +4,7 @@
 //! one of its keys changes. What meant "from now on" (`$`) is then an id. A group's reader is also woken when
 //! its key or group goes away, and gets the error of a first run.
 
+use super::told::{Got, Reader};
 use super::{id, moment, reply_entries, reply_entry, reply_id};
 use crate::args::Args;
 use crate::error::{Error, Result};
@@ -13,7 +14,7 @@ use crate::wait::{Null, Wait};
 use keyspace::{Class, Edit, TypeName, View};
 use smallvec::SmallVec;
 use sys::UnixMs;
-use value::number::{IntBuffer, format_i64, parse_i64};
+use value::number::parse_i64;
 use value::stream::{ConsumerId, Entries, Group, IdText, Order, Pending, Stream, StreamId};
 use wire::{Protocol, Reply, Request};
 
@@ -51,6 +52,8 @@ enum Form {
     Read,
     ReadGroup,
 }
+
+type Pairs = SmallVec<[(usize, usize); STREAMS_INLINE]>;
 
 /// The words of a request, without the ids.
 struct Words<'a> {
@@ -119,6 +122,11 @@ impl<'a> Words<'a> {
         (first..first + streams).map(move |position| (position, position + streams))
     }
 
+    /// Those whose keys may be looked at.
+    fn pairs_at_hand(&self, is_at_hand: impl Fn(usize) -> bool) -> Pairs {
+        self.pairs().filter(|(key, _)| is_at_hand(*key)).collect()
+    }
+
     fn wait(&self, until: Until, rewritten: Vec<(usize, Vec<u8>)>) -> Outcome {
         Outcome::Blocked(Box::new(Wait {
             keys: self.pairs().map(|(key, _)| key).collect(),
@@ -128,21 +136,6 @@ impl<'a> Words<'a> {
             null: Null::Array,
             rewritten,
         }))
-    }
-
-    /// Logs the reading of one of the streams by a group; moments follow from the record's.
-    fn log_read(&self, args: &Args<'_>, position: usize) {
-        let Some((group, consumer)) = self.group.filter(|_| args.is_logged()) else { return };
-        let digits = &mut IntBuffer::new();
-        let mut all: Vec<&[u8]> = vec![b"XREADGROUP", b"GROUP", group, consumer];
-        if self.count > 0 {
-            all.extend([&b"COUNT"[..], format_i64(self.count as i64, digits)]);
-        }
-        if self.acknowledges {
-            all.push(b"NOACK");
-        }
-        all.extend([&b"STREAMS"[..], args.bytes(position), args.bytes(position + self.streams)]);
-        args.log_as(&all);
     }
 
     fn limit(&self) -> usize {
@@ -189,7 +182,8 @@ impl Streams {
 pub(super) fn xread(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     let words = Words::parse(args, Form::Read)?;
     let mut reads: SmallVec<[(Option<&Stream>, StreamId); STREAMS_INLINE]> = SmallVec::new();
-    for (key, id_at) in words.pairs() {
+    let pairs = words.pairs_at_hand(|position| view.reaches(&args.key(position)));
+    for (key, id_at) in pairs.iter().copied() {
         let stream = view.read::<Stream>(&args.key(key))?;
         let behind = match until_zero(args.bytes(id_at)) {
             b"$" => stream.map_or(StreamId::MIN, |stream| stream.entries.last_id()),
@@ -199,7 +193,7 @@ pub(super) fn xread(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> 
         reads.push((stream, behind));
     }
     let mut streams = Streams(None, 0);
-    for ((stream, behind), (key, _)) in reads.iter().zip(words.pairs()) {
+    for ((stream, behind), (key, _)) in reads.iter().zip(pairs.iter().copied()) {
         // Redis looks each key up twice, above and here, and counts and tells of both.
         view.get(&args.key(key));
         let entries = stream.map(|stream| &stream.entries).filter(|entries| entries.has_above(*behind));
@@ -214,10 +208,10 @@ pub(super) fn xread(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> 
         reply.null_array();
         return Ok(Outcome::Unchanged);
     };
-    let meant_now =
-        words.pairs().zip(&reads).filter(|((_, id_at), _)| until_zero(args.bytes(*id_at)) == b"$");
-    let rewritten =
-        meant_now.map(|((_, id_at), (_, behind))| (id_at, IdText::of(*behind).as_bytes().to_vec())).collect();
+    let meant_now = pairs.iter().zip(&reads).filter(|((_, id_at), _)| until_zero(args.bytes(*id_at)) == b"$");
+    let rewritten = meant_now
+        .map(|((_, id_at), (_, behind))| (*id_at, IdText::of(*behind).as_bytes().to_vec()))
+        .collect();
     Ok(words.wait(until, rewritten))
 }
 
@@ -240,7 +234,8 @@ pub(super) fn xreadgroup(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply
     let words = Words::parse(args, Form::ReadGroup)?;
     let (group, consumer) = words.group.ok_or(Error::XREADGROUP_NO_GROUP)?;
     let mut asked: SmallVec<[Asked; STREAMS_INLINE]> = SmallVec::new();
-    for (key, id_at) in words.pairs() {
+    let pairs = words.pairs_at_hand(|position| edit.reaches(&args.key(position)));
+    for (key, id_at) in pairs.iter().copied() {
         let found = edit.read_as_reader::<Stream>(&args.key(key))?;
         if found.is_none_or(|stream| stream.group(group).is_none()) {
             return Err(Error::no_group(args.bytes(key), group, " in XREADGROUP with GROUP option"));
@@ -256,29 +251,40 @@ pub(super) fn xreadgroup(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply
         });
     }
     let mut streams = Streams(None, 0);
-    for ((position, _), asked) in words.pairs().zip(asked) {
+    for ((position, _), asked) in pairs.into_iter().zip(asked) {
         let key = args.key(position);
         let mut stream = edit.open::<Stream>(&key)?.expect("the key was found above");
+        let told = Reader { key: key.bytes, group, consumer };
         let (group, entries) = stream.group_mut(group).expect("the group was found above");
         let created = group.create_consumer(consumer, moment(args.now));
         let reader = created.or_else(|| group.find_consumer(consumer)).expect("it is there or was made");
         group.consumer_mut(reader).seen_at = moment(args.now);
+        if created.is_some() {
+            told.log_creation(args);
+        }
         match asked {
             Asked::History(behind) => {
                 streams.add(key.bytes, reply);
-                redeliver(group, entries, (reader, behind), &words, args.now, reply);
+                let got = redeliver(group, entries, (reader, behind), &words, args, reply);
+                told.log_got(args, &got, moment(args.now), group.last_id);
+                told.log_mention(args, group.consumer(reader), group.last_id);
             }
             Asked::New if entries.has_above(group.last_id) => {
                 streams.add(key.bytes, reply);
-                deliver(group, entries, reader, &words, args.now, reply);
+                let got = deliver(group, entries, reader, &words, args, reply);
+                told.log_got(args, &got, moment(args.now), group.last_id);
+                told.log_progress(args, group);
+                if words.acknowledges {
+                    told.log_mention(args, group.consumer(reader), group.last_id);
+                }
             }
-            Asked::New => {}
+            Asked::New if created.is_some() => {}
+            Asked::New => told.log_mention(args, group.consumer(reader), group.last_id),
         }
         drop(stream);
         if created.is_some() {
             edit.note(Class::STREAM, "xgroup-createconsumer", &key);
         }
-        words.log_read(args, position);
     }
     if streams.end(reply) {
         return Ok(Outcome::Changed);
@@ -292,47 +298,54 @@ pub(super) fn xreadgroup(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply
     }
 }
 
-/// Replies with entries that the group has not delivered yet, and notes that they are pending.
+/// Replies with entries that the group has not delivered yet, and notes that they are pending. Gives those for the log.
 fn deliver(
     group: &mut Group,
     entries: &Entries,
     consumer: ConsumerId,
     words: &Words<'_>,
-    now: UnixMs,
+    args: &Args<'_>,
     reply: &mut Reply<'_>,
-) {
-    let now = moment(now);
+) -> Got {
+    const FIRST: u64 = 1;
+    let (now, mut got) = (moment(args.now), Got::new());
     let start = group.last_id.next().unwrap_or(StreamId::MAX);
     let new = entries.range(start, StreamId::MAX, Order::Ascending).take(words.limit());
     reply_entries(
         new.inspect(|entry| {
             entries.advance(group, entry.id);
             if !words.acknowledges {
-                group.deliver(entry.id, Pending { consumer, delivered_at: now, deliveries: 1 });
+                group.deliver(entry.id, Pending { consumer, delivered_at: now, deliveries: FIRST });
                 group.consumer_mut(consumer).active_at = Some(now);
+                if args.is_logged() {
+                    got.push((entry.id, FIRST));
+                }
             }
         }),
         reply,
     );
+    got
 }
 
-/// Replies with what a consumer has pending behind an id; entries that are gone come without fields.
+/// Replies with what a consumer has pending behind an id; entries that are gone come without fields. Gives the others for the log.
 fn redeliver(
     group: &mut Group,
     entries: &Entries,
     (consumer, behind): (ConsumerId, StreamId),
     words: &Words<'_>,
-    now: UnixMs,
+    args: &Args<'_>,
     reply: &mut Reply<'_>,
-) {
+) -> Got {
     let start = behind.next().unwrap_or(StreamId::MAX);
     let ids: Vec<StreamId> = group.consumer(consumer).pending_from(start).take(words.limit()).collect();
+    let mut got = Got::new();
     reply.array(ids.len());
     for id in ids {
         match entries.entry(id) {
             Some(entry) => {
                 reply_entry(&entry, reply);
-                group.deliver_again(id, moment(now));
+                group.deliver_again(id, moment(args.now));
+                got.extend(group.pending(id).filter(|_| args.is_logged()).map(|it| (id, it.deliveries)));
             }
             None => {
                 reply.array(2);
@@ -341,4 +354,5 @@ fn redeliver(
             }
         }
     }
+    got
 }

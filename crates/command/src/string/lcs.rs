@@ -73,7 +73,7 @@ pub(super) fn lcs(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Re
     let first = first.map_or(&b""[..], |text| text.bytes(&mut first_digits));
     let second = second.map_or(&b""[..], |text| text.bytes(&mut second_digits));
     let wanted = Wanted::parse(args)?;
-    let bytes_max = args.settings.string_bytes_max();
+    let bytes_max = args.string_bytes_max();
     if wanted.form == Form::Length {
         let len = value::lcs::lcs_len(first, second, bytes_max).map_err(refusal)?;
         reply.int(i64::from(len));

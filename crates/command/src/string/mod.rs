@@ -234,7 +234,7 @@ fn reply_text(text: Option<Text<'_>>, reply: &mut Reply<'_>) {
 /// Refuses to make a string of `len` and `more` bytes that is longer than allowed.
 pub(crate) fn check_length(args: &Args<'_>, len: u64, more: u64) -> Result<usize> {
     match len.checked_add(more) {
-        Some(total) if total <= args.settings.string_bytes_max() => Ok(total as usize),
+        Some(total) if total <= args.string_bytes_max() => Ok(total as usize),
         _ => Err(Error::StringTooLong),
     }
 }
@@ -318,5 +318,6 @@ fn delifeq(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
         return Ok(Outcome::Unchanged);
     }
     remove(edit, &key);
+    args.log_as(&[b"DEL", key.bytes]);
     Ok(Outcome::Changed)
 }

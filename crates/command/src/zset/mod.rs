@@ -330,6 +330,9 @@ impl Scores {
         let is_flat = self == Scores::With && !is_paired;
         reply.array(members.len() * if is_flat { 2 } else { 1 });
         for (member, score) in members {
+            if reply.is_over() {
+                break;
+            }
             if is_paired {
                 reply.array(2);
             }

@@ -131,6 +131,9 @@ fn pop_or_wait(edit: &mut Edit<'_>, args: &Args<'_>, end: End, reply: &mut Reply
     let until = timeout(args.bytes(last), args.now)?;
     for at in 1..last {
         let key = args.key(at);
+        if !edit.reaches(&key) {
+            continue;
+        }
         let Some(zset) = edit.read::<Zset>(&key)? else { continue };
         let (len, ranks) = (zset.len(), end.ranks(1, zset.len()));
         let (member, score) = zset.at(ranks.start).expect("a sorted set in the keyspace is not empty");
@@ -192,6 +195,9 @@ fn pop_first(
 ) -> Result<Option<Outcome>> {
     for &at in keys {
         let key = args.key(at);
+        if !edit.reaches(&key) {
+            continue;
+        }
         let Some(zset) = edit.read::<Zset>(&key)? else { continue };
         let (len, ranks) = (zset.len(), end.ranks(count, zset.len()));
         reply.array(2);

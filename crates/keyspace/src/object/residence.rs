@@ -205,7 +205,7 @@ impl Object<'_> {
     }
 
     /// Where on disk the same object lies.
-    pub(crate) fn at(&self) -> Option<u32> {
+    pub fn at(&self) -> Option<u32> {
         self.block.at()
     }
 

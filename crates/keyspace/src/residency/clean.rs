@@ -67,9 +67,9 @@ impl Batch<'_> {
         one.slot == other.slot && super::spill::look_alike(one.position, other.position)
     }
 
-    /// Shows where each object of a slot lies that lies anywhere.
-    pub fn places(&self, db: DbIndex, slot: Slot, mut visit: impl FnMut(u32)) {
-        let Some(keys) = self.keyspace.slot_with_keys(db, slot).map(locks::lock) else { return };
+    /// Shows where each object of a slot lies that lies anywhere; the database by its constant number.
+    pub fn places(&self, db: u32, slot: Slot, mut visit: impl FnMut(u32)) {
+        let Some(keys) = self.keyspace.slot_with_keys((db, slot)).map(locks::lock) else { return };
         keys.table().scan_entries(crate::ids::Position(0), usize::MAX, |entry| match entry {
             Entry::Block(object) => object.at().into_iter().for_each(&mut visit),
             Entry::Cold(cold) => visit(cold.at),

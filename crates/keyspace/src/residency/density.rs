@@ -6,7 +6,7 @@
 //!
 //! Thread rule: one thread does so, a slot at a time.
 
-use crate::ids::{DbIndex, Slot};
+use crate::ids::Slot;
 use crate::keyspace::Batch;
 use crate::locks;
 use crate::object::Object;
@@ -61,17 +61,17 @@ impl Sparse {
 }
 
 impl Batch<'_> {
-    /// Counts the objects of a slot.
-    pub fn count_density(&self, db: DbIndex, slot: Slot, census: &mut Census) {
-        let Some(keys) = self.keyspace.slot_with_keys(db, slot).and_then(locks::lock_soon) else { return };
+    /// Counts the objects of a slot; the database by its constant number.
+    pub fn count_density(&self, db: u32, slot: Slot, census: &mut Census) {
+        let Some(keys) = self.keyspace.slot_with_keys((db, slot)).and_then(locks::lock_soon) else { return };
         for (stretch, bytes) in keys.table().places().filter_map(|(_, object)| stretch_of(object)) {
             *census.0.entry(stretch).or_default() += bytes;
         }
     }
 
     /// Moves the objects of a slot that lie in sparse stretches. One of which a copy is on its way stays.
-    pub fn move_sparse(&self, db: DbIndex, slot: Slot, sparse: &mut Sparse) {
-        let Some(mut keys) = self.keyspace.slot_with_keys(db, slot).and_then(locks::lock_soon) else {
+    pub fn move_sparse(&self, db: u32, slot: Slot, sparse: &mut Sparse) {
+        let Some(mut keys) = self.keyspace.slot_with_keys((db, slot)).and_then(locks::lock_soon) else {
             return;
         };
         let Sparse { stretches, places, .. } = sparse;

@@ -7,6 +7,7 @@
 
 use crate::Stamp;
 use crate::ids::{DbIndex, Position, Slot};
+use crate::image::SlotView;
 use crate::keyspace::{Batch, Keyspace};
 use crate::locks;
 use crate::object::Object;
@@ -39,6 +40,11 @@ impl Keyspace {
         self.numbers.iter().map(|number| number.load(Ordering::Relaxed)).collect()
     }
 
+    /// Whether a database has no key at all, by its constant number.
+    pub fn is_number_empty(&self, number: u32) -> bool {
+        self.database_at(number).len() == 0
+    }
+
     /// Puts the numbers back, before anything is loaded; databases that are not named keep their own. False: these are not each other's
     /// numbers, or there are not as many databases.
     pub fn restore_numbers(&self, numbers: &[u32]) -> bool {
@@ -67,8 +73,22 @@ impl Batch<'_> {
         index: &mut SlotIndex,
         mut visit: impl FnMut(Object<'_>),
     ) -> Stamp {
+        self.look_into(db, slot, |view| {
+            self.index_of(view, is_written, index, &mut visit);
+            view.stamp()
+        })
+    }
+
+    /// The same of a slot that is locked.
+    pub fn index_of(
+        &self,
+        view: &SlotView<'_>,
+        is_written: impl Fn(u32) -> bool,
+        index: &mut SlotIndex,
+        mut visit: impl FnMut(Object<'_>),
+    ) {
         index.clear();
-        let keys = locks::lock(&self.keyspace.database(db).slot(slot).keys);
+        let keys = view.keys;
         let mut shown_expiring = 0;
         keys.table().scan_entries(Position(0), usize::MAX, |entry| match entry {
             Entry::Cold(cold) => index.words.push(cold),
@@ -84,7 +104,6 @@ impl Batch<'_> {
         if index.expiring > 0 {
             keys.copy_timers(self.keyspace.frame(), &mut index.timers);
         }
-        self.keyspace.stamp(db, slot)
     }
 
     /// Puts the index of a slot back that is empty.

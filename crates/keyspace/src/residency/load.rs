@@ -70,29 +70,27 @@ impl SlotReader<'_> {
     }
 
     /// Calls `visit` for objects from position `from` on, as [`Table::scan`] does, those that are cold among them. Older
-    /// versions of what is in memory are no objects.
+    /// versions of what is in memory are no objects. What cannot be read is passed by, and told.
     pub(crate) fn scan(
         &self,
         table: &Table,
         from: Position,
         enough: usize,
         mut visit: impl FnMut(Object<'_>),
-    ) -> Result<Option<Position>, Unreadable> {
-        let mut result = Ok(());
-        let next = table.scan_entries(from, enough, |entry| match entry {
+        mut pass: impl FnMut(Unreadable),
+    ) -> Option<Position> {
+        table.scan_entries(from, enough, |entry| match entry {
             Entry::Block(object) => visit(object),
-            Entry::Cold(cold) if result.is_ok() => match self.load_cold(cold) {
+            Entry::Cold(cold) => match self.load_cold(cold) {
                 Ok(object) => {
                     let key = self.frame.hasher.key(DbIndex(0), object.object().key());
                     if table.find(&key).is_none() {
                         visit(object.object());
                     }
                 }
-                Err(error) => result = Err(error),
+                Err(error) => pass(error),
             },
-            Entry::Cold(_) => {}
-        });
-        result.map(|()| next)
+        })
     }
 
     /// The object of a cold word.

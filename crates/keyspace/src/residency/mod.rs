@@ -9,6 +9,9 @@
 //! change it takes that away first. One that was stored without a look at the disk may be *shadowing* an older version there
 //! ([`shadow`]).
 //!
+//! Whoever goes round over the slots, or has copies of objects on their way, goes by the databases' constant numbers ([`Keyspace::numbers`]):
+//! SWAPDB exchanges the numbers that commands use at any moment in between.
+//!
 //! Thread rule: a slot's words change with its lock held. A shelf is asked by any thread, with slots locked.
 //!
 //! Invariants:
@@ -34,10 +37,10 @@ pub mod spill;
 #[cfg(test)]
 mod tests;
 
-use crate::ids::{DbIndex, Slot};
 use crate::keyspace::{Batch, Keyspace};
+use crate::locks::SlotId;
+use crate::locks::fair::Lock;
 use crate::slot::SlotKeys;
-use parking_lot::Mutex;
 use std::fmt;
 use sys::UnixMs;
 
@@ -102,9 +105,9 @@ impl Keyspace {
 }
 
 impl Keyspace {
-    /// A slot of a database that has keys.
-    fn slot_with_keys(&self, db: DbIndex, slot: Slot) -> Option<&Mutex<SlotKeys>> {
-        let cell = &self.database(db).used_slots()?[usize::from(slot.0)];
+    /// A slot that has keys.
+    fn slot_with_keys(&self, (physical, slot): SlotId) -> Option<&Lock<SlotKeys>> {
+        let cell = &self.database_at(physical).used_slots()?[usize::from(slot.0)];
         cell.has_keys().then_some(&cell.keys)
     }
 }
@@ -119,6 +122,12 @@ impl Batch<'_> {
     /// Notes that something that was looked for could not be read: what the command found counts for nothing.
     pub(crate) fn note_unreadable(&self, error: Unreadable) {
         self.unreadable.borrow_mut().get_or_insert(error);
+        self.passed.set(self.passed.get() + 1);
+    }
+
+    /// How often something could not be read since this was last asked.
+    pub fn take_passed(&self) -> u64 {
+        self.passed.take()
     }
 
     /// Whether that was noted.

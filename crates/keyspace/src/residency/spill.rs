@@ -20,6 +20,7 @@ use crate::object::Block;
 use crate::slot::SlotKeys;
 use crate::table::Place;
 use std::mem;
+use std::time::{Duration, Instant};
 use sys::UnixMs;
 use sys::prefetch::prefetch;
 use value::table::{COLD_BITS_MIN, Handle, TAG_BITS};
@@ -147,15 +148,16 @@ enum Outcome {
 
 impl Batch<'_> {
     /// Lets go of a slot's objects that were not used of late. Those that are not on disk are shown to the carrier.
-    pub fn spill(&self, db: DbIndex, slot: Slot, sweep: &mut Sweep, carrier: &mut impl Carrier) -> Spilled {
+    /// The database is meant by its constant number: copies on their way are told apart by it.
+    pub fn spill(&self, db: u32, slot: Slot, sweep: &mut Sweep, carrier: &mut impl Carrier) -> Spilled {
         let mut spilled = Spilled::default();
+        let id = (db, slot);
         if slot == Slot(0) {
             sweep.was_fruitless = mem::take(&mut sweep.sent) == 0;
         }
-        let Some(mut keys) = self.keyspace.slot_with_keys(db, slot).and_then(locks::lock_soon) else {
+        let Some(mut keys) = self.keyspace.slot_with_keys(id).and_then(locks::lock_soon) else {
             return spilled;
         };
-        let id = (self.keyspace.physical(db), slot);
         let is_elsewhere = |leaving: &Leaving| leaving.slot != id;
         debug_assert!(sweep.leaving.iter().all(is_elsewhere), "copies are written before their slot's turn");
         let first = sweep.leaving.len();
@@ -188,26 +190,29 @@ impl Batch<'_> {
         seen.clear();
         sweep.seen = seen;
         sweep.sent += spilled.gone + spilled.leaving;
-        self.resolve((db, slot), &mut keys, &mut sweep.shadowing);
+        self.resolve(id, &mut keys, &mut sweep.shadowing);
         spilled
     }
 
     /// Finds out what these keys are shadowing, so that they can go another time. What cannot be read stays in memory.
-    fn resolve(&self, (db, slot): (DbIndex, Slot), keys: &mut SlotKeys, names: &mut Vec<Box<[u8]>>) {
-        let reader = self.keyspace.slot_reader((self.keyspace.physical(db), slot));
+    fn resolve(&self, id: SlotId, keys: &mut SlotKeys, names: &mut Vec<Box<[u8]>>) {
+        let reader = self.keyspace.slot_reader(id);
         for name in names.drain(..) {
-            let key = self.keyspace.key(db, &name);
+            let key = self.keyspace.key(DbIndex(0), &name);
             if let Some(Ok(change)) = reader.map(|reader| reader.resolve(keys, &key)) {
-                self.keyspace.database(db).note(slot, keys, change);
+                self.keyspace.database_at(id.0).note(id.1, keys, change);
             }
         }
     }
 
     /// Lets go of objects whose copies are written, or notes where those lie, unless they have changed or gone meanwhile. With
-    /// `is_written` false they stay as if they had never been copied.
-    pub fn let_go(&self, sweep: &mut Sweep, is_written: bool) {
+    /// `is_written` false they stay as if they had never been copied. Gives how long it waited for their slots.
+    pub fn let_go(&self, sweep: &mut Sweep, is_written: bool) -> Duration {
+        let mut waited = Duration::ZERO;
         for of_slot in sweep.leaving.chunk_by(|a, b| a.slot == b.slot) {
+            let asked = Instant::now();
             let mut keys = locks::lock(self.keyspace.keys_of_slot(of_slot[0].slot));
+            waited += asked.elapsed();
             for one in of_slot {
                 match find_leaving(&mut keys, one) {
                     None if is_written => self.keyspace.note_dead(Some(one.at)),
@@ -219,6 +224,7 @@ impl Batch<'_> {
             }
         }
         sweep.leaving.clear();
+        waited
     }
 }
 

@@ -105,7 +105,7 @@ impl Spilling {
             return;
         }
         let mut carrier = Chunk { pages: &self.pages, first: self.next_page, records: &mut self.chunk };
-        self.keyspace.enter(0).spill(DB, slot, &mut self.sweep, &mut carrier);
+        self.keyspace.enter(0).spill(DB.0, slot, &mut self.sweep, &mut carrier);
     }
 
     /// Writes what was copied, or fails to.
@@ -547,8 +547,10 @@ fn what_cannot_be_read_is_an_error_and_stays() {
         assert_eq!(batch.take_unreadable(), Some(Unreadable("the disk is gone".to_owned())));
         assert_eq!(batch.take_unreadable(), None);
     }
+    batch.take_passed();
     batch.for_each(DB, NOW, |_| {});
     assert!(batch.take_unreadable().is_some());
+    assert_eq!(batch.take_passed(), 10, "each is passed by");
     drop(batch);
     spilling.pages.is_broken.store(false, Ordering::Relaxed);
     assert!((0..10).all(|number| crate::fixture::get(&spilling.keyspace, number, NOW)));

@@ -112,7 +112,7 @@ impl Fuzz {
     fn sweep(&mut self) {
         let (frame, mut gone) = (Fuzz::frame(&self.hasher), Vec::new());
         let most = self.prng.below(300) as usize;
-        let visit = |key: &[u8], _| gone.push(u64::from_le_bytes(key.try_into().expect("8 bytes")));
+        let visit = |key: &[u8], _: Over<'_>| gone.push(u64::from_le_bytes(key.try_into().expect("8 bytes")));
         let (change, sweep) = self.slot.sweep(frame, UnixMs(self.now), most, |_, _| true, visit);
         assert_eq!((change.keys, change.expiring), (-(gone.len() as i64), -(gone.len() as i64)));
         for number in gone {

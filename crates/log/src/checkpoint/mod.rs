@@ -10,7 +10,7 @@
 mod reader;
 mod writer;
 
-pub use reader::Checkpoint;
+pub use reader::{Checkpoint, ChunkPlace};
 pub(crate) use reader::{Mark, NotWhole};
 pub use writer::CheckpointWriter;
 

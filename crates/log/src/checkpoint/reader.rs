@@ -16,6 +16,15 @@ pub struct Checkpoint {
     pub(crate) mark: Mark,
     /// The chunk that is read next.
     next: Mutex<Next>,
+    /// Whether the log does not reach back to what is older.
+    pub(crate) is_needed: bool,
+}
+
+/// Where a chunk lies. They are in the order in which they were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ChunkPlace {
+    index: u64,
+    offset: u64,
 }
 
 #[derive(Debug)]
@@ -67,7 +76,7 @@ impl Checkpoint {
         }
         let mark = Mark { history, start, end: Lsn(u64_at(8)), time, chunks: chunk.index, bytes };
         let next = Mutex::new(Next { offset: HEADER_BYTES as u64, index: 0 });
-        Ok(Checkpoint { path: path.to_owned(), file, mark, next })
+        Ok(Checkpoint { path: path.to_owned(), file, mark, next, is_needed: true })
     }
 
     /// The file.
@@ -129,7 +138,16 @@ impl Checkpoint {
     }
 
     fn damaged(&self, offset: u64) -> Refusal {
-        Refusal::CheckpointDamaged { path: self.path.clone(), offset }
+        Refusal::CheckpointDamaged { path: self.path.clone(), offset, is_needed: self.is_needed }
+    }
+
+    /// A chunk that was given out before, once more.
+    ///
+    /// # Errors
+    /// As of [`Checkpoint::next_chunk`].
+    pub fn chunk_at(&self, place: ChunkPlace) -> Result<Vec<u8>, Refusal> {
+        let header = self.header(place.offset, place.index)?;
+        self.body(place.offset, &header)
     }
 
     /// The next chunk for whoever asks, each once; None when all are given out. The calling thread reads and checks it.
@@ -137,16 +155,25 @@ impl Checkpoint {
     /// # Errors
     /// Damage, or that the disk does not read. Nothing of this checkpoint may be used then.
     pub fn next_chunk(&self) -> Result<Option<Vec<u8>>, Refusal> {
+        Ok(self.next_placed_chunk()?.map(|(_, chunk)| chunk))
+    }
+
+    /// The same, and where it lies.
+    ///
+    /// # Errors
+    /// As of [`Checkpoint::next_chunk`].
+    pub fn next_placed_chunk(&self) -> Result<Option<(ChunkPlace, Vec<u8>)>, Refusal> {
         let mut next = self.next.lock();
         if next.index == self.mark.chunks {
             return Ok(None);
         }
         let at = next.offset;
+        let place = ChunkPlace { index: next.index, offset: at };
         let header = self.header(at, next.index)?;
         next.offset += header.chunk_bytes();
         next.index += 1;
         drop(next);
-        self.body(at, &header).map(Some)
+        self.body(at, &header).map(|body| Some((place, body)))
     }
 }
 

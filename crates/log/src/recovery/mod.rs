@@ -4,23 +4,26 @@
 //! chunks and replays the log's blocks, and at last [`Recovery::open`] begins a fresh segment where the log ends. Until
 //! that call nothing in the directory is changed, so that a refused or interrupted start can be tried again.
 
+mod settle;
 mod survey;
 mod table;
 
-pub(crate) use survey::{Survey, end_of};
+pub(crate) use survey::{CUT, NOT_WRITTEN, Survey, UNFINISHED_NAME, end_of};
 pub use table::Case;
 
 use crate::checkpoint::Checkpoint;
 use crate::directory::Directory;
+use crate::limits::IMPORTED_START;
 use crate::reader::{Blocks, Link};
-use crate::segment::BadHeader;
+use crate::restore::way_to;
+use crate::segment::{self, BadHeader};
 use crate::writer::Writer;
 use crate::{Failure, Log, Lsn, Observer, Options, Refusal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use survey::End;
-use sys::Prng;
 use sys::file::{Fs, Kind, Lock};
+use sys::{Prng, UnixMs};
 use table::{Origin, Reach, Signs, Tail};
 
 /// The file that the directory's lock hangs on.
@@ -37,6 +40,8 @@ pub struct Recovery {
     base: Option<usize>,
     links: Arc<[Link]>,
     end: Lsn,
+    last_time: UnixMs,
+    moment: UnixMs,
 }
 
 /// Locks a directory, making it if there is none, and decides what a start can do with it.
@@ -57,6 +62,19 @@ pub fn recover(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
     Ok(recovery)
 }
 
+/// The same for whoever only reads, also from where nothing can be written.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn recover_to_read(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
+    let lock_path = dir.join(LOCK_NAME);
+    let lock = fs.lock_to_read(&lock_path).map_err(Refusal::disk(&lock_path))?;
+    let lock = lock.ok_or_else(|| Refusal::InUse(dir.to_owned()))?;
+    let mut recovery = inspect(fs, dir)?;
+    recovery.lock = lock;
+    Ok(recovery)
+}
+
 /// The checkpoint with which a start would begin, without a lock and without a look at the log behind it; None for nothing.
 ///
 /// # Errors
@@ -70,28 +88,40 @@ pub fn newest_checkpoint(fs: &Fs, dir: &Path) -> Result<Option<Checkpoint>, Refu
 /// As [`recover`], without a lock.
 pub(crate) fn inspect(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
     let mut survey = Survey::of(fs, dir)?;
+    if survey.is_unfinished {
+        return Err(Refusal::Unfinished(dir.to_owned()));
+    }
     let (base, index) = survey.base();
     let needed = index.map_or(Lsn::ZERO, |index| survey.checkpoints[index].start());
     let headers = survey.headers();
-    let reach = survey.reach(needed);
-    let is_readable = headers == table::Headers::Good && base != Origin::Lost && reach == Reach::Enough;
+    let mut reach = survey.reach(needed);
     let mut end = End::whole(Tail::Clean, Lsn::ZERO);
-    if is_readable {
-        end = survey::end_of(fs, &survey.chain, needed)?;
-        let short = index.is_some_and(|index| end.lsn < survey.checkpoints[index].end());
-        if short && end.tail != Tail::Damaged {
-            end.tail = Tail::Short;
+    if headers == table::Headers::Good && base != Origin::Lost {
+        match reach {
+            Reach::Enough => end = end_for(fs, &survey, index, needed)?,
+            Reach::Late if base == Origin::Beginning && survey.begins_imported() => {
+                let last = survey::end_of(fs, &survey.chain, IMPORTED_START)?;
+                let is_empty = last.lsn == IMPORTED_START && last.tail != Tail::Damaged;
+                if is_empty && survey.missing_newest().is_none() {
+                    (reach, end) = (Reach::Imported, End::whole(Tail::Clean, IMPORTED_START));
+                }
+            }
+            _ => {}
         }
     }
     let signs = Signs { headers, base, reach, tail: end.tail };
     let case = signs.case();
     if let Some(refusal) = refusal(case, &survey, index, needed, &end) {
-        return Err(refusal);
+        return Err(refusal.with_way(|lsn| way_to(fs, dir, lsn)));
     }
     if let Some(last) = survey.chain.last_mut() {
         last.end = end.lsn;
     }
     let links = survey.chain.clone().into();
+    let begun = survey.chain.last().map(|link| link.header.time);
+    let copied = index.map(|index| survey.checkpoints[index].time());
+    let last_time = begun.into_iter().chain(copied).fold(end.time, UnixMs::max);
+    let moment = copied.map_or(end.time, |copied| end.time.max(copied));
     Ok(Recovery {
         fs: fs.clone(),
         dir: dir.to_owned(),
@@ -101,7 +131,23 @@ pub(crate) fn inspect(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
         base: index,
         links,
         end: end.lsn,
+        last_time,
+        moment,
     })
+}
+
+/// How the chain ends, of which `needed` is the beginning.
+fn end_for(fs: &Fs, survey: &Survey, index: Option<usize>, needed: Lsn) -> Result<End, Refusal> {
+    let mut end = survey::end_of(fs, &survey.chain, needed)?;
+    if end.tail != Tail::Damaged {
+        let is_short = index.is_some_and(|index| end.lsn < survey.checkpoints[index].end());
+        if survey.missing_newest().is_some() {
+            end.tail = Tail::Missing;
+        } else if is_short {
+            end.tail = Tail::Short;
+        }
+    }
+    Ok(end)
 }
 
 /// The sentence for a case that is refused.
@@ -109,31 +155,46 @@ fn refusal(case: Case, survey: &Survey, index: Option<usize>, needed: Lsn, end: 
     let bad = survey.bad_header.clone();
     let bad_path = bad.as_ref().map(|(path, _)| path.clone()).unwrap_or_default();
     Some(match case {
-        Case::New | Case::Whole | Case::TornTail | Case::OlderCheckpoint => return None,
+        Case::New | Case::CutShort | Case::Whole | Case::TornTail | Case::OlderCheckpoint => return None,
         Case::NewerVersion => match bad {
             Some((path, BadHeader::Newer(version))) => Refusal::Newer { path, version },
             _ => unreachable!("the case names such a header"),
         },
         Case::NotOurs => Refusal::NotOurs(bad_path),
-        Case::HeaderDamaged => Refusal::HeaderDamaged(bad_path),
-        Case::Mixed => Refusal::Mixed(survey.stranger.clone().expect("the case names a stranger")),
+        Case::HeaderDamaged => {
+            let name = bad_path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let lsn = segment::parse_name(name).map_or(Lsn::ZERO, |(start, _)| start);
+            Refusal::HeaderDamaged { path: bad_path, lsn, way: None }
+        }
+        Case::Mixed => {
+            let (path, native) = survey.stranger.clone().expect("the case names a stranger");
+            Refusal::Mixed { path, native }
+        }
         Case::CheckpointDamaged => {
             let (_, path, offset) = survey.damaged.iter().max().expect("the case names a damaged one");
-            Refusal::CheckpointDamaged { path: path.clone(), offset: *offset }
+            Refusal::CheckpointDamaged { path: path.clone(), offset: *offset, is_needed: true }
         }
-        Case::LogGone => Refusal::LogLate { start: None, needed },
+        Case::LogGone => Refusal::LogGone { needed },
+        Case::LogLate if index.is_none() && survey.begins_imported() => Refusal::ImportGone,
         Case::LogLate => {
-            Refusal::LogLate { start: survey.chain.first().map(|link| link.header.start), needed }
+            let start = survey.chain.first().map_or(Lsn::ZERO, |link| link.header.start);
+            Refusal::LogLate { start, needed }
         }
         Case::SegmentMissing => {
             let oldest = survey.chain.first().expect("the case names the segment after the gap");
-            Refusal::SegmentMissing { number: oldest.header.previous, next: oldest.path.clone() }
+            let before = |link: &&Link| link.header.number < oldest.header.number;
+            let lsn = survey.segments.iter().rfind(before).map_or(Lsn::ZERO, |_| oldest.header.start);
+            let (number, next) = (oldest.header.previous, oldest.path.clone());
+            Refusal::SegmentMissing { number, next, lsn, way: None }
+        }
+        Case::LastMissing => {
+            let number = survey.missing_newest().expect("the case names a segment");
+            Refusal::LastMissing { number, lsn: end.lsn, way: None }
         }
         Case::DamagedMiddle => {
-            let last = survey.chain.last().expect("the case names a segment");
-            let (offset, lsn) = end.damage.expect("the case names a place");
-            let path = end.damaged_path.clone().unwrap_or_else(|| last.path.clone());
-            Refusal::Damaged { path, offset, lsn, what: "a block is not what was written there" }
+            let damage = end.damage.clone().expect("the case names a place");
+            let survey::Damage { path, offset, what } = damage;
+            Refusal::Damaged { path, offset, lsn: end.lsn, what, way: None }
         }
         Case::LogShort => {
             let index = index.expect("only a checkpoint can be longer than the log");
@@ -148,9 +209,19 @@ impl Recovery {
         self.case
     }
 
-    /// Whether there is nothing of a log in the directory.
+    /// Whether there is nothing in the directory that was acknowledged: a log begins with this start, or an import was cut short and
+    /// is to be done again.
     pub fn is_new(&self) -> bool {
-        self.case == Case::New
+        matches!(self.case, Case::New | Case::CutShort)
+    }
+
+    /// Has a log begin behind imported data: the next start finds a checkpoint with them or does the import again.
+    ///
+    /// # Panics
+    /// If there is a log.
+    pub fn begin_behind_import(&mut self) {
+        assert!(self.is_new(), "only a log that begins has data before it");
+        self.end = IMPORTED_START;
     }
 
     /// The checkpoint to begin with; None for nothing.
@@ -158,9 +229,12 @@ impl Recovery {
         self.base.map(|index| &self.survey.checkpoints[index])
     }
 
-    /// Where replaying begins: the checkpoint's start, or 0.
+    /// Where replaying begins: the checkpoint's start, or where a log does that has none.
     pub fn start(&self) -> Lsn {
-        self.checkpoint().map_or(Lsn::ZERO, Checkpoint::start)
+        match self.case {
+            Case::CutShort => self.end,
+            _ => self.checkpoint().map_or(Lsn::ZERO, Checkpoint::start),
+        }
     }
 
     /// Where the log ends. What lies behind was never acknowledged, and will be no part of the log.
@@ -168,18 +242,35 @@ impl Recovery {
         self.end
     }
 
+    /// When the log was last written to, as far as its own times tell: its last record, segment and checkpoint.
+    pub fn last_time(&self) -> UnixMs {
+        self.last_time
+    }
+
+    /// The moment of which its content is: of the last record, or of the checkpoint if there is none behind it. A copy keeps it.
+    pub fn moment(&self) -> UnixMs {
+        self.moment
+    }
+
+    /// What all files of the log have in common, and no other log's; None if there are none.
+    pub fn history(&self) -> Option<u64> {
+        self.survey.history
+    }
+
     /// The records from [`Recovery::start`] to [`Recovery::end`]. Each call gives a reader of its own, so that several
     /// threads can each read all and apply what is theirs.
     pub fn replay(&self) -> Blocks {
-        Blocks::new(&self.fs, Arc::clone(&self.links), self.start(), self.end)
+        Blocks::new(&self.fs, Arc::clone(&self.links), self.start(), self.end).of_dir(&self.dir)
     }
 
     /// Opens the log for appending, at its end. From here on the directory is changed: what an interrupted program left
-    /// is removed, and a fresh segment begins.
+    /// is removed, and a fresh segment begins. Where the disk is full for that and there is a log to go on from, it opens as one that has
+    /// failed, and goes on when there is space.
     ///
     /// # Errors
     /// Why no segment can be begun. What was there stays.
     pub fn open(self, options: &Options, observer: Arc<dyn Observer>) -> Result<Log, Failure> {
+        let is_new = self.is_new();
         let Recovery { fs, dir, lock, survey, links, end, .. } = self;
         let is_linked = |path: &Path| links.iter().any(|link| link.path == path);
         let unlinked = survey.segments.iter().map(|link| &link.path).filter(|path| !is_linked(path));
@@ -191,16 +282,20 @@ impl Recovery {
         // Segments at the end that hold nothing: starting again and again must not fill the disk.
         let filled = links.iter().rposition(|link| link.header.start < end).map_or(0, |last| last + 1);
         let (kept, empty) = links.split_at(filled);
+        if let Some(last) = kept.last() {
+            settle::make_durable(&fs, last)?;
+        }
         let previous = kept.last().map_or(0, |link| link.header.number);
         let live = kept.iter().map(|link| link.header).collect();
         let checkpoints = survey.checkpoints.iter().map(|found| found.mark).collect();
         let history = survey.history.unwrap_or_else(|| Prng::from_entropy().next_u64());
         let mut directory = Directory::new(fs.clone(), dir, history, last_number, options);
-        directory.adopt(live, checkpoints, lock);
+        directory.adopt(live, checkpoints, survey.newest.map(|(_, path)| path), lock);
         let directory = Arc::new(directory);
         let writer = Writer::new(Arc::clone(&directory), end, previous);
-        let log = Log::start(directory, writer, options, observer)?;
-        for link in empty {
+        let log = Log::start(directory, writer, options, observer, is_new)?;
+        // Without a fresh segment they are what the log ends with.
+        for link in empty.iter().filter(|_| log.writable().is_ok()) {
             let _ = fs.remove(&link.path);
         }
         Ok(log)

@@ -3,11 +3,12 @@
 use super::table::{Headers, Origin, Reach, Tail};
 use crate::block::{Joiner, begins_record};
 use crate::checkpoint::{self, Checkpoint, NotWhole};
-use crate::limits::BLOCK_ALIGN;
+use crate::limits::{BLOCK_ALIGN, IMPORTED_START};
 use crate::reader::{Found, Link, Segment};
 use crate::segment::{self, BadHeader};
 use crate::{Lsn, Refusal};
 use std::path::{Path, PathBuf};
+use sys::UnixMs;
 use sys::file::{Fs, Mode};
 
 /// Everything of a log that a directory holds.
@@ -25,11 +26,27 @@ pub(crate) struct Survey {
     pub leftovers: Vec<PathBuf>,
     /// The first file whose header will not do.
     pub bad_header: Option<(PathBuf, BadHeader)>,
-    /// The first file of another history than the others.
-    pub stranger: Option<PathBuf>,
+    /// A file of another history than most, and one of those.
+    pub stranger: Option<(PathBuf, PathBuf)>,
     /// Drawn when the log began; None if there are no files.
     pub history: Option<u64>,
+    /// What says which segment is the newest, and its number; None in a directory of a program that did not say.
+    pub newest: Option<(u64, PathBuf)>,
+    /// Whether a copy was being made here, and was not finished.
+    pub is_unfinished: bool,
+    /// Segments and checkpoints that do not begin as such, with their numbers and starts as their names say.
+    foreign: Vec<(PathBuf, Named)>,
 }
+
+/// What the name of a file says that is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    Segment(u64),
+    Checkpoint(Lsn),
+}
+
+/// The file that is in a directory for as long as a copy is being made there.
+pub(crate) const UNFINISHED_NAME: &str = "log-copy.unfinished";
 
 /// How the last segment ends.
 #[derive(Clone, Debug)]
@@ -37,21 +54,34 @@ pub(crate) struct End {
     pub tail: Tail,
     /// Where the last whole record ends.
     pub lsn: Lsn,
-    /// Where the damage is, if there is some: bytes in the segment, and up to where all is intact.
-    pub damage: Option<(u64, Lsn)>,
-    /// In which segment.
-    pub damaged_path: Option<PathBuf>,
+    /// When the last record of the last segments was executed.
+    pub time: UnixMs,
+    /// The damage, if there is some.
+    pub damage: Option<Damage>,
+}
+
+/// Damage to a segment.
+#[derive(Clone, Debug)]
+pub(crate) struct Damage {
+    pub path: PathBuf,
+    /// Where in it, bytes.
+    pub offset: u64,
+    pub what: &'static str,
 }
 
 impl End {
     /// The end of a log that is not damaged.
     pub fn whole(tail: Tail, lsn: Lsn) -> End {
-        End { tail, lsn, damage: None, damaged_path: None }
+        End { tail, lsn, time: UnixMs(0), damage: None }
     }
 
-    fn damaged(link: &Link, position: u64, lsn: Lsn) -> End {
-        let damaged_path = Some(link.path.clone());
-        End { tail: Tail::Damaged, lsn, damage: Some((position, lsn)), damaged_path }
+    fn damaged(link: &Link, offset: u64, lsn: Lsn, what: &'static str) -> End {
+        End {
+            tail: Tail::Damaged,
+            lsn,
+            time: UnixMs(0),
+            damage: Some(Damage { path: link.path.clone(), offset, what }),
+        }
     }
 }
 
@@ -66,6 +96,10 @@ impl Survey {
                 survey.add_segment(fs, path, start, number)?;
             } else if let Some(start) = checkpoint::parse_name(name) {
                 survey.add_checkpoint(fs, path, start)?;
+            } else if let Some(number) = segment::parse_newest(name) {
+                survey.add_newest(path, number);
+            } else if name == UNFINISHED_NAME {
+                survey.is_unfinished = true;
             } else if is_leftover(name) {
                 survey.leftovers.push(path);
             }
@@ -73,8 +107,52 @@ impl Survey {
         survey.segments.sort_by_key(|link| link.header.number);
         survey.checkpoints.sort_by_key(Checkpoint::start);
         survey.chain = chain(&survey.segments);
+        survey.judge_foreign();
         survey.find_stranger();
+        for index in 0..survey.checkpoints.len() {
+            let is_needed = !survey.reaches_without(survey.checkpoints[index].start());
+            survey.checkpoints[index].is_needed = is_needed;
+        }
         Ok(survey)
+    }
+
+    /// Of several, which only a crash in between leaves, the last counts.
+    fn add_newest(&mut self, path: PathBuf, number: u64) {
+        match &mut self.newest {
+            Some((said, former)) if *said < number => {
+                self.leftovers.push(std::mem::replace(former, path));
+                *said = number;
+            }
+            Some(_) => self.leftovers.push(path),
+            newest @ None => *newest = Some((number, path)),
+        }
+    }
+
+    /// Whether a segment with this number was begun here, by what the others say.
+    fn was_begun(&self, number: u64) -> bool {
+        // Where nothing says which is the newest, any may have been.
+        self.newest.as_ref().is_none_or(|(newest, _)| number <= *newest)
+    }
+
+    /// A file that does not begin as what it is named for is somebody else's only if nothing here is missing without it.
+    fn judge_foreign(&mut self) {
+        for (path, named) in std::mem::take(&mut self.foreign) {
+            match named {
+                Named::Segment(number) if self.was_begun(number) => {
+                    self.note_bad_header(path, BadHeader::Damaged);
+                }
+                Named::Checkpoint(start) if !self.reaches_without(start) => {
+                    self.damaged.push((start, path, 0));
+                }
+                _ => self.note_bad_header(path, BadHeader::Magic),
+            }
+        }
+    }
+
+    /// Whether the log reaches back to a checkpoint other than that at `start`, or to its beginning.
+    pub fn reaches_without(&self, start: Lsn) -> bool {
+        self.reaches(Lsn::ZERO)
+            || self.checkpoints.iter().any(|other| other.start() != start && self.reaches(other.start()))
     }
 
     fn add_segment(&mut self, fs: &Fs, path: PathBuf, start: Lsn, number: u64) -> Result<(), Refusal> {
@@ -86,6 +164,7 @@ impl Survey {
                 self.segments.push(Link { path, header, end: Lsn(u64::MAX) });
             }
             Ok(_) => self.note_bad_header(path, BadHeader::Damaged),
+            Err(BadHeader::Magic) => self.foreign.push((path, Named::Segment(number))),
             Err(bad) => self.note_bad_header(path, bad),
         }
         Ok(())
@@ -96,7 +175,7 @@ impl Survey {
             Ok(checkpoint) if checkpoint.start() == start => self.checkpoints.push(checkpoint),
             Ok(_) => self.damaged.push((start, path, 0)),
             Err(NotWhole::Damaged { offset }) => self.damaged.push((start, path, offset)),
-            Err(NotWhole::Magic) => self.note_bad_header(path, BadHeader::Magic),
+            Err(NotWhole::Magic) => self.foreign.push((path, Named::Checkpoint(start))),
             Err(NotWhole::Newer(version)) => self.note_bad_header(path, BadHeader::Newer(version)),
             Err(NotWhole::Disk(error)) => return Err(Refusal::Disk { path, error }),
         }
@@ -111,12 +190,15 @@ impl Survey {
         let segments = self.segments.iter().map(|link| (link.header.history, link.path.as_path()));
         let checkpoints = self.checkpoints.iter().map(|found| (found.mark.history, found.path()));
         let all: Vec<_> = segments.chain(checkpoints).collect();
-        self.history = all.last().map(|(history, _)| *history);
+        let count = |history: u64| all.iter().filter(|(other, _)| *other == history).count();
+        let native = all.iter().max_by_key(|(history, _)| count(*history)).copied();
+        self.history = native.map(|(history, _)| history);
         let other = all.iter().find(|(history, _)| Some(*history) != self.history);
         // What goes on from a segment begins after it, or the files are of several logs.
         let shuffled = self.chain.windows(2).find(|pair| pair[0].header.start > pair[1].header.start);
-        let stranger = other.map(|(_, path)| path.to_path_buf());
-        self.stranger = stranger.or(shuffled.map(|pair| pair[1].path.clone()));
+        let stranger =
+            other.zip(native).map(|((_, path), (_, native))| (path.to_path_buf(), native.to_owned()));
+        self.stranger = stranger.or(shuffled.map(|pair| (pair[1].path.clone(), pair[0].path.clone())));
     }
 
     pub fn headers(&self) -> Headers {
@@ -151,7 +233,9 @@ impl Survey {
     }
 
     pub fn reach(&self, needed: Lsn) -> Reach {
-        let Some(oldest) = self.chain.first() else { return Reach::None };
+        let Some(oldest) = self.chain.first() else {
+            return if self.newest.is_some() { Reach::Gone } else { Reach::None };
+        };
         let is_missing = oldest.header.previous != 0
             && self.segments.iter().any(|link| link.header.number < oldest.header.number);
         match oldest.header.start <= needed {
@@ -159,6 +243,20 @@ impl Survey {
             false if is_missing => Reach::Gap,
             false => Reach::Late,
         }
+    }
+
+    /// Whether the log begins behind imported data.
+    pub fn begins_imported(&self) -> bool {
+        self.chain
+            .first()
+            .is_some_and(|oldest| oldest.header.start == IMPORTED_START && oldest.header.previous == 0)
+    }
+
+    /// The number of the newest segment, if it is not there.
+    pub fn missing_newest(&self) -> Option<u64> {
+        let (newest, _) = self.newest.as_ref()?;
+        let last = self.chain.last().map_or(0, |link| link.header.number);
+        Some(*newest).filter(|newest| *newest > last)
     }
 
     /// The segments up to `lsn`: those that the last one goes on from, or, where something is missing behind `lsn`, the
@@ -173,6 +271,11 @@ impl Survey {
     }
 }
 
+/// What is said of a place where a block must be that was durable.
+pub(crate) const NOT_WRITTEN: &str = "a block is not what was written there";
+/// What is said of a segment that is shorter than it was.
+pub(crate) const CUT: &str = "the file is cut off there";
+
 /// Reads the last segment of a chain to its end. Where `needed` is, a record begins; nothing before it counts.
 pub(crate) fn end_of(fs: &Fs, chain: &[Link], needed: Lsn) -> Result<End, Refusal> {
     if chain.is_empty() {
@@ -181,7 +284,7 @@ pub(crate) fn end_of(fs: &Fs, chain: &[Link], needed: Lsn) -> Result<End, Refusa
     // A record may have begun in the segments before.
     let mut joiner = Joiner::new(needed);
     let links = last_links(fs, chain)?;
-    let mut lsn = links[0].header.start;
+    let (mut lsn, mut time) = (links[0].header.start, UnixMs(0));
     for link in links {
         let mut segment = Segment::open(fs, &link.path, link.header).map_err(Refusal::disk(&link.path))?;
         while segment.lsn < link.end {
@@ -189,21 +292,28 @@ pub(crate) fn end_of(fs: &Fs, chain: &[Link], needed: Lsn) -> Result<End, Refusa
             let found = segment.next().map_err(Refusal::disk(&link.path))?;
             let is_torn = matches!(found, Found::Torn);
             if let Found::Block(header, body) = found {
-                if joiner.push(&header, body).is_err() {
-                    return Ok(End::damaged(link, position, begin));
+                match joiner.push(&header, body) {
+                    Ok(block) => {
+                        let last = block.as_ref().and_then(|block| block.records().last());
+                        time = last.map_or(time, |record| time.max(record.time));
+                    }
+                    Err(what) => return Ok(End::damaged(link, position, begin, what)),
                 }
                 lsn = joiner.open_since().unwrap_or(header.end());
                 continue;
             }
             let is_last = link.end == Lsn(u64::MAX);
             if !is_last || segment.has_proof_of_loss().map_err(Refusal::disk(&link.path))? {
-                return Ok(End::damaged(link, position, lsn));
+                return Ok(End::damaged(link, position, lsn, NOT_WRITTEN));
+            }
+            if segment.is_cut() {
+                return Ok(End::damaged(link, segment.bytes(), lsn, CUT));
             }
             let tail = if is_torn || joiner.open_since().is_some() { Tail::Torn } else { Tail::Clean };
-            return Ok(End::whole(tail, lsn));
+            return Ok(End { time, ..End::whole(tail, lsn) });
         }
     }
-    Ok(End::whole(Tail::Clean, lsn))
+    Ok(End { time, ..End::whole(Tail::Clean, lsn) })
 }
 
 /// The last segments, as many as a record that is unfinished at the end may reach back over.

@@ -36,6 +36,10 @@ pub(crate) enum Origin {
 pub(crate) enum Reach {
     /// There are no segments.
     None,
+    /// There are no segments, and some were begun.
+    Gone,
+    /// To the end of imported data; neither a checkpoint with them nor a record is there.
+    Imported,
     /// To the base, or further.
     Enough,
     /// Not to the base, and no older segment is there.
@@ -55,6 +59,8 @@ pub(crate) enum Tail {
     Damaged,
     /// Clean or torn, but before the end of the checkpoint.
     Short,
+    /// Clean or torn, but a later segment was begun and is not there.
+    Missing,
 }
 
 /// All of it.
@@ -71,6 +77,8 @@ pub(super) struct Signs {
 pub enum Case {
     /// Nothing is there: a new log begins at 0.
     New,
+    /// An import was cut short before the checkpoint was complete that holds what was imported: it is to be done again.
+    CutShort,
     /// A checkpoint, if there is one, and the log from there to its end.
     Whole,
     /// The same, without what was being written at the end.
@@ -97,6 +105,8 @@ pub enum Case {
     DamagedMiddle,
     /// Refused: the log ends before the checkpoint does.
     LogShort,
+    /// Refused: the last segment is missing.
+    LastMissing,
 }
 
 /// A row: a case, and for each sign the values that belong to it.
@@ -109,8 +119,9 @@ struct Row {
 }
 
 const ANY_ORIGIN: &[Origin] = &[Origin::Beginning, Origin::Newest, Origin::Older, Origin::Lost];
-const ANY_REACH: &[Reach] = &[Reach::None, Reach::Enough, Reach::Late, Reach::Gap];
-const ANY_TAIL: &[Tail] = &[Tail::Clean, Tail::Torn, Tail::Damaged, Tail::Short];
+const ANY_REACH: &[Reach] =
+    &[Reach::None, Reach::Gone, Reach::Imported, Reach::Enough, Reach::Late, Reach::Gap];
+const ANY_TAIL: &[Tail] = &[Tail::Clean, Tail::Torn, Tail::Damaged, Tail::Short, Tail::Missing];
 const USABLE: &[Origin] = &[Origin::Beginning, Origin::Newest, Origin::Older];
 const GOOD: &[Headers] = &[Headers::Good];
 
@@ -131,10 +142,13 @@ const TABLE: &[Row] = &[
     row(Case::CheckpointDamaged, &[Origin::Lost], ANY_REACH, ANY_TAIL),
     row(Case::New, &[Origin::Beginning], &[Reach::None], ANY_TAIL),
     row(Case::LogGone, &[Origin::Newest, Origin::Older], &[Reach::None], ANY_TAIL),
+    row(Case::LogGone, USABLE, &[Reach::Gone], ANY_TAIL),
+    row(Case::CutShort, USABLE, &[Reach::Imported], ANY_TAIL),
     row(Case::LogLate, USABLE, &[Reach::Late], ANY_TAIL),
     row(Case::SegmentMissing, USABLE, &[Reach::Gap], ANY_TAIL),
     row(Case::DamagedMiddle, USABLE, &[Reach::Enough], &[Tail::Damaged]),
     row(Case::LogShort, USABLE, &[Reach::Enough], &[Tail::Short]),
+    row(Case::LastMissing, USABLE, &[Reach::Enough], &[Tail::Missing]),
     row(Case::OlderCheckpoint, &[Origin::Older], &[Reach::Enough], &[Tail::Clean, Tail::Torn]),
     row(Case::Whole, &[Origin::Beginning, Origin::Newest], &[Reach::Enough], &[Tail::Clean]),
     row(Case::TornTail, &[Origin::Beginning, Origin::Newest], &[Reach::Enough], &[Tail::Torn]),
@@ -176,7 +190,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(seen.len(), 320);
+        assert_eq!(seen.len(), 600);
         assert!(TABLE.iter().all(|row| seen.contains(&row.case)));
     }
 }

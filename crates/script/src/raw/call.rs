@@ -4,7 +4,7 @@ use super::{bytes_at, incoming, push_error};
 use crate::arguments::to_integer;
 use crate::engine::{Buffers, State};
 use crate::host::{self, Refusal};
-use crate::limits::BUFFER_BYTES_KEPT_MAX;
+use crate::limits::{BUFFER_BYTES_KEPT_MAX, OUTPUT_BYTES_MAX};
 use mlua::ffi::{self, lua_State};
 use mlua::{Function, LightUserData, Lua, Result};
 use std::ffi::c_int;
@@ -129,9 +129,18 @@ unsafe fn read_words(lua: *mut lua_State, request: &mut RequestBuf) -> std::resu
         if count == 0 {
             return Err("ERR Please specify at least one argument for this redis lib call");
         }
+        let mut bytes = 0;
         for index in 1..=count {
             match ffi::lua_type(lua, index) {
-                ffi::LUA_TSTRING => request.push(bytes_at(lua, index)),
+                ffi::LUA_TSTRING => {
+                    let word = bytes_at(lua, index);
+                    // A string may be there any number of times.
+                    bytes += word.len();
+                    if bytes > OUTPUT_BYTES_MAX {
+                        return Err("ERR Lua redis lib command arguments are too large");
+                    }
+                    request.push(word);
+                }
                 ffi::LUA_TNUMBER => push_number(request, ffi::lua_tonumber(lua, index)),
                 _ => return Err("ERR Lua redis lib command arguments must be strings or integers"),
             }

@@ -49,6 +49,7 @@ pub(crate) struct Anchors {
     kept_keys: Anchor,
     kept_arguments: Anchor,
     fault: Anchor,
+    tick: Anchor,
     functions: Anchor,
     body: Anchor,
 }
@@ -80,11 +81,11 @@ impl Anchor {
 
 impl Anchors {
     /// With the tables in which scripts find globals (behind stand-ins; all but KEYS and ARGV themselves; these, too), the
-    /// function that is told of errors, and the table of what is compiled.
+    /// functions that are told of errors and that ask the host, and the table of what is compiled.
     pub fn new(
         lua: &Lua,
         (globals, direct, kept): (&Table, &Table, &Table),
-        fault: &Function,
+        (fault, tick): (&Function, &Function),
         functions: &Table,
     ) -> Result<Anchors> {
         let (keys, arguments) = (lua.create_table()?, lua.create_table()?);
@@ -112,9 +113,21 @@ impl Anchors {
             kept_keys: Anchor::of(lua, keys)?,
             kept_arguments: Anchor::of(lua, arguments)?,
             fault: Anchor::of(lua, fault)?,
+            tick: Anchor::of(lua, tick)?,
             functions: Anchor::of(lua, functions)?,
             body: Anchor::of(lua, run::body(lua)?)?,
         })
+    }
+}
+
+impl Anchors {
+    /// Pushes the function that asks the host whether the script goes on.
+    ///
+    /// # Safety
+    /// There is room for one value on the stack.
+    pub unsafe fn push_tick(&self, lua: *mut lua_State) {
+        // SAFETY: the caller's promise.
+        unsafe { self.tick.push(lua) }
     }
 }
 

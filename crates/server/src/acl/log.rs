@@ -162,3 +162,23 @@ impl Setting {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_few_and_short() {
+        let log = AclLog::default();
+        let long = vec![b'n'; 100_000];
+        for number in 0..1000u32 {
+            let user = [&number.to_be_bytes()[..], &long].concat();
+            let (reason, setting) = (Reason::Auth, Setting::TopLevel);
+            let attempt = Attempt { reason, setting, object: &long, user: &user };
+            log.note(attempt, || "client".to_owned(), UnixMs(0), 128);
+        }
+        let entries = log.newest(usize::MAX);
+        assert_eq!(entries.len(), 128);
+        assert!(entries.iter().all(|entry| entry.object.len() + entry.user.len() <= 2 * NAME_BYTES_MAX));
+    }
+}

@@ -1,8 +1,9 @@
 //! `maxmemory-clients`: closes the clients that take the most memory until all of
 //! them together stay below the limit.
 //!
-//! Sessions note how much they have buffered; one that has grown calls
-//! [`keep_within_limit`] at the end of its turn, so that memory never exceeds the
+//! Sessions note how much they have buffered and keep (requests of a transaction, names of what they watch, listen to, track
+//! and wait for); one that has grown calls
+//! [`note_growth`] at the end of its turn, so that memory never exceeds the
 //! limit by more than what one turn adds. Replicas and those that asked for it with
 //! CLIENT NO-EVICT are spared.
 
@@ -11,20 +12,33 @@ use crate::config::{ClientClass, ClientsMemory};
 use crate::log;
 use crate::server::Server;
 
+/// However small memory is to be, so much is for clients unless they have a limit of their own.
+const IMPLIED_BYTES_MIN: u64 = 64 << 20;
+/// Where they have none, a client that has less than this is not the one that fills memory: the tick looks at all of them.
+const IMPLIED_LOOK_BYTES: usize = 64 << 10;
+
 /// A lower limit would leave no client to raise it again.
 const LIMIT_BYTES_MIN: u64 = 128 << 10;
 
-/// How much all clients together may take.
+/// How much all clients together may take: what `maxmemory-clients` says, or else no more than `maxmemory`. Keys would have to
+/// go for what clients do not read, and then there would be nothing left to go.
 pub fn limit_bytes(server: &Server) -> Option<u64> {
-    let bytes = match server.config.maxmemory_clients() {
-        ClientsMemory::Unlimited => return None,
-        ClientsMemory::Bytes(bytes) => bytes,
-        ClientsMemory::PercentOfMaxmemory(percent) => match server.config.maxmemory() {
-            0 => return None,
-            maxmemory => (u128::from(maxmemory) * u128::from(percent) / 100) as u64,
-        },
-    };
-    Some(bytes.max(LIMIT_BYTES_MIN))
+    let maxmemory = Some(server.config.maxmemory()).filter(|bytes| *bytes > 0);
+    match server.config.maxmemory_clients() {
+        ClientsMemory::Unlimited => maxmemory.map(|bytes| bytes.max(IMPLIED_BYTES_MIN)),
+        ClientsMemory::Bytes(bytes) => Some(bytes.max(LIMIT_BYTES_MIN)),
+        ClientsMemory::PercentOfMaxmemory(percent) => maxmemory.map(|maxmemory| {
+            let bytes = u128::from(maxmemory) * u128::from(percent) / 100;
+            u64::try_from(bytes).unwrap_or(u64::MAX).max(LIMIT_BYTES_MIN)
+        }),
+    }
+}
+
+/// Called by a session that has grown to so many bytes.
+pub fn note_growth(server: &Server, bytes: usize) {
+    if bytes >= IMPLIED_LOOK_BYTES || server.config.maxmemory_clients() != ClientsMemory::Unlimited {
+        keep_within_limit(server);
+    }
 }
 
 /// Closes the largest clients if all together take too much.

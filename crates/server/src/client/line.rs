@@ -1,6 +1,6 @@
 //! A client as one line of text: CLIENT LIST, CLIENT INFO and the server's log.
 
-use super::{Client, Traits};
+use super::{Client, Kept, Traits};
 use crate::dispatch::table;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
@@ -34,7 +34,7 @@ impl Client {
             self.db.load(Ordering::Relaxed),
             self.queued.load(Ordering::Relaxed),
             input.saturating_sub(qbuf),
-            load(&self.queued_bytes),
+            load(&self.queued_bytes) + self.kept_of(Kept::Watched),
             self.output_chunks.load(Ordering::Relaxed),
             self.memory_bytes(),
             if load(&self.output_bytes) > 0 { "rw" } else { "r" },

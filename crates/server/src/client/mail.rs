@@ -12,14 +12,19 @@
 //!    class; a session that does not read is closed, and its mail dropped.
 //! 2. If there is mail, the signal is set or about to be set by who posted.
 //! 3. What a transaction or a script posts is sealed until its effects are in the log: the session that takes it could not
-//!    know up to where the log must be durable for it.
+//!    know up to where the log must be durable for it. Nothing opens a seal but the thread that made it.
+//! 4. Messages may show anything that was in the log when they are taken. A reply that was posted shows what its poster
+//!    says, and is never sealed: it goes before what still is, as if whoever sealed that had come later.
 
 use super::{Client, Signal, Traits};
+use crate::durability;
 use crate::log;
 use crate::server::Server;
+use keyspace::Stamp;
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::Protocol;
@@ -33,31 +38,111 @@ pub(super) struct Mail {
 #[derive(Default)]
 struct State {
     bytes: Vec<u8>,
-    /// From which byte on a seal keeps the mail, in order.
-    seals: VecDeque<(usize, Arc<AtomicBool>)>,
+    /// What the bytes are, from which on, in order. In front of the first they are messages that anyone may have.
+    marks: VecDeque<(usize, Mark)>,
     /// Nothing more is taken: the session is being closed.
     is_closed: bool,
 }
 
+/// What a stretch of mail is.
+enum Mark {
+    /// Messages.
+    Messages,
+    /// Messages that wait for their seal to be opened.
+    Sealed(Seal),
+    /// A reply, and up to where it shows what was written.
+    Reply(Stamp),
+}
+
+/// Opened when what it keeps is in the log.
+type Seal = Arc<AtomicBool>;
+
+impl Mark {
+    fn is_closed(&self) -> bool {
+        matches!(self, Mark::Sealed(seal) if !seal.load(Ordering::Acquire))
+    }
+}
+
 impl State {
+    /// The first mark that a seal keeps, by its place, and where that mail begins. Without one these are the ends.
+    fn first_sealed(&self) -> (usize, usize) {
+        let first = self.marks.iter().position(|(_, mark)| mark.is_closed());
+        first.map_or((self.marks.len(), self.bytes.len()), |place| (place, self.marks[place].0))
+    }
+
+    fn has_sealed(&self) -> bool {
+        self.first_sealed().1 < self.bytes.len()
+    }
+
     /// Takes what no seal keeps.
-    fn take(&mut self) -> Vec<u8> {
-        while self.seals.front().is_some_and(|(_, is_open)| is_open.load(Ordering::Acquire)) {
-            self.seals.pop_front();
-        }
-        let Some(from) = self.seals.front().map(|(from, _)| *from) else {
-            return std::mem::take(&mut self.bytes);
+    fn take(&mut self) -> Letters {
+        let (place, end) = self.first_sealed();
+        let kept = self.bytes.split_off(end);
+        let bytes = mem::replace(&mut self.bytes, kept);
+        let marks = self.marks.drain(..place).collect();
+        self.marks.iter_mut().for_each(|(from, _)| *from -= end);
+        Letters { bytes, marks }
+    }
+
+    /// Notes what is about to be appended.
+    fn mark(&mut self, seal: Option<Seal>) {
+        let is_the_same = match (&seal, self.marks.back()) {
+            (None, None | Some((_, Mark::Messages))) => true,
+            (Some(seal), Some((_, Mark::Sealed(last)))) => Arc::ptr_eq(seal, last),
+            _ => false,
         };
-        self.seals.iter_mut().for_each(|(at, _)| *at -= from);
-        let kept = self.bytes.split_off(from);
-        std::mem::replace(&mut self.bytes, kept)
+        if !is_the_same {
+            self.marks.push_back((self.bytes.len(), seal.map_or(Mark::Messages, Mark::Sealed)));
+        }
+    }
+
+    /// Puts a reply before what seals keep.
+    fn insert(&mut self, reply: &[u8], stamp: Stamp) {
+        let (place, at) = self.first_sealed();
+        self.marks.range_mut(place..).for_each(|(from, _)| *from += reply.len());
+        self.marks.insert(place, (at, Mark::Reply(stamp)));
+        self.bytes.splice(at..at, reply.iter().copied());
+    }
+}
+
+/// Mail that was taken.
+#[derive(Default)]
+pub struct Letters {
+    bytes: Vec<u8>,
+    marks: VecDeque<(usize, Mark)>,
+}
+
+impl Letters {
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// All of it, for whoever takes it for something that may show anything.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Stretch by stretch, with that up to which the log must be durable for it. Asked before they are sent.
+    pub fn stretches(&self, server: &Server) -> impl Iterator<Item = (&[u8], Stamp)> {
+        let latest = durability::latest(server);
+        let starts =
+            std::iter::once((0, latest)).chain(self.marks.iter().map(move |(from, mark)| match mark {
+                Mark::Messages | Mark::Sealed(_) => (*from, latest),
+                Mark::Reply(stamp) => (*from, *stamp),
+            }));
+        let ends = self.marks.iter().map(|(from, _)| *from).chain([self.bytes.len()]);
+        starts
+            .zip(ends)
+            .map(|((from, stamp), end)| (&self.bytes[from..end], stamp))
+            .filter(|(bytes, _)| !bytes.is_empty())
     }
 }
 
 /// What a thread posts while it holds slots for several commands.
 #[derive(Default)]
 struct Group {
-    is_open: Arc<AtomicBool>,
+    seal: Seal,
     /// Sessions that have sealed mail.
     recipients: Vec<u64>,
 }
@@ -74,7 +159,7 @@ pub fn begin_group() {
 }
 
 /// The seal for a message to a session, if it needs one.
-fn seal_for(client: &Client) -> Option<Arc<AtomicBool>> {
+fn seal_for(client: &Client) -> Option<Seal> {
     if !IS_IN_GROUP.get() {
         return None;
     }
@@ -83,15 +168,20 @@ fn seal_for(client: &Client) -> Option<Arc<AtomicBool>> {
         if !group.recipients.contains(&client.id) {
             group.recipients.push(client.id);
         }
-        Some(group.is_open.clone())
+        Some(group.seal.clone())
     })
 }
 
-/// Opens their seals.
+/// They are not any more; and those that are may go.
 pub fn end_group(server: &Server) {
     IS_IN_GROUP.set(false);
+    open_seals(server);
+}
+
+/// Opens the seals of what this thread has posted: all that it did is in the log.
+pub fn open_seals(server: &Server) {
     let Some(group) = GROUP.take() else { return };
-    group.is_open.store(true, Ordering::Release);
+    group.seal.store(true, Ordering::Release);
     for client in group.recipients.iter().filter_map(|id| server.clients.get(*id)) {
         client.signal(Signal::MAIL);
     }
@@ -129,29 +219,28 @@ fn close_unread(server: &Server, client: &Client) {
 }
 
 impl Client {
-    /// Posts a reply that the session waits for. The effects of what it tells are in the log. It must not stay behind, since
-    /// the session goes on with its next request, nor overtake: it opens the seals before it.
-    pub fn post(&self, reply: &[u8]) {
-        self.mail.state.lock().seals.clear();
-        self.post_within(0, None, |mail, _| mail.extend_from_slice(reply));
+    /// Posts a reply that the session waits for, which shows what was written up to here. It must not stay behind what is
+    /// sealed, since the session goes on with its next request.
+    pub fn post(&self, reply: &[u8], shows: Stamp) {
+        let mut mail = self.mail.state.lock();
+        if !mail.is_closed {
+            mail.insert(reply, shows);
+            drop(mail);
+            self.tell_of_mail();
+        }
     }
 
     fn post_within(
         &self,
         bytes_max: u64,
-        seal: Option<Arc<AtomicBool>>,
+        seal: Option<Seal>,
         write: impl FnOnce(&mut Vec<u8>, Protocol),
     ) -> Posted {
         let mut mail = self.mail.state.lock();
         if mail.is_closed {
             return Posted::Refused;
         }
-        if let Some(seal) = seal
-            && mail.seals.back().is_none_or(|(_, last)| !Arc::ptr_eq(last, &seal))
-        {
-            let from = mail.bytes.len();
-            mail.seals.push_back((from, seal));
-        }
+        mail.mark(seal);
         write(&mut mail.bytes, self.protocol());
         let waiting = (mail.bytes.len() + self.output_bytes.load(Ordering::Relaxed)) as u64;
         if bytes_max > 0 && waiting >= bytes_max {
@@ -159,11 +248,15 @@ impl Client {
             return Posted::Overflowed;
         }
         drop(mail);
+        self.tell_of_mail();
+        Posted::Kept
+    }
+
+    fn tell_of_mail(&self) {
         let before = self.signals.fetch_or(Signal::MAIL.bits(), Ordering::AcqRel);
         if before & Signal::MAIL.bits() == 0 {
             self.wake();
         }
-        Posted::Kept
     }
 
     /// Whether there is mail.
@@ -173,10 +266,21 @@ impl Client {
     }
 
     /// Takes the mail, which is for its session to send.
-    pub fn take_mail(&self) -> Vec<u8> {
+    pub fn take_mail(&self) -> Letters {
         // In this order: what is posted in between sets the signal again.
         self.signals.fetch_and(!Signal::MAIL.bits(), Ordering::AcqRel);
         self.mail.state.lock().take()
+    }
+
+    /// Drops the mail, also what is sealed: the session has left those who send it.
+    pub fn drop_mail(&self) {
+        let mut mail = self.mail.state.lock();
+        *mail = State { is_closed: mail.is_closed, ..State::default() };
+    }
+
+    /// Whether there is mail that must not leave yet.
+    pub fn has_sealed_mail(&self) -> bool {
+        self.mail.state.lock().has_sealed()
     }
 
     /// Bytes that the mail takes.
@@ -200,16 +304,95 @@ impl Client {
         }
     }
 
-    /// Changes the protocol for messages that are posted from now on; returns those in
-    /// the old one.
-    pub fn speak(&self, protocol: Protocol) -> Vec<u8> {
+    /// Changes the protocol for messages that are posted from now on; returns those in the old one. None, and nothing is
+    /// changed, while there are some that must not leave yet.
+    pub fn speak(&self, protocol: Protocol) -> Option<Letters> {
         let mut mail = self.mail.state.lock();
+        if protocol != self.protocol() && mail.has_sealed() {
+            return None;
+        }
+        self.set_protocol(protocol);
+        Some(mail.take())
+    }
+
+    /// The same whatever the mail holds: it stays as it is.
+    pub fn speak_at_once(&self, protocol: Protocol) {
+        let _mail = self.mail.state.lock();
+        self.set_protocol(protocol);
+    }
+
+    /// The mail is locked.
+    fn set_protocol(&self, protocol: Protocol) {
         let number = match protocol {
             Protocol::Resp2 => 2,
             Protocol::Resp3 => 3,
         };
         self.protocol.store(number, Ordering::Relaxed);
-        mail.seals.clear();
-        std::mem::take(&mut mail.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sys::UnixMs;
+
+    fn client() -> Client {
+        Client::new(1, String::new(), String::new(), -1, (0, 0), UnixMs(0))
+    }
+
+    fn publish(client: &Client, seal: Option<&Seal>, text: &str) {
+        let posted = client.post_within(0, seal.cloned(), |mail, _| mail.extend_from_slice(text.as_bytes()));
+        assert_eq!(posted, Posted::Kept);
+    }
+
+    fn taken(client: &Client) -> String {
+        String::from_utf8_lossy(client.take_mail().as_bytes()).into_owned()
+    }
+
+    #[test]
+    fn what_is_sealed_stays_whatever_is_posted_behind_it_and_a_reply_goes_first() {
+        let (client, script, other) = (client(), Seal::default(), Seal::default());
+        publish(&client, None, "a");
+        publish(&client, Some(&script), "b");
+        publish(&client, None, "c");
+        publish(&client, Some(&other), "d");
+        client.post(b"reply", Stamp(7));
+        assert!(client.has_sealed_mail());
+        assert_eq!(taken(&client), "areply");
+        other.store(true, Ordering::Release);
+        assert_eq!(taken(&client), "");
+        client.post(b"next", Stamp(8));
+        assert_eq!(taken(&client), "next");
+        script.store(true, Ordering::Release);
+        assert!(!client.has_sealed_mail());
+        publish(&client, None, "e");
+        assert_eq!(taken(&client), "bcde");
+        assert_eq!(taken(&client), "");
+    }
+
+    #[test]
+    fn the_protocol_stays_while_sealed_messages_are_written_in_it() {
+        let (client, script) = (client(), Seal::default());
+        publish(&client, Some(&script), "a");
+        assert!(client.speak(Protocol::Resp3).is_none());
+        assert_eq!(client.protocol(), Protocol::Resp2);
+        assert!(client.speak(Protocol::Resp2).is_some());
+        script.store(true, Ordering::Release);
+        let letters = client.speak(Protocol::Resp3).unwrap();
+        assert_eq!((letters.as_bytes(), client.protocol()), (&b"a"[..], Protocol::Resp3));
+    }
+
+    #[test]
+    fn a_reply_waits_for_no_more_than_it_shows_and_messages_for_all() {
+        let config = crate::config::Config::from_text(b"edition memory").unwrap();
+        let crate::config::Startup::Serve { config, .. } = config else { panic!("it is to serve") };
+        let (server, client) = (Server::new(*config, 1), client());
+        publish(&client, None, "ab");
+        client.post(b"reply", Stamp(7));
+        publish(&client, None, "c");
+        let letters = client.take_mail();
+        let stretches: Vec<_> = letters.stretches(&server).collect();
+        // Without a log nothing has to be on disk.
+        assert_eq!(stretches, [(&b"ab"[..], Stamp(0)), (b"reply", Stamp(7)), (b"c", Stamp(0))]);
     }
 }

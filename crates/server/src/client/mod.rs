@@ -12,7 +12,7 @@ mod mail;
 mod registry;
 
 pub use class::class_from_name;
-pub use mail::{begin_group, deliver, end_group};
+pub use mail::{Letters, begin_group, deliver, end_group, open_seals};
 pub use registry::Clients;
 
 use crate::acl::DEFAULT_USER;
@@ -27,6 +27,25 @@ use sys::UnixMs;
 /// What a connection takes beside its buffers: its task, its socket's entries in the
 /// runtime and in the registry, and this. Measured by `an_idle_connection_takes_little_memory`.
 pub const CLIENT_BYTES: usize = 1280;
+
+/// What a name takes beside its bytes: its places with the session and in the table where others find it,
+/// which both are half empty at worst.
+const NAME_BYTES: usize = 160;
+
+/// What a session keeps names of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Keys that it watches.
+    Watched,
+    /// Channels and patterns that it listens to.
+    Subscriptions,
+    /// Prefixes that it is told of.
+    Prefixes,
+    /// A request that waits, and its keys.
+    Waiting,
+}
+
+const KEPT_KINDS: usize = 4;
 
 bitflags::bitflags! {
     /// What a session is asked to look at when it wakes up.
@@ -143,6 +162,8 @@ pub struct Client {
     pub queued_bytes: AtomicUsize,
     /// How many keys it watches.
     pub watched: AtomicUsize,
+    /// Bytes that these take, and what it listens to, tracks and waits for.
+    kept: [AtomicUsize; KEPT_KINDS],
     /// Since when the output has been above its soft limit; 0 if it is not.
     pub over_soft_limit_since_ms: AtomicU64,
     signals: AtomicU32,
@@ -186,6 +207,7 @@ impl Client {
             queued: AtomicI64::new(-1),
             queued_bytes: AtomicUsize::new(0),
             watched: AtomicUsize::new(0),
+            kept: Default::default(),
             over_soft_limit_since_ms: AtomicU64::new(0),
             signals: AtomicU32::new(0),
             waker: Mutex::default(),
@@ -291,8 +313,35 @@ impl Client {
         CLIENT_BYTES
             + self.input_capacity.load(Ordering::Relaxed)
             + self.output_capacity.load(Ordering::Relaxed)
-            + self.queued_bytes.load(Ordering::Relaxed)
+            + self.kept_bytes()
             + self.mail_bytes()
+    }
+
+    /// What its session keeps beside its buffers: a transaction's requests, and the names of what it watches, listens to,
+    /// tracks and waits for, here and where others find them.
+    #[inline]
+    pub fn kept_bytes(&self) -> usize {
+        let names: usize = self.kept.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum();
+        names + self.queued_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What it keeps of this kind.
+    pub fn kept_of(&self, kind: Kept) -> usize {
+        self.kept[kind as usize].load(Ordering::Relaxed)
+    }
+
+    /// It keeps so much of this kind now.
+    pub fn note_kept(&self, kind: Kept, bytes: usize) {
+        self.kept[kind as usize].store(bytes, Ordering::Relaxed);
+    }
+
+    /// It keeps one more name of this kind, or one less.
+    pub fn note_kept_name(&self, kind: Kept, name: &[u8], is_kept: bool) {
+        let bytes = name.len() + NAME_BYTES;
+        match is_kept {
+            true => self.kept[kind as usize].fetch_add(bytes, Ordering::Relaxed),
+            false => self.kept[kind as usize].fetch_sub(bytes, Ordering::Relaxed),
+        };
     }
 
     /// Called by a task of the session before it first waits; its waker stays the same for its whole life.

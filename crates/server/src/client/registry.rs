@@ -12,8 +12,10 @@ use sys::Counter;
 pub struct Clients {
     by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
     next_id: AtomicU64,
-    /// Bytes of all clients' buffers; sessions add what changes.
+    /// Bytes of all clients' buffers and of what their sessions keep; sessions add what changes.
     pub buffer_bytes: Counter,
+    /// The part of those that have not authenticated and must.
+    pub stranger_bytes: Counter,
 }
 
 impl Clients {

@@ -10,12 +10,13 @@ use crate::descriptors;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use crate::server::Server;
-use command::{Error, Flags, Group, Result, Row};
+use command::{Error, Flags, Group, Result, Row, Shows};
 use wire::Reply;
 
 /// CONFIG.
 pub const ROWS: &[Row<ServerHandler>] =
     &[row("config", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+        .shows(Shows::Nothing)
         .group(Group::Server)
         .since("2.0.0")
         .complexity("Depends on the subcommand.")
@@ -24,18 +25,24 @@ pub const ROWS: &[Row<ServerHandler>] =
 
 const SUBCOMMANDS: &[Row<ServerHandler>] = &[
     sub("config|get", -3, get)
+        .shows(Shows::Nothing)
         .complexity("O(N), N being the number of names and patterns")
         .syntax("parameter [parameter ...]")
         .summary("Replies with directives and their values, by name or pattern."),
     row("config|help", 2, HELP_FLAGS, |_, reply| help(reply, "CONFIG", HELP))
+        .shows(Shows::Nothing)
         .group(Group::Server)
         .since("5.0.0")
         .summary("Lists the subcommands."),
-    sub("config|resetstat", 2, resetstat).summary("Sets the counts that INFO shows back to zero."),
+    sub("config|resetstat", 2, resetstat)
+        .shows(Shows::Nothing)
+        .summary("Sets the counts that INFO shows back to zero."),
     sub("config|rewrite", 2, rewrite)
+        .shows(Shows::Nothing)
         .since("2.8.0")
         .summary("Brings the configuration file up to the configuration in force."),
     sub("config|set", -4, set)
+        .shows(Shows::Nothing)
         .complexity("O(N), N being the number of directives")
         .syntax("parameter value [parameter value ...]")
         .summary("Changes directives, all of those named or none.")

@@ -10,7 +10,7 @@ use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use crate::session::Closing;
 use crate::{monitor, pubsub, tracking};
-use command::{Error, Flags, Group, Result, Row};
+use command::{Error, Flags, Group, Result, Row, Shows};
 use keyspace::DbIndex;
 use wire::{Protocol, Reply};
 
@@ -23,32 +23,39 @@ const BEFORE_AUTH: Flags = QUICK.union(Flags::NOSCRIPT).union(Flags::NO_AUTH).un
 /// The connection group, without CLIENT.
 pub const ROWS: &[Row<ServerHandler>] = &[
     row("auth", -2, BEFORE_AUTH.union(Flags::SENSITIVE), auth)
+        .shows(Shows::Nothing)
         .group(Group::Connection)
         .complexity("O(N) where N is the number of passwords defined for the user")
         .syntax("[username] password")
         .summary("Shows who the client is, by a password."),
     row("echo", 2, QUICK, echo)
+        .shows(Shows::Nothing)
         .group(Group::Connection)
         .syntax("message")
         .summary("Answers with the message."),
     row("hello", -1, BEFORE_AUTH.union(Flags::SENSITIVE), hello)
+        .shows(Shows::Nothing)
         .since("6.0.0")
         .group(Group::Connection)
         .syntax("[protover [AUTH username password] [SETNAME clientname]]")
         .summary("Greets the server: chooses the protocol, and may authenticate and name the connection."),
     row("ping", -1, Flags::FAST, ping)
+        .shows(Shows::Nothing)
         .group(Group::Connection)
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .syntax("[message]")
         .summary("Answers, to show that the server is there."),
     row("quit", -1, BEFORE_AUTH.union(Flags::RUNS_IN_MULTI), quit)
+        .shows(Shows::Nothing)
         .group(Group::Connection)
         .summary("Closes the connection."),
     row("reset", 1, BEFORE_AUTH.union(Flags::RUNS_IN_MULTI), reset)
+        .shows(Shows::Nothing)
         .since("6.2.0")
         .group(Group::Connection)
         .summary("Brings the connection back to the state of a new one."),
     row("select", 2, QUICK, select)
+        .shows(Shows::Nothing)
         .group(Group::Connection)
         .syntax("index")
         .summary("Changes the database of the connection."),
@@ -136,7 +143,8 @@ fn hello(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         set_name(&context.session.client, name);
     }
     if let Some(protocol) = protocol {
-        reply.raw(&context.session.speak(protocol));
+        let letters = context.session.speak(protocol).ok_or(Error::InUse)?;
+        context.enclose(&letters, reply);
         reply.set_protocol(protocol);
     }
     write_greeting(context, reply);
@@ -181,7 +189,7 @@ fn reset(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     tracking::disable(context.server, context.session);
     pubsub::leave_all(context.server, context.session);
     // Nothing that was posted may come behind the reply, where it would be taken for another.
-    reply.raw(&client.take_mail());
+    context.enclose(&client.take_mail(), reply);
     let session = &mut *context.session;
     session.leave_transaction();
     session.watched.clear(context.server, &client);

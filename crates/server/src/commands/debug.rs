@@ -26,6 +26,8 @@ pub const ROWS: &[Row<ServerHandler>] = &[row("debug", -2, FLAGS, debug)
     .summary("Does what test suites need.")];
 
 const HELP: &[&str] = &[
+    "DISK-HANG <0|1>",
+    "    Whether all that is to reach the disk waits, as where a disk hangs.",
     "ERROR <string>",
     "    Reply with this error.",
     "LOG <message>",
@@ -54,6 +56,7 @@ type Action = fn(&mut Context<'_, '_>, &mut Reply<'_>) -> Result<()>;
 /// Subcommands with the numbers of words that they take, and what does them.
 const ACTIONS: &[(&str, std::ops::RangeInclusive<usize>, Action)] = &[
     ("assert", 2..=2, |_, _| std::process::abort()),
+    ("disk-hang", 3..=3, disk_hang),
     ("error", 3..=3, |context, _| Err(Error::Text(context.request.arg(2).to_vec().into()))),
     ("help", 2..=2, |_, reply| help(reply, "DEBUG", HELP)),
     ("log", 3..=usize::MAX, write_log),
@@ -106,6 +109,13 @@ fn sleep(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
+/// DEBUG DISK-HANG 0|1
+fn disk_hang(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    sys::file::hang(context.request.arg(2) == b"1");
+    reply.ok();
+    Ok(())
+}
+
 /// DEBUG OBJECT key
 fn show_object(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let keyspace = &context.server.keyspace;
@@ -122,6 +132,7 @@ fn show_object(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<(
         context.now.seconds().saturating_sub(idle_s) & 0xff_ffff,
         idle_s
     ));
+    view.finish();
     Ok(())
 }
 

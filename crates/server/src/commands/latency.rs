@@ -6,7 +6,7 @@ use crate::dispatch::Context;
 use crate::dispatch::table::{self, Command, ServerHandler};
 use crate::latency::{Sample, Series};
 use crate::server::Server;
-use command::{Error, Flags, Group, Result, Row};
+use command::{Error, Flags, Group, Result, Row, Shows};
 use std::fmt::Write;
 use sys::UnixMs;
 use wire::Reply;
@@ -14,6 +14,7 @@ use wire::Reply;
 /// LATENCY.
 pub const ROWS: &[Row<ServerHandler>] =
     &[row("latency", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+        .shows(Shows::Nothing)
         .group(Group::Server)
         .since("2.8.13")
         .complexity("Depends on the subcommand.")
@@ -23,27 +24,38 @@ pub const ROWS: &[Row<ServerHandler>] =
 const VARIES: &[&str] = &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"];
 
 const SUBCOMMANDS: &[Row<ServerHandler>] = &[
-    sub("latency|doctor", 2, doctor).summary("Reports on what took long, in words.").tips(VARIES),
+    sub("latency|doctor", 2, doctor)
+        .shows(Shows::Nothing)
+        .summary("Reports on what took long, in words.")
+        .tips(VARIES),
     sub("latency|graph", 3, graph)
+        .shows(Shows::Nothing)
         .syntax("event")
         .summary("Draws the samples of an event with characters.")
         .tips(VARIES),
     row("latency|help", 2, HELP_FLAGS, |_, reply| help(reply, "LATENCY", HELP))
+        .shows(Shows::Nothing)
         .group(Group::Server)
         .since("2.8.13")
         .summary("Lists the subcommands."),
     sub("latency|histogram", -2, histogram)
+        .shows(Shows::Nothing)
         .since("7.0.0")
         .complexity("O(N), N being the number of commands")
         .syntax("[command [command ...]]")
         .summary("Counts how many runs of commands took how long.")
         .tips(VARIES),
     sub("latency|history", 3, history)
+        .shows(Shows::Nothing)
         .syntax("event")
         .summary("Replies with the samples of an event.")
         .tips(VARIES),
-    sub("latency|latest", 2, latest).summary("Replies with the latest sample of each event.").tips(VARIES),
+    sub("latency|latest", 2, latest)
+        .shows(Shows::Nothing)
+        .summary("Replies with the latest sample of each event.")
+        .tips(VARIES),
     sub("latency|reset", -2, reset)
+        .shows(Shows::Nothing)
         .syntax("[event [event ...]]")
         .summary("Forgets the samples of events.")
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),

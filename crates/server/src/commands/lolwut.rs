@@ -5,7 +5,7 @@ use crate::commands::connection::REDIS_VERSION;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use command::parse::int;
-use command::{Flags, Group, Result, Row};
+use command::{Flags, Group, Result, Row, Shows};
 use sys::Prng;
 use wire::Reply;
 
@@ -16,6 +16,7 @@ const HEIGHT: usize = 9;
 
 /// LOLWUT.
 pub const ROWS: &[Row<ServerHandler>] = &[row("lolwut", -1, Flags::READONLY.union(Flags::FAST), lolwut)
+    .shows(Shows::Nothing)
     .group(Group::Server)
     .since("5.0.0")
     .syntax("[VERSION version]")

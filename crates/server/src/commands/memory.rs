@@ -6,7 +6,7 @@ use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use command::key_use::LOOKS;
 use command::parse::int;
-use command::{Error, Flags, Group, Keys, Result, Row};
+use command::{Error, Flags, Group, Keys, Result, Row, Shows};
 use keyspace::{DbIndex, Touch};
 use wire::Reply;
 
@@ -18,6 +18,7 @@ const DOCTOR_BYTES_MIN: u64 = 5 << 20;
 /// MEMORY.
 pub const ROWS: &[Row<ServerHandler>] =
     &[row("memory", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+        .shows(Shows::Nothing)
         .group(Group::Server)
         .since("4.0.0")
         .complexity("Depends on the subcommand.")
@@ -28,19 +29,24 @@ const VARIES: &[&str] = &["nondeterministic_output", "request_policy:all_shards"
 
 const SUBCOMMANDS: &[Row<ServerHandler>] = &[
     sub("memory|doctor", 2, Flags::empty(), doctor)
+        .shows(Shows::Nothing)
         .summary("Reports on the use of memory, in words.")
         .tips(VARIES),
     sub("memory|help", 2, HELP_FLAGS, |_, reply| help(reply, "MEMORY", HELP))
+        .shows(Shows::Nothing)
         .summary("Lists the subcommands."),
     sub("memory|malloc-stats", 2, Flags::empty(), malloc_stats)
+        .shows(Shows::Nothing)
         .summary("Shows what the allocator says about itself.")
         .tips(VARIES),
     sub("memory|purge", 2, Flags::empty(), purge)
+        .shows(Shows::Nothing)
         .complexity("Depends on how much memory is free, may be slow.")
         .summary("Gives free memory back to the system.")
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
     sub("memory|stats", 2, Flags::empty(), stats).summary("Shows where memory goes in figures.").tips(VARIES),
     sub("memory|usage", -3, Flags::READONLY, usage)
+        .shows(Shows::WhatItNotes)
         .keys(Keys::SECOND)
         .key_flags(&[LOOKS])
         .complexity("O(N), N being the number of samples")

@@ -1,25 +1,33 @@
 //! MIGRATE: keys go to another server, and from here.
 //!
-//! Thread rule: the slots of the keys are held, and their worker waits for the other server, for at most the request's
-//! timeout at each step; other workers serve all other keys meanwhile (Redis serves nobody).
+//! Thread rule: the slots of the keys are held, and their worker waits for the other server; other workers serve all other
+//! keys and its connections meanwhile (Redis serves nobody).
+//!
+//! The other server is not trusted. All of it, the look-up of its name included, has to be done within the request's timeout
+//! and what the keys take at [`BYTES_PER_MS`], however busy it keeps us; nothing is kept of its answers but what fits into
+//! [`LINE_BYTES_MAX`].
 //!
 //! A key is removed here only once the other server has said that it has it.
 
 use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
+use crate::worker::make_way;
 use command::generic::dump::payload;
 use command::key_use::{Begin, Find, TAKES};
 use command::parse::int;
-use command::{Error, Flags, Group, KeyFlags, KeySpec, Keys, Result, Row};
+use command::{Error, Flags, Group, KeyFlags, KeySpec, Keys, Result, Row, Shows};
 use keyspace::{Class, Key, Touch};
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
-use wire::{Decoder, Reply, Request, Value, encode_request};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use wire::{Reply, Request, encode_request};
 
 /// MIGRATE.
 pub const ROWS: &[Row<ServerHandler>] = &[row("migrate", -6, Flags::WRITE.union(DANGEROUS), migrate)
+    .shows(Shows::WhatItNotes)
     .keys(Keys::Movable(keys))
     .key_specs(&[
         KeySpec::at(3, TAKES),
@@ -42,6 +50,14 @@ pub const ROWS: &[Row<ServerHandler>] = &[row("migrate", -6, Flags::WRITE.union(
 const DANGEROUS: Flags = Flags::DANGEROUS.union(Flags::MOVABLEKEYS);
 /// What Redis takes for a timeout that is none.
 const TIMEOUT_USUAL_MS: u64 = 1000;
+/// The pace at which a transfer may take longer than the timeout: a megabyte a second.
+const BYTES_PER_MS: usize = 1000;
+/// The longest line of an answer: an error's text.
+const LINE_BYTES_MAX: usize = 64 << 10;
+/// How long it waits before it lets others have its worker's connections.
+const PATIENCE: Duration = Duration::from_millis(10);
+/// Names that are looked up at once. One that takes long keeps a thread.
+const LOOK_UPS_MAX: usize = 16;
 /// Position of the one key, empty where KEYS names several.
 const KEY: usize = 3;
 /// Position of the first option.
@@ -118,9 +134,10 @@ fn migrate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         options.keys(&request).into_iter().map(|at| keyspace.key(own_db, request.arg(at))).collect();
     // A transaction holds them already.
     let holds = !context.batch.is_holding();
-    if holds {
-        context.batch.hold(&keys);
+    if holds && !context.batch.try_hold(&keys) {
+        return Err(Error::InUse);
     }
+    context.now = context.batch.moment(context.now);
     let result = send_and_remove(context, &options, &keys, db, Duration::from_millis(timeout));
     if holds && !context.batch.has_ready() {
         context.batch.release();
@@ -144,19 +161,11 @@ fn send_and_remove(
     if there.is_empty() {
         return Ok(0);
     }
-    let mut target = Target::connect(&context.request, timeout)?;
-    let answers = target.ask(options, db, &requests, there.len())?;
-    let mut refusal = None;
-    let mut arrived = Vec::new();
-    // The answers to AUTH and SELECT come first.
-    let (prefixes, restored) = answers.split_at(answers.len() - there.len());
-    let refused_before = prefixes.iter().find_map(error_of);
-    for (key, answer) in there.iter().zip(restored) {
-        match error_of(answer).or(refused_before.clone()) {
-            Some(text) => refusal = refusal.or(Some(text)),
-            None => arrived.push(*key),
-        }
-    }
+    await_disk(context, timeout)?;
+    let mut target = Target::connect(&context.request, timeout, requests.len())?;
+    let verdicts = target.ask(options, db, &requests, there.len())?;
+    let arrived: Vec<Key<'_>> =
+        there.iter().zip(&verdicts.taken).filter(|(_, is_taken)| **is_taken).map(|(key, _)| *key).collect();
     if !options.copies && !arrived.is_empty() {
         let mut edit = context.batch.edit(&arrived, context.now, Touch::No);
         for key in &arrived {
@@ -168,10 +177,30 @@ fn send_and_remove(
         }
         edit.finish();
     }
-    match refusal {
+    match verdicts.refusal {
         None => Ok(there.len()),
-        Some(text) => Err(Error::quoting("ERR Target instance replied with error: ", text.as_bytes(), "")),
+        Some(text) => Err(Error::quoting("ERR Target instance replied with error: ", &text, "")),
     }
+}
+
+/// Waits until what was seen of the keys is on disk: the other server must not have what a crash here could take back.
+fn await_disk(context: &mut Context<'_, '_>, timeout: Duration) -> Result<()> {
+    let durability = &context.server.durability;
+    // In a transaction they may have been written just now.
+    if context.batch.is_holding() {
+        context.batch.settle_held();
+    }
+    let began = Instant::now();
+    while !durability.gate.is_open(context.batch.seen()) {
+        if began.elapsed() >= timeout {
+            return Err(Error::text("IOERR error or timeout waiting for the disk"));
+        }
+        if let Some(log) = durability.log() {
+            log.nudge();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// The keys that are there, and requests that make them elsewhere.
@@ -197,62 +226,209 @@ fn restoring<'k>(
     (there, requests)
 }
 
-fn error_of(answer: &Value) -> Option<String> {
-    match answer {
-        Value::Error(text) => Some(String::from_utf8_lossy(text).into_owned()),
-        _ => None,
-    }
+/// What the other server said.
+#[derive(Default)]
+struct Verdicts {
+    /// Which of the keys it has.
+    taken: Vec<bool>,
+    /// The first error.
+    refusal: Option<Vec<u8>>,
 }
 
 /// The connection to the other server.
-struct Target(TcpStream);
+struct Target {
+    stream: TcpStream,
+    /// When all has to be done.
+    deadline: Instant,
+    /// What has been read and is no whole line yet.
+    partial: Vec<u8>,
+}
 
 impl Target {
-    fn connect(request: &Request<'_>, timeout: Duration) -> Result<Target> {
+    fn connect(request: &Request<'_>, timeout: Duration, bytes: usize) -> Result<Target> {
+        let begun = Instant::now();
         let failed = |_: io::Error| Error::text("IOERR error or timeout connecting to the client");
         let host = String::from_utf8_lossy(request.arg(1)).into_owned();
         let port = String::from_utf8_lossy(request.arg(2)).parse::<u16>();
-        let port = port.map_err(|_| failed(io::ErrorKind::InvalidInput.into()))?;
-        let address = (host.as_str(), port).to_socket_addrs().map_err(failed)?.next();
-        let address = address.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
-        let stream = TcpStream::connect_timeout(&address, timeout).map_err(failed)?;
+        let port = port.map_err(|_| failed(ErrorKind::InvalidInput.into()))?;
+        let addresses = look_up(host, port, begun + timeout).map_err(failed)?;
+        let stream = connect_to_any(&addresses, begun + timeout).map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
-        stream.set_read_timeout(Some(timeout)).map_err(failed)?;
-        stream.set_write_timeout(Some(timeout)).map_err(failed)?;
-        Ok(Target(stream))
+        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+        let deadline = begun + timeout + Duration::from_millis((bytes / BYTES_PER_MS) as u64);
+        Ok(Target { stream, deadline, partial: Vec::new() })
     }
 
-    /// Sends AUTH, SELECT and the requests, and gives the answers to all.
-    fn ask(&mut self, options: &Options<'_>, db: i64, requests: &[u8], count: usize) -> Result<Vec<Value>> {
-        let mut out = Vec::with_capacity(requests.len() + 64);
-        let mut expected = count + 1;
+    /// Sends AUTH, SELECT and the requests, and reads the answers to all.
+    fn ask(&mut self, options: &Options<'_>, db: i64, requests: &[u8], count: usize) -> Result<Verdicts> {
+        let mut head = Vec::new();
+        let mut before = 1;
         if !options.credentials.is_empty() {
             let words: Vec<&[u8]> =
                 [&b"AUTH"[..]].into_iter().chain(options.credentials.iter().copied()).collect();
-            encode_request(&mut out, &words);
-            expected += 1;
+            encode_request(&mut head, &words);
+            before += 1;
         }
-        encode_request(&mut out, &[b"SELECT", db.to_string().as_bytes()]);
-        out.extend_from_slice(requests);
+        encode_request(&mut head, &[b"SELECT", db.to_string().as_bytes()]);
         let failed =
             |doing: &str| Error::quoting("IOERR error or timeout ", doing.as_bytes(), " to target instance");
-        self.0.write_all(&out).map_err(|_| failed("writing"))?;
-        self.answers(expected).map_err(|_| failed("reading"))
+        self.write(&head).and_then(|()| self.write(requests)).map_err(|_| failed("writing"))?;
+        self.verdicts(before, count).map_err(|_| failed("reading"))
     }
 
-    fn answers(&mut self, expected: usize) -> io::Result<Vec<Value>> {
-        let mut decoder = Decoder::new();
-        let mut answers = Vec::new();
-        let mut buffer = [0; 4096];
-        while answers.len() < expected {
-            match decoder.decode().map_err(|_| io::ErrorKind::InvalidData)? {
-                Some(answer) => answers.push(answer),
-                None => match self.0.read(&mut buffer)? {
-                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    count => decoder.feed(&buffer[..count]),
-                },
+    /// What was refused before the keys refuses them all.
+    fn verdicts(&mut self, before: usize, count: usize) -> io::Result<Verdicts> {
+        let mut verdicts = Verdicts::default();
+        for _ in 0..before {
+            verdicts.refusal = self.refusal()?.or(verdicts.refusal);
+        }
+        let is_open = verdicts.refusal.is_none();
+        for _ in 0..count {
+            let refusal = self.refusal()?;
+            verdicts.taken.push(is_open && refusal.is_none());
+            verdicts.refusal = verdicts.refusal.or(refusal);
+        }
+        Ok(verdicts)
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.in_time(|stream| stream.write(bytes))? {
+                0 => return Err(ErrorKind::WriteZero.into()),
+                count => bytes = &bytes[count..],
             }
         }
-        Ok(answers)
+        Ok(())
+    }
+
+    /// The next answer's text, if it is an error.
+    fn refusal(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let line = self.line()?;
+        match line.as_slice() {
+            [b'+', ..] => Ok(None),
+            [b'-', text @ ..] => Ok(Some(text.to_vec())),
+            // These requests have no other answers.
+            _ => Err(ErrorKind::InvalidData.into()),
+        }
+    }
+
+    fn line(&mut self) -> io::Result<Vec<u8>> {
+        let mut searched = 0;
+        let mut piece = [0; 4096];
+        loop {
+            if let Some(end) = self.partial[searched..].iter().position(|byte| *byte == b'\n') {
+                let rest = self.partial.split_off(searched + end + 1);
+                let mut line = std::mem::replace(&mut self.partial, rest);
+                line.truncate(line.len() - if line.ends_with(b"\r\n") { 2 } else { 1 });
+                return Ok(line);
+            }
+            searched = self.partial.len();
+            if searched > LINE_BYTES_MAX {
+                return Err(ErrorKind::InvalidData.into());
+            }
+            match self.in_time(|stream| stream.read(&mut piece))? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                count => self.partial.extend_from_slice(&piece[..count]),
+            }
+        }
+    }
+
+    /// Does something with the socket that may take until the deadline, but does not begin it later.
+    fn in_time<T>(&mut self, mut act: impl FnMut(&mut TcpStream) -> io::Result<T>) -> io::Result<T> {
+        while Instant::now() < self.deadline {
+            match act(&mut self.stream) {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                    ) =>
+                {
+                    make_way();
+                }
+                result => return result,
+            }
+        }
+        Err(ErrorKind::TimedOut.into())
+    }
+}
+
+/// The addresses of a host, if they are known in time.
+fn look_up(host: String, port: u16, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![(address, port).into()]);
+    }
+    in_thread(deadline, move || Ok((host.as_str(), port).to_socket_addrs()?.collect()))
+}
+
+/// Runs in a thread what has no time limit of its own; it is not waited for beyond the deadline.
+fn in_thread<T: Send + 'static>(
+    deadline: Instant,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    static RUNNING: AtomicUsize = AtomicUsize::new(0);
+    if RUNNING.fetch_add(1, Ordering::Relaxed) >= LOOK_UPS_MAX {
+        RUNNING.fetch_sub(1, Ordering::Relaxed);
+        return Err(ErrorKind::WouldBlock.into());
+    }
+    let (tell, told) = mpsc::channel();
+    let run = move || {
+        // Nobody may be waiting any more.
+        let _ = tell.send(work());
+        RUNNING.fetch_sub(1, Ordering::Relaxed);
+    };
+    let thread = std::thread::Builder::new().name("look-up".to_owned()).spawn(run);
+    if let Err(error) = thread {
+        RUNNING.fetch_sub(1, Ordering::Relaxed);
+        return Err(error);
+    }
+    loop {
+        match told.recv_timeout(PATIENCE) {
+            Ok(result) => return result,
+            Err(mpsc::RecvTimeoutError::Timeout) if Instant::now() < deadline => make_way(),
+            Err(_) => return Err(ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+fn connect_to_any(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
+    let mut result = Err(ErrorKind::NotFound.into());
+    for address in addresses {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        make_way();
+        result = TcpStream::connect_timeout(address, left);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn look_ups_that_do_not_end_are_not_waited_for() {
+        let (end, ended) = mpsc::channel::<()>();
+        let ended = std::sync::Arc::new(std::sync::Mutex::new(ended));
+        for number in 0..LOOK_UPS_MAX + 3 {
+            let ended = ended.clone();
+            let hang = move || {
+                let _ = ended.lock().map(|ended| ended.recv());
+                Ok(())
+            };
+            let error = in_thread(Instant::now(), hang).unwrap_err();
+            let is_refused = number >= LOOK_UPS_MAX;
+            assert_eq!(error.kind(), if is_refused { ErrorKind::WouldBlock } else { ErrorKind::TimedOut });
+        }
+        drop(end);
+        // Their threads end, and there is room again.
+        while in_thread(Instant::now() + Duration::from_secs(60), || Ok(7)).ok() != Some(7) {
+            std::thread::yield_now();
+        }
     }
 }

@@ -5,12 +5,13 @@
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
-use command::{Error, Flags, Group, Result, Row};
+use command::{Error, Flags, Group, Result, Row, Shows};
 use wire::Reply;
 
 /// MODULE.
 pub const ROWS: &[Row<ServerHandler>] =
     &[row("module", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+        .shows(Shows::Nothing)
         .group(Group::Server)
         .since("4.0.0")
         .complexity("Depends on the subcommand.")
@@ -22,20 +23,27 @@ const CHANGES: Flags = LISTS.union(Flags::NO_ASYNC_LOADING);
 
 const SUBCOMMANDS: &[Row<ServerHandler>] = &[
     sub("module|help", 2, HELP_FLAGS, |_, reply| help(reply, "MODULE", HELP))
+        .shows(Shows::Nothing)
         .since("5.0.0")
         .summary("Lists the subcommands."),
     sub("module|list", 2, LISTS, list)
+        .shows(Shows::Nothing)
         .complexity("O(1)")
         .summary("Lists the modules, of which there are none.")
         .tips(&["nondeterministic_output_order"]),
     sub("module|load", -3, CHANGES, refuse)
+        .shows(Shows::Nothing)
         .syntax("path [arg [arg ...]]")
         .summary("Is refused: modules cannot be loaded."),
     sub("module|loadex", -3, CHANGES, refuse)
+        .shows(Shows::Nothing)
         .since("7.0.0")
         .syntax("path [CONFIG name value [CONFIG name value ...]] [ARGS arg [arg ...]]")
         .summary("Is refused: modules cannot be loaded."),
-    sub("module|unload", 3, CHANGES, refuse).syntax("name").summary("Is refused: there are no modules."),
+    sub("module|unload", 3, CHANGES, refuse)
+        .shows(Shows::Nothing)
+        .syntax("name")
+        .summary("Is refused: there are no modules."),
 ];
 
 const HELP: &[&str] = &["LIST", "    The modules: none. LOAD, LOADEX and UNLOAD are refused."];

@@ -4,7 +4,7 @@ use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use crate::monitor;
-use command::{Flags, Group, Result, Row};
+use command::{Flags, Group, Result, Row, Shows};
 use wire::Reply;
 
 /// MONITOR.
@@ -14,6 +14,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[row(
     Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     monitor,
 )
+.shows(Shows::Nothing)
 .group(Group::Server)
 .summary("Shows the connection every command that the server runs, until RESET or the end.")];
 

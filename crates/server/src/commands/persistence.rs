@@ -5,7 +5,7 @@ use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use crate::durability::{self, Unable};
 use crate::snapshot::{self, InProgress};
-use command::{Categories, Error, Flags, Group, Result, Row};
+use command::{Categories, Error, Flags, Group, Result, Row, Shows};
 use wire::Reply;
 
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING);
@@ -13,21 +13,25 @@ const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_L
 /// SAVE, BGSAVE, LASTSAVE and BGREWRITEAOF.
 pub const ROWS: &[Row<ServerHandler>] = &[
     row("bgrewriteaof", 1, FLAGS, bgrewriteaof)
+        .shows(Shows::Nothing)
         .group(Group::Server)
         .complexity("O(1)")
         .summary("Begins a checkpoint of the log in the background."),
     row("bgsave", -1, FLAGS, bgsave)
+        .shows(Shows::Nothing)
         .group(Group::Server)
         .complexity("O(1)")
         .syntax("[SCHEDULE]")
         .summary("Begins a snapshot in the background."),
     row("lastsave", 1, Flags::LOADING.union(Flags::STALE).union(Flags::FAST), lastsave)
+        .shows(Shows::Nothing)
         .group(Group::Server)
         .in_categories(Categories::ADMIN.union(Categories::DANGEROUS))
         .complexity("O(1)")
         .summary("Tells when the last snapshot was finished.")
         .tips(&["nondeterministic_output"]),
     row("save", 1, FLAGS.union(Flags::NO_MULTI), save)
+        .shows(Shows::Nothing)
         .group(Group::Server)
         .complexity("O(N), N being the number of keys in all databases")
         .summary("Takes a snapshot while nothing else runs."),
@@ -39,7 +43,12 @@ fn in_progress(_: InProgress) -> Error {
 
 /// SAVE
 fn save(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let saved = snapshot::save_now(context.server, context.batch, context.now).map_err(in_progress)?;
+    // It holds everything, and shows nothing of it but that it was written.
+    let earlier = context.batch.take_seen();
+    let saved = snapshot::save_now(context.server, context.batch, context.now);
+    context.batch.take_seen();
+    context.batch.see(earlier);
+    let saved = saved.map_err(in_progress)?;
     // The log says why.
     saved.map_err(|_| Error::text("ERR"))?;
     reply.ok();
@@ -54,6 +63,7 @@ fn bgsave(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         _ => return Err(Error::Syntax),
     }
     context.server.snapshots.ask(context.now).map_err(in_progress)?;
+    context.server.bells.ring(context.server.placement.spare());
     reply.simple("Background saving started");
     Ok(())
 }

@@ -8,7 +8,7 @@ use crate::dispatch::Context;
 use crate::dispatch::table::{Command, ServerHandler};
 use crate::pubsub::{self, Kind};
 use command::key_use::KeyFlags;
-use command::{Error, Flags, Group, Keys, Result, Row};
+use command::{Error, Flags, Group, Keys, Result, Row, Shows};
 use wire::{Reply, Request};
 
 const LISTENS: Flags = Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
@@ -19,10 +19,12 @@ const ASKS: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE);
 /// Publish and subscribe.
 pub const ROWS: &[Row<ServerHandler>] = &[
     listens("psubscribe", -2, |context, reply| begin(context, reply, Kind::Pattern))
+        .shows(Shows::Nothing)
         .complexity("O(N) where N is the number of patterns to subscribe to.")
         .syntax("pattern [pattern ...]")
         .summary("Listens to all channels whose names fit the patterns."),
     row("publish", 3, PUBLISHES, publish)
+        .shows(Shows::Nothing)
         .since("2.0.0")
         .group(Group::Pubsub)
         .complexity(
@@ -32,16 +34,19 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .syntax("channel message")
         .summary("Posts a message to a channel."),
     row("pubsub", -2, Flags::PROTECTED, |context, _| unknown_subcommand(context))
+        .shows(Shows::Nothing)
         .since("2.8.0")
         .group(Group::Pubsub)
         .complexity("Depends on subcommand.")
         .summary("A container for commands about channels.")
         .subcommands(SUBCOMMANDS),
     listens("punsubscribe", -1, |context, reply| end(context, reply, Kind::Pattern))
+        .shows(Shows::Nothing)
         .complexity("O(N) where N is the number of patterns to unsubscribe.")
         .syntax("[pattern [pattern ...]]")
         .summary("Ends subscriptions to patterns, or to all of them."),
     row("spublish", 3, PUBLISHES, publish_in_shard)
+        .shows(Shows::Nothing)
         .since("7.0.0")
         .group(Group::Pubsub)
         .keys(Keys::FIRST)
@@ -50,6 +55,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .syntax("shardchannel message")
         .summary("Posts a message to a shard channel."),
     listens("ssubscribe", -2, |context, reply| begin(context, reply, Kind::ShardChannel))
+        .shows(Shows::Nothing)
         .since("7.0.0")
         .keys(Keys::ALL)
         .key_flags(&[KeyFlags::NOT_KEY])
@@ -57,10 +63,12 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .syntax("shardchannel [shardchannel ...]")
         .summary("Listens to shard channels."),
     listens("subscribe", -2, |context, reply| begin(context, reply, Kind::Channel))
+        .shows(Shows::Nothing)
         .complexity("O(N) where N is the number of channels to subscribe to.")
         .syntax("channel [channel ...]")
         .summary("Listens to channels."),
     listens("sunsubscribe", -1, |context, reply| end(context, reply, Kind::ShardChannel))
+        .shows(Shows::Nothing)
         .since("7.0.0")
         .keys(Keys::ALL)
         .key_flags(&[KeyFlags::NOT_KEY])
@@ -68,6 +76,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .syntax("[shardchannel [shardchannel ...]]")
         .summary("Ends subscriptions to shard channels, or to all of them."),
     listens("unsubscribe", -1, |context, reply| end(context, reply, Kind::Channel))
+        .shows(Shows::Nothing)
         .complexity("O(N) where N is the number of channels to unsubscribe.")
         .syntax("[channel [channel ...]]")
         .summary("Ends subscriptions to channels, or to all of them."),
@@ -75,6 +84,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
 
 const SUBCOMMANDS: &[Row<ServerHandler>] = &[
     sub("pubsub|channels", -2, ASKS, channels)
+        .shows(Shows::Nothing)
         .complexity(
             "O(N) where N is the number of active channels, and assuming constant time pattern matching \
              (relatively short channels and patterns)",
@@ -82,14 +92,18 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .syntax("[pattern]")
         .summary("Lists the channels that somebody listens to."),
     sub("pubsub|help", 2, HELP_FLAGS.union(Flags::PROTECTED), pubsub_help)
+        .shows(Shows::Nothing)
         .since("6.2.0").summary("Lists the subcommands."),
     sub("pubsub|numpat", 2, ASKS, pattern_count)
+        .shows(Shows::Nothing)
         .summary("Counts the patterns that somebody listens to."),
     sub("pubsub|numsub", -2, ASKS, subscriber_counts)
+        .shows(Shows::Nothing)
         .complexity("O(N) for the NUMSUB subcommand, where N is the number of requested channels")
         .syntax("[channel [channel ...]]")
         .summary("Counts the subscribers of channels."),
     sub("pubsub|shardchannels", -2, ASKS, shard_channels)
+        .shows(Shows::Nothing)
         .since("7.0.0")
         .complexity(
             "O(N) where N is the number of active shard channels, and assuming constant time pattern matching \
@@ -98,6 +112,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .syntax("[pattern]")
         .summary("Lists the shard channels that somebody listens to."),
     sub("pubsub|shardnumsub", -2, ASKS, shard_subscriber_counts)
+        .shows(Shows::Nothing)
         .since("7.0.0")
         .complexity("O(N) for the SHARDNUMSUB subcommand, where N is the number of requested shard channels")
         .syntax("[shardchannel [shardchannel ...]]")
@@ -143,6 +158,10 @@ fn end(context: &mut Context<'_, '_>, reply: &mut Reply<'_>, kind: Kind) -> Resu
         Kind::Pattern => "punsubscribe",
         Kind::ShardChannel => "sunsubscribe",
     };
+    // What is sealed may be of a channel that is to be left, and has to come before the confirmation.
+    if context.session.transaction.is_none() && context.session.client.has_sealed_mail() {
+        return Err(Error::InUse);
+    }
     let names = context.request.iter().skip(1);
     if names.len() > 0 {
         names.for_each(|name| end_one(context, reply, kind, word, name));
@@ -159,11 +178,16 @@ fn end(context: &mut Context<'_, '_>, reply: &mut Reply<'_>, kind: Kind) -> Resu
 }
 
 fn end_one(context: &mut Context<'_, '_>, reply: &mut Reply<'_>, kind: Kind, word: &str, name: &[u8]) {
+    let listened = context.session.subscriptions.is_some();
     let count = pubsub::unsubscribe(context.server, context.session, kind, name);
     // No message of a channel may come behind the confirmation that it is left; but nothing may
     // come between the replies of a transaction.
     if context.session.transaction.is_none() && context.session.client.has_mail() {
-        reply.raw(&context.session.client.take_mail());
+        context.enclose(&context.session.client.take_mail(), reply);
+    }
+    if context.session.transaction.is_none() && listened && !context.session.hears_itself() {
+        // Sealed since this began: whoever posted it comes after this.
+        context.session.client.drop_mail();
     }
     confirm(reply, word, Some(name), count);
 }

@@ -4,10 +4,10 @@ use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use crate::log;
-use crate::server::Attention;
+use crate::server::{Attention, Scripting};
 use crate::session::Closing;
-use crate::snapshot;
-use command::{Error, Flags, Group, Result, Row};
+use crate::snapshot::{self, Last};
+use command::{Error, Flags, Group, Result, Row, Shows};
 use wire::Reply;
 
 const FLAGS: Flags = Flags::ADMIN
@@ -19,6 +19,7 @@ const FLAGS: Flags = Flags::ADMIN
 
 /// SHUTDOWN.
 pub const ROWS: &[Row<ServerHandler>] = &[row("shutdown", -1, FLAGS, shutdown)
+    .shows(Shows::Nothing)
     .group(Group::Server)
     .complexity("O(N) when saving, N being the number of keys; otherwise O(1)")
     .syntax("[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]")
@@ -59,7 +60,7 @@ impl Options {
 /// SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]
 ///
 /// A shutdown waits for nothing that could be aborted. The client gets no reply:
-/// its connection closes.
+/// its connection closes. While a script is busy only NOSAVE gets here.
 fn shutdown(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
     let options = Options::parse(context)?;
     if options.abort {
@@ -70,15 +71,20 @@ fn shutdown(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
     // While the data is being loaded there is nothing to save.
     let is_loaded = !server.attention().contains(Attention::LOADING);
     let saves = is_loaded && (options.save || !server.config.save_points().is_empty());
+    let mut last = Last::Unwanted;
     if saves && !options.nosave {
         // One in progress, which may go on, has not all of what is to be saved.
         let saved = snapshot::save_now(server, context.batch, context.now);
         if !matches!(saved, Ok(Ok(()))) && !options.force {
             return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
         }
+        // Others are served until the end is known to all workers.
+        last = if matches!(saved, Ok(Ok(()))) { Last::Wanted } else { Last::Unwanted };
     }
-    server.snapshots.settle();
+    server.snapshots.settle(last);
     context.session.closing = Closing::AfterReplies;
-    context.server.stop(0);
+    // NOSAVE is how a script is ended that cannot be killed otherwise.
+    let scripts = if options.nosave { Scripting::LeftBehind } else { Scripting::Awaited };
+    context.server.stop_with(0, scripts);
     Ok(())
 }

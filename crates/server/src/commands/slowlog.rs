@@ -4,7 +4,7 @@ use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use command::parse::int_within;
-use command::{Error, Flags, Group, Result, Row};
+use command::{Error, Flags, Group, Result, Row, Shows};
 use wire::Reply;
 
 /// Entries that SLOWLOG GET shows unless told otherwise.
@@ -13,6 +13,7 @@ const SHOWN_USUALLY: usize = 10;
 /// SLOWLOG.
 pub const ROWS: &[Row<ServerHandler>] =
     &[row("slowlog", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+        .shows(Shows::Nothing)
         .group(Group::Server)
         .since("2.2.12")
         .complexity("Depends on the subcommand.")
@@ -26,15 +27,17 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .summary("Replies with the newest entries.")
         .tips(&["request_policy:all_nodes", "nondeterministic_output"]),
     row("slowlog|help", 2, HELP_FLAGS, |_, reply| help(reply, "SLOWLOG", HELP))
+        .shows(Shows::Nothing)
         .group(Group::Server)
         .since("6.2.0")
         .summary("Lists the subcommands."),
-    sub("slowlog|len", 2, len).summary("Replies with the number of entries.").tips(&[
+    sub("slowlog|len", 2, len).shows(Shows::Nothing).summary("Replies with the number of entries.").tips(&[
         "request_policy:all_nodes",
         "response_policy:agg_sum",
         "nondeterministic_output",
     ]),
     sub("slowlog|reset", 2, reset)
+        .shows(Shows::Nothing)
         .complexity("O(N), N being the number of entries")
         .summary("Forgets all entries.")
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),

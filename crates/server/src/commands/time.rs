@@ -3,12 +3,13 @@
 use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
-use command::{Flags, Group, Result, Row};
+use command::{Flags, Group, Result, Row, Shows};
 use wire::Reply;
 
 /// TIME.
 pub const ROWS: &[Row<ServerHandler>] =
     &[row("time", 1, Flags::LOADING.union(Flags::STALE).union(Flags::FAST), time)
+        .shows(Shows::Nothing)
         .group(Group::Server)
         .since("2.6.0")
         .summary("Replies with the server's time in seconds and microseconds.")

@@ -7,9 +7,9 @@
 use super::row;
 use crate::acl;
 use crate::client::Traits;
-use crate::dispatch::Context;
 use crate::dispatch::reach::Reach;
 use crate::dispatch::table::{Runs, ServerHandler};
+use crate::dispatch::{Context, checks};
 use crate::monitor;
 use crate::server::{Attention, Server};
 use crate::session::Session;
@@ -17,8 +17,9 @@ use crate::stats::Ending;
 use crate::transaction::Queued;
 use command::execute::{keys_locked, needs_all};
 use command::key_use::LOOKS;
-use command::{Args, Error, Flags, Group, Hashed, Keys, Result, Row};
+use command::{Args, Error, Flags, Group, Hashed, Keys, Result, Row, Shows};
 use keyspace::{DbIndex, Key};
+use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
 use wire::Reply;
@@ -29,25 +30,30 @@ const QUICK: Flags = ALWAYS.union(Flags::FAST).union(Flags::ALLOW_BUSY);
 /// The transactions group.
 pub const ROWS: &[Row<ServerHandler>] = &[
     row("discard", 1, QUICK, discard)
+        .shows(Shows::Nothing)
         .since("2.0.0")
         .group(Group::Transactions)
         .complexity("O(N), N being the number of queued commands")
         .summary("Gives a transaction up."),
     row("exec", 1, ALWAYS.union(Flags::SKIP_SLOWLOG), exec)
+        .shows(Shows::WhatItNotes)
         .since("1.2.0")
         .group(Group::Transactions)
         .complexity("Depends on the commands of the transaction")
         .summary("Runs all commands of a transaction."),
     row("multi", 1, QUICK.union(Flags::NO_MULTI), multi)
+        .shows(Shows::Nothing)
         .since("1.2.0")
         .group(Group::Transactions)
         .summary("Begins a transaction."),
     // In a transaction it is queued, and does nothing when it runs.
     row("unwatch", 1, QUICK.difference(Flags::RUNS_IN_MULTI), unwatch)
+        .shows(Shows::Nothing)
         .since("2.2.0")
         .group(Group::Transactions)
         .summary("Forgets about watched keys."),
     row("watch", -2, QUICK.union(Flags::NO_MULTI), watch)
+        .shows(Shows::WhatItNotes)
         .since("2.2.0")
         .group(Group::Transactions)
         .keys(Keys::ALL)
@@ -82,7 +88,7 @@ fn watch(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (request, server, session) = (context.request, context.server, &mut *context.session);
     for name in request.iter().skip(1) {
         let key = server.keyspace.key(session.db, name);
-        session.watched.add(server, context.batch, &session.client, key, context.now);
+        session.watched.add(server, context.batch, &session.client, key, context.now)?;
     }
     reply.ok();
     Ok(())
@@ -128,49 +134,53 @@ fn end_transaction(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Resu
     if !is_held {
         return Err(Error::InUse);
     }
+    context.now = context.batch.moment(context.now);
     // Requests find themselves in a transaction while they run: they may not wait.
     let transaction = context.session.transaction.replace(Box::default()).unwrap_or_default();
     let queue = transaction.into_queue();
     let session = &mut *context.session;
-    let is_disturbed =
-        session.watched.is_disturbed(context.server, context.batch, &session.client, context.now);
+    let disturbed = session.watched.is_disturbed(context.server, context.batch, &session.client, context.now);
     forget_watched(context);
-    if is_disturbed {
-        reply.null_array();
-    } else {
-        reply.array(queue.len());
-        queue.iter().for_each(|queued| run(context, queued, reply));
-    }
+    let answered = disturbed.map(|is_disturbed| {
+        if is_disturbed {
+            reply.null_array();
+        } else {
+            reply.array(queue.len());
+            queue.iter().for_each(|queued| run(context, queued, reply));
+        }
+    });
     context.session.leave_transaction();
     // What became ready is served before anyone else sees the keys.
     if !context.batch.has_ready() {
         context.batch.release();
     }
-    Ok(())
+    answered
 }
 
 /// All that requests will touch, and what is watched.
+///
+/// A SELECT may be refused when it runs: rights change, by an AUTH in front of it or by somebody else. So what follows one may
+/// touch its keys in each database that was current before, too.
 pub fn reach_of<'a>(server: &'a Server, session: &'a Session, queue: &'a [Queued], now: UnixMs) -> Reach<'a> {
     let mut keys: Vec<Key<'_>> = session.watched.keys(server).collect();
-    let mut db = session.db;
+    let mut databases: SmallVec<[DbIndex; 2]> = smallvec![session.db];
     let mut takes_all = false;
     for queued in queue {
-        let request = queued.request();
-        match queued.command().row.handler {
+        let (request, command) = (queued.request(), queued.command());
+        match command.row.handler {
             Runs::Data(row) => {
-                let args = Args::new(request, &server.keyspace, (db, now), &server.settings);
-                takes_all |= needs_all(row, &args);
-                keys_locked(row, &args, &mut keys);
+                for db in &databases {
+                    let args = Args::new(request, &server.keyspace, (*db, now), &server.settings);
+                    takes_all |= needs_all(row, &args);
+                    keys_locked(row, &args, &mut keys);
+                }
             }
-            Runs::Server(_) if queued.command().row.name == "select" => {
+            Runs::Server(_) if command.row.name == "select" => {
                 let chosen = value::number::parse_i64(request.arg(1)).and_then(|db| u32::try_from(db).ok());
-                db = chosen.filter(|db| *db < server.keyspace.databases()).map_or(db, DbIndex);
+                let chosen = chosen.filter(|db| *db < server.keyspace.databases()).map(DbIndex);
+                databases.extend(chosen.filter(|db| !databases.contains(db)));
             }
-            // Some of these look at keys as they please (MEMORY USAGE, INFO).
-            Runs::Server(_) => {
-                takes_all |= matches!(queued.command().row.group, Group::Server | Group::Scripting)
-                    || !matches!(queued.command().row.keys, Keys::None);
-            }
+            Runs::Server(_) => takes_all |= command.looks_around() || command.names_keys(),
         }
     }
     if takes_all { Reach::All } else { Reach::Keys(keys) }
@@ -182,6 +192,13 @@ fn run(context: &mut Context<'_, '_>, queued: &Queued, reply: &mut Reply<'_>) {
     let began = server.ticks.now();
     let request = queued.request();
     if let Err(error) = acl::admit_queued(server, context.session, command, &request, context.now) {
+        reply.error(error.as_bytes());
+        server.counts.note_error(error.as_bytes());
+        return;
+    }
+    if command.is(Flags::WRITE)
+        && let Some(error) = checks::record_error(context, command, &request)
+    {
         reply.error(error.as_bytes());
         server.counts.note_error(error.as_bytes());
         return;

@@ -6,7 +6,8 @@ use crate::blocking::{self, Waiter};
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use crate::server::Server;
-use command::{Error, Flags, Group, Result, Row};
+use command::{Error, Flags, Group, Result, Row, Shows};
+use keyspace::Stamp;
 use std::pin::pin;
 use std::sync::Arc;
 use sys::UnixMs;
@@ -18,12 +19,14 @@ const TIPS: &[&str] = &["request_policy:all_shards", "response_policy:agg_min"];
 /// The two rows.
 pub const ROWS: &[Row<ServerHandler>] = &[
     row("wait", 3, Flags::BLOCKING, wait)
+        .shows(Shows::Nothing)
         .since("3.0.0")
         .group(Group::Connection)
         .syntax("numreplicas timeout")
         .summary("Waits until replicas have what the connection has written.")
         .tips(TIPS),
     row("waitaof", 4, Flags::BLOCKING, waitaof)
+        .shows(Shows::Nothing)
         .since("7.2.0")
         .group(Group::Connection)
         .syntax("numlocal numreplicas timeout")
@@ -97,7 +100,8 @@ fn answer_when_durable(
             let mut committed = pin!(server.durability.committed.notified());
             committed.as_mut().enable();
             if is_durable() {
-                waiter.answer(&server, &reply);
+                // It says what is on disk, and nothing else.
+                waiter.answer(&server, &reply, Stamp(0));
                 return;
             }
             committed.await;

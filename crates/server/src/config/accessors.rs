@@ -75,6 +75,8 @@ numbers! {
     databases: usize = "databases", |n| n as usize;
     /// Whether objects go to disk at once, used or not and however much room there is: for tests that want everything there.
     eager_spill: bool = "eager-spill", |n| n != 0;
+    /// How much of a large value one request of the log, or one piece of a checkpoint, holds: for tests that want many.
+    log_piece_size: usize = "log-piece-size", |n| n as usize;
     /// What is done to objects that lie on disk only.
     store_compression: StoreCompression = "store-compression", |n| StoreCompression::from_number(n);
     /// The edition served.

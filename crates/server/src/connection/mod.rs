@@ -8,7 +8,8 @@
 //!
 //! As in Redis, requests go on being read and run while replies pile up: clients
 //! may send a whole pipeline before they read. `client-output-buffer-limit` and
-//! `client-query-buffer-limit` bound what that costs.
+//! `client-query-buffer-limit` bound what that costs. Who has not said who it is while there is a password gets next to
+//! nothing: a chunk of replies, a read of requests, and all such clients together a few megabytes.
 //!
 //! A connection lies in its [`Place`], from where the worker can move it to another one when its own is occupied (see
 //! [`crate::placement`]): between two polls everything that it is lies there, and a [`Moved`] is all of it.
@@ -26,7 +27,6 @@ use crate::blocking::{self, Cut};
 use crate::client::{Client, Signal, Traits, eviction};
 use crate::config::LogLevel as Level;
 use crate::dispatch::{OUTPUT_FLUSH_BYTES, Stop};
-use crate::durability;
 use crate::log;
 use crate::logger;
 use crate::server::Server;
@@ -64,6 +64,14 @@ const SENT_BYTES_IN_A_ROW: usize = 1 << 20;
 /// The most that is thrown away of what a client sends after its session has ended.
 const UNREAD_BYTES_MAX: usize = 1 << 20;
 
+/// The most that waits of replies to a client that has yet to authenticate: what Redis' fixed buffer holds.
+const STRANGER_OUTPUT_BYTES_MAX: usize = 16 << 10;
+/// The most that is kept of what such a client sends: no more than one read brings, so that only a single request of this
+/// length meets it.
+const STRANGER_INPUT_BYTES_MAX: usize = 64 << 10;
+/// The most that all of them together may have buffered.
+const STRANGERS_BYTES_MAX: u64 = 16 << 20;
+
 /// Unwraps a ready poll; returns from the function if it is pending.
 macro_rules! ready_or_pending {
     ($poll:expr) => {
@@ -82,6 +90,8 @@ enum End {
     Closed,
     /// The client was put out, for this reason.
     Dropped(&'static str),
+    /// The same before it had authenticated: anybody can bring that about, and must not fill the server's log by it.
+    StrangerDropped(&'static str),
     /// The socket failed.
     Failed(io::Error),
 }
@@ -102,9 +112,18 @@ pub struct Connection {
     /// The client sends nothing more.
     is_half_closed: bool,
     /// What the server counts as this connection's buffers.
-    noted_bytes: usize,
+    noted: Noted,
     /// Whether it will be woken when replies that are held may go out.
     is_at_gate: bool,
+}
+
+/// What the server counts as a connection's.
+#[derive(Clone, Copy, Default)]
+struct Noted {
+    /// Its buffers, and what its session keeps.
+    bytes: usize,
+    /// The same for as long as it has not authenticated and must.
+    stranger_bytes: usize,
 }
 
 /// Where a connection lies at its worker. Empty: it has moved.
@@ -118,7 +137,7 @@ pub struct Moved {
     input: Vec<u8>,
     pending: Pending,
     is_half_closed: bool,
-    noted_bytes: usize,
+    noted: Noted,
 }
 
 impl Place {
@@ -129,7 +148,8 @@ impl Place {
     pub fn new(server: &Server, socket: Unwatched, client: &Arc<Client>) -> io::Result<Place> {
         let session = Session::new(client.clone(), Access::newcomer(&server.acl));
         let (parser, input, pending) = (Parser::new(), Vec::new(), Pending::default());
-        let moved = Moved { socket, session, parser, input, pending, is_half_closed: false, noted_bytes: 0 };
+        let moved =
+            Moved { socket, session, parser, input, pending, is_half_closed: false, noted: Noted::default() };
         Place::of(server, moved)
     }
 
@@ -138,8 +158,8 @@ impl Place {
     /// # Errors
     /// Its socket cannot be watched; the session has ended.
     pub fn of(server: &Server, moved: Moved) -> io::Result<Place> {
-        let Moved { socket, mut session, parser, input, pending, is_half_closed, noted_bytes } = moved;
-        let stream = Stream::watch(socket).inspect_err(|_| end_session(server, &mut session, noted_bytes))?;
+        let Moved { socket, mut session, parser, input, pending, is_half_closed, noted } = moved;
+        let stream = Stream::watch(socket).inspect_err(|_| end_session(server, &mut session, noted))?;
         let (pause, wait, is_at_gate) = (None, None, false);
         Ok(Place(RefCell::new(Some(Connection {
             stream,
@@ -150,24 +170,23 @@ impl Place {
             pause,
             wait,
             is_half_closed,
-            noted_bytes,
+            noted,
             is_at_gate,
         }))))
     }
 
     /// Takes the connection away, unless it is being served at this moment. Its task ends.
     pub fn leave(&self, server: &Server) -> Option<Moved> {
-        let connection = self.0.try_borrow_mut().ok()?.take()?;
+        let mut connection = self.0.try_borrow_mut().ok()?.take()?;
+        connection.leave_pause();
         connection.session.client.wake();
-        let Connection { stream, mut session, parser, input, pending, is_half_closed, noted_bytes, .. } =
+        let Connection { stream, mut session, parser, input, pending, is_half_closed, noted, .. } =
             connection;
         match stream.into_unwatched() {
-            Ok(socket) => {
-                Some(Moved { socket, session, parser, input, pending, is_half_closed, noted_bytes })
-            }
+            Ok(socket) => Some(Moved { socket, session, parser, input, pending, is_half_closed, noted }),
             Err(error) => {
                 log!(Warning, "Client {} closed because it cannot move: {error}", session.client.id);
-                end_session(server, &mut session, noted_bytes);
+                end_session(server, &mut session, noted);
                 None
             }
         }
@@ -182,7 +201,7 @@ impl Moved {
 
     /// Ends a connection that nobody can take.
     pub fn lose(mut self, server: &Server) {
-        end_session(server, &mut self.session, self.noted_bytes);
+        end_session(server, &mut self.session, self.noted);
     }
 }
 
@@ -206,6 +225,9 @@ pub async fn serve(worker: Rc<Worker>, place: Rc<Place>) {
         Some(End::GoesHome) => return worker.send_home(&place),
         Some(End::Closed) => None,
         Some(End::Dropped(reason)) => Some((Level::Warning, format!("Client closed because {reason}"))),
+        Some(End::StrangerDropped(reason)) => {
+            Some((Level::Verbose, format!("Client closed because {reason}")))
+        }
         Some(End::Failed(error)) => Some((Level::Verbose, format!("Error on connection: {error}"))),
     };
     let Some(mut connection) = place.0.borrow_mut().take() else { return };
@@ -214,11 +236,12 @@ pub async fn serve(worker: Rc<Worker>, place: Rc<Place>) {
         logger::write(level, format_args!("{reason}: {}", client.line(server.clock.now())));
     }
     worker.forget(client.id);
-    end_session(server, &mut connection.session, connection.noted_bytes);
+    end_session(server, &mut connection.session, connection.noted);
 }
 
-fn end_session(server: &Server, session: &mut Session, noted_bytes: usize) {
-    server.clients.buffer_bytes.add(-(noted_bytes as i64));
+fn end_session(server: &Server, session: &mut Session, noted: Noted) {
+    server.clients.buffer_bytes.add(-(noted.bytes as i64));
+    server.clients.stranger_bytes.add(-(noted.stranger_bytes as i64));
     server.session_ended(session);
     server.clients.remove(session.client.id);
 }
@@ -247,9 +270,9 @@ impl Connection {
             return Poll::Ready(end);
         }
         let buffers = &mut *worker.buffers.borrow_mut();
-        let result = self.turn(worker, buffers, context);
-        self.note_buffers(&worker.server);
-        match result {
+        let turned = self.turn(worker, buffers, context);
+        let noted = self.note_buffers(&worker.server);
+        match noted.and(turned) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(end)) | Err(end) => Poll::Ready(end),
         }
@@ -267,8 +290,11 @@ impl Connection {
             return Ok(self.end_when_sent(buffers));
         }
         if self.session.client.has_mail() {
-            buffers.output.append(&mut self.session.client.take_mail());
-            self.write_out(worker, buffers, context, durability::latest(&worker.server))?;
+            let letters = self.session.client.take_mail();
+            for (bytes, shows) in letters.stretches(&worker.server) {
+                buffers.output.extend_from_slice(bytes);
+                self.write_out(worker, buffers, context, shows)?;
+            }
         }
         if self.is_fetching() {
             return self.watch_while_held(worker, context);
@@ -319,6 +345,7 @@ impl Connection {
 
     /// Reads a little of what comes during a pause; it is run afterwards.
     fn watch_while_held(&mut self, worker: &Worker, context: &mut Context<'_>) -> Result<Poll<End>, End> {
+        // No stranger's limit is above it.
         while !self.is_half_closed && self.input.len() < HELD_BYTES_MAX {
             let read = self.stream.poll_read_to_end_of(context, &mut self.input, READ_BYTES_MIN);
             let bytes = ready_or_pending!(read).map_err(End::Failed)?;
@@ -346,9 +373,12 @@ impl Connection {
             return Some(End::Closed);
         }
         if signals.contains(Signal::DRAIN) && self.session.closing == Closing::No {
-            let from = self.pending.len();
-            self.pending.extend(&self.session.client.take_mail());
-            self.pending.hold(from, durability::latest(server));
+            let letters = self.session.client.take_mail();
+            for (bytes, shows) in letters.stretches(server) {
+                let from = self.pending.len();
+                self.pending.extend(bytes);
+                self.pending.hold(from, shows);
+            }
             self.session.closing = Closing::AfterReplies;
         }
         if signals.contains(Signal::UNBLOCKED) {
@@ -390,11 +420,26 @@ impl Connection {
         } else {
             self.run_input(worker, buffers, context)?;
         }
-        if self.input.len() > worker.server.config.client_query_buffer_limit() {
-            worker.server.counts.query_limit_disconnections.add(1);
-            return Err(End::Dropped("it reached the limit of client-query-buffer-limit"));
-        }
+        self.check_input_limit(&worker.server)?;
         Ok(Poll::Ready(()))
+    }
+
+    /// What a session keeps of its requests counts as if it had not been run yet.
+    fn check_input_limit(&self, server: &Server) -> Result<(), End> {
+        let bytes = self.input.len() + self.session.client.kept_bytes();
+        if bytes == 0 {
+            return Ok(());
+        }
+        let is_stranger = self.trust(server) == Authenticated::No;
+        let end = if is_stranger && bytes > STRANGER_INPUT_BYTES_MAX {
+            End::StrangerDropped("it sent too long a request before it authenticated")
+        } else if bytes > server.config.client_query_buffer_limit() {
+            End::Dropped("it reached the limit of client-query-buffer-limit")
+        } else {
+            return Ok(());
+        };
+        server.counts.query_limit_disconnections.add(1);
+        Err(end)
     }
 
     /// How much to make room for: what the request that is arriving still needs,
@@ -616,6 +661,10 @@ impl Connection {
         let client = &self.session.client;
         let limit = server.config.output_limit(client.class());
         let bytes = self.pending.len() as u64;
+        if self.pending.len() > STRANGER_OUTPUT_BYTES_MAX && self.trust(server) == Authenticated::No {
+            server.counts.output_limit_disconnections.add(1);
+            return Err(End::StrangerDropped("it did not read what it was told before it authenticated"));
+        }
         if limit.hard_bytes > 0 && bytes >= limit.hard_bytes {
             server.counts.output_limit_disconnections.add(1);
             return Err(End::Dropped("it reached the hard limit of client-output-buffer-limit"));
@@ -663,16 +712,17 @@ impl Connection {
         }
     }
 
-    /// Lets others see how much is buffered.
+    /// Lets others see how much is buffered, and kept by the session.
     #[inline]
-    fn note_buffers(&mut self, server: &Server) {
-        let is_quiet = self.input.capacity() == 0 && self.pending.is_empty();
-        if !is_quiet || self.noted_bytes > 0 {
-            self.note_change_of_buffers(server);
-        }
+    fn note_buffers(&mut self, server: &Server) -> Result<(), End> {
+        let is_quiet = self.input.capacity() == 0
+            && self.pending.is_empty()
+            && self.session.client.kept_bytes() == 0
+            && self.noted.bytes == 0;
+        if is_quiet { Ok(()) } else { self.note_change_of_buffers(server) }
     }
 
-    fn note_change_of_buffers(&mut self, server: &Server) {
+    fn note_change_of_buffers(&mut self, server: &Server) -> Result<(), End> {
         let client = &self.session.client;
         let input_capacity = self.input.capacity() + self.parser.allocated_bytes();
         let output_capacity = self.pending.allocated_bytes();
@@ -681,12 +731,27 @@ impl Connection {
         client.output_bytes.store(self.pending.len(), Ordering::Relaxed);
         client.output_capacity.store(output_capacity, Ordering::Relaxed);
         client.output_chunks.store(self.pending.chunks() as u32, Ordering::Relaxed);
-        let before = std::mem::replace(&mut self.noted_bytes, input_capacity + output_capacity);
-        if self.noted_bytes != before {
-            server.clients.buffer_bytes.add(self.noted_bytes as i64 - before as i64);
+        let bytes = input_capacity + output_capacity + client.kept_bytes();
+        let is_stranger = self.trust(server) == Authenticated::No;
+        let noted = Noted { bytes, stranger_bytes: if is_stranger { bytes } else { 0 } };
+        let before = std::mem::replace(&mut self.noted, noted);
+        if noted.stranger_bytes != before.stranger_bytes {
+            let total = &server.clients.stranger_bytes;
+            total.add(noted.stranger_bytes as i64 - before.stranger_bytes as i64);
+            // Who comes last goes: a newcomer whose request arrives at once has nothing buffered.
+            if noted.stranger_bytes > before.stranger_bytes && total.get() > STRANGERS_BYTES_MAX {
+                server.clients.buffer_bytes.add(noted.bytes as i64 - before.bytes as i64);
+                return Err(End::StrangerDropped(
+                    "clients that have not authenticated have too much buffered",
+                ));
+            }
         }
-        if self.noted_bytes > before {
-            eviction::keep_within_limit(server);
+        if noted.bytes != before.bytes {
+            server.clients.buffer_bytes.add(noted.bytes as i64 - before.bytes as i64);
         }
+        if noted.bytes > before.bytes {
+            eviction::note_growth(server, noted.bytes);
+        }
+        Ok(())
     }
 }

@@ -76,6 +76,13 @@ fn check_attention(
             held_back => return held_back,
         }
     }
+    // Before memory, which is full because of it where what waits for the log fills it.
+    if attention.contains(Attention::LOG_FAILED)
+        && flags.contains(Flags::WRITE)
+        && let Some(error) = log_error(server)
+    {
+        return Verdict::Refuse(error);
+    }
     if attention.contains(Attention::MEMORY_CEILING) {
         match check_memory(server, batch, attention, command, flags, now) {
             Verdict::Run => {}
@@ -88,13 +95,9 @@ fn check_attention(
     {
         return Verdict::Refuse(MISCONF);
     }
-    if attention.contains(Attention::LOG_FAILED) {
-        if flags.contains(Flags::WRITE)
-            && let Some(error) = log_error(server)
-        {
-            return Verdict::Refuse(error);
-        }
-    } else if attention.contains(Attention::LOG_FULL) && flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE)
+    if !attention.contains(Attention::LOG_FAILED)
+        && attention.contains(Attention::LOG_FULL)
+        && flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE)
     {
         return Verdict::Wait(UnixMs(now.0 + LOG_PATIENCE_MS));
     }
@@ -132,12 +135,12 @@ fn check_memory(
         server.residency.ring();
         return Verdict::Wait(UnixMs(now.0 + ROOM_PATIENCE_MS));
     }
-    if !is_memory_full(server) {
-        return Verdict::Run;
-    }
     let is_denied = flags.contains(Flags::DENYOOM);
-    if let Some(error) = store_error(server) {
-        return if is_denied { Verdict::Refuse(error) } else { Verdict::Run };
+    match fullness(server) {
+        Fullness::Room => return Verdict::Run,
+        Fullness::Refused(error) if is_denied => return Verdict::Refuse(error),
+        Fullness::Refused(_) => return Verdict::Run,
+        Fullness::Full => {}
     }
     // During a pause nothing changes by itself.
     let may_evict = batch.is_inside() && !attention.contains(Attention::PAUSED);
@@ -150,19 +153,47 @@ fn check_memory(
 /// Why a script may not write: the last snapshot failed, or the log does not go on, or the store does not where memory is full. Behind writes of its own transaction it
 /// may: they are one record.
 #[cold]
-pub fn disk_error(context: &Context<'_, '_>) -> Option<Error> {
+pub fn disk_error(context: &Context<'_, '_>, fullness: &Fullness) -> Option<Error> {
     let server = context.server;
-    let error = match server.attention() {
-        attention if attention.contains(Attention::SAVE_FAILED) && are_writes_stopped(server) => {
-            Some(MISCONF)
-        }
-        attention if attention.contains(Attention::LOG_FAILED) => log_error(server),
-        attention if attention.contains(Attention::MEMORY_CEILING) && is_memory_full(server) => {
-            store_error(server)
-        }
-        _ => None,
+    let attention = server.attention();
+    let of_snapshot = attention.contains(Attention::SAVE_FAILED) && are_writes_stopped(server);
+    let of_log = || attention.contains(Attention::LOG_FAILED).then(|| log_error(server)).flatten();
+    let of_store = || match fullness {
+        Fullness::Refused(error) => Some(error.clone()),
+        Fullness::Room | Fullness::Full => None,
     };
+    let error = of_snapshot.then_some(MISCONF).or_else(of_log).or_else(of_store);
     error.filter(|_| !context.batch.has_effects())
+}
+
+/// Why a command of a transaction or a script may not write: what was written before it, which becomes one record of the log, takes
+/// all the memory that one record may. What was written stays; that the others are refused is for the script, or the client, to
+/// deal with, as it is where memory is full.
+#[cold]
+pub fn record_error(context: &Context<'_, '_>, command: &Command, request: &Request<'_>) -> Option<Error> {
+    let gathered = context.batch.effects_bytes();
+    if gathered == 0 {
+        // A single command is as long as it is.
+        return None;
+    }
+    let most = record_bytes_max(context.server);
+    // Who only takes away is refused later.
+    let most = if command.is(Flags::DENYOOM) { most } else { most * 2 };
+    let bytes: usize = request.iter().map(<[u8]>::len).sum();
+    (gathered + bytes > most).then(|| {
+        Error::text("OOM command not allowed: the transaction or script has written as much as one record of the log may hold")
+    })
+}
+
+/// Bytes that commands of one transaction or script may write. They are held in memory until its end, besides the data, and once
+/// more by who replays the log.
+fn record_bytes_max(server: &Server) -> usize {
+    /// Where there is no ceiling.
+    const MOST: usize = 1 << 30;
+    /// As much as may wait for the disk (see `durability::limit_buffer`).
+    const SHARE: u64 = 8;
+    let share = server.keyspace.policy().memory_bytes_max() / SHARE;
+    if share == 0 { MOST } else { MOST.min(share as usize) }
 }
 
 /// How long a command waits before it looks again whether there is room in memory.
@@ -178,11 +209,40 @@ pub fn log_error(server: &Server) -> Option<Error> {
     Some(Error::line(format!("MISCONF Errors writing to the AOF file: {}", failure.reason)))
 }
 
-/// Why writes that need memory are refused while there is none and the store's disk refuses what is to leave it.
+/// What whoever asks is told, while the log does not go on, of what would show something that is not on disk.
 #[cold]
-fn store_error(server: &Server) -> Option<Error> {
-    let reason = server.residency.refusal()?;
-    Some(Error::line(format!("MISCONF Errors writing to the store: {reason}")))
+pub fn held_error(server: &Server) -> Option<Error> {
+    let failure = server.durability.log()?.writable().err()?;
+    let reason = failure.reason;
+    Some(Error::line(format!(
+        "MISCONF Errors writing to the AOF file: {reason}. What was asked for is not on disk"
+    )))
+}
+
+/// Whether there is memory for what needs it.
+#[derive(Clone, Debug)]
+pub enum Fullness {
+    /// There is.
+    Room,
+    /// There is none, since the store's disk refuses what is to leave it.
+    Refused(Error),
+    /// There is none.
+    Full,
+}
+
+/// How memory stands.
+pub fn fullness(server: &Server) -> Fullness {
+    if !is_memory_full(server) {
+        return Fullness::Room;
+    }
+    match server.residency.standing() {
+        _ if server.residency.store().is_none() => Fullness::Full,
+        (true, Some(reason)) => {
+            Fullness::Refused(Error::line(format!("MISCONF Errors writing to the store: {reason}")))
+        }
+        (true, None) => Fullness::Full,
+        (false, _) => Fullness::Room,
+    }
 }
 
 /// The error of a write after a snapshot that failed.

@@ -14,7 +14,7 @@ pub mod table;
 mod transaction;
 
 use crate::blocking::{self, Beginner};
-use crate::client::Traits;
+use crate::client::{Letters, Traits};
 use crate::commands::pubsub::answers_by_message;
 use crate::log;
 use crate::residency;
@@ -24,7 +24,7 @@ use crate::slowlog;
 use crate::stats::Ending;
 use crate::tracking;
 use checks::Verdict;
-use command::{Args, Error, Flags, Handler, Hashed, Outcome, Row, Waiting, execute};
+use command::{Args, Error, Flags, Handler, Hashed, Outcome, Row, Shows, Waiting, execute};
 use keyspace::{Ahead, Batch, Holding, Key, Stamp};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -47,8 +47,11 @@ const FETCH_KEYS_MAX: usize = 256;
 /// How old the moment may be that commands take for the present one.
 const MOMENT_AGE_MAX: Duration = Duration::from_millis(1);
 
-/// How long a worker waits for the keyspace before it asks whether a slow script holds it.
-const GATE_PATIENCE: Duration = Duration::from_millis(5);
+/// How long a command waits before it looks again whether the mail before it may leave.
+const SEAL_PATIENCE_MS: u64 = 100;
+
+/// When a read is run again that showed what is not on disk while the log does not go on.
+const ASK_AGAIN_MS: u64 = 50;
 
 /// What a server command works with.
 pub struct Context<'a, 'k> {
@@ -85,6 +88,9 @@ impl Context<'_, '_> {
                 execute::readable(self.batch).and(answered)
             }
         };
+        if self.command.row.shows == Shows::Everything {
+            self.batch.see_all();
+        }
         if tracks {
             tracking::end_command(self.server, self.worker, self.session, self.command, &self.request);
         }
@@ -103,6 +109,15 @@ impl Context<'_, '_> {
                 self.server.counts.note_error(error.as_bytes());
                 Ending::Failed
             }
+        }
+    }
+
+    /// Puts mail into a reply, which must not go before it.
+    pub fn enclose(&self, letters: &Letters, reply: &mut Reply<'_>) {
+        if !letters.is_empty() {
+            reply.raw(letters.as_bytes());
+            // It may show anything.
+            self.batch.see_all();
         }
     }
 
@@ -239,14 +254,15 @@ impl Runner {
         let mut turn = Turn {
             server,
             worker: self.worker,
+            reply_bytes_max: server.reply_bytes_max(&session.client),
             session,
             now: server.clock.now(),
             tick: server.ticks.now(),
             track: server.config.latency_tracking(),
             stale_ticks: self.stale_ticks,
-            reply_bytes_max: server.reply_bytes_max(),
             batch,
             is_outside,
+            has_log_failed: server.attention().contains(Attention::LOG_FAILED),
             last: CommandId(0),
             count: 0,
         };
@@ -272,15 +288,13 @@ fn enter(server: &Server, worker: usize) -> (Batch<'_>, bool) {
     if server.attention().contains(Attention::LOADING) {
         return (server.keyspace.stay_outside(worker), true);
     }
-    loop {
-        if let Some(batch) = server.keyspace.try_enter(worker, GATE_PATIENCE) {
-            return (batch, false);
-        }
-        if server.attention().contains(Attention::SLOW_SCRIPT)
+    let is_held_for_long = || {
+        server.attention().contains(Attention::SLOW_SCRIPT)
             && server.scripts.in_the_way(Holding::is_all).is_some()
-        {
-            return (server.keyspace.stay_outside(worker), true);
-        }
+    };
+    match server.keyspace.enter_unless(worker, is_held_for_long) {
+        Some(batch) => (batch, false),
+        None => (server.keyspace.stay_outside(worker), true),
     }
 }
 
@@ -307,6 +321,8 @@ struct Turn<'a> {
     batch: Batch<'a>,
     /// A slow script holds the keyspace, or it is being loaded: only what touches no key may run.
     is_outside: bool,
+    /// The log does not go on: what would wait for it is refused.
+    has_log_failed: bool,
     last: CommandId,
     count: i64,
 }
@@ -458,10 +474,18 @@ impl Turn<'_> {
             self.settle_reply(before, out);
             return Flow::Next;
         }
+        let earlier = if self.has_log_failed { self.batch.take_seen() } else { Stamp(0) };
         let ending = self.call(command, request, prepared, out);
+        if self.has_log_failed
+            && let Some(again) = self.withhold(command, earlier, before, out)
+        {
+            return Flow::Wait(again);
+        }
         if ending == Ending::HeldBack {
-            // The script that has what it needs is known by now, and the next check finds it.
-            return Flow::Wait(self.now);
+            // The script that has what it needs is known by now, and the next check finds it. Who waits for a seal is
+            // woken when that is opened.
+            let patience_ms = if self.session.client.has_sealed_mail() { SEAL_PATIENCE_MS } else { 0 };
+            return Flow::Wait(UnixMs(self.now.0 + patience_ms));
         }
         if !self.is_outside && self.batch.has_ready() {
             blocking::serve(self.server, &mut self.batch, self.worker, self.now);
@@ -501,12 +525,15 @@ impl Turn<'_> {
     /// made to send it, and what follows must not run.
     #[cold]
     fn close_at_once(&mut self) -> Flow {
-        log!(
-            Warning,
-            "Client {} at {} sent an HTTP request, possibly an attack by way of a browser; closed",
-            self.session.client.id,
-            self.session.client.address
-        );
+        // Anybody can send one, and must not fill the server's log.
+        if self.server.counts.notes_http(self.now) {
+            log!(
+                Warning,
+                "Client {} at {} sent an HTTP request, possibly an attack by way of a browser; closed (told once a minute)",
+                self.session.client.id,
+                self.session.client.address
+            );
+        }
         self.session.closing = Closing::Now;
         Flow::Close
     }
@@ -550,7 +577,7 @@ impl Turn<'_> {
         let client = &self.session.client;
         log!(
             Warning,
-            "Client closed because a reply reached the hard limit of client-output-buffer-limit: {}",
+            "Client closed because a reply reached the limit (client-output-buffer-limit, maxmemory-clients, maxmemory): {}",
             client.line(self.now)
         );
         self.server.counts.output_limit_disconnections.add(1);
@@ -573,6 +600,42 @@ impl Turn<'_> {
         if spent >= self.stale_ticks {
             self.now = self.server.clock.now();
         }
+    }
+
+    /// While the log does not go on, a reply that shows what is not on disk is taken back. Who only reads keys may ask again for a
+    /// while, in case it goes on; then, and all others at once, are told: nobody waits for ever. Not whoever has written: what
+    /// it did could not be told from what was refused, and whether it holds is known when the log goes on. Some: when to run
+    /// the request again.
+    #[cold]
+    fn withhold(
+        &mut self,
+        command: &Command,
+        earlier: Stamp,
+        before: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<UnixMs> {
+        let is_shown =
+            self.server.durability.gate.is_open(self.batch.seen()) || command.row.shows == Shows::Nothing;
+        let has_written = self.batch.has_appended() && !command.is(Flags::READONLY);
+        let is_answered = self.session.waits.is_none() && out.len() > before;
+        let error = match is_answered && !is_shown && !has_written {
+            true => checks::held_error(self.server),
+            false => None,
+        };
+        let Some(error) = error else {
+            self.batch.see(earlier);
+            return None;
+        };
+        self.batch.take_seen();
+        self.batch.see(earlier);
+        out.truncate(before);
+        let is_read_of_keys = matches!(command.row.handler, Runs::Data(row) if row.shows == Shows::WhatItNotes && command.is(Flags::READONLY));
+        if is_read_of_keys && self.session.may_ask_again(self.now) {
+            return Some(UnixMs(self.now.0 + ASK_AGAIN_MS));
+        }
+        Reply::new(out, self.session.protocol).error(error.as_bytes());
+        self.server.counts.note_error(error.as_bytes());
+        None
     }
 
     /// Takes the reply back if the session wants none.
@@ -601,14 +664,18 @@ impl Turn<'_> {
             tracker.is_singled_out = false;
         }
         if self.session.client.has_mail() {
-            out.append(&mut self.session.client.take_mail());
+            out.extend_from_slice(self.session.client.take_mail().as_bytes());
             // It may show anything.
             self.batch.see_all();
         }
     }
 
     /// Ends the stay; gives up to where in the history it has seen what was written.
-    fn end(self) -> Stamp {
+    fn end(mut self) -> Stamp {
+        if self.batch.is_inside() && self.batch.has_ready() {
+            // By an eviction in front of a request that was refused then.
+            blocking::serve(self.server, &mut self.batch, self.worker, self.now);
+        }
         tracking::end_batch(self.server, self.worker);
         residency::fetch::look_up(self.server, self.worker, self.batch.take_shadowed());
         if self.count > 0 {

@@ -7,7 +7,7 @@ use super::checks::Verdict;
 use super::table::{Command, Runs};
 use crate::commands::{scripting, transactions};
 use crate::scripts::Run;
-use crate::server::{Attention, Server};
+use crate::server::Server;
 use crate::session::Session;
 use command::execute::{key_positions, keys_locked, needs_all};
 use command::{Args, Error, Flags, Group, Keys};
@@ -81,6 +81,12 @@ pub fn check(
         scripting::runs_script(command) && session.client.worker() == server.placement.spare();
     let in_the_way = match Reach::of(server, session, command, request, now) {
         Reach::Keys(keys) if !may_not_run_here => {
+            // A change to a key is not over before those are served who wait for it.
+            let changed: &[Key<'_>] = if command.is(Flags::READONLY) { &[] } else { &keys };
+            let names = changed.iter().map(|key| (key.db, key.bytes.into()));
+            let beside = server.keyspace.waiting().reached_from(names);
+            let beside = beside.iter().map(|(db, bytes)| server.keyspace.key(*db, bytes));
+            let keys: Vec<Key<'_>> = keys.iter().copied().chain(beside).collect();
             server.scripts.in_the_way(|holding| holding.has_any(&server.keyspace, &keys))
         }
         Reach::Keys(_) | Reach::All => server.scripts.in_the_way(|_| true),
@@ -105,14 +111,6 @@ pub fn check_outside(
         // It has ended meanwhile.
         None => Verdict::Wait(now),
     }
-}
-
-/// The error for somebody who needs these keys at once, if a slow script has one of them.
-pub fn busy_with(server: &Server, keys: &[Key<'_>]) -> Option<Error> {
-    if !server.attention().contains(Attention::SLOW_SCRIPT) {
-        return None;
-    }
-    server.scripts.in_the_way(|holding| holding.has_any(&server.keyspace, keys)).map(|run| busy(&run))
 }
 
 fn busy(run: &Run) -> Error {

@@ -3,6 +3,7 @@
 
 use crate::commands;
 use crate::dispatch::Context;
+use command::effects::Scope;
 use command::row::Row;
 use command::{Flags, Group, Handler, Keys};
 use std::sync::LazyLock;
@@ -35,6 +36,8 @@ pub struct Command {
     pub row: Row<Runs>,
     /// The position of the key to be hashed ahead; 0 if there is none.
     pub first_key: usize,
+    /// What a request of it concerns where a log holds it; None: none does.
+    pub effect: Option<Scope>,
     /// Subcommands by place.
     pub subcommands: Vec<CommandId>,
 }
@@ -128,11 +131,23 @@ impl Command {
         self.row.flags.contains(flag)
     }
 
-    /// Whether it is one of the server's own that may look at any key, as DBSIZE and INFO do; TIME and its like do not.
+    /// Whether it is one of the server's own that may look at keys which it does not name, as DBSIZE and INFO do. Those that do not
+    /// are enumerated: commands of the session, of messages and transactions, and TIME and its like.
     pub fn looks_around(&self) -> bool {
-        let is_about_keys =
-            self.row.flags.intersects(Flags::READONLY | Flags::WRITE) || !self.is(Flags::FAST);
-        matches!(self.row.handler, Runs::Server(_)) && self.row.group == Group::Server && is_about_keys
+        let row = &self.row;
+        let is_about_keys = row.flags.intersects(Flags::READONLY | Flags::WRITE) || !self.is(Flags::FAST);
+        let looks_at_none = match row.group {
+            Group::Connection | Group::Pubsub | Group::Transactions => true,
+            Group::Server => !is_about_keys,
+            Group::Scripting => false,
+            _ => self.names_keys(),
+        };
+        matches!(row.handler, Runs::Server(_)) && !looks_at_none
+    }
+
+    /// Whether its requests name keys.
+    pub fn names_keys(&self) -> bool {
+        !matches!(self.row.keys, Keys::None)
     }
 }
 
@@ -174,6 +189,12 @@ impl Table {
             id,
             row: row.with_handler(runs(row)),
             first_key,
+            effect: match (runs(row), row.name) {
+                (Runs::Data(row), _) => Scope::of(row),
+                (Runs::Server(_), "select") => Some(Scope::Selection),
+                (Runs::Server(_), "function|restore") => Some(Scope::Libraries),
+                (Runs::Server(_), _) => None,
+            },
             subcommands: Vec::new(),
         });
         id
@@ -217,6 +238,7 @@ fn word(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use command::Shows;
 
     #[test]
     fn every_command_is_found_in_any_case() {
@@ -226,6 +248,126 @@ mod tests {
             assert_eq!(find(upper.as_bytes()).unwrap().id, command.id);
         }
         assert!(find(b"").is_none() && find(b"nosuchcommand").is_none());
+    }
+
+    /// Families of which every command shows its session, the process or the configuration; and others of which these do.
+    const SHOW_NOTHING: &[&str] = &[
+        "acl",
+        "acl|*",
+        "asking",
+        "auth",
+        "bgrewriteaof",
+        "bgsave",
+        "client",
+        "client|*",
+        "cluster",
+        "cluster|*",
+        "command",
+        "command|*",
+        "config",
+        "config|*",
+        "discard",
+        "echo",
+        "failover",
+        "function",
+        "function|help",
+        "function|kill",
+        "hello",
+        "lastsave",
+        "latency",
+        "latency|*",
+        "lolwut",
+        "memory",
+        "memory|doctor",
+        "memory|help",
+        "memory|malloc-stats",
+        "memory|purge",
+        "module",
+        "module|*",
+        "monitor",
+        "multi",
+        "ping",
+        "psubscribe",
+        "psync",
+        "publish",
+        "pubsub",
+        "pubsub|*",
+        "punsubscribe",
+        "quit",
+        "readonly",
+        "readwrite",
+        "replconf",
+        "replicaof",
+        "reset",
+        "role",
+        "save",
+        "script",
+        "script|*",
+        "select",
+        "shutdown",
+        "slaveof",
+        "slowlog",
+        "slowlog|help",
+        "slowlog|len",
+        "slowlog|reset",
+        "spublish",
+        "ssubscribe",
+        "subscribe",
+        "sunsubscribe",
+        "sync",
+        "time",
+        "unsubscribe",
+        "unwatch",
+        "wait",
+        "waitaof",
+    ];
+
+    /// The server's own commands that note what they look at: by the slots that they lock, or in so many words.
+    const NOTE_WHAT_THEY_SHOW: &[&str] = &[
+        "eval",
+        "eval_ro",
+        "evalsha",
+        "evalsha_ro",
+        "exec",
+        "fcall",
+        "fcall_ro",
+        "function|dump",
+        "function|list",
+        "function|stats",
+        "info",
+        "memory|usage",
+        "migrate",
+        "watch",
+    ];
+
+    /// What keys there are is no business of those who show nothing, whatever their family.
+    const SHOW_KEYS: &[&str] = &["cluster|countkeysinslot", "cluster|getkeysinslot"];
+
+    #[test]
+    fn a_reply_waits_for_everything_unless_its_row_is_known_to_look_at_less() {
+        let is_in = |list: &[&str], name: &str| {
+            let family = name.split_once('|').map(|(family, _)| format!("{family}|*"));
+            list.iter().any(|known| *known == name || family.as_deref() == Some(*known))
+        };
+        for command in all() {
+            let name = command.row.name;
+            let expected = match command.row.handler {
+                Runs::Data(row) if matches!(row.handler, Handler::Walk(_) | Handler::Exclusive(_)) => {
+                    Shows::Everything
+                }
+                Runs::Data(_) => Shows::WhatItNotes,
+                Runs::Server(_) if is_in(SHOW_KEYS, name) => Shows::Everything,
+                Runs::Server(_) if is_in(NOTE_WHAT_THEY_SHOW, name) => Shows::WhatItNotes,
+                Runs::Server(_) if is_in(SHOW_NOTHING, name) => Shows::Nothing,
+                Runs::Server(_) => Shows::Everything,
+            };
+            assert_eq!(command.row.shows, expected, "{name}");
+        }
+        let known = SHOW_NOTHING.iter().chain(NOTE_WHAT_THEY_SHOW).chain(SHOW_KEYS);
+        for name in known {
+            let name = name.strip_suffix("|*").unwrap_or(name);
+            assert!(find_full(name.as_bytes()).is_some(), "{name}");
+        }
     }
 
     #[test]

@@ -7,8 +7,12 @@
 //! Where there is a store (capacity edition), what is not in it is written there first, some slots at a time, and the checkpoint
 //! holds where everything lies, and the store's table.
 //!
-//! Invariant: memory for a checkpoint is a chunk, or as much as the largest slot takes.
+//! A slot that has too much for a chunk is copied in [`parts`]: it is let go between them, and begun anew if it was written to meanwhile.
+//! Where that goes on and on, it is held until all of it is written.
+//!
+//! Invariant: memory for a checkpoint is some chunks and the longest element.
 
+use super::parts::{self, Cursor, Lengths};
 use super::slots::{ChunkKind, put_index, put_numbers};
 use crate::log;
 use crate::residency::Outbox;
@@ -16,11 +20,11 @@ use crate::server::Server;
 use ::log::{CheckpointWriter, Log, Lsn};
 use keyspace::residency::index::SlotIndex;
 use keyspace::residency::spill::Aim;
-use keyspace::{Batch, DbIndex, Object, SLOTS, Slot, Stamp};
+use keyspace::{Batch, DbIndex, Object, SLOTS, Slot, SlotView};
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
-use value::rdb::file::write_entry;
+use value::rdb::file::write_entry_exactly;
 
 /// A chunk is written when it has this many bytes.
 const CHUNK_BYTES: usize = 512 << 10;
@@ -33,6 +37,9 @@ const REST_FACTOR: u32 = 9;
 
 /// How often it looks whether the log is durable as far as a checkpoint needs.
 const SYNC_POLL: Duration = Duration::from_millis(1);
+
+/// How often a slot that is copied in parts is begun anew before it is held; behind the first time there are no rests.
+const LOOSE_TRIES: u32 = 3;
 
 /// Slots whose objects are written to the store before their index is copied.
 const GROUP: usize = 64;
@@ -81,7 +88,7 @@ pub fn write_beside(
         let exchanges = server.keyspace.exchanges();
         let mark = server.residency.store().map(|store| (store, store.begin_checkpoint()));
         let mut copy = Copy::begin(server, log, guest, pace)?;
-        copy.writer.chunk(&ChunkKind::Seed.chunk(&server.hash_seed.to_le_bytes()))?;
+        copy.writer.chunk(&ChunkKind::Seed.chunk(&server.hash_seed.to_bytes()))?;
         if mark.is_some() {
             copy.writer.chunk(&ChunkKind::Numbers.chunk(&put_numbers(&server.keyspace.numbers())))?;
         }
@@ -123,6 +130,7 @@ struct Copy<'s> {
     copying: Duration,
     /// Copied and not counted yet.
     keys: u64,
+    lengths: Lengths,
     stored: Option<Stored<'s>>,
 }
 
@@ -140,11 +148,15 @@ impl Stored<'_> {
     }
 
     /// Writes what of some slots is in memory only.
-    fn write(&mut self, db: DbIndex, slots: impl Iterator<Item = Slot>) -> io::Result<()> {
+    /// Gives how long that took, without what it waited for others.
+    fn write(&mut self, db: u32, slots: impl Iterator<Item = Slot>) -> io::Result<Duration> {
+        let began = Instant::now();
+        self.outbox.take_waited();
         for slot in slots {
             while self.outbox.take(db, slot)?.is_full {}
         }
-        self.outbox.write()
+        self.outbox.write()?;
+        Ok(began.elapsed().saturating_sub(self.outbox.take_waited()))
     }
 }
 
@@ -161,6 +173,7 @@ impl<'s> Copy<'s> {
             step_began: Instant::now(),
             copying: Duration::ZERO,
             keys: 0,
+            lengths: Lengths::of(server),
             stored: Stored::new(server, guest),
         })
     }
@@ -178,21 +191,21 @@ impl<'s> Copy<'s> {
             return Ok(true);
         }
         let exchanges = self.server.keyspace.exchanges();
+        let number = self.server.keyspace.numbers()[db.0 as usize];
         for slot in (0..SLOTS as u16).map(Slot) {
             if self.chunk.is_empty() {
                 let kind = if self.stored.is_some() { ChunkKind::Index } else { ChunkKind::Slots };
                 self.chunk.push(kind as u8);
                 self.chunk.extend_from_slice(&db.0.to_le_bytes());
             }
-            let began = Instant::now();
             let group = (slot.0..SLOTS as u16).map(Slot).take(GROUP);
             if let Some(stored) = self.stored.as_mut().filter(|_| usize::from(slot.0) % GROUP == 0) {
-                stored.write(db, group)?;
+                // Most of the writing is waiting for the disk: it rests for as long again.
+                self.copying += stored.write(number, group)? * 2 / (1 + REST_FACTOR);
             }
-            let written = Instant::now();
-            self.slot(db, slot)?;
-            // Most of the writing is waiting for the disk: it rests for as long again.
-            self.copying += written.elapsed() + (written - began) * 2 / (1 + REST_FACTOR);
+            if self.slot(db, slot)? == Fit::TooLong {
+                self.slot_in_parts(db, slot, beside)?;
+            }
             beside(Interval::BetweenSlots);
             if self.chunk.len() >= CHUNK_BYTES {
                 self.flush()?;
@@ -209,8 +222,8 @@ impl<'s> Copy<'s> {
     }
 
     /// Appends a slot to the chunk: its number, its stamp, the length of what follows, its index, and its entries. One that has no keys, and
-    /// had none when the checkpoint began, needs no mention: all that is replayed is later.
-    fn slot(&mut self, db: DbIndex, slot: Slot) -> io::Result<()> {
+    /// had none when the checkpoint began, needs no mention: all that is replayed is later. Of one that has too much nothing is appended.
+    fn slot(&mut self, db: DbIndex, slot: Slot) -> io::Result<Fit> {
         let chunk = &mut self.chunk;
         let slot_at = chunk.len();
         chunk.extend_from_slice(&slot.0.to_le_bytes());
@@ -218,20 +231,114 @@ impl<'s> Copy<'s> {
         chunk.extend_from_slice(&[0; 16]);
         let body_at = chunk.len();
         let batch = self.server.keyspace.enter(self.guest);
-        let (stamp, keys) = match &mut self.stored {
-            None => copy_entries(&batch, db, slot, chunk)?,
-            Some(stored) => copy_index(&batch, db, slot, stored, chunk),
-        };
+        let (stored, lengths) = (&mut self.stored, self.lengths);
+        let (copied, took) = batch.look_into(db, slot, |view| {
+            // Nobody was held up while it waited for the slot.
+            let began = Instant::now();
+            let mut entries = Entries::new(lengths);
+            match stored {
+                None => view.visit(|object| entries.add(chunk, body_at, object)),
+                Some(stored) => add_index(&batch, view, stored, chunk, &mut entries),
+            }
+            ((view.stamp(), entries), began.elapsed())
+        });
+        // A copy of less than all is none.
+        let unreadable = batch.take_unreadable();
         drop(batch);
+        self.copying += took;
+        unreadable.map_or(Ok(()), |error| Err(io::Error::other(error)))?;
+        let (stamp, Entries { keys, is_too_long, .. }) = copied;
+        if is_too_long {
+            chunk.truncate(slot_at);
+            return Ok(Fit::TooLong);
+        }
         self.keys += keys;
         if keys == 0 && stamp.0 <= self.writer.start().0 {
             chunk.truncate(slot_at);
-            return Ok(());
+            return Ok(Fit::Whole);
         }
         let bytes = (chunk.len() - body_at) as u64;
         chunk[stamp_at..stamp_at + 8].copy_from_slice(&stamp.0.to_le_bytes());
         chunk[stamp_at + 8..body_at].copy_from_slice(&bytes.to_le_bytes());
-        Ok(())
+        Ok(Fit::Whole)
+    }
+
+    /// Copies a slot that has too much for one chunk.
+    fn slot_in_parts(&mut self, db: DbIndex, slot: Slot, beside: &mut dyn FnMut(Interval)) -> io::Result<()> {
+        self.flush()?;
+        // What goes to the store, or comes from there, leaves no stamp.
+        let tries = if self.stored.is_some() { 0 } else { LOOSE_TRIES };
+        for number in 0..tries {
+            if self.loose_parts(db, slot, number == 0, beside)? {
+                return Ok(());
+            }
+        }
+        self.held_parts(db, slot)
+    }
+
+    /// Copies a slot, letting it go after each part. False: it was written to meanwhile.
+    fn loose_parts(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        rests: bool,
+        beside: &mut dyn FnMut(Interval),
+    ) -> io::Result<bool> {
+        let (mut cursor, mut stamp, mut keys) = (Cursor::default(), None, 0);
+        for number in 0.. {
+            let batch = self.server.keyspace.enter(self.guest);
+            let (lengths, stored, chunk) = (self.lengths, &mut self.stored, &mut self.chunk);
+            let (is_last, took) = batch.look_into(db, slot, |view| {
+                let began = Instant::now();
+                let is_same = *stamp.get_or_insert(view.stamp()) == view.stamp();
+                let mut part = Part { place: (db, slot), number, lengths };
+                (
+                    is_same.then(|| part.copy(&batch, view, stored, &mut cursor, chunk, &mut keys)),
+                    began.elapsed(),
+                )
+            });
+            drop(batch);
+            self.copying += took;
+            let Some(is_last) = is_last else {
+                self.chunk.clear();
+                return Ok(false);
+            };
+            self.flush()?;
+            if is_last {
+                self.keys += keys;
+                return Ok(true);
+            }
+            beside(Interval::BetweenSlots);
+            if rests && self.copying >= STEP {
+                self.rest()?;
+            }
+            self.fail_if_ending()?;
+        }
+        unreachable!("a slot has a last part")
+    }
+
+    /// Copies a slot that somebody writes to all the time: it is held until all of it is written.
+    fn held_parts(&mut self, db: DbIndex, slot: Slot) -> io::Result<()> {
+        let batch = self.server.keyspace.enter(self.guest);
+        let (lengths, stored, chunk, writer) =
+            (self.lengths, &mut self.stored, &mut self.chunk, &mut self.writer);
+        let (mut cursor, mut keys) = (Cursor::default(), 0);
+        let (written, took) = batch.look_into(db, slot, |view| {
+            let began = Instant::now();
+            let written = (0..).find_map(|number| {
+                let mut part = Part { place: (db, slot), number, lengths };
+                let is_last = part.copy(&batch, view, stored, &mut cursor, chunk, &mut keys);
+                match writer.chunk(chunk) {
+                    Ok(()) => is_last.then_some(Ok(())),
+                    Err(error) => Some(Err(error)),
+                }
+            });
+            (written, began.elapsed())
+        });
+        self.copying += took;
+        self.keys += keys;
+        self.chunk.clear();
+        written.unwrap_or(Ok(()))
     }
 
     fn wait_until_durable(&self, log: &Log, end: Lsn, beside: &mut dyn FnMut(Interval)) -> io::Result<()> {
@@ -247,7 +354,7 @@ impl<'s> Copy<'s> {
     /// A server that ends writes its last one in peace.
     fn fail_if_ending(&self) -> io::Result<()> {
         match self.pace == Pace::Gentle && self.server.is_ending() {
-            true => Err(io::Error::other("the server ends")),
+            true => Err(io::Error::new(io::ErrorKind::Interrupted, "the server ends")),
             false => Ok(()),
         }
     }
@@ -273,45 +380,94 @@ impl<'s> Copy<'s> {
     }
 }
 
-/// Appends the objects of a slot. Gives its stamp, and how many keys it has.
-fn copy_entries(batch: &Batch<'_>, db: DbIndex, slot: Slot, chunk: &mut Vec<u8>) -> io::Result<(Stamp, u64)> {
-    let mut keys = 0;
-    let stamp = batch.copy_slot(db, slot, |object| {
-        keys += 1;
-        add(chunk, object);
-    });
-    // A copy of less than all is none.
-    batch.take_unreadable().map_or(Ok((stamp, keys)), |error| Err(io::Error::other(error)))
+/// Whether a slot was copied as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fit {
+    Whole,
+    TooLong,
 }
 
-/// The same where most of them lie in a store: their index, and the others.
-fn copy_index(
+/// The objects of a slot, as they are appended to a chunk.
+struct Entries {
+    lengths: Lengths,
+    keys: u64,
+    /// They are too many, or too long: nothing more was appended.
+    is_too_long: bool,
+}
+
+impl Entries {
+    fn new(lengths: Lengths) -> Entries {
+        Entries { lengths, keys: 0, is_too_long: false }
+    }
+
+    /// Appends one; the first begins at `begin`.
+    fn add(&mut self, out: &mut Vec<u8>, begin: usize, object: Object<'_>) {
+        self.is_too_long |= out.len() - begin > self.lengths.slot || self.lengths.is_too_long(object);
+        if !self.is_too_long {
+            self.keys += 1;
+            add(out, object);
+        }
+    }
+}
+
+/// Appends a slot most of whose objects lie in a store: their index, and the others.
+fn add_index(
     batch: &Batch<'_>,
-    db: DbIndex,
-    slot: Slot,
+    view: &SlotView<'_>,
     stored: &mut Stored<'_>,
     chunk: &mut Vec<u8>,
-) -> (Stamp, u64) {
+    entries: &mut Entries,
+) {
     let Stored { outbox, index } = stored;
-    let (mut entries, mut keys) = (Vec::new(), 0);
-    let stamp = batch.copy_index(
-        db,
-        slot,
-        |at| outbox.is_written(at),
-        index,
-        |object| {
-            keys += 1;
-            add(&mut entries, object);
-        },
-    );
+    let mut others = Vec::new();
+    batch.index_of(view, |at| outbox.is_written(at), index, |object| entries.add(&mut others, 0, object));
     put_index(chunk, index);
-    chunk.extend_from_slice(&entries);
-    (stamp, keys + index.words.len() as u64)
+    chunk.extend_from_slice(&others);
+    entries.keys += index.words.len() as u64;
+}
+
+/// A part of a slot, to be copied.
+struct Part {
+    place: (DbIndex, Slot),
+    number: u32,
+    lengths: Lengths,
+}
+
+impl Part {
+    /// Makes the chunk of it. True: it is the last.
+    fn copy(
+        &mut self,
+        batch: &Batch<'_>,
+        view: &SlotView<'_>,
+        stored: &mut Option<Stored<'_>>,
+        cursor: &mut Cursor,
+        chunk: &mut Vec<u8>,
+        keys: &mut u64,
+    ) -> bool {
+        parts::begin(chunk, self.place, self.number, view.stamp());
+        if self.number == 0 {
+            let mut none = SlotIndex::default();
+            let index = match stored {
+                None => &mut none,
+                Some(Stored { outbox, index }) => {
+                    batch.index_of(view, |at| outbox.is_written(at), index, |_| {});
+                    index
+                }
+            };
+            put_index(chunk, index);
+            *keys += index.words.len() as u64;
+        }
+        let outbox = stored.as_ref().map(|stored| &stored.outbox);
+        let is_elsewhere = |object: &Object<'_>| {
+            outbox.is_some_and(|outbox| object.at().is_some_and(|at| outbox.is_written(at)))
+        };
+        cursor.copy(view, self.lengths, is_elsewhere, chunk, keys)
+    }
 }
 
 /// Appends an object as an RDB file holds it, without how much it was used: that is not worth a write of the log.
 fn add(out: &mut Vec<u8>, object: Object<'_>) {
     crate::snapshot::with_value(object, |value| {
-        write_entry(out, object.key(), value, object.expires_at().map(|at| at.0), None);
+        write_entry_exactly(out, object.key(), value, object.expires_at().map(|at| at.0));
     });
 }

@@ -15,22 +15,40 @@ pub struct ToLog {
     pub server: Weak<Server>,
 }
 
-impl Journal for ToLog {
-    fn append(&self, db: DbIndex, now: UnixMs, requests: &[u8]) -> Stamp {
-        let end = self.log.append(db.0, now, requests);
+impl ToLog {
+    #[inline]
+    fn note_appended(&self, bytes: usize) {
         if let Some(gathered) = GATHERED.get() {
-            GATHERED.set(Some(Gathered { bytes: gathered.bytes + requests.len(), ..gathered }));
+            GATHERED.set(Some(Gathered { bytes: gathered.bytes + bytes, ..gathered }));
         }
         if self.log.is_full()
             && let Some(server) = self.server.upgrade()
         {
             server.set_attention(Attention::LOG_FULL, true);
         }
+    }
+}
+
+impl Journal for ToLog {
+    fn append(&self, db: DbIndex, now: UnixMs, requests: &[u8]) -> Stamp {
+        let end = self.log.append(db.0, now, requests);
+        self.note_appended(requests.len());
+        Stamp(end.0)
+    }
+
+    fn append_parts(&self, db: DbIndex, now: UnixMs, parts: Vec<Vec<u8>>) -> Stamp {
+        let bytes = parts.iter().map(Vec::len).sum();
+        let end = self.log.append_parts(db.0, now, parts);
+        self.note_appended(bytes);
         Stamp(end.0)
     }
 
     fn end(&self) -> Stamp {
         Stamp(self.log.appended().0)
+    }
+
+    fn has_room(&self) -> bool {
+        !self.log.is_full() && self.log.writable().is_ok()
     }
 
     fn begin_group(&self) {

@@ -6,14 +6,19 @@
 //!
 //! Promises and crash cases: `docs/durability.md`.
 
+mod apply;
 pub mod checkpoint;
+mod counts;
+mod crossing;
 pub mod gate;
 mod journal;
 mod loading;
+mod parts;
 mod recovery;
 mod rewrite;
 mod slots;
 
+pub use counts::{KeyCount, KeyCounts, of_now as counts_of_now};
 pub use journal::{gather, write_gathered};
 pub use loading::Loading;
 pub use rewrite::{Rewrites, Unable, begin_if_due, begin_rewrite};
@@ -23,16 +28,16 @@ use crate::import::{self, Preference};
 use crate::log;
 use crate::residency::{self, Labour};
 use crate::server::Server;
-use ::log::{Case, Checkpoint, Flushing, Log, Lsn, Options, Recovery, SyncPolicy};
+use ::log::{Case, Checkpoint, Flushing, Log, Lsn, Options, Recovery, Refusal, SyncPolicy};
 use checkpoint::Pace;
 use gate::Gate;
 use journal::{ToLog, Watcher};
-use keyspace::Stamp;
+use keyspace::{HashSeed, Stamp};
 use slots::ChunkKind;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use sys::file::Fs;
+use sys::file::{Fs, about};
 use tokio::sync::Notify;
 
 /// The state of durability.
@@ -45,7 +50,10 @@ pub struct Durability {
     pub rewrites: Rewrites,
     /// How far the start is.
     pub loading: Loading,
+    /// How many keys there are on disk.
+    pub key_counts: KeyCounts,
     log: OnceLock<Arc<Log>>,
+    history: OnceLock<u64>,
 }
 
 impl Durability {
@@ -56,8 +64,15 @@ impl Durability {
             committed: Notify::new(),
             rewrites: Rewrites::default(),
             loading: Loading::default(),
+            key_counts: KeyCounts::default(),
             log: OnceLock::new(),
+            history: OnceLock::new(),
         }
+    }
+
+    /// What the log's files have in common, also of one that was only read.
+    pub fn history(&self) -> Option<u64> {
+        self.history.get().copied()
     }
 
     /// The log, if there is one.
@@ -88,39 +103,60 @@ pub fn preference(config: &Config) -> Preference {
 }
 
 /// Fills the keyspace from the log of a directory, and leaves that as it is; gives where it ends. None: there is none, or the
-/// configuration wants none.
+/// configuration wants none. With `passes_damage` what the store lacks is passed by when it is read.
 ///
 /// # Errors
 /// As [`open`].
-pub fn load(server: &Arc<Server>, fs: &Fs) -> io::Result<Option<Lsn>> {
+pub fn load(server: &Arc<Server>, fs: &Fs, passes_damage: bool) -> io::Result<Option<Lsn>> {
     let dir = server.dir();
     if policy(&server.config).is_none() || !has_log(fs, &dir)? {
         return Ok(None);
     }
-    let recovery = ::log::recover(fs, &dir).map_err(io::Error::other)?;
-    if let Some(table) = store_table(&recovery)? {
-        residency::open_to_read(server, fs, &table)?;
+    let recovery = ::log::recover_to_read(fs, &dir).map_err(io::Error::other)?;
+    if recovery.is_new() {
+        return Ok(None);
     }
-    recovery::recover(server, &recovery, 1)?;
+    note_history(server, recovery.history());
+    if let Some(table) = store_table(&recovery)? {
+        residency::open_to_read(server, fs, &table, passes_damage)?;
+    }
+    recovery::recover(server, &recovery, 1).map_err(|error| explained(fs, &dir, error))?;
     Ok(Some(recovery.end()))
 }
 
 /// The seed by which keys had their slots when the newest checkpoint of a directory was written; None without one. What is
 /// wrong with the directory is told when it is opened.
-pub fn seed_of_checkpoint(config: &Config, fs: &Fs) -> Option<u64> {
+pub fn seed_of_checkpoint(config: &Config, fs: &Fs) -> Option<HashSeed> {
     policy(config)?;
     let checkpoint = ::log::newest_checkpoint(fs, &config.dir()).ok()??;
     slots::seed_in(&checkpoint.next_chunk().ok()??)
+}
+
+/// Why a damaged checkpoint of the capacity edition has no substitute.
+pub(crate) const OLDER_IS_USED: &str = "the newest checkpoint is damaged, and what an older one names in the store may have been used again: put the directory back \
+     from a copy";
+
+/// The sentence of a refusal: that of the log, unless what it says to do would be wrong where there is a store.
+pub(crate) fn sentence(fs: &Fs, dir: &Path, refusal: &Refusal) -> String {
+    let has_store = fs.kind(&residency::folder(dir)).is_ok_and(|kind| kind.is_some());
+    match refusal {
+        Refusal::CheckpointDamaged { is_needed: false, .. } if has_store => OLDER_IS_USED.to_owned(),
+        refusal => refusal.to_string(),
+    }
+}
+
+fn explained(fs: &Fs, dir: &Path, error: io::Error) -> io::Error {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Refusal>()) {
+        Some(refusal) => io::Error::other(sentence(fs, dir, refusal)),
+        None => error,
+    }
 }
 
 /// The table of the store in which a checkpoint's objects lie, if they do.
 fn store_table(recovery: &Recovery) -> io::Result<Option<Vec<u8>>> {
     let table = recovery.checkpoint().map_or(Ok(None), table_in)?;
     if table.is_some() && recovery.case() == Case::OlderCheckpoint {
-        return Err(io::Error::other(
-            "the newest checkpoint is damaged, and what an older one names in the store may have been used again: put the \
-             directory back from a copy",
-        ));
+        return Err(io::Error::other(OLDER_IS_USED));
     }
     Ok(table)
 }
@@ -169,14 +205,15 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
     };
     let dir = server.dir();
     let began = server.ticks.now();
-    let recovery = ::log::recover(fs, &dir).map_err(io::Error::other)?;
+    let mut recovery = ::log::recover(fs, &dir).map_err(io::Error::other)?;
     let is_new = recovery.is_new();
     let labour = if options.flushing == Flushing::ByHand { Labour::ByHand } else { Labour::Threads };
     residency::open(server, fs, store_table(&recovery)?.as_deref(), labour)?;
     if is_new {
-        import::load_foreign(server, preference(&server.config))?;
+        import_for(server, &mut recovery)?;
     } else {
-        recovery::recover(server, &recovery, threads)?;
+        import::refuse_newer_snapshot(server, &recovery)?;
+        recovery::recover(server, &recovery, threads).map_err(|error| explained(fs, &dir, error))?;
         residency::give_back(server);
         let (keys, requests) = server.durability.loading.counts();
         let seconds = server.ticks.nanos_between(began, server.ticks.now()) as f64 / 1e9;
@@ -187,12 +224,42 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
         );
     }
     server.residency.note_loaded();
+    let has_imported = is_new && recovery.end() > Lsn::ZERO;
     begin(server, recovery, Options { sync, clock: server.clock.clone(), ..options })?;
-    let has_keys = || server.databases().any(|db| !server.keyspace.is_empty(db));
-    if is_new && (has_keys() || !server.scripts.libraries().by_name.is_empty()) {
-        // What was loaded is in no record of the log.
+    if has_imported {
+        // What was loaded is in no record of the log. Until this is complete the next start loads it again.
         let log = server.durability.log().expect("it has just begun");
         checkpoint::write(server, log, server.guest(), Pace::Full)?;
+    }
+    Ok(())
+}
+
+/// Notes to which log belongs what is there now.
+fn note_history(server: &Server, history: Option<u64>) {
+    if let Some(history) = history {
+        // One that was read is the one that is opened.
+        let _ = server.durability.history.set(history);
+    }
+}
+
+/// Loads what a Redis left where no log is that goes on from it, and has the log begin behind that: a log that begins there, and has no
+/// checkpoint, is one whose import was cut short.
+fn import_for(server: &Arc<Server>, recovery: &mut Recovery) -> io::Result<()> {
+    let was_cut_short = recovery.case() == Case::CutShort;
+    let found = import::load_foreign(server, preference(&server.config))?;
+    if was_cut_short && found.is_none() {
+        return Err(io::Error::other(format!(
+            "An import into {dir} was cut short, and what was imported is not there any more: put {} back, or remove all              `log-*` from {dir} to begin with nothing",
+            import::names_of(server),
+            dir = server.dir().display(),
+        )));
+    }
+    if was_cut_short {
+        log!(Notice, "An import was cut short before all of it was in the log; it was done again");
+    }
+    let has_keys = || server.databases().any(|db| !server.keyspace.is_empty(db));
+    if was_cut_short || has_keys() || !server.scripts.libraries().by_name.is_empty() {
+        recovery.begin_behind_import();
     }
     Ok(())
 }
@@ -213,6 +280,7 @@ fn begin(server: &Arc<Server>, recovery: Recovery, options: Options) -> io::Resu
     })?;
     let log = Arc::new(log);
     limit_buffer(server, &log);
+    note_history(server, Some(log.history()));
     let is_first = server.durability.log.set(log.clone()).is_ok();
     assert!(is_first, "a server has one log");
     let gate = &server.durability.gate;
@@ -236,7 +304,7 @@ fn warn_of_log(server: &Server, fs: &Fs) -> io::Result<()> {
 
 /// Whether a directory holds a log.
 pub(crate) fn has_log(fs: &Fs, dir: &Path) -> io::Result<bool> {
-    let names = fs.list(dir)?;
+    let names = fs.list(dir).map_err(about(dir))?;
     Ok(names.iter().any(|name| name.to_string_lossy().starts_with("log-")))
 }
 
@@ -254,8 +322,18 @@ pub fn apply_config(server: &Server) {
 /// # Errors
 /// If the disk refuses.
 pub fn close(server: &Server) -> io::Result<()> {
+    if let Some(log) = server.durability.log() {
+        rewrite::write_last(server, log);
+    }
+    sync(server)
+}
+
+/// Makes all that was appended durable.
+///
+/// # Errors
+/// If the disk refuses.
+pub fn sync(server: &Server) -> io::Result<()> {
     let Some(log) = server.durability.log() else { return Ok(()) };
-    rewrite::write_last(server, log);
     let end = log.appended();
     log.request_sync();
     while log.durable() < end {

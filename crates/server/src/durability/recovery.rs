@@ -1,31 +1,35 @@
 //! Brings the keyspace to where the log ends: the checkpoint's slots, then the log's records over them.
 //!
-//! As many threads as there are workers. Each takes chunks of the checkpoint; then each reads the whole log and runs the
-//! requests on keys of its own slots. What concerns whole databases is run by one of them, while the others wait
+//! As many threads as there are workers. Each takes chunks of the checkpoint; then each reads the whole log and applies the
+//! effects on keys of its own slots. What concerns whole databases is applied by one of them, while the others wait
 //! before it ([`Crossing`]).
 //!
 //! Invariants:
-//! 1. A slot's requests run in the order of the log, those left out that its copy in the checkpoint holds.
-//! 2. A request that fails means that state and log do not belong together: the start is refused.
+//! 1. A slot's effects are applied in the order of the log, those left out that its copy in the checkpoint holds.
+//! 2. An effect that fails, or whose key cannot be told, means that state and log do not belong together: the start is refused.
+//! 3. Nothing that was judged when it was executed is judged again: neither sizes nor rights nor directives.
 
+use super::apply::{Applier, OnDatabases, Refusal, database};
+use super::crossing::Crossing;
+use super::parts::{self, Parts};
 use super::slots::{ChunkKind, numbers_of, seed_in, take_index};
 use crate::commands::scripting::load_library;
-use crate::dispatch::table;
-use crate::replay::{Rejection, Replay};
+use crate::dispatch::table::{self, Command, Runs};
 use crate::residency::{self, ReadAhead};
 use crate::server::Server;
 use crate::snapshot;
 use crate::start::STACK_BYTES;
 use ::log::{Checkpoint, Record, Recovery};
+use command::effects::Scope;
 use command::execute;
-use keyspace::{DbIndex, Key, SLOTS, Slot, Stamp, Touch};
-use parking_lot::{Condvar, Mutex};
+use keyspace::{DbIndex, SLOTS, Slot, Stamp};
 use std::io;
 use std::sync::Arc;
-use sys::UnixMs;
-use value::number::parse_i64;
 use value::rdb::file::EntryReader;
-use wire::{Limits, Parser, Request};
+use wire::{Authenticated, Limits, Parser, Request};
+
+/// What the log holds was bounded when it was executed.
+const UNLIMITED: Limits = Limits { bulk_bytes_max: u64::MAX, authenticated: Authenticated::Yes };
 
 /// Fills the empty keyspace, by the workers numbered below `threads`.
 ///
@@ -36,21 +40,32 @@ pub fn recover(server: &Arc<Server>, recovery: &Recovery, threads: usize) -> io:
     let log_bytes = recovery.end().0 - recovery.start().0;
     server.durability.loading.begin(checkpoint_bytes + log_bytes);
     if let Some(checkpoint) = recovery.checkpoint() {
+        let parts = Parts::default();
         for _ in 0..FIRST_CHUNKS {
-            load_chunk(server, checkpoint, 0)?;
+            load_chunk(server, checkpoint, 0, &parts)?;
         }
         in_parallel(threads, |worker| {
-            while load_chunk(server, checkpoint, worker)? {}
+            while load_chunk(server, checkpoint, worker, &parts)? {}
+            Ok(())
+        })?;
+        in_parallel(threads, |worker| {
+            while let Some(of_slot) = parts.take() {
+                let requests = parts::load(server, checkpoint, worker, &of_slot)?;
+                server.durability.loading.note(0, 0, requests);
+            }
             Ok(())
         })?;
     }
     let crossing = Crossing::new(threads);
-    in_parallel(threads, |worker| {
-        Player::new(server, worker, threads, &crossing).play(recovery).inspect_err(|_| crossing.give_up())
-    })
+    let played = in_parallel(threads, |worker| {
+        Player::new(server, worker, threads, &crossing)
+            .play(recovery)
+            .map_err(|error| crossing.give_up(error))
+    });
+    crossing.cause().map_or(played, Err)
 }
 
-/// Runs `work` for every worker's number, each on a thread of its own. The first error counts.
+/// Runs `work` for every worker's number, each on a thread of its own. The error of the lowest number counts.
 fn in_parallel(threads: usize, work: impl Fn(usize) -> io::Result<()> + Sync) -> io::Result<()> {
     std::thread::scope(|scope| {
         let work = &work;
@@ -71,8 +86,10 @@ fn in_parallel(threads: usize, work: impl Fn(usize) -> io::Result<()> + Sync) ->
 const FIRST_CHUNKS: usize = 2;
 
 /// Loads the next chunk of a checkpoint. False: there is none.
-fn load_chunk(server: &Server, checkpoint: &Checkpoint, worker: usize) -> io::Result<bool> {
-    let Some(chunk) = checkpoint.next_chunk().map_err(io::Error::other)? else { return Ok(false) };
+fn load_chunk(server: &Server, checkpoint: &Checkpoint, worker: usize, parts: &Parts) -> io::Result<bool> {
+    let Some((place, chunk)) = checkpoint.next_placed_chunk().map_err(io::Error::other)? else {
+        return Ok(false);
+    };
     let has_store = server.residency.store().is_some();
     let keys = ChunkKind::of(&chunk).and_then(|(kind, body)| match kind {
         ChunkKind::Slots => load_slots(server, worker, body, false),
@@ -81,6 +98,8 @@ fn load_chunk(server: &Server, checkpoint: &Checkpoint, worker: usize) -> io::Re
         ChunkKind::Seed => (seed_in(&chunk) == Some(server.hash_seed)).then_some(0),
         ChunkKind::Numbers => server.keyspace.restore_numbers(&numbers_of(body)?).then_some(0),
         ChunkKind::Library => load_library(server, body).ok().map(|()| 0),
+        // They are put together when all are known.
+        ChunkKind::Part => parts.note(place, body).map(|()| 0),
         // It was opened with this.
         ChunkKind::Store if has_store => Some(0),
         ChunkKind::Index | ChunkKind::Store => None,
@@ -133,8 +152,8 @@ fn load_slots(server: &Server, worker: usize, body: &[u8], has_index: bool) -> O
 
 /// Replays the part of one thread.
 struct Player<'s> {
-    server: &'s Arc<Server>,
-    replay: Replay<'s>,
+    server: &'s Server,
+    applier: Applier<'s>,
     worker: usize,
     threads: usize,
     crossing: &'s Crossing,
@@ -143,7 +162,7 @@ struct Player<'s> {
     /// Slots that the record at hand has changed. They get its stamp behind it: until then, a stamp tells only what was there
     /// before the record.
     changed: Vec<(DbIndex, Slot)>,
-    run: u64,
+    applied: u64,
     ahead: Option<ReadAhead<'s>>,
 }
 
@@ -151,14 +170,14 @@ impl<'s> Player<'s> {
     fn new(server: &'s Arc<Server>, worker: usize, threads: usize, crossing: &'s Crossing) -> Player<'s> {
         Player {
             server,
-            replay: Replay::new(server, worker),
+            applier: Applier::new(server, worker),
             worker,
             threads,
             crossing,
             parser: Parser::new(),
             requests: wire::Batch::new(),
             changed: Vec::new(),
-            run: 0,
+            applied: 0,
             ahead: ReadAhead::new(server, worker),
         }
     }
@@ -175,7 +194,7 @@ impl<'s> Player<'s> {
             }
             // All threads read all blocks.
             let bytes = if self.worker == 0 { block.end().0 - block.lsn().0 } else { 0 };
-            self.server.durability.loading.note(bytes, 0, std::mem::take(&mut self.run));
+            self.server.durability.loading.note(bytes, 0, std::mem::take(&mut self.applied));
             self.server.fail_start_if_ending()?;
         }
         Ok(())
@@ -186,21 +205,18 @@ impl<'s> Player<'s> {
         let Some(ahead) = &mut self.ahead else { return };
         residency::wait_for_room(self.server);
         self.requests.clear();
-        let parsed = self.parser.parse(record.payload, &Limits::default(), &mut self.requests, usize::MAX);
+        let parsed = self.parser.parse(record.payload, &UNLIMITED, &mut self.requests, usize::MAX);
         if parsed.is_err() || record.database >= self.server.keyspace.databases() {
             return;
         }
-        for request in self.requests.iter(record.payload) {
-            let Some(command) = table::find_for(&request) else { continue };
-            let first_key = command.first_key;
-            if first_key == 0 || first_key >= request.len() {
-                continue;
-            }
-            let key = self.server.keyspace.key(DbIndex(record.database), request.arg(first_key));
+        for effect in self.requests.iter(record.payload) {
+            let Some((command, scope)) = known(&effect) else { continue };
+            let Some(position) = scope.key_position(&command.row, &effect) else { continue };
+            let key = self.server.keyspace.key(DbIndex(record.database), effect.arg(position));
             if usize::from(key.slot.0) % self.threads == self.worker {
                 let batch = self.server.keyspace.enter(self.worker);
                 let is_due = batch.stamp_of(&key) < Stamp(record.end().0);
-                let cold = batch.find_cold(&key, execute::purpose(&command.row, &request)).filter(|_| is_due);
+                let cold = batch.find_cold(&key, execute::purpose(&command.row, &effect)).filter(|_| is_due);
                 drop(batch);
                 cold.into_iter().for_each(|cold| ahead.want(cold));
             }
@@ -213,14 +229,17 @@ impl<'s> Player<'s> {
         };
         residency::wait_for_room(self.server);
         self.requests.clear();
-        let parsed = self.parser.parse(record.payload, &Limits::default(), &mut self.requests, usize::MAX);
+        let parsed = self.parser.parse(record.payload, &UNLIMITED, &mut self.requests, usize::MAX);
         if parsed.ok() != Some(record.payload.len()) {
             return Err(wrong(&"a record is not made of requests"));
         }
         let mut db = DbIndex(record.database);
         let requests = std::mem::take(&mut self.requests);
-        for request in requests.iter(record.payload) {
-            db = self.request(db, record, &request).map_err(|rejection| wrong(&rejection))?;
+        for effect in requests.iter(record.payload) {
+            match self.effect(db, record, &effect).map_err(|refusal| wrong(&refusal))? {
+                Next::In(next) => db = next,
+                Next::GivenUp => return Err(wrong(&"the replay was given up")),
+            }
         }
         self.requests = requests;
         if !self.changed.is_empty() {
@@ -231,59 +250,70 @@ impl<'s> Player<'s> {
         Ok(())
     }
 
-    /// Runs a request if it is this thread's; gives the database of the next.
-    fn request(
-        &mut self,
-        db: DbIndex,
-        record: &Record<'_>,
-        request: &Request<'_>,
-    ) -> Result<DbIndex, Rejection> {
+    /// Applies an effect if it is this thread's; says where the next one is.
+    fn effect(&mut self, db: DbIndex, record: &Record<'_>, effect: &Request<'_>) -> Result<Next, Refusal> {
         if db.0 >= self.server.keyspace.databases() {
-            return Err(Rejection::Unknown(format!("database {} (see `databases`)", db.0)));
+            return Err(Refusal::Database(db.0.to_string()));
         }
-        let end = Stamp(record.end().0);
-        let first_key = table::find_for(request).map_or(0, |command| command.first_key);
-        if first_key > 0 && first_key < request.len() {
-            let key = self.server.keyspace.key(db, request.arg(first_key));
-            if usize::from(key.slot.0) % self.threads == self.worker {
-                self.on_key(&key, end, record.time, request)?;
+        let (command, scope) = known(effect).ok_or_else(|| Refusal::unknown(effect))?;
+        match scope {
+            Scope::Key(_) | Scope::OnlyKey => {
+                self.on_key(db, record, (command, scope), effect)?;
             }
-            return Ok(db);
+            Scope::Selection if effect.len() == 2 => {
+                return database(self.server, effect.arg(1)).map(Next::In);
+            }
+            Scope::Selection => return Err(Refusal::Arity(command.row.name)),
+            Scope::Databases => {
+                let what = OnDatabases::of(self.server, db, effect)?;
+                let end = Stamp(record.end().0);
+                let applier = &self.applier;
+                let crossed = self.crossing.cross(self.worker, || {
+                    applier.on_databases(what, record.time, end);
+                    Ok(())
+                })?;
+                if !crossed {
+                    return Ok(Next::GivenUp);
+                }
+                self.follow(what);
+            }
+            Scope::Libraries => {
+                let applier = &self.applier;
+                if !self.crossing.cross(self.worker, || applier.libraries(command, effect))? {
+                    return Ok(Next::GivenUp);
+                }
+            }
         }
-        if request.arg(0).eq_ignore_ascii_case(b"select") {
-            return self.replay.run(db, record.time, request);
-        }
-        if !self.crossing.cross(self.worker, || self.on_all(db, end, record.time, request))? {
-            // Another thread tells why.
-            return Err(Rejection::Unknown("the replay was given up".to_owned()));
-        }
-        self.follow_swap(request);
-        Ok(db)
+        Ok(Next::In(db))
     }
 
     fn on_key(
         &mut self,
-        key: &Key<'_>,
-        end: Stamp,
-        now: UnixMs,
-        request: &Request<'_>,
-    ) -> Result<(), Rejection> {
-        if self.server.keyspace.enter(self.worker).stamp_of(key) >= end {
+        db: DbIndex,
+        record: &Record<'_>,
+        (command, scope): (&'static Command, Scope),
+        effect: &Request<'_>,
+    ) -> Result<(), Refusal> {
+        let Runs::Data(row) = command.row.handler else { return Err(Refusal::unknown(effect)) };
+        let position = scope.key_position(row, effect).ok_or(Refusal::NoKey(row.name))?;
+        let key = self.server.keyspace.key(db, effect.arg(position));
+        if usize::from(key.slot.0) % self.threads != self.worker {
             return Ok(());
         }
-        self.replay.run(key.db, now, request)?;
-        self.run += 1;
-        self.changed.push((key.db, key.slot));
+        let mut batch = self.applier.enter();
+        // The slot's copy in the checkpoint holds it.
+        if batch.stamp_of(&key) >= Stamp(record.end().0) {
+            return Ok(());
+        }
+        self.applier.on_key(&mut batch, row, (db, record.time), effect)?;
+        self.applied += 1;
+        self.changed.push((db, key.slot));
         Ok(())
     }
 
-    /// Keeps what the record has changed in view when it exchanges two databases (SWAPDB).
-    fn follow_swap(&mut self, request: &Request<'_>) {
-        if self.changed.is_empty() || request.len() != 3 || !request.arg(0).eq_ignore_ascii_case(b"swapdb") {
-            return;
-        }
-        let number = |word: &[u8]| parse_i64(word).and_then(|db| u32::try_from(db).ok()).map(DbIndex);
-        let (Some(one), Some(other)) = (number(request.arg(1)), number(request.arg(2))) else { return };
+    /// Keeps what the record has changed in view when it exchanges two databases.
+    fn follow(&mut self, what: OnDatabases) {
+        let OnDatabases::Swap(one, other) = what else { return };
         for (db, _) in &mut self.changed {
             *db = match *db {
                 db if db == one => other,
@@ -292,81 +322,19 @@ impl<'s> Player<'s> {
             };
         }
     }
-
-    /// Runs a request on whole databases, the others waiting.
-    fn on_all(
-        &mut self,
-        db: DbIndex,
-        end: Stamp,
-        now: UnixMs,
-        request: &Request<'_>,
-    ) -> Result<(), Rejection> {
-        self.run += 1;
-        let word = request.arg(0);
-        let flushes_all = word.eq_ignore_ascii_case(b"flushall");
-        if flushes_all || word.eq_ignore_ascii_case(b"flushdb") {
-            // What was copied to the checkpoint later than this stays.
-            let mut batch = self.server.keyspace.enter(self.worker);
-            let databases = self.server.databases().filter(|one| flushes_all || *one == db);
-            batch.exclusively(now, Touch::No, |all| {
-                let cleared = databases.map(|one| all.clear_before(one, end)).collect();
-                all.free_afterwards(cleared);
-            });
-            return Ok(());
-        }
-        self.replay.run(db, now, request).map(|_| ())
-    }
 }
 
-/// Where all threads meet before one of them does something alone, and after.
-struct Crossing {
-    threads: usize,
-    state: Mutex<Meeting>,
-    changed: Condvar,
+/// What comes behind an effect.
+enum Next {
+    /// Another one, in this database.
+    In(DbIndex),
+    /// Nothing: another thread has failed, and tells why.
+    GivenUp,
 }
 
-#[derive(Default)]
-struct Meeting {
-    arrived: usize,
-    /// Counts meetings.
-    number: u64,
-    is_given_up: bool,
-}
-
-impl Crossing {
-    fn new(threads: usize) -> Crossing {
-        Crossing { threads, state: Mutex::default(), changed: Condvar::new() }
-    }
-
-    /// Waits for all, then thread 0 works while the others wait. False: somebody has given up.
-    fn cross(&self, thread: usize, work: impl FnOnce() -> Result<(), Rejection>) -> Result<bool, Rejection> {
-        if !self.meet() {
-            return Ok(false);
-        }
-        if thread == 0 {
-            work().inspect_err(|_| self.give_up())?;
-        }
-        Ok(self.meet())
-    }
-
-    fn meet(&self) -> bool {
-        let mut state = self.state.lock();
-        let number = state.number;
-        state.arrived += 1;
-        if state.arrived == self.threads {
-            state.arrived = 0;
-            state.number += 1;
-            self.changed.notify_all();
-        }
-        while state.number == number && !state.is_given_up {
-            self.changed.wait(&mut state);
-        }
-        !state.is_given_up
-    }
-
-    /// Lets nobody wait any more.
-    fn give_up(&self) {
-        self.state.lock().is_given_up = true;
-        self.changed.notify_all();
-    }
+/// The command of an effect, and what it concerns. None: no log holds such a thing.
+#[inline]
+fn known(effect: &Request<'_>) -> Option<(&'static Command, Scope)> {
+    let command = table::find_for(effect)?;
+    command.effect.map(|scope| (command, scope))
 }

@@ -147,7 +147,11 @@ fn write(server: &Server, log: &Log, began: UnixMs, pace: Pace) {
     let written = checkpoint::write(server, log, server.guest(), pace);
     let retired = written.as_ref().ok().map(|_| log.retire(retention(server)));
     if let Some(Err(error)) = retired {
-        log!(Warning, "Can't remove what the checkpoint has replaced: {error}");
+        log!(
+            Warning,
+            "Can't remove what the checkpoint has replaced from {}: {error}",
+            server.dir().display()
+        );
     }
     if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::StorageFull) {
         log.drop_spares();
@@ -160,7 +164,10 @@ fn end(server: &Server, began: UnixMs, result: &io::Result<()>, bytes: u64) {
     let now = server.clock.now();
     match result {
         Ok(()) => log!(Notice, "Checkpoint of {} KB written", bytes >> 10),
-        Err(error) => log!(Warning, "Checkpoint failed: {error}"),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+            log!(Notice, "Checkpoint given up: {error}; the log has all that it would have held");
+        }
+        Err(error) => log!(Warning, "Checkpoint failed in {}: {error}", server.dir().display()),
     }
     let mut figures = server.durability.rewrites.0.lock();
     figures.running_since = None;

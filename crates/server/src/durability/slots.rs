@@ -3,7 +3,9 @@
 //!
 //! Pure. Invariant: what decodes is within the bytes given, whatever they were.
 
+use keyspace::HashSeed;
 use keyspace::residency::index::SlotIndex;
+use keyspace::{DbIndex, SLOTS, Slot, Stamp};
 use sys::UnixMs;
 use value::table::Cold;
 
@@ -21,6 +23,8 @@ pub enum ChunkKind {
     Numbers = 4,
     /// Slots, with the index of what lies in the store.
     Index = 5,
+    /// A part of a slot that has too much for one chunk.
+    Part = 7,
     /// The store's table of segments. The last chunk, if there is a store.
     Store = 6,
 }
@@ -36,6 +40,7 @@ impl ChunkKind {
             4 => ChunkKind::Numbers,
             5 => ChunkKind::Index,
             6 => ChunkKind::Store,
+            7 => ChunkKind::Part,
             _ => return None,
         };
         Some((kind, body))
@@ -48,9 +53,47 @@ impl ChunkKind {
 }
 
 /// The seed that a checkpoint's first chunk holds.
-pub fn seed_in(chunk: &[u8]) -> Option<u64> {
+pub fn seed_in(chunk: &[u8]) -> Option<HashSeed> {
     let (ChunkKind::Seed, seed) = ChunkKind::of(chunk)? else { return None };
-    Some(u64::from_le_bytes(seed.try_into().ok()?))
+    HashSeed::from_bytes(seed)
+}
+
+/// What stands before the content of a [`ChunkKind::Part`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartHeader {
+    pub db: DbIndex,
+    pub slot: Slot,
+    /// From 0 on; a 0 begins the slot anew, and what stands before it counts for nothing.
+    pub number: u32,
+    /// The same in all parts of a slot.
+    pub stamp: Stamp,
+}
+
+impl PartHeader {
+    const BYTES: usize = 18;
+
+    /// Appends it, as the beginning of a chunk.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        out.push(ChunkKind::Part as u8);
+        out.extend_from_slice(&self.db.0.to_le_bytes());
+        out.extend_from_slice(&self.slot.0.to_le_bytes());
+        out.extend_from_slice(&self.number.to_le_bytes());
+        out.extend_from_slice(&self.stamp.0.to_le_bytes());
+    }
+
+    /// Reads it; gives what follows, too. None: it is none.
+    pub fn take(body: &[u8]) -> Option<(PartHeader, &[u8])> {
+        let ([a, b, c, d, slot, slot_high, rest @ ..], content) =
+            body.split_first_chunk::<{ PartHeader::BYTES }>()?;
+        let (number, stamp) = rest.split_first_chunk::<4>()?;
+        let header = PartHeader {
+            db: DbIndex(u32::from_le_bytes([*a, *b, *c, *d])),
+            slot: Slot(u16::from_le_bytes([*slot, *slot_high])),
+            number: u32::from_le_bytes(*number),
+            stamp: Stamp(u64::from_le_bytes(stamp.try_into().ok()?)),
+        };
+        (usize::from(header.slot.0) < SLOTS).then_some((header, content))
+    }
 }
 
 /// Bytes of a timer: its moment (48 bits, milliseconds), and the position's first bits.

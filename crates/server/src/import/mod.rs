@@ -21,7 +21,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use sys::file::{Fs, Kind};
+use sys::file::{Fs, Kind, about};
 
 /// Longest manifest that is read: a line takes less than a hundred bytes, and a Redis has few files.
 const MANIFEST_BYTES_MAX: u64 = 16 << 20;
@@ -115,13 +115,44 @@ pub fn load_foreign(server: &Arc<Server>, preference: Preference) -> io::Result<
     place.map(|place| load_place(server, place)).transpose()
 }
 
+/// Refuses a start from the log beside an RDB file that was written later, and not by a server with that log: what it holds would be passed
+/// over, and the next SAVE would replace it.
+///
+/// # Errors
+/// The sentence that says what to do.
+pub(crate) fn refuse_newer_snapshot(server: &Server, recovery: &::log::Recovery) -> io::Result<()> {
+    let path = crate::snapshot::path(server);
+    let Some(age) = rdb::Age::of(&path) else { return Ok(()) };
+    if age.log.is_some() && age.log == recovery.history() {
+        return Ok(());
+    }
+    if !age.is_after(recovery.last_time()) {
+        log!(Notice, "{} is not read: the log goes on from it, or is newer", path.display());
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "{path} was written after the end of the log in {dir}, by a server that did not write that log: if the log counts, move {path} \
+         away; if {path} counts, move all `log-*` away, and the next start reads it",
+        path = path.display(),
+        dir = server.dir().display(),
+    )))
+}
+
+/// The names under which [`load_foreign`] looks, for people.
+pub(crate) fn names_of(server: &Server) -> String {
+    let config = &server.config;
+    let names = [config.appenddirname(), config.appendfilename(), config.dbfilename()];
+    let [directory, file, snapshot] = names.map(|name| String::from_utf8_lossy(&name).into_owned());
+    format!("{directory}, {file} or {snapshot}")
+}
+
 /// Loads a file or directory of a Redis wherever it lies: an RDB file, an append-only file, a manifest, an append-only directory,
 /// or a directory with any of these under their usual names.
 ///
 /// # Errors
 /// As [`load_foreign`], and if there is nothing there.
 pub fn load_from(server: &Arc<Server>, from: &Path) -> io::Result<Found> {
-    let place = match Fs::Real.kind(from)? {
+    let place = match Fs::Real.kind(from).map_err(about(from))? {
         Some(Kind::Directory) => place_in(&Fs::Real, from)?,
         Some(_) if from.extension() == Some(OsStr::new("manifest")) => Some(in_manifest(&Fs::Real, from)?),
         Some(_) => Some(Place::AppendOnly { path: from.to_owned(), files: vec![from.to_owned()] }),
@@ -160,7 +191,8 @@ fn load_place(server: &Arc<Server>, place: Place) -> io::Result<Found> {
 
 /// Finds what counts in a Redis' directory.
 fn locate(fs: &Fs, dir: &Path, names: &Names, preference: Preference) -> io::Result<Option<Place>> {
-    let is_file = |path: &Path| Ok::<bool, io::Error>(fs.kind(path)? == Some(Kind::File));
+    let is_file =
+        |path: &Path| Ok::<bool, io::Error>(fs.kind(path).map_err(about(path))? == Some(Kind::File));
     if preference == Preference::AppendOnly {
         let directory = dir.join(&names.directory);
         let manifest = directory.join(OsString::from_vec([names.file.as_bytes(), b".manifest"].concat()));
@@ -179,8 +211,12 @@ fn locate(fs: &Fs, dir: &Path, names: &Names, preference: Preference) -> io::Res
 
 /// What a directory holds that somebody names: an append-only directory, or one with files under their usual names.
 fn place_in(fs: &Fs, dir: &Path) -> io::Result<Option<Place>> {
-    let manifests: Vec<OsString> =
-        fs.list(dir)?.into_iter().filter(|name| name.as_bytes().ends_with(b".manifest")).collect();
+    let manifests: Vec<OsString> = fs
+        .list(dir)
+        .map_err(about(dir))?
+        .into_iter()
+        .filter(|name| name.as_bytes().ends_with(b".manifest"))
+        .collect();
     match &manifests[..] {
         [] => {}
         [name] => return in_manifest(fs, &dir.join(name)).map(Some),

@@ -6,7 +6,7 @@
 
 use crate::commands::scripting::load_library;
 use crate::server::Server;
-use crate::snapshot::put;
+use crate::snapshot::{LOG_FACT, put};
 use keyspace::DbIndex;
 use std::fmt::Display;
 use std::io;
@@ -33,6 +33,41 @@ pub struct Loaded {
     pub expired: u64,
     /// Offset of the first byte behind the file's end, where an append-only file goes on.
     pub end: u64,
+}
+
+/// When a file was written, and beside which log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Age {
+    /// The log's mark, if there was one.
+    pub log: Option<u64>,
+    /// The end of the second that the writer says.
+    written: Option<UnixMs>,
+    /// What the file system says.
+    modified: Option<UnixMs>,
+}
+
+impl Age {
+    /// Of a file; None if there is none, or it is no RDB file.
+    pub fn of(path: &Path) -> Option<Age> {
+        let source = Content::open(&Fs::Real, path).ok()??;
+        let facts = FileReader::open(source).ok()?.facts();
+        let fact = |name: &str| {
+            let (_, value) = facts.iter().find(|(known, _)| known == name.as_bytes())?;
+            std::str::from_utf8(value).ok()
+        };
+        let seconds = fact("ctime").and_then(|text| text.parse::<u64>().ok());
+        Some(Age {
+            log: fact(LOG_FACT).and_then(|text| u64::from_str_radix(text, 16).ok()),
+            written: seconds.map(|seconds| UnixMs(seconds.saturating_add(1).saturating_mul(1000) - 1)),
+            modified: Fs::Real.modified(path).unwrap_or(None),
+        })
+    }
+
+    /// Whether it was written after a moment: by all that is known, since a file may be a copy, and come from another machine.
+    pub fn is_after(&self, moment: UnixMs) -> bool {
+        let known = [self.written, self.modified];
+        known.iter().any(Option::is_some) && known.into_iter().flatten().all(|time| time > moment)
+    }
 }
 
 /// Loads a file as of `now`; None if there is none.

@@ -1,7 +1,7 @@
 //! What one session listens to.
 
 use super::{Name, PubSub};
-use crate::client::{Client, Traits};
+use crate::client::{Client, Kept, Traits};
 use crate::server::Server;
 use crate::session::Session;
 use std::collections::BTreeSet;
@@ -73,6 +73,7 @@ pub fn subscribe(server: &Server, session: &mut Session, kind: Kind, name: &[u8]
     client.set_trait(Traits::SUBSCRIBED, true);
     if !subscriptions.names[kind as usize].contains(name) {
         subscriptions.names[kind as usize].insert(server.pubsub.join(kind, name, client));
+        client.note_kept_name(Kept::Subscriptions, name, true);
         note_count(client, subscriptions, kind);
     }
     subscriptions.shown_count(kind)
@@ -85,6 +86,7 @@ pub fn unsubscribe(server: &Server, session: &mut Session, kind: Kind, name: &[u
     let Some(subscriptions) = &mut session.subscriptions else { return 0 };
     if subscriptions.names[kind as usize].remove(name) {
         server.pubsub.leave(kind, name, client);
+        client.note_kept_name(Kept::Subscriptions, name, false);
         note_count(client, subscriptions, kind);
     }
     let count = subscriptions.shown_count(kind);
@@ -105,6 +107,7 @@ pub fn leave_all(server: &Server, session: &mut Session) {
         }
         note_count(client, &Subscriptions::default(), kind);
     }
+    client.note_kept(Kept::Subscriptions, 0);
     client.stop_listening();
 }
 

@@ -14,7 +14,7 @@ use std::io;
 pub fn spill(server: &Server, beside: &mut dyn FnMut()) -> io::Result<()> {
     let Some(store) = server.residency.store() else { return Ok(()) };
     let mut outbox = Outbox::new(server, store, server.spiller_guest(), Aim::All);
-    for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
+    for db in super::numbers_with_keys(server) {
         for slot in (0..SLOTS as u16).map(Slot) {
             if outbox.take(db, slot)?.leaving > 0 {
                 beside();

@@ -23,7 +23,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 use store::{Found, Page, PageNo, Store};
 use sys::file::reads::{Reads, Way};
 use sys::file::{AlignedBytes, File};
@@ -221,7 +220,7 @@ impl Fetches {
         }
         let Some(store) = self.server.residency.store() else { return };
         // Who holds everything does not wait for us, nor we for him.
-        let batch = self.server.keyspace.try_enter(self.worker, Duration::ZERO);
+        let batch = self.server.keyspace.try_enter(self.worker);
         for (at, buffer, is_read) in done {
             let Some(awaited) = self.pages.borrow_mut().remove(&at) else { continue };
             let page = if is_read { parse(store, at, &buffer) } else { None };

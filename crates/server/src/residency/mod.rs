@@ -20,10 +20,11 @@ use crate::config::{Edition, StoreCompression};
 use crate::log;
 use crate::server::Server;
 pub use ahead::ReadAhead;
-use keyspace::{Batch, DbIndex, SLOTS, Slot, reaper};
+use keyspace::{Batch, SLOTS, Slot, reaper};
 pub use outbox::Outbox;
 use parking_lot::{Condvar, Mutex};
 use shelf::OnDisk;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,19 +53,26 @@ pub struct Residency {
     /// Wakes the spiller.
     bell: Mutex<bool>,
     rung: Condvar,
-    /// Nothing more can be sent away.
+    /// Nothing more can be sent away. Changes only with `refusal` locked.
     is_stuck: AtomicBool,
     /// Why the disk refused what was sent there last.
     refusal: Mutex<Option<String>>,
+    /// Pages from which something could not be read, and why; the first of them.
+    damage: Mutex<BTreeMap<u32, String>>,
     /// What happened since the start.
     pub counts: Counts,
 }
+
+/// Pages with damage that are remembered, and told once each.
+const DAMAGE_MAX: usize = 1000;
 
 /// What happened since the start.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Objects read back from disk.
     pub cold_reads: AtomicU64,
+    /// Reads of objects that failed.
+    pub failed_reads: AtomicU64,
     /// Objects sent away.
     pub spilled: AtomicU64,
     /// Of these, objects that lay on disk already.
@@ -105,6 +113,40 @@ impl Residency {
     /// Why the disk refused what was sent there last; None if it did not.
     pub fn refusal(&self) -> Option<String> {
         self.refusal.lock().clone()
+    }
+
+    /// Notes that something could not be read from a page.
+    fn note_failed_read(&self, page: u32, why: &str) {
+        self.counts.failed_reads.fetch_add(1, Ordering::Relaxed);
+        let mut damage = self.damage.lock();
+        if damage.len() < DAMAGE_MAX && !damage.contains_key(&page) {
+            log!(Warning, "What lies in page {page} of the store cannot be read: {why}");
+            damage.insert(page, why.to_owned());
+        }
+    }
+
+    /// Why pages could not be read, as far as that was noticed.
+    pub fn damage(&self) -> Vec<String> {
+        self.damage.lock().values().cloned().collect()
+    }
+
+    /// Both, as they are at one moment: why nothing can be sent away tells who must not be blamed for it.
+    pub fn standing(&self) -> (bool, Option<String>) {
+        let refusal = self.refusal.lock();
+        (self.is_stuck(), refusal.clone())
+    }
+
+    /// Notes whether memory is full and nothing can be sent away; whether it was noted before.
+    fn set_stuck(&self, on: bool) -> bool {
+        let _refusal = self.refusal.lock();
+        self.is_stuck.swap(on, Ordering::Relaxed)
+    }
+
+    /// Notes that the disk takes what is sent there: what could not go because of it can.
+    fn end_refusal(&self) {
+        let mut refusal = self.refusal.lock();
+        *refusal = None;
+        self.is_stuck.store(false, Ordering::Relaxed);
     }
 
     /// Wakes the spiller.
@@ -164,8 +206,8 @@ pub enum Labour {
 ///
 /// # Errors
 /// One sentence for the operator.
-pub fn open_to_read(server: &Arc<Server>, fs: &Fs, table: &[u8]) -> io::Result<()> {
-    let store = Store::open(fs, &folder(&server.dir()), &options(server), table);
+pub fn open_to_read(server: &Arc<Server>, fs: &Fs, table: &[u8], passes_damage: bool) -> io::Result<()> {
+    let store = Store::open_to_read(fs, &folder(&server.dir()), &options(server), table, passes_damage);
     attach(server, store.map_err(io::Error::other)?);
     Ok(())
 }
@@ -205,9 +247,14 @@ pub fn wait_for_room(server: &Server) {
     }
 }
 
+/// Databases that have keys, by their constant numbers: an exchange of databases makes nobody who goes over them meet one twice.
+fn numbers_with_keys(server: &Server) -> impl Iterator<Item = u32> {
+    (0..server.keyspace.databases()).filter(|number| !server.keyspace.is_number_empty(*number))
+}
+
 /// Shows every slot that may have keys to the spiller's thread, each in a stay of its own.
-fn for_each_slot(server: &Server, mut work: impl FnMut(&Batch<'_>, DbIndex, Slot)) {
-    for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
+fn for_each_slot(server: &Server, mut work: impl FnMut(&Batch<'_>, u32, Slot)) {
+    for db in numbers_with_keys(server) {
         for slot in (0..SLOTS as u16).map(Slot) {
             work(&server.keyspace.enter(server.spiller_guest()), db, slot);
         }
@@ -238,5 +285,22 @@ const RESIDENT_SLACK_BYTES: u64 = 16 << 20;
 pub fn give_back(server: &Server) {
     if server.residency.store().is_some() {
         sys::memory::release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_full_because_of_the_disk_is_never_told_as_full_for_another_reason() {
+        let residency = Residency::default();
+        assert_eq!(residency.standing(), (false, None));
+        *residency.refusal.lock() = Some("no space".to_owned());
+        assert!(!residency.set_stuck(true));
+        assert_eq!(residency.standing(), (true, Some("no space".to_owned())));
+        // The disk takes data again: what could not go can, and whoever needs memory waits until it has.
+        residency.end_refusal();
+        assert_eq!(residency.standing(), (false, None));
     }
 }

@@ -5,11 +5,12 @@
 //! spiller, or a checkpoint's thread. Nobody else has copies on their way, and no segment is cleaned meanwhile.
 
 use crate::server::Server;
+use keyspace::Slot;
 use keyspace::residency::spill::{Aim, Carrier, Copied, Fate, Spilled, Sweep};
-use keyspace::{DbIndex, Slot};
 use parking_lot::MutexGuard;
 use std::io;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use store::{Chunk, Image, PageNo, Record, Room, Store};
 
 /// What is gathered, and by whom.
@@ -19,6 +20,8 @@ pub struct Outbox<'s> {
     sweep: Sweep,
     gathered: Gathered<'s>,
     turn: Option<MutexGuard<'s, ()>>,
+    /// See [`Outbox::take_waited`].
+    waited: Duration,
 }
 
 /// Chunks that are being filled.
@@ -37,7 +40,7 @@ impl<'s> Outbox<'s> {
     pub fn new(server: &'s Server, store: &'s Store, guest: usize, aim: Aim) -> Outbox<'s> {
         let gathered =
             Gathered { server, store, small: None, large: Vec::new(), refusal: None, is_closed: false };
-        Outbox { server, guest, sweep: Sweep::new(aim), gathered, turn: None }
+        Outbox { server, guest, sweep: Sweep::new(aim), gathered, turn: None, waited: Duration::ZERO }
     }
 
     /// What it does with objects from now on. Nothing may be on its way.
@@ -51,15 +54,17 @@ impl<'s> Outbox<'s> {
         self.gathered.is_closed = is_closed;
     }
 
-    /// Looks at a slot. What is on its way has to be [written](Outbox::write) before the same slot's next turn; if it says that it is
+    /// Looks at a slot of a database (by its constant number). What is on its way has to be [written](Outbox::write) before the same slot's next turn; if it says that it is
     /// full, it has been, and the slot is not at its end.
     ///
     /// # Errors
     /// If the disk refuses; nothing is on its way then.
-    pub fn take(&mut self, db: DbIndex, slot: Slot) -> io::Result<Spilled> {
+    pub fn take(&mut self, db: u32, slot: Slot) -> io::Result<Spilled> {
+        let asked = Instant::now();
         self.turn.get_or_insert_with(|| self.server.residency.turn.lock());
         let spilled = {
             let batch = self.server.keyspace.enter(self.guest);
+            self.waited += asked.elapsed();
             batch.spill(db, slot, &mut self.sweep, &mut self.gathered)
         };
         let refusal = self.gathered.refusal.take();
@@ -74,6 +79,11 @@ impl<'s> Outbox<'s> {
         self.gathered.is_written(at)
     }
 
+    /// How long it has waited for its turn, for the keyspace and for slots since this was last asked: nobody was held up by that.
+    pub fn take_waited(&mut self) -> Duration {
+        std::mem::take(&mut self.waited)
+    }
+
     /// Writes what was gathered, and lets go of it.
     ///
     /// # Errors
@@ -81,8 +91,10 @@ impl<'s> Outbox<'s> {
     pub fn write(&mut self) -> io::Result<()> {
         let written = self.gathered.write();
         if self.sweep.has_leaving() {
+            let asked = Instant::now();
             let batch = self.server.keyspace.enter(self.guest);
-            batch.let_go(&mut self.sweep, written.is_ok());
+            self.waited += asked.elapsed();
+            self.waited += batch.let_go(&mut self.sweep, written.is_ok());
         }
         self.turn.take().into_iter().for_each(MutexGuard::unlock_fair);
         written

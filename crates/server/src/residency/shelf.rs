@@ -24,8 +24,13 @@ thread_local! {
 impl Shelf for OnDisk {
     fn read(&self, at: u32, is_it: &mut dyn FnMut(u32, &[u8]) -> bool) -> Result<Option<Record>, Unreadable> {
         let page = PageNo::new(at).ok_or_else(|| Unreadable("a cold key lies in page 0".to_owned()))?;
-        let found = PAGE.with_borrow_mut(|buffer| self.find(page, buffer, is_it))?;
-        if let Some(server) = self.server.upgrade() {
+        let found = PAGE.with_borrow_mut(|buffer| self.find(page, buffer, is_it));
+        let server = self.server.upgrade();
+        if let (Some(server), Err(error)) = (&server, &found) {
+            server.residency.note_failed_read(at, &error.0);
+        }
+        let found = found?;
+        if let Some(server) = server {
             server.residency.counts.cold_reads.fetch_add(1, Ordering::Relaxed);
         }
         Ok(found.map(|OwnedRecord { key, expires_at, image, .. }| Record { key, expires_at, image }))

@@ -9,7 +9,7 @@ use super::outbox::Outbox;
 use crate::log;
 use crate::server::{Attention, Server};
 use keyspace::residency::spill::{Aim, Spilled};
-use keyspace::{DbIndex, SLOTS, Slot};
+use keyspace::{SLOTS, Slot};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +18,9 @@ use store::Store;
 
 /// How long it sleeps while nothing rings.
 const NAP: Duration = Duration::from_millis(5);
+
+/// The same while nothing happens: it is woken when something does, and by whoever waits for room.
+const IDLE_NAP: Duration = Duration::from_millis(500);
 
 /// How long it waits after the disk has refused.
 const AFTER_REFUSAL: Duration = Duration::from_millis(20);
@@ -68,7 +71,7 @@ pub(super) fn start(server: &Arc<Server>) -> io::Result<()> {
 struct Spiller<'s> {
     server: &'s Server,
     store: &'s Store,
-    /// Where it goes on.
+    /// Where it goes on; the database by its constant number, so that SWAPDB does not lead it to the same slot twice.
     db: u32,
     slot: u16,
     outbox: Outbox<'s>,
@@ -112,7 +115,7 @@ impl<'s> Spiller<'s> {
 
     fn run(mut self) {
         while !self.server.is_ending() {
-            self.server.residency.wait_for_bell(NAP);
+            self.server.residency.wait_for_bell(self.nap());
             self.recount_if_due();
             let sent = if self.server.config.eager_spill() { self.send_all() } else { Ok(()) };
             let made_room = sent.and_then(|()| self.make_room());
@@ -124,11 +127,16 @@ impl<'s> Spiller<'s> {
         }
     }
 
+    fn nap(&self) -> Duration {
+        let sleeps_long = self.server.bells.is_idle() && !self.server.config.eager_spill();
+        if sleeps_long && !self.store.wants_cleaning() { IDLE_NAP } else { NAP }
+    }
+
     /// Notes that the disk no longer refuses, if it did and has taken something since.
     fn note_recovery(&mut self) {
         if self.refused_behind.take_if(|bytes| self.store.stats().bytes_written > *bytes).is_some() {
             log!(Notice, "Data can be sent to the store again");
-            *self.server.residency.refusal.lock() = None;
+            self.server.residency.end_refusal();
         }
     }
 
@@ -180,7 +188,9 @@ impl<'s> Spiller<'s> {
         let ceiling = super::ceiling(self.server);
         if ceiling.is_none_or(|ceiling| sys::memory::used_bytes() <= ceiling - ceiling / HIGH_SHARE) {
             self.fruitless_since = None;
-            self.server.residency.is_stuck.store(false, Ordering::Relaxed);
+            if self.server.residency.is_stuck() {
+                self.server.residency.set_stuck(false);
+            }
         }
         let Some(ceiling) = ceiling else { return Ok(()) };
         self.density.improve_if_due(self.server, ceiling);
@@ -217,7 +227,7 @@ impl<'s> Spiller<'s> {
         let lasts = self.fruitless_since.get_or_insert_with(Instant::now).elapsed();
         if lasts < STUCK_AFTER && self.refused_behind.is_none() {
             std::thread::sleep(NAP);
-        } else if !self.server.residency.is_stuck.swap(true, Ordering::Relaxed) {
+        } else if !self.server.residency.set_stuck(true) {
             let used = sys::memory::used_bytes();
             let waiting = self.server.durability.log().map_or(0, |log| log.status().buffer_bytes);
             log!(
@@ -233,8 +243,8 @@ impl<'s> Spiller<'s> {
         if self.server.attention().contains(Attention::SLOW_SCRIPT) {
             std::thread::sleep(NAP);
         }
-        let (db, slot) = (DbIndex(self.db), Slot(self.slot));
-        if self.slot == 0 && self.server.keyspace.is_empty(db) {
+        let (db, slot) = (self.db, Slot(self.slot));
+        if self.slot == 0 && self.server.keyspace.is_number_empty(db) {
             return self.next_database();
         }
         let spilled = self.outbox.take(db, slot)?;

@@ -1,12 +1,13 @@
 //! `tarn check`: what lies in a directory of the log, and what a start would do with it.
 
 use super::{Complaint, Given, Verdict, store};
+use crate::durability;
 use jiff::Timestamp;
 use log::{Case, CheckpointReport, Report, SegmentReport};
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 use sys::UnixMs;
-use sys::file::{Fs, Kind};
+use sys::file::{Fs, Kind, about};
 
 pub(super) const USAGE: &str = "\
 Usage: tarn check DIR
@@ -22,18 +23,16 @@ pub(super) fn run(words: &[String], shown: &mut String) -> Result<Verdict, Compl
     let dir = PathBuf::from(given.only_word("DIR")?);
     given.nothing_else()?;
     let report = look_at(&Fs::Real, &dir)?;
-    write!(shown, "{}", Shown { dir: &dir, report: &report }).expect("a string takes all");
     let store = store::look_at(&Fs::Real, &dir)?;
-    if let Some(store) = &store {
-        write!(shown, "{}", store::Shown(store)).expect("a string takes all");
-    }
+    write!(shown, "{}", Shown { dir: &dir, report: &report, store: store.as_ref() })
+        .expect("a string takes all");
     let is_intact = report.is_intact() && store.is_none_or(|store| store.is_intact());
     Ok(if is_intact { Verdict::Good } else { Verdict::Bad })
 }
 
 /// Checks a directory in which there is a log.
 pub(super) fn look_at(fs: &Fs, dir: &Path) -> Result<Report, Complaint> {
-    if fs.kind(dir)? != Some(Kind::Directory) {
+    if fs.kind(dir).map_err(about(dir))? != Some(Kind::Directory) {
         return Err(Complaint(format!("{} is not a directory", dir.display())));
     }
     let report = log::check(fs, dir)?;
@@ -47,6 +46,24 @@ pub(super) fn look_at(fs: &Fs, dir: &Path) -> Result<Report, Complaint> {
 pub(super) struct Shown<'a> {
     pub dir: &'a Path,
     pub report: &'a Report,
+    /// Of the store, if there is one.
+    pub store: Option<&'a ::store::Report>,
+}
+
+impl Shown<'_> {
+    /// Why a start refuses the directory.
+    fn refusal(&self) -> Option<String> {
+        let missing =
+            self.store.and_then(|store| store.segments.iter().find_map(|segment| segment.missing.as_ref()));
+        match &self.report.verdict {
+            Err(refusal) => Some(durability::sentence(&Fs::Real, self.dir, refusal)),
+            Ok((Case::OlderCheckpoint, _)) if self.store.is_some() => {
+                Some(durability::OLDER_IS_USED.to_owned())
+            }
+            Ok(_) => missing
+                .map(|missing| format!("{missing}; `tarn export --skip-damaged` writes what lies elsewhere")),
+        }
+    }
 }
 
 impl fmt::Display for Shown<'_> {
@@ -58,9 +75,13 @@ impl fmt::Display for Shown<'_> {
         for leftover in leftovers {
             writeln!(f, "  {}: of no use; a start removes it", name(leftover))?;
         }
-        match verdict {
-            Ok((case, end)) => writeln!(f, "A start {}, up to LSN {end}.", what_happens(*case)),
-            Err(refusal) => writeln!(f, "A start refuses this: {refusal}."),
+        if let Some(store) = self.store {
+            write!(f, "{}", store::Shown(store))?;
+        }
+        match (self.refusal(), verdict) {
+            (Some(refusal), _) => writeln!(f, "A start refuses this: {refusal}."),
+            (None, Ok((case, end))) => writeln!(f, "A start {}, up to LSN {end}.", what_happens(*case)),
+            (None, Err(_)) => Ok(()),
         }
     }
 }
@@ -68,6 +89,7 @@ impl fmt::Display for Shown<'_> {
 fn what_happens(case: Case) -> &'static str {
     match case {
         Case::New => "begins a new log",
+        Case::CutShort => "does the import again that was cut short before all was written to the log",
         Case::Whole => "replays it all",
         Case::TornTail => "replays it without its end, which was being written and never acknowledged",
         Case::OlderCheckpoint => "replays it from an older checkpoint, because the newest is damaged",
@@ -81,7 +103,8 @@ fn what_happens(case: Case) -> &'static str {
         | Case::LogLate
         | Case::SegmentMissing
         | Case::DamagedMiddle
-        | Case::LogShort => "refuses it",
+        | Case::LogShort
+        | Case::LastMissing => "refuses it",
     }
 }
 

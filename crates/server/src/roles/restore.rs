@@ -8,7 +8,7 @@ use log::{Lsn, Options, Restored, Target};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use sys::UnixMs;
-use sys::file::{Fs, Kind};
+use sys::file::{Fs, Kind, about};
 
 pub(super) const USAGE: &str = "\
 Usage: tarn restore DIR --to TIME|LSN --into NEWDIR
@@ -38,18 +38,23 @@ pub(super) fn run(words: &[String], shown: &mut String) -> Result<Verdict, Compl
     if let Some(time) = restored.last_time {
         write!(shown, "; its last record is of {}", Moment(time)).expect("a string takes all");
     }
+    write!(
+        shown,
+        "\nA server that starts from it removes the keys whose time to live has ended since. With them: \
+         `tarn export --dir {} --to FILE.rdb --keep-expired`",
+        into.display()
+    )
+    .expect("a string takes all");
     Ok(Verdict::Good)
 }
 
 /// Copies a log that is there into a directory that has none.
 pub(super) fn copy(fs: &Fs, from: &Path, target: Target, into: &Path) -> Result<Restored, Complaint> {
-    if fs.kind(from)? != Some(Kind::Directory) {
+    if fs.kind(from).map_err(about(from))? != Some(Kind::Directory) {
         return Err(Complaint(format!("{} is not a directory", from.display())));
     }
-    match fs.kind(into)? {
-        None => fs.create_dir_all(into)?,
-        Some(Kind::Directory) => {}
-        Some(_) => return Err(Complaint(format!("{} is not a directory", into.display()))),
+    if !matches!(fs.kind(into).map_err(about(into))?, None | Some(Kind::Directory)) {
+        return Err(Complaint(format!("{} is not a directory", into.display())));
     }
     if durability::store_table_in(fs, from).is_ok_and(|table| table.is_some()) {
         return Err(Complaint(format!(

@@ -31,7 +31,8 @@ impl fmt::Display for Shown<'_> {
             0 => writeln!(f, "The store's {} segments, {pages} pages, are intact.", segments.len()),
             bad => writeln!(
                 f,
-                "Of the store's {} segments {bad} are damaged: what lies there cannot be read.",
+                "Of the store's {} segments {bad} are damaged: what lies in the damaged pages cannot be read; `tarn export \
+                 --skip-damaged` writes all else.",
                 segments.len()
             ),
         }

@@ -75,7 +75,7 @@ fn disk_with_log() -> Fs {
 
 fn shown(fs: &Fs, dir: &str) -> (String, bool) {
     let report = look_at(fs, Path::new(dir)).unwrap();
-    (Shown { dir: Path::new(dir), report: &report }.to_string(), report.is_intact())
+    (Shown { dir: Path::new(dir), report: &report, store: None }.to_string(), report.is_intact())
 }
 
 #[test]

@@ -22,7 +22,7 @@ mod table;
 
 pub use broadcast::end_batch;
 
-use crate::client::{Client, Traits};
+use crate::client::{Client, Kept, Traits};
 use crate::dispatch::table::Command;
 use crate::pubsub::Subscribers;
 use crate::server::Server;
@@ -152,6 +152,8 @@ pub fn enable(server: &Server, session: &mut Session, mode: Mode, redirection: O
             if let Some(Mode::Broadcast(old)) = old {
                 new.extend(old);
             }
+            client.note_kept(Kept::Prefixes, 0);
+            new.iter().for_each(|prefix| client.note_kept_name(Kept::Prefixes, prefix, true));
             Mode::Broadcast(new)
         }
         (mode @ Mode::Reads(_), _) => mode,
@@ -165,6 +167,7 @@ pub fn disable(server: &Server, session: &mut Session) {
     let (tracking, client) = (&server.tracking, &session.client);
     if let Mode::Broadcast(prefixes) = &tracker.mode {
         tracking.leave(prefixes, client);
+        client.note_kept(Kept::Prefixes, 0);
     }
     client.set_trait(
         Traits::TRACKING | Traits::BROADCAST | Traits::BROKEN_REDIRECTION | Traits::NO_LOOP,
@@ -238,12 +241,19 @@ pub fn remember(server: &Server, client: u64, command: &Command, request: &Reque
     keep_within_limit(server);
 }
 
+/// What a key of the table may take on average, with its readers: `tracking-table-max-keys` bounds the bytes, too, since keys
+/// may be as long as a request.
+const KEY_BYTES_USUAL: usize = 256;
+/// However few keys there may be, so much is for them.
+const TABLE_BYTES_LEAST: usize = 1 << 20;
+
 /// Takes keys out of the table, whichever, down to `tracking-table-max-keys`; those who
 /// read them are told to forget them.
 fn keep_within_limit(server: &Server) {
     let most = server.config.tracking_table_max_keys();
     let table = &server.tracking.table;
-    while most > 0 && table.keys() > most {
+    let bytes_most = most.saturating_mul(KEY_BYTES_USUAL).max(TABLE_BYTES_LEAST);
+    while most > 0 && (table.keys() > most || table.bytes() > bytes_most) {
         let Some((key, ids)) = table.take_any() else { return };
         tell(server, &key, &ids, 0);
     }

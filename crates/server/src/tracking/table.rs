@@ -4,7 +4,7 @@
 //!
 //! Invariants:
 //! 1. `places` has each key of `entries` with its index there.
-//! 2. `keys` and `items` are the sums over the shards.
+//! 2. `keys`, `items` and `bytes` are the sums over the shards.
 
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
@@ -22,6 +22,8 @@ pub(super) struct Table {
     hasher: RandomState,
     keys: AtomicUsize,
     items: AtomicUsize,
+    /// What the entries take.
+    bytes: AtomicUsize,
     /// Where eviction looks next.
     next: AtomicUsize,
 }
@@ -34,6 +36,14 @@ struct Shard(Mutex<Entries>);
 struct Entries {
     places: HashMap<Arc<[u8]>, usize, RandomState>,
     entries: Vec<Entry>,
+}
+
+/// What an entry takes beside its key and readers, and a reader.
+const ENTRY_BYTES: usize = 100;
+const READER_BYTES: usize = size_of::<u64>();
+
+fn entry_bytes(key: &[u8], readers: usize) -> usize {
+    ENTRY_BYTES + key.len() + READER_BYTES * readers
 }
 
 /// A key and its readers in ascending order.
@@ -49,6 +59,7 @@ impl Default for Table {
             hasher: RandomState::default(),
             keys: AtomicUsize::new(0),
             items: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
         }
     }
@@ -64,9 +75,11 @@ impl Table {
             if let Err(at) = ids.binary_search(&id) {
                 ids.insert(at, id);
                 self.items.fetch_add(1, Ordering::Relaxed);
+                self.bytes.fetch_add(READER_BYTES, Ordering::Relaxed);
             }
             return;
         }
+        self.bytes.fetch_add(entry_bytes(key, 1), Ordering::Relaxed);
         let key: Arc<[u8]> = key.into();
         places.insert(key.clone(), entries.len());
         entries.push(Entry { key, ids: vec![id] });
@@ -109,6 +122,7 @@ impl Table {
         }
         self.keys.fetch_sub(1, Ordering::Relaxed);
         self.items.fetch_sub(taken.ids.len(), Ordering::Relaxed);
+        self.bytes.fetch_sub(entry_bytes(&taken.key, taken.ids.len()), Ordering::Relaxed);
         taken
     }
 
@@ -119,7 +133,14 @@ impl Table {
             let items: usize = entries.iter().map(|entry| entry.ids.len()).sum();
             self.keys.fetch_sub(entries.len(), Ordering::Relaxed);
             self.items.fetch_sub(items, Ordering::Relaxed);
+            let bytes: usize = entries.iter().map(|entry| entry_bytes(&entry.key, entry.ids.len())).sum();
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
+    }
+
+    /// What all entries take, more or less.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// How many keys there are.
@@ -157,9 +178,11 @@ mod tests {
         let mut taken: Vec<_> = std::iter::from_fn(|| table.take_any().map(|(key, _)| key)).collect();
         taken.sort_unstable();
         taken.dedup();
-        assert_eq!((taken.len(), table.keys(), table.items()), (99, 0, 0));
+        assert_eq!((taken.len(), table.keys(), table.items(), table.bytes()), (99, 0, 0, 0));
         table.add(b"k", 1);
+        assert_eq!(table.bytes(), entry_bytes(b"k", 1));
         table.clear();
+        assert_eq!(table.bytes(), 0);
         assert_eq!((table.keys(), table.items(), table.take(b"k")), (0, 0, None));
     }
 }

@@ -7,7 +7,11 @@
 
 #![allow(clippy::unwrap_used)] // Tests may.
 
+mod held;
 mod history;
+mod imported;
+mod overlaps;
+mod settled;
 mod shown;
 mod site;
 mod work;

@@ -1,5 +1,5 @@
-//! A key's content in a form that depends on nothing but what clients can see: not on encodings, on hash seeds, or on
-//! whether what is over has been freed yet.
+//! A key's content in a form that depends on nothing but the data: not on encodings or on hash seeds. What is over and has not been
+//! freed yet is there.
 
 use testkit::client::decode;
 use wire::Value;
@@ -21,20 +21,6 @@ pub enum Content {
     Members(Vec<Vec<u8>>),
     /// A hash's fields, sorted.
     Fields(Vec<Field>),
-}
-
-impl Shown {
-    /// What is left of it at a moment; None if it is gone.
-    pub fn at(&self, now: u64) -> Option<Shown> {
-        if self.expires_at.is_some_and(|at| at <= now) {
-            return None;
-        }
-        let Content::Fields(fields) = &self.content else { return Some(self.clone()) };
-        let left: Vec<Field> =
-            fields.iter().filter(|(_, _, over)| over.is_none_or(|at| at > now)).cloned().collect();
-        let is_gone = left.is_empty();
-        (!is_gone).then_some(Shown { expires_at: self.expires_at, content: Content::Fields(left) })
-    }
 }
 
 impl Content {
@@ -65,12 +51,11 @@ impl Content {
         }
     }
 
-    /// From the reply to XINFO STREAM FULL, without how entries lie in memory, and without what images that Redis 7.0
-    /// reads do not hold.
+    /// From the reply to XINFO STREAM FULL, without how entries lie in memory.
     pub fn stream(reply: &[u8]) -> Content {
         let text = String::from_utf8_lossy(reply).into_owned();
         let mut lines: Vec<&str> = text.split("\r\n").collect();
-        for name in ["radix-tree-keys", "radix-tree-nodes", "active-time"] {
+        for name in ["radix-tree-keys", "radix-tree-nodes"] {
             while let Some(at) = lines.iter().position(|line| *line == name) {
                 lines.drain(at..at + 2);
             }

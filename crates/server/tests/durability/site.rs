@@ -3,7 +3,7 @@
 
 use crate::shown::{Content, Shown};
 use command::{Args, execute};
-use keyspace::{DbIndex, Key, Stamp, Touch, TypeName, ValueRef};
+use keyspace::{DbIndex, HashSeed, Key, Stamp, Touch, TypeName, ValueRef};
 use log::{Flushing, Log, Options};
 use server::acl::Access;
 use server::blocking::{self, Cut};
@@ -32,6 +32,9 @@ pub const WORKERS: usize = 3;
 /// The client that waits for keys.
 const WAITER: u64 = 2;
 
+/// Others that come and go.
+const NEWCOMER: u64 = 3;
+
 /// So short that a workload goes through several.
 const SEGMENT_BYTES: u64 = 24 * 1024;
 
@@ -51,12 +54,15 @@ impl Site {
     pub fn open(edition: &str, disk: &Disk, seed: u64, clock: &Clock, threads: usize) -> io::Result<Site> {
         let text = format!(
             "port 0\nbind 127.0.0.1\nedition {edition}\nthreads 2\nloglevel warning\ndatabases {DATABASES}\n\
-             maxmemory-policy allkeys-random\ndir {}",
+             maxmemory-policy allkeys-random\nenable-debug-command yes\nlog-piece-size {}\ndir {}",
+            // In half of them much is large, and in pieces.
+            if seed % 2 == 1 { "64" } else { "120kb" },
             dir().display()
         );
         let Ok(Startup::Serve { config, .. }) = Config::from_text(text.as_bytes()) else { panic!("{text}") };
         let fs = Fs::Simulated(disk.clone());
-        let seed = durability::seed_of_checkpoint(&config, &fs).unwrap_or(seed);
+        let seed =
+            durability::seed_of_checkpoint(&config, &fs).unwrap_or_else(|| HashSeed::from_number(seed));
         let server = Server::with_seed(*config, WORKERS, clock.clone(), seed);
         let options =
             Options { segment_bytes: SEGMENT_BYTES, flushing: Flushing::ByHand, ..Options::default() };
@@ -77,10 +83,25 @@ impl Site {
         (out, stamp)
     }
 
+    /// A session of a client that has just come.
+    pub fn newcomer(&self) -> Session {
+        self.session_of(NEWCOMER)
+    }
+
+    /// A session of a client with this number.
+    pub fn session_of(&self, id: u64) -> Session {
+        let client = Client::new(id, String::new(), String::new(), -1, (0, 0), self.server.clock.now());
+        Session::new(Arc::new(client), Access::newcomer(&self.server.acl))
+    }
+
+    /// Runs another session's requests, as far as it does not have to wait.
+    pub fn run_as(&mut self, session: &mut Session, requests: &[Request]) -> (Stop, Vec<u8>, Stamp) {
+        run(&mut self.runner, session, requests)
+    }
+
     /// Lets another session wait for a key until [`Site::end_wait`], unless the key is ready.
     pub fn wait(&mut self, request: Request) {
-        let client = Client::new(WAITER, String::new(), String::new(), -1, (0, 0), self.server.clock.now());
-        let mut session = Session::new(Arc::new(client), Access::newcomer(&self.server.acl));
+        let mut session = self.session_of(WAITER);
         session.select(self.session.db);
         let (stop, _, _) = run(&mut self.runner, &mut session, &[request]);
         assert_ne!(stop, Stop::Closing);

@@ -19,7 +19,7 @@ use testkit::values::{KEYS, pick};
 use wire::RequestBuf;
 
 /// Steps beside a checkpoint.
-const STEPS_BESIDE: u64 = 8;
+const STEPS_BESIDE: u64 = 30;
 
 /// Appends to all keys that it is given.
 const TO_ITS_KEYS: &str = "for i, key in ipairs(KEYS) do redis.pcall('APPEND', key, ARGV[1]) end";
@@ -32,6 +32,13 @@ const TO_ANY: &str = "redis.call('SET', 'k1', ARGV[1]); redis.call('SELECT', 1);
 const FUNCTIONS: &str = "redis.register_function('NAME', function() return NUMBER end)\n\
                          redis.register_function('NAME_keys', function(KEYS, ARGV) TO_ITS_KEYS end)\n\
                          redis.register_function('NAME_any', function(KEYS, ARGV) TO_ANY end)";
+
+/// Hashes with fields that are over soon, and the fields.
+const HASHES: &[&str] = &["h1", "h2"];
+const FIELDS: &[&str] = &["a", "b"];
+
+/// A stream with a group.
+const GROUPED: &str = "s1";
 
 /// Libraries.
 const LIBRARIES: &[&str] = &["one", "two"];
@@ -75,6 +82,7 @@ impl<'a> Work<'a> {
                 Ok(())
             }
             16..19 => self.checkpoint(inspect),
+            98 | 99 => self.hang(inspect),
             19 => {
                 // Films what is removed.
                 self.site.log().retire(Retention::None).map_err(|error| error.to_string())?;
@@ -151,6 +159,16 @@ impl<'a> Work<'a> {
             32 => self.serve(&text),
             33..36 => self.send(vec![with_key(&format!("APPEND KEY {text}"))]),
             37..39 => self.send(vec![with_key(&format!("RPUSH KEY {text} {text}"))]),
+            39..43 => {
+                let request = self.about_fields(&text);
+                self.send(vec![request])
+            }
+            43..46 => {
+                let request = self.about_groups(&text);
+                self.send(vec![request])
+            }
+            46 => self.send(vec![with_key("DEBUG OBJECT KEY")]),
+            47 => self.swap_under_a_wait(),
             _ => {
                 let request = self.request();
                 self.send(vec![request])
@@ -158,11 +176,20 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The same beside a checkpoint, where what concerns whole databases comes more often.
+    /// The same beside a checkpoint, where what concerns whole databases, groups and fields comes more often.
     fn write_beside(&mut self) -> Result<(), String> {
-        match self.prng.below(16) {
-            0 | 1 => self.send(vec![words(&["SWAPDB", "0", "1"])]),
-            2 => self.send(vec![words(&["FLUSHALL"])]),
+        let text = self.prng.below(1000).to_string();
+        match self.prng.below(20) {
+            0 => self.send(vec![words(&["SWAPDB", "0", "1"])]),
+            1 => self.send(vec![words(&["FLUSHALL"])]),
+            2..10 => {
+                let request = self.about_groups(&text);
+                self.send(vec![request])
+            }
+            10..14 => {
+                let request = self.about_fields(&text);
+                self.send(vec![request])
+            }
             _ => self.write(),
         }
     }
@@ -173,9 +200,12 @@ impl<'a> Work<'a> {
             let request = self.generator.request();
             let buffer = RequestBuf::from_args(&request);
             let command = table::find_for(&buffer.as_request());
+            let waits = |command: &table::Command| {
+                let is_asked = || request.iter().any(|word| word.eq_ignore_ascii_case(b"block"));
+                command.is(Flags::BLOCKING) && (command.row.group != Group::Stream || is_asked())
+            };
             let is_fit = |command: &table::Command| {
-                !command.is(Flags::BLOCKING)
-                    && !matches!(command.row.group, Group::Transactions | Group::Scripting)
+                !waits(command) && !matches!(command.row.group, Group::Transactions | Group::Scripting)
             };
             if command.is_some_and(is_fit) {
                 return request;
@@ -209,6 +239,50 @@ impl<'a> Work<'a> {
         let keys = SERVED.map(|key| key.as_bytes().to_vec());
         self.history.note(&self.site, Kind::Whole, &keys, Reach::Named, || "BLMOVE".to_owned())?;
         let sent = self.send_as(Kind::Served, vec![words(&["RPUSH", from, text]), words(&["EXISTS", to])]);
+        self.site.end_wait();
+        sent
+    }
+
+    /// Hashes whose fields are over soon, and what meets them afterwards.
+    fn about_fields(&mut self, text: &str) -> Request {
+        let (hash, field) = (pick(&mut self.prng, HASHES), pick(&mut self.prng, FIELDS));
+        let ttl = (1 + self.prng.below(200)).to_string();
+        match self.prng.below(9) {
+            0..2 => words(&["HSET", hash, field, text, "b", text]),
+            2..5 => words(&["HPEXPIRE", hash, &ttl, "FIELDS", "1", field]),
+            5 => words(&["HDEL", hash, field]),
+            6 => words(&["SETNX", hash, text]),
+            7 => words(&["HINCRBY", hash, field, "1"]),
+            _ => words(&["DEL", hash]),
+        }
+    }
+
+    /// A stream, its groups and who reads them.
+    fn about_groups(&mut self, text: &str) -> Request {
+        match self.prng.below(9) {
+            0 | 1 => words(&["XADD", GROUPED, "*", "f", text]),
+            2 | 3 => words(&["XREADGROUP", "GROUP", "g", "ann", "STREAMS", GROUPED, ">"]),
+            4 => words(&["XREADGROUP", "GROUP", "g", "bob", "COUNT", "1", "NOACK", "STREAMS", GROUPED, ">"]),
+            5 => words(&["XGROUP", "CREATE", GROUPED, "g", "0", "MKSTREAM"]),
+            6 => words(&["XGROUP", "DESTROY", GROUPED, "g"]),
+            7 => words(&["XAUTOCLAIM", GROUPED, "g", "bob", "0", "0"]),
+            _ => words(&["DEL", GROUPED]),
+        }
+    }
+
+    /// An exchange of databases while somebody waits for a key that is there in one of them, and over in the other.
+    fn swap_under_a_wait(&mut self) -> Result<(), String> {
+        let key = SERVED[0];
+        let here = self.site.session.db.0.to_string();
+        let there = if here == "0" { "1" } else { "0" };
+        self.send(vec![words(&["DEL", key])])?;
+        self.send(vec![words(&["XADD", key, "*", "f", "v"])])?;
+        self.send(vec![words(&["SELECT", there])])?;
+        self.send(vec![words(&["SET", key, "x", "PX", "5"])])?;
+        self.send(vec![words(&["SELECT", &here])])?;
+        self.clock.advance_ms(10);
+        self.site.wait(words(&["XREAD", "BLOCK", "0", "STREAMS", key, "$"]));
+        let sent = self.send(vec![words(&["SWAPDB", &here, there])]);
         self.site.end_wait();
         sent
     }
@@ -298,6 +372,26 @@ impl<'a> Work<'a> {
         self.site.log().flush();
         inspect(&self.history, self.disk.take_film());
         self.history.let_out(&self.site);
+    }
+
+    /// Some steps while a sync hangs: nothing is let out meanwhile.
+    fn hang(&mut self, inspect: Inspector<'_>) -> Result<(), String> {
+        let log = self.site.log();
+        if log.durable() == log.appended() {
+            return Ok(());
+        }
+        let durable = log.durable();
+        self.disk.hang(true);
+        let flusher = std::thread::spawn(move || log.flush());
+        self.disk.wait_until_hanging();
+        let result = (0..self.prng.below(STEPS_BESIDE)).try_for_each(|_| self.write());
+        self.history.let_out(&self.site);
+        let is_open = self.site.server.durability.gate.open_to().0 > durable.0;
+        self.disk.hang(false);
+        flusher.join().map_err(|_| "the flush panicked")?;
+        inspect(&self.history, self.disk.take_film());
+        self.history.let_out(&self.site);
+        if is_open { Err("the gate opened while the disk hung".to_owned()) } else { result }
     }
 
     /// Writes a checkpoint with other steps beside it.

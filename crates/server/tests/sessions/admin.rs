@@ -113,6 +113,10 @@ fn info_counts_what_happened() {
     assert_eq!(info(&mut peer, "stats", "keyspace_hits"), "1");
     assert_eq!(info(&mut peer, "stats", "keyspace_misses"), "1");
     assert_eq!(info(&mut peer, "keyspace", "db0"), "keys=1,expires=0,avg_ttl=0");
+    peer.ask("EXPIREAT a 99999999999");
+    let keys = info(&mut peer, "keyspace", "db0");
+    let average = keys.strip_prefix("keys=1,expires=1,avg_ttl=").and_then(|ms| ms.parse::<u64>().ok());
+    assert!(average.is_some_and(|ms| ms > 1 << 40), "{keys}");
     assert_eq!(info(&mut peer, "clients", "connected_clients"), "1");
     assert!(info(&mut peer, "commandstats", "cmdstat_get").starts_with("calls=2,usec="));
     assert!(

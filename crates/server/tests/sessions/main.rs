@@ -6,6 +6,7 @@ mod acl;
 mod admin;
 mod auth;
 mod blocking;
+mod bounds;
 mod commands;
 mod harness;
 mod kill;

@@ -131,3 +131,33 @@ fn a_transaction_may_hold_anything_that_a_client_may_send() {
     peer.send(&["SELECT 1", "GET a"]);
     assert_eq!(peer.texts(2), ["OK", "1"]);
 }
+
+#[test]
+fn what_changed_while_it_was_forgotten_does_not_disturb_the_next_transaction() {
+    const ROUNDS: usize = 400;
+    const IN_A_ROW: usize = 50;
+    let server = TestServer::start("");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut peer = server.connect();
+                while !is_over.load(Ordering::Relaxed) {
+                    peer.send(&["SET k v"; IN_A_ROW]);
+                    peer.texts(IN_A_ROW);
+                }
+            });
+        }
+        let mut peer = server.connect();
+        let mut disturbed = 0;
+        for _ in 0..ROUNDS {
+            peer.send(&["WATCH k", "MULTI", "DISCARD", "MULTI", "EXEC"].repeat(IN_A_ROW));
+            for _ in 0..IN_A_ROW {
+                peer.texts(4);
+                disturbed += usize::from(numbers(peer.reply()).is_none());
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(disturbed, 0, "of {} transactions that watched nothing", ROUNDS * IN_A_ROW);
+    });
+}

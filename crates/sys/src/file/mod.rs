@@ -10,6 +10,7 @@
 //! 3. A whole write is done or an error comes back; how much of it was done then is unknown.
 
 mod appended;
+mod hang;
 pub mod reads;
 mod real;
 mod replace;
@@ -18,6 +19,7 @@ pub mod simulated;
 pub use appended::Appended;
 pub use replace::{Content, Replacement, read_stdin};
 
+use crate::UnixMs;
 use simulated::Disk;
 use std::ffi::OsString;
 use std::io;
@@ -32,6 +34,17 @@ pub enum Fs {
     Real,
     /// A disk in memory, driven by a seed.
     Simulated(Disk),
+}
+
+/// Says in an error what it is about: the system's words do not.
+pub fn about(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Has the machine's disk hang, or go on, as far as this program can tell: writes past the page cache and syncs wait. For tests
+/// of whole servers.
+pub fn hang(on: bool) {
+    real::HANG.set(on);
 }
 
 /// What a file is opened for.
@@ -182,13 +195,35 @@ impl Fs {
         }
     }
 
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        match self {
+            Fs::Real => std::fs::remove_dir(path),
+            Fs::Simulated(disk) => disk.remove_dir(path),
+        }
+    }
+
+    /// When a file was last written to; None if the system does not say. A simulated disk knows no time.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn modified(&self, path: &Path) -> io::Result<Option<UnixMs>> {
+        match self {
+            Fs::Real => real::modified(path),
+            Fs::Simulated(_) => Ok(None),
+        }
+    }
+
     /// Makes the names of a directory durable: what was created, renamed and removed in it.
     ///
     /// # Errors
     /// Those of the system.
     pub fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         match self {
-            Fs::Real => std::fs::File::open(dir)?.sync_all(),
+            Fs::Real => real::sync_dir(dir),
             Fs::Simulated(disk) => disk.sync_dir(dir),
         }
     }
@@ -201,6 +236,18 @@ impl Fs {
         match self {
             Fs::Real => Ok(real::lock(path)?.map(|held| Lock(Held::Real(held)))),
             Fs::Simulated(disk) => Ok(disk.lock(path)?.map(|held| Lock(Held::Simulated(held)))),
+        }
+    }
+
+    /// The same for whoever only reads: where nothing can be written, nobody else writes either, and a lock that cannot be made is not
+    /// needed.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn lock_to_read(&self, path: &Path) -> io::Result<Option<Option<Lock>>> {
+        match self.lock(path) {
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(Some(None)),
+            locked => Ok(locked?.map(Some)),
         }
     }
 

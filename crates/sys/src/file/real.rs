@@ -4,13 +4,19 @@
 //! Measured on a virtual disk, one such write takes 50 us where a write through the page cache and a data sync take 70.
 //! File systems that know no direct access get the page cache.
 
+use super::hang::Hang;
 use super::{DIRECT_ALIGN, Kind, Mode};
+use crate::UnixMs;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+/// What keeps all that is to reach the disk waiting.
+pub(super) static HANG: Hang = Hang::new();
 
 /// An open file of the machine.
 #[derive(Debug)]
@@ -53,11 +59,15 @@ impl Handle {
     }
 
     pub(super) fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        if self.is_direct() {
+            HANG.pass();
+        }
         self.file.write_at(bytes, offset)
     }
 
     /// None if this handle has no way to do that in one call.
     pub(super) fn write_synced_at(&self, bytes: &[u8], offset: u64) -> Option<io::Result<()>> {
+        HANG.pass();
         self.synced.as_ref().map(|file| file.write_all_at(bytes, offset))
     }
 
@@ -71,12 +81,18 @@ impl Handle {
     }
 
     pub(super) fn sync_data(&self) -> io::Result<()> {
+        HANG.pass();
         self.file.sync_data()
     }
 
     pub(super) fn len(&self) -> io::Result<u64> {
         self.file.metadata().map(|metadata| metadata.len())
     }
+}
+
+pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+    HANG.pass();
+    File::open(dir)?.sync_all()
 }
 
 pub(super) fn list(dir: &Path) -> io::Result<Vec<OsString>> {
@@ -94,6 +110,11 @@ pub(super) fn kind(path: &Path) -> io::Result<Option<Kind>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+pub(super) fn modified(path: &Path) -> io::Result<Option<UnixMs>> {
+    let since_1970 = fs::metadata(path)?.modified()?.duration_since(UNIX_EPOCH);
+    Ok(since_1970.ok().and_then(|time| u64::try_from(time.as_millis()).ok()).map(UnixMs))
 }
 
 pub(super) fn is_socket(path: &Path) -> bool {

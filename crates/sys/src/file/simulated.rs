@@ -9,6 +9,7 @@
 //! 2. A sync that fails takes by chance some of what waited to the platter and forgets the rest, as a page cache does.
 //! 3. The same seed and the same calls give the same faults.
 
+use super::hang::Hang;
 use super::{Kind, Mode};
 use crate::Prng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +55,13 @@ pub enum Survival {
 
 /// The disk. Clones are the same disk.
 #[derive(Clone, Debug)]
-pub struct Disk(Arc<Mutex<State>>);
+pub struct Disk(Arc<Platter>);
+
+#[derive(Debug)]
+struct Platter {
+    state: Mutex<State>,
+    hang: Hang,
+}
 
 #[derive(Debug)]
 struct State {
@@ -115,7 +122,7 @@ impl Disk {
 
     /// An empty disk with these faults.
     pub fn with_faults(seed: u64, faults: Faults) -> Disk {
-        Disk(Arc::new(Mutex::new(State {
+        Disk::of(State {
             prng: Prng::from_seed(seed),
             faults,
             changes: 0,
@@ -126,7 +133,21 @@ impl Disk {
             directories: BTreeSet::new(),
             locks: BTreeSet::new(),
             film: None,
-        })))
+        })
+    }
+
+    fn of(state: State) -> Disk {
+        Disk(Arc::new(Platter { state: Mutex::new(state), hang: Hang::new() }))
+    }
+
+    /// Whoever is to change something waits from now on, or goes on. What is read is read.
+    pub fn hang(&self, on: bool) {
+        self.0.hang.set(on);
+    }
+
+    /// Waits until somebody waits for the disk.
+    pub fn wait_until_hanging(&self) {
+        self.0.hang.wait_for_one();
     }
 
     /// From now on these faults.
@@ -238,7 +259,10 @@ impl Disk {
     }
 
     pub(super) fn open(&self, path: &Path, mode: Mode) -> io::Result<Handle> {
-        let mut state = self.state();
+        let mut state = match mode {
+            Mode::CreateNew | Mode::Truncate => self.state_to_change(),
+            Mode::Read | Mode::Write | Mode::Direct => self.state(),
+        };
         state.check_power()?;
         let found = state.names.get(path).copied();
         let file = match (mode, found) {
@@ -262,6 +286,15 @@ impl Disk {
         Ok(())
     }
 
+    pub(super) fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        let is_empty = !state.names.keys().any(|name| name.parent() == Some(path));
+        match is_empty && state.directories.remove(path) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::DirectoryNotEmpty.into()),
+        }
+    }
+
     pub(super) fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
         let state = self.state();
         state.check_power()?;
@@ -280,7 +313,7 @@ impl Disk {
     }
 
     pub(super) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state_to_change();
         state.begin_change()?;
         let file = *state.names.get(from).ok_or(io::ErrorKind::NotFound)?;
         state.rename_now(to, Some(file));
@@ -289,7 +322,7 @@ impl Disk {
     }
 
     pub(super) fn remove(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state_to_change();
         state.begin_change()?;
         if !state.names.contains_key(path) {
             return Err(io::ErrorKind::NotFound.into());
@@ -299,7 +332,7 @@ impl Disk {
     }
 
     pub(super) fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state_to_change();
         state.begin_change()?;
         state.chance_of_error(|faults| faults.sync_error_one_in)?;
         if state.faults.lies {
@@ -321,9 +354,15 @@ impl Disk {
         Ok(is_new.then(|| Locked { disk: self.clone(), path: path.to_owned() }))
     }
 
+    /// For a change, which a disk that hangs keeps waiting.
+    fn state_to_change(&self) -> MutexGuard<'_, State> {
+        self.0.hang.pass();
+        self.state()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // A test that panicked with the lock is over anyway.
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.0.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -360,7 +399,7 @@ impl State {
         let content = |(file, content): (usize, &Content)| {
             if is_named(file) { content.clone() } else { Content::default() }
         };
-        Disk(Arc::new(Mutex::new(State {
+        Disk::of(State {
             prng: self.prng.clone(),
             faults: self.faults.clone(),
             changes: self.changes,
@@ -371,7 +410,7 @@ impl State {
             directories: self.directories.clone(),
             locks: self.locks.clone(),
             film: None,
-        })))
+        })
     }
 
     fn is_one_in(&mut self, count: u64) -> bool {
@@ -479,7 +518,7 @@ impl Handle {
     }
 
     pub(super) fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        let mut state = self.disk.state();
+        let mut state = self.disk.state_to_change();
         state.begin_change()?;
         if !self.may_write {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
@@ -502,7 +541,7 @@ impl Handle {
     }
 
     pub(super) fn sync_data(&self) -> io::Result<()> {
-        let mut state = self.disk.state();
+        let mut state = self.disk.state_to_change();
         state.begin_change()?;
         if state.faults.lies {
             return Ok(());

@@ -10,6 +10,21 @@ fn disk() -> (Disk, Fs, PathBuf) {
     (disk, fs, dir)
 }
 
+#[test]
+fn a_disk_that_hangs_keeps_changes_waiting_and_is_read() {
+    let (disk, fs, dir) = disk();
+    let path = dir.join("file");
+    fs.write(&path, b"before").unwrap();
+    let file = fs.open(&path, Mode::Write).unwrap();
+    disk.hang(true);
+    let writer = std::thread::spawn(move || file.write_at(b"behind", 0));
+    disk.wait_until_hanging();
+    assert_eq!(fs.read(&path, 100).unwrap(), b"before");
+    disk.hang(false);
+    writer.join().unwrap().unwrap();
+    assert_eq!(fs.read(&path, 100).unwrap(), b"behind");
+}
+
 /// What both sides of the door must do alike.
 fn live(fs: &Fs, dir: &Path) {
     fs.create_dir_all(dir).unwrap();

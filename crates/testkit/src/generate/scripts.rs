@@ -93,7 +93,7 @@ const REFUSED: &[&str] = &[
 const FUNCTIONS: &[&str] = &["f1", "f2", "f3", "f4", "F1", "nosuch"];
 
 /// The stream of a seed: about `len` requests.
-pub(crate) fn generate(specs: &[Spec], seed: u64, len: usize) -> Vec<Step> {
+pub fn generate(specs: &[Spec], seed: u64, len: usize) -> Vec<Step> {
     let generator = Generator::new(specs, seed);
     let mut stream =
         Stream { generator, scripts: Vec::new(), steps: Vec::new(), batch: CONNECTIONS, is_sound: false };

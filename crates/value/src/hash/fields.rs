@@ -219,8 +219,13 @@ impl Fields {
         self.iter().filter_map(|field| field.expires_at).min()
     }
 
-    /// Frees up to `most` fields whose time is up and whose timers have come due. How many it freed.
-    pub fn remove_expired(&mut self, now: UnixMs, most: usize) -> (usize, Removed) {
+    /// Frees up to `most` fields whose time is up and whose timers have come due, each shown to `visit` before. How many it freed.
+    pub fn remove_expired(
+        &mut self,
+        now: UnixMs,
+        most: usize,
+        mut visit: impl FnMut(&[u8]),
+    ) -> (usize, Removed) {
         let (before, today) = (self.len(), EPOCH.deadline_now(now));
         let mut removed = Removed::Some;
         for _ in 0..most {
@@ -231,6 +236,7 @@ impl Fields {
             };
             // Removing moves words, so places are looked up again after each removal.
             while let Some(place) = self.expired_with_prefix(prefix, now) {
+                visit(self.field(self.table.get(place)).name);
                 self.free(place);
             }
             self.rearm(today, prefix);

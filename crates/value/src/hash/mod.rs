@@ -137,11 +137,11 @@ impl Hash {
         self.as_ref().expires_at(name, now)
     }
 
-    /// Frees up to `most` fields whose time has been up for a moment. How many it freed.
-    pub fn remove_expired(&mut self, now: UnixMs, most: usize) -> (usize, Removed) {
+    /// Frees up to `most` fields whose time has been up for a moment, each shown to `visit` before. How many it freed.
+    pub fn remove_expired(&mut self, now: UnixMs, most: usize, visit: impl FnMut(&[u8])) -> (usize, Removed) {
         match self {
             Hash::Packed(_) => (0, Removed::All),
-            Hash::Table(fields) => fields.remove_expired(now, most),
+            Hash::Table(fields) => fields.remove_expired(now, most, visit),
         }
     }
 

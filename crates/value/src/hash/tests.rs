@@ -103,7 +103,7 @@ impl Fuzz {
         self.now.0 += self.prng.below(2000);
         let most = 1 + self.prng.below(50) as usize;
         loop {
-            let (freed, removed) = self.hash.remove_expired(self.now, most);
+            let (freed, removed) = self.hash.remove_expired(self.now, most, |_| {});
             assert!(freed <= 64 * most);
             if removed == Removed::All {
                 break;
@@ -238,7 +238,7 @@ fn fields_that_expire_at_once_are_freed_in_small_steps() {
     assert_eq!(fields.visible(now), 0);
     assert!(fields.random(now, || 7).is_none());
     loop {
-        let (freed, removed) = fields.remove_expired(now, 256);
+        let (freed, removed) = fields.remove_expired(now, 256, |_| {});
         assert!(freed <= 2560, "{freed}");
         steps += 1;
         if removed == Removed::All {
@@ -255,9 +255,9 @@ fn expiries_of_any_age_have_timers() {
         fields.set(&at.to_le_bytes(), b"v", Some(UnixMs(at)));
     }
     fields.check();
-    assert_eq!(fields.remove_expired(UnixMs(START + 1024), 100), (3, Removed::All));
+    assert_eq!(fields.remove_expired(UnixMs(START + 1024), 100, |_| {}), (3, Removed::All));
     assert!(fields.next_expiry().is_some_and(|at| (START + 5000..START + 5600).contains(&at.0)));
-    assert_eq!(fields.remove_expired(UnixMs(START + 9000), 100), (1, Removed::All));
+    assert_eq!(fields.remove_expired(UnixMs(START + 9000), 100, |_| {}), (1, Removed::All));
     assert_eq!(fields.len(), 2);
     fields.check();
 }

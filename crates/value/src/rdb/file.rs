@@ -17,7 +17,7 @@
 //! 2. No file, however hostile, makes the reader panic, or hold much more than the file has bytes.
 
 use super::{Reader, RestoreError, Restored, TYPE_STRING, VERSION_READ_MAX, VERSION_WRITTEN};
-use super::{read_value, write_collection, write_length, write_string};
+use super::{read_value, write_collection, write_exactly, write_length, write_string};
 use crate::collection::{CollectionRef, Thresholds};
 use crate::crc64::crc64;
 use std::fmt;
@@ -138,6 +138,22 @@ pub fn write_entry(
     expires_at_ms: Option<u64>,
     usage: Option<FileUsage>,
 ) {
+    write_entry_by(write_collection, out, key, value, expires_at_ms, usage);
+}
+
+/// The same for our own use, as exact as there is an image of it.
+pub fn write_entry_exactly(out: &mut Vec<u8>, key: &[u8], value: FileValue<'_>, expires_at_ms: Option<u64>) {
+    write_entry_by(write_exactly, out, key, value, expires_at_ms, None);
+}
+
+fn write_entry_by(
+    write_image: fn(CollectionRef<'_>, &mut Vec<u8>),
+    out: &mut Vec<u8>,
+    key: &[u8],
+    value: FileValue<'_>,
+    expires_at_ms: Option<u64>,
+    usage: Option<FileUsage>,
+) {
     if let Some(at) = expires_at_ms {
         out.push(OP_EXPIRY_MS);
         out.extend_from_slice(&at.to_le_bytes());
@@ -159,7 +175,7 @@ pub fn write_entry(
         }
         FileValue::Collection(collection) => {
             // The key stands between an image's type and the rest of it.
-            write_collection(collection, out);
+            write_image(collection, out);
             let image = out.split_off(type_at);
             out.push(image[0]);
             write_string(out, key);
@@ -292,6 +308,19 @@ impl<S: Read> FileReader<S> {
         }
         reader.pass(HEADER_BYTES);
         Ok(reader)
+    }
+
+    /// What the writer says of itself at the file's beginning, by name, as far as it is at hand; to be called before anything else is read.
+    pub fn facts(&mut self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut facts = Vec::new();
+        while let Some((&OP_AUX, fact)) = self.window[self.at..].split_first() {
+            let mut reader = Reader::over(fact);
+            let (Ok(name), Ok(value)) = (reader.string(), reader.string()) else { break };
+            let left = reader.rest.len();
+            facts.push((name, value));
+            self.pass(self.window.len() - left - self.at);
+        }
+        facts
     }
 
     /// The next key; None at the end of a file that was found right.

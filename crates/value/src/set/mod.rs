@@ -104,6 +104,15 @@ impl Type for Set {
 }
 
 impl<'a> SetRef<'a> {
+    /// Where it lies: the same for two of the same set, and for no others while they are borrowed.
+    pub fn address(&self) -> usize {
+        match self {
+            SetRef::Ints(ints) => ints.bytes().as_ptr().addr(),
+            SetRef::Listpack(listpack) => listpack.bytes().as_ptr().addr(),
+            SetRef::Table(members) => std::ptr::from_ref(*members).addr(),
+        }
+    }
+
     /// The set whose compact encoding these bytes are.
     pub fn from_compact(form: Form, bytes: &'a [u8]) -> SetRef<'a> {
         match form {

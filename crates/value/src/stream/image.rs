@@ -42,7 +42,15 @@ pub(crate) enum Reads {
 
 /// Appends type byte and image.
 pub(super) fn write(stream: &Stream, reads: Reads, out: &mut Vec<u8>) {
-    let entries = &stream.entries;
+    write_with(&stream.entries, stream, reads, out);
+}
+
+/// The same of a stream with these groups to which nothing was added yet.
+pub(super) fn write_groups(stream: &Stream, reads: Reads, out: &mut Vec<u8>) {
+    write_with(&Entries::default(), stream, reads, out);
+}
+
+fn write_with(entries: &Entries, stream: &Stream, reads: Reads, out: &mut Vec<u8>) {
     out.push(if reads == Reads::Redis72 { TYPE_LISTPACKS_3 } else { TYPE_LISTPACKS_2 });
     write_length(out, entries.nodes.len() as u64);
     for (id, node) in &entries.nodes {

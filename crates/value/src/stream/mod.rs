@@ -98,6 +98,11 @@ impl Stream {
         image::write(self, reads, out);
     }
 
+    /// The same without its entries.
+    pub(crate) fn write_groups_image(&self, reads: Reads, out: &mut Vec<u8>) {
+        image::write_groups(self, reads, out);
+    }
+
     /// Bytes of memory outside the key's block, estimated from at most `samples` nodes, groups and consumers
     /// of each (0: all).
     pub fn allocated_bytes(&self, samples: usize) -> usize {

@@ -6,9 +6,8 @@
 
 #![allow(unsafe_code)] // Declares what the owners of blocks promise.
 
-use std::hash::{BuildHasher, Hasher};
+use super::secret::{SecretHasher, SecretKey};
 use std::sync::LazyLock;
-use sys::prng::entropy_seed;
 
 /// The handle of a heap block that a table owns. Copying the handle does not copy
 /// the block.
@@ -56,16 +55,13 @@ impl Position {
     }
 }
 
-/// One secret seed for all collections of the process, so that nobody can choose
+/// One secret key for all collections of the process, so that nobody can choose
 /// members that collide.
-static HASH: LazyLock<foldhash::quality::FixedState> =
-    LazyLock::new(|| foldhash::quality::FixedState::with_seed(entropy_seed()));
+static HASH: LazyLock<SecretHasher> = LazyLock::new(|| SecretHasher::new(SecretKey::from_entropy()));
 
 /// The position of a member, field or element in any collection's table. It differs
 /// from one run of the program to the next.
 #[inline]
 pub fn position_of(bytes: &[u8]) -> Position {
-    let mut hasher = HASH.build_hasher();
-    hasher.write(bytes);
-    Position::from_hash(hasher.finish())
+    Position::from_hash(HASH.hash(bytes))
 }

@@ -18,6 +18,7 @@ mod cold;
 mod handle;
 mod iter;
 mod random;
+mod secret;
 mod segment;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ pub use handle::{Handle, POSITION_BITS, Position, position_of};
 pub use iter::Iter;
 
 use crate::limits::TABLE_DEPTH_MAX;
+pub use secret::{SecretHasher, SecretKey};
 pub use segment::{COLD_BITS_MIN, TAG_BITS};
 use segment::{Segment, Tag, Word};
 use std::marker::PhantomData;

@@ -13,10 +13,14 @@ mod encode;
 use super::{bytes_at, push_bytes};
 use crate::cjson::{Choices, Failed};
 use crate::engine::State;
+use crate::library;
 use mlua::ffi::{self, lua_State};
 use mlua::{Function, LightUserData, Lua, Result};
 use std::ffi::c_int;
 use std::rc::Rc;
+
+/// Bytes of a text that are read or written in the time of one instruction.
+const BYTES_PER_INSTRUCTION: usize = 2;
 
 /// The functions `decode` and `encode` for scripts, with these choices. `state` outlives the interpreter.
 pub(crate) fn functions(lua: &Lua, state: &Rc<State>, choices: &Rc<Choices>) -> Result<(Function, Function)> {
@@ -53,7 +57,10 @@ unsafe extern "C-unwind" fn decode(lua: *mut lua_State) -> c_int {
     unsafe {
         let (state, choices) = kept(lua);
         match decode_argument(lua, state, choices) {
-            Ok(()) => 1,
+            Ok(()) => {
+                library::charge(lua, state, ffi::lua_objlen(lua, 1) / BYTES_PER_INSTRUCTION);
+                1
+            }
             Err(failed) => fail(lua, state, failed),
         }
     }
@@ -74,6 +81,7 @@ unsafe extern "C-unwind" fn encode(lua: *mut lua_State) -> c_int {
             Ok(()) => push_bytes(lua, out),
             Err(failed) => return fail(lua, state, failed),
         }
+        library::charge(lua, state, out.len() / BYTES_PER_INSTRUCTION);
         1
     }
 }

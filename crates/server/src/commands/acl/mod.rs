@@ -10,7 +10,7 @@ use crate::acl::{self, Denied, SaveError};
 use crate::dispatch::Context;
 use crate::dispatch::table::{self, ServerHandler};
 use command::error::until_zero;
-use command::{Categories, Error, Flags, Group, Result, Row};
+use command::{Categories, Error, Flags, Group, Result, Row, Shows};
 use sys::prng::fill_with_secrets;
 use wire::{Reply, RequestBuf};
 
@@ -22,6 +22,7 @@ const EVERYWHERE: &[&str] = &["request_policy:all_nodes", "response_policy:all_s
 /// ACL and its subcommands.
 pub const ROWS: &[Row<ServerHandler>] =
     &[row("acl", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+        .shows(Shows::Nothing)
         .since("6.0.0")
         .group(Group::Server)
         .complexity("Depends on subcommand.")
@@ -30,50 +31,65 @@ pub const ROWS: &[Row<ServerHandler>] =
 
 const SUBCOMMANDS: &[Row<ServerHandler>] = &[
     sub("acl|cat", -2, ANYBODY, cat)
+        .shows(Shows::Nothing)
         .complexity("O(1) since the categories and commands are a fixed set.")
         .syntax("[category]")
         .summary("Lists the categories of commands, or the commands of one."),
     sub("acl|deluser", -3, ADMIN, users::delete)
+        .shows(Shows::Nothing)
         .complexity("O(1) amortized time considering the typical user.")
         .tips(EVERYWHERE)
         .syntax("username [username ...]")
         .summary("Deletes users and closes their connections."),
     sub("acl|dryrun", -4, ADMIN, dry_run)
+        .shows(Shows::Nothing)
         .since("7.0.0")
         .complexity("O(1).")
         .syntax("username command [arg [arg ...]]")
         .summary("Tells whether a user may run a command, without running it."),
     sub("acl|genpass", -2, ANYBODY, generate_password)
+        .shows(Shows::Nothing)
         .syntax("[bits]")
         .summary("Makes up a password that nobody guesses."),
     sub("acl|getuser", 3, ADMIN, users::get)
+        .shows(Shows::Nothing)
         .complexity("O(N). Where N is the number of password, command and pattern rules that the user has.")
         .syntax("username")
         .summary("Shows a user's rules, by kind."),
-    sub("acl|help", 2, HELP_FLAGS, |_, reply| help(reply, "ACL", HELP)).summary("Lists the subcommands."),
+    sub("acl|help", 2, HELP_FLAGS, |_, reply| help(reply, "ACL", HELP))
+        .shows(Shows::Nothing)
+        .summary("Lists the subcommands."),
     sub("acl|list", 2, ADMIN, users::list)
+        .shows(Shows::Nothing)
         .complexity("O(N). Where N is the number of configured users.")
         .summary("Shows all users with their rules, as in a file."),
     sub("acl|load", 2, ADMIN, load)
+        .shows(Shows::Nothing)
         .complexity("O(N). Where N is the number of configured users.")
         .summary("Reads the users from their file again."),
     sub("acl|log", -2, ADMIN, log::log)
+        .shows(Shows::Nothing)
         .complexity("O(N) with N being the number of entries shown.")
         .syntax("[count | RESET]")
         .summary("Shows what users were refused."),
     sub("acl|save", 2, ADMIN, save)
+        .shows(Shows::Nothing)
         .complexity("O(N). Where N is the number of configured users.")
         .tips(EVERYWHERE)
         .summary("Writes the users to their file."),
     sub("acl|setuser", -3, ADMIN.union(Flags::SENSITIVE), users::set)
+        .shows(Shows::Nothing)
         .complexity("O(N). Where N is the number of rules provided.")
         .tips(EVERYWHERE)
         .syntax("username [rule [rule ...]]")
         .summary("Makes a user or changes its rules."),
     sub("acl|users", 2, ADMIN, users::names)
+        .shows(Shows::Nothing)
         .complexity("O(N). Where N is the number of configured users.")
         .summary("Lists the names of all users."),
-    sub("acl|whoami", 2, ANYBODY, who_am_i).summary("Answers with the name of the connection's user."),
+    sub("acl|whoami", 2, ANYBODY, who_am_i)
+        .shows(Shows::Nothing)
+        .summary("Answers with the name of the connection's user."),
 ];
 
 const HELP: &[&str] = &[

@@ -13,7 +13,7 @@ use crate::dispatch::Context;
 use crate::dispatch::pause::{Pause, Paused};
 use crate::dispatch::table::ServerHandler;
 use crate::session::ReplyMode;
-use command::{Error, Flags, Group, Result, Row};
+use command::{Error, Flags, Group, Result, Row, Shows};
 use keyspace::Touch;
 use sys::UnixMs;
 use wire::Reply;
@@ -24,6 +24,7 @@ const ADMIN: Flags = ANYBODY.union(Flags::ADMIN);
 /// CLIENT and its subcommands.
 pub const ROWS: &[Row<ServerHandler>] =
     &[row("client", -2, Flags::PROTECTED, |context, _| unknown_subcommand(context))
+        .shows(Shows::Nothing)
         .since("2.4.0")
         .group(Group::Connection)
         .complexity("Depends on subcommand.")
@@ -32,20 +33,24 @@ pub const ROWS: &[Row<ServerHandler>] =
 
 const SUBCOMMANDS: &[Row<ServerHandler>] = &[
     sub("client|caching", 3, ANYBODY, tracking::caching)
+        .shows(Shows::Nothing)
         .since("6.0.0")
         .syntax("<YES | NO>")
         .summary("Says whether the keys of the next command are tracked."),
-    sub("client|getname", 2, ANYBODY, get_name).since("2.6.9").summary("Answers with the connection's name."),
+    sub("client|getname", 2, ANYBODY, get_name).shows(Shows::Nothing).since("2.6.9").summary("Answers with the connection's name."),
     sub("client|getredir", 2, ANYBODY, tracking::redirection)
+        .shows(Shows::Nothing)
         .since("6.0.0")
         .summary("Answers with the client that invalidation messages are redirected to."),
-    sub("client|help", 2, HELP_FLAGS, client_help).since("5.0.0").summary("Lists the subcommands."),
-    sub("client|id", 2, ANYBODY, id).since("5.0.0").summary("Answers with the connection's number."),
+    sub("client|help", 2, HELP_FLAGS, client_help).shows(Shows::Nothing).since("5.0.0").summary("Lists the subcommands."),
+    sub("client|id", 2, ANYBODY, id).shows(Shows::Nothing).since("5.0.0").summary("Answers with the connection's number."),
     sub("client|info", 2, ANYBODY, list::info)
+        .shows(Shows::Nothing)
         .since("6.2.0")
         .tips(&["nondeterministic_output"])
         .summary("Describes the connection."),
     sub("client|kill", -3, ADMIN, kill::kill)
+        .shows(Shows::Nothing)
         .since("2.4.0")
         .complexity("O(N) where N is the number of client connections")
         .syntax(
@@ -54,43 +59,52 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         )
         .summary("Closes connections."),
     sub("client|list", -2, ADMIN, list::list)
+        .shows(Shows::Nothing)
         .since("2.4.0")
         .complexity("O(N) where N is the number of client connections")
         .tips(&["nondeterministic_output"])
         .syntax("[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]")
         .summary("Describes all connections, or those asked for."),
     sub("client|no-evict", 3, ADMIN, no_evict)
+        .shows(Shows::Nothing)
         .since("7.0.0")
         .syntax("<ON | OFF>")
         .summary("Spares the connection when clients take too much memory."),
     sub("client|no-touch", 3, ANYBODY, no_touch)
+        .shows(Shows::Nothing)
         .since("7.2.0")
         .syntax("<ON | OFF>")
         .summary("Makes the connection's commands not count as uses of their keys."),
     sub("client|pause", -3, ADMIN, pause)
+        .shows(Shows::Nothing)
         .since("2.9.50")
         .syntax("timeout [WRITE | ALL]")
         .summary("Holds back the commands of all clients, or those that write, for some time."),
     sub("client|reply", 3, ANYBODY, reply_mode)
+        .shows(Shows::Nothing)
         .since("3.2.0")
         .syntax("<ON | OFF | SKIP>")
         .summary("Says whether the connection wants replies."),
     sub("client|setinfo", 4, ANYBODY, set_info)
+        .shows(Shows::Nothing)
         .since("7.2.0")
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
         .syntax("<LIB-NAME libname | LIB-VER libver>")
         .summary("Says which client library the connection is made with."),
     sub("client|setname", 3, ANYBODY, set_own_name)
+        .shows(Shows::Nothing)
         .since("2.6.9")
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
         .syntax("connection-name")
         .summary("Gives the connection a name."),
     sub("client|unblock", -3, ADMIN, unblock)
+        .shows(Shows::Nothing)
         .since("5.0.0")
         .complexity("O(log N) where N is the number of client connections")
         .syntax("client-id [TIMEOUT | ERROR]")
         .summary("Ends the wait of a blocked connection."),
     sub("client|tracking", -3, ANYBODY, tracking::tracking)
+        .shows(Shows::Nothing)
         .since("6.0.0")
         .complexity("O(1). Some options may introduce additional complexity.")
         .syntax(
@@ -98,9 +112,11 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         )
         .summary("Tells the connection when keys that it caches are modified."),
     sub("client|trackinginfo", 2, ANYBODY, tracking::tracking_info)
+        .shows(Shows::Nothing)
         .since("6.2.0")
         .summary("Answers with how the connection tracks what it caches."),
     sub("client|unpause", 2, ADMIN, unpause)
+        .shows(Shows::Nothing)
         .since("6.2.0")
         .complexity("O(N) where N is the number of paused clients")
         .summary("Ends a pause."),
@@ -160,11 +176,17 @@ pub fn set_name(client: &Client, name: &[u8]) {
     client.label(|labels| labels.name = name.to_vec());
 }
 
+/// The longest label: each entry of the slow log, of ACL LOG and of CLIENT LIST has it.
+const LABEL_BYTES_MAX: usize = 4096;
+
 /// Labels are shown in lines of words, so they are one printable word.
 ///
 /// # Errors
 /// A text that names `what` the label is.
 pub fn check_label(label: &[u8], what: &[u8]) -> Result<()> {
+    if label.len() > LABEL_BYTES_MAX {
+        return Err(Error::quoting("ERR ", what, " cannot be longer than 4096 bytes."));
+    }
     if label.iter().all(u8::is_ascii_graphic) {
         return Ok(());
     }

@@ -10,7 +10,7 @@ mod syntax;
 use super::{HELP_FLAGS, help, row};
 use crate::dispatch::Context;
 use crate::dispatch::table::{self, Command, ServerHandler};
-use command::{Categories, Error, Flags, Group, Result, Row};
+use command::{Categories, Error, Flags, Group, Result, Row, Shows};
 use value::glob::{Case, glob_match};
 use wire::Reply;
 
@@ -18,37 +18,44 @@ const VARIES: &[&str] = &["nondeterministic_output_order"];
 
 /// COMMAND.
 pub const ROWS: &[Row<ServerHandler>] = &[sub("command", -1, all)
+    .shows(Shows::Nothing)
     .complexity("O(N), N being the number of commands")
     .summary("Replies with everything that clients need to know about all commands.")
     .tips(VARIES)
     .subcommands(SUBCOMMANDS)];
 
 const SUBCOMMANDS: &[Row<ServerHandler>] = &[
-    sub("command|count", 2, count).summary("Replies with the number of commands."),
+    sub("command|count", 2, count).shows(Shows::Nothing).summary("Replies with the number of commands."),
     sub("command|docs", -2, docs::docs)
+        .shows(Shows::Nothing)
         .since("7.0.0")
         .complexity("O(N), N being the number of commands asked for")
         .syntax("[command-name [command-name ...]]")
         .summary("Replies with what people need to know about commands.")
         .tips(VARIES),
     sub("command|getkeys", -3, keys::getkeys)
+        .shows(Shows::Nothing)
         .complexity("O(N), N being the number of arguments")
         .syntax("command [arg [arg ...]]")
         .summary("Replies with the keys of a command given in full."),
     sub("command|getkeysandflags", -3, keys::getkeysandflags)
+        .shows(Shows::Nothing)
         .since("7.0.0")
         .complexity("O(N), N being the number of arguments")
         .syntax("command [arg [arg ...]]")
         .summary("Replies with the keys of a command given in full, and what happens to each."),
     sub("command|help", 2, |_, reply| help(reply, "COMMAND", HELP))
+        .shows(Shows::Nothing)
         .since("5.0.0")
         .summary("Lists the subcommands."),
     sub("command|info", -2, info)
+        .shows(Shows::Nothing)
         .complexity("O(N), N being the number of commands asked for")
         .syntax("[command-name [command-name ...]]")
         .summary("Replies with what clients need to know about commands.")
         .tips(VARIES),
     sub("command|list", -2, list)
+        .shows(Shows::Nothing)
         .since("7.0.0")
         .complexity("O(N), N being the number of commands")
         .syntax("[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]")

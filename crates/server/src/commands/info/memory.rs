@@ -149,6 +149,7 @@ fn store(context: &Context<'_, '_>, page: &mut Page) {
         ("store_segments_free", &stats.segments_free),
         ("store_records", &stats.records_live),
         ("store_cold_reads", &reads),
+        ("store_failed_reads", &counts.failed_reads.load(Ordering::Relaxed)),
         ("store_keys_shadowing", &server.keyspace.shadowing()),
         ("store_bytes_read", &stats.bytes_read),
         ("store_hit_ratio", &format_args!("{in_memory:.4}")),

@@ -5,6 +5,7 @@ use crate::client::Traits;
 use crate::commands::connection::REDIS_VERSION;
 use crate::config::Supervision;
 use crate::dispatch::Context;
+use crate::durability::{self, KeyCount};
 use std::sync::atomic::Ordering;
 
 /// The Redis clock of access times has 24 bits.
@@ -101,11 +102,19 @@ pub(super) fn cluster(_: &mut Context<'_, '_>, page: &mut Page) {
 }
 
 pub(super) fn keyspace(context: &mut Context<'_, '_>, page: &mut Page) {
-    let keyspace = &context.server.keyspace;
-    for db in context.server.databases() {
-        let (keys, expires) = (keyspace.len(db), keyspace.expiring(db));
-        if keys > 0 {
-            page.line(&format!("db{}", db.0), format_args!("keys={keys},expires={expires},avg_ttl=0"));
-        }
+    let server = context.server;
+    let kept = server.durability.key_counts.while_behind(server);
+    let is_now = kept.is_none();
+    let counts = kept.unwrap_or_else(|| {
+        let counts = durability::counts_of_now(server);
+        context.batch.see_all();
+        counts
+    });
+    for KeyCount { db, keys, expires } in counts {
+        let average = match is_now && expires > 0 && context.batch.is_inside() {
+            true => context.batch.average_ttl_ms(db, context.now),
+            false => 0,
+        };
+        page.line(&format!("db{}", db.0), format_args!("keys={keys},expires={expires},avg_ttl={average}"));
     }
 }

@@ -3,7 +3,7 @@
 use super::host::{Limits, ScriptHost};
 use super::load::{Interpreter, Known, with_interpreter};
 use crate::dispatch::Context;
-use crate::dispatch::checks;
+use crate::dispatch::checks::{self, Fullness};
 use crate::dispatch::table::Command;
 use crate::monitor;
 use crate::scripts::{Holds, Library, Locks, Script};
@@ -91,7 +91,9 @@ pub(super) fn fcall_ro(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> 
 fn call_function(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (server, name) = (context.server, context.request.arg(1));
     show(context);
-    let (library, index) = server.scripts.function(name).ok_or(Error::text("ERR Function not found"))?;
+    let found = server.scripts.function(name);
+    context.batch.see_apart();
+    let (library, index) = found.ok_or(Error::text("ERR Function not found"))?;
     let function = &library.functions[index];
     let keys = match key_count(context) {
         Err(Error::NotInteger) => return Err(Error::text("ERR Bad number of keys provided")),
@@ -120,13 +122,22 @@ fn key_count(context: &Context<'_, '_>) -> Result<usize> {
 /// Whether a request to run a script or function will hold the whole keyspace.
 pub fn takes_all(server: &Server, command: &Command, request: &Request<'_>) -> bool {
     let found = find(server, command, request);
-    let writes = !reads_only(command.row.flags, found.flags());
+    let reads_only = reads_only(command.row.flags, found.flags());
+    let holds_all = |locks: &Locks, is_function: bool| {
+        locks.holds(may_begin_again(server, reads_only, is_function)) == Holds::All
+    };
     match &found {
-        Found::Script(script) => script.locks.holds(writes) == Holds::All,
-        Found::Function(library, _) => library.locks.holds(writes) == Holds::All,
-        Found::Text(text) => Locks::of(text).holds(writes) == Holds::All,
+        Found::Script(script) => holds_all(&script.locks, false),
+        Found::Function(library, _) => holds_all(&library.locks, true),
+        Found::Text(text) => holds_all(&Locks::of(text), false),
         Found::Nothing => false,
     }
+}
+
+/// Whether a run that has called nothing but reads can begin again, and nobody sees that it ran twice. A function cannot: what its library
+/// remembers from one call to the next has changed. Nor one that somebody monitors.
+fn may_begin_again(server: &Server, reads_only: bool, is_function: bool) -> bool {
+    reads_only && !is_function && !server.attention().contains(Attention::MONITORS)
 }
 
 /// The flags of a command that runs a script or function, with what that says of itself.
@@ -212,28 +223,39 @@ impl Plan<'_> {
         interpreter: &mut Interpreter,
         reply: &mut Reply<'_>,
     ) -> Result<()> {
-        let is_full = context.server.attention().contains(Attention::MEMORY_CEILING)
-            && checks::is_memory_full(context.server);
+        let fullness = match context.server.attention().contains(Attention::MEMORY_CEILING) {
+            true => checks::fullness(context.server),
+            false => Fullness::Room,
+        };
+        let is_full = matches!(fullness, Fullness::Full);
         let reads_only = self.check(context, is_full)?;
-        let disk_error = checks::disk_error(context);
+        let disk_error = checks::disk_error(context, &fullness);
         if let Some(error) = disk_error.filter(|_| self.flags.is_some() && !reads_only) {
             return Err(error);
         }
         let mark = reply.mark();
-        let mut holds = self.locks.holds(!reads_only);
+        let is_function = matches!(self.what, What::Function(..));
+        let mut holds = self.locks.holds(may_begin_again(context.server, reads_only, is_function));
         let began = Instant::now();
         let (ran, has_error) = loop {
             let takes_locks = !context.batch.is_holding();
             if takes_locks && !self.hold(context, holds) {
                 return Err(Error::InUse);
             }
-            let (ran, has_error) = self.run_held(context, interpreter, reply, (reads_only, is_full, began));
+            if takes_locks {
+                context.now = context.batch.moment(context.now);
+            }
+            let (ran, has_error) = self.run_held(context, interpreter, reply, (reads_only, &fullness, began));
             if takes_locks && (ran == Ran::Restart || !context.batch.has_ready()) {
                 context.batch.release();
             }
             if ran != Ran::Restart {
                 break (ran, has_error);
             }
+            debug_assert!(
+                !context.batch.is_holding(),
+                "one that is part of a transaction holds all that there is"
+            );
             reply.rollback(mark);
             self.locks.note_reaching_out();
             holds = Holds::All;
@@ -279,7 +301,7 @@ impl Plan<'_> {
         context: &mut Context<'_, '_>,
         interpreter: &mut Interpreter,
         reply: &mut Reply<'_>,
-        (reads_only, is_full, began): (bool, bool, Instant),
+        (reads_only, fullness, began): (bool, &Fullness, Instant),
     ) -> (Ran, bool) {
         let (db, protocol) = (context.session.db, context.session.protocol);
         let words = (context.request, 3, self.keys);
@@ -287,8 +309,10 @@ impl Plan<'_> {
         context.session.script_time_us = None;
         let oom_allowed = self.flags.is_some_and(|flags| flags.contains(ScriptFlags::ALLOW_OOM));
         let is_function = matches!(self.what, What::Function(..));
-        let limits = Limits { reads_only, is_oom: is_full && !oom_allowed };
-        let mut host = ScriptHost::new(context, limits, is_function, began);
+        let is_oom = matches!(fullness, Fullness::Full) && !oom_allowed;
+        let disk_error = checks::disk_error(context, fullness);
+        let mut host =
+            ScriptHost::new(context, Limits { reads_only, is_oom }, disk_error, is_function, began);
         let ran = match self.what {
             What::Script(known) => {
                 interpreter.engine.run_script(known.compiled, &known.name, words, &mut host, reply)
@@ -297,7 +321,7 @@ impl Plan<'_> {
                 interpreter.engine.run_function(library, name, words, &mut host, reply)
             }
         };
-        let has_error = host.end();
+        let has_error = host.end(ran);
         let session = &mut *context.session;
         session.runs_script = false;
         session.protocol = protocol;

@@ -9,7 +9,7 @@ use crate::scripts::{Libraries, Library};
 use crate::server::Server;
 use ::script::ScriptFlags;
 use ::script::shebang::library_name;
-use command::{Error, Flags, Group, Result, Row};
+use command::{Error, Flags, Group, Result, Row, Shows};
 use std::sync::Arc;
 use value::glob::{Case, glob_match};
 use value::rdb::{self, RestoreError};
@@ -24,6 +24,7 @@ pub(super) const ROWS: &[Row<ServerHandler>] = &[
         .tips(EVERYWHERE)
         .summary("Takes a library away."),
     sub("function|dump", 2, Flags::empty(), dump)
+        .shows(Shows::WhatItNotes)
         .since("7.0.0")
         .complexity("O(N), N being the number of libraries")
         .summary("Replies with all libraries as a payload."),
@@ -34,14 +35,17 @@ pub(super) const ROWS: &[Row<ServerHandler>] = &[
         .tips(EVERYWHERE)
         .summary("Takes all libraries away."),
     row("function|help", 2, HELP_FLAGS, |_, reply| help(reply, "FUNCTION", HELP))
+        .shows(Shows::Nothing)
         .since("7.0.0")
         .group(Group::Scripting)
         .summary("Lists the subcommands."),
     sub("function|kill", 2, Flags::ALLOW_BUSY, kill)
+        .shows(Shows::Nothing)
         .since("7.0.0")
         .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
         .summary("Ends a function that runs for too long."),
     sub("function|list", -2, Flags::empty(), list)
+        .shows(Shows::WhatItNotes)
         .since("7.0.0")
         .complexity("O(N), N being the number of functions")
         .syntax("[LIBRARYNAME library-name-pattern] [WITHCODE]")
@@ -59,6 +63,7 @@ pub(super) const ROWS: &[Row<ServerHandler>] = &[
         .tips(EVERYWHERE)
         .summary("Adds the libraries of a payload."),
     sub("function|stats", 2, Flags::ALLOW_BUSY, stats)
+        .shows(Shows::WhatItNotes)
         .since("7.0.0")
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
         .summary("Tells which function runs, and how many there are."),
@@ -99,6 +104,20 @@ fn make(server: &Server, code: &[u8]) -> std::result::Result<Arc<Library>, Vec<u
 pub fn load_library(server: &Server, code: &[u8]) -> std::result::Result<(), Vec<u8>> {
     let library = make(server, code)?;
     server.scripts.change_libraries(|all| all.add(library, false))
+}
+
+/// Puts the libraries of a payload in the place of all that there are, and tells no journal.
+///
+/// # Errors
+/// The error line; all are as they were then.
+pub fn replace_libraries(server: &Server, payload: &[u8]) -> std::result::Result<(), Vec<u8>> {
+    let codes = rdb::restore_libraries(payload).map_err(|error| format!("{error:?}").into_bytes())?;
+    let libraries: Vec<Arc<Library>> =
+        codes.iter().map(|code| make(server, code)).collect::<std::result::Result<_, _>>()?;
+    server.scripts.change_libraries(|all| {
+        *all = Libraries::default();
+        libraries.into_iter().try_for_each(|library| all.add(library, false))
+    })
 }
 
 /// Changes the libraries; what they are then goes to the journal.
@@ -185,6 +204,7 @@ fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         }
     }
     let libraries = context.server.scripts.libraries();
+    context.batch.see_apart();
     let is_meant = |library: &&Arc<Library>| {
         pattern.is_none_or(|pattern| glob_match(pattern, &library.name, Case::Insensitive))
     };
@@ -245,6 +265,7 @@ fn stats(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     let (libraries, functions) =
         scripts.with_libraries(|all| (all.by_name.len() as i64, all.functions() as i64));
+    context.batch.see_apart();
     reply.bulk(b"engines");
     reply.map(1);
     reply.bulk(b"LUA");
@@ -266,6 +287,7 @@ fn kill(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 /// FUNCTION DUMP
 fn dump(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let libraries = context.server.scripts.libraries();
+    context.batch.see_apart();
     let payload = rdb::dump_libraries(libraries.by_name.values().map(|library| &library.code[..]));
     reply.bulk(&payload);
     Ok(())

@@ -1,7 +1,7 @@
 //! What a script asks of the server: its commands, checked as Redis checks them and run under what the script holds.
 
 use crate::acl::{self, Setting};
-use crate::commands::scripting::script::{end_slow, note_slow};
+use crate::commands::scripting::script::{end_slow, note_holding_more, note_slow};
 use crate::config::LogLevel as Level;
 use crate::dispatch::table::{self, Command, Runs};
 use crate::dispatch::{Context, checks};
@@ -14,9 +14,9 @@ use crate::server::Attention;
 use crate::slowlog;
 use crate::stats::Ending;
 use crate::worker;
-use ::script::{Host, Pulse, Refusal};
-use command::execute::{keys_locked, needs_all};
-use command::{Args, Error, Flags, Handler, Hashed, Keys};
+use ::script::{Host, Pulse, Ran, Refusal};
+use command::execute::{key_positions, keys_locked, needs_all};
+use command::{Args, Error, Flags, Group, Handler, Hashed, Keys};
 use keyspace::Key;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -29,6 +29,9 @@ const SLOW: Duration = Duration::from_millis(5);
 
 /// How long a script that has changed something waits for the slot of a key that it did not declare.
 const SLOT_WAIT_MAX: Duration = Duration::from_millis(50);
+
+/// How many lines for the log wait until it is sure that a run does not begin again.
+const LINES_KEPT_MAX: usize = 64;
 
 /// What a run may not do.
 #[derive(Clone, Copy)]
@@ -49,6 +52,10 @@ pub(super) struct ScriptHost<'h, 'a, 'k> {
     began: Instant,
     /// It has changed something.
     wrote: bool,
+    /// Somebody may have seen that it runs: it cannot begin again.
+    is_seen: bool,
+    /// Lines for the log of a run that may still begin again.
+    lines: Vec<(Level, Vec<u8>)>,
     /// Its reply has an error.
     has_error: bool,
     /// Most runs are over before anybody could see them.
@@ -64,10 +71,11 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
     pub fn new(
         context: &'h mut Context<'a, 'k>,
         limits: Limits,
+        disk_error: Option<Error>,
         is_function: bool,
         began: Instant,
     ) -> ScriptHost<'h, 'a, 'k> {
-        let disk_error = checks::disk_error(context);
+        let is_monitored = context.server.attention().contains(Attention::MONITORS);
         ScriptHost {
             context,
             limits,
@@ -75,6 +83,9 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
             is_function,
             began,
             wrote: false,
+            // Its library remembers.
+            is_seen: is_function || is_monitored,
+            lines: Vec::new(),
             has_error: false,
             shown: None,
             is_slow: false,
@@ -83,8 +94,11 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         }
     }
 
-    /// The run is over. True: its reply has an error.
-    pub fn end(self) -> bool {
+    /// The run is over, or is to begin again. True: its reply has an error.
+    pub fn end(mut self, ran: Ran) -> bool {
+        if ran != Ran::Restart {
+            self.write_lines();
+        }
         let Some(run) = self.shown else { return self.has_error };
         let server = self.context.server;
         server.scripts.functions.lock().retain(|other| !Arc::ptr_eq(other, &run));
@@ -112,6 +126,24 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
             self.context.server.scripts.functions.lock().push(run.clone());
         }
         self.shown.insert(run).clone()
+    }
+
+    /// Whether it may be told to begin again.
+    fn may_begin_again(&self) -> bool {
+        !self.wrote && !self.is_seen && !self.context.batch.holds_all()
+    }
+
+    /// Writes what waited for it to be sure that it is written once.
+    fn write_lines(&mut self) {
+        for (level, line) in self.lines.drain(..) {
+            logger::write(level, format_args!("{}", String::from_utf8_lossy(&line)));
+        }
+    }
+
+    /// Whether the server's end waits for it: what it has done must not be there without what it will do, nor a transaction without
+    /// the script that is part of it.
+    fn is_whole_or_nothing(&self) -> bool {
+        self.wrote || self.context.session.transaction.is_some()
     }
 
     fn note_write(&mut self) {
@@ -172,6 +204,12 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         {
             return Err(error.clone());
         }
+        if self.wrote
+            && command.is(Flags::WRITE)
+            && let Some(error) = checks::record_error(self.context, command, request)
+        {
+            return Err(error);
+        }
         if self.limits.is_oom && command.is(Flags::DENYOOM) && !self.wrote {
             return Err(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
         }
@@ -207,17 +245,27 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
                 keys_locked(row, &args, &mut keys);
                 needs_all(row, &args)
             }
-            Runs::Server(_) => command.looks_around(),
+            Runs::Server(_) => {
+                let (keyspace, db) = (&context.server.keyspace, context.session.db);
+                let mut positions = Vec::new();
+                key_positions(command.row.keys, &request, &mut positions);
+                keys.extend(positions.into_iter().map(|at| keyspace.key(db, request.arg(at))));
+                command.looks_around()
+            }
         };
         if !needs_more && context.batch.holds(&keys) {
             return Ok(());
         }
-        if !self.wrote {
+        if self.may_begin_again() {
             return Err(Refusal::Restart);
         }
+        let context = &mut *self.context;
         if !needs_more && context.batch.try_hold_also(&keys, SLOT_WAIT_MAX) {
             if let Some(run) = &self.shown {
                 *run.holding.lock() = context.batch.holding();
+                if self.is_slow {
+                    note_holding_more(context.server);
+                }
             }
             return Ok(());
         }
@@ -226,6 +274,17 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
                 .to_vec(),
         ))
     }
+}
+
+/// Whether nobody can tell that it ran twice.
+fn leaves_nothing_behind(command: &Command) -> bool {
+    command.is(Flags::READONLY)
+        || match command.row.group {
+            // Of the session's own commands scripts may call those that do nothing, and SELECT, which ends with the run.
+            Group::Connection => true,
+            Group::Server => command.is(Flags::FAST),
+            _ => false,
+        }
 }
 
 /// Whether it touches its first key and nothing else.
@@ -247,6 +306,7 @@ impl Host for ScriptHost<'_, '_, '_> {
         if command.is(Flags::WRITE) {
             self.note_write();
         }
+        self.is_seen |= !leaves_nothing_behind(command);
         let context = &mut *self.context;
         let server = context.server;
         if server.attention().contains(Attention::MONITORS) {
@@ -298,8 +358,14 @@ impl Host for ScriptHost<'_, '_, '_> {
             2 => Level::Notice,
             _ => Level::Warning,
         };
-        if logger::is_on(level) {
-            logger::write(level, format_args!("{}", String::from_utf8_lossy(line)));
+        if !logger::is_on(level) {
+            return;
+        }
+        self.lines.push((level, line.to_vec()));
+        // So many are not kept for one that might begin again.
+        self.is_seen |= self.lines.len() >= LINES_KEPT_MAX;
+        if !self.may_begin_again() {
+            self.write_lines();
         }
     }
 
@@ -310,7 +376,7 @@ impl Host for ScriptHost<'_, '_, '_> {
         if run.is_killed.load(Ordering::Relaxed) {
             return Pulse::End("Script killed by user with SCRIPT KILL...");
         }
-        if server.is_ending() {
+        if server.is_ending() && !self.is_whole_or_nothing() {
             return Pulse::End("The server is shutting down");
         }
         let elapsed = self.began.elapsed();

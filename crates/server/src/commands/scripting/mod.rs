@@ -5,10 +5,13 @@
 //!
 //! 1. A script whose text shows that all its keys are words of KEYS holds the slots of those keys only, and runs
 //!    beside whatever touches others. So does one that may not write. All others hold the whole keyspace.
-//! 2. One of the first kind that asks for a key it does not hold, and has changed nothing, begins again with the
-//!    whole keyspace held; from then on its name is known, and it holds everything from the start.
-//! 3. If it has changed something it cannot begin again. The slot is taken if it is free within a moment; if
-//!    not, the command fails. Waiting longer could be for somebody who waits for this script.
+//! 2. One of the first kind that asks for a key it does not hold, and of which nobody has seen anything, begins again with the
+//!    whole keyspace held; from then on its name is known, and it holds everything from the start. A function is seen from its
+//!    beginning: its library remembers the call.
+//! 3. If it has changed something, or something of it was seen, it cannot begin again. The slot is taken if it is free within a
+//!    moment; if not, the command fails. Waiting longer could be for somebody who waits for this script.
+//! 4. At the server's end a script ends at once, unless it has written something or is part of a transaction: that comes to its
+//!    end, or the process ends first and nothing of it is kept.
 
 mod eval;
 mod function;
@@ -20,10 +23,10 @@ use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::table::{Command, ServerHandler};
 use command::key_use::{KeyFlags, KeySpec};
 use command::key_use::{READS, UPDATES};
-use command::{Flags, Group, Keys, Row};
+use command::{Flags, Group, Keys, Row, Shows};
 
 pub use eval::{flags_in_effect, takes_all};
-pub use function::load_library;
+pub use function::{load_library, replace_libraries};
 pub use load::InterpreterBytes;
 
 /// Whether a command runs a script or a function.
@@ -34,30 +37,37 @@ pub fn runs_script(command: &Command) -> bool {
 /// The rows of scripting.
 pub const ROWS: &[Row<ServerHandler>] = &[
     runs("eval", eval::eval, Flags::empty(), WRITES)
+        .shows(Shows::WhatItNotes)
         .since("2.6.0")
         .syntax("script numkeys [key [key ...]] [arg [arg ...]]")
         .summary("Runs a script."),
     runs("eval_ro", eval::eval_ro, Flags::READONLY, LOOKS_AT)
+        .shows(Shows::WhatItNotes)
         .since("7.0.0")
         .syntax("script numkeys [key [key ...]] [arg [arg ...]]")
         .summary("Runs a script that changes nothing."),
     runs("evalsha", eval::evalsha, Flags::empty(), WRITES)
+        .shows(Shows::WhatItNotes)
         .since("2.6.0")
         .syntax("sha1 numkeys [key [key ...]] [arg [arg ...]]")
         .summary("Runs a script by its name."),
     runs("evalsha_ro", eval::evalsha_ro, Flags::READONLY, LOOKS_AT)
+        .shows(Shows::WhatItNotes)
         .since("7.0.0")
         .syntax("sha1 numkeys [key [key ...]] [arg [arg ...]]")
         .summary("Runs a script that changes nothing by its name."),
     runs("fcall", eval::fcall, Flags::empty(), WRITES)
+        .shows(Shows::WhatItNotes)
         .since("7.0.0")
         .syntax("function numkeys [key [key ...]] [arg [arg ...]]")
         .summary("Calls a function."),
     runs("fcall_ro", eval::fcall_ro, Flags::READONLY, LOOKS_AT)
+        .shows(Shows::WhatItNotes)
         .since("7.0.0")
         .syntax("function numkeys [key [key ...]] [arg [arg ...]]")
         .summary("Calls a function that changes nothing."),
     row("function", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+        .shows(Shows::Nothing)
         .since("7.0.0")
         .group(Group::Scripting)
         .flags(Flags::PROTECTED)
@@ -65,6 +75,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .summary("Looks after libraries of functions.")
         .subcommands(function::ROWS),
     row("script", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+        .shows(Shows::Nothing)
         .since("2.6.0")
         .group(Group::Scripting)
         .flags(Flags::PROTECTED)

@@ -7,37 +7,43 @@ use crate::dispatch::{Context, reach};
 use crate::scripts::Run;
 use crate::server::{Attention, Server};
 use ::script::Sha;
-use command::{Error, Flags, Group, Result, Row};
+use command::{Error, Flags, Group, Result, Row, Shows};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::Reply;
 
 pub(super) const ROWS: &[Row<ServerHandler>] = &[
     sub("script|debug", 3, Flags::empty(), debug)
+        .shows(Shows::Nothing)
         .since("3.2.0")
         .syntax("<YES | SYNC | NO>")
         .summary("Chooses how scripts are debugged."),
     sub("script|exists", -3, Flags::empty(), exists)
+        .shows(Shows::Nothing)
         .since("2.6.0")
         .complexity("O(N), N being the number of names")
         .syntax("sha1 [sha1 ...]")
         .tips(&["request_policy:all_shards", "response_policy:agg_logical_and"])
         .summary("Tells which scripts are in the cache."),
     sub("script|flush", -2, Flags::empty(), flush)
+        .shows(Shows::Nothing)
         .since("2.6.0")
         .complexity("O(N), N being the number of scripts")
         .syntax("[ASYNC | SYNC]")
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
         .summary("Empties the cache of scripts."),
     row("script|help", 2, HELP_FLAGS, |_, reply| help(reply, "SCRIPT", HELP))
+        .shows(Shows::Nothing)
         .since("5.0.0")
         .group(Group::Scripting)
         .summary("Lists the subcommands."),
     sub("script|kill", 2, Flags::ALLOW_BUSY, kill)
+        .shows(Shows::Nothing)
         .since("2.6.0")
         .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
         .summary("Ends a script that runs for too long."),
     sub("script|load", 3, Flags::STALE, load)
+        .shows(Shows::Nothing)
         .since("2.6.0")
         .complexity("O(N), N being the length of the script")
         .syntax("script")
@@ -63,7 +69,9 @@ fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (server, text) = (context.server, context.request.arg(2));
     let known = with_interpreter(server, |interpreter| interpreter.by_text(server, text));
     let known = known.map_err(Error::line)?;
-    server.scripts.keep(known.name, &known.script);
+    if !server.scripts.keep(known.name, &known.script) {
+        return Err(Error::text("OOM too many scripts are loaded: SCRIPT FLUSH forgets them"));
+    }
     reply.bulk(&known.name);
     Ok(())
 }
@@ -140,17 +148,26 @@ pub(super) fn kill_slow(server: &Server, container: &str, is_meant: impl Fn(&Run
 
 /// Shows a run that takes long: who needs what it holds asks from now on before it waits.
 pub(super) fn note_slow(server: &Server, run: &Arc<Run>) {
-    server.scripts.slow.lock().push(run.clone());
-    server.set_attention(Attention::SLOW_SCRIPT, true);
-    server.keyspace.set_slow_holder(true);
+    let mut slow = server.scripts.slow.lock();
+    slow.push(run.clone());
+    show_slow(server, &slow);
+}
+
+/// A slow run holds more than before.
+pub(super) fn note_holding_more(server: &Server) {
+    show_slow(server, &server.scripts.slow.lock());
+}
+
+fn show_slow(server: &Server, slow: &[Arc<Run>]) {
+    server.set_attention(Attention::SLOW_SCRIPT, !slow.is_empty());
+    server.keyspace.set_slow_holders(slow.iter().map(|run| run.holding.lock().clone()).collect());
 }
 
 /// A slow run is over.
 pub(super) fn end_slow(server: &Server, run: &Arc<Run>) {
     let mut slow = server.scripts.slow.lock();
     slow.retain(|known| !Arc::ptr_eq(known, run));
-    server.set_attention(Attention::SLOW_SCRIPT, !slow.is_empty());
-    server.keyspace.set_slow_holder(!slow.is_empty());
+    show_slow(server, &slow);
     drop(slow);
     server.clients.wake_all();
 }

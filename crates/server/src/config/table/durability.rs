@@ -7,6 +7,9 @@ use super::super::words::{AppendFsync, StoreCompression};
 const SEGMENT_BYTES_MIN: i64 = log::limits::SHORT_SEGMENT_BYTES as i64;
 const SEGMENT_BYTES_MAX: i64 = log::limits::SEGMENT_BYTES_MAX as i64;
 
+const PIECE_BYTES_MIN: i64 = 64;
+const PIECE_BYTES_MAX: i64 = 1 << 20;
+
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
     works("appendfsync", Kind::Enum(AppendFsync::WORDS), "everysec"),
@@ -14,6 +17,8 @@ pub(super) const ROWS: &[Row] = &[
     works("auto-aof-rewrite-min-size", MEMORY, "64mb"),
     works("auto-aof-rewrite-percentage", INT, "100"),
     works("eager-spill", BOOL, "no").flags(Flags::HIDDEN),
+    works("log-piece-size", Kind::Memory { min: PIECE_BYTES_MIN, max: PIECE_BYTES_MAX }, "120kb")
+        .flags(Flags::HIDDEN),
     works("log-retention", Kind::Text(retention::check), "no"),
     works("log-segment-size", Kind::Memory { min: SEGMENT_BYTES_MIN, max: SEGMENT_BYTES_MAX }, "64mb")
         .at_start(),

@@ -1,0 +1,15 @@
+//! What becomes another form of the same value: nobody is told.
+
+use super::Edit;
+use crate::changes::Interest;
+use crate::ids::Key;
+use std::mem;
+
+impl Edit<'_> {
+    /// Makes the encoding of a string that is there "raw". It holds what it held, so that whoever watches it is not disturbed.
+    pub fn make_raw(&mut self, key: &Key<'_>, len: usize) {
+        let interest = mem::replace(&mut self.access.interest, Interest::empty());
+        self.bytes_mut(key, len);
+        self.access.interest = interest;
+    }
+}

@@ -1,0 +1,78 @@
+//! How many keys there are on disk: what INFO shows while the disk is behind, since it must neither show more nor keep whoever
+//! looks after the server waiting.
+//!
+//! Ten times a second keys are counted; a count is shown once the log is durable up to where it was when they had been counted.
+//! Somewhat old, but never of what a crash takes back.
+//!
+//! Thread rule: one worker counts, anybody looks.
+
+use super::latest;
+use crate::server::{Attention, Server};
+use keyspace::{DbIndex, Stamp};
+use parking_lot::Mutex;
+use sys::UnixMs;
+
+/// How long the log must have made no progress for the disk to be behind.
+const BEHIND_AFTER_MS: u64 = 1000;
+
+/// A database's keys, and those of them that expire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyCount {
+    /// The database.
+    pub db: DbIndex,
+    /// Its keys.
+    pub keys: u64,
+    /// Those that expire.
+    pub expires: u64,
+}
+
+/// Counts of keys.
+#[derive(Default)]
+pub struct KeyCounts(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// What is on disk; None before that is known.
+    durable: Option<Vec<KeyCount>>,
+    /// What will be when the log is durable up to there.
+    coming: Option<(Stamp, Vec<KeyCount>)>,
+    /// Up to where the log was durable, and since when it has not gone on from there although there is more.
+    stands_at: Stamp,
+    stands_since: UnixMs,
+}
+
+/// The keys that there are now, in databases that have some.
+pub fn of_now(server: &Server) -> Vec<KeyCount> {
+    let count = |db| KeyCount { db, keys: server.keyspace.len(db), expires: server.keyspace.expiring(db) };
+    server.databases().map(count).filter(|count| count.keys > 0).collect()
+}
+
+impl KeyCounts {
+    /// Counts. Called again and again.
+    pub fn note(server: &Server) {
+        let gate = &server.durability.gate;
+        if server.durability.log().is_none() {
+            return;
+        }
+        let open_to = gate.open_to();
+        let state = &mut *server.durability.key_counts.0.lock();
+        if let Some((_, counts)) = state.coming.take_if(|(stamp, _)| *stamp <= open_to) {
+            state.durable = Some(counts);
+        }
+        if state.coming.is_none() {
+            let counts = of_now(server);
+            state.coming = Some((latest(server), counts));
+        }
+        if open_to != state.stands_at || gate.is_open(latest(server)) {
+            (state.stands_at, state.stands_since) = (open_to, server.clock.now());
+        }
+    }
+
+    /// The keys that there are on disk, while that is behind; else None.
+    pub fn while_behind(&self, server: &Server) -> Option<Vec<KeyCount>> {
+        let state = self.0.lock();
+        let is_behind = server.attention().contains(Attention::LOG_FAILED)
+            || server.clock.now().0.saturating_sub(state.stands_since.0) >= BEHIND_AFTER_MS;
+        state.durable.clone().filter(|_| is_behind && !server.durability.gate.is_open(latest(server)))
+    }
+}

@@ -1,0 +1,218 @@
+//! Slots that have too much for one chunk of a checkpoint: copied and loaded part by part, large values in pieces.
+//!
+//! The parts of a slot hold requests that make its keys, in the form in which the log holds large values (`command::pieces`). The slot is
+//! let go between two parts, so that nobody waits for the whole of it; they count only if nothing was written to it meanwhile, which its
+//! stamp tells. Bytes: `docs/formats/checkpoint.md`.
+//!
+//! Invariants:
+//! 1. The parts that count show the slot at one moment, and hold its stamp.
+//! 2. Memory is bounded by a chunk and the longest element, however much the slot holds.
+
+use super::slots::{ChunkKind, PartHeader, take_index};
+use crate::replay::Replay;
+use crate::residency;
+use crate::server::Server;
+use ::log::{Checkpoint, ChunkPlace};
+use command::pieces::{self, Pieces, Progress, Words};
+use keyspace::{DbIndex, Object, Position, Slot, SlotView};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use sys::UnixMs;
+use wire::{Authenticated, Batch, Limits, Parser, encode_arg, encode_request_header};
+
+/// Pieces in a chunk; a slot with more than some chunks of them is copied in parts.
+const CHUNK_PIECES: usize = 4;
+const SLOT_PIECES: usize = 64;
+/// A value with more is in pieces itself.
+const VALUE_PIECES: usize = 8;
+
+/// How long things are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lengths {
+    piece: usize,
+    /// When a part is full.
+    pub part: usize,
+    /// What a slot may have in one chunk, and one value of it.
+    pub slot: usize,
+    value: usize,
+}
+
+impl Lengths {
+    pub fn of(server: &Server) -> Lengths {
+        let piece = server.settings.piece_bytes();
+        Lengths { piece, part: CHUNK_PIECES * piece, slot: SLOT_PIECES * piece, value: VALUE_PIECES * piece }
+    }
+
+    /// Whether an object alone is a reason to copy its slot in parts.
+    pub fn is_too_long(self, object: Object<'_>) -> bool {
+        pieces::is_large(object, self.value)
+    }
+}
+
+/// How far a slot has been copied.
+pub(super) struct Cursor {
+    from: Position,
+    /// Objects at that position that are copied.
+    done: usize,
+    /// What of the next is.
+    progress: Progress,
+    words: Words,
+}
+
+impl Default for Cursor {
+    fn default() -> Cursor {
+        Cursor { from: Position(0), done: 0, progress: Progress::Nothing, words: Words::default() }
+    }
+}
+
+impl Cursor {
+    /// Appends requests until the part is full; counts the keys that are complete. True: that was the last.
+    pub fn copy(
+        &mut self,
+        view: &SlotView<'_>,
+        lengths: Lengths,
+        is_elsewhere: impl Fn(&Object<'_>) -> bool,
+        out: &mut Vec<u8>,
+        keys: &mut u64,
+    ) -> bool {
+        let end = out.len() + lengths.part;
+        loop {
+            let mut number = 0;
+            let next = view.next(self.from, |object| {
+                let is_next = number == self.done;
+                number += 1;
+                if is_next && (is_elsewhere(&object) || self.copy_object(object, lengths.piece, out, end)) {
+                    *keys += u64::from(!is_elsewhere(&object));
+                    self.done += 1;
+                }
+            });
+            if self.done < number {
+                return false;
+            }
+            self.done = 0;
+            match next {
+                None => return true,
+                Some(position) => self.from = position,
+            }
+            if out.len() >= end {
+                return false;
+            }
+        }
+    }
+
+    /// Goes on with an object. False: the part is full before its end.
+    fn copy_object(&mut self, object: Object<'_>, piece: usize, out: &mut Vec<u8>, end: usize) -> bool {
+        let pieces = Pieces::new(object.key(), object, piece);
+        while out.len() < end {
+            self.progress = pieces.say_next(self.progress, &mut self.words, &mut |words| {
+                let words = words.iter();
+                encode_request_header(out, words.len());
+                words.for_each(|word| encode_arg(out, word));
+            });
+            if self.progress == Progress::Everything {
+                self.progress = Progress::Nothing;
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Where a part lies, and what it says of itself.
+type Placed = (ChunkPlace, PartHeader);
+
+/// The parts that were met while a checkpoint's chunks were loaded, and wait until all else is there.
+#[derive(Default)]
+pub(super) struct Parts(Mutex<BTreeMap<(u32, u16), Vec<Placed>>>);
+
+impl Parts {
+    /// Notes a part. None: it is none.
+    pub fn note(&self, place: ChunkPlace, body: &[u8]) -> Option<()> {
+        let (header, _) = PartHeader::take(body)?;
+        self.0.lock().entry((header.db.0, header.slot.0)).or_default().push((place, header));
+        Some(())
+    }
+
+    /// Takes a slot's parts that count, in their order; None when there are no more.
+    pub fn take(&self) -> Option<Vec<Placed>> {
+        let (_, mut parts) = self.0.lock().pop_first()?;
+        parts.sort_by_key(|(place, _)| *place);
+        let first = parts.iter().rposition(|(_, header)| header.number == 0).unwrap_or(0);
+        Some(parts.split_off(first))
+    }
+}
+
+/// Puts a slot in its place that is in parts; gives how many requests that took.
+///
+/// # Errors
+/// If they are not right, or cannot be read.
+pub(super) fn load(
+    server: &Arc<Server>,
+    checkpoint: &Checkpoint,
+    worker: usize,
+    parts: &[Placed],
+) -> io::Result<u64> {
+    let wrong = || {
+        io::Error::other(format!("{} holds a part of a slot that is not right", checkpoint.path().display()))
+    };
+    let (mut replay, mut requests) = (Replay::new(server, worker), 0);
+    for (expected, (place, header)) in parts.iter().enumerate() {
+        let (number, stamp, db) = (header.number as usize, header.stamp, header.db);
+        if number != expected || stamp != parts[0].1.stamp || db.0 >= server.keyspace.databases() {
+            return Err(wrong());
+        }
+        let chunk = checkpoint.chunk_at(*place).map_err(io::Error::other)?;
+        let (_, content) =
+            ChunkKind::of(&chunk).and_then(|(_, body)| PartHeader::take(body)).ok_or_else(wrong)?;
+        residency::wait_for_room(server);
+        let content = if number == 0 {
+            load_index(server, worker, header, content).ok_or_else(wrong)?
+        } else {
+            content
+        };
+        requests += run(&mut replay, db, content).ok_or_else(wrong)?;
+        server.fail_start_if_ending()?;
+    }
+    if let Some((_, PartHeader { db, slot, stamp, .. })) = parts.first() {
+        server.keyspace.enter(worker).restore_stamp(*db, *slot, *stamp);
+    }
+    Ok(requests)
+}
+
+/// Where there is a store, the first part begins with the index of what lies there.
+fn load_index<'c>(
+    server: &Server,
+    worker: usize,
+    header: &PartHeader,
+    mut content: &'c [u8],
+) -> Option<&'c [u8]> {
+    let index = take_index(&mut content)?;
+    if !index.words.is_empty() {
+        server.residency.store()?;
+        let mut index = index;
+        server.keyspace.enter(worker).restore_index(header.db, header.slot, &mut index);
+    }
+    Some(content)
+}
+
+/// Runs the requests of a part. They expire nothing: what is over is over for whoever replays the log, or for clients.
+fn run(replay: &mut Replay<'_>, db: DbIndex, content: &[u8]) -> Option<u64> {
+    const UNLIMITED: Limits = Limits { bulk_bytes_max: u64::MAX, authenticated: Authenticated::Yes };
+    let mut requests = Batch::new();
+    let parsed = Parser::new().parse(content, &UNLIMITED, &mut requests, usize::MAX);
+    (parsed.ok()? == content.len()).then_some(())?;
+    let mut count = 0;
+    for request in requests.iter(content) {
+        replay.run(db, UnixMs(0), &request).ok()?;
+        count += 1;
+    }
+    Some(count)
+}
+
+/// A part with nothing in it but its header.
+pub(super) fn begin(out: &mut Vec<u8>, (db, slot): (DbIndex, Slot), number: u32, stamp: keyspace::Stamp) {
+    out.clear();
+    PartHeader { db, slot, number, stamp }.put(out);
+}

@@ -1,0 +1,56 @@
+//! How the server ends when it is told to, however early that is.
+
+use crate::tarn;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use testkit::Program;
+
+/// Starts a server, sends SIGTERM as soon as it has said `line`, and gives how it ended and what it had said.
+fn end_behind(line: &str, directives: &[&str]) -> (Option<i32>, String) {
+    let Program::Tarn(path) = tarn() else { unreachable!("tarn() is a Tarn") };
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let dir = std::env::temp_dir().join(format!("tarn-endings-{}-{number}", std::process::id()));
+    let mut child = Command::new(path)
+        .args(["server", "--port", "0", "--edition", "memory", "--dir"])
+        .arg(&dir)
+        .args(directives)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut is_told = false;
+    while output.read_line(&mut said).unwrap() > 0 {
+        if !is_told && said.contains(line) {
+            is_told = true;
+            let status = Command::new("kill").arg(child.id().to_string()).status().unwrap();
+            assert!(status.success());
+        }
+    }
+    assert!(is_told, "{said}");
+    let _ = std::fs::remove_dir_all(dir);
+    (child.wait().unwrap().code(), said)
+}
+
+#[test]
+fn sigterm_right_behind_any_line_ends_the_server_cleanly() {
+    for line in ["Tarn ", "Listening on", "worker threads", "Ready to accept connections"] {
+        for _ in 0..5 {
+            let (code, said) = end_behind(line, &[]);
+            assert_eq!(code, Some(0), "behind '{line}':\n{said}");
+            assert!(said.contains("Received SIGTERM"), "behind '{line}':\n{said}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_finds_nothing_to_evict_ends_all_the_same() {
+    let full = ["--maxmemory", "100", "--maxmemory-policy", "allkeys-lru"];
+    for directives in [&full[..2], &full] {
+        let (code, said) = end_behind("Ready to accept connections", directives);
+        assert_eq!(code, Some(0), "{said}");
+    }
+}

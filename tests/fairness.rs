@@ -1,0 +1,301 @@
+//! Who waits for whom: commands get their keys in the order in which they asked for them, those behind long ones too, their moment is the
+//! one at which they have them, and nobody comes between a change and those who waited for it.
+//!
+//! A key is held for as long as a test wants by a MIGRATE whose target, the test, does not answer.
+
+use crate::tarn;
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use testkit::{Client, Program, Server};
+use wire::Value;
+
+fn start() -> Server {
+    Server::start(tarn(), &["--edition", "memory", "--threads", "8"]).unwrap()
+}
+
+fn text(text: &str) -> Value {
+    Value::Bulk(text.as_bytes().to_vec())
+}
+
+fn call(client: &mut Client, line: &str) -> Value {
+    client.call(&line.split(' ').collect::<Vec<_>>()).unwrap()
+}
+
+fn send(client: &mut Client, line: &str) {
+    client.send_request(&line.split(' ').collect::<Vec<_>>()).unwrap();
+}
+
+fn int(value: &Value) -> i64 {
+    let Value::Int(number) = value else { panic!("{value:?} is not a number") };
+    *number
+}
+
+/// Keys that a MIGRATE holds.
+struct Holder {
+    client: Client,
+    target: TcpStream,
+}
+
+impl Holder {
+    /// Holds these keys, which need not be there, from now on.
+    fn new(server: &Server, keys: &[&str]) -> Holder {
+        let mut client = server.connect().unwrap();
+        call(&mut client, "SET sent value");
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port().to_string();
+        let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "600000", "KEYS", "sent"];
+        words.extend(keys);
+        client.send_request(&words).unwrap();
+        let target = listener.accept().unwrap().0;
+        Holder { client, target }
+    }
+
+    /// Lets them go.
+    fn release(mut self) {
+        drop(self.target);
+        assert!(matches!(self.client.read_value().unwrap(), Value::Error(_)));
+    }
+}
+
+/// Waits for the server's time to go on.
+fn let_time_pass(client: &mut Client) {
+    call(client, "SET passing value PX 100");
+    while call(client, "EXISTS passing") == Value::Int(1) {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_time_to_live_begins_when_its_command_has_its_key() {
+    let server = start();
+    let mut clients: Vec<Client> = (0..4).map(|_| server.connect().unwrap()).collect();
+    let mut other = server.connect().unwrap();
+    let holder = Holder::new(&server, &["alone", "queued", "by-script", "of-two"]);
+    send(&mut clients[0], "SET alone value PX 5000");
+    assert_eq!(call(&mut clients[1], "MULTI"), Value::Simple(b"OK".to_vec()));
+    call(&mut clients[1], "SET queued value PX 5000");
+    send(&mut clients[1], "EXEC");
+    let script = "return redis.call('SET', KEYS[1], ARGV[1], 'PX', 5000)";
+    clients[2].send_request(&["EVAL", script, "1", "by-script", "value"]).unwrap();
+    call(&mut other, "RPUSH numbers 1 2");
+    send(&mut clients[3], "SORT numbers STORE of-two");
+    let_time_pass(&mut other);
+    call(&mut other, "SET mark value PX 5000");
+    let mark = int(&call(&mut other, "PEXPIRETIME mark"));
+    holder.release();
+    for client in &mut clients {
+        client.read_value().unwrap();
+    }
+    for key in ["alone", "queued", "by-script"] {
+        let until = int(&call(&mut other, &format!("PEXPIRETIME {key}")));
+        assert!(until >= mark, "{key} lost {} ms of its time while its command waited", mark - until);
+    }
+    assert_eq!(call(&mut other, "LLEN of-two"), Value::Int(2));
+}
+
+#[test]
+fn one_who_waits_for_several_keys_is_served_whoever_holds_the_others() {
+    let server = start();
+    let cases = [
+        ("BLPOP one two 0", "RPUSH one element", "LPOP one"),
+        ("BRPOP two one 0", "RPUSH one element", "LPOP one"),
+        ("BLMPOP 0 2 two one LEFT", "RPUSH one element", "LPOP one"),
+        ("BZPOPMIN two one 0", "ZADD one 1 element", "ZPOPMIN one"),
+        ("BZMPOP 0 2 two one MAX", "ZADD one 1 element", "ZPOPMIN one"),
+        ("XREAD BLOCK 0 STREAMS two one 0 0", "XADD one 1-1 field element", "DEL two"),
+        ("XREADGROUP GROUP g c BLOCK 0 STREAMS read one > >", "XADD one 1-1 field element", "XACK one g 1-2"),
+    ];
+    for (wait, push, take) in cases {
+        let (mut waiter, mut other) = (server.connect().unwrap(), server.connect().unwrap());
+        call(&mut other, "DEL one two read");
+        if wait.starts_with("XREADGROUP") {
+            call(&mut other, "XGROUP CREATE one g 0 MKSTREAM");
+            call(&mut other, "XGROUP CREATE read g 0 MKSTREAM");
+        }
+        send(&mut waiter, wait);
+        while crate::info(&mut other, "blocked_clients") == 0 {}
+        let holder = Holder::new(&server, &["two", "read"]);
+        assert!(!matches!(call(&mut other, push), Value::Error(_)));
+        let served = waiter.read_value().unwrap();
+        assert!(format!("{served:?}").contains(&format!("{:?}", text("element"))), "{wait}: {served:?}");
+        if take != "DEL two" {
+            let left = call(&mut other, take);
+            assert!(
+                matches!(&left, Value::Null | Value::Int(0)) || left == Value::Array(Vec::new()),
+                "{left:?}"
+            );
+        }
+        holder.release();
+    }
+}
+
+#[test]
+fn nobody_takes_what_was_pushed_for_one_who_moves_it_to_a_key_in_use() {
+    let server = start();
+    let (mut mover, mut last) = (server.connect().unwrap(), server.connect().unwrap());
+    let (mut pusher, mut thief) = (server.connect().unwrap(), server.connect().unwrap());
+    for round in 0..20 {
+        send(&mut mover, "BLMOVE source target LEFT LEFT 0");
+        send(&mut last, "BLPOP target 0");
+        while crate::info(&mut pusher, "blocked_clients") < 2 {}
+        let holder = Holder::new(&server, &["target"]);
+        send(&mut pusher, &format!("RPUSH source {round}"));
+        send(&mut thief, "LPOP source");
+        let_time_pass(&mut server.connect().unwrap());
+        holder.release();
+        assert_eq!(pusher.read_value().unwrap(), Value::Int(1));
+        assert_eq!(thief.read_value().unwrap(), Value::Null);
+        assert_eq!(mover.read_value().unwrap(), text(&round.to_string()));
+        let served = Value::Array(vec![text("target"), text(&round.to_string())]);
+        assert_eq!(last.read_value().unwrap(), served);
+    }
+}
+
+#[test]
+fn one_who_waits_is_served_while_a_script_has_another_of_its_keys() {
+    let server = start();
+    let (mut waiter, mut other) = (server.connect().unwrap(), server.connect().unwrap());
+    let mut script = server.connect().unwrap();
+    send(&mut waiter, "BLPOP one two 0");
+    while crate::info(&mut other, "blocked_clients") == 0 {}
+    let endless = "while true do redis.call('EXISTS', KEYS[1]) end";
+    script.send_request(&["EVAL", endless, "1", "two"]).unwrap();
+    // Whoever asks for its key is held back by now, or waits.
+    let_time_pass(&mut other);
+    assert_eq!(call(&mut other, "RPUSH one element"), Value::Int(1));
+    assert_eq!(waiter.read_value().unwrap(), Value::Array(vec![text("one"), text("element")]));
+    while call(&mut other, "SCRIPT KILL") != Value::Simple(b"OK".to_vec()) {}
+    assert!(matches!(script.read_value().unwrap(), Value::Error(_)));
+}
+
+#[test]
+fn no_element_goes_past_those_who_wait() {
+    let server = start();
+    let rounds = steps(200);
+    let address = &server;
+    let is_over = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        // Commands on the other key, so that it is in use most of the time.
+        for _ in 0..2 {
+            scope.spawn(move || {
+                let mut busy = address.connect().unwrap();
+                while !is_over.load(Ordering::Relaxed) {
+                    call(&mut busy, "EXISTS two three");
+                    call(&mut busy, "LPOP one");
+                }
+            });
+        }
+        let _over = Over(is_over);
+        let (mut waiter, mut pusher) = (address.connect().unwrap(), address.connect().unwrap());
+        for round in 0..rounds {
+            send(&mut waiter, "BLPOP one two 0");
+            while crate::info(&mut pusher, "blocked_clients") == 0 {}
+            call(&mut pusher, &format!("RPUSH one {round}"));
+            let served = Value::Array(vec![text("one"), text(&round.to_string())]);
+            assert_eq!(waiter.read_value().unwrap(), served, "somebody else took it");
+        }
+    });
+}
+
+/// Tells threads that a test is over, if by a failure, too.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn steps(usual: u64) -> u64 {
+    std::env::var("TARN_STEPS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+/// How long a command takes that keeps clients busy: a few times what a thread may have to wait for its turn.
+const LONG: Duration = Duration::from_millis(50);
+
+/// Makes a sorted set that takes so long to be copied.
+fn make_large(client: &mut Client) {
+    let mut members = 0;
+    loop {
+        for _ in 0..20 {
+            let words: Vec<String> =
+                (members..members + 1000).flat_map(|n| [n.to_string(), format!("m:{n}")]).collect();
+            let words: Vec<&str> =
+                ["ZADD", "large"].into_iter().chain(words.iter().map(String::as_str)).collect();
+            client.call(&words).unwrap();
+            members += 1000;
+        }
+        let began = Instant::now();
+        call(client, "ZUNIONSTORE copy 1 large");
+        if began.elapsed() >= LONG {
+            break;
+        }
+    }
+    for copy in ["large1", "large2"] {
+        call(client, &format!("COPY large {copy}"));
+    }
+    call(client, "DEL copy");
+}
+
+/// What may have to wait for long, and to how many requests of others behind which it did not stand.
+struct Worst {
+    waited: Duration,
+    overtaken: u64,
+}
+
+/// Two clients keep a key each busy with long commands. How long did `line` have to wait at worst, and how many of those commands ended
+/// meanwhile?
+fn wait_behind_long_commands(program: Program, args: &[&str], line: &str, rounds: u64) -> Worst {
+    let server = &Server::start(program, args).unwrap();
+    let mut client = server.connect().unwrap();
+    make_large(&mut client);
+    let (is_over, ended) = (&AtomicBool::new(false), &AtomicU64::new(0));
+    let mut worst = Worst { waited: Duration::ZERO, overtaken: 0 };
+    thread::scope(|scope| {
+        for number in 1..=2 {
+            scope.spawn(move || {
+                let mut busy = server.connect().unwrap();
+                let line = format!("ZUNIONSTORE d{number} 1 large{number}");
+                while !is_over.load(Ordering::Relaxed) {
+                    assert!(matches!(call(&mut busy, &line), Value::Int(_)));
+                    ended.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let _over = Over(is_over);
+        while ended.load(Ordering::Relaxed) < 2 {
+            thread::yield_now();
+        }
+        for _ in 0..rounds {
+            let (began, before) = (Instant::now(), ended.load(Ordering::Relaxed));
+            let reply = call(&mut client, line);
+            assert!(!matches!(reply, Value::Error(_)), "{reply:?}");
+            worst.waited = worst.waited.max(began.elapsed());
+            worst.overtaken = worst.overtaken.max(ended.load(Ordering::Relaxed) - before);
+        }
+    });
+    worst
+}
+
+/// Each of the two may be in a command, and have one in line before it is noticed that there is somebody; the rest is what threads
+/// may do between sending and counting on a machine that is busy.
+const OVERTAKEN_MAX: u64 = 12;
+
+#[test]
+fn nobody_starves_behind_long_commands() {
+    let rounds = steps(5);
+    for line in
+        ["EXISTS d1 d2", "SWAPDB 1 2", "EVAL return{redis.call('exists','d'..1)} 0", "EXISTS d1", "DBSIZE"]
+    {
+        let args = ["--edition", "memory", "--threads", "3"];
+        let worst = wait_behind_long_commands(tarn(), &args, line, rounds);
+        println!("{line}: {:?}, {} commands of others ended meanwhile", worst.waited, worst.overtaken);
+        assert!(worst.overtaken <= OVERTAKEN_MAX, "{line}: {} commands passed it", worst.overtaken);
+        if std::env::var_os("TARN_BESIDE").is_some() {
+            let beside = wait_behind_long_commands(Program::Redis, &[], line, rounds);
+            println!("    Redis: {:?}, {} commands", beside.waited, beside.overtaken);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What a kill leaves is what was there: a server takes requests of every kind from many clients while checkpoints come and
+//! go, everything in it is read, it is killed (SIGKILL) and started again, and everything is read once more.
+//!
+//! Nothing is expected of a request beforehand: the server itself, a moment before, says what must be there, key by key, time
+//! by time, field by field, group by group. So no kind of request needs a model. `traffic` says what the clients send.
+//!
+//! 1. All clients have had their last answer before the first reading: everything that it shows is durable.
+//! 2. The seed gives the same requests, but not the moments at which the server's threads met.
+//!
+//!     TARN_SECONDS=3600 TARN_SEED=$RANDOM ./test --test tests -- --nocapture recovered::
+
+mod traffic;
+
+use crate::subject::{self, Subject};
+use std::time::Duration;
+use sys::Prng;
+use testkit::{Budget, Client, Contents, Server};
+use traffic::{Progress, Traffic};
+use wire::Value;
+
+/// Rounds of an ordinary test run.
+const ROUNDS: u64 = 6;
+/// Rounds of a server that is only there to test the test.
+const PEER_ROUNDS: u64 = 2;
+/// Requests of a round, about, beside those of generated streams.
+const ROUND_REQUESTS: usize = 5_000;
+/// Keys that make checkpoints last: between those of the clients, in all slots.
+const BALLAST: &str = "40000";
+/// Longest pause before a checkpoint is begun.
+const PAUSE_MS_MAX: u64 = 200;
+/// No checkpoint begins behind this share of a round: the last one is to begin amid the traffic.
+const LAST_BEGINNING: f64 = 0.8;
+
+/// Plays rounds on one directory, each behind the state that the last one left. What streams say under the names that are left
+/// out is not compared.
+fn rounds(subject: &Subject, left_out: &[&[u8]], budget: Budget) {
+    let mut prng = Prng::from_seed(budget.seed);
+    let mut server = subject.start();
+    let (mut round, mut keys, mut checkpoints) = (0, 0, 0);
+    while budget.allows(round) {
+        let complain = |what: String, server: &Server| {
+            panic!("round {round}, TARN_SEED={}:\n{what}\n{}", budget.seed, last_lines(server))
+        };
+        load_ballast(&mut subject::connect(&server));
+        checkpoints += busy(&server, &mut prng);
+        assert!(server.ended().expect("the operating system says").is_none(), "{}", last_lines(&server));
+        // A checkpoint that never ended counts for nothing.
+        if !prng.one_in(4) {
+            end_checkpoint(&server);
+        }
+        let before = read(&mut subject::connect(&server), left_out);
+        assert!(!before.is_empty(), "nothing is there to be lost");
+        server.kill();
+        if let Err(error) = server.restart() {
+            complain(format!("after a kill: {error}"), &server);
+        }
+        let mut client = subject::connect(&server);
+        let after = read(&mut client, left_out);
+        let now = now_ms(&mut client);
+        if let Some(difference) = before.difference(&after, now) {
+            complain(difference, &server);
+        }
+        keys += before.len();
+        round += 1;
+    }
+    println!(
+        "{round} kills of {}: {keys} keys are as they were, over {checkpoints} checkpoints begun",
+        server.program().name()
+    );
+}
+
+/// Has all clients at work until they have sent enough; begins checkpoints meanwhile, and says how many.
+fn busy(server: &Server, prng: &mut Prng) -> u64 {
+    let specs = traffic::specs();
+    let progress = Progress::of(ROUND_REQUESTS);
+    std::thread::scope(|scope| {
+        let progress = &progress;
+        let clients: Vec<_> = traffic::roles(&specs, prng.next_u64())
+            .into_iter()
+            .map(|mut traffic: Traffic<'_>| scope.spawn(move || traffic.play(server, progress)))
+            .collect();
+        let seed = prng.next_u64();
+        let rewriter = scope.spawn(move || begin_checkpoints(server, Prng::from_seed(seed), progress));
+        let played: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
+        progress.end();
+        let begun = rewriter.join();
+        // Said once all have ended, so that none waits for one that failed.
+        for result in played {
+            if let Err(reason) = result {
+                println!("the server printed:\n{}", last_lines(server));
+                std::panic::resume_unwind(reason);
+            }
+        }
+        begun.expect("the server takes BGREWRITEAOF")
+    })
+}
+
+fn begin_checkpoints(server: &Server, mut prng: Prng, progress: &Progress) -> u64 {
+    let mut client = subject::connect(server);
+    let mut begun = 0;
+    while progress.share() < LAST_BEGINNING {
+        // The moments are what this is about; there is no event to wait for.
+        std::thread::sleep(Duration::from_micros(prng.below(PAUSE_MS_MAX * 1000)));
+        let Ok(reply) = client.call(&["BGREWRITEAOF"]) else { break };
+        begun += u64::from(matches!(reply, Value::Simple(_)));
+    }
+    begun
+}
+
+/// Waits until no checkpoint is being written.
+fn end_checkpoint(server: &Server) {
+    let mut client = subject::connect(server);
+    while crate::info(&mut client, "aof_rewrite_in_progress") > 0 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn load_ballast(client: &mut Client) {
+    // What a script left behind.
+    client.call(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).expect("the server answers");
+    // Where DEBUG is off there is none.
+    client.call(&["DEBUG", "POPULATE", BALLAST]).expect("the server answers");
+}
+
+fn read(client: &mut Client, left_out: &[&[u8]]) -> Contents {
+    Contents::read_but(client, left_out).expect("the server answers")
+}
+
+/// The moment by the server's clock.
+fn now_ms(client: &mut Client) -> i64 {
+    let Ok(Value::Array(words)) = client.call(&["TIME"]) else { panic!("TIME gives two numbers") };
+    let number = |at: usize| match &words[at] {
+        Value::Bulk(text) => String::from_utf8_lossy(text).parse::<i64>().expect("a number"),
+        other => panic!("{other:?} is no number"),
+    };
+    number(0) * 1000 + number(1) / 1000 + 1
+}
+
+/// The end of what a server printed, and before that the beginning of a panic's message, if there is one.
+fn last_lines(server: &Server) -> String {
+    const LINES: usize = 25;
+    let output = server.output();
+    let lines: Vec<&str> = output.lines().collect();
+    let panic = lines.iter().position(|line| line.contains("panicked at")).unwrap_or(lines.len());
+    let last = &lines[lines.len().saturating_sub(LINES)..];
+    [&lines[panic..(panic + 4 * LINES).min(lines.len())], last].concat().join("\n")
+}
+
+#[test]
+fn everything_in_durable_tarn_is_there_after_a_kill_beside_checkpoints() {
+    rounds(&Subject::durable_tarn(), &[], Budget::from_env(1, ROUNDS));
+}
+
+#[test]
+fn everything_in_capacity_tarn_is_there_after_a_kill_beside_checkpoints() {
+    rounds(&Subject::capacity_tarn(), &[], Budget::from_env(1, ROUNDS));
+}
+
+#[test]
+fn nothing_is_missed_in_a_server_that_keeps_its_word() {
+    // Redis guesses anew how much a group has read when it replays its log.
+    rounds(&Subject::redis("always"), &[b"entries-read", b"lag"], Budget::from_env(1, PEER_ROUNDS));
+}
