@@ -16,7 +16,7 @@ use crate::stats::Ending;
 use crate::worker;
 use ::script::{Host, Pulse, Ran, Refusal};
 use command::execute::{key_positions, keys_locked, needs_all};
-use command::{Args, Error, Flags, Group, Handler, Hashed, Keys};
+use command::{Args, Error, Flags, Handler, Hashed, Keys};
 use keyspace::Key;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -276,15 +276,9 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
     }
 }
 
-/// Whether nobody can tell that it ran twice.
+/// Whether nobody can tell that it ran twice: it changes nothing, and tells nobody.
 fn leaves_nothing_behind(command: &Command) -> bool {
-    command.is(Flags::READONLY)
-        || match command.row.group {
-            // Of the session's own commands scripts may call those that do nothing, and SELECT, which ends with the run.
-            Group::Connection => true,
-            Group::Server => command.is(Flags::FAST),
-            _ => false,
-        }
+    !command.row.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE)
 }
 
 /// Whether it touches its first key and nothing else.
