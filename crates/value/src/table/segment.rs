@@ -8,7 +8,8 @@
 //! come in the order of tags, and growing the array needs no look at the blocks.
 //!
 //! Linear probing with words kept in tag order (Amble and Knuth, "Ordered hash
-//! tables", 1974): a search ends at the first gap or larger tag.
+//! tables", 1974): a search ends at the first gap or larger tag. Words that come in the order of their tags, as they do from another
+//! table, pile up while the array is short: a search that goes on for long leaps.
 //!
 //! Invariants:
 //! 1. Tags never decrease along the array, gaps left out.
@@ -244,6 +245,7 @@ impl Segment {
             return None;
         }
         let mut index = home(tag, self.homes());
+        let far = index + NEAR;
         loop {
             let word = self.words[index];
             if word.is_gap() || word.tag() > tag {
@@ -253,6 +255,9 @@ impl Segment {
                 return Some(index);
             }
             index += 1;
+            if index == far {
+                index = self.leap(index, tag);
+            }
         }
     }
 
@@ -340,8 +345,12 @@ impl Segment {
     fn try_insert(&mut self, word: Word) -> bool {
         let tag = word.tag();
         let mut index = home(tag, self.homes());
+        let far = index + NEAR;
         while !self.words[index].is_gap() && self.words[index].tag() <= tag {
             index += 1;
+            if index == far {
+                index = self.leap(index, Tag(tag.0 + 1));
+            }
         }
         let mut gap = index;
         while !self.words[gap].is_gap() {
@@ -353,6 +362,35 @@ impl Segment {
         self.words.copy_within(index..gap, index + 1);
         self.words[index] = word;
         true
+    }
+
+    /// The first index from `from` on with a gap or a tag that is not below `tag`. There is no gap between the home of what is
+    /// searched for and `from`.
+    ///
+    /// Leaps twice as far each time, and then halves what it has leapt over (Bentley and Yao, "An almost optimal algorithm for unbounded
+    /// searching", 1976). It cannot leap over a gap to a smaller tag: what lies behind a gap has its home there.
+    #[cold]
+    fn leap(&self, from: usize, tag: Tag) -> usize {
+        let is_below =
+            |index: usize| self.words.get(index).is_some_and(|word| !word.is_gap() && word.tag() < tag);
+        if !is_below(from) {
+            return from;
+        }
+        let (mut below, mut step) = (from, 1);
+        while is_below(below + step) {
+            below += step;
+            step *= 2;
+        }
+        let mut end = below + step;
+        while end - below > 1 {
+            let middle = below.midpoint(end);
+            if is_below(middle) {
+                below = middle;
+            } else {
+                end = middle;
+            }
+        }
+        end
     }
 
     fn grow(&mut self) -> bool {
@@ -387,6 +425,9 @@ impl Segment {
         };
     }
 }
+
+/// How many words a search looks at one by one: most are over before.
+const NEAR: usize = 16;
 
 /// The shortest array: one cache line.
 const LENGTH_MIN: usize = 8;

@@ -216,6 +216,36 @@ fn segment_outgrows_its_size_where_cold_words_cannot_be_split_further() {
     Fuzz::run(sys::prng::entropy_seed(), narrow, 3 * TABLE_SEGMENT_WORDS_MAX as u64, 3);
 }
 
+/// Positions of which all lie at the beginning: words pile up far from their homes.
+fn gathered(bytes: &[u8]) -> Position {
+    Position(position_of(bytes).0 >> 5)
+}
+
+#[test]
+fn words_that_lie_far_from_their_homes_are_found() {
+    Fuzz::run(sys::prng::entropy_seed(), gathered, 3 * TABLE_SEGMENT_WORDS_MAX as u64, 0);
+    (0..20).for_each(|_| Fuzz::run(sys::prng::entropy_seed(), gathered, 100, 0));
+}
+
+#[test]
+fn a_table_is_made_from_another_in_its_order() {
+    for numbers in [100, 5_000, 100_000] {
+        let (table, mut copy) = (table_of(numbers), Table::<Member>::new());
+        for entry in table.iter() {
+            let entry = Entry::new([], &[bytes_of(entry)]);
+            let position = position_of(bytes_of(entry));
+            assert_eq!(copy.find(position, |other| number(other) == number(entry)), None);
+            // SAFETY: the entry is new and given up to the table.
+            unsafe { copy.insert(position, entry, |entry| position_of(bytes_of(entry))) };
+        }
+        copy.check();
+        for wanted in 0..numbers {
+            let position = position_of(&wanted.to_le_bytes());
+            assert!(copy.find(position, |entry| number(entry) == wanted).is_some());
+        }
+    }
+}
+
 fn table_of(numbers: u64) -> Table<Member> {
     let mut table = Table::new();
     for number in 0..numbers {
