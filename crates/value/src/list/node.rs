@@ -63,6 +63,9 @@ impl Node {
     /// A listpack of one text, with room for more towards an end: it is expected to grow to `expected` bytes, and may
     /// grow to `bytes_max`.
     pub fn of(text: &[u8], end: End, expected: usize, bytes_max: usize) -> Self {
+        // What no room in front can hold is pushed behind, which is the same where nothing else is.
+        let is_long = Listpack::entry_bytes(Element::of(text)) > GAP_BYTES_MAX;
+        let end = if is_long { End::Tail } else { end };
         let one = (text.len() + EMPTY_BYTES + ENTRY_OVERHEAD_BYTES).next_power_of_two();
         let room = expected.max(one).max(ROOM_BYTES_MIN).min(bytes_max).min(GAP_BYTES_MAX);
         let mut node = match end {
@@ -70,7 +73,7 @@ impl Node {
             End::Head => {
                 let mut buf = vec![0; room.max(EMPTY_BYTES)];
                 *buf.last_mut().expect("there is room for an empty listpack") = listpack::END;
-                let start = (buf.len() - EMPTY_BYTES) as u16;
+                let start = u16::try_from(buf.len() - EMPTY_BYTES).expect("room is at most so large");
                 Self { buf, count: 0, start, container: Container::Packed }
             }
         };
@@ -143,7 +146,7 @@ impl Node {
         self.reserve(size, end, bytes_max);
         let at = match end {
             End::Head => {
-                self.start -= size as u16;
+                self.start -= u16::try_from(size).expect("the room in front has been made");
                 usize::from(self.start) + HEADER_BYTES
             }
             End::Tail => {
@@ -370,7 +373,7 @@ impl Node {
             buf.truncate(start + size);
             self.buf = buf;
         }
-        self.start = start as u16;
+        self.start = u16::try_from(start).expect("room in front is at most so large");
     }
 }
 
