@@ -3,9 +3,9 @@
 use super::Name;
 use super::subscribers::Subscribers;
 use crate::client::Client;
-use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -6,9 +6,9 @@
 //! 1. `places` has each key of `entries` with its index there.
 //! 2. `keys`, `items` and `bytes` are the sums over the shards.
 
-use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -209,7 +209,8 @@ fn texts_as_long_as_the_largest_node_are_pushed_at_either_end() {
     for length in (65_500..=65_540).chain([8180, 8192, 8193]) {
         for (first, second) in [(End::Head, End::Head), (End::Head, End::Tail), (End::Tail, End::Head)] {
             let (mut list, long) = (List::new(), vec![b'x'; length]);
-            for (text, end) in [(&long[..], first), (b"short", second), (&long[..], second), (b"last", first)] {
+            for (text, end) in [(&long[..], first), (b"short", second), (&long[..], second), (b"last", first)]
+            {
                 push(&mut list, text, end, Fill::from_setting(-5));
             }
             let mut lengths: Vec<usize> = list.as_ref().iter().map(Element::len).collect();

@@ -68,7 +68,7 @@ pub fn union<'a>(sets: &[SetRef<'a>], mut visit: impl FnMut(Element<'a>)) {
             members.into_iter().map(Element::Int).for_each(visit);
         }
         _ => {
-            let mut seen = seen(sets.iter().map(|set| set.len()).sum());
+            let mut seen = HashSet::with_capacity(sets.iter().map(|set| set.len()).sum());
             for member in all {
                 if seen.insert(Canonical::of(member)) {
                     visit(member);
@@ -116,7 +116,7 @@ pub fn difference<'a>(first: SetRef<'a>, others: &[SetRef<'_>], mut visit: impl 
             let _ = filter(first, &by_size(others), Keep::InNone, &mut visit);
         }
         Algorithm::TakeOut => {
-            let mut gone = seen(others.iter().map(|set| set.len()).sum());
+            let mut gone = HashSet::with_capacity(others.iter().map(|set| set.len()).sum());
             gone.extend(others.iter().flat_map(|set| set.iter()).map(Canonical::of));
             for member in first.iter().filter(|member| !gone.contains(&Canonical::of(*member))) {
                 let _ = visit(member);
@@ -245,8 +245,4 @@ impl<'a> Canonical<'a> {
             Element::Bytes(text) => parse_i64(text).map_or(Canonical::Text(text), Canonical::Int),
         }
     }
-}
-
-fn seen<'a>(members: usize) -> HashSet<Canonical<'a>, foldhash::quality::RandomState> {
-    HashSet::with_capacity_and_hasher(members, foldhash::quality::RandomState::default())
 }
