@@ -22,6 +22,7 @@ mod memory;
 mod migrate;
 mod operators;
 mod recovered;
+mod renamed;
 mod replies;
 mod rows;
 mod secrets;

@@ -6,6 +6,7 @@ use crate::blocking::{self, Blocked, Cut};
 use crate::client::{Client, Clients, Traits, eviction};
 use crate::commands::scripting::InterpreterBytes;
 use crate::config::{ClientClass, Config};
+use crate::dispatch::names::Names;
 use crate::dispatch::pause::Pause;
 use crate::durability::{self, Durability};
 use crate::events;
@@ -97,6 +98,8 @@ pub struct Server {
     pub settings: Settings,
     /// Who may do what.
     pub acl: Registry,
+    /// What clients call commands.
+    pub names: Names,
     /// Who is connected.
     pub clients: Clients,
     /// Rare counts.
@@ -182,6 +185,8 @@ impl Server {
         keyspace.set_clock(clock.clone());
         let server = Server {
             acl: Registry::default(),
+            // The start has refused what cannot be followed.
+            names: Names::of(&config.renamed_commands()).unwrap_or_default(),
             config,
             keyspace,
             settings: Settings::default(),

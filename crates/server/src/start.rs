@@ -2,6 +2,7 @@
 //! addresses, start the workers, wait for the end.
 
 use crate::config::{Config, Edition, Startup};
+use crate::dispatch::names::Names;
 use crate::listen::Listeners;
 use crate::placement::Arrival;
 use crate::server::{Attention, Ending, Scripting, Server};
@@ -31,11 +32,17 @@ pub fn run(args: &[String]) -> ExitCode {
             println!("Tarn server v={} bits=64", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
-        Ok(Startup::Serve { config, warnings }) => match serve(*config, &warnings) {
-            Ok(status) => ExitCode::from(status),
-            // The log has said why.
-            Err(_) => ExitCode::FAILURE,
-        },
+        Ok(Startup::Serve { config, warnings }) => {
+            if let Err(error) = Names::of(&config.renamed_commands()) {
+                eprintln!("{error}");
+                return ExitCode::FAILURE;
+            }
+            match serve(*config, &warnings) {
+                Ok(status) => ExitCode::from(status),
+                // The log has said why.
+                Err(_) => ExitCode::FAILURE,
+            }
+        }
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE

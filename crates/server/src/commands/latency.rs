@@ -258,7 +258,7 @@ fn commands_asked_for(context: &Context<'_, '_>) -> Vec<&'static Command> {
     }
     let mut all = Vec::new();
     for name in context.request.iter().skip(2) {
-        if let Some(command) = table::find_full(name) {
+        if let Some(command) = context.server.names.find_full(name) {
             all.push(command);
             all.extend(command.subcommands.iter().map(|id| table::get(*id)));
         }

@@ -279,9 +279,19 @@ impl Config {
 
     /// The words of each `user` line: a name and its ACL rules.
     pub fn users(&self) -> Vec<Vec<Vec<u8>>> {
-        match &self.values.read()[const { index_of("user") }] {
+        self.lines(const { index_of("user") })
+    }
+
+    /// The words of each `rename-command` line: a command's name, and its new one or an empty word.
+    pub fn renamed_commands(&self) -> Vec<Vec<Vec<u8>>> {
+        self.lines(const { index_of("rename-command") })
+    }
+
+    fn lines(&self, index: usize) -> Vec<Vec<Vec<u8>>> {
+        match &self.values.read()[index] {
             Value::Lines(lines) => lines.clone(),
-            _ => unreachable!("users are kept as lines"),
+            // None was given.
+            _ => Vec::new(),
         }
     }
 

@@ -136,7 +136,6 @@ fn unknown_and_absent_directives_are_named_in_warnings_and_do_not_stop_the_start
         warnings,
         [
             "`speed` (line 2) is not a directive of Tarn and is ignored",
-            "`rename-command` has no effect: commands cannot be renamed; take them from users with ACL rules instead",
             "`activedefrag` has no effect: the allocator returns memory on its own; there is no defragmentation to steer",
         ]
     );

@@ -8,6 +8,7 @@
 //! Thread rule: a [`Runner`] belongs to a worker; everything shared is in `Server`.
 
 pub mod checks;
+pub mod names;
 pub mod pause;
 pub mod reach;
 pub mod table;
@@ -31,7 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use sys::{Ticks, UnixMs};
 use table::{Command, CommandId, Runs};
-use wire::{Reply, Request};
+use wire::{Reply, Request, RequestBuf};
 
 /// Requests that are prepared together. More would ask for more memory lines than
 /// the first-level cache holds.
@@ -352,7 +353,9 @@ impl Turn<'_> {
         while fence < requests.len() && cold.len() < FETCH_KEYS_MAX {
             let request = requests.request(fence, input);
             fence += 1;
-            let Some(command) = table::find_for(&request).filter(|one| one.row.accepts(request.len())) else {
+            let Some(command) =
+                self.server.names.find_for(&request).filter(|one| one.row.accepts(request.len()))
+            else {
                 continue;
             };
             execute::key_positions(command.row.keys, &request, &mut positions);
@@ -387,6 +390,8 @@ impl Turn<'_> {
             self.begin_group(first > from);
             for index in first..end {
                 let request = requests.request(index, input);
+                let own = self.server.names.own(prepared[index - first].command, &request);
+                let request = own.as_ref().map_or(request, RequestBuf::as_request);
                 let flow = self.run_one(&request, prepared[index - first], out);
                 if self.session.hears_itself() {
                     self.end_request(&flow, prepared[index - first].command, out);
@@ -420,7 +425,7 @@ impl Turn<'_> {
         prepared.clear();
         for index in first..end {
             let request = requests.request(index, input);
-            let command = table::find_for(&request);
+            let command = self.server.names.find_for(&request);
             let key = command
                 .filter(|command| command.first_key > 0)
                 .and_then(|command| request.get(command.first_key))

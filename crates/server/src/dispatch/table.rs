@@ -75,7 +75,12 @@ pub fn find(name: &[u8]) -> Option<&'static Command> {
 /// one, else the command itself.
 #[inline]
 pub fn find_for(request: &Request<'_>) -> Option<&'static Command> {
-    let command = find(request.arg(0))?;
+    find_within(find(request.arg(0))?, request)
+}
+
+/// The same of a command: its subcommand, or itself.
+#[inline]
+pub fn find_within(command: &'static Command, request: &Request<'_>) -> Option<&'static Command> {
     if command.subcommands.is_empty() || request.len() < 2 {
         return Some(command);
     }

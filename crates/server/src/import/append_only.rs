@@ -198,6 +198,10 @@ impl Loader<'_> {
         request: &Request<'_>,
         begin: u64,
     ) -> Result<DbIndex, Rejection> {
+        // Redis logs what its clients sent.
+        let names = &self.server.names;
+        let own = names.own(names.find_for(request), request);
+        let request = &own.as_ref().map_or(*request, RequestBuf::as_request);
         let name = request.arg(0);
         let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
         match transaction {

@@ -194,7 +194,10 @@ fn dry_run(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         context.server.acl.get(name).ok_or_else(|| Error::quoting("ERR User '", name, "' not found"))?;
     let request = RequestBuf::from_args(&words);
     let request = request.as_request();
-    let command = table::find_for(&request)
+    let command = context
+        .server
+        .names
+        .find_for(&request)
         .filter(|command| command.subcommands.is_empty() || request.len() == 1)
         .ok_or_else(|| Error::quoting("ERR Command '", words[0], "' not found"))?;
     if !command.row.accepts(request.len()) {

@@ -9,8 +9,11 @@ use wire::Reply;
 /// COMMAND DOCS [command-name [command-name ...]]
 pub(super) fn docs(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let commands: Vec<&Command> = match context.request.len() {
-        2 => table::top_level().collect(),
-        _ => context.request.iter().skip(2).filter_map(table::find_full).collect(),
+        2 => super::named(context.server),
+        _ => {
+            let find = |name: &[u8]| context.server.names.find_full(name);
+            context.request.iter().skip(2).filter_map(find).collect()
+        }
     };
     reply.map(commands.len());
     commands.iter().for_each(|command| entry(command, reply));

@@ -2,7 +2,7 @@
 
 use super::describe::flag_names;
 use crate::dispatch::Context;
-use crate::dispatch::table::{self, Command};
+use crate::dispatch::table::Command;
 use command::execute::{key_positions, positions_behind_keyword};
 use command::key_use::{Begin, Find, OVERWRITES, READS};
 use command::{Error, Flags, KeyFlags, Keys, Result};
@@ -52,7 +52,10 @@ fn given(context: &Context<'_, '_>) -> Result<Given> {
     let words: Vec<&[u8]> = context.request.iter().skip(2).collect();
     let request = RequestBuf::from_args(words);
     // A container without one of its subcommands is no command.
-    let command = table::find_for(&request.as_request())
+    let command = context
+        .server
+        .names
+        .find_for(&request.as_request())
         .filter(|command| command.subcommands.is_empty() || request.as_request().len() == 1)
         .ok_or(Error::text("ERR Invalid command specified"))?;
     let names_channels = command.row.key_flags_of(0).contains(KeyFlags::NOT_KEY);

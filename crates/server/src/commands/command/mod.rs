@@ -10,7 +10,9 @@ mod syntax;
 use super::{HELP_FLAGS, help, row};
 use crate::dispatch::Context;
 use crate::dispatch::table::{self, Command, ServerHandler};
+use crate::server::Server;
 use command::{Categories, Error, Flags, Group, Result, Row, Shows};
+use std::iter;
 use value::glob::{Case, glob_match};
 use wire::Reply;
 
@@ -88,16 +90,22 @@ const fn sub(name: &'static str, arity: i32, handler: ServerHandler) -> Row<Serv
 }
 
 /// COMMAND
-fn all(_: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    reply.array(table::top_level().len());
-    table::top_level().for_each(|command| describe::describe(command, reply));
+fn all(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let commands = named(context.server);
+    reply.array(commands.len());
+    commands.iter().for_each(|command| describe::describe(command, reply));
     Ok(())
 }
 
 /// COMMAND COUNT
-fn count(_: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    reply.int(table::top_level().len() as i64);
+fn count(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    reply.int(named(context.server).len() as i64);
     Ok(())
+}
+
+/// The commands that have a name.
+fn named(server: &Server) -> Vec<&'static Command> {
+    table::top_level().filter(|command| server.names.has(command)).collect()
 }
 
 /// COMMAND INFO [command-name [command-name ...]]
@@ -108,7 +116,7 @@ fn info(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     reply.array(request.len() - 2);
     for name in request.iter().skip(2) {
-        match table::find_full(name) {
+        match context.server.names.find_full(name) {
             Some(command) => describe::describe(command, reply),
             None => reply.null(),
         }
@@ -148,8 +156,12 @@ fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         [by, kind, pattern] if is(by, "filterby") && is(kind, "pattern") => Filter::Pattern(pattern),
         _ => return Err(Error::Syntax),
     };
-    let names: Vec<&str> = table::all()
-        .iter()
+    let with_subcommands = |command: &'static Command| {
+        iter::once(command).chain(command.subcommands.iter().map(|id| table::get(*id)))
+    };
+    let names: Vec<&str> = named(context.server)
+        .into_iter()
+        .flat_map(with_subcommands)
         .filter(|command| filter.passes(command))
         .map(|command| command.row.name)
         .collect();

@@ -3,7 +3,7 @@
 use crate::acl::{self, Setting};
 use crate::commands::scripting::script::{end_slow, note_holding_more, note_slow};
 use crate::config::LogLevel as Level;
-use crate::dispatch::table::{self, Command, Runs};
+use crate::dispatch::table::{Command, Runs};
 use crate::dispatch::{Context, checks};
 use crate::durability;
 use crate::log;
@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use wire::{Protocol, Reply, Request};
+use wire::{Protocol, Reply, Request, RequestBuf};
 
 /// From here on a run is slow: it makes way, and others ask before they wait for what it holds.
 const SLOW: Duration = Duration::from_millis(5);
@@ -155,12 +155,15 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
 
     fn find(&mut self, request: &Request<'_>) -> Result<&'static Command, Refusal> {
         // Most scripts call the same command again and again.
+        let names = &self.context.server.names;
         if let Some(last) = self.last
+            && !names.are_changed()
             && request.arg(0).eq_ignore_ascii_case(last.row.name.as_bytes())
         {
             return Ok(last);
         }
-        let command = table::find_for(request)
+        let command = names
+            .find_for(request)
             .filter(|command| command.subcommands.is_empty() || request.len() == 1)
             .ok_or_else(|| self.refuse(None, Error::text("ERR Unknown Redis command called from script")))?;
         self.last = Some(command).filter(|command| command.subcommands.is_empty());
@@ -291,6 +294,8 @@ fn touches_one_key(command: &Command) -> bool {
 impl Host for ScriptHost<'_, '_, '_> {
     fn call(&mut self, request: Request<'_>, protocol: Protocol, out: &mut Vec<u8>) -> Result<(), Refusal> {
         let command = self.find(&request)?;
+        let own = self.context.server.names.own(Some(command), &request);
+        let request = own.as_ref().map_or(request, RequestBuf::as_request);
         self.check(command, &request).map_err(|line| self.refuse(Some(command), line))?;
         let key = request
             .get(command.first_key)
@@ -331,9 +336,12 @@ impl Host for ScriptHost<'_, '_, '_> {
     }
 
     fn may_run(&mut self, request: Request<'_>) -> Option<bool> {
-        let command = table::find_for(&request)
-            .filter(|command| command.subcommands.is_empty() || request.len() == 1)?;
         let context = &mut *self.context;
+        let command = context
+            .server
+            .names
+            .find_for(&request)
+            .filter(|command| command.subcommands.is_empty() || request.len() == 1)?;
         let user = context.server.acl.get(context.session.access.user().name());
         Some(user.is_some_and(|user| user.check(command, &request).is_ok()))
     }

@@ -21,13 +21,7 @@ pub(super) const ROWS: &[Row] = &[
     works("port", PORT, "6379"),
     works("protected-mode", BOOL, "yes"),
     works("proto-max-bulk-len", memory_from(MIB), "512mb"),
-    absent(
-        "rename-command",
-        Kind::Lines { words_min: 2 },
-        "",
-        "commands cannot be renamed; take them from users with ACL rules instead",
-    )
-    .flags(Flags::FILE_ONLY),
+    works("rename-command", Kind::Lines { words_min: 2 }, "").flags(Flags::FILE_ONLY),
     works("requirepass", TEXT, "").flags(Flags::SENSITIVE),
     absent("socket-mark-id", int(0, u32::MAX as i64), "0", "sockets are not marked").at_start(),
     works("tcp-backlog", INT, "511").at_start(),
