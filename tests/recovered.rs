@@ -30,8 +30,11 @@ const BALLAST: &str = "40000";
 /// Longest pause before a checkpoint is begun.
 const PAUSE_MS_MAX: u64 = 200;
 /// Checkpoints that are written while databases are exchanged all the time, and the longest that one may take.
-const EXCHANGED: u64 = 3;
-const CHECKPOINT_MAX: Duration = Duration::from_secs(60);
+const EXCHANGED: u64 = 2;
+const CHECKPOINT_MAX: Duration = Duration::from_secs(180);
+/// What makes those last: keys of three databases, each with its database's number.
+const BALLAST_OF_EACH: &str =
+    "for db = 0, 2 do redis.call('SELECT', db); for i = 1, 4000 do redis.call('SET', 'b' .. i, db) end end";
 /// No checkpoint begins behind this share of a round: the last one is to begin amid the traffic.
 const LAST_BEGINNING: f64 = 0.8;
 
@@ -122,9 +125,9 @@ fn end_checkpoint(server: &Server) {
 /// Exchanges databases without a rest, and has a checkpoint completed meanwhile; then kills the server.
 fn exchange_beside_checkpoints(subject: &Subject) {
     let mut server = subject.start();
+    subject::connect(&server).call(&["EVAL", BALLAST_OF_EACH, "0"]).expect("the server answers");
     for round in 0..EXCHANGED {
         let mut client = subject::connect(&server);
-        load_ballast(&mut client);
         let completed = crate::info(&mut client, "aof_rewrites");
         let is_over = AtomicBool::new(false);
         let exchanged = std::thread::scope(|scope| {
