@@ -12,7 +12,8 @@
 mod traffic;
 
 use crate::subject::{self, Subject};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use sys::Prng;
 use testkit::{Budget, Client, Contents, Server};
 use traffic::{Progress, Traffic};
@@ -28,6 +29,12 @@ const ROUND_REQUESTS: usize = 5_000;
 const BALLAST: &str = "40000";
 /// Longest pause before a checkpoint is begun.
 const PAUSE_MS_MAX: u64 = 200;
+/// Checkpoints that are written while databases are exchanged all the time, and the longest that one may take.
+const EXCHANGED: u64 = 2;
+const CHECKPOINT_MAX: Duration = Duration::from_secs(180);
+/// What makes those last: keys of three databases, each with its database's number.
+const BALLAST_OF_EACH: &str =
+    "for db = 0, 2 do redis.call('SELECT', db); for i = 1, 4000 do redis.call('SET', 'b' .. i, db) end end";
 /// No checkpoint begins behind this share of a round: the last one is to begin amid the traffic.
 const LAST_BEGINNING: f64 = 0.8;
 
@@ -115,6 +122,61 @@ fn end_checkpoint(server: &Server) {
     }
 }
 
+/// Exchanges databases without a rest, and has a checkpoint completed meanwhile; then kills the server.
+fn exchange_beside_checkpoints(subject: &Subject) {
+    let mut server = subject.start();
+    subject::connect(&server).call(&["EVAL", BALLAST_OF_EACH, "0"]).expect("the server answers");
+    for round in 0..EXCHANGED {
+        let mut client = subject::connect(&server);
+        let completed = crate::info(&mut client, "aof_rewrites");
+        let is_over = AtomicBool::new(false);
+        let exchanged = std::thread::scope(|scope| {
+            let exchangers = ["1", "2"].map(|other| scope.spawn(|| exchange(&server, other, &is_over)));
+            client.call(&["BGREWRITEAOF"]).expect("the server answers");
+            let began = Instant::now();
+            while crate::info(&mut client, "aof_rewrites") == completed && began.elapsed() < CHECKPOINT_MAX {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            is_over.store(true, Ordering::Relaxed);
+            exchangers.map(|exchanger| exchanger.join().expect("the server answers"))
+        });
+        assert!(crate::info(&mut client, "aof_rewrites") > completed, "{}", last_lines(&server));
+        let before = read(&mut client, &[]);
+        server.kill();
+        let mut client = subject::restart(&mut server);
+        let after = read(&mut client, &[]);
+        let now = now_ms(&mut client);
+        if let Some(difference) = before.difference(&after, now) {
+            panic!("round {round}:\n{difference}\n{}", last_lines(&server));
+        }
+        println!("{} keys are as they were, over {exchanged:?} exchanges", before.len());
+    }
+}
+
+/// Writes in two databases and exchanges them, until it is over; how often.
+fn exchange(server: &Server, other: &str, is_over: &AtomicBool) -> u64 {
+    let (mut client, mut count) = (subject::connect(server), 0);
+    while !is_over.load(Ordering::Relaxed) {
+        let (key, text) = (format!("x{}", count % 50), count.to_string());
+        let requests: [&[&str]; 9] = [
+            &["SWAPDB", "0", other],
+            &["SET", &key, &text],
+            &["MULTI"],
+            &["INCR", "counter"],
+            &["SWAPDB", other, "0"],
+            &["RPUSH", "list", &text],
+            &["SELECT", if count % 2 == 0 { other } else { "0" }],
+            &["INCR", "counter"],
+            &["EXEC"],
+        ];
+        for request in requests {
+            client.call(request).expect("the server answers");
+        }
+        count += 1;
+    }
+    count
+}
+
 fn load_ballast(client: &mut Client) {
     // What a script left behind.
     client.call(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).expect("the server answers");
@@ -154,6 +216,16 @@ fn everything_in_durable_tarn_is_there_after_a_kill_beside_checkpoints() {
 #[test]
 fn everything_in_capacity_tarn_is_there_after_a_kill_beside_checkpoints() {
     rounds(&Subject::capacity_tarn(), &[], Budget::from_env(1, ROUNDS));
+}
+
+#[test]
+fn databases_that_are_exchanged_all_the_time_do_not_keep_durable_tarn_from_a_checkpoint() {
+    exchange_beside_checkpoints(&Subject::durable_tarn());
+}
+
+#[test]
+fn databases_that_are_exchanged_all_the_time_do_not_keep_capacity_tarn_from_a_checkpoint() {
+    exchange_beside_checkpoints(&Subject::capacity_tarn());
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl Progress {
 pub struct Traffic<'a> {
     role: Role<'a>,
     prng: Prng,
-    /// Whether databases are exchanged in this round. It makes checkpoints begin anew.
+    /// Whether databases are exchanged in this round. That stamps all slots together: in the other rounds each has its own stamp.
     swaps: bool,
 }
 
@@ -91,7 +91,7 @@ pub fn specs() -> Vec<Spec> {
 pub fn roles<'a>(specs: &'a [Spec], seed: u64) -> Vec<Traffic<'a>> {
     let mut prng = Prng::from_seed(seed);
     let mut all = Vec::new();
-    let swaps = prng.one_in(4);
+    let swaps = prng.one_in(2);
     let mut add = |role: Role<'a>| {
         all.push(Traffic { role, prng: Prng::from_seed(prng.next_u64()), swaps });
     };

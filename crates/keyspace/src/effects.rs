@@ -380,10 +380,6 @@ impl<'k> Batch<'k> {
             Held::Slots(slots) => slots.iter().for_each(|id| self.keyspace.set_stamp(*id, stamp)),
             Held::All => self.keyspace.whole_stamp.store(stamp.0, Ordering::Relaxed),
         }
-        // Whoever began to copy since the exchange would hold it, and be told of it by the journal once more.
-        if self.has_exchanged.take() {
-            self.keyspace.note_exchange();
-        }
     }
 
     /// Says that something was appended, with no slot held. At the batch's end.

@@ -10,18 +10,11 @@ use crate::locks::{self, SlotId};
 use crate::object::Object;
 use crate::slot::{Change, SlotKeys};
 use std::mem;
-use std::sync::atomic::Ordering;
 
 impl Keyspace {
-    /// How many times databases were exchanged, and an exchange was appended to the journal. Copies of slots belong together only if it
-    /// stayed the same.
-    pub fn exchanges(&self) -> u64 {
-        self.exchanges.load(Ordering::Acquire)
-    }
-
-    /// Whether a database was ever used: only then its slots hold anything.
-    pub fn is_used(&self, db: DbIndex) -> bool {
-        self.database(db).used_slots().is_some()
+    /// Whether a database, by its constant number, was ever used: only then its slots hold anything.
+    pub fn is_number_used(&self, number: u32) -> bool {
+        self.database_at(number).used_slots().is_some()
     }
 
     pub(crate) fn stamp(&self, db: DbIndex, slot: Slot) -> Stamp {
@@ -55,19 +48,12 @@ impl SlotView<'_> {
 }
 
 impl Batch<'_> {
-    /// Shows every object of a slot, those whose time is up too, and tells where in the history it was last written.
-    /// See also [`Batch::take_unreadable`].
-    pub fn copy_slot(&self, db: DbIndex, slot: Slot, visit: impl FnMut(Object<'_>)) -> Stamp {
-        self.look_into(db, slot, |view| {
-            view.visit(visit);
-            view.stamp()
-        })
-    }
-
-    /// Calls `look` with a slot locked.
-    pub fn look_into<T>(&self, db: DbIndex, slot: Slot, look: impl FnOnce(&SlotView<'_>) -> T) -> T {
-        let keys = locks::lock(&self.keyspace.database(db).slot(slot).keys);
-        look(&SlotView { batch: self, id: (self.keyspace.physical(db), slot), keys: &keys })
+    /// Calls `look` with a slot locked, of a database by its constant number: whoever goes over slots while databases are exchanged
+    /// meets each once.
+    pub fn look_into<T>(&self, number: u32, slot: Slot, look: impl FnOnce(&SlotView<'_>) -> T) -> T {
+        let id = (number, slot);
+        let keys = locks::lock(self.keyspace.keys_of_slot(id));
+        look(&SlotView { batch: self, id, keys: &keys })
     }
 
     /// Where in the history a key's slot was last written.

@@ -90,7 +90,6 @@ pub struct Keyspace {
     pub(crate) whole_stamp: AtomicU64,
     /// Where what concerns no slot was last written (see [`Batch::append_apart`]).
     pub(crate) apart_stamp: AtomicU64,
-    pub(crate) exchanges: AtomicU64,
     has_slow_holder: AtomicBool,
     slow_holders: Mutex<Vec<Holding>>,
     clock: OnceLock<Clock>,
@@ -159,7 +158,6 @@ impl Keyspace {
             effects: (0..options.workers).map(|_| Effects::default()).collect(),
             whole_stamp: AtomicU64::new(0),
             apart_stamp: AtomicU64::new(0),
-            exchanges: AtomicU64::new(0),
             has_slow_holder: AtomicBool::new(false),
             slow_holders: Mutex::default(),
             clock: OnceLock::new(),
@@ -343,7 +341,6 @@ impl Keyspace {
             has_waited: Cell::default(),
             seen: Cell::default(),
             has_appended: Cell::default(),
-            has_exchanged: Cell::default(),
             unreadable: RefCell::default(),
             passed: Cell::default(),
         }
@@ -370,11 +367,6 @@ impl Keyspace {
         let (a, b) = (self.physical(one), self.physical(other));
         self.numbers[one.0 as usize].store(b, Ordering::Relaxed);
         self.numbers[other.0 as usize].store(a, Ordering::Relaxed);
-        self.note_exchange();
-    }
-
-    pub(crate) fn note_exchange(&self) {
-        self.exchanges.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -391,8 +383,6 @@ pub struct Batch<'k> {
     /// The latest stamp of what was looked at.
     pub(crate) seen: Cell<Stamp>,
     pub(crate) has_appended: Cell<bool>,
-    /// Databases were exchanged, which is not in the journal yet.
-    pub(crate) has_exchanged: Cell<bool>,
     pub(crate) unreadable: RefCell<Option<Unreadable>>,
     /// How often something was unreadable.
     pub(crate) passed: Cell<u64>,
@@ -635,7 +625,6 @@ impl<'b> Exclusive<'b> {
             self.batch.tell_database(db, &|key| is_there(one, key) || is_there(other, key));
         }
         self.batch.keyspace.exchange(one, other);
-        self.batch.has_exchanged.set(true);
         for db in [one, other] {
             self.batch.note_ready_of(db, |key| self.type_of(key));
         }

@@ -486,12 +486,12 @@ fn a_copy_of_a_time_before_the_log_or_beyond_what_is_intact_is_refused() {
     assert_eq!(restore(&fs, Target::Lsn(Lsn(1_000)), Path::new("/intact")).unwrap().end, Lsn(1_000));
 }
 
-/// Files of the first version, which must open for ever. They were written by
-/// `TARN_WRITE_FIXTURE=1 cargo test -p log@0.1.0 --test recovery first_version`.
+/// Files of each version, which must open for ever: in `v2` the checkpoint is of the second. Those of the newest are written by
+/// `TARN_WRITE_FIXTURE=1 cargo test -p log@0.1.0 --test recovery every_version`.
 #[test]
-fn files_of_the_first_version_open() {
-    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1");
+fn files_of_every_version_open() {
     if std::env::var_os("TARN_WRITE_FIXTURE").is_some() {
+        let kept = fixture("v2");
         std::fs::create_dir_all(&kept).unwrap();
         let disk = Disk::new(1);
         let log = open(&disk);
@@ -507,10 +507,18 @@ fn files_of_the_first_version_open() {
             std::fs::write(kept.join(path.file_name().unwrap()), disk.content(&path).unwrap()).unwrap();
         }
     }
+    ["v1", "v2"].into_iter().for_each(opens);
+}
+
+fn fixture(version: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version)
+}
+
+fn opens(version: &str) {
     let disk = Disk::new(1);
     let fs = Fs::Simulated(disk.clone());
     fs.create_dir_all(dir()).unwrap();
-    for file in std::fs::read_dir(&kept).unwrap() {
+    for file in std::fs::read_dir(fixture(version)).unwrap() {
         let path = file.unwrap().path();
         disk.place(&dir().join(path.file_name().unwrap()), std::fs::read(&path).unwrap());
     }

@@ -35,7 +35,8 @@ impl SlotIndex {
 }
 
 impl Keyspace {
-    /// The constant number of each database: that by which it is known on disk. SWAPDB exchanges two.
+    /// The constant number of each database: that by which it is known on disk. SWAPDB exchanges two; they belong to the place where
+    /// the journal ends only for whoever is in a batch, since whoever exchanges them keeps all others out until that is appended.
     pub fn numbers(&self) -> Vec<u32> {
         self.numbers.iter().map(|number| number.load(Ordering::Relaxed)).collect()
     }
@@ -67,13 +68,13 @@ impl Batch<'_> {
     /// history the slot was last written.
     pub fn copy_index(
         &self,
-        db: DbIndex,
+        number: u32,
         slot: Slot,
         is_written: impl Fn(u32) -> bool,
         index: &mut SlotIndex,
         mut visit: impl FnMut(Object<'_>),
     ) -> Stamp {
-        self.look_into(db, slot, |view| {
+        self.look_into(number, slot, |view| {
             self.index_of(view, is_written, index, &mut visit);
             view.stamp()
         })

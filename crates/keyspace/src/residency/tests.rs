@@ -198,7 +198,7 @@ impl Spilling {
         for slot in (0..crate::SLOTS as u16).map(Slot) {
             let (mut index, mut shown) = (SlotIndex::default(), Vec::new());
             here.copy_index(
-                DB,
+                DB.0,
                 slot,
                 |_| true,
                 &mut index,

@@ -187,7 +187,7 @@ fn decode_header(bytes: &[u8]) -> Result<(u64, Lsn, UnixMs), NotWhole> {
         return Err(NotWhole::Damaged { offset: 0 });
     }
     match u32_at(8) {
-        VERSION => Ok((u64_at(16), Lsn(u64_at(24)), UnixMs(u64_at(32)))),
+        1..=VERSION => Ok((u64_at(16), Lsn(u64_at(24)), UnixMs(u64_at(32)))),
         newer => Err(NotWhole::Newer(newer)),
     }
 }

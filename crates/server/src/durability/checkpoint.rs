@@ -2,7 +2,8 @@
 //!
 //! A thread of its own, in batches as a guest, copies a slot at a time under its lock to a chunk in memory, and writes
 //! chunks with no lock held. It copies for a tenth of the time, so that clients notice little. FLUSHALL needs no care, since
-//! it stamps all slots; an exchange of databases begins the checkpoint anew. Bytes: `docs/formats/checkpoint.md`.
+//! it stamps all slots. Databases may be exchanged meanwhile: it goes over them by their constant numbers, and says which of them
+//! was which where it began; from there the log says what was exchanged. Bytes: `docs/formats/checkpoint.md`.
 //!
 //! Where there is a store (capacity edition), what is not in it is written there first, some slots at a time, and the checkpoint
 //! holds where everything lies, and the store's table.
@@ -13,14 +14,13 @@
 //! Invariant: memory for a checkpoint is some chunks and the longest element.
 
 use super::parts::{self, Cursor, Lengths};
-use super::slots::{ChunkKind, put_index, put_numbers};
-use crate::log;
+use super::slots::{ChunkKind, Databases, put_index};
 use crate::residency::Outbox;
 use crate::server::Server;
 use ::log::{CheckpointWriter, Log, Lsn};
 use keyspace::residency::index::SlotIndex;
 use keyspace::residency::spill::Aim;
-use keyspace::{Batch, DbIndex, Object, SLOTS, Slot, SlotView};
+use keyspace::{Batch, Object, SLOTS, Slot, SlotView};
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -84,39 +84,30 @@ pub fn write_beside(
     pace: Pace,
     beside: &mut dyn FnMut(Interval),
 ) -> io::Result<u64> {
-    loop {
-        let exchanges = server.keyspace.exchanges();
-        let mark = server.residency.store().map(|store| (store, store.begin_checkpoint()));
-        let mut copy = Copy::begin(server, log, guest, pace)?;
-        copy.writer.chunk(&ChunkKind::Seed.chunk(&server.hash_seed.to_bytes()))?;
-        if mark.is_some() {
-            copy.writer.chunk(&ChunkKind::Numbers.chunk(&put_numbers(&server.keyspace.numbers())))?;
-        }
-        copy.libraries()?;
-        let is_whole = server.databases().try_fold(true, |is_whole, db| {
-            Ok::<_, io::Error>(
-                is_whole && copy.database(db, beside)? && server.keyspace.exchanges() == exchanges,
-            )
-        })?;
-        if !is_whole {
-            log!(Notice, "Databases were exchanged; the checkpoint begins anew");
-            continue;
-        }
-        copy.flush()?;
-        if let Some((store, mark)) = mark {
-            copy.writer.chunk(&ChunkKind::Store.chunk(&store.table(mark)?))?;
-        }
-        let end = log.appended();
-        copy.wait_until_durable(log, end, beside)?;
-        // An exchange after the last slot was copied is behind the checkpoint's end, or shows here.
-        if server.keyspace.exchanges() != exchanges {
-            continue;
-        }
-        let bytes = copy.writer.bytes();
-        log.finish_checkpoint(copy.writer, end)?;
-        mark.into_iter().for_each(|(store, mark)| store.end_checkpoint(mark));
-        return Ok(bytes);
+    let mark = server.residency.store().map(|store| (store, store.begin_checkpoint()));
+    let (start, numbers) = beginning(server, log, guest);
+    let mut copy = Copy::begin(server, log.begin_checkpoint(start)?, guest, pace);
+    copy.writer.chunk(&ChunkKind::Seed.chunk(&server.hash_seed.to_bytes()))?;
+    copy.writer.chunk(&Databases { has_store: mark.is_some(), numbers }.chunk())?;
+    copy.libraries()?;
+    (0..server.keyspace.databases()).try_for_each(|number| copy.database(number, beside))?;
+    copy.flush()?;
+    if let Some((store, mark)) = mark {
+        copy.writer.chunk(&ChunkKind::Store.chunk(&store.table(mark)?))?;
     }
+    let end = log.appended();
+    copy.wait_until_durable(log, end, beside)?;
+    let bytes = copy.writer.bytes();
+    log.finish_checkpoint(copy.writer, end)?;
+    mark.into_iter().for_each(|(store, mark)| store.end_checkpoint(mark));
+    Ok(bytes)
+}
+
+/// Where a checkpoint begins, and the databases' constant numbers there. All that was appended before is in the slots: it was appended
+/// under their locks. An exchange of databases is appended before whoever makes it lets others in: none is half done in a batch.
+fn beginning(server: &Server, log: &Log, guest: usize) -> (Lsn, Vec<u32>) {
+    let _batch = server.keyspace.enter(guest);
+    (log.appended(), server.keyspace.numbers())
 }
 
 struct Copy<'s> {
@@ -161,10 +152,8 @@ impl Stored<'_> {
 }
 
 impl<'s> Copy<'s> {
-    fn begin(server: &'s Server, log: &Log, guest: usize, pace: Pace) -> io::Result<Copy<'s>> {
-        // All that was appended before is in the slots: it was appended under their locks.
-        let writer = log.begin_checkpoint(log.appended())?;
-        Ok(Copy {
+    fn begin(server: &'s Server, writer: CheckpointWriter, guest: usize, pace: Pace) -> Copy<'s> {
+        Copy {
             server,
             guest,
             pace,
@@ -175,7 +164,7 @@ impl<'s> Copy<'s> {
             keys: 0,
             lengths: Lengths::of(server),
             stored: Stored::new(server, guest),
-        })
+        }
     }
 
     fn libraries(&mut self) -> io::Result<()> {
@@ -185,26 +174,24 @@ impl<'s> Copy<'s> {
         Ok(())
     }
 
-    /// Copies a database. False: databases were exchanged.
-    fn database(&mut self, db: DbIndex, beside: &mut dyn FnMut(Interval)) -> io::Result<bool> {
-        if !self.server.keyspace.is_used(db) {
-            return Ok(true);
+    /// Copies a database, by its constant number.
+    fn database(&mut self, number: u32, beside: &mut dyn FnMut(Interval)) -> io::Result<()> {
+        if !self.server.keyspace.is_number_used(number) {
+            return Ok(());
         }
-        let exchanges = self.server.keyspace.exchanges();
-        let number = self.server.keyspace.numbers()[db.0 as usize];
         for slot in (0..SLOTS as u16).map(Slot) {
             if self.chunk.is_empty() {
                 let kind = if self.stored.is_some() { ChunkKind::Index } else { ChunkKind::Slots };
                 self.chunk.push(kind as u8);
-                self.chunk.extend_from_slice(&db.0.to_le_bytes());
+                self.chunk.extend_from_slice(&number.to_le_bytes());
             }
             let group = (slot.0..SLOTS as u16).map(Slot).take(GROUP);
             if let Some(stored) = self.stored.as_mut().filter(|_| usize::from(slot.0) % GROUP == 0) {
                 // Most of the writing is waiting for the disk: it rests for as long again.
                 self.copying += stored.write(number, group)? * 2 / (1 + REST_FACTOR);
             }
-            if self.slot(db, slot)? == Fit::TooLong {
-                self.slot_in_parts(db, slot, beside)?;
+            if self.slot(number, slot)? == Fit::TooLong {
+                self.slot_in_parts((number, slot), beside)?;
             }
             beside(Interval::BetweenSlots);
             if self.chunk.len() >= CHUNK_BYTES {
@@ -212,18 +199,14 @@ impl<'s> Copy<'s> {
             }
             if self.copying >= STEP {
                 self.rest()?;
-                if self.server.keyspace.exchanges() != exchanges {
-                    return Ok(false);
-                }
             }
         }
-        self.flush()?;
-        Ok(true)
+        self.flush()
     }
 
     /// Appends a slot to the chunk: its number, its stamp, the length of what follows, its index, and its entries. One that has no keys, and
     /// had none when the checkpoint began, needs no mention: all that is replayed is later. Of one that has too much nothing is appended.
-    fn slot(&mut self, db: DbIndex, slot: Slot) -> io::Result<Fit> {
+    fn slot(&mut self, database: u32, slot: Slot) -> io::Result<Fit> {
         let chunk = &mut self.chunk;
         let slot_at = chunk.len();
         chunk.extend_from_slice(&slot.0.to_le_bytes());
@@ -232,7 +215,7 @@ impl<'s> Copy<'s> {
         let body_at = chunk.len();
         let batch = self.server.keyspace.enter(self.guest);
         let (stored, lengths) = (&mut self.stored, self.lengths);
-        let (copied, took) = batch.look_into(db, slot, |view| {
+        let (copied, took) = batch.look_into(database, slot, |view| {
             // Nobody was held up while it waited for the slot.
             let began = Instant::now();
             let mut entries = Entries::new(lengths);
@@ -264,23 +247,22 @@ impl<'s> Copy<'s> {
     }
 
     /// Copies a slot that has too much for one chunk.
-    fn slot_in_parts(&mut self, db: DbIndex, slot: Slot, beside: &mut dyn FnMut(Interval)) -> io::Result<()> {
+    fn slot_in_parts(&mut self, place: (u32, Slot), beside: &mut dyn FnMut(Interval)) -> io::Result<()> {
         self.flush()?;
         // What goes to the store, or comes from there, leaves no stamp.
         let tries = if self.stored.is_some() { 0 } else { LOOSE_TRIES };
         for number in 0..tries {
-            if self.loose_parts(db, slot, number == 0, beside)? {
+            if self.loose_parts(place, number == 0, beside)? {
                 return Ok(());
             }
         }
-        self.held_parts(db, slot)
+        self.held_parts(place)
     }
 
     /// Copies a slot, letting it go after each part. False: it was written to meanwhile.
     fn loose_parts(
         &mut self,
-        db: DbIndex,
-        slot: Slot,
+        place: (u32, Slot),
         rests: bool,
         beside: &mut dyn FnMut(Interval),
     ) -> io::Result<bool> {
@@ -288,10 +270,10 @@ impl<'s> Copy<'s> {
         for number in 0.. {
             let batch = self.server.keyspace.enter(self.guest);
             let (lengths, stored, chunk) = (self.lengths, &mut self.stored, &mut self.chunk);
-            let (is_last, took) = batch.look_into(db, slot, |view| {
+            let (is_last, took) = batch.look_into(place.0, place.1, |view| {
                 let began = Instant::now();
                 let is_same = *stamp.get_or_insert(view.stamp()) == view.stamp();
-                let mut part = Part { place: (db, slot), number, lengths };
+                let mut part = Part { place, number, lengths };
                 (
                     is_same.then(|| part.copy(&batch, view, stored, &mut cursor, chunk, &mut keys)),
                     began.elapsed(),
@@ -318,15 +300,15 @@ impl<'s> Copy<'s> {
     }
 
     /// Copies a slot that somebody writes to all the time: it is held until all of it is written.
-    fn held_parts(&mut self, db: DbIndex, slot: Slot) -> io::Result<()> {
+    fn held_parts(&mut self, place: (u32, Slot)) -> io::Result<()> {
         let batch = self.server.keyspace.enter(self.guest);
         let (lengths, stored, chunk, writer) =
             (self.lengths, &mut self.stored, &mut self.chunk, &mut self.writer);
         let (mut cursor, mut keys) = (Cursor::default(), 0);
-        let (written, took) = batch.look_into(db, slot, |view| {
+        let (written, took) = batch.look_into(place.0, place.1, |view| {
             let began = Instant::now();
             let written = (0..).find_map(|number| {
-                let mut part = Part { place: (db, slot), number, lengths };
+                let mut part = Part { place, number, lengths };
                 let is_last = part.copy(&batch, view, stored, &mut cursor, chunk, &mut keys);
                 match writer.chunk(chunk) {
                     Ok(()) => is_last.then_some(Ok(())),
@@ -428,7 +410,7 @@ fn add_index(
 
 /// A part of a slot, to be copied.
 struct Part {
-    place: (DbIndex, Slot),
+    place: (u32, Slot),
     number: u32,
     lengths: Lengths,
 }

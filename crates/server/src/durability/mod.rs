@@ -8,6 +8,7 @@
 
 mod apply;
 pub mod checkpoint;
+mod copied;
 mod counts;
 mod crossing;
 pub mod gate;
@@ -177,10 +178,11 @@ fn table_in(checkpoint: &Checkpoint) -> io::Result<Option<Vec<u8>>> {
         Ok::<_, io::Error>(found.map(|(_, body)| body.to_vec()))
     };
     // One that has no store is not gone through for that.
-    if of_kind(1, ChunkKind::Numbers)?.is_none() {
-        return Ok(None);
-    }
-    of_kind(checkpoint.chunks() - 1, ChunkKind::Store)
+    let has_store = match copied::databases_in(checkpoint)? {
+        Some(databases) => databases.has_store,
+        None => of_kind(1, ChunkKind::Numbers)?.is_some(),
+    };
+    if has_store { of_kind(checkpoint.chunks() - 1, ChunkKind::Store) } else { Ok(None) }
 }
 
 /// Fills the keyspace from the directory, and opens the log if the configuration wants one. Called once, before the first

@@ -8,17 +8,17 @@
 //! 1. The parts that count show the slot at one moment, and hold its stamp.
 //! 2. Memory is bounded by a chunk and the longest element, however much the slot holds.
 
+use super::copied::Copied;
 use super::slots::{ChunkKind, PartHeader, take_index};
 use crate::replay::Replay;
 use crate::residency;
 use crate::server::Server;
-use ::log::{Checkpoint, ChunkPlace};
+use ::log::ChunkPlace;
 use command::pieces::{self, Pieces, Progress, Words};
 use keyspace::{DbIndex, Object, Position, Slot, SlotView};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
 use sys::UnixMs;
 use wire::{Authenticated, Batch, Limits, Parser, encode_arg, encode_request_header};
 
@@ -131,7 +131,7 @@ impl Parts {
     /// Notes a part. None: it is none.
     pub fn note(&self, place: ChunkPlace, body: &[u8]) -> Option<()> {
         let (header, _) = PartHeader::take(body)?;
-        self.0.lock().entry((header.db.0, header.slot.0)).or_default().push((place, header));
+        self.0.lock().entry((header.database, header.slot.0)).or_default().push((place, header));
         Some(())
     }
 
@@ -148,19 +148,17 @@ impl Parts {
 ///
 /// # Errors
 /// If they are not right, or cannot be read.
-pub(super) fn load(
-    server: &Arc<Server>,
-    checkpoint: &Checkpoint,
-    worker: usize,
-    parts: &[Placed],
-) -> io::Result<u64> {
+pub(super) fn load(copied: &Copied<'_>, worker: usize, parts: &[Placed]) -> io::Result<u64> {
+    let (server, checkpoint) = (copied.server, copied.checkpoint);
     let wrong = || {
         io::Error::other(format!("{} holds a part of a slot that is not right", checkpoint.path().display()))
     };
+    let Some((_, PartHeader { database, slot, stamp, .. })) = parts.first() else { return Ok(0) };
+    let db = copied.db(*database).ok_or_else(wrong)?;
     let (mut replay, mut requests) = (Replay::new(server, worker), 0);
     for (expected, (place, header)) in parts.iter().enumerate() {
-        let (number, stamp, db) = (header.number as usize, header.stamp, header.db);
-        if number != expected || stamp != parts[0].1.stamp || db.0 >= server.keyspace.databases() {
+        let number = header.number as usize;
+        if number != expected || header.stamp != *stamp {
             return Err(wrong());
         }
         let chunk = checkpoint.chunk_at(*place).map_err(io::Error::other)?;
@@ -168,16 +166,14 @@ pub(super) fn load(
             ChunkKind::of(&chunk).and_then(|(_, body)| PartHeader::take(body)).ok_or_else(wrong)?;
         residency::wait_for_room(server);
         let content = if number == 0 {
-            load_index(server, worker, header, content).ok_or_else(wrong)?
+            load_index(server, worker, (db, *slot), content).ok_or_else(wrong)?
         } else {
             content
         };
         requests += run(&mut replay, db, content).ok_or_else(wrong)?;
         server.fail_start_if_ending()?;
     }
-    if let Some((_, PartHeader { db, slot, stamp, .. })) = parts.first() {
-        server.keyspace.enter(worker).restore_stamp(*db, *slot, *stamp);
-    }
+    server.keyspace.enter(worker).restore_stamp(db, *slot, *stamp);
     Ok(requests)
 }
 
@@ -185,14 +181,14 @@ pub(super) fn load(
 fn load_index<'c>(
     server: &Server,
     worker: usize,
-    header: &PartHeader,
+    (db, slot): (DbIndex, Slot),
     mut content: &'c [u8],
 ) -> Option<&'c [u8]> {
     let index = take_index(&mut content)?;
     if !index.words.is_empty() {
         server.residency.store()?;
         let mut index = index;
-        server.keyspace.enter(worker).restore_index(header.db, header.slot, &mut index);
+        server.keyspace.enter(worker).restore_index(db, slot, &mut index);
     }
     Some(content)
 }
@@ -212,7 +208,7 @@ fn run(replay: &mut Replay<'_>, db: DbIndex, content: &[u8]) -> Option<u64> {
 }
 
 /// A part with nothing in it but its header.
-pub(super) fn begin(out: &mut Vec<u8>, (db, slot): (DbIndex, Slot), number: u32, stamp: keyspace::Stamp) {
+pub(super) fn begin(out: &mut Vec<u8>, (database, slot): (u32, Slot), number: u32, stamp: keyspace::Stamp) {
     out.clear();
-    PartHeader { db, slot, number, stamp }.put(out);
+    PartHeader { database, slot, number, stamp }.put(out);
 }

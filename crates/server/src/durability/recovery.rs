@@ -4,28 +4,27 @@
 //! effects on keys of its own slots. What concerns whole databases is applied by one of them, while the others wait
 //! before it ([`Crossing`]).
 //!
+//! The databases are those of the checkpoint's beginning, whose exchanges (SWAPDB) are in the log like all else: from then on the
+//! number in a record means what it meant when that was written.
+//!
 //! Invariants:
 //! 1. A slot's effects are applied in the order of the log, those left out that its copy in the checkpoint holds.
 //! 2. An effect that fails, or whose key cannot be told, means that state and log do not belong together: the start is refused.
 //! 3. Nothing that was judged when it was executed is judged again: neither sizes nor rights nor directives.
 
 use super::apply::{Applier, OnDatabases, Refusal, database};
+use super::copied::Copied;
 use super::crossing::Crossing;
-use super::parts::{self, Parts};
-use super::slots::{ChunkKind, numbers_of, seed_in, take_index};
-use crate::commands::scripting::load_library;
 use crate::dispatch::table::{self, Command, Runs};
 use crate::residency::{self, ReadAhead};
 use crate::server::Server;
-use crate::snapshot;
 use crate::start::STACK_BYTES;
 use ::log::{Checkpoint, Record, Recovery};
 use command::effects::Scope;
 use command::execute;
-use keyspace::{DbIndex, SLOTS, Slot, Stamp};
+use keyspace::{DbIndex, Slot, Stamp};
 use std::io;
 use std::sync::Arc;
-use value::rdb::file::EntryReader;
 use wire::{Authenticated, Limits, Parser, Request};
 
 /// What the log holds was bounded when it was executed.
@@ -40,21 +39,7 @@ pub fn recover(server: &Arc<Server>, recovery: &Recovery, threads: usize) -> io:
     let log_bytes = recovery.end().0 - recovery.start().0;
     server.durability.loading.begin(checkpoint_bytes + log_bytes);
     if let Some(checkpoint) = recovery.checkpoint() {
-        let parts = Parts::default();
-        for _ in 0..FIRST_CHUNKS {
-            load_chunk(server, checkpoint, 0, &parts)?;
-        }
-        in_parallel(threads, |worker| {
-            while load_chunk(server, checkpoint, worker, &parts)? {}
-            Ok(())
-        })?;
-        in_parallel(threads, |worker| {
-            while let Some(of_slot) = parts.take() {
-                let requests = parts::load(server, checkpoint, worker, &of_slot)?;
-                server.durability.loading.note(0, 0, requests);
-            }
-            Ok(())
-        })?;
+        Copied::open(server, checkpoint)?.load(threads)?;
     }
     let crossing = Crossing::new(threads);
     let played = in_parallel(threads, |worker| {
@@ -66,7 +51,7 @@ pub fn recover(server: &Arc<Server>, recovery: &Recovery, threads: usize) -> io:
 }
 
 /// Runs `work` for every worker's number, each on a thread of its own. The error of the lowest number counts.
-fn in_parallel(threads: usize, work: impl Fn(usize) -> io::Result<()> + Sync) -> io::Result<()> {
+pub(super) fn in_parallel(threads: usize, work: impl Fn(usize) -> io::Result<()> + Sync) -> io::Result<()> {
     std::thread::scope(|scope| {
         let work = &work;
         let start = |worker| {
@@ -80,74 +65,6 @@ fn in_parallel(threads: usize, work: impl Fn(usize) -> io::Result<()> + Sync) ->
             .into_iter()
             .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
-}
-
-/// Chunks that stand before all slots, and have to be loaded before them.
-const FIRST_CHUNKS: usize = 2;
-
-/// Loads the next chunk of a checkpoint. False: there is none.
-fn load_chunk(server: &Server, checkpoint: &Checkpoint, worker: usize, parts: &Parts) -> io::Result<bool> {
-    let Some((place, chunk)) = checkpoint.next_placed_chunk().map_err(io::Error::other)? else {
-        return Ok(false);
-    };
-    let has_store = server.residency.store().is_some();
-    let keys = ChunkKind::of(&chunk).and_then(|(kind, body)| match kind {
-        ChunkKind::Slots => load_slots(server, worker, body, false),
-        ChunkKind::Index if has_store => load_slots(server, worker, body, true),
-        // The stamps are of slots, and a key's slot must be the one that it had.
-        ChunkKind::Seed => (seed_in(&chunk) == Some(server.hash_seed)).then_some(0),
-        ChunkKind::Numbers => server.keyspace.restore_numbers(&numbers_of(body)?).then_some(0),
-        ChunkKind::Library => load_library(server, body).ok().map(|()| 0),
-        // They are put together when all are known.
-        ChunkKind::Part => parts.note(place, body).map(|()| 0),
-        // It was opened with this.
-        ChunkKind::Store if has_store => Some(0),
-        ChunkKind::Index | ChunkKind::Store => None,
-    });
-    let wrong = || format!("{} holds what this version cannot read", checkpoint.path().display());
-    let keys = keys.ok_or_else(|| io::Error::other(wrong()))?;
-    server.durability.loading.note(chunk.len() as u64, keys, 0);
-    server.fail_start_if_ending()?;
-    Ok(true)
-}
-
-/// Puts the slots of a chunk in their places; gives how many keys they have. None: they are not right.
-fn load_slots(server: &Server, worker: usize, body: &[u8], has_index: bool) -> Option<u64> {
-    let (db, mut rest) = body.split_first_chunk::<4>()?;
-    let db = DbIndex(u32::from_le_bytes(*db));
-    if db.0 >= server.keyspace.databases() {
-        return None;
-    }
-    let thresholds = server.settings.thresholds();
-    let now = server.clock.now();
-    let mut keys = 0;
-    while !rest.is_empty() {
-        residency::wait_for_room(server);
-        let batch = server.keyspace.enter(worker);
-        let (slot, after) = rest.split_first_chunk::<2>()?;
-        let (stamp, after) = after.split_first_chunk::<8>()?;
-        let (bytes, after) = after.split_first_chunk::<8>()?;
-        let bytes = usize::try_from(u64::from_le_bytes(*bytes)).ok()?;
-        let (mut body, slot) = (after.get(..bytes)?, Slot(u16::from_le_bytes(*slot)));
-        rest = &after[bytes..];
-        if usize::from(slot.0) >= SLOTS {
-            return None;
-        }
-        if has_index {
-            let mut index = take_index(&mut body)?;
-            keys += index.words.len() as u64;
-            batch.restore_index(db, slot, &mut index);
-        }
-        let mut entries = EntryReader::new(body);
-        while let Some(entry) = entries.next_entry(&thresholds).ok()? {
-            snapshot::put(server, &batch, db, entry, now);
-            keys += 1;
-        }
-        // What cannot be read back cannot be replaced.
-        batch.take_unreadable().is_none().then_some(())?;
-        batch.restore_stamp(db, slot, Stamp(u64::from_le_bytes(*stamp)));
-    }
-    Some(keys)
 }
 
 /// Replays the part of one thread.

@@ -19,7 +19,8 @@ pub enum ChunkKind {
     Library = 2,
     /// The seed by which keys have their slots. The first chunk of a checkpoint, and of no use later.
     Seed = 3,
-    /// The numbers by which the store knows the databases. Comes before slots.
+    /// The numbers by which the store knows the databases, in checkpoints of older versions. Comes before slots, which name databases as
+    /// commands do.
     Numbers = 4,
     /// Slots, with the index of what lies in the store.
     Index = 5,
@@ -27,6 +28,8 @@ pub enum ChunkKind {
     Part = 7,
     /// The store's table of segments. The last chunk, if there is a store.
     Store = 6,
+    /// Which databases there were when it began. Comes before slots, which name databases by their constant numbers.
+    Databases = 8,
 }
 
 impl ChunkKind {
@@ -41,6 +44,7 @@ impl ChunkKind {
             5 => ChunkKind::Index,
             6 => ChunkKind::Store,
             7 => ChunkKind::Part,
+            8 => ChunkKind::Databases,
             _ => return None,
         };
         Some((kind, body))
@@ -58,10 +62,44 @@ pub fn seed_in(chunk: &[u8]) -> Option<HashSeed> {
     HashSeed::from_bytes(seed)
 }
 
+/// The databases as they were when a checkpoint began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Databases {
+    /// Whether objects lie in a store.
+    pub has_store: bool,
+    /// The constant number of each, in the order of the numbers by which commands know them.
+    pub numbers: Vec<u32>,
+}
+
+impl Databases {
+    /// The chunk that says it.
+    pub fn chunk(&self) -> Vec<u8> {
+        let body = [&[u8::from(self.has_store)][..], &put_numbers(&self.numbers)].concat();
+        ChunkKind::Databases.chunk(&body)
+    }
+
+    /// Reads what follows a chunk's first byte. None: it is none.
+    pub fn of(body: &[u8]) -> Option<Databases> {
+        let ([has_store @ 0..=1], numbers) = body.split_first_chunk::<1>()? else { return None };
+        let numbers = numbers_of(numbers)?;
+        let mut sorted = numbers.clone();
+        sorted.sort_unstable();
+        let is_right = sorted.into_iter().eq(0..numbers.len() as u32);
+        is_right.then_some(Databases { has_store: *has_store == 1, numbers })
+    }
+
+    /// The database that commands knew by another number than its constant one.
+    pub fn named(&self, number: u32) -> Option<DbIndex> {
+        let place = self.numbers.iter().position(|own| *own == number)?;
+        u32::try_from(place).ok().map(DbIndex)
+    }
+}
+
 /// What stands before the content of a [`ChunkKind::Part`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartHeader {
-    pub db: DbIndex,
+    /// The database's number, as in the checkpoint's other chunks.
+    pub database: u32,
     pub slot: Slot,
     /// From 0 on; a 0 begins the slot anew, and what stands before it counts for nothing.
     pub number: u32,
@@ -75,7 +113,7 @@ impl PartHeader {
     /// Appends it, as the beginning of a chunk.
     pub fn put(&self, out: &mut Vec<u8>) {
         out.push(ChunkKind::Part as u8);
-        out.extend_from_slice(&self.db.0.to_le_bytes());
+        out.extend_from_slice(&self.database.to_le_bytes());
         out.extend_from_slice(&self.slot.0.to_le_bytes());
         out.extend_from_slice(&self.number.to_le_bytes());
         out.extend_from_slice(&self.stamp.0.to_le_bytes());
@@ -87,7 +125,7 @@ impl PartHeader {
             body.split_first_chunk::<{ PartHeader::BYTES }>()?;
         let (number, stamp) = rest.split_first_chunk::<4>()?;
         let header = PartHeader {
-            db: DbIndex(u32::from_le_bytes([*a, *b, *c, *d])),
+            database: u32::from_le_bytes([*a, *b, *c, *d]),
             slot: Slot(u16::from_le_bytes([*slot, *slot_high])),
             number: u32::from_le_bytes(*number),
             stamp: Stamp(u64::from_le_bytes(stamp.try_into().ok()?)),
@@ -134,12 +172,11 @@ fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(*number))
 }
 
-/// The numbers of databases, for a [`ChunkKind::Numbers`].
-pub fn put_numbers(numbers: &[u32]) -> Vec<u8> {
+fn put_numbers(numbers: &[u32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// Reads them. None: these are none.
+/// Reads the numbers of databases, which are all of a [`ChunkKind::Numbers`]. None: these are none.
 pub fn numbers_of(body: &[u8]) -> Option<Vec<u32>> {
     let (numbers, rest) = body.as_chunks::<4>();
     rest.is_empty().then(|| numbers.iter().map(|number| u32::from_le_bytes(*number)).collect())
@@ -149,6 +186,23 @@ pub fn numbers_of(body: &[u8]) -> Option<Vec<u32>> {
 mod tests {
     use super::*;
     use value::table::Position;
+
+    #[test]
+    fn databases_are_read_as_they_were_written_and_only_if_each_has_a_number_of_its_own() {
+        let databases = Databases { has_store: true, numbers: vec![2, 0, 1] };
+        let chunk = databases.chunk();
+        let (kind, body) = ChunkKind::of(&chunk).unwrap();
+        assert_eq!((kind, Databases::of(body)), (ChunkKind::Databases, Some(databases.clone())));
+        assert_eq!((databases.named(2), databases.named(3)), (Some(DbIndex(0)), None));
+        for end in [0, 2, body.len() - 1] {
+            assert_eq!(Databases::of(&body[..end]), None);
+        }
+        for numbers in [vec![0, 0, 1], vec![1, 2, 3]] {
+            let chunk = Databases { numbers, ..databases.clone() }.chunk();
+            assert_eq!(Databases::of(&chunk[1..]), None);
+        }
+        assert_eq!(Databases::of(&[2, 0, 0, 0, 0]), None);
+    }
 
     #[test]
     fn an_index_is_read_as_it_was_written_and_never_beyond_its_bytes() {

@@ -7,9 +7,11 @@
 
 #![allow(clippy::unwrap_used)] // Tests may.
 
+mod exchanges;
 mod held;
 mod history;
 mod imported;
+mod older;
 mod overlaps;
 mod settled;
 mod shown;

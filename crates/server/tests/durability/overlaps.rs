@@ -6,6 +6,7 @@ use command::{Args, execute};
 use keyspace::{DbIndex, Touch};
 use server::dispatch::table::{self, Runs};
 use server::durability::checkpoint::{Interval, Pace, write_beside};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use sys::file::simulated::{Disk, Survival};
 use sys::{Clock, UnixMs};
@@ -142,18 +143,22 @@ fn an_exchange_of_databases_that_a_checkpoint_begins_in_is_not_made_twice() {
     let args = Args::new(swap.as_request(), &server.keyspace, (DbIndex(0), clock.now()), &server.settings);
     let mut reply = Vec::new();
     let _ = execute(row, &mut batch, &args, Touch::No, &mut Reply::new(&mut reply, Protocol::Resp2)).unwrap();
+    let is_begun = AtomicBool::new(false);
     thread::scope(|scope| {
         let writing = scope.spawn(|| {
+            is_begun.store(true, Ordering::Relaxed);
             write_beside(&server, &log, server.guest(), Pace::Full, &mut |interval| {
                 if interval == Interval::BeforeSync {
                     log.flush();
                 }
             })
         });
-        let is_begun = || disk.names(dir()).iter().any(|path| is_unfinished(path));
-        while !is_begun() {
+        // It begins behind the transaction, or waits for its end.
+        while !is_begun.load(Ordering::Relaxed) {
             thread::yield_now();
         }
+        thread::yield_now();
+        assert!(disk.names(dir()).iter().all(|path| !is_unfinished(path)));
         drop(batch);
         writing.join().unwrap().unwrap();
     });

@@ -194,6 +194,12 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// An exchange of any two databases.
+    fn exchange(&mut self) -> Result<(), String> {
+        let (one, other) = pick(&mut self.prng, &[("0", "1"), ("1", "2"), ("2", "0")]);
+        self.send(vec![words(&["SWAPDB", one, other])])
+    }
+
     /// A request that does not wait.
     fn request(&mut self) -> Request {
         loop {
@@ -398,10 +404,12 @@ impl<'a> Work<'a> {
     fn checkpoint(&mut self, inspect: Inspector<'_>) -> Result<(), String> {
         let (server, log) = (self.site.server.clone(), self.site.log());
         let guest = server.guest();
-        let used = server.databases().filter(|db| server.keyspace.is_used(*db)).count() as u64;
+        let numbers = 0..server.keyspace.databases();
+        let used = numbers.filter(|number| server.keyspace.is_number_used(*number)).count() as u64;
         let slots = used * keyspace::SLOTS as u64;
         let due: BTreeSet<u64> =
             (0..self.prng.below(STEPS_BESIDE)).map(|_| self.prng.below(slots.max(1))).collect();
+        let exchanges = self.prng.one_in(3);
         let mut result = Ok(());
         let mut slot = 0;
         let written = write_beside(&server, &log, guest, Pace::Full, &mut |interval| {
@@ -414,6 +422,7 @@ impl<'a> Work<'a> {
                     if due.contains(&slot) {
                         inspect(&self.history, self.disk.take_film());
                         result = match self.prng.below(if self.has_store() { 3 } else { 1 }) {
+                            _ if exchanges && self.prng.one_in(2) => self.exchange(),
                             0 => self.write_beside(),
                             1 => self.spill(inspect),
                             _ => self.clean(inspect),
