@@ -21,15 +21,15 @@ fn shown(reply: Value) -> String {
     }
 }
 
-fn ask(client: &mut Client, request: &[&str]) -> String {
+pub fn ask(client: &mut Client, request: &[&str]) -> String {
     shown(client.call(request).unwrap())
 }
 
-fn text(path: &Path) -> &str {
+pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < PATIENCE, "waited too long until {what}");
@@ -42,7 +42,7 @@ fn signal(pid: u32, name: &str) {
 }
 
 /// Files of a directory whose names begin and end like this.
-fn files(dir: &Path, begin: &str, end: &str) -> Vec<PathBuf> {
+pub fn files(dir: &Path, begin: &str, end: &str) -> Vec<PathBuf> {
     let names = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     let is_meant = |name: String| name.starts_with(begin) && name.ends_with(end);
     names
@@ -51,7 +51,7 @@ fn files(dir: &Path, begin: &str, end: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-fn move_all(paths: &[PathBuf], to: &Path) {
+pub fn move_all(paths: &[PathBuf], to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     paths.iter().for_each(|path| std::fs::rename(path, to.join(path.file_name().unwrap())).unwrap());
 }
@@ -103,7 +103,7 @@ fn a_second_sigterm_does_not_cut_the_saving_short() {
 }
 
 /// Starts a server in a directory and kills it when a file of this kind is there; gives whether it was.
-fn kill_at(server: &Server, dir: &Path, begin: &str, end: &str) -> bool {
+pub fn kill_at(server: &Server, dir: &Path, begin: &str, end: &str) -> bool {
     let testkit::Program::Tarn(path) = server.program() else {
         unreachable!("the program under test is Tarn")
     };
@@ -166,7 +166,7 @@ fn an_import_that_is_killed_is_done_again() {
 }
 
 /// What a good run of a role shows.
-fn shown_by(role: &str, words: &[&str]) -> String {
+pub fn shown_by(role: &str, words: &[&str]) -> String {
     let output = run(role, words);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{role} {words:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
@@ -174,7 +174,7 @@ fn shown_by(role: &str, words: &[&str]) -> String {
 }
 
 /// What a failing run of a role says.
-fn refused_by(role: &str, words: &[&str]) -> String {
+pub fn refused_by(role: &str, words: &[&str]) -> String {
     let output = run(role, words);
     assert_eq!(output.status.code(), Some(1), "{role} {words:?}");
     String::from_utf8(output.stderr).unwrap()

@@ -171,7 +171,7 @@ fn take_what_is_intact(disk: &Disk, way: Option<Lsn>, said: &str) {
         assert!(!said.contains("restore"), "{said}");
         return;
     };
-    assert!(said.contains(&format!("`tarn restore --to {lsn}`")), "{said}");
+    assert!(said.contains(&format!("`tarn restore DIR --to {lsn} --into NEWDIR`")), "{said}");
     let to = Path::new("/copy");
     let restored = log::restore(&fs(disk), dir(), Target::Lsn(lsn), to, &options());
     let restored = restored.unwrap_or_else(|wrong| panic!("{said}: {wrong}"));

@@ -160,7 +160,7 @@ pub(super) fn load(
     let (mut replay, mut requests) = (Replay::new(server, worker), 0);
     for (expected, (place, header)) in parts.iter().enumerate() {
         let (number, stamp, db) = (header.number as usize, header.stamp, header.db);
-        if number != expected || stamp != parts[0].1.stamp || db.0 >= server.keyspace.databases() {
+        if number != expected || stamp != parts[0].1.stamp {
             return Err(wrong());
         }
         let chunk = checkpoint.chunk_at(*place).map_err(io::Error::other)?;

@@ -11,6 +11,7 @@
 
 use super::apply::{Applier, OnDatabases, Refusal, database};
 use super::crossing::Crossing;
+use super::databases::{self, TooFew};
 use super::parts::{self, Parts};
 use super::slots::{ChunkKind, numbers_of, seed_in, take_index};
 use crate::commands::scripting::load_library;
@@ -29,13 +30,17 @@ use value::rdb::file::EntryReader;
 use wire::{Authenticated, Limits, Parser, Request};
 
 /// What the log holds was bounded when it was executed.
-const UNLIMITED: Limits = Limits { bulk_bytes_max: u64::MAX, authenticated: Authenticated::Yes };
+pub(super) const UNLIMITED: Limits = Limits { bulk_bytes_max: u64::MAX, authenticated: Authenticated::Yes };
 
 /// Fills the empty keyspace, by the workers numbered below `threads`.
 ///
 /// # Errors
 /// One sentence for the operator.
 pub fn recover(server: &Arc<Server>, recovery: &Recovery, threads: usize) -> io::Result<()> {
+    recover_by(server, recovery, threads).map_err(|error| databases::explained(server, recovery, error))
+}
+
+fn recover_by(server: &Arc<Server>, recovery: &Recovery, threads: usize) -> io::Result<()> {
     let checkpoint_bytes = recovery.checkpoint().map_or(0, Checkpoint::bytes);
     let log_bytes = recovery.end().0 - recovery.start().0;
     server.durability.loading.begin(checkpoint_bytes + log_bytes);
@@ -91,6 +96,9 @@ fn load_chunk(server: &Server, checkpoint: &Checkpoint, worker: usize, parts: &P
         return Ok(false);
     };
     let has_store = server.residency.store().is_some();
+    if databases::needed_by(&chunk) > server.keyspace.databases() {
+        return Err(TooFew.into());
+    }
     let keys = ChunkKind::of(&chunk).and_then(|(kind, body)| match kind {
         ChunkKind::Slots => load_slots(server, worker, body, false),
         ChunkKind::Index if has_store => load_slots(server, worker, body, true),
@@ -115,9 +123,6 @@ fn load_chunk(server: &Server, checkpoint: &Checkpoint, worker: usize, parts: &P
 fn load_slots(server: &Server, worker: usize, body: &[u8], has_index: bool) -> Option<u64> {
     let (db, mut rest) = body.split_first_chunk::<4>()?;
     let db = DbIndex(u32::from_le_bytes(*db));
-    if db.0 >= server.keyspace.databases() {
-        return None;
-    }
     let thresholds = server.settings.thresholds();
     let now = server.clock.now();
     let mut keys = 0;
@@ -236,7 +241,11 @@ impl<'s> Player<'s> {
         let mut db = DbIndex(record.database);
         let requests = std::mem::take(&mut self.requests);
         for effect in requests.iter(record.payload) {
-            match self.effect(db, record, &effect).map_err(|refusal| wrong(&refusal))? {
+            let applied = self.effect(db, record, &effect).map_err(|refusal| match refusal {
+                Refusal::Database(_) => TooFew.into(),
+                refusal => wrong(&refusal),
+            });
+            match applied? {
                 Next::In(next) => db = next,
                 Next::GivenUp => return Err(wrong(&"the replay was given up")),
             }
