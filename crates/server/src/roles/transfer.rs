@@ -27,7 +27,8 @@ Reads what a Redis has left and writes it to DIR, for `tarn server --dir DIR` to
   dump.rdb               an RDB file
   appendonly.aof         an append-only file, with or without an RDB file at its beginning
   appendonlydir          a directory of append-only files, with its manifest
-  a Redis' directory     the first that it has: appendonlydir, appendonly.aof, dump.rdb
+  a Redis' directory     the first that it has: appendonlydir, appendonly.aof, dump.rdb; if dump.rdb was written after the others,
+                         name the one that counts
 
   --dir DIR              is made if it is not there, and must not hold data
   --DIRECTIVE VALUE      any directive of `tarn server` that counts here, such as --databases 64, --dbfilename x.rdb, or
@@ -36,7 +37,8 @@ Reads what a Redis has left and writes it to DIR, for `tarn server --dir DIR` to
 pub(super) const EXPORT_USAGE: &str = "\
 Usage: tarn export --dir DIR --to FILE.rdb [--force] [--skip-damaged] [--keep-expired] [--DIRECTIVE VALUE ...]
 
-Loads DIR as `tarn server --dir DIR` would, and writes all of it to one RDB file, which a Redis 7.0 reads. DIR is only read.
+Loads DIR as `tarn server --dir DIR` would, and writes all of it to one RDB file, which a Redis 7.0 reads (7.4 where fields of hashes
+expire). DIR is only read.
 
   --dir DIR              a directory that no server uses now
   --to FILE.rdb          the file to be written
