@@ -458,7 +458,7 @@ fn add(server: &Server, writer: &mut FileWriter, object: Object<'_>, now: UnixMs
     with_value(object, |value| writer.entry(object.key(), value, expires_at, usage));
 }
 
-/// A hash as it was at `now`, without the times of its fields that end by `times_by`. None: no time of a field does.
+/// A hash as it was at `now`, without the times of its fields that end by `times_by`. None: no field has one.
 fn with_fields_kept(
     server: &Server,
     object: Object<'_>,
@@ -466,7 +466,7 @@ fn with_fields_kept(
     times_by: UnixMs,
 ) -> Option<Collection> {
     let ValueRef::Collection(CollectionRef::Hash(hash)) = object.value() else { return None };
-    hash.next_expiry().filter(|at| *at <= times_by)?;
+    hash.next_expiry().filter(|_| times_by > UnixMs(0))?;
     let (mut kept, thresholds) = (Hash::default(), server.settings.thresholds());
     let (mut name_digits, mut value_digits) = (IntBuffer::new(), IntBuffer::new());
     hash.for_each(now, |name, value| {
