@@ -272,11 +272,10 @@ fn what_is_sound_beside_a_damaged_page_of_the_store_has_a_way_out() {
     assert!((KEYS - 20..KEYS).contains(&sound), "{sound}");
     assert!(ask(&mut client, &["SAVE"]).starts_with("ERR"));
     assert!(ask(&mut client, &["INFO", "memory"]).contains("store_failed_reads:"));
-    let said = server.output();
-    assert!(
-        said.contains("of the store cannot be read: ") && said.contains("tarn export --skip-damaged"),
-        "{said}"
-    );
+    wait_until("the log has told of it", || {
+        let said = server.output();
+        said.contains("of the store cannot be read: ") && said.contains("tarn export --skip-damaged")
+    });
     server.kill();
     let to = dir.join("out.rdb");
     let words = ["--dir", text(&dir), "--to", text(&to)];
