@@ -254,7 +254,14 @@ fn values_of_gigabytes_are_logged_copied_and_recovered() {
         println!("skipped: TARN_LARGE is not set");
         return;
     }
-    let mut server = start(&[]);
+    // Each start replays gigabytes.
+    let patience = std::time::Duration::from_secs(600);
+    let mut server = Server::start_within(
+        patience,
+        tarn(),
+        &["--edition", "durable", "--auto-aof-rewrite-percentage", "0"],
+    )
+    .unwrap();
     let mut client = subject::connect(&server);
     let element = "e".repeat(1 << 20);
     for number in 0..MEGABYTES {

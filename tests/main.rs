@@ -29,6 +29,7 @@ mod secrets;
 mod security;
 mod snapshots;
 mod soak;
+mod starts;
 mod subject;
 mod tidy;
 mod whitepaper_runs;

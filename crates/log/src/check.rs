@@ -5,7 +5,7 @@
 use crate::block::Joiner;
 use crate::checkpoint::Checkpoint;
 use crate::reader::{Found, Link, Segment};
-use crate::recovery::{CUT, Case, NOT_WRITTEN, Survey, inspect};
+use crate::recovery::{CUT, Case, NOT_WRITTEN, Recovery, Survey, inspect};
 use crate::{Lsn, Refusal};
 use std::path::{Path, PathBuf};
 use sys::UnixMs;
@@ -22,6 +22,10 @@ pub struct Report {
     pub leftovers: Vec<PathBuf>,
     /// What a start would do with these files.
     pub verdict: Result<(Case, Lsn), Refusal>,
+    /// As [`Recovery::history`], where a start does something.
+    pub history: Option<u64>,
+    /// As [`Recovery::last_time`], where a start does something.
+    pub last_time: UnixMs,
 }
 
 impl Report {
@@ -102,19 +106,22 @@ pub fn check(fs: &Fs, dir: &Path) -> Result<Report, Refusal> {
         damage: Some(format!("it is damaged at offset {offset}, or not complete")),
     }));
     checkpoints.sort_by_key(|checkpoint| checkpoint.start);
-    let verdict = judge(fs, dir);
-    Ok(Report { segments, checkpoints, leftovers: survey.leftovers, verdict })
+    let judged = judge(fs, dir);
+    let (history, last_time) =
+        judged.as_ref().map_or((None, UnixMs(0)), |recovery| (recovery.history(), recovery.last_time()));
+    let verdict = judged.map(|recovery| (recovery.case(), recovery.end()));
+    Ok(Report { segments, checkpoints, leftovers: survey.leftovers, verdict, history, last_time })
 }
 
 /// What a start would do, having read all that it would read.
-fn judge(fs: &Fs, dir: &Path) -> Result<(Case, Lsn), Refusal> {
+fn judge(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
     let recovery = inspect(fs, dir)?;
     if let Some(checkpoint) = recovery.checkpoint() {
         while checkpoint.next_chunk()?.is_some() {}
     }
     let mut blocks = recovery.replay();
     while blocks.next_block()?.is_some() {}
-    Ok((recovery.case(), recovery.end()))
+    Ok(recovery)
 }
 
 fn look_at(fs: &Fs, link: &Link, is_linked: bool, joiner: &mut Joiner) -> Result<SegmentReport, Refusal> {

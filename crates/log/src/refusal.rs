@@ -101,7 +101,21 @@ pub enum Refusal {
         way: Option<Lsn>,
     },
     /// A copy is wanted as of a moment to which no checkpoint and no log go back.
-    OutOfReach(PathBuf),
+    OutOfReach {
+        /// The directory.
+        dir: PathBuf,
+        /// From where to where there are copies, if there are any.
+        range: Option<(Lsn, Lsn)>,
+    },
+    /// A copy is wanted up to an Lsn behind the end.
+    Beyond {
+        /// The directory.
+        dir: PathBuf,
+        /// What is wanted.
+        wanted: Lsn,
+        /// From where to where there are copies.
+        range: (Lsn, Lsn),
+    },
     /// A copy was being made in the directory, and was not finished.
     Unfinished(PathBuf),
     /// A copy is to go where there is a log already.
@@ -140,10 +154,26 @@ impl fmt::Display for Way {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(lsn) => {
-                write!(out, "put it back from a copy, or take what is intact with `tarn restore --to {lsn}`")
+                write!(
+                    out,
+                    "put it back from a copy, or take what is intact with `tarn restore DIR --to {lsn} --into NEWDIR`"
+                )
             }
             None => write!(out, "put it back from a copy"),
         }
+    }
+}
+
+/// From where to where there are copies.
+struct Reachable((Lsn, Lsn));
+
+impl fmt::Display for Reachable {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (from, to) = self.0;
+        write!(
+            out,
+            "a copy can be made of any LSN from {from} to {to}, and `tarn check` shows of which times they are"
+        )
     }
 }
 
@@ -170,9 +200,16 @@ impl fmt::Display for Refusal {
                 path.display(),
                 native.display()
             ),
-            Refusal::OutOfReach(path) => {
-                write!(out, "neither a checkpoint nor the log in {} goes back that far", path.display())
+            Refusal::OutOfReach { dir, range } => {
+                write!(out, "neither a checkpoint nor the log in {} goes back that far", dir.display())?;
+                range.map_or(Ok(()), |range| write!(out, "; {}", Reachable(range)))
             }
+            Refusal::Beyond { dir, wanted, range } => write!(
+                out,
+                "the log in {} ends before LSN {wanted}; {} (a time in seconds is written @{wanted})",
+                dir.display(),
+                Reachable(*range)
+            ),
             Refusal::Occupied(path) => {
                 write!(out, "{} holds a log already; name an empty one", path.display())
             }

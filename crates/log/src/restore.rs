@@ -57,10 +57,13 @@ pub fn restore(
         Target::Lsn(lsn) => survey.chain_before(lsn),
     };
     let source = Source { fs, from, survey, links: links.into(), target };
-    let (base, cut) = source.base_and_cut()?;
-    if matches!(target, Target::Time(_)) && cut == source.intact(base)? {
+    let (base, cut) = source.base_and_cut().map_err(|refusal| source.with_range(refusal))?;
+    let intact = source.intact(base)?;
+    match target {
         // What is not there may have been of that time.
-        inspect(fs, from)?;
+        Target::Time(_) if cut == intact => drop(inspect(fs, from)?),
+        Target::Lsn(wanted) if wanted > intact => return Err(source.beyond(wanted)),
+        _ => {}
     }
     let was_there = fs.kind(to).map_err(Refusal::disk(to))?.is_some();
     let copy = recover(fs, to)?;
@@ -166,6 +169,40 @@ impl Source<'_> {
         Ok(end_of(self.fs, &self.links, start)?.lsn.max(start))
     }
 
+    /// From where to where there are copies, if nothing is damaged or missing.
+    fn range(&self) -> Result<Option<(Lsn, Lsn)>, Refusal> {
+        let recovery = inspect(self.fs, self.from)?;
+        let reaches = |lsn| self.survey.reaches(lsn);
+        let whole = reaches(Lsn::ZERO).then_some(Lsn::ZERO);
+        let oldest = || self.survey.checkpoints.iter().find(|checkpoint| reaches(checkpoint.start()));
+        let from = whole.or_else(|| oldest().map(Checkpoint::end));
+        Ok(from.map(|from| (from, recovery.end())))
+    }
+
+    /// Adds to a refusal what there is.
+    fn with_range(&self, refusal: Refusal) -> Refusal {
+        match (refusal, self.target) {
+            (Refusal::OutOfReach { dir, .. }, target) => match (self.range(), target) {
+                (Ok(Some((_, end))), Target::Lsn(wanted)) if wanted > end => self.beyond(wanted),
+                (Ok(range), _) => Refusal::OutOfReach { dir, range },
+                (Err(Refusal::OutOfReach { .. }), _) => Refusal::OutOfReach { dir, range: None },
+                (Err(loss), Target::Lsn(_)) => loss,
+                (Err(_), Target::Time(_)) => Refusal::OutOfReach { dir, range: None },
+            },
+            (other, _) => other,
+        }
+    }
+
+    /// Why there is no copy up to there: the log ends before, or what would be there is damaged or missing.
+    fn beyond(&self, wanted: Lsn) -> Refusal {
+        let dir = self.from.to_owned();
+        match self.range() {
+            Ok(Some(range)) => Refusal::Beyond { dir, wanted, range },
+            Ok(None) => Refusal::OutOfReach { dir, range: None },
+            Err(loss) => loss,
+        }
+    }
+
     /// Whether there was nothing at the moment that is wanted because it is before the log.
     fn is_before_all(&self, cut: Lsn) -> bool {
         let began = self.links.first().map(|link| link.header.time);
@@ -189,7 +226,7 @@ impl Source<'_> {
                 return Ok((checkpoint, cut));
             }
         }
-        Err(Refusal::OutOfReach(self.from.to_owned()))
+        Err(Refusal::OutOfReach { dir: self.from.to_owned(), range: None })
     }
 
     /// Whether the segments go back to `start`.

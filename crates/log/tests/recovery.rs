@@ -388,8 +388,9 @@ fn restore_gives_every_moment_that_was_kept() {
     let fs = Fs::Simulated(disk.clone());
     for records in 0..=20u64 {
         let time = records.checked_sub(1);
-        let targets =
-            [Some(Target::Lsn(Lsn(records * RECORD_BYTES + 17))), time.map(|ms| Target::Time(UnixMs(ms)))];
+        // Somewhere in the next record, of which there is none behind the last.
+        let lsn = Lsn(records * RECORD_BYTES + if records < 20 { 17 } else { 0 });
+        let targets = [Some(Target::Lsn(lsn)), time.map(|ms| Target::Time(UnixMs(ms)))];
         for (at, target) in targets.into_iter().flatten().enumerate() {
             let to = PathBuf::from(format!("/copy-{records}-{at}"));
             let restored = restore(&fs, target, &to).unwrap();
@@ -462,7 +463,7 @@ fn a_copy_that_cannot_be_made_leaves_nothing() {
     let clock = Clock::simulated(UnixMs(1_000));
     open_at(&disk, &clock).retire(log::Retention::None).unwrap();
     for target in [Target::Lsn(Lsn(3_000)), Target::Time(UnixMs(3))] {
-        assert!(matches!(restore(&fs, target, to), Err(Refusal::OutOfReach(_))));
+        assert!(matches!(restore(&fs, target, to), Err(Refusal::OutOfReach { .. })));
         assert_eq!(fs.kind(to).unwrap(), None);
     }
 }
@@ -478,12 +479,57 @@ fn a_copy_of_a_time_before_the_log_or_beyond_what_is_intact_is_refused() {
     log.close().unwrap();
     let fs = Fs::Simulated(disk.clone());
     let copy = |ms, to| restore(&fs, Target::Time(UnixMs(ms)), Path::new(to)).map(|copy| copy.end);
-    assert!(matches!(copy(99, "/before"), Err(Refusal::OutOfReach(_))));
+    assert!(matches!(copy(99, "/before"), Err(Refusal::OutOfReach { .. })));
     assert_eq!(copy(100, "/first").unwrap(), Lsn(1_000));
     assert_eq!(copy(999, "/all").unwrap(), Lsn(3_000));
     disk.flip(&files(&disk, "segment")[0], (2 * 4096 + 100) * 8);
     assert!(matches!(copy(999, "/lost"), Err(Refusal::Damaged { way: Some(Lsn(1_000)), .. })));
     assert_eq!(restore(&fs, Target::Lsn(Lsn(1_000)), Path::new("/intact")).unwrap().end, Lsn(1_000));
+}
+
+#[test]
+fn a_copy_up_to_an_lsn_that_is_not_there_is_refused_with_the_range_that_is() {
+    let disk = with_checkpoints();
+    let fs = Fs::Simulated(disk.clone());
+    let to = Path::new("/copy");
+    let refused = |lsn| {
+        let refused = restore(&fs, Target::Lsn(Lsn(lsn)), to).unwrap_err().to_string();
+        assert_eq!(fs.kind(to).unwrap(), None);
+        refused
+    };
+    for beyond in [20_001, 20_017, 1_795_339_800, u64::MAX] {
+        let said = refused(beyond);
+        assert!(said.starts_with(&format!("the log in /log ends before LSN {beyond}; ")), "{said}");
+        assert!(said.contains("any LSN from 0 to 20000") && said.contains(&format!("@{beyond}")), "{said}");
+    }
+    // Behind what is damaged at the end.
+    let last = files(&disk, "segment").pop().unwrap();
+    let content = disk.content(&last).unwrap();
+    disk.flip(&last, (4096 + 100) * 8);
+    for lsn in [18_001, 20_000, 20_001] {
+        let said = refused(lsn);
+        assert!(said.contains("all before LSN 18000 is intact") && said.contains("--to 18000 "), "{said}");
+    }
+    // Behind one that is missing.
+    remove(&disk, &last);
+    for lsn in [18_001, 20_000, 20_001] {
+        assert!(refused(lsn).contains("the last segment, number 7, is missing"), "{}", refused(lsn));
+    }
+    disk.place(&last, content);
+    let middle = files(&disk, "segment")[4].clone();
+    remove(&disk, &middle);
+    for lsn in [12_500, 17_000, 20_000, 20_001] {
+        assert!(refused(lsn).contains(" is missing, from which "), "{lsn}: {}", refused(lsn));
+    }
+    // Before what is kept.
+    let disk = with_checkpoints();
+    let fs = Fs::Simulated(disk.clone());
+    open_at(&disk, &Clock::simulated(UnixMs(1_000))).retire(log::Retention::None).unwrap();
+    let said = restore(&fs, Target::Lsn(Lsn(3_000)), to).unwrap_err().to_string();
+    assert!(said.contains("goes back that far; a copy can be made of any LSN from 14000 to 20000"), "{said}");
+    for end in [14_000, 20_000] {
+        assert_eq!(restore(&fs, Target::Lsn(Lsn(end)), Path::new(&format!("/{end}"))).unwrap().end, Lsn(end));
+    }
 }
 
 /// Files of each version, which must open for ever: in `v2` the checkpoint is of the second. Those of the newest are written by

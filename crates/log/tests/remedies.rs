@@ -171,7 +171,7 @@ fn take_what_is_intact(disk: &Disk, way: Option<Lsn>, said: &str) {
         assert!(!said.contains("restore"), "{said}");
         return;
     };
-    assert!(said.contains(&format!("`tarn restore --to {lsn}`")), "{said}");
+    assert!(said.contains(&format!("`tarn restore DIR --to {lsn} --into NEWDIR`")), "{said}");
     let to = Path::new("/copy");
     let restored = log::restore(&fs(disk), dir(), Target::Lsn(lsn), to, &options());
     let restored = restored.unwrap_or_else(|wrong| panic!("{said}: {wrong}"));
@@ -217,4 +217,56 @@ fn a_start_and_check_say_the_same_of_any_damage_and_what_they_say_to_do_is_of_us
     }
     println!("{done} damages: {refused} refused, {harmless} harmless");
     assert!(done < 100 || refused > done / 3);
+}
+
+/// Files of another log are moved away, and newest segments put back: as the sentences say.
+#[test]
+fn files_of_two_logs_are_told_apart_and_a_log_that_ends_early_is_put_back() {
+    let log_of = |seed, records: u64| {
+        let disk = Disk::new(seed);
+        let log = log::recover(&fs(&disk), dir()).unwrap().open(&options(), Arc::new(Nobody)).unwrap();
+        for at in 0..records {
+            log.append(0, UnixMs(at), &log.appended().0.to_le_bytes().repeat(200));
+            log.flush();
+        }
+        let (prng, end) = (&mut Prng::from_seed(seed), log.appended());
+        checkpoint(&log, prng, 0);
+        log.append(0, UnixMs(records), &end.0.to_le_bytes().repeat(200));
+        log.flush();
+        log.close().unwrap();
+        disk
+    };
+    let other = log_of(2, 40);
+    for stranger in other.names(dir()) {
+        if !stranger.extension().is_some_and(|end| end == "segment" || end == "checkpoint") {
+            continue;
+        }
+        let disk = log_of(1, 20);
+        let whole = started(&disk, dir()).unwrap();
+        if disk.content(&stranger).is_some() {
+            continue;
+        }
+        disk.place(&stranger, other.content(&stranger).unwrap());
+        let refusal = started(&disk, dir()).unwrap_err();
+        let said = refusal.to_string();
+        assert!(said.contains("; move the one away that was put here by mistake"), "{said}");
+        let Refusal::Mixed { path, native } = refusal else { panic!("{said}") };
+        assert!(path == stranger || native == stranger, "{said}");
+        fs(&disk).remove(&stranger).unwrap();
+        assert_eq!(started(&disk, dir()).unwrap(), whole);
+    }
+    let disk = log_of(3, 20);
+    let whole = started(&disk, dir()).unwrap();
+    let is_late = |path: &PathBuf| {
+        let name = path.to_string_lossy();
+        name.ends_with(".newest") || name.ends_with(".segment") && *name > *"/log/log-00000000000000005000"
+    };
+    let late: Vec<_> = disk.names(dir()).into_iter().filter(is_late).collect();
+    let contents: Vec<_> = late.iter().map(|path| disk.content(path).unwrap()).collect();
+    late.iter().for_each(|path| fs(&disk).remove(path).unwrap());
+    let refusal = started(&disk, dir()).unwrap_err();
+    assert!(matches!(refusal, Refusal::LogShort { .. }), "{refusal}");
+    assert!(refusal.to_string().contains("put the newest segments back from a copy"), "{refusal}");
+    late.iter().zip(contents).for_each(|(path, content)| disk.place(path, content));
+    assert_eq!(started(&disk, dir()).unwrap(), whole);
 }

@@ -18,6 +18,7 @@ pub mod import;
 pub mod latency;
 pub mod listen;
 pub mod logger;
+mod moment;
 pub mod monitor;
 pub mod placement;
 pub mod pubsub;

@@ -21,6 +21,8 @@ use std::time::Duration;
 use sys::UnixMs;
 use sys::file::{Fs, Replacement};
 use tokio::sync::mpsc::{Receiver, channel};
+use value::collection::{Collection, CollectionRef};
+use value::hash::{FieldExpiry, Hash};
 use value::number::{IntBuffer, format_i64};
 use value::rdb::Restored;
 use value::rdb::file::{FileEntry, FileUsage, FileValue, FileWriter};
@@ -189,7 +191,7 @@ pub fn save_now(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Result<i
 pub(crate) struct Leaving {
     /// Keys that cannot be read; otherwise there is no file then.
     pub damage: bool,
-    /// Times to live that end by this moment, with the keys kept.
+    /// Times to live that end by this moment, with the keys and fields kept.
     pub times_by: UnixMs,
 }
 
@@ -446,10 +448,34 @@ fn add(server: &Server, writer: &mut FileWriter, object: Object<'_>, now: UnixMs
         () if word.ends_with("lru") => Some(FileUsage::IdleSeconds(object.idle_seconds(now))),
         () => None,
     };
-    with_value(object, |value| {
-        let expires_at = object.expires_at().filter(|at| *at > times_by);
-        writer.entry(object.key(), value, expires_at.map(|at| at.0), usage);
+    let expires_at = object.expires_at().filter(|at| *at > times_by).map(|at| at.0);
+    if let Some(hash) = with_fields_kept(server, object, now, times_by) {
+        if !hash.is_empty() {
+            writer.entry(object.key(), FileValue::Collection(hash.as_ref()), expires_at, usage);
+        }
+        return;
+    }
+    with_value(object, |value| writer.entry(object.key(), value, expires_at, usage));
+}
+
+/// A hash as it was at `now`, without the times of its fields that end by `times_by`. None: no field has one.
+fn with_fields_kept(
+    server: &Server,
+    object: Object<'_>,
+    now: UnixMs,
+    times_by: UnixMs,
+) -> Option<Collection> {
+    let ValueRef::Collection(CollectionRef::Hash(hash)) = object.value() else { return None };
+    hash.next_expiry().filter(|_| times_by > UnixMs(0))?;
+    let (mut kept, thresholds) = (Hash::default(), server.settings.thresholds());
+    let (mut name_digits, mut value_digits) = (IntBuffer::new(), IntBuffer::new());
+    hash.for_each(now, |name, value| {
+        let (name, value) = (name.bytes(&mut name_digits), value.bytes(&mut value_digits));
+        kept.set(name, value, FieldExpiry::Clear, &thresholds, now);
+        let later = hash.expires_at(name, now).flatten().filter(|at| *at > times_by);
+        later.into_iter().for_each(|at| kept.set_expiry(name, Some(at)));
     });
+    Some(Collection::Hash(kept))
 }
 
 /// Shows an object's value as files hold it.

@@ -199,9 +199,19 @@ impl Client {
             self.at = 0;
             self.buf.resize(self.end + 2 * READ_BYTES, 0);
         }
-        let count = self.stream.read(&mut self.buf[self.end..])?;
+        let count = read_some(&mut self.stream, &mut self.buf[self.end..])?;
         self.end += count;
         Ok(count)
+    }
+}
+
+/// Reads once, however often a signal comes in between: a process that is stopped and goes on, as under a debugger, is no error.
+fn read_some(stream: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match stream.read(buf) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
     }
 }
 
@@ -210,4 +220,30 @@ pub fn decode(reply: &[u8]) -> Option<Value> {
     let mut decoder = wire::Decoder::new();
     decoder.feed(reply);
     decoder.decode().ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stream that a signal interrupts before every byte.
+    struct Interrupted(bool);
+
+    impl Read for Interrupted {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            self.0 = !self.0;
+            if self.0 {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            buf[0] = b'+';
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn a_signal_amid_a_read_is_no_error() {
+        let mut buf = [0; 8];
+        assert_eq!(read_some(&mut Interrupted(false), &mut buf).unwrap(), 1);
+        assert_eq!(buf[0], b'+');
+    }
 }

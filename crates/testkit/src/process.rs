@@ -16,10 +16,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Longest wait for a server to accept connections; generous, for a loaded machine.
-const START_SECONDS_MAX: u64 = 30;
+/// Longest wait for a server to accept connections where nothing else is said; generous, for a loaded machine.
+const START_MAX: Duration = Duration::from_secs(30);
 /// Starts tried when another process takes the free port between finding and using it.
 const START_TRIES: usize = 5;
 /// What Redis, Valkey and Tarn all print once they can be connected to.
@@ -74,6 +74,8 @@ pub struct Server {
     address: SocketAddr,
     dir: PathBuf,
     output: Arc<Mutex<String>>,
+    /// Longest wait for it to accept connections.
+    patience: Duration,
 }
 
 impl Server {
@@ -82,9 +84,17 @@ impl Server {
     /// # Errors
     /// If the program cannot be run or does not come up; the error carries what it printed.
     pub fn start(program: Program, directives: &[&str]) -> io::Result<Server> {
+        Server::start_within(START_MAX, program, directives)
+    }
+
+    /// The same for one that may take so long, at this start and at every later one, as one with much to load does.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_within(patience: Duration, program: Program, directives: &[&str]) -> io::Result<Server> {
         let directives: Vec<String> = directives.iter().map(|word| (*word).to_owned()).collect();
         let dir = fresh_dir()?;
-        let started = spawn_ready(&program, &directives, &dir);
+        let started = spawn_ready(&program, &directives, &dir, patience);
         let (child, address, output) = match started {
             Ok(started) => started,
             Err(error) => {
@@ -92,7 +102,7 @@ impl Server {
                 return Err(error);
             }
         };
-        Ok(Server { program, directives, child, address, dir, output })
+        Ok(Server { program, directives, child, address, dir, output, patience })
     }
 
     /// Ends this process at once, as a power cut would, and starts another in the same directory, on another port.
@@ -101,7 +111,8 @@ impl Server {
     /// As [`Server::start`].
     pub fn restart(&mut self) -> io::Result<()> {
         self.kill();
-        (self.child, self.address, self.output) = spawn_ready(&self.program, &self.directives, &self.dir)?;
+        (self.child, self.address, self.output) =
+            spawn_ready(&self.program, &self.directives, &self.dir, self.patience)?;
         Ok(())
     }
 
@@ -196,10 +207,15 @@ pub fn resident_bytes(pid: u32) -> io::Result<u64> {
 type Started = (Child, SocketAddr, Arc<Mutex<String>>);
 
 /// Starts the program on a free port, and on another one if that was taken meanwhile.
-fn spawn_ready(program: &Program, directives: &[String], dir: &Path) -> io::Result<Started> {
+fn spawn_ready(
+    program: &Program,
+    directives: &[String],
+    dir: &Path,
+    patience: Duration,
+) -> io::Result<Started> {
     let mut last = io::Error::other("never tried");
     for _ in 0..START_TRIES {
-        match spawn_once(program, directives, dir) {
+        match spawn_once(program, directives, dir, patience) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => last = error,
             result => return result,
         }
@@ -207,7 +223,12 @@ fn spawn_ready(program: &Program, directives: &[String], dir: &Path) -> io::Resu
     Err(last)
 }
 
-fn spawn_once(program: &Program, directives: &[String], dir: &Path) -> io::Result<Started> {
+fn spawn_once(
+    program: &Program,
+    directives: &[String],
+    dir: &Path,
+    patience: Duration,
+) -> io::Result<Started> {
     let port = free_port()?;
     let mut child = program
         .command(port, dir)
@@ -229,7 +250,7 @@ fn spawn_once(program: &Program, directives: &[String], dir: &Path) -> io::Resul
     }
     drop(ready);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    match await_ready(&is_ready) {
+    match await_ready(&is_ready, patience) {
         Ok(()) => Ok((child, address, output)),
         Err(kind) => {
             let _ = child.kill();
@@ -243,9 +264,8 @@ fn spawn_once(program: &Program, directives: &[String], dir: &Path) -> io::Resul
 }
 
 /// Waits until a line said READY; fails at once when both streams ended without it.
-fn await_ready(is_ready: &Receiver<()>) -> Result<(), io::ErrorKind> {
-    let deadline = Instant::now() + Duration::from_secs(START_SECONDS_MAX);
-    match is_ready.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+fn await_ready(is_ready: &Receiver<()>, patience: Duration) -> Result<(), io::ErrorKind> {
+    match is_ready.recv_timeout(patience) {
         Ok(()) => Ok(()),
         Err(RecvTimeoutError::Timeout) => Err(io::ErrorKind::TimedOut),
         Err(RecvTimeoutError::Disconnected) => Err(io::ErrorKind::BrokenPipe),
@@ -294,6 +314,12 @@ mod tests {
         drop(server);
         assert!(Client::connect(address).is_err());
         assert!(!dir.exists());
+    }
+
+    #[test]
+    fn a_start_is_awaited_for_as_long_as_is_said() {
+        let error = Server::start_within(Duration::ZERO, Program::Redis, &[]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
     }
 
     #[test]

@@ -33,6 +33,10 @@ struct Next {
     index: u64,
 }
 
+impl Next {
+    const FIRST: Next = Next { offset: HEADER_BYTES as u64, index: 0 };
+}
+
 /// What a complete checkpoint says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
@@ -75,8 +79,7 @@ impl Checkpoint {
             return Err(damaged());
         }
         let mark = Mark { history, start, end: Lsn(u64_at(8)), time, chunks: chunk.index, bytes };
-        let next = Mutex::new(Next { offset: HEADER_BYTES as u64, index: 0 });
-        Ok(Checkpoint { path: path.to_owned(), file, mark, next, is_needed: true })
+        Ok(Checkpoint { path: path.to_owned(), file, mark, next: Mutex::new(Next::FIRST), is_needed: true })
     }
 
     /// The file.
@@ -139,6 +142,11 @@ impl Checkpoint {
 
     fn damaged(&self, offset: u64) -> Refusal {
         Refusal::CheckpointDamaged { path: self.path.clone(), offset, is_needed: self.is_needed }
+    }
+
+    /// Has [`Checkpoint::next_chunk`] begin again with the first.
+    pub fn begin_again(&self) {
+        *self.next.lock() = Next::FIRST;
     }
 
     /// A chunk that was given out before, once more.

@@ -18,27 +18,6 @@ use super::{Config, file};
 /// How deep files may include files; deeper means that they include each other.
 const INCLUDE_DEPTH_MAX: usize = 16;
 
-/// What `tarn server --help` prints.
-pub const USAGE: &str = "\
-Usage: tarn server [FILE] [--DIRECTIVE VALUE ...] [-]
-
-FILE is a redis.conf; an option sets any of its directives and wins over the file; a last `-` reads more of the file
-from standard input. Directives that Tarn does not have are named in a warning and ignored.
-
-  --port 6379              TCP port; 0 picks a free one and prints it
-  --bind 127.0.0.1         addresses to listen on
-  --edition durable        what a reply to a write means
-  --dir ./tarn-data        where the server keeps its files
-  --threads 0              worker threads; 0 stands for one per core
-  --maxmemory 4gb          most memory used; 0 stands for no limit
-  --requirepass SECRET     password of the default user
-  --loglevel notice        debug, verbose, notice, warning or nothing
-
-  tarn server
-  tarn server /etc/tarn.conf --loglevel verbose
-  echo 'maxmemory 128mb' | tarn server -
-";
-
 /// What `tarn server` was asked to do.
 pub enum Startup {
     /// Serve with this configuration.
@@ -48,7 +27,7 @@ pub enum Startup {
         /// What the operator should know, a sentence each: unknown directives, and those that have no meaning here.
         warnings: Vec<String>,
     },
-    /// Print `USAGE`.
+    /// Print what there is to say.
     Help,
     /// Print the version.
     Version,

@@ -3,6 +3,7 @@
 //! Its slots name databases by their constant numbers, which it says first; in one of an older version, as commands did when it was
 //! written. Bytes: `docs/formats/checkpoint.md`.
 
+use super::databases::{self, TooFew};
 use super::parts::{self, Parts};
 use super::recovery::in_parallel;
 use super::slots::{ChunkKind, Databases, numbers_of, seed_in, take_index};
@@ -64,11 +65,7 @@ impl<'c> Copied<'c> {
 
     /// Where what is in a chunk of this database belongs. None: there is no such database here.
     pub fn db(&self, number: u32) -> Option<DbIndex> {
-        let db = match &self.databases {
-            None => Some(DbIndex(number)),
-            Some(databases) => databases.named(number),
-        };
-        db.filter(|db| db.0 < self.server.keyspace.databases())
+        named(self.databases.as_ref(), number).filter(|db| db.0 < self.server.keyspace.databases())
     }
 
     /// Loads the next chunk. False: there is none.
@@ -78,6 +75,9 @@ impl<'c> Copied<'c> {
         };
         let server = self.server;
         let has_store = server.residency.store().is_some();
+        if databases::needed_by(&chunk, self.databases.as_ref()) > server.keyspace.databases() {
+            return Err(TooFew.into());
+        }
         let keys = ChunkKind::of(&chunk).and_then(|(kind, body)| match kind {
             ChunkKind::Slots => self.load_slots(worker, body, false),
             ChunkKind::Index if has_store => self.load_slots(worker, body, true),
@@ -140,6 +140,14 @@ impl<'c> Copied<'c> {
             batch.restore_stamp(db, slot, Stamp(u64::from_le_bytes(*stamp)));
         }
         Some(keys)
+    }
+}
+
+/// The database that slots name by this number in a checkpoint with these. None: no database has it.
+pub fn named(databases: Option<&Databases>, number: u32) -> Option<DbIndex> {
+    match databases {
+        None => Some(DbIndex(number)),
+        Some(databases) => databases.named(number),
     }
 }
 

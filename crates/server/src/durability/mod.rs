@@ -11,6 +11,7 @@ pub mod checkpoint;
 mod copied;
 mod counts;
 mod crossing;
+mod databases;
 pub mod gate;
 mod journal;
 mod loading;
@@ -117,6 +118,7 @@ pub fn load(server: &Arc<Server>, fs: &Fs, passes_damage: bool) -> io::Result<Op
     if recovery.is_new() {
         return Ok(None);
     }
+    import::refuse_newer_snapshot(server, &recovery)?;
     note_history(server, recovery.history());
     if let Some(table) = store_table(&recovery)? {
         residency::open_to_read(server, fs, &table, passes_damage)?;
@@ -250,11 +252,7 @@ fn import_for(server: &Arc<Server>, recovery: &mut Recovery) -> io::Result<()> {
     let was_cut_short = recovery.case() == Case::CutShort;
     let found = import::load_foreign(server, preference(&server.config))?;
     if was_cut_short && found.is_none() {
-        return Err(io::Error::other(format!(
-            "An import into {dir} was cut short, and what was imported is not there any more: put {} back, or remove all              `log-*` from {dir} to begin with nothing",
-            import::names_of(server),
-            dir = server.dir().display(),
-        )));
+        import::refuse_without_files(server)?;
     }
     if was_cut_short {
         log!(Notice, "An import was cut short before all of it was in the log; it was done again");

@@ -15,6 +15,7 @@
 use super::apply::{Applier, OnDatabases, Refusal, database};
 use super::copied::Copied;
 use super::crossing::Crossing;
+use super::databases::{self, TooFew};
 use crate::dispatch::table::{self, Command, Runs};
 use crate::residency::{self, ReadAhead};
 use crate::server::Server;
@@ -28,13 +29,17 @@ use std::sync::Arc;
 use wire::{Authenticated, Limits, Parser, Request};
 
 /// What the log holds was bounded when it was executed.
-const UNLIMITED: Limits = Limits { bulk_bytes_max: u64::MAX, authenticated: Authenticated::Yes };
+pub(super) const UNLIMITED: Limits = Limits { bulk_bytes_max: u64::MAX, authenticated: Authenticated::Yes };
 
 /// Fills the empty keyspace, by the workers numbered below `threads`.
 ///
 /// # Errors
 /// One sentence for the operator.
 pub fn recover(server: &Arc<Server>, recovery: &Recovery, threads: usize) -> io::Result<()> {
+    recover_by(server, recovery, threads).map_err(|error| databases::explained(server, recovery, error))
+}
+
+fn recover_by(server: &Arc<Server>, recovery: &Recovery, threads: usize) -> io::Result<()> {
     let checkpoint_bytes = recovery.checkpoint().map_or(0, Checkpoint::bytes);
     let log_bytes = recovery.end().0 - recovery.start().0;
     server.durability.loading.begin(checkpoint_bytes + log_bytes);
@@ -153,7 +158,11 @@ impl<'s> Player<'s> {
         let mut db = DbIndex(record.database);
         let requests = std::mem::take(&mut self.requests);
         for effect in requests.iter(record.payload) {
-            match self.effect(db, record, &effect).map_err(|refusal| wrong(&refusal))? {
+            let applied = self.effect(db, record, &effect).map_err(|refusal| match refusal {
+                Refusal::Database(_) => TooFew.into(),
+                refusal => wrong(&refusal),
+            });
+            match applied? {
                 Next::In(next) => db = next,
                 Next::GivenUp => return Err(wrong(&"the replay was given up")),
             }

@@ -158,6 +158,12 @@ impl Loader<'_> {
                     })?;
                     continue;
                 }
+                Next::Damaged(0) => {
+                    let path = path.display();
+                    return Err(io::Error::other(format!(
+                        "{path} is neither an RDB file nor an append-only file"
+                    )));
+                }
                 Next::Damaged(offset) => {
                     return Err(io::Error::other(format!(
                         "Bad file format reading the append only file {}: it is damaged at offset {offset}; put it back from a \

@@ -14,6 +14,7 @@ pub use append_only::{Cut, Tally};
 pub use manifest::{BadManifest, Manifest};
 
 use crate::log;
+use crate::moment::Moment;
 use crate::server::Server;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -21,16 +22,20 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use sys::UnixMs;
 use sys::file::{Fs, Kind, about};
 
 /// Longest manifest that is read: a line takes less than a hundred bytes, and a Redis has few files.
 const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 
+/// The name of an RDB file where nothing else is said.
+pub(crate) const USUAL_SNAPSHOT: &str = "dump.rdb";
+
 /// Which of the files of a directory is the one that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preference {
     /// The append-only directory, if it has a manifest; else the single append-only file; else the RDB file. As a Redis with
-    /// `appendonly yes`, which has nothing newer than that.
+    /// `appendonly yes`; one that was set to `no` has left an RDB file that is newer, which is not passed over in silence.
     AppendOnly,
     /// The RDB file; append-only files are left aside, with a warning. As a Redis with `appendonly no`.
     Snapshot,
@@ -86,6 +91,33 @@ struct Names {
     snapshot: OsString,
 }
 
+impl Names {
+    /// Those that a configuration says.
+    fn of(server: &Server) -> Names {
+        let config = &server.config;
+        let [directory, file, snapshot] =
+            [config.appenddirname(), config.appendfilename(), config.dbfilename()].map(OsString::from_vec);
+        Names { directory, file, snapshot }
+    }
+
+    /// Those that a Redis has where nothing else is said.
+    fn usual() -> Names {
+        Names {
+            directory: "appendonlydir".into(),
+            file: "appendonly.aof".into(),
+            snapshot: USUAL_SNAPSHOT.into(),
+        }
+    }
+}
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [directory, file, snapshot] =
+            [&self.directory, &self.file, &self.snapshot].map(|name| name.to_string_lossy());
+        write!(f, "{directory}, {file} or {snapshot}")
+    }
+}
+
 /// Files to be loaded.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
@@ -99,20 +131,139 @@ enum Place {
 /// # Errors
 /// One sentence for the operator: nothing must start without the data that it was meant to have.
 pub fn load_foreign(server: &Arc<Server>, preference: Preference) -> io::Result<Option<Found>> {
-    let names = Names {
-        directory: OsString::from_vec(server.config.appenddirname()),
-        file: OsString::from_vec(server.config.appendfilename()),
-        snapshot: OsString::from_vec(server.config.dbfilename()),
-    };
+    let names = Names::of(server);
     let dir = server.dir();
     let place = locate(&Fs::Real, &dir, &names, preference)?;
-    if preference == Preference::Snapshot
-        && let Some(Place::AppendOnly { path, .. }) =
-            locate(&Fs::Real, &dir, &names, Preference::AppendOnly).unwrap_or(None)
-    {
-        log!(Warning, "{} is left aside: read it with appendonly yes, or with tarn import", path.display());
+    match (&place, preference) {
+        (Some(place), Preference::AppendOnly) => {
+            if let Some(passed) = PassedOver::beside(place, &dir.join(&names.snapshot)) {
+                passed.judge_at_start(server)?;
+            }
+        }
+        (_, Preference::Snapshot) => {
+            let other = locate(&Fs::Real, &dir, &names, Preference::AppendOnly).unwrap_or(None);
+            other.iter().for_each(warn_of_append_only);
+        }
+        (None, _) => {}
+    }
+    if place.is_none() {
+        warn_of_other_snapshots(&dir, &names.snapshot);
     }
     place.map(|place| load_place(server, place)).transpose()
+}
+
+/// Says that append-only files are not read because the configuration has no log.
+fn warn_of_append_only(place: &Place) {
+    let Place::AppendOnly { path, files } = place else { return };
+    let written = newest(files).map_or(String::new(), |time| format!(", last written {}", Moment(time)));
+    log!(
+        Warning,
+        "{}{written}, is left aside: read it with appendonly yes, or with tarn import",
+        path.display()
+    );
+}
+
+/// Says which RDB files lie where one of another name is looked for, and nothing was found: an empty server must not surprise anybody.
+fn warn_of_other_snapshots(dir: &Path, name: &OsStr) {
+    let mut others = Fs::Real.list(dir).unwrap_or_default();
+    // What a Redis was writing when it was killed.
+    others
+        .retain(|other| !other.as_bytes().starts_with(b"temp-") && rdb::Age::of(&dir.join(other)).is_some());
+    others.sort_unstable();
+    let others: Vec<_> = others.iter().map(|name| name.to_string_lossy()).collect();
+    if let Some(first) = others.first() {
+        log!(
+            Warning,
+            "There is no data, and {} has {}, which is not read: `dbfilename` is {}. If that is the data, end this server, move all `log-*` \
+             away, and start with `--dbfilename {first}`",
+            dir.display(),
+            others.join(", "),
+            name.to_string_lossy()
+        );
+    }
+}
+
+/// When the newest of some files was written, by the file system.
+fn newest(files: &[PathBuf]) -> Option<UnixMs> {
+    files.iter().filter_map(|path| Fs::Real.modified(path).unwrap_or(None)).max()
+}
+
+/// An RDB file beside append-only files that are read instead of it.
+struct PassedOver {
+    snapshot: PathBuf,
+    age: rdb::Age,
+    append_only: PathBuf,
+    /// When the newest of these was written.
+    written: UnixMs,
+}
+
+impl PassedOver {
+    /// None: nothing is passed over.
+    fn beside(place: &Place, snapshot: &Path) -> Option<PassedOver> {
+        let Place::AppendOnly { path, files } = place else { return None };
+        let age = rdb::Age::of(snapshot)?;
+        // Of a manifest the directory, which is what can be moved.
+        let is_manifest = path.extension() == Some(OsStr::new("manifest"));
+        let append_only = path.parent().filter(|_| is_manifest).unwrap_or(path).to_owned();
+        Some(PassedOver { snapshot: snapshot.to_owned(), age, append_only, written: newest(files)? })
+    }
+
+    /// Whether it was written later. Then either holds what the other does not, or both the same: only who has run the Redis knows.
+    fn is_newer(&self) -> bool {
+        self.age.is_after(self.written)
+    }
+
+    /// A Redis with `appendonly yes` has all that it has in these files, and so they count; else somebody has to say which do.
+    fn judge_at_start(&self, server: &Server) -> io::Result<()> {
+        if !self.is_newer() {
+            log!(Notice, "{} is left aside: {}", self.snapshot.display(), self);
+        } else if server.config.appendonly() {
+            log!(
+                Warning,
+                "{snapshot} is left aside because `appendonly` is yes, but {self}; if it counts, end this server, move {append_only} and all \
+                 `log-*` away, and start again",
+                snapshot = self.snapshot.display(),
+                append_only = self.append_only.display(),
+            );
+        } else {
+            return Err(io::Error::other(format!(
+                "{self}, and only one of them can count: if {snapshot} does (a Redis with `appendonly no` reads it), move {append_only} away; \
+                 if the append-only files do, move {snapshot} away, or set `appendonly yes` as for that Redis",
+                snapshot = self.snapshot.display(),
+                append_only = self.append_only.display(),
+            )));
+        }
+        Ok(())
+    }
+
+    /// Who imports names the file that counts.
+    fn judge_import(&self) -> io::Result<()> {
+        if !self.is_newer() {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "{self}, and only one of them can count: name it, as in `tarn import {}` or `tarn import {}`",
+            self.snapshot.display(),
+            self.append_only.display()
+        )))
+    }
+}
+
+impl fmt::Display for PassedOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (snapshot, append_only) = (self.snapshot.display(), self.append_only.display());
+        let (taken, written) = (Moment(self.age.moment()), Moment(self.written));
+        match self.is_newer() {
+            true => write!(
+                f,
+                "the append-only files of {append_only} were last written {written}, and {snapshot} later, {taken}"
+            ),
+            false => write!(
+                f,
+                "it is of {taken}, and the append-only files of {append_only} were last written {written}"
+            ),
+        }
+    }
 }
 
 /// Refuses a start from the log beside an RDB file that was written later, and not by a server with that log: what it holds would be passed
@@ -122,28 +273,76 @@ pub fn load_foreign(server: &Arc<Server>, preference: Preference) -> io::Result<
 /// The sentence that says what to do.
 pub(crate) fn refuse_newer_snapshot(server: &Server, recovery: &::log::Recovery) -> io::Result<()> {
     let path = crate::snapshot::path(server);
-    let Some(age) = rdb::Age::of(&path) else { return Ok(()) };
-    if age.log.is_some() && age.log == recovery.history() {
-        return Ok(());
+    match beside_log(&path, recovery.history(), recovery.last_time()) {
+        BesideLog::Nothing => {}
+        BesideLog::Older(taken) => log!(
+            Notice,
+            "{} of {} is not read: there is a log, which was written to later",
+            path.display(),
+            Moment(taken)
+        ),
+        BesideLog::Newer(sentence) => return Err(io::Error::other(sentence)),
     }
-    if !age.is_after(recovery.last_time()) {
-        log!(Notice, "{} is not read: the log goes on from it, or is newer", path.display());
-        return Ok(());
-    }
-    Err(io::Error::other(format!(
-        "{path} was written after the end of the log in {dir}, by a server that did not write that log: if the log counts, move {path} \
-         away; if {path} counts, move all `log-*` away, and the next start reads it",
-        path = path.display(),
-        dir = server.dir().display(),
-    )))
+    Ok(())
 }
 
-/// The names under which [`load_foreign`] looks, for people.
-pub(crate) fn names_of(server: &Server) -> String {
-    let config = &server.config;
-    let names = [config.appenddirname(), config.appendfilename(), config.dbfilename()];
-    let [directory, file, snapshot] = names.map(|name| String::from_utf8_lossy(&name).into_owned());
-    format!("{directory}, {file} or {snapshot}")
+/// An RDB file beside a log.
+pub(crate) enum BesideLog {
+    /// There is none, or the log has all that it has.
+    Nothing,
+    /// It is of this moment, and the log's last is later.
+    Older(UnixMs),
+    /// A start is refused, in this sentence.
+    Newer(String),
+}
+
+/// What an RDB file means beside a log with such a mark that was last written to then.
+pub(crate) fn beside_log(path: &Path, history: Option<u64>, last_time: UnixMs) -> BesideLog {
+    let Some(age) = rdb::Age::of(path) else { return BesideLog::Nothing };
+    if age.log.is_some() && age.log == history {
+        return BesideLog::Nothing;
+    }
+    if !age.is_after(last_time) {
+        return BesideLog::Older(age.moment());
+    }
+    BesideLog::Newer(format!(
+        "{path} was written after the end of the log in {dir} ({taken}; the log {ended}), by a server that did not write that log: if the log counts, \
+         move {path} away; if {path} counts, move all `log-*` away, and the next start reads it",
+        taken = Moment(age.moment()),
+        ended = Moment(last_time),
+        path = path.display(),
+        dir = path.parent().unwrap_or(Path::new(".")).display(),
+    ))
+}
+
+/// Refuses to begin with nothing where an import was cut short whose files are gone.
+///
+/// # Errors
+/// The sentence that says what to do.
+pub(crate) fn refuse_without_files(server: &Server) -> io::Result<()> {
+    match gone(&server.dir(), &Names::of(server))? {
+        Some(sentence) => Err(io::Error::other(sentence)),
+        None => Ok(()),
+    }
+}
+
+/// The same for a directory whose RDB file has this name, and its other files the usual ones: the sentence.
+///
+/// # Errors
+/// As [`load_foreign`].
+pub(crate) fn files_gone(dir: &Path, snapshot: &OsStr) -> io::Result<Option<String>> {
+    gone(dir, &Names { snapshot: snapshot.to_owned(), ..Names::usual() })
+}
+
+fn gone(dir: &Path, names: &Names) -> io::Result<Option<String>> {
+    let place = locate(&Fs::Real, dir, names, Preference::AppendOnly)?;
+    Ok(place.is_none().then(|| {
+        format!(
+            "An import into {dir} was cut short, and what was imported is not there any more: put {names} back, or remove all `log-*` from \
+             {dir} to begin with nothing",
+            dir = dir.display(),
+        )
+    }))
 }
 
 /// Loads a file or directory of a Redis wherever it lies: an RDB file, an append-only file, a manifest, an append-only directory,
@@ -153,7 +352,13 @@ pub(crate) fn names_of(server: &Server) -> String {
 /// As [`load_foreign`], and if there is nothing there.
 pub fn load_from(server: &Arc<Server>, from: &Path) -> io::Result<Found> {
     let place = match Fs::Real.kind(from).map_err(about(from))? {
-        Some(Kind::Directory) => place_in(&Fs::Real, from)?,
+        Some(Kind::Directory) => {
+            let place = place_in(&Fs::Real, from)?;
+            let passed =
+                place.as_ref().and_then(|place| PassedOver::beside(place, &from.join(USUAL_SNAPSHOT)));
+            passed.map_or(Ok(()), |passed| passed.judge_import())?;
+            place
+        }
         Some(_) if from.extension() == Some(OsStr::new("manifest")) => Some(in_manifest(&Fs::Real, from)?),
         Some(_) => Some(Place::AppendOnly { path: from.to_owned(), files: vec![from.to_owned()] }),
         None => None,
@@ -227,12 +432,7 @@ fn place_in(fs: &Fs, dir: &Path) -> io::Result<Option<Place>> {
             )));
         }
     }
-    let names = Names {
-        directory: "appendonlydir".into(),
-        file: "appendonly.aof".into(),
-        snapshot: "dump.rdb".into(),
-    };
-    locate(fs, dir, &names, Preference::AppendOnly)
+    locate(fs, dir, &Names::usual(), Preference::AppendOnly)
 }
 
 /// The files that a manifest names, which lie beside it.

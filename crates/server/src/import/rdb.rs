@@ -63,6 +63,11 @@ impl Age {
         })
     }
 
+    /// Of which moment it is: the earliest that is said of it.
+    pub fn moment(&self) -> UnixMs {
+        [self.written, self.modified].into_iter().flatten().min().unwrap_or(UnixMs(0))
+    }
+
     /// Whether it was written after a moment: by all that is known, since a file may be a copy, and come from another machine.
     pub fn is_after(&self, moment: UnixMs) -> bool {
         let known = [self.written, self.modified];

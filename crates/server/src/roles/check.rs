@@ -2,31 +2,37 @@
 
 use super::{Complaint, Given, Verdict, store};
 use crate::durability;
-use jiff::Timestamp;
+use crate::import::{self, BesideLog};
+use crate::moment::Moment;
 use log::{Case, CheckpointReport, Report, SegmentReport};
+use std::ffi::OsStr;
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
-use sys::UnixMs;
 use sys::file::{Fs, Kind, about};
 
 pub(super) const USAGE: &str = "\
-Usage: tarn check DIR
+Usage: tarn check DIR [--dbfilename NAME]
 
 Looks at every block of the log in DIR, and at its checkpoints: from where to where they go, from when to when, and what is
 damaged. Says what a start would do. Of the capacity edition also at every page of the store that the newest checkpoint names. Changes
 nothing, and may run beside a server; of a store that is in use, segments may be used again meanwhile.
 
+  --dbfilename NAME      what the RDB file beside the log is called, if not dump.rdb: a start refuses one that is newer than the log
+
 Ends with 0 if all is intact, else with 1.";
 
 pub(super) fn run(words: &[String], shown: &mut String) -> Result<Verdict, Complaint> {
-    let given = Given::read(words, &[])?;
+    let mut given = Given::read(words, &[])?;
     let dir = PathBuf::from(given.only_word("DIR")?);
+    let snapshot = given.take("dbfilename").unwrap_or_else(|| import::USUAL_SNAPSHOT.to_owned());
     given.nothing_else()?;
     let report = look_at(&Fs::Real, &dir)?;
     let store = store::look_at(&Fs::Real, &dir)?;
-    write!(shown, "{}", Shown { dir: &dir, report: &report, store: store.as_ref() })
+    let beside = beside(&dir, OsStr::new(&snapshot), &report)?;
+    let is_intact =
+        report.is_intact() && store.as_ref().is_none_or(::store::Report::is_intact) && beside.is_none();
+    write!(shown, "{}", Shown { dir: &dir, report: &report, store: store.as_ref(), beside })
         .expect("a string takes all");
-    let is_intact = report.is_intact() && store.is_none_or(|store| store.is_intact());
     Ok(if is_intact { Verdict::Good } else { Verdict::Bad })
 }
 
@@ -42,12 +48,26 @@ pub(super) fn look_at(fs: &Fs, dir: &Path) -> Result<Report, Complaint> {
     }
 }
 
+/// Why a start refuses the log because of what lies beside it, or does not any more.
+fn beside(dir: &Path, snapshot: &OsStr, report: &Report) -> Result<Option<String>, Complaint> {
+    match report.verdict {
+        Ok((Case::CutShort, _)) => Ok(import::files_gone(dir, snapshot)?),
+        Ok(_) => match import::beside_log(&dir.join(snapshot), report.history, report.last_time) {
+            BesideLog::Newer(sentence) => Ok(Some(sentence)),
+            BesideLog::Nothing | BesideLog::Older(_) => Ok(None),
+        },
+        Err(_) => Ok(None),
+    }
+}
+
 /// A report as people read it.
 pub(super) struct Shown<'a> {
     pub dir: &'a Path,
     pub report: &'a Report,
     /// Of the store, if there is one.
     pub store: Option<&'a ::store::Report>,
+    /// Why a start refuses it, if that lies beside the log.
+    pub beside: Option<String>,
 }
 
 impl Shown<'_> {
@@ -61,14 +81,15 @@ impl Shown<'_> {
                 Some(durability::OLDER_IS_USED.to_owned())
             }
             Ok(_) => missing
-                .map(|missing| format!("{missing}; `tarn export --skip-damaged` writes what lies elsewhere")),
+                .map(|missing| format!("{missing}; `tarn export --skip-damaged` writes what lies elsewhere"))
+                .or_else(|| self.beside.clone()),
         }
     }
 }
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { segments, checkpoints, leftovers, verdict } = self.report;
+        let Report { segments, checkpoints, leftovers, verdict, .. } = self.report;
         writeln!(f, "{}", self.dir.display())?;
         checkpoints.iter().try_for_each(|checkpoint| show_checkpoint(f, checkpoint))?;
         segments.iter().try_for_each(|segment| show_segment(f, segment))?;
@@ -139,16 +160,4 @@ fn show_segment(f: &mut fmt::Formatter<'_>, segment: &SegmentReport) -> fmt::Res
 
 pub(super) fn name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
-}
-
-/// A moment in RFC 3339.
-pub(super) struct Moment(pub UnixMs);
-
-impl fmt::Display for Moment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match i64::try_from(self.0.0).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()) {
-            Some(time) => write!(f, "{time:.3}"),
-            None => write!(f, "@{}", self.0.0),
-        }
-    }
 }

@@ -1,8 +1,8 @@
 //! `tarn restore`: a copy of a log as it was at some time, or up to some LSN.
 
-use super::check::Moment;
 use super::{Complaint, Given, Verdict};
 use crate::durability;
+use crate::moment::Moment;
 use jiff::Timestamp;
 use log::{Lsn, Options, Restored, Target};
 use std::fmt::Write;
@@ -35,9 +35,12 @@ pub(super) fn run(words: &[String], shown: &mut String) -> Result<Verdict, Compl
     if let Some(checkpoint) = restored.checkpoint {
         write!(shown, ", from the checkpoint at LSN {checkpoint} on").expect("a string takes all");
     }
-    if let Some(time) = restored.last_time {
-        write!(shown, "; its last record is of {}", Moment(time)).expect("a string takes all");
+    match restored.last_time {
+        Some(time) => write!(shown, "; its last record is of {}", Moment(time)),
+        None if restored.checkpoint.is_none() => write!(shown, "; it holds nothing: there was nothing yet"),
+        None => Ok(()),
     }
+    .expect("a string takes all");
     write!(
         shown,
         "\nA server that starts from it removes the keys whose time to live has ended since. With them: \

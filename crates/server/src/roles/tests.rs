@@ -1,6 +1,7 @@
-use super::check::{Moment, Shown, look_at};
+use super::check::{Shown, look_at};
 use super::restore::{copy, parse_target};
 use super::*;
+use crate::moment::Moment;
 use log::{Failure, Flushing, Log, Lsn, Observer, Options, Target};
 use std::path::Path;
 use std::sync::Arc;
@@ -75,7 +76,10 @@ fn disk_with_log() -> Fs {
 
 fn shown(fs: &Fs, dir: &str) -> (String, bool) {
     let report = look_at(fs, Path::new(dir)).unwrap();
-    (Shown { dir: Path::new(dir), report: &report, store: None }.to_string(), report.is_intact())
+    (
+        Shown { dir: Path::new(dir), report: &report, store: None, beside: None }.to_string(),
+        report.is_intact(),
+    )
 }
 
 #[test]
@@ -97,7 +101,10 @@ fn a_report_shows_what_is_there_and_what_is_wrong() {
     fs.open(&path, Mode::Write).unwrap().write_at(b"?", 2 * 4096 + 40).unwrap();
     let (text, is_intact) = shown(&fs, "/log");
     assert!(!is_intact && text.contains("DAMAGED at offset 8192: "), "{text}");
-    assert!(text.contains("A start refuses this: ") && text.contains("tarn restore --to 6"), "{text}");
+    assert!(
+        text.contains("A start refuses this: ") && text.contains("tarn restore DIR --to 6 --into NEWDIR"),
+        "{text}"
+    );
 }
 
 #[test]

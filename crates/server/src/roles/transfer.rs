@@ -6,7 +6,7 @@
 use super::{Complaint, Given, Verdict};
 use crate::config::{Config, Startup};
 use crate::durability;
-use crate::import::{load_foreign, load_from};
+use crate::import::{USUAL_SNAPSHOT, load_foreign, load_from};
 use crate::server::Server;
 use crate::snapshot::{self, Leaving};
 use keyspace::HashSeed;
@@ -27,7 +27,8 @@ Reads what a Redis has left and writes it to DIR, for `tarn server --dir DIR` to
   dump.rdb               an RDB file
   appendonly.aof         an append-only file, with or without an RDB file at its beginning
   appendonlydir          a directory of append-only files, with its manifest
-  a Redis' directory     the first that it has: appendonlydir, appendonly.aof, dump.rdb
+  a Redis' directory     the first that it has: appendonlydir, appendonly.aof, dump.rdb; if dump.rdb was written after the others,
+                         name the one that counts
 
   --dir DIR              is made if it is not there, and must not hold data
   --DIRECTIVE VALUE      any directive of `tarn server` that counts here, such as --databases 64, --dbfilename x.rdb, or
@@ -36,7 +37,8 @@ Reads what a Redis has left and writes it to DIR, for `tarn server --dir DIR` to
 pub(super) const EXPORT_USAGE: &str = "\
 Usage: tarn export --dir DIR --to FILE.rdb [--force] [--skip-damaged] [--keep-expired] [--DIRECTIVE VALUE ...]
 
-Loads DIR as `tarn server --dir DIR` would, and writes all of it to one RDB file, which a Redis 7.0 reads. DIR is only read.
+Loads DIR as `tarn server --dir DIR` would, and writes all of it to one RDB file, which a Redis 7.0 reads (7.4 where fields of hashes
+expire). DIR is only read.
 
   --dir DIR              a directory that no server uses now
   --to FILE.rdb          the file to be written
@@ -44,8 +46,11 @@ Loads DIR as `tarn server --dir DIR` would, and writes all of it to one RDB file
   --skip-damaged         leave out keys of the capacity edition that cannot be read, and tell how many, and from which pages; ends with 1
                          if there are such
   --keep-expired         of a log, such as `tarn restore` makes: write the keys that were there at its end, also if their time has come
-                         since, and those without their times to live; fields of hashes keep theirs
+                         since, and those without their times to live; with fields of hashes likewise
   --DIRECTIVE VALUE      any directive of `tarn server` that counts here, such as --databases 64 or --dbfilename x.rdb";
+
+/// As many as a server has that is told nothing else.
+const DATABASES_BY_DEFAULT: u32 = 16;
 
 /// A worker for whoever loads, and the spare one.
 const WORKERS: usize = 2;
@@ -75,6 +80,10 @@ pub(super) fn import(words: &[String], shown: &mut String) -> Result<Verdict, Co
     let to = snapshot::path(&server);
     write(&server, &to, Leaving::default())?;
     writeln!(shown, "{found}\nWrote {} keys to {}", keys(&server), to.display()).expect("a string takes all");
+    if let Some(directives) = needed_by_start(&server) {
+        writeln!(shown, "Start with `tarn server --dir {dir}{directives}`: else it is not read")
+            .expect("a string takes all");
+    }
     Ok(Verdict::Good)
 }
 
@@ -112,6 +121,21 @@ pub(super) fn export(words: &[String], shown: &mut String) -> Result<Verdict, Co
     let damage = server.residency.damage();
     damage.iter().for_each(|why| writeln!(shown, "  {why}").expect("a string takes all"));
     Ok(Verdict::Bad)
+}
+
+/// The directives without which a start does not find what was imported, as words behind others; None if there are none.
+fn needed_by_start(server: &Server) -> Option<String> {
+    let name = server.config.dbfilename();
+    let mut words = String::new();
+    if name != USUAL_SNAPSHOT.as_bytes() {
+        write!(words, " --dbfilename {}", String::from_utf8_lossy(&name)).expect("a string takes all");
+    }
+    let default = DATABASES_BY_DEFAULT;
+    let highest = server.databases().filter(|db| !server.keyspace.is_empty(*db)).last();
+    if let Some(db) = highest.filter(|db| db.0 >= default) {
+        write!(words, " --databases {}", db.0 + 1).expect("a string takes all");
+    }
+    Some(words).filter(|words| !words.is_empty())
 }
 
 /// Of which moment the content of a log is.
