@@ -1,7 +1,8 @@
 //! What is logged of generated commands, applied to an empty keyspace effect by effect, makes the same keys: at any later time, under
 //! whatever directives, and with the slots gone through apart.
 //!
-//! Every writing row of the table has its turn: each of its effects must be of a form that is on a list ([`FORMS`]).
+//! Every writing row of the table has its turn: each of its effects must be of a form that is on a list ([`FORMS`]), and nothing of
+//! them may be there to be seen without a lock before they are appended.
 
 #![allow(clippy::unwrap_used)] // Tests may.
 
@@ -13,7 +14,7 @@ use command::{Args, Flags, Outcome, Row, Settings, execute};
 use keyspace::{Cursor, DbIndex, Journal, KeyHasher, Keyspace, Options, Stamp, Touch};
 use run::find_row;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use sys::{Prng, UnixMs};
 use testkit::Budget;
 use testkit::generate::{Generator, Request, words};
@@ -39,27 +40,59 @@ type Record = (DbIndex, UnixMs, Vec<u8>);
 
 /// What was appended, record by record.
 #[derive(Clone, Default)]
-struct Records(Arc<Mutex<Vec<Record>>>);
+struct Records(Arc<Appended>);
+
+#[derive(Default)]
+struct Appended {
+    keyspace: OnceLock<Weak<Keyspace>>,
+    records: Mutex<Vec<Record>>,
+    /// How many keys there were, and how many of them expire, by database, before what is appended next.
+    counts: Mutex<Option<Counts>>,
+}
+
+type Counts = Vec<(u64, u64)>;
 
 impl Records {
+    fn of(keyspace: &Arc<Keyspace>) -> Records {
+        let records = Records::default();
+        records.0.keyspace.set(Arc::downgrade(keyspace)).expect("it has none yet");
+        keyspace.set_journal(Box::new(records.clone()));
+        records
+    }
+
     fn take(&self) -> Vec<Record> {
-        self.0.lock().unwrap().drain(..).collect()
+        self.0.records.lock().unwrap().drain(..).collect()
+    }
+
+    /// What is counted now is what there is to be seen while the next record is appended.
+    fn expect_counts(&self) {
+        *self.0.counts.lock().unwrap() = Some(self.counts());
+    }
+
+    fn counts(&self) -> Counts {
+        let keyspace = self.0.keyspace.get().unwrap().upgrade().unwrap();
+        (0..keyspace.databases())
+            .map(|db| (keyspace.len(DbIndex(db)), keyspace.expiring(DbIndex(db))))
+            .collect()
     }
 }
 
 impl Journal for Records {
     fn append(&self, db: DbIndex, now: UnixMs, requests: &[u8]) -> Stamp {
-        self.0.lock().unwrap().push((db, now, requests.to_vec()));
+        if let Some(expected) = self.0.counts.lock().unwrap().take() {
+            assert_eq!(self.counts(), expected, "seen before it is appended: {}", requests.escape_ascii());
+        }
+        self.0.records.lock().unwrap().push((db, now, requests.to_vec()));
         self.end()
     }
 
     fn end(&self) -> Stamp {
-        Stamp(self.0.lock().unwrap().len() as u64)
+        Stamp(self.0.records.lock().unwrap().len() as u64)
     }
 }
 
 struct Side {
-    keyspace: Keyspace,
+    keyspace: Arc<Keyspace>,
     settings: Settings,
 }
 
@@ -67,7 +100,7 @@ impl Side {
     fn new(seed: u64) -> Side {
         let hasher = KeyHasher::from_seed(seed);
         let options = Options { databases: 16, workers: 1, guests: 0, hasher, seed, now: run::START };
-        Side { keyspace: Keyspace::new(options), settings: Settings::default() }
+        Side { keyspace: Arc::new(Keyspace::new(options)), settings: Settings::default() }
     }
 
     /// Runs a request; what it did, if it was answered by something other than an error.
@@ -235,8 +268,7 @@ fn replayed_effects_make_the_same_keys() {
         done += 1;
         let mut prng = Prng::from_seed(seed);
         let (one, other) = (Side::new(seed), Side::new(seed + 1));
-        let records = Records::default();
-        one.keyspace.set_journal(Box::new(records.clone()));
+        let records = Records::of(&one.keyspace);
         // In every other stream nearly all images are large ones.
         if seed % 2 == 1 {
             one.settings.set_piece_bytes(1 + prng.below(200) as usize);
@@ -248,6 +280,7 @@ fn replayed_effects_make_the_same_keys() {
             now = UnixMs(now.0 + prng.below(40));
             let request = generator.request();
             let db = DbIndex(prng.below(2) as u32);
+            records.expect_counts();
             one.run(&request, db, now, Origin::Client);
             let new = records.take();
             new.iter().flat_map(effects_of).for_each(|effect| apply(&other, &effect));
@@ -370,8 +403,7 @@ impl<'a> Turns<'a> {
         let spec = specs.iter().find(|spec| spec.name == row.name).expect("every row has a spec");
         let family = specs.iter().filter(|spec| spec.group == row.group).cloned().collect();
         let (one, other) = (Side::new(seed), Side { settings: other_directives(), ..Side::new(seed + 1) });
-        let records = Records::default();
-        one.keyspace.set_journal(Box::new(records.clone()));
+        let records = Records::of(&one.keyspace);
         let prng = Prng::from_seed(seed);
         Turns { row, spec, family, one, other, records, seed, prng, now: run::START, forms: BTreeSet::new() }
     }
@@ -391,9 +423,11 @@ impl<'a> Turns<'a> {
                 _ => generator.request_of(self.spec),
             };
             let is_of_row = row_of(&request).is_some_and(|other| other.name == self.row.name);
+            self.records.expect_counts();
             let outcome = self.one.run(&request, db, self.now, Origin::Client);
             has_changed |= is_of_row && outcome == Some(Outcome::Changed);
             if step % 16 == 0 {
+                self.records.expect_counts();
                 let _ = self.one.keyspace.enter(0).sweep_expired(self.now, || true, |_, _| {});
             }
             let logged: Vec<Effect> = self.records.take().iter().flat_map(effects_of).collect();

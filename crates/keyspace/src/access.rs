@@ -170,10 +170,10 @@ impl<'b> Access<'b> {
     /// Changes a slot and books what changed.
     #[inline]
     fn change<T: Booked>(&mut self, key: &Key<'_>, work: impl FnOnce(&mut SlotKeys) -> T) -> T {
-        let keyspace = self.keyspace();
+        let (batch, id) = (self.batch, self.keyspace().slot_id(key));
         let slot = self.slot_mut(key);
         let result = work(slot);
-        keyspace.database(key.db).note(key.slot, slot, result.change());
+        batch.note(id, slot, result.change());
         result
     }
 

@@ -1,19 +1,23 @@
 //! A database: its slots, made when first used, and what is counted over them.
 //!
 //! Thread rule: a slot's keys are behind its lock; hints, due times and counts are
-//! atomics that anyone in a batch may read. They are written with the slot locked.
+//! atomics that anyone may read. They are written with the slot locked.
 //!
 //! Invariants, once a slot's lock is released:
 //! 1. The slot's hint is zero exactly if it has no keys.
 //! 2. `due` holds the slot's next deadline.
 //! 3. The counts are the sums over all slots; that of keys is one of table words, among them two of each key that is shadowing.
+//!
+//! Before that, whatever is being done in it:
+//! 4. The hint is zero only if the slot was empty when it was last unlocked, and nothing has come since.
+//! 5. What the counts hold of it is in the journal (see `unsettled`). Due times may be ahead of that: who finds one looks under the lock.
 
 use crate::ids::{POSITION_BITS, Position, SLOTS, Slot};
 use crate::locks;
 use crate::locks::fair::Lock;
 use crate::slot::{Change, SlotKeys};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use sys::Counter;
 use sys::prefetch::LINE_BYTES;
 use value::limits::TABLE_SEGMENT_WORDS_MAX;
@@ -39,8 +43,8 @@ struct Used {
 }
 
 /// A slot with its lock, and where its words lie for those who only prefetch:
-/// `homes (16 bits) | address (48 bits)`. One cache line, so that a command
-/// misses once here.
+/// `homes (16 bits) | address (48 bits)`, of which the lowest bit is no part of the
+/// address ([`HINT_EMPTIED`]). One cache line, so that a command misses once here.
 #[repr(align(64))]
 pub(crate) struct SlotCell {
     hint: AtomicU64,
@@ -50,25 +54,36 @@ pub(crate) struct SlotCell {
 const HINT_ADDRESS_BITS: u32 = 48;
 /// The hint of a slot whose keys are spread over many arrays.
 const HINT_DIRECTORY: u64 = 1 << HINT_ADDRESS_BITS;
+/// Part of the hint of a slot that has become empty, whatever came into it since, until that is in the journal.
+const HINT_EMPTIED: u64 = 1;
+/// The address in a hint.
+const HINT_ADDRESS: u64 = (1 << HINT_ADDRESS_BITS) - 1 - HINT_EMPTIED;
 
 const _: () = assert!(size_of::<SlotCell>() == LINE_BYTES);
 const _: () = assert!(TABLE_SEGMENT_WORDS_MAX < 1 << (u64::BITS - HINT_ADDRESS_BITS));
 
 impl Database {
-    /// How many keys there are, expired ones counted. What is shadowing counts as a key that was there before, which it almost
-    /// surely is.
-    pub(crate) fn len(&self) -> u64 {
-        self.used.get().map_or(0, |used| used.keys.get().saturating_sub(used.shadowing.get()))
+    /// How many keys there are, expired ones counted, for who has changed so much that is not counted yet. What is shadowing
+    /// counts as a key that was there before, which it almost surely is.
+    pub(crate) fn len(&self, own: Change) -> u64 {
+        self.sum(|used| used.keys.get() as i64 + own.keys).saturating_sub(self.shadowing(own))
     }
 
     /// How many keys are shadowing.
-    pub(crate) fn shadowing(&self) -> u64 {
-        self.used.get().map_or(0, |used| used.shadowing.get())
+    pub(crate) fn shadowing(&self, own: Change) -> u64 {
+        self.sum(|used| used.shadowing.get() as i64 + own.shadowing)
     }
 
     /// How many keys have an expiry.
-    pub(crate) fn expiring(&self) -> u64 {
-        self.used.get().map_or(0, |used| used.expiring.get())
+    pub(crate) fn expiring(&self, own: Change) -> u64 {
+        self.sum(|used| used.expiring.get() as i64 + own.expiring)
+    }
+
+    fn sum(&self, count: impl FnOnce(&Used) -> i64) -> u64 {
+        let sum = self.used.get().map_or(0, count).max(0);
+        // Whoever asks for the journal's end behind this finds what was counted before it.
+        fence(Ordering::Acquire);
+        sum as u64
     }
 
     /// Whether there are keys that a sweep may find over, or fields.
@@ -104,12 +119,22 @@ impl Database {
         self.stamps.get_or_init(|| (0..SLOTS).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Books a change made in a slot whose lock is held.
+    /// Books a change in a slot whose lock is held that is no write: what was not known of its keys before, or what a start puts
+    /// back. No key goes away by it.
+    pub(crate) fn note_found(&self, slot: Slot, keys: &SlotKeys, change: Change) {
+        self.count(change);
+        if change.keys != 0 {
+            let is_emptied = self.slot(slot).publish_hint(keys);
+            debug_assert!(!is_emptied, "the journal says when keys go away");
+        }
+        self.note_due_of(slot, keys);
+    }
+
+    /// Counts a change.
     #[inline]
-    pub(crate) fn note(&self, slot: Slot, keys: &SlotKeys, change: Change) {
+    pub(crate) fn count(&self, change: Change) {
         if change.keys != 0 {
             self.used().keys.add(change.keys);
-            self.slot(slot).publish_hint(keys);
         }
         if change.expiring != 0 {
             self.used().expiring.add(change.expiring);
@@ -120,6 +145,11 @@ impl Database {
         if change.shadowing != 0 {
             self.used().shadowing.add(change.shadowing);
         }
+    }
+
+    /// Says when a slot's timers come due next.
+    #[inline]
+    pub(crate) fn note_due_of(&self, slot: Slot, keys: &SlotKeys) {
         let next = keys.next_deadline();
         if next != Deadline::NEVER || self.due.get().is_some() {
             self.note_due(slot, next);
@@ -163,20 +193,31 @@ impl SlotCell {
         SlotCell { hint: AtomicU64::new(0), keys: Lock::default() }
     }
 
-    /// Whether the slot has keys, as it was when last unlocked.
+    /// Whether the slot had keys when it was last unlocked, or has some now. If not, and the journal's end is asked for behind
+    /// this, it says why there are none.
     #[inline]
     pub(crate) fn has_keys(&self) -> bool {
-        self.hint.load(Ordering::Relaxed) != 0
+        self.hint.load(Ordering::Acquire) != 0
     }
 
+    /// Publishes where the keys are of a slot whose lock is held. True: it has become empty, which nobody is told before
+    /// [`SlotCell::settle_hint`].
     #[inline]
-    fn publish_hint(&self, keys: &SlotKeys) {
+    pub(crate) fn publish_hint(&self, keys: &SlotKeys) -> bool {
         let hint = match keys.table().hint() {
-            Some((words, homes)) => (homes as u64) << HINT_ADDRESS_BITS | words as u64,
+            Some((words, homes)) => (homes as u64) << HINT_ADDRESS_BITS | words as u64 & HINT_ADDRESS,
             None if keys.table().len() > 0 => HINT_DIRECTORY,
-            None => 0,
+            None => HINT_EMPTIED,
         };
-        self.hint.store(hint, Ordering::Relaxed);
+        let was_emptied = self.hint.load(Ordering::Relaxed) & HINT_EMPTIED;
+        self.hint.store(hint | was_emptied, Ordering::Relaxed);
+        hint == HINT_EMPTIED && was_emptied == 0
+    }
+
+    /// What was done in the slot is in the journal; its lock is held still.
+    #[inline]
+    pub(crate) fn settle_hint(&self) {
+        self.hint.store(self.hint.load(Ordering::Relaxed) & !HINT_EMPTIED, Ordering::Release);
     }
 
     /// The address of the word where a search for the position begins. The array
@@ -185,7 +226,7 @@ impl SlotCell {
     pub(crate) fn home_address(&self, position: Position) -> usize {
         const KNOWN_BITS: u32 = 32;
         let hint = self.hint.load(Ordering::Relaxed);
-        let (homes, words) = (hint >> HINT_ADDRESS_BITS, hint & ((1 << HINT_ADDRESS_BITS) - 1));
+        let (homes, words) = (hint >> HINT_ADDRESS_BITS, hint & HINT_ADDRESS);
         let index = ((position.0 >> (POSITION_BITS - KNOWN_BITS)) * homes) >> KNOWN_BITS;
         (words + index * 8) as usize
     }

@@ -365,20 +365,27 @@ impl<'k> Batch<'k> {
         }
     }
 
-    /// Appends what was said and stamps this slot, which is locked.
+    /// Appends what was said, stamps this slot, which is locked, and publishes what was noted.
     pub(crate) fn settle(&self, slot: SlotId) {
         if let Some(stamp) = self.append() {
             self.keyspace.set_stamp(slot, stamp);
         }
+        self.publish();
     }
 
     /// The same for what the batch holds. Before anyone else learns of what was done under it, and before it is let go.
     pub fn settle_held(&self) {
-        let Some(stamp) = self.append() else { return };
-        match &*self.held.borrow() {
-            Held::Nothing => unreachable!("effects are appended before their slots are let go"),
-            Held::Slots(slots) => slots.iter().for_each(|id| self.keyspace.set_stamp(*id, stamp)),
-            Held::All => self.keyspace.whole_stamp.store(stamp.0, Ordering::Relaxed),
+        if let Some(stamp) = self.append() {
+            match &*self.held.borrow() {
+                Held::Nothing => unreachable!("effects are appended before their slots are let go"),
+                Held::Slots(slots) => slots.iter().for_each(|id| self.keyspace.set_stamp(*id, stamp)),
+                Held::All => self.keyspace.whole_stamp.store(stamp.0, Ordering::Relaxed),
+            }
+        }
+        self.publish();
+        // Databases may have been exchanged.
+        if self.holds_all() {
+            self.keyspace.show_numbers();
         }
     }
 

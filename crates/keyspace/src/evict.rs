@@ -169,7 +169,7 @@ impl Batch<'_> {
             };
             if eviction.expiring_only() {
                 self.sample_expiring(db, wanted, offer);
-            } else if self.keyspace.len(db) > 0 {
+            } else if !self.is_empty(db) {
                 self.sample_words(db, wanted, offer);
             }
         }
@@ -208,9 +208,9 @@ impl Batch<'_> {
             false => gone(db, object.key(), What::Event(Class::EVICTED, "evicted")).to_vec(),
         };
         let change = keys.remove(self.keyspace.frame(), place);
-        database.note(slot, &keys, change);
+        self.note(id, &keys, change);
         self.keyspace.stats().evicted.add(1);
-        self.settle((self.keyspace.physical(db), slot));
+        self.settle(id);
         self.tell_gone(&changes);
         true
     }

@@ -78,7 +78,7 @@ impl Exclusive<'_> {
             if keys.table().len() == 0 || self.batch.keyspace.stamp(db, slot) >= stamp {
                 continue;
             }
-            let shadowing = if database.shadowing() > 0 { keys.shadowing() } else { 0 };
+            let shadowing = if self.batch.shadowing(db) > 0 { keys.shadowing() } else { 0 };
             let taken = mem::take(&mut *keys);
             let change = Change {
                 keys: -(taken.table().len() as i64),
@@ -86,7 +86,7 @@ impl Exclusive<'_> {
                 with_fields: -(taken.fields_expire() as i64),
                 shadowing: -(shadowing as i64),
             };
-            database.note(slot, &keys, change);
+            self.batch.note((self.batch.keyspace.physical(db), slot), &keys, change);
             slots.push(taken);
         }
         Cleared { slots }

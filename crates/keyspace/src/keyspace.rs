@@ -25,6 +25,7 @@ use crate::residency::ahead::ColdKey;
 use crate::residency::{Shelf, Unreadable};
 use crate::slot::{Frame, SlotKeys};
 use crate::sweep::SweepFrom;
+use crate::unsettled::Unsettled;
 use crate::waiting::{KeyName, Ticket, Waiter, Waiting};
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
@@ -70,6 +71,10 @@ pub struct Keyspace {
     databases: Box<[Database]>,
     /// Which database answers to which number; SWAPDB exchanges two.
     pub(crate) numbers: Box<[AtomicU32]>,
+    /// The same as far as it is in the journal, for who looks without being in a batch.
+    shown_numbers: Box<[AtomicU32]>,
+    /// See [`Keyspace::writes`].
+    pub(crate) writes: Counter,
     gates: Box<[Gate]>,
     guests: usize,
     hasher: KeyHasher,
@@ -113,6 +118,7 @@ pub(crate) struct WorkerState {
     ready: RefCell<VecDeque<KeyName>>,
     /// What is to be read for keys that are shadowing (see `residency`).
     pub(crate) shadowed: RefCell<Vec<ColdKey>>,
+    pub(crate) unsettled: RefCell<Unsettled>,
 }
 
 impl WorkerState {
@@ -124,6 +130,7 @@ impl WorkerState {
             scratch: Cell::default(),
             ready: RefCell::default(),
             shadowed: RefCell::default(),
+            unsettled: RefCell::default(),
         }
     }
 }
@@ -143,6 +150,8 @@ impl Keyspace {
         Keyspace {
             databases: (0..options.databases).map(|_| Database::default()).collect(),
             numbers: (0..options.databases).map(AtomicU32::new).collect(),
+            shown_numbers: (0..options.databases).map(AtomicU32::new).collect(),
+            writes: Counter::default(),
             gates: (0..options.workers).map(gate).collect(),
             guests: options.guests,
             hasher: options.hasher,
@@ -188,21 +197,6 @@ impl Keyspace {
 
     pub(crate) fn position(&self, key: &[u8]) -> Position {
         self.hasher.position(key)
-    }
-
-    /// How many keys a database has. Keys that are expired and not yet freed count.
-    pub fn len(&self, db: DbIndex) -> u64 {
-        self.database(db).len()
-    }
-
-    /// Whether a database has no key at all.
-    pub fn is_empty(&self, db: DbIndex) -> bool {
-        self.len(db) == 0
-    }
-
-    /// How many keys of a database have an expiry.
-    pub fn expiring(&self, db: DbIndex) -> u64 {
-        self.database(db).expiring()
     }
 
     /// Whether keys are freed when their time is up, or only when they are next
@@ -360,6 +354,18 @@ impl Keyspace {
 
     pub(crate) fn database_at(&self, physical: u32) -> &Database {
         &self.databases[physical as usize]
+    }
+
+    /// The database that answers to a number as far as the journal knows.
+    pub(crate) fn shown_database(&self, db: DbIndex) -> &Database {
+        self.database_at(self.shown_numbers[db.0 as usize].load(Ordering::Acquire))
+    }
+
+    /// Shows which database answers to which number. That is in the journal, and the keyspace is held still.
+    pub(crate) fn show_numbers(&self) {
+        for (shown, number) in self.shown_numbers.iter().zip(&self.numbers) {
+            shown.store(number.load(Ordering::Relaxed), Ordering::Release);
+        }
     }
 
     /// Exchanges two databases. The caller has the keyspace alone.
@@ -591,6 +597,21 @@ impl<'b> Exclusive<'b> {
     /// Frees keys when other workers have been let in again, before the command answers.
     pub fn free_afterwards(&mut self, cleared: Vec<Cleared>) {
         self.to_free.extend(cleared);
+    }
+
+    /// As [`Batch::len`].
+    pub fn len(&self, db: DbIndex) -> u64 {
+        self.batch.len(db)
+    }
+
+    /// As [`Batch::is_empty`].
+    pub fn is_empty(&self, db: DbIndex) -> bool {
+        self.batch.is_empty(db)
+    }
+
+    /// As [`Batch::expiring`].
+    pub fn expiring(&self, db: DbIndex) -> u64 {
+        self.batch.expiring(db)
     }
 
     /// Calls `visit` for every key of a database, expired ones left out.

@@ -27,6 +27,7 @@ mod sample;
 mod slot;
 pub mod sweep;
 mod table;
+mod unsettled;
 pub mod waiting;
 pub mod walk;
 

@@ -463,6 +463,10 @@ impl Drop for Batch<'_> {
             std::thread::panicking() || self.effects().is_none_or(Effects::is_settled),
             "a batch that ends has said nothing that is not in the journal"
         );
+        debug_assert!(
+            std::thread::panicking() || self.has_published_all(),
+            "a batch that ends has done nothing that is not counted"
+        );
         self.nudge();
     }
 }

@@ -7,6 +7,7 @@
 use crate::ids::{DbIndex, Position, SLOTS, Slot};
 use crate::keyspace::Batch;
 use crate::limits::{RANDOM_KEY_SAMPLES, SAMPLE_VISITS_MAX, TTL_SAMPLES};
+use crate::locks::fair::{Guard, Lock};
 use crate::locks::{self, SlotId};
 use crate::object::Object;
 use crate::slot::SlotKeys;
@@ -31,9 +32,23 @@ impl Batch<'_> {
     /// are few. None if there is none, or if so many have expired that none is
     /// found within a limit (RANDOMKEY).
     pub fn random_key(&self, db: DbIndex, now: UnixMs) -> Option<Box<[u8]>> {
+        let (picked, passed) = self.pick_key(db, now, locks::lock_soon);
+        if picked.is_some() || passed == 0 {
+            return picked;
+        }
+        // The only keys there are may lie where somebody is at work.
+        self.pick_key(db, now, |slot| Some(locks::lock(slot))).0
+    }
+
+    fn pick_key<'b>(
+        &'b self,
+        db: DbIndex,
+        now: UnixMs,
+        lock: impl Fn(&'b Lock<SlotKeys>) -> Option<Guard<'b, SlotKeys>>,
+    ) -> (Option<Box<[u8]>>, usize) {
         let mut picked: Option<Vec<u8>> = None;
         let mut seen = 0;
-        self.sample_all(db, RANDOM_KEY_SAMPLES, |_, object| {
+        let passed = self.sample_all(db, RANDOM_KEY_SAMPLES, lock, |object| {
             if object.is_expired(now) {
                 return false;
             }
@@ -46,7 +61,7 @@ impl Batch<'_> {
             }
             true
         });
-        picked.map(Vec::into_boxed_slice)
+        (picked.map(Vec::into_boxed_slice), passed)
     }
 
     /// The mean time to live of a database's expiring keys in milliseconds,
@@ -67,22 +82,23 @@ impl Batch<'_> {
 
     /// Calls `visit` for keys of a database from a random place on, until it has
     /// accepted `wanted` of them by returning true, or all were seen, or the limit
-    /// of visits is reached.
-    pub(crate) fn sample_all(
-        &self,
+    /// of visits is reached. Gives how many slots were passed over because `lock` gave none.
+    fn sample_all<'b>(
+        &'b self,
         db: DbIndex,
         wanted: usize,
-        mut visit: impl FnMut(Slot, Object<'_>) -> bool,
-    ) {
-        self.sample_slots(db, wanted, |id, keys, from, enough, note| {
-            self.scan_slot(id, keys, from, enough, |object| note(visit(id.1, object)))
-        });
+        lock: impl Fn(&'b Lock<SlotKeys>) -> Option<Guard<'b, SlotKeys>>,
+        mut visit: impl FnMut(Object<'_>) -> bool,
+    ) -> usize {
+        self.sample_slots(db, wanted, lock, |id, keys, from, enough, note| {
+            self.scan_slot(id, keys, from, enough, |object| note(visit(object)))
+        })
     }
 
     /// The same without a look at the disk: of what is cold the words are shown, those of older versions of what is in memory
     /// among them.
     pub(crate) fn sample_words(&self, db: DbIndex, wanted: usize, mut visit: impl FnMut(Slot, Sampled<'_>)) {
-        self.sample_slots(db, wanted, |id, keys, from, enough, note| {
+        self.sample_slots(db, wanted, locks::lock_soon, |id, keys, from, enough, note| {
             keys.table().scan_entries(from, enough, |entry| {
                 visit(
                     id.1,
@@ -97,24 +113,29 @@ impl Batch<'_> {
     }
 
     /// Calls `scan` for stretches of slots, from a random place on, until it has noted `wanted` things as accepted. It gets a
-    /// slot, where to begin and how many to visit, notes of each whether that was accepted, and says where to go on.
-    fn sample_slots(
-        &self,
+    /// slot, where to begin and how many to visit, notes of each whether that was accepted, and says where to go on. Slots that
+    /// `lock` does not give are passed over; gives how many.
+    fn sample_slots<'b>(
+        &'b self,
         db: DbIndex,
         wanted: usize,
+        lock: impl Fn(&'b Lock<SlotKeys>) -> Option<Guard<'b, SlotKeys>>,
         mut scan: impl FnMut(SlotId, &SlotKeys, Position, usize, &mut dyn FnMut(bool)) -> Option<Position>,
-    ) {
-        let Some(slots) = self.keyspace.database(db).used_slots() else { return };
+    ) -> usize {
+        let Some(slots) = self.keyspace.database(db).used_slots() else { return 0 };
         let random = self.random();
         let (start, middle) = (random as usize % SLOTS, Position(random >> 16));
-        let (mut accepted, mut visits) = (0, 0);
+        let (mut accepted, mut visits, mut passed) = (0, 0, 0);
         // The first slot may be entered in its middle, so it comes again at the end.
         for step in 0..=SLOTS {
             let number = (start + step) % SLOTS;
             if !slots[number].has_keys() || step == SLOTS && accepted > 0 {
                 continue;
             }
-            let Some(keys) = locks::lock_soon(&slots[number].keys) else { continue };
+            let Some(keys) = lock(&slots[number].keys) else {
+                passed += 1;
+                continue;
+            };
             let enters_middle = step == 0 && keys.table().len() > wanted;
             let mut from = Some(if enters_middle { middle } else { Position(0) });
             while let Some(at) = from.filter(|_| accepted < wanted && visits < SAMPLE_VISITS_MAX) {
@@ -125,9 +146,10 @@ impl Batch<'_> {
                 });
             }
             if accepted >= wanted || visits >= SAMPLE_VISITS_MAX {
-                return;
+                break;
             }
         }
+        passed
     }
 
     /// Calls `visit` for up to `wanted` expiring keys of a database, from a random

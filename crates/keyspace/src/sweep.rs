@@ -147,7 +147,7 @@ impl Batch<'_> {
                 }
             });
         change += resolved;
-        database.note(slot, &keys, change);
+        self.note(id, &keys, change);
         self.keyspace.stats().expired.add(expired);
         self.settle(id);
         self.tell_gone(&changes);

@@ -282,7 +282,9 @@ impl Waiter {
         let ending = match admitted.and_then(|()| execute(row, batch, &args, request.touch, &mut reply)) {
             Ok(Outcome::Blocked(_)) => return,
             Ok(outcome) => {
-                server.counts.changes.add(i64::from(outcome == Outcome::Changed));
+                if outcome == Outcome::Changed {
+                    batch.count_write();
+                }
                 Ending::Done
             }
             Err(error) => {

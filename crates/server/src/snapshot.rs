@@ -172,7 +172,7 @@ pub(crate) fn path(server: &Server) -> PathBuf {
 /// If a snapshot is in progress.
 pub fn save_now(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Result<io::Result<()>, InProgress> {
     server.snapshots.claim(now)?;
-    let changes = server.counts.changes.get();
+    let changes = server.keyspace.writes();
     let result = write_all(server, batch, &path(server), now, Leaving::default()).map(drop);
     server.snapshots.note_end(server.clock.now(), changes, &result);
     if result.is_ok() {
@@ -211,9 +211,12 @@ pub(crate) fn write_all(
         let mut writer = begin_file(server, now);
         let mut left_out = 0;
         all.take_passed();
-        for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
+        for db in server.databases() {
+            if all.is_empty(db) {
+                continue;
+            }
             let mut written = Ok(());
-            writer.database(db.0, server.keyspace.len(db), server.keyspace.expiring(db));
+            writer.database(db.0, all.len(db), all.expiring(db));
             all.for_each(db, |object| {
                 add(server, &mut writer, object, now, leaving.times_by);
                 if written.is_ok() && writer.pending_bytes() >= CHUNK_BYTES {
@@ -246,7 +249,7 @@ pub fn is_due_at_end(server: &Server) -> bool {
     is_wanted
         // What is there is not all yet.
         && !server.attention().contains(Attention::LOADING)
-        && server.counts.changes.get() != server.snapshots.figures().changes_saved
+        && server.keyspace.writes() != server.snapshots.figures().changes_saved
 }
 
 /// Saves while clients are still there, so that a server that cannot save can stay. Waits for a snapshot in the background.
@@ -299,14 +302,14 @@ fn due_point(server: &Server, now: UnixMs) -> Option<(i64, i64)> {
     if figures.running_since.is_some() || rests {
         return None;
     }
-    let changes = (server.counts.changes.get() - figures.changes_saved) as i64;
+    let changes = (server.keyspace.writes() - figures.changes_saved) as i64;
     let seconds = now.seconds().saturating_sub(figures.saved_at.seconds()) as i64;
     server.config.save_points().into_iter().find(|point| changes >= point.1 && seconds > point.0)
 }
 
 /// One snapshot in the background.
 async fn run(server: Arc<Server>, worker: usize) {
-    let (began, changes) = (server.clock.now(), server.counts.changes.get());
+    let (began, changes) = (server.clock.now(), server.keyspace.writes());
     log!(Notice, "Background saving started");
     let result = match write_in_background(&server) {
         Ok((chunks, done)) => {

@@ -53,8 +53,6 @@ pub struct ServerCounts {
     pub reads: Counter,
     /// Writes to sockets.
     pub writes: Counter,
-    /// Commands that changed the keyspace.
-    pub changes: Counter,
     /// Commands run.
     pub commands: Counter,
     /// Error replies.

@@ -49,7 +49,7 @@ pub const ROWS: &[Row] = &[
 
 /// DBSIZE
 fn dbsize(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    reply.int(batch.keyspace().len(args.db) as i64);
+    reply.int(batch.len(args.db) as i64);
     Ok(())
 }
 

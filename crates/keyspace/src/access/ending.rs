@@ -56,11 +56,12 @@ impl Access<'_> {
         }
     }
 
-    /// Appends what was said of these slots to the journal, unless they are the batch's: then it does so when it
-    /// lets them go.
+    /// Appends what was said of these slots to the journal, and publishes what was noted, unless they are the batch's: then
+    /// it does so when it lets them go.
     pub(super) fn settle(&self) {
         if !matches!(self.locks, Locks::OfBatch) {
             self.stamp(self.batch.append());
+            self.batch.publish();
         }
     }
 
@@ -69,6 +70,7 @@ impl Access<'_> {
     pub(super) fn settle_as(&self, db: DbIndex, request: Request<'_>) {
         if !matches!(self.locks, Locks::OfBatch) {
             self.stamp(self.batch.append_as(db, self.now, request));
+            self.batch.publish();
         } else if let Some(effects) = self.batch.effects() {
             effects.end_command_as(db, self.now, request.iter());
         }

@@ -51,7 +51,7 @@ impl Batch<'_> {
                 let reader = self.keyspace.slot_reader(id).expect("what is cold lies on a shelf");
                 if keys.find(&key).is_some() {
                     let change = reader.resolve(&mut keys, &key)?;
-                    self.keyspace.database_at(db).note(key.slot, &keys, change);
+                    self.keyspace.database_at(db).note_found(key.slot, &keys, change);
                 } else if let Some((place, _, block)) = reader.find(&keys, &key)? {
                     keys.warm(place, block);
                 }

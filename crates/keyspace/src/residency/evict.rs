@@ -31,7 +31,7 @@ impl Batch<'_> {
     /// The same for an object that a timer stands for.
     pub(crate) fn warm_timed(&self, id: SlotId, keys: &mut SlotKeys, prefix: u32) -> Option<Place> {
         let (change, warmed) = self.keyspace.slot_reader(id)?.warm_with_prefix(keys, prefix);
-        self.keyspace.database_at(id.0).note(id.1, keys, change);
+        self.keyspace.database_at(id.0).note_found(id.1, keys, change);
         warmed.ok()?;
         let mut objects = keys.table().with_prefix(prefix);
         objects.find(|(_, object)| object.expires_at().is_some()).map(|(place, _)| place)

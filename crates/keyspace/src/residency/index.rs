@@ -11,6 +11,7 @@ use crate::image::SlotView;
 use crate::keyspace::{Batch, Keyspace};
 use crate::locks;
 use crate::object::Object;
+use crate::slot::Change;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
 use value::table::{Cold, Entry};
@@ -43,7 +44,7 @@ impl Keyspace {
 
     /// Whether a database has no key at all, by its constant number.
     pub fn is_number_empty(&self, number: u32) -> bool {
-        self.database_at(number).len() == 0
+        self.database_at(number).len(Change::default()) == 0
     }
 
     /// Puts the numbers back, before anything is loaded; databases that are not named keep their own. False: these are not each other's
@@ -58,6 +59,7 @@ impl Keyspace {
                 .iter()
                 .zip(numbers)
                 .for_each(|(here, number)| here.store(*number, Ordering::Relaxed));
+            self.show_numbers();
         }
         is_right
     }
@@ -117,6 +119,6 @@ impl Batch<'_> {
         let database = self.keyspace.database(db);
         let mut keys = locks::lock(&database.slot(slot).keys);
         let change = keys.restore_index(self.keyspace.frame(), index);
-        database.note(slot, &keys, change);
+        database.note_found(slot, &keys, change);
     }
 }

@@ -37,7 +37,7 @@ pub struct Seen<'a> {
 impl Keyspace {
     /// How many keys are shadowing.
     pub fn shadowing(&self) -> u64 {
-        (0..self.databases()).map(|db| self.database_at(db).shadowing()).sum()
+        (0..self.databases()).map(|db| self.database_at(db).shadowing(Change::default())).sum()
     }
 
     /// Resolves an object in memory whose key was found on disk at `at`. False: there is nothing to resolve there.
@@ -53,7 +53,7 @@ impl Keyspace {
         let Some(word) = word_at(keys, position, at).filter(|_| block.is_shadowing()) else { return false };
         let change = keys.end_shadowing(self.frame(), block, Some((word, expires_at.is_some())));
         self.note_dead(Some(at));
-        self.database_at(id.0).note(id.1, keys, change);
+        self.database_at(id.0).note_found(id.1, keys, change);
         true
     }
 }
@@ -98,7 +98,7 @@ impl Batch<'_> {
     pub(crate) fn may_be_blind(&self, db: DbIndex) -> bool {
         !self.keyspace.interest().contains(Interest::EVENTS)
             && self.state().shadowed.borrow().len() < SHADOWED_NAMES_MAX
-            && self.keyspace.database(db).shadowing() < SHADOWING_MAX
+            && self.shadowing(db) < SHADOWING_MAX
     }
 
     /// Names what is to be read for a key that was given a value blindly.
@@ -133,7 +133,7 @@ impl Batch<'_> {
         };
         let name: Box<[u8]> = keys.object(place).key().into();
         let resolved = reader.resolve(keys, &self.keyspace.key(DbIndex(0), &name));
-        resolved.map(|change| self.keyspace.database_at(id.0).note(id.1, keys, change)).is_ok()
+        resolved.map(|change| self.keyspace.database_at(id.0).note_found(id.1, keys, change)).is_ok()
     }
 
     /// Resolves a key that was given a value blindly, if nobody has yet: these records lie where its older version may lie, and no
@@ -160,7 +160,7 @@ impl Batch<'_> {
         } else {
             let block = keys.block(place);
             let change = keys.end_shadowing(self.keyspace.frame(), block, None);
-            self.keyspace.database_at(id.0).note(id.1, &keys, change);
+            self.keyspace.database_at(id.0).note_found(id.1, &keys, change);
         }
     }
 

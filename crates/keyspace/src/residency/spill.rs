@@ -200,7 +200,7 @@ impl Batch<'_> {
         for name in names.drain(..) {
             let key = self.keyspace.key(DbIndex(0), &name);
             if let Some(Ok(change)) = reader.map(|reader| reader.resolve(keys, &key)) {
-                self.keyspace.database_at(id.0).note(id.1, keys, change);
+                self.keyspace.database_at(id.0).note_found(id.1, keys, change);
             }
         }
     }

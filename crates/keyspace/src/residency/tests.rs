@@ -238,8 +238,12 @@ impl Spilling {
             shadowing += keys.shadowing();
         }
         let counted = self.keyspace.database(DB);
-        assert_eq!(counted.shadowing(), shadowing as u64);
-        assert_eq!((counted.len(), counted.expiring()), ((words - shadowing) as u64, expiring as u64));
+        let none = crate::slot::Change::default();
+        assert_eq!(counted.shadowing(none), shadowing as u64);
+        assert_eq!(
+            (counted.len(none), counted.expiring(none)),
+            ((words - shadowing) as u64, expiring as u64)
+        );
     }
 
     fn cold(&self) -> usize {

@@ -155,12 +155,15 @@ fn populate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
             value.resize(size, 0);
         }
         let mut edit = context.batch.edit(&keys, context.now, Touch::Yes);
-        if edit.get(&keys[0]).is_none() {
+        let is_new = edit.get(&keys[0]).is_none();
+        if is_new {
             edit.set(&keys[0], NewValue::from_bytes(&value), Expiry::Clear);
             edit.say(&keys[0], &[b"SET", &name, &value]);
-            context.server.counts.changes.add(1);
         }
         edit.finish();
+        if is_new {
+            context.batch.count_write();
+        }
     }
     reply.ok();
     Ok(())

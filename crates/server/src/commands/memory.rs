@@ -97,9 +97,8 @@ fn usage(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 /// MEMORY STATS
 fn stats(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let usage = Usage::now(context);
-    let used: Vec<DbIndex> =
-        context.server.databases().filter(|db| !context.server.keyspace.is_empty(*db)).collect();
-    let keys: u64 = used.iter().map(|db| context.server.keyspace.len(*db)).sum();
+    let used: Vec<DbIndex> = context.server.databases().filter(|db| !context.batch.is_empty(*db)).collect();
+    let keys: u64 = used.iter().map(|db| context.batch.len(*db)).sum();
     let map = reply.deferred_map();
     let mut count = used.len();
     let mut int = |name: &str, value: i64, reply: &mut Reply<'_>| {

@@ -168,14 +168,16 @@ fn send_and_remove(
         there.iter().zip(&verdicts.taken).filter(|(_, is_taken)| **is_taken).map(|(key, _)| *key).collect();
     if !options.copies && !arrived.is_empty() {
         let mut edit = context.batch.edit(&arrived, context.now, Touch::No);
+        let mut removed = 0;
         for key in &arrived {
             if edit.remove(key) {
                 edit.note(Class::GENERIC, "del", key);
                 edit.say(key, &[b"DEL", key.bytes]);
-                context.server.counts.changes.add(1);
+                removed += 1;
             }
         }
         edit.finish();
+        (0..removed).for_each(|_| context.batch.count_write());
     }
     match verdicts.refusal {
         None => Ok(there.len()),

@@ -142,7 +142,7 @@ impl Context<'_, '_> {
         };
         let outcome = execute(row, self.batch, &args, self.session.touch, reply);
         if outcome == Ok(Outcome::Changed) {
-            self.server.counts.changes.add(1);
+            self.batch.count_write();
         }
         if matches!(row.handler, Handler::Exclusive(_)) && outcome.is_ok() && row.name.starts_with("flush") {
             tracking::invalidate_all(self.server);
@@ -179,7 +179,7 @@ impl Context<'_, '_> {
         let outcome = execute(row, self.batch, &args, self.session.touch, reply);
         self.session.waits = began.get();
         if outcome == Ok(Outcome::Changed) {
-            self.server.counts.changes.add(1);
+            self.batch.count_write();
         }
         outcome.map(|_| ())
     }

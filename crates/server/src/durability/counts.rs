@@ -1,14 +1,14 @@
-//! How many keys there are on disk: what INFO shows while the disk is behind, since it must neither show more nor keep whoever
-//! looks after the server waiting.
+//! How many keys there are on disk, and how many writes: what INFO shows while the disk is behind, since it must neither show more
+//! nor keep whoever looks after the server waiting.
 //!
-//! Ten times a second keys are counted; a count is shown once the log is durable up to where it was when they had been counted.
+//! Ten times a second both are counted; a count is shown once the log is durable up to where it was when they had been counted.
 //! Somewhat old, but never of what a crash takes back.
 //!
 //! Thread rule: one worker counts, anybody looks.
 
 use super::latest;
 use crate::server::{Attention, Server};
-use keyspace::{DbIndex, Stamp};
+use keyspace::{Batch, DbIndex, Stamp};
 use parking_lot::Mutex;
 use sys::UnixMs;
 
@@ -26,6 +26,15 @@ pub struct KeyCount {
     pub expires: u64,
 }
 
+/// What is counted.
+#[derive(Clone, Debug)]
+pub struct Counted {
+    /// The keys, of databases that have some.
+    pub keys: Vec<KeyCount>,
+    /// How many commands have changed anything.
+    pub writes: u64,
+}
+
 /// Counts of keys.
 #[derive(Default)]
 pub struct KeyCounts(Mutex<State>);
@@ -33,18 +42,27 @@ pub struct KeyCounts(Mutex<State>);
 #[derive(Default)]
 struct State {
     /// What is on disk; None before that is known.
-    durable: Option<Vec<KeyCount>>,
+    durable: Option<Counted>,
     /// What will be when the log is durable up to there.
-    coming: Option<(Stamp, Vec<KeyCount>)>,
+    coming: Option<(Stamp, Counted)>,
     /// Up to where the log was durable, and since when it has not gone on from there although there is more.
     stands_at: Stamp,
     stands_since: UnixMs,
 }
 
-/// The keys that there are now, in databases that have some.
-pub fn of_now(server: &Server) -> Vec<KeyCount> {
-    let count = |db| KeyCount { db, keys: server.keyspace.len(db), expires: server.keyspace.expiring(db) };
-    server.databases().map(count).filter(|count| count.keys > 0).collect()
+/// What is there now for who is in the keyspace; it waits for all that was appended.
+pub fn of_now(server: &Server, batch: &Batch<'_>) -> Counted {
+    let count = |db| KeyCount { db, keys: batch.len(db), expires: batch.expiring(db) };
+    let counted = Counted::of(server, count);
+    batch.see_all();
+    counted
+}
+
+impl Counted {
+    fn of(server: &Server, count: impl Fn(DbIndex) -> KeyCount) -> Counted {
+        let keys = server.databases().map(count).filter(|count| count.keys > 0).collect();
+        Counted { keys, writes: server.keyspace.writes() }
+    }
 }
 
 impl KeyCounts {
@@ -60,16 +78,19 @@ impl KeyCounts {
             state.durable = Some(counts);
         }
         if state.coming.is_none() {
-            let counts = of_now(server);
-            state.coming = Some((latest(server), counts));
+            // What is not in the log yet is not among it, so that the log's end covers all of it.
+            let count =
+                |db| KeyCount { db, keys: server.keyspace.len(db), expires: server.keyspace.expiring(db) };
+            let counted = Counted::of(server, count);
+            state.coming = Some((latest(server), counted));
         }
         if open_to != state.stands_at || gate.is_open(latest(server)) {
             (state.stands_at, state.stands_since) = (open_to, server.clock.now());
         }
     }
 
-    /// The keys that there are on disk, while that is behind; else None.
-    pub fn while_behind(&self, server: &Server) -> Option<Vec<KeyCount>> {
+    /// What there is on disk, while that is behind; else None.
+    pub fn while_behind(&self, server: &Server) -> Option<Counted> {
         let state = self.0.lock();
         let is_behind = server.attention().contains(Attention::LOG_FAILED)
             || server.clock.now().0.saturating_sub(state.stands_since.0) >= BEHIND_AFTER_MS;

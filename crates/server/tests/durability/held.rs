@@ -7,6 +7,7 @@
 use crate::site::Site;
 use command::Flags;
 use command::execute::key_positions;
+use keyspace::{Batch, DbIndex, Expiry, Key, NewValue, Touch};
 use server::blocking::{self, Cut};
 use server::dispatch::Stop;
 use server::dispatch::table::{self, Command, Runs};
@@ -448,4 +449,83 @@ fn a_start_on_a_full_disk_serves_what_there_is_and_goes_on_when_there_is_space()
     let disk = disk.power_cut(2, Survival::Nothing);
     let mut site = Site::open("durable", &disk, 1, &clock, 1).unwrap();
     assert_eq!(answer(&mut site, "DBSIZE"), (":2\r\n".to_owned(), true));
+}
+
+/// What is answered from counts, and the word before the number in question.
+const COUNTED: &[(&str, &str)] = &[
+    ("DBSIZE", ":"),
+    ("INFO keyspace", "db0:keys="),
+    ("INFO persistence", "rdb_changes_since_last_save:"),
+    ("MEMORY STATS", "keys.count\r\n:"),
+];
+
+/// The numbers that are told, and whether nothing waits for the disk.
+fn counted(site: &mut Site) -> (Vec<u64>, bool) {
+    let mut is_open = true;
+    let number = |(line, before): &(&str, &str)| {
+        let (text, is_told) = answer(site, line);
+        is_open &= is_told;
+        let from = text.find(before).unwrap_or_else(|| panic!("{line}: {text}")) + before.len();
+        text[from..]
+            .chars()
+            .map_while(|digit| digit.to_digit(10))
+            .fold(0, |sum, digit| sum * 10 + u64::from(digit))
+    };
+    (COUNTED.iter().map(number).collect(), is_open)
+}
+
+/// Does in a worker's batch what its command would do.
+fn set_in(batch: &Batch<'_>, key: &Key<'_>, now: UnixMs) {
+    let mut edit = batch.edit(&[*key], now, Touch::Yes);
+    edit.set(key, NewValue::from_bytes(b"v"), Expiry::Clear);
+    edit.say(key, &[b"SET", key.bytes, b"v"]);
+    edit.finish();
+    batch.count_write();
+}
+
+#[test]
+fn what_another_worker_has_not_ended_is_counted_for_nobody() {
+    let clock = Clock::simulated(UnixMs(1_700_000_000_000));
+    let mut site = Site::open("durable", &Disk::new(1), 1, &clock, 1).unwrap();
+    site.run(&[words(&["SET", "old", "v"])]);
+    site.log().flush();
+    let server = site.server.clone();
+    let key = server.keyspace.key(DbIndex(0), b"new");
+    assert_eq!(counted(&mut site), (vec![1; 4], true));
+    let mut batch = server.keyspace.enter(1);
+    batch.hold(&[key]);
+    set_in(&batch, &key, clock.now());
+    assert_eq!(counted(&mut site), (vec![1; 4], true), "a crash now would leave one key");
+    batch.release();
+    assert_eq!(counted(&mut site), (vec![2; 4], false));
+    site.log().flush();
+    assert_eq!(counted(&mut site), (vec![2; 4], true));
+}
+
+#[test]
+fn what_is_kept_of_counts_for_a_disk_that_fails_holds_nothing_that_had_not_ended() {
+    let clock = Clock::simulated(UnixMs(1_700_000_000_000));
+    let (disk, mut site) = on_a_full_disk(&clock);
+    let server = site.server.clone();
+    let key = server.keyspace.key(DbIndex(0), b"new");
+    let mut batch = server.keyspace.enter(1);
+    batch.hold_all();
+    set_in(&batch, &key, clock.now());
+    batch.exclusively(clock.now(), Touch::Yes, |all| {
+        all.swap(DbIndex(0), DbIndex(1));
+        all.edit().say(&key, &[b"SWAPDB", b"0", b"1"]);
+    });
+    (0..2).for_each(|_| KeyCounts::note(&server));
+    batch.release();
+    drop(batch);
+    site.log().flush();
+    let (text, is_open) = answer(&mut site, "INFO keyspace");
+    assert!(is_open && text.contains("db0:keys=1,") && !text.contains("db1:"), "{text}");
+    let (text, is_open) = answer(&mut site, "INFO persistence");
+    assert!(is_open && text.contains("rdb_changes_since_last_save:1\r\n"), "{text}");
+    disk.set_faults(Faults::default());
+    clock.advance_ms(1000);
+    site.log().flush();
+    let (text, is_open) = answer(&mut site, "INFO keyspace");
+    assert!(is_open && text.contains("db1:keys=2,") && !text.contains("db0:"), "{text}");
 }

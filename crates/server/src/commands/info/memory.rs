@@ -137,7 +137,7 @@ fn store(context: &Context<'_, '_>, page: &mut Page) {
         &counts.stretches_emptied,
     ]
     .map(|count| count.load(Ordering::Relaxed));
-    let (keys, changes) = (server.keyspace.stats(), server.counts.changes.get());
+    let (keys, changes) = (server.keyspace.stats(), server.keyspace.writes());
     let looked_up = keys.hits.get() + keys.misses.get() + changes;
     let in_memory = 1.0 - ratio(reads, looked_up.max(reads));
     page.lines(&[

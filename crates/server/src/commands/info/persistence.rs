@@ -4,6 +4,7 @@
 
 use super::Page;
 use crate::dispatch::Context;
+use crate::durability;
 use crate::server::{Attention, Server};
 use std::fmt::Display;
 use sys::UnixMs;
@@ -18,7 +19,7 @@ pub(super) fn persistence(context: &mut Context<'_, '_>, page: &mut Page) {
         ("current_cow_size_age", &0),
         ("current_fork_perc", &"0.00"),
     ]);
-    snapshots(server, page);
+    snapshots(context, page);
     rewrites(server, page);
     page.lines(&[("module_fork_in_progress", &0), ("module_fork_last_cow_size", &0)]);
     log(server, page);
@@ -40,12 +41,15 @@ fn loading(server: &Server, page: &mut Page) {
     }
 }
 
-fn snapshots(server: &Server, page: &mut Page) {
+fn snapshots(context: &Context<'_, '_>, page: &mut Page) {
+    let server = context.server;
     let saves = server.snapshots.figures();
+    let kept = server.durability.key_counts.while_behind(server);
+    let counted = kept.unwrap_or_else(|| durability::counts_of_now(server, context.batch));
     page.lines(&[
         ("current_save_keys_processed", &saves.keys_written),
         ("current_save_keys_total", &saves.keys_total),
-        ("rdb_changes_since_last_save", &(server.counts.changes.get() - saves.changes_saved)),
+        ("rdb_changes_since_last_save", &counted.writes.saturating_sub(saves.changes_saved)),
         ("rdb_bgsave_in_progress", &u8::from(saves.running_since.is_some())),
         ("rdb_last_save_time", &saves.saved_at.seconds()),
         ("rdb_last_bgsave_status", &status(saves.failed_last)),

@@ -105,12 +105,8 @@ pub(super) fn keyspace(context: &mut Context<'_, '_>, page: &mut Page) {
     let server = context.server;
     let kept = server.durability.key_counts.while_behind(server);
     let is_now = kept.is_none();
-    let counts = kept.unwrap_or_else(|| {
-        let counts = durability::counts_of_now(server);
-        context.batch.see_all();
-        counts
-    });
-    for KeyCount { db, keys, expires } in counts {
+    let counted = kept.unwrap_or_else(|| durability::counts_of_now(server, context.batch));
+    for KeyCount { db, keys, expires } in counted.keys {
         let average = match is_now && expires > 0 && context.batch.is_inside() {
             true => context.batch.average_ttl_ms(db, context.now),
             false => 0,

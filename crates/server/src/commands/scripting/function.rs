@@ -134,7 +134,9 @@ fn change<T>(
         }
         Ok::<T, Vec<u8>>(changed)
     });
-    server.counts.changes.add(i64::from(result.is_ok()));
+    if result.is_ok() {
+        batch.count_write();
+    }
     result.map_err(Error::line)
 }
 
