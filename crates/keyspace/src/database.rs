@@ -9,7 +9,7 @@
 //! 3. The counts are the sums over all slots; that of keys is one of table words, among them two of each key that is shadowing.
 
 use crate::ids::{POSITION_BITS, Position, SLOTS, Slot};
-use crate::locks;
+use crate::locks::LockedSoon;
 use crate::locks::fair::Lock;
 use crate::slot::{Change, SlotKeys};
 use std::sync::OnceLock;
@@ -131,8 +131,8 @@ impl Database {
         let Some(slots) = self.used_slots() else { return 0 };
         let due = self.due().map_or(0, size_of_val) + self.stamps().map_or(0, size_of_val);
         let used = slots.iter().filter(|slot| slot.has_keys());
-        let tables: usize =
-            used.filter_map(|slot| Some(locks::lock_soon(&slot.keys)?.overhead_bytes())).sum();
+        let soon = LockedSoon::new();
+        let tables: usize = used.filter_map(|slot| Some(soon.lock(&slot.keys)?.overhead_bytes())).sum();
         size_of_val(slots) + due + tables
     }
 

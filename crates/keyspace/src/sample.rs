@@ -7,7 +7,7 @@
 use crate::ids::{DbIndex, Position, SLOTS, Slot};
 use crate::keyspace::Batch;
 use crate::limits::{RANDOM_KEY_SAMPLES, SAMPLE_VISITS_MAX, TTL_SAMPLES};
-use crate::locks::{self, SlotId};
+use crate::locks::{LockedSoon, SlotId};
 use crate::object::Object;
 use crate::slot::SlotKeys;
 use std::sync::atomic::Ordering;
@@ -107,14 +107,14 @@ impl Batch<'_> {
         let Some(slots) = self.keyspace.database(db).used_slots() else { return };
         let random = self.random();
         let (start, middle) = (random as usize % SLOTS, Position(random >> 16));
-        let (mut accepted, mut visits) = (0, 0);
+        let (mut accepted, mut visits, soon) = (0, 0, LockedSoon::new());
         // The first slot may be entered in its middle, so it comes again at the end.
         for step in 0..=SLOTS {
             let number = (start + step) % SLOTS;
             if !slots[number].has_keys() || step == SLOTS && accepted > 0 {
                 continue;
             }
-            let Some(keys) = locks::lock_soon(&slots[number].keys) else { continue };
+            let Some(keys) = soon.lock(&slots[number].keys) else { continue };
             let enters_middle = step == 0 && keys.table().len() > wanted;
             let mut from = Some(if enters_middle { middle } else { Position(0) });
             while let Some(at) = from.filter(|_| accepted < wanted && visits < SAMPLE_VISITS_MAX) {
@@ -145,9 +145,9 @@ impl Batch<'_> {
             let numbers = (start..SLOTS).chain(0..start);
             numbers.filter(|number| due[*number].load(Ordering::Relaxed) != Deadline::NEVER.0)
         };
-        let mut found = 0;
+        let (mut found, soon) = (0, LockedSoon::new());
         for number in with_timers() {
-            let Some(keys) = locks::lock_soon(&slots[number].keys) else { continue };
+            let Some(keys) = soon.lock(&slots[number].keys) else { continue };
             for _ in 0..keys.expiring().min(wanted - found) {
                 if let Some(sampled) = keys.sample_expiring(self.keyspace.frame(), self.random()) {
                     visit(Slot(number as u16), sampled);
@@ -163,7 +163,7 @@ impl Batch<'_> {
         }
         // Every timer that was picked was out of date: look at the keys themselves.
         for number in with_timers() {
-            let Some(keys) = locks::lock_soon(&slots[number].keys) else { continue };
+            let Some(keys) = soon.lock(&slots[number].keys) else { continue };
             if keys.expiring() > 0 {
                 let expiring = keys.table().iter().filter(|object| object.expires_at().is_some());
                 return expiring
