@@ -184,3 +184,51 @@ fn whoever_brings_what_somebody_moves_on_waits_for_the_script_that_has_the_targe
         Value::Array(vec![Value::Bulk(b"element".to_vec())])
     );
 }
+
+#[test]
+fn the_spare_worker_runs_no_script_once_the_others_have_become_free() {
+    for round in 0..5 {
+        let (_server, mut clients) = start(&["--busy-reply-threshold", "60000"]);
+        let mut scripts: Vec<Client> = clients.drain(..2).collect();
+        for (script, key) in scripts.iter_mut().zip(["one", "two"]) {
+            script.send_request(&["EVAL", ENDLESS, "1", key]).unwrap();
+        }
+        // Both are slow when everybody else is served by the spare worker, and they are known to be.
+        for _ in 0..2 {
+            for client in &mut clients {
+                assert_eq!(client.call(&["SET", "key", "v"]).unwrap(), ok());
+            }
+        }
+        let mut held_back: Vec<Client> = clients.drain(..3).collect();
+        for (number, client) in held_back.iter_mut().enumerate() {
+            let key = format!("held back:{number}");
+            match number {
+                0 => client.send_request(&["EVAL", ENDLESS, "1", &key]).unwrap(),
+                _ => {
+                    client.call(&["MULTI"]).unwrap();
+                    client.call(&["EVAL", ENDLESS, "1", &key]).unwrap();
+                    client.send_request(&["EXEC"]).unwrap();
+                }
+            }
+        }
+        for client in &mut clients {
+            assert_eq!(client.call(&["PING"]).unwrap(), Value::Simple(b"PONG".to_vec()), "{round}");
+        }
+        // What was held back runs then, here or there; somebody is left to end it.
+        let mut ended = scripts.into_iter().chain(held_back);
+        let ending = thread::spawn(move || {
+            ended.all(|mut client| {
+                let reply = client.read_value().unwrap();
+                let error = if let Value::Array(replies) = &reply { &replies[0] } else { &reply };
+                is_error(error, "ERR Script killed")
+            })
+        });
+        while !ending.is_finished() {
+            for client in &mut clients {
+                let reply = client.call(&["SCRIPT", "KILL"]).unwrap();
+                assert!(reply == ok() || is_error(&reply, "NOTBUSY"), "{round}: {reply:?}");
+            }
+        }
+        assert!(ending.join().unwrap(), "{round}");
+    }
+}

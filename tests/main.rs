@@ -3,6 +3,7 @@
 //! docs/testing.md says what each is for and how to run the long ones.
 
 mod acl;
+mod answered;
 mod bench_runs;
 mod bombs;
 mod capacity;

@@ -3,7 +3,9 @@
 use crate::tarn;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::time::Duration;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 use testkit::{Client, Program, Server};
 use wire::Value;
 
@@ -130,5 +132,216 @@ fn connections_of_a_worker_that_waits_for_a_target_are_served() {
     clients[0].send_request(&request).unwrap();
     for client in &mut clients[1..] {
         assert_eq!(call(client, &["SET", "another", "1"]), Value::Simple(b"OK".to_vec()));
+    }
+}
+
+/// Longer than anybody is held up who waits for nothing that ends later.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn ok() -> Value {
+    Value::Simple(b"OK".to_vec())
+}
+
+fn text(text: &str) -> Value {
+    Value::Bulk(text.as_bytes().to_vec())
+}
+
+fn is_error(value: &Value, code: &str) -> bool {
+    matches!(value, Value::Error(line) if line.starts_with(code.as_bytes()))
+}
+
+/// A target that says nothing for as long as the connections live that it hands out.
+struct Silent {
+    port: String,
+    accepted: Receiver<TcpStream>,
+}
+
+impl Silent {
+    fn listen() -> Silent {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port().to_string();
+        let (tell, accepted) = channel();
+        std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                // The test may be over.
+                let _ = tell.send(stream);
+            }
+        });
+        Silent { port, accepted }
+    }
+
+    fn migrate<'a>(&'a self, key: &'a str) -> [&'a str; 6] {
+        ["MIGRATE", "127.0.0.1", &self.port, key, "0", "600000"]
+    }
+
+    /// Waits for a connection.
+    fn accept(&self) -> TcpStream {
+        self.accepted.recv_timeout(PATIENCE).unwrap()
+    }
+}
+
+/// Has each of some clients served who needs nothing that is held.
+fn serve_others(clients: &mut [Client]) {
+    for client in clients {
+        assert_eq!(call(client, &["PING"]), Value::Simple(b"PONG".to_vec()));
+        assert_eq!(call(client, &["SET", "another", "v"]), ok());
+        assert_eq!(call(client, &["EVAL", "return redis.call('GET', KEYS[1])", "1", "another"]), text("v"));
+        assert!(matches!(call(client, &["DBSIZE"]), Value::Int(_)));
+        assert!(matches!(call(client, &["RANDOMKEY"]), Value::Bulk(_)));
+        assert!(is_error(&call(client, &["SCRIPT", "KILL"]), "NOTBUSY"));
+    }
+}
+
+/// What needs what MIGRATE holds, and what it is answered afterwards.
+fn in_need() -> Vec<(Vec<&'static str>, Value)> {
+    vec![
+        (vec!["GET", "key"], text("v")),
+        (vec!["SET", "{key}other", "v"], ok()),
+        (vec!["MGET", "another", "key"], Value::Array(vec![text("v"), text("v")])),
+        (vec!["EVAL", "return redis.call('GET', 'k' .. 'ey')", "0"], text("v")),
+        (vec!["WATCH", "another", "key"], ok()),
+        (vec!["KEYS", "nothing*"], Value::Array(Vec::new())),
+        (vec!["MEMORY", "USAGE", "key", "SAMPLES"], Value::Error(b"ERR syntax error".to_vec())),
+        (vec!["GET", "key"], text("v")),
+    ]
+}
+
+#[test]
+fn who_needs_a_migrating_key_waits_for_it_and_nobody_else_does() {
+    let directives = ["--edition", "memory", "--threads", "2", "--busy-reply-threshold", "1"];
+    let server = Server::start(tarn(), &directives).unwrap();
+    let mut others: Vec<Client> = (0..8).map(|_| server.connect().unwrap()).collect();
+    let mut migrating = server.connect().unwrap();
+    call(&mut migrating, &["SET", "key", "v"]);
+    serve_others(&mut others);
+    let silent = Silent::listen();
+    migrating.send_request(&silent.migrate("key")).unwrap();
+    let target = silent.accept();
+    let mut waiting: Vec<Client> = (0..in_need().len()).map(|_| server.connect().unwrap()).collect();
+    for (client, (request, _)) in waiting.iter_mut().zip(in_need()) {
+        client.send_request(&request).unwrap();
+    }
+    serve_others(&mut others);
+    serve_others(&mut others);
+    drop(target);
+    assert!(is_error(&migrating.read_value().unwrap(), "IOERR"));
+    for (client, (request, reply)) in waiting.iter_mut().zip(in_need()) {
+        assert_eq!(client.read_value().unwrap(), reply, "{request:?}");
+    }
+}
+
+#[test]
+fn who_needs_a_key_that_waits_for_the_disk_to_migrate_waits_for_it_and_nobody_else_does() {
+    let directives = ["--threads", "2", "--enable-debug-command", "yes"];
+    let server = Server::start(tarn(), &directives).unwrap();
+    let mut clients: Vec<Client> = (0..10).map(|_| server.connect().unwrap()).collect();
+    let mut last = clients.remove(0);
+    call(&mut last, &["SET", "key", "v"]);
+    assert_eq!(call(&mut last, &["DEBUG", "DISK-HANG", "1"]), ok());
+    clients[0].send_request(&["APPEND", "key", "w"]).unwrap();
+    let is_done = |list: Value| matches!(list, Value::Bulk(list) if String::from_utf8_lossy(&list).contains("cmd=append"));
+    while !is_done(call(&mut last, &["CLIENT", "LIST"])) {
+        std::thread::yield_now();
+    }
+    let silent = Silent::listen();
+    // Each is on a worker that is free.
+    for client in &mut clients[1..6] {
+        client.send_request(&silent.migrate("key")).unwrap();
+    }
+    for client in &mut clients[6..] {
+        assert_eq!(call(client, &["GET", "nothing"]), Value::Null);
+    }
+    assert!(silent.accepted.try_recv().is_err(), "nothing is sent that is not on disk");
+    call(&mut last, &["DEBUG", "DISK-HANG", "0"]);
+    assert_eq!(clients[0].read_value().unwrap(), Value::Int(2));
+    for _ in 1..6 {
+        drop(silent.accept());
+    }
+    for client in &mut clients[1..6] {
+        assert!(is_error(&client.read_value().unwrap(), "IOERR"));
+    }
+}
+
+#[test]
+fn a_server_that_ends_waits_for_no_target() {
+    let saving = ["--edition", "memory", "--save", "3600 1"];
+    for edition in [&saving[..], &["--edition", "durable"]] {
+        let mut server = Server::start(tarn(), &[edition, &["--threads", "2"]].concat()).unwrap();
+        let (mut migrating, mut other) = (server.connect().unwrap(), server.connect().unwrap());
+        call(&mut migrating, &["SET", "key", "v"]);
+        let silent = Silent::listen();
+        migrating.send_request(&silent.migrate("key")).unwrap();
+        let _target = silent.accept();
+        other.send_request(&["GET", "key"]).unwrap();
+        let status = Command::new("kill").args(["-TERM", &server.pid().to_string()]).status();
+        assert!(status.unwrap().success());
+        let until = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = server.ended().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < until, "it does not end:\n{}", server.output());
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert!(status.success(), "{}", server.output());
+        assert!(is_error(&migrating.read_value().unwrap(), "IOERR"));
+        server.restart().unwrap();
+        assert_eq!(call(&mut server.connect().unwrap(), &["GET", "key"]), text("v"));
+    }
+}
+
+#[test]
+fn a_transaction_that_migrates_is_there_as_a_whole_or_not_at_all() {
+    let mut server = Server::start(tarn(), &["--edition", "durable", "--threads", "2"]).unwrap();
+    let mut client = server.connect().unwrap();
+    let silent = Silent::listen();
+    let migrates =
+        "redis.call('SET', KEYS[1], 'half') redis.call(unpack(ARGV)) redis.call('SET', KEYS[1], 'whole')";
+    let script = [&["EVAL", migrates, "1", "one"], &silent.migrate("key")[..]].concat();
+    let in_multi =
+        [&["MULTI"][..], &["SET", "one", "half"], &silent.migrate("key"), &["SET", "one", "whole"]];
+    for requests in [&in_multi[..], &[&script]] {
+        call(&mut client, &["SET", "key", "v"]);
+        for request in requests {
+            client.send_request(request).unwrap();
+        }
+        client.send_request(&["EXEC"]).unwrap();
+        // It has written, and waits for the other server.
+        let _target = silent.accept();
+        server.restart().unwrap();
+        client = server.connect().unwrap();
+        assert_eq!(call(&mut client, &["GET", "one"]), Value::Null, "{requests:?}");
+        assert_eq!(call(&mut client, &["GET", "key"]), text("v"));
+    }
+}
+
+#[test]
+fn what_its_own_transaction_has_written_is_not_sent() {
+    let mut server = Server::start(tarn(), &["--edition", "durable", "--threads", "2"]).unwrap();
+    let target = Server::start(tarn(), &["--edition", "memory"]).unwrap();
+    let (mut client, mut there) = (server.connect().unwrap(), target.connect().unwrap());
+    let port = target.address().port().to_string();
+    let migrate = |key: &'static str| ["MIGRATE", "127.0.0.1", &port, key, "0", "5000"].map(str::to_owned);
+    for key in ["a", "b", "c"] {
+        call(&mut client, &["SET", key, "v"]);
+    }
+    assert_eq!(call(&mut client, &["MULTI"]), ok());
+    call(&mut client, &["APPEND", "a", "w"]);
+    for key in ["a", "b", "c", "nothing"] {
+        client.call(&migrate(key)).unwrap();
+    }
+    let Value::Array(replies) = call(&mut client, &["EXEC"]) else { panic!() };
+    assert!(is_error(&replies[1], "ERR MIGRATE can't send a key that its own"), "{replies:?}");
+    assert_eq!(replies[2..], [ok(), ok(), Value::Simple(b"NOKEY".to_vec())]);
+    let script = "redis.call('SET', KEYS[1], 'v') return redis.call(unpack(ARGV))";
+    let refused = client.call(&[&["EVAL", script, "1", "d"].map(str::to_owned)[..], &migrate("d")].concat());
+    assert!(is_error(&refused.unwrap(), "ERR MIGRATE can't send a key that its own"));
+    assert_eq!(client.call(&migrate("a")).unwrap(), ok(), "by itself it is");
+    server.restart().unwrap();
+    let mut client = server.connect().unwrap();
+    for (key, here, sent) in [("a", false, true), ("b", false, true), ("c", false, true), ("d", true, false)]
+    {
+        assert_eq!(call(&mut client, &["EXISTS", key]), Value::Int(here.into()), "{key}");
+        assert_eq!(call(&mut there, &["EXISTS", key]), Value::Int(sent.into()), "{key}");
     }
 }

@@ -115,6 +115,28 @@ fn of_a_script_that_does_not_end_nothing_is_kept() {
 }
 
 #[test]
+fn saving_before_the_end_waits_for_no_script() {
+    let directives =
+        ["--edition", "memory", "--save", "3600 1", "--enable-debug-command", "yes", "--threads", "2"];
+    let mut server = Server::start(tarn(), &directives).unwrap();
+    let (mut script, mut other) = (server.connect().unwrap(), server.connect().unwrap());
+    assert_eq!(other.call(&["SET", "two", "acknowledged"]).unwrap(), ok());
+    assert_eq!(other.call(&["DEBUG", "DISK-HANG", "1"]).unwrap(), ok());
+    other.call(&["BGSAVE"]).unwrap();
+    terminate(&server);
+    let until = Instant::now() + PATIENCE;
+    while !server.output().contains("Saving the final RDB snapshot") {
+        assert!(Instant::now() < until, "{}", server.output());
+        thread::yield_now();
+    }
+    // It waits for the snapshot in the background, and serves clients meanwhile.
+    script.send_request(&["EVAL", ENDLESS, "1", "one"]).unwrap();
+    wait_for_script(&mut other);
+    end_of(&mut server);
+    assert!(server.output().contains("nothing that it has written is kept"), "{}", server.output());
+}
+
+#[test]
 fn shutdown_nosave_leaves_a_script_behind() {
     let (mut server, mut script, mut other) = start();
     script.send_request(&["EVAL", ENDLESS, "1", "one"]).unwrap();

@@ -135,9 +135,10 @@ impl Side {
             let mut names = Vec::new();
             let mut cursor = Cursor(0);
             loop {
-                cursor = batch.scan(db, cursor, 100, now, |object| {
+                let next = batch.try_scan(db, cursor, 100, now, |object| {
                     names.push((object.key().to_vec(), object.expires_at()));
                 });
+                cursor = next.expect("nobody holds anything for long");
                 if cursor == Cursor(0) {
                     break;
                 }

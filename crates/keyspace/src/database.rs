@@ -13,7 +13,7 @@
 //! 5. What the counts hold of it is in the journal (see `unsettled`). Due times may be ahead of that: who finds one looks under the lock.
 
 use crate::ids::{POSITION_BITS, Position, SLOTS, Slot};
-use crate::locks;
+use crate::locks::LockedSoon;
 use crate::locks::fair::Lock;
 use crate::slot::{Change, SlotKeys};
 use std::sync::OnceLock;
@@ -161,8 +161,8 @@ impl Database {
         let Some(slots) = self.used_slots() else { return 0 };
         let due = self.due().map_or(0, size_of_val) + self.stamps().map_or(0, size_of_val);
         let used = slots.iter().filter(|slot| slot.has_keys());
-        let tables: usize =
-            used.filter_map(|slot| Some(locks::lock_soon(&slot.keys)?.overhead_bytes())).sum();
+        let soon = LockedSoon::new();
+        let tables: usize = used.filter_map(|slot| Some(soon.lock(&slot.keys)?.overhead_bytes())).sum();
         size_of_val(slots) + due + tables
     }
 

@@ -12,9 +12,10 @@
 //! 2. What a transaction or a script did while its batch held its slots is one record.
 //! 3. Without a journal nothing of this costs more than asking whether there is one.
 
-use crate::ids::DbIndex;
+use crate::ids::{DbIndex, Key};
 use crate::keyspace::{Batch, Keyspace};
 use crate::locks::{Held, Locks, SlotId};
+use memchr::memmem;
 use parking_lot::Mutex;
 use std::mem;
 use std::sync::atomic::Ordering;
@@ -113,6 +114,16 @@ impl Effects {
     pub(crate) fn is_settled(&self) -> bool {
         let pending = self.0.lock();
         pending.requests.is_empty() && !pending.has_said
+    }
+
+    /// Whether this word is in a request that was said and is not in the journal.
+    fn has_said(&self, word: &[u8]) -> bool {
+        let mut encoded = Vec::new();
+        encode_arg(&mut encoded, word);
+        let pending = self.0.lock();
+        let mut all = pending.parts.iter().chain([&pending.requests]);
+        // A request is not cut in two.
+        all.any(|requests| memmem::find(requests, &encoded).is_some())
     }
 
     /// Says that a key went away by itself, before the running command looked at it.
@@ -320,6 +331,12 @@ impl<'k> Batch<'k> {
         self.effects().is_some_and(|effects| !effects.0.lock().is_empty())
     }
 
+    /// Whether what was said and is not appended yet may have changed this key: a crash would take that back. It has, unless another
+    /// request has its name for a word.
+    pub fn may_have_changed(&self, key: &Key<'_>) -> bool {
+        self.has_exchanged.get() || self.effects().is_some_and(|effects| effects.has_said(key.bytes))
+    }
+
     /// Bytes of what was said that is not appended yet.
     pub fn effects_bytes(&self) -> usize {
         self.effects().map_or(0, |effects| effects.0.lock().bytes())
@@ -383,8 +400,7 @@ impl<'k> Batch<'k> {
             }
         }
         self.publish();
-        // Databases may have been exchanged.
-        if self.holds_all() {
+        if self.has_exchanged.take() {
             self.keyspace.show_numbers();
         }
     }

@@ -259,6 +259,7 @@ impl Keyspace {
     }
 
     /// A worker's gate.
+    #[cfg(test)]
     pub(crate) fn gate(&self, worker: usize) -> &Lock<WorkerState> {
         &self.gates[worker].0
     }
@@ -298,10 +299,12 @@ impl Keyspace {
         &self.effects[worker]
     }
 
-    /// Enters a batch. Each worker has one batch at a time, under its own number.
+    /// Enters a batch that is patient: it waits for whatever it needs, however long that takes. For whoever serves no clients. Each
+    /// worker has one batch at a time, under its own number.
     #[inline]
     pub fn enter(&self, worker: usize) -> Batch<'_> {
         let mut batch = self.stay_outside(worker);
+        batch.is_patient = true;
         batch.gate = Some(lock(&self.gates[worker].0));
         batch
     }
@@ -329,12 +332,14 @@ impl Keyspace {
         Batch {
             keyspace: self,
             worker,
+            is_patient: false,
             gate: None,
             other_gates: Vec::new(),
             held: RefCell::new(Held::Nothing),
             has_waited: Cell::default(),
             seen: Cell::default(),
             has_appended: Cell::default(),
+            has_exchanged: Cell::default(),
             unreadable: RefCell::default(),
             passed: Cell::default(),
         }
@@ -380,6 +385,8 @@ impl Keyspace {
 pub struct Batch<'k> {
     pub(crate) keyspace: &'k Keyspace,
     pub(crate) worker: usize,
+    /// It may wait for what it cannot give up.
+    pub(crate) is_patient: bool,
     pub(crate) gate: Option<Guard<'k, WorkerState>>,
     /// Those of the other workers, while the whole keyspace is held.
     pub(crate) other_gates: Vec<Guard<'k, WorkerState>>,
@@ -389,6 +396,8 @@ pub struct Batch<'k> {
     /// The latest stamp of what was looked at.
     pub(crate) seen: Cell<Stamp>,
     pub(crate) has_appended: Cell<bool>,
+    /// Databases were exchanged, which is not in the journal yet.
+    pub(crate) has_exchanged: Cell<bool>,
     pub(crate) unreadable: RefCell<Option<Unreadable>>,
     /// How often something was unreadable.
     pub(crate) passed: Cell<u64>,
@@ -400,18 +409,18 @@ impl<'k> Batch<'k> {
         self.keyspace
     }
 
-    /// Whether the batch is in the keyspace (see [`Keyspace::stay_outside`]).
+    /// Whether the batch is in the keyspace (see [`Keyspace::stay_outside`] and [`Batch::try_hold_all`]).
     pub fn is_inside(&self) -> bool {
         self.gate.is_some()
     }
 
-    /// Locks the slots of the keys given, to be read.
+    /// Locks the slots of the keys given, to be read. For a patient batch, or one that holds them.
     #[inline]
     pub fn view<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> View<'b> {
         self.view_of(self.locks(keys), keys, now, touch)
     }
 
-    /// Locks the slots of the keys given, to be changed.
+    /// Locks the slots of the keys given, to be changed. For a patient batch, or one that holds them.
     #[inline]
     pub fn edit<'b>(&'b self, keys: &[Key<'_>], now: UnixMs, touch: Touch) -> Edit<'b> {
         self.edit_of(self.locks_to_change(keys), keys, now, touch, Purpose::Change)
@@ -470,7 +479,7 @@ impl<'k> Batch<'k> {
         if let Locks::OfBatch = locks { begun } else { self.moment(begun) }
     }
 
-    /// Runs `work` with the whole keyspace locked.
+    /// Runs `work` with the whole keyspace locked. For a patient batch, or one that holds it.
     pub fn exclusively<T>(
         &mut self,
         now: UnixMs,
@@ -541,6 +550,11 @@ impl<'k> Batch<'k> {
         !self.state().ready.borrow().is_empty()
     }
 
+    /// Leaves keys for later that could not be held to serve who waits for them: this batch has such keys again, or the next.
+    pub fn put_off(&self, names: Vec<KeyName>) {
+        self.state().ready.borrow_mut().extend(names);
+    }
+
     /// Takes the first such key of those that are held, or else the first of all.
     pub fn next_ready(&self) -> Option<KeyName> {
         let mut ready = self.state().ready.borrow_mut();
@@ -550,7 +564,7 @@ impl<'k> Batch<'k> {
     }
 
     /// Bytes of memory that slots, tables and timers take, objects not counted
-    /// (MEMORY STATS). Locks every slot that has keys for a moment.
+    /// (MEMORY STATS). Locks every slot that has keys for a moment; those that somebody has are left out.
     pub fn overhead_bytes(&self) -> usize {
         self.keyspace.databases.iter().map(Database::overhead_bytes).sum()
     }
@@ -646,6 +660,7 @@ impl<'b> Exclusive<'b> {
             self.batch.tell_database(db, &|key| is_there(one, key) || is_there(other, key));
         }
         self.batch.keyspace.exchange(one, other);
+        self.batch.has_exchanged.set(true);
         for db in [one, other] {
             self.batch.note_ready_of(db, |key| self.type_of(key));
         }

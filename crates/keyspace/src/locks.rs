@@ -7,7 +7,8 @@
 //! Who has to wait stands in line ([`fair`]): first come, first served, whether it wants a slot, several, or the whole keyspace.
 //!
 //! A script may hold slots for as long as it likes, and is known to be slow after a while ([`Keyspace::set_slow_holders`]). Commands
-//! then give up what they wait for, if it has that. Who cannot give up says so meanwhile ([`when_stuck`]).
+//! then give up what they wait for, if it has that: whoever serves clients waits for nothing that it cannot give up, or nobody might be
+//! left to end the script. Only a batch that was made to be patient waits however long it takes ([`Keyspace::enter`]).
 //!
 //! Invariants:
 //! 1. Locks that are waited for are asked for at once; who holds slots already waits for others with [`PATIENCE`] at the most.
@@ -16,6 +17,7 @@
 //!    what they need before they run.
 //! 4. A change to a key under which somebody waits holds what is touched when that one is served.
 //! 5. A batch that ends or panics releases what it holds.
+//! 6. A batch that is not patient asks for locks only in ways that give up (`try_`); a debug build stops at any other.
 
 #![allow(unsafe_code)] // Makes guards of locks that were asked for together, and unlocks slots whose guards were given up for a list.
 
@@ -55,6 +57,20 @@ pub(crate) fn lock<T>(mutex: &Lock<T>) -> Guard<'_, T> {
 /// Locks for work that can be left for later.
 pub(crate) fn lock_soon<T>(mutex: &Lock<T>) -> Option<Guard<'_, T>> {
     lock_within(mutex, PATIENCE)
+}
+
+/// Locks for work that can do without some of what it looks at: it waits [`PATIENCE`] for all of them together.
+pub(crate) struct LockedSoon(Instant);
+
+impl LockedSoon {
+    pub(crate) fn new() -> LockedSoon {
+        LockedSoon(Instant::now() + PATIENCE)
+    }
+
+    /// One of them.
+    pub(crate) fn lock<'m, T>(&self, mutex: &'m Lock<T>) -> Option<Guard<'m, T>> {
+        mutex.try_lock().or_else(|| lock_within(mutex, self.0.saturating_duration_since(Instant::now())))
+    }
 }
 
 fn lock_within<T>(mutex: &Lock<T>, patience: Duration) -> Option<Guard<'_, T>> {
@@ -201,6 +217,7 @@ impl<'k> Batch<'k> {
     /// Holds the slots of these keys over the commands that follow, until
     /// [`Batch::release`]. They may touch no other keys.
     pub fn hold(&mut self, keys: &[Key<'_>]) {
+        self.must_be_patient();
         let is_held = self.hold_unless(keys, |_| false);
         debug_assert!(is_held, "nobody gives up");
     }
@@ -208,6 +225,10 @@ impl<'k> Batch<'k> {
     /// The same, unless a slow script has one of them. False: nothing is held.
     pub fn try_hold(&mut self, keys: &[Key<'_>]) -> bool {
         let keyspace = self.keyspace;
+        // Who tries again and again does not stand in line each time.
+        if keyspace.has_any_slow_holder() && keyspace.has_slow_holder(&slots_of(keyspace, keys)) {
+            return false;
+        }
         self.hold_unless(keys, |slots| keyspace.has_slow_holder(slots))
     }
 
@@ -217,6 +238,15 @@ impl<'k> Batch<'k> {
         *self.held.borrow_mut() = Held::Slots(locks.into_slots());
         self.begin_group();
         true
+    }
+
+    /// To be called by whoever asks for locks in a way that cannot give up.
+    #[inline]
+    pub(crate) fn must_be_patient(&self) {
+        debug_assert!(
+            self.is_patient,
+            "whoever serves clients waits for nothing that a slow script may have"
+        );
     }
 
     /// What is held at this moment, for others to know.
@@ -238,33 +268,54 @@ impl<'k> Batch<'k> {
     /// Holds the slots of these keys beside what is held, unless another worker has one of them
     /// for longer than `patience`. Nothing is let go. False: not all are held.
     pub fn try_hold_also(&mut self, keys: &[Key<'_>], patience: Duration) -> bool {
-        let wanted = self.with_reached(keys);
-        let mut held = self.held.borrow_mut();
-        let Held::Slots(slots) = &mut *held else { return *held == Held::All };
         let until = Instant::now() + patience;
-        let holds_all = wanted.into_iter().all(|id| {
-            let Err(place) = slots.binary_search(&id) else { return true };
-            let left = until.saturating_duration_since(Instant::now());
-            let guard = lock_within(self.keyspace.keys_of_slot(id), left);
-            guard.is_some_and(|guard| {
-                std::mem::forget(guard);
-                slots.insert(place, id);
-                true
-            })
-        });
-        drop(held);
+        let holds_all = loop {
+            // Before one of them was locked somebody may have begun to wait for it, and reach for more.
+            let lacking = self.lacking(&self.with_reached(keys));
+            if lacking.is_empty() {
+                break true;
+            }
+            if !lacking.into_iter().all(|id| self.try_hold_slot(id, until)) {
+                break false;
+            }
+        };
         self.see_held();
         holds_all
+    }
+
+    /// Those of some slots that are not held.
+    fn lacking(&self, wanted: &[SlotId]) -> SmallVec<[SlotId; 16]> {
+        match &*self.held.borrow() {
+            Held::Nothing => wanted.into(),
+            Held::Slots(slots) => {
+                wanted.iter().copied().filter(|id| slots.binary_search(id).is_err()).collect()
+            }
+            Held::All => SmallVec::new(),
+        }
+    }
+
+    /// Holds one more slot, if it is to be had by then.
+    fn try_hold_slot(&self, id: SlotId, until: Instant) -> bool {
+        let mut held = self.held.borrow_mut();
+        let Held::Slots(slots) = &mut *held else { return false };
+        let Err(place) = slots.binary_search(&id) else { return true };
+        let left = until.saturating_duration_since(Instant::now());
+        let Some(guard) = lock_within(self.keyspace.keys_of_slot(id), left) else { return false };
+        std::mem::forget(guard);
+        slots.insert(place, id);
+        true
     }
 
     /// Holds the whole keyspace over the commands that follow: no other worker is in a
     /// batch until [`Batch::release`].
     pub fn hold_all(&mut self) {
+        self.must_be_patient();
         let is_held = self.hold_all_unless(|| false);
         debug_assert!(is_held, "nobody gives up");
     }
 
-    /// The same, unless a slow script runs. False: nothing is held.
+    /// The same, unless a slow script runs. False: nothing is held, and the batch is outside of the keyspace from now on, as after
+    /// [`Keyspace::stay_outside`]. Its gate may be somebody else's by then, for who knows how long.
     pub fn try_hold_all(&mut self) -> bool {
         let keyspace = self.keyspace;
         self.hold_all_unless(|| keyspace.has_any_slow_holder())
@@ -277,10 +328,7 @@ impl<'k> Batch<'k> {
         let gates: Vec<&'k Lock<WorkerState>> = self.keyspace.gates().collect();
         let (guards, asked) = lock_all(&gates, PATIENCE, || goes_on(&gives_up));
         self.note_waiting(asked);
-        let Some(guards) = guards else {
-            self.gate = Some(lock(self.keyspace.gate(self.worker)));
-            return false;
-        };
+        let Some(guards) = guards else { return false };
         let mut gates: Vec<Guard<'k, WorkerState>> = guards.into_vec();
         self.gate = Some(gates.swap_remove(self.worker));
         self.other_gates = gates;
@@ -316,6 +364,9 @@ impl<'k> Batch<'k> {
     /// The locks for a command that reads these keys: none while the batch holds any.
     #[inline]
     pub(crate) fn locks(&self, keys: &[Key<'_>]) -> Locks<'_> {
+        if !self.is_holding() {
+            self.must_be_patient();
+        }
         self.locks_unless(keys, |_| false).expect("nobody gives up")
     }
 
@@ -330,7 +381,10 @@ impl<'k> Batch<'k> {
     pub(crate) fn locks_to_change(&self, keys: &[Key<'_>]) -> Locks<'_> {
         match self.is_holding() {
             true => self.locks(keys),
-            false => self.ask_to_change(keys, |_| false).expect("nobody gives up"),
+            false => {
+                self.must_be_patient();
+                self.ask_to_change(keys, |_| false).expect("nobody gives up")
+            }
         }
     }
 

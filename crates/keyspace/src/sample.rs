@@ -8,7 +8,7 @@ use crate::ids::{DbIndex, Position, SLOTS, Slot};
 use crate::keyspace::Batch;
 use crate::limits::{RANDOM_KEY_SAMPLES, SAMPLE_VISITS_MAX, TTL_SAMPLES};
 use crate::locks::fair::{Guard, Lock};
-use crate::locks::{self, SlotId};
+use crate::locks::{LockedSoon, SlotId};
 use crate::object::Object;
 use crate::slot::SlotKeys;
 use std::sync::atomic::Ordering;
@@ -30,21 +30,23 @@ pub(crate) enum Sampled<'a> {
 impl Batch<'_> {
     /// A key picked at random, all about equally likely; exactly so while there
     /// are few. None if there is none, or if so many have expired that none is
-    /// found within a limit (RANDOMKEY).
-    pub fn random_key(&self, db: DbIndex, now: UnixMs) -> Option<Box<[u8]>> {
-        let (picked, passed) = self.pick_key(db, now, locks::lock_soon);
+    /// found within a limit (RANDOMKEY). The outer None: a slow script has slots, and nothing was found elsewhere.
+    pub fn try_random_key(&self, db: DbIndex, now: UnixMs) -> Option<Option<Box<[u8]>>> {
+        let soon = LockedSoon::new();
+        let (picked, passed) = self.pick_key(db, now, |_, slot| soon.lock(slot));
         if picked.is_some() || passed == 0 {
-            return picked;
+            return Some(picked);
         }
         // The only keys there are may lie where somebody is at work.
-        self.pick_key(db, now, |slot| Some(locks::lock(slot))).0
+        let (picked, passed) = self.pick_key(db, now, |id, slot| self.lock_unless_slow(id, slot));
+        (picked.is_some() || passed == 0).then_some(picked)
     }
 
     fn pick_key<'b>(
         &'b self,
         db: DbIndex,
         now: UnixMs,
-        lock: impl Fn(&'b Lock<SlotKeys>) -> Option<Guard<'b, SlotKeys>>,
+        lock: impl Fn(SlotId, &'b Lock<SlotKeys>) -> Option<Guard<'b, SlotKeys>>,
     ) -> (Option<Box<[u8]>>, usize) {
         let mut picked: Option<Vec<u8>> = None;
         let mut seen = 0;
@@ -87,7 +89,7 @@ impl Batch<'_> {
         &'b self,
         db: DbIndex,
         wanted: usize,
-        lock: impl Fn(&'b Lock<SlotKeys>) -> Option<Guard<'b, SlotKeys>>,
+        lock: impl Fn(SlotId, &'b Lock<SlotKeys>) -> Option<Guard<'b, SlotKeys>>,
         mut visit: impl FnMut(Object<'_>) -> bool,
     ) -> usize {
         self.sample_slots(db, wanted, lock, |id, keys, from, enough, note| {
@@ -98,7 +100,9 @@ impl Batch<'_> {
     /// The same without a look at the disk: of what is cold the words are shown, those of older versions of what is in memory
     /// among them.
     pub(crate) fn sample_words(&self, db: DbIndex, wanted: usize, mut visit: impl FnMut(Slot, Sampled<'_>)) {
-        self.sample_slots(db, wanted, locks::lock_soon, |id, keys, from, enough, note| {
+        let soon = LockedSoon::new();
+        let lock = |_, slot| soon.lock(slot);
+        self.sample_slots(db, wanted, lock, |id, keys, from, enough, note| {
             keys.table().scan_entries(from, enough, |entry| {
                 visit(
                     id.1,
@@ -119,20 +123,22 @@ impl Batch<'_> {
         &'b self,
         db: DbIndex,
         wanted: usize,
-        lock: impl Fn(&'b Lock<SlotKeys>) -> Option<Guard<'b, SlotKeys>>,
+        lock: impl Fn(SlotId, &'b Lock<SlotKeys>) -> Option<Guard<'b, SlotKeys>>,
         mut scan: impl FnMut(SlotId, &SlotKeys, Position, usize, &mut dyn FnMut(bool)) -> Option<Position>,
     ) -> usize {
         let Some(slots) = self.keyspace.database(db).used_slots() else { return 0 };
         let random = self.random();
         let (start, middle) = (random as usize % SLOTS, Position(random >> 16));
         let (mut accepted, mut visits, mut passed) = (0, 0, 0);
+        let physical = self.keyspace.physical(db);
         // The first slot may be entered in its middle, so it comes again at the end.
         for step in 0..=SLOTS {
             let number = (start + step) % SLOTS;
             if !slots[number].has_keys() || step == SLOTS && accepted > 0 {
                 continue;
             }
-            let Some(keys) = lock(&slots[number].keys) else {
+            let id = (physical, Slot(number as u16));
+            let Some(keys) = lock(id, &slots[number].keys) else {
                 passed += 1;
                 continue;
             };
@@ -167,9 +173,9 @@ impl Batch<'_> {
             let numbers = (start..SLOTS).chain(0..start);
             numbers.filter(|number| due[*number].load(Ordering::Relaxed) != Deadline::NEVER.0)
         };
-        let mut found = 0;
+        let (mut found, soon) = (0, LockedSoon::new());
         for number in with_timers() {
-            let Some(keys) = locks::lock_soon(&slots[number].keys) else { continue };
+            let Some(keys) = soon.lock(&slots[number].keys) else { continue };
             for _ in 0..keys.expiring().min(wanted - found) {
                 if let Some(sampled) = keys.sample_expiring(self.keyspace.frame(), self.random()) {
                     visit(Slot(number as u16), sampled);
@@ -185,7 +191,7 @@ impl Batch<'_> {
         }
         // Every timer that was picked was out of date: look at the keys themselves.
         for number in with_timers() {
-            let Some(keys) = locks::lock_soon(&slots[number].keys) else { continue };
+            let Some(keys) = soon.lock(&slots[number].keys) else { continue };
             if keys.expiring() > 0 {
                 let expiring = keys.table().iter().filter(|object| object.expires_at().is_some());
                 return expiring
@@ -208,7 +214,7 @@ mod tests {
         (0..10).for_each(|number| set(&keyspace, number, NOW, Expiry::Clear));
         let mut picked = [0; 10];
         for _ in 0..2000 {
-            let key = keyspace.enter(0).random_key(DB, NOW).expect("there are keys");
+            let key = keyspace.enter(0).try_random_key(DB, NOW).flatten().expect("there are keys");
             picked[number(&key) as usize] += 1;
         }
         assert!(picked.iter().all(|times| (120..=280).contains(times)), "{picked:?}");
@@ -218,8 +224,8 @@ mod tests {
     fn no_key_is_picked_where_none_is_or_all_have_expired() {
         let keyspace = new_keyspace(1);
         (0..10_000).for_each(|number| set(&keyspace, number, NOW, Expiry::At(seconds_later(1))));
-        assert_eq!(keyspace.enter(0).random_key(DB, seconds_later(1)), None);
-        assert_eq!(keyspace.enter(0).random_key(DbIndex(1), NOW), None);
+        assert_eq!(keyspace.enter(0).try_random_key(DB, seconds_later(1)), Some(None));
+        assert_eq!(keyspace.enter(0).try_random_key(DbIndex(1), NOW), Some(None));
     }
 
     #[test]

@@ -119,11 +119,15 @@ impl Batch<'_> {
         now: UnixMs,
         mut visit: impl FnMut(&[u8]),
     ) -> Sweep {
+        let id = (self.keyspace.physical(db), slot);
+        // Of what is held for long nothing is waited for, not even for a while: there may be much of it.
+        if self.keyspace.has_slow_holder(&[id]) {
+            return Sweep::Done;
+        }
         let Some(mut keys) = locks::lock_soon(&database.slot(slot).keys) else { return Sweep::Done };
         let mut changes = Vec::new();
         let is_of_interest = !self.keyspace.interest().is_empty();
         let mut expired = 0;
-        let id = (self.keyspace.physical(db), slot);
         let mut resolved = SlotChange::default();
         let warm = |keys: &mut SlotKeys, prefix| {
             let Some(reader) = self.keyspace.slot_reader(id) else { return true };

@@ -36,18 +36,8 @@ impl Batch<'_> {
     /// out, and returns the cursor to go on with; [`Cursor`] 0 when all was seen.
     /// A cursor that no scan has returned ends the scan. It walks on through empty
     /// slots, all of which take some 100 microseconds.
-    pub fn scan(
-        &self,
-        db: DbIndex,
-        cursor: Cursor,
-        count: usize,
-        now: UnixMs,
-        visit: impl FnMut(Object<'_>),
-    ) -> Cursor {
-        self.scan_by((db, cursor), count, now, visit, |slot| Some(locks::lock(slot))).unwrap_or(cursor)
-    }
-
-    /// As [`Batch::scan`], but it ends before a slot that somebody else holds for long. None: it is the first, and no key was seen.
+    ///
+    /// It ends before a slot that a slow script has. None: it is the first, and no key was seen.
     pub fn try_scan(
         &self,
         db: DbIndex,
@@ -56,7 +46,28 @@ impl Batch<'_> {
         now: UnixMs,
         visit: impl FnMut(Object<'_>),
     ) -> Option<Cursor> {
-        self.scan_by((db, cursor), count, now, visit, locks::lock_soon)
+        self.scan_by((db, cursor), count, now, visit, |id, slot| self.lock_unless_slow(id, slot))
+    }
+
+    /// The same, but it ends before a slot that anybody has for a while.
+    pub fn scan_soon(
+        &self,
+        db: DbIndex,
+        cursor: Cursor,
+        count: usize,
+        now: UnixMs,
+        visit: impl FnMut(Object<'_>),
+    ) -> Option<Cursor> {
+        self.scan_by((db, cursor), count, now, visit, |_, slot| locks::lock_soon(slot))
+    }
+
+    /// Locks a slot unless a slow script has it.
+    pub(crate) fn lock_unless_slow<'b>(
+        &'b self,
+        id: SlotId,
+        slot: &'b Lock<SlotKeys>,
+    ) -> Option<Guard<'b, SlotKeys>> {
+        slot.try_lock().or_else(|| locks::lock_unless(slot, || self.keyspace.has_slow_holder(&[id])))
     }
 
     fn scan_by<'b>(
@@ -65,7 +76,7 @@ impl Batch<'_> {
         count: usize,
         now: UnixMs,
         mut visit: impl FnMut(Object<'_>),
-        lock: impl Fn(&'b Lock<SlotKeys>) -> Option<Guard<'b, SlotKeys>>,
+        lock: impl Fn(SlotId, &'b Lock<SlotKeys>) -> Option<Guard<'b, SlotKeys>>,
     ) -> Option<Cursor> {
         let (Some(slots), Some((first, mut from))) =
             (self.keyspace.database(db).used_slots(), cursor.parts())
@@ -78,11 +89,11 @@ impl Batch<'_> {
                 from = Position(0);
                 continue;
             }
-            let Some(keys) = lock(&slot.keys) else {
+            let id = (physical, Slot(number as u16));
+            let Some(keys) = lock(id, &slot.keys) else {
                 return Some(Cursor::new(number, from)).filter(|reached| *reached != cursor);
             };
             let mut seen = 0;
-            let id = (physical, Slot(number as u16));
             let next = self.scan_slot(id, &keys, from, left, |object| {
                 seen += 1;
                 if !object.is_expired(now) {
@@ -102,18 +113,39 @@ impl Batch<'_> {
         Some(Cursor::START)
     }
 
-    /// Calls `visit` for every key of a database, expired ones left out.
-    pub fn for_each(&self, db: DbIndex, now: UnixMs, mut visit: impl FnMut(Object<'_>)) {
+    /// Calls `visit` for every key of a database, expired ones left out. For a patient batch, or one that holds everything.
+    pub fn for_each(&self, db: DbIndex, now: UnixMs, visit: impl FnMut(Object<'_>)) {
+        if !self.holds_all() {
+            self.must_be_patient();
+        }
+        let has_seen_all = self.for_each_by(db, now, visit, |_, slot| Some(locks::lock(slot)));
+        debug_assert!(has_seen_all, "nobody gives up");
+    }
+
+    /// The same, unless a slow script has one of the slots. False: not all were seen.
+    pub fn try_for_each(&self, db: DbIndex, now: UnixMs, visit: impl FnMut(Object<'_>)) -> bool {
+        self.for_each_by(db, now, visit, |id, slot| self.lock_unless_slow(id, slot))
+    }
+
+    fn for_each_by<'b>(
+        &'b self,
+        db: DbIndex,
+        now: UnixMs,
+        mut visit: impl FnMut(Object<'_>),
+        lock: impl Fn(SlotId, &'b Lock<SlotKeys>) -> Option<Guard<'b, SlotKeys>>,
+    ) -> bool {
         let (slots, physical) =
             (self.keyspace.database(db).used_slots().unwrap_or_default(), self.keyspace.physical(db));
         for (number, slot) in slots.iter().enumerate().filter(|(_, slot)| slot.has_keys()) {
-            let keys = locks::lock(&slot.keys);
-            self.visit_slot((physical, Slot(number as u16)), &keys, |object| {
+            let id = (physical, Slot(number as u16));
+            let Some(keys) = lock(id, &slot.keys) else { return false };
+            self.visit_slot(id, &keys, |object| {
                 if !object.is_expired(now) {
                     visit(object);
                 }
             });
         }
+        true
     }
 
     /// Calls `visit` for all objects of a slot.

@@ -194,8 +194,8 @@ type Walk = fn(&Batch<'_>) -> Vec<Vec<u8>>;
 const WALKS: &[(&str, Walk)] = &[
     ("SCAN", |batch| {
         let mut found = Vec::new();
-        let end = batch.scan(DB, Cursor(0), 100, NOW, |object| found.push(object.key().to_vec()));
-        assert_eq!(end, Cursor(0));
+        let end = batch.try_scan(DB, Cursor(0), 100, NOW, |object| found.push(object.key().to_vec()));
+        assert_eq!(end, Some(Cursor(0)));
         found
     }),
     ("KEYS", |batch| {
@@ -203,7 +203,7 @@ const WALKS: &[(&str, Walk)] = &[
         batch.for_each(DB, NOW, |object| found.push(object.key().to_vec()));
         found
     }),
-    ("RANDOMKEY", |batch| batch.random_key(DB, NOW).into_iter().map(Vec::from).collect()),
+    ("RANDOMKEY", |batch| batch.try_random_key(DB, NOW).flatten().into_iter().map(Vec::from).collect()),
 ];
 
 #[test]

@@ -191,36 +191,51 @@ pub fn cut(server: &Server, ticket: Ticket, how: Cut) -> bool {
 }
 
 /// Serves those who wait for keys that have changed in this batch, in the order in which
-/// they came, and releases what the batch holds for it.
+/// they came, and releases what the batch holds for it. A key that a slow script has is put off: when that is over, all workers are
+/// rung for.
 #[cold]
 pub fn serve(server: &Server, batch: &mut Batch<'_>, worker: usize, now: UnixMs) {
+    let mut put_off = Vec::new();
     while let Some(name) = batch.next_ready() {
-        for waiting in server.keyspace.waiting().queue(&name) {
-            let key = [server.keyspace.key(name.0, &name.1)];
-            hold(batch, &key);
-            let now = batch.moment(now);
-            let view = batch.view(&key, now, Touch::No);
-            let type_now = view.peek(&key[0]).map(|object| object.value().type_name());
-            view.finish();
-            // What cannot be read is told to who waits for it, not to whoever made it ready.
-            let is_unreadable = batch.take_unreadable().is_some();
-            if !is_unreadable && !waiting.is_woken_by(type_now) {
-                continue;
-            }
-            if let Some(waiter) = server.blocked.get(waiting.ticket) {
-                waiter.try_again(server, batch, worker, now);
-            }
+        if !serve_key(server, batch, worker, now, &name) {
+            put_off.push(name);
         }
     }
     batch.release();
+    batch.put_off(put_off);
 }
 
-/// Holds a key that is ready, with all that serving may touch. A change holds all that it made ready; what went by itself is held now.
-fn hold(batch: &mut Batch<'_>, key: &[Key<'_>]) {
-    if !batch.holds(key) {
-        batch.release();
-        batch.hold(key);
+/// Serves those who wait for a key. False: a slow script has it.
+fn serve_key(server: &Server, batch: &mut Batch<'_>, worker: usize, now: UnixMs, name: &KeyName) -> bool {
+    for waiting in server.keyspace.waiting().queue(name) {
+        let key = [server.keyspace.key(name.0, &name.1)];
+        if !try_hold(batch, &key) {
+            return false;
+        }
+        let now = batch.moment(now);
+        let view = batch.view(&key, now, Touch::No);
+        let type_now = view.peek(&key[0]).map(|object| object.value().type_name());
+        view.finish();
+        // What cannot be read is told to who waits for it, not to whoever made it ready.
+        let is_unreadable = batch.take_unreadable().is_some();
+        if !is_unreadable && !waiting.is_woken_by(type_now) {
+            continue;
+        }
+        if let Some(waiter) = server.blocked.get(waiting.ticket) {
+            waiter.try_again(server, batch, worker, now);
+        }
     }
+    true
+}
+
+/// Holds a key that is ready, with all that serving may touch. A change holds all that it made ready; what went by itself is held now,
+/// unless a slow script has it.
+fn try_hold(batch: &mut Batch<'_>, key: &[Key<'_>]) -> bool {
+    if batch.holds(key) {
+        return true;
+    }
+    batch.release();
+    batch.try_hold(key)
 }
 
 impl Waiter {

@@ -14,6 +14,7 @@ pub mod dispatch;
 pub mod durability;
 pub mod error_counts;
 pub mod events;
+pub mod holders;
 pub mod import;
 pub mod latency;
 pub mod listen;

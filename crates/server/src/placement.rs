@@ -96,6 +96,16 @@ impl Placement {
         self.seats[worker].is_occupied.load(Ordering::Acquire)
     }
 
+    /// Whether there is a worker that is not occupied, besides the spare one.
+    pub fn has_free_worker(&self) -> bool {
+        (0..self.spare()).any(|index| !self.is_occupied(index))
+    }
+
+    /// Whether a connection whose worker is to be `home`, and that is at another one, has a better place than that.
+    pub fn may_leave(&self, worker: usize, home: usize) -> bool {
+        worker != home && !self.is_occupied(home) || worker == self.spare() && self.has_free_worker()
+    }
+
     /// Notes whether a worker serves somebody.
     pub fn set_occupied(&self, worker: usize, on: bool) {
         self.seats[worker].is_occupied.store(on, Ordering::Release);

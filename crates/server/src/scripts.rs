@@ -6,9 +6,9 @@
 //! Thread rule: any thread.
 
 use crate::dispatch::table::{self, Runs};
+use crate::holders::Run;
 use command::Flags;
 use command::{Handler, Keys};
-use keyspace::Holding;
 use parking_lot::{Mutex, RwLock};
 use script::{Header, Loaded, Reach, ScriptFlags, Sha};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -38,8 +38,6 @@ pub struct Scripts {
     /// How often libraries changed.
     changes: AtomicU64,
     numbers: AtomicU64,
-    /// Those that run for long.
-    pub(crate) slow: Mutex<Vec<Arc<Run>>>,
     /// Functions that run now.
     pub(crate) functions: Mutex<Vec<Arc<Run>>>,
 }
@@ -363,30 +361,6 @@ impl Scripts {
     pub fn function(&self, name: &[u8]) -> Option<(Arc<Library>, usize)> {
         self.libraries.read().owners.get(&name.to_ascii_lowercase()).cloned()
     }
-}
-
-impl Scripts {
-    /// The slow run that is longest in the way of somebody, who is so if `is_in_the_way` says so of what it holds.
-    pub fn in_the_way(&self, is_in_the_way: impl Fn(&Holding) -> bool) -> Option<Arc<Run>> {
-        let slow = self.slow.lock();
-        slow.iter().filter(|run| is_in_the_way(&run.holding.lock())).min_by_key(|run| run.began).cloned()
-    }
-}
-
-/// A run of a script or function, as others see it.
-pub struct Run {
-    /// The function's name; None: a script.
-    pub function: Option<Vec<u8>>,
-    /// The words of the request.
-    pub words: Vec<Vec<u8>>,
-    /// When it began.
-    pub began: std::time::Instant,
-    /// It has changed something.
-    pub wrote: AtomicBool,
-    /// Somebody wants it to end.
-    pub is_killed: AtomicBool,
-    /// What it holds of the keyspace.
-    pub holding: Mutex<Holding>,
 }
 
 #[cfg(test)]

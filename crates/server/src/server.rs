@@ -10,6 +10,7 @@ use crate::dispatch::names::Names;
 use crate::dispatch::pause::Pause;
 use crate::durability::{self, Durability};
 use crate::events;
+use crate::holders::Holders;
 use crate::latency::LatencyMonitor;
 use crate::monitor::{self, Monitors};
 use crate::placement::Placement;
@@ -49,7 +50,7 @@ bitflags::bitflags! {
         const PAUSED = 1 << 1;
         /// There is a ceiling to memory.
         const MEMORY_CEILING = 1 << 2;
-        /// A script runs for longer than it should.
+        /// A script, or MIGRATE, holds keys for longer than it should.
         const SLOW_SCRIPT = 1 << 3;
         /// The last snapshot in the background failed.
         const SAVE_FAILED = 1 << 4;
@@ -130,6 +131,8 @@ pub struct Server {
     pub blocked: Blocked,
     /// Scripts and functions.
     pub scripts: Scripts,
+    /// Who holds keys for long.
+    pub holders: Holders,
     /// What the interpreters hold.
     pub interpreter_bytes: InterpreterBytes,
     /// Who listens to what.
@@ -205,6 +208,7 @@ impl Server {
             watches: Watches::default(),
             blocked: Blocked::default(),
             scripts: Scripts::default(),
+            holders: Holders::default(),
             interpreter_bytes: InterpreterBytes::default(),
             pubsub: PubSub::default(),
             tracking: Tracking::new(workers),

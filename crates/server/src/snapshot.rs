@@ -166,11 +166,29 @@ pub(crate) fn path(server: &Server) -> PathBuf {
     server.dir().join(OsString::from_vec(server.config.dbfilename()))
 }
 
+/// Why no snapshot was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsaved {
+    /// There is one.
+    InProgress,
+    /// A slow script has some of the keys.
+    InUse,
+}
+
 /// SAVE: writes all keys while nothing else runs. The inner result is that of writing.
 ///
 /// # Errors
-/// If a snapshot is in progress.
-pub fn save_now(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Result<io::Result<()>, InProgress> {
+/// If none can be begun at this moment.
+pub fn save_now(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Result<io::Result<()>, Unsaved> {
+    if !batch.try_hold_all() {
+        return Err(Unsaved::InUse);
+    }
+    let saved = save_held(server, batch, now);
+    batch.release();
+    saved.map_err(|_| Unsaved::InProgress)
+}
+
+fn save_held(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Result<io::Result<()>, InProgress> {
     server.snapshots.claim(now)?;
     let changes = server.keyspace.writes();
     let result = write_all(server, batch, &path(server), now, Leaving::default()).map(drop);
@@ -252,19 +270,24 @@ pub fn is_due_at_end(server: &Server) -> bool {
         && server.keyspace.writes() != server.snapshots.figures().changes_saved
 }
 
-/// Saves while clients are still there, so that a server that cannot save can stay. Waits for a snapshot in the background.
+/// Saves while clients are still there, so that a server that cannot save can stay. Waits for a snapshot in the background, but for no
+/// slow script: it might not end. Nothing is saved then, and it is due still.
 ///
 /// # Errors
 /// If the file cannot be written; the log says which.
 pub fn save_before_end(server: &Server) -> io::Result<()> {
     log!(Notice, "Saving the final RDB snapshot before exiting.");
-    loop {
-        let now = server.clock.now();
-        match save_now(server, &mut server.keyspace.enter(server.ending_guest()), now) {
+    let is_slow = || server.attention().contains(Attention::SLOW_SCRIPT);
+    while let Some(mut batch) = server.keyspace.enter_unless(server.ending_guest(), is_slow) {
+        match save_now(server, &mut batch, server.clock.now()) {
             Ok(saved) => return saved,
-            Err(InProgress) => std::thread::sleep(HELD_UP),
+            Err(Unsaved::InProgress) if !is_slow() => {}
+            Err(_) => break,
         }
+        drop(batch);
+        std::thread::sleep(HELD_UP);
     }
+    Ok(())
 }
 
 /// Saves after the last client what has changed since.
@@ -412,7 +435,7 @@ fn copy_step(
     let now = server.clock.now();
     let mut keys = 0;
     let Some(batch) = server.keyspace.try_enter(worker) else { return Ok(None) };
-    let next = batch.try_scan(db, cursor, STEP_KEYS, now, |object| {
+    let next = batch.scan_soon(db, cursor, STEP_KEYS, now, |object| {
         keys += 1;
         add(server, writer, object, now, UnixMs(0));
     });

@@ -329,7 +329,7 @@ async fn script_outlasts(server: &Server, scripts: Scripting) {
         Scripting::LeftBehind => worker::DRAIN_TIME,
     })
     .await;
-    while server.scripts.slow.lock().is_empty() {
+    while server.holders.scripts().is_empty() {
         tokio::time::sleep(SCRIPT_LOOK).await;
     }
 }

@@ -200,10 +200,7 @@ async fn sweep(server: &Arc<Server>, worker: usize) {
 }
 
 fn sweep_step(server: &Arc<Server>, worker: usize) -> Progress {
-    // A worker that waited for a slow script could not serve those who want to end it.
-    let is_slow = server.attention().contains(Attention::SLOW_SCRIPT);
-    let batch = if is_slow { None } else { server.keyspace.try_enter(worker) };
-    let Some(mut batch) = batch else { return Progress::Done };
+    let Some(mut batch) = server.keyspace.try_enter(worker) else { return Progress::Done };
     let began = server.ticks.now();
     let budget = server.ticks.ticks_in(SWEEP_STEP);
     let has_budget = || server.ticks.now().0.saturating_sub(began.0) < budget;

@@ -5,7 +5,7 @@ use crate::client::{Client, Kept, Traits};
 use crate::dispatch::table::{self, Command, CommandId};
 use crate::server::Server;
 use command::execute::readable;
-use command::{Flags, Result};
+use command::{Error, Flags, Result};
 use keyspace::{Batch, Key, KeyName, Touch};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -85,7 +85,7 @@ impl Watched {
     /// Watches a key, once.
     ///
     /// # Errors
-    /// It cannot be read; it is not watched.
+    /// It cannot be read, or a slow script has it; it is not watched.
     pub fn add(
         &mut self,
         server: &Server,
@@ -99,7 +99,7 @@ impl Watched {
         if !self.keys.is_empty() && server.watches.has(&name, client) {
             return Ok(());
         }
-        let view = batch.view(&[key], now, Touch::No);
+        let view = batch.try_view(&[key], now, Touch::No).ok_or(Error::InUse)?;
         let was_there = view.peek(&key).is_some();
         readable(batch)?;
         if was_there {

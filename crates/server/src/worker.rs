@@ -93,9 +93,8 @@ impl Worker {
             placement.leave(self.index);
             self.send(self.index, arrival);
         }
-        let leaving: Vec<Moved> =
-            self.places.borrow().values().filter_map(|place| place.leave(&self.server)).collect();
-        for moved in leaving {
+        let places: Vec<Rc<Place>> = self.places.borrow().values().cloned().collect();
+        for moved in places.iter().filter_map(|place| place.leave(self)) {
             self.move_to(self.index, moved);
         }
     }
@@ -103,23 +102,24 @@ impl Worker {
     /// Takes back what belongs here.
     fn be_free(&self) {
         self.server.placement.set_occupied(self.index, false);
+        let spare = self.server.placement.spare();
         for client in self.server.clients.all() {
-            if client.home == self.index && client.worker() != self.index {
+            let belongs_here = client.home == self.index && client.worker() != self.index;
+            if belongs_here || client.worker() == spare {
                 client.signal(Signal::GO_HOME);
             }
         }
     }
 
-    /// Sends a connection to the worker that it belongs to.
+    /// Sends a connection to the worker that it belongs to, or while that is occupied to another.
     pub fn send_home(&self, place: &Place) {
-        if let Some(moved) = place.leave(&self.server) {
+        if let Some(moved) = place.leave(self) {
             let home = moved.client().home;
             self.move_to(home, moved);
         }
     }
 
     fn move_to(&self, wanted: usize, moved: Moved) {
-        self.forget(moved.client().id);
         self.server.placement.leave(self.index);
         self.send(wanted, Arrival::Moved(Box::new(moved)));
     }
@@ -209,13 +209,13 @@ fn begin(worker: &Rc<Worker>, arrival: Arrival) {
         Arrival::Moved(moved) => {
             let client = moved.client().clone();
             client.set_worker(worker.index);
-            // Its home may have become free while it was on its way, and looked for it elsewhere.
-            if client.home != worker.index && !server.placement.is_occupied(client.home) {
-                client.signal(Signal::GO_HOME);
-            }
             (client, Place::of(server, *moved))
         }
     };
+    // A better place may have become free while it was on its way, and looked for it elsewhere.
+    if server.placement.may_leave(worker.index, client.home) {
+        client.signal(Signal::GO_HOME);
+    }
     match place.map(Rc::new) {
         Ok(place) => {
             worker.places.borrow_mut().insert(client.id, place.clone());

@@ -58,7 +58,7 @@ fn keys(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()>
     let pattern = Pattern::new(args.bytes(1));
     let array = reply.deferred_array();
     let mut shown = 0;
-    batch.for_each(args.db, args.now, |object| {
+    let are_all = batch.try_for_each(args.db, args.now, |object| {
         if pattern.matches(object.key()) {
             reply.bulk(object.key());
             shown += 1;
@@ -66,7 +66,7 @@ fn keys(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()>
     });
     reply.end(array, shown);
     pass_by_unreadable(batch);
-    Ok(())
+    if are_all { Ok(()) } else { Err(Error::InUse) }
 }
 
 /// A key that lies where the disk does not read, or in a page that is damaged, has no name: whoever asks for the others gets them. The
@@ -77,7 +77,7 @@ fn pass_by_unreadable(batch: &Batch<'_>) {
 
 /// RANDOMKEY
 fn randomkey(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    match batch.random_key(args.db, args.now) {
+    match batch.try_random_key(args.db, args.now).ok_or(Error::InUse)? {
         Some(key) => {
             pass_by_unreadable(batch);
             reply.bulk(&key);
@@ -91,6 +91,7 @@ fn randomkey(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
 fn scan(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let cursor = cursor(args.bytes(1)).ok_or(Error::CURSOR)?;
     let options = ScanOptions::of_keys(args)?;
+    let mut is_held_up = false;
     reply_scanned(reply, |keys, count| {
         let show = |object: Object<'_>| {
             if options.wants(object) {
@@ -98,10 +99,12 @@ fn scan(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()>
                 *count += 1;
             }
         };
-        batch.scan(args.db, cursor, options.count, args.now, show).0
+        let next = batch.try_scan(args.db, cursor, options.count, args.now, show);
+        is_held_up = next.is_none();
+        next.unwrap_or(cursor).0
     });
     pass_by_unreadable(batch);
-    Ok(())
+    if is_held_up { Err(Error::InUse) } else { Ok(()) }
 }
 
 /// Replies to SCAN, HSCAN, SSCAN or ZSCAN: `scan` writes what it shows, counts that, and

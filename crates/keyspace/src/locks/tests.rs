@@ -163,3 +163,57 @@ fn a_change_holds_what_is_touched_when_those_are_served_who_wait() {
     keyspace.stop_waiting(1, &[(DB, a.bytes.into())]);
     assert!(!keyspace.waiting().is_reaching());
 }
+
+#[test]
+fn who_gives_everything_up_waits_for_nothing_afterwards() {
+    let keyspace = new_keyspace(4);
+    let [a, ..] = keys(&keyspace);
+    let (done, told) = channel();
+    let mut slow = keyspace.enter(0);
+    slow.hold(&[a]);
+    keyspace.set_slow_holders(vec![slow.holding()]);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut batch = keyspace.enter_unless(2, || false).expect("nobody is in the way");
+            scope.spawn(|| keyspace.enter(3).exclusively(NOW, Touch::No, |_| {}));
+            wait_until(|| standing_for(keyspace.gate(2)) == 1);
+            // Who waits for all gates gets that of the one that gives up, and keeps it until the slow one ends.
+            let has_all = batch.try_hold_all();
+            done.send((has_all, batch.is_inside())).unwrap();
+        });
+        let gave_up = told.recv_timeout(Duration::from_secs(20));
+        slow.release();
+        drop(slow);
+        assert_eq!(gave_up, Ok((false, false)));
+    });
+}
+
+#[test]
+fn who_holds_more_holds_also_what_somebody_reaches_for_since_it_asked() {
+    let keyspace = new_keyspace(3);
+    let [a, b, c] = keys(&keyspace);
+    let other = keyspace.enter(0);
+    let edit = other.edit(&[b], NOW, Touch::No);
+    thread::scope(|scope| {
+        let holds = scope.spawn(|| {
+            let mut batch = keyspace.enter(1);
+            batch.hold(&[a]);
+            let holds_all = batch.try_hold_also(&[b], Duration::from_secs(60));
+            (holds_all, [a, b, c].map(|key| batch.holds(&[key])))
+        });
+        wait_until(|| waiting_for(&keyspace, &b) == 1);
+        edit.wait_beside(1, &[c]);
+        edit.wait(1, &[b], TypeName::String, false);
+        edit.finish();
+        assert_eq!(holds.join().unwrap(), (true, [true; 3]));
+    });
+}
+
+#[test]
+#[cfg_attr(debug_assertions, should_panic(expected = "waits for nothing that a slow script may have"))]
+fn who_serves_clients_asks_for_nothing_that_it_cannot_give_up() {
+    let keyspace = new_keyspace(1);
+    let [a, ..] = keys(&keyspace);
+    let batch = keyspace.enter_unless(0, || false).expect("nobody is in the way");
+    batch.view(&[a], NOW, Touch::No).finish();
+}

@@ -104,7 +104,15 @@ fn sleep(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let seconds =
         str::from_utf8(context.request.arg(2)).ok().and_then(|text| text.trim().parse::<f64>().ok());
     let span = Duration::try_from_secs_f64(seconds.unwrap_or(0.0)).unwrap_or_default();
-    context.batch.exclusively(context.now, Touch::No, |_| std::thread::sleep(span));
+    // A transaction has everything already.
+    let takes_all = !context.batch.holds_all();
+    if takes_all && !context.batch.try_hold_all() {
+        return Err(Error::InUse);
+    }
+    std::thread::sleep(span);
+    if takes_all {
+        context.batch.release();
+    }
     reply.ok();
     Ok(())
 }
@@ -120,7 +128,7 @@ fn disk_hang(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()>
 fn show_object(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let keyspace = &context.server.keyspace;
     let keys = [keyspace.key(context.session.db, context.request.arg(2))];
-    let view = context.batch.view(&keys, context.now, Touch::No);
+    let view = context.batch.try_view(&keys, context.now, Touch::No).ok_or(Error::InUse)?;
     let object = view.peek(&keys[0]).ok_or(Error::NO_SUCH_KEY)?;
     let idle_s = object.idle_seconds(context.now);
     reply.simple(format!(
@@ -154,7 +162,7 @@ fn populate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
         if let Some(size) = size {
             value.resize(size, 0);
         }
-        let mut edit = context.batch.edit(&keys, context.now, Touch::Yes);
+        let mut edit = context.batch.try_edit(&keys, context.now, Touch::Yes).ok_or(Error::InUse)?;
         let is_new = edit.get(&keys[0]).is_none();
         if is_new {
             edit.set(&keys[0], NewValue::from_bytes(&value), Expiry::Clear);

@@ -85,7 +85,7 @@ fn usage(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     let key = context.server.keyspace.key(context.session.db, request.arg(2));
     let keys = [key];
-    let view = context.batch.view(&keys, context.now, Touch::No);
+    let view = context.batch.try_view(&keys, context.now, Touch::No).ok_or(Error::InUse)?;
     match view.peek(&keys[0]) {
         Some(object) => reply.int((object.bytes(samples) + TABLE_WORD_BYTES) as i64),
         None => reply.null(),

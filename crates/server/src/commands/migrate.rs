@@ -1,27 +1,34 @@
 //! MIGRATE: keys go to another server, and from here.
 //!
 //! Thread rule: the slots of the keys are held, and their worker waits for the other server; other workers serve all other
-//! keys and its connections meanwhile (Redis serves nobody).
+//! keys and its connections meanwhile (Redis serves nobody). Who needs what is held is held back as behind a slow script, but is never
+//! told that anything is busy, since the wait has an end. When the server ends, the wait does, too.
 //!
 //! The other server is not trusted. All of it, the look-up of its name included, has to be done within the request's timeout
 //! and what the keys take at [`BYTES_PER_MS`], however busy it keeps us; nothing is kept of its answers but what fits into
 //! [`LINE_BYTES_MAX`].
 //!
 //! A key is removed here only once the other server has said that it has it.
+//!
+//! The other server gets nothing that a crash here could take back: what was seen of the keys is on disk before. What its own transaction
+//! or script has written cannot be, since that is one record at its end; MIGRATE refuses such keys.
 
 use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
+use crate::holders::{Run, What};
+use crate::server::Server;
 use crate::worker::make_way;
 use command::generic::dump::payload;
 use command::key_use::{Begin, Find, TAKES};
 use command::parse::int;
 use command::{Error, Flags, Group, KeyFlags, KeySpec, Keys, Result, Row, Shows};
 use keyspace::{Class, Key, Touch};
+use parking_lot::Mutex;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use wire::{Reply, Request, encode_request};
 
@@ -54,7 +61,8 @@ const TIMEOUT_USUAL_MS: u64 = 1000;
 const BYTES_PER_MS: usize = 1000;
 /// The longest line of an answer: an error's text.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// How long it waits before it lets others have its worker's connections.
+/// How long it waits before it lets others have its worker's connections, and others know what it holds; and how often it looks
+/// whether the server ends.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// Names that are looked up at once. One that takes long keeps a thread.
 const LOOK_UPS_MAX: usize = 16;
@@ -138,7 +146,9 @@ fn migrate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         return Err(Error::InUse);
     }
     context.now = context.batch.moment(context.now);
-    let result = send_and_remove(context, &options, &keys, db, Duration::from_millis(timeout));
+    let mut watch = Watch::new(context);
+    let result = send_and_remove(context, &options, &keys, db, &mut watch, Duration::from_millis(timeout));
+    drop(watch);
     if holds && !context.batch.has_ready() {
         context.batch.release();
     }
@@ -149,20 +159,77 @@ fn migrate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
+/// What MIGRATE does while it waits.
+struct Watch {
+    server: Arc<Server>,
+    run: Arc<Run>,
+    is_slow: bool,
+    looked_at: Instant,
+}
+
+impl Watch {
+    fn new(context: &Context<'_, '_>) -> Watch {
+        let began = Instant::now();
+        let run = Run {
+            what: What::Migration,
+            words: context.request.iter().map(<[u8]>::to_vec).collect(),
+            began,
+            wrote: false.into(),
+            is_killed: false.into(),
+            holding: Mutex::new(context.batch.holding()),
+        };
+        Watch { server: context.server.clone(), run: Arc::new(run), is_slow: false, looked_at: began }
+    }
+
+    /// To be called again and again.
+    ///
+    /// # Errors
+    /// The server ends.
+    fn look(&mut self) -> io::Result<()> {
+        if self.looked_at.elapsed() < PATIENCE {
+            return Ok(());
+        }
+        self.looked_at = Instant::now();
+        if self.server.is_ending() {
+            return Err(io::Error::other("the server ends"));
+        }
+        if !self.is_slow {
+            self.is_slow = true;
+            self.server.holders.add(&self.server, &self.run);
+        }
+        make_way();
+        Ok(())
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if self.is_slow {
+            self.server.holders.remove(&self.server, &self.run);
+        }
+    }
+}
+
 /// Sends the keys that are there, and removes those that arrived. How many were sent.
 fn send_and_remove(
     context: &mut Context<'_, '_>,
     options: &Options<'_>,
     keys: &[Key<'_>],
     db: i64,
+    watch: &mut Watch,
     timeout: Duration,
 ) -> Result<usize> {
     let (there, requests) = restoring(context, options, keys);
     if there.is_empty() {
         return Ok(0);
     }
-    await_disk(context, timeout)?;
-    let mut target = Target::connect(&context.request, timeout, requests.len())?;
+    if there.iter().any(|key| context.batch.may_have_changed(key)) {
+        return Err(Error::text(
+            "ERR MIGRATE can't send a key that its own transaction or script may have changed: that is on disk with all of it or not at all",
+        ));
+    }
+    await_disk(context, watch, timeout)?;
+    let mut target = Target::connect(&context.request, watch, timeout, requests.len())?;
     let verdicts = target.ask(options, db, &requests, there.len())?;
     let arrived: Vec<Key<'_>> =
         there.iter().zip(&verdicts.taken).filter(|(_, is_taken)| **is_taken).map(|(key, _)| *key).collect();
@@ -186,15 +253,11 @@ fn send_and_remove(
 }
 
 /// Waits until what was seen of the keys is on disk: the other server must not have what a crash here could take back.
-fn await_disk(context: &mut Context<'_, '_>, timeout: Duration) -> Result<()> {
+fn await_disk(context: &Context<'_, '_>, watch: &mut Watch, timeout: Duration) -> Result<()> {
     let durability = &context.server.durability;
-    // In a transaction they may have been written just now.
-    if context.batch.is_holding() {
-        context.batch.settle_held();
-    }
     let began = Instant::now();
     while !durability.gate.is_open(context.batch.seen()) {
-        if began.elapsed() >= timeout {
+        if began.elapsed() >= timeout || watch.look().is_err() {
             return Err(Error::text("IOERR error or timeout waiting for the disk"));
         }
         if let Some(log) = durability.log() {
@@ -238,28 +301,35 @@ struct Verdicts {
 }
 
 /// The connection to the other server.
-struct Target {
+struct Target<'w> {
     stream: TcpStream,
+    watch: &'w mut Watch,
     /// When all has to be done.
     deadline: Instant,
     /// What has been read and is no whole line yet.
     partial: Vec<u8>,
 }
 
-impl Target {
-    fn connect(request: &Request<'_>, timeout: Duration, bytes: usize) -> Result<Target> {
+impl Target<'_> {
+    fn connect<'w>(
+        request: &Request<'_>,
+        watch: &'w mut Watch,
+        timeout: Duration,
+        bytes: usize,
+    ) -> Result<Target<'w>> {
         let begun = Instant::now();
         let failed = |_: io::Error| Error::text("IOERR error or timeout connecting to the client");
         let host = String::from_utf8_lossy(request.arg(1)).into_owned();
         let port = String::from_utf8_lossy(request.arg(2)).parse::<u16>();
         let port = port.map_err(|_| failed(ErrorKind::InvalidInput.into()))?;
-        let addresses = look_up(host, port, begun + timeout).map_err(failed)?;
-        let stream = connect_to_any(&addresses, begun + timeout).map_err(failed)?;
+        let mut look = || watch.look();
+        let addresses = look_up(host, port, begun + timeout, &mut look).map_err(failed)?;
+        let stream = connect_to_any(&addresses, begun + timeout, &mut look).map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
         let deadline = begun + timeout + Duration::from_millis((bytes / BYTES_PER_MS) as u64);
-        Ok(Target { stream, deadline, partial: Vec::new() })
+        Ok(Target { stream, watch, deadline, partial: Vec::new() })
     }
 
     /// Sends AUTH, SELECT and the requests, and reads the answers to all.
@@ -339,15 +409,13 @@ impl Target {
     /// Does something with the socket that may take until the deadline, but does not begin it later.
     fn in_time<T>(&mut self, mut act: impl FnMut(&mut TcpStream) -> io::Result<T>) -> io::Result<T> {
         while Instant::now() < self.deadline {
+            self.watch.look()?;
             match act(&mut self.stream) {
                 Err(error)
                     if matches!(
                         error.kind(),
                         ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-                    ) =>
-                {
-                    make_way();
-                }
+                    ) => {}
                 result => return result,
             }
         }
@@ -355,53 +423,74 @@ impl Target {
     }
 }
 
+/// What is done again and again while something is waited for, which it may end.
+type Look<'l> = &'l mut dyn FnMut() -> io::Result<()>;
+
 /// The addresses of a host, if they are known in time.
-fn look_up(host: String, port: u16, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
+fn look_up(host: String, port: u16, deadline: Instant, look: Look<'_>) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![(address, port).into()]);
     }
-    in_thread(deadline, move || Ok((host.as_str(), port).to_socket_addrs()?.collect()))
+    let room = LookUp::begin()?;
+    in_thread(deadline, look, move || {
+        let addresses = (host.as_str(), port).to_socket_addrs()?.collect();
+        drop(room);
+        Ok(addresses)
+    })
 }
 
-/// Runs in a thread what has no time limit of its own; it is not waited for beyond the deadline.
+/// One of [`LOOK_UPS_MAX`].
+struct LookUp;
+
+static LOOK_UPS: AtomicUsize = AtomicUsize::new(0);
+
+impl LookUp {
+    fn begin() -> io::Result<LookUp> {
+        // It ends when this is dropped.
+        let room = LookUp;
+        match LOOK_UPS.fetch_add(1, Ordering::Relaxed) >= LOOK_UPS_MAX {
+            true => Err(ErrorKind::WouldBlock.into()),
+            false => Ok(room),
+        }
+    }
+}
+
+impl Drop for LookUp {
+    fn drop(&mut self) {
+        LOOK_UPS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Runs in a thread what cannot be looked after while it waits; it is not waited for beyond the deadline.
 fn in_thread<T: Send + 'static>(
     deadline: Instant,
+    look: Look<'_>,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    static RUNNING: AtomicUsize = AtomicUsize::new(0);
-    if RUNNING.fetch_add(1, Ordering::Relaxed) >= LOOK_UPS_MAX {
-        RUNNING.fetch_sub(1, Ordering::Relaxed);
-        return Err(ErrorKind::WouldBlock.into());
-    }
     let (tell, told) = mpsc::channel();
     let run = move || {
         // Nobody may be waiting any more.
         let _ = tell.send(work());
-        RUNNING.fetch_sub(1, Ordering::Relaxed);
     };
-    let thread = std::thread::Builder::new().name("look-up".to_owned()).spawn(run);
-    if let Err(error) = thread {
-        RUNNING.fetch_sub(1, Ordering::Relaxed);
-        return Err(error);
-    }
+    std::thread::Builder::new().name("migrate".to_owned()).spawn(run)?;
     loop {
         match told.recv_timeout(PATIENCE) {
             Ok(result) => return result,
-            Err(mpsc::RecvTimeoutError::Timeout) if Instant::now() < deadline => make_way(),
+            Err(mpsc::RecvTimeoutError::Timeout) if Instant::now() < deadline => look()?,
             Err(_) => return Err(ErrorKind::TimedOut.into()),
         }
     }
 }
 
-fn connect_to_any(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
+fn connect_to_any(addresses: &[SocketAddr], deadline: Instant, look: Look<'_>) -> io::Result<TcpStream> {
     let mut result = Err(ErrorKind::NotFound.into());
     for address in addresses {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(ErrorKind::TimedOut.into());
         }
-        make_way();
-        result = TcpStream::connect_timeout(address, left);
+        let address = *address;
+        result = in_thread(deadline, look, move || TcpStream::connect_timeout(&address, left));
         if result.is_ok() {
             break;
         }
@@ -413,24 +502,46 @@ fn connect_to_any(addresses: &[SocketAddr], deadline: Instant) -> io::Result<Tcp
 mod tests {
     use super::*;
 
+    /// Looks a name up for as long as somebody wants it to.
+    fn hang(ended: &Arc<std::sync::Mutex<mpsc::Receiver<()>>>) -> io::Result<()> {
+        let (room, ended) = (LookUp::begin()?, ended.clone());
+        in_thread(Instant::now(), &mut || Ok(()), move || {
+            let _ = ended.lock().map(|ended| ended.recv());
+            drop(room);
+            Ok(())
+        })
+    }
+
     #[test]
     fn look_ups_that_do_not_end_are_not_waited_for() {
         let (end, ended) = mpsc::channel::<()>();
-        let ended = std::sync::Arc::new(std::sync::Mutex::new(ended));
+        let ended = Arc::new(std::sync::Mutex::new(ended));
         for number in 0..LOOK_UPS_MAX + 3 {
-            let ended = ended.clone();
-            let hang = move || {
-                let _ = ended.lock().map(|ended| ended.recv());
-                Ok(())
-            };
-            let error = in_thread(Instant::now(), hang).unwrap_err();
+            let error = hang(&ended).unwrap_err();
             let is_refused = number >= LOOK_UPS_MAX;
             assert_eq!(error.kind(), if is_refused { ErrorKind::WouldBlock } else { ErrorKind::TimedOut });
         }
         drop(end);
         // Their threads end, and there is room again.
-        while in_thread(Instant::now() + Duration::from_secs(60), || Ok(7)).ok() != Some(7) {
+        while LookUp::begin().is_err() {
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn what_is_waited_for_is_given_up_when_a_look_says_so() {
+        let (end, ended) = mpsc::channel::<()>();
+        let mut looks = 0;
+        let mut look = || {
+            looks += 1;
+            if looks < 3 { Ok(()) } else { Err(io::Error::other("it ends")) }
+        };
+        let far = Instant::now() + Duration::from_secs(3600);
+        let given_up = in_thread(far, &mut look, move || {
+            let _ = ended.recv();
+            Ok(())
+        });
+        assert_eq!(given_up.unwrap_err().kind(), ErrorKind::Other);
+        drop(end);
     }
 }

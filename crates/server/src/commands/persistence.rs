@@ -4,7 +4,7 @@ use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use crate::durability::{self, Unable};
-use crate::snapshot::{self, InProgress};
+use crate::snapshot::{self, InProgress, Unsaved};
 use command::{Categories, Error, Flags, Group, Result, Row, Shows};
 use wire::Reply;
 
@@ -48,7 +48,10 @@ fn save(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let saved = snapshot::save_now(context.server, context.batch, context.now);
     context.batch.take_seen();
     context.batch.see(earlier);
-    let saved = saved.map_err(in_progress)?;
+    let saved = saved.map_err(|why| match why {
+        Unsaved::InProgress => in_progress(InProgress),
+        Unsaved::InUse => Error::InUse,
+    })?;
     // The log says why.
     saved.map_err(|_| Error::text("ERR"))?;
     reply.ok();

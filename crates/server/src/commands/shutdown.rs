@@ -6,7 +6,7 @@ use crate::dispatch::table::ServerHandler;
 use crate::log;
 use crate::server::{Attention, Scripting};
 use crate::session::Closing;
-use crate::snapshot::{self, Last};
+use crate::snapshot::{self, Last, Unsaved};
 use command::{Error, Flags, Group, Result, Row, Shows};
 use wire::Reply;
 
@@ -75,6 +75,9 @@ fn shutdown(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
     if saves && !options.nosave {
         // One in progress, which may go on, has not all of what is to be saved.
         let saved = snapshot::save_now(server, context.batch, context.now);
+        if matches!(saved, Err(Unsaved::InUse)) {
+            return Err(Error::InUse);
+        }
         if !matches!(saved, Ok(Ok(()))) && !options.force {
             return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
         }

@@ -175,9 +175,12 @@ impl Place {
         }))))
     }
 
-    /// Takes the connection away, unless it is being served at this moment. Its task ends.
-    pub fn leave(&self, server: &Server) -> Option<Moved> {
+    /// Takes the connection away from its worker, unless it is being served at this moment. Its task ends.
+    pub fn leave(&self, worker: &Worker) -> Option<Moved> {
+        let server = &worker.server;
         let mut connection = self.0.try_borrow_mut().ok()?.take()?;
+        // Also if it is lost.
+        worker.forget(connection.session.client.id);
         connection.leave_pause();
         connection.session.client.wake();
         let Connection { stream, mut session, parser, input, pending, is_half_closed, noted, .. } =
@@ -385,10 +388,8 @@ impl Connection {
             self.session.waits = None;
             self.wait = None;
         }
-        let home = self.session.client.home;
         let goes_home = signals.contains(Signal::GO_HOME)
-            && home != worker.index
-            && !server.placement.is_occupied(home)
+            && server.placement.may_leave(worker.index, self.session.client.home)
             && self.session.closing == Closing::No;
         goes_home.then_some(End::GoesHome)
     }

@@ -51,6 +51,9 @@ const MOMENT_AGE_MAX: Duration = Duration::from_millis(1);
 /// How long a command waits before it looks again whether the mail before it may leave.
 const SEAL_PATIENCE_MS: u64 = 100;
 
+/// How long what the spare worker does not run waits before it looks again whether it may leave.
+const SPARE_PATIENCE_MS: u64 = 1;
+
 /// When a read is run again that showed what is not on disk while the log does not go on.
 const ASK_AGAIN_MS: u64 = 50;
 
@@ -84,6 +87,9 @@ impl Context<'_, '_> {
         let result = match self.command.row.handler {
             Runs::Data(row) if row.flags.contains(Flags::BLOCKING) => self.run_blocking(row, hashed, reply),
             Runs::Data(row) => self.run_data(row, hashed, Waiting::Never, reply),
+            Runs::Server(_) if reach::is_misplaced(self.server, self.session, self.command) => {
+                Err(Error::InUse)
+            }
             Runs::Server(handler) => {
                 let answered = handler(self, reply);
                 execute::readable(self.batch).and(answered)
@@ -291,7 +297,7 @@ fn enter(server: &Server, worker: usize) -> (Batch<'_>, bool) {
     }
     let is_held_for_long = || {
         server.attention().contains(Attention::SLOW_SCRIPT)
-            && server.scripts.in_the_way(Holding::is_all).is_some()
+            && server.holders.in_the_way(Holding::is_all).is_some()
     };
     match server.keyspace.enter_unless(worker, is_held_for_long) {
         Some(batch) => (batch, false),
@@ -489,8 +495,7 @@ impl Turn<'_> {
         if ending == Ending::HeldBack {
             // The script that has what it needs is known by now, and the next check finds it. Who waits for a seal is
             // woken when that is opened.
-            let patience_ms = if self.session.client.has_sealed_mail() { SEAL_PATIENCE_MS } else { 0 };
-            return Flow::Wait(UnixMs(self.now.0 + patience_ms));
+            return Flow::Wait(UnixMs(self.now.0 + self.patience_ms()));
         }
         if !self.is_outside && self.batch.has_ready() {
             blocking::serve(self.server, &mut self.batch, self.worker, self.now);
@@ -505,6 +510,18 @@ impl Turn<'_> {
         let is_message = ending == Ending::Done && answers_by_message(command);
         self.settle_reply(if is_message { out.len() } else { before }, out);
         if self.session.closing == Closing::No { Flow::Next } else { Flow::Close }
+    }
+
+    /// How long a command waits that was held back when it ran.
+    #[cold]
+    fn patience_ms(&self) -> u64 {
+        if self.session.client.has_sealed_mail() {
+            SEAL_PATIENCE_MS
+        } else if self.worker == self.server.placement.spare() {
+            SPARE_PATIENCE_MS
+        } else {
+            0
+        }
     }
 
     #[inline]

@@ -5,8 +5,10 @@
 
 use super::checks::Verdict;
 use super::table::{Command, Runs};
+use super::transaction::is_exec;
+use crate::client::Signal;
 use crate::commands::{scripting, transactions};
-use crate::scripts::Run;
+use crate::holders::{Run, What};
 use crate::server::Server;
 use crate::session::Session;
 use command::execute::{key_positions, keys_locked, needs_all};
@@ -49,7 +51,8 @@ impl<'a> Reach<'a> {
                 transactions::reach_of(server, session, queue, now)
             }
             "discard" | "unwatch" | "reset" => Reach::Keys(session.watched.keys(server).collect()),
-            "bgrewriteaof" | "bgsave" | "dbsize" | "debug" | "memory" | "save" | "shutdown" => Reach::All,
+            "bgrewriteaof" | "bgsave" | "debug" | "save" | "shutdown" => Reach::All,
+            "memory" if !command.names_keys() => Reach::All,
             _ if scripting::runs_script(command) && scripting::takes_all(server, command, request) => {
                 Reach::All
             }
@@ -76,9 +79,11 @@ pub fn check(
     if is_apart(session, command, request) {
         return Verdict::Run;
     }
-    // The spare worker must stay free.
-    let may_not_run_here =
-        scripting::runs_script(command) && session.client.worker() == server.placement.spare();
+    let may_not_run_here = is_misplaced(server, session, command);
+    if may_not_run_here && server.placement.has_free_worker() {
+        // It is on its way.
+        return Verdict::Wait(UnixMs(now.0 + 1));
+    }
     let in_the_way = match Reach::of(server, session, command, request, now) {
         Reach::Keys(keys) if !may_not_run_here => {
             // A change to a key is not over before those are served who wait for it.
@@ -87,14 +92,51 @@ pub fn check(
             let beside = server.keyspace.waiting().reached_from(names);
             let beside = beside.iter().map(|(db, bytes)| server.keyspace.key(*db, bytes));
             let keys: Vec<Key<'_>> = keys.iter().copied().chain(beside).collect();
-            server.scripts.in_the_way(|holding| holding.has_any(&server.keyspace, &keys))
+            server.holders.in_the_way(|holding| holding.has_any(&server.keyspace, &keys))
         }
-        Reach::Keys(_) | Reach::All => server.scripts.in_the_way(|_| true),
+        Reach::All if passes_by(command, request) => {
+            server.holders.in_the_way(|_| true).filter(|run| run.is_script())
+        }
+        Reach::Keys(_) | Reach::All => server.holders.in_the_way(|_| true),
     };
     in_the_way.map_or(Verdict::Run, |run| held_back_by(server, &run, now))
 }
 
-/// The same for a batch outside of the keyspace, which a slow script holds as a whole.
+/// Whether a request may not run where its client is: the spare worker must stay free, to serve those who end what keeps the others. The
+/// client leaves for a worker that is free.
+pub fn is_misplaced(server: &Server, session: &Session, command: &Command) -> bool {
+    if session.client.worker() != server.placement.spare() || !may_take_long(session, command) {
+        return false;
+    }
+    if server.placement.has_free_worker() {
+        session.client.signal(Signal::GO_HOME);
+    }
+    true
+}
+
+/// Whether a command looks at all there is, but leaves out what it cannot lock, or at none of it. Behind a script it is held back all the
+/// same, as in Redis.
+fn passes_by(command: &Command, request: &Request<'_>) -> bool {
+    let is = |word: &str| request.get(1).is_some_and(|given| given.eq_ignore_ascii_case(word.as_bytes()));
+    match command.row.name {
+        "bgrewriteaof" | "bgsave" | "dbsize" | "randomkey" => true,
+        "debug" => !["object", "populate", "sleep"].into_iter().any(is),
+        name => name.starts_with("memory|") && !command.names_keys(),
+    }
+}
+
+/// Whether a request may hold keys for long.
+fn may_take_long(session: &Session, command: &Command) -> bool {
+    let is_long = |command: &Command| scripting::runs_script(command) || command.row.name == "migrate";
+    match &session.transaction {
+        Some(transaction) if is_exec(command) => {
+            transaction.queue().iter().any(|queued| is_long(queued.command()))
+        }
+        _ => is_long(command),
+    }
+}
+
+/// As [`check`], for a batch outside of the keyspace, which a slow script holds as a whole.
 #[cold]
 pub fn check_outside(
     server: &Server,
@@ -106,7 +148,7 @@ pub fn check_outside(
     if is_apart(session, command, request) || needs_no_keyspace(command) {
         return Verdict::Run;
     }
-    match server.scripts.in_the_way(|_| true) {
+    match server.holders.in_the_way(|_| true) {
         Some(run) => held_back_by(server, &run, now),
         // It has ended meanwhile.
         None => Verdict::Wait(now),
@@ -114,7 +156,7 @@ pub fn check_outside(
 }
 
 fn busy(run: &Run) -> Error {
-    if run.function.is_some() { BUSY_FUNCTION } else { BUSY_SCRIPT }
+    if let What::Function(_) = run.what { BUSY_FUNCTION } else { BUSY_SCRIPT }
 }
 
 /// Whether a request is only put into a queue, or served whoever is busy.
@@ -147,7 +189,8 @@ fn needs_no_keyspace(command: &Command) -> bool {
 fn held_back_by(server: &Server, run: &Run, now: UnixMs) -> Verdict {
     let after = |wait: Duration| Verdict::Wait(UnixMs(now.0 + wait.as_millis() as u64 + 1));
     let elapsed = run.began.elapsed();
-    match server.config.busy_reply_threshold() {
+    // MIGRATE ends by itself.
+    match server.config.busy_reply_threshold().filter(|_| run.is_script()) {
         None => after(UNTIL_WOKEN),
         Some(threshold) if elapsed < threshold => after(threshold - elapsed),
         Some(_) => Verdict::Refuse(busy(run)),

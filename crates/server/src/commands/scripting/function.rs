@@ -5,6 +5,7 @@ use super::script::kill_slow;
 use super::{HELP_FLAGS, help, row, sub};
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
+use crate::holders::What;
 use crate::scripts::{Libraries, Library};
 use crate::server::Server;
 use ::script::ScriptFlags;
@@ -257,7 +258,7 @@ fn stats(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         Some(run) => {
             reply.map(3);
             reply.bulk(b"name");
-            reply.bulk(run.function.as_deref().unwrap_or_default());
+            reply.bulk(if let What::Function(name) = &run.what { name } else { b"" });
             reply.bulk(b"command");
             reply.array(run.words.len());
             run.words.iter().for_each(|word| reply.bulk(word));
@@ -281,7 +282,7 @@ fn stats(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// FUNCTION KILL
 fn kill(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    kill_slow(context.server, "FUNCTION", |run| run.function.is_some())?;
+    kill_slow(context.server, "FUNCTION", |run| run.what != What::Script)?;
     reply.ok();
     Ok(())
 }

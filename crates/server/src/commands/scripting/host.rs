@@ -1,15 +1,14 @@
 //! What a script asks of the server: its commands, checked as Redis checks them and run under what the script holds.
 
 use crate::acl::{self, Setting};
-use crate::commands::scripting::script::{end_slow, note_holding_more, note_slow};
 use crate::config::LogLevel as Level;
 use crate::dispatch::table::{Command, Runs};
 use crate::dispatch::{Context, checks};
 use crate::durability;
+use crate::holders::{Run, What};
 use crate::log;
 use crate::logger;
 use crate::monitor;
-use crate::scripts::Run;
 use crate::server::Attention;
 use crate::slowlog;
 use crate::stats::Ending;
@@ -103,7 +102,7 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         let server = self.context.server;
         server.scripts.functions.lock().retain(|other| !Arc::ptr_eq(other, &run));
         if self.is_slow {
-            end_slow(server, &run);
+            server.holders.remove(server, &run);
         }
         self.has_error
     }
@@ -115,7 +114,7 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         }
         let request = &self.context.request;
         let run = Arc::new(Run {
-            function: self.is_function.then(|| request.arg(1).to_vec()),
+            what: if self.is_function { What::Function(request.arg(1).to_vec()) } else { What::Script },
             words: request.iter().map(<[u8]>::to_vec).collect(),
             began: self.began,
             wrote: self.wrote.into(),
@@ -267,7 +266,7 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
             if let Some(run) = &self.shown {
                 *run.holding.lock() = context.batch.holding();
                 if self.is_slow {
-                    note_holding_more(context.server);
+                    context.server.holders.note_holding_more(context.server);
                 }
             }
             return Ok(());
@@ -387,7 +386,7 @@ impl Host for ScriptHost<'_, '_, '_> {
         }
         if !self.is_slow {
             self.is_slow = true;
-            note_slow(server, &run);
+            server.holders.add(server, &run);
         }
         worker::make_way();
         // A script may wait for time to pass.

@@ -4,11 +4,10 @@ use super::load::with_interpreter;
 use super::{HELP_FLAGS, help, row, sub};
 use crate::dispatch::table::ServerHandler;
 use crate::dispatch::{Context, reach};
-use crate::scripts::Run;
-use crate::server::{Attention, Server};
+use crate::holders::{Run, What};
+use crate::server::Server;
 use ::script::Sha;
 use command::{Error, Flags, Group, Result, Row, Shows};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::Reply;
 
@@ -115,14 +114,14 @@ fn debug(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// SCRIPT KILL
 fn kill(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    kill_slow(context.server, "SCRIPT", |run| run.function.is_none())?;
+    kill_slow(context.server, "SCRIPT", |run| run.what == What::Script)?;
     reply.ok();
     Ok(())
 }
 
 /// Ends the slow scripts or functions.
 pub(super) fn kill_slow(server: &Server, container: &str, is_meant: impl Fn(&Run) -> bool) -> Result<()> {
-    let slow = server.scripts.slow.lock();
+    let slow = server.holders.scripts();
     if slow.is_empty() {
         return Err(Error::text("NOTBUSY No scripts in execution right now."));
     }
@@ -144,30 +143,4 @@ pub(super) fn kill_slow(server: &Server, container: &str, is_meant: impl Fn(&Run
         ));
     }
     Ok(())
-}
-
-/// Shows a run that takes long: who needs what it holds asks from now on before it waits.
-pub(super) fn note_slow(server: &Server, run: &Arc<Run>) {
-    let mut slow = server.scripts.slow.lock();
-    slow.push(run.clone());
-    show_slow(server, &slow);
-}
-
-/// A slow run holds more than before.
-pub(super) fn note_holding_more(server: &Server) {
-    show_slow(server, &server.scripts.slow.lock());
-}
-
-fn show_slow(server: &Server, slow: &[Arc<Run>]) {
-    server.set_attention(Attention::SLOW_SCRIPT, !slow.is_empty());
-    server.keyspace.set_slow_holders(slow.iter().map(|run| run.holding.lock().clone()).collect());
-}
-
-/// A slow run is over.
-pub(super) fn end_slow(server: &Server, run: &Arc<Run>) {
-    let mut slow = server.scripts.slow.lock();
-    slow.retain(|known| !Arc::ptr_eq(known, run));
-    show_slow(server, &slow);
-    drop(slow);
-    server.clients.wake_all();
 }
