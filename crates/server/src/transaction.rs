@@ -99,18 +99,14 @@ impl Watched {
         if !self.keys.is_empty() && server.watches.has(&name, client) {
             return Ok(());
         }
+        // One whose time is up goes first, so that its going is no change.
+        is_there(batch, key, now)?;
         let view = batch.view(&[key], now, Touch::No);
         let was_there = view.peek(&key).is_some();
         readable(batch)?;
-        if was_there {
-            // Before anybody can change it.
-            server.watches.add(&server.keyspace, name.clone(), client);
-            view.finish();
-        } else {
-            // One whose time is up goes first, so that its going is no change.
-            view.finish();
-            server.watches.add(&server.keyspace, name.clone(), client);
-        }
+        // Before anybody can change it.
+        server.watches.add(&server.keyspace, name.clone(), client);
+        view.finish();
         client.note_kept_name(Kept::Watched, &name.1, true);
         self.keys.push(name);
         self.were_there.push(was_there);
