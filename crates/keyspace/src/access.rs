@@ -80,8 +80,13 @@ impl<'b> Access<'b> {
     /// Notes that a key is not what it was.
     #[inline]
     pub(crate) fn note_modified(&self, key: &Key<'_>) {
+        self.note_change(key, What::Modified);
+    }
+
+    #[inline]
+    fn note_change(&self, key: &Key<'_>, what: What) {
         if self.interest.intersects(Interest::WATCHED | Interest::TRACKED | Interest::WAITING) {
-            self.note(key, What::Modified);
+            self.note(key, what);
         }
     }
 
@@ -231,7 +236,7 @@ impl<'b> Access<'b> {
             expired.push(found);
             self.batch.add_removal(key.db, self.now, key.bytes);
             self.note_event(Class::EXPIRED, "expired", key);
-            self.note_modified(key);
+            self.note_change(key, What::Over);
         }
     }
 

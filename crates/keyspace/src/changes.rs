@@ -68,6 +68,8 @@ pub struct Change {
 pub enum What {
     /// Its value or expiry is not what it was, or it came or went.
     Modified,
+    /// It went because its time was up, which is nobody's doing.
+    Over,
     /// Nothing that watchers or caches would see, but whoever waits for it has to look again.
     Ready,
     /// The event that subscribers are told.

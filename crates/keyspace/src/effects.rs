@@ -323,7 +323,8 @@ impl<'k> Batch<'k> {
 
     /// Whether keys that nobody changes may be removed now.
     pub(crate) fn may_remove(&self) -> bool {
-        self.keyspace.journal.get().is_none_or(|journal| journal.has_room())
+        !self.keyspace.keeps_all.load(Ordering::Relaxed)
+            && self.keyspace.journal.get().is_none_or(|journal| journal.has_room())
     }
 
     /// Whether something was said that is not appended yet: what the batch does with slots held has begun to write.

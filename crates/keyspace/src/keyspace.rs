@@ -20,6 +20,7 @@ use crate::evict::Pool;
 use crate::ids::{DbIndex, Key, KeyHasher, Position};
 use crate::locks::fair::{Guard, Lock};
 use crate::locks::{Held, Holding, Locks, SlotId, lock, lock_unless};
+use crate::moment::Reading;
 use crate::policy::Policy;
 use crate::residency::ahead::ColdKey;
 use crate::residency::{Shelf, Unreadable};
@@ -100,6 +101,8 @@ pub struct Keyspace {
     clock: OnceLock<Clock>,
     /// See [`Keyspace::set_reads_seen`].
     pub(crate) are_reads_unseen: AtomicBool,
+    /// See [`Keyspace::keep_all`].
+    pub(crate) keeps_all: AtomicBool,
 }
 
 /// One worker's gate, on a cache line of its own. It is held during a batch, and
@@ -171,6 +174,7 @@ impl Keyspace {
             slow_holders: Mutex::default(),
             clock: OnceLock::new(),
             are_reads_unseen: AtomicBool::new(false),
+            keeps_all: AtomicBool::new(false),
         }
     }
 
@@ -207,6 +211,12 @@ impl Keyspace {
 
     pub(crate) fn active_expiry(&self) -> bool {
         self.active_expiry.load(Ordering::Relaxed)
+    }
+
+    /// Whether keys that nobody changes stay where they are, their time up or memory full. Those whose time is up are not there
+    /// for anybody who looks. Batches that begin later keep to it.
+    pub fn keep_all(&self, on: bool) {
+        self.keeps_all.store(on, Ordering::Relaxed);
     }
 
     /// Names the one who is told of changes, as far as there is interest in them.
@@ -337,6 +347,7 @@ impl Keyspace {
             other_gates: Vec::new(),
             held: RefCell::new(Held::Nothing),
             has_waited: Cell::default(),
+            reading: Reading::default(),
             seen: Cell::default(),
             has_appended: Cell::default(),
             has_exchanged: Cell::default(),
@@ -393,6 +404,7 @@ pub struct Batch<'k> {
     pub(crate) held: RefCell<Held>,
     /// It had to wait for locks.
     pub(crate) has_waited: Cell<bool>,
+    pub(crate) reading: Reading,
     /// The latest stamp of what was looked at.
     pub(crate) seen: Cell<Stamp>,
     pub(crate) has_appended: Cell<bool>,
@@ -476,7 +488,11 @@ impl<'k> Batch<'k> {
     /// The moment of what runs under these locks. Under its batch's it is that of all that runs under them.
     #[inline]
     fn moment_under(&self, locks: &Locks<'_>, begun: UnixMs) -> UnixMs {
-        if let Locks::OfBatch = locks { begun } else { self.moment(begun) }
+        if let Locks::OfBatch = locks {
+            return begun;
+        }
+        self.reach_moment();
+        self.moment(begun)
     }
 
     /// Runs `work` with the whole keyspace locked. For a patient batch, or one that holds it.
@@ -517,7 +533,7 @@ impl<'k> Batch<'k> {
         type_now: impl Fn(&Key<'_>) -> Option<TypeName>,
     ) -> bool {
         let ready = &self.state().ready;
-        for change in changes.iter().filter(|change| matches!(change.what, What::Modified | What::Ready)) {
+        for change in changes.iter().filter(|change| !matches!(change.what, What::Event(..))) {
             let name = (change.db, change.key.clone());
             let now = type_now(&self.keyspace.key(change.db, &change.key));
             if self.keyspace.waiting.wakes(&name, now) && !ready.borrow().contains(&name) {

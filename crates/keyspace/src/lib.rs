@@ -18,6 +18,7 @@ mod image;
 pub mod keyspace;
 pub mod limits;
 mod locks;
+mod moment;
 pub mod object;
 pub mod opened;
 pub mod policy;

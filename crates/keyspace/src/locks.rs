@@ -236,6 +236,7 @@ impl<'k> Batch<'k> {
         debug_assert_eq!(*self.held.borrow(), Held::Nothing, "one transaction runs at a time");
         let Some(locks) = self.ask_to_change(keys, gives_up) else { return false };
         *self.held.borrow_mut() = Held::Slots(locks.into_slots());
+        self.reach_moment();
         self.begin_group();
         true
     }
@@ -279,6 +280,7 @@ impl<'k> Batch<'k> {
                 break false;
             }
         };
+        self.reach_moment();
         self.see_held();
         holds_all
     }
@@ -333,6 +335,7 @@ impl<'k> Batch<'k> {
         self.gate = Some(gates.swap_remove(self.worker));
         self.other_gates = gates;
         *self.held.borrow_mut() = Held::All;
+        self.reach_moment();
         self.begin_group();
         true
     }
@@ -350,15 +353,17 @@ impl<'k> Batch<'k> {
 
     /// Lets go of what is held; what was done under it is one record of the journal.
     pub fn release(&mut self) {
-        if self.is_holding() {
-            self.settle_held();
+        if !self.is_holding() {
+            return;
         }
+        self.settle_held();
+        // Whoever sees what was done finds what was told of it.
+        self.end_group();
         match std::mem::take(&mut *self.held.borrow_mut()) {
-            Held::Nothing => return,
+            Held::Nothing => {}
             Held::Slots(slots) => unlock(self.keyspace, &slots),
             Held::All => self.other_gates.clear(),
         }
-        self.end_group();
     }
 
     /// The locks for a command that reads these keys: none while the batch holds any.

@@ -17,8 +17,10 @@ impl Observer for Audience {
         let is_tracked = server.keyspace.interest().contains(Interest::TRACKED);
         for Change { db, key, what } in changes {
             match *what {
-                What::Modified if is_tracked => tracking::invalidate(&server, worker, key),
-                What::Modified | What::Ready => {}
+                What::Modified | What::Over if is_tracked => {
+                    tracking::invalidate(&server, worker, key, *what == What::Over);
+                }
+                What::Modified | What::Over | What::Ready => {}
                 What::Event(class, event) => events::publish(&server, class, event, *db, key),
             }
         }

@@ -99,18 +99,14 @@ impl Watched {
         if !self.keys.is_empty() && server.watches.has(&name, client) {
             return Ok(());
         }
+        // One whose time is up goes first, so that its going is no change.
+        is_there(batch, key, now)?;
         let view = batch.try_view(&[key], now, Touch::No).ok_or(Error::InUse)?;
         let was_there = view.peek(&key).is_some();
         readable(batch)?;
-        if was_there {
-            // Before anybody can change it.
-            server.watches.add(&server.keyspace, name.clone(), client);
-            view.finish();
-        } else {
-            // One whose time is up goes first, so that its going is no change.
-            view.finish();
-            server.watches.add(&server.keyspace, name.clone(), client);
-        }
+        // Before anybody can change it.
+        server.watches.add(&server.keyspace, name.clone(), client);
+        view.finish();
         client.note_kept_name(Kept::Watched, &name.1, true);
         self.keys.push(name);
         self.were_there.push(was_there);
@@ -157,7 +153,7 @@ impl Watched {
 
 /// Whether a key is there. One whose time is up goes.
 fn is_there(batch: &Batch<'_>, key: Key<'_>, now: UnixMs) -> Result<bool> {
-    let view = batch.view(&[key], now, Touch::No);
+    let view = batch.try_view(&[key], now, Touch::No).ok_or(Error::InUse)?;
     let is_there = view.peek(&key).is_some();
     view.finish();
     readable(batch).map(|()| is_there)

@@ -50,7 +50,7 @@ impl Watches {
         if by_key.is_empty() {
             return;
         }
-        for change in changes.iter().filter(|change| change.what == What::Modified) {
+        for change in changes.iter().filter(|change| matches!(change.what, What::Modified | What::Over)) {
             let name = (change.db, change.key.clone());
             by_key.get(&name).into_iter().flatten().for_each(|watcher| watcher.mark_disturbed());
         }

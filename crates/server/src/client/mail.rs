@@ -13,7 +13,9 @@
 //! 2. If there is mail, the signal is set or about to be set by who posted.
 //! 3. What a transaction or a script posts is sealed until its effects are in the log: the session that takes it could not
 //!    know up to where the log must be durable for it. Nothing opens a seal but the thread that made it.
-//! 4. Messages may show anything that was in the log when they are taken. A reply that was posted shows what its poster
+//! 4. What was posted before the moment of a session's command leaves before the reply, what was posted later behind it: `posted`
+//!    grows under the lock of whatever the message tells of, and is read under the locks of the command.
+//! 5. Messages may show anything that was in the log when they are taken. A reply that was posted shows what its poster
 //!    says, and is never sealed: it goes before what still is, as if whoever sealed that had come later.
 
 use super::{Client, Signal, Traits};
@@ -26,13 +28,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use wire::Protocol;
 
 /// What waits for a session.
 #[derive(Default)]
 pub(super) struct Mail {
     state: Mutex<State>,
+    /// Bytes that were posted since the session began. Changes with `state` locked.
+    posted: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
@@ -225,6 +229,7 @@ impl Client {
         let mut mail = self.mail.state.lock();
         if !mail.is_closed {
             mail.insert(reply, shows);
+            self.mail.posted.fetch_add(reply.len() as u64, Ordering::Release);
             drop(mail);
             self.tell_of_mail();
         }
@@ -241,7 +246,9 @@ impl Client {
             return Posted::Refused;
         }
         mail.mark(seal);
+        let from = mail.bytes.len();
         write(&mut mail.bytes, self.protocol());
+        self.mail.posted.fetch_add((mail.bytes.len() - from) as u64, Ordering::Release);
         let waiting = (mail.bytes.len() + self.output_bytes.load(Ordering::Relaxed)) as u64;
         if bytes_max > 0 && waiting >= bytes_max {
             *mail = State { is_closed: true, ..State::default() };
@@ -270,6 +277,22 @@ impl Client {
         // In this order: what is posted in between sets the signal again.
         self.signals.fetch_and(!Signal::MAIL.bits(), Ordering::AcqRel);
         self.mail.state.lock().take()
+    }
+
+    /// Counts what is posted.
+    pub fn posted(&self) -> &Arc<AtomicU64> {
+        &self.mail.posted
+    }
+
+    /// Takes the mail, and tells how many bytes of it were there when so many had been posted.
+    pub fn take_mail_since(&self, posted: u64) -> (Letters, usize) {
+        self.signals.fetch_and(!Signal::MAIL.bits(), Ordering::AcqRel);
+        let mut mail = self.mail.state.lock();
+        let later = self.mail.posted.load(Ordering::Relaxed).saturating_sub(posted) as usize;
+        let before = mail.bytes.len().saturating_sub(later);
+        let letters = mail.take();
+        let before = before.min(letters.bytes.len());
+        (letters, before)
     }
 
     /// Drops the mail, also what is sealed: the session has left those who send it.

@@ -20,7 +20,7 @@ use crate::config::ClientClass;
 use crate::dispatch::table::CommandId;
 use mail::Mail;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 use sys::UnixMs;
 
@@ -167,6 +167,8 @@ pub struct Client {
     /// Since when the output has been above its soft limit; 0 if it is not.
     pub over_soft_limit_since_ms: AtomicU64,
     signals: AtomicU32,
+    /// It is in a worker's queue at the gate, and will be woken.
+    is_at_gate: AtomicBool,
     waker: Mutex<Option<Waker>>,
     mail: Mail,
     commands: AtomicI64,
@@ -210,6 +212,7 @@ impl Client {
             kept: Default::default(),
             over_soft_limit_since_ms: AtomicU64::new(0),
             signals: AtomicU32::new(0),
+            is_at_gate: AtomicBool::new(false),
             waker: Mutex::default(),
             mail: Mail::default(),
             commands: AtomicI64::new(0),
@@ -238,6 +241,16 @@ impl Client {
         } else {
             self.traits.fetch_and(!flag.bits(), Ordering::Relaxed);
         }
+    }
+
+    /// Whether it will be woken when replies that are held may go out.
+    pub fn is_at_gate(&self) -> bool {
+        self.is_at_gate.load(Ordering::Relaxed)
+    }
+
+    /// Notes that it will be, or has been.
+    pub fn set_at_gate(&self, on: bool) {
+        self.is_at_gate.store(on, Ordering::Relaxed);
     }
 
     /// Notes that a key which it watches has changed.

@@ -9,6 +9,7 @@ use crate::dispatch::table::{Command, ServerHandler};
 use crate::pubsub::{self, Kind};
 use command::key_use::KeyFlags;
 use command::{Error, Flags, Group, Keys, Result, Row, Shows};
+use std::sync::Arc;
 use wire::{Reply, Request};
 
 const LISTENS: Flags = Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
@@ -158,38 +159,39 @@ fn end(context: &mut Context<'_, '_>, reply: &mut Reply<'_>, kind: Kind) -> Resu
         Kind::Pattern => "punsubscribe",
         Kind::ShardChannel => "sunsubscribe",
     };
-    // What is sealed may be of a channel that is to be left, and has to come before the confirmation.
-    if context.session.transaction.is_none() && context.session.client.has_sealed_mail() {
-        return Err(Error::InUse);
-    }
-    let names = context.request.iter().skip(1);
-    if names.len() > 0 {
-        names.for_each(|name| end_one(context, reply, kind, word, name));
-        return Ok(());
-    }
+    let given: Vec<Arc<[u8]>> = context.request.iter().skip(1).map(Arc::from).collect();
     let subscriptions = context.session.subscriptions.as_ref();
-    let all = subscriptions.map(|subscriptions| subscriptions.all(kind)).unwrap_or_default();
-    all.iter().for_each(|name| end_one(context, reply, kind, word, name));
-    if all.is_empty() {
+    let names = match given.is_empty() {
+        true => subscriptions.map(|subscriptions| subscriptions.all(kind)).unwrap_or_default(),
+        false => given,
+    };
+    // Nothing may come between the replies of a transaction.
+    let is_alone = context.session.transaction.is_none();
+    let client = context.session.client.clone();
+    if is_alone {
+        // No message of a channel may come behind the confirmation that it is left: no more are posted from now on, and what is
+        // sealed is waited for.
+        names.iter().for_each(|name| pubsub::close(context.server, &client, kind, name));
+        if client.has_sealed_mail() {
+            return Err(Error::InUse);
+        }
+    }
+    let listened = context.session.subscriptions.is_some();
+    let leave = |name: &Arc<[u8]>| pubsub::unsubscribe(context.server, context.session, kind, name);
+    let counts: Vec<usize> = names.iter().map(leave).collect();
+    if is_alone {
+        context.enclose(&client.take_mail(), reply);
+        if listened && !context.session.hears_itself() {
+            // Sealed since this began, and of nothing that it has listened to: whoever posted it comes after this.
+            client.drop_mail();
+        }
+    }
+    names.iter().zip(counts).for_each(|(name, count)| confirm(reply, word, Some(name), count));
+    if names.is_empty() {
         let subscriptions = context.session.subscriptions.as_ref();
         confirm(reply, word, None, subscriptions.map_or(0, |all| all.shown_count(kind)));
     }
     Ok(())
-}
-
-fn end_one(context: &mut Context<'_, '_>, reply: &mut Reply<'_>, kind: Kind, word: &str, name: &[u8]) {
-    let listened = context.session.subscriptions.is_some();
-    let count = pubsub::unsubscribe(context.server, context.session, kind, name);
-    // No message of a channel may come behind the confirmation that it is left; but nothing may
-    // come between the replies of a transaction.
-    if context.session.transaction.is_none() && context.session.client.has_mail() {
-        context.enclose(&context.session.client.take_mail(), reply);
-    }
-    if context.session.transaction.is_none() && listened && !context.session.hears_itself() {
-        // Sealed since this began: whoever posted it comes after this.
-        context.session.client.drop_mail();
-    }
-    confirm(reply, word, Some(name), count);
 }
 
 fn confirm(reply: &mut Reply<'_>, word: &str, name: Option<&[u8]>, count: usize) {

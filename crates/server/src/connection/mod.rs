@@ -113,8 +113,6 @@ pub struct Connection {
     is_half_closed: bool,
     /// What the server counts as this connection's buffers.
     noted: Noted,
-    /// Whether it will be woken when replies that are held may go out.
-    is_at_gate: bool,
 }
 
 /// What the server counts as a connection's.
@@ -160,7 +158,9 @@ impl Place {
     pub fn of(server: &Server, moved: Moved) -> io::Result<Place> {
         let Moved { socket, mut session, parser, input, pending, is_half_closed, noted } = moved;
         let stream = Stream::watch(socket).inspect_err(|_| end_session(server, &mut session, noted))?;
-        let (pause, wait, is_at_gate) = (None, None, false);
+        let (pause, wait) = (None, None);
+        // It has queued up at another worker's gate, if at any.
+        session.client.set_at_gate(false);
         Ok(Place(RefCell::new(Some(Connection {
             stream,
             session,
@@ -171,7 +171,6 @@ impl Place {
             wait,
             is_half_closed,
             noted,
-            is_at_gate,
         }))))
     }
 
@@ -182,6 +181,8 @@ impl Place {
         // Also if it is lost.
         worker.forget(connection.session.client.id);
         connection.leave_pause();
+        // What this worker reads for it comes when its thread is free: where it goes it asks again.
+        connection.session.fetch = None;
         connection.session.client.wake();
         let Connection { stream, mut session, parser, input, pending, is_half_closed, noted, .. } =
             connection;
@@ -610,9 +611,10 @@ impl Connection {
 
     /// Asks to be woken when the replies that are held may go out.
     fn wait_at_gate(&mut self, worker: &Worker) {
-        if let Some(stamp) = self.pending.held_for().filter(|_| !self.is_at_gate) {
-            self.is_at_gate = true;
-            worker.gate_queue.wait(&worker.server, worker.index, stamp, &self.session.client);
+        let client = &self.session.client;
+        if let Some(stamp) = self.pending.held_for().filter(|_| !client.is_at_gate()) {
+            client.set_at_gate(true);
+            worker.gate_queue.wait(&worker.server, worker.index, stamp, client);
         }
     }
 
@@ -622,7 +624,6 @@ impl Connection {
         let open_to = worker.server.durability.gate.open_to();
         if held_for <= open_to {
             self.pending.open(open_to);
-            self.is_at_gate = false;
         }
         self.wait_at_gate(worker);
     }

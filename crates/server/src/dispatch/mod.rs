@@ -29,6 +29,7 @@ use command::{Args, Error, Flags, Handler, Hashed, Outcome, Row, Shows, Waiting,
 use keyspace::{Ahead, Batch, Holding, Key, Stamp};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use sys::{Ticks, UnixMs};
 use table::{Command, CommandId, Runs};
@@ -99,7 +100,7 @@ impl Context<'_, '_> {
             self.batch.see_all();
         }
         if tracks {
-            tracking::end_command(self.server, self.worker, self.session, self.command, &self.request);
+            tracking::end_command(self.server, self.worker);
         }
         match result {
             Ok(()) => Ending::Done,
@@ -270,6 +271,7 @@ impl Runner {
             batch,
             is_outside,
             has_log_failed: server.attention().contains(Attention::LOG_FAILED),
+            moment: 0,
             last: CommandId(0),
             count: 0,
         };
@@ -330,6 +332,8 @@ struct Turn<'a> {
     is_outside: bool,
     /// The log does not go on: what would wait for it is refused.
     has_log_failed: bool,
+    /// How much mail a session that gets messages had been posted at the moment of its command.
+    moment: u64,
     last: CommandId,
     count: i64,
 }
@@ -398,9 +402,13 @@ impl Turn<'_> {
                 let request = requests.request(index, input);
                 let own = self.server.names.own(prepared[index - first].command, &request);
                 let request = own.as_ref().map_or(request, RequestBuf::as_request);
+                if self.session.hears_itself() {
+                    self.begin_request(out);
+                }
+                let before = out.len();
                 let flow = self.run_one(&request, prepared[index - first], out);
                 if self.session.hears_itself() {
-                    self.end_request(&flow, prepared[index - first].command, out);
+                    self.end_request(&flow, prepared[index - first].command, before, out);
                 }
                 match flow {
                     Flow::Next if out.len() < OUTPUT_FLUSH_BYTES => {}
@@ -526,6 +534,10 @@ impl Turn<'_> {
 
     #[inline]
     fn check(&mut self, command: &Command, request: &Request<'_>) -> Verdict {
+        if self.session.hears_itself() && self.is_behind_seals(command) {
+            return reach::check_sealed(self.server, self.now)
+                .unwrap_or(Verdict::Wait(self.seals_again_at()));
+        }
         if self.is_outside {
             match checks::check_outside(self.server, self.session, command, request, self.now) {
                 Verdict::Run => {}
@@ -533,6 +545,11 @@ impl Turn<'_> {
             }
         }
         checks::check(self.server, &self.batch, self.session, command, request, self.now)
+    }
+
+    /// When to look again whether mail may leave, unless woken before.
+    fn seals_again_at(&self) -> UnixMs {
+        UnixMs(self.now.0 + SEAL_PATIENCE_MS)
     }
 
     /// Answers a request that does not run.
@@ -586,7 +603,14 @@ impl Turn<'_> {
             now: self.now,
             batch: &mut self.batch,
         };
+        let hears_itself = context.session.hears_itself();
+        if hears_itself {
+            context.batch.read_at_moment(context.session.client.posted().clone());
+        }
         let ending = context.call(Hashed::new(command.first_key, 1, key.as_slice()), &mut reply);
+        if hears_itself {
+            self.note_moment(command, request);
+        }
         if out.len() > bytes_max {
             self.close_for_its_output(out);
         }
@@ -674,9 +698,36 @@ impl Turn<'_> {
         }
     }
 
-    /// What is left to do for a session that gets messages. They come behind the reply to
-    /// the command that led to them.
-    fn end_request(&mut self, flow: &Flow, command: Option<&Command>, out: &mut Vec<u8>) {
+    /// What is to be done for a session that gets messages: those that have come leave before the next reply.
+    fn begin_request(&mut self, out: &mut Vec<u8>) {
+        let client = &self.session.client;
+        if client.has_mail() {
+            out.extend_from_slice(client.take_mail().as_bytes());
+            // It may show anything.
+            self.batch.see_all();
+        }
+        self.moment = client.posted().load(Ordering::Acquire);
+    }
+
+    /// Notes how much mail there was at the moment of the command that has just run.
+    fn note_moment(&mut self, command: &Command, request: &Request<'_>) {
+        let Some(moment) = self.batch.take_reading().filter(|moment| *moment > self.moment) else { return };
+        self.moment = moment;
+        tracking::forget_again(self.server, self.session, command, request);
+    }
+
+    /// Whether a command waits because something of before it may not leave yet, which would then come behind the reply.
+    fn is_behind_seals(&self, command: &Command) -> bool {
+        let runs_now = self.session.transaction.is_none() || command.is(Flags::RUNS_IN_MULTI);
+        runs_now
+            && command.row.shows != Shows::Nothing
+            && !command.is(Flags::ALLOW_BUSY)
+            && self.session.client.has_sealed_mail()
+    }
+
+    /// What is left to do for a session that gets messages. What came before the command's moment leaves before its reply, which
+    /// begins at `before`; what came later, and what the command itself led to, behind it.
+    fn end_request(&mut self, flow: &Flow, command: Option<&Command>, before: usize, out: &mut Vec<u8>) {
         let Flow::Next = flow else { return };
         let is_in_transaction = self.session.transaction.is_some();
         if let Some(tracker) = &mut self.session.tracking
@@ -686,7 +737,10 @@ impl Turn<'_> {
             tracker.is_singled_out = false;
         }
         if self.session.client.has_mail() {
-            out.extend_from_slice(self.session.client.take_mail().as_bytes());
+            let (letters, earlier) = self.session.client.take_mail_since(self.moment);
+            let (earlier, later) = letters.as_bytes().split_at(earlier);
+            out.splice(before..before, earlier.iter().copied());
+            out.extend_from_slice(later);
             // It may show anything.
             self.batch.see_all();
         }

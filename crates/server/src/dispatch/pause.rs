@@ -1,5 +1,8 @@
 //! CLIENT PAUSE: until when sessions wait, and with which commands.
 //!
+//! A pause begins while nobody is in the keyspace: what was checked before it has taken effect, and nothing of that kind takes effect
+//! afterwards. Until it ends nothing goes by itself either.
+//!
 //! Invariant: the server's attention flag changes under the lock of the state, so that
 //! a pause that begins while another is found to be over is not overlooked.
 
@@ -23,7 +26,7 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// Begins a pause. One that is on already is only made stricter or longer, as
+    /// Begins a pause; no other batch is in the keyspace. One that is on already is only made stricter or longer, as
     /// in Redis.
     pub fn begin(server: &Server, what: Paused, now: UnixMs, until: UnixMs) {
         let mut state = server.pause.state.lock();
@@ -32,13 +35,14 @@ impl Pause {
             _ => (what, until),
         });
         server.set_attention(Attention::PAUSED, true);
+        server.keyspace.keep_all(true);
     }
 
     /// Ends the pause and wakes those who wait for it.
     pub fn end(server: &Server) {
         let was_on = {
             let mut state = server.pause.state.lock();
-            server.set_attention(Attention::PAUSED, false);
+            Pause::forget(server);
             state.take().is_some()
         };
         if was_on {
@@ -51,8 +55,14 @@ impl Pause {
         let mut state = server.pause.state.lock();
         if state.is_some_and(|(_, until)| until <= now) {
             *state = None;
-            server.set_attention(Attention::PAUSED, false);
+            Pause::forget(server);
         }
         *state
+    }
+
+    /// The state is locked.
+    fn forget(server: &Server) {
+        server.set_attention(Attention::PAUSED, false);
+        server.keyspace.keep_all(false);
     }
 }

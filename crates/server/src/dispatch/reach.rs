@@ -46,6 +46,7 @@ impl<'a> Reach<'a> {
         }
         let container = command.row.name.split('|').next().unwrap_or_default();
         match container {
+            "client" if command.looks_around() => Reach::All,
             "exec" => {
                 let queue = session.transaction.as_ref().map_or(&[][..], |transaction| transaction.queue());
                 transactions::reach_of(server, session, queue, now)
@@ -155,6 +156,12 @@ pub fn check_outside(
     }
 }
 
+/// The same for a command whose session has messages of what is not over: perhaps of that script. None: there is none.
+#[cold]
+pub fn check_sealed(server: &Server, now: UnixMs) -> Option<Verdict> {
+    server.holders.in_the_way(|_| true).map(|run| held_back_by(server, &run, now))
+}
+
 fn busy(run: &Run) -> Error {
     if let What::Function(_) = run.what { BUSY_FUNCTION } else { BUSY_SCRIPT }
 }
@@ -183,7 +190,7 @@ fn needs_no_keyspace(command: &Command) -> bool {
         || ["slowlog|", "latency|", "command|", "acl|"]
             .iter()
             .any(|container| row.name.starts_with(container));
-    looks_at_no_key && matches!(row.keys, Keys::None) && !command.is(Flags::WRITE)
+    looks_at_no_key && !command.looks_around() && matches!(row.keys, Keys::None) && !command.is(Flags::WRITE)
 }
 
 fn held_back_by(server: &Server, run: &Run, now: UnixMs) -> Verdict {

@@ -142,6 +142,8 @@ impl Command {
         let row = &self.row;
         let is_about_keys = row.flags.intersects(Flags::READONLY | Flags::WRITE) || !self.is(Flags::FAST);
         let looks_at_none = match row.group {
+            // It waits until nobody looks at any.
+            Group::Connection if row.name == "client|pause" => false,
             Group::Connection | Group::Pubsub | Group::Transactions => true,
             Group::Server => !is_about_keys,
             Group::Scripting => false,

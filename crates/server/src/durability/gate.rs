@@ -113,6 +113,8 @@ impl Queue {
             let mut queue = self.0.borrow_mut();
             while let Some(Reverse(first)) = queue.peek() {
                 if gate.is_open(first.0) {
+                    // The gate may be closed again when the session looks: it queues up once more then.
+                    first.1.set_at_gate(false);
                     first.1.wake();
                     queue.pop();
                     continue;
@@ -144,5 +146,54 @@ impl PartialOrd for Waiting {
 impl Ord for Waiting {
     fn cmp(&self, other: &Waiting) -> std::cmp::Ordering {
         self.0.cmp(&other.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Startup};
+    use std::task::{Wake, Waker};
+    use sys::UnixMs;
+
+    /// A session that finds the gate closed again when it is woken.
+    struct Closes(Arc<Server>);
+
+    impl Wake for Closes {
+        fn wake(self: Arc<Self>) {
+            self.0.durability.gate.hold(true);
+        }
+    }
+
+    #[test]
+    fn who_is_woken_while_the_gate_is_open_for_a_moment_can_queue_up_again() {
+        let Startup::Serve { config, .. } = Config::from_text(b"edition memory").unwrap() else {
+            panic!("it is to serve")
+        };
+        let server = Server::new(*config, 1);
+        let gate = &server.durability.gate;
+        let client = Arc::new(Client::new(1, String::new(), String::new(), -1, (0, 0), UnixMs(0)));
+        client.set_waker(&Waker::from(Arc::new(Closes(server.clone()))));
+        gate.hold(true);
+        let queue = Queue::default();
+        client.set_at_gate(true);
+        queue.wait(&server, 0, Stamp(5), &client);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let look = || {
+            let attending = async { queue.attend(&server, 0).await };
+            runtime.block_on(async {
+                tokio::select! { biased; () = attending => {}, () = tokio::task::yield_now() => {} }
+            });
+        };
+        look();
+        assert!(client.is_at_gate(), "it is not open");
+        // `appendfsync` was "everysec" for a moment.
+        gate.hold(false);
+        look();
+        assert!(!gate.is_open(Stamp(5)) && !client.is_at_gate());
+        queue.wait(&server, 0, Stamp(5), &client);
+        gate.commit(Stamp(5));
+        look();
+        assert!(queue.0.borrow().is_empty());
     }
 }

@@ -25,7 +25,7 @@ pub use channels::Channels;
 pub use message::Message;
 pub use patterns::Patterns;
 pub use subscribers::Subscribers;
-pub use subscriptions::{Kind, Subscriptions, leave_all, subscribe, unsubscribe};
+pub use subscriptions::{Kind, Subscriptions, close, leave_all, subscribe, unsubscribe};
 
 use crate::client::{self, Client};
 use crate::server::Server;

@@ -79,6 +79,11 @@ pub fn subscribe(server: &Server, session: &mut Session, kind: Kind, name: &[u8]
     subscriptions.shown_count(kind)
 }
 
+/// No more messages of this are posted to a session. It listens until [`unsubscribe`].
+pub fn close(server: &Server, client: &Client, kind: Kind, name: &[u8]) {
+    server.pubsub.leave(kind, name, client);
+}
+
 /// Lets a session listen no more. Returns the count for the confirmation. Messages may
 /// have been posted before.
 pub fn unsubscribe(server: &Server, session: &mut Session, kind: Kind, name: &[u8]) -> usize {

@@ -62,9 +62,10 @@ pub fn end_batch(server: &Server, worker: usize) {
 }
 
 fn tell(server: &Server, mut modified: Vec<Modified>) {
-    // Of several changes of a key the first one's origin counts, as in Redis.
+    // Of several changes of a key the last one's origin counts, as in Redis: it knows what is there now.
+    modified.reverse();
     modified.sort_by(|a, b| a.key.cmp(&b.key));
-    modified.dedup_by(|later, first| later.key == first.key);
+    modified.dedup_by(|earlier, last| earlier.key == last.key);
     for (prefix, clients) in server.tracking.prefixes.read().iter() {
         let begin = modified.partition_point(|one| *one.key < **prefix);
         let count = modified[begin..].partition_point(|one| one.key.starts_with(prefix));

@@ -7,9 +7,11 @@
 //! told of every modified key with one of its prefixes, once a batch.
 //!
 //! Thread rule: a reader is put down before it locks its keys' slots, and changes are
-//! told under those locks. An invalidation goes by mail, which leaves after the
-//! replies before it. So none is missed, and none comes before the reply that it is
-//! about; one may come for a value that was read after the change.
+//! told under those locks. An invalidation goes by mail: what came before the moment of
+//! a command leaves before its reply, what came later behind it. Whoever was told of
+//! anything between being put down and that moment may have been taken out of the table,
+//! and is told to forget what the reply says ([`forget_again`]). So none is missed, and
+//! none comes before the reply that it is about.
 //!
 //! Invariants:
 //! 1. `Interest::TRACKED` is on as long as a client tracks, so that nothing of this
@@ -94,8 +96,8 @@ pub struct Tracking {
 struct Running {
     /// The tracking client whose command runs; 0 if none does.
     client: AtomicU64,
-    /// Whether that command has invalidated something.
-    has_invalidated: AtomicBool,
+    /// Whether it caches what that command reads.
+    is_reading: AtomicBool,
     /// Modified keys that are to be broadcast.
     modified: Mutex<Vec<Modified>>,
 }
@@ -190,31 +192,30 @@ pub fn begin_command(
     command: &Command,
     request: &Request<'_>,
 ) {
+    let is_reading = session.tracking.as_ref().is_some_and(|tracker| tracker.caches(command));
     let running = &server.tracking.workers[worker];
     running.client.store(session.client.id, Ordering::Relaxed);
-    running.has_invalidated.store(false, Ordering::Relaxed);
-    remember_reads(server, session, command, request);
-}
-
-/// Called after it. If it has invalidated keys itself, because it found them expired,
-/// its reads are put down anew: it will be told if they come back.
-pub fn end_command(
-    server: &Server,
-    worker: usize,
-    session: &Session,
-    command: &Command,
-    request: &Request<'_>,
-) {
-    let running = &server.tracking.workers[worker];
-    running.client.store(0, Ordering::Relaxed);
-    if running.has_invalidated.load(Ordering::Relaxed) {
-        remember_reads(server, session, command, request);
+    running.is_reading.store(is_reading, Ordering::Relaxed);
+    if is_reading {
+        remember(server, session.client.id, command, request);
     }
 }
 
-fn remember_reads(server: &Server, session: &Session, command: &Command, request: &Request<'_>) {
+/// Called after it.
+pub fn end_command(server: &Server, worker: usize) {
+    server.tracking.workers[worker].client.store(0, Ordering::Relaxed);
+}
+
+/// Tells a session to forget what it has just read: the change that it was told of in front of the reply may have been of one of
+/// these keys, of which it would hear nothing more.
+pub fn forget_again(server: &Server, session: &Session, command: &Command, request: &Request<'_>) {
     if session.tracking.as_ref().is_some_and(|tracker| tracker.caches(command)) {
-        remember(server, session.client.id, command, request);
+        let mut positions = Vec::new();
+        key_positions(command.row.keys, request, &mut positions);
+        let keys: Vec<&[u8]> = positions.into_iter().map(|position| request.arg(position)).collect();
+        if !keys.is_empty() {
+            Invalid::keys(&keys).send(server, &session.client);
+        }
     }
 }
 
@@ -259,17 +260,22 @@ fn keep_within_limit(server: &Server) {
     }
 }
 
-/// A key was modified. Called with its slot locked.
-pub fn invalidate(server: &Server, worker: usize, key: &[u8]) {
+/// A key was modified, or its time was up. Called with its slot locked.
+///
+/// As in Redis, who finds a key's time up knows that it is gone (NOLOOP); but a broadcast is told to it, as that is nobody's doing.
+pub fn invalidate(server: &Server, worker: usize, key: &[u8], is_over: bool) {
     let tracking = &server.tracking;
     let running = &tracking.workers[worker];
     let origin = running.client.load(Ordering::Relaxed);
-    running.has_invalidated.store(true, Ordering::Relaxed);
     if tracking.prefix_count() > 0 {
+        let origin = if is_over { 0 } else { origin };
         broadcast::note(server, worker, Modified { key: key.into(), origin });
     }
-    if let Some(ids) = tracking.table.take(key) {
-        tell(server, key, &ids, origin);
+    let Some(ids) = tracking.table.take(key) else { return };
+    tell(server, key, &ids, origin);
+    if is_over && running.is_reading.load(Ordering::Relaxed) && ids.contains(&origin) {
+        // It caches that the key is not there, and is told if it comes back.
+        tracking.table.add(key, origin);
     }
 }
 

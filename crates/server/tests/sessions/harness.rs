@@ -1,6 +1,8 @@
 //! A server in this process, on a free port of 127.0.0.1, and a client to it.
 
+use log::{Flushing, Options};
 use server::config::{Config, Startup};
+use server::durability;
 use server::listen::Listeners;
 use server::server::Server;
 use server::start::run_workers;
@@ -10,6 +12,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use sys::Clock;
+use sys::file::Fs;
+use sys::file::simulated::Disk;
 use wire::{Decoder, Value};
 
 /// Longer than anything here takes, on the slowest machine.
@@ -26,7 +30,24 @@ impl TestServer {
         TestServer::start_at(Clock::Real, directives)
     }
 
+    /// With a log on a disk of its own, which is written by threads or by hand.
+    pub fn start_durable(directives: &str, flushing: Flushing) -> TestServer {
+        TestServer::start_after(&format!("dir /nowhere/tarn\n{directives}"), |server| {
+            let (fs, options) = (Fs::Simulated(Disk::new(1)), Options { flushing, ..Options::default() });
+            durability::open_with(server, &fs, 1, options).unwrap();
+        })
+    }
+
+    /// With what `open` has loaded.
+    pub fn start_after(directives: &str, open: impl FnOnce(&Arc<Server>)) -> TestServer {
+        TestServer::start_with(Clock::Real, directives, open)
+    }
+
     pub fn start_at(clock: Clock, directives: &str) -> TestServer {
+        TestServer::start_with(clock, directives, |_| {})
+    }
+
+    fn start_with(clock: Clock, directives: &str, open: impl FnOnce(&Arc<Server>)) -> TestServer {
         // And the spare one (see `Server::lightest_worker`).
         const WORKERS: usize = 2;
         let text =
@@ -36,6 +57,7 @@ impl TestServer {
         };
         let listeners = Listeners::bind(&config).unwrap();
         let server = Server::with_clock(*config, WORKERS + 1, clock);
+        open(&server);
         let running = server.clone();
         let thread = std::thread::spawn(move || run_workers(&running, listeners, WORKERS + 1).unwrap());
         let server = TestServer { server, thread: Some(thread) };
@@ -92,6 +114,14 @@ impl Peer {
     /// Sends lines as inline requests, in one write.
     pub fn send(&mut self, lines: &[&str]) {
         self.stream.write_all((lines.join("\r\n") + "\r\n").as_bytes()).unwrap();
+    }
+
+    /// Sends one request of these words.
+    pub fn send_words(&mut self, words: &[&str]) {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        let mut bytes = Vec::new();
+        wire::encode_request(&mut bytes, &words);
+        self.stream.write_all(&bytes).unwrap();
     }
 
     /// The next reply, or None at the end of the stream.

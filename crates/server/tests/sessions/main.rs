@@ -12,6 +12,7 @@ mod harness;
 mod kill;
 mod lifecycle;
 mod limits;
+mod order;
 mod pause;
 mod pubsub;
 mod rows;

@@ -40,3 +40,52 @@ fn requests_of_a_client_that_went_away_in_a_pause_still_run() {
     assert_eq!(admin.ask("CLIENT UNPAUSE"), "OK");
     assert_eq!(peer.texts(3), ["OK", "1", "END"]);
 }
+
+#[test]
+fn no_write_takes_effect_behind_the_beginning_of_a_pause() {
+    let server = TestServer::start("");
+    let (mut admin, mut writer) = (server.connect(), server.connect());
+    let worker = server.server.clients.get(writer.id()).unwrap().worker();
+    let mut batch = server.server.keyspace.enter(server.server.guest());
+    batch.hold(&[server.server.keyspace.key(keyspace::DbIndex(0), b"k")]);
+    // It has been let through, and waits for its key.
+    writer.send(&["SET k v"]);
+    server.wait_until("it waits", || server.server.placement.is_occupied(worker));
+    admin.send(&["CLIENT PAUSE 600000 WRITE"]);
+    assert!(admin.is_silent(), "the pause has not begun");
+    drop(batch);
+    assert_eq!(admin.text(), "OK");
+    let changes = server.server.keyspace.writes();
+    assert_eq!((writer.text().as_str(), changes), ("OK", 1), "it was before the pause");
+    writer.send(&["SET k w"]);
+    assert!(writer.is_silent());
+    assert_eq!(admin.ask("GET k"), "v");
+    assert_eq!(admin.ask("CLIENT UNPAUSE"), "OK");
+    assert_eq!(writer.text(), "OK");
+}
+
+#[test]
+fn a_pause_in_a_transaction_lets_that_one_come_to_its_end() {
+    let server = TestServer::start("");
+    let mut peer = server.connect();
+    peer.send(&["MULTI", "CLIENT PAUSE 600000 WRITE", "SET k v", "EXEC", "GET k", "CLIENT UNPAUSE"]);
+    assert_eq!(peer.texts(3), ["OK", "QUEUED", "QUEUED"]);
+    assert!(peer.text().contains("Simple"));
+    assert_eq!(peer.texts(2), ["v", "OK"]);
+}
+
+#[test]
+fn keys_whose_time_is_up_stay_where_they_are_during_a_pause() {
+    let clock = sys::Clock::simulated(sys::UnixMs(1_700_000_000_000));
+    let server = TestServer::start_at(clock.clone(), "");
+    let mut peer = server.connect();
+    let expired = &server.server.keyspace.stats().expired;
+    peer.send(&["SET k v PX 10", "HSET h f v", "PEXPIRE h 10", "CLIENT PAUSE 600000 WRITE"]);
+    assert_eq!(peer.texts(4), ["OK", "1", "1", "OK"]);
+    clock.advance_ms(1000);
+    peer.send(&["GET k", "EXISTS h", "TTL k", "DBSIZE", "CLIENT UNPAUSE"]);
+    assert_eq!(peer.texts(5), ["NULL", "0", "-2", "2", "OK"]);
+    peer.send(&["GET k", "EXISTS h", "DBSIZE"]);
+    assert_eq!(peer.texts(3), ["NULL", "0", "0"]);
+    assert_eq!(expired.get(), 2);
+}

@@ -189,3 +189,47 @@ fn nothing_is_kept_for_clients_that_are_gone() {
         assert!(stats.contains(&format!("{line}\r\n")), "{line}");
     }
 }
+
+#[test]
+fn who_finds_a_key_expired_is_told_as_redis_tells_it() {
+    let clock = sys::Clock::simulated(sys::UnixMs(1_700_000_000_000));
+    let server = TestServer::start_at(clock.clone(), "");
+    server.server.keyspace.set_active_expiry(false);
+    let mut writer = server.connect();
+    // How it tracks; what it asks for when the key's time is up; whether it is told.
+    let cases = [
+        ("", "GET k", true),
+        ("", "SET k w", true),
+        ("NOLOOP", "GET k", false),
+        ("NOLOOP", "SET k w", false),
+        ("NOLOOP", "DEL k", false),
+        ("BCAST", "GET k", true),
+        ("BCAST NOLOOP", "GET k", true),
+        ("BCAST NOLOOP", "DEL k", true),
+        ("BCAST NOLOOP", "SET k w", false),
+    ];
+    for (mode, line, is_told) in cases {
+        let mut cache = Cache::new(&server, mode);
+        writer.ask("SET k v PX 10");
+        cache.read(&["other".to_owned()]);
+        cache.peer.send(&["GET k"]);
+        cache.reply();
+        cache.catch_up();
+        clock.advance_ms(20);
+        cache.peer.send(&[line]);
+        assert!(!matches!(cache.peer.reply(), Some(Value::Push(_))), "{mode} {line}: the reply comes first");
+        let key = Value::Array(vec![Value::Bulk(b"k".to_vec())]);
+        let invalidation = Value::Push(vec![Value::Bulk(b"invalidate".to_vec()), key]);
+        if is_told {
+            assert_eq!(cache.peer.reply(), Some(invalidation.clone()), "{mode} {line}");
+        }
+        assert!(cache.peer.is_silent(), "{mode} {line}");
+        // Who has read that it is not there hears when it comes back.
+        if line == "GET k" {
+            writer.ask("SET k again");
+            assert_eq!(cache.peer.reply(), Some(invalidation), "{mode} {line}");
+        }
+        drop(cache);
+        server.wait_until("it is gone", || server.server.tracking.client_count() == 0);
+    }
+}

@@ -265,11 +265,18 @@ fn pause(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let timeout_ms = value::number::parse_i64(request.arg(2))
         .ok_or(Error::text("ERR timeout is not an integer or out of range"))?;
     let timeout_ms = u64::try_from(timeout_ms).map_err(|_| Error::text("ERR timeout is negative"))?;
-    let until = context.now.0 + timeout_ms;
-    if i64::try_from(until).is_err() {
-        return Err(Error::text("ERR timeout is out of range"));
+    let until = |now: UnixMs| now.0.checked_add(timeout_ms).filter(|until| i64::try_from(*until).is_ok());
+    until(context.now).ok_or(Error::text("ERR timeout is out of range"))?;
+    // While data is loaded nobody is served who touches it.
+    let holds = context.batch.is_inside() && !context.batch.holds_all();
+    if holds && !context.batch.try_hold_all() {
+        return Err(Error::InUse);
     }
-    Pause::begin(context.server, what, context.now, UnixMs(until));
+    let now = context.batch.moment(context.now);
+    Pause::begin(context.server, what, now, UnixMs(until(now).unwrap_or(i64::MAX as u64)));
+    if holds {
+        context.batch.release();
+    }
     reply.ok();
     Ok(())
 }
