@@ -119,8 +119,9 @@ fn only_who_needs_what_is_held_for_long_gives_up() {
     assert!(
         batch.try_view(&[a], NOW, Touch::No).is_none() && batch.try_edit(&[c, a], NOW, Touch::No).is_none()
     );
-    assert!(!batch.try_hold(&[a, c]) && !batch.try_hold_all());
+    assert!(!batch.try_hold(&[a, c]));
     assert!(batch.try_view(&[c], NOW, Touch::No).is_some(), "who has given up holds nothing");
+    assert!(!batch.try_hold_all() && !batch.is_inside());
     thread::scope(|scope| {
         scope.spawn(|| {
             let batch = keyspace.enter(3);
