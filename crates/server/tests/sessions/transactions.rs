@@ -2,6 +2,7 @@
 
 use crate::harness::{Peer, TestServer};
 use std::sync::atomic::{AtomicBool, Ordering};
+use sys::{Clock, UnixMs};
 use wire::Value;
 
 fn numbers(reply: Option<Value>) -> Option<Vec<i64>> {
@@ -160,4 +161,24 @@ fn what_changed_while_it_was_forgotten_does_not_disturb_the_next_transaction() {
         is_over.store(true, Ordering::Relaxed);
         assert_eq!(disturbed, 0, "of {} transactions that watched nothing", ROUNDS * IN_A_ROW);
     });
+}
+
+#[test]
+fn a_time_to_live_begins_when_the_locks_are_had() {
+    let clock = Clock::simulated(UnixMs(1_800_000_000_000));
+    let server = TestServer::start_at(clock.clone(), "");
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    let worker = server.server.clients.get(peer.id()).unwrap().worker();
+    let script = "EVAL \"return redis.call('SET', KEYS[1], 'v', 'PX', '5000')\" 1 k";
+    for requests in [&["SET k v PX 5000"][..], &["MULTI", "SET k v PX 5000", "EXEC"], &[script]] {
+        let mut batch = server.server.keyspace.enter(server.server.guest());
+        batch.hold(&[server.server.keyspace.key(keyspace::DbIndex(0), b"k")]);
+        peer.send(requests);
+        server.wait_until("it waits", || server.server.placement.is_occupied(worker));
+        clock.advance_ms(2000);
+        drop(batch);
+        requests.iter().for_each(|_| drop(peer.reply().unwrap()));
+        let expected = clock.now().0 + 5000;
+        assert_eq!(other.ask("PEXPIRETIME k"), expected.to_string(), "{requests:?}");
+    }
 }
