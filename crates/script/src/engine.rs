@@ -17,7 +17,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wire::{Protocol, Reply, Request, RequestBuf};
 
 /// An interpreter.
@@ -433,18 +433,23 @@ impl Engine {
         }
     }
 
-    /// Runs a library's code, which registers its functions, under a number of the caller's choice.
+    /// Runs a library's code, which registers its functions, under a number of the caller's choice. It may take so long.
     ///
     /// # Errors
     /// The error line.
-    pub fn load_library(&mut self, library: u64, text: &[u8]) -> std::result::Result<Vec<Loaded>, Failure> {
+    pub fn load_library(
+        &mut self,
+        library: u64,
+        text: &[u8],
+        time_max: Duration,
+    ) -> std::result::Result<Vec<Loaded>, Failure> {
         let main = self
             .compile_text(text, "@user_function")
             .map_err(|message| [b"ERR Error compiling function: ", &message[..]].concat())?;
         let registered: Rc<RefCell<Vec<(Loaded, Function)>>> = Rc::default();
         self.state.fault.take();
         self.state.stop.set(None);
-        let result = self.load_with(&main, &registered);
+        let result = self.load_with(&main, &registered, time_max);
         self.tidy();
         match result {
             Ok((true, _)) => {}
@@ -479,6 +484,7 @@ impl Engine {
         &self,
         main: &Function,
         registered: &Rc<RefCell<Vec<(Loaded, Function)>>>,
+        time_max: Duration,
     ) -> Result<(bool, Value)> {
         let redis: Table = self.sandbox.globals.raw_get::<Table>("redis")?;
         let found = &self.sandbox.loading_redis;
@@ -507,7 +513,7 @@ impl Engine {
             Ok(())
         })?;
         found.raw_set("register_function", gate::few(&self.lua, register)?)?;
-        self.state.load_until.set(Some(Instant::now() + crate::limits::LOAD_TIME_MAX));
+        self.state.load_until.set(Some(Instant::now() + time_max));
         self.sandbox.begin_load.call::<()>(())?;
         let result = self.sandbox.run.call::<(bool, Value)>(main.clone());
         self.state.load_until.set(None);

@@ -1,5 +1,7 @@
 //! Limits of scripts, each with its reason.
 
+use std::time::Duration;
+
 /// Bytes that one worker's interpreter may hold. A script beyond it ends with an error; the server lives on.
 pub const STATE_BYTES_MAX: usize = 512 << 20;
 
@@ -62,5 +64,8 @@ pub const FIXED_VALUES_MAX: usize = 16;
 
 const _: () = assert!(VALUES_MAX + 3 * REPLY_DEPTH_MAX < 8000 - 256);
 
-/// How long the code of a library may take to run.
-pub const LOAD_TIME_MAX: std::time::Duration = std::time::Duration::from_millis(500);
+/// How long the code of a library may take to run when a client brings it.
+pub const LOAD_TIME_MAX: Duration = Duration::from_millis(500);
+/// How long it may take where it has been accepted once: at a start, or on another thread. The machine may be slower than it was, and
+/// what was acknowledged must be there.
+pub const LOAD_AGAIN_TIME_MAX: Duration = Duration::from_secs(60);

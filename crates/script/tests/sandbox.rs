@@ -5,6 +5,7 @@ mod engine;
 
 use engine::{run, run_compiled, run_for};
 use script::Engine;
+use std::time::Duration;
 
 /// A script with a table `t` that has few elements and whose length is 2^n, where it says `SPARSE(n)`.
 fn sparse(text: &str) -> String {
@@ -371,4 +372,13 @@ fn refuse_values_without_an_end() {
         let shown: String = reply.chars().take(100).collect();
         assert!(reply.starts_with('-'), "{end}: {shown}");
     }
+}
+
+#[test]
+fn a_library_has_the_time_that_it_is_given() {
+    let code = b"#!lua name=long\nfor i = 1, 1000000 do end redis.register_function('f', function() end)";
+    let mut engine = Engine::new("7.2.4");
+    let late = engine.load_library(1, code, Duration::ZERO).unwrap_err();
+    assert!(late.ends_with(b"FUNCTION LOAD timeout"), "{}", late.escape_ascii());
+    assert_eq!(engine.load_library(1, code, Duration::from_secs(600)).unwrap().len(), 1);
 }

@@ -78,6 +78,7 @@ impl<'c> Copied<'c> {
         if databases::needed_by(&chunk, self.databases.as_ref()) > server.keyspace.databases() {
             return Err(TooFew.into());
         }
+        let mut library = Ok(());
         let keys = ChunkKind::of(&chunk).and_then(|(kind, body)| match kind {
             ChunkKind::Slots => self.load_slots(worker, body, false),
             ChunkKind::Index if has_store => self.load_slots(worker, body, true),
@@ -85,7 +86,10 @@ impl<'c> Copied<'c> {
             ChunkKind::Seed => (seed_in(&chunk) == Some(server.hash_seed)).then_some(0),
             ChunkKind::Databases => self.restore_databases(),
             ChunkKind::Numbers => server.keyspace.restore_numbers(&numbers_of(body)?).then_some(0),
-            ChunkKind::Library => load_library(server, body).ok().map(|()| 0),
+            ChunkKind::Library => {
+                library = load_library(server, body);
+                Some(0)
+            }
             // They are put together when all are known.
             ChunkKind::Part => self.parts.note(place, body).map(|()| 0),
             // It was opened with this.
@@ -93,6 +97,10 @@ impl<'c> Copied<'c> {
             ChunkKind::Index | ChunkKind::Store => None,
         });
         let keys = keys.ok_or_else(|| unreadable(self.checkpoint))?;
+        library.map_err(|line| {
+            let (path, line) = (self.checkpoint.path().display(), String::from_utf8_lossy(&line));
+            io::Error::other(format!("a library of functions in {path} cannot be loaded: {line}"))
+        })?;
         server.durability.loading.note(chunk.len() as u64, keys, 0);
         server.fail_start_if_ending()?;
         Ok(true)

@@ -39,6 +39,7 @@ use slots::ChunkKind;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 use sys::file::{Fs, about};
 use tokio::sync::Notify;
 
@@ -328,6 +329,12 @@ pub fn close(server: &Server) -> io::Result<()> {
     sync(server)
 }
 
+/// How often it looks whether the log is durable.
+const SYNC_POLL: Duration = Duration::from_micros(200);
+
+/// How often it says that it waits for that.
+const SYNC_TOLD_EVERY: Duration = Duration::from_secs(5);
+
 /// Makes all that was appended durable.
 ///
 /// # Errors
@@ -336,9 +343,14 @@ pub fn sync(server: &Server) -> io::Result<()> {
     let Some(log) = server.durability.log() else { return Ok(()) };
     let end = log.appended();
     log.request_sync();
+    let mut told = Instant::now();
     while log.durable() < end {
         log.writable().map_err(|failure| io::Error::other(format!("The log is not complete: {failure}")))?;
-        std::thread::yield_now();
+        std::thread::sleep(SYNC_POLL);
+        if told.elapsed() >= SYNC_TOLD_EVERY {
+            told = Instant::now();
+            log!(Warning, "Waiting for the disk to take the rest of the log");
+        }
     }
     Ok(())
 }

@@ -113,4 +113,8 @@ pub(super) fn keyspace(context: &mut Context<'_, '_>, page: &mut Page) {
         };
         page.line(&format!("db{}", db.0), format_args!("keys={keys},expires={expires},avg_ttl={average}"));
     }
+    if is_now {
+        // The averages are later than the counts.
+        context.batch.see_all();
+    }
 }

@@ -9,9 +9,11 @@ use crate::holders::What;
 use crate::scripts::{Libraries, Library};
 use crate::server::Server;
 use ::script::ScriptFlags;
+use ::script::limits::{LOAD_AGAIN_TIME_MAX, LOAD_TIME_MAX};
 use ::script::shebang::library_name;
 use command::{Error, Flags, Group, Result, Row, Shows};
 use std::sync::Arc;
+use std::time::Duration;
 use value::glob::{Case, glob_match};
 use value::rdb::{self, RestoreError};
 use wire::Reply;
@@ -90,11 +92,12 @@ const HELP: &[&str] = &[
     "    (APPEND, the default), or in place of those with the same names (REPLACE).",
 ];
 
-/// Runs a library's code; what it registered makes a library.
-fn make(server: &Server, code: &[u8]) -> std::result::Result<Arc<Library>, Vec<u8>> {
+/// Runs a library's code, which may take so long; what it registered makes a library.
+fn make(server: &Server, code: &[u8], time_max: Duration) -> std::result::Result<Arc<Library>, Vec<u8>> {
     let name = library_name(code)?;
     let number = server.scripts.next_number();
-    let functions = with_interpreter(server, |interpreter| interpreter.engine.load_library(number, code))?;
+    let functions =
+        with_interpreter(server, |interpreter| interpreter.engine.load_library(number, code, time_max))?;
     Ok(server.scripts.new_library(name, code, functions, number))
 }
 
@@ -103,7 +106,7 @@ fn make(server: &Server, code: &[u8]) -> std::result::Result<Arc<Library>, Vec<u
 /// # Errors
 /// The error line.
 pub fn load_library(server: &Server, code: &[u8]) -> std::result::Result<(), Vec<u8>> {
-    let library = make(server, code)?;
+    let library = make(server, code, LOAD_AGAIN_TIME_MAX)?;
     server.scripts.change_libraries(|all| all.add(library, false))
 }
 
@@ -113,8 +116,10 @@ pub fn load_library(server: &Server, code: &[u8]) -> std::result::Result<(), Vec
 /// The error line; all are as they were then.
 pub fn replace_libraries(server: &Server, payload: &[u8]) -> std::result::Result<(), Vec<u8>> {
     let codes = rdb::restore_libraries(payload).map_err(|error| format!("{error:?}").into_bytes())?;
-    let libraries: Vec<Arc<Library>> =
-        codes.iter().map(|code| make(server, code)).collect::<std::result::Result<_, _>>()?;
+    let libraries: Vec<Arc<Library>> = codes
+        .iter()
+        .map(|code| make(server, code, LOAD_AGAIN_TIME_MAX))
+        .collect::<std::result::Result<_, _>>()?;
     server.scripts.change_libraries(|all| {
         *all = Libraries::default();
         libraries.into_iter().try_for_each(|library| all.add(library, false))
@@ -155,7 +160,7 @@ fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     if !replaces && server.scripts.with_libraries(|all| all.by_name.contains_key(&name)) {
         return Err(Error::quoting("ERR Library '", &name, "' already exists"));
     }
-    let library = make(server, code).map_err(Error::line)?;
+    let library = make(server, code, LOAD_TIME_MAX).map_err(Error::line)?;
     change(context, |all| all.add(library, replaces))?;
     reply.bulk(&name);
     Ok(())
@@ -324,7 +329,7 @@ fn restore(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         RestoreError::BadFooter => Error::DUMP_FOOTER,
         RestoreError::BadFormat => Error::text("ERR given type is not a function"),
     })?;
-    let libraries = codes.iter().map(|code| make(server, code));
+    let libraries = codes.iter().map(|code| make(server, code, LOAD_TIME_MAX));
     let libraries: Vec<Arc<Library>> =
         libraries.collect::<std::result::Result<_, Vec<u8>>>().map_err(Error::line)?;
     change(context, |all| {

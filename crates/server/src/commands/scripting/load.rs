@@ -8,7 +8,7 @@
 use crate::commands::connection::REDIS_VERSION;
 use crate::scripts::{Library, Script};
 use crate::server::Server;
-use ::script::limits::COMPILED_SCRIPTS_MAX;
+use ::script::limits::{COMPILED_SCRIPTS_MAX, LOAD_AGAIN_TIME_MAX};
 use ::script::{Compiled, Engine, Failure, Header, Sha, sha};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -194,6 +194,6 @@ impl Interpreter {
         if self.engine.has_library(library.number) {
             return Ok(());
         }
-        self.engine.load_library(library.number, &library.code).map(|_| ())
+        self.engine.load_library(library.number, &library.code, LOAD_AGAIN_TIME_MAX).map(|_| ())
     }
 }
