@@ -82,10 +82,10 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Watches a key, once.
+    /// Watches a key, once. Its slot is held.
     ///
     /// # Errors
-    /// It cannot be read, or a slow script has it; it is not watched.
+    /// It cannot be read; it is not watched.
     pub fn add(
         &mut self,
         server: &Server,

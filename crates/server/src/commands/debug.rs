@@ -155,6 +155,7 @@ fn populate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
         5 => Some(positive(4)? as usize).filter(|size| *size > 0),
         _ => None,
     };
+    let takes_locks = !context.batch.is_holding();
     for number in 0..count {
         let name = [prefix, format!(":{number}").as_bytes()].concat();
         let keys = [context.server.keyspace.key(context.session.db, &name)];
@@ -171,6 +172,10 @@ fn populate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
         edit.finish();
         if is_new {
             context.batch.count_write();
+        }
+        // Who waited for it is served when the command ends.
+        if takes_locks {
+            context.batch.release();
         }
     }
     reply.ok();

@@ -85,11 +85,22 @@ fn discard(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// WATCH key [key ...]
 fn watch(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let (request, server, session) = (context.request, context.server, &mut *context.session);
-    for name in request.iter().skip(1) {
-        let key = server.keyspace.key(session.db, name);
-        session.watched.add(server, context.batch, &session.client, key, context.now)?;
+    let (request, server, db) = (context.request, context.server, context.session.db);
+    let keys: SmallVec<[Key<'_>; 4]> =
+        request.iter().skip(1).map(|name| server.keyspace.key(db, name)).collect();
+    // All or none; and one whose time is up may be what somebody waits for, which is not to be served in between.
+    if !context.batch.try_hold(&keys) {
+        return Err(Error::InUse);
     }
+    context.now = context.batch.moment(context.now);
+    let session = &mut *context.session;
+    let watched = keys
+        .iter()
+        .try_for_each(|key| session.watched.add(server, context.batch, &session.client, *key, context.now));
+    if !context.batch.has_ready() {
+        context.batch.release();
+    }
+    watched?;
     reply.ok();
     Ok(())
 }

@@ -182,3 +182,23 @@ fn a_time_to_live_begins_when_the_locks_are_had() {
         assert_eq!(other.ask("PEXPIRETIME k"), expected.to_string(), "{requests:?}");
     }
 }
+
+#[test]
+fn a_key_that_is_over_may_be_watched_beside_others_while_somebody_waits_for_its_group() {
+    let clock = Clock::simulated(UnixMs(1_800_000_000_000));
+    let server = TestServer::start_at(clock.clone(), "");
+    server.server.keyspace.set_active_expiry(false);
+    let (mut peer, mut waiter) = (server.connect(), server.connect());
+    for line in ["WATCH x y", "WATCH y x z"] {
+        peer.ask("DEL x");
+        assert_eq!(peer.ask("XGROUP CREATE x g $ MKSTREAM"), "OK");
+        waiter.send(&["XREADGROUP GROUP g c BLOCK 0 STREAMS x >"]);
+        server.wait_until("it waits", || server.server.blocked.count() == 1);
+        assert_eq!(peer.ask("PEXPIRE x 50"), "1");
+        clock.advance_ms(100);
+        assert_eq!(peer.ask(line), "OK");
+        assert!(waiter.text().starts_with("NOGROUP"));
+        peer.send(&["MULTI", "PING", "EXEC"]);
+        assert_eq!((peer.texts(2).concat().as_str(), peer.reply().is_some()), ("OKQUEUED", true));
+    }
+}

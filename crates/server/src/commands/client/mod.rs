@@ -269,7 +269,9 @@ fn pause(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     until(context.now).ok_or(Error::text("ERR timeout is out of range"))?;
     // While data is loaded nobody is served who touches it.
     let holds = context.batch.is_inside() && !context.batch.holds_all();
+    let earlier = context.batch.take_seen();
     if holds && !context.batch.try_hold_all() {
+        context.batch.see(earlier);
         return Err(Error::InUse);
     }
     let now = context.batch.moment(context.now);
@@ -277,6 +279,9 @@ fn pause(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     if holds {
         context.batch.release();
     }
+    // It has looked at nothing, and the disk may hang.
+    context.batch.take_seen();
+    context.batch.see(earlier);
     reply.ok();
     Ok(())
 }
