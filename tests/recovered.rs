@@ -46,11 +46,11 @@ fn rounds(subject: &Subject, left_out: &[&[u8]], budget: Budget) {
     let (mut round, mut keys, mut checkpoints) = (0, 0, 0);
     while budget.allows(round) {
         let complain = |what: String, server: &Server| {
-            panic!("round {round}, TARN_SEED={}:\n{what}\n{}", budget.seed, last_lines(server))
+            panic!("round {round}, TARN_SEED={}:\n{what}\n{}", budget.seed, server.last_lines())
         };
         load_ballast(&mut subject::connect(&server));
         checkpoints += busy(&server, &mut prng);
-        assert!(server.ended().expect("the operating system says").is_none(), "{}", last_lines(&server));
+        assert!(server.ended().expect("the operating system says").is_none(), "{}", server.last_lines());
         // A checkpoint that never ended counts for nothing.
         if !prng.one_in(4) {
             end_checkpoint(&server);
@@ -94,7 +94,7 @@ fn busy(server: &Server, prng: &mut Prng) -> u64 {
         // Said once all have ended, so that none waits for one that failed.
         for result in played {
             if let Err(reason) = result {
-                println!("the server printed:\n{}", last_lines(server));
+                println!("the server printed:\n{}", server.last_lines());
                 std::panic::resume_unwind(reason);
             }
         }
@@ -140,14 +140,14 @@ fn exchange_beside_checkpoints(subject: &Subject) {
             is_over.store(true, Ordering::Relaxed);
             exchangers.map(|exchanger| exchanger.join().expect("the server answers"))
         });
-        assert!(crate::info(&mut client, "aof_rewrites") > completed, "{}", last_lines(&server));
+        assert!(crate::info(&mut client, "aof_rewrites") > completed, "{}", server.last_lines());
         let before = read(&mut client, &[]);
         server.kill();
         let mut client = subject::restart(&mut server);
         let after = read(&mut client, &[]);
         let now = now_ms(&mut client);
         if let Some(difference) = before.difference(&after, now) {
-            panic!("round {round}:\n{difference}\n{}", last_lines(&server));
+            panic!("round {round}:\n{difference}\n{}", server.last_lines());
         }
         println!("{} keys are as they were, over {exchanged:?} exchanges", before.len());
     }
@@ -196,16 +196,6 @@ fn now_ms(client: &mut Client) -> i64 {
         other => panic!("{other:?} is no number"),
     };
     number(0) * 1000 + number(1) / 1000 + 1
-}
-
-/// The end of what a server printed, and before that the beginning of a panic's message, if there is one.
-fn last_lines(server: &Server) -> String {
-    const LINES: usize = 25;
-    let output = server.output();
-    let lines: Vec<&str> = output.lines().collect();
-    let panic = lines.iter().position(|line| line.contains("panicked at")).unwrap_or(lines.len());
-    let last = &lines[lines.len().saturating_sub(LINES)..];
-    [&lines[panic..(panic + 4 * LINES).min(lines.len())], last].concat().join("\n")
 }
 
 #[test]

@@ -173,7 +173,7 @@ impl Soak {
                 std::thread::sleep(Duration::from_millis(20));
             }
             if phase.load(Ordering::SeqCst) == FAILED {
-                println!("the server, {:?}, printed:\n{}", self.server.ended(), last_lines(&self.server));
+                println!("the server, {:?}, printed:\n{}", self.server.ended(), self.server.last_lines());
                 return;
             }
             phase.store(if ending == Ending::Rest { STOPPING } else { ENDING }, Ordering::SeqCst);
@@ -286,14 +286,6 @@ impl Soak {
             );
         }
     }
-}
-
-/// The end of what a server has printed.
-fn last_lines(server: &Server) -> String {
-    const LINES: usize = 40;
-    let output = server.output();
-    let lines: Vec<&str> = output.lines().collect();
-    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
 #[test]

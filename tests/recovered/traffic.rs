@@ -198,7 +198,7 @@ impl Traffic<'_> {
             33..36 => words(&["SELECT", self.pick(&["0", "0", "1", "2"])]),
             36 => words(&["BGREWRITEAOF"]),
             37 => self.script(),
-            38 => self.library(),
+            38 => self.functions(),
             _ => words(&[self.pick(&["OBJECT", "MEMORY"]), "HELP"]),
         }
     }
@@ -309,7 +309,7 @@ impl Traffic<'_> {
         words(&["EVAL", TEXT, "0", one, other, if self.swaps { "1" } else { "0" }])
     }
 
-    fn library(&mut self) -> Request {
+    fn functions(&mut self) -> Request {
         let name = self.pick(&["own1", "own2"]);
         let code = format!(
             "#!lua name={name}\nredis.register_function('{name}', function() return {} end)",

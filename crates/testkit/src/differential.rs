@@ -276,7 +276,7 @@ impl Differential {
         let mut output = None;
         for node in &mut self.nodes {
             if node.server.ended()?.is_some() {
-                output = Some(last_lines(&node.server.output()));
+                output = Some(node.server.last_lines());
                 node.server.restart()?;
             }
         }
@@ -417,12 +417,6 @@ fn encode(request: &Request, twist: Option<Twist>, bytes: &mut Vec<u8>) {
     }
     let args: Vec<&[u8]> = twisted.iter().map(Vec::as_slice).collect();
     wire::encode_request(bytes, &args);
-}
-
-/// The end of a server's output.
-fn last_lines(output: &str) -> String {
-    let lines: Vec<&str> = output.lines().collect();
-    lines[lines.len().saturating_sub(15)..].join("\n")
 }
 
 /// A request as redis-cli would take it, shortened where it is very long.

@@ -135,6 +135,16 @@ impl Server {
         self.address
     }
 
+    /// The end of what it has printed, and before that the beginning of a panic's message, if there is one.
+    pub fn last_lines(&self) -> String {
+        const LINES: usize = 25;
+        let output = self.output();
+        let lines: Vec<&str> = output.lines().collect();
+        let panic = lines.iter().position(|line| line.contains("panicked at")).unwrap_or(lines.len());
+        let last = &lines[lines.len().saturating_sub(LINES)..];
+        [&lines[panic..(panic + 4 * LINES).min(lines.len())], last].concat().join("\n")
+    }
+
     /// Which program it runs.
     pub fn program(&self) -> &Program {
         &self.program
