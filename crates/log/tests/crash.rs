@@ -7,7 +7,10 @@
 
 #![allow(clippy::unwrap_used)] // Tests may.
 
-use log::{CheckpointWriter, Failure, Flushing, Log, Lsn, Observer, Options, Refusal, Retention, SyncPolicy};
+mod nobody;
+
+use log::{CheckpointWriter, Flushing, Log, Lsn, Options, Refusal, Retention, SyncPolicy};
+use nobody::Nobody;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sys::file::Fs;
@@ -16,14 +19,6 @@ use sys::{Clock, Prng, UnixMs};
 use testkit::seed::Budget;
 
 const SEGMENT_BYTES: u64 = 24 * 1024;
-
-struct Nobody;
-
-impl Observer for Nobody {
-    fn committed(&self, _: Lsn) {}
-    fn failed(&self, _: &Failure) {}
-    fn resumed(&self) {}
-}
 
 fn dir() -> &'static Path {
     Path::new("/log")

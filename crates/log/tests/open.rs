@@ -2,20 +2,15 @@
 
 #![allow(clippy::unwrap_used)] // Tests may.
 
-use log::{Case, Failure, Flushing, Log, Lsn, Observer, Options, Recovery, Refusal, Retention, SyncPolicy};
+mod nobody;
+
+use log::{Case, Flushing, Log, Lsn, Options, Recovery, Refusal, Retention, SyncPolicy};
+use nobody::Nobody;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sys::file::Fs;
 use sys::file::simulated::Disk;
 use sys::{Clock, UnixMs};
-
-struct Nobody;
-
-impl Observer for Nobody {
-    fn committed(&self, _: Lsn) {}
-    fn failed(&self, _: &Failure) {}
-    fn resumed(&self) {}
-}
 
 fn dir() -> PathBuf {
     PathBuf::from("/log")

@@ -2,20 +2,15 @@
 
 #![allow(clippy::unwrap_used)] // Tests may.
 
-use log::{Case, Failure, Flushing, Log, Lsn, Observer, Options, Refusal, Target};
+mod nobody;
+
+use log::{Case, Flushing, Log, Lsn, Options, Refusal, Target};
+use nobody::Nobody;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sys::file::Fs;
 use sys::file::simulated::{Disk, Faults, Survival};
 use sys::{Clock, UnixMs};
-
-struct Nobody;
-
-impl Observer for Nobody {
-    fn committed(&self, _: Lsn) {}
-    fn failed(&self, _: &Failure) {}
-    fn resumed(&self) {}
-}
 
 const RECORD_BYTES: u64 = 1000;
 

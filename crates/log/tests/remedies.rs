@@ -5,21 +5,16 @@
 
 #![allow(clippy::unwrap_used)] // Tests may.
 
-use log::{Case, Failure, Flushing, Log, Lsn, Observer, Options, Recovery, Refusal, Retention, Target};
+mod nobody;
+
+use log::{Case, Flushing, Log, Lsn, Options, Recovery, Refusal, Retention, Target};
+use nobody::Nobody;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sys::file::Fs;
 use sys::file::simulated::Disk;
 use sys::{Clock, Prng, UnixMs};
 use testkit::seed::Budget;
-
-struct Nobody;
-
-impl Observer for Nobody {
-    fn committed(&self, _: Lsn) {}
-    fn failed(&self, _: &Failure) {}
-    fn resumed(&self) {}
-}
 
 fn dir() -> &'static Path {
     Path::new("/log")
