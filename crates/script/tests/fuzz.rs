@@ -3,6 +3,9 @@
 //! `TARN_SEED` picks the run (printed), `TARN_STEPS` how many programs, or `TARN_SECONDS` for how long. The program that runs stands in
 //! `tarn-script-fuzz.lua` in the folder for temporary files: what ends the process cannot be reported in another way.
 
+mod prng;
+
+use prng::Prng;
 use std::time::{Duration, Instant};
 
 use script::{Engine, Host, Pulse, Ran, Refusal, sha};
@@ -57,22 +60,6 @@ impl Host for Mixed {
         } else {
             Pulse::GoOn
         }
-    }
-}
-
-/// SplitMix64.
-struct Prng(u64);
-
-impl Prng {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) % bound as u64) as usize
-    }
-
-    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
-        from[self.below(from.len())]
     }
 }
 

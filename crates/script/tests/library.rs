@@ -2,28 +2,15 @@
 //! plain interpreter. `TARN_SEED` picks them (printed), `TARN_STEPS` says how many programs of them.
 
 mod engine;
+mod prng;
 
 use engine::run;
+use prng::Prng;
 use script::Engine;
 
-/// SplitMix64.
-struct Prng(u64);
-
-impl Prng {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) % bound as u64) as usize
-    }
-
-    fn pick(&mut self, from: &[&'static str]) -> &'static str {
-        from[self.below(from.len())]
-    }
-
-    fn joined(&mut self, most: usize, from: &[&'static str]) -> String {
-        (0..self.below(most + 1)).map(|_| self.pick(from)).collect()
-    }
+/// Up to `most` of these, in a row.
+fn joined(prng: &mut Prng, most: usize, from: &[&'static str]) -> String {
+    (0..prng.below(most + 1)).map(|_| prng.pick(from)).collect()
 }
 
 /// What texts are made of.
@@ -97,8 +84,8 @@ fn table(prng: &mut Prng, most: usize, from: &[&'static str]) -> String {
 }
 
 fn call(prng: &mut Prng) -> String {
-    let text = prng.joined(12, TEXT);
-    let pattern = prng.joined(5, PATTERN);
+    let text = joined(prng, 12, TEXT);
+    let pattern = joined(prng, 5, PATTERN);
     let (number, other) = (prng.pick(NUMBER), prng.pick(NUMBER));
     match prng.below(14) {
         0 => format!("string.find('{text}', '{pattern}')"),
