@@ -280,7 +280,7 @@ impl Keyspace {
     }
 
     /// Whether some batch holds slots, and will for long.
-    pub(crate) fn has_any_slow_holder(&self) -> bool {
+    pub fn has_any_slow_holder(&self) -> bool {
         self.has_slow_holder.load(Ordering::Relaxed)
     }
 

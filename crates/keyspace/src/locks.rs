@@ -191,12 +191,26 @@ impl Holding {
         }
     }
 
-    /// Whether a slot of one of these keys is among it.
-    pub fn has_any(&self, keyspace: &Keyspace, keys: &[Key<'_>]) -> bool {
-        match &self.0 {
-            Held::Nothing => false,
-            Held::Slots(slots) => keys.iter().any(|key| slots.binary_search(&keyspace.slot_id(key)).is_ok()),
-            Held::All => !keys.is_empty(),
+    /// The slots of some keys.
+    pub fn of(keyspace: &Keyspace, keys: &[Key<'_>]) -> Holding {
+        match slots_of(keyspace, keys) {
+            none if none.is_empty() => Holding(Held::Nothing),
+            slots => Holding(Held::Slots(slots.into_vec())),
+        }
+    }
+
+    /// The whole keyspace.
+    pub fn all() -> Holding {
+        Holding(Held::All)
+    }
+
+    /// Whether a batch that wants this has to wait for one that holds `other`. Who wants the whole keyspace waits for everybody: even a
+    /// batch that holds nothing is in it.
+    pub fn is_hindered_by(&self, other: &Holding) -> bool {
+        match (&self.0, &other.0) {
+            (Held::All, _) | (_, Held::All) => true,
+            (Held::Slots(slots), _) => other.has_slot(slots),
+            (Held::Nothing, _) => false,
         }
     }
 }

@@ -1,10 +1,17 @@
-//! Who holds keys for long: scripts and functions that are slow, and MIGRATEs that wait for another server.
+//! Who holds keys for long: scripts and functions that are slow, and MIGRATEs that wait for another server; and who waits for them.
 //!
-//! Nobody waits for one with a worker's thread (see [`crate::dispatch::reach`]).
+//! Nobody waits for one with a worker's thread (see [`crate::dispatch::reach`]). Who waits has a claim ([`claims`]), so that its turn
+//! comes however many others begin.
 //!
 //! Thread rule: any thread. What a run holds is locked behind the list of those that are slow.
 
+mod claims;
+
+pub use claims::ClaimId;
+
+use crate::client::Client;
 use crate::server::{Attention, Server};
+use claims::{Claims, Standing};
 use keyspace::Holding;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -45,50 +52,143 @@ impl Run {
     }
 }
 
-/// All who hold keys for long.
+/// All who hold keys for long, and who waits for them.
 #[derive(Default)]
-pub struct Holders {
-    slow: Mutex<Vec<Arc<Run>>>,
+pub struct Holders(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    slow: Vec<Arc<Run>>,
+    claims: Claims,
+}
+
+/// A request that asks whether it may run.
+pub struct Asking<'a> {
+    /// Whose it is.
+    pub client: &'a Arc<Client>,
+    /// What it needs.
+    pub wanted: Holding,
+    /// It goes on without what a MIGRATE holds.
+    pub passes_migrations: bool,
+    /// It may hold for long what it needs.
+    pub may_take_long: bool,
+    /// It may not run on the worker that its client is on.
+    pub is_misplaced: bool,
+    /// How many workers could run it, its own among them.
+    pub free_workers: usize,
+}
+
+/// What a request finds.
+pub enum Way {
+    /// Nothing is in its way.
+    Free,
+    /// It has to run elsewhere, and can.
+    Elsewhere,
+    /// A run is in its way.
+    Behind(Arc<Run>),
+    /// Others come before, and it is woken when it may be its turn.
+    InLine,
+}
+
+impl State {
+    /// Of the runs in somebody's way the script that has run longest, or else a MIGRATE.
+    fn first(&self, is_in_the_way: impl Fn(&Run) -> bool) -> Option<Arc<Run>> {
+        let in_the_way = self.slow.iter().filter(|run| is_in_the_way(run));
+        in_the_way.min_by_key(|run| (!run.is_script(), run.began)).cloned()
+    }
+
+    /// What a request finds whose claim this is, and what the claim has come to.
+    fn look(&self, claim: Option<ClaimId>, asking: &Asking<'_>) -> (Way, Standing) {
+        let passes = |run: &Run| asking.passes_migrations && !run.is_script();
+        let hinders = |run: &Run| asking.wanted.is_hindered_by(&run.holding.lock());
+        if let Some(run) = self.first(|run| hinders(run) && !passes(run)) {
+            return (Way::Behind(run), Standing::default());
+        }
+        if !asking.may_take_long {
+            return (Way::Free, Standing::default());
+        }
+        if let Some(earlier) = self.claims.before(claim, &asking.wanted) {
+            return (Way::InLine, Standing { behind: Some(earlier), needs_worker: false });
+        }
+        if let Some(earlier) = self.claims.before_for_workers(claim, asking.free_workers) {
+            return (Way::InLine, Standing { behind: Some(earlier), needs_worker: true });
+        }
+        let way = match asking.is_misplaced {
+            false => Way::Free,
+            true if asking.free_workers > 0 => Way::Elsewhere,
+            true => self.first(|_| true).map_or(Way::Free, Way::Behind),
+        };
+        (way, Standing { behind: None, needs_worker: asking.is_misplaced })
+    }
+
+    /// To be called after each change.
+    fn show(&self, server: &Server) {
+        server.set_attention(Attention::SLOW_SCRIPT, !self.slow.is_empty() || !self.claims.is_empty());
+        server.keyspace.set_slow_holders(self.slow.iter().map(|run| run.holding.lock().clone()).collect());
+    }
 }
 
 impl Holders {
     /// The slow scripts and functions.
     pub fn scripts(&self) -> Vec<Arc<Run>> {
-        self.slow.lock().iter().filter(|run| run.is_script()).cloned().collect()
+        self.0.lock().slow.iter().filter(|run| run.is_script()).cloned().collect()
     }
 
-    /// Who is in the way of somebody, if `is_in_the_way` says so of what it holds: the script that has run longest, or else a MIGRATE.
-    pub fn in_the_way(&self, is_in_the_way: impl Fn(&Holding) -> bool) -> Option<Arc<Run>> {
-        let slow = self.slow.lock();
-        let in_the_way = slow.iter().filter(|run| is_in_the_way(&run.holding.lock()));
-        in_the_way.min_by_key(|run| (!run.is_script(), run.began)).cloned()
+    /// A slow run: a script if there is one, and of those the one that has run longest.
+    pub fn any(&self) -> Option<Arc<Run>> {
+        self.0.lock().first(|_| true)
+    }
+
+    /// Whether a slow run holds the whole keyspace.
+    pub fn has_all(&self) -> bool {
+        self.0.lock().slow.iter().any(|run| run.holding.lock().is_all())
+    }
+
+    /// What is in a request's way. If something is, `claim` is there from now on, until [`Holders::take_back`].
+    pub fn ask(&self, server: &Server, claim: &mut Option<ClaimId>, asking: &Asking<'_>) -> Way {
+        let mut state = self.0.lock();
+        let (way, standing) = state.look(*claim, asking);
+        match (&way, *claim) {
+            (Way::Free, None) => {}
+            (_, Some(id)) => state.claims.set(id, standing),
+            (_, None) => {
+                *claim = Some(state.claims.put_up(asking.client, &asking.wanted, standing));
+                state.show(server);
+            }
+        }
+        way
+    }
+
+    /// A request has what it claimed, or wants it no more.
+    #[cold]
+    pub fn take_back(&self, server: &Server, claim: ClaimId) {
+        let mut state = self.0.lock();
+        let woken = state.claims.take_back(claim);
+        state.show(server);
+        drop(state);
+        woken.iter().for_each(|client| client.wake());
     }
 
     /// Shows a run that takes long: who needs what it holds asks from now on before it waits.
     pub fn add(&self, server: &Server, run: &Arc<Run>) {
-        let mut slow = self.slow.lock();
-        slow.push(run.clone());
-        show(server, &slow);
+        let mut state = self.0.lock();
+        state.slow.push(run.clone());
+        state.show(server);
     }
 
     /// A slow run holds more than before.
     pub fn note_holding_more(&self, server: &Server) {
-        show(server, &self.slow.lock());
+        self.0.lock().show(server);
     }
 
     /// A slow run is over. All are woken, as nobody knows who waits for it: each looks, and goes to sleep again if there is nothing to do.
     pub fn remove(&self, server: &Server, run: &Arc<Run>) {
-        let mut slow = self.slow.lock();
-        slow.retain(|known| !Arc::ptr_eq(known, run));
-        show(server, &slow);
-        drop(slow);
+        let mut state = self.0.lock();
+        state.slow.retain(|known| !Arc::ptr_eq(known, run));
+        state.show(server);
+        drop(state);
         server.clients.wake_all();
         // Workers have put off what they could not hold.
         server.bells.ring_all();
     }
-}
-
-fn show(server: &Server, slow: &[Arc<Run>]) {
-    server.set_attention(Attention::SLOW_SCRIPT, !slow.is_empty());
-    server.keyspace.set_slow_holders(slow.iter().map(|run| run.holding.lock().clone()).collect());
 }

@@ -101,6 +101,11 @@ impl Placement {
         (0..self.spare()).any(|index| !self.is_occupied(index))
     }
 
+    /// How many workers could run a request of a connection that is being served by this one: those that are not occupied, and its own.
+    pub fn free_workers(&self, own: usize) -> usize {
+        (0..self.spare()).filter(|index| *index == own || !self.is_occupied(*index)).count()
+    }
+
     /// Whether a connection whose worker is to be `home`, and that is at another one, has a better place than that.
     pub fn may_leave(&self, worker: usize, home: usize) -> bool {
         worker != home && !self.is_occupied(home) || worker == self.spare() && self.has_free_worker()

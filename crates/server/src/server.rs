@@ -50,7 +50,7 @@ bitflags::bitflags! {
         const PAUSED = 1 << 1;
         /// There is a ceiling to memory.
         const MEMORY_CEILING = 1 << 2;
-        /// A script, or MIGRATE, holds keys for longer than it should.
+        /// A script, or MIGRATE, holds keys for longer than it should, or somebody has waited for such a one and has not had his turn.
         const SLOW_SCRIPT = 1 << 3;
         /// The last snapshot in the background failed.
         const SAVE_FAILED = 1 << 4;
@@ -352,6 +352,7 @@ impl Server {
     pub fn session_ended(&self, session: &mut Session) {
         monitor::leave(self, &session.client);
         blocking::cut(self, session.client.id, Cut::Gone);
+        session.give_up_claim(self);
         session.watched.clear(self, &session.client);
         pubsub::leave_all(self, session);
         tracking::disable(self, session);

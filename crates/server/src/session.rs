@@ -5,8 +5,10 @@
 use crate::acl::{Access, Setting};
 use crate::blocking::Until;
 use crate::client::{Client, Letters, Traits};
+use crate::holders::ClaimId;
 use crate::pubsub::Subscriptions;
 use crate::residency::fetch::Fetch;
+use crate::server::Server;
 use crate::tracking::Tracker;
 use crate::transaction::{Transaction, Watched};
 use keyspace::{DbIndex, Touch};
@@ -66,6 +68,8 @@ pub struct Session {
     pub waits: Option<Until>,
     /// What its next requests need and is being read from disk; they run when that is done.
     pub fetch: Option<Arc<Fetch>>,
+    /// Its next request waits for what slow runs hold, or for others who do.
+    pub claim: Option<ClaimId>,
     /// Until when it asks again for what is not on disk while the log does not go on.
     asks_until: Option<UnixMs>,
     /// A script runs its commands now.
@@ -93,11 +97,20 @@ impl Session {
             watched: Watched::default(),
             waits: None,
             fetch: None,
+            claim: None,
             asks_until: None,
             runs_script: false,
             script_time_us: None,
             subscriptions: None,
             tracking: None,
+        }
+    }
+
+    /// Its request has what it claimed, or wants it no more.
+    #[inline]
+    pub fn give_up_claim(&mut self, server: &Server) {
+        if let Some(claim) = self.claim.take() {
+            server.holders.take_back(server, claim);
         }
     }
 

@@ -277,7 +277,7 @@ pub fn is_due_at_end(server: &Server) -> bool {
 /// If the file cannot be written; the log says which.
 pub fn save_before_end(server: &Server) -> io::Result<()> {
     log!(Notice, "Saving the final RDB snapshot before exiting.");
-    let is_slow = || server.attention().contains(Attention::SLOW_SCRIPT);
+    let is_slow = || server.keyspace.has_any_slow_holder();
     while let Some(mut batch) = server.keyspace.enter_unless(server.ending_guest(), is_slow) {
         match save_now(server, &mut batch, server.clock.now()) {
             Ok(saved) => return saved,

@@ -293,7 +293,7 @@ impl Front {
 /// Saves what has to be saved while clients are still served, after a signal. False: that failed, and the server stays. A script that
 /// is slow would hold it up for who knows how long: the end ends it, or waits for it for a while, and saves then.
 async fn save_before_end(server: &Arc<Server>, signals: &mut Signals) -> bool {
-    if !snapshot::is_due_at_end(server) || server.attention().contains(Attention::SLOW_SCRIPT) {
+    if !snapshot::is_due_at_end(server) || server.keyspace.has_any_slow_holder() {
         return true;
     }
     let (tell, told) = tokio::sync::oneshot::channel();

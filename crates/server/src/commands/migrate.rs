@@ -145,6 +145,7 @@ fn migrate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     if holds && !context.batch.try_hold(&keys) {
         return Err(Error::InUse);
     }
+    context.session.give_up_claim(context.server);
     context.now = context.batch.moment(context.now);
     let mut watch = Watch::new(context);
     let result = send_and_remove(context, &options, &keys, db, &mut watch, Duration::from_millis(timeout));

@@ -145,6 +145,7 @@ fn end_transaction(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Resu
     if !is_held {
         return Err(Error::InUse);
     }
+    context.session.give_up_claim(context.server);
     context.now = context.batch.moment(context.now);
     // Requests find themselves in a transaction while they run: they may not wait.
     let transaction = context.session.transaction.replace(Box::default()).unwrap_or_default();

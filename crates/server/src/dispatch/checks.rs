@@ -63,6 +63,30 @@ pub fn check(
 fn check_attention(
     server: &Server,
     batch: &Batch<'_>,
+    session: &mut Session,
+    attention: Attention,
+    command: &Command,
+    request: &Request<'_>,
+    now: UnixMs,
+) -> Verdict {
+    if attention.contains(Attention::SLOW_SCRIPT) {
+        match reach::check(server, session, command, request, now) {
+            Verdict::Run => {}
+            held_back => return held_back,
+        }
+    }
+    let verdict = check_state(server, batch, session, attention, command, request, now);
+    if let Verdict::Wait(_) = verdict {
+        // Nobody waits for one who could not run anyway.
+        session.give_up_claim(server);
+    }
+    verdict
+}
+
+/// Checks what the server's state has against a command.
+fn check_state(
+    server: &Server,
+    batch: &Batch<'_>,
     session: &Session,
     attention: Attention,
     command: &Command,
@@ -70,12 +94,6 @@ fn check_attention(
     now: UnixMs,
 ) -> Verdict {
     let flags = flags_in_effect(server, command, session, request);
-    if attention.contains(Attention::SLOW_SCRIPT) {
-        match reach::check(server, session, command, request, now) {
-            Verdict::Run => {}
-            held_back => return held_back,
-        }
-    }
     // Before memory, which is full because of it where what waits for the log fills it.
     if attention.contains(Attention::LOG_FAILED)
         && flags.contains(Flags::WRITE)
@@ -268,7 +286,7 @@ const LOADING: Error = Error::text("LOADING Redis is loading the dataset in memo
 #[cold]
 pub fn check_outside(
     server: &Server,
-    session: &Session,
+    session: &mut Session,
     command: &Command,
     request: &Request<'_>,
     now: UnixMs,

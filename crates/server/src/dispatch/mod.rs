@@ -26,7 +26,7 @@ use crate::stats::Ending;
 use crate::tracking;
 use checks::Verdict;
 use command::{Args, Error, Flags, Handler, Hashed, Outcome, Row, Shows, Waiting, execute};
-use keyspace::{Ahead, Batch, Holding, Key, Stamp};
+use keyspace::{Ahead, Batch, Key, Stamp};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -297,10 +297,7 @@ fn enter(server: &Server, worker: usize) -> (Batch<'_>, bool) {
     if server.attention().contains(Attention::LOADING) {
         return (server.keyspace.stay_outside(worker), true);
     }
-    let is_held_for_long = || {
-        server.attention().contains(Attention::SLOW_SCRIPT)
-            && server.holders.in_the_way(Holding::is_all).is_some()
-    };
+    let is_held_for_long = || server.attention().contains(Attention::SLOW_SCRIPT) && server.holders.has_all();
     match server.keyspace.enter_unless(worker, is_held_for_long) {
         Some(batch) => (batch, false),
         None => (server.keyspace.stay_outside(worker), true),
@@ -480,6 +477,7 @@ impl Turn<'_> {
             Verdict::Run => {}
             Verdict::Refuse(error) => {
                 let error = transaction::refusal_of(self.server, command, self.session, error);
+                self.session.give_up_claim(self.server);
                 self.refuse(error, out);
                 self.count_one(command, request, Ending::Rejected);
                 self.settle_reply(before, out);
@@ -505,6 +503,7 @@ impl Turn<'_> {
             // woken when that is opened.
             return Flow::Wait(UnixMs(self.now.0 + self.patience_ms()));
         }
+        self.session.give_up_claim(self.server);
         if !self.is_outside && self.batch.has_ready() {
             blocking::serve(self.server, &mut self.batch, self.worker, self.now);
         }

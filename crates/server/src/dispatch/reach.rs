@@ -8,12 +8,12 @@ use super::table::{Command, Runs};
 use super::transaction::is_exec;
 use crate::client::Signal;
 use crate::commands::{scripting, transactions};
-use crate::holders::{Run, What};
+use crate::holders::{Asking, Run, Way, What};
 use crate::server::Server;
 use crate::session::Session;
 use command::execute::{key_positions, keys_locked, needs_all};
 use command::{Args, Error, Flags, Group, Keys};
-use keyspace::Key;
+use keyspace::{Holding, Key};
 use std::time::Duration;
 use sys::UnixMs;
 use wire::Request;
@@ -68,39 +68,53 @@ impl<'a> Reach<'a> {
     }
 }
 
-/// Whether a request has to wait for a slow script.
+/// Whether a request has to wait for a slow script, or for others who do.
 #[cold]
 pub fn check(
+    server: &Server,
+    session: &mut Session,
+    command: &Command,
+    request: &Request<'_>,
+    now: UnixMs,
+) -> Verdict {
+    if is_apart(session, command, request) || needs_no_keyspace(command) {
+        return Verdict::Run;
+    }
+    let is_misplaced = is_misplaced(server, session, command);
+    let own = session.client.worker();
+    let asking = Asking {
+        client: &session.client.clone(),
+        wanted: wanted(server, session, command, request, now),
+        passes_migrations: passes_by(command, request),
+        may_take_long: may_take_long(session, command),
+        is_misplaced,
+        free_workers: server.placement.free_workers(own),
+    };
+    match server.holders.ask(server, &mut session.claim, &asking) {
+        Way::Free => Verdict::Run,
+        // It is on its way.
+        Way::Elsewhere => Verdict::Wait(UnixMs(now.0 + 1)),
+        Way::Behind(run) => held_back_by(server, &run, now),
+        Way::InLine => after(UNTIL_WOKEN, now),
+    }
+}
+
+/// What a request needs of the keyspace.
+fn wanted(
     server: &Server,
     session: &Session,
     command: &Command,
     request: &Request<'_>,
     now: UnixMs,
-) -> Verdict {
-    if is_apart(session, command, request) {
-        return Verdict::Run;
-    }
-    let may_not_run_here = is_misplaced(server, session, command);
-    if may_not_run_here && server.placement.has_free_worker() {
-        // It is on its way.
-        return Verdict::Wait(UnixMs(now.0 + 1));
-    }
-    let in_the_way = match Reach::of(server, session, command, request, now) {
-        Reach::Keys(keys) if !may_not_run_here => {
-            // A change to a key is not over before those are served who wait for it.
-            let changed: &[Key<'_>] = if command.is(Flags::READONLY) { &[] } else { &keys };
-            let names = changed.iter().map(|key| (key.db, key.bytes.into()));
-            let beside = server.keyspace.waiting().reached_from(names);
-            let beside = beside.iter().map(|(db, bytes)| server.keyspace.key(*db, bytes));
-            let keys: Vec<Key<'_>> = keys.iter().copied().chain(beside).collect();
-            server.holders.in_the_way(|holding| holding.has_any(&server.keyspace, &keys))
-        }
-        Reach::All if passes_by(command, request) => {
-            server.holders.in_the_way(|_| true).filter(|run| run.is_script())
-        }
-        Reach::Keys(_) | Reach::All => server.holders.in_the_way(|_| true),
-    };
-    in_the_way.map_or(Verdict::Run, |run| held_back_by(server, &run, now))
+) -> Holding {
+    let Reach::Keys(keys) = Reach::of(server, session, command, request, now) else { return Holding::all() };
+    // A change to a key is not over before those are served who wait for it.
+    let changed: &[Key<'_>] = if command.is(Flags::READONLY) { &[] } else { &keys };
+    let names = changed.iter().map(|key| (key.db, key.bytes.into()));
+    let beside = server.keyspace.waiting().reached_from(names);
+    let beside = beside.iter().map(|(db, bytes)| server.keyspace.key(*db, bytes));
+    let keys: Vec<Key<'_>> = keys.iter().copied().chain(beside).collect();
+    Holding::of(&server.keyspace, &keys)
 }
 
 /// Whether a request may not run where its client is: the spare worker must stay free, to serve those who end what keeps the others. The
@@ -141,7 +155,7 @@ fn may_take_long(session: &Session, command: &Command) -> bool {
 #[cold]
 pub fn check_outside(
     server: &Server,
-    session: &Session,
+    session: &mut Session,
     command: &Command,
     request: &Request<'_>,
     now: UnixMs,
@@ -149,17 +163,17 @@ pub fn check_outside(
     if is_apart(session, command, request) || needs_no_keyspace(command) {
         return Verdict::Run;
     }
-    match server.holders.in_the_way(|_| true) {
-        Some(run) => held_back_by(server, &run, now),
+    match check(server, session, command, request, now) {
         // It has ended meanwhile.
-        None => Verdict::Wait(now),
+        Verdict::Run => Verdict::Wait(now),
+        held_back => held_back,
     }
 }
 
 /// The same for a command whose session has messages of what is not over: perhaps of that script. None: there is none.
 #[cold]
 pub fn check_sealed(server: &Server, now: UnixMs) -> Option<Verdict> {
-    server.holders.in_the_way(|_| true).map(|run| held_back_by(server, &run, now))
+    server.holders.any().map(|run| held_back_by(server, &run, now))
 }
 
 fn busy(run: &Run) -> Error {
@@ -194,14 +208,17 @@ fn needs_no_keyspace(command: &Command) -> bool {
 }
 
 fn held_back_by(server: &Server, run: &Run, now: UnixMs) -> Verdict {
-    let after = |wait: Duration| Verdict::Wait(UnixMs(now.0 + wait.as_millis() as u64 + 1));
     let elapsed = run.began.elapsed();
     // MIGRATE ends by itself.
     match server.config.busy_reply_threshold().filter(|_| run.is_script()) {
-        None => after(UNTIL_WOKEN),
-        Some(threshold) if elapsed < threshold => after(threshold - elapsed),
+        None => after(UNTIL_WOKEN, now),
+        Some(threshold) if elapsed < threshold => after(threshold - elapsed, now),
         Some(_) => Verdict::Refuse(busy(run)),
     }
+}
+
+fn after(wait: Duration, now: UnixMs) -> Verdict {
+    Verdict::Wait(UnixMs(now.0 + wait.as_millis() as u64 + 1))
 }
 
 /// What others are told of while a script is busy.

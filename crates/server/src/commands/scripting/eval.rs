@@ -243,6 +243,7 @@ impl Plan<'_> {
                 return Err(Error::InUse);
             }
             if takes_locks {
+                context.session.give_up_claim(context.server);
                 context.now = context.batch.moment(context.now);
             }
             let (ran, has_error) = self.run_held(context, interpreter, reply, (reads_only, &fullness, began));
