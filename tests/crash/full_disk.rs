@@ -23,8 +23,10 @@ const ROOM_BYTES: u64 = 32 << 20;
 const VALUE_BYTES: usize = 256 * 1024;
 /// Clients that write small things meanwhile.
 const WRITERS: usize = 2;
-/// A reply that has not come after so long is not waited for.
+/// A reply to a write that has not come after so long is not waited for.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// The same for a read. One that would show what is not on disk is told so long before.
+const READ_PATIENCE: Duration = Duration::from_secs(10);
 /// Longest wait for the disk to be full, or writes to be accepted again.
 const TURN_SECONDS_MAX: u64 = 60;
 /// Values read from the full server, each over a connection of its own.
@@ -48,9 +50,9 @@ enum Reply {
 
 /// A request over a connection of its own. The connection comes back with it: closing it would tell the server that
 /// nobody waits.
-fn ask(server: &Server, request: &[&[u8]]) -> (Client, Reply) {
+fn ask(server: &Server, request: &[&[u8]], patience: Duration) -> (Client, Reply) {
     let mut client = server.connect().expect("the server accepts connections");
-    client.stream().set_read_timeout(Some(PATIENCE)).expect("a socket has timeouts");
+    client.stream().set_read_timeout(Some(patience)).expect("a socket has timeouts");
     client.send_request(request).expect("the server reads");
     let reply = match client.read_value() {
         Ok(value) => Reply::Came(value),
@@ -83,7 +85,8 @@ impl Filling {
     fn write(&mut self, server: &Server) -> Option<Result<(), String>> {
         let number = self.next;
         self.next += 1;
-        let (client, reply) = ask(server, &[b"SET", Self::key(number).as_bytes(), &Self::value(number)]);
+        let (client, reply) =
+            ask(server, &[b"SET", Self::key(number).as_bytes(), &Self::value(number)], PATIENCE);
         match reply {
             Reply::Came(Value::Error(text)) => Some(Err(String::from_utf8_lossy(&text).into_owned())),
             Reply::Came(_) => {
@@ -111,7 +114,8 @@ impl Filling {
         for _ in 0..READS {
             let number = self.answered[prng.below(self.answered.len() as u64) as usize];
             // In one slot with a write that waits for the disk it is not shown.
-            if let (_, Reply::Came(value)) = ask(server, &[b"GET", Self::key(number).as_bytes()])
+            if let (_, Reply::Came(value)) =
+                ask(server, &[b"GET", Self::key(number).as_bytes()], READ_PATIENCE)
                 && !matches!(&value, Value::Error(text) if text.starts_with(b"MISCONF "))
             {
                 assert_eq!(value, Value::Bulk(Self::value(number)), "{}", Self::key(number));
@@ -190,7 +194,8 @@ fn full_disk(subject: Subject, kills: &[Kill]) {
         });
         filling.waiting.clear();
         let mut client = subject::restart(&mut server);
-        let tally = books.audit(&mut client).unwrap_or_else(|lost| panic!("killed {kill:?}:\n{lost}"));
+        let tally = books.audit_beside(&mut client, Refusals::DiskFull);
+        let tally = tally.unwrap_or_else(|lost| panic!("killed {kill:?}:\n{lost}"));
         filling.audit(&mut client);
         println!(
             "killed {kill:?}: {} large values and {} units are there",

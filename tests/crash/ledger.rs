@@ -6,19 +6,24 @@
 //!
 //! What an audit proves of every client:
 //! 1. What was answered is there, and of what was not a prefix: its keys are as they were after some number of requests, no
-//!    smaller than the number of answers. A gap, or half of a transaction or script, is no such state.
+//!    smaller than the number of answers. A gap, or half of a transaction or script, is no such state. (A gap is, where the server
+//!    may have refused what it did not answer.)
 //! 2. Shared counters are the sum of what those prefixes added.
 //! 3. What anybody has read of a counter that only grows is still there.
 
 mod state;
 
+use super::load::Refusals;
 pub use state::{COUNTERS, FIELDS, KEYS_PER_KIND, KINDS, LIST};
 use state::{State, show};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::{SystemTime, UNIX_EPOCH};
 use testkit::Client;
 use wire::Value;
+
+/// States that may have become of open units, at most.
+const CHOICES_MAX: usize = 1000;
 
 /// How the writes of a unit are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +48,11 @@ impl Unit {
     /// Writes as requests; their second words are their keys.
     pub fn new(form: Form, writes: Vec<Vec<String>>) -> Unit {
         Unit { form, writes, sent_ms: now_ms() }
+    }
+
+    /// The keys that it writes to.
+    fn keys(&self) -> impl Iterator<Item = &str> {
+        self.writes.iter().map(|write| write[1].as_str())
     }
 
     /// What goes over the wire; the reply to the last of it is the unit's.
@@ -141,41 +151,73 @@ impl Ledger {
         Answer::Done
     }
 
-    /// Finds out how many of the open units are in `found`, which the ledger then goes on from.
-    fn settle(&mut self, found: State) -> Result<Settled, String> {
-        let mut state = self.state.clone();
-        let mut fits = Vec::new();
-        for count in 0..=self.open.len() {
-            if let Some(unit) = count.checked_sub(1).map(|last| &self.open[last]) {
-                state.apply(unit, None);
-            }
-            if state.admits(&found) {
-                fits.push((count, state.added.clone()));
-            }
-        }
-        let (Some(first), Some(last)) = (fits.first(), fits.last()) else {
-            return Err(format!(
-                "{}: {} units answered, {} open, and what is there is after none of those:\n{}{}{}",
-                self.name,
-                self.answered,
-                self.open.len(),
-                self.open.iter().map(Unit::show).collect::<String>(),
-                show("after all answered", &self.state, &found),
-                show("after all sent", &state, &found),
-            ));
+    /// Finds out which of the open units are in `found`, which the ledger then goes on from: so many of the first, or if some may have
+    /// been refused, any of them in their order.
+    fn settle(&mut self, found: State, refusals: Refusals) -> Result<Settled, String> {
+        let ends = match refusals {
+            Refusals::Never => self.ends_of_prefixes(),
+            Refusals::DiskFull => self.ends_of_choices(&found),
         };
-        let added = |counter: &String| {
-            let [low, high] = [first, last].map(|fit| fit.1.get(counter).copied().unwrap_or(0));
-            (counter.clone(), low..=high)
+        let fits: Vec<&(u64, State)> = ends.iter().filter(|(_, state)| state.admits(&found)).collect();
+        let Some(survived) = fits.iter().map(|(count, _)| *count).min() else {
+            return Err(self.complain(&found));
         };
-        let settled = Settled {
-            open: self.open.len() as u64,
-            survived: first.0 as u64,
-            added: COUNTERS.iter().map(|counter| added(&(*counter).to_owned())).collect(),
+        let added = |counter: &&str| {
+            let sums = fits.iter().map(|(_, state)| state.added.get(*counter).copied().unwrap_or(0));
+            let (low, high) = (sums.clone().min().unwrap_or(0), sums.max().unwrap_or(0));
+            ((*counter).to_owned(), low..=high)
         };
+        let settled =
+            Settled { open: self.open.len() as u64, survived, added: COUNTERS.iter().map(added).collect() };
         self.state = found;
         self.open.clear();
         Ok(settled)
+    }
+
+    /// What may be there if so many of the open units were executed, and no other.
+    fn ends_of_prefixes(&self) -> Vec<(u64, State)> {
+        let mut state = self.state.clone();
+        let mut ends = vec![(0, state.clone())];
+        for (at, unit) in self.open.iter().enumerate() {
+            state.apply(unit, None);
+            ends.push((at as u64 + 1, state.clone()));
+        }
+        ends
+    }
+
+    /// What may be there if any of the open units were refused: while a disk is full there may be room for one and not for the one
+    /// before it. States that cannot end as `found` are left out as soon as nothing touches any more what is wrong with them.
+    fn ends_of_choices(&self, found: &State) -> Vec<(u64, State)> {
+        let mut ends = vec![(0, self.state.clone())];
+        for (at, unit) in self.open.iter().enumerate() {
+            let later: BTreeSet<&str> = self.open.iter().skip(at + 1).flat_map(Unit::keys).collect();
+            for (count, mut state) in ends.clone() {
+                state.apply(unit, None);
+                ends.push((count + 1, state));
+            }
+            let mut seen: Vec<State> = Vec::new();
+            ends.retain(|(_, state)| {
+                let is_new = state.admits_but(found, &later) && !seen.contains(state);
+                seen.extend(is_new.then(|| state.clone()));
+                is_new
+            });
+            assert!(ends.len() <= CHOICES_MAX, "{}: too much of this may have been refused", self.name);
+        }
+        ends
+    }
+
+    fn complain(&self, found: &State) -> String {
+        let ends = self.ends_of_prefixes();
+        let (_, all) = ends.last().expect("one of them is the present state");
+        format!(
+            "{}: {} units answered, {} open, and what is there is after none of those:\n{}{}{}",
+            self.name,
+            self.answered,
+            self.open.len(),
+            self.open.iter().map(Unit::show).collect::<String>(),
+            show("after all answered", &self.state, found),
+            show("after all sent", all, found),
+        )
     }
 }
 
@@ -246,11 +288,19 @@ impl Books {
     /// # Errors
     /// What is lost, or there and must not be, in words.
     pub fn audit(&mut self, client: &mut Client) -> Result<Tally, String> {
+        self.audit_beside(client, Refusals::Never)
+    }
+
+    /// The same, if units whose answers were lost may have been refused.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn audit_beside(&mut self, client: &mut Client, refusals: Refusals) -> Result<Tally, String> {
         let mut tally = Tally { witnessed: self.witnessed.len() as u64, ..Tally::default() };
         let (mut complaints, mut added) = (Vec::new(), Vec::new());
         for ledger in &mut self.ledgers {
             let found = State::read(client, &ledger.name);
-            match ledger.settle(found) {
+            match ledger.settle(found, refusals) {
                 Ok(settled) => {
                     tally.open += settled.open;
                     tally.survived += settled.survived;
