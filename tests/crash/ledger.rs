@@ -13,17 +13,14 @@
 
 mod state;
 
-use super::load::Refusals;
+use super::load::{REFUSED_MAX, Refusals};
 pub use state::{COUNTERS, FIELDS, KEYS_PER_KIND, KINDS, LIST};
 use state::{State, show};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::{SystemTime, UNIX_EPOCH};
 use testkit::Client;
 use wire::Value;
-
-/// States that may have become of open units, at most.
-const CHOICES_MAX: usize = 1000;
 
 /// How the writes of a unit are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +45,6 @@ impl Unit {
     /// Writes as requests; their second words are their keys.
     pub fn new(form: Form, writes: Vec<Vec<String>>) -> Unit {
         Unit { form, writes, sent_ms: now_ms() }
-    }
-
-    /// The keys that it writes to.
-    fn keys(&self) -> impl Iterator<Item = &str> {
-        self.writes.iter().map(|write| write[1].as_str())
     }
 
     /// What goes over the wire; the reply to the last of it is the unit's.
@@ -156,7 +148,7 @@ impl Ledger {
     fn settle(&mut self, found: State, refusals: Refusals) -> Result<Settled, String> {
         let ends = match refusals {
             Refusals::Never => self.ends_of_prefixes(),
-            Refusals::DiskFull => self.ends_of_choices(&found),
+            Refusals::DiskFull => self.ends_of_choices(),
         };
         let fits: Vec<&(u64, State)> = ends.iter().filter(|(_, state)| state.admits(&found)).collect();
         let Some(survived) = fits.iter().map(|(count, _)| *count).min() else {
@@ -186,22 +178,15 @@ impl Ledger {
     }
 
     /// What may be there if any of the open units were refused: while a disk is full there may be room for one and not for the one
-    /// before it. States that cannot end as `found` are left out as soon as nothing touches any more what is wrong with them.
-    fn ends_of_choices(&self, found: &State) -> Vec<(u64, State)> {
+    /// before it.
+    fn ends_of_choices(&self) -> Vec<(u64, State)> {
+        assert!(self.open.len() as u64 <= REFUSED_MAX, "{}: too much may have been refused", self.name);
         let mut ends = vec![(0, self.state.clone())];
-        for (at, unit) in self.open.iter().enumerate() {
-            let later: BTreeSet<&str> = self.open.iter().skip(at + 1).flat_map(Unit::keys).collect();
+        for unit in &self.open {
             for (count, mut state) in ends.clone() {
                 state.apply(unit, None);
                 ends.push((count + 1, state));
             }
-            let mut seen: Vec<State> = Vec::new();
-            ends.retain(|(_, state)| {
-                let is_new = state.admits_but(found, &later) && !seen.contains(state);
-                seen.extend(is_new.then(|| state.clone()));
-                is_new
-            });
-            assert!(ends.len() <= CHOICES_MAX, "{}: too much of this may have been refused", self.name);
         }
         ends
     }

@@ -19,6 +19,8 @@ use wire::Value;
 const READERS: u64 = 2;
 /// Units that a pipelining client sends at once, at most.
 const PIPELINE_MAX: u64 = 24;
+/// The same where each of them may be refused: an audit tries whatever may have come of those without an answer.
+pub const REFUSED_MAX: u64 = 10;
 /// Writes of a transaction or script, at most.
 const WRITES_MAX: u64 = 5;
 /// Keys live for a time that no test lasts, seconds.
@@ -81,7 +83,11 @@ pub fn during<R>(
         for (number, ledger) in books.ledgers.iter_mut().enumerate() {
             let mut prng = Prng::from_seed(prng.next_u64());
             // Half of the clients wait for each answer.
-            let pipeline = if number % 2 == 0 { 1 } else { PIPELINE_MAX };
+            let pipeline = match refusals {
+                _ if number % 2 == 0 => 1,
+                Refusals::Never => PIPELINE_MAX,
+                Refusals::DiskFull => REFUSED_MAX,
+            };
             scope.spawn(move || {
                 until_over(phase, || write(address, phase, ledger, &mut prng, pipeline, refusals))
             });

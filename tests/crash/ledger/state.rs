@@ -37,7 +37,7 @@ enum Content {
     Fields(BTreeMap<String, String>),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct Entry {
     content: Content,
     /// When it expires, in milliseconds since 1970.
@@ -70,7 +70,7 @@ impl Entry {
 }
 
 /// What one client's keys hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct State {
     entries: BTreeMap<String, Entry>,
     /// What was added to shared counters since the last audit.
@@ -112,15 +112,6 @@ impl State {
                 .iter()
                 .zip(&found.entries)
                 .all(|((key, entry), (found_key, found))| key == found_key && entry.admits(found))
-    }
-
-    /// The same, but for these keys.
-    pub fn admits_but(&self, found: &State, keys: &BTreeSet<&str>) -> bool {
-        let all: BTreeSet<&String> = self.entries.keys().chain(found.entries.keys()).collect();
-        all.into_iter().filter(|key| !keys.contains(key.as_str())).all(|key| {
-            let both = self.entries.get(key).zip(found.entries.get(key));
-            both.is_some_and(|(entry, found)| entry.admits(found))
-        })
     }
 
     /// The key was deleted for all clients.
