@@ -68,7 +68,7 @@ pub struct Change {
 pub enum What {
     /// Its value or expiry is not what it was, or it came or went.
     Modified,
-    /// It went because its time was up, which is nobody's doing.
+    /// It went, and its time was up before: which is nobody's doing, and nothing new for whoever had seen that.
     Over,
     /// Nothing that watchers or caches would see, but whoever waits for it has to look again.
     Ready,

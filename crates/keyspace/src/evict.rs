@@ -9,7 +9,7 @@
 //! 1. Candidates are in ascending order of score, and all were scored by one policy.
 //! 2. There are at most [`POOL_CANDIDATES_MAX`], each key once.
 
-use crate::changes::{Class, What};
+use crate::changes::{Change, Class, What};
 use crate::clock;
 use crate::ids::{DbIndex, Position, Slot};
 use crate::keyspace::Batch;
@@ -18,7 +18,7 @@ use crate::locks;
 use crate::object::Object;
 use crate::policy::{Eviction, Policy};
 use crate::sample::Sampled;
-use crate::sweep::{Progress, gone};
+use crate::sweep::Progress;
 use std::fmt;
 use sys::UnixMs;
 use value::table::Cold;
@@ -205,7 +205,7 @@ impl Batch<'_> {
         self.add_removal(db, now, object.key());
         let changes = match self.keyspace.interest().is_empty() {
             true => Vec::new(),
-            false => gone(db, object.key(), What::Event(Class::EVICTED, "evicted")).to_vec(),
+            false => told(db, object, now).to_vec(),
         };
         let change = keys.remove(self.keyspace.frame(), place);
         self.note(id, &keys, change);
@@ -247,6 +247,12 @@ impl Object<'_> {
     pub fn frequency(&self, policy: &Policy, now: UnixMs) -> u8 {
         clock::frequency(self.clock(), policy, now) as u8
     }
+}
+
+/// What is told of a key that is evicted.
+fn told(db: DbIndex, object: Object<'_>, now: UnixMs) -> [Change; 2] {
+    let gone = if object.is_expired(now) { What::Over } else { What::Modified };
+    [What::Event(Class::EVICTED, "evicted"), gone].map(|what| Change { db, key: object.key().into(), what })
 }
 
 #[cfg(test)]

@@ -174,16 +174,11 @@ fn told(db: DbIndex, key: &[u8], over: Over<'_>) -> impl Iterator<Item = Change>
     const FIELDS: What = What::Event(Class::HASH, "hexpired");
     const GONE: What = What::Event(Class::GENERIC, "del");
     let whats: &[What] = match over {
-        Over::Key => &[EXPIRED, What::Modified],
+        Over::Key => &[EXPIRED, What::Over],
         Over::Fields(_) => &[FIELDS, What::Modified],
         Over::LastFields => &[FIELDS, GONE, What::Modified],
     };
     whats.iter().map(move |what| Change { db, key: key.into(), what: *what })
-}
-
-/// What is told of a key that goes away.
-pub(crate) fn gone(db: DbIndex, key: &[u8], event: What) -> [Change; 2] {
-    [event, What::Modified].map(|what| Change { db, key: key.into(), what })
 }
 
 #[cfg(test)]

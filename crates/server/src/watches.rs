@@ -44,13 +44,14 @@ impl Watches {
         }
     }
 
-    /// Marks those who watch a changed key.
+    /// Marks those who watch a changed key. That a key went because its time was up changes nothing for whoever saw it so at its
+    /// WATCH; whoever saw it there finds it gone at its EXEC.
     pub fn note(&self, changes: &[Change]) {
         let by_key = self.by_key.lock();
         if by_key.is_empty() {
             return;
         }
-        for change in changes.iter().filter(|change| matches!(change.what, What::Modified | What::Over)) {
+        for change in changes.iter().filter(|change| change.what == What::Modified) {
             let name = (change.db, change.key.clone());
             by_key.get(&name).into_iter().flatten().for_each(|watcher| watcher.mark_disturbed());
         }

@@ -1,6 +1,7 @@
 //! MULTI, EXEC and WATCH, and that nobody sees a part of a transaction.
 
 use crate::harness::{Peer, TestServer};
+use keyspace::Progress;
 use std::sync::atomic::{AtomicBool, Ordering};
 use sys::{Clock, UnixMs};
 use wire::Value;
@@ -200,5 +201,83 @@ fn a_key_that_is_over_may_be_watched_beside_others_while_somebody_waits_for_its_
         assert!(waiter.text().starts_with("NOGROUP"));
         peer.send(&["MULTI", "PING", "EXEC"]);
         assert_eq!((peer.texts(2).concat().as_str(), peer.reply().is_some()), ("OKQUEUED", true));
+    }
+}
+
+/// How a key whose time is up goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Goes {
+    NotYet,
+    WithASweep,
+    WhenLookedAt,
+    WhenDeleted,
+    WhenEvicted,
+    WithEverything,
+}
+
+impl Goes {
+    const ALL: [Goes; 6] = [
+        Goes::NotYet,
+        Goes::WithASweep,
+        Goes::WhenLookedAt,
+        Goes::WhenDeleted,
+        Goes::WhenEvicted,
+        Goes::WithEverything,
+    ];
+
+    /// Has the only key go, whose time is up.
+    fn happen(self, server: &TestServer, peer: &mut Peer) {
+        let keyspace = &server.server.keyspace;
+        match self {
+            Goes::NotYet => {}
+            Goes::WithASweep => {
+                keyspace.set_active_expiry(true);
+                server.wait_until("it is swept", || keyspace.stats().expired.get() == 1);
+            }
+            Goes::WhenLookedAt => assert_eq!(peer.ask("GET k"), "NULL"),
+            Goes::WhenDeleted => assert_eq!(peer.ask("DEL k"), "0"),
+            Goes::WhenEvicted => {
+                server.set("maxmemory", "1");
+                let used_bytes = || 2 * (1 - keyspace.stats().evicted.get());
+                let batch = keyspace.enter(server.server.guest());
+                assert_eq!(batch.evict(server.server.clock.now(), used_bytes, |_, _| {}), Ok(Progress::Done));
+                server.set("maxmemory", "0");
+            }
+            Goes::WithEverything => assert_eq!(peer.ask("FLUSHALL"), "OK"),
+        }
+    }
+}
+
+/// What a transaction gets that watches a key whose time was up before, or is up behind the WATCH, and goes so.
+fn watched_over(goes: Goes, is_over_before: bool, comes_back: bool) -> String {
+    let clock = Clock::simulated(UnixMs(1_700_000_000_000));
+    let server = TestServer::start_at(clock.clone(), "maxmemory-policy volatile-ttl");
+    server.server.keyspace.set_active_expiry(false);
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    peer.send(&["SET k v PX 10", "CLIENT PAUSE 600000 WRITE"]);
+    assert_eq!(peer.texts(2), ["OK", "OK"]);
+    if is_over_before {
+        clock.advance_ms(1000);
+    }
+    assert_eq!(peer.ask("WATCH k"), "OK");
+    clock.advance_ms(1000);
+    peer.send(&["MULTI", "PING"]);
+    assert_eq!(peer.texts(2), ["OK", "QUEUED"]);
+    assert_eq!(other.ask("CLIENT UNPAUSE"), "OK");
+    goes.happen(&server, &mut other);
+    if comes_back {
+        assert_eq!(other.ask("SET k w"), "OK");
+    }
+    peer.ask("EXEC")
+}
+
+#[test]
+fn a_key_that_was_over_when_it_was_watched_disturbs_nothing_by_going() {
+    for goes in Goes::ALL {
+        let ran = format!("{:?}", Value::Array(vec![Value::Simple(b"PONG".to_vec())]));
+        assert_eq!(watched_over(goes, true, false), ran, "{goes:?}");
+        assert_eq!(watched_over(goes, true, true), "NULL", "{goes:?}, and another came");
+        assert_eq!(watched_over(goes, false, false), "NULL", "{goes:?} behind the WATCH");
+        assert_eq!(watched_over(goes, false, true), "NULL", "{goes:?} behind it, and another came");
     }
 }
