@@ -28,6 +28,9 @@ use tokio::sync::Notify;
 /// The longest that a worker frees expired keys before it looks at its clients again.
 const SWEEP_STEP: Duration = Duration::from_micros(500);
 
+/// How long a worker that is to serve somebody waits before it looks again whether it may enter the keyspace.
+const GATE_PAUSE: Duration = Duration::from_millis(1);
+
 /// Memory that became free goes back to the system when it is at least this much
 /// and an eighth of what was used.
 const RELEASE_BYTES_MIN: u64 = 32 << 20;
@@ -98,6 +101,7 @@ pub async fn run(worker: Rc<Worker>, index: usize) {
 
 /// What every worker does for its part of the keys and of the memory.
 async fn look_around(server: &Arc<Server>, worker: usize, collected: &mut u64) {
+    serve_put_off(server, worker).await;
     sweep(server, worker).await;
     go_on_evicting(server, worker);
     let collections = server.bells.collections.load(Ordering::Relaxed);
@@ -188,6 +192,24 @@ impl Pace {
             self.second_began = Instant::now();
         }
         is_second
+    }
+}
+
+/// Serves those who wait for keys that this worker could not hold when it was their turn (see [`blocking::serve`]), also while
+/// nothing is swept or evicted: that they were made ready was before.
+async fn serve_put_off(server: &Arc<Server>, worker: usize) {
+    let mut batch = loop {
+        match server.keyspace.try_enter(worker) {
+            Some(batch) => break batch,
+            // The end of a slow script is rung for, and whoever keeps the time comes here again.
+            None if worker == server.placement.spare() => return,
+            None if server.attention().contains(Attention::SLOW_SCRIPT) => return,
+            None => tokio::time::sleep(GATE_PAUSE).await,
+        }
+    };
+    if batch.has_ready() {
+        blocking::serve(server, &mut batch, worker, server.clock.now());
+        tracking::end_batch(server, worker);
     }
 }
 

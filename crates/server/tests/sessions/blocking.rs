@@ -1,7 +1,10 @@
 //! Sessions that wait for keys, on several workers.
 
 use crate::harness::{Peer, TestServer};
+use keyspace::{DbIndex, Touch};
+use server::dispatch::pause::{Pause, Paused};
 use std::collections::BTreeSet;
+use sys::UnixMs;
 use wire::Value;
 
 fn blocked(server: &TestServer) -> usize {
@@ -152,4 +155,28 @@ fn keys_become_ready_in_every_way() {
         ways.iter().for_each(|_| drop(admin.reply()));
         assert_eq!(admin.ask("EXISTS list"), "0");
     }
+}
+
+#[test]
+fn who_was_put_off_is_served_during_a_pause() {
+    let server = TestServer::start("");
+    let (keyspace, mut peer) = (&server.server.keyspace, server.connect());
+    assert_eq!(peer.ask("XGROUP CREATE k g $ MKSTREAM"), "OK");
+    let worker = server.server.clients.get(peer.id()).unwrap().worker();
+    peer.send(&["XREADGROUP GROUP g c BLOCK 0 STREAMS k >"]);
+    server.wait_until("it waits", || blocked(&server) == 1);
+    Pause::begin(&server.server, Paused::All, UnixMs(0), UnixMs(u64::MAX));
+    // A worker without connections has made the key ready and could not hold it any more, since a slow script had come to.
+    let key = [keyspace.key(DbIndex(0), b"k")];
+    let mut batch = keyspace.enter((worker + 1) % 2);
+    let mut edit = batch.edit(&key, UnixMs(0), Touch::No);
+    assert!(edit.remove(&key[0]));
+    edit.finish();
+    assert!(batch.has_ready());
+    batch.release();
+    drop(batch);
+    // The script ends.
+    server.server.bells.ring_all();
+    let told = peer.text();
+    assert!(told.starts_with("NOGROUP ") || told.starts_with("UNBLOCKED "), "{told}");
 }
