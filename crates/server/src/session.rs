@@ -78,6 +78,8 @@ pub struct Session {
     pub script_time_us: Option<u64>,
     /// What it listens to; None of nothing.
     pub subscriptions: Option<Box<Subscriptions>>,
+    /// Some of that is closed, and its next request, which was held back, leaves it.
+    pub is_leaving: bool,
     /// How it tracks what it caches; None if it does not.
     pub tracking: Option<Box<Tracker>>,
 }
@@ -102,6 +104,7 @@ impl Session {
             runs_script: false,
             script_time_us: None,
             subscriptions: None,
+            is_leaving: false,
             tracking: None,
         }
     }

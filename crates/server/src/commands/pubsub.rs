@@ -172,7 +172,8 @@ fn end(context: &mut Context<'_, '_>, reply: &mut Reply<'_>, kind: Kind) -> Resu
         // No message of a channel may come behind the confirmation that it is left: no more are posted from now on, and what is
         // sealed is waited for.
         names.iter().for_each(|name| pubsub::close(context.server, &client, kind, name));
-        if client.has_sealed_mail() {
+        context.session.is_leaving = client.has_sealed_mail();
+        if context.session.is_leaving {
             return Err(Error::InUse);
         }
     }

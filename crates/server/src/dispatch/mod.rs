@@ -533,9 +533,15 @@ impl Turn<'_> {
 
     #[inline]
     fn check(&mut self, command: &Command, request: &Request<'_>) -> Verdict {
-        if self.session.hears_itself() && self.is_behind_seals(command) {
-            return reach::check_sealed(self.server, self.now)
-                .unwrap_or(Verdict::Wait(self.seals_again_at()));
+        if self.session.hears_itself() {
+            if self.session.is_leaving {
+                // It was admitted when it began, and what it has closed stays so.
+                return Verdict::Run;
+            }
+            if self.is_behind_seals(command) {
+                return reach::check_sealed(self.server, self.now)
+                    .unwrap_or(Verdict::Wait(self.seals_again_at()));
+            }
         }
         if self.is_outside {
             match checks::check_outside(self.server, self.session, command, request, self.now) {

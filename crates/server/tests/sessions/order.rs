@@ -258,3 +258,42 @@ fn who_has_messages_of_a_script_that_is_not_over_waits_for_it_or_is_told_that_it
     }
     assert_eq!((first, second), (told, Value::Null), "the message comes first");
 }
+
+#[test]
+fn who_has_begun_to_leave_a_channel_leaves_it_though_it_loses_the_right_meanwhile() {
+    let server = TestServer::start_durable("edition durable", Flushing::Threads);
+    let mut listener = server.connect();
+    let mut scripter = peer_at(&server, &mut listener, false);
+    let mut warden = server.connect();
+    warden.ask("ACL SETUSER u on nopass +@all ~* &*");
+    listener.ask("HELLO 3 AUTH u x");
+    let id = listener.id();
+    listener.ask("SUBSCRIBE d");
+    for (prefix, left_then) in [("", 1), ("P", 1), ("S", 0)] {
+        listener.ask(&format!("{prefix}SUBSCRIBE c"));
+        scripter.send_words(&["EVAL", "redis.call('publish', 'd', 'm') while true do end", "0"]);
+        let client = server.server.clients.get(id).unwrap();
+        server.wait_until("the message is there", || client.has_sealed_mail());
+        // It is closed, and waits for the message.
+        let leaving = format!("{prefix}UNSUBSCRIBE c");
+        listener.send(&[&leaving]);
+        let is_left = || {
+            let is_there = std::cell::Cell::new(false);
+            server.server.pubsub.for_each(|_, name, _| is_there.set(is_there.get() | (name == b"c")));
+            !is_there.get()
+        };
+        server.wait_until("it is being left", is_left);
+        warden.ask("ACL SETUSER u -unsubscribe -punsubscribe -sunsubscribe");
+        while warden.ask("SCRIPT KILL") != "OK" {}
+        assert!(scripter.text().contains("killed by user"));
+        for last in [Value::Bulk(b"m".to_vec()), Value::Int(left_then)] {
+            let told = listener.reply().unwrap();
+            assert!(
+                matches!(&told, Value::Push(words) if words.last() == Some(&last)),
+                "{leaving}: {told:?}"
+            );
+        }
+        assert!(listener.ask(&leaving).starts_with("NOPERM "), "the next one is checked");
+        warden.ask("ACL SETUSER u +@all");
+    }
+}
