@@ -345,3 +345,63 @@ fn what_its_own_transaction_has_written_is_not_sent() {
         assert_eq!(call(&mut there, &["EXISTS", key]), Value::Int(sent.into()), "{key}");
     }
 }
+
+/// What a target answers to SELECT and three RESTOREs before it goes away; what MIGRATE makes of it, and which keys it leaves.
+type Cut = (&'static str, &'static str, [bool; 3]);
+
+const CUTS: [Cut; 6] = [
+    ("+OK\r\n", "IOERR error or timeout reading to target instance", [true, true, true]),
+    ("+OK\r\n+OK\r\n", "IOERR error or timeout reading to target instance", [false, true, true]),
+    ("+OK\r\n+OK\r\n+OK\r\n", "IOERR error or timeout reading to target instance", [false, false, true]),
+    ("+OK\r\n+OK\r\n+O", "IOERR error or timeout reading to target instance", [false, true, true]),
+    ("+OK\r\n+OK\r\n-NO\r\n", "ERR Target instance replied with error: NO", [false, true, true]),
+    ("-NO\r\n+OK\r\n", "ERR Target instance replied with error: NO", [true, true, true]),
+];
+
+/// Takes all that MIGRATE sends of three keys to each connection, answers so, and goes.
+fn cutting(answer: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let (mut decoder, mut requests, mut piece) = (wire::Decoder::new(), 0, [0; 4096]);
+            while requests < 4 {
+                let count = stream.read(&mut piece).unwrap();
+                decoder.feed(&piece[..count]);
+                while decoder.decode().unwrap().is_some() {
+                    requests += 1;
+                }
+            }
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    port
+}
+
+#[test]
+fn keys_that_arrived_before_the_connection_broke_are_gone() {
+    for program in [Program::Redis, tarn()] {
+        let server = start(program.clone());
+        let mut client = server.connect().unwrap();
+        for (answer, told, left) in CUTS {
+            call(&mut client, &["MSET", "a", "1", "b", "2", "c", "3"]);
+            let port = cutting(answer);
+            let request = ["MIGRATE", "127.0.0.1", &port, "", "0", "10000", "KEYS", "a", "b", "c"];
+            assert_eq!(call(&mut client, &request), Value::Error(told.into()), "{program:?}: {answer:?}");
+            let there = ["a", "b", "c"].map(|key| call(&mut client, &["EXISTS", key]) == Value::Int(1));
+            assert_eq!(there, left, "{program:?}: {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn keys_that_arrived_before_the_connection_broke_are_gone_behind_a_restart() {
+    let mut server = Server::start(tarn(), &["--edition", "durable"]).unwrap();
+    let mut client = server.connect().unwrap();
+    call(&mut client, &["MSET", "a", "1", "b", "2", "c", "3"]);
+    let port = cutting("+OK\r\n+OK\r\n");
+    let request = ["MIGRATE", "127.0.0.1", &port, "", "0", "10000", "KEYS", "a", "b", "c"];
+    assert!(is_error(&call(&mut client, &request), "IOERR"));
+    server.restart().unwrap();
+    assert_eq!(call(&mut server.connect().unwrap(), &["EXISTS", "a", "b", "c"]), Value::Int(2));
+}

@@ -248,8 +248,9 @@ fn send_and_remove(
         (0..removed).for_each(|_| context.batch.count_write());
     }
     match verdicts.refusal {
-        None => Ok(there.len()),
         Some(text) => Err(Error::quoting("ERR Target instance replied with error: ", &text, "")),
+        None if verdicts.is_cut => Err(failed("reading")),
+        None => Ok(there.len()),
     }
 }
 
@@ -299,6 +300,13 @@ struct Verdicts {
     taken: Vec<bool>,
     /// The first error.
     refusal: Option<Vec<u8>>,
+    /// Nothing came of the keys behind these.
+    is_cut: bool,
+}
+
+/// What a client is told when the other server could not be talked to.
+fn failed(doing: &str) -> Error {
+    Error::quoting("IOERR error or timeout ", doing.as_bytes(), " to target instance")
 }
 
 /// The connection to the other server.
@@ -344,21 +352,27 @@ impl Target<'_> {
             before += 1;
         }
         encode_request(&mut head, &[b"SELECT", db.to_string().as_bytes()]);
-        let failed =
-            |doing: &str| Error::quoting("IOERR error or timeout ", doing.as_bytes(), " to target instance");
         self.write(&head).and_then(|()| self.write(requests)).map_err(|_| failed("writing"))?;
         self.verdicts(before, count).map_err(|_| failed("reading"))
     }
 
-    /// What was refused before the keys refuses them all.
+    /// What was refused before the keys refuses them all. What was said of some counts though the connection breaks before the
+    /// others.
     fn verdicts(&mut self, before: usize, count: usize) -> io::Result<Verdicts> {
         let mut verdicts = Verdicts::default();
         for _ in 0..before {
             verdicts.refusal = self.refusal()?.or(verdicts.refusal);
         }
         let is_open = verdicts.refusal.is_none();
-        for _ in 0..count {
-            let refusal = self.refusal()?;
+        for place in 0..count {
+            let refusal = match self.refusal() {
+                Ok(refusal) => refusal,
+                Err(error) if place == 0 => return Err(error),
+                Err(_) => {
+                    verdicts.is_cut = true;
+                    break;
+                }
+            };
             verdicts.taken.push(is_open && refusal.is_none());
             verdicts.refusal = verdicts.refusal.or(refusal);
         }
