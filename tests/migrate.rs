@@ -405,3 +405,26 @@ fn keys_that_arrived_before_the_connection_broke_are_gone_behind_a_restart() {
     server.restart().unwrap();
     assert_eq!(call(&mut server.connect().unwrap(), &["EXISTS", "a", "b", "c"]), Value::Int(2));
 }
+
+#[test]
+fn a_script_that_migrates_is_shown_as_one_that_cannot_be_ended() {
+    let server = Server::start(tarn(), &["--edition", "memory", "--threads", "2"]).unwrap();
+    let (mut migrating, mut other) = (server.connect().unwrap(), server.connect().unwrap());
+    let library = "#!lua name=l\nredis.register_function('f', function(keys, args) return redis.call(unpack(args)) end)";
+    call(&mut other, &["FUNCTION", "LOAD", library]);
+    let silent = Silent::listen();
+    for (runs, container) in
+        [(["EVAL", "return redis.call(unpack(ARGV))"], "SCRIPT"), (["FCALL", "f"], "FUNCTION")]
+    {
+        call(&mut other, &["SET", "key", "v"]);
+        migrating.send_request(&[&runs[..], &["1", "key"], &silent.migrate("key")].concat()).unwrap();
+        let target = silent.accept();
+        let refused = call(&mut other, &[container, "KILL"]);
+        assert!(is_error(&refused, "UNKILLABLE "), "{container}: {refused:?}");
+        let Value::Array(stats) = call(&mut other, &["FUNCTION", "STATS"]) else { panic!() };
+        assert_eq!(matches!(stats[1], Value::Array(_)), container == "FUNCTION", "{stats:?}");
+        drop(target);
+        assert!(is_error(&migrating.read_value().unwrap(), "IOERR"));
+        assert!(is_error(&call(&mut other, &[container, "KILL"]), "NOTBUSY"));
+    }
+}

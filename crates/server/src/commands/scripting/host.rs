@@ -127,6 +127,15 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         self.shown.insert(run).clone()
     }
 
+    /// Shows the run among those that are slow: whoever needs what it holds asks from now on before it waits.
+    fn note_slow(&mut self) {
+        if !self.is_slow {
+            self.is_slow = true;
+            let run = self.shown();
+            self.context.server.holders.add(self.context.server, &run);
+        }
+    }
+
     /// Whether it may be told to begin again.
     fn may_begin_again(&self) -> bool {
         !self.wrote && !self.is_seen && !self.context.batch.holds_all()
@@ -283,6 +292,11 @@ fn leaves_nothing_behind(command: &Command) -> bool {
     !command.row.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE)
 }
 
+/// Whether it waits for another server: no pulse comes meanwhile, and whoever asks what runs is to find the script.
+fn waits_for_others(command: &Command) -> bool {
+    command.row.name == "migrate"
+}
+
 /// Whether it touches its first key and nothing else.
 fn touches_one_key(command: &Command) -> bool {
     let Runs::Data(row) = command.row.handler else { return false };
@@ -305,6 +319,9 @@ impl Host for ScriptHost<'_, '_, '_> {
             self.note_write();
         }
         self.is_seen |= !leaves_nothing_behind(command);
+        if waits_for_others(command) {
+            self.note_slow();
+        }
         let context = &mut *self.context;
         let server = context.server;
         if server.attention().contains(Attention::MONITORS) {
@@ -384,10 +401,7 @@ impl Host for ScriptHost<'_, '_, '_> {
         if elapsed < SLOW {
             return Pulse::GoOn;
         }
-        if !self.is_slow {
-            self.is_slow = true;
-            server.holders.add(server, &run);
-        }
+        self.note_slow();
         worker::make_way();
         // A script may wait for time to pass.
         self.context.session.script_time_us = None;
