@@ -156,14 +156,17 @@ impl Database {
         }
     }
 
-    /// Bytes of memory that slots, tables and timers take, objects not counted.
-    pub(crate) fn overhead_bytes(&self) -> usize {
+    /// Bytes of memory that it takes whatever is in its slots.
+    pub(crate) fn fixed_bytes(&self) -> usize {
         let Some(slots) = self.used_slots() else { return 0 };
-        let due = self.due().map_or(0, size_of_val) + self.stamps().map_or(0, size_of_val);
-        let used = slots.iter().filter(|slot| slot.has_keys());
+        size_of_val(slots) + self.due().map_or(0, size_of_val) + self.stamps().map_or(0, size_of_val)
+    }
+
+    /// Bytes of memory that tables and timers in its slots take, objects not counted. For a batch that is in the keyspace.
+    pub(crate) fn table_bytes(&self) -> usize {
+        let used = self.used_slots().unwrap_or_default().iter().filter(|slot| slot.has_keys());
         let soon = LockedSoon::new();
-        let tables: usize = used.filter_map(|slot| Some(soon.lock(&slot.keys)?.overhead_bytes())).sum();
-        size_of_val(slots) + due + tables
+        used.filter_map(|slot| Some(soon.lock(&slot.keys)?.overhead_bytes())).sum()
     }
 
     #[inline]

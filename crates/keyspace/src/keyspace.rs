@@ -580,14 +580,19 @@ impl<'k> Batch<'k> {
     }
 
     /// Bytes of memory that slots, tables and timers take, objects not counted
-    /// (MEMORY STATS). Locks every slot that has keys for a moment; those that somebody has are left out.
+    /// (MEMORY STATS). Locks every slot that has keys for a moment; those that somebody has are left out. A batch that is outside
+    /// of the keyspace looks into none: the slots alone are counted.
     pub fn overhead_bytes(&self) -> usize {
-        self.keyspace.databases.iter().map(Database::overhead_bytes).sum()
+        self.keyspace.databases.iter().map(|database| self.overhead_of(database)).sum()
     }
 
     /// The part of [`Batch::overhead_bytes`] that is one database's.
     pub fn overhead_bytes_of(&self, db: DbIndex) -> usize {
-        self.keyspace.database(db).overhead_bytes()
+        self.overhead_of(self.keyspace.database(db))
+    }
+
+    fn overhead_of(&self, database: &Database) -> usize {
+        database.fixed_bytes() + if self.is_inside() { database.table_bytes() } else { 0 }
     }
 
     /// This worker's number, and how many there are that share the keyspace's own work.

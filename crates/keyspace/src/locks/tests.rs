@@ -4,7 +4,7 @@
 use super::fair::standing_for;
 use super::fair::tests::wait_until;
 use super::*;
-use crate::fixture::{DB, NOW, new_keyspace};
+use crate::fixture::{DB, NOW, new_keyspace, set};
 use crate::keyspace::Touch;
 use crate::object::NewValue;
 use crate::{Expiry, TypeName};
@@ -217,4 +217,18 @@ fn who_serves_clients_asks_for_nothing_that_it_cannot_give_up() {
     let [a, ..] = keys(&keyspace);
     let batch = keyspace.enter_unless(0, || false).expect("nobody is in the way");
     batch.view(&[a], NOW, Touch::No).finish();
+}
+
+#[test]
+fn who_stays_outside_looks_into_no_slot_to_count_what_tables_take() {
+    let keyspace = new_keyspace(2);
+    (0..100).for_each(|number| set(&keyspace, number, NOW, Expiry::Keep));
+    let inside = keyspace.enter(0).overhead_bytes();
+    let outside = keyspace.stay_outside(0).overhead_bytes();
+    assert!(outside > 0 && outside < inside, "{outside}, {inside}");
+    assert_eq!(keyspace.stay_outside(0).overhead_bytes_of(DB), outside);
+    // Somebody has the keyspace alone, and changes slots without their locks.
+    let mut alone = keyspace.enter(1);
+    alone.hold_all();
+    assert_eq!(keyspace.stay_outside(0).overhead_bytes(), outside);
 }
