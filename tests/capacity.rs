@@ -1,10 +1,12 @@
 //! The capacity edition as a client sees it: more data than memory, all of it there, under one ceiling.
 
 use crate::imports::run;
+use crate::operators::wait_until;
 use crate::subject;
 use crate::{info, tarn};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use sys::Prng;
 use testkit::{Client, Server};
 use wire::Value;
@@ -401,4 +403,35 @@ fn what_one_script_or_transaction_writes_stays_within_the_ceiling() {
     let before = shown(&mut client);
     server.kill();
     assert_eq!(shown(&mut subject::restart(&mut server)), before);
+}
+
+#[test]
+fn what_a_flush_took_away_counts_as_dead_at_once() {
+    let server = start(&["--eager-spill", "yes"]);
+    let mut client = server.connect().unwrap();
+    let live = |client: &mut Client| info(client, "store_bytes_live");
+    for flush in [&["FLUSHALL"][..], &["FLUSHALL", "SYNC"], &["FLUSHDB", "ASYNC"]] {
+        let sets = (0..5000).map(|key| words(&["SET", &format!("key:{key}"), &value_of(key, 0)]));
+        assert!(ask(&mut client, &sets.collect::<Vec<_>>()).iter().all(|reply| reply == b"+OK\r\n"));
+        wait_until("they are on disk", || live(&mut client) > 1 << 20);
+        // Nobody counts them but as it flushes: the next time is far.
+        client.call(flush).unwrap();
+        let flushed = Instant::now();
+        wait_until("they are dead", || live(&mut client) == 0);
+        assert!(flushed.elapsed() < Duration::from_secs(10), "{flush:?}: {:?}", flushed.elapsed());
+    }
+    // What is left is counted with what went.
+    client.call(&["SELECT", "1"]).unwrap();
+    let sets = (0..500).map(|key| words(&["SET", &format!("key:{key}"), &value_of(key, 0)]));
+    ask(&mut client, &sets.collect::<Vec<_>>());
+    wait_until("they are on disk", || info(&mut client, "store_records") >= 500);
+    let few = live(&mut client);
+    client.call(&["SELECT", "0"]).unwrap();
+    let sets = (0..5000).map(|key| words(&["SET", &format!("key:{key}"), &value_of(key, 0)]));
+    ask(&mut client, &sets.collect::<Vec<_>>());
+    wait_until("they are on disk", || info(&mut client, "store_records") >= 5500);
+    client.call(&["FLUSHDB"]).unwrap();
+    let flushed = Instant::now();
+    wait_until("they are dead", || (few / 2..few * 2).contains(&live(&mut client)));
+    assert!(flushed.elapsed() < Duration::from_secs(10), "{:?}", flushed.elapsed());
 }

@@ -89,6 +89,8 @@ impl Exclusive<'_> {
             self.batch.note((self.batch.keyspace.physical(db), slot), &keys, change);
             slots.push(taken);
         }
-        Cleared { slots }
+        let cleared = Cleared { slots };
+        self.batch.keyspace.note_cleared(cleared.keys());
+        cleared
     }
 }

@@ -54,6 +54,9 @@ pub trait Shelf: Send + Sync {
 
     /// Counts a record at this place as dead: its key has changed. Not all that die are told; see [`clean`].
     fn note_dead(&self, at: u32);
+
+    /// So many keys went with their databases, whose records are not told one by one. Called with the keyspace held.
+    fn note_cleared(&self, keys: u64);
 }
 
 /// An object as it lies on disk.
@@ -94,6 +97,13 @@ impl Keyspace {
     pub(crate) fn note_dead(&self, at: Option<u32>) {
         if let (Some(at), Some(shelf)) = (at, self.shelf.get()) {
             shelf.note_dead(at);
+        }
+    }
+
+    /// So many keys went with their databases.
+    pub(crate) fn note_cleared(&self, keys: u64) {
+        if let Some(shelf) = self.shelf.get().filter(|_| keys > 0) {
+            shelf.note_cleared(keys);
         }
     }
 

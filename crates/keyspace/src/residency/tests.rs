@@ -48,6 +48,8 @@ impl Shelf for Arc<Pages> {
     fn note_dead(&self, at: u32) {
         *self.dead.lock().entry(at).or_default() += 1;
     }
+
+    fn note_cleared(&self, _: u64) {}
 }
 
 /// A keyspace and its shelf.

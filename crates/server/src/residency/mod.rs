@@ -50,6 +50,8 @@ pub struct Residency {
     is_by_hand: AtomicBool,
     /// Of who has copies on their way (see [`outbox`]).
     turn: Mutex<()>,
+    /// Keys that went with their databases since what lives was counted.
+    cleared_keys: AtomicU64,
     /// Wakes the spiller.
     bell: Mutex<bool>,
     rung: Condvar,
@@ -103,6 +105,12 @@ impl Residency {
     /// Notes that all keys are loaded: what no word refers to from now on is dead.
     pub fn note_loaded(&self) {
         self.is_loaded.store(true, Ordering::Release);
+    }
+
+    /// Notes that keys went with their databases: what lives is counted anew if that is soon done.
+    fn note_cleared(&self, keys: u64) {
+        self.cleared_keys.fetch_add(keys, Ordering::Relaxed);
+        self.ring();
     }
 
     /// Whether memory is full and nothing can be sent away.

@@ -41,6 +41,12 @@ impl Shelf for OnDisk {
             self.store.note_dead(page);
         }
     }
+
+    fn note_cleared(&self, keys: u64) {
+        if let Some(server) = self.server.upgrade() {
+            server.residency.note_cleared(keys);
+        }
+    }
 }
 
 impl OnDisk {

@@ -159,10 +159,22 @@ impl<'s> Spiller<'s> {
     /// Keys that expire, or go with their database, are counted as dead only so.
     fn recount_if_due(&mut self) {
         let is_loaded = self.server.residency.is_loaded.load(Ordering::Acquire);
-        if is_loaded && self.recounted_at.elapsed() >= RECOUNT_EVERY && self.store.stats().bytes_in_use > 0 {
+        let is_due = || self.recounted_at.elapsed() >= RECOUNT_EVERY || self.is_mostly_cleared();
+        if is_loaded && is_due() && self.store.stats().bytes_in_use > 0 {
+            // What goes while it counts is counted again.
+            self.server.residency.cleared_keys.store(0, Ordering::Relaxed);
             cleaner::recount(self.server, self.store);
             self.recounted_at = Instant::now();
         }
+    }
+
+    /// Whether more keys went with their databases than are left: to count these is less work than it was to make those, however often
+    /// that comes.
+    fn is_mostly_cleared(&self) -> bool {
+        let (residency, keyspace) = (&self.server.residency, &self.server.keyspace);
+        let cleared = residency.cleared_keys.load(Ordering::Relaxed);
+        let left = || self.server.databases().map(|db| keyspace.len(db)).sum::<u64>();
+        cleared > 0 && cleared >= left()
     }
 
     /// Goes once over all slots, and keeps nothing.
