@@ -244,6 +244,12 @@ fn a_start_with_too_few_databases_says_how_many_there_must_be() {
         let words =
             ["--dir", text(server.dir()), "--to", text(&to), "--edition", edition, "--maxmemory", "100mb"];
         assert!(refused_by("export", &words).contains(&remedy));
+        assert_check_says_the_same(server.dir(), &refused);
+        let check = |databases: &str| run("check", &[text(server.dir()), "--databases", databases]);
+        let fewer = String::from_utf8(check("7").stdout).unwrap();
+        assert!(fewer.contains(&format!("`databases` is 7, and must be {needed} or more")), "{fewer}");
+        assert!(!check(&(needed - 1).to_string()).status.success());
+        assert!(check(&needed.to_string()).status.success());
         assert!(begin(&(needed - 1).to_string()).is_err());
         let again = begin(&needed.to_string()).unwrap();
         let mut client = client_of(&again);

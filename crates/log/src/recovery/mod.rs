@@ -85,8 +85,11 @@ pub fn newest_checkpoint(fs: &Fs, dir: &Path) -> Result<Option<Checkpoint>, Refu
     Ok(index.map(|index| survey.checkpoints.swap_remove(index)))
 }
 
-/// As [`recover`], without a lock.
-pub(crate) fn inspect(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
+/// The same without a lock: of a directory that a server may have, whose files may go meanwhile.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn inspect(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
     let mut survey = Survey::of(fs, dir)?;
     if survey.is_unfinished {
         return Err(Refusal::Unfinished(dir.to_owned()));

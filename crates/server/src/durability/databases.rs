@@ -7,6 +7,7 @@ use crate::server::Server;
 use ::log::{Record, Recovery};
 use std::fmt;
 use std::io;
+use std::path::Path;
 use value::number::parse_i64;
 use wire::{Batch, Parser, Request};
 
@@ -28,19 +29,32 @@ impl From<TooFew> for io::Error {
     }
 }
 
+/// How many databases a start has that is not told.
+pub const BY_DEFAULT: u32 = 16;
+
+/// Why a start with so many databases refuses a directory; None if there are enough.
+///
+/// # Errors
+/// That it cannot be read.
+pub fn too_few(dir: &Path, recovery: &Recovery, databases: u32) -> io::Result<Option<String>> {
+    let needed = needed(recovery)?;
+    Ok((needed > databases).then(|| {
+        format!(
+            "{} was written with more databases than there are now: `databases` is {databases}, and must be {needed} or more; start with \
+             `--databases {needed}`",
+            dir.display(),
+        )
+    }))
+}
+
 /// Says how many databases are needed where there are [`TooFew`]; other errors stay as they are.
 #[cold]
 pub fn explained(server: &Server, recovery: &Recovery, error: io::Error) -> io::Error {
     if !error.get_ref().is_some_and(|inner| inner.is::<TooFew>()) {
         return error;
     }
-    match needed(recovery) {
-        Ok(needed) => io::Error::other(format!(
-            "{} was written with more databases than there are now: `databases` is {}, and must be {needed} or more; start with `--databases \
-             {needed}`",
-            server.dir().display(),
-            server.keyspace.databases(),
-        )),
+    match too_few(&server.dir(), recovery, server.keyspace.databases()) {
+        Ok(sentence) => sentence.map_or(error, io::Error::other),
         // What cannot be read is what must be mended first.
         Err(unreadable) => unreadable,
     }

@@ -11,7 +11,7 @@ pub mod checkpoint;
 mod copied;
 mod counts;
 mod crossing;
-mod databases;
+pub mod databases;
 pub mod gate;
 mod journal;
 mod loading;

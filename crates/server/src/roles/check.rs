@@ -1,9 +1,10 @@
 //! `tarn check`: what lies in a directory of the log, and what a start would do with it.
 
 use super::{Complaint, Given, Verdict, store};
-use crate::durability;
+use crate::durability::{self, databases};
 use crate::import::{self, BesideLog};
 use crate::moment::Moment;
+use keyspace::limits::DATABASES_MAX;
 use log::{Case, CheckpointReport, Report, SegmentReport};
 use std::ffi::OsStr;
 use std::fmt::{self, Write};
@@ -11,13 +12,14 @@ use std::path::{Path, PathBuf};
 use sys::file::{Fs, Kind, about};
 
 pub(super) const USAGE: &str = "\
-Usage: tarn check DIR [--dbfilename NAME]
+Usage: tarn check DIR [--dbfilename NAME] [--databases COUNT]
 
 Looks at every block of the log in DIR, and at its checkpoints: from where to where they go, from when to when, and what is
 damaged. Says what a start would do. Of the capacity edition also at every page of the store that the newest checkpoint names. Changes
 nothing, and may run beside a server; of a store that is in use, segments may be used again meanwhile.
 
   --dbfilename NAME      what the RDB file beside the log is called, if not dump.rdb: a start refuses one that is newer than the log
+  --databases COUNT      how many a start has, if not 16: it refuses what was written with more
 
 Ends with 0 if all is intact, else with 1.";
 
@@ -25,15 +27,28 @@ pub(super) fn run(words: &[String], shown: &mut String) -> Result<Verdict, Compl
     let mut given = Given::read(words, &[])?;
     let dir = PathBuf::from(given.only_word("DIR")?);
     let snapshot = given.take("dbfilename").unwrap_or_else(|| import::USUAL_SNAPSHOT.to_owned());
+    let databases =
+        given.take("databases").map_or(Ok(databases::BY_DEFAULT), |count| parse_databases(&count))?;
     given.nothing_else()?;
     let report = look_at(&Fs::Real, &dir)?;
     let store = store::look_at(&Fs::Real, &dir)?;
-    let beside = beside(&dir, OsStr::new(&snapshot), &report)?;
+    let beside = match beside(&dir, OsStr::new(&snapshot), &report)? {
+        None if report.verdict.is_ok() => {
+            databases::too_few(&dir, &log::inspect(&Fs::Real, &dir)?, databases)?
+        }
+        beside => beside,
+    };
     let is_intact =
         report.is_intact() && store.as_ref().is_none_or(::store::Report::is_intact) && beside.is_none();
     write!(shown, "{}", Shown { dir: &dir, report: &report, store: store.as_ref(), beside })
         .expect("a string takes all");
     Ok(if is_intact { Verdict::Good } else { Verdict::Bad })
+}
+
+fn parse_databases(count: &str) -> Result<u32, Complaint> {
+    let wrong =
+        || Complaint(format!("'{count}' is no number of databases: there may be 1 to {DATABASES_MAX}"));
+    count.parse().ok().filter(|count| (1..=DATABASES_MAX).contains(count)).ok_or_else(wrong)
 }
 
 /// Checks a directory in which there is a log.
@@ -66,7 +81,7 @@ pub(super) struct Shown<'a> {
     pub report: &'a Report,
     /// Of the store, if there is one.
     pub store: Option<&'a ::store::Report>,
-    /// Why a start refuses it, if that lies beside the log.
+    /// Why a start refuses it, if that lies beside the log or in how the start is made.
     pub beside: Option<String>,
 }
 

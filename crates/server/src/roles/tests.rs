@@ -33,6 +33,13 @@ fn wrong_words_are_complained_about() {
     assert_eq!(complaint(check::run, "/no/such"), "/no/such is not a directory");
     assert_eq!(complaint(check::run, "/tmp --deep 1"), "there is no option --deep; see --help");
     assert_eq!(complaint(check::run, "-x"), "there is no option -x");
+    for wrong in ["0", "many", "-1", "4294967296"] {
+        let told = complaint(check::run, &format!("/tmp --databases {wrong}"));
+        assert!(
+            told.starts_with(&format!("'{wrong}' is no number of databases: there may be 1 to ")),
+            "{told}"
+        );
+    }
     assert_eq!(complaint(restore::run, "d --to 1"), "--into is needed; see --help");
     assert!(complaint(restore::run, "d --to noon --into e").contains("'noon' is neither a time"));
 }

@@ -49,9 +49,6 @@ expire). DIR is only read.
                          since, and those without their times to live; with fields of hashes likewise
   --DIRECTIVE VALUE      any directive of `tarn server` that counts here, such as --databases 64 or --dbfilename x.rdb";
 
-/// As many as a server has that is told nothing else.
-const DATABASES_BY_DEFAULT: u32 = 16;
-
 /// A worker for whoever loads, and the spare one.
 const WORKERS: usize = 2;
 
@@ -130,7 +127,7 @@ fn needed_by_start(server: &Server) -> Option<String> {
     if name != USUAL_SNAPSHOT.as_bytes() {
         write!(words, " --dbfilename {}", String::from_utf8_lossy(&name)).expect("a string takes all");
     }
-    let default = DATABASES_BY_DEFAULT;
+    let default = durability::databases::BY_DEFAULT;
     let highest = server.databases().filter(|db| !server.keyspace.is_empty(*db)).last();
     if let Some(db) = highest.filter(|db| db.0 >= default) {
         write!(words, " --databases {}", db.0 + 1).expect("a string takes all");
