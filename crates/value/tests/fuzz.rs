@@ -26,19 +26,16 @@ use value::rdb::{Restored, dump_string, restore};
 use value::string::StringEncoding;
 use value::{lzf, number};
 
-/// A small generator of reproducible numbers (SplitMix64).
-struct Prng(u64);
+/// Reproducible numbers, and bytes of kinds.
+struct Prng(sys::Prng);
 
 impl Prng {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
+        self.0.next_u64()
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
+        self.0.below(bound as u64) as usize
     }
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
@@ -87,7 +84,8 @@ fn fuzz(steps_default: u64, mut step: impl FnMut(&mut Prng)) {
     let seed = read("TARN_SEED").unwrap_or(0x7a52);
     let steps = read("TARN_STEPS").unwrap_or(steps_default);
     for index in 0..steps {
-        let mut prng = Prng(seed.wrapping_add(index.wrapping_mul(0x2545_f491_4f6c_dd1d)));
+        let mut prng =
+            Prng(sys::Prng::from_seed(seed.wrapping_add(index.wrapping_mul(0x2545_f491_4f6c_dd1d))));
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| step(&mut prng)));
         if let Err(cause) = outcome {
             eprintln!("failed at step {index} of TARN_SEED={seed} TARN_STEPS={steps}");

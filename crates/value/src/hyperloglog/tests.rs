@@ -1,17 +1,10 @@
 //! HyperLogLogs against a model of plain registers, and against hostile bytes.
 
 use super::*;
+use sys::Prng;
 
-/// A small generator of reproducible numbers (SplitMix64).
-struct Prng(u64);
-
-impl Prng {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) % bound as u64) as usize
-    }
+fn below(prng: &mut Prng, bound: usize) -> usize {
+    prng.below(bound as u64) as usize
 }
 
 fn registers_of(bytes: &[u8]) -> Registers {
@@ -33,12 +26,13 @@ fn hash_is_murmur_64a_with_the_seed_of_redis() {
 #[test]
 fn both_encodings_keep_the_largest_value_of_each_register() {
     for (seed, sparse_max) in (0..40).map(|seed| (seed, [0, 50, 300, 3000, 20_000][seed % 5])) {
-        let mut prng = Prng(seed as u64);
+        let mut prng = Prng::from_seed(seed as u64);
         let (mut bytes, mut model) = (empty(), [0; REGISTERS]);
         let span = [20, 300, REGISTERS][seed % 3];
         for _ in 0..2000 {
-            let value = if prng.below(500) == 0 { prng.below(52) } else { prng.below(6) } as u8;
-            let seen = Observation::new(prng.below(span), value.max(1));
+            let value =
+                if below(&mut prng, 500) == 0 { below(&mut prng, 52) } else { below(&mut prng, 6) } as u8;
+            let seen = Observation::new(below(&mut prng, span), value.max(1));
             let grows = model[seen.register] < seen.value;
             model[seen.register] = model[seen.register].max(seen.value);
             assert_eq!(add(&mut bytes, seen, sparse_max), Ok(grows));
@@ -89,18 +83,23 @@ fn only_right_headers_make_a_hyperloglog() {
 
 #[test]
 fn hostile_bytes_never_panic() {
-    let mut prng = Prng(7);
+    let mut prng = Prng::from_seed(7);
     for _ in 0..3000 {
         let mut bytes = empty();
-        (0..prng.below(60)).for_each(|_| {
-            add(&mut bytes, Observation::new(prng.below(REGISTERS), 1 + prng.below(32) as u8), 3000).unwrap();
+        (0..below(&mut prng, 60)).for_each(|_| {
+            add(
+                &mut bytes,
+                Observation::new(below(&mut prng, REGISTERS), 1 + below(&mut prng, 32) as u8),
+                3000,
+            )
+            .unwrap();
         });
-        for _ in 0..1 + prng.below(4) {
-            let at = HEADER_BYTES + prng.below(bytes.len() - HEADER_BYTES);
-            match prng.below(3) {
-                0 => bytes[at] = prng.below(256) as u8,
+        for _ in 0..1 + below(&mut prng, 4) {
+            let at = HEADER_BYTES + below(&mut prng, bytes.len() - HEADER_BYTES);
+            match below(&mut prng, 3) {
+                0 => bytes[at] = below(&mut prng, 256) as u8,
                 1 => bytes.truncate(at.max(HEADER_BYTES + 1)),
-                _ => bytes.insert(at, prng.below(256) as u8),
+                _ => bytes.insert(at, below(&mut prng, 256) as u8),
             }
         }
         let _ = count(&bytes);
@@ -108,7 +107,7 @@ fn hostile_bytes_never_panic() {
         let _ = sparse::decode(&bytes);
         let _ = make_dense(&mut bytes.clone());
         for _ in 0..50 {
-            let seen = Observation::new(prng.below(REGISTERS), 1 + prng.below(50) as u8);
+            let seen = Observation::new(below(&mut prng, REGISTERS), 1 + below(&mut prng, 50) as u8);
             if add(&mut bytes, seen, 3000).is_err() {
                 break;
             }

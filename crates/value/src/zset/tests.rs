@@ -3,17 +3,13 @@ use crate::collection::{Encoding, Thresholds, Type};
 use crate::rdb::{RestoreError, Restored, dump, restore};
 use std::cmp::Ordering;
 use std::collections::HashSet;
+use sys::Prng;
 
-/// splitmix64.
-struct Seeded(u64);
+struct Seeded(Prng);
 
 impl Seeded {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (x ^ (x >> 31)) % bound
+        self.0.below(bound)
     }
 
     fn score(&mut self) -> f64 {
@@ -123,7 +119,7 @@ fn thresholds(entries: usize) -> Thresholds {
 
 fn run(seed: u64, entries: usize, spread: u64, steps: usize) {
     println!("seed {seed}: {entries} entries packed, members of {spread}");
-    let mut random = Seeded(seed);
+    let mut random = Seeded(Prng::from_seed(seed));
     let thresholds = thresholds(entries);
     let (mut zset, mut model) = (Zset::for_members(1, 0, &thresholds), Model::default());
     for step in 0..steps {
@@ -231,7 +227,7 @@ fn images_that_are_no_sorted_sets_are_refused() {
     for cut in 1..body.len() {
         assert_eq!(read(&body[..cut]), Err(RestoreError::BadFormat));
     }
-    let mut random = Seeded(5);
+    let mut random = Seeded(Prng::from_seed(5));
     for _ in 0..20_000 {
         let mut bad = body.to_vec();
         bad[0] = [3, 5, 12, 17][random.below(4) as usize];

@@ -119,7 +119,10 @@ fn entries_step(prng: &mut Prng) {
             5 | 6 => {
                 let id = match model.entries.len() {
                     0 => id(prng),
-                    count => prng.pick(&[model.entries[prng.0 as usize % count].0, model.entries[0].0]),
+                    count => {
+                        let any = prng.below(count);
+                        prng.pick(&[model.entries[any].0, model.entries[0].0])
+                    }
                 };
                 let at = model.entries.iter().position(|(other, _)| *other == id);
                 assert_eq!(stream.entries.delete(id), at.is_some());
@@ -192,7 +195,8 @@ fn damaged_step(prng: &mut Prng) {
     let body = payload.len() - 2;
     for _ in 0..1 + prng.below(3) {
         let at = prng.below(body);
-        payload[at] = prng.pick(&[0, 1, 2, 0x7f, 0x80, 0xc3, 0xf0, 0xf4, 0xff, prng.0 as u8]);
+        let any = prng.next() as u8;
+        payload[at] = prng.pick(&[0, 1, 2, 0x7f, 0x80, 0xc3, 0xf0, 0xf4, 0xff, any]);
     }
     payload[0] = prng.pick(&[15, 19, 19, 19, 21]);
     let crc = crc64(0, &payload);

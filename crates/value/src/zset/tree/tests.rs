@@ -1,5 +1,6 @@
 use super::{Handle, Tree};
 use std::cmp::Ordering;
+use sys::Prng;
 
 /// A handle that is its member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,20 +31,7 @@ impl Model {
     }
 }
 
-/// splitmix64, for want of a crate below.
-struct Seeded(u64);
-
-impl Seeded {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (x ^ (x >> 31)) % bound
-    }
-}
-
-fn compare(tree: &Tree<Name>, model: &Model, random: &mut Seeded) {
+fn compare(tree: &Tree<Name>, model: &Model, random: &mut Prng) {
     tree.check();
     assert_eq!(tree.range(0..usize::MAX).collect::<Vec<_>>(), model.0);
     let (first, last) = (random.below(model.0.len() as u64 + 2), random.below(model.0.len() as u64 + 2));
@@ -67,7 +55,7 @@ fn compare(tree: &Tree<Name>, model: &Model, random: &mut Seeded) {
 /// Runs random changes; `spread` is how many scores there are.
 fn run(seed: u64, spread: u64, steps: usize) {
     println!("seed {seed}, {spread} scores");
-    let mut random = Seeded(seed);
+    let mut random = Prng::from_seed(seed);
     let (mut tree, mut model) = (Tree::default(), Model::default());
     let mut growing = true;
     for step in 0..steps {
