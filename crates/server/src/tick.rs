@@ -65,13 +65,12 @@ impl Bells {
 
     /// Has all workers look around.
     pub fn ring_all(&self) {
-        self.workers.iter().for_each(Notify::notify_one);
+        (0..self.workers.len()).for_each(|worker| self.ring(worker));
     }
 
     /// Has all workers look around but this one.
     fn ring_all_but(&self, worker: usize) {
-        let others = self.workers.iter().enumerate().filter(|(index, _)| *index != worker);
-        others.for_each(|(_, bell)| bell.notify_one());
+        (0..self.workers.len()).filter(|other| *other != worker).for_each(|other| self.ring(other));
     }
 
     /// Whether nothing has happened for a while.

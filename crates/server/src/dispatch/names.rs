@@ -72,10 +72,7 @@ impl Names {
 
     /// As [`table::find_full`].
     pub fn find_full(&self, name: &[u8]) -> Option<&'static Command> {
-        match name.iter().position(|byte| *byte == b'|') {
-            Some(bar) => table::find_subcommand(self.find(&name[..bar])?, &name[bar + 1..]),
-            None => self.find(name),
-        }
+        table::find_full_by(name, |name| self.find(name))
     }
 
     /// Whether a command of the top level has a name at all.

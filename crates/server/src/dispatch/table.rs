@@ -98,6 +98,14 @@ pub fn find_subcommand(container: &Command, name: &[u8]) -> Option<&'static Comm
 
 /// The command or subcommand with this full name (`client|list`), in any case.
 pub fn find_full(name: &[u8]) -> Option<&'static Command> {
+    find_full_by(name, find)
+}
+
+/// The same where commands have the names by which `find` finds them.
+pub fn find_full_by(
+    name: &[u8],
+    find: impl Fn(&[u8]) -> Option<&'static Command>,
+) -> Option<&'static Command> {
     match name.iter().position(|byte| *byte == b'|') {
         Some(bar) => find_subcommand(find(&name[..bar])?, &name[bar + 1..]),
         None => find(name),
