@@ -1,13 +1,13 @@
 //! The capacity edition as a client sees it: more data than memory, all of it there, under one ceiling.
 
 use crate::imports::run;
-use crate::operators::wait_until;
 use crate::subject;
 use crate::{info, tarn};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use sys::Prng;
+use testkit::ask::wait_until;
 use testkit::{Client, Server};
 use wire::Value;
 

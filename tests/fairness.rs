@@ -8,19 +8,12 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use testkit::ask::{call_line, text};
 use testkit::{Client, Program, Server};
 use wire::Value;
 
 fn start() -> Server {
     Server::start(tarn(), &["--edition", "memory", "--threads", "8"]).unwrap()
-}
-
-fn text(text: &str) -> Value {
-    Value::Bulk(text.as_bytes().to_vec())
-}
-
-fn call(client: &mut Client, line: &str) -> Value {
-    client.call(&line.split(' ').collect::<Vec<_>>()).unwrap()
 }
 
 fn send(client: &mut Client, line: &str) {
@@ -42,7 +35,7 @@ impl Holder {
     /// Holds these keys, which need not be there, from now on.
     fn new(server: &Server, keys: &[&str]) -> Holder {
         let mut client = server.connect().unwrap();
-        call(&mut client, "SET sent value");
+        call_line(&mut client, "SET sent value");
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port().to_string();
         let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "600000", "KEYS", "sent"];
@@ -61,8 +54,8 @@ impl Holder {
 
 /// Waits for the server's time to go on.
 fn let_time_pass(client: &mut Client) {
-    call(client, "SET passing value PX 100");
-    while call(client, "EXISTS passing") == Value::Int(1) {
+    call_line(client, "SET passing value PX 100");
+    while call_line(client, "EXISTS passing") == Value::Int(1) {
         thread::yield_now();
     }
 }
@@ -74,25 +67,25 @@ fn a_time_to_live_begins_when_its_command_has_its_key() {
     let mut other = server.connect().unwrap();
     let holder = Holder::new(&server, &["alone", "queued", "by-script", "of-two"]);
     send(&mut clients[0], "SET alone value PX 5000");
-    assert_eq!(call(&mut clients[1], "MULTI"), Value::Simple(b"OK".to_vec()));
-    call(&mut clients[1], "SET queued value PX 5000");
+    assert_eq!(call_line(&mut clients[1], "MULTI"), Value::Simple(b"OK".to_vec()));
+    call_line(&mut clients[1], "SET queued value PX 5000");
     send(&mut clients[1], "EXEC");
     let script = "return redis.call('SET', KEYS[1], ARGV[1], 'PX', 5000)";
     clients[2].send_request(&["EVAL", script, "1", "by-script", "value"]).unwrap();
-    call(&mut other, "RPUSH numbers 1 2");
+    call_line(&mut other, "RPUSH numbers 1 2");
     send(&mut clients[3], "SORT numbers STORE of-two");
     let_time_pass(&mut other);
-    call(&mut other, "SET mark value PX 5000");
-    let mark = int(&call(&mut other, "PEXPIRETIME mark"));
+    call_line(&mut other, "SET mark value PX 5000");
+    let mark = int(&call_line(&mut other, "PEXPIRETIME mark"));
     holder.release();
     for client in &mut clients {
         client.read_value().unwrap();
     }
     for key in ["alone", "queued", "by-script"] {
-        let until = int(&call(&mut other, &format!("PEXPIRETIME {key}")));
+        let until = int(&call_line(&mut other, &format!("PEXPIRETIME {key}")));
         assert!(until >= mark, "{key} lost {} ms of its time while its command waited", mark - until);
     }
-    assert_eq!(call(&mut other, "LLEN of-two"), Value::Int(2));
+    assert_eq!(call_line(&mut other, "LLEN of-two"), Value::Int(2));
 }
 
 #[test]
@@ -109,19 +102,19 @@ fn one_who_waits_for_several_keys_is_served_whoever_holds_the_others() {
     ];
     for (wait, push, take) in cases {
         let (mut waiter, mut other) = (server.connect().unwrap(), server.connect().unwrap());
-        call(&mut other, "DEL one two read");
+        call_line(&mut other, "DEL one two read");
         if wait.starts_with("XREADGROUP") {
-            call(&mut other, "XGROUP CREATE one g 0 MKSTREAM");
-            call(&mut other, "XGROUP CREATE read g 0 MKSTREAM");
+            call_line(&mut other, "XGROUP CREATE one g 0 MKSTREAM");
+            call_line(&mut other, "XGROUP CREATE read g 0 MKSTREAM");
         }
         send(&mut waiter, wait);
         while crate::info(&mut other, "blocked_clients") == 0 {}
         let holder = Holder::new(&server, &["two", "read"]);
-        assert!(!matches!(call(&mut other, push), Value::Error(_)));
+        assert!(!matches!(call_line(&mut other, push), Value::Error(_)));
         let served = waiter.read_value().unwrap();
         assert!(format!("{served:?}").contains(&format!("{:?}", text("element"))), "{wait}: {served:?}");
         if take != "DEL two" {
-            let left = call(&mut other, take);
+            let left = call_line(&mut other, take);
             assert!(
                 matches!(&left, Value::Null | Value::Int(0)) || left == Value::Array(Vec::new()),
                 "{left:?}"
@@ -164,9 +157,9 @@ fn one_who_waits_is_served_while_a_script_has_another_of_its_keys() {
     script.send_request(&["EVAL", endless, "1", "two"]).unwrap();
     // Whoever asks for its key is held back by now, or waits.
     let_time_pass(&mut other);
-    assert_eq!(call(&mut other, "RPUSH one element"), Value::Int(1));
+    assert_eq!(call_line(&mut other, "RPUSH one element"), Value::Int(1));
     assert_eq!(waiter.read_value().unwrap(), Value::Array(vec![text("one"), text("element")]));
-    while call(&mut other, "SCRIPT KILL") != Value::Simple(b"OK".to_vec()) {}
+    while call_line(&mut other, "SCRIPT KILL") != Value::Simple(b"OK".to_vec()) {}
     assert!(matches!(script.read_value().unwrap(), Value::Error(_)));
 }
 
@@ -182,8 +175,8 @@ fn no_element_goes_past_those_who_wait() {
             scope.spawn(move || {
                 let mut busy = address.connect().unwrap();
                 while !is_over.load(Ordering::Relaxed) {
-                    call(&mut busy, "EXISTS two three");
-                    call(&mut busy, "LPOP one");
+                    call_line(&mut busy, "EXISTS two three");
+                    call_line(&mut busy, "LPOP one");
                 }
             });
         }
@@ -192,7 +185,7 @@ fn no_element_goes_past_those_who_wait() {
         for round in 0..rounds {
             send(&mut waiter, "BLPOP one two 0");
             while crate::info(&mut pusher, "blocked_clients") == 0 {}
-            call(&mut pusher, &format!("RPUSH one {round}"));
+            call_line(&mut pusher, &format!("RPUSH one {round}"));
             let served = Value::Array(vec![text("one"), text(&round.to_string())]);
             assert_eq!(waiter.read_value().unwrap(), served, "somebody else took it");
         }
@@ -228,15 +221,15 @@ fn make_large(client: &mut Client) {
             members += 1000;
         }
         let began = Instant::now();
-        call(client, "ZUNIONSTORE copy 1 large");
+        call_line(client, "ZUNIONSTORE copy 1 large");
         if began.elapsed() >= LONG {
             break;
         }
     }
     for copy in ["large1", "large2"] {
-        call(client, &format!("COPY large {copy}"));
+        call_line(client, &format!("COPY large {copy}"));
     }
-    call(client, "DEL copy");
+    call_line(client, "DEL copy");
 }
 
 /// What may have to wait for long, and to how many requests of others behind which it did not stand.
@@ -297,7 +290,7 @@ impl Busy {
         self.while_busy(server, || {
             for _ in 0..rounds {
                 let (began, before) = (Instant::now(), self.ended());
-                let reply = call(&mut client, line);
+                let reply = call_line(&mut client, line);
                 assert!(!matches!(reply, Value::Error(_)), "{reply:?}");
                 worst.waited = worst.waited.max(began.elapsed());
                 worst.overtaken = worst.overtaken.max(self.ended() - before);

@@ -1,9 +1,11 @@
 //! `tarn import` and `tarn export` with files of a real Redis: what it had is what another Redis finds in Tarn's file.
 
+use crate::operators::{shown_by, text};
 use crate::tarn;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
+use testkit::ask::call_well;
 use testkit::generate::{Generator, Request, words};
 use testkit::{Client, Program, Server, spec};
 use wire::Value;
@@ -42,21 +44,15 @@ fn redis(directives: &[&str]) -> Server {
         .unwrap()
 }
 
-fn call(client: &mut Client, request: &[&str]) -> Value {
-    let reply = client.call(request).unwrap();
-    assert!(!matches!(reply, Value::Error(_)), "{request:?}: {reply:?}");
-    reply
-}
-
 fn fill(client: &mut Client) {
-    KEYS.iter().for_each(|request| drop(call(client, request)));
+    KEYS.iter().for_each(|request| drop(call_well(client, request)));
 }
 
 fn rewrite(client: &mut Client) {
-    call(client, &["BGREWRITEAOF"]);
+    call_well(client, &["BGREWRITEAOF"]);
     let begun = Instant::now();
     loop {
-        let Value::Bulk(figures) = call(client, &["INFO", "persistence"]) else {
+        let Value::Bulk(figures) = call_well(client, &["INFO", "persistence"]) else {
             panic!("INFO gives a text")
         };
         if String::from_utf8_lossy(&figures).contains("aof_rewrite_in_progress:0") {
@@ -70,10 +66,10 @@ fn rewrite(client: &mut Client) {
 /// All that a Redis holds: keys, what they hold, when they expire, groups of streams, and functions.
 fn contents(server: &Server) -> Vec<String> {
     let mut client = server.connect().unwrap();
-    let mut found = vec![show(&call(&mut client, &["FUNCTION", "LIST", "WITHCODE"]))];
+    let mut found = vec![show(&call_well(&mut client, &["FUNCTION", "LIST", "WITHCODE"]))];
     for db in 0..16 {
-        call(&mut client, &["SELECT", &db.to_string()]);
-        let Value::Array(keys) = call(&mut client, &["KEYS", "*"]) else { panic!("KEYS gives a list") };
+        call_well(&mut client, &["SELECT", &db.to_string()]);
+        let Value::Array(keys) = call_well(&mut client, &["KEYS", "*"]) else { panic!("KEYS gives a list") };
         let mut keys: Vec<Vec<u8>> = keys
             .into_iter()
             .map(|key| if let Value::Bulk(key) = key { key } else { panic!("{key:?}") })
@@ -144,14 +140,6 @@ pub fn run(role: &str, words: &[&str]) -> Output {
     Command::new(path).arg(role).args(words).output().unwrap()
 }
 
-/// What a good run shows.
-fn shown(role: &str, words: &[&str]) -> String {
-    let output = run(role, words);
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{role} {words:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
-    text
-}
-
 /// What a failing run says: one sentence.
 fn complaint(role: &str, words: &[&str]) -> String {
     let output = run(role, words);
@@ -159,10 +147,6 @@ fn complaint(role: &str, words: &[&str]) -> String {
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(text.lines().count(), 1, "{text}");
     text.trim().to_owned()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 /// A fresh Redis without data, stopped: its directory can be filled.
@@ -176,8 +160,8 @@ fn empty_redis() -> Server {
 fn carried_over(from: &Path) -> Vec<String> {
     let mut target = empty_redis();
     let dir = target.dir().join("tarn");
-    shown("import", &[text(from), "--dir", text(&dir)]);
-    shown("export", &["--dir", text(&dir), "--to", text(&target.dir().join("dump.rdb"))]);
+    shown_by("import", &[text(from), "--dir", text(&dir)]);
+    shown_by("export", &["--dir", text(&dir), "--to", text(&target.dir().join("dump.rdb"))]);
     target.restart().unwrap();
     contents(&target)
 }
@@ -203,9 +187,9 @@ fn append_only_directories_of_a_redis_come_over() {
             fill(&mut client);
             if rewrites {
                 rewrite(&mut client);
-                call(&mut client, &["SELECT", "5"]);
-                call(&mut client, &["RPUSH", "behind", "the", "base"]);
-                call(&mut client, &["DEL", "third"]);
+                call_well(&mut client, &["SELECT", "5"]);
+                call_well(&mut client, &["RPUSH", "behind", "the", "base"]);
+                call_well(&mut client, &["DEL", "third"]);
             }
             // Some of what it knows of groups is not in its log either.
             source.restart().unwrap();
@@ -254,7 +238,7 @@ fn single_files_of_older_versions_come_over() {
         let mut client = source.connect().unwrap();
         fill(&mut client);
         rewrite(&mut client);
-        call(&mut client, &["SET", "last", "1"]);
+        call_well(&mut client, &["SET", "last", "1"]);
         let before = contents(&source);
         source.kill();
         // As they were up to Redis 6: the requests stand behind the base.
@@ -274,13 +258,13 @@ fn single_files_of_older_versions_come_over() {
 fn keys_whose_time_came_while_nobody_ran_do_not_come_back() {
     let mut source = redis(&[]);
     let mut client = source.connect().unwrap();
-    call(&mut client, &["CONFIG", "SET", "auto-aof-rewrite-percentage", "0"]);
-    call(&mut client, &["SET", "stays", "1"]);
-    call(&mut client, &["SET", "base", "1", "PX", "1500"]);
+    call_well(&mut client, &["CONFIG", "SET", "auto-aof-rewrite-percentage", "0"]);
+    call_well(&mut client, &["SET", "stays", "1"]);
+    call_well(&mut client, &["SET", "base", "1", "PX", "1500"]);
     rewrite(&mut client);
-    call(&mut client, &["SET", "goes", "1", "PX", "1500"]);
-    call(&mut client, &["APPEND", "goes", "2"]);
-    call(&mut client, &["APPEND", "base", "2"]);
+    call_well(&mut client, &["SET", "goes", "1", "PX", "1500"]);
+    call_well(&mut client, &["APPEND", "goes", "2"]);
+    call_well(&mut client, &["APPEND", "base", "2"]);
     source.kill();
     std::thread::sleep(Duration::from_millis(1600));
     let found = carried_over(source.dir());
@@ -291,12 +275,12 @@ fn keys_whose_time_came_while_nobody_ran_do_not_come_back() {
 fn an_end_in_the_middle_of_something_is_left_out_or_refused() {
     let mut source = redis(&[]);
     let mut client = source.connect().unwrap();
-    call(&mut client, &["SET", "whole", "1"]);
+    call_well(&mut client, &["SET", "whole", "1"]);
     let before = contents(&source);
-    call(&mut client, &["MULTI"]);
-    call(&mut client, &["SET", "whole", "2"]);
-    call(&mut client, &["SET", "another", "3"]);
-    call(&mut client, &["EXEC"]);
+    call_well(&mut client, &["MULTI"]);
+    call_well(&mut client, &["SET", "whole", "2"]);
+    call_well(&mut client, &["SET", "another", "3"]);
+    call_well(&mut client, &["EXEC"]);
     source.kill();
     let path = increment(&source);
     let content = std::fs::read(&path).unwrap();
@@ -316,8 +300,8 @@ fn an_end_in_the_middle_of_something_is_left_out_or_refused() {
 fn damage_and_missing_files_are_refused_with_their_place() {
     let mut source = redis(&["--auto-aof-rewrite-percentage", "0"]);
     let mut client = source.connect().unwrap();
-    call(&mut client, &["SET", "a", "1"]);
-    call(&mut client, &["SET", "b", "1"]);
+    call_well(&mut client, &["SET", "a", "1"]);
+    call_well(&mut client, &["SET", "b", "1"]);
     source.kill();
     let target = source.dir().join("target");
     let refused = || complaint("import", &[text(source.dir()), "--dir", text(&target)]);
@@ -350,7 +334,7 @@ fn damage_and_missing_files_are_refused_with_their_place() {
 fn only_the_last_file_may_be_cut_off() {
     let mut source = redis(&[]);
     let mut client = source.connect().unwrap();
-    call(&mut client, &["SET", "a", "1"]);
+    call_well(&mut client, &["SET", "a", "1"]);
     source.kill();
     let path = increment(&source);
     let content = std::fs::read(&path).unwrap();
@@ -367,20 +351,20 @@ fn only_the_last_file_may_be_cut_off() {
 fn nothing_is_overwritten_without_being_told_to() {
     let source = Server::start(Program::Redis, &[]).unwrap();
     let mut client = source.connect().unwrap();
-    call(&mut client, &["SET", "a", "1"]);
-    call(&mut client, &["SAVE"]);
+    call_well(&mut client, &["SET", "a", "1"]);
+    call_well(&mut client, &["SAVE"]);
     let dump = source.dir().join("dump.rdb");
     let refused = complaint("import", &[text(&dump), "--dir", text(source.dir())]);
     assert!(refused.contains("dump.rdb is there already"), "{refused}");
     let dir = source.dir().join("tarn");
-    let told = shown("import", &[text(&dump), "--dir", text(&dir)]);
+    let told = shown_by("import", &[text(&dump), "--dir", text(&dir)]);
     assert!(told.starts_with(&format!("Loaded the RDB file {}: 1 keys", dump.display())), "{told}");
     assert!(told.ends_with(&format!("Wrote 1 keys to {}\n", dir.join("dump.rdb").display())), "{told}");
     let to = source.dir().join("out.rdb");
     let words = ["--dir", text(&dir), "--to", text(&to)];
-    shown("export", &words);
+    shown_by("export", &words);
     assert!(complaint("export", &words).contains("out.rdb is there already: --force replaces it"));
-    shown("export", &[&words[..], &["--force"]].concat());
+    shown_by("export", &[&words[..], &["--force"]].concat());
     let empty = source.dir().join("empty");
     std::fs::create_dir(&empty).unwrap();
     let refused = complaint("export", &["--dir", text(&empty), "--to", text(&source.dir().join("x.rdb"))]);
@@ -394,7 +378,7 @@ fn roles_around_directories_explain_themselves() {
     for (role, word) in
         [("import", "FROM --dir DIR"), ("export", "--force"), ("check", "DIR"), ("restore", "--into NEWDIR")]
     {
-        let help = shown(role, &["--help"]);
+        let help = shown_by(role, &["--help"]);
         assert!(help.starts_with(&format!("Usage: tarn {role} ")) && help.contains(word), "{help}");
         let refused = complaint(role, &["--nonsense"]);
         assert!(refused.starts_with(&format!("tarn {role}: ")), "{refused}");
@@ -417,19 +401,19 @@ fn a_log_is_exported_as_far_as_it_was_acknowledged() {
     source.kill();
     let mut target = empty_redis();
     let to = target.dir().join("dump.rdb");
-    let told = shown("export", &["--dir", text(source.dir()), "--to", text(&to)]);
+    let told = shown_by("export", &["--dir", text(source.dir()), "--to", text(&to)]);
     assert!(told.contains("Loaded the log of "), "{told}");
     target.restart().unwrap();
     let found = contents(&target);
     assert!(found.len() == 13 && found[0].contains("mine"), "{found:#?}");
     // The second of two effects of one record.
     assert!(found[2].starts_with("0 by-script: ") && !found[2].contains("Int(-1)"), "{}", found[2]);
-    let report = shown("check", &[text(source.dir())]);
+    let report = shown_by("check", &[text(source.dir())]);
     assert!(report.contains(".segment: segment, LSN 0 to "), "{report}");
     let copy = target.dir().join("copy");
-    let told = shown("restore", &[text(source.dir()), "--to", "@4000000000", "--into", text(&copy)]);
+    let told = shown_by("restore", &[text(source.dir()), "--to", "@4000000000", "--into", text(&copy)]);
     assert!(told.contains("the log ends at LSN "), "{told}");
-    shown("export", &["--dir", text(&copy), "--to", text(&to), "--force"]);
+    shown_by("export", &["--dir", text(&copy), "--to", text(&to), "--force"]);
     target.restart().unwrap();
     assert_same(&contents(&target), &found, "the copy");
     let refused = complaint("import", &[text(&to), "--dir", text(&copy)]);
@@ -446,16 +430,16 @@ fn what_one_record_does_to_a_slot_and_to_all_is_replayed_in_order() {
         &[&["SELECT", "1"], &["APPEND", "kept", "0"], &["SELECT", "0"], &["APPEND", "swapped", "0"]],
     ];
     for requests in transactions {
-        call(&mut client, &["MULTI"]);
-        requests.iter().for_each(|request| drop(call(&mut client, request)));
-        call(&mut client, &["EXEC"]);
+        call_well(&mut client, &["MULTI"]);
+        requests.iter().for_each(|request| drop(call_well(&mut client, request)));
+        call_well(&mut client, &["EXEC"]);
     }
     source.kill();
     let mut target = empty_redis();
-    shown("export", &["--dir", text(source.dir()), "--to", text(&target.dir().join("dump.rdb"))]);
+    shown_by("export", &["--dir", text(source.dir()), "--to", text(&target.dir().join("dump.rdb"))]);
     target.restart().unwrap();
     let mut client = target.connect().unwrap();
-    let mut ask = |request: &[&str]| show(&call(&mut client, request));
+    let mut ask = |request: &[&str]| show(&call_well(&mut client, request));
     assert_eq!((ask(&["DBSIZE"]).as_str(), ask(&["GET", "swapped"]).as_str()), ("Int(1)", "60"));
     ask(&["SELECT", "1"]);
     assert_eq!(ask(&["MGET", "kept", "swapped", "gone"]), "[20 1 Null]");
@@ -474,7 +458,7 @@ fn a_server_goes_on_where_a_redis_stopped() {
     let mut client = source.connect().unwrap();
     fill(&mut client);
     rewrite(&mut client);
-    call(&mut client, &["SET", "behind", "the base"]);
+    call_well(&mut client, &["SET", "behind", "the base"]);
     source.restart().unwrap();
     let mut expected = contents(&source);
     source.kill();
@@ -486,13 +470,13 @@ fn a_server_goes_on_where_a_redis_stopped() {
     copy_dir(&append_only_dir(&source), &append_only_dir(&server));
     server.restart().unwrap();
     assert!(server.output().contains("Loaded the append-only files of "), "{}", server.output());
-    call(&mut server.connect().unwrap(), &["DEL", "behind"]);
+    call_well(&mut server.connect().unwrap(), &["DEL", "behind"]);
     // Its own log counts from now on, and not what the Redis left.
     server.restart().unwrap();
     assert!(!server.output().contains("Loaded the append-only files of "), "{}", server.output());
     server.kill();
     let mut target = empty_redis();
-    shown("export", &["--dir", text(server.dir()), "--to", text(&target.dir().join("dump.rdb"))]);
+    shown_by("export", &["--dir", text(server.dir()), "--to", text(&target.dir().join("dump.rdb"))]);
     target.restart().unwrap();
     expected.retain(|line| !line.starts_with("0 behind: "));
     assert_same(&contents(&target), &expected, "what went on");

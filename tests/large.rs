@@ -6,6 +6,7 @@
 
 use crate::{info, subject, tarn};
 use std::sync::atomic::{AtomicBool, Ordering};
+use testkit::ask::call_line_well;
 use testkit::{Client, Server};
 use wire::Value;
 
@@ -16,13 +17,6 @@ fn start(directives: &[&str]) -> Server {
     // Checkpoints are written when the test says so.
     let all = [&["--edition", "durable", "--auto-aof-rewrite-percentage", "0"], directives].concat();
     Server::start(tarn(), &all).unwrap()
-}
-
-fn call(client: &mut Client, line: &str) -> Value {
-    let words: Vec<&str> = line.split(' ').collect();
-    let reply = client.call(&words).unwrap();
-    assert!(!matches!(reply, Value::Error(_)), "{line}: {reply:?}");
-    reply
 }
 
 /// A key of each type and encoding that may be large.
@@ -60,7 +54,7 @@ fn fill(client: &mut Client) {
         "XSETID stream 600-1 ENTRIESADDED 2000 MAXDELETEDID 550-0",
         "XTRIM stream MAXLEN 1200",
     ] {
-        call(client, line);
+        call_line_well(client, line);
     }
 }
 
@@ -76,7 +70,7 @@ fn shuffle(client: &mut Client) {
             format!("SET copy:{name} small"),
             format!("COPY {name} copy:{name} REPLACE"),
         ] {
-            call(client, &line);
+            call_line_well(client, &line);
         }
     }
     for line in [
@@ -88,7 +82,7 @@ fn shuffle(client: &mut Client) {
         "RENAME renamed:list list",
         "SINTERSTORE nothing set missing",
     ] {
-        call(client, line);
+        call_line_well(client, line);
     }
 }
 
@@ -96,40 +90,40 @@ fn shuffle(client: &mut Client) {
 fn shown(client: &mut Client) -> Vec<String> {
     let mut all = Vec::new();
     for db in 0..DATABASES {
-        call(client, &format!("SELECT {db}"));
-        let Value::Array(keys) = call(client, "KEYS *") else { panic!("KEYS gives an array") };
+        call_line_well(client, &format!("SELECT {db}"));
+        let Value::Array(keys) = call_line_well(client, "KEYS *") else { panic!("KEYS gives an array") };
         for key in keys {
             let Value::Bulk(key) = key else { panic!("a key is a bulk string") };
             let key = String::from_utf8(key).unwrap();
             all.push(format!("{db} {key} {}", shown_key(client, &key)));
         }
     }
-    call(client, "SELECT 0");
+    call_line_well(client, "SELECT 0");
     all.sort();
     all
 }
 
 fn shown_key(client: &mut Client, key: &str) -> String {
-    let kind = text(&call(client, &format!("TYPE {key}")));
+    let kind = text(&call_line_well(client, &format!("TYPE {key}")));
     let value = match kind.as_str() {
-        "string" => text(&call(client, &format!("GET {key}"))),
-        "list" => text(&call(client, &format!("LRANGE {key} 0 -1"))),
-        "set" => in_order(&call(client, &format!("SMEMBERS {key}")), 1),
+        "string" => text(&call_line_well(client, &format!("GET {key}"))),
+        "list" => text(&call_line_well(client, &format!("LRANGE {key} 0 -1"))),
+        "set" => in_order(&call_line_well(client, &format!("SMEMBERS {key}")), 1),
         "hash" => {
-            let fields = in_order(&call(client, &format!("HGETALL {key}")), 2);
-            let moments = text(&call(client, &format!("HPEXPIRETIME {key} FIELDS 4 1 2 3 4")));
+            let fields = in_order(&call_line_well(client, &format!("HGETALL {key}")), 2);
+            let moments = text(&call_line_well(client, &format!("HPEXPIRETIME {key} FIELDS 4 1 2 3 4")));
             fields + &moments
         }
-        "zset" => text(&call(client, &format!("ZRANGE {key} 0 -1 WITHSCORES"))),
+        "zset" => text(&call_line_well(client, &format!("ZRANGE {key} 0 -1 WITHSCORES"))),
         "stream" => {
-            let entries = text(&call(client, &format!("XRANGE {key} - +")));
-            let groups = text(&call(client, &format!("XINFO STREAM {key} FULL COUNT 0")));
+            let entries = text(&call_line_well(client, &format!("XRANGE {key} - +")));
+            let groups = text(&call_line_well(client, &format!("XINFO STREAM {key} FULL COUNT 0")));
             entries + &groups
         }
         other => panic!("{key} is a {other}"),
     };
-    let encoding = text(&call(client, &format!("OBJECT ENCODING {key}")));
-    let moment = text(&call(client, &format!("PEXPIRETIME {key}")));
+    let encoding = text(&call_line_well(client, &format!("OBJECT ENCODING {key}")));
+    let moment = text(&call_line_well(client, &format!("PEXPIRETIME {key}")));
     format!("{encoding} {moment} {value}")
 }
 
@@ -165,7 +159,9 @@ fn wait_for_checkpoint(client: &mut Client) {
     while info(client, "aof_rewrite_in_progress") == 1 {
         std::thread::yield_now();
     }
-    let Value::Bulk(text) = call(client, "INFO persistence") else { panic!("INFO is a bulk string") };
+    let Value::Bulk(text) = call_line_well(client, "INFO persistence") else {
+        panic!("INFO is a bulk string")
+    };
     assert!(String::from_utf8(text).unwrap().contains("aof_last_bgrewrite_status:ok"));
 }
 
@@ -194,9 +190,9 @@ fn large_slots_are_in_parts_of_a_checkpoint_and_are_the_same_after_a_kill() {
         let mut client = subject::connect(&server);
         fill(&mut client);
         shuffle(&mut client);
-        call(&mut client, "BGREWRITEAOF");
+        call_line_well(&mut client, "BGREWRITEAOF");
         wait_for_checkpoint(&mut client);
-        call(&mut client, "RPUSH list last");
+        call_line_well(&mut client, "RPUSH list last");
         assert_survives(&mut server, &mut client);
     }
 }
@@ -221,12 +217,12 @@ fn a_large_value_that_is_written_all_the_time_is_whole_in_a_checkpoint() {
                     "APPEND string x".to_owned(),
                     format!("XADD stream {}-0 f v", 1000 + number),
                 ] {
-                    call(&mut writer, &line);
+                    call_line_well(&mut writer, &line);
                 }
             }
         });
         for _ in 0..3 {
-            call(&mut client, "BGREWRITEAOF");
+            call_line_well(&mut client, "BGREWRITEAOF");
             wait_for_checkpoint(&mut client);
         }
         is_over.store(true, Ordering::Relaxed);
@@ -270,7 +266,7 @@ fn values_of_gigabytes_are_logged_copied_and_recovered() {
     }
     assert_eq!(call_patiently(&mut client, &["RENAME", "list", "other"]), Value::Simple(b"OK".to_vec()));
     let before = server.resident_bytes().unwrap();
-    call(&mut client, "BGREWRITEAOF");
+    call_line_well(&mut client, "BGREWRITEAOF");
     let mut most = 0;
     while info(&mut client, "aof_rewrite_in_progress") == 1 {
         most = most.max(server.resident_bytes().unwrap());

@@ -4,6 +4,7 @@
 use crate::tarn;
 use std::thread;
 use std::time::{Duration, Instant};
+use testkit::ask::{is_error, ok};
 use testkit::{Client, Server};
 use wire::Value;
 
@@ -16,14 +17,6 @@ fn start(args: &[&str]) -> (Server, Vec<Client>) {
     let server = Server::start(tarn(), &[&["--edition", "memory", "--threads", "2"], args].concat()).unwrap();
     let clients = (0..CONNECTIONS).map(|_| server.connect().unwrap()).collect();
     (server, clients)
-}
-
-fn ok() -> Value {
-    Value::Simple(b"OK".to_vec())
-}
-
-fn is_error(value: &Value, code: &str) -> bool {
-    matches!(value, Value::Error(line) if line.starts_with(code.as_bytes()))
 }
 
 /// Ends the scripts as soon as there are so many, and none is left.

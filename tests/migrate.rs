@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+use testkit::ask::{call, is_error, ok, text};
 use testkit::{Client, Program, Server};
 use wire::Value;
 
@@ -14,16 +15,11 @@ fn start(program: Program) -> Server {
     Server::start(program, edition).unwrap()
 }
 
-fn call(client: &mut Client, request: &[&str]) -> Value {
-    client.call(request).unwrap()
-}
-
 /// Moves keys from one server to another and looks at both.
 fn keys_move(from: Program, to: Program) {
     let (from, to) = (start(from), start(to));
     let (mut here, mut there) = (from.connect().unwrap(), to.connect().unwrap());
     let port = to.address().port().to_string();
-    let ok = Value::Simple(b"OK".to_vec());
     call(&mut here, &["SET", "a", "text", "PX", "100000000"]);
     call(&mut here, &["RPUSH", "b", "1", "x"]);
     call(&mut here, &["ZADD", "c", "1.5", "m"]);
@@ -36,7 +32,7 @@ fn keys_move(from: Program, to: Program) {
         call(here, &words.iter().map(String::as_str).collect::<Vec<_>>())
     };
     assert_eq!(send(&mut here, &["nothing", "0", "1000"]), Value::Simple(b"NOKEY".to_vec()));
-    assert_eq!(send(&mut here, &["a", "0", "1000", "COPY"]), ok);
+    assert_eq!(send(&mut here, &["a", "0", "1000", "COPY"]), ok());
     assert_eq!(call(&mut here, &["EXISTS", "a"]), Value::Int(1));
     let refused = send(&mut here, &["", "0", "1000", "KEYS", "a", "b", "nothing"]);
     assert!(
@@ -46,7 +42,7 @@ fn keys_move(from: Program, to: Program) {
     // What arrived is gone, what did not is not.
     assert_eq!(call(&mut here, &["EXISTS", "a"]), Value::Int(1));
     assert_eq!(call(&mut here, &["EXISTS", "b"]), Value::Int(0));
-    assert_eq!(send(&mut here, &["", "0", "1000", "REPLACE", "KEYS", "a", "c"]), ok);
+    assert_eq!(send(&mut here, &["", "0", "1000", "REPLACE", "KEYS", "a", "c"]), ok());
     assert_eq!(call(&mut here, &["DBSIZE"]), Value::Int(0));
     assert_eq!(call(&mut there, &["GET", "a"]), Value::Bulk(b"text".to_vec()));
     assert!(matches!(call(&mut there, &["PTTL", "a"]), Value::Int(ttl) if ttl > 90_000_000));
@@ -137,18 +133,6 @@ fn connections_of_a_worker_that_waits_for_a_target_are_served() {
 
 /// Longer than anybody is held up who waits for nothing that ends later.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-fn ok() -> Value {
-    Value::Simple(b"OK".to_vec())
-}
-
-fn text(text: &str) -> Value {
-    Value::Bulk(text.as_bytes().to_vec())
-}
-
-fn is_error(value: &Value, code: &str) -> bool {
-    matches!(value, Value::Error(line) if line.starts_with(code.as_bytes()))
-}
 
 /// A target that says nothing for as long as the connections live that it hands out.
 struct Silent {

@@ -6,35 +6,15 @@ use crate::tarn;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use testkit::ask::{ask, wait_until};
 use testkit::{Client, Server};
 use wire::Value;
 
 /// Longest wait for anything here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn shown(reply: Value) -> String {
-    match reply {
-        Value::Simple(text) | Value::Error(text) | Value::Bulk(text) => {
-            String::from_utf8_lossy(&text).into_owned()
-        }
-        other => format!("{other:?}"),
-    }
-}
-
-pub fn ask(client: &mut Client, request: &[&str]) -> String {
-    shown(client.call(request).unwrap())
-}
-
 pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
-}
-
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "waited too long until {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 fn signal(pid: u32, name: &str) {

@@ -1,6 +1,7 @@
 //! Snapshots over restarts: what was saved is there again, whoever wrote the file, and a snapshot that fails stops writes.
 
 use crate::tarn;
+use testkit::ask::ask;
 use testkit::{Client, Program, Server};
 use wire::Value;
 
@@ -59,20 +60,13 @@ fn start(program: Program) -> Server {
     Server::start(program, edition).unwrap()
 }
 
-fn shown(reply: Value) -> String {
-    match reply {
-        Value::Simple(text) | Value::Error(text) => String::from_utf8_lossy(&text).into_owned(),
-        other => format!("{other:?}"),
-    }
-}
-
 #[test]
 fn keys_and_functions_survive_a_restart() {
     let mut server = start(tarn());
     let mut client = server.connect().unwrap();
     fill(&mut client);
     let before = looks(&mut client);
-    assert_eq!(shown(client.call(&["SAVE"]).unwrap()), "OK");
+    assert_eq!(ask(&mut client, &["SAVE"]), "OK");
     client.call(&["SET", "after", "1"]).unwrap();
     server.kill();
     server.restart().unwrap();
@@ -86,7 +80,7 @@ fn files_go_from_redis_to_tarn_and_back() {
         let mut client = source.connect().unwrap();
         fill(&mut client);
         let before = looks(&mut client);
-        assert_eq!(shown(client.call(&["SAVE"]).unwrap()), "OK");
+        assert_eq!(ask(&mut client, &["SAVE"]), "OK");
         let mut target = start(to);
         target.kill();
         std::fs::copy(source.dir().join("dump.rdb"), target.dir().join("dump.rdb")).unwrap();
@@ -99,7 +93,7 @@ fn files_go_from_redis_to_tarn_and_back() {
 fn writes_stop_after_a_snapshot_that_failed() {
     let server = start(tarn());
     let mut client = server.connect().unwrap();
-    let mut ask = |request: &[&str]| shown(client.call(request).unwrap());
+    let mut ask = |request: &[&str]| ask(&mut client, request);
     assert_eq!(ask(&["SET", "key", "1"]), "OK");
     // A folder of that name, which no file can replace.
     std::fs::create_dir_all(server.dir().join("dump.rdb/in-the-way")).unwrap();
@@ -114,7 +108,7 @@ fn writes_stop_after_a_snapshot_that_failed() {
     assert!(ask(&["PING"]).starts_with("MISCONF "));
     assert!(ask(&["EVAL", "return redis.call('set', 'key', 1)", "0"]).starts_with("MISCONF "));
     assert!(ask(&["EVAL", "#!lua\nreturn 1", "0"]).starts_with("MISCONF "));
-    assert!(ask(&["GET", "key"]).contains("Bulk"));
+    assert!(["1", "2"].contains(&&*ask(&["GET", "key"])), "reads go on");
     assert_eq!(ask(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]), "OK");
     assert_eq!(ask(&["SET", "key", "3"]), "OK");
     assert_eq!(ask(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "yes"]), "OK");
@@ -138,6 +132,6 @@ fn shutdown_saves_or_not_as_it_was_told() {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         server.restart().unwrap();
-        assert_eq!(shown(server.connect().unwrap().call(&["DBSIZE"]).unwrap()), size, "{word}");
+        assert_eq!(ask(&mut server.connect().unwrap(), &["DBSIZE"]), size, "{word}");
     }
 }

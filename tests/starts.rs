@@ -2,10 +2,11 @@
 //! start says, and what a sentence says to do is done here to the letter.
 
 use crate::imports::run;
-use crate::operators::{ask, files, kill_at, move_all, refused_by, shown_by, text, wait_until};
+use crate::operators::{files, kill_at, move_all, refused_by, shown_by, text};
 use crate::tarn;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use testkit::ask::{ask, wait_until};
 use testkit::{Client, Program, Server};
 
 fn started(dir: &Path, directives: &[&str]) -> Result<Server, String> {

@@ -5,6 +5,7 @@ use std::io;
 use std::process::{Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
+use testkit::ask::{is_error, ok, text};
 use testkit::{Client, Program, Server};
 use wire::Value;
 
@@ -24,14 +25,6 @@ fn start() -> (Server, Client, Client) {
     let server = Server::start(tarn(), &["--busy-reply-threshold", "50", "--threads", "2"]).unwrap();
     let (one, other) = (server.connect().unwrap(), server.connect().unwrap());
     (server, one, other)
-}
-
-fn ok() -> Value {
-    Value::Simple(b"OK".to_vec())
-}
-
-fn is_error(value: &Value, code: &str) -> bool {
-    matches!(value, Value::Error(line) if line.starts_with(code.as_bytes()))
 }
 
 /// Waits until a script is known to be slow, and to have written.
@@ -64,10 +57,6 @@ fn found(server: &mut Server) -> (Value, Value) {
     server.restart().unwrap();
     let mut client = server.connect().unwrap();
     (client.call(&["GET", "one"]).unwrap(), client.call(&["GET", "two"]).unwrap())
-}
-
-fn text(text: &str) -> Value {
-    Value::Bulk(text.as_bytes().to_vec())
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! and syncs waiting.
 
 use crate::subject::{self, Subject};
-use std::time::Duration;
+use testkit::ask::wait_until;
 use testkit::{Client, Server};
 use wire::Value;
 
@@ -189,14 +189,6 @@ fn text_of(value: Value) -> String {
     match value {
         Value::Bulk(text) | Value::Verbatim(_, text) => String::from_utf8_lossy(&text).into_owned(),
         other => panic!("{other:?}"),
-    }
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = std::time::Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "waited too long until {what}");
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

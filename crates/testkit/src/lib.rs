@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ask;
 pub mod cases;
 pub mod client;
 pub mod contents;
