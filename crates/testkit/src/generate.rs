@@ -26,6 +26,8 @@ const REPEATS_MAX: u64 = 4;
 const MANY_MAX: &[u64] = &[40, 140, 140, 600];
 /// Most requests of a transaction.
 const TRANSACTION_MAX: u64 = 6;
+/// Reads that all real servers answer alike, with nothing behind the key.
+const PLAIN_READS: &[&str] = &["GET", "EXISTS", "STRLEN", "TYPE", "LLEN", "HLEN", "SCARD", "ZCARD", "XLEN"];
 
 /// The words of one request.
 pub type Request = Vec<Vec<u8>>;
@@ -84,6 +86,10 @@ impl<'a> Generator<'a> {
         while steps.len() < len {
             let connection = self.prng.below(CONNECTIONS as u64) as usize;
             if self.prng.one_in(8) && !self.queueing[connection] {
+                if self.prng.one_in(8) {
+                    self.nested_transaction(&mut steps, connection, &mut batch);
+                    continue;
+                }
                 self.transaction(&mut steps, connection, &mut batch, &is_allowed);
                 continue;
             }
@@ -136,6 +142,24 @@ impl<'a> Generator<'a> {
         self.flush(steps, connection, batch, &mut requests);
     }
 
+    /// A transaction with a MULTI or a WATCH inside. Valkey gives it up, and the others go on: it only reads, so that
+    /// their keys stay the same.
+    fn nested_transaction(&mut self, steps: &mut Vec<Step>, connection: usize, batch: &mut usize) {
+        let mut requests = vec![words(&["MULTI"])];
+        for _ in 0..=self.prng.below(TRANSACTION_MAX) {
+            let group = self.focus.unwrap_or(Group::Generic);
+            let key = values::argument(&mut self.prng, group, "watch", "key");
+            let name = pick(&mut self.prng, &["MULTI", "WATCH", "GET", "TYPE", ""]);
+            let name = if name.is_empty() { pick(&mut self.prng, PLAIN_READS) } else { name };
+            requests.push(words(&[name]));
+            if name != "MULTI" {
+                requests.last_mut().expect("just pushed").push(key);
+            }
+        }
+        requests.push(words(&[if self.prng.one_in(10) { "DISCARD" } else { "EXEC" }]));
+        self.flush(steps, connection, batch, &mut requests);
+    }
+
     /// Sends the requests as one batch.
     fn flush(
         &mut self,
@@ -160,8 +184,8 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Keeps account of transactions. Redis 7.0 lets one go on after a nested MULTI or WATCH, 7.2 does not: they are
-    /// not sent.
+    /// Keeps account of transactions. A MULTI or WATCH within one that writes is not sent, since Valkey gives it up then:
+    /// `nested_transaction` has them.
     fn is_in_place(&mut self, connection: usize, request: &Request) -> bool {
         let queueing = &mut self.queueing[connection];
         let is = |name: &[u8]| request[0].eq_ignore_ascii_case(name);

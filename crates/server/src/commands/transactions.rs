@@ -41,7 +41,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .group(Group::Transactions)
         .complexity("Depends on the commands of the transaction")
         .summary("Runs all commands of a transaction."),
-    row("multi", 1, QUICK.union(Flags::NO_MULTI), multi)
+    row("multi", 1, QUICK, multi)
         .shows(Shows::Nothing)
         .since("1.2.0")
         .group(Group::Transactions)
@@ -52,7 +52,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .since("2.2.0")
         .group(Group::Transactions)
         .summary("Forgets about watched keys."),
-    row("watch", -2, QUICK.union(Flags::NO_MULTI), watch)
+    row("watch", -2, QUICK, watch)
         .shows(Shows::WhatItNotes)
         .since("2.2.0")
         .group(Group::Transactions)
@@ -63,8 +63,11 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .summary("Watches keys: the next transaction runs only if none of them has changed."),
 ];
 
-/// MULTI
+/// MULTI. A second one is an error that does the transaction no harm, as is a WATCH within it.
 fn multi(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    if context.session.transaction.is_some() {
+        return Err(Error::text("ERR MULTI calls can not be nested"));
+    }
     context.session.transaction = Some(Box::default());
     let client = &context.session.client;
     client.set_trait(Traits::MULTI, true);
@@ -85,6 +88,9 @@ fn discard(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// WATCH key [key ...]
 fn watch(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    if context.session.transaction.is_some() {
+        return Err(Error::text("ERR WATCH inside MULTI is not allowed"));
+    }
     let (request, server, db) = (context.request, context.server, context.session.db);
     let keys: SmallVec<[Key<'_>; 4]> =
         request.iter().skip(1).map(|name| server.keyspace.key(db, name)).collect();

@@ -85,8 +85,14 @@ const WORDS: &str =
 const STALE_ERROR: &str =
     "a number out of range in an earlier request may still count as SORT's own error (errno)";
 
+/// Why a transaction with a MULTI or a WATCH inside goes on.
+const NESTED: &str = "what may not be in a transaction only gives it up since Valkey 8.0";
+
 /// The rules.
 pub const RULES: &[Rule] = &[
+    rule("multi", How::Right(Side::Redis, "can not be nested", "inside a transaction"), NESTED),
+    rule("watch", How::Right(Side::Redis, "inside MULTI is not allowed", "inside a transaction"), NESTED),
+    rule("exec", How::Right(Side::Redis, "", "EXECABORT"), NESTED),
     rule("function|load", How::Either("Function f", "Function f"), CONFLICTS),
     rule("function|restore", How::Either("already exists", "already exists"), CONFLICTS),
     rule("eval", How::Wording, WORDS),
