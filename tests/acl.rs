@@ -6,11 +6,12 @@
 //! says what they are shown as; what they allow is the same in both.
 
 use crate::tarn;
+use command::Group;
 use sys::Prng;
 use testkit::differential::rules;
 use testkit::generate::{Generator, Request, words};
 use testkit::values::pick;
-use testkit::{Budget, Client, Program, Server};
+use testkit::{Budget, Client, Program, Server, Spec};
 use wire::Value;
 
 /// Users changed by an ordinary test run.
@@ -21,7 +22,8 @@ const TRIES: usize = 25;
 const USERS: &[&str] = &["u1", "u2", "u\u{e9}"];
 /// Patterns over the keys of the generator.
 const PATTERNS: &[&str] = &["k*", "k1", "k[12]", "{t}*", "key:*", "?1", "", "*", "k2"];
-const CHANNELS: &[&str] = &["a", "b*", "foo", "*", "", "h?llo"];
+/// Patterns over the channels of the generator.
+const CHANNELS: &[&str] = &["c1", "c*", "news", "*", "", "?e?s"];
 const CATEGORIES: &[&str] = &[
     "all",
     "read",
@@ -57,6 +59,8 @@ const COMMANDS: &[&str] = &[
     "acl|whoami",
     "auth",
     "sort",
+    "spublish",
+    "ssubscribe",
 ];
 const WORDS: &[&str] = &[
     "on",
@@ -111,7 +115,8 @@ fn rule(prng: &mut Prng) -> String {
         5..8 => format!("{sign}@{}", pick(prng, CATEGORIES)),
         8..11 => format!("{}~{}", pick(prng, &["", "", "%R", "%W", "%RW", "%wr"]), pick(prng, PATTERNS)),
         11 => format!("&{}", pick(prng, CHANNELS)),
-        12 => {
+        12 => format!("{sign}@pubsub"),
+        13 => {
             let rules: Vec<String> = (0..prng.below(4)).map(|_| rule(prng)).collect();
             format!("({})", rules.join(pick(prng, &[" ", " ", "  "])))
         }
@@ -169,7 +174,9 @@ fn set_user(servers: &mut Servers, prng: &mut Prng, user: &str, history: &mut Ve
     request.extend((0..=prng.below(5)).map(|_| rule(prng).into_bytes()));
     history.push(request.iter().map(|word| shown(word)).collect::<Vec<_>>().join(" "));
     let [ours, redis, valkey] = servers.ask(&request);
-    assert!(redis == valkey && ours == valkey, "{history:#?}\n{} | {}", shown(&ours), shown(&valkey));
+    // Which of several parentheses it is that has no other, Redis 7.0 says otherwise.
+    let agree = redis == valkey || redis.starts_with(b"-ERR Unmatched parenthesis");
+    assert!(agree && ours == valkey, "{history:#?}\n{} | {}", shown(&ours), shown(&valkey));
     for request in [words(&["ACL", "GETUSER", user]), words(&["ACL", "LIST"])] {
         let [ours, _, valkey] = servers.ask(&request);
         assert!(ours == valkey, "{history:#?}\n{}\n{}", shown(&ours), shown(&valkey));
@@ -182,7 +189,25 @@ fn touches_nothing(servers: &mut Servers, command: &Request) -> bool {
     let mut request = words(&["COMMAND", "GETKEYS"]);
     request.extend(command.iter().cloned());
     servers.clients[0].send_request(&request).unwrap();
-    servers.clients[0].read_reply().unwrap().starts_with(b"-")
+    servers.clients[0].read_reply().unwrap().starts_with(b"-") && !names_channels(command)
+}
+
+fn names_channels(command: &Request) -> bool {
+    let name = command[0].to_ascii_lowercase();
+    name.ends_with(b"publish") || name.ends_with(b"subscribe")
+}
+
+/// Whether users try a command: what cannot be generated because of what it does can be tried all the same.
+fn is_tried(spec: &Spec) -> bool {
+    rules::is_generated(&spec.name) || spec.group == Group::Pubsub
+}
+
+/// What a user tries next: now and then about channels, which are seldom generated otherwise.
+fn attempt(prng: &mut Prng, generator: &mut Generator<'_>, about_channels: &[Spec]) -> Request {
+    match prng.one_in(5) {
+        true => generator.request_of(&about_channels[prng.below(about_channels.len() as u64) as usize]),
+        false => generator.request(),
+    }
 }
 
 /// Whether real servers find no key where there is one: of PFMERGE's two places for keys the
@@ -208,7 +233,9 @@ fn try_command(servers: &mut Servers, user: &str, command: &Request, history: &[
 fn users_are_as_real_servers_have_them() {
     let budget = Budget::from_env(1, STEPS);
     let mut servers = Servers::start();
-    let specs: Vec<_> = crate::specs().into_iter().filter(|spec| rules::is_generated(&spec.name)).collect();
+    let specs: Vec<Spec> = crate::specs().into_iter().filter(is_tried).collect();
+    let about_channels: Vec<Spec> =
+        specs.iter().filter(|spec| spec.group == Group::Pubsub).cloned().collect();
     let (mut tried, mut agreed) = (0, 0);
     let mut step = 0;
     while budget.allows(step) {
@@ -224,7 +251,8 @@ fn users_are_as_real_servers_have_them() {
             set_user(&mut servers, &mut prng, user, &mut history);
             for _ in 0..TRIES {
                 tried += 1;
-                agreed += usize::from(try_command(&mut servers, user, &generator.request(), &history));
+                let command = attempt(&mut prng, &mut generator, &about_channels);
+                agreed += usize::from(try_command(&mut servers, user, &command, &history));
             }
         }
         step += 1;

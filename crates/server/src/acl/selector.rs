@@ -5,7 +5,7 @@ use super::channels;
 use super::commands::{CommandRules, Sign};
 use super::rules::{RuleError, has_space, is};
 use super::user::Denied;
-use crate::commands::command::keys::flags_of;
+use crate::commands::command::keys::{flags_of, named_by_count};
 use crate::dispatch::table::Command;
 use bitflags::bitflags;
 use command::execute::{key_positions, positions_behind_keyword};
@@ -87,6 +87,7 @@ impl Selector {
             }
             _ if is(rule, "nocommands") || is(rule, "-@all") => self.commands = CommandRules::none(),
             [b'~', pattern @ ..] => self.allow_keys(Permission::all(), pattern)?,
+            [b'%', ..] if self.keys == Allowed::All => return Err(RuleError::KeyAfterAll),
             [b'%', rest @ ..] => {
                 let (permission, pattern) = permission_and_pattern(rest).ok_or(RuleError::Syntax)?;
                 self.allow_keys(permission, pattern)?;
@@ -148,7 +149,9 @@ impl Selector {
 
     fn check_keys(&self, command: &Command, request: &Request<'_>) -> Result<(), Denied> {
         let Allowed::Only(patterns) = &self.keys else { return Ok(()) };
-        if matches!(command.row.keys, Keys::None) {
+        // Shard channels have the slots of keys, and need permission as channels.
+        let names_channels = command.row.key_flags_of(0).contains(KeyFlags::NOT_KEY);
+        if matches!(command.row.keys, Keys::None) || names_channels {
             return Ok(());
         }
         let mut positions = Vec::new();
@@ -156,6 +159,7 @@ impl Selector {
         if positions.is_empty() {
             // Not a request that would run; still, its keys are named.
             positions.extend(positions_behind_keyword(&command.row, request));
+            positions.extend(named_by_count(command, request));
         }
         let given = positions.into_iter().filter(|position| *position < request.len());
         for (number, position) in given.enumerate() {

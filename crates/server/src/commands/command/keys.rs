@@ -66,9 +66,7 @@ fn given(context: &Context<'_, '_>) -> Result<Given> {
         return Err(Error::text("ERR Invalid number of arguments specified for command"));
     }
     let found = if counts_its_keys(command) {
-        [Counted::Exactly, Counted::Loosely]
-            .into_iter()
-            .find_map(|counted| Some((counted_keys(command, &request.as_request(), counted)?, counted)))
+        counted(command, &request.as_request())
     } else {
         let mut positions: Vec<usize> =
             positions_behind_keyword(&command.row, &request.as_request()).collect();
@@ -89,6 +87,19 @@ fn given(context: &Context<'_, '_>) -> Result<Given> {
 /// Whether one of a command's words says how many keys it has.
 fn counts_its_keys(command: &Command) -> bool {
     command.row.key_specs.iter().any(|spec| matches!(spec.find, Find::Numkeys { .. }))
+}
+
+/// The keys of such a command, and how they were counted; None of others.
+fn counted(command: &Command, request: &Request<'_>) -> Option<(Vec<usize>, Counted)> {
+    let ways = [Counted::Exactly, Counted::Loosely].into_iter();
+    ways.filter(|_| counts_its_keys(command))
+        .find_map(|way| Some((counted_keys(command, request, way)?, way)))
+}
+
+/// The words that a client takes for keys that knows nothing of a command but its specifications, where these say that one of its
+/// words counts them: also of a request that will be refused.
+pub(crate) fn named_by_count(command: &Command, request: &Request<'_>) -> Vec<usize> {
+    counted(command, request).map_or(Vec::new(), |(positions, _)| positions)
 }
 
 /// The keys of such a command, found as a client finds them that knows nothing but its
