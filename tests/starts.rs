@@ -4,7 +4,9 @@
 use crate::imports::run;
 use crate::operators::{files, kill_at, move_all, refused_by, shown_by, text};
 use crate::tarn;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 use testkit::ask::{ask, wait_until};
 use testkit::{Client, Program, Server};
@@ -608,4 +610,31 @@ fn what_is_said_of_a_directory_of_the_capacity_edition_leads_on() {
     let to = dir.join("out.rdb");
     shown_by("export", &["--dir", text(dir), "--to", text(&to)]);
     server.restart().unwrap();
+}
+
+/// Why a start is refused that finds this on its standard input.
+fn refused_with_input(words: &[&str], input: &str) -> String {
+    let Program::Tarn(path) = tarn() else { unreachable!("the program under test is Tarn") };
+    let mut command = Command::new(path);
+    command.arg("server").args(words).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{words:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn standard_input_is_read_where_a_dash_stands_in_front_or_at_the_end() {
+    for words in [&["-", "--edition", "memory"][..], &["--edition", "memory", "-"]] {
+        let refused = refused_with_input(words, "# comment\nport lots\n");
+        let expected = "Reading the configuration on standard input, at line 2\n>>> 'port lots'\n";
+        assert!(refused.contains(expected), "{words:?}: {refused}");
+    }
+    // It comes before the options, which win.
+    let refused = refused_with_input(&["-", "--maxmemory", "lots"], "maxmemory 1gb");
+    assert_eq!(
+        refused,
+        "tarn server cannot start with the option 'maxmemory \"lots\"': argument must be a memory value\n"
+    );
 }

@@ -53,8 +53,8 @@ pub fn run(args: &[String]) -> ExitCode {
 const HELP: &str = "\
 Usage: tarn server [FILE] [--DIRECTIVE VALUE ...]
 
-FILE has the syntax of redis.conf; `-` reads it from standard input. Every directive of redis.conf can
-also be given on the command line, such as:
+FILE has the syntax of redis.conf; `-` in its place, or as the last word, reads it from standard input.
+Every directive of redis.conf can also be given on the command line, such as:
 
   --port 6379          port to listen on; 0 picks a free one and prints it
   --bind 127.0.0.1     addresses to listen on

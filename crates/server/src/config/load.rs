@@ -1,13 +1,13 @@
 //! Reading the configuration at start: the arguments after `tarn server`, the file, standard input and the files that
 //! they include.
 //!
-//! As in Redis, all of it becomes one text, the file first, then standard input, then a line for each option; later
-//! lines win. A bad value of a known directive ends the start. An unknown directive is named in a warning and skipped,
-//! so that the file of another Redis starts a Tarn.
+//! As in Redis, the file comes first, then standard input, then a line for each option; later lines win. A bad value
+//! of a known directive ends the start, and so does an option that is no directive. An unknown directive of a file is
+//! named in a warning and skipped, so that the file of another Redis starts a Tarn.
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::parsed::{BadValue, Value, parse};
 use super::row::{Effect, Kind};
@@ -33,6 +33,30 @@ pub enum Startup {
     Version,
 }
 
+/// Where a directive stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In the file that was named at the start.
+    File,
+    /// In a file that another one includes.
+    Included(PathBuf),
+    /// On standard input.
+    Stdin,
+    /// Among the options of the command line.
+    Options,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Source::File => out.write_str("the configuration file"),
+            Source::Included(path) => write!(out, "the configuration file {}", path.display()),
+            Source::Stdin => out.write_str("the configuration on standard input"),
+            Source::Options => out.write_str("the options of the command line"),
+        }
+    }
+}
+
 /// Why the server cannot start; `Display` gives the text for standard error.
 #[derive(Debug)]
 pub enum ConfigError {
@@ -45,9 +69,11 @@ pub enum ConfigError {
     },
     /// A line cannot be accepted.
     BadLine {
+        /// Where it stands.
+        source: Source,
         /// Counted from 1.
         number: usize,
-        /// As written.
+        /// As written; of options, as a file would have it.
         line: String,
         /// In Redis' words where Redis has some.
         reason: String,
@@ -67,10 +93,13 @@ impl fmt::Display for ConfigError {
                     file::sentence(error)
                 )
             }
-            ConfigError::BadLine { number, line, reason } => write!(
+            ConfigError::BadLine { source: Source::Options, line, reason, .. } => {
+                write!(out, "tarn server cannot start with the option '{line}': {reason}")
+            }
+            ConfigError::BadLine { source, number, line, reason } => write!(
                 out,
                 "\n*** FATAL CONFIG FILE ERROR (Tarn {}) ***\n\
-                 Reading the configuration file, at line {number}\n>>> '{line}'\n{reason}",
+                 Reading {source}, at line {number}\n>>> '{line}'\n{reason}",
                 env!("CARGO_PKG_VERSION"),
             ),
             ConfigError::NotServed(sentence) => out.write_str(sentence),
@@ -92,54 +121,56 @@ impl Config {
             Some((first, rest)) if !first.starts_with('-') => (Some(PathBuf::from(first)), rest),
             _ => (None, args),
         };
-        let mut text = Vec::new();
+        let mut loading = Loading::new();
         if let Some(path) = &path {
-            text = file::read(path).map_err(|error| ConfigError::Unreadable { path: path.clone(), error })?;
+            loading.read_file(path, &Source::File, 0)?;
         }
-        let (options, reads_stdin) = match options.split_last() {
-            Some((last, rest)) if last == "-" => (rest, true),
-            _ => (options, false),
-        };
+        let (options, reads_stdin) = without_dash(options, path.is_none());
         if reads_stdin {
             let unreadable = |error| ConfigError::Unreadable { path: PathBuf::from("-"), error };
-            text.push(b'\n');
-            text.extend(file::read_stdin().map_err(unreadable)?);
+            loading.read_text(&file::read_stdin().map_err(unreadable)?, &Source::Stdin, 0)?;
         }
-        if let Some(stray) = options.first().filter(|first| !first.starts_with("--")) {
-            let reason = "Bad directive or wrong number of arguments".to_owned();
-            return Err(ConfigError::BadLine { number: 1, line: stray.clone(), reason });
-        }
-        text.extend(lines_of_options(options));
-
-        let mut loading = Loading::new();
-        loading.read_text(&text, 0)?;
+        loading.read_text(&lines_of_options(options), &Source::Options, 0)?;
         loading.finish(path.map(|path| std::path::absolute(&path).unwrap_or(path)))
     }
 
     /// Reads a configuration from text, as if it were a file. For tests and for servers inside a program.
     pub fn from_text(text: &[u8]) -> Result<Startup, ConfigError> {
         let mut loading = Loading::new();
-        loading.read_text(text, 0)?;
+        loading.read_text(text, &Source::File, 0)?;
         loading.finish(None)
     }
 }
 
-/// Turns `--name value ...` into lines. The word after a name is its value even when it begins with two dashes, except
-/// where it is the name of a directive itself: then the option was meant to have no value.
+/// The options without the dash that stands for standard input: the first of all arguments, or the last one.
+fn without_dash(options: &[String], may_be_first: bool) -> (&[String], bool) {
+    match options {
+        [first, rest @ ..] if may_be_first && first == "-" => (rest, true),
+        [rest @ .., last] if last == "-" => (rest, true),
+        _ => (options, false),
+    }
+}
+
+/// Turns `--name value ...` into lines. The word after a name is its value even when it begins with two dashes, unless the
+/// name is that of `save`, which may have none. Words in front of the first name are a line of their own.
 fn lines_of_options(options: &[String]) -> Vec<u8> {
     let mut text = Vec::new();
-    let mut words_of_option = 0;
-    for option in options {
-        let is_name =
-            option.starts_with("--") && (words_of_option != 1 || find(&option.as_bytes()[2..]).is_some());
-        if is_name {
-            text.push(b'\n');
-            text.extend_from_slice(&option.as_bytes()[2..]);
-            words_of_option = 1;
-        } else {
+    let mut lacks_value = false;
+    for (at, option) in options.iter().enumerate() {
+        if lacks_value || !option.starts_with("--") {
             text.push(b' ');
             text.extend_from_slice(wire::quote(option.as_bytes()).as_bytes());
-            words_of_option += 1;
+            lacks_value = false;
+            continue;
+        }
+        text.push(b'\n');
+        text.extend_from_slice(&option.as_bytes()[2..]);
+        // Name and value may come as one argument.
+        lacks_value = wire::split_words(option.as_bytes()).is_ok_and(|words| words.len() == 1);
+        let is_followed = options.get(at + 1).is_some_and(|next| !next.starts_with("--"));
+        if option.eq_ignore_ascii_case("--save") && !is_followed {
+            text.extend_from_slice(b" \"\"");
+            lacks_value = false;
         }
     }
     text
@@ -168,21 +199,24 @@ struct Loading {
     values: Vec<Value>,
     is_set: Vec<bool>,
     warnings: Vec<String>,
+    /// What is no directive, and where it stands.
+    unknown: Vec<String>,
 }
 
 impl Loading {
     fn new() -> Loading {
         let values = default_values();
-        Loading { is_set: vec![false; values.len()], values, warnings: Vec::new() }
+        Loading { is_set: vec![false; values.len()], values, warnings: Vec::new(), unknown: Vec::new() }
     }
 
-    fn read_text(&mut self, text: &[u8], depth: usize) -> Result<(), ConfigError> {
+    fn read_text(&mut self, text: &[u8], source: &Source, depth: usize) -> Result<(), ConfigError> {
         for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
             let line = line.trim_ascii();
             if line.is_empty() || line.starts_with(b"#") {
                 continue;
             }
             let bad = |BadValue(reason)| ConfigError::BadLine {
+                source: source.clone(),
                 number: index + 1,
                 line: String::from_utf8_lossy(line).into_owned(),
                 reason,
@@ -198,7 +232,13 @@ impl Loading {
                     }
                     self.read_included(pattern, depth + 1)?;
                 }
-                [name, values @ ..] => self.read_directive(name, values, index + 1).map_err(bad)?,
+                [name, values @ ..] => match find(name) {
+                    Some(index) => self.read_directive(index, values).map_err(bad)?,
+                    None if *source == Source::Options => {
+                        return Err(bad("Bad directive or wrong number of arguments".into()));
+                    }
+                    None => self.note_unknown(name, source, index + 1),
+                },
             }
         }
         Ok(())
@@ -206,27 +246,33 @@ impl Loading {
 
     fn read_included(&mut self, pattern: &[u8], depth: usize) -> Result<(), ConfigError> {
         for path in file::expand(pattern) {
-            let text = file::read(&path).map_err(|error| ConfigError::Unreadable { path, error })?;
-            self.read_text(&text, depth)?;
+            self.read_file(&path, &Source::Included(path.clone()), depth)?;
         }
         Ok(())
     }
 
-    fn read_directive(&mut self, name: &[u8], words: &[&[u8]], line_number: usize) -> Result<(), BadValue> {
-        let Some(index) = find(name) else {
-            let name = String::from_utf8_lossy(name);
-            self.warnings
-                .push(format!("`{name}` (line {line_number}) is not a directive of Tarn and is ignored"));
-            return Ok(());
-        };
+    fn read_file(&mut self, path: &Path, source: &Source, depth: usize) -> Result<(), ConfigError> {
+        let unreadable = |error| ConfigError::Unreadable { path: path.to_owned(), error };
+        self.read_text(&file::read(path).map_err(unreadable)?, source, depth)
+    }
+
+    fn note_unknown(&mut self, name: &[u8], source: &Source, line_number: usize) {
+        let name = String::from_utf8_lossy(name);
+        self.unknown.push(match source {
+            Source::File => format!("`{name}` (line {line_number})"),
+            _ => format!("`{name}` (line {line_number} of {source})"),
+        });
+    }
+
+    fn read_directive(&mut self, index: usize, words: &[&[u8]]) -> Result<(), BadValue> {
         let row = &TABLE[index];
-        if words.is_empty() {
+        if words.is_empty() && !row.kind.takes_several_words() {
             return Err("wrong number of arguments".into());
         }
         // An option's value is one argument that may hold several words: `--save "900 1"`.
         let split: Vec<&[u8]> = match words {
             [word] if row.kind.takes_several_words() && !word.is_empty() => {
-                word.split(|&byte| byte == b' ').collect()
+                word.split(|&byte| byte == b' ').filter(|part| !part.is_empty()).collect()
             }
             _ => words.to_vec(),
         };
@@ -275,6 +321,10 @@ impl Loading {
             {
                 self.warnings.push(format!("`{}` has no effect: {reason}", row.name));
             }
+        }
+        // Last, where it is seen: it may be a slip of the pen.
+        if !self.unknown.is_empty() {
+            self.warnings.push(format!("Not directives of Tarn, and ignored: {}", self.unknown.join(", ")));
         }
         let config = Box::new(Config::from_values(self.values, path));
         Ok(Startup::Serve { config, warnings: self.warnings })

@@ -31,7 +31,7 @@ use parking_lot::{Mutex, RwLock};
 pub use accessors::{ClientClass, ClientsMemory};
 pub use change::{CannotApply, ChangedDirective, Origin, SetError};
 pub(crate) use file::sentence;
-pub use load::{ConfigError, Startup};
+pub use load::{ConfigError, Source, Startup};
 pub use parsed::{OutputLimit, Value};
 pub use rewrite::RewriteError;
 pub use row::{Effect, Flags, Kind, Row};

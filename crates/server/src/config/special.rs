@@ -99,13 +99,13 @@ pub(super) fn parse_lines(words_min: usize, words: &[&[u8]], before: Option<&Val
     Ok(Value::Lines(lines))
 }
 
-/// `save ""` forgets what came before it; other lines add up.
+/// `save ""` forgets what came before it; other lines add up. One without words adds nothing, but stands in the default's place.
 pub(super) fn parse_save(words: &[&[u8]], before: Option<&Value>) -> Parsed {
-    let words = unless_empty(words);
     let mut points = match before {
-        Some(Value::Save(points)) if !words.is_empty() => points.clone(),
+        Some(Value::Save(points)) if *words != [b""] => points.clone(),
         _ => Vec::new(),
     };
+    let words = unless_empty(words);
     if !words.len().is_multiple_of(2) {
         return Err("Invalid save parameters".into());
     }
