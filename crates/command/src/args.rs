@@ -35,6 +35,8 @@ pub struct Args<'a> {
 pub enum Origin {
     /// A client, now.
     Client,
+    /// A script of a client's.
+    Script,
     /// A log: it says what was done once, and no limit or directive of today has a say in it.
     Log,
 }
@@ -87,6 +89,17 @@ impl<'a> Args<'a> {
         Args { origin: Origin::Log, ..self }
     }
 
+    /// The same request as one that a script makes.
+    pub fn of_script(self) -> Args<'a> {
+        Args { origin: Origin::Script, ..self }
+    }
+
+    /// Whether a script makes it, whose results must not depend on how a value is kept.
+    #[inline]
+    pub fn is_of_script(&self) -> bool {
+        self.origin == Origin::Script
+    }
+
     /// Whether it is an effect that a log holds.
     #[inline]
     pub fn is_of_log(&self) -> bool {
@@ -96,7 +109,7 @@ impl<'a> Args<'a> {
     /// The longest string that the request may build, in bytes.
     pub fn string_bytes_max(&self) -> u64 {
         match self.origin {
-            Origin::Client => self.settings.string_bytes_max(),
+            Origin::Client | Origin::Script => self.settings.string_bytes_max(),
             Origin::Log => u64::MAX,
         }
     }
@@ -104,7 +117,7 @@ impl<'a> Args<'a> {
     /// When a sparse HyperLogLog becomes a dense one, in bytes. A log says so where it was not bound to happen.
     pub(crate) fn sparse_bytes_max(&self) -> usize {
         match self.origin {
-            Origin::Client => self.settings.thresholds().hll_sparse_max_bytes,
+            Origin::Client | Origin::Script => self.settings.thresholds().hll_sparse_max_bytes,
             Origin::Log => usize::MAX,
         }
     }

@@ -51,6 +51,11 @@ impl Error {
         Error::line([before.as_bytes(), until_zero(word), after.as_bytes()].concat())
     }
 
+    /// A stream's reader, by its name as given, may not say in a script how long to wait.
+    pub fn block_in_script(name: &[u8]) -> Error {
+        Error::quoting("ERR ", name, " command is not allowed with BLOCK option from scripts")
+    }
+
     /// The line to be sent, its code first.
     pub fn as_bytes(&self) -> &[u8] {
         match self {

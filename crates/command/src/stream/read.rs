@@ -79,6 +79,9 @@ impl<'a> Words<'a> {
         while position < args.len() {
             let more = args.len() - position - 1;
             if more > 0 && args.is(position, "BLOCK") {
+                if args.is_of_script() {
+                    return Err(Error::block_in_script(args.bytes(0)));
+                }
                 words.until = Some(until(args.bytes(position + 1), args.now)?);
                 position += 2;
             } else if more > 0 && args.is(position, "COUNT") {

@@ -147,6 +147,7 @@ impl Context<'_, '_> {
                 &self.server.settings,
             )
         };
+        let args = if self.session.runs_script { args.of_script() } else { args };
         let outcome = execute(row, self.batch, &args, self.session.touch, reply);
         if outcome == Ok(Outcome::Changed) {
             self.batch.count_write();

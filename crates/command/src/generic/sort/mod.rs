@@ -113,11 +113,15 @@ struct Options<'a> {
     limit: (i64, i64),
     /// The position of the key to store into.
     store: Option<usize>,
+    /// Whether a set has to have an order, though none is asked for: its own would be another one on each server.
+    orders_sets: bool,
 }
 
 impl<'a> Options<'a> {
     fn parse(args: &Args<'a>, form: Form) -> Result<Options<'a>> {
-        let mut options = Options { order: Order::default(), gets: Vec::new(), limit: (0, -1), store: None };
+        let orders_sets = args.is_of_script();
+        let (order, limit) = (Order::default(), (0, -1));
+        let mut options = Options { order, gets: Vec::new(), limit, store: None, orders_sets };
         let mut position = 2;
         while position < args.len() {
             let operands = operands(args.bytes(position)).ok_or(Error::Syntax)?;
@@ -143,7 +147,7 @@ impl<'a> Options<'a> {
                     _ => By::Nothing,
                 };
             } else if form == Form::MayStore {
-                options.store = Some(operand);
+                (options.store, options.orders_sets) = (Some(operand), true);
             } else {
                 return Err(Error::Syntax);
             }
@@ -177,8 +181,7 @@ fn elements<'a>(
     let is_ordered = matches!(options.order.by, By::Nothing);
     Ok(match collection {
         CollectionRef::Set(set) => {
-            if is_ordered && options.store.is_some() {
-                // A set's own order would be another one on each server.
+            if is_ordered && options.orders_sets {
                 options.order.by = By::Itself;
                 options.order.as_texts = true;
             }
