@@ -15,6 +15,7 @@ use crate::dispatch::table::{Command, Runs};
 use crate::durability;
 use crate::server::Server;
 use crate::session::Session;
+use crate::slowlog;
 use crate::stats::Ending;
 use crate::tracking;
 use command::{Args, Outcome, Sessions, Wait, Waiting, execute};
@@ -24,7 +25,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use sys::UnixMs;
+use sys::{Ticks, UnixMs};
 use wire::{Protocol, Reply, RequestBuf};
 
 /// A session that waits.
@@ -44,6 +45,8 @@ pub struct Waiter {
 struct WaitingRequest {
     command: &'static Command,
     words: RequestBuf,
+    /// Words that were rewritten, as they were.
+    originals: Vec<(usize, Box<[u8]>)>,
     db: keyspace::DbIndex,
     protocol: Protocol,
     touch: Touch,
@@ -52,6 +55,8 @@ struct WaitingRequest {
     rights: u64,
     /// Whether its client caches what it reads.
     is_cached: bool,
+    /// What it took until it had to wait.
+    ticks: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +78,6 @@ pub enum Cut {
     Timeout,
     /// CLIENT UNBLOCK ... ERROR.
     Error,
-    /// The client is gone; nobody is told.
-    Gone,
 }
 
 impl Blocked {
@@ -101,6 +104,8 @@ pub struct Beginner<'a> {
     pub session: &'a Session,
     /// Its command.
     pub command: &'static Command,
+    /// When it was begun.
+    pub first_tried: Ticks,
     /// Set when it begins to wait: until when, if not for ever.
     pub began: &'a Cell<Option<Until>>,
 }
@@ -116,6 +121,7 @@ impl Sessions for Beginner<'_> {
     fn begin_wait(&self, wait: &Wait, args: &Args<'_>, keys: &[Key<'_>]) {
         let client = &self.session.client;
         let protocol = self.session.protocol;
+        let originals = wait.rewritten.iter().map(|(at, _)| (*at, args.request.arg(*at).into())).collect();
         let mut words: Vec<&[u8]> = args.request.iter().collect();
         for (position, word) in &wait.rewritten {
             words[*position] = word;
@@ -125,12 +131,14 @@ impl Sessions for Beginner<'_> {
         let request = WaitingRequest {
             command: self.command,
             words: RequestBuf::from_args(words),
+            originals,
             db: self.session.db,
             protocol,
             touch: self.session.touch,
             keys: keys.iter().map(|key| (key.db, key.bytes.into())).collect(),
             rights: self.server.acl.version(),
             is_cached: self.session.tracking.as_ref().is_some_and(|tracker| tracker.caches(self.command)),
+            ticks: self.server.ticks.now().0.saturating_sub(self.first_tried.0),
         };
         let shows = durability::latest(self.server);
         begin(self.server, client, Some(request), (on_timeout, shows), wait.until);
@@ -168,26 +176,36 @@ fn begin(
     waiter
 }
 
-/// Ends a wait that no key has ended. False: it does not wait, or not any more.
-pub fn cut(server: &Server, ticket: Ticket, how: Cut) -> bool {
-    let Some(waiter) = server.blocked.get(ticket) else { return false };
-    let mut state = waiter.state.lock();
-    if *state == State::Ended {
-        return false;
-    }
-    *state = State::Ended;
-    waiter.leave(server);
-    match how {
+/// Ends a wait that no key has ended, on this worker. False: it does not wait, or not any more.
+pub fn cut(server: &Server, worker: usize, ticket: Ticket, how: Cut) -> bool {
+    let Some(waiter) = end_wait(server, ticket) else { return false };
+    let ending = match how {
         Cut::Timeout => waiter.time_out(server),
         Cut::Error => {
-            let line = b"UNBLOCKED client unblocked via CLIENT UNBLOCK";
-            server.counts.note_error(line);
-            waiter.client.post(&[b"-", &line[..], b"\r\n"].concat(), Stamp(0));
+            waiter.fail(server, b"UNBLOCKED client unblocked via CLIENT UNBLOCK");
+            Ending::Failed
         }
-        Cut::Gone => return true,
-    }
+    };
+    waiter.count(server, worker, ending, 0);
     waiter.client.signal(Signal::UNBLOCKED);
     true
+}
+
+/// Ends the wait of a client that is gone; nobody is told.
+pub fn forget(server: &Server, ticket: Ticket) {
+    end_wait(server, ticket);
+}
+
+/// Takes a waiter out of all registries. None: it does not wait, or not any more.
+fn end_wait(server: &Server, ticket: Ticket) -> Option<Arc<Waiter>> {
+    let waiter = server.blocked.get(ticket)?;
+    let mut state = waiter.state.lock();
+    if std::mem::replace(&mut *state, State::Ended) == State::Ended {
+        return None;
+    }
+    waiter.leave(server);
+    drop(state);
+    Some(waiter)
 }
 
 /// Serves those who wait for keys that have changed in this batch, in the order in which
@@ -238,6 +256,16 @@ fn try_hold(batch: &mut Batch<'_>, key: &[Key<'_>]) -> bool {
     batch.try_hold(key)
 }
 
+impl WaitingRequest {
+    /// The words as the client sent them.
+    fn original(&self) -> RequestBuf {
+        let words = self.words.as_request();
+        let mut words: Vec<&[u8]> = words.iter().collect();
+        self.originals.iter().for_each(|(position, word)| words[*position] = word);
+        RequestBuf::from_args(words)
+    }
+}
+
 impl Waiter {
     /// Whether it still waits.
     pub fn waits(&self) -> bool {
@@ -256,17 +284,38 @@ impl Waiter {
     }
 
     /// Tells that there was nothing; while the log does not go on, that this is not known.
-    fn time_out(&self, server: &Server) {
+    fn time_out(&self, server: &Server) -> Ending {
         let error = match server.durability.gate.is_open(self.shows) {
             true => None,
             false => checks::held_error(server),
         };
         match error {
-            None => self.client.post(&self.on_timeout, self.shows),
-            Some(error) => {
-                server.counts.note_error(error.as_bytes());
-                self.client.post(&[b"-", error.as_bytes(), b"\r\n"].concat(), Stamp(0));
+            None => {
+                self.client.post(&self.on_timeout, self.shows);
+                Ending::Done
             }
+            Some(error) => {
+                self.fail(server, error.as_bytes());
+                Ending::Failed
+            }
+        }
+    }
+
+    fn fail(&self, server: &Server, line: &[u8]) {
+        server.counts.note_error(line);
+        self.client.post(&[b"-", line, b"\r\n"].concat(), Stamp(0));
+    }
+
+    /// Counts the request that ends now; `ticks` is what it took since it waits. What waited for time alone counts for nothing,
+    /// as in Redis.
+    fn count(&self, server: &Server, worker: usize, ending: Ending, ticks: u64) {
+        let Some(request) = &self.request else { return };
+        let (counts, track) = (&server.worker_counts[worker], server.config.latency_tracking());
+        let ticks = request.ticks + ticks;
+        counts.note(request.command.id, Ticks(0), Ticks(ticks), ending, track);
+        if ending != Ending::Rejected && ticks >= server.slow_ticks() {
+            let words = request.original();
+            slowlog::note_if_slow(server, &self.client, request.command, &words.as_request(), ticks);
         }
     }
 
@@ -294,6 +343,7 @@ impl Waiter {
         let mut reply = Reply::new(&mut out, request.protocol);
         let admitted =
             acl::admit_waiting(server, &self.client, request.rights, request.command, &args.request, now);
+        let if_fails = if admitted.is_ok() { Ending::Failed } else { Ending::Rejected };
         let ending = match admitted.and_then(|()| execute(row, batch, &args, request.touch, &mut reply)) {
             Ok(Outcome::Blocked(_)) => return,
             Ok(outcome) => {
@@ -306,7 +356,7 @@ impl Waiter {
                 out.clear();
                 Reply::new(&mut out, request.protocol).error(error.as_bytes());
                 server.counts.note_error(error.as_bytes());
-                Ending::Failed
+                if_fails
             }
         };
         // Nobody learns of it before it has its place in the history.
@@ -314,8 +364,7 @@ impl Waiter {
         client::open_seals(server);
         *state = State::Ended;
         self.leave(server);
-        let (counts, track) = (&server.worker_counts[worker], server.config.latency_tracking());
-        counts.note(request.command.id, began, server.ticks.now(), ending, track);
+        self.count(server, worker, ending, server.ticks.now().0.saturating_sub(began.0));
         self.client.post(&out, durability::latest(server));
         self.client.signal(Signal::UNBLOCKED);
     }

@@ -2,7 +2,7 @@
 
 use crate::acl::Registry;
 use crate::audience::Audience;
-use crate::blocking::{self, Blocked, Cut};
+use crate::blocking::{self, Blocked};
 use crate::client::{Client, Clients, Traits, eviction};
 use crate::commands::scripting::InterpreterBytes;
 use crate::config::{ClientClass, Config};
@@ -351,7 +351,7 @@ impl Server {
     /// Gives back what a session held in the server.
     pub fn session_ended(&self, session: &mut Session) {
         monitor::leave(self, &session.client);
-        blocking::cut(self, session.client.id, Cut::Gone);
+        blocking::forget(self, session.client.id);
         session.give_up_claim(self);
         session.watched.clear(self, &session.client);
         pubsub::leave_all(self, session);

@@ -4,10 +4,10 @@
 //! Workers compare each command's ticks with one threshold; only those above it
 //! come here, and only here is the lock taken.
 
+use crate::client::Client;
 use crate::dispatch::table::Command;
 use crate::redaction;
 use crate::server::Server;
-use crate::session::Session;
 use command::Flags;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -91,9 +91,17 @@ pub fn threshold_ticks(server: &Server) -> u64 {
     least.map_or(u64::MAX, |span| server.ticks.ticks_in(span))
 }
 
+/// Notes a command that took `ticks`, if that is long.
+#[inline]
+pub fn note_if_slow(server: &Server, client: &Client, command: &Command, request: &Request<'_>, ticks: u64) {
+    if ticks >= server.slow_ticks() {
+        note(server, client, command, request, ticks);
+    }
+}
+
 /// Notes a command that took `ticks`, which is at least [`threshold_ticks`].
 #[cold]
-pub fn note(server: &Server, session: &Session, command: &Command, request: &Request<'_>, ticks: u64) {
+fn note(server: &Server, client: &Client, command: &Command, request: &Request<'_>, ticks: u64) {
     let micros = server.ticks.nanos(ticks) / 1000;
     let event = if command.is(Flags::FAST) { "fast-command" } else { "command" };
     server.latency.note(
@@ -111,8 +119,8 @@ pub fn note(server: &Server, session: &Session, command: &Command, request: &Req
         at_s: server.clock.now().seconds(),
         micros,
         words: cut_to_size(&redaction::shown(command, request)),
-        address: session.client.address.clone(),
-        name: session.client.labels().name,
+        address: client.address.clone(),
+        name: client.labels().name,
     };
     server.slowlog.add(entry, server.config.slowlog_max_len());
 }

@@ -202,7 +202,7 @@ async fn serve_put_off(server: &Arc<Server>, worker: usize) {
             Some(batch) => break batch,
             // The end of a slow script is rung for, and whoever keeps the time comes here again.
             None if worker == server.placement.spare() => return,
-            None if server.attention().contains(Attention::SLOW_SCRIPT) => return,
+            None if server.keyspace.has_any_slow_holder() => return,
             None => tokio::time::sleep(GATE_PAUSE).await,
         }
     };

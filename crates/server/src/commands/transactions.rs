@@ -13,6 +13,7 @@ use crate::dispatch::{Context, checks};
 use crate::monitor;
 use crate::server::{Attention, Server};
 use crate::session::Session;
+use crate::slowlog;
 use crate::stats::Ending;
 use crate::transaction::Queued;
 use command::execute::{keys_locked, needs_all};
@@ -235,6 +236,9 @@ fn run(context: &mut Context<'_, '_>, queued: &Queued, reply: &mut Reply<'_>) {
     };
     let ending: Ending = inner.call(Hashed::NONE, reply);
     let (counts, track) = (&server.worker_counts[context.worker], server.config.latency_tracking());
-    counts.note(command.id, began, server.ticks.now(), ending, track);
+    let ended = server.ticks.now();
+    counts.note(command.id, began, ended, ending, track);
+    let spent = ended.0.saturating_sub(began.0);
+    slowlog::note_if_slow(server, &context.session.client, command, &request, spent);
     server.counts.commands.add(1);
 }

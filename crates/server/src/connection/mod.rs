@@ -700,7 +700,7 @@ impl Connection {
         let is_over = self.wait.as_mut().is_some_and(|alarm| alarm.as_mut().poll(context).is_ready());
         if is_over {
             // Either this ends it or somebody did before; the mail with the reply is on its way.
-            blocking::cut(&worker.server, self.session.client.id, Cut::Timeout);
+            blocking::cut(&worker.server, worker.index, self.session.client.id, Cut::Timeout);
             self.wait = None;
         }
         false

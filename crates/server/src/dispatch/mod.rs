@@ -175,6 +175,7 @@ impl Context<'_, '_> {
                 server: self.server,
                 session: self.session,
                 command: self.command,
+                first_tried: self.server.ticks.now(),
                 began: &began,
             }),
             ..Args::new(
@@ -646,8 +647,8 @@ impl Turn<'_> {
         self.tick = tick;
         self.last = command.id;
         self.count += 1;
-        if spent >= self.server.slow_ticks() && ending != Ending::Rejected {
-            slowlog::note(self.server, self.session, command, request, spent);
+        if ending != Ending::Rejected {
+            slowlog::note_if_slow(self.server, &self.session.client, command, request, spent);
         }
         if spent >= self.stale_ticks {
             self.now = self.server.clock.now();

@@ -411,7 +411,7 @@ fn while_the_log_has_failed_everyone_is_answered_and_nobody_shown_what_is_not_on
     assert!(out.starts_with(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n-MISCONF "), "{}", out.escape_ascii());
     let (stop, ..) = site.run_as(&mut session, &[words(&["WAITAOF", "0", "1", "200"])]);
     assert!(matches!(stop, Stop::Blocked { .. }));
-    assert!(blocking::cut(&site.server, session.client.id, Cut::Timeout));
+    assert!(blocking::cut(&site.server, 0, session.client.id, Cut::Timeout));
     let letters = session.client.take_mail();
     assert_eq!(letters.as_bytes(), b"*2\r\n:0\r\n:0\r\n");
     assert!(letters.stretches(&site.server).all(|(_, shows)| site.server.durability.gate.is_open(shows)));

@@ -6,7 +6,7 @@ use command::{Args, execute};
 use keyspace::{DbIndex, HashSeed, Key, Stamp, Touch, TypeName, ValueRef};
 use log::{Flushing, Log, Options};
 use server::acl::Access;
-use server::blocking::{self, Cut};
+use server::blocking;
 use server::client::Client;
 use server::config::{Config, Startup};
 use server::dispatch::table::{self, Runs};
@@ -108,7 +108,7 @@ impl Site {
     }
 
     pub fn end_wait(&self) {
-        blocking::cut(&self.server, WAITER, Cut::Gone);
+        blocking::forget(&self.server, WAITER);
     }
 
     /// How many keys there are, those whose time is up counted.

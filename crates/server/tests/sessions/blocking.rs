@@ -180,3 +180,65 @@ fn who_was_put_off_is_served_during_a_pause() {
     let told = peer.text();
     assert!(told.starts_with("NOGROUP ") || told.starts_with("UNBLOCKED "), "{told}");
 }
+
+/// What INFO has of a command: calls, those refused, those failed.
+fn figures(peer: &mut Peer, command: &str) -> [u64; 3] {
+    let stats = peer.ask("INFO commandstats");
+    let Some(line) = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:"))) else {
+        return [0; 3];
+    };
+    ["calls", "rejected_calls", "failed_calls"].map(|name| {
+        let found = line.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+        found.unwrap().parse().unwrap()
+    })
+}
+
+fn is_logged(server: &TestServer, request: &str) -> bool {
+    server.server.slowlog.newest(100).iter().any(|entry| entry.words.join(&b' ') == request.as_bytes())
+}
+
+#[test]
+fn waits_are_counted_and_logged_when_they_end() {
+    let server = TestServer::start("slowlog-log-slower-than 0");
+    let (mut admin, mut peer) = (server.connect(), server.connect());
+    let id = peer.id();
+    admin.ask("ACL SETUSER u on nopass +@all ~*");
+    let wait = |peer: &mut Peer, request: &str, admin: &mut Peer, end: &str| {
+        admin.ask("CONFIG RESETSTAT");
+        admin.ask("SLOWLOG RESET");
+        peer.send(&[request]);
+        server.wait_until("it waits", || blocked(&server) == 1);
+        assert!(!is_logged(&server, request), "not before it ends");
+        admin.ask(end);
+        peer.reply();
+        (figures(admin, "blpop"), is_logged(&server, request))
+    };
+    let done = ([1, 0, 0], true);
+    assert_eq!(wait(&mut peer, "BLPOP nokey 0", &mut admin, "RPUSH nokey x"), done);
+    assert_eq!(wait(&mut peer, "BLPOP nokey 0", &mut admin, &format!("CLIENT UNBLOCK {id}")), done);
+    let error = format!("CLIENT UNBLOCK {id} ERROR");
+    assert_eq!(wait(&mut peer, "BLPOP nokey 0", &mut admin, &error), ([1, 0, 1], true));
+    admin.ask("CONFIG RESETSTAT");
+    assert_eq!(peer.ask("BLPOP nokey 0.01"), "NULL");
+    assert_eq!((figures(&mut admin, "blpop"), is_logged(&server, "BLPOP nokey 0.01")), done);
+    assert_eq!(peer.ask("AUTH u x"), "OK");
+    peer.send(&["BLPOP nokey 0"]);
+    server.wait_until("it waits", || blocked(&server) == 1);
+    assert_eq!(admin.ask("ACL SETUSER u -blpop"), "OK");
+    admin.ask("CONFIG RESETSTAT");
+    admin.ask("RPUSH nokey x");
+    assert!(peer.text().starts_with("NOPERM"));
+    assert_eq!(figures(&mut admin, "blpop"), [0, 1, 0], "refused, not failed");
+}
+
+#[test]
+fn a_wait_is_logged_in_the_words_in_which_it_was_sent() {
+    let server = TestServer::start("slowlog-log-slower-than 0");
+    let (mut admin, mut peer) = (server.connect(), server.connect());
+    admin.ask("XADD stream 5-1 a b");
+    peer.send(&["XREAD BLOCK 0 STREAMS stream $"]);
+    server.wait_until("it waits", || blocked(&server) == 1);
+    admin.ask("XADD stream 5-2 a b");
+    peer.reply();
+    assert!(is_logged(&server, "XREAD BLOCK 0 STREAMS stream $"));
+}

@@ -161,7 +161,7 @@ fn unblock(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         Some(_) => return Err(Error::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
     };
     let id = value::number::parse_i64(request.arg(2)).ok_or(Error::NotInteger)?;
-    let is_cut = u64::try_from(id).is_ok_and(|id| blocking::cut(context.server, id, how));
+    let is_cut = u64::try_from(id).is_ok_and(|id| blocking::cut(context.server, context.worker, id, how));
     reply.int(i64::from(is_cut));
     Ok(())
 }

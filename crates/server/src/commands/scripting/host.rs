@@ -344,9 +344,7 @@ impl Host for ScriptHost<'_, '_, '_> {
         let ended = server.ticks.now();
         counts.note(command.id, began, ended, ending, track);
         let spent = ended.0.saturating_sub(began.0);
-        if spent >= server.slow_ticks() {
-            slowlog::note(server, context.session, command, &request, spent);
-        }
+        slowlog::note_if_slow(server, &context.session.client, command, &request, spent);
         server.counts.commands.add(1);
         Ok(())
     }
