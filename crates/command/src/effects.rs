@@ -6,9 +6,9 @@
 //! the request itself is logged if it has one key, and else the keys that it writes as they are afterwards.
 //!
 //! Invariants:
-//! 1. Every request in the log works on one key, which stands in a fixed place, or is one of a few that concern whole databases
-//!    or the server ([`Scope`]), so that whoever replays the log may go through the slots separately.
-//! 2. Its effect depends on that key and on the record's time alone: on no directive, limit, right or clock.
+//! 1. Every request in the log works on one key, which stands in a fixed place, or is one of a few that concern two keys
+//!    ([`crate::transfer`]), whole databases or the server ([`Scope`]), so that whoever replays the log may go through the slots separately.
+//! 2. Its effect depends on what it concerns and on the record's time alone: on no directive, limit, right or clock.
 
 use crate::args::Args;
 use crate::error::Result;
@@ -29,6 +29,8 @@ pub enum Scope {
     /// Its key, of which it may name several if they are the same (LMOVE of a list to itself); different ones have effects of their own.
     /// XREADGROUP is here for the sake of older logs.
     OnlyKey,
+    /// Two keys, of which one becomes what the other is: RENAME, MOVE, COPY, in the forms of [`crate::transfer::Transfer`].
+    Transfer,
     /// Databases as wholes: FLUSHALL, FLUSHDB, SWAPDB.
     Databases,
     /// The database of what follows: SELECT.
@@ -42,6 +44,7 @@ impl Scope {
     pub fn of(row: &Row) -> Option<Scope> {
         match (row.handler, row.keys) {
             (Handler::Exclusive(_), _) => Some(Scope::Databases),
+            _ if ["rename", "move", "copy"].contains(&row.name) => Some(Scope::Transfer),
             (Handler::BlockingWrite(_), Keys::Movable(_)) if row.name == "xreadgroup" => Some(Scope::OnlyKey),
             (Handler::Write(_) | Handler::BlockingWrite(_), Keys::Range { first, last, .. }) => {
                 Some(if last == first as isize { Scope::Key(first) } else { Scope::OnlyKey })
@@ -56,7 +59,7 @@ impl Scope {
         match self {
             Scope::Key(position) => Some(position).filter(|position| *position < effect.len()),
             Scope::OnlyKey => only_key(row, effect),
-            Scope::Databases | Scope::Selection | Scope::Libraries => None,
+            Scope::Transfer | Scope::Databases | Scope::Selection | Scope::Libraries => None,
         }
     }
 }

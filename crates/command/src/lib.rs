@@ -27,6 +27,7 @@ pub mod set;
 pub mod settings;
 pub mod stream;
 pub mod string;
+pub mod transfer;
 pub mod wait;
 pub mod zset;
 

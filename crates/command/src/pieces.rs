@@ -96,6 +96,29 @@ pub enum Progress {
 
 /// Whether an object is so large that it is said in pieces: as one request it would take more than so many bytes.
 pub fn is_large(object: Object<'_>, bytes_max: usize) -> bool {
+    // What is compact is kept small by the thresholds, and its order is known to its bytes only.
+    !is_compact(object) && is_long(object, bytes_max) && is_addable(object)
+}
+
+fn is_compact(object: Object<'_>) -> bool {
+    matches!(
+        object.value(),
+        ValueRef::Collection(
+            CollectionRef::List(ListRef::Packed(_))
+                | CollectionRef::Hash(HashRef::Packed(_))
+                | CollectionRef::Set(SetRef::Ints(_) | SetRef::Listpack(_))
+                | CollectionRef::Zset(ZsetRef::Packed(_))
+        )
+    )
+}
+
+/// Whether all requests that say an object, or the one that does, take more than so many bytes, roughly. What is looked at is no more than
+/// these bytes.
+pub fn is_long(object: Object<'_>, bytes_max: usize) -> bool {
+    if is_compact(object) {
+        // It lies in its block as a whole.
+        return object.bytes(1) > bytes_max;
+    }
     let mut left = bytes_max;
     let mut is_beyond = |bytes: usize| {
         left = left.saturating_sub(bytes + ELEMENT_BYTES);
@@ -104,11 +127,6 @@ pub fn is_large(object: Object<'_>, bytes_max: usize) -> bool {
     match object.value() {
         ValueRef::Int(_) => false,
         ValueRef::Bytes(bytes) => bytes.len() > bytes_max,
-        // What is compact is kept small by the thresholds, and its order is known to its bytes only.
-        ValueRef::Collection(CollectionRef::List(ListRef::Packed(_)))
-        | ValueRef::Collection(CollectionRef::Hash(HashRef::Packed(_)))
-        | ValueRef::Collection(CollectionRef::Set(SetRef::Ints(_) | SetRef::Listpack(_)))
-        | ValueRef::Collection(CollectionRef::Zset(ZsetRef::Packed(_))) => false,
         ValueRef::Collection(CollectionRef::List(list)) => list.iter().any(|one| is_beyond(length(one))),
         ValueRef::Collection(CollectionRef::Set(set)) => set.iter().any(|one| is_beyond(length(one))),
         ValueRef::Collection(CollectionRef::Zset(zset)) => {
@@ -128,13 +146,14 @@ pub fn is_large(object: Object<'_>, bytes_max: usize) -> bool {
         ValueRef::Collection(CollectionRef::Stream(stream)) => {
             let mut entries = stream.entries.range(StreamId::MIN, StreamId::MAX, Order::Ascending);
             let bytes = |(name, value)| length(name) + length(value) + ELEMENT_BYTES;
-            entries.any(|entry| is_beyond(entry.fields().map(bytes).sum())) && can_be_added(stream)
+            entries.any(|entry| is_beyond(entry.fields().map(bytes).sum()))
         }
     }
 }
 
-/// Whether a stream's entries and counters are such as XADD and XSETID make; what was restored may be otherwise.
-fn can_be_added(stream: &Stream) -> bool {
+/// Whether a value can be made of pieces: a stream's entries and counters may be such as XADD and XSETID do not make, if it was restored.
+fn is_addable(object: Object<'_>) -> bool {
+    let ValueRef::Collection(CollectionRef::Stream(stream)) = object.value() else { return true };
     let entries = &stream.entries;
     let mut all = entries.range(StreamId::MIN, StreamId::MAX, Order::Ascending);
     entries.max_deleted_id() <= entries.last_id()

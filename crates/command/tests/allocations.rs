@@ -1,9 +1,12 @@
-//! The hottest commands allocate nothing in steady state.
+//! The hottest commands allocate nothing in steady state, and long values go from key to key without being said again.
 
 mod run;
 
 use command::{Args, Settings, execute};
-use keyspace::{DbIndex, KeyHasher, Keyspace, Options, Touch};
+use keyspace::{DbIndex, Journal, KeyHasher, Keyspace, Options, Stamp, Touch};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use sys::UnixMs;
 use sys::memory::{CountingAllocator, allocations_of_this_thread};
 use wire::{Protocol, Reply, RequestBuf, split_words};
 
@@ -55,5 +58,50 @@ fn hot_commands_allocate_nothing_in_steady_state() {
         ("RPUSH k a b c d", "LMOVE k k LEFT RIGHT"),
     ] {
         assert_eq!(allocations_of(setup, line), 0, "{line}");
+    }
+}
+
+/// Counts the bytes that are appended.
+#[derive(Clone, Default)]
+struct Bytes(Arc<AtomicU64>);
+
+impl Journal for Bytes {
+    fn append(&self, _: DbIndex, _: UnixMs, requests: &[u8]) -> Stamp {
+        Stamp(self.0.fetch_add(requests.len() as u64, Ordering::Relaxed) + requests.len() as u64)
+    }
+
+    fn end(&self) -> Stamp {
+        Stamp(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[test]
+fn a_long_value_goes_elsewhere_with_few_allocations_and_a_short_record() {
+    let (hasher, now) = (KeyHasher::from_seed(1), run::START);
+    let keyspace = Keyspace::new(Options { databases: 2, workers: 1, guests: 0, hasher, seed: 1, now });
+    let (settings, bytes) = (Settings::default(), Bytes::default());
+    keyspace.set_journal(Box::new(bytes.clone()));
+    // Databases and tables are made by those that come first.
+    for (line, is_counted) in [
+        ("SETRANGE k 50000000 x", false),
+        ("RENAME k l", false),
+        ("RENAME l k", true),
+        ("MOVE k 1", false),
+        ("SETRANGE k 50000000 x", false),
+        ("RENAMENX k l", true),
+        ("COPY l k", true),
+    ] {
+        let request = RequestBuf::from_args(split_words(line.as_bytes()).expect("quotes match"));
+        let request = request.as_request();
+        let row = run::find_row(request.arg(0), None).expect("the command is there");
+        let args = Args::new(request, &keyspace, (DbIndex(0), now), &settings);
+        let mut out = Vec::new();
+        let before = (allocations_of_this_thread(), bytes.0.load(Ordering::Relaxed));
+        let mut reply = Reply::new(&mut out, Protocol::Resp2);
+        assert!(execute(row, &mut keyspace.enter(0), &args, Touch::Yes, &mut reply).is_ok());
+        let allocations = allocations_of_this_thread() - before.0;
+        let appended = bytes.0.load(Ordering::Relaxed) - before.1;
+        assert!(appended < 100, "{line} appends {appended} bytes");
+        assert!(!is_counted || allocations < 20, "{line} allocates {allocations} times");
     }
 }

@@ -1,8 +1,8 @@
 //! What is logged of generated commands, applied to an empty keyspace effect by effect, makes the same keys: at any later time, under
 //! whatever directives, and with the slots gone through apart.
 //!
-//! Every writing row of the table has its turn: each of its effects must be of a form that is on a list ([`FORMS`]), and nothing of
-//! them may be there to be seen without a lock before they are appended.
+//! Every writing row of the table has its turn: each of its effects must be of a form that is on a list ([`FORMS`], or the few of
+//! [`TRANSFERS`], which name two keys), and nothing of them may be there to be seen without a lock before they are appended.
 
 #![allow(clippy::unwrap_used)] // Tests may.
 
@@ -10,6 +10,7 @@ mod run;
 
 use command::args::Origin;
 use command::effects::Scope;
+use command::transfer::Transfer;
 use command::{Args, Flags, Outcome, Row, Settings, execute};
 use keyspace::{Cursor, DbIndex, Journal, KeyHasher, Keyspace, Options, Stamp, Touch};
 use run::find_row;
@@ -127,6 +128,14 @@ impl Side {
         executed.ok().map(|outcome| (out, outcome))
     }
 
+    /// Makes one key what another is. False: that is not there.
+    fn transfer(&self, db: DbIndex, transfer: &Transfer<'_>) -> bool {
+        let number = transfer.database.map(|word| std::str::from_utf8(word).unwrap().parse().unwrap());
+        let (keyspace, other) = (&self.keyspace, number.map_or(db, DbIndex));
+        let (source, target) = (keyspace.key(db, transfer.source), keyspace.key(other, transfer.target));
+        transfer.apply(&keyspace.enter(0), &source, &target).unwrap()
+    }
+
     /// Every key whose time is not up at a moment, with its expiry and its value as DUMP and the like show it.
     fn keys(&self, now: UnixMs) -> BTreeMap<(u32, Vec<u8>), Shown> {
         let mut found = BTreeMap::new();
@@ -225,27 +234,35 @@ fn effects_of((db, now, bytes): &Record) -> Vec<Effect> {
     effects
 }
 
-/// The key of an effect; none if it works on whole databases.
+/// The key of an effect; none if it works on two keys, or on whole databases.
 fn key_of(words: &Request) -> Option<&[u8]> {
     let request = RequestBuf::from_args(words);
     let request = request.as_request();
     let row = row_of(words).expect("the command is there");
     let scope = Scope::of(row).unwrap_or_else(|| panic!("logged: {request:?}"));
-    if scope == Scope::Databases {
-        return None;
+    match scope {
+        Scope::Transfer => assert!(Transfer::of(&request).is_some(), "of no form: {request:?}"),
+        Scope::Databases => {}
+        _ => {
+            let position = scope.key_position(row, &request).unwrap_or_else(|| panic!("no key: {request:?}"));
+            return Some(&words[position]);
+        }
     }
-    let position = scope.key_position(row, &request).unwrap_or_else(|| panic!("no key: {request:?}"));
-    Some(&words[position])
+    None
 }
 
 /// Applies an effect.
 fn apply(side: &Side, (db, now, words): &Effect) {
     let shown = RequestBuf::from_args(words);
     key_of(words);
-    assert!(side.run(words, *db, *now, Origin::Log).is_some(), "not applied: {:?}", shown.as_request());
+    let is_applied = match Transfer::of(&shown.as_request()) {
+        Some(transfer) => side.transfer(*db, &transfer),
+        None => side.run(words, *db, *now, Origin::Log).is_some(),
+    };
+    assert!(is_applied, "not applied: {:?}", shown.as_request());
 }
 
-/// Applies effects as several threads would: each those on keys of its own, all that lie between two effects on whole databases.
+/// Applies effects as several threads would: each those on keys of its own, all that lie between two effects on more than one key.
 fn apply_apart(side: &Side, effects: &[Effect]) {
     const PARTS: u64 = 5;
     let part_of = |key: &[u8]| key.iter().fold(7u64, |sum, byte| sum * 31 % 1009 + u64::from(*byte)) % PARTS;
@@ -329,18 +346,22 @@ const TURN: u64 = 40;
 /// Turns that a row is given until it has changed something.
 const TURNS_MAX: u64 = 200;
 
-/// What a log may hold of data commands, and nothing else. Each has its one key in a fixed place, and the same effect at any later time.
+/// What a log may hold of data commands, and but for [`TRANSFERS`] nothing else. Each has its one key in a fixed place, and the same effect at any later time.
 /// A replica that follows knows them all, but for the times of fields (HPEXPIREAT, HPERSIST) where it is older than Redis 7.4.
 #[rustfmt::skip]
 const FORMS: &[&str] = &[
     "APPEND", "BITFIELD", "DECR", "DECRBY", "DEL", "FLUSHALL", "FLUSHDB", "GEOADD", "GETDEL", "GETSET", "HDEL", "HINCRBY",
     "HINCRBYFLOAT", "HMSET", "HPERSIST", "HPEXPIREAT", "HSET", "HSETNX", "INCR", "INCRBY", "INCRBYFLOAT", "LINSERT", "LMOVE",
     "LPOP", "LPUSH", "LPUSHX", "LREM", "LSET", "LTRIM", "MSET", "MSETNX", "PERSIST", "PEXPIREAT", "PFADD", "PFCOUNT", "PFMERGE",
-    "RESTORE REPLACE ABSTTL", "RPOP", "RPUSH", "RPUSHX", "SADD", "SET", "SET PXAT", "SETBIT", "SETNX", "SETRANGE", "SREM",
+    "RESTORE REPLACE", "RESTORE REPLACE ABSTTL", "RPOP", "RPUSH", "RPUSHX", "SADD", "SET", "SET PXAT", "SETBIT", "SETNX", "SETRANGE", "SREM",
     "SWAPDB", "UNLINK", "XACK", "XADD", "XCLAIM", "XDEL", "XGROUP CREATE", "XGROUP CREATECONSUMER", "XGROUP DELCONSUMER",
     "XGROUP DESTROY", "XGROUP SETID", "XSETID", "XTRIM MAXLEN =", "ZADD", "ZINCRBY", "ZPOPMAX", "ZPOPMIN", "ZREM",
     "ZREMRANGEBYLEX", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE",
 ];
+
+/// The exceptions, which name two keys: the value that goes from one to the other is long, and saying it again would cost as much. Whoever
+/// replays them waits until both keys are as they were; they are said only where no checkpoint has one without the other.
+const TRANSFERS: &[&str] = &["COPY DB REPLACE", "COPY REPLACE", "MOVE", "RENAME"];
 
 /// Directives under which next to nothing would be allowed, or be laid out as it was. But for sorted sets: a score of -0 is 0 in a
 /// listpack only, as in Redis.
@@ -372,12 +393,13 @@ fn every_writing_row_has_effects_on_one_key_that_are_the_same_at_any_later_time(
         let (mut silent, mut forms) = (Vec::new(), BTreeMap::new());
         for row in command::FAMILIES.iter().flat_map(|rows| writing_rows(rows)) {
             let mut turns = Turns::new(row, &specs, budget.seed + done);
-            if !(0..TURNS_MAX).any(|_| turns.play()) {
+            if !(0..TURNS_MAX).any(|_| turns.play() && turns.has_transferred()) {
                 silent.push(row.name);
             }
             forms.extend(turns.forms.into_iter().map(|form| (form, row.name)));
         }
-        let unknown: Vec<_> = forms.iter().filter(|(form, _)| !FORMS.contains(&form.as_str())).collect();
+        let is_known = |form: &str| FORMS.contains(&form) || TRANSFERS.contains(&form);
+        let unknown: Vec<_> = forms.iter().filter(|(form, _)| !is_known(form)).collect();
         assert!(unknown.is_empty(), "the log holds what is on no list: {unknown:?}");
         assert!(silent.is_empty(), "these change nothing, so nothing is known of their effects: {silent:?}");
         done += 1;
@@ -415,6 +437,9 @@ impl<'a> Turns<'a> {
         let mut generator = Generator::new(&family, self.prng.next_u64());
         let mut has_changed = false;
         let (mut effects, mut recent): (Vec<Effect>, Vec<String>) = (Vec::new(), Vec::new());
+        // In every other turn much is long.
+        let piece_bytes = if self.prng.one_in(2) { 30 } else { Settings::default().piece_bytes() };
+        self.one.settings.set_piece_bytes(piece_bytes);
         for step in 0..TURN {
             self.now = UnixMs(self.now.0 + self.prng.below(40));
             let db = DbIndex(self.prng.below(2) as u32);
@@ -441,6 +466,12 @@ impl<'a> Turns<'a> {
         apply_apart(&self.other, &effects);
         compare(&self.one, &self.other, &recent, self.seed);
         has_changed
+    }
+
+    /// Whether each form on two keys that is the row's was logged.
+    fn has_transferred(&self) -> bool {
+        let is_own = |form: &&&str| form.split(' ').next() == Some(&self.row.name.to_uppercase());
+        TRANSFERS.iter().filter(is_own).all(|form| self.forms.contains(*form))
     }
 }
 
@@ -478,6 +509,10 @@ fn form_of(words: &Request) -> String {
         }
         "XADD" if words[2].contains(&b'*') => "XADD *".to_owned(),
         "XTRIM" => format!("{name} {} {}", upper(&words[2]), upper(&words[3])),
+        "COPY" => {
+            let options = words[3..].iter().map(upper).filter(|word| !is_number(word));
+            [name].into_iter().chain(options).collect::<Vec<_>>().join(" ")
+        }
         "RESTORE" => [&[name], &words[4..].iter().map(upper).collect::<Vec<_>>()[..]].concat().join(" "),
         _ => name,
     }

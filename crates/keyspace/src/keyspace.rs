@@ -26,6 +26,7 @@ use crate::residency::ahead::ColdKey;
 use crate::residency::{Shelf, Unreadable};
 use crate::slot::{Frame, SlotKeys};
 use crate::sweep::SweepFrom;
+use crate::tour::Way;
 use crate::unsettled::Unsettled;
 use crate::waiting::{KeyName, Ticket, Waiter, Waiting};
 use parking_lot::Mutex;
@@ -103,6 +104,8 @@ pub struct Keyspace {
     pub(crate) are_reads_unseen: AtomicBool,
     /// See [`Keyspace::keep_all`].
     pub(crate) keeps_all: AtomicBool,
+    /// Of the checkpoint that is being written.
+    pub(crate) way: Way,
 }
 
 /// One worker's gate, on a cache line of its own. It is held during a batch, and
@@ -175,6 +178,7 @@ impl Keyspace {
             clock: OnceLock::new(),
             are_reads_unseen: AtomicBool::new(false),
             keeps_all: AtomicBool::new(false),
+            way: Way::default(),
         }
     }
 

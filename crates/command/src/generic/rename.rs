@@ -69,8 +69,7 @@ fn transfer(
     edit.put(target, object, expires_at);
     edit.note(Class::GENERIC, from, source);
     edit.note(Class::GENERIC, to, target);
-    args.log_image(edit, source);
-    args.log_image(edit, target);
+    args.log_transfer(edit, source, target, false);
 }
 
 /// RENAME key newkey
@@ -151,7 +150,7 @@ fn copy(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<O
     let copy = edit.copy(&source).expect("the source was found above");
     edit.put(&target, copy, expires_at);
     edit.note(Class::GENERIC, "copy_to", &target);
-    args.log_image(edit, &target);
+    args.log_transfer(edit, &source, &target, true);
     reply.int(1);
     Ok(Outcome::Changed)
 }

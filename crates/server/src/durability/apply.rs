@@ -12,8 +12,9 @@
 use crate::commands::scripting::replace_libraries;
 use crate::dispatch::table::Command;
 use crate::server::Server;
+use command::transfer::Transfer;
 use command::{Args, Error, Row, execute};
-use keyspace::{Batch, DbIndex, Stamp, Touch};
+use keyspace::{Batch, DbIndex, Key, Stamp, Touch};
 use std::fmt;
 use sys::UnixMs;
 use value::number::parse_i64;
@@ -32,12 +33,14 @@ pub enum Refusal {
     Unknown(String),
     /// It has too few words, or too many.
     Arity(&'static str),
-    /// It has no key in its place, or several.
+    /// It has no key in its place, or several, or is no such effect with these words.
     NoKey(&'static str),
     /// It names a database that is not there.
     Database(String),
     /// This was its answer: state and log do not belong together.
     Failed(&'static str, Error),
+    /// It is of a key that is not there, or that is later than it: state and log do not belong together.
+    NoSource(&'static str),
     /// Its libraries cannot be loaded.
     Libraries(String),
 }
@@ -47,9 +50,10 @@ impl fmt::Display for Refusal {
         match self {
             Refusal::Unknown(name) => write!(f, "'{name}' is nothing that a log of this version holds"),
             Refusal::Arity(name) => write!(f, "wrong number of arguments for '{name}'"),
-            Refusal::NoKey(name) => write!(f, "'{name}' does not name one key"),
+            Refusal::NoKey(name) => write!(f, "'{name}' does not name its key as an effect does"),
             Refusal::Database(number) => write!(f, "there is no database {number} (see `databases`)"),
             Refusal::Failed(name, error) => write!(f, "'{name}' was answered with '{error}'"),
+            Refusal::NoSource(name) => write!(f, "'{name}' is of a key that is not there as it was"),
             Refusal::Libraries(why) => write!(f, "libraries of functions cannot be loaded: {why}"),
         }
     }
@@ -101,6 +105,25 @@ pub fn database(server: &Server, word: &[u8]) -> Result<DbIndex, Refusal> {
     there.ok_or_else(|| Refusal::Database(word[..word.len().min(SHOWN_BYTES_MAX)].escape_ascii().to_string()))
 }
 
+/// An effect on two keys, and these: the source and the target.
+pub type Placed<'a> = (Transfer<'a>, [Key<'a>; 2]);
+
+/// Finds the keys of such an effect in a database.
+///
+/// # Errors
+/// It is none, or names a database that is not there.
+pub fn placed<'a>(
+    server: &Server,
+    db: DbIndex,
+    row: &'static Row,
+    effect: &Request<'a>,
+) -> Result<Placed<'a>, Refusal> {
+    let effect = Transfer::of(effect).ok_or(Refusal::NoKey(row.name))?;
+    let other = effect.database.map_or(Ok(db), |number| database(server, number))?;
+    let keyspace = &server.keyspace;
+    Ok((effect, [keyspace.key(db, effect.source), keyspace.key(other, effect.target)]))
+}
+
 /// Applies effects one by one, in the place of a worker that does not run yet.
 pub struct Applier<'s> {
     server: &'s Server,
@@ -142,6 +165,33 @@ impl<'s> Applier<'s> {
             self.reply = Vec::new();
         }
         executed.map(|_| ()).map_err(|error| Refusal::Failed(row.name, error))
+    }
+
+    /// Applies an effect on two keys, in a record that ends at `end`, as far as what is in place is not later. Nobody else is in the
+    /// keyspace.
+    ///
+    /// # Errors
+    /// The source is not there, or cannot be read.
+    pub fn transfer(
+        &self,
+        row: &'static Row,
+        (effect, [source, target]): &Placed<'_>,
+        end: Stamp,
+    ) -> Result<(), Refusal> {
+        let batch = self.enter();
+        let is_due = |key: &Key<'_>| batch.stamp_of(key) < end;
+        let applied = match (is_due(source), is_due(target)) {
+            (true, true) => effect.apply(&batch, source, target),
+            (true, false) => effect.apply_to_source(&batch, source),
+            // A copy of the source that holds the effect is behind one of the target that does not: no checkpoint has that.
+            (false, true) => Ok(false),
+            (false, false) => Ok(true),
+        };
+        match applied {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Refusal::NoSource(row.name)),
+            Err(error) => Err(Refusal::Failed(row.name, error)),
+        }
     }
 
     /// Applies what a record that ends at `end` did to whole databases. What was put in place later than that stays.

@@ -3,7 +3,8 @@
 //! A thread of its own, in batches as a guest, copies a slot at a time under its lock to a chunk in memory, and writes
 //! chunks with no lock held. It copies for a tenth of the time, so that clients notice little. FLUSHALL needs no care, since
 //! it stamps all slots. Databases may be exchanged meanwhile: it goes over them by their constant numbers, and says which of them
-//! was which where it began; from there the log says what was exchanged. Bytes: `docs/formats/checkpoint.md`.
+//! was which where it began; from there the log says what was exchanged. What has effects on two keys at once asks how far it is
+//! (`keyspace::tour`). Bytes: `docs/formats/checkpoint.md`.
 //!
 //! Where there is a store (capacity edition), what is not in it is written there first, some slots at a time, and the checkpoint
 //! holds where everything lies, and the store's table.
@@ -20,7 +21,7 @@ use crate::server::Server;
 use ::log::{CheckpointWriter, Log, Lsn};
 use keyspace::residency::index::SlotIndex;
 use keyspace::residency::spill::Aim;
-use keyspace::{Batch, Object, SLOTS, Slot, SlotView};
+use keyspace::{Batch, Object, SLOTS, Slot, SlotView, Tour};
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -85,12 +86,17 @@ pub fn write_beside(
     beside: &mut dyn FnMut(Interval),
 ) -> io::Result<u64> {
     let mark = server.residency.store().map(|store| (store, store.begin_checkpoint()));
+    let tour = server
+        .keyspace
+        .begin_tour()
+        .ok_or_else(|| io::Error::other("another checkpoint is being written"))?;
     let (start, numbers) = beginning(server, log, guest);
     let mut copy = Copy::begin(server, log.begin_checkpoint(start)?, guest, pace);
     copy.writer.chunk(&ChunkKind::Seed.chunk(&server.hash_seed.to_bytes()))?;
     copy.writer.chunk(&Databases { has_store: mark.is_some(), numbers }.chunk())?;
     copy.libraries()?;
-    (0..server.keyspace.databases()).try_for_each(|number| copy.database(number, beside))?;
+    (0..server.keyspace.databases()).try_for_each(|number| copy.database(number, &tour, beside))?;
+    drop(tour);
     copy.flush()?;
     if let Some((store, mark)) = mark {
         copy.writer.chunk(&ChunkKind::Store.chunk(&store.table(mark)?))?;
@@ -175,8 +181,8 @@ impl<'s> Copy<'s> {
     }
 
     /// Copies a database, by its constant number.
-    fn database(&mut self, number: u32, beside: &mut dyn FnMut(Interval)) -> io::Result<()> {
-        if !self.server.keyspace.is_number_used(number) {
+    fn database(&mut self, number: u32, tour: &Tour<'_>, beside: &mut dyn FnMut(Interval)) -> io::Result<()> {
+        if tour.passes_unused(number) {
             return Ok(());
         }
         for slot in (0..SLOTS as u16).map(Slot) {
@@ -190,9 +196,11 @@ impl<'s> Copy<'s> {
                 // Most of the writing is waiting for the disk: it rests for as long again.
                 self.copying += stored.write(number, group)? * 2 / (1 + REST_FACTOR);
             }
+            tour.enter(number, slot);
             if self.slot(number, slot)? == Fit::TooLong {
                 self.slot_in_parts((number, slot), beside)?;
             }
+            tour.leave(number, slot);
             beside(Interval::BetweenSlots);
             if self.chunk.len() >= CHUNK_BYTES {
                 self.flush()?;

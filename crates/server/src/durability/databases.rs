@@ -5,6 +5,7 @@ use super::recovery::UNLIMITED;
 use super::slots::{ChunkKind, Databases, PartHeader};
 use crate::server::Server;
 use ::log::{Record, Recovery};
+use command::transfer::Transfer;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -109,7 +110,8 @@ fn needed_by_record(record: &Record<'_>, parser: &mut Parser, effects: &mut Batc
 /// The databases that an effect names beside the one in which it is.
 fn databases_in(effect: &Request<'_>) -> Vec<u32> {
     let is = |name: &[u8]| effect.arg(0).eq_ignore_ascii_case(name);
+    let number = |word| parse_i64(word).and_then(|number| u32::try_from(number).ok());
     let words = if is(b"select") || is(b"swapdb") { effect.len() } else { 1 };
-    let number = |at| parse_i64(effect.arg(at)).and_then(|number| u32::try_from(number).ok());
-    (1..words).filter_map(number).collect()
+    let of_transfer = Transfer::of(effect).and_then(|transfer| transfer.database);
+    effect.iter().take(words).skip(1).chain(of_transfer).filter_map(number).collect()
 }

@@ -1,7 +1,7 @@
 //! Brings the keyspace to where the log ends: the checkpoint's slots, then the log's records over them.
 //!
 //! As many threads as there are workers. Each takes chunks of the checkpoint; then each reads the whole log and applies the
-//! effects on keys of its own slots. What concerns whole databases is applied by one of them, while the others wait
+//! effects on keys of its own slots. What concerns two keys, or whole databases, is applied by one of them, while the others wait
 //! before it ([`Crossing`]).
 //!
 //! The databases are those of the checkpoint's beginning, whose exchanges (SWAPDB) are in the log like all else: from then on the
@@ -12,7 +12,7 @@
 //! 2. An effect that fails, or whose key cannot be told, means that state and log do not belong together: the start is refused.
 //! 3. Nothing that was judged when it was executed is judged again: neither sizes nor rights nor directives.
 
-use super::apply::{Applier, OnDatabases, Refusal, database};
+use super::apply::{Applier, OnDatabases, Refusal, database, placed};
 use super::copied::Copied;
 use super::crossing::Crossing;
 use super::databases::{self, TooFew};
@@ -23,7 +23,7 @@ use crate::start::STACK_BYTES;
 use ::log::{Checkpoint, Record, Recovery};
 use command::effects::Scope;
 use command::execute;
-use keyspace::{DbIndex, Slot, Stamp};
+use keyspace::{DbIndex, Key, Slot, Stamp};
 use std::io;
 use std::sync::Arc;
 use wire::{Authenticated, Limits, Parser, Request};
@@ -186,6 +186,7 @@ impl<'s> Player<'s> {
             Scope::Key(_) | Scope::OnlyKey => {
                 self.on_key(db, record, (command, scope), effect)?;
             }
+            Scope::Transfer => return self.transfer(db, record, command, effect),
             Scope::Selection if effect.len() == 2 => {
                 return database(self.server, effect.arg(1)).map(Next::In);
             }
@@ -235,6 +236,30 @@ impl<'s> Player<'s> {
         self.applied += 1;
         self.changed.push((db, key.slot));
         Ok(())
+    }
+
+    /// Applies an effect on two keys: all threads have come as far, so that both are as they were.
+    fn transfer(
+        &mut self,
+        db: DbIndex,
+        record: &Record<'_>,
+        command: &'static Command,
+        effect: &Request<'_>,
+    ) -> Result<Next, Refusal> {
+        let Runs::Data(row) = command.row.handler else { return Err(Refusal::unknown(effect)) };
+        let placed = placed(self.server, db, row, effect)?;
+        let (end, applier) = (Stamp(record.end().0), &self.applier);
+        if !self.crossing.cross(self.worker, || applier.transfer(row, &placed, end))? {
+            return Ok(Next::GivenUp);
+        }
+        self.applied += u64::from(self.worker == 0);
+        // Each thread stamps its own slots.
+        let batch = self.applier.enter();
+        let (_, keys) = placed;
+        let is_own = |key: &Key<'_>| usize::from(key.slot.0) % self.threads == self.worker;
+        let changed = keys.iter().filter(|key| is_own(key) && batch.stamp_of(key) < end);
+        self.changed.extend(changed.map(|key| (key.db, key.slot)));
+        Ok(Next::In(db))
     }
 
     /// Keeps what the record has changed in view when it exchanges two databases.

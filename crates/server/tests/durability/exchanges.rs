@@ -60,8 +60,19 @@ fn write(prng: &mut Prng, text: &str) -> Request {
         // With short pieces a slot with them is copied in parts.
         3 | 4 => words(&["RPUSH", ["l1", "l2"][prng.below(2) as usize], &text.repeat(300), text]),
         5 => words(&["APPEND", key, &text.repeat(200)]),
-        6 => words(&["RENAME", key, KEYS[prng.below(6) as usize]]),
+        6 => transfer(prng, key),
         _ => words(&["INCR", "n"]),
+    }
+}
+
+/// A key becomes what another one is, which may be long.
+fn transfer(prng: &mut Prng, key: &str) -> Request {
+    let (other, database) = (KEYS[prng.below(6) as usize], ["0", "1", "2"][prng.below(3) as usize]);
+    match prng.below(5) {
+        0 | 1 => words(&["RENAME", key, other]),
+        2 => words(&["COPY", key, other, "REPLACE"]),
+        3 => words(&["COPY", key, other, "DB", database, "REPLACE"]),
+        _ => words(&["MOVE", key, database]),
     }
 }
 

@@ -16,6 +16,7 @@ mod overlaps;
 mod settled;
 mod shown;
 mod site;
+mod transfers;
 mod work;
 
 use history::History;

@@ -2,7 +2,7 @@
 //! FLUSHALL and SWAPDB, syncs, and checkpoints with all of that beside them.
 
 use crate::history::{History, Kind, Reach, SERVED};
-use crate::site::{Site, WORKERS};
+use crate::site::{DATABASES, Site, WORKERS};
 use command::execute::key_positions;
 use command::{Flags, Group};
 use log::Retention;
@@ -36,6 +36,9 @@ const FUNCTIONS: &str = "redis.register_function('NAME', function() return NUMBE
 /// Hashes with fields that are over soon, and the fields.
 const HASHES: &[&str] = &["h1", "h2"];
 const FIELDS: &[&str] = &["a", "b"];
+
+/// Strings that go from one to the other.
+const NAMES: &[&str] = &["n1", "n2", "n3", "n4", "n5"];
 
 /// A stream with a group.
 const GROUPED: &str = "s1";
@@ -169,6 +172,10 @@ impl<'a> Work<'a> {
             }
             46 => self.send(vec![with_key("DEBUG OBJECT KEY")]),
             47 => self.swap_under_a_wait(),
+            48..51 => {
+                let request = self.about_names(&text);
+                self.send(vec![request])
+            }
             _ => {
                 let request = self.request();
                 self.send(vec![request])
@@ -182,12 +189,16 @@ impl<'a> Work<'a> {
         match self.prng.below(20) {
             0 => self.send(vec![words(&["SWAPDB", "0", "1"])]),
             1 => self.send(vec![words(&["FLUSHALL"])]),
-            2..10 => {
+            2..7 => {
                 let request = self.about_groups(&text);
                 self.send(vec![request])
             }
-            10..14 => {
+            7..10 => {
                 let request = self.about_fields(&text);
+                self.send(vec![request])
+            }
+            10..17 => {
+                let request = self.about_names(&text);
                 self.send(vec![request])
             }
             _ => self.write(),
@@ -223,13 +234,14 @@ impl<'a> Work<'a> {
         let count = 1 + self.prng.below(6);
         let mut requests = vec![words(&["MULTI"])];
         for _ in 0..count {
-            let request = match self.prng.below(12) {
+            let request = match self.prng.below(14) {
                 0 => words(&["SWAPDB", "0", "1"]),
                 1 => words(&["SELECT", pick(&mut self.prng, &["0", "1"])]),
                 2 => words(&["FLUSHDB"]),
                 3 => words(&["FUNCTION", "FLUSH"]),
                 4 => words(&["APPEND", "k1", "x"]),
                 5 => self.call("x"),
+                6 | 7 => self.about_names("x23"),
                 _ => self.request(),
             };
             requests.push(request);
@@ -260,6 +272,22 @@ impl<'a> Work<'a> {
             6 => words(&["SETNX", hash, text]),
             7 => words(&["HINCRBY", hash, field, "1"]),
             _ => words(&["DEL", hash]),
+        }
+    }
+
+    /// Values that go from key to key, and become so long that the log names the keys.
+    fn about_names(&mut self, text: &str) -> Request {
+        let key = pick(&mut self.prng, NAMES);
+        let other = pick(&mut self.prng, NAMES);
+        let db = self.prng.below(u64::from(DATABASES)).to_string();
+        match self.prng.below(12) {
+            0..3 => words(&["APPEND", key, &text.repeat(40)]),
+            3..6 => words(&["RENAME", key, other]),
+            6 => words(&["RENAMENX", key, other]),
+            7 => words(&["COPY", key, other, "REPLACE"]),
+            8 => words(&["COPY", key, other, "DB", &db]),
+            9 => words(&["COPY", key, key, "DB", &db, "REPLACE"]),
+            _ => words(&["MOVE", key, &db]),
         }
     }
 

@@ -29,6 +29,18 @@ fn apply(server: &Server, effect: &RequestBuf) -> Result<(), Refusal> {
     applier.on_key(&mut batch, row, (DbIndex(0), UnixMs(1_000_000)), &effect)
 }
 
+/// Applies an effect on two keys, at the end of a record.
+fn transfer(server: &Server, words: &str, end: u64) -> Result<(), Refusal> {
+    let effect = effect(words);
+    let effect = effect.as_request();
+    let command = table::find_for(&effect).ok_or_else(|| Refusal::unknown(&effect))?;
+    let (Some(Scope::Transfer), Runs::Data(row)) = (command.effect, command.row.handler) else {
+        return Err(Refusal::unknown(&effect));
+    };
+    let placed = placed(server, DbIndex(0), row, &effect)?;
+    Applier::new(server, 0).transfer(row, &placed, Stamp(end))
+}
+
 fn effect(words: &str) -> RequestBuf {
     RequestBuf::from_args(words.split(' '))
 }
@@ -69,8 +81,6 @@ fn what_is_no_effect_is_refused_and_never_run_on_all() {
         "GET k",
         "KEYS *",
         "XREAD STREAMS k 0",
-        "MOVE a 1",
-        "COPY a b",
         "SORT a STORE b",
         "ZUNIONSTORE a 1 b",
         "LMPOP 1 a LEFT",
@@ -85,14 +95,67 @@ fn what_is_no_effect_is_refused_and_never_run_on_all() {
     }
     for words in [
         "DEL a b",
-        "RENAME a b",
+        "RENAMENX a b",
         "MSET a 1 b 2",
         "XREADGROUP GROUP g c STREAMS a b > >",
         "XREADGROUP GROUP g c X a b >",
     ] {
         assert!(matches!(apply(&server, &effect(words)), Err(Refusal::NoKey(_))), "{words}");
     }
+    for words in ["RENAME a", "MOVE a", "COPY a b", "COPY a b DB 1", "COPY a b REPLACE DB 1"] {
+        assert!(matches!(transfer(&server, words, 1), Err(Refusal::NoKey(_))), "{words}");
+    }
+    assert_eq!(transfer(&server, "MOVE a 99", 1), Err(Refusal::Database("99".to_owned())));
     assert_eq!(apply(&server, &effect("SET k")), Err(Refusal::Arity("set")));
+}
+
+#[test]
+fn what_goes_from_key_to_key_is_done_as_far_as_it_is_due_and_needs_its_source() {
+    const END: u64 = 10;
+    // Which of source and target are later than the effect; what they hold then: nothing, the old value of the target, or the source's.
+    for (words, source_later, target_later, expected) in [
+        ("RENAME s t", false, false, Some("- s")),
+        ("RENAME s t", false, true, Some("- t")),
+        ("RENAME s t", true, false, None),
+        ("RENAME s t", true, true, Some("s t")),
+        ("COPY s t REPLACE", false, false, Some("s s")),
+        ("COPY s t REPLACE", false, true, Some("s t")),
+        ("COPY s t REPLACE", true, false, None),
+        ("COPY s t DB 0 REPLACE", true, true, Some("s t")),
+        ("RENAME missing t", false, false, None),
+        ("RENAME missing t", false, true, None),
+        ("COPY missing t REPLACE", false, true, None),
+        ("MOVE missing 1", false, false, None),
+        ("MOVE s 1", false, false, Some("- t")),
+    ] {
+        let server = server();
+        for line in ["SET s s PXAT 1000001", "SET t t"] {
+            assert_eq!(apply(&server, &effect(line)), Ok(()));
+        }
+        // Whatever has come to be over since.
+        server.keyspace.set_active_expiry(false);
+        let batch = server.keyspace.enter(0);
+        for (name, is_later) in [("s", source_later), ("missing", source_later), ("t", target_later)] {
+            let slot = server.keyspace.key(DbIndex(0), name.as_bytes()).slot;
+            batch.restore_stamp(DbIndex(0), slot, Stamp(if is_later { END } else { END - 1 }));
+        }
+        drop(batch);
+        let applied = transfer(&server, words, END);
+        let name = words.split(' ').next().unwrap().to_lowercase();
+        match expected {
+            None => {
+                assert!(matches!(applied, Err(Refusal::NoSource(row)) if row == name), "{words}: {applied:?}")
+            }
+            Some(expected) => {
+                assert_eq!(applied, Ok(()), "{words}");
+                let held = ["s", "t"].map(|key| match &look(&server, &format!("GET {key}"))[..] {
+                    "$-1\r\n" => "-".to_owned(),
+                    reply => reply[4..5].to_owned(),
+                });
+                assert_eq!(held.join(" "), expected, "{words}, {source_later}, {target_later}");
+            }
+        }
+    }
 }
 
 #[test]
