@@ -8,6 +8,7 @@
 //! This crate does no I/O, knows no command name, reads no clock and holds no global state: everything in it
 //! belongs to the thread that calls it.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
 pub mod decode;
 pub mod encode;

@@ -66,6 +66,10 @@ pub fn write_double(out: &mut Vec<u8>, value: f64) {
 /// The value as an integer when it is one and is well inside i64, where the conversion is exact both ways.
 fn whole_number(value: f64) -> Option<i64> {
     const BOUND: f64 = (i64::MAX / 2) as f64;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "what does not come back the same is no whole number"
+    )]
     let whole = value as i64;
     ((-BOUND..=BOUND).contains(&value) && whole as f64 == value).then_some(whole)
 }
@@ -99,6 +103,18 @@ fn write_shortest(out: &mut Vec<u8>, value: f64) {
     write_digits(out, &digits[zeros..end], scale + point as i64 - 1 - zeros as i64);
 }
 
+/// A power of ten as a count of digits.
+fn count_of(power: i64) -> usize {
+    usize::try_from(power).expect("it was compared with 0 before")
+}
+
+/// The last digit of a number.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "it is below 10")]
+pub(crate) const fn last_digit(number: usize) -> u8 {
+    b'0' + (number % 10) as u8
+}
+
 /// `digits` with the point after the first one, times ten to the `exponent`.
 fn write_digits(out: &mut Vec<u8>, digits: &[u8], exponent: i64) {
     let count = digits.len() as i64;
@@ -106,14 +122,14 @@ fn write_digits(out: &mut Vec<u8>, digits: &[u8], exponent: i64) {
     let scale = exponent - (count - 1);
     if scale >= 0 && exponent < count + 7 {
         out.extend_from_slice(digits);
-        out.resize(out.len() + scale as usize, b'0');
+        out.resize(out.len() + count_of(scale), b'0');
     } else if scale < 0 && (scale > -7 || exponent.abs() < 4) {
         if exponent < 0 {
             out.extend_from_slice(b"0.");
-            out.resize(out.len() + (-exponent - 1) as usize, b'0');
+            out.resize(out.len() + count_of(-exponent - 1), b'0');
             out.extend_from_slice(digits);
         } else {
-            let (whole, fraction) = digits.split_at(exponent as usize + 1);
+            let (whole, fraction) = digits.split_at(count_of(exponent) + 1);
             out.extend_from_slice(whole);
             out.push(b'.');
             out.extend_from_slice(fraction);

@@ -20,6 +20,10 @@ use crate::protocol_error::ProtocolError;
 use crate::request::{Batch, Source, Span};
 use crate::words::split_into;
 
+/// [`ARGS_MAX_UNAUTHENTICATED`] as a count of words.
+#[expect(clippy::cast_possible_truncation, reason = "it is small")]
+const ARGS_FEW: usize = ARGS_MAX_UNAUTHENTICATED as usize;
+
 /// Whether the session has shown who it is. A stranger may send small requests only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authenticated {
@@ -180,10 +184,7 @@ impl Parser {
         batch: &mut Batch,
     ) -> Result<Taken, ProtocolError> {
         let (count, at) = match short_header(&buf[start..], b'*') {
-            Some((header, count))
-                if limits.authenticated == Authenticated::Yes
-                    || count <= ARGS_MAX_UNAUTHENTICATED as usize =>
-            {
+            Some((header, count)) if limits.authenticated == Authenticated::Yes || count <= ARGS_FEW => {
                 (count, start + header)
             }
             _ => match self.read_count(buf, start, limits)? {
@@ -245,7 +246,8 @@ impl Parser {
         if count > ARGS_MAX_UNAUTHENTICATED && limits.authenticated == Authenticated::No {
             return Err(ProtocolError::UnauthenticatedMultibulkLength);
         }
-        Ok(Some((count.max(0) as usize, start + end + 2)))
+        // A negative one is none.
+        Ok(Some((usize::try_from(count).unwrap_or(0), start + end + 2)))
     }
 
     /// Reads an inline request: one line, split into words.

@@ -9,7 +9,7 @@
 //! 1. Bytes before the buffer's length at the time of [`Reply::new`] are never touched.
 //! 2. No simple string or error contains a line end, whatever the handler passes.
 
-use crate::number::write_double;
+use crate::number::{last_digit, write_double};
 
 /// The version of the protocol, chosen by HELLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -65,13 +65,15 @@ const fn short_headers() -> [u64; SHORT_MAX] {
         let mut at = digits;
         rest = number;
         while at > 0 {
-            bytes[at] = b'0' + (rest % 10) as u8;
+            bytes[at] = last_digit(rest);
             rest /= 10;
             at -= 1;
         }
         bytes[digits + 1] = b'\r';
         bytes[digits + 2] = b'\n';
-        bytes[7] = digits as u8 + 3;
+        #[expect(clippy::cast_possible_truncation, reason = "they fit into 8 bytes with all else")]
+        let length = digits as u8 + 3;
+        bytes[7] = length;
         table[number] = u64::from_le_bytes(bytes);
         number += 1;
     }

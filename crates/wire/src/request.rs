@@ -10,6 +10,7 @@
 //! 2. Every span of a complete request lies inside the buffer that the parser saw.
 
 use crate::limits::{BATCH_INLINE_BYTES_KEPT_MAX, BATCH_SPANS_KEPT_MAX};
+use crate::number::last_digit;
 
 /// Where one argument lies: byte offsets, `end` exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,7 +187,7 @@ fn start_of_header(bytes: &[u8], sign: u8, number: usize, end: usize) -> Option<
     let mut rest = number;
     loop {
         at = at.checked_sub(1)?;
-        if bytes[at] != b'0' + (rest % 10) as u8 {
+        if bytes[at] != last_digit(rest) {
             return None;
         }
         rest /= 10;

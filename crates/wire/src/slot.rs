@@ -16,6 +16,7 @@ const fn tables() -> [[u16; 256]; 8] {
     let mut tables = [[0u16; 256]; 8];
     let mut byte = 0;
     while byte < 256 {
+        #[expect(clippy::cast_possible_truncation, reason = "it is below 256")]
         let mut crc = (byte as u16) << 8;
         let mut bit = 0;
         while bit < 8 {
@@ -73,10 +74,13 @@ pub fn hash_tag(key: &[u8]) -> &[u8] {
 /// The slot of a key, below [`SLOTS`].
 #[inline]
 pub fn key_slot(key: &[u8]) -> u16 {
-    crc16(hash_tag(key)) & (SLOTS as u16 - 1)
+    crc16(hash_tag(key)) & SLOT_MASK
 }
 
-const _: () = assert!(SLOTS.is_power_of_two());
+#[expect(clippy::cast_possible_truncation, reason = "there are no more slots than checksums, see below")]
+const SLOT_MASK: u16 = (SLOTS - 1) as u16;
+
+const _: () = assert!(SLOTS.is_power_of_two() && SLOTS <= 1 << u16::BITS);
 
 #[cfg(test)]
 mod tests {
