@@ -158,7 +158,7 @@ impl Unwritten {
     pub fn push(&mut self, database: u32, time: UnixMs, payload: &[u8], part: Part) {
         assert!(database < DATABASES_MAX, "databases are far fewer");
         let mut frame = [0; FRAME_BYTES];
-        frame[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        frame[..4].copy_from_slice(&u32_of(payload.len()).to_le_bytes());
         frame[4..8].copy_from_slice(&(database | part.marks()).to_le_bytes());
         frame[8..].copy_from_slice(&time.0.to_le_bytes());
         self.bytes.extend(&frame);
@@ -183,12 +183,12 @@ impl Unwritten {
         self.bytes.resize(HEADER_BYTES + body_bytes);
         let bytes = self.bytes.as_mut_slice();
         let body_crc = crc32c::crc32c(&bytes[HEADER_BYTES..]);
-        let payload_bytes = (self.end.0 - self.lsn.0) as u32;
+        let payload_bytes = u32::try_from(self.end.0 - self.lsn.0).expect("a block is shorter");
         bytes[4..8].copy_from_slice(&body_crc.to_le_bytes());
         bytes[8..16].copy_from_slice(&segment.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.lsn.0.to_le_bytes());
         bytes[24..32].copy_from_slice(&synced.0.to_le_bytes());
-        bytes[32..36].copy_from_slice(&(body_bytes as u32).to_le_bytes());
+        bytes[32..36].copy_from_slice(&u32_of(body_bytes).to_le_bytes());
         bytes[36..40].copy_from_slice(&payload_bytes.to_le_bytes());
         let header_crc = crc32c::crc32c(&bytes[4..HEADER_BYTES]);
         bytes[..4].copy_from_slice(&header_crc.to_le_bytes());
@@ -391,4 +391,12 @@ impl Record<'_> {
     pub fn end(&self) -> Lsn {
         self.lsn.plus(self.payload.len() as u64)
     }
+}
+
+/// A length within a block. It is written with every record.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "a block is shorter")]
+fn u32_of(bytes: usize) -> u32 {
+    debug_assert!(u32::try_from(bytes).is_ok(), "a block is shorter");
+    bytes as u32
 }

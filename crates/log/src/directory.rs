@@ -155,7 +155,7 @@ impl Directory {
         let file = self.fs.open(spare, Mode::Direct).map_err(failed(Operation::Prepare))?;
         let length = file.len().map_err(failed(Operation::Prepare))?;
         header.length = Header::length_of(length);
-        let mut bytes = AlignedBytes::zeroed(FIRST_BLOCK as usize);
+        let mut bytes = AlignedBytes::zeroed(BLOCK_ALIGN);
         header.encode(bytes.as_mut_slice());
         file.write_at(bytes.as_slice(), 0).map_err(failed(Operation::Write))?;
         file.sync_data().map_err(failed(Operation::Sync))?;

@@ -8,6 +8,7 @@
 //! Promises, crash cases and assumptions about the disk: `docs/durability.md`. Bytes: `docs/formats/`. All limits: [`limits`].
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
 mod block;
 mod buffer;

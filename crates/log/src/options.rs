@@ -49,7 +49,7 @@ impl Options {
     /// The length of a block at most: no longer than a segment has room for.
     pub(crate) fn block_bytes(&self) -> usize {
         let room = self.whole_segment_bytes() - FIRST_BLOCK;
-        room.min(BLOCK_BYTES_MAX as u64) as usize
+        usize::try_from(room).map_or(BLOCK_BYTES_MAX, |room| room.min(BLOCK_BYTES_MAX))
     }
 }
 

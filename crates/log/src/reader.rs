@@ -60,13 +60,13 @@ impl Segment {
     fn window(&mut self, at: u64, count: usize) -> io::Result<&[u8]> {
         let has_it = at >= self.window_at && at + count as u64 <= self.window_at + self.window.len() as u64;
         if !has_it {
-            let rest = self.bytes.saturating_sub(at) as usize;
+            let rest = usize::try_from(self.bytes.saturating_sub(at)).unwrap_or(usize::MAX);
             self.window.resize(WINDOW_BYTES.max(count).min(rest), 0);
             let read = self.file.read_full_at(&mut self.window, at)?;
             self.window.truncate(read);
             self.window_at = at;
         }
-        let from = (at - self.window_at) as usize;
+        let from = usize::try_from(at - self.window_at).expect("it is within the window");
         Ok(&self.window[from..(from + count).min(self.window.len())])
     }
 
