@@ -65,7 +65,8 @@ impl Store {
         let room = u64::from(geometry.extent_pages_max()) * ROOM as u64;
         let bytes = head.record_bytes(Width::Long) as u64;
         if bytes <= room {
-            return Room::Large { pages: bytes.div_ceil(ROOM as u64) as u32 };
+            let pages = u32::try_from(bytes.div_ceil(ROOM as u64)).expect("no more than an extent may have");
+            return Room::Large { pages };
         }
         let parts = record.image.plain_bytes().div_ceil(self.part_bytes());
         let manifest = (HEAD_BYTES_MAX + record.key.len() + Manifest::bytes(parts)) as u64;
@@ -128,7 +129,7 @@ impl Store {
         let pages = crate::extent::pages(&record.head(role));
         let mut chunk = self.chunk(Room::Large { pages })?;
         let first = chunk.add_as(record, role).expect("the chunk was made for it");
-        let pages = chunk.pages.len() as u32;
+        let pages = chunk.page_count();
         chunk.write()?;
         Ok(Run { first, pages })
     }
@@ -156,9 +157,10 @@ impl Chunk {
             }
             _ => None,
         };
-        let image = match packed {
-            Some(bytes) => Image::Packed { bytes, plain_bytes: record.image.plain_bytes() as u32 },
-            None => record.image,
+        let plain_bytes = u32::try_from(record.image.plain_bytes()).ok();
+        let image = match (packed, plain_bytes) {
+            (Some(bytes), Some(plain_bytes)) => Image::Packed { bytes, plain_bytes },
+            _ => record.image,
         };
         let record = Record { image, ..*record };
         let head = record.head(role);
@@ -189,7 +191,8 @@ impl Chunk {
         };
         let header = self.pages[index];
         let used = page::put(self.page_mut(index), header.used as usize, head, record);
-        self.pages[index] = Header { count: header.count + 1, used: used as u16, ..header };
+        let used = u16::try_from(used).expect("a page is shorter");
+        self.pages[index] = Header { count: header.count + 1, used, ..header };
         Some(self.no_of(index))
     }
 
@@ -214,7 +217,7 @@ impl Chunk {
                 let used = self.pages[index].used as usize;
                 let (now, later) = part.split_at(part.len().min(ROOM - used));
                 self.page_mut(index)[HEADER_BYTES + used..][..now.len()].copy_from_slice(now);
-                self.pages[index].used += now.len() as u16;
+                self.pages[index].used += u16::try_from(now.len()).expect("a page is shorter");
                 part = later;
             }
         }
@@ -236,8 +239,14 @@ impl Chunk {
         count <= self.reserved.pages as usize - self.pages.len()
     }
 
+    /// Pages that have something.
+    fn page_count(&self) -> u32 {
+        u32::try_from(self.pages.len()).expect("no more than were reserved")
+    }
+
     fn no_of(&self, index: usize) -> PageNo {
-        self.shared.geometry.page(self.reserved.segment, self.reserved.first + index as u32)
+        let index = u32::try_from(index).expect("no more pages than were reserved");
+        self.shared.geometry.page(self.reserved.segment, self.reserved.first + index)
     }
 
     fn buffer_mut(&mut self) -> &mut [u8] {
@@ -289,7 +298,7 @@ impl Chunk {
         self.is_written = true;
         segment.records.fetch_add(self.records, Relaxed);
         segment.add_live(self.records as i32);
-        segment.set_written(self.reserved.first, self.pages.len() as u32);
+        segment.set_written(self.reserved.first, self.page_count());
         let counters = &self.shared.counters;
         counters.bytes_written.fetch_add(bytes, Relaxed);
         counters.records_written.fetch_add(u64::from(self.records), Relaxed);
@@ -300,7 +309,7 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        let used = if self.is_written { self.pages.len() as u32 } else { 0 };
+        let used = if self.is_written { self.page_count() } else { 0 };
         if used < self.reserved.pages {
             self.shared.give_back(&self.reserved, self.reserved.first + used);
         }

@@ -237,7 +237,7 @@ fn append_part(store: &Store, run: Run, bytes: &[u8], image: &mut Vec<u8>) -> Re
 
 /// How many pages an extent has.
 pub(crate) fn pages(head: &Head) -> u32 {
-    head.record_bytes(Width::Long).div_ceil(ROOM) as u32
+    u32::try_from(head.record_bytes(Width::Long).div_ceil(ROOM)).expect("no more than an extent may have")
 }
 
 /// Whether the first page of an extent is what it should be.

@@ -9,6 +9,7 @@
 //! checkpoint's index refers to, until a later checkpoint is complete. Bytes: `docs/formats/store.md`. All limits: [`limits`].
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
 mod check;
 mod chunk;

@@ -195,6 +195,7 @@ impl Head {
 
     /// Writes the head, and gives its length. Lengths must fit their width.
     pub fn encode(&self, width: Width, out: &mut [u8; HEAD_BYTES_MAX]) -> usize {
+        const FITS: &str = "the width was chosen by the lengths";
         let mut marks = match self.role {
             Role::Whole => 0,
             Role::Manifest => MANIFEST,
@@ -202,13 +203,17 @@ impl Head {
         };
         let mut at = match width {
             Width::Short => {
-                out[4..6].copy_from_slice(&(self.key_bytes as u16).to_le_bytes());
-                out[6..8].copy_from_slice(&(self.image_bytes as u16).to_le_bytes());
+                let [key_bytes, image_bytes] =
+                    [self.key_bytes, self.image_bytes].map(|bytes| u16::try_from(bytes).expect(FITS));
+                out[4..6].copy_from_slice(&key_bytes.to_le_bytes());
+                out[6..8].copy_from_slice(&image_bytes.to_le_bytes());
                 8
             }
             Width::Long => {
-                out[4..8].copy_from_slice(&(self.key_bytes as u32).to_le_bytes());
-                out[8..12].copy_from_slice(&(self.image_bytes as u32).to_le_bytes());
+                let [key_bytes, image_bytes] =
+                    [self.key_bytes, self.image_bytes].map(|bytes| u32::try_from(bytes).expect(FITS));
+                out[4..8].copy_from_slice(&key_bytes.to_le_bytes());
+                out[8..12].copy_from_slice(&image_bytes.to_le_bytes());
                 12
             }
         };
@@ -228,7 +233,7 @@ impl Head {
             marks |= PACKED;
             put(&plain_bytes.to_le_bytes());
         }
-        let database = if self.database > 255 { 0 } else { self.database as u8 };
+        let database = u8::try_from(self.database).unwrap_or(0);
         out[..4].copy_from_slice(&[marks, self.kind, self.flags, database]);
         at
     }

@@ -159,7 +159,8 @@ impl Segment {
         let records = u64::from(self.records.load(Ordering::Relaxed));
         let written = u64::from(self.pages.load(Ordering::Relaxed)) * PAGE_BYTES as u64;
         let live = u64::from(self.live()).min(records);
-        if records == 0 { 0 } else { (u128::from(written) * u128::from(live) / u128::from(records)) as u64 }
+        let share = (u128::from(written) * u128::from(live)).checked_div(u128::from(records)).unwrap_or(0);
+        u64::try_from(share).expect("no more live than were written")
     }
 }
 
@@ -187,7 +188,9 @@ impl Segments {
     fn locate(no: SegmentNo) -> (usize, usize) {
         let shifted = u64::from(no.0) + u64::from(FIRST_BUCKET);
         let bucket = shifted.ilog2() - FIRST_BUCKET.ilog2();
-        (bucket as usize, (shifted - (u64::from(FIRST_BUCKET) << bucket)) as usize)
+        #[expect(clippy::cast_possible_truncation, reason = "numbers of segments have 32 bits")]
+        let within = (shifted - (u64::from(FIRST_BUCKET) << bucket)) as usize;
+        (bucket as usize, within)
     }
 
     /// The segment of this number, if there may be one.

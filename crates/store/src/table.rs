@@ -47,16 +47,16 @@ impl Table {
         put(&mut out, &[VERSION, self.geometry.segment_pages()]);
         out.extend_from_slice(&self.store.to_le_bytes());
         out.extend_from_slice(&self.begun.to_le_bytes());
-        put(&mut out, &[self.segments.len() as u32, self.huge.len() as u32]);
+        put(&mut out, &[count(&self.segments), count(&self.huge)]);
         for row in &self.segments {
             put(&mut out, &[row.no.0, row.class as u32]);
             out.extend_from_slice(&row.generation.to_le_bytes());
             out.extend_from_slice(&row.sealed_at.to_le_bytes());
-            put(&mut out, &[row.pages, row.records, row.live, row.gaps.len() as u32]);
+            put(&mut out, &[row.pages, row.records, row.live, count(&row.gaps)]);
             row.gaps.iter().for_each(|(first, pages)| put(&mut out, &[*first, *pages]));
         }
         for (manifest, parts) in &self.huge {
-            put(&mut out, &[manifest.get(), parts.len() as u32]);
+            put(&mut out, &[manifest.get(), count(parts)]);
             parts.iter().for_each(|part| put(&mut out, &[part.get()]));
         }
         let crc = crc32c::crc32c(&out);
@@ -113,6 +113,10 @@ impl Table {
             Some(Table { store: u64_at(body, 16)?, geometry, begun: u64_at(body, 24)?, segments, huge })
         })?
     }
+}
+
+fn count<T>(listed: &[T]) -> u32 {
+    u32::try_from(listed.len()).expect("segments and pages have numbers of 32 bits")
 }
 
 fn put(out: &mut Vec<u8>, numbers: &[u32]) {
