@@ -69,3 +69,16 @@ fn without_eviction_only_writes_that_need_memory_are_refused() {
         assert_eq!(client.call(&["DEL", "key:0"]).unwrap(), Value::Int(1), "{policy}");
     }
 }
+
+#[test]
+fn resetstat_forgets_what_was_freed_in_the_background() {
+    let server = Server::start(tarn(), &["--edition", "memory"]).unwrap();
+    let mut client = server.connect().unwrap();
+    let members: Vec<String> = (0..1000).map(|number| format!("member:{number}")).collect();
+    let words: Vec<&str> = ["SADD", "set"].into_iter().chain(members.iter().map(String::as_str)).collect();
+    client.call(&words).unwrap();
+    client.call(&["UNLINK", "set"]).unwrap();
+    while info(&mut client, "lazyfreed_objects") == 0 {}
+    client.call(&["CONFIG", "RESETSTAT"]).unwrap();
+    assert_eq!(info(&mut client, "lazyfreed_objects"), 0);
+}

@@ -64,8 +64,26 @@ fn keys_stay_when_nobody_takes_them() {
     // Nothing listens on the port of a server that has ended.
     let port = start(tarn()).address().port().to_string();
     let failed = call(&mut client, &["MIGRATE", "127.0.0.1", &port, "a", "0", "200"]);
-    assert_eq!(failed, Value::Error(b"IOERR error or timeout connecting to the client".to_vec()));
+    assert_eq!(failed, Value::Error(b"IOERR error or timeout writing to target instance".to_vec()));
     assert_eq!(call(&mut client, &["GET", "a"]), Value::Bulk(b"1".to_vec()));
+}
+
+#[test]
+fn a_target_says_why_it_lets_nobody_in() {
+    for program in [tarn(), Program::Redis] {
+        let (here, there) = (start(program), start(Program::Redis));
+        let (mut client, mut admin) = (here.connect().unwrap(), there.connect().unwrap());
+        call(&mut admin, &["CONFIG", "SET", "requirepass", "right"]);
+        call(&mut client, &["SET", "a", "1"]);
+        let port = there.address().port().to_string();
+        let refused = call(&mut client, &["MIGRATE", "127.0.0.1", &port, "a", "0", "1000", "AUTH", "wrong"]);
+        let text = "ERR Target instance replied with error: WRONGPASS invalid username-password pair or user is disabled.";
+        assert_eq!(refused, Value::Error(text.as_bytes().to_vec()));
+        // Where nobody listens.
+        let port = start(Program::Redis).address().port().to_string();
+        let failed = call(&mut client, &["MIGRATE", "127.0.0.1", &port, "a", "0", "200"]);
+        assert_eq!(failed, Value::Error(b"IOERR error or timeout writing to target instance".to_vec()));
+    }
 }
 
 /// A server that answers each connection as `serve` does; its port.

@@ -500,7 +500,15 @@ impl Engine {
             found.raw_set(name, redis.get::<Value>(name)?)?;
         }
         let list = registered.clone();
+        // A library may keep the function, and call it when it is loaded.
+        let is_loading = Rc::new(Cell::new(true));
+        let loads = is_loading.clone();
         let register = self.lua.create_function(move |lua, values: MultiValue| {
+            if !loads.get() {
+                return Err(raise::reply(
+                    "ERR redis.register_function can only be called on FUNCTION LOAD command",
+                ));
+            }
             let one = crate::shebang::registration(lua, &values)?;
             let mut list = list.borrow_mut();
             if list.len() >= VALUES_MAX / 2 {
@@ -517,6 +525,7 @@ impl Engine {
         self.sandbox.begin_load.call::<()>(())?;
         let result = self.sandbox.run.call::<(bool, Value)>(main.clone());
         self.state.load_until.set(None);
+        is_loading.set(false);
         self.sandbox.end_load.call::<()>(())?;
         found.raw_set("register_function", Value::Nil)?;
         result

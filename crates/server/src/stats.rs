@@ -108,6 +108,7 @@ impl ServerCounts {
             &self.errors,
             &self.query_limit_disconnections,
             &self.output_limit_disconnections,
+            &self.evicted_clients,
             &self.auth_failures,
             &self.denied_commands,
             &self.denied_keys,

@@ -96,6 +96,9 @@ pub fn admit(
     }
     let user = session.access.user();
     user.check(command, request).map_err(|denied| {
+        if setting != Setting::Script {
+            session.client.note_command(command.id);
+        }
         Refusal { command, request, denied, setting, user }.note(server, &session.client, now);
         refused(user, command, denied)
     })?;

@@ -271,6 +271,11 @@ impl Client {
         }
     }
 
+    /// Notes which command it runs, for a line that is written before its batch ends.
+    pub fn note_command(&self, command: CommandId) {
+        self.last_command.store(command.0, Ordering::Relaxed);
+    }
+
     /// Notes what a batch did.
     pub fn note_batch(&self, command: CommandId, commands: i64, now: UnixMs) {
         self.last_command.store(command.0, Ordering::Relaxed);

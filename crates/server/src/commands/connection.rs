@@ -214,6 +214,7 @@ fn authenticate(context: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> 
         user,
     };
     let client = &context.session.client;
+    client.note_command(context.command.id);
     server.acl.log.note(attempt, || client.line(now), now, server.config.acllog_max_len());
     Err(Error::text("WRONGPASS invalid username-password pair or user is disabled."))
 }

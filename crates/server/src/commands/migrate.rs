@@ -327,7 +327,15 @@ impl Target<'_> {
         bytes: usize,
     ) -> Result<Target<'w>> {
         let begun = Instant::now();
-        let failed = |_: io::Error| Error::text("IOERR error or timeout connecting to the client");
+        let failed = |error: io::Error| {
+            // A real server learns only when it writes that nobody listens.
+            Error::text(match error.kind() {
+                ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset | ErrorKind::HostUnreachable => {
+                    "IOERR error or timeout writing to target instance"
+                }
+                _ => "IOERR error or timeout connecting to the client",
+            })
+        };
         let host = String::from_utf8_lossy(request.arg(1)).into_owned();
         let port = String::from_utf8_lossy(request.arg(2)).parse::<u16>();
         let port = port.map_err(|_| failed(ErrorKind::InvalidInput.into()))?;
@@ -361,7 +369,9 @@ impl Target<'_> {
     fn verdicts(&mut self, before: usize, count: usize) -> io::Result<Verdicts> {
         let mut verdicts = Verdicts::default();
         for _ in 0..before {
-            verdicts.refusal = self.refusal()?.or(verdicts.refusal);
+            // The first one says why: without AUTH the rest is refused, too.
+            let refusal = self.refusal()?;
+            verdicts.refusal = verdicts.refusal.or(refusal);
         }
         let is_open = verdicts.refusal.is_none();
         for place in 0..count {

@@ -210,6 +210,10 @@ fn run(context: &mut Context<'_, '_>, queued: &Queued, reply: &mut Reply<'_>) {
     let (server, command) = (context.server, queued.command());
     let began = server.ticks.now();
     let request = queued.request();
+    if !context.session.access.is_free(&server.acl) {
+        // What is refused is shown with the command that the client sent.
+        context.session.client.note_command(context.command.id);
+    }
     if let Err(error) = acl::admit_queued(server, context.session, command, &request, context.now) {
         reply.error(error.as_bytes());
         server.counts.note_error(error.as_bytes());

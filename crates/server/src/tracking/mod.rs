@@ -25,6 +25,7 @@ mod table;
 pub use broadcast::end_batch;
 
 use crate::client::{Client, Kept, Traits};
+use crate::commands::scripting;
 use crate::dispatch::table::Command;
 use crate::pubsub::Subscribers;
 use crate::server::Server;
@@ -228,7 +229,8 @@ impl Tracker {
             Mode::Reads(Reads::OptIn) => self.is_singled_out,
             Mode::Reads(Reads::OptOut) => !self.is_singled_out,
         };
-        is_put_down && command.is(Flags::READONLY)
+        // What a script reads is put down when it reads it.
+        is_put_down && command.is(Flags::READONLY) && !scripting::runs_script(command)
     }
 }
 

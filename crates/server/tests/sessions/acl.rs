@@ -235,3 +235,32 @@ fn subscribers_who_lose_the_right_are_disconnected() {
     assert_eq!(peer.ask("ACL SETUSER u resetchannels"), "OK", "one's own connection gets its reply");
     assert_eq!(peer.text(), "END");
 }
+
+#[test]
+fn the_log_shows_a_client_with_the_command_that_was_refused() {
+    let server = TestServer::start("");
+    let (mut admin, mut peer) = (server.connect(), server.connect());
+    admin.ask("ACL SETUSER u on >pw +@all -get ~*");
+    assert!(peer.ask("AUTH u wrong").starts_with("WRONGPASS"));
+    assert_eq!(peer.ask("AUTH u pw"), "OK");
+    let newest = || server.server.acl.log.newest(1)[0].client.clone();
+    assert!(newest().contains(" cmd=auth "));
+    // Also in front of others that the same read brings.
+    peer.send(&["GET k", "PING"]);
+    peer.texts(2);
+    assert!(newest().contains(" cmd=get "), "{}", newest());
+    peer.send(&["MULTI", "SET k v", "EXEC"]);
+    peer.texts(2);
+    peer.reply();
+    admin.ask("ACL LOG RESET");
+    let script = "return redis.pcall('get', 'k')";
+    peer.send_words(&["EVAL", script, "0"]);
+    peer.reply();
+    assert!(newest().contains(" cmd=eval "), "{}", newest());
+    peer.ask("MULTI");
+    peer.ask("SET k v");
+    assert_eq!(admin.ask("ACL SETUSER u -set"), "OK");
+    peer.send(&["EXEC"]);
+    peer.reply();
+    assert!(newest().contains(" cmd=exec "), "{}", newest());
+}

@@ -13,6 +13,7 @@ fn a_paused_pipeline_keeps_its_order() {
     assert_eq!(reader.ask("GET a"), "NULL");
     let list = admin.ask("CLIENT LIST");
     assert_eq!(list.lines().filter(|line| line.contains(" flags=b ")).count(), 1, "{list}");
+    assert!(admin.ask("INFO clients").contains("blocked_clients:1"));
     writer.send(&["APPEND a 0"]);
     assert!(writer.is_silent());
     assert_eq!(admin.ask("CLIENT UNPAUSE"), "OK");

@@ -69,7 +69,8 @@ pub(super) fn clients(context: &mut Context<'_, '_>, page: &mut Page) {
             "client_recent_max_output_buffer",
             &most(|client| client.output_bytes.load(Ordering::Relaxed)).unwrap_or(0),
         ),
-        ("blocked_clients", &context.server.blocked.count()),
+        // Who is held by a pause waits, too.
+        ("blocked_clients", &(context.server.blocked.count() + paused)),
         ("paused_clients", &paused),
         ("tracking_clients", &context.server.tracking.client_count()),
         ("pubsub_clients", &subscribed),

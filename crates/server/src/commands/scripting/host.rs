@@ -199,6 +199,8 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         }
         let context = &mut *self.context;
         if !context.session.access.is_free(&context.server.acl) {
+            // What is refused is shown with the command that the client sent.
+            context.session.client.note_command(context.command.id);
             acl::admit(context.server, context.session, command, request, Setting::Script, context.now)
                 .map_err(|error| {
                     let line = error.as_bytes();
