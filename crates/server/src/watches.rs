@@ -44,8 +44,8 @@ impl Watches {
         }
     }
 
-    /// Marks those who watch a changed key. That a key went because its time was up changes nothing for whoever saw it so at its
-    /// WATCH; whoever saw it there finds it gone at its EXEC.
+    /// Marks those who watch a changed key. That its time is up is no change: EXEC looks whether a key that was there still is,
+    /// and one that was not, and took its place with its time up already (SWAPDB), never came.
     pub fn note(&self, changes: &[Change]) {
         let by_key = self.by_key.lock();
         if by_key.is_empty() {

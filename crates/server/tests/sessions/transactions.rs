@@ -281,3 +281,18 @@ fn a_key_that_was_over_when_it_was_watched_disturbs_nothing_by_going() {
         assert_eq!(watched_over(goes, false, true), "NULL", "{goes:?} behind it, and another came");
     }
 }
+
+#[test]
+fn a_key_that_takes_the_place_of_none_with_its_time_up_is_no_change() {
+    let server = TestServer::start("enable-debug-command yes");
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    assert_eq!(other.ask("DEBUG SET-ACTIVE-EXPIRE 0"), "OK");
+    other.send(&["SELECT 1", "SET k v PX 1"]);
+    other.texts(2);
+    let expires_at = sys::Clock::Real.now().0 + 1;
+    while sys::Clock::Real.now().0 <= expires_at {}
+    assert_eq!(peer.ask("WATCH k"), "OK");
+    other.send(&["SWAPDB 0 1", "SELECT 0", "GET k"]);
+    assert_eq!(other.texts(3), ["OK", "OK", "NULL"]);
+    assert!(transact(&mut peer, &["PING"]).is_some_and(|reply| matches!(reply, Value::Array(_))));
+}
