@@ -7,11 +7,11 @@
 
 mod claims;
 
-pub use claims::ClaimId;
+pub use claims::{ClaimId, Needs};
 
 use crate::client::Client;
 use crate::server::{Attention, Server};
-use claims::{Claims, Standing};
+use claims::{Claim, Claims, Standing};
 use keyspace::Holding;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -67,9 +67,7 @@ pub struct Asking<'a> {
     /// Whose it is.
     pub client: &'a Arc<Client>,
     /// What it needs.
-    pub wanted: Holding,
-    /// It goes on without what a MIGRATE holds.
-    pub passes_migrations: bool,
+    pub needs: Needs,
     /// It may hold for long what it needs.
     pub may_take_long: bool,
     /// It may not run on the worker that its client is on.
@@ -97,17 +95,20 @@ impl State {
         in_the_way.min_by_key(|run| (!run.is_script(), run.began)).cloned()
     }
 
+    /// Whether others wait for a claim: nothing is in its way that was there before it.
+    fn is_due(&self, claim: &Claim) -> bool {
+        !self.slow.iter().any(|run| run.began < claim.since && claim.needs.is_hindered_by(run))
+    }
+
     /// What a request finds whose claim this is, and what the claim has come to.
     fn look(&self, claim: Option<ClaimId>, asking: &Asking<'_>) -> (Way, Standing) {
-        let passes = |run: &Run| asking.passes_migrations && !run.is_script();
-        let hinders = |run: &Run| asking.wanted.is_hindered_by(&run.holding.lock());
-        if let Some(run) = self.first(|run| hinders(run) && !passes(run)) {
+        if let Some(run) = self.first(|run| asking.needs.is_hindered_by(run)) {
             return (Way::Behind(run), Standing::default());
         }
         if !asking.may_take_long {
             return (Way::Free, Standing::default());
         }
-        if let Some(earlier) = self.claims.before(claim, &asking.wanted) {
+        if let Some(earlier) = self.claims.before(claim, &asking.needs.slots, |claim| self.is_due(claim)) {
             return (Way::InLine, Standing { behind: Some(earlier), needs_worker: false });
         }
         if let Some(earlier) = self.claims.before_for_workers(claim, asking.free_workers) {
@@ -152,7 +153,7 @@ impl Holders {
             (Way::Free, None) => {}
             (_, Some(id)) => state.claims.set(id, standing),
             (_, None) => {
-                *claim = Some(state.claims.put_up(asking.client, &asking.wanted, standing));
+                *claim = Some(state.claims.put_up(asking.client, &asking.needs, standing));
                 state.show(server);
             }
         }

@@ -8,7 +8,7 @@ use super::table::{Command, Runs};
 use super::transaction::is_exec;
 use crate::client::Signal;
 use crate::commands::{scripting, transactions};
-use crate::holders::{Asking, Run, Way, What};
+use crate::holders::{Asking, Needs, Run, Way, What};
 use crate::server::Server;
 use crate::session::Session;
 use command::execute::{key_positions, keys_locked, needs_all};
@@ -84,8 +84,10 @@ pub fn check(
     let own = session.client.worker();
     let asking = Asking {
         client: &session.client.clone(),
-        wanted: wanted(server, session, command, request, now),
-        passes_migrations: passes_by(command, request),
+        needs: Needs {
+            slots: wanted(server, session, command, request, now),
+            passes_migrations: passes_by(command, request),
+        },
         may_take_long: may_take_long(session, command),
         is_misplaced,
         free_workers: server.placement.free_workers(own),

@@ -1,17 +1,20 @@
 //! Who waits for what slow runs hold, in the order in which they came.
 //!
 //! Without them whoever needs what several slow scripts hold would be held back by one after the other, as new ones begin meanwhile,
-//! and never run. What may hold keys for long waits for those who came before and need some of the same; everything else is over
-//! soon, and passes.
+//! and never run. What may hold keys for long waits for those who came before and need some of the same, once nothing is in their way
+//! but what began later than their claims: as long as they could not run anyway, nobody waits for them. What is over soon never does.
 //!
 //! Invariants:
 //! 1. A session has one claim at the most: for its next request, until that has its keys, or has run, or was refused.
 //! 2. Claims wait for earlier ones only.
+//! 3. So a claim waits for what ran when it was put up, for what began until that was over, and for earlier claims.
 
+use super::Run;
 use crate::client::Client;
 use keyspace::Holding;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The number of a claim: an earlier one is less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,10 +29,29 @@ pub(super) struct Standing {
     pub needs_worker: bool,
 }
 
-/// What a request needs that is held back.
-struct Claim {
+/// What a request needs of the keyspace.
+#[derive(Clone, Debug)]
+pub struct Needs {
+    /// These slots, or all.
+    pub slots: Holding,
+    /// It goes on without what a MIGRATE holds.
+    pub passes_migrations: bool,
+}
+
+impl Needs {
+    /// Whether a run is in its way.
+    pub fn is_hindered_by(&self, run: &Run) -> bool {
+        self.slots.is_hindered_by(&run.holding.lock()) && (run.is_script() || !self.passes_migrations)
+    }
+}
+
+/// A request that is held back.
+pub(super) struct Claim {
     client: Arc<Client>,
-    wanted: Holding,
+    /// What it needs.
+    pub needs: Needs,
+    /// When it was put up.
+    pub since: Instant,
     standing: Standing,
 }
 
@@ -47,10 +69,11 @@ impl Claims {
     }
 
     /// The last claim.
-    pub fn put_up(&mut self, client: &Arc<Client>, wanted: &Holding, standing: Standing) -> ClaimId {
+    pub fn put_up(&mut self, client: &Arc<Client>, needs: &Needs, standing: Standing) -> ClaimId {
         self.count += 1;
         let id = ClaimId(self.count);
-        self.by_id.insert(id, Claim { client: client.clone(), wanted: wanted.clone(), standing });
+        let claim = Claim { client: client.clone(), needs: needs.clone(), since: Instant::now(), standing };
+        self.by_id.insert(id, claim);
         id
     }
 
@@ -67,13 +90,19 @@ impl Claims {
         later.filter(|claim| claim.standing.behind == Some(id)).map(|claim| claim.client.clone()).collect()
     }
 
-    /// The claim that a request has to wait for which wants this and may hold it for long. `own` is its own claim; without one it is
-    /// the last. Of several it is the latest, which waits for most of the others itself, so that few are woken for nothing.
-    pub fn before(&self, own: Option<ClaimId>, wanted: &Holding) -> Option<ClaimId> {
+    /// The claim that a request has to wait for which wants this and may hold it for long, of those that `is_due` says are waited for.
+    /// `own` is its own claim; without one it is the last. Of several it is the latest, which waits for most of the others itself,
+    /// so that few are woken for nothing.
+    pub fn before(
+        &self,
+        own: Option<ClaimId>,
+        wanted: &Holding,
+        is_due: impl Fn(&Claim) -> bool,
+    ) -> Option<ClaimId> {
         let known = own.and_then(|own| self.by_id.get(&own)?.standing.behind);
-        known.filter(|known| self.by_id.contains_key(known)).or_else(|| {
-            self.earlier(own).rev().find(|(_, claim)| claim.wanted.is_hindered_by(wanted)).map(|(id, _)| *id)
-        })
+        let is_before = |claim: &Claim| claim.needs.slots.is_hindered_by(wanted) && is_due(claim);
+        let find = || self.earlier(own).rev().find(|(_, claim)| is_before(claim)).map(|(id, _)| *id);
+        known.filter(|known| self.by_id.contains_key(known)).or_else(find)
     }
 
     /// The claim that a request has to wait for which needs one of so many free workers: the first, if there are as many.
@@ -114,7 +143,13 @@ mod tests {
 
         fn put_up(&mut self, client: u64, wanted: &Holding, standing: Standing) -> ClaimId {
             let client = Client::new(client, String::new(), String::new(), -1, (0, 0), UnixMs(0));
-            self.claims.put_up(&Arc::new(client), wanted, standing)
+            let needs = Needs { slots: wanted.clone(), passes_migrations: false };
+            self.claims.put_up(&Arc::new(client), &needs, standing)
+        }
+
+        /// The claim before, if all are due.
+        fn before(&self, own: Option<ClaimId>, wanted: &Holding) -> Option<ClaimId> {
+            self.claims.before(own, wanted, |_| true)
         }
     }
 
@@ -126,15 +161,16 @@ mod tests {
         let mut fixture = Fixture::new();
         let (a, b, ab) = (fixture.slots_of(&["a"]), fixture.slots_of(&["b"]), fixture.slots_of(&["a", "b"]));
         let first = fixture.put_up(1, &a, NOTHING);
-        assert_eq!(fixture.claims.before(Some(first), &a), None);
-        assert_eq!(fixture.claims.before(None, &b), None);
+        assert_eq!(fixture.before(Some(first), &a), None);
+        assert_eq!(fixture.before(None, &b), None);
         let second = fixture.put_up(2, &ab, Standing { behind: Some(first), ..NOTHING });
-        assert_eq!(fixture.claims.before(None, &b), Some(second));
-        assert_eq!(fixture.claims.before(None, &Holding::all()), Some(second));
-        assert_eq!(fixture.claims.before(Some(second), &ab), Some(first), "what it waits for already");
+        assert_eq!(fixture.before(None, &b), Some(second));
+        assert_eq!(fixture.claims.before(None, &b, |_| false), None, "it could not run anyway");
+        assert_eq!(fixture.before(None, &Holding::all()), Some(second));
+        assert_eq!(fixture.before(Some(second), &ab), Some(first), "what it waits for already");
         let woken = fixture.claims.take_back(first);
         assert_eq!(woken.iter().map(|client| client.id).collect::<Vec<_>>(), [2]);
-        assert_eq!(fixture.claims.before(Some(second), &ab), None);
+        assert_eq!(fixture.before(Some(second), &ab), None);
         assert!(fixture.claims.take_back(second).is_empty());
         assert!(fixture.claims.is_empty());
     }
@@ -144,7 +180,7 @@ mod tests {
         let mut fixture = Fixture::new();
         let nothing = fixture.slots_of(&[]);
         let all = fixture.put_up(1, &Holding::all(), NOTHING);
-        assert_eq!(fixture.claims.before(None, &nothing), Some(all));
+        assert_eq!(fixture.before(None, &nothing), Some(all));
     }
 
     #[test]
