@@ -17,6 +17,7 @@ mod fairness;
 mod hostile;
 mod idle;
 mod imports;
+mod info_fields;
 mod large;
 mod long_scripts;
 mod memory;

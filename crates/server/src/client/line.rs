@@ -4,11 +4,21 @@ use super::{Client, Kept, Traits};
 use crate::dispatch::table;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
+use wire::Request;
 
 impl Client {
     /// The fields of CLIENT LIST in Redis' order, without a line end. Replies are not
     /// kept in a buffer of fixed size first, so those fields (`rbs`, `rbp`, `obl`) are 0.
     pub fn line(&self, now: UnixMs) -> String {
+        self.line_with(now, 0)
+    }
+
+    /// The same of a client whose request runs.
+    pub fn line_running(&self, now: UnixMs, request: &Request<'_>) -> String {
+        self.line_with(now, request.iter().map(<[u8]>::len).sum())
+    }
+
+    fn line_with(&self, now: UnixMs, argv_bytes: usize) -> String {
         let load = |number: &std::sync::atomic::AtomicUsize| number.load(Ordering::Relaxed);
         let (qbuf, input) = (load(&self.input_bytes), load(&self.input_capacity));
         let omem = load(&self.output_capacity);
@@ -21,7 +31,7 @@ impl Client {
         };
         format!(
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={sub} psub={psub} ssub={ssub} multi={} \
-             qbuf={qbuf} qbuf-free={} argv-mem=0 multi-mem={} rbs=0 rbp=0 obl=0 oll={} omem={omem} tot-mem={} \
+             qbuf={qbuf} qbuf-free={} argv-mem={argv_bytes} multi-mem={} rbs=0 rbp=0 obl=0 oll={} omem={omem} tot-mem={} \
              events={} cmd={} user={} redir={redirection} resp={} lib-name={} lib-ver={}",
             self.id,
             self.address,
@@ -36,7 +46,7 @@ impl Client {
             input.saturating_sub(qbuf),
             load(&self.queued_bytes) + self.kept_of(Kept::Watched),
             self.output_chunks.load(Ordering::Relaxed),
-            self.memory_bytes(),
+            self.memory_bytes() + argv_bytes,
             if load(&self.output_bytes) > 0 { "rw" } else { "r" },
             self.last_command().map_or("NULL", |id| table::get(id).row.name),
             printable(&self.user()),

@@ -105,7 +105,9 @@ fn client_list_has_all_fields_in_order() {
     assert!(lines[1].starts_with(&format!("id={second} ")) && lines[1].contains(" cmd=client|id "), "{list}");
     assert_eq!(one.ask(&format!("CLIENT LIST ID {second} 77 {first}")).lines().count(), 2);
     assert_eq!(one.ask("CLIENT LIST TYPE NORMAL").lines().count(), 2);
-    assert!(one.ask("CLIENT INFO").contains(" cmd=client|info "));
+    let info = one.ask("CLIENT INFO");
+    assert!(info.contains(" cmd=client|info ") && info.contains(" argv-mem=10 "), "{info}");
+    assert!(lines[0].contains(" argv-mem=10 ") && lines[1].contains(" argv-mem=0 "), "{list}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use wire::Reply;
 /// CLIENT INFO
 pub fn info(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     note_own_command(context);
-    let line = context.session.client.line(context.now) + "\n";
+    let line = context.session.client.line_running(context.now, &context.request) + "\n";
     reply.verbatim("txt", line.as_bytes());
     Ok(())
 }
@@ -37,7 +37,11 @@ pub fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
     };
     let mut text = String::new();
     for client in listed {
-        text.push_str(&client.line(context.now));
+        let is_own = client.id == context.session.client.id;
+        text.push_str(&match is_own {
+            true => client.line_running(context.now, &request),
+            false => client.line(context.now),
+        });
         text.push('\n');
     }
     reply.verbatim("txt", text.as_bytes());

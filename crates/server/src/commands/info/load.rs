@@ -67,6 +67,30 @@ pub(super) fn stats(context: &mut Context<'_, '_>, page: &mut Page) {
         ("acl_access_denied_key", &counts.denied_keys.get()),
         ("acl_access_denied_channel", &counts.denied_channels.get()),
     ]);
+    event_loop(server, page);
+}
+
+/// Workers have a loop each: what one turn of all of them takes, nobody measures, but commands are measured. Each read of
+/// a socket is a turn.
+fn event_loop(server: &Server, page: &mut Page) {
+    let ticks = table::all().iter().map(|command| totals(server, command.id).ticks).sum();
+    page.lines(&[
+        ("eventloop_cycles", &server.counts.reads.get()),
+        ("eventloop_duration_sum", &0),
+        ("eventloop_duration_cmd_sum", &(server.ticks.nanos(ticks) / 1000)),
+        ("instantaneous_eventloop_cycles_per_sec", &0),
+        ("instantaneous_eventloop_duration_usec", &0),
+    ]);
+}
+
+pub(super) fn debug(_: &mut Context<'_, '_>, page: &mut Page) {
+    const NAMES: [&str; 4] = [
+        "eventloop_duration_aof_sum",
+        "eventloop_duration_cron_sum",
+        "eventloop_duration_max",
+        "eventloop_cmd_per_cycle_max",
+    ];
+    NAMES.iter().for_each(|name| page.line(name, 0));
 }
 
 /// What the server does not have.

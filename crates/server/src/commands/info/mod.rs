@@ -35,6 +35,8 @@ pub const ROWS: &[Row<ServerHandler>] =
 enum Shown {
     Always,
     WhenAsked,
+    /// Only by its own name.
+    WhenNamed,
 }
 
 type Writer = fn(&mut Context<'_, '_>, &mut Page);
@@ -54,6 +56,7 @@ const SECTIONS: &[(&str, Shown, Writer)] = &[
     ("Latencystats", Shown::WhenAsked, load::latencystats),
     ("Cluster", Shown::Always, server::cluster),
     ("Keyspace", Shown::Always, server::keyspace),
+    ("Debug", Shown::WhenNamed, load::debug),
 ];
 
 /// The text of an answer.
@@ -90,7 +93,8 @@ fn info(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (all, usual) = (is_asked("all") || is_asked("everything"), asked.is_empty() || is_asked("default"));
     let mut page = Page { text: String::with_capacity(8 << 10) };
     for (title, shown, write) in SECTIONS {
-        if all || usual && *shown == Shown::Always || is_asked(&title.to_lowercase()) {
+        let is_general = all && *shown != Shown::WhenNamed || usual && *shown == Shown::Always;
+        if is_general || is_asked(&title.to_lowercase()) {
             page.title(title);
             write(context, &mut page);
         }

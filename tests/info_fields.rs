@@ -1,0 +1,59 @@
+//! The names of INFO's fields against those of real servers: what monitors ask for by name has to be there.
+
+use crate::tarn;
+use std::collections::BTreeSet;
+use testkit::{Program, Server};
+use wire::Value;
+
+/// Fields that only Tarn lacks, or only Tarn has.
+const TOLERATED: &[(&str, &str)] = &[
+    ("atomicvar_api", "Redis': of the C compiler"),
+    ("gcc_version", "Redis': of the C compiler"),
+    ("allocator_muzzy", "Valkey's own: of another allocator"),
+    ("availability_zone", "Valkey's own"),
+    ("io_threaded_freed_objects", "Valkey's own"),
+    ("io_threaded_poll_processed", "Valkey's own"),
+    ("io_threaded_total_prefetch_batches", "Valkey's own"),
+    ("io_threaded_total_prefetch_entries", "Valkey's own"),
+    ("mem_overhead_db_hashtable_rehashing", "Valkey's own"),
+    ("replicas_waiting_psync", "Valkey's own"),
+    ("server_mode", "Valkey's own"),
+    ("server_name", "Valkey's own"),
+    ("valkey_version", "Valkey's own"),
+    ("edition", "Tarn's own"),
+    ("paused_clients", "Tarn's own"),
+    ("tarn_version", "Tarn's own"),
+    ("worker_threads", "Tarn's own"),
+];
+
+/// Sections and fields, of an answer to INFO.
+fn names(server: &Server, section: &str) -> BTreeSet<String> {
+    let mut client = server.connect().unwrap();
+    let Value::Bulk(text) = client.call(&["INFO", section]).unwrap() else { panic!("INFO is a bulk string") };
+    let text = String::from_utf8(text).unwrap();
+    let name = |line: &str| line.split(':').next().unwrap_or_default().trim_end().to_owned();
+    text.lines().map(name).filter(|name| !name.is_empty()).collect()
+}
+
+#[test]
+fn info_has_the_fields_of_real_servers() {
+    let servers = [tarn(), Program::Redis, Program::Valkey].map(|program| {
+        let edition: &[&str] = if let Program::Tarn(_) = program { &["--edition", "memory"] } else { &[] };
+        Server::start(program, edition).unwrap()
+    });
+    for server in &servers {
+        server.connect().unwrap().call(&["SET", "k", "v"]).unwrap();
+    }
+    for section in ["everything", "all", "default", "clients", "memory", "stats"] {
+        let [ours, redis, valkey] = servers.each_ref().map(|server| names(server, section));
+        let theirs: BTreeSet<String> = redis.union(&valkey).cloned().collect();
+        let is_tolerated = |name: &&String| TOLERATED.iter().any(|(tolerated, _)| tolerated == name);
+        let found: Vec<_> = ours.symmetric_difference(&theirs).filter(|name| !is_tolerated(name)).collect();
+        assert!(found.is_empty(), "INFO {section}: {found:?}");
+        let unneeded = |(name, _): &&(&str, &str)| ours.contains(*name) == theirs.contains(*name);
+        let unneeded: Vec<_> = TOLERATED.iter().filter(unneeded).collect();
+        assert!(section != "everything" || unneeded.is_empty(), "no longer differ: {unneeded:?}");
+    }
+    let [ours, _, valkey] = servers.each_ref().map(|server| names(server, "debug"));
+    assert_eq!(ours, valkey);
+}
