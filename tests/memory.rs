@@ -2,7 +2,7 @@
 //! refused, without one the writes that need memory are, and nothing else is.
 
 use crate::{info, tarn};
-use testkit::{Client, Server};
+use testkit::{Client, Program, Server};
 use wire::Value;
 
 const CEILING_BYTES: u64 = 8 << 20;
@@ -81,4 +81,29 @@ fn resetstat_forgets_what_was_freed_in_the_background() {
     while info(&mut client, "lazyfreed_objects") == 0 {}
     client.call(&["CONFIG", "RESETSTAT"]).unwrap();
     assert_eq!(info(&mut client, "lazyfreed_objects"), 0);
+}
+
+#[test]
+fn an_evicted_key_is_told_of_in_front_of_the_reply_for_which_it_made_room() {
+    for program in [tarn(), Program::Redis] {
+        let edition: &[&str] = if let Program::Tarn(_) = program { &["--edition", "memory"] } else { &[] };
+        let server = Server::start(program, edition).unwrap();
+        let mut client = server.connect().unwrap();
+        let mut ask = |words: &[&str], reply: &[u8]| {
+            client.send_request(words).unwrap();
+            let read = client.read_reply().unwrap();
+            assert!(read.starts_with(reply), "{words:?}: {}", read.escape_ascii());
+        };
+        ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"], b"+OK");
+        ask(&["HELLO", "3"], b"%");
+        ask(&["CLIENT", "TRACKING", "ON"], b"+OK");
+        ask(&["SET", "k", "v"], b"+OK");
+        ask(&["GET", "k"], b"$1");
+        // Memory is full from the first command on, and the second one comes with it.
+        let both = b"CONFIG SET maxmemory 1\r\nPING\r\n";
+        client.send(both).unwrap();
+        let replies = [(); 3].map(|()| client.read_reply().unwrap());
+        assert_eq!(replies.each_ref().map(|reply| reply[0]), *b"+>+", "{replies:?}");
+        assert_eq!(replies[2], b"+PONG\r\n");
+    }
 }

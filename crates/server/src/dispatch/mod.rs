@@ -475,7 +475,12 @@ impl Turn<'_> {
             self.settle_reply(before, out);
             return Flow::Next;
         };
-        match self.check(command, request) {
+        let verdict = self.check(command, request);
+        if self.session.hears_itself() {
+            // Keys that were evicted to make room are told of in front of the reply.
+            self.moment = self.session.client.posted().load(Ordering::Acquire);
+        }
+        match verdict {
             Verdict::Run => {}
             Verdict::Refuse(error) => {
                 let error = transaction::refusal_of(self.server, command, self.session, error);
@@ -507,7 +512,8 @@ impl Turn<'_> {
         }
         self.session.give_up_claim(self.server);
         if !self.is_outside && self.batch.has_ready() {
-            blocking::serve(self.server, &mut self.batch, self.worker, self.now);
+            // The command, or the transaction, may have taken longer than its keys were to live.
+            blocking::serve(self.server, &mut self.batch, self.worker, self.server.clock.now());
         }
         if self.session.waits.is_some() {
             // It counts as a call when it ends.

@@ -242,3 +242,17 @@ fn a_wait_is_logged_in_the_words_in_which_it_was_sent() {
     peer.reply();
     assert!(is_logged(&server, "XREAD BLOCK 0 STREAMS stream $"));
 }
+
+#[test]
+fn nobody_is_served_what_was_over_when_its_transaction_ended() {
+    let server = TestServer::start("enable-debug-command yes");
+    let (mut peer, mut pusher) = (server.connect(), server.connect());
+    peer.send(&["BLPOP k 0"]);
+    server.wait_until("it waits", || blocked(&server) == 1);
+    pusher.send(&["MULTI", "RPUSH k over", "PEXPIRE k 1", "DEBUG SLEEP 0.02", "EXEC"]);
+    pusher.texts(4);
+    assert!(matches!(pusher.reply(), Some(Value::Array(replies)) if replies.len() == 3));
+    assert_eq!(pusher.ask("RPUSH k x"), "1");
+    let Some(Value::Array(pair)) = peer.reply() else { panic!("an element comes") };
+    assert_eq!(pair[1], Value::Bulk(b"x".to_vec()));
+}
