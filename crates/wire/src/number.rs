@@ -66,10 +66,7 @@ pub fn write_double(out: &mut Vec<u8>, value: f64) {
 /// The value as an integer when it is one and is well inside i64, where the conversion is exact both ways.
 fn whole_number(value: f64) -> Option<i64> {
     const BOUND: f64 = (i64::MAX / 2) as f64;
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "what does not come back the same is no whole number"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "what is cut is told by the way back")]
     let whole = value as i64;
     ((-BOUND..=BOUND).contains(&value) && whole as f64 == value).then_some(whole)
 }
