@@ -62,6 +62,7 @@ impl<'a> Transfer<'a> {
         if let Some(object) = object {
             edit.put(target, object, expires_at);
         }
+        edit.peek(target).into_iter().for_each(|object| batch.keyspace().note_named(object));
         edit.finish();
         Ok(is_there)
     }
@@ -88,7 +89,10 @@ impl Args<'_> {
         let is_named = edit.peek(target).is_some_and(|object| is_long(object, self.settings.piece_bytes()))
             && self.keyspace.may_name_source(source, target);
         match (is_named, is_copy) {
-            (true, _) => self.log_names(source, target, is_copy),
+            (true, _) => {
+                edit.peek(target).into_iter().for_each(|object| self.keyspace.note_named(object));
+                self.log_names(source, target, is_copy);
+            }
             (false, true) => self.log_image(edit, target),
             (false, false) => {
                 self.log_image(edit, source);

@@ -18,7 +18,12 @@
 
 use crate::ids::{Key, SLOTS, Slot};
 use crate::keyspace::Keyspace;
+use crate::object::Object;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use sys::Counter;
+
+/// Elements from which the bytes of a collection are estimated.
+const SAMPLES: usize = 5;
 
 /// Where a slot stands in the order of a tour: by its database's constant number, and its own.
 type Place = u64;
@@ -31,6 +36,8 @@ pub(crate) struct Way {
     begun: AtomicU64,
     /// All before this are copied.
     done: AtomicU64,
+    /// Bytes of all values that were named, or made of their names by a replay.
+    named_bytes: Counter,
 }
 
 fn place(number: u32, slot: Slot) -> Place {
@@ -55,6 +62,17 @@ impl Keyspace {
     pub fn may_name_source(&self, source: &Key<'_>, target: &Key<'_>) -> bool {
         let place = |key: &Key<'_>| place(self.physical(key.db), key.slot);
         !self.way.may_part(place(source), place(target))
+    }
+
+    /// Counts the value of a key that was named, or has been made of its name: it is little journal, and costs whoever replays it what the
+    /// value costs.
+    pub fn note_named(&self, object: Object<'_>) {
+        self.way.named_bytes.add(object.bytes(SAMPLES) as i64);
+    }
+
+    /// Bytes of all values that were named, roughly.
+    pub fn named_bytes(&self) -> u64 {
+        self.way.named_bytes.get() as u64
     }
 
     /// Begins a tour. None: another one is under way.

@@ -1,5 +1,5 @@
-//! When a checkpoint is written: on BGREWRITEAOF, and when the log has grown by `auto-aof-rewrite-percentage` since the
-//! last one.
+//! When a checkpoint is written: on BGREWRITEAOF, and when the log, with the values that it names, has grown by
+//! `auto-aof-rewrite-percentage` since the last one.
 //!
 //! One at a time, in a thread of its own that is a guest of the keyspace.
 
@@ -41,6 +41,8 @@ pub struct Figures {
     tried_at: UnixMs,
     /// Its bytes.
     pub last_bytes: u64,
+    /// Bytes of the values that the log had named when the last one that was written began.
+    named_before: u64,
 }
 
 /// Why no checkpoint begins.
@@ -98,13 +100,13 @@ pub fn begin_if_due(server: &Arc<Server>) {
     if figures.running_since.is_some() || rests || percentage == 0 {
         return;
     }
-    let bytes = replayed_bytes(log);
+    let bytes = replayed_bytes(server, log);
     let store = server.residency.store();
     let in_store = store.map_or(0, |store| store.stats().bytes_live);
     let limit =
         ((figures.last_bytes + in_store) * percentage / 100).max(server.config.auto_aof_rewrite_min_size());
     if bytes >= limit {
-        log!(Notice, "The log has grown to {} MB since its last checkpoint", bytes >> 20);
+        log!(Notice, "There are {} MB to replay since the last checkpoint", bytes >> 20);
     } else if store.is_some_and(Store::wants_checkpoint) {
         log!(Notice, "The store has emptied segments that a checkpoint has to free");
     } else {
@@ -121,7 +123,7 @@ const LAST_LOG_BYTES: u64 = 1 << 20;
 /// it nothing is lost.
 pub(super) fn write_last(server: &Server, log: &Log) {
     let is_loaded = !server.attention().contains(Attention::LOADING);
-    if server.residency.store().is_none() || !is_loaded || replayed_bytes(log) < LAST_LOG_BYTES {
+    if server.residency.store().is_none() || !is_loaded || replayed_bytes(server, log) < LAST_LOG_BYTES {
         return;
     }
     // One that is being written notices that the server ends.
@@ -133,9 +135,10 @@ pub(super) fn write_last(server: &Server, log: &Log) {
     write(server, log, began, Pace::Full);
 }
 
-/// How much of the log a start would have to replay.
-fn replayed_bytes(log: &Log) -> u64 {
-    log.appended().0.saturating_sub(log.last_checkpoint().0)
+/// How much a start would have to replay: the log, and the values that it names.
+fn replayed_bytes(server: &Server, log: &Log) -> u64 {
+    let named = server.keyspace.named_bytes() - server.durability.rewrites.figures().named_before;
+    log.appended().0.saturating_sub(log.last_checkpoint().0) + named
 }
 
 fn run(server: &Server, log: &Log, began: UnixMs) {
@@ -144,7 +147,11 @@ fn run(server: &Server, log: &Log, began: UnixMs) {
 }
 
 fn write(server: &Server, log: &Log, began: UnixMs, pace: Pace) {
+    let named_before = server.keyspace.named_bytes();
     let written = checkpoint::write(server, log, server.guest(), pace);
+    if written.is_ok() {
+        server.durability.rewrites.0.lock().named_before = named_before;
+    }
     let retired = written.as_ref().ok().map(|_| log.retire(retention(server)));
     if let Some(Err(error)) = retired {
         log!(

@@ -3,7 +3,10 @@
 
 use crate::site::{Site, WORKERS};
 use keyspace::{DbIndex, SLOTS};
-use server::durability::checkpoint::{Interval, Pace, write_beside};
+use server::durability::{
+    self,
+    checkpoint::{Interval, Pace, write_beside},
+};
 use std::ops::Range;
 use sys::file::simulated::{Disk, Survival};
 use sys::{Clock, UnixMs};
@@ -206,4 +209,29 @@ fn a_value_of_50_mb_goes_elsewhere_with_less_than_a_kilobyte_of_log() {
     let next = Site::open("durable", &disk.power_cut(1, Survival::Nothing), 2, &clock, 2).unwrap();
     assert!(next.shown(0, b"s").unwrap() == live);
     assert_eq!(next.keys(), 1);
+}
+
+#[test]
+fn what_is_named_counts_for_when_a_checkpoint_is_due() {
+    let (clock, disk) = (clock(), Disk::new(2));
+    let mut site = Site::open("durable", &disk, 2, &clock, 1).unwrap();
+    run(&mut site, 0, "SETRANGE s 10485760 x");
+    let is_due = |site: &Site| {
+        durability::begin_if_due(&site.server);
+        let figures = site.server.durability.rewrites.figures();
+        figures.running_since.is_some() || figures.count > 0
+    };
+    // The checkpoint waits for 64 MB.
+    for copy in 0..5 {
+        run(&mut site, 0, &format!("COPY s t{copy}"));
+        assert!(!is_due(&site), "{copy}");
+    }
+    site.log().flush();
+    drop(site);
+    // A replay costs as much once more.
+    let mut next = Site::open("durable", &disk.power_cut(1, Survival::Nothing), 2, &clock, 2).unwrap();
+    assert!(!is_due(&next));
+    run(&mut next, 0, "RENAME t0 t5");
+    run(&mut next, 0, "RENAME t5 t0");
+    assert!(is_due(&next));
 }
