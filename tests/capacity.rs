@@ -361,6 +361,9 @@ fn assert_sums(client: &mut Client, counters: usize, sum: usize) {
 const ENDLESS: &str =
     "local v = string.rep('x', 1048576) for i = 1, 800 do redis.call('SET', KEYS[1], v .. i) end";
 
+/// Copies a value of which the log has the names only.
+const COPIES: &str = "for i = 1, 1000 do redis.call('COPY', 'a', 'copy:' .. i) end";
+
 /// Gives one name after the other to a large value.
 const RENAMES: &str = "for i = 1, 400 do redis.call('RENAME', 'a', 'b') redis.call('RENAME', 'b', 'a') end";
 
@@ -381,7 +384,9 @@ fn what_one_script_or_transaction_writes_stays_within_the_ceiling() {
             }
             most
         });
-        for script in [vec!["EVAL", ENDLESS, "1", "k"], vec!["EVAL", RENAMES, "0"]] {
+        // Of a value that goes from key to key the log has the names.
+        assert_eq!(client.call(&["EVAL", RENAMES, "0"]).unwrap(), Value::Null);
+        for script in [vec!["EVAL", ENDLESS, "1", "k"], vec!["EVAL", COPIES, "0"]] {
             let Value::Error(text) = client.call(&script).unwrap() else {
                 panic!("{script:?} was not refused")
             };

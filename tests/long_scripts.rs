@@ -121,6 +121,47 @@ fn a_script_that_holds_all_keys_leaves_the_rest_of_the_server_alone() {
 }
 
 #[test]
+fn requests_that_lack_words_or_rights_are_refused_while_a_script_holds_all_keys() {
+    let (server, mut clients) = start(&["--busy-reply-threshold", "1", "--requirepass", "secret"]);
+    for client in &mut clients {
+        assert_eq!(client.call(&["AUTH", "secret"]).unwrap(), ok());
+    }
+    let Value::Array(names) = clients[0].call(&["COMMAND", "LIST"]).unwrap() else {
+        panic!("names are told")
+    };
+    let mut script = clients.remove(0);
+    script.send_request(&["EVAL", ENDLESS_UNDECLARED, "0"]).unwrap();
+    while !is_error(&clients[0].call(&["GET", "key"]).unwrap(), "BUSY") {
+        thread::yield_now();
+    }
+    let mut stranger = server.connect().unwrap();
+    assert!(is_error(&stranger.call(&["GET", "key"]).unwrap(), "NOAUTH"));
+    assert!(is_error(&clients[0].call(&["GET"]).unwrap(), "ERR wrong number of arguments"));
+    assert!(is_error(&clients[0].call(&["CONFIG", "NO-SUCH"]).unwrap(), "ERR unknown subcommand"));
+    // Whatever they are told, or wait for: the server survives.
+    let mut held_back = Vec::new();
+    for name in names {
+        let Value::Bulk(name) = name else { panic!("{name:?} is no name") };
+        if name == b"shutdown" {
+            continue;
+        }
+        for words in 0..4 {
+            let mut request = vec![name.as_slice()];
+            request.extend([&b"x"[..], b"1", b"y"][..words].iter());
+            let mut client = server.connect().unwrap();
+            if words % 2 == 0 {
+                assert_eq!(client.call(&["AUTH", "secret"]).unwrap(), ok());
+            }
+            client.send_request(&request).unwrap();
+            held_back.push(client);
+        }
+        assert_eq!(clients[0].call(&["PING"]).unwrap(), Value::Simple(b"PONG".to_vec()));
+    }
+    kill(&mut clients[0], 1);
+    assert!(is_error(&script.read_value().unwrap(), "ERR Script killed"));
+}
+
+#[test]
 fn connections_that_wait_for_keys_or_messages_move_with_what_they_wait_for() {
     let (_server, mut clients) = start(&["--busy-reply-threshold", "60000"]);
     let (mut script, mut other) = (clients.remove(0), clients.remove(0));

@@ -62,7 +62,9 @@ impl<'a> Transfer<'a> {
         if let Some(object) = object {
             edit.put(target, object, expires_at);
         }
-        edit.peek(target).into_iter().for_each(|object| batch.keyspace().note_named(object));
+        if let Some(object) = edit.peek(target) {
+            batch.keyspace().note_named(object);
+        }
         edit.finish();
         Ok(is_there)
     }
@@ -90,7 +92,10 @@ impl Args<'_> {
             && self.keyspace.may_name_source(source, target);
         match (is_named, is_copy) {
             (true, _) => {
-                edit.peek(target).into_iter().for_each(|object| self.keyspace.note_named(object));
+                let bytes = edit.peek(target).map_or(0, |object| self.keyspace.note_named(object));
+                if is_copy && let Some(effects) = self.effects {
+                    effects.note_copied(bytes);
+                }
                 self.log_names(source, target, is_copy);
             }
             (false, true) => self.log_image(edit, target),

@@ -72,6 +72,8 @@ struct Pending {
     /// What was said before, as soon as it is long: it is never moved as a whole.
     parts: Vec<Vec<u8>>,
     parts_bytes: usize,
+    /// Of values that were copied and are named only.
+    named_bytes: usize,
     first: DbIndex,
     last: DbIndex,
     now: UnixMs,
@@ -91,6 +93,12 @@ impl Effects {
         let pending = &mut *self.0.lock();
         pending.add(db, now, words);
         pending.has_said = true;
+    }
+
+    /// Counts a value that has been copied, of which the names of its keys are all that is said: a copy is as much as its value, also for who
+    /// makes it again.
+    pub fn note_copied(&self, bytes: usize) {
+        self.0.lock().named_bytes += bytes;
     }
 
     /// Ends the running command. True: it has said something.
@@ -182,7 +190,7 @@ impl Pending {
     }
 
     fn bytes(&self) -> usize {
-        self.parts_bytes + self.requests.len()
+        self.parts_bytes + self.requests.len() + self.named_bytes
     }
 
     fn end_as<'w>(&mut self, db: DbIndex, now: UnixMs, words: impl ExactSizeIterator<Item = &'w [u8]>) {
@@ -192,6 +200,7 @@ impl Pending {
     }
 
     fn settle(&mut self, journal: &dyn Journal) -> Stamp {
+        self.named_bytes = 0;
         if !self.parts.is_empty() {
             return self.settle_parts(journal);
         }
@@ -338,7 +347,7 @@ impl<'k> Batch<'k> {
         self.has_exchanged.get() || self.effects().is_some_and(|effects| effects.has_said(key.bytes))
     }
 
-    /// Bytes of what was said that is not appended yet.
+    /// Bytes of what was said that is not appended yet, and of values that were copied and only named there.
     pub fn effects_bytes(&self) -> usize {
         self.effects().map_or(0, |effects| effects.0.lock().bytes())
     }

@@ -106,6 +106,17 @@ pub struct Keyspace {
     pub(crate) keeps_all: AtomicBool,
     /// Of the checkpoint that is being written.
     pub(crate) way: Way,
+    /// See [`Keyspace::in_the_past`].
+    is_in_the_past: AtomicBool,
+}
+
+/// See [`Keyspace::in_the_past`].
+pub struct Past<'k>(&'k Keyspace);
+
+impl Drop for Past<'_> {
+    fn drop(&mut self) {
+        self.0.is_in_the_past.store(false, Ordering::Release);
+    }
 }
 
 /// One worker's gate, on a cache line of its own. It is held during a batch, and
@@ -179,6 +190,7 @@ impl Keyspace {
             are_reads_unseen: AtomicBool::new(false),
             keeps_all: AtomicBool::new(false),
             way: Way::default(),
+            is_in_the_past: AtomicBool::default(),
         }
     }
 
@@ -306,7 +318,15 @@ impl Keyspace {
     /// The present moment, which is not before `begun`.
     #[cold]
     pub(crate) fn moment(&self, begun: UnixMs) -> UnixMs {
-        self.clock.get().map_or(begun, |clock| clock.now().max(begun))
+        let clock = self.clock.get().filter(|_| !self.is_in_the_past.load(Ordering::Acquire));
+        clock.map_or(begun, |clock| clock.now().max(begun))
+    }
+
+    /// What is done from now on, until the guard is dropped, is done at the moments that are given to it, whoever has to wait for locks: what
+    /// was done before is done again, and no time is up that was not then.
+    pub fn in_the_past(&self) -> Past<'_> {
+        self.is_in_the_past.store(true, Ordering::Release);
+        Past(self)
     }
 
     pub(crate) fn effects_of(&self, worker: usize) -> &Effects {

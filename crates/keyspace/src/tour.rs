@@ -66,8 +66,11 @@ impl Keyspace {
 
     /// Counts the value of a key that was named, or has been made of its name: it is little journal, and costs whoever replays it what the
     /// value costs.
-    pub fn note_named(&self, object: Object<'_>) {
-        self.way.named_bytes.add(object.bytes(SAMPLES) as i64);
+    /// Gives its bytes, roughly.
+    pub fn note_named(&self, object: Object<'_>) -> usize {
+        let bytes = object.bytes(SAMPLES);
+        self.way.named_bytes.add(bytes as i64);
+        bytes
     }
 
     /// Bytes of all values that were named, roughly.

@@ -177,9 +177,15 @@ impl Holders {
         state.show(server);
     }
 
-    /// A slow run holds more than before.
+    /// A slow run holds more than before. Who stands in line behind somebody that it keeps from running looks again.
     pub fn note_holding_more(&self, server: &Server) {
-        self.0.lock().show(server);
+        let state = self.0.lock();
+        state.show(server);
+        let are_waiting = !state.claims.is_empty();
+        drop(state);
+        if are_waiting {
+            server.clients.wake_all();
+        }
     }
 
     /// A slow run is over. All are woken, as nobody knows who waits for it: each looks, and goes to sleep again if there is nothing to do.

@@ -107,6 +107,25 @@ fn the_moment_of_a_command_is_one_at_which_it_has_its_keys() {
 }
 
 #[test]
+fn what_is_done_again_has_the_moment_that_it_had_though_it_waits() {
+    let keyspace = new_keyspace(2);
+    keyspace.set_clock(Clock::simulated(UnixMs(NOW.0 + 700)));
+    let [a, ..] = keys(&keyspace);
+    let mut past = Some(keyspace.in_the_past());
+    for moment in [NOW, UnixMs(NOW.0 + 700)] {
+        let batch = keyspace.enter(0);
+        let on_a = batch.view(&[a], NOW, Touch::No);
+        thread::scope(|scope| {
+            let edits = scope.spawn(|| keyspace.enter(1).edit(&[a], NOW, Touch::No).now());
+            wait_until(|| waiting_for(&keyspace, &a) == 1);
+            on_a.finish();
+            assert_eq!(edits.join().unwrap(), moment);
+        });
+        drop(past.take());
+    }
+}
+
+#[test]
 fn only_who_needs_what_is_held_for_long_gives_up() {
     let keyspace = new_keyspace(4);
     let [a, b, c] = keys(&keyspace);

@@ -28,11 +28,10 @@ pub enum Verdict {
     Wait(UnixMs),
 }
 
-/// Checks a command that exists.
+/// Checks a request for a command that exists: is it whole, and may this session make it? Whatever looks into its words comes after.
 #[inline]
-pub fn check(
+pub fn check_request(
     server: &Server,
-    batch: &Batch<'_>,
     session: &mut Session,
     command: &Command,
     request: &Request<'_>,
@@ -52,6 +51,19 @@ pub fn check(
     {
         return Verdict::Refuse(error);
     }
+    Verdict::Run
+}
+
+/// Checks what the server's state, and the session's, have against such a request.
+#[inline]
+pub fn check_circumstances(
+    server: &Server,
+    batch: &Batch<'_>,
+    session: &mut Session,
+    command: &Command,
+    request: &Request<'_>,
+    now: UnixMs,
+) -> Verdict {
     let attention = server.attention();
     if attention.is_empty() && session.subscriptions.is_none() {
         return Verdict::Run;

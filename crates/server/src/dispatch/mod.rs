@@ -547,9 +547,15 @@ impl Turn<'_> {
                 return Verdict::Run;
             }
             if self.is_behind_seals(command) {
+                // Nobody waits for one who could not run anyway.
+                self.session.give_up_claim(self.server);
                 return reach::check_sealed(self.server, self.now)
                     .unwrap_or(Verdict::Wait(self.seals_again_at()));
             }
+        }
+        match checks::check_request(self.server, self.session, command, request, self.now) {
+            Verdict::Run => {}
+            refused => return refused,
         }
         if self.is_outside {
             match checks::check_outside(self.server, self.session, command, request, self.now) {
@@ -557,7 +563,7 @@ impl Turn<'_> {
                 held_back => return held_back,
             }
         }
-        checks::check(self.server, &self.batch, self.session, command, request, self.now)
+        checks::check_circumstances(self.server, &self.batch, self.session, command, request, self.now)
     }
 
     /// When to look again whether mail may leave, unless woken before.

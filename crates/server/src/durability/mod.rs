@@ -204,6 +204,7 @@ pub fn open(server: &Arc<Server>, fs: &Fs, threads: usize) -> io::Result<()> {
 /// # Errors
 /// Those of [`open`].
 pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options) -> io::Result<()> {
+    let _past = server.keyspace.in_the_past();
     let Some(sync) = policy(&server.config) else {
         warn_of_log(server, fs)?;
         return import::load_foreign(server, preference(&server.config)).map(|_| ());

@@ -102,7 +102,7 @@ impl Claims {
         let known = own.and_then(|own| self.by_id.get(&own)?.standing.behind);
         let is_before = |claim: &Claim| claim.needs.slots.is_hindered_by(wanted) && is_due(claim);
         let find = || self.earlier(own).rev().find(|(_, claim)| is_before(claim)).map(|(id, _)| *id);
-        known.filter(|known| self.by_id.contains_key(known)).or_else(find)
+        known.filter(|known| self.by_id.get(known).is_some_and(is_before)).or_else(find)
     }
 
     /// The claim that a request has to wait for which needs one of so many free workers: the first, if there are as many.
