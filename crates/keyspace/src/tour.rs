@@ -75,7 +75,7 @@ impl Keyspace {
 
     /// Bytes of all values that were named, roughly.
     pub fn named_bytes(&self) -> u64 {
-        self.way.named_bytes.get() as u64
+        self.way.named_bytes.get()
     }
 
     /// Begins a tour. None: another one is under way.
