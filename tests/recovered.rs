@@ -49,7 +49,6 @@ fn rounds(subject: &Subject, left_out: &[&[u8]], budget: Budget) {
             panic!("round {round}, TARN_SEED={}:\n{what}\n{}", budget.seed, server.last_lines())
         };
         load_ballast(&mut subject::connect(&server));
-        name_short_values(&mut subject::connect(&server), round % 2 == 0);
         checkpoints += busy(&server, &mut prng);
         assert!(server.ended().expect("the operating system says").is_none(), "{}", server.last_lines());
         // A checkpoint that never ended counts for nothing.
@@ -183,12 +182,6 @@ fn load_ballast(client: &mut Client) {
     client.call(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).expect("the server answers");
     // Where DEBUG is off there is none.
     client.call(&["DEBUG", "POPULATE", BALLAST]).expect("the server answers");
-}
-
-/// Has the log name values that go from key to key, and say them in pieces, though they are short; or only those that are long.
-fn name_short_values(client: &mut Client, on: bool) {
-    let bytes = if on { "1024" } else { "122880" };
-    client.call(&["CONFIG", "SET", "log-piece-size", bytes]).expect("the server answers");
 }
 
 fn read(client: &mut Client, left_out: &[&[u8]]) -> Contents {
