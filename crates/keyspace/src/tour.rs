@@ -64,9 +64,8 @@ impl Keyspace {
         !self.way.may_part(place(source), place(target))
     }
 
-    /// Counts the value of a key that was named, or has been made of its name: it is little journal, and costs whoever replays it what the
-    /// value costs.
-    /// Gives its bytes, roughly.
+    /// Counts the value of a key that was named, or has been made of its name, and gives its bytes, roughly: it is little journal, and
+    /// costs whoever replays it what the value costs.
     pub fn note_named(&self, object: Object<'_>) -> usize {
         let bytes = object.bytes(SAMPLES);
         self.way.named_bytes.add(bytes as i64);

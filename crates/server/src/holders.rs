@@ -122,9 +122,13 @@ impl State {
         (way, Standing { behind: None, needs_worker: asking.is_misplaced })
     }
 
-    /// To be called after each change.
+    /// To be called when there are other runs or claims than before.
     fn show(&self, server: &Server) {
         server.set_attention(Attention::SLOW_SCRIPT, !self.slow.is_empty() || !self.claims.is_empty());
+    }
+
+    /// To be called when runs hold what they did not hold before, or no more.
+    fn show_held(&self, server: &Server) {
         server.keyspace.set_slow_holders(self.slow.iter().map(|run| run.holding.lock().clone()).collect());
     }
 }
@@ -175,12 +179,13 @@ impl Holders {
         let mut state = self.0.lock();
         state.slow.push(run.clone());
         state.show(server);
+        state.show_held(server);
     }
 
     /// A slow run holds more than before. Who stands in line behind somebody that it keeps from running looks again.
     pub fn note_holding_more(&self, server: &Server) {
         let state = self.0.lock();
-        state.show(server);
+        state.show_held(server);
         let are_waiting = !state.claims.is_empty();
         drop(state);
         if are_waiting {
@@ -193,6 +198,7 @@ impl Holders {
         let mut state = self.0.lock();
         state.slow.retain(|known| !Arc::ptr_eq(known, run));
         state.show(server);
+        state.show_held(server);
         drop(state);
         server.clients.wake_all();
         // Workers have put off what they could not hold.

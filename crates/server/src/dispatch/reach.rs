@@ -77,7 +77,7 @@ pub fn check(
     request: &Request<'_>,
     now: UnixMs,
 ) -> Verdict {
-    if is_apart(session, command, request) || needs_no_keyspace(command) {
+    if needs_nothing(session, command, request) {
         return Verdict::Run;
     }
     let is_misplaced = is_misplaced(server, session, command);
@@ -144,13 +144,18 @@ fn passes_by(command: &Command, request: &Request<'_>) -> bool {
 
 /// Whether a request may hold keys for long.
 fn may_take_long(session: &Session, command: &Command) -> bool {
-    let is_long = |command: &Command| scripting::runs_script(command) || command.row.name == "migrate";
+    let is_long = |command: &Command| scripting::runs_script(command) || waits_for_others(command);
     match &session.transaction {
         Some(transaction) if is_exec(command) => {
             transaction.queue().iter().any(|queued| is_long(queued.command()))
         }
         _ => is_long(command),
     }
+}
+
+/// Whether a command waits for another server while it holds its keys.
+pub fn waits_for_others(command: &Command) -> bool {
+    command.row.name == "migrate"
 }
 
 /// As [`check`], for a batch outside of the keyspace, which a slow script holds as a whole.
@@ -162,13 +167,10 @@ pub fn check_outside(
     request: &Request<'_>,
     now: UnixMs,
 ) -> Verdict {
-    if is_apart(session, command, request) || needs_no_keyspace(command) {
-        return Verdict::Run;
-    }
     match check(server, session, command, request, now) {
-        // It has ended meanwhile.
-        Verdict::Run => Verdict::Wait(now),
-        held_back => held_back,
+        // The script has ended meanwhile.
+        Verdict::Run if !needs_nothing(session, command, request) => Verdict::Wait(now),
+        verdict => verdict,
     }
 }
 
@@ -180,6 +182,11 @@ pub fn check_sealed(server: &Server, now: UnixMs) -> Option<Verdict> {
 
 fn busy(run: &Run) -> Error {
     if let What::Function(_) = run.what { BUSY_FUNCTION } else { BUSY_SCRIPT }
+}
+
+/// Whether a request runs whatever anybody holds.
+fn needs_nothing(session: &Session, command: &Command, request: &Request<'_>) -> bool {
+    is_apart(session, command, request) || needs_no_keyspace(command)
 }
 
 /// Whether a request is only put into a queue, or served whoever is busy.

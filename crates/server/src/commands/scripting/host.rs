@@ -3,7 +3,7 @@
 use crate::acl::{self, Setting};
 use crate::config::LogLevel as Level;
 use crate::dispatch::table::{Command, Runs};
-use crate::dispatch::{Context, checks};
+use crate::dispatch::{Context, checks, reach};
 use crate::durability;
 use crate::holders::{Run, What};
 use crate::log;
@@ -294,11 +294,6 @@ fn leaves_nothing_behind(command: &Command) -> bool {
     !command.row.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE)
 }
 
-/// Whether it waits for another server: no pulse comes meanwhile, and whoever asks what runs is to find the script.
-fn waits_for_others(command: &Command) -> bool {
-    command.row.name == "migrate"
-}
-
 /// Whether it touches its first key and nothing else.
 fn touches_one_key(command: &Command) -> bool {
     let Runs::Data(row) = command.row.handler else { return false };
@@ -321,7 +316,8 @@ impl Host for ScriptHost<'_, '_, '_> {
             self.note_write();
         }
         self.is_seen |= !leaves_nothing_behind(command);
-        if waits_for_others(command) {
+        if reach::waits_for_others(command) {
+            // No pulse comes meanwhile, and whoever asks what runs is to find the script.
             self.note_slow();
         }
         let context = &mut *self.context;
