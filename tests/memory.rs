@@ -107,3 +107,27 @@ fn an_evicted_key_is_told_of_in_front_of_the_reply_for_which_it_made_room() {
         assert_eq!(replies[2], b"+PONG\r\n");
     }
 }
+
+#[test]
+fn nothing_but_what_ends_a_transaction_is_taken_into_one_while_memory_is_full() {
+    for program in [tarn(), Program::Redis] {
+        let edition: &[&str] = if let Program::Tarn(_) = program { &["--edition", "memory"] } else { &[] };
+        let server = Server::start(program, edition).unwrap();
+        let mut client = server.connect().unwrap();
+        let mut ask = |line: &str, reply: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            client.send_request(&words).unwrap();
+            let read = client.read_reply().unwrap();
+            assert!(read.starts_with(reply.as_bytes()), "{line}: {}", read.escape_ascii());
+        };
+        ask("CONFIG SET maxmemory 1", "+OK");
+        ask("MULTI", "+OK");
+        ask("GET k", "-OOM command not allowed when used memory > 'maxmemory'.");
+        ask("CONFIG SET maxmemory 0", "-OOM");
+        ask("EXEC", "-EXECABORT Transaction discarded because of previous errors.");
+        for (last, reply) in [("DISCARD", "+OK"), ("EXEC", "*0"), ("RESET", "+RESET"), ("QUIT", "+OK")] {
+            ask("MULTI", "+OK");
+            ask(last, reply);
+        }
+    }
+}

@@ -186,21 +186,21 @@ impl Holders {
     pub fn note_holding_more(&self, server: &Server) {
         let state = self.0.lock();
         state.show_held(server);
-        let are_waiting = !state.claims.is_empty();
+        let waiting = state.claims.clients();
         drop(state);
-        if are_waiting {
-            server.clients.wake_all();
-        }
+        waiting.iter().for_each(|client| client.wake());
     }
 
-    /// A slow run is over. All are woken, as nobody knows who waits for it: each looks, and goes to sleep again if there is nothing to do.
+    /// A slow run is over. All who have a claim look again, and go to sleep again if it is not their turn. (Who only waits for messages that
+    /// the run has sealed is woken by these.)
     pub fn remove(&self, server: &Server, run: &Arc<Run>) {
         let mut state = self.0.lock();
         state.slow.retain(|known| !Arc::ptr_eq(known, run));
         state.show(server);
         state.show_held(server);
+        let waiting = state.claims.clients();
         drop(state);
-        server.clients.wake_all();
+        waiting.iter().for_each(|client| client.wake());
         // Workers have put off what they could not hold.
         server.bells.ring_all();
     }

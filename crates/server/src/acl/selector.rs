@@ -8,8 +8,8 @@ use super::user::Denied;
 use crate::commands::command::keys::{flags_of, named_by_count};
 use crate::dispatch::table::Command;
 use bitflags::bitflags;
+use command::KeyFlags;
 use command::execute::{key_positions, positions_behind_keyword};
-use command::{KeyFlags, Keys};
 use value::glob::{Case, glob_match};
 use wire::Request;
 
@@ -149,9 +149,8 @@ impl Selector {
 
     fn check_keys(&self, command: &Command, request: &Request<'_>) -> Result<(), Denied> {
         let Allowed::Only(patterns) = &self.keys else { return Ok(()) };
-        // Shard channels have the slots of keys, and need permission as channels.
-        let names_channels = command.row.key_flags_of(0).contains(KeyFlags::NOT_KEY);
-        if matches!(command.row.keys, Keys::None) || names_channels {
+        // Shard channels need permission as channels.
+        if !command.names_keys() {
             return Ok(());
         }
         let mut positions = Vec::new();

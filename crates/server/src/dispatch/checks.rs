@@ -114,7 +114,11 @@ fn check_state(
         return Verdict::Refuse(error);
     }
     if attention.contains(Attention::MEMORY_CEILING) {
-        match check_memory(server, batch, attention, command, flags, now) {
+        // What is queued takes memory, whatever it is.
+        let may_grow = flags.contains(Flags::DENYOOM)
+            || session.transaction.is_some()
+                && !matches!(command.row.name, "exec" | "discard" | "quit" | "reset");
+        match check_memory(server, batch, attention, command, may_grow, now) {
             Verdict::Run => {}
             held_back => return held_back,
         }
@@ -157,24 +161,23 @@ fn check_memory(
     batch: &Batch<'_>,
     attention: Attention,
     command: &Command,
-    flags: Flags,
+    may_grow: bool,
     now: UnixMs,
 ) -> Verdict {
-    let needs_room = flags.contains(Flags::DENYOOM) || command.first_key > 0;
+    let needs_room = may_grow || command.first_key > 0;
     if needs_room && residency::is_over(server) && !server.residency.is_stuck() {
         server.residency.ring();
         return Verdict::Wait(UnixMs(now.0 + ROOM_PATIENCE_MS));
     }
-    let is_denied = flags.contains(Flags::DENYOOM);
     match fullness(server) {
         Fullness::Room => return Verdict::Run,
-        Fullness::Refused(error) if is_denied => return Verdict::Refuse(error),
+        Fullness::Refused(error) if may_grow => return Verdict::Refuse(error),
         Fullness::Refused(_) => return Verdict::Run,
         Fullness::Full => {}
     }
     // During a pause nothing changes by itself.
     let may_evict = batch.is_inside() && !attention.contains(Attention::PAUSED);
-    if may_evict && make_room(server, batch, now).is_err() && is_denied {
+    if may_evict && make_room(server, batch, now).is_err() && may_grow {
         return Verdict::Refuse(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
     }
     Verdict::Run

@@ -12,7 +12,7 @@ use crate::holders::{Asking, Needs, Run, Way, What};
 use crate::server::Server;
 use crate::session::Session;
 use command::execute::{key_positions, keys_locked, needs_all};
-use command::{Args, Error, Flags, Group, Keys};
+use command::{Args, Error, Flags, Group};
 use keyspace::{Holding, Key};
 use std::time::Duration;
 use sys::UnixMs;
@@ -213,7 +213,7 @@ fn needs_no_keyspace(command: &Command) -> bool {
         || ["slowlog|", "latency|", "command|", "acl|"]
             .iter()
             .any(|container| row.name.starts_with(container));
-    looks_at_no_key && !command.looks_around() && matches!(row.keys, Keys::None) && !command.is(Flags::WRITE)
+    looks_at_no_key && !command.looks_around() && !command.names_keys() && !command.is(Flags::WRITE)
 }
 
 fn held_back_by(server: &Server, run: &Run, now: UnixMs) -> Verdict {

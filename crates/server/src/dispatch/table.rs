@@ -5,7 +5,7 @@ use crate::commands;
 use crate::dispatch::Context;
 use command::effects::Scope;
 use command::row::Row;
-use command::{Flags, Group, Handler, Keys};
+use command::{Flags, Group, Handler, KeyFlags, Keys};
 use std::sync::LazyLock;
 use wire::{Reply, Request};
 
@@ -160,9 +160,10 @@ impl Command {
         matches!(row.handler, Runs::Server(_)) && !looks_at_none
     }
 
-    /// Whether its requests name keys.
+    /// Whether its requests name keys. Those of shard channels, which only have the slots of keys, do not count.
     pub fn names_keys(&self) -> bool {
-        !matches!(self.row.keys, Keys::None)
+        let names_channels = self.row.key_flags_of(0).contains(KeyFlags::NOT_KEY);
+        !matches!(self.row.keys, Keys::None) && !names_channels
     }
 }
 

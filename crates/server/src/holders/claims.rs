@@ -68,6 +68,11 @@ impl Claims {
         self.by_id.is_empty()
     }
 
+    /// Whose claims they are, the earliest first.
+    pub fn clients(&self) -> Vec<Arc<Client>> {
+        self.by_id.values().map(|claim| claim.client.clone()).collect()
+    }
+
     /// The last claim.
     pub fn put_up(&mut self, client: &Arc<Client>, needs: &Needs, standing: Standing) -> ClaimId {
         self.count += 1;

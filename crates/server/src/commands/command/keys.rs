@@ -5,7 +5,7 @@ use crate::dispatch::Context;
 use crate::dispatch::table::Command;
 use command::execute::{key_positions, positions_behind_keyword};
 use command::key_use::{Begin, Find, OVERWRITES, READS};
-use command::{Error, Flags, KeyFlags, Keys, Result};
+use command::{Error, Flags, KeyFlags, Result};
 use wire::{Reply, Request, RequestBuf};
 
 /// A request that was given as arguments, and where its keys are.
@@ -58,8 +58,7 @@ fn given(context: &Context<'_, '_>) -> Result<Given> {
         .find_for(&request.as_request())
         .filter(|command| command.subcommands.is_empty() || request.as_request().len() == 1)
         .ok_or(Error::text("ERR Invalid command specified"))?;
-    let names_channels = command.row.key_flags_of(0).contains(KeyFlags::NOT_KEY);
-    if matches!(command.row.keys, Keys::None) || names_channels {
+    if !command.names_keys() {
         return Err(Error::text("ERR The command has no key arguments"));
     }
     if !command.row.accepts(request.as_request().len()) {
