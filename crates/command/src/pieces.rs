@@ -27,6 +27,8 @@ const STEP: usize = 16;
 
 /// What an element costs beside its bytes, roughly.
 const ELEMENT_BYTES: usize = 16;
+/// What an entry takes that was delivered and not acknowledged: for its group id, moment and count, for its consumer the id again.
+const PENDING_BYTES: usize = 41;
 
 /// The words of a request, one behind the other.
 #[derive(Debug, Default)]
@@ -146,7 +148,9 @@ pub fn is_long(object: Object<'_>, bytes_max: usize) -> bool {
         ValueRef::Collection(CollectionRef::Stream(stream)) => {
             let mut entries = stream.entries.range(StreamId::MIN, StreamId::MAX, Order::Ascending);
             let bytes = |(name, value)| length(name) + length(value) + ELEMENT_BYTES;
-            entries.any(|entry| is_beyond(entry.fields().map(bytes).sum()))
+            let pending: usize = stream.groups().map(|(_, group)| group.pending_count()).sum();
+            is_beyond(pending * PENDING_BYTES)
+                || entries.any(|entry| is_beyond(entry.fields().map(bytes).sum()))
         }
     }
 }

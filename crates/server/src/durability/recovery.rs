@@ -149,7 +149,6 @@ impl<'s> Player<'s> {
         let wrong = |what: &dyn std::fmt::Display| {
             io::Error::other(format!("The log cannot be replayed: at LSN {}, {what}", record.lsn.0))
         };
-        residency::wait_for_room(self.server);
         self.requests.clear();
         let parsed = self.parser.parse(record.payload, &UNLIMITED, &mut self.requests, usize::MAX);
         if parsed.ok() != Some(record.payload.len()) {
@@ -158,6 +157,7 @@ impl<'s> Player<'s> {
         let mut db = DbIndex(record.database);
         let requests = std::mem::take(&mut self.requests);
         for effect in requests.iter(record.payload) {
+            residency::wait_for_room(self.server);
             let applied = self.effect(db, record, &effect).map_err(|refusal| match refusal {
                 Refusal::Database(_) => TooFew.into(),
                 refusal => wrong(&refusal),

@@ -235,3 +235,23 @@ fn what_is_named_counts_for_when_a_checkpoint_is_due() {
     run(&mut next, 0, "RENAME t5 t0");
     assert!(is_due(&next));
 }
+
+#[test]
+fn a_stream_is_long_by_what_is_pending_too() {
+    let (clock, disk) = (clock(), Disk::new(1));
+    // An odd seed: pieces are short.
+    let mut site = Site::open("durable", &disk, 1, &clock, 1).unwrap();
+    run(&mut site, 0, "XGROUP CREATE s g 0 MKSTREAM");
+    for number in 1..=200 {
+        run(&mut site, 0, &format!("XADD s {number} f v"));
+    }
+    run(&mut site, 0, "XREADGROUP GROUP g c COUNT 200 STREAMS s >");
+    run(&mut site, 0, "XTRIM s MAXLEN 1");
+    let grown = run(&mut site, 0, "RENAME s t");
+    assert!(grown < NAMES, "the log grows by {grown} bytes");
+    let live = site.shown(0, b"t").unwrap();
+    site.log().flush();
+    drop(site);
+    let next = Site::open("durable", &disk.power_cut(1, Survival::Nothing), 1, &clock, 2).unwrap();
+    assert!(next.shown(0, b"t").unwrap() == live);
+}
