@@ -5,6 +5,11 @@
 //!
 //! 1. Limbs are stored lowest first and the last one is not zero; zero has no limbs.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "limbs are the low halves of wider products, and exponents are small"
+)]
+
 use crate::magnitude::Magnitude;
 
 /// The largest power of ten in a limb.

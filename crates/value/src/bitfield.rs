@@ -6,6 +6,11 @@
 //! 1. Unsigned fields have at most 63 bits, so every value is an `i64`.
 //! 2. Beyond the end of a string there are zeros for reading; writing needs the bytes to be there.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "values are compared with what their bits hold, or cut to them on purpose"
+)]
+
 use crate::number::parse_i64;
 
 /// Whether a field has a sign bit.

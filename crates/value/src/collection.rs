@@ -351,6 +351,7 @@ impl<'a> CollectionRef<'a> {
 
     /// The address of the element that such a search is likely to look at.
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "addresses have 64 bits")]
     pub fn likely_address(self, position: Position) -> Option<usize> {
         let address = match self {
             CollectionRef::Hash(HashRef::Table(fields)) => fields.likely_address(position),

@@ -36,6 +36,7 @@ const fn tables() -> [[u64; 256]; 8] {
 }
 
 /// Extends a checksum by some bytes; the checksum of nothing is zero.
+#[expect(clippy::cast_possible_truncation, reason = "the low byte is meant")]
 pub fn crc64(crc: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let crc = words.iter().fold(crc, |crc, word| {

@@ -156,6 +156,7 @@ unsafe impl<const HEADER: usize> Handle for Entry<HEADER> {
 /// # Safety
 /// The block must have room for the length at `at`.
 #[inline]
+#[expect(clippy::cast_possible_truncation, reason = "it was compared with a byte before")]
 unsafe fn write_length(at: NonNull<u8>, len: usize) -> NonNull<u8> {
     // SAFETY: the caller has room for it.
     unsafe {

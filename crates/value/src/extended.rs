@@ -95,6 +95,7 @@ impl Extended {
 
     /// The product with a factor, rounded once and then up to an integer, as a timeout in seconds becomes
     /// milliseconds. `None` above the largest integer; below the smallest, the smallest.
+    #[expect(clippy::cast_possible_truncation, reason = "exponents are small")]
     pub fn times_rounded_up(self, factor: u32) -> Option<i64> {
         let product = self.finite.and_then(|value| {
             let mantissa = u128::from(value.mantissa) * u128::from(factor);
@@ -118,6 +119,7 @@ impl Extended {
 
     /// Appends the text that Redis stores and replies: up to 17 decimals, no trailing zeros, no
     /// exponent, no negative zero; `inf` and `-inf`.
+    #[expect(clippy::cast_possible_truncation, reason = "exponents are small")]
     pub fn write(self, out: &mut Vec<u8>) {
         let start = out.len();
         if self.sign == Sign::Minus {
@@ -194,6 +196,7 @@ fn subtract(high: Rounded, low: Rounded) -> Magnitude {
 }
 
 /// The magnitude of a decimal text to more bits than the format has, or `None` if it is out of range.
+#[expect(clippy::cast_possible_truncation, reason = "exponents are small")]
 fn decimal_magnitude(decimal: &Decimal<'_>) -> Option<Magnitude> {
     let leading_zeros = decimal.digits().take_while(|&byte| byte == b'0').count();
     if decimal.is_zero() {

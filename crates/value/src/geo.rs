@@ -10,6 +10,8 @@
 //! 1. Every result is, to the last bit, what Redis computes: operations on floats stand in Redis' order.
 //! 2. Cells come in the order in which Redis looks through them, for that is the order of unsorted replies.
 
+#![expect(clippy::cast_possible_truncation, reason = "cells are the low bits of wider numbers")]
+
 /// The mean radius of Earth that Redis calculates with, in metres.
 const EARTH_RADIUS_METERS: f64 = 6_372_797.560_856;
 /// Half of Earth's girth in the Mercator projection, in metres.

@@ -9,6 +9,8 @@
 //! 2. Inputs are refused by the size of the table that Redis would need; the memory used is at most a
 //!    sixteenth of that.
 
+#![expect(clippy::cast_possible_truncation, reason = "`check_size` has compared the lengths with 32 bits")]
+
 use std::ops::RangeInclusive;
 
 /// Why two strings are refused.

@@ -10,6 +10,7 @@
 //!    bounded by its input and by a limit named in [`limits`].
 //! 2. What a client can see (texts of numbers, choices between equal candidates, DUMP payloads) is byte
 //!    for byte what Redis 7.2 produces.
+#![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
 mod bignum;
 pub mod bitfield;

@@ -34,6 +34,7 @@ impl Listpack {
     }
 
     /// One without elements that does not reallocate until it has grown to so many bytes.
+    #[expect(clippy::cast_possible_truncation, reason = "counts were compared with 16 bits before")]
     pub fn with_capacity(bytes: usize) -> Self {
         let mut all = Vec::with_capacity(bytes.max(HEADER_BYTES + 1));
         all.extend_from_slice(&[HEADER_BYTES as u8 + 1, 0, 0, 0, 0, 0, END]);
@@ -204,6 +205,7 @@ impl Listpack {
     }
 
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "counts were compared with 16 bits before")]
     fn count_removed(&mut self, removed: usize) {
         let count = u16::from_le_bytes([self.0[4], self.0[5]]);
         if count != COUNT_UNKNOWN {

@@ -9,6 +9,11 @@
 //! 2. The decompressor never reads or writes outside what it was given, and never allocates more than
 //!    the input can expand to.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "what is written was compared with what its bits can hold"
+)]
+
 use crate::limits::LZF_EXPANSION_MAX;
 use std::cell::RefCell;
 

@@ -6,6 +6,8 @@
 //! 1. `sticky` is only ever set beside a mantissa of more than 64 significant bits, so rounding to a
 //!    format's precision never needs a bit that was dropped.
 
+#![expect(clippy::cast_possible_truncation, reason = "halves of wider numbers are kept on purpose")]
+
 /// A magnitude: `mantissa * 2^exponent`, plus something under one unit of the mantissa if `sticky`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Magnitude {

@@ -222,6 +222,7 @@ impl std::fmt::Write for FloatBuffer {
 
 /// Writes a float as Redis 7.2 does in scores and replies: the fewest digits that read back as the same
 /// value, `nan`, `inf`, `-inf`, `-0`; integers below 2^62 without exponent.
+#[expect(clippy::cast_possible_truncation, reason = "it was compared before, and lengths are below 18")]
 pub fn format_f64(value: f64) -> FloatBuffer {
     if let Some(text) = special_f64(value) {
         return FloatBuffer::of(text);
@@ -283,6 +284,7 @@ impl Digits {
     }
 
     /// Reads back Rust's own scientific form, `d.ddde-5`.
+    #[expect(clippy::cast_possible_truncation, reason = "it was compared before, and lengths are below 18")]
     fn from_scientific(text: std::fmt::Arguments<'_>) -> Self {
         let mut scratch = FloatBuffer::new();
         std::fmt::write(&mut scratch, text).expect("17 digits and an exponent fit the buffer");
@@ -311,6 +313,7 @@ impl Digits {
 
     /// Redis 7.2's choice between plain and scientific: up to seven zeros may be appended to an integer,
     /// and a fraction is plain when its last digit is within six places, or its first within three.
+    #[expect(clippy::cast_possible_truncation, reason = "it was compared before, and lengths are below 18")]
     fn write_shortest_form(&self, buffer: &mut FloatBuffer) {
         let trailing = self.point - self.len as i32;
         let exponent = self.exponent().abs();
@@ -325,6 +328,7 @@ impl Digits {
     }
 
     /// C's `%g` choice: plain when the exponent is in `-4..17`.
+    #[expect(clippy::cast_possible_truncation, reason = "it was compared before, and lengths are below 18")]
     fn write_general_form(&self, buffer: &mut FloatBuffer) {
         let trailing = self.point - self.len as i32;
         if !(-4..17).contains(&self.exponent()) {

@@ -231,6 +231,7 @@ fn write_integer(out: &mut Vec<u8>, value: i64) -> bool {
 }
 
 /// Appends a length in one, two, five or nine bytes.
+#[expect(clippy::cast_possible_truncation, reason = "the arm says how large it is")]
 pub(crate) fn write_length(out: &mut Vec<u8>, length: u64) {
     match length {
         0..0x40 => out.push(length as u8),

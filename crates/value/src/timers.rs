@@ -17,6 +17,8 @@
 //! its prefix and a deadline no later than its expiry, rounded up (or the last
 //! deadline there is, for expiries beyond).
 
+#![expect(clippy::cast_possible_truncation, reason = "an entry is two halves; units are capped before")]
+
 use crate::limits::TIMERS_ONE_HEAP_MAX;
 use crate::table::{POSITION_BITS, PREFIX_BITS, Position};
 use std::cmp::Reverse;

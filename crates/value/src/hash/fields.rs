@@ -138,6 +138,7 @@ impl Fields {
     }
 
     /// A field picked by numbers from a source of random bits.
+    #[expect(clippy::cast_possible_truncation, reason = "an index is below a length")]
     pub fn random(&self, now: UnixMs, mut random: impl FnMut() -> u64) -> Option<Field<'_>> {
         for _ in 0..RANDOM_FIELD_TRIES_MAX {
             let field = self.field(self.table.random(&mut random)?);

@@ -275,6 +275,7 @@ impl<'a> HashRef<'a> {
     }
 
     /// A field and its value picked by numbers from a source of random bits, each as likely as any other.
+    #[expect(clippy::cast_possible_truncation, reason = "an index is below a length")]
     pub fn random(self, now: UnixMs, mut random: impl FnMut() -> u64) -> Option<(Element<'a>, Element<'a>)> {
         match self {
             HashRef::Packed(listpack) => {

@@ -22,11 +22,19 @@ impl Default for Histogram {
 impl Histogram {
     /// Counts registers of one value.
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "there are no more registers than 14 bits can say, and estimates are positive"
+    )]
     pub(super) fn add(&mut self, value: u8, registers: usize) {
         self.0[usize::from(value % 64)] += registers as u32;
     }
 
     /// The estimate.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "there are no more registers than 14 bits can say, and estimates are positive"
+    )]
     pub(super) fn cardinality(&self) -> u64 {
         let m = REGISTERS as f64;
         let of = |value: u32| f64::from(self.0[value as usize]);

@@ -12,6 +12,8 @@
 //!    over the registers finds out is [`Corrupted`].
 //! 2. Counts are Redis' to the digit (see [`estimate`]).
 
+#![expect(clippy::cast_possible_truncation, reason = "registers are 6 bits of wider words")]
+
 pub mod estimate;
 pub mod sparse;
 

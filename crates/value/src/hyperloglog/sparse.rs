@@ -9,6 +9,11 @@
 //! 1. Runs of a valid string cover all registers, no more and no less.
 //! 2. Splitting and joining runs is Redis' byte for byte: a string that both have edited alike is the same.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "lengths and values were compared with what an opcode can say"
+)]
+
 use super::{Corrupted, HEADER_BYTES, Observation, REGISTERS};
 use crate::number::{IntBuffer, format_i64};
 

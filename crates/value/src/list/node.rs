@@ -193,6 +193,7 @@ impl Node {
     }
 
     /// Removes so many elements from an index on; more than that must be left.
+    #[expect(clippy::cast_possible_truncation, reason = "counts of a node fit into 32 bits")]
     pub fn remove(&mut self, index: usize, count: usize) {
         let view = self.listpack().expect("a plain node has one element, which is not removed from it");
         let rest = self.count() - count;
@@ -231,6 +232,7 @@ impl Node {
 
     /// Removes up to `limit` elements with this text, from either end on, and says how many. The node may be
     /// empty then.
+    #[expect(clippy::cast_possible_truncation, reason = "counts of a node fit into 32 bits")]
     pub fn remove_matches(&mut self, needle: Needle<'_>, limit: usize, from: End) -> usize {
         let Some(listpack) = self.listpack() else {
             let is_match = needle.is(Element::Bytes(self.bytes()));

@@ -138,6 +138,10 @@ impl<'a> Encoded<'a> {
     }
 
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "lengths were compared before; of a back length seven bits are meant"
+    )]
     fn text(body: &'a [u8]) -> Self {
         let low = (body.len() as u32).to_le_bytes();
         match body.len() {
@@ -265,6 +269,10 @@ fn backlen_bytes(length: usize) -> usize {
 
 /// Writes a length into all of the place, lowest seven bits last; each byte but the first has its high bit set.
 #[inline]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "lengths were compared before; of a back length seven bits are meant"
+)]
 fn write_backlen(length: usize, place: &mut [u8]) {
     let mut rest = length;
     for byte in place.iter_mut().rev() {

@@ -178,6 +178,7 @@ fn filter<'a>(
 }
 
 /// As [`filter`], several members at a time.
+#[expect(clippy::cast_possible_truncation, reason = "addresses have 64 bits")]
 fn filter_table<'a>(
     first: &'a Members,
     others: &[SetRef<'_>],

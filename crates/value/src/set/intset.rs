@@ -32,6 +32,7 @@ impl Intset {
     pub const MEMBERS_MAX: usize = 1 << 30;
 
     /// An empty set.
+    #[expect(clippy::cast_possible_truncation, reason = "an intset has fewer than 2^32 members")]
     pub fn new() -> Intset {
         Intset(vec![WIDTH_MIN as u8, 0, 0, 0, 0, 0, 0, 0])
     }
@@ -95,6 +96,7 @@ impl Intset {
 
     /// Gives every member more bytes, and adds one that needs them: it is less or
     /// greater than all others.
+    #[expect(clippy::cast_possible_truncation, reason = "an intset has fewer than 2^32 members")]
     fn widen(&mut self, width: usize, member: i64) {
         let old = std::mem::take(&mut self.0);
         let members = IntsetRef(&old);
@@ -108,6 +110,7 @@ impl Intset {
         self.0 = bytes;
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "an intset has fewer than 2^32 members")]
     fn count(&mut self, by: i32) {
         let len = (self.as_ref().len() as u32).wrapping_add_signed(by);
         self.0[4..8].copy_from_slice(&len.to_le_bytes());

@@ -110,6 +110,7 @@ impl Members {
 
     /// Bytes of memory that the table and its entries take, estimated from the first
     /// `samples` entries (0: from all).
+    #[expect(clippy::cast_possible_truncation, reason = "sizes have 64 bits")]
     pub fn bytes(&self, samples: usize) -> usize {
         let samples = if samples == 0 { self.len() } else { samples.min(self.len()) };
         // SAFETY: the table's entries are alive.

@@ -137,6 +137,7 @@ impl Set {
 }
 
 /// A number in `0..bound`; the bias is below `bound / 2^64`.
+#[expect(clippy::cast_possible_truncation, reason = "it is below `bound`")]
 fn below(random: &mut impl FnMut() -> u64, bound: usize) -> usize {
     ((u128::from(random()) * bound as u128) >> 64) as usize
 }

@@ -74,6 +74,7 @@ impl StreamId {
     }
 
     /// The id of [`StreamId::to_bytes`].
+    #[expect(clippy::cast_possible_truncation, reason = "halves are meant; an id has fewer than 42 digits")]
     pub fn from_bytes(bytes: [u8; 16]) -> StreamId {
         let both = u128::from_be_bytes(bytes);
         StreamId::new((both >> 64) as u64, both as u64)
@@ -140,6 +141,7 @@ impl IdText {
         text
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "halves are meant; an id has fewer than 42 digits")]
     fn push(&mut self, part: &[u8]) {
         let at = usize::from(self.len);
         self.bytes[at..at + part.len()].copy_from_slice(part);

@@ -208,6 +208,7 @@ impl Node {
     }
 
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "counts were compared with what they are written in")]
     fn master(&self) -> Master {
         let mut at = HEADER_BYTES;
         skip(&self.bytes, &mut at, 2);
@@ -216,6 +217,7 @@ impl Node {
     }
 
     /// Writes the length in bytes, and counts further elements.
+    #[expect(clippy::cast_possible_truncation, reason = "counts were compared with what they are written in")]
     fn set_header(&mut self, more_elements: u64) {
         let length = u32::try_from(self.bytes.len()).expect("a node is at most some GB long");
         self.bytes[..4].copy_from_slice(&length.to_le_bytes());
@@ -226,6 +228,7 @@ impl Node {
 
     /// Overwrites a counter of the master entry, which may become longer or shorter.
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "counts were compared with what they are written in")]
     fn set_counter(&mut self, at: usize, value: u64) {
         if let (0..128, 0..128) = (self.bytes[at], value) {
             self.bytes[at] = value as u8;
@@ -346,6 +349,7 @@ impl Walk {
     }
 
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "counts were compared with what they are written in")]
     fn entry_without_end<'a>(&self, bytes: &'a [u8], flags_at: usize) -> Entry<'a> {
         let mut at = flags_at;
         let flags = step_int(bytes, &mut at) as u8;

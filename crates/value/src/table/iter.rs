@@ -39,6 +39,7 @@ impl<H: Handle> Iterator for Iter<'_, H> {
     type Item = H;
 
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "addresses have 64 bits")]
     fn next(&mut self) -> Option<H> {
         loop {
             let Some((word, rest)) = self.words.split_first() else {

@@ -253,6 +253,10 @@ impl<H: Handle> Table<H> {
 
     /// 0 is the root; the directory's segments follow.
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "addresses have 64 bits; numbers of segments and entries fit into 32"
+    )]
     fn segment_number(&self, position: Position) -> usize {
         match &self.directory {
             None => 0,
@@ -315,6 +319,10 @@ impl<H: Handle> Table<H> {
 const SPLIT_PREFETCH: usize = 12;
 
 impl Directory {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "addresses have 64 bits; numbers of segments and entries fit into 32"
+    )]
     fn split(&mut self, number: usize, position_of: impl Fn(u64) -> Position) {
         let depth = self.segments[number].depth() + 1;
         let mut halves: [Vec<Word>; 2] = [Vec::new(), Vec::new()];

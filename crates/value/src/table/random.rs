@@ -55,6 +55,7 @@ impl<H: Handle> Table<H> {
 }
 
 /// A number in `0..bound` from random bits; the first ones matter most.
+#[expect(clippy::cast_possible_truncation, reason = "it is below `bound`")]
 fn scale(random: u64, bound: usize) -> usize {
     ((u128::from(random) * bound as u128) >> 64) as usize
 }

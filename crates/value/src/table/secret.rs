@@ -24,6 +24,7 @@ impl SecretKey {
     }
 
     /// The key with these bytes.
+    #[expect(clippy::cast_possible_truncation, reason = "halves are meant")]
     pub fn from_bytes(bytes: [u8; 16]) -> SecretKey {
         let both = u128::from_le_bytes(bytes);
         SecretKey([both as u64, (both >> 64) as u64])

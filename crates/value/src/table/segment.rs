@@ -87,6 +87,10 @@ impl Word {
 
     /// Where a block is that is not in memory.
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "these bits are meant; a segment has fewer than 2^32 words"
+    )]
     pub(crate) fn at(self) -> u32 {
         debug_assert!(self.is_cold());
         self.0 as u32
@@ -141,6 +145,10 @@ pub(crate) struct Tag(pub(crate) u32);
 impl Tag {
     /// The tag of a position in a segment that `depth` leading bits have chosen.
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "these bits are meant; a segment has fewer than 2^32 words"
+    )]
     pub(crate) fn of(position: Position, depth: u8) -> Tag {
         let shift = POSITION_BITS - TAG_BITS - u32::from(depth);
         Tag((position.0 >> shift) as u32 & ((1 << TAG_BITS) - 1))
@@ -415,6 +423,10 @@ impl Segment {
 
     /// Lays out `sorted` in an array of `length` words or the first longer one
     /// in which they fit.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "these bits are meant; a segment has fewer than 2^32 words"
+    )]
     fn rebuild(&mut self, sorted: &[Word], mut length: usize) {
         self.used = sorted.len() as u32;
         self.words = loop {

@@ -26,6 +26,7 @@ pub(super) fn score_of(element: Element<'_>) -> f64 {
 }
 
 /// Calls `with` with the element that a score is stored as.
+#[expect(clippy::cast_possible_truncation, reason = "it was compared before")]
 fn with_score<T>(score: f64, with: impl FnOnce(Element<'_>) -> T) -> T {
     if score.abs() <= INTEGER_MAX && score.trunc() == score {
         with(Element::Int(score as i64))

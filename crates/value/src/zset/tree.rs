@@ -40,6 +40,7 @@ impl<H> Default for Tree<H> {
 
 impl<H: Handle> Tree<H> {
     /// How many elements there are.
+    #[expect(clippy::cast_possible_truncation, reason = "ranks have 64 bits, as sizes do")]
     pub fn len(&self) -> usize {
         self.len as usize
     }
@@ -102,6 +103,7 @@ impl<H: Handle> Tree<H> {
     }
 
     /// How many elements come before this score and member.
+    #[expect(clippy::cast_possible_truncation, reason = "ranks have 64 bits, as sizes do")]
     pub fn rank(&self, score: f64, member: &[u8]) -> usize {
         let key = Key { score, member };
         let mut before = 0;
@@ -135,6 +137,7 @@ impl<H: Handle> Tree<H> {
 
     /// How many elements come before a place that is found by counting in each node
     /// how many of its keys do.
+    #[expect(clippy::cast_possible_truncation, reason = "ranks have 64 bits, as sizes do")]
     fn count(
         &self,
         in_inner: impl Fn(&Keys<H, INNER_CHILDREN>) -> usize,
@@ -166,6 +169,7 @@ impl<H: Handle> Tree<H> {
     }
 
     /// The leaf that holds a rank, and the place in it.
+    #[expect(clippy::cast_possible_truncation, reason = "ranks have 64 bits, as sizes do")]
     fn run_around(&self, rank: usize) -> Option<(&[f64], &[H], usize)> {
         if rank >= self.len() {
             return None;

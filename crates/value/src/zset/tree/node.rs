@@ -102,12 +102,20 @@ impl<H: Handle, const N: usize> Keys<H, N> {
     /// How many scores are below one. All are compared, without a branch and several
     /// at once: that takes less time than waiting for each step of a binary search.
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "counts of a node are small; ranks have 64 bits, as sizes do"
+    )]
     pub(super) fn count_below(&self, score: f64) -> usize {
         self.scores.iter().map(|other| u64::from(*other < score)).sum::<u64>() as usize
     }
 
     /// How many scores are not above one.
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "counts of a node are small; ranks have 64 bits, as sizes do"
+    )]
     pub(super) fn count_through(&self, score: f64) -> usize {
         self.scores.iter().map(|other| u64::from(*other <= score)).sum::<u64>() as usize
     }
@@ -157,6 +165,10 @@ pub(super) struct Path {
 impl Path {
     const EMPTY: Path = Path { steps: [0; LEVELS_MAX], len: 0 };
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "counts of a node are small; ranks have 64 bits, as sizes do"
+    )]
     fn push(&mut self, step: usize) {
         self.steps[self.len] = step as u8;
         self.len += 1;
@@ -318,6 +330,10 @@ impl<H: Handle> Node<H> {
     }
 
     /// Takes out the element with `rank` others before it.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "counts of a node are small; ranks have 64 bits, as sizes do"
+    )]
     pub(super) fn remove_at(&mut self, rank: u64) -> (f64, H) {
         match self {
             Node::Leaf(leaf) => leaf.remove(rank as usize),
