@@ -21,6 +21,7 @@ use value::set::SetRef;
 use value::stream::{IdText, Order, Stream, StreamId};
 use value::table::Position;
 use value::zset::ZsetRef;
+use value::zset::image::is_minus_zero;
 
 /// Fields and members that are looked at in one step.
 const STEP: usize = 16;
@@ -155,15 +156,30 @@ pub fn is_long(object: Object<'_>, bytes_max: usize) -> bool {
     }
 }
 
-/// Whether a value can be made of pieces: a stream's entries and counters may be such as XADD and XSETID do not make, if it was restored.
+/// Sorted sets of more members are made native by their members alone, whatever thresholds are usual.
+const PACKED_MEMBERS_MAX: usize = 1024;
+
+/// Whether a value can be made of pieces: a stream's entries and counters may be such as XADD and XSETID do not make, if it was restored;
+/// and a small sorted set would be packed, and know no -0.
 fn is_addable(object: Object<'_>) -> bool {
-    let ValueRef::Collection(CollectionRef::Stream(stream)) = object.value() else { return true };
+    let stream = match object.value() {
+        ValueRef::Collection(CollectionRef::Zset(zset)) => {
+            return zset.len() > PACKED_MEMBERS_MAX || minus_zeros(zset).next().is_none();
+        }
+        ValueRef::Collection(CollectionRef::Stream(stream)) => stream,
+        _ => return true,
+    };
     let entries = &stream.entries;
     let mut all = entries.range(StreamId::MIN, StreamId::MAX, Order::Ascending);
     entries.max_deleted_id() <= entries.last_id()
         && entries.entries_added() >= entries.len()
         && i64::try_from(entries.entries_added()).is_ok()
         && all.all(|entry| entry.field_count() > 0 && !entry.id.is_zero())
+}
+
+/// The members whose score is -0.
+fn minus_zeros(zset: ZsetRef<'_>) -> impl Iterator<Item = Element<'_>> {
+    zset.iter(0..usize::MAX).filter(|(_, score)| is_minus_zero(*score)).map(|(member, _)| member)
 }
 
 fn length(element: Element<'_>) -> usize {
@@ -257,8 +273,10 @@ impl<'a> Pieces<'a> {
             CollectionRef::Stream(_) => unreachable!("its progress is an id"),
         };
         say(words);
-        if let CollectionRef::Hash(hash) = collection {
-            self.say_field_expiries(hash, words, say);
+        match collection {
+            CollectionRef::Hash(hash) => self.say_field_expiries(hash, words, say),
+            CollectionRef::Zset(zset) if next.is_none() => self.say_minus_zeros(zset, words, say),
+            _ => {}
         }
         next.map_or(Progress::Elements, Progress::Up)
     }
@@ -288,6 +306,19 @@ impl<'a> Pieces<'a> {
             }
         }
         Some(next).filter(|next| *next < zset.len() as u64)
+    }
+
+    /// Members that were said while the set may have been packed still have lost the sign of their score.
+    fn say_minus_zeros(&self, zset: ZsetRef<'_>, words: &mut Words, say: Say<'_>) {
+        for member in minus_zeros(zset) {
+            words.begin(&[b"ZREM", self.key]);
+            words.push_element(member);
+            say(words);
+            words.begin(&[b"ZADD", self.key]);
+            words.push_score(-0.0);
+            words.push_element(member);
+            say(words);
+        }
     }
 
     fn set(&self, set: SetRef<'_>, from: u64, words: &mut Words) -> Option<u64> {

@@ -124,6 +124,11 @@ impl Effects {
         pending.requests.is_empty() && !pending.has_said
     }
 
+    fn is_of_another(&self, now: UnixMs) -> bool {
+        let pending = self.0.lock();
+        !pending.is_empty() && pending.now != now
+    }
+
     /// Whether this word is in a request that was said and is not in the journal.
     fn has_said(&self, word: &[u8]) -> bool {
         let mut encoded = Vec::new();
@@ -339,6 +344,13 @@ impl<'k> Batch<'k> {
     /// Whether something was said that is not appended yet: what the batch does with slots held has begun to write.
     pub fn has_effects(&self) -> bool {
         self.effects().is_some_and(|effects| !effects.0.lock().is_empty())
+    }
+
+    /// Appends what was said of another moment than this, as a record is of one moment. For what is no part of what the batch did before.
+    pub fn append_earlier(&self, now: UnixMs) {
+        if self.effects().is_some_and(|effects| effects.is_of_another(now)) {
+            self.append();
+        }
     }
 
     /// Whether what was said and is not appended yet may have changed this key: a crash would take that back. It has, unless another

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // Tests may.
 
 use keyspace::{
-    DbIndex, Expiry, Journal, Key, KeyHasher, Keyspace, NewValue, Options, Stamp, Touch, TypeName,
+    Batch, DbIndex, Expiry, Journal, Key, KeyHasher, Keyspace, NewValue, Options, Stamp, Touch, TypeName,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -138,4 +138,27 @@ fn a_batch_that_leaves_something_behind_stops_a_debug_build() {
     let (keyspace, _records) = keyspace();
     let batch = keyspace.enter(0);
     batch.effects().unwrap().add(DB, NOW, [&b"DEL"[..], b"k"].into_iter());
+}
+
+#[test]
+fn a_record_is_of_one_moment() {
+    let (keyspace, records) = keyspace();
+    let key = keyspace.key(DB, b"k");
+    let mut batch = keyspace.enter(0);
+    assert!(batch.try_hold(&[key]));
+    let set = |batch: &Batch<'_>, now| {
+        let mut edit = batch.edit(&[key], now, Touch::Yes);
+        edit.set(&key, NewValue::from_bytes(b"v"), Expiry::Clear);
+        edit.say(&key, &[b"SET", b"k"]);
+        edit.finish();
+    };
+    batch.append_earlier(NOW);
+    set(&batch, NOW);
+    batch.append_earlier(NOW);
+    set(&batch, NOW);
+    batch.append_earlier(LATER);
+    set(&batch, LATER);
+    assert_eq!(records.take(), ["0: SET k SET k"], "as long as the batch holds what it is about");
+    batch.release();
+    assert_eq!(records.take(), ["0: SET k"]);
 }

@@ -240,6 +240,7 @@ fn serve_key(server: &Server, batch: &mut Batch<'_>, worker: usize, now: UnixMs,
             continue;
         }
         if let Some(waiter) = server.blocked.get(waiting.ticket) {
+            batch.append_earlier(now);
             waiter.try_again(server, batch, worker, now);
         }
     }

@@ -18,6 +18,7 @@ pub mod judge;
 pub mod keyspace;
 mod moments;
 pub mod picks;
+mod records;
 pub mod rules;
 mod shrink;
 mod wording;
@@ -225,6 +226,9 @@ impl Differential {
             }
             position += batch.len();
         }
+        if let Some(found) = records::compare(self, stream)? {
+            return Ok(Some(found));
+        }
         keyspace::compare(self)
     }
 
@@ -350,7 +354,8 @@ impl Node {
         let mut client = self.server.connect()?;
         let mut requests = vec![words(&["FLUSHALL"]), settings::reset()];
         requests.extend(
-            [["SLOWLOG", "RESET"], ["FUNCTION", "FLUSH"], ["SCRIPT", "FLUSH"]].map(|ask| words(&ask)),
+            [["SLOWLOG", "RESET"], ["FUNCTION", "FLUSH"], ["SCRIPT", "FLUSH"], ["CONFIG", "RESETSTAT"]]
+                .map(|ask| words(&ask)),
         );
         for request in requests {
             let name = self.server.program().name();

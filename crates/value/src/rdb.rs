@@ -85,6 +85,7 @@ pub fn dump_exactly(collection: CollectionRef<'_>) -> Vec<u8> {
 pub fn write_exactly(collection: CollectionRef<'_>, out: &mut Vec<u8>) {
     match collection {
         CollectionRef::Stream(stream) => stream.write_image(Reads::Redis72, out),
+        CollectionRef::Zset(zset) => zset.write_exact_image(out),
         other => write_collection(other, out),
     }
 }

@@ -263,7 +263,7 @@ impl Client {
         self.traits.load(Ordering::Acquire) & Traits::DISTURBED.bits() != 0
     }
 
-    /// The command that it ran last.
+    /// The command that its latest request named; None: it named none.
     pub fn last_command(&self) -> Option<CommandId> {
         match self.last_command.load(Ordering::Relaxed) {
             usize::MAX => None,
@@ -276,9 +276,9 @@ impl Client {
         self.last_command.store(command.0, Ordering::Relaxed);
     }
 
-    /// Notes what a batch did.
-    pub fn note_batch(&self, command: CommandId, commands: i64, now: UnixMs) {
-        self.last_command.store(command.0, Ordering::Relaxed);
+    /// Notes what a batch did, and what the last of its requests named.
+    pub fn note_batch(&self, last: Option<CommandId>, commands: i64, now: UnixMs) {
+        self.last_command.store(last.map_or(usize::MAX, |id| id.0), Ordering::Relaxed);
         self.active_at_ms.store(now.0, Ordering::Relaxed);
         self.commands.fetch_add(commands, Ordering::Relaxed);
     }

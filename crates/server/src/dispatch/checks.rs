@@ -28,6 +28,12 @@ pub enum Verdict {
     Wait(UnixMs),
 }
 
+/// Whether a request names a container and none of its subcommands, so that it stands for no command.
+#[inline]
+pub fn lacks_subcommand(command: &Command, request: &Request<'_>) -> bool {
+    !command.subcommands.is_empty() && request.len() > 1
+}
+
 /// Checks a request for a command that exists: is it whole, and may this session make it? Whatever looks into its words comes after.
 #[inline]
 pub fn check_request(
@@ -37,7 +43,7 @@ pub fn check_request(
     request: &Request<'_>,
     now: UnixMs,
 ) -> Verdict {
-    if !command.subcommands.is_empty() && request.len() > 1 {
+    if lacks_subcommand(command, request) {
         return Verdict::Refuse(Error::unknown_subcommand(command.row.name, request.arg(1)));
     }
     if !command.row.accepts(request.len()) {

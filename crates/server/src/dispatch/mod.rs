@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use sys::{Ticks, UnixMs};
-use table::{Command, CommandId, Runs};
+use table::{Command, Runs};
 use wire::{Reply, Request, RequestBuf};
 
 /// Requests that are prepared together. More would ask for more memory lines than
@@ -274,7 +274,8 @@ impl Runner {
             is_outside,
             has_log_failed: server.attention().contains(Attention::LOG_FAILED),
             moment: 0,
-            last: CommandId(0),
+            last: None,
+            is_asked: false,
             count: 0,
         };
         let stop = match turn.fetch(requests, input, from) {
@@ -333,7 +334,11 @@ struct Turn<'a> {
     has_log_failed: bool,
     /// How much mail a session that gets messages had been posted at the moment of its command.
     moment: u64,
-    last: CommandId,
+    /// What the latest request named, if it named a command.
+    last: Option<&'static Command>,
+    /// There was a request.
+    is_asked: bool,
+    /// How many commands have run.
     count: i64,
 }
 
@@ -467,6 +472,7 @@ impl Turn<'_> {
     #[inline]
     fn run_one(&mut self, request: &Request<'_>, prepared: Prepared, out: &mut Vec<u8>) -> Flow {
         let before = out.len();
+        (self.last, self.is_asked) = (prepared.command, true);
         let Some(command) = prepared.command else {
             if checks::is_http(request) {
                 return self.close_at_once();
@@ -486,7 +492,11 @@ impl Turn<'_> {
                 let error = transaction::refusal_of(self.server, command, self.session, error);
                 self.session.give_up_claim(self.server);
                 self.refuse(error, out);
-                self.count_one(command, request, Ending::Rejected);
+                if checks::lacks_subcommand(command, request) {
+                    self.last = None;
+                } else {
+                    self.count_one(command, request, Ending::Rejected);
+                }
                 self.settle_reply(before, out);
                 return Flow::Next;
             }
@@ -517,7 +527,6 @@ impl Turn<'_> {
         }
         if self.session.waits.is_some() {
             // It counts as a call when it ends.
-            self.last = command.id;
             self.count += 1;
             return Flow::Block;
         }
@@ -657,9 +666,8 @@ impl Turn<'_> {
         self.server.worker_counts[self.worker].note(command.id, self.tick, tick, ending, self.track);
         let spent = tick.0.saturating_sub(self.tick.0);
         self.tick = tick;
-        self.last = command.id;
-        self.count += 1;
         if ending != Ending::Rejected {
+            self.count += 1;
             slowlog::note_if_slow(self.server, &self.session.client, command, request, spent);
         }
         if spent >= self.stale_ticks {
@@ -773,8 +781,8 @@ impl Turn<'_> {
         }
         tracking::end_batch(self.server, self.worker);
         residency::fetch::look_up(self.server, self.worker, self.batch.take_shadowed());
-        if self.count > 0 {
-            self.session.client.note_batch(self.last, self.count, self.now);
+        if self.is_asked {
+            self.session.client.note_batch(self.last.map(|command| command.id), self.count, self.now);
             self.server.counts.commands.add(self.count);
         }
         if self.session.closing != Closing::No {

@@ -13,7 +13,7 @@
 //! 3. In a word, `@2` stands for the number that the server knows the third client by.
 
 use super::judge::{self, Queue, Verdict};
-use super::{Answer, Difference, Differential, Node, encode, keyspace};
+use super::{Answer, Difference, Differential, Node, encode, keyspace, records};
 use crate::client::Client;
 use crate::generate::schedule::{SEATS, is_private, leaves, waits_shortly};
 use crate::generate::{Request, Step, words};
@@ -99,6 +99,9 @@ impl Differential {
             if have_parted {
                 return Ok(None);
             }
+        }
+        if let Some(found) = records::compare(self, steps)? {
+            return Ok(Some(found));
         }
         drop(stages);
         keyspace::compare(self)

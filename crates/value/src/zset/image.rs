@@ -2,7 +2,7 @@
 //!
 //! Written: a packed set is its listpack (type 17), a native one its members and binary
 //! scores from the last to the first (type 5). Read: these, the older form with scores as
-//! texts (type 3) and the ziplist (type 12).
+//! texts (type 3) and the ziplist (type 12). Where a score is -0 we write type 3 for ourselves, and read it as a native set.
 //!
 //! Thread rule: pure functions.
 //!
@@ -12,7 +12,7 @@
 use super::{Zset, ZsetRef};
 use crate::collection::Thresholds;
 use crate::listpack::{Element, Listpack};
-use crate::number::{IntBuffer, parse_f64};
+use crate::number::{IntBuffer, format_f64, parse_f64};
 use crate::rdb::{Reader, RestoreError, write_length, write_string};
 use crate::ziplist;
 use std::collections::HashSet;
@@ -34,13 +34,40 @@ impl ZsetRef<'_> {
             out.push(TYPE_LISTPACK);
             return write_string(out, listpack.bytes());
         }
-        out.push(TYPE_BINARY_SCORES);
+        self.write_pairs(TYPE_BINARY_SCORES, out, |score, out| out.extend_from_slice(&score.to_le_bytes()));
+    }
+
+    /// The same for our own use: the scores are texts where one of them is -0, so that it is that for who reads it.
+    pub(crate) fn write_exact_image(self, out: &mut Vec<u8>) {
+        let is_packed = matches!(self, ZsetRef::Packed(_));
+        if is_packed || !self.iter(0..self.len()).any(|(_, score)| is_minus_zero(score)) {
+            return self.write_image(out);
+        }
+        self.write_pairs(TYPE_TEXT_SCORES, out, write_text_score);
+    }
+
+    fn write_pairs(self, image_type: u8, out: &mut Vec<u8>, write_score: fn(f64, &mut Vec<u8>)) {
+        out.push(image_type);
         write_length(out, self.len() as u64);
         for (member, score) in self.iter(0..self.len()).rev() {
             write_string(out, member.bytes(&mut IntBuffer::new()));
-            out.extend_from_slice(&score.to_le_bytes());
+            write_score(score, out);
         }
     }
+}
+
+/// Whether a score is -0, which a packed set does not tell from 0, as in Redis.
+pub fn is_minus_zero(score: f64) -> bool {
+    score == 0.0 && score.is_sign_negative()
+}
+
+fn write_text_score(score: f64, out: &mut Vec<u8>) {
+    if score.is_infinite() {
+        return out.push(if score > 0.0 { TEXT_INFINITY } else { TEXT_NEGATIVE_INFINITY });
+    }
+    let text = format_f64(score);
+    out.push(u8::try_from(text.as_bytes().len()).expect("a number has fewer characters"));
+    out.extend_from_slice(text.as_bytes());
 }
 
 impl Zset {
@@ -123,7 +150,9 @@ fn read_pairs(image_type: u8, image: &mut Reader<'_>, thresholds: &Thresholds) -
     if different.len() != members.len() {
         return Err(RestoreError::BadFormat);
     }
-    Ok(Zset::from_members(members, thresholds))
+    let keeps_scores =
+        image_type == TYPE_TEXT_SCORES && members.iter().any(|(_, score)| is_minus_zero(*score));
+    Ok(if keeps_scores { Zset::native_of(members) } else { Zset::from_members(members, thresholds) })
 }
 
 fn read_text_score(image: &mut Reader<'_>) -> Result<f64, RestoreError> {

@@ -11,7 +11,7 @@
 //! 1. No score is NaN. Members are different.
 //! 2. A sorted set becomes native where Redis 7.2 makes it one, and never becomes packed again.
 
-mod image;
+pub mod image;
 mod native;
 mod packed;
 mod range;
@@ -86,6 +86,11 @@ impl Zset {
             members.iter().for_each(|(member, score)| packed::push(&mut listpack, member.as_ref(), *score));
             return Zset::Packed(listpack);
         }
+        Zset::native_of(members)
+    }
+
+    /// The same, never packed.
+    fn native_of<M: AsRef<[u8]>>(members: Vec<(M, f64)>) -> Zset {
         let mut native = Box::<Native>::default();
         members.iter().for_each(|(member, score)| native.insert(member.as_ref(), *score));
         Zset::Native(native)

@@ -256,3 +256,22 @@ fn dump_len(collection: &crate::collection::Collection) -> usize {
         None => collection.len(),
     }
 }
+
+#[test]
+fn exact_images_keep_the_sign_of_zero_and_other_scores() {
+    let thresholds = Thresholds::default();
+    let scores = [-0.0, 0.0, f64::NEG_INFINITY, f64::INFINITY, 0.1, 5e-324, -1e300];
+    let members = scores.iter().map(|score| (format!("{score:?}"), *score)).collect();
+    let zset = Zset::native_of(members);
+    let payload = crate::rdb::dump_exactly(crate::collection::CollectionRef::Zset(zset.as_ref()));
+    let Ok(Restored::Collection(restored)) = restore(&payload, &thresholds) else { panic!("it is an image") };
+    let crate::collection::Collection::Zset(restored) = restored else { panic!("of a sorted set") };
+    assert!(matches!(restored.as_ref(), ZsetRef::Native(_)));
+    for (member, score) in restored.as_ref().iter(0..scores.len()) {
+        assert_eq!(format!("{score:?}").into_bytes(), member.to_vec());
+    }
+    // Without a -0 it is as small as it can be.
+    let zset = Zset::native_of(vec![("a", 0.0)]);
+    let collection = crate::collection::CollectionRef::Zset(zset.as_ref());
+    assert_eq!(crate::rdb::dump_exactly(collection), dump(collection));
+}

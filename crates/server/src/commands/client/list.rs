@@ -55,5 +55,5 @@ pub fn unknown_type(name: &[u8]) -> Error {
 
 /// A session notes what it did at the end of its batch, but it sees itself as it is.
 fn note_own_command(context: &Context<'_, '_>) {
-    context.session.client.note_batch(context.command.id, 0, context.now);
+    context.session.client.note_batch(Some(context.command.id), 0, context.now);
 }
