@@ -10,42 +10,53 @@ const USAGE: &str = "\
 Tarn, a Redis-compatible database.
 
 Usage: tarn server [FILE] [--DIRECTIVE VALUE ...]    run a server
-       tarn server --help                            its options
-       tarn import FROM --dir DIR                    take over what a Redis has left in files
-       tarn export --dir DIR --to FILE.rdb           write all data to a file that a Redis reads
-       tarn check DIR                                look at the log in a directory
+       tarn import FROM --dir DIR [...]              take over what a Redis has left in files
+       tarn export --dir DIR --to FILE.rdb [...]     write all data to a file that a Redis reads
+       tarn check DIR|FILE [...]                     look at a log, or at the files of a Redis, and change nothing
        tarn restore DIR --to TIME|LSN --into NEWDIR  copy the log in a directory as it was then
-       tarn import|export|check|restore --help       their options
        tarn bench ycsb|kv|ttl|eval [OPTION ...]      measure any server that speaks the Redis protocol
        tarn whitepaper [OPTIONS]                     measure Tarn and its peers, and write a report
-       tarn --version";
+       tarn ROLE --help                              what a role does, and its options
+       tarn --version                                the version; `tarn ROLE --version` says the same
+
+Ends with 0 if all is well, else with 1.";
+
+type Role = fn(&[String]) -> ExitCode;
+
+const ROLES: &[(&str, Role)] = &[
+    ("server", server::run),
+    ("import", server::roles::import),
+    ("export", server::roles::export),
+    ("check", server::roles::check),
+    ("restore", server::roles::restore),
+    ("bench", bench::cli::main),
+    ("whitepaper", bench::whitepaper::main),
+];
 
 fn main() -> ExitCode {
     sys::pages::begin_with_small_pages();
     let args: Vec<String> = std::env::args().skip(1).collect();
-    match args.first().map(String::as_str) {
-        Some("server") => server::run(&args[1..]),
-        Some("import") => server::roles::import(&args[1..]),
-        Some("export") => server::roles::export(&args[1..]),
-        Some("check") => server::roles::check(&args[1..]),
-        Some("restore") => server::roles::restore(&args[1..]),
-        Some("bench") => bench::cli::main(&args[1..]),
-        Some("whitepaper") => bench::whitepaper::main(&args[1..]),
-        Some("-V" | "-v" | "--version") => {
-            println!("tarn {}", env!("CARGO_PKG_VERSION"));
-            ExitCode::SUCCESS
+    let Some((first, rest)) = args.split_first() else {
+        eprintln!("{USAGE}");
+        return ExitCode::FAILURE;
+    };
+    let role = ROLES.iter().find(|(name, _)| name == first).map(|(_, role)| role);
+    match (first.as_str(), role) {
+        ("-h" | "--help", _) => println!("{USAGE}"),
+        ("-V" | "-v" | "--version", _) => show_version(),
+        // A server says it as Redis does.
+        (name, Some(_)) if name != "server" && matches!(rest, [only] if only == "--version" || only == "-V") => {
+            show_version();
         }
-        Some("-h" | "--help") => {
-            println!("{USAGE}");
-            ExitCode::SUCCESS
-        }
-        Some(other) => {
+        (_, Some(role)) => return role(rest),
+        (other, None) => {
             eprintln!("tarn: '{other}' is not a role.\n\n{USAGE}");
-            ExitCode::FAILURE
-        }
-        None => {
-            eprintln!("{USAGE}");
-            ExitCode::FAILURE
+            return ExitCode::FAILURE;
         }
     }
+    ExitCode::SUCCESS
+}
+
+fn show_version() {
+    println!("tarn {}", env!("CARGO_PKG_VERSION"));
 }

@@ -56,7 +56,7 @@ impl Placement {
         self.seats.len()
     }
 
-    /// The number of the spare one.
+    /// The number of the spare one, which is how many others there are.
     pub fn spare(&self) -> usize {
         self.seats.len() - 1
     }

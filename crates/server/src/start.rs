@@ -10,7 +10,7 @@ use crate::{acl, descriptors, durability, log, logger, snapshot, supervision, wo
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -54,19 +54,31 @@ const HELP: &str = "\
 Usage: tarn server [FILE] [--DIRECTIVE VALUE ...]
 
 FILE has the syntax of redis.conf; `-` in its place, or as the last word, reads it from standard input.
-Every directive of redis.conf can also be given on the command line, such as:
+Every directive of redis.conf can also be given on the command line, where it counts more than in FILE. The most used ones, with
+the values that they have where nothing else is said:
 
-  --port 6379          port to listen on; 0 picks a free one and prints it
-  --bind 127.0.0.1     addresses to listen on
-  --edition durable    durable: a reply to a write means it is on disk; memory: all data in RAM only;
-                       capacity: as durable, and data beyond `maxmemory` lies on disk
-  --dir ./tarn-data    where files go
-  --threads N          worker threads; 0 is one for each core
-  --maxmemory 4gb      memory ceiling; 0 is none
-  --requirepass S      password that clients must give
+  --edition durable                durable: a reply to a write means it is on disk; memory: all data in RAM only;
+                                   capacity: as durable, and data beyond `maxmemory` lies on disk
+  --dir ./tarn-data                where files go; made if it is not there
+  --port 6379                      port to listen on; 0 picks a free one and prints it
+  --bind 127.0.0.1 -::1            addresses to listen on; those with a dash may be missing
+  --unixsocket PATH                Unix socket to listen on, too; with --port 0 instead
+  --requirepass PASSWORD           that clients must give
+  --threads 0                      worker threads; 0 is one for each core
+  --maxmemory 0                    memory ceiling, such as 4gb; 0 is none
+  --maxmemory-policy noeviction    what goes at the ceiling
+  --save SECONDS CHANGES           edition memory: when to write an RDB file
+  --appendonly no                  edition memory: yes keeps a log, synced as --appendfsync everysec says
+  --log-retention no               how much of the log stays for `tarn restore`, such as 12h or 20gb
+  --logfile PATH                   where to write what goes to standard output else
+  --loglevel notice                debug, verbose, notice or warning
+
+  -h, --help                       this text
+  -v, --version                    the version
 
 Examples: tarn server
-          tarn server /etc/redis/redis.conf --port 7777";
+          tarn server --edition memory --port 7777 --maxmemory 4gb --maxmemory-policy allkeys-lru
+          tarn server redis.conf --dir ./data --logfile ''";
 
 fn serve(config: Config, warnings: &[String]) -> io::Result<u8> {
     let has_logfile = !config.logfile().is_empty();
@@ -93,12 +105,7 @@ fn keep_memory_dense() {
 }
 
 fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
-    Fs::Real.create_dir_all(&config.dir()).map_err(|error| {
-        io::Error::new(
-            error.kind(),
-            format!("Can't create the directory {}: {error}", config.dir().display()),
-        )
-    })?;
+    let made = MadeDirectories::for_files(&config.dir())?;
     if config.edition() == Edition::Capacity {
         keep_memory_dense();
     }
@@ -112,12 +119,42 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     // One more than are announced: the spare one (see `placement`).
     let server = Server::new(config, workers + 1);
     announce(&server, &listeners, workers, warnings);
+    acl::load_at_start(&server)?;
+    made.keep();
     // Clients are told meanwhile that the data is being loaded.
     server.set_attention(Attention::LOADING, true);
     let loading = load(&server, &listeners, workers)?;
     let status = run_behind(front, &server, listeners, workers + 1);
     loading.join().expect("a thread that panics ends the process")?;
     status
+}
+
+/// The directories that were not there, innermost first. A start that is refused before it looks for data leaves none of them.
+struct MadeDirectories(Vec<PathBuf>);
+
+impl MadeDirectories {
+    /// Makes the directory for the server's files.
+    fn for_files(dir: &Path) -> io::Result<MadeDirectories> {
+        let is_missing = |dir: &&Path| Fs::Real.kind(dir).is_ok_and(|kind| kind.is_none());
+        let missing = dir.ancestors().take_while(is_missing).map(Path::to_owned).collect();
+        Fs::Real.create_dir_all(dir).map_err(|error| {
+            io::Error::new(error.kind(), format!("Can't create the directory {}: {error}", dir.display()))
+        })?;
+        Ok(MadeDirectories(missing))
+    }
+
+    fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for MadeDirectories {
+    fn drop(&mut self) {
+        for dir in &self.0 {
+            // One that somebody has put something into meanwhile stays.
+            let _ = Fs::Real.remove_dir(dir);
+        }
+    }
 }
 
 /// Loads the data in a thread of its own; without it there is nothing to serve, and the server ends.
@@ -208,11 +245,11 @@ pub const STACK_BYTES: usize = 32 << 20;
 /// # Errors
 /// If users cannot be loaded, threads cannot be started or the listening sockets cannot be watched.
 pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
+    acl::load_at_start(server)?;
     run_behind(Front::new()?, server, listeners, workers)
 }
 
 fn run_behind(front: Front, server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
-    acl::load_at_start(server)?;
     server.addresses.set(listeners.addresses()).expect("a server is run once");
     let (doors, receivers): Channels = (0..workers).map(|_| unbounded_channel()).unzip();
     server.placement.open(doors);
@@ -392,5 +429,26 @@ impl Signals {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TABLE;
+
+    #[test]
+    fn the_help_names_directives_with_their_defaults() {
+        let mut count = 0;
+        for line in HELP.lines().filter_map(|line| line.strip_prefix("  --")) {
+            let (option, _) = line.split_once("  ").expect("a column of explanations");
+            let (name, value) = option.split_once(' ').expect("a value");
+            let row = TABLE.iter().find(|row| row.is_named(name.as_bytes()));
+            let row = row.unwrap_or_else(|| panic!("--{name} is no directive"));
+            let expected = if value.starts_with(char::is_uppercase) { "" } else { value };
+            assert_eq!(row.default, expected, "--{name}");
+            count += 1;
+        }
+        assert!(count > 10, "{HELP}");
     }
 }

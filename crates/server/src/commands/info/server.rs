@@ -41,7 +41,7 @@ pub(super) fn server(context: &mut Context<'_, '_>, page: &mut Page) {
         ("lru_clock", &(context.now.seconds() & LRU_CLOCK_MASK)),
         ("executable", &executable.display()),
         ("config_file", &file.unwrap_or_default().display()),
-        ("worker_threads", &server.worker_counts.len()),
+        ("worker_threads", &server.placement.spare()),
         ("io_threads_active", &0),
     ]);
     for address in server.addresses.get().into_iter().flatten().enumerate() {
