@@ -45,7 +45,9 @@ fn main() -> ExitCode {
         ("-h" | "--help", _) => println!("{USAGE}"),
         ("-V" | "-v" | "--version", _) => show_version(),
         // A server says it as Redis does.
-        (name, Some(_)) if name != "server" && matches!(rest, [only] if only == "--version" || only == "-V") => {
+        (name, Some(_))
+            if name != "server" && matches!(rest, [only] if only == "--version" || only == "-V") =>
+        {
             show_version();
         }
         (_, Some(role)) => return role(rest),

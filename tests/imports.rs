@@ -39,16 +39,16 @@ const KEYS: &[&[&str]] = &[
     &["SET", "third", "1"],
 ];
 
-fn redis(directives: &[&str]) -> Server {
+pub fn redis(directives: &[&str]) -> Server {
     Server::start(Program::Redis, &[&["--appendonly", "yes", "--appendfsync", "always"], directives].concat())
         .unwrap()
 }
 
-fn fill(client: &mut Client) {
+pub fn fill(client: &mut Client) {
     KEYS.iter().for_each(|request| drop(call_well(client, request)));
 }
 
-fn rewrite(client: &mut Client) {
+pub fn rewrite(client: &mut Client) {
     call_well(client, &["BGREWRITEAOF"]);
     let begun = Instant::now();
     loop {
@@ -141,7 +141,7 @@ pub fn run(role: &str, words: &[&str]) -> Output {
 }
 
 /// What a failing run says: one sentence.
-fn complaint(role: &str, words: &[&str]) -> String {
+pub fn complaint(role: &str, words: &[&str]) -> String {
     let output = run(role, words);
     assert_eq!(output.status.code(), Some(1), "{role} {words:?}");
     let text = String::from_utf8(output.stderr).unwrap();
@@ -150,7 +150,7 @@ fn complaint(role: &str, words: &[&str]) -> String {
 }
 
 /// A fresh Redis without data, stopped: its directory can be filled.
-fn empty_redis() -> Server {
+pub fn empty_redis() -> Server {
     let mut server = Server::start(Program::Redis, &[]).unwrap();
     server.kill();
     server
@@ -166,12 +166,12 @@ fn carried_over(from: &Path) -> Vec<String> {
     contents(&target)
 }
 
-fn append_only_dir(server: &Server) -> PathBuf {
+pub fn append_only_dir(server: &Server) -> PathBuf {
     server.dir().join("appendonlydir")
 }
 
 /// The newest increment of a server.
-fn increment(server: &Server) -> PathBuf {
+pub fn increment(server: &Server) -> PathBuf {
     let names = std::fs::read_dir(append_only_dir(server)).unwrap().map(|entry| entry.unwrap().path());
     names.filter(|path| text(path).ends_with(".incr.aof")).max().unwrap()
 }

@@ -7,6 +7,7 @@ mod answered;
 mod bench_runs;
 mod bombs;
 mod capacity;
+mod checked;
 mod clients;
 mod crash;
 mod differential;

@@ -641,3 +641,47 @@ fn standard_input_is_read_where_a_dash_stands_in_front_or_at_the_end() {
         "tarn server cannot start with the option 'maxmemory \"lots\"': argument must be a memory value\n"
     );
 }
+
+#[test]
+fn a_start_that_is_refused_leaves_no_directory_behind() {
+    let other = Server::start(tarn(), &["--edition", "memory"]).unwrap();
+    let within = other.dir().join("new").join("within");
+    let taken = other.address().port().to_string();
+    for words in [
+        &["--prot", "7777"][..],
+        &["--maxmemory", "lots"],
+        &["--port", &taken],
+        &["--unixsocket", "/no/such/socket"],
+        &["--aclfile", "/no/such/users"],
+        &["--user", "alice", "+nonsense"],
+        &["--rename-command", "NONSENSE", "x"],
+        &["nonsense"],
+    ] {
+        let output =
+            run("server", &[&["--port", "0", "--bind", "127.0.0.1", "--dir", text(&within)], words].concat());
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(!said.is_empty() && !said.contains("configuration file"), "{said}");
+        assert!(!other.dir().join("new").exists(), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn a_redis_requests_are_replayed_with_rights_that_no_user_has_now() {
+    let mut redis =
+        Server::start(Program::Redis, &["--appendonly", "yes", "--appendfsync", "always"]).unwrap();
+    let mut client = client_of(&redis);
+    assert_eq!(ask(&mut client, &["SET", "key", "1"]), "OK");
+    redis.kill();
+    let dir = fresh(&redis, "data");
+    copy_all(&redis.dir().join("appendonlydir"), &dir.join("appendonlydir"));
+    let increment = files(&dir.join("appendonlydir"), "", ".incr.aof").pop().unwrap();
+    // As Redis 6 logs a script.
+    let script = "redis.call('SET', KEYS[1], '2')";
+    let mut content = std::fs::read(&increment).unwrap();
+    wire::encode_request(&mut content, &[b"EVAL", script.as_bytes(), b"1", b"key"]);
+    std::fs::write(&increment, content).unwrap();
+    let there = started(&dir, &["--user", "default", "on", "nopass", "~*", "-@all", "+get"]).unwrap();
+    assert_eq!(ask(&mut client_of(&there), &["GET", "key"]), "2");
+}

@@ -78,10 +78,7 @@ impl<'s> Replay<'s> {
     /// If it does not run, or is answered with an error; the keyspace is as it was then, except behind a script.
     #[inline]
     pub fn run(&mut self, db: DbIndex, now: UnixMs, request: &Request<'_>) -> Result<DbIndex, Rejection> {
-        let Some(command) = table::find_for(request) else { return Err(unknown(request)) };
-        if !command.row.accepts(request.len()) {
-            return Err(Rejection::Arity(command.row.name));
-        }
+        let command = judge(request)?;
         self.reply.clear();
         match command.row.handler {
             Runs::Data(row) => {
@@ -108,11 +105,8 @@ impl<'s> Replay<'s> {
         request: &Request<'_>,
     ) -> Result<DbIndex, Rejection> {
         let row = &command.row;
-        if row.group != Group::Scripting && !matches!(row.name, "select" | "publish" | "spublish" | "ping") {
-            return Err(Rejection::Foreign(row.name));
-        }
         let (server, worker) = (self.server, self.worker);
-        let session = self.session.get_or_insert_with(|| own_session(server, worker, now));
+        let session = self.session.get_or_insert_with(|| own_session(worker, now));
         session.select(db);
         let result = {
             let mut batch = server.keyspace.enter(worker);
@@ -128,6 +122,23 @@ impl<'s> Replay<'s> {
     }
 }
 
+/// The command of a request that a log may hold. The request has at least one word.
+///
+/// # Errors
+/// If no server would run it from there.
+#[inline]
+pub fn judge(request: &Request<'_>) -> Result<&'static Command, Rejection> {
+    let Some(command) = table::find_for(request) else { return Err(unknown(request)) };
+    let row = &command.row;
+    if !row.accepts(request.len()) {
+        return Err(Rejection::Arity(row.name));
+    }
+    let is_told = row.group == Group::Scripting
+        || matches!(row.handler, Runs::Data(_))
+        || matches!(row.name, "select" | "publish" | "spublish" | "ping");
+    if is_told { Ok(command) } else { Err(Rejection::Foreign(row.name)) }
+}
+
 #[cold]
 fn unknown(request: &Request<'_>) -> Rejection {
     const SHOWN_BYTES_MAX: usize = 128;
@@ -135,12 +146,12 @@ fn unknown(request: &Request<'_>) -> Rejection {
     Rejection::Unknown(name[..name.len().min(SHOWN_BYTES_MAX)].escape_ascii().to_string())
 }
 
-/// A session without a connection, that may do everything: users are loaded later, and do not count here.
-fn own_session(server: &Server, worker: usize, now: UnixMs) -> Box<Session> {
+/// A session without a connection, that may do everything: what users may do now was not asked when it was done.
+fn own_session(worker: usize, now: UnixMs) -> Box<Session> {
     /// No client has this number, nor a descriptor that is none.
     const NOBODY: (u64, i32) = (0, -1);
     let client = Client::new(NOBODY.0, String::new(), String::new(), NOBODY.1, (worker, worker), now);
-    let mut session = Session::new(Arc::new(client), Access::of(server.acl.default_user()));
+    let mut session = Session::new(Arc::new(client), Access::of_server());
     session.touch = Touch::No;
     Box::new(session)
 }

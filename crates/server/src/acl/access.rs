@@ -16,6 +16,8 @@ use wire::{Authenticated, Request};
 
 /// A version that the registry never has.
 const NEVER: u64 = u64::MAX;
+/// Another: of rights that the registry's users have no part in.
+const APART: u64 = u64::MAX - 1;
 
 /// One session's rights.
 pub struct Access {
@@ -41,6 +43,11 @@ impl Access {
         Access { user, authenticated: Authenticated::Yes, version: NEVER, free_at: NEVER }
     }
 
+    /// The server's own rights, for what was allowed when it was done: all, whatever users there are.
+    pub fn of_server() -> Access {
+        Access { version: APART, ..Access::of(Arc::new(User::everybody())) }
+    }
+
     /// Whether the session may run anything. The one question asked before every command.
     #[inline]
     pub fn is_free(&self, registry: &Registry) -> bool {
@@ -61,7 +68,7 @@ impl Access {
     /// Takes note of changes. A user who is gone leaves a stranger behind, whose
     /// connection is being closed.
     fn look_again(&mut self, registry: &Registry) {
-        if self.version == registry.version() {
+        if self.version == registry.version() || self.version == APART {
             return;
         }
         let (user, version) = registry.get_versioned(self.user.name());

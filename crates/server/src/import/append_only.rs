@@ -24,7 +24,7 @@ use sys::file::{Fs, Mode};
 use wire::{Request, RequestBuf};
 
 /// What RDB files begin with.
-const RDB_MAGIC: &[u8; 5] = b"REDIS";
+pub(super) const RDB_MAGIC: &[u8; 5] = b"REDIS";
 
 /// Errors of requests that the log shows one by one.
 const ERRORS_SHOWN_MAX: u64 = 10;

@@ -6,6 +6,7 @@
 //! 2. A directory without any such file is no error: nothing is found.
 
 mod append_only;
+pub mod check;
 mod manifest;
 pub mod rdb;
 mod requests;
@@ -98,6 +99,11 @@ impl Names {
         let [directory, file, snapshot] =
             [config.appenddirname(), config.appendfilename(), config.dbfilename()].map(OsString::from_vec);
         Names { directory, file, snapshot }
+    }
+
+    /// The usual ones, with another RDB file.
+    fn with_snapshot(snapshot: &OsStr) -> Names {
+        Names { snapshot: snapshot.to_owned(), ..Names::usual() }
     }
 
     /// Those that a Redis has where nothing else is said.
@@ -331,7 +337,7 @@ pub(crate) fn refuse_without_files(server: &Server) -> io::Result<()> {
 /// # Errors
 /// As [`load_foreign`].
 pub(crate) fn files_gone(dir: &Path, snapshot: &OsStr) -> io::Result<Option<String>> {
-    gone(dir, &Names { snapshot: snapshot.to_owned(), ..Names::usual() })
+    gone(dir, &Names::with_snapshot(snapshot))
 }
 
 fn gone(dir: &Path, names: &Names) -> io::Result<Option<String>> {
@@ -353,7 +359,7 @@ fn gone(dir: &Path, names: &Names) -> io::Result<Option<String>> {
 pub fn load_from(server: &Arc<Server>, from: &Path) -> io::Result<Found> {
     let place = match Fs::Real.kind(from).map_err(about(from))? {
         Some(Kind::Directory) => {
-            let place = place_in(&Fs::Real, from)?;
+            let place = place_in(&Fs::Real, from, &Names::usual())?;
             let passed =
                 place.as_ref().and_then(|place| PassedOver::beside(place, &from.join(USUAL_SNAPSHOT)));
             passed.map_or(Ok(()), |passed| passed.judge_import())?;
@@ -415,7 +421,7 @@ fn locate(fs: &Fs, dir: &Path, names: &Names, preference: Preference) -> io::Res
 }
 
 /// What a directory holds that somebody names: an append-only directory, or one with files under their usual names.
-fn place_in(fs: &Fs, dir: &Path) -> io::Result<Option<Place>> {
+fn place_in(fs: &Fs, dir: &Path, names: &Names) -> io::Result<Option<Place>> {
     let manifests: Vec<OsString> = fs
         .list(dir)
         .map_err(about(dir))?
@@ -432,7 +438,7 @@ fn place_in(fs: &Fs, dir: &Path) -> io::Result<Option<Place>> {
             )));
         }
     }
-    locate(fs, dir, &Names::usual(), Preference::AppendOnly)
+    locate(fs, dir, names, Preference::AppendOnly)
 }
 
 /// The files that a manifest names, which lie beside it.

@@ -76,11 +76,14 @@ fn a_directory_that_somebody_names_is_looked_through() {
         ("appendonlydir/appendonly.aof.1.incr.aof", ""),
         ("dump.rdb", ""),
     ]);
-    let inside = place_in(&fs, Path::new("/d/appendonlydir")).unwrap();
-    assert_eq!(inside, place_in(&fs, Path::new("/d")).unwrap());
+    let inside = place_in(&fs, Path::new("/d/appendonlydir"), &names()).unwrap();
+    assert_eq!(inside, place_in(&fs, Path::new("/d"), &names()).unwrap());
     assert!(matches!(inside, Some(Place::AppendOnly { files, .. }) if files.len() == 2));
     fs.write(Path::new("/d/appendonlydir/other.manifest"), b"").unwrap();
     assert!(
-        place_in(&fs, Path::new("/d/appendonlydir")).unwrap_err().to_string().contains("several manifests")
+        place_in(&fs, Path::new("/d/appendonlydir"), &names())
+            .unwrap_err()
+            .to_string()
+            .contains("several manifests")
     );
 }

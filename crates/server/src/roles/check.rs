@@ -1,6 +1,6 @@
-//! `tarn check`: what lies in a directory of the log, and what a start would do with it.
+//! `tarn check`: what lies in a directory of the log, and what a start would do with it. Of a Redis' files: `foreign`.
 
-use super::{Complaint, Given, Verdict, store};
+use super::{Complaint, Given, Verdict, foreign, store};
 use crate::durability::{self, databases};
 use crate::import::{self, BesideLog};
 use crate::moment::Moment;
@@ -13,15 +13,22 @@ use sys::file::{Fs, Kind, about};
 
 pub(super) const USAGE: &str = "\
 Usage: tarn check DIR [--dbfilename NAME] [--databases COUNT]
+       tarn check FILE [--databases COUNT] [--cut-into NEWFILE]
 
-Looks at every block of the log in DIR, and at its checkpoints: from where to where they go, from when to when, and what is
+Of a Tarn's directory: looks at every block of the log in DIR, and at its checkpoints: from where to where they go, from when to when, and what is
 damaged. Says what a start would do. Of the capacity edition also at every page of the store that the newest checkpoint names. Changes
 nothing, and may run beside a server; of a store that is in use, segments may be used again meanwhile.
 
   --dbfilename NAME      what the RDB file beside the log is called, if not dump.rdb: a start refuses one that is newer than the log
   --databases COUNT      how many a start has, if not 16: it refuses what was written with more
 
-Ends with 0 if all is intact, else with 1.";
+Of a Redis' files: looks at an RDB file, an append-only file with or without an RDB file at its beginning, a manifest, a directory of
+append-only files, or a Redis' directory with any of these. Says what each holds, the place of the first thing that is wrong, and whether a
+Redis and `tarn import` take it over. Does what redis-check-rdb and redis-check-aof do; nothing is changed, and so there is no --fix:
+
+  --cut-into NEWFILE     write what is whole of an append-only file before its first fault to a file that is not there yet
+
+Ends with 0 if all is intact, or the cut was made, else with 1.";
 
 pub(super) fn run(words: &[String], shown: &mut String) -> Result<Verdict, Complaint> {
     let mut given = Given::read(words, &[])?;
@@ -29,7 +36,22 @@ pub(super) fn run(words: &[String], shown: &mut String) -> Result<Verdict, Compl
     let snapshot = given.take("dbfilename").unwrap_or_else(|| import::USUAL_SNAPSHOT.to_owned());
     let databases =
         given.take("databases").map_or(Ok(databases::BY_DEFAULT), |count| parse_databases(&count))?;
+    let cut = given.take("cut-into").map(PathBuf::from);
     given.nothing_else()?;
+    let kind = Fs::Real.kind(&dir).map_err(about(&dir))?;
+    kind.ok_or_else(|| Complaint(format!("{}: there is no such file or directory", dir.display())))?;
+    let is_ours = kind == Some(Kind::Directory) && durability::has_log(&Fs::Real, &dir)?;
+    if !is_ours
+        && let Some(verdict) = foreign::check(&dir, OsStr::new(&snapshot), databases, cut.as_deref(), shown)?
+    {
+        return Ok(verdict);
+    }
+    if cut.is_some() {
+        return Err(Complaint(format!(
+            "--cut-into is for append-only files; of a log, `tarn restore {} --to LSN --into NEWDIR` makes a copy",
+            dir.display()
+        )));
+    }
     let report = look_at(&Fs::Real, &dir)?;
     let store = store::look_at(&Fs::Real, &dir)?;
     let beside = match beside(&dir, OsStr::new(&snapshot), &report)? {
@@ -58,7 +80,9 @@ pub(super) fn look_at(fs: &Fs, dir: &Path) -> Result<Report, Complaint> {
     }
     let report = log::check(fs, dir)?;
     match (&report.verdict, report.segments.is_empty() && report.checkpoints.is_empty()) {
-        (Ok(_), true) => Err(Complaint(format!("there is no log in {}", dir.display()))),
+        (Ok(_), true) => {
+            Err(Complaint(format!("there is no log in {}, and no file of a Redis", dir.display())))
+        }
         _ => Ok(report),
     }
 }

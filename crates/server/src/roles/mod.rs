@@ -4,6 +4,7 @@
 //! standard error. What they print on standard output is for people.
 
 mod check;
+mod foreign;
 mod restore;
 mod store;
 mod transfer;

@@ -30,7 +30,7 @@ fn wrong_words_are_complained_about() {
     assert_eq!(complaint(transfer::export, "--dir /no/such --to y"), "/no/such is not a directory");
     assert!(complaint(transfer::export, "--dir x --to y --force=1").contains("force"));
     assert_eq!(complaint(check::run, ""), "DIR is needed; see --help");
-    assert_eq!(complaint(check::run, "/no/such"), "/no/such is not a directory");
+    assert_eq!(complaint(check::run, "/no/such"), "/no/such: there is no such file or directory");
     assert_eq!(complaint(check::run, "/tmp --deep 1"), "there is no option --deep; see --help");
     assert_eq!(complaint(check::run, "-x"), "there is no option -x");
     for wrong in ["0", "many", "-1", "4294967296"] {

@@ -268,6 +268,7 @@ enum Item {
 /// Reads a file from any source of bytes.
 pub struct FileReader<S> {
     source: S,
+    version: u32,
     /// What was read from the source; all before `at` is done with, and in `crc`.
     window: Vec<u8>,
     at: usize,
@@ -287,6 +288,7 @@ impl<S: Read> FileReader<S> {
     pub fn open(source: S) -> Result<FileReader<S>, FileError> {
         let mut reader = FileReader {
             source,
+            version: 0,
             window: Vec::new(),
             at: 0,
             offset: 0,
@@ -304,10 +306,20 @@ impl<S: Read> FileReader<S> {
         match version.filter(|_| magic == MAGIC) {
             None | Some(0) => return Err(FileError::NotAnRdbFile),
             Some(version) if version > u32::from(VERSION_READ_MAX) => return Err(FileError::TooNew(version)),
-            Some(_) => {}
+            Some(version) => reader.version = version,
         }
         reader.pass(HEADER_BYTES);
         Ok(reader)
+    }
+
+    /// The version of its format.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Offset of the first byte that is not done with: where an item begins, or the checksum.
+    pub fn position(&self) -> u64 {
+        self.offset + self.at as u64
     }
 
     /// What the writer says of itself at the file's beginning, by name, as far as it is at hand; to be called before anything else is read.
@@ -346,7 +358,7 @@ impl<S: Read> FileReader<S> {
 
     /// The offset of the first byte behind the file, which may go on with something else; once there are no more keys.
     pub fn end_offset(&self) -> u64 {
-        self.offset + (self.at + CHECKSUM_BYTES) as u64
+        self.position() + CHECKSUM_BYTES as u64
     }
 
     /// Reads one item, with as much of the file in the window as it takes.
@@ -364,7 +376,7 @@ impl<S: Read> FileReader<S> {
                     self.fill((self.window.len() - self.at).max(WINDOW_BYTES))?;
                 }
                 Err(_) if ran_out => return Err(FileError::CutOff),
-                Err(_) => return Err(FileError::Corrupt(self.offset + self.at as u64)),
+                Err(_) => return Err(FileError::Corrupt(self.position())),
             }
         }
     }
