@@ -10,6 +10,7 @@ mod capacity;
 mod checked;
 mod clients;
 mod crash;
+mod differences;
 mod differential;
 mod endings;
 mod events;

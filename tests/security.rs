@@ -7,7 +7,7 @@ use std::path::Path;
 use testkit::Server;
 
 /// The names of all functions below a folder.
-fn functions(folder: &Path, found: &mut BTreeSet<String>) {
+pub fn functions(folder: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let path = entry.path();
         if path.is_dir() {
