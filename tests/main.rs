@@ -25,6 +25,7 @@ mod long_scripts;
 mod memory;
 mod migrate;
 mod operators;
+mod printed;
 mod recovered;
 mod renamed;
 mod replies;
