@@ -1,13 +1,14 @@
-//! `docs/differences.md` says where Tarn is not Redis: each of its rows is still true, and none is without something that looks.
+//! `docs/differences.md` and the list in `docs/scripting.md` say where Tarn is not Redis: each of their rows is still true, and none is without
+//! something that looks.
 //!
-//! A check belongs to the row whose first cell is its name, word for word (`differences/rows.rs`).
+//! A check belongs to the row whose first cell is its name, word for word (`differences/rows.rs`, `differences/scripts.rs`).
 
 mod by_hand;
 mod rows;
+mod scripts;
 
 use crate::security::functions;
 use crate::{root, tarn};
-use rows::CHECKS;
 use std::collections::{BTreeMap, BTreeSet};
 use testkit::{Client, Program, Server};
 
@@ -32,38 +33,47 @@ pub enum Check {
 /// it, or a part of it behind `~`, or what must not be in it behind `!`. Without an expected answer a server is not asked.
 type Step = (&'static str, &'static str, &'static str);
 
-/// The first cells of all rows, and the whole rows.
-fn rows_of_the_page() -> BTreeMap<String, String> {
-    let page = std::fs::read_to_string(root().join("docs/differences.md")).unwrap();
-    let mut rows = BTreeMap::new();
-    for line in page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| what ")) {
+/// The pages, the headings under which their rows are, and the checks.
+const PAGES: [(&str, &str, &[(&str, Check)]); 2] = [
+    ("docs/differences.md", "## Deliberate", rows::CHECKS),
+    ("docs/scripting.md", "## Differences", scripts::CHECKS),
+];
+
+/// The first cells of all rows under a heading.
+fn rows_of(page: &str, heading: &str) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(root().join(page)).unwrap();
+    let mut rows = BTreeSet::new();
+    let lines = text.lines().skip_while(|line| *line != heading).skip(1);
+    let lines = lines.take_while(|line| !line.starts_with("## "));
+    for line in lines.filter(|line| line.starts_with("| ") && !line.starts_with("| what ")) {
         // A bar within a cell has a backslash in front.
         let cell = line[2..].replace("\\|", "\0");
         let cell = cell.split('|').next().unwrap().trim().replace('\0', "|");
-        let before = rows.insert(cell.clone(), line.to_owned());
-        assert!(before.is_none(), "two rows begin with: {cell}");
+        assert!(rows.insert(cell.clone()), "two rows of {page} begin with: {cell}");
     }
     rows
 }
 
 #[test]
 fn every_row_has_a_check_and_every_check_a_row() {
-    let rows = rows_of_the_page();
     let mut known = BTreeSet::new();
     functions(&root().join("crates"), &mut known);
     functions(&root().join("tests"), &mut known);
-    let mut checked = BTreeSet::new();
-    for (row, check) in CHECKS {
-        assert!(rows.contains_key(*row), "docs/differences.md has no row that begins with: {row}");
-        assert!(checked.insert(*row), "two checks for: {row}");
-        match check {
-            Check::Test(name) => assert!(known.contains(*name), "there is no test {name}, for: {row}"),
-            Check::Not(reason) => assert!(reason.len() > 10, "no reason why nothing looks at: {row}"),
-            _ => {}
+    for (page, heading, checks) in PAGES {
+        let rows = rows_of(page, heading);
+        let mut checked = BTreeSet::new();
+        for (row, check) in checks {
+            assert!(rows.contains(*row), "{page} has no row that begins with: {row}");
+            assert!(checked.insert(*row), "two checks for: {row}");
+            match check {
+                Check::Test(name) => assert!(known.contains(*name), "there is no test {name}, for: {row}"),
+                Check::Not(reason) => assert!(reason.len() > 10, "no reason why nothing looks at: {row}"),
+                _ => {}
+            }
         }
+        let unchecked: Vec<&String> = rows.iter().filter(|row| !checked.contains(row.as_str())).collect();
+        assert!(unchecked.is_empty(), "rows of {page} without a check in tests/differences: {unchecked:#?}");
     }
-    let unchecked: Vec<&String> = rows.keys().filter(|row| !checked.contains(row.as_str())).collect();
-    assert!(unchecked.is_empty(), "rows without a check in tests/differences/rows.rs: {unchecked:#?}");
 }
 
 #[test]
@@ -71,7 +81,7 @@ fn every_row_is_still_true() {
     let tarn = Server::start(tarn(), &["--edition", "memory", "--enable-debug-command", "yes"]).unwrap();
     let redis = Server::start(Program::Redis, &[]).unwrap();
     let mut wrong = Vec::new();
-    for (row, check) in CHECKS {
+    for (row, check) in PAGES.into_iter().flat_map(|(_, _, checks)| checks) {
         match check {
             Check::Asked(steps) => wrong.extend(differing(row, steps, &tarn, &redis)),
             Check::Started(ours, theirs, steps) => {

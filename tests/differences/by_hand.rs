@@ -199,3 +199,18 @@ pub fn streams_that_contradict_themselves() {
     assert_eq!(ask(&mut client, &request), "OK");
     assert_eq!(ask(&mut client, &["XLEN", "t"]), "Int(5)");
 }
+
+pub fn sizes_of_values() {
+    let size = |server: &Server| {
+        let mut client = server.connect().unwrap();
+        let mut request = vec!["RPUSH".to_owned(), "list".to_owned()];
+        request.extend((0..200).map(|element| "x".repeat(10 * element)));
+        call_well(&mut client, &request);
+        let Value::Int(size) = call_well(&mut client, &["MEMORY", "USAGE", "list", "SAMPLES", "0"]) else {
+            panic!("a size is a number")
+        };
+        size
+    };
+    let (ours, theirs) = (size(&memory(&[])), size(&Server::start(Program::Redis, &[]).unwrap()));
+    assert!(ours < theirs, "{ours} here, {theirs} there");
+}
