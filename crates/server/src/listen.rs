@@ -1,5 +1,8 @@
 //! Listening: takes the addresses, accepts connections, refuses those that are
-//! too many or not welcome, and hands the others to the workers in turn.
+//! too many or not welcome, and hands the others to the workers in turn. Where
+//! it listens may change meanwhile (`doors`).
+
+mod doors;
 
 use crate::config::Config;
 use crate::connection::stream::Unwatched;
@@ -15,6 +18,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use sys::file::Fs;
+use tokio::sync::oneshot;
+
+pub use doors::Doors;
 
 /// How long to wait before accepting again when the system has no descriptor left.
 const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(50);
@@ -107,14 +113,15 @@ impl Listeners {
         let mut port = config.port();
         let serves_tcp = port != 0 || unix.is_none();
         for name in config.bind().iter().filter(|_| serves_tcp) {
-            for address in addresses(name, port)? {
+            for want in wanted(name, port)? {
+                let address = want.address;
                 match bind_tcp(config, address) {
                     Ok(socket) => {
                         // With port 0 the first address gets a free port, and the others the same.
                         port = local_port(&socket)?;
                         tcp.push(socket);
                     }
-                    Err(error) if is_optional(name) && is_missing(&error) => {}
+                    Err(error) if want.may_be_missing(&error) => {}
                     Err(error) => {
                         let reason = match error.kind() {
                             io::ErrorKind::AddrInUse => format!("{address} is in use by another program"),
@@ -147,24 +154,68 @@ impl Listeners {
 
     /// Accepts until the server ends. Runs on the first worker's runtime.
     pub fn spawn(self, server: &Arc<Server>) -> io::Result<()> {
-        for socket in self.tcp {
-            let listener = tokio::net::TcpListener::from_std(socket.into())?;
-            tokio::task::spawn_local(accept_tcp(server.clone(), listener));
-        }
+        tokio::task::spawn_local(accept_at_doors(server.clone()));
         if let Some((socket, path)) = self.unix {
             let listener = tokio::net::UnixListener::from_std(socket.into())?;
             tokio::task::spawn_local(accept_unix(server.clone(), listener, path));
         }
         Ok(())
     }
+
+    /// Hands the TCP sockets to the server; they are accepted from once [`Listeners::spawn`] was called.
+    ///
+    /// # Errors
+    /// If the process has no file left.
+    pub fn open_doors(&self, server: &Server) -> io::Result<()> {
+        server.doors.open(&self.tcp)
+    }
 }
 
-async fn accept_tcp(server: Arc<Server>, listener: tokio::net::TcpListener) {
+/// Listens where the configuration says now; it has just changed.
+///
+/// # Errors
+/// If an address cannot be had: then nothing has changed, and the log says which.
+pub fn move_to_configured(server: &Server, has_port_changed: bool) -> io::Result<()> {
+    let config = &server.config;
+    // What was a free port at the start stays the port, whatever the addresses.
+    let port = match config.port() {
+        0 if !has_port_changed => server.port(),
+        port => port,
+    };
+    let mut addresses = Vec::new();
+    for name in config.bind().iter().filter(|_| port != 0) {
+        let found = wanted(name, port).inspect_err(|error| log!(Warning, "{error}"))?;
+        addresses.extend(found);
+    }
+    server.doors.move_to(config, addresses)
+}
+
+/// Accepts at all doors that are opened.
+async fn accept_at_doors(server: Arc<Server>) {
+    let Some(mut opened) = server.doors.acceptor() else { return };
+    while let Some((socket, closed)) = opened.recv().await {
+        match tokio::net::TcpListener::from_std(socket.into()) {
+            Ok(listener) => {
+                tokio::task::spawn_local(accept_tcp(server.clone(), listener, closed));
+            }
+            Err(error) => log!(Warning, "A listening socket cannot be watched: {error}"),
+        }
+    }
+}
+
+async fn accept_tcp(
+    server: Arc<Server>,
+    listener: tokio::net::TcpListener,
+    mut closed: oneshot::Receiver<()>,
+) {
     let mut ending = server.ending();
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            // A socket that was shut down is ready as well.
+            biased;
+            _ = &mut closed => return,
             _ = ending.wait_for(|ending| *ending != Ending::NotYet) => return,
+            accepted = listener.accept() => accepted,
         };
         match accepted.and_then(|(socket, peer)| Ok((socket.into_std()?, peer))) {
             Ok((socket, peer)) => welcome_tcp(&server, socket, peer),
@@ -194,7 +245,10 @@ async fn accept_unix(server: Arc<Server>, listener: tokio::net::UnixListener, pa
 }
 
 async fn note_failure(error: &io::Error) {
-    log!(Warning, "Accepting client connection: {error}");
+    // A door that is closed, or out of the way of another for a moment.
+    if error.kind() != io::ErrorKind::InvalidInput {
+        log!(Warning, "Accepting client connection: {error}");
+    }
     tokio::time::sleep(NO_DESCRIPTOR_PAUSE).await;
 }
 
@@ -256,9 +310,25 @@ fn hand_over(server: &Server, socket: AcceptedSocket) {
     server.placement.send(home, Arrival::New(accepted));
 }
 
+/// An address to listen at.
+pub struct Wanted {
+    address: SocketAddr,
+    /// Whether this machine may lack it.
+    is_optional: bool,
+}
+
+impl Wanted {
+    fn may_be_missing(&self, error: &io::Error) -> bool {
+        const EAFNOSUPPORT: i32 = 97;
+        let is_missing =
+            error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(EAFNOSUPPORT);
+        self.is_optional && is_missing
+    }
+}
+
 /// The addresses that one word of `bind` stands for.
-fn addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    let host = name.strip_prefix('-').unwrap_or(name);
+fn wanted(name: &str, port: u16) -> io::Result<Vec<Wanted>> {
+    let (host, is_optional) = name.strip_prefix('-').map_or((name, false), |host| (host, true));
     let host = match host {
         "*" => "0.0.0.0",
         "::*" => "::",
@@ -266,21 +336,12 @@ fn addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     };
     use std::net::ToSocketAddrs;
     match (host, port).to_socket_addrs() {
-        Ok(found) => Ok(found.collect()),
-        Err(_) if is_optional(name) => Ok(Vec::new()),
+        Ok(found) => Ok(found.map(|address| Wanted { address, is_optional }).collect()),
+        Err(_) if is_optional => Ok(Vec::new()),
         Err(error) => {
             Err(io::Error::new(error.kind(), format!("Could not resolve the address '{host}': {error}")))
         }
     }
-}
-
-fn is_optional(name: &str) -> bool {
-    name.starts_with('-')
-}
-
-fn is_missing(error: &io::Error) -> bool {
-    const EAFNOSUPPORT: i32 = 97;
-    error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(EAFNOSUPPORT)
 }
 
 fn bind_tcp(config: &Config, address: SocketAddr) -> io::Result<Socket> {

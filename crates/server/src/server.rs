@@ -12,6 +12,7 @@ use crate::durability::{self, Durability};
 use crate::events;
 use crate::holders::Holders;
 use crate::latency::LatencyMonitor;
+use crate::listen::Doors;
 use crate::monitor::{self, Monitors};
 use crate::placement::Placement;
 use crate::pubsub::{self, PubSub};
@@ -31,8 +32,8 @@ use keyspace::{DbIndex, Eviction, HashSeed, KeyHasher, Keyspace, Options};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use sys::file::Fs;
 use sys::prng::entropy_seed;
 use sys::{Clock, Prng, TickClock, Ticks, UnixMs};
@@ -150,7 +151,7 @@ pub struct Server {
     /// Bytes in use before the first client came.
     pub startup_bytes: u64,
     /// Where it listens for TCP connections, with the port really taken.
-    pub addresses: OnceLock<Vec<SocketAddr>>,
+    pub doors: Doors,
     /// Which worker has which connections.
     pub placement: Placement,
     /// How workers are told that there is something to do.
@@ -217,7 +218,7 @@ impl Server {
             residency: Residency::default(),
             samples: Samples::default(),
             startup_bytes: sys::memory::used_bytes(),
-            addresses: OnceLock::new(),
+            doors: Doors::default(),
             placement: Placement::new(workers),
             bells: Bells::new(workers),
             attention: AtomicU32::new(0),
@@ -386,7 +387,7 @@ impl Server {
 
     /// The TCP port, or 0 without one.
     pub fn port(&self) -> u16 {
-        self.addresses.get().and_then(|addresses| addresses.first()).map_or(0, SocketAddr::port)
+        self.doors.addresses().first().map_or(0, SocketAddr::port)
     }
 
     /// Where files go.

@@ -250,7 +250,7 @@ pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -
 }
 
 fn run_behind(front: Front, server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
-    server.addresses.set(listeners.addresses()).expect("a server is run once");
+    listeners.open_doors(server)?;
     let (doors, receivers): Channels = (0..workers).map(|_| unbounded_channel()).unzip();
     server.placement.open(doors);
     let (alive, all_gone): (Alive, _) = channel(1);

@@ -1,15 +1,14 @@
 //! CONFIG: reads and changes the configuration while the server runs.
 //!
 //! What a change means beyond the configuration itself (memory ceiling, thresholds)
-//! is handed on by `Server::apply_config`. The addresses are taken once, at the
-//! start: changing them is refused.
+//! is handed on by `Server::apply_config`.
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::config::{CannotApply, ChangedDirective, Config, Edition, Origin};
-use crate::descriptors;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use crate::server::Server;
+use crate::{descriptors, listen};
 use command::{Error, Flags, Group, Result, Row, Shows};
 use wire::Reply;
 
@@ -95,11 +94,6 @@ fn set(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// Lets the server act on a change.
 fn apply(server: &Server, changed: &[ChangedDirective]) -> std::result::Result<(), CannotApply> {
-    let address = changed.iter().find(|change| matches!(change.name(), "port" | "bind"));
-    if let Some(change) = address {
-        let reason = "addresses are taken at the start: change the file and restart".to_owned();
-        return Err(CannotApply { name: change.name(), reason });
-    }
     let syncs = changed.iter().find(|change| change.name() == "appendfsync");
     if let Some(change) = syncs.filter(|_| server.config.edition() == Edition::Durable) {
         let reason = "edition durable syncs before every reply".to_owned();
@@ -108,8 +102,26 @@ fn apply(server: &Server, changed: &[ChangedDirective]) -> std::result::Result<(
     if changed.iter().any(|change| change.name() == "maxclients") {
         check_descriptors(&server.config)?;
     }
+    if server.config.tls_port() != 0 && changed.iter().any(|change| change.name() == "tls-port") {
+        let reason = "TLS does not exist in this version".to_owned();
+        return Err(CannotApply { name: "tls-port", reason });
+    }
+    // Last of all that may fail: it is not taken back.
+    listen_elsewhere(server, changed)?;
     server.apply_config();
     Ok(())
+}
+
+/// Moves to other addresses if they have changed.
+fn listen_elsewhere(server: &Server, changed: &[ChangedDirective]) -> std::result::Result<(), CannotApply> {
+    let has_changed = |name: &str| changed.iter().any(|change| change.name() == name);
+    let (name, reason) = match (has_changed("bind"), has_changed("port")) {
+        (true, _) => ("bind", "Failed to bind to specified addresses."),
+        (_, true) => ("port", "Unable to listen on this port. Check server logs."),
+        _ => return Ok(()),
+    };
+    listen::move_to_configured(server, has_changed("port"))
+        .map_err(|_| CannotApply { name, reason: reason.to_owned() })
 }
 
 /// Refuses more clients than the system lets the process have files.

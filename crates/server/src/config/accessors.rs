@@ -166,6 +166,8 @@ numbers! {
     threads: usize = "threads", |n| n as usize;
     /// Seconds of silence after which a client is disconnected; 0 stands for never.
     timeout_s: u32 = "timeout", |n| n as u32;
+    /// The port that TLS would be spoken at; 0 is none.
+    tls_port: u16 = "tls-port", |n| n as u16;
     /// Most keys that client-side caching remembers; 0 stands for no limit.
     tracking_table_max_keys: usize = "tracking-table-max-keys", |n| n as usize;
     /// Permissions of the Unix socket; `None` where the process' own apply.

@@ -34,7 +34,7 @@ pub(crate) use file::sentence;
 pub use load::{ConfigError, Source, Startup};
 pub use parsed::{OutputLimit, Value};
 pub use rewrite::RewriteError;
-pub use row::{Effect, Flags, Kind, Row};
+pub use row::{Effect, Flags, Kind, Row, SHUTDOWN_WORDS};
 pub use special::KeyspaceEvents;
 pub use table::TABLE;
 pub use words::{

@@ -61,7 +61,7 @@ pub type Parsed = Result<Value, BadValue>;
 /// add up; `None` where the line replaces whatever there was.
 pub fn parse(row: &Row, words: &[&[u8]], before: Option<&Value>) -> Parsed {
     match row.kind {
-        Kind::Words => Ok(special::parse_words(words)),
+        Kind::Words => special::parse_words(words),
         Kind::Lines { words_min } => special::parse_lines(words_min, words, before),
         Kind::Save => special::parse_save(words, before),
         Kind::OutputLimits => special::parse_output_limits(words, before),

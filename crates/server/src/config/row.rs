@@ -105,6 +105,8 @@ bitflags! {
 pub enum Effect {
     /// It does what Redis' documentation says.
     Works,
+    /// It works, and this is what it does here.
+    Here(&'static str),
     /// It is accepted and remembered but changes nothing, and this is why.
     NoMeaning(&'static str),
 }
@@ -142,6 +144,12 @@ impl Row {
     /// Makes it settable at start only.
     pub const fn at_start(self) -> Row {
         self.flags(Flags::IMMUTABLE)
+    }
+
+    /// Says what it does here, where Redis' documentation does not.
+    pub const fn here(mut self, what: &'static str) -> Row {
+        self.effect = Effect::Here(what);
+        self
     }
 
     /// Sets the silent correction of its number.

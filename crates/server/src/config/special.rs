@@ -83,8 +83,14 @@ fn unless_empty<'a, 'b>(words: &'a [&'b [u8]]) -> &'a [&'b [u8]] {
     }
 }
 
-pub(super) fn parse_words(words: &[&[u8]]) -> Value {
-    Value::Words(unless_empty(words).iter().map(|word| word.to_vec()).collect())
+/// As many addresses as Redis takes.
+const WORDS_MAX: usize = 16;
+
+pub(super) fn parse_words(words: &[&[u8]]) -> Parsed {
+    if words.len() > WORDS_MAX {
+        return Err("Too many bind addresses specified.".into());
+    }
+    Ok(Value::Words(unless_empty(words).iter().map(|word| word.to_vec()).collect()))
 }
 
 pub(super) fn parse_lines(words_min: usize, words: &[&[u8]], before: Option<&Value>) -> Parsed {

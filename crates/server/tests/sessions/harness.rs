@@ -61,12 +61,12 @@ impl TestServer {
         let running = server.clone();
         let thread = std::thread::spawn(move || run_workers(&running, listeners, WORKERS + 1).unwrap());
         let server = TestServer { server, thread: Some(thread) };
-        server.wait_until("it listens", || server.server.addresses.get().is_some());
+        server.wait_until("it listens", || !server.server.doors.addresses().is_empty());
         server
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.server.addresses.get().unwrap()[0]
+        self.server.doors.addresses()[0]
     }
 
     pub fn connect(&self) -> Peer {

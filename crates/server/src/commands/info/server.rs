@@ -44,7 +44,7 @@ pub(super) fn server(context: &mut Context<'_, '_>, page: &mut Page) {
         ("worker_threads", &server.placement.spare()),
         ("io_threads_active", &0),
     ]);
-    for address in server.addresses.get().into_iter().flatten().enumerate() {
+    for address in server.doors.addresses().into_iter().enumerate() {
         let (number, address) = address;
         let (ip, port) = (address.ip(), address.port());
         page.line(&format!("listener{number}"), format_args!("name=tcp,bind={ip},port={port}"));

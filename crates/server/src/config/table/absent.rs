@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Row] = &[
     absent("cluster-allow-replica-migration", BOOL, "yes", CLUSTER),
     absent("cluster-announce-bus-port", PORT, "0", CLUSTER),
     absent("cluster-announce-hostname", Kind::Text(hostname), "", CLUSTER),
-    absent("cluster-announce-human-nodename", TEXT, "", CLUSTER),
+    absent("cluster-announce-human-nodename", Kind::Text(node_name), "", CLUSTER),
     absent("cluster-announce-ip", TEXT, "", CLUSTER),
     absent("cluster-announce-port", PORT, "0", CLUSTER),
     absent("cluster-announce-tls-port", PORT, "0", CLUSTER),
@@ -38,6 +38,7 @@ pub(super) const ROWS: &[Row] = &[
     absent("cluster-link-sendbuf-limit", MEMORY, "0", CLUSTER),
     absent("cluster-migration-barrier", INT, "1", CLUSTER),
     absent("cluster-node-timeout", LONG, "15000", CLUSTER),
+    absent("cluster-ping-interval", LONG, "0", TEST_HOOK).flags(Flags::HIDDEN),
     absent("cluster-port", PORT, "0", CLUSTER).at_start(),
     absent("cluster-preferred-endpoint-type", ENDPOINTS, "ip", CLUSTER),
     absent("cluster-replica-no-failover", BOOL, "no", CLUSTER).alias("cluster-slave-no-failover"),
@@ -109,6 +110,14 @@ pub(super) const ROWS: &[Row] = &[
     absent("tls-session-cache-timeout", INT, "300", TLS),
     absent("tls-session-caching", BOOL, "yes", TLS),
 ];
+
+fn node_name(text: &[u8]) -> Result<(), &'static str> {
+    // What has a meaning in the file of nodes.
+    match text.iter().any(|byte| b"!#$%&()*+:;<>?@[]^{|}~\0".contains(byte)) {
+        true => Err("Announced human node name contained invalid character"),
+        false => Ok(()),
+    }
+}
 
 fn hostname(text: &[u8]) -> Result<(), &'static str> {
     if text.len() >= 256 {

@@ -35,19 +35,22 @@ pub(super) const ROWS: &[Row] = &[
     absent("list-compress-depth", INT, "0", "the inner nodes of a list are not compressed"),
     works("list-max-listpack-size", int(i32::MIN as i64, i32::MAX as i64), "-2")
         .alias("list-max-ziplist-size"),
-    works("maxmemory", MEMORY, "0"),
-    works("maxmemory-clients", Kind::MemoryOrPercent, "0"),
+    works("maxmemory", MEMORY, "0")
+        .here("in edition capacity the ceiling of what is in memory, and the rest lies on disk"),
+    works("maxmemory-clients", Kind::MemoryOrPercent, "0")
+        .here("at 0, `maxmemory` bounds all clients together"),
     absent(
         "maxmemory-eviction-tenacity",
         int(0, 100),
         "10",
         "the worker that needs memory evicts until there is room",
     ),
-    works("maxmemory-policy", Kind::Enum(MaxmemoryPolicy::WORDS), "noeviction"),
+    works("maxmemory-policy", Kind::Enum(MaxmemoryPolicy::WORDS), "noeviction")
+        .here("in edition capacity only once not even the tables fit"),
     works("maxmemory-samples", int(1, i32::MAX as i64), "5"),
     works("set-max-intset-entries", LONG, "512"),
     works("set-max-listpack-entries", LONG, "128"),
-    works("set-max-listpack-value", MEMORY, "64"),
+    works("set-max-listpack-value", LONG, "64"),
     works("stream-node-max-bytes", MEMORY, "4096"),
     works("stream-node-max-entries", LONG, "100"),
     works("zset-max-listpack-entries", LONG, "128").alias("zset-max-ziplist-entries"),

@@ -11,6 +11,12 @@ const SERVICE: &str = "the process stays in the foreground; run it under your se
 const TITLE: &str = "the process keeps the name and arguments that it was started with";
 const TEST_HOOK: &str = "it only serves Redis' own tests";
 
+/// Redis looks no more often.
+const WATCHDOG_MS_MIN: i64 = 200;
+
+const OOM_YES: i64 = 1;
+const OOM_RELATIVE: i64 = 2;
+
 const FILE_NAME: Kind = Kind::Text(|text| match text.contains(&b'/') {
     true => Err("dbfilename can't be a path, just a filename"),
     false => Ok(()),
@@ -28,10 +34,13 @@ const APPEND_DIR: Kind = Kind::Text(|text| match text.contains(&b'/') || text.is
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
     absent("always-show-logo", BOOL, "no", "there is no logo").at_start(),
-    works("aof-load-truncated", BOOL, "yes"),
+    works("aof-load-truncated", BOOL, "yes")
+.here("for append-only files of a Redis; the log has rules of its own"),
     absent("aof_rewrite_cpulist", TEXT, "", CPU_LISTS).at_start(),
-    works("appenddirname", APPEND_DIR, "appendonlydir").at_start(),
-    works("appendfilename", APPEND_FILE, "appendonly.aof").at_start(),
+    works("appenddirname", APPEND_DIR, "appendonlydir").at_start()
+.here("where append-only files of a Redis are looked for"),
+    works("appendfilename", APPEND_FILE, "appendonly.aof").at_start()
+.here("what append-only files of a Redis are looked for"),
     absent("bgsave_cpulist", TEXT, "", CPU_LISTS).at_start(),
     absent("bio_cpulist", TEXT, "", CPU_LISTS).at_start(),
     works("busy-reply-threshold", LONG, "5000").alias("lua-time-limit"),
@@ -40,14 +49,17 @@ pub(super) const ROWS: &[Row] = &[
     absent("daemonize", BOOL, "no", SERVICE).at_start(),
     works("databases", int(1, DATABASES_MAX as i64), "16").at_start(),
     works("dbfilename", FILE_NAME, "dump.rdb").flags(Flags::PROTECTED),
-    works("dir", Kind::Directory, "./tarn-data").flags(Flags::PROTECTED),
+    works("dir", Kind::Directory, "./tarn-data").flags(Flags::PROTECTED)
+.here("made if it is missing; Redis uses the directory that it was started in"),
     absent("disable-thp", BOOL, "yes", "there is no fork that huge pages could slow down").at_start(),
     absent("dynamic-hz", BOOL, "yes", "timers run at `hz` whatever the number of clients"),
-    works("edition", Kind::Enum(Edition::WORDS), "durable").at_start(),
+    works("edition", Kind::Enum(Edition::WORDS), "durable").at_start()
+.here("Tarn's own: `memory` has its data in memory only, `durable` has each write on disk before its reply, `capacity` as well, and data beyond `maxmemory` on disk"),
     works("enable-debug-command", Kind::Enum(Access::WORDS), "no").at_start(),
     absent("enable-module-command", Kind::Enum(Access::WORDS), "no", "modules cannot be loaded").at_start(),
     works("enable-protected-configs", Kind::Enum(Access::WORDS), "no").at_start(),
-    works("hz", INT, "10").adjust(|hz| hz.clamp(1, 500)),
+    works("hz", INT, "10").adjust(|hz| hz.clamp(1, 500))
+.here("how often what is due is looked for; an idle server sleeps"),
     absent(
         "ignore-warnings",
         TEXT,
@@ -70,47 +82,60 @@ pub(super) const ROWS: &[Row] = &[
         Kind::Enum(&["no", "yes", "relative", "absolute"]),
         "no",
         "set it in your service manager",
-    ),
+    )
+    // `relative` is the long name of `yes`.
+    .adjust(|index| if index == OOM_RELATIVE { OOM_YES } else { index }),
     absent("oom-score-adj-values", Kind::OomScores, "0 200 800", "set it in your service manager"),
     works("pidfile", TEXT, "").at_start(),
     absent("proc-title-template", Kind::Text(title_template), "{title} {listen-addr} {server-mode}", TITLE),
-    works("save", Kind::Save, ""),
+    works("save", Kind::Save, "")
+.here("files are written only when they are asked for, as the log has everything"),
     absent("server_cpulist", TEXT, "", CPU_LISTS).at_start(),
     absent("set-proc-title", BOOL, "yes", TITLE).at_start(),
     works("shutdown-timeout", INT, "10"),
     works("slowlog-log-slower-than", int(-1, i64::MAX), "10000"),
     works("slowlog-max-len", LONG, "128"),
     works("stop-writes-on-bgsave-error", BOOL, "yes"),
-    works("supervised", Kind::Enum(Supervision::WORDS), "no").at_start(),
+    works("supervised", Kind::Enum(Supervision::WORDS), "no").at_start()
+.here("`upstart` is a warning"),
     works("syslog-enabled", BOOL, "no").at_start(),
     works("syslog-facility", Kind::Enum(SyslogFacility::WORDS), "local0").at_start(),
-    works("syslog-ident", TEXT, "tarn").at_start(),
-    works("threads", int(0, 1024), "0").at_start(),
+    works("syslog-ident", TEXT, "tarn").at_start()
+.here("the program's own name"),
+    works("threads", int(0, 1024), "0").at_start()
+.here("Tarn's own: worker threads; 0 is one for each core"),
     absent("use-exit-on-panic", BOOL, "no", TEST_HOOK).flags(Flags::HIDDEN),
+    absent("watchdog-period", INT, "0", "slow commands are in the slow log and in LATENCY")
+        .adjust(|ms| if ms == 0 { 0 } else { ms.max(WATCHDOG_MS_MIN) })
+        .flags(Flags::HIDDEN),
 ];
 
 /// The placeholders that `proc-title-template` may use.
 const TITLE_WORDS: [&str; 7] =
     ["title", "listen-addr", "server-mode", "port", "tls-port", "unixsocket", "config-file"];
 
-/// `{word}` is a placeholder, `{{` a brace.
+/// `{word}` is a placeholder, `{{` a brace. These two may stand for nothing, and a title of nothing is none.
+const MAYBE_EMPTY: [&str; 2] = ["title", "server-mode"];
+
 fn title_template(text: &[u8]) -> Result<(), &'static str> {
     let refused = Err("template format is invalid or contains unknown variables");
-    if text.is_empty() {
-        return refused;
-    }
+    let mut shows_something = false;
     let mut rest = text;
     while let Some(open) = rest.iter().position(|&byte| byte == b'{') {
+        shows_something |= open > 0;
         rest = &rest[open + 1..];
         if let Some(behind) = rest.strip_prefix(b"{") {
+            shows_something = true;
             rest = behind;
             continue;
         }
         let Some(close) = rest.iter().position(|&byte| byte == b'}') else { return refused };
-        if !TITLE_WORDS.iter().any(|known| known.as_bytes() == &rest[..close]) {
+        let is_placeholder = |known: &&str| known.as_bytes() == &rest[..close];
+        if !TITLE_WORDS.iter().any(|known| is_placeholder(&known)) {
             return refused;
         }
+        shows_something |= !MAYBE_EMPTY.iter().any(|known| is_placeholder(&known));
         rest = &rest[close + 1..];
     }
-    Ok(())
+    if shows_something || !rest.is_empty() { Ok(()) } else { refused }
 }

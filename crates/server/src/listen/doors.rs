@@ -1,0 +1,151 @@
+//! The TCP sockets that the server listens on, and moving to others while it runs (CONFIG SET `port` and `bind`).
+//!
+//! 1. What cannot be had leaves everything as it was: new addresses are taken before old ones are given up. Where an old one is in
+//!    the way (`*` and `127.0.0.1` at one port), it stops listening for the attempt, and listens again if that fails.
+//! 2. Once [`Doors::move_to`] returns nobody gets through a door that is gone. Connections that were accepted stay.
+//! 3. Whoever moves holds the doors; connections are accepted on the main thread, which only has their sockets.
+
+use super::{Wanted, bind_tcp};
+use crate::config::Config;
+use crate::log;
+use parking_lot::Mutex;
+use socket2::Socket;
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+/// A socket to accept from until the other end of the channel is gone.
+pub type Opened = (Socket, oneshot::Receiver<()>);
+
+/// The doors of a server.
+pub struct Doors {
+    open: Mutex<Vec<Door>>,
+    to_acceptor: UnboundedSender<Opened>,
+    acceptor: Mutex<Option<UnboundedReceiver<Opened>>>,
+}
+
+struct Door {
+    address: SocketAddr,
+    /// The same socket as the one that is accepted from.
+    socket: Socket,
+    /// Ends the accepting when it is dropped.
+    _closing: oneshot::Sender<()>,
+}
+
+impl Default for Doors {
+    fn default() -> Doors {
+        let (to_acceptor, acceptor) = unbounded_channel();
+        Doors { open: Mutex::default(), to_acceptor, acceptor: Mutex::new(Some(acceptor)) }
+    }
+}
+
+impl Doors {
+    /// Where the server listens, with real ports.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.open.lock().iter().map(|door| door.address).collect()
+    }
+
+    /// What comes to whoever accepts connections; there is one.
+    pub(super) fn acceptor(&self) -> Option<UnboundedReceiver<Opened>> {
+        self.acceptor.lock().take()
+    }
+
+    /// Has connections accepted from sockets that listen.
+    ///
+    /// # Errors
+    /// If the process has no file left.
+    pub fn open(&self, sockets: &[Socket]) -> io::Result<()> {
+        let opened: Vec<_> = sockets.iter().map(opened).collect::<io::Result<_>>()?;
+        self.admit(&mut self.open.lock(), opened);
+        Ok(())
+    }
+
+    fn admit(&self, open: &mut Vec<Door>, opened: Vec<(Door, Opened)>) {
+        for (door, socket) in opened {
+            open.push(door);
+            // Nobody accepts any more at the server's end.
+            let _ = self.to_acceptor.send(socket);
+        }
+    }
+
+    /// Listens at these addresses and no others.
+    ///
+    /// # Errors
+    /// If one cannot be had, and is wanted by all means: then nothing has changed, and the log says which.
+    pub fn move_to(&self, config: &Config, wanted: Vec<Wanted>) -> io::Result<()> {
+        let mut open = self.open.lock();
+        let mut old = std::mem::take(&mut *open);
+        let mut missing = Vec::new();
+        for want in wanted {
+            match old.iter().position(|door| door.address == want.address) {
+                Some(index) => open.push(old.swap_remove(index)),
+                None => missing.push(want),
+            }
+        }
+        let mut paused = Vec::new();
+        match take(config, &missing, &old, &mut paused) {
+            Ok(opened) => {
+                old.iter().for_each(Door::stop);
+                self.admit(&mut open, opened);
+                Ok(())
+            }
+            Err(error) => {
+                paused.iter().for_each(|index: &usize| old[*index].listen_again(config));
+                open.append(&mut old);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Door {
+    fn stop(&self) {
+        // One that does not listen is as well.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    fn listen_again(&self, config: &Config) {
+        if let Err(error) = self.socket.listen(config.tcp_backlog() as i32) {
+            log!(Warning, "No longer listening on {}: {error}", self.address);
+        }
+    }
+}
+
+/// Opens what is missing. Old doors that are in the way stop listening: `paused` says which.
+fn take(
+    config: &Config,
+    missing: &[Wanted],
+    old: &[Door],
+    paused: &mut Vec<usize>,
+) -> io::Result<Vec<(Door, Opened)>> {
+    let mut taken = Vec::new();
+    for want in missing {
+        let mut result = bind_tcp(config, want.address);
+        if is_in_use(&result) && paused.is_empty() {
+            paused.extend((0..old.len()).filter(|&index| old[index].address.port() == want.address.port()));
+            paused.iter().for_each(|&index| old[index].stop());
+            result = bind_tcp(config, want.address);
+        }
+        match result.and_then(|socket| opened(&socket)) {
+            Ok(door) => taken.push(door),
+            Err(error) if want.may_be_missing(&error) => {}
+            Err(error) => {
+                log!(Warning, "Could not listen on {}: {error}", want.address);
+                return Err(error);
+            }
+        }
+    }
+    Ok(taken)
+}
+
+fn is_in_use(result: &io::Result<Socket>) -> bool {
+    result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+}
+
+/// A door, and what is to be accepted from.
+fn opened(socket: &Socket) -> io::Result<(Door, Opened)> {
+    let address = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    let (_closing, closed) = oneshot::channel();
+    Ok((Door { address, socket: socket.try_clone()?, _closing }, (socket.try_clone()?, closed)))
+}
