@@ -230,7 +230,8 @@ fn encode<'w>(out: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'w [u8]>)
 }
 
 impl Keyspace {
-    /// Names the journal to which all effects go from now on. Called before the first client.
+    /// Names the journal to which all effects go from now on. Called before the first client, or while a batch
+    /// holds everything that has said nothing: without a journal nothing is said.
     ///
     /// # Panics
     /// If there is one already.

@@ -245,7 +245,8 @@ impl Refusal {
             Refusal::ImportGone => write!(
                 out,
                 "the log goes on from imported data, and no checkpoint that holds them is there; put the newest one back from a \
-                 copy"
+                 copy, or, if a running server had begun the log and ended before its first checkpoint was complete, remove all log-*: \
+                 then what was there before counts"
             ),
             Refusal::LogGone { needed } => {
                 write!(

@@ -4,12 +4,13 @@
 //! is handed on by `Server::apply_config`.
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
-use crate::config::{CannotApply, ChangedDirective, Config, Edition, Origin};
+use crate::config::{CannotApply, ChangedDirective, Config, Origin};
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use crate::server::Server;
-use crate::{descriptors, listen};
+use crate::{descriptors, durability, listen};
 use command::{Error, Flags, Group, Result, Row, Shows};
+use std::sync::Arc;
 use wire::Reply;
 
 /// CONFIG.
@@ -84,21 +85,34 @@ fn set(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     let pairs: Vec<(&[u8], &[u8])> = words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
     let (server, origin) = (context.server, origin(context));
-    server
-        .config
-        .set_and_apply(&pairs, origin, |changed| apply(server, changed))
-        .map_err(|error| Error::line(error.line()))?;
+    // Before the configuration is held: others wait for that inside of the keyspace.
+    let holds = begins_log(server, &pairs) && !context.batch.is_holding();
+    if holds && !context.batch.try_hold_all() {
+        return Err(Error::InUse);
+    }
+    let set = server.config.set_and_apply(&pairs, origin, |changed| apply(server, changed, holds));
+    if holds {
+        context.batch.release();
+    }
+    set.map_err(|error| Error::line(error.line()))?;
     reply.ok();
     Ok(())
 }
 
+/// Whether these may have a log begin.
+fn begins_log(server: &Server, pairs: &[(&[u8], &[u8])]) -> bool {
+    let asks = |name: &[u8], value: &[u8]| {
+        name.eq_ignore_ascii_case(b"appendonly") && value.eq_ignore_ascii_case(b"yes")
+    };
+    server.durability.log().is_none() && pairs.iter().any(|(name, value)| asks(name, value))
+}
+
 /// Lets the server act on a change.
-fn apply(server: &Server, changed: &[ChangedDirective]) -> std::result::Result<(), CannotApply> {
-    let syncs = changed.iter().find(|change| change.name() == "appendfsync");
-    if let Some(change) = syncs.filter(|_| server.config.edition() == Edition::Durable) {
-        let reason = "edition durable syncs before every reply".to_owned();
-        return Err(CannotApply { name: change.name(), reason });
-    }
+fn apply(
+    server: &Arc<Server>,
+    changed: &[ChangedDirective],
+    holds_all: bool,
+) -> std::result::Result<(), CannotApply> {
     if changed.iter().any(|change| change.name() == "maxclients") {
         check_descriptors(&server.config)?;
     }
@@ -106,10 +120,33 @@ fn apply(server: &Server, changed: &[ChangedDirective]) -> std::result::Result<(
         let reason = "TLS does not exist in this version".to_owned();
         return Err(CannotApply { name: "tls-port", reason });
     }
-    // Last of all that may fail: it is not taken back.
-    listen_elsewhere(server, changed)?;
+    // Last of all that may fail, and never both: they are not taken back.
+    if changed.iter().any(|change| change.name() == "appendonly") {
+        switch_log(server, changed, holds_all)
+            .map_err(|reason| CannotApply { name: "appendonly", reason })?;
+    } else {
+        listen_elsewhere(server, changed)?;
+    }
     server.apply_config();
     Ok(())
+}
+
+/// Begins the log; ended it is with the server only.
+fn switch_log(
+    server: &Arc<Server>,
+    changed: &[ChangedDirective],
+    holds_all: bool,
+) -> std::result::Result<(), String> {
+    if !server.config.appendonly() {
+        return Err("the log ends with the server: start it with 'appendonly no'".to_owned());
+    }
+    if changed.iter().any(|change| matches!(change.name(), "port" | "bind")) {
+        return Err("it cannot be set together with 'port' or 'bind'".to_owned());
+    }
+    if !holds_all {
+        return Err("it cannot be set in a transaction".to_owned());
+    }
+    durability::begin_amid_traffic(server).map_err(|error| error.to_string())
 }
 
 /// Moves to other addresses if they have changed.

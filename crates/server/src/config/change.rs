@@ -92,6 +92,9 @@ pub struct CannotApply {
     pub reason: String,
 }
 
+/// Why a durable edition refuses less.
+const DECIDED: &str = "this edition has every write on disk before its reply";
+
 impl Config {
     /// CONFIG GET: names and values for any number of names and glob patterns, each name once. A name without pattern
     /// characters is answered as it was asked.
@@ -173,6 +176,12 @@ impl Config {
             let value = self
                 .parse_set(index, text.as_ref())
                 .map_err(|BadValue(reason)| failed(&name.as_ref().to_ascii_lowercase(), reason))?;
+            if let Some(decided) = self.decided_by_edition(index) {
+                if format(&TABLE[index], &value) != decided {
+                    return Err(failed(name.as_ref(), DECIDED));
+                }
+                continue;
+            }
             if self.values.read()[index] != value {
                 changes.push((index, value));
             }

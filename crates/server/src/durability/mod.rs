@@ -240,6 +240,37 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
     Ok(())
 }
 
+/// Begins the log of a server that has none, while a batch holds the whole keyspace: whatever is written from then on is in it. What was
+/// there before comes with the checkpoint that is begun here, and that is owed until it is complete ([`Rewrites`]); until then the
+/// directory is worth what it was before, and a start that finds the log without it refuses.
+///
+/// # Errors
+/// A sentence for the client: there is no log then.
+pub fn begin_amid_traffic(server: &Arc<Server>) -> io::Result<()> {
+    let (fs, dir) = (Fs::Real, server.dir());
+    if has_log(&fs, &dir)? {
+        let dir = dir.display();
+        return Err(io::Error::other(format!(
+            "{dir} holds a log that this server does not have its data from: restart with 'appendonly yes' if that log counts, \
+             or move all log-* away"
+        )));
+    }
+    let sync = policy(&server.config).expect("a log is wanted");
+    let mut recovery = ::log::recover(&fs, &dir).map_err(io::Error::other)?;
+    recovery.begin_behind_import();
+    let segment_bytes = server.config.log_segment_size();
+    begin(
+        server,
+        recovery,
+        Options { sync, clock: server.clock.clone(), segment_bytes, ..Options::default() },
+    )?;
+    server.durability.rewrites.owe();
+    log!(Notice, "A log begins in {}; it is complete with its first checkpoint", dir.display());
+    // If it cannot begin now, it is tried again.
+    let _ = begin_rewrite(server);
+    Ok(())
+}
+
 /// Notes to which log belongs what is there now.
 fn note_history(server: &Server, history: Option<u64>) {
     if let Some(history) = history {
@@ -327,7 +358,13 @@ pub fn close(server: &Server) -> io::Result<()> {
     if let Some(log) = server.durability.log() {
         rewrite::write_last(server, log);
     }
-    sync(server)
+    sync(server)?;
+    match server.durability.rewrites.figures().is_owed {
+        true => Err(io::Error::other(
+            "The log has not become complete: its first checkpoint could not be written",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// How often it looks whether the log is durable.

@@ -33,6 +33,8 @@ pub struct Figures {
     pub keys_copied: u64,
     /// How many there were when it began.
     pub keys_total: u64,
+    /// The log was begun amid traffic, and its first one is not complete: without it the log is worth nothing.
+    pub is_owed: bool,
     /// How long the last one took.
     pub last_duration_s: Option<u64>,
     /// Those that were written since the start.
@@ -58,6 +60,11 @@ impl Rewrites {
     /// All figures, as they stand.
     pub fn figures(&self) -> Figures {
         *self.0.lock()
+    }
+
+    /// Notes that the log that begins needs one.
+    pub(super) fn owe(&self) {
+        self.0.lock().is_owed = true;
     }
 
     /// Counts keys that were copied.
@@ -97,7 +104,7 @@ pub fn begin_if_due(server: &Arc<Server>) {
     let figures = server.durability.rewrites.figures();
     let rests = figures.failed_last && server.clock.now().0 < figures.tried_at.0 + RETRY_MS;
     let percentage = server.config.auto_aof_rewrite_percentage();
-    if figures.running_since.is_some() || rests || percentage == 0 {
+    if figures.running_since.is_some() || rests || (percentage == 0 && !figures.is_owed) {
         return;
     }
     let bytes = replayed_bytes(server, log);
@@ -105,7 +112,9 @@ pub fn begin_if_due(server: &Arc<Server>) {
     let in_store = store.map_or(0, |store| store.stats().bytes_live);
     let limit =
         ((figures.last_bytes + in_store) * percentage / 100).max(server.config.auto_aof_rewrite_min_size());
-    if bytes >= limit {
+    if figures.is_owed {
+        log!(Notice, "The log is not complete without a checkpoint: another is tried");
+    } else if bytes >= limit {
         log!(Notice, "There are {} MB to replay since the last checkpoint", bytes >> 20);
     } else if store.is_some_and(Store::wants_checkpoint) {
         log!(Notice, "The store has emptied segments that a checkpoint has to free");
@@ -120,10 +129,12 @@ pub fn begin_if_due(server: &Arc<Server>) {
 const LAST_LOG_BYTES: u64 = 1 << 20;
 
 /// Writes a checkpoint at the server's end, if there is a store: the next start need not read what it needs to replay the log. Without
-/// it nothing is lost.
+/// it nothing is lost. And one that is owed.
 pub(super) fn write_last(server: &Server, log: &Log) {
     let is_loaded = !server.attention().contains(Attention::LOADING);
-    if server.residency.store().is_none() || !is_loaded || replayed_bytes(server, log) < LAST_LOG_BYTES {
+    let is_owed = server.durability.rewrites.figures().is_owed;
+    let is_worth_it = server.residency.store().is_some() && replayed_bytes(server, log) >= LAST_LOG_BYTES;
+    if !is_loaded || !(is_owed || is_worth_it) {
         return;
     }
     // One that is being written notices that the server ends.
@@ -172,7 +183,7 @@ fn end(server: &Server, began: UnixMs, result: &io::Result<()>, bytes: u64) {
     match result {
         Ok(()) => log!(Notice, "Checkpoint of {} KB written", bytes >> 10),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-            log!(Notice, "Checkpoint given up: {error}; the log has all that it would have held");
+            log!(Notice, "Checkpoint given up: {error}");
         }
         Err(error) => log!(Warning, "Checkpoint failed in {}: {error}", server.dir().display()),
     }
@@ -184,6 +195,7 @@ fn end(server: &Server, began: UnixMs, result: &io::Result<()>, bytes: u64) {
     figures.tried_at = now;
     figures.last_duration_s = Some(now.0.saturating_sub(began.0) / 1000);
     if result.is_ok() {
+        figures.is_owed = false;
         figures.count += 1;
         figures.last_bytes = bytes;
     }

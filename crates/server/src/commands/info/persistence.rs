@@ -68,7 +68,7 @@ fn rewrites(server: &Server, page: &mut Page) {
     page.lines(&[
         ("aof_enabled", &u8::from(server.durability.log().is_some())),
         ("aof_rewrite_in_progress", &u8::from(rewrites.running_since.is_some())),
-        ("aof_rewrite_scheduled", &0),
+        ("aof_rewrite_scheduled", &u8::from(rewrites.is_owed && rewrites.running_since.is_none())),
         ("aof_last_rewrite_time_sec", &or_never(rewrites.last_duration_s)),
         (
             "aof_current_rewrite_time_sec",

@@ -1,0 +1,181 @@
+//! CONFIG SET `appendonly yes` while a server runs: the log begins with a checkpoint. What was there before and what comes after is there
+//! behind a kill once that is complete; before, nothing is taken for data that is not all of it.
+
+use crate::operators::{files, text};
+use crate::tarn;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use testkit::ask::{ask, call, call_well, shown, wait_until};
+use testkit::contents::Contents;
+use testkit::{Client, Server};
+use wire::Value;
+
+/// Clients that write while the log begins.
+const WRITERS: usize = 3;
+
+fn memory(dir: &Path, more: &[&str]) -> Server {
+    let directives = [&["--edition", "memory", "--dir", text(dir)], more].concat();
+    Server::start(tarn(), &directives).unwrap()
+}
+
+fn field(client: &mut Client, name: &str) -> String {
+    let info = ask(client, &["INFO", "persistence"]);
+    let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("{name} is not in {info}")).trim_end().to_owned()
+}
+
+fn is_complete(client: &mut Client) -> bool {
+    ["aof_rewrite_in_progress", "aof_rewrite_scheduled"].iter().all(|name| field(client, name) == "0")
+}
+
+/// Values of all kinds, in several databases.
+fn fill(client: &mut Client) {
+    let long = "x".repeat(300_000);
+    for db in ["0", "5"] {
+        call_well(client, &["SELECT", db]);
+        for number in 0..200 {
+            let name = number.to_string();
+            call_well(client, &["SET", &format!("string:{name}"), &name]);
+            call_well(client, &["RPUSH", &format!("list:{name}"), "a", "b", &name]);
+            call_well(client, &["HSET", "hash", &name, "value"]);
+            call_well(client, &["ZADD", "zset", &name, &name]);
+            call_well(client, &["XADD", "stream", "*", "field", &name]);
+        }
+        call_well(client, &["SET", "long:0", &long]);
+        call_well(client, &["SET", "timed", "value", "EX", "100000"]);
+    }
+    call_well(client, &["SELECT", "0"]);
+    let library = "#!lua name=lib\nredis.register_function('one', function() return 1 end)";
+    call_well(client, &["FUNCTION", "LOAD", library]);
+}
+
+/// Counts, moves a long value from key to key, and exchanges databases until told to stop.
+fn write_on(mut client: Client, writer: usize, stop: &AtomicBool) {
+    let mut turn = 0_u64;
+    while !stop.load(Ordering::Relaxed) {
+        call_well(&mut client, &["INCR", &format!("count:{writer}")]);
+        call_well(&mut client, &["LPUSH", &format!("pushed:{}", turn % 50), &turn.to_string()]);
+        if writer == 0 {
+            let (from, to) = (format!("long:{turn}"), format!("long:{}", turn + 1));
+            call_well(&mut client, &["RENAME", &from, &to]);
+        }
+        if writer == 1 {
+            call_well(&mut client, &["SWAPDB", "5", "6"]);
+        }
+        turn += 1;
+    }
+}
+
+#[test]
+fn a_log_that_begins_amid_traffic_has_what_was_there_and_what_comes() {
+    let mut server = Server::start(tarn(), &["--edition", "memory", "--appendfsync", "always"]).unwrap();
+    let mut client = server.connect().unwrap();
+    fill(&mut client);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (client, stop) = (server.connect().unwrap(), &stop);
+            scope.spawn(move || write_on(client, writer, stop));
+        }
+        assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", "yes"]), "OK");
+        assert_eq!(field(&mut client, "aof_enabled"), "1");
+        wait_until("the checkpoint is complete", || is_complete(&mut client));
+        call_well(&mut client, &["SET", "later", "1"]);
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(field(&mut client, "aof_last_bgrewrite_status"), "ok");
+    let before = Contents::read(&mut client).unwrap();
+    let dir = server.dir().to_owned();
+    let copy = dir.with_extension("killed");
+    server.kill();
+    std::fs::create_dir_all(&copy).unwrap();
+    for file in files(&dir, "log-", "") {
+        std::fs::copy(&file, copy.join(file.file_name().unwrap())).unwrap();
+    }
+    drop(server);
+    let again = memory(&copy, &["--appendonly", "yes"]);
+    let after = Contents::read(&mut again.connect().unwrap()).unwrap();
+    assert_eq!(before.difference(&after, 0), None);
+    assert!(after.len() > 800);
+    drop(again);
+    std::fs::remove_dir_all(&copy).unwrap();
+}
+
+#[test]
+fn a_log_that_is_not_complete_is_not_taken_for_all() {
+    let server = Server::start(tarn(), &["--edition", "memory", "--enable-debug-command", "yes"]).unwrap();
+    let mut client = server.connect().unwrap();
+    let dir = server.dir().with_extension("cut");
+    std::fs::create_dir_all(&dir).unwrap();
+    call_well(&mut client, &["SET", "before", "1"]);
+    call_well(&mut client, &["SAVE"]);
+    // Copying takes so long that nothing else needs to hold it up.
+    call_well(&mut client, &["DEBUG", "POPULATE", "300000"]);
+    assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", "yes", "appendfsync", "always"]), "OK");
+    call_well(&mut client, &["SET", "while", "1"]);
+    for file in files(server.dir(), "", "") {
+        std::fs::copy(&file, dir.join(file.file_name().unwrap())).unwrap();
+    }
+    assert_eq!(field(&mut client, "aof_rewrite_in_progress"), "1");
+    let directives = ["--edition", "memory", "--appendonly", "yes", "--dir", text(&dir)];
+    let refused = Server::start(tarn(), &directives).unwrap_err().to_string();
+    assert!(refused.contains("remove all log-*: then what was there before counts"), "{refused}");
+    for file in files(&dir, "log-", "") {
+        std::fs::remove_file(file).unwrap();
+    }
+    let again = memory(&dir, &["--appendonly", "yes"]);
+    let mut other = again.connect().unwrap();
+    assert_eq!([ask(&mut other, &["GET", "before"]), ask(&mut other, &["DBSIZE"])], ["1", "Int(1)"]);
+    drop(again);
+    std::fs::remove_dir_all(&dir).unwrap();
+    // Told to end, a server completes it.
+    let dir = server.dir().with_extension("ended");
+    let mut server = server;
+    let _ = client.call(&["SHUTDOWN", "NOSAVE"]);
+    wait_until("it has ended", || server.ended().unwrap().is_some());
+    std::fs::create_dir_all(&dir).unwrap();
+    for file in files(server.dir(), "log-", "") {
+        std::fs::copy(&file, dir.join(file.file_name().unwrap())).unwrap();
+    }
+    let again = memory(&dir, &["--appendonly", "yes"]);
+    assert_eq!(ask(&mut again.connect().unwrap(), &["DBSIZE"]), "Int(300002)");
+    drop(again);
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn appendonly_is_refused_where_it_would_not_be_true() {
+    let server = Server::start(tarn(), &["--edition", "memory"]).unwrap();
+    let mut client = server.connect().unwrap();
+    let mut set = |value: &str| ask(&mut client, &["CONFIG", "SET", "appendonly", value]);
+    let failed = "ERR CONFIG SET failed (possibly related to argument 'appendonly') - ";
+    assert_eq!(set("no"), "OK");
+    assert_eq!(set("maybe"), format!("{failed}argument must be 'yes' or 'no'"));
+    assert_eq!(set("yes"), "OK");
+    assert_eq!(set("yes"), "OK");
+    assert_eq!(set("no"), format!("{failed}the log ends with the server: start it with 'appendonly no'"));
+    wait_until("the checkpoint is complete", || is_complete(&mut client));
+    drop(server);
+
+    // Beside a log that was not read, and in a transaction.
+    let server = Server::start(tarn(), &["--edition", "memory"]).unwrap();
+    let mut client = server.connect().unwrap();
+    std::fs::write(server.dir().join("log-0000000001"), "").unwrap();
+    let refused = ask(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
+    assert!(refused.contains("holds a log that this server does not have its data from"), "{refused}");
+    std::fs::remove_file(server.dir().join("log-0000000001")).unwrap();
+    for words in [&["MULTI"][..], &["CONFIG", "SET", "appendonly", "yes"]] {
+        call_well(&mut client, words);
+    }
+    let Value::Array(replies) = call(&mut client, &["EXEC"]) else { panic!("EXEC answers for each") };
+    assert!(shown(&replies[0]).ends_with("cannot be set in a transaction"), "{replies:?}");
+    assert_eq!(field(&mut client, "aof_enabled"), "0");
+
+    let server = Server::start(tarn(), &["--edition", "durable"]).unwrap();
+    let mut client = server.connect().unwrap();
+    assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", "yes"]), "OK");
+    let decided = "this edition has every write on disk before its reply";
+    assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", "no"]), format!("{failed}{decided}"));
+    assert!(ask(&mut client, &["CONFIG", "SET", "appendfsync", "no"]).ends_with(decided));
+}
