@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use value::collection::Thresholds;
+use value::rdb::Checksum;
 
 /// Settings shared by all workers. Each is read alone, so relaxed order is enough.
 #[derive(Debug)]
@@ -10,6 +11,7 @@ pub struct Settings {
     string_bytes_max: AtomicU64,
     flushes_in_background: AtomicBool,
     piece_bytes: AtomicUsize,
+    ignores_checksums: AtomicBool,
     thresholds: SharedThresholds,
 }
 
@@ -19,6 +21,7 @@ impl Default for Settings {
             string_bytes_max: AtomicU64::new(512 << 20),
             flushes_in_background: AtomicBool::new(false),
             piece_bytes: AtomicUsize::new(PIECE_BYTES_DEFAULT),
+            ignores_checksums: AtomicBool::new(false),
             thresholds: SharedThresholds::default(),
         }
     }
@@ -54,6 +57,19 @@ impl Settings {
     /// Sets [`Settings::piece_bytes`].
     pub fn set_piece_bytes(&self, bytes: usize) {
         self.piece_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether payloads and files must have the right checksum (DEBUG SET-SKIP-CHECKSUM-VALIDATION).
+    pub fn checksum(&self) -> Checksum {
+        match self.ignores_checksums.load(Ordering::Relaxed) {
+            true => Checksum::Ignored,
+            false => Checksum::Checked,
+        }
+    }
+
+    /// Sets [`Settings::checksum`].
+    pub fn set_checksum(&self, checksum: Checksum) {
+        self.ignores_checksums.store(checksum == Checksum::Ignored, Ordering::Relaxed);
     }
 
     /// Whether FLUSHALL and FLUSHDB are asynchronous unless told otherwise
@@ -101,6 +117,7 @@ macro_rules! shared_thresholds {
 
 shared_thresholds! {
     list_max_listpack_size: AtomicI32,
+    list_plain_bytes_min: AtomicUsize,
     hash_max_listpack_entries: AtomicUsize,
     hash_max_listpack_value: AtomicUsize,
     set_max_intset_entries: AtomicUsize,

@@ -36,6 +36,7 @@ pub mod snapshot;
 pub mod start;
 pub mod stats;
 pub mod supervision;
+pub mod switches;
 pub mod tick;
 pub mod tracking;
 pub mod transaction;

@@ -23,12 +23,14 @@ use crate::session::Session;
 use crate::slowlog::{self, SlowLog};
 use crate::snapshot::Snapshots;
 use crate::stats::{ServerCounts, WorkerCounts};
+use crate::switches::Switches;
 use crate::tick::Bells;
 use crate::tracking::{self, Tracking};
 use crate::watches::Watches;
 use command::Settings;
 use keyspace::Interest;
 use keyspace::{DbIndex, Eviction, HashSeed, KeyHasher, Keyspace, Options};
+use parking_lot::Mutex;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -118,6 +120,7 @@ pub struct Server {
     pub hash_seed: HashSeed,
     /// Forty random hexadecimal digits that name this run.
     pub run_id: String,
+    replication_id: Mutex<String>,
     /// The pause, if there is one.
     pub pause: Pause,
     /// Commands that took long.
@@ -148,6 +151,8 @@ pub struct Server {
     pub residency: Residency,
     /// Rates and peaks.
     pub samples: Samples,
+    /// What tests have switched.
+    pub switches: Switches,
     /// Bytes in use before the first client came.
     pub startup_bytes: u64,
     /// Where it listens for TCP connections, with the port really taken.
@@ -202,6 +207,7 @@ impl Server {
             started_at: now,
             hash_seed,
             run_id: random_hex(&mut Prng::from_entropy()),
+            replication_id: Mutex::new(random_hex(&mut Prng::from_entropy())),
             pause: Pause::default(),
             slowlog: SlowLog::default(),
             latency: LatencyMonitor::default(),
@@ -217,6 +223,7 @@ impl Server {
             durability: Durability::new(workers),
             residency: Residency::default(),
             samples: Samples::default(),
+            switches: Switches::default(),
             startup_bytes: sys::memory::used_bytes(),
             doors: Doors::default(),
             placement: Placement::new(workers),
@@ -250,6 +257,7 @@ impl Server {
         self.settings.set_flushes_in_background(config.lazyfree_lazy_user_flush());
         self.settings.set_thresholds(Thresholds {
             list_max_listpack_size: config.list_max_listpack_size(),
+            list_plain_bytes_min: self.switches.list_plain_bytes_min(),
             hash_max_listpack_entries: config.hash_max_listpack_entries(),
             hash_max_listpack_value: config.hash_max_listpack_value(),
             set_max_intset_entries: config.set_max_intset_entries(),
@@ -383,6 +391,16 @@ impl Server {
     /// All databases by number.
     pub fn databases(&self) -> impl Iterator<Item = DbIndex> {
         (0..self.keyspace.databases()).map(DbIndex)
+    }
+
+    /// Forty random hexadecimal digits that name the history of this server's data (INFO's master_replid).
+    pub fn replication_id(&self) -> String {
+        self.replication_id.lock().clone()
+    }
+
+    /// Names it anew.
+    pub fn change_replication_id(&self) {
+        *self.replication_id.lock() = random_hex(&mut Prng::from_entropy());
     }
 
     /// The TCP port, or 0 without one.

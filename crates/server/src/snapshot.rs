@@ -188,7 +188,15 @@ pub fn save_now(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Result<i
     saved.map_err(|_| Unsaved::InProgress)
 }
 
-fn save_held(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Result<io::Result<()>, InProgress> {
+/// The same for a batch that holds everything.
+///
+/// # Errors
+/// If there is a snapshot already.
+pub(crate) fn save_held(
+    server: &Server,
+    batch: &mut Batch<'_>,
+    now: UnixMs,
+) -> Result<io::Result<()>, InProgress> {
     server.snapshots.claim(now)?;
     let changes = server.keyspace.writes();
     let result = write_all(server, batch, &path(server), now, Leaving::default()).map(drop);

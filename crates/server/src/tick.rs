@@ -127,6 +127,10 @@ async fn keep_time(worker: Rc<Worker>, index: usize) {
         if server.attention().contains(Attention::LOADING) {
             continue;
         }
+        if server.switches.rests() {
+            rest(server, index).await;
+            continue;
+        }
         if is_second {
             freed.give_back(server);
         }
@@ -145,10 +149,17 @@ async fn keep_time(worker: Rc<Worker>, index: usize) {
     }
 }
 
+/// What is done while tests have the server do nothing by itself: what clients asked for, or wait for.
+async fn rest(server: &Arc<Server>, index: usize) {
+    serve_put_off(server, index).await;
+    snapshot::begin_if_due(server, index, false);
+}
+
 /// Whether keys are due, or have to be evicted.
 fn is_work_due(server: &Server) -> bool {
     let is_due = || server.keyspace.next_sweep_ms(server.clock.now()) == Some(0);
-    !server.attention().contains(Attention::PAUSED) && is_due() || is_evicting(server)
+    let may_sweep = !server.attention().contains(Attention::PAUSED) && !server.switches.rests();
+    may_sweep && is_due() || is_evicting(server)
 }
 
 /// How fast the time goes.
@@ -215,7 +226,8 @@ async fn serve_put_off(server: &Arc<Server>, worker: usize) {
 /// Frees the keys of this worker's slots whose time is up. However many there
 /// are, clients are served in between. During a pause nothing changes by itself.
 async fn sweep(server: &Arc<Server>, worker: usize) {
-    while !server.attention().contains(Attention::PAUSED) && sweep_step(server, worker) == Progress::More {
+    let may_sweep = || !server.attention().contains(Attention::PAUSED) && !server.switches.rests();
+    while may_sweep() && sweep_step(server, worker) == Progress::More {
         tokio::task::yield_now().await;
     }
 }
@@ -238,6 +250,7 @@ fn sweep_step(server: &Arc<Server>, worker: usize) -> Progress {
 /// Whether memory is full and keys may be evicted.
 fn is_evicting(server: &Server) -> bool {
     server.attention().difference(Attention::MONITORS) == Attention::MEMORY_CEILING
+        && !server.switches.rests()
         && checks::is_memory_full(server)
         && server.residency.refusal().is_none()
 }

@@ -109,6 +109,8 @@ pub enum Form {
 pub struct Thresholds {
     /// `list-max-listpack-size`: elements of a list's node if positive, a step of bytes if negative.
     pub list_max_listpack_size: i32,
+    /// Texts of a list that are so long lie by themselves, however much a node may hold (DEBUG QUICKLIST-PACKED-THRESHOLD).
+    pub list_plain_bytes_min: usize,
     /// `hash-max-listpack-entries`.
     pub hash_max_listpack_entries: usize,
     /// `hash-max-listpack-value`, in bytes.
@@ -135,6 +137,7 @@ impl Thresholds {
     /// Redis' own defaults.
     pub const DEFAULT: Thresholds = Thresholds {
         list_max_listpack_size: -2,
+        list_plain_bytes_min: usize::MAX,
         hash_max_listpack_entries: 128,
         hash_max_listpack_value: 64,
         set_max_intset_entries: 512,

@@ -141,7 +141,8 @@ fn restore(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
         return Err(Error::BUSY_KEY);
     }
     let ttl = u64::try_from(int(args.bytes(2))?).map_err(|_| Error::RESTORE_TTL)?;
-    let restored = rdb::restore(args.bytes(3), &args.settings.thresholds()).map_err(|error| match error {
+    let (thresholds, checksum) = (args.settings.thresholds(), args.settings.checksum());
+    let restored = rdb::restore_by(args.bytes(3), &thresholds, checksum).map_err(|error| match error {
         RestoreError::BadFooter => Error::DUMP_FOOTER,
         RestoreError::BadFormat => Error::DUMP_FORMAT,
     })?;

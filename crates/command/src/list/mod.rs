@@ -176,7 +176,7 @@ const fn row(name: &'static str, arity: i32, handler: Handler, flags: Flags) -> 
 
 /// How much a node holds, by the setting in force.
 fn fill(args: &Args<'_>) -> Fill {
-    Fill::from_setting(args.settings.thresholds().list_max_listpack_size)
+    Fill::of(&args.settings.thresholds())
 }
 
 /// LEFT or RIGHT.

@@ -32,7 +32,7 @@ pub use accessors::{ClientClass, ClientsMemory};
 pub use change::{CannotApply, ChangedDirective, Origin, SetError};
 pub(crate) use file::sentence;
 pub use load::{ConfigError, Source, Startup};
-pub use parsed::{OutputLimit, Value};
+pub use parsed::{OutputLimit, Value, memory as memory_bytes};
 pub use rewrite::RewriteError;
 pub use row::{Effect, Flags, Kind, Row, SHUTDOWN_WORDS};
 pub use special::KeyspaceEvents;
@@ -57,6 +57,11 @@ impl Config {
     /// The configuration of a server started without file or options.
     pub fn defaults() -> Config {
         Config::from_values(load::default_values(), None)
+    }
+
+    /// One of its own with the same values, and without a file.
+    pub fn copy(&self) -> Config {
+        Config::from_values(self.values.read().clone(), None)
     }
 
     fn from_values(values: Vec<Value>, file: Option<PathBuf>) -> Config {

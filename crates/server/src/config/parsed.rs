@@ -157,7 +157,7 @@ pub(super) fn decimal(word: &[u8]) -> Option<i64> {
 
 /// Bytes with an optional unit: k, m and g count in thousands, kb, mb and gb in powers of two. Nothing at all is zero;
 /// more than fits is the most that does.
-pub(super) fn memory(word: &[u8]) -> Option<u64> {
+pub fn memory(word: &[u8]) -> Option<u64> {
     let unit_at = word.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(word.len());
     let (digits, unit) = word.split_at(unit_at);
     let factor = match unit.to_ascii_lowercase().as_slice() {

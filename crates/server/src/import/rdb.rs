@@ -13,7 +13,7 @@ use std::io;
 use std::path::Path;
 use sys::UnixMs;
 use sys::file::{Content, Fs};
-use value::rdb::file::FileReader;
+use value::rdb::file::{FileEntry, FileReader};
 
 /// What becomes of keys whose time is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,33 +80,52 @@ impl Age {
 /// # Errors
 /// One sentence for the operator that names the file.
 pub fn load(server: &Server, path: &Path, now: UnixMs, expired: Expired) -> io::Result<Option<Loaded>> {
-    let wrong = |error: &dyn Display| io::Error::other(format!("Can't load {}: {error}", path.display()));
-    let Some(source) = Content::open(&Fs::Real, path).map_err(|error| wrong(&error))? else {
+    let read = read(server, path, now, expired, |db, entry| {
+        put(server, &server.keyspace.enter(0), db, entry, now);
+        Ok(())
+    })?;
+    let Some((loaded, libraries)) = read else { return Ok(None) };
+    for code in libraries {
+        load_library(server, &code).map_err(|line| wrong(path, &String::from_utf8_lossy(&line)))?;
+    }
+    Ok(Some(loaded))
+}
+
+/// Reads a file as of `now`, with what becomes of each key, and gives the code of its libraries; None if there is none.
+///
+/// # Errors
+/// One sentence for the operator that names the file; that of `take` if it refuses a key.
+pub(crate) fn read(
+    server: &Server,
+    path: &Path,
+    now: UnixMs,
+    expired: Expired,
+    mut take: impl FnMut(DbIndex, FileEntry) -> io::Result<()>,
+) -> io::Result<Option<(Loaded, Vec<Vec<u8>>)>> {
+    let Some(source) = Content::open(&Fs::Real, path).map_err(|error| wrong(path, &error))? else {
         return Ok(None);
     };
-    let mut reader = FileReader::open(source).map_err(|error| wrong(&error))?;
+    let mut reader = FileReader::open(source).map_err(|error| wrong(path, &error))?;
+    reader.set_checksum(server.settings.checksum());
     let thresholds = server.settings.thresholds();
     let mut loaded = Loaded { keys: 0, expired: 0, end: 0 };
-    while let Some(entry) = reader.next_entry(&thresholds).map_err(|error| wrong(&error))? {
+    while let Some(entry) = reader.next_entry(&thresholds).map_err(|error| wrong(path, &error))? {
         if expired == Expired::Passed && entry.expires_at_ms.is_some_and(|at| at <= now.0) {
             loaded.expired += 1;
             continue;
         }
         let db = u32::try_from(entry.database).ok().filter(|db| *db < server.keyspace.databases());
         let db = db.ok_or_else(|| {
-            wrong(&format_args!(
-                "it has a database {}, and `databases` is {}",
-                entry.database,
-                server.keyspace.databases()
-            ))
+            let (number, databases) = (entry.database, server.keyspace.databases());
+            wrong(path, &format_args!("it has a database {number}, and `databases` is {databases}"))
         })?;
-        put(server, &server.keyspace.enter(0), DbIndex(db), entry, now);
+        take(DbIndex(db), entry)?;
         loaded.keys += 1;
     }
-    for code in reader.take_libraries() {
-        let wrong_code = |line: Vec<u8>| wrong(&String::from_utf8_lossy(&line));
-        load_library(server, &code).map_err(wrong_code)?;
-    }
     loaded.end = reader.end_offset();
-    Ok(Some(loaded))
+    Ok(Some((loaded, reader.take_libraries())))
+}
+
+fn wrong(path: &Path, error: &dyn Display) -> io::Error {
+    io::Error::other(format!("Can't load {}: {error}", path.display()))
 }

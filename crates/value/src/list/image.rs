@@ -53,7 +53,7 @@ impl List {
         image: &mut Reader<'_>,
         thresholds: &Thresholds,
     ) -> Result<Self, RestoreError> {
-        let fill = Fill::from_setting(thresholds.list_max_listpack_size);
+        let fill = Fill::of(thresholds);
         let mut quicklist = Quicklist::new(fill);
         if image_type == TYPE_ZIPLIST {
             append_texts(&mut quicklist, &old_node(image)?);

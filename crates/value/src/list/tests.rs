@@ -6,7 +6,7 @@ use super::*;
 use crate::collection::Thresholds;
 use crate::rdb::{Reader, RestoreError};
 
-const FILL: Fill = Fill::Bytes(8192);
+const FILL: Fill = Fill::bytes(8192);
 
 fn push(list: &mut List, text: &[u8], end: End, fill: Fill) {
     list.grow(fill, text.len(), 1);
@@ -30,23 +30,23 @@ fn shape(list: &List) -> Vec<String> {
 
 #[test]
 fn list_is_native_beyond_one_node_and_compact_again_at_half() {
-    let mut list = list_of(5, b"x", Fill::Count(4));
+    let mut list = list_of(5, b"x", Fill::count(4));
     assert_eq!(list.as_ref().encoding().name(), "quicklist");
     assert_eq!(shape(&list), ["4", "1"]);
     list.pop(1, End::Tail);
-    list.shrink(Fill::Count(4));
+    list.shrink(Fill::count(4));
     assert_eq!(list.as_ref().encoding().name(), "quicklist");
     list.pop(2, End::Head);
-    list.shrink(Fill::Count(4));
+    list.shrink(Fill::count(4));
     assert_eq!(list.as_ref().encoding().name(), "listpack");
     assert_eq!(list.len(), 2);
 }
 
 #[test]
 fn loaded_list_is_compact_within_the_whole_limit() {
-    let mut list = list_of(5, b"x", Fill::Count(4));
+    let mut list = list_of(5, b"x", Fill::count(4));
     list.pop(1, End::Tail);
-    list.settle(Fill::Count(4), Room::Whole);
+    list.settle(Fill::count(4), Room::Whole);
     assert_eq!(list.as_ref().encoding().name(), "listpack");
 }
 
@@ -68,7 +68,7 @@ fn large_text_has_a_node_of_its_own() {
 
 #[test]
 fn full_node_splits_around_an_insertion() {
-    let fill = Fill::Count(4);
+    let fill = Fill::count(4);
     let mut list = List::new();
     (0..12).for_each(|index| push(&mut list, format!("e{index}").as_bytes(), End::Tail, fill));
     assert_eq!(shape(&list), ["4", "4", "4"]);
@@ -143,7 +143,7 @@ fn texts(list: &List) -> Vec<Vec<u8>> {
 fn images_come_back_node_by_node() {
     let large = vec![b'x'; 9000];
     for count in [1, 2, 5, 9] {
-        let fill = Fill::Count(4);
+        let fill = Fill::count(4);
         let mut list = list_of(count, b"text", fill);
         push(&mut list, b"-70000", End::Head, fill);
         let same = read(&image(&list), 4).unwrap();
@@ -174,8 +174,8 @@ fn images_of_older_versions_are_read() {
 
 #[test]
 fn damaged_images_are_refused_or_readable() {
-    let mut list = list_of(6, b"text", Fill::Count(4));
-    push(&mut list, &[b'x'; 9000], End::Tail, Fill::Count(4));
+    let mut list = list_of(6, b"text", Fill::count(4));
+    push(&mut list, &[b'x'; 9000], End::Tail, Fill::count(4));
     let good = image(&list);
     for cut in 0..good.len() {
         assert!(good[..cut].is_empty() || read(&good[..cut], -2).is_err());

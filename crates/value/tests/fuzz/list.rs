@@ -116,7 +116,7 @@ fn edit(list: &mut List, model: &mut Model, fill: Fill, prng: &mut Prng) {
 #[test]
 fn lists_agree_with_a_deque_after_every_edit() {
     fuzz(60, |prng| {
-        let fills = [Fill::Bytes(4096), Fill::Bytes(8192), Fill::Count(1), Fill::Count(2), Fill::Count(7)];
+        let fills = [Fill::bytes(4096), Fill::bytes(8192), Fill::count(1), Fill::count(2), Fill::count(7)];
         let fill = prng.pick(&fills);
         let (mut list, mut model) = (List::new(), Model::new());
         for _ in 0..prng.below(200) {
@@ -132,7 +132,7 @@ fn lists_agree_with_a_deque_after_every_edit() {
 fn lists_agree_with_a_deque_through_growing_and_shrinking_at_the_ends() {
     fuzz(12, |prng| {
         let fills =
-            [Fill::Bytes(4096), Fill::Bytes(8192), Fill::Bytes(65_536), Fill::Count(3), Fill::Count(200)];
+            [Fill::bytes(4096), Fill::bytes(8192), Fill::bytes(65_536), Fill::count(3), Fill::count(200)];
         let fill = prng.pick(&fills);
         let (mut list, mut model) = (List::new(), Model::new());
         for phase in 0..8 {

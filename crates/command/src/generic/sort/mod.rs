@@ -279,7 +279,7 @@ fn sort(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<O
         show(edit, args, found, &mut options, reply)?;
         return Ok(Outcome::Unchanged);
     };
-    let fill = Fill::from_setting(args.settings.thresholds().list_max_listpack_size);
+    let fill = Fill::of(&args.settings.thresholds());
     // As if it were to be large: its size is only known in the end.
     let mut list = List::new();
     list.grow(fill, isize::MAX as usize, 0);

@@ -87,7 +87,7 @@ pub(super) fn replication(context: &mut Context<'_, '_>, page: &mut Page) {
         ("role", &"master"),
         ("connected_slaves", &0),
         ("master_failover_state", &"no-failover"),
-        ("master_replid", &context.server.run_id),
+        ("master_replid", &context.server.replication_id()),
         ("master_replid2", &"0".repeat(40)),
         ("master_repl_offset", &0),
         ("second_repl_offset", &-1),

@@ -15,7 +15,7 @@ use command::{Error, Flags, Group, Result, Row, Shows};
 use std::sync::Arc;
 use std::time::Duration;
 use value::glob::{Case, glob_match};
-use value::rdb::{self, RestoreError};
+use value::rdb::{self, Checksum, RestoreError};
 use wire::Reply;
 
 const EVERYWHERE: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
@@ -115,7 +115,7 @@ pub fn load_library(server: &Server, code: &[u8]) -> std::result::Result<(), Vec
 /// # Errors
 /// The error line; all are as they were then.
 pub fn replace_libraries(server: &Server, payload: &[u8]) -> std::result::Result<(), Vec<u8>> {
-    let codes = rdb::restore_libraries(payload).map_err(|error| format!("{error:?}").into_bytes())?;
+    let codes = rdb::restore_libraries(payload, Checksum::Checked).map_err(|error| format!("{error:?}").into_bytes())?;
     let libraries: Vec<Arc<Library>> = codes
         .iter()
         .map(|code| make(server, code, LOAD_AGAIN_TIME_MAX))
@@ -302,11 +302,30 @@ fn dump(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 }
 
 /// What happens to libraries that are there already.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Policy {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// They go.
     Flush,
+    /// They stay, and none of the others may have the name of one.
     Append,
+    /// Those with the same names go.
     Replace,
+}
+
+/// Puts libraries beside those that are there, or in their place.
+///
+/// # Errors
+/// Why they cannot be; all are as they were then.
+pub fn put_libraries(context: &Context<'_, '_>, codes: &[Vec<u8>], policy: Policy) -> Result<()> {
+    let libraries = codes.iter().map(|code| make(context.server, code, LOAD_TIME_MAX));
+    let libraries: Vec<Arc<Library>> =
+        libraries.collect::<std::result::Result<_, Vec<u8>>>().map_err(Error::line)?;
+    change(context, |all| {
+        if policy == Policy::Flush {
+            *all = Libraries::default();
+        }
+        libraries.into_iter().try_for_each(|library| all.add(library, policy == Policy::Replace))
+    })
 }
 
 /// FUNCTION RESTORE serialized-value [FLUSH | APPEND | REPLACE]
@@ -325,19 +344,11 @@ fn restore(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
             ));
         }
     };
-    let codes = rdb::restore_libraries(request.arg(2)).map_err(|error| match error {
+    let codes = rdb::restore_libraries(request.arg(2), server.settings.checksum()).map_err(|error| match error {
         RestoreError::BadFooter => Error::DUMP_FOOTER,
         RestoreError::BadFormat => Error::text("ERR given type is not a function"),
     })?;
-    let libraries = codes.iter().map(|code| make(server, code, LOAD_TIME_MAX));
-    let libraries: Vec<Arc<Library>> =
-        libraries.collect::<std::result::Result<_, Vec<u8>>>().map_err(Error::line)?;
-    change(context, |all| {
-        if policy == Policy::Flush {
-            *all = Libraries::default();
-        }
-        libraries.into_iter().try_for_each(|library| all.add(library, policy == Policy::Replace))
-    })?;
+    put_libraries(context, &codes, policy)?;
     reply.ok();
     Ok(())
 }

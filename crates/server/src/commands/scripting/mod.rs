@@ -26,7 +26,7 @@ use command::key_use::{READS, UPDATES};
 use command::{Flags, Group, Keys, Row, Shows};
 
 pub use eval::{flags_in_effect, takes_all};
-pub use function::{load_library, replace_libraries};
+pub use function::{Policy, load_library, put_libraries, replace_libraries};
 pub use load::InterpreterBytes;
 
 /// Whether a command runs a script or a function.

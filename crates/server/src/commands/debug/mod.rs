@@ -3,18 +3,25 @@
 //! Only what is exact here and serves a test is there; looking into structures
 //! that Tarn does not have is not.
 
+mod digest;
+mod protocol;
+mod reload;
+mod switch;
+
 use super::{config, help, row};
 use crate::config::{Access, Origin};
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::table::{Command, ServerHandler};
 use crate::log;
 use command::generic::{dump, object};
-use command::parse::{int, int_within};
+use command::parse::int_within;
 use command::{Error, Flags, Group, Result, Row};
-use keyspace::{Expiry, NewValue, Touch};
+use keyspace::{DbIndex, Expiry, NewValue, Touch, ValueRef};
+use std::ops::RangeInclusive;
 use std::time::Duration;
+use value::collection::{CollectionRef, Encoding};
 use value::glob::{Case, glob_match};
-use wire::{Protocol, Reply};
+use wire::{Reply, Request};
 
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
 
@@ -26,25 +33,50 @@ pub const ROWS: &[Row<ServerHandler>] = &[row("debug", -2, FLAGS, debug)
     .summary("Does what test suites need.")];
 
 const HELP: &[&str] = &[
+    "CHANGE-REPL-ID",
+    "    Give the server's data a new name (master_replid).",
+    "DIGEST",
+    "    Forty hexadecimal digits for all that is there: the same for the same data.",
+    "DIGEST-VALUE [<key> ...]",
+    "    The same for what each key holds; zeroes for none.",
     "DISK-HANG <0|1>",
     "    Whether all that is to reach the disk waits, as where a disk hangs.",
     "ERROR <string>",
     "    Reply with this error.",
+    "HTSTATS <dbid> [full]",
+    "    How many keys a database has, and how many of them expire.",
+    "HTSTATS-KEY <key> [full]",
+    "    How many elements a value has that is kept in a table.",
+    "LOADAOF",
+    "    Read the log as a start would, and see whether it holds what is in memory.",
     "LOG <message>",
     "    Write a line to the server's log.",
     "OBJECT <key>",
     "    How the value of a key is stored.",
     "PANIC",
     "    End the process at once, as a fault would.",
+    "PAUSE-CRON <0|1>",
+    "    Whether the server does nothing by itself: frees no expired keys, begins no snapshots, closes no clients.",
     "POPULATE <count> [<prefix>] [<size>]",
     "    Make keys <prefix>:0, <prefix>:1 ... (\"key\" if not given) with strings of <size> bytes.",
     "PROTOCOL <type>",
     "    Reply with a value of a type: string, integer, double, bignum, null, array, set, map, attrib,",
     "    push, verbatim, true or false.",
+    "QUICKLIST-PACKED-THRESHOLD <size>",
+    "    From which length on an element of a list lies by itself, if it is less than a node holds; 0: none does.",
     "READ-GATE <0|1>",
     "    Whether what only reads waits until what it shows is on disk. Without, a crash can take back what was shown.",
+    "RELOAD [NOSAVE] [NOFLUSH] [MERGE]",
+    "    Write the RDB file, and take every value from it. With NOSAVE the file that is there takes the place of all",
+    "    data; with NOFLUSH it is added to it, and with MERGE where a key is in both, the file's is taken.",
+    "REPLYBUFFER <PEAK-RESET-TIME <NEVER|RESET|milliseconds> | RESIZING <0|1>>",
+    "    Accepted; no client has a buffer of its own for replies that would be resized.",
     "SET-ACTIVE-EXPIRE <0|1>",
     "    Whether expired keys are freed without being looked at.",
+    "SET-DISABLE-DENY-SCRIPTS <0|1>",
+    "    Whether scripts may call CLIENT LIST, CLIENT INFO, CLIENT ID, CLIENT GETNAME, and DEBUG where that touches no keys.",
+    "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
+    "    Whether RESTORE, FUNCTION RESTORE and RELOAD pass over wrong checksums.",
     "SLEEP <seconds>",
     "    Stop everything for a while.",
     "STRINGMATCH-LEN <pattern> <string>",
@@ -53,22 +85,76 @@ const HELP: &[&str] = &[
 
 type Action = fn(&mut Context<'_, '_>, &mut Reply<'_>) -> Result<()>;
 
-/// Subcommands with the numbers of words that they take, and what does them.
-const ACTIONS: &[(&str, std::ops::RangeInclusive<usize>, Action)] = &[
+/// A subcommand with the numbers of words that it takes, and what does it.
+type Subcommand = (&'static str, RangeInclusive<usize>, Action);
+
+const ACTIONS: &[Subcommand] = &[
     ("assert", 2..=2, |_, _| std::process::abort()),
-    ("disk-hang", 3..=3, disk_hang),
+    ("change-repl-id", 2..=2, switch::change_replication_id),
+    ("digest", 2..=2, digest::of_all),
+    ("digest-value", 2..=usize::MAX, digest::of_values),
+    ("disk-hang", 3..=3, switch::hang_disk),
     ("error", 3..=3, |context, _| Err(Error::Text(context.request.arg(2).to_vec().into()))),
     ("help", 2..=2, |_, reply| help(reply, "DEBUG", HELP)),
+    ("htstats", 3..=usize::MAX, count_keys),
+    ("htstats-key", 3..=usize::MAX, count_elements),
+    ("loadaof", 2..=2, reload::load_log),
     ("log", 3..=usize::MAX, write_log),
     ("object", 3..=4, show_object),
     ("panic", 2..=2, |_, _| std::process::abort()),
+    ("pause-cron", 3..=3, switch::rest),
     ("populate", 3..=5, populate),
-    ("protocol", 3..=3, protocol),
-    ("read-gate", 3..=3, read_gate),
-    ("set-active-expire", 3..=3, set_active_expire),
+    ("protocol", 3..=3, protocol::protocol),
+    ("quicklist-packed-threshold", 3..=3, switch::part_long_texts),
+    ("read-gate", 3..=3, switch::gate_reads),
+    ("reload", 2..=usize::MAX, reload::reload),
+    ("replybuffer", 4..=4, switch::tune_reply_buffers),
+    ("set-active-expire", 3..=3, switch::expire_actively),
+    ("set-disable-deny-scripts", 3..=3, switch::admit_to_scripts),
+    ("set-skip-checksum-validation", 3..=3, switch::ignore_checksums),
     ("sleep", 3..=3, sleep),
     ("stringmatch-len", 4..=4, stringmatch),
 ];
+
+/// Commands that are not for scripts, and that a script may call while a test says so: they touch no keys, and leave its session as it is.
+const FOR_SCRIPTS: &[&str] = &["client|getname", "client|id", "client|info", "client|list"];
+/// The same of DEBUG's own.
+const ACTIONS_FOR_SCRIPTS: &[&str] = &[
+    "error",
+    "log",
+    "pause-cron",
+    "protocol",
+    "set-active-expire",
+    "set-disable-deny-scripts",
+    "sleep",
+    "stringmatch-len",
+];
+
+/// Whether a script may call this once DEBUG SET-DISABLE-DENY-SCRIPTS says so.
+pub fn suits_scripts(command: &Command, request: &Request<'_>) -> bool {
+    let is_action = |name: &&str| request.get(1).unwrap_or_default().eq_ignore_ascii_case(name.as_bytes());
+    match command.row.name {
+        "debug" => ACTIONS_FOR_SCRIPTS.iter().any(is_action),
+        name => FOR_SCRIPTS.contains(&name),
+    }
+}
+
+/// Runs what needs the whole keyspace. A transaction has it already.
+fn with_all<T>(
+    context: &mut Context<'_, '_>,
+    work: impl FnOnce(&mut Context<'_, '_>) -> Result<T>,
+) -> Result<T> {
+    if context.batch.holds_all() {
+        return work(context);
+    }
+    if !context.batch.try_hold_all() {
+        return Err(Error::InUse);
+    }
+    let result = work(context);
+    // Who waited for a key is served when the command ends.
+    context.batch.release();
+    result
+}
 
 /// DEBUG subcommand [arg [arg ...]]
 fn debug(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
@@ -104,22 +190,15 @@ fn sleep(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let seconds =
         str::from_utf8(context.request.arg(2)).ok().and_then(|text| text.trim().parse::<f64>().ok());
     let span = Duration::try_from_secs_f64(seconds.unwrap_or(0.0)).unwrap_or_default();
-    // A transaction has everything already.
-    let takes_all = !context.batch.holds_all();
-    if takes_all && !context.batch.try_hold_all() {
-        return Err(Error::InUse);
+    // Whoever holds something, as a transaction or a script, has all that it needs.
+    if context.batch.is_holding() {
+        std::thread::sleep(span);
+    } else {
+        with_all(context, |_| {
+            std::thread::sleep(span);
+            Ok(())
+        })?;
     }
-    std::thread::sleep(span);
-    if takes_all {
-        context.batch.release();
-    }
-    reply.ok();
-    Ok(())
-}
-
-/// DEBUG DISK-HANG 0|1
-fn disk_hang(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    sys::file::hang(context.request.arg(2) == b"1");
     reply.ok();
     Ok(())
 }
@@ -182,20 +261,6 @@ fn populate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
     Ok(())
 }
 
-/// DEBUG READ-GATE 0|1
-fn read_gate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    context.server.keyspace.set_reads_seen(int(context.request.arg(2)).unwrap_or(0) != 0);
-    reply.ok();
-    Ok(())
-}
-
-/// DEBUG SET-ACTIVE-EXPIRE 0|1
-fn set_active_expire(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    context.server.keyspace.set_active_expiry(int(context.request.arg(2)).unwrap_or(0) != 0);
-    reply.ok();
-    Ok(())
-}
-
 /// DEBUG STRINGMATCH-LEN pattern string
 fn stringmatch(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (pattern, text) = (context.request.arg(2), context.request.arg(3));
@@ -211,60 +276,36 @@ fn write_log(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()>
     Ok(())
 }
 
-/// The double that Redis replies with, which its tests compare with.
-#[allow(clippy::approx_constant)] // It is not meant to be pi.
-const PROTOCOL_DOUBLE: f64 = 3.141;
+/// DEBUG HTSTATS dbid [full]
+fn count_keys(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let number = command::parse::int(context.request.arg(2))?;
+    let db = u32::try_from(number).ok().filter(|db| *db < context.server.keyspace.databases());
+    let db = DbIndex(db.ok_or(Error::text("ERR Out of range database"))?);
+    context.batch.see_all();
+    let (keys, expiring) = (context.batch.len(db), context.batch.expiring(db));
+    let text =
+        format!("[Dictionary HT]\n number of elements: {keys}\n[Expires HT]\n number of elements: {expiring}\n");
+    reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
 
-/// DEBUG PROTOCOL type
-fn protocol(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    match context.request.arg(2).to_ascii_lowercase().as_slice() {
-        b"string" => reply.bulk(b"Hello World"),
-        b"integer" => reply.int(12345),
-        b"double" => reply.double(PROTOCOL_DOUBLE),
-        b"null" => reply.null(),
-        b"array" => {
-            reply.array(3);
-            (0..3).for_each(|number| reply.int(number));
-        }
-        b"set" => {
-            reply.set(3);
-            (0..3).for_each(|number| reply.int(number));
-        }
-        b"map" => {
-            reply.map(3);
-            for number in 0..3 {
-                reply.int(number);
-                reply.bool(number == 1);
-            }
-        }
-        b"attrib" => {
-            reply.attribute(1, |reply| {
-                reply.bulk(b"key-popularity");
-                reply.array(2);
-                reply.bulk(b"key:123");
-                reply.int(90);
-            });
-            reply.bulk(b"Some real reply following the attribute");
-        }
-        b"push" if reply.protocol() == Protocol::Resp2 => {
-            return Err(Error::text("ERR RESP2 is not supported by this command"));
-        }
-        b"push" => {
-            reply.push(2);
-            reply.bulk(b"server-cpu-usage");
-            reply.int(42);
-            reply.bulk(b"Some real reply following the push reply");
-        }
-        b"true" => reply.bool(true),
-        b"false" => reply.bool(false),
-        b"verbatim" => reply.verbatim("txt", b"This is a verbatim\nstring"),
-        b"bignum" => reply.big_number(b"1234567999999999999999999999999999999"),
-        _ => {
-            return Err(Error::text(
-                "ERR Wrong protocol type name. Please use one of the following: \
-                 string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",
-            ));
-        }
+/// DEBUG HTSTATS-KEY key [full]
+fn count_elements(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let keys = [context.server.keyspace.key(context.session.db, context.request.arg(2))];
+    let view = context.batch.try_view(&keys, context.now, Touch::No).ok_or(Error::InUse)?;
+    let object = view.peek(&keys[0]).ok_or(Error::NO_SUCH_KEY)?;
+    if !matches!(object.encoding(), Encoding::Hashtable | Encoding::Skiplist) {
+        return Err(Error::text(
+            "ERR The value stored at the specified key is not represented using an hash table",
+        ));
     }
+    let elements = match object.value() {
+        ValueRef::Collection(CollectionRef::Set(set)) => set.len(),
+        ValueRef::Collection(CollectionRef::Hash(hash)) => hash.len(),
+        ValueRef::Collection(CollectionRef::Zset(zset)) => zset.len(),
+        _ => 0,
+    };
+    reply.verbatim("txt", format!(" number of elements: {elements}\n").as_bytes());
+    view.finish();
     Ok(())
 }

@@ -1,0 +1,241 @@
+//! DEBUG RELOAD and LOADAOF: what is there once more, from the files that hold it.
+//!
+//! Thread rule: the handlers have the keyspace alone.
+//!
+//! 1. A file is read to its end, and found right, before anything changes because of it.
+//! 2. RELOAD of what was just saved puts every value back where it is, and says nothing to the log: that holds the same. What comes from
+//!    an older file is said to the log like any other change.
+//! 3. LOADAOF changes nothing: it is right only if the log holds what is in memory.
+
+use super::{digest, with_all};
+use crate::commands::scripting::{Policy, put_libraries};
+use crate::dispatch::Context;
+use crate::dispatch::table::{self, Runs};
+use crate::durability;
+use crate::import::rdb::{self, Expired};
+use crate::log;
+use crate::server::Server;
+use crate::snapshot;
+use ::log::Log;
+use command::execute::readable;
+use command::{Args, Error, Result, execute};
+use keyspace::{Batch, DbIndex, HashSeed, Purpose, Touch};
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+use sys::file::Fs;
+use sys::{Clock, UnixMs};
+use value::rdb::file::{FileEntry, FileUsage};
+use value::rdb::{Restored, dump, dump_string};
+use wire::{Protocol, Reply, RequestBuf};
+
+const NO_DUMP: Error = Error::text("ERR Error trying to load the RDB dump, check server logs.");
+const NO_LOG: Error = Error::text("ERR Error trying to load the AOF files, check server logs.");
+
+/// Bytes of the log's next record at which it is ended.
+const RECORD_BYTES: usize = 8 << 20;
+
+/// What a reload does.
+struct Options {
+    saves: bool,
+    flushes: bool,
+    merges: bool,
+}
+
+/// DEBUG RELOAD [NOSAVE] [NOFLUSH] [MERGE]
+pub fn reload(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let mut options = Options { saves: true, flushes: true, merges: false };
+    for word in context.request.iter().skip(2) {
+        match word.to_ascii_lowercase().as_slice() {
+            b"merge" => options.merges = true,
+            b"noflush" => options.flushes = false,
+            b"nosave" => options.saves = false,
+            _ => {
+                return Err(Error::text(
+                    "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
+                ));
+            }
+        }
+    }
+    with_all(context, |context| run(context, &options))?;
+    log!(Notice, "DB reloaded by DEBUG RELOAD");
+    reply.ok();
+    Ok(())
+}
+
+fn run(context: &mut Context<'_, '_>, options: &Options) -> Result<()> {
+    if options.saves {
+        let saved = snapshot::save_held(context.server, context.batch, context.now);
+        let saved = saved.map_err(|_| Error::text("ERR Background save already in progress"))?;
+        // The log says why not.
+        saved.map_err(|_| Error::text("ERR"))?;
+    }
+    let path = snapshot::path(context.server);
+    let done = match options.saves && options.flushes {
+        true => put_back(context, &path),
+        false => replace(context, &path, options),
+    };
+    done.map_err(|error| {
+        log!(Warning, "DEBUG RELOAD: {error}");
+        NO_DUMP
+    })
+}
+
+/// Puts every value of a file in the place of itself. What lies on disk only is read from there anyway.
+fn put_back(context: &mut Context<'_, '_>, path: &Path) -> io::Result<()> {
+    let (server, now) = (context.server, context.now);
+    read(context, path, |context, db, entry| {
+        let (batch, key) = (&*context.batch, server.keyspace.key(db, &entry.key));
+        let is_cold = batch.has_shelf() && batch.find_cold(&key, Purpose::Read).is_some();
+        if !is_cold {
+            snapshot::put(server, batch, db, entry, now);
+        }
+        Ok(())
+    })
+    .map(drop)
+}
+
+/// Puts a file in the place of what is there, or beside it.
+fn replace(context: &mut Context<'_, '_>, path: &Path, options: &Options) -> io::Result<()> {
+    let (server, now) = (context.server, context.now);
+    let may_meet = options.flushes || options.merges;
+    let libraries = read(context, path, |context, db, entry| {
+        let keys = [server.keyspace.key(db, &entry.key)];
+        let view = context.batch.view(&keys, now, Touch::No);
+        let meets = !may_meet && view.peek(&keys[0]).is_some();
+        view.finish();
+        match meets {
+            true => Err(io::Error::other("a key of the file is there already")),
+            false => Ok(()),
+        }
+    })?;
+    let policy = match () {
+        () if options.flushes => Policy::Flush,
+        () if options.merges => Policy::Replace,
+        () => Policy::Append,
+    };
+    put_libraries(context, &libraries, policy).map_err(io::Error::other)?;
+    if options.flushes {
+        run_request(context, DbIndex(0), &[b"FLUSHALL", b"SYNC"])?;
+    }
+    read(context, path, |context, db, entry| restore(context, db, &entry)).map(drop)
+}
+
+/// Reads a file as of now, and gives the code of its libraries.
+fn read(
+    context: &mut Context<'_, '_>,
+    path: &Path,
+    mut take: impl FnMut(&mut Context<'_, '_>, DbIndex, FileEntry) -> io::Result<()>,
+) -> io::Result<Vec<Vec<u8>>> {
+    let (server, now) = (context.server, context.now);
+    let read = rdb::read(server, path, now, Expired::Passed, |db, entry| take(context, db, entry))?;
+    let (_, libraries) = read.ok_or_else(|| io::Error::other(format!("{} is not there", path.display())))?;
+    Ok(libraries)
+}
+
+/// Makes a key what it is in a file.
+fn restore(context: &mut Context<'_, '_>, db: DbIndex, entry: &FileEntry) -> io::Result<()> {
+    let payload = match &entry.value {
+        Restored::String(bytes) => dump_string(bytes),
+        Restored::Collection(collection) => dump(collection.as_ref()),
+    };
+    let expires_at = entry.expires_at_ms.unwrap_or(0).to_string();
+    let (option, used) = match entry.usage {
+        Some(FileUsage::IdleSeconds(seconds)) => (&b"IDLETIME"[..], seconds.to_string()),
+        Some(FileUsage::Frequency(frequency)) => (&b"FREQ"[..], frequency.to_string()),
+        None => (&b""[..], String::new()),
+    };
+    let words =
+        [b"RESTORE", &entry.key[..], expires_at.as_bytes(), &payload, b"REPLACE", b"ABSTTL", option, used.as_bytes()];
+    run_request(context, db, if entry.usage.is_some() { &words } else { &words[..6] })
+}
+
+/// Runs a data command on what is held.
+fn run_request(context: &mut Context<'_, '_>, db: DbIndex, words: &[&[u8]]) -> io::Result<()> {
+    let request = RequestBuf::from_args(words);
+    let request = request.as_request();
+    let command = table::find_for(&request).expect("it is in the table");
+    let Runs::Data(row) = command.row.handler else { unreachable!("it is a data command") };
+    let server = context.server;
+    let args = Args::new(request, &server.keyspace, (db, context.now), &server.settings);
+    let mut out = Vec::new();
+    execute(row, context.batch, &args, Touch::No, &mut Reply::new(&mut out, Protocol::Resp2))
+        .map(drop)
+        .map_err(|error| io::Error::other(error.to_string()))?;
+    context.batch.count_write();
+    // What a file holds may be more than one record should.
+    if context.batch.effects_bytes() > RECORD_BYTES {
+        context.batch.settle_held();
+    }
+    Ok(())
+}
+
+/// DEBUG LOADAOF
+pub fn load_log(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    with_all(context, |context| {
+        check_log(context).map_err(|error| {
+            log!(Warning, "DEBUG LOADAOF: {error}");
+            NO_LOG
+        })
+    })?;
+    log!(Notice, "Append Only File loaded by DEBUG LOADAOF");
+    reply.ok();
+    Ok(())
+}
+
+/// Loads the log beside what is in memory, and compares the two.
+fn check_log(context: &mut Context<'_, '_>) -> io::Result<()> {
+    let (server, now) = (context.server, context.now);
+    let log = server.durability.log().ok_or_else(|| io::Error::other("there is no log"))?;
+    if server.durability.rewrites.figures().running_since.is_some() {
+        return Err(io::Error::other("a checkpoint is being written, and will replace files of the log"));
+    }
+    context.batch.settle_held();
+    write_out(log)?;
+    let of_log = std::thread::scope(|scope| {
+        // What it compiles of libraries is no worker's.
+        let loaded = scope.spawn(|| state_of_log(server, now)).join();
+        loaded.unwrap_or_else(|_| Err(io::Error::other("the loading thread has ended")))
+    })?;
+    let here = State::of(server, context.batch, now)?;
+    match here == of_log {
+        true => Ok(()),
+        false => Err(io::Error::other("what the log holds is not what is in memory")),
+    }
+}
+
+/// Waits until all that was appended is in files.
+fn write_out(log: &Log) -> io::Result<()> {
+    while log.written() < log.appended() {
+        log.writable().map_err(|failure| io::Error::other(failure.reason))?;
+        log.nudge();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// What a server has.
+#[derive(PartialEq, Eq)]
+struct State {
+    digest: String,
+    libraries: Vec<Vec<u8>>,
+}
+
+impl State {
+    fn of(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> io::Result<State> {
+        let digest = digest::of_keyspace(server, batch, now);
+        readable(batch).map_err(|error| io::Error::other(error.to_string()))?;
+        let libraries = server.scripts.libraries().by_name.values().map(|library| library.code.to_vec()).collect();
+        Ok(State { digest, libraries })
+    }
+}
+
+/// What a server has that is started from the log.
+fn state_of_log(server: &Server, now: UnixMs) -> io::Result<State> {
+    let config = server.config.copy();
+    let seed = durability::seed_of_checkpoint(&config, &Fs::Real).unwrap_or_else(HashSeed::from_entropy);
+    // A worker for whoever loads, and the spare one.
+    let loaded = Server::with_seed(config, 2, Clock::simulated(now), seed);
+    durability::load(&loaded, &Fs::Real, false)?;
+    State::of(&loaded, &mut loaded.keyspace.enter(0), now)
+}
