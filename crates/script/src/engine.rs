@@ -505,9 +505,7 @@ impl Engine {
         let loads = is_loading.clone();
         let register = self.lua.create_function(move |lua, values: MultiValue| {
             if !loads.get() {
-                return Err(raise::reply(
-                    "ERR redis.register_function can only be called on FUNCTION LOAD command",
-                ));
+                return Err(too_late());
             }
             let one = crate::shebang::registration(lua, &values)?;
             let mut list = list.borrow_mut();
@@ -527,7 +525,14 @@ impl Engine {
         self.state.load_until.set(None);
         is_loading.set(false);
         self.sandbox.end_load.call::<()>(())?;
-        found.raw_set("register_function", Value::Nil)?;
+        // So may a function that has kept the table.
+        let refuse = self.lua.create_function(|_, _: MultiValue| Err::<(), _>(too_late()))?;
+        found.raw_set("register_function", gate::few(&self.lua, refuse)?)?;
         result
     }
+}
+
+/// The error of whoever registers a function when its library is loaded.
+fn too_late() -> mlua::Error {
+    raise::reply("ERR redis.register_function can only be called on FUNCTION LOAD command")
 }

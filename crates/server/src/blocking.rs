@@ -9,7 +9,7 @@
 //! state, the registries.
 
 use crate::acl;
-use crate::client::{self, Client, Kept, Signal, Traits};
+use crate::client::{self, BehindReply, Client, Kept, Signal, Traits};
 use crate::dispatch::checks;
 use crate::dispatch::table::{Command, Runs};
 use crate::durability;
@@ -336,6 +336,12 @@ impl Waiter {
         if *state == State::Ended {
             return;
         }
+        if client::has_sealed() {
+            // What was done before gets its place in the history, and whoever is told of that, too.
+            batch.settle_held();
+            client::open_seals(server);
+        }
+        let behind_reply = BehindReply::begin(server);
         if request.is_cached {
             tracking::remember(server, self.client.id, request.command, &args.request);
         }
@@ -362,11 +368,12 @@ impl Waiter {
         };
         // Nobody learns of it before it has its place in the history.
         batch.settle_held();
-        client::open_seals(server);
         *state = State::Ended;
         self.leave(server);
         self.count(server, worker, ending, server.ticks.now().0.saturating_sub(began.0));
         self.client.post(&out, durability::latest(server));
+        drop(behind_reply);
+        client::open_seals(server);
         self.client.signal(Signal::UNBLOCKED);
     }
 

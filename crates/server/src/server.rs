@@ -63,6 +63,8 @@ bitflags::bitflags! {
         const LOG_FULL = 1 << 6;
         /// The data is being loaded.
         const LOADING = 1 << 7;
+        /// Writes need replicas, and there are none.
+        const NO_REPLICAS = 1 << 8;
     }
 }
 
@@ -270,6 +272,8 @@ impl Server {
             hll_sparse_max_bytes: config.hll_sparse_max_bytes(),
         });
         self.set_attention(Attention::MEMORY_CEILING, config.maxmemory() > 0);
+        let needs_replicas = config.min_replicas_to_write() > 0 && config.min_replicas_max_lag_s() > 0;
+        self.set_attention(Attention::NO_REPLICAS, needs_replicas);
         self.durability.log().inspect(|log| durability::limit_buffer(self, log));
         self.reply_bytes_max.store(longest_reply(self, eviction::limit_bytes(self)), Ordering::Relaxed);
         self.slow_ticks.store(slowlog::threshold_ticks(self), Ordering::Relaxed);

@@ -17,7 +17,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sys::UnixMs;
 use sys::file::{Fs, Replacement};
 use tokio::sync::mpsc::{Receiver, channel};
@@ -405,7 +405,7 @@ async fn copy_out(
     worker: usize,
     chunks: tokio::sync::mpsc::Sender<Chunk>,
 ) -> io::Result<()> {
-    let mut writer = begin_file(server, server.clock.now());
+    let (began, mut writer) = (Instant::now(), begin_file(server, server.clock.now()));
     server.snapshots.figures.lock().keys_total = server.databases().map(|db| server.keyspace.len(db)).sum();
     for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
         writer.database(db.0, server.keyspace.len(db), server.keyspace.expiring(db));
@@ -417,6 +417,7 @@ async fn copy_out(
                 continue;
             };
             cursor = next;
+            linger(server, server.snapshots.figures().keys_written, began).await;
             if writer.pending_bytes() >= CHUNK_BYTES && chunks.send(Chunk::More(writer.take())).await.is_err()
             {
                 return Ok(());
@@ -430,6 +431,19 @@ async fn copy_out(
     // As above.
     let _ = chunks.send(Chunk::Last(writer.finish())).await;
     Ok(())
+}
+
+/// Rests as long as `rdb-key-save-delay` says that the keys copied so far take, for tests that look at a snapshot while it is taken.
+async fn linger(server: &Server, keys: u64, began: Instant) {
+    const LOOK_AGAIN: Duration = Duration::from_millis(10);
+    let micros = |delay: i64| match delay {
+        0.. => keys.saturating_mul(delay.unsigned_abs()),
+        _ => keys / delay.unsigned_abs(),
+    };
+    // The delay may be taken back meanwhile.
+    while began.elapsed() < Duration::from_micros(micros(server.config.rdb_key_save_delay())) {
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
 }
 
 /// Copies some keys; None if it cannot go on at this moment.

@@ -4,23 +4,27 @@ use super::{Client, Kept, Traits};
 use crate::dispatch::table;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
-use wire::Request;
+use wire::{Request, encode_request};
 
 impl Client {
     /// The fields of CLIENT LIST in Redis' order, without a line end. Replies are not
     /// kept in a buffer of fixed size first, so those fields (`rbs`, `rbp`, `obl`) are 0.
     pub fn line(&self, now: UnixMs) -> String {
-        self.line_with(now, 0)
+        self.line_with(now, 0, 0)
     }
 
-    /// The same of a client whose request runs.
+    /// The same of a client whose request runs: that is what it has for a buffer.
     pub fn line_running(&self, now: UnixMs, request: &Request<'_>) -> String {
-        self.line_with(now, request.iter().map(<[u8]>::len).sum())
+        let words: Vec<&[u8]> = request.iter().collect();
+        let mut encoded = Vec::new();
+        encode_request(&mut encoded, &words);
+        self.line_with(now, words.iter().map(|word| word.len()).sum(), encoded.len())
     }
 
-    fn line_with(&self, now: UnixMs, argv_bytes: usize) -> String {
+    fn line_with(&self, now: UnixMs, argv_bytes: usize, request_bytes: usize) -> String {
         let load = |number: &std::sync::atomic::AtomicUsize| number.load(Ordering::Relaxed);
-        let (qbuf, input) = (load(&self.input_bytes), load(&self.input_capacity));
+        let (kept, input) = (load(&self.input_bytes), load(&self.input_capacity));
+        let qbuf = kept + request_bytes;
         let omem = load(&self.output_capacity);
         let seconds_since = |then_ms: u64| now.0.saturating_sub(then_ms) / 1000;
         let labels = self.labels();
@@ -43,7 +47,7 @@ impl Client {
             flag_letters(self.traits()),
             self.db.load(Ordering::Relaxed),
             self.queued.load(Ordering::Relaxed),
-            input.saturating_sub(qbuf),
+            input.saturating_sub(kept),
             load(&self.queued_bytes) + self.kept_of(Kept::Watched),
             self.output_chunks.load(Ordering::Relaxed),
             self.memory_bytes() + argv_bytes,

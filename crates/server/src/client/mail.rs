@@ -191,6 +191,36 @@ pub fn open_seals(server: &Server) {
     }
 }
 
+/// Whether this thread has posted messages that are sealed.
+pub fn has_sealed() -> bool {
+    GROUP.with_borrow(Option::is_some)
+}
+
+/// While it is there, what this thread posts is sealed: it is about what a waiting session's request does, and goes behind the reply to
+/// that, which is posted meanwhile.
+pub struct BehindReply<'s> {
+    server: &'s Server,
+    was_in_group: bool,
+}
+
+impl BehindReply<'_> {
+    /// Nothing that was sealed before waits.
+    pub fn begin(server: &Server) -> BehindReply<'_> {
+        debug_assert!(!has_sealed(), "what was posted before would go behind the reply, too");
+        BehindReply { server, was_in_group: IS_IN_GROUP.replace(true) }
+    }
+}
+
+impl Drop for BehindReply<'_> {
+    fn drop(&mut self) {
+        IS_IN_GROUP.set(self.was_in_group);
+        // What is not in the log yet stays sealed until the group ends.
+        if !self.was_in_group {
+            open_seals(self.server);
+        }
+    }
+}
+
 /// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Posted {

@@ -12,7 +12,7 @@ mod mail;
 mod registry;
 
 pub use class::class_from_name;
-pub use mail::{Letters, begin_group, deliver, end_group, open_seals};
+pub use mail::{BehindReply, Letters, begin_group, deliver, end_group, has_sealed, open_seals};
 pub use registry::Clients;
 
 use crate::acl::DEFAULT_USER;

@@ -113,6 +113,12 @@ numbers! {
     lfu_log_factor: u32 = "lfu-log-factor", |n| n as u32;
     /// Size of a list node: elements if positive, -1 to -5 for 4 KiB to 64 KiB.
     list_max_listpack_size: i32 = "list-max-listpack-size", |n| n as i32;
+    /// After how many seconds of silence a replica does not count for [`Config::min_replicas_to_write`]; 0: none is needed.
+    min_replicas_max_lag_s: i64 = "min-replicas-max-lag", |n| n;
+    /// How many replicas there have to be for writes.
+    min_replicas_to_write: i64 = "min-replicas-to-write", |n| n;
+    /// Microseconds that a snapshot in the background rests after each key, for tests; negative: so many keys for one.
+    rdb_key_save_delay: i64 = "rdb-key-save-delay", |n| n;
     /// How loud the log is.
     log_level: LogLevel = "loglevel", |n| LogLevel::from_number(n);
     /// Length of the log's segments.

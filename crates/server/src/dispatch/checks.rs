@@ -135,6 +135,9 @@ fn check_state(
     {
         return Verdict::Refuse(MISCONF);
     }
+    if attention.contains(Attention::NO_REPLICAS) && flags.contains(Flags::WRITE) {
+        return Verdict::Refuse(NO_REPLICAS);
+    }
     if !attention.contains(Attention::LOG_FAILED)
         && attention.contains(Attention::LOG_FULL)
         && flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE)
@@ -189,7 +192,7 @@ fn check_memory(
     Verdict::Run
 }
 
-/// Why a script may not write: the last snapshot failed, or the log does not go on, or the store does not where memory is full. Behind writes of its own transaction it
+/// Why a script may not write: writes need replicas, or the last snapshot failed, or the log does not go on, or the store does not where memory is full. Behind writes of its own transaction it
 /// may: they are one record.
 #[cold]
 pub fn disk_error(context: &Context<'_, '_>, fullness: &Fullness) -> Option<Error> {
@@ -201,7 +204,8 @@ pub fn disk_error(context: &Context<'_, '_>, fullness: &Fullness) -> Option<Erro
         Fullness::Refused(error) => Some(error.clone()),
         Fullness::Room | Fullness::Full => None,
     };
-    let error = of_snapshot.then_some(MISCONF).or_else(of_log).or_else(of_store);
+    let of_replicas = || attention.contains(Attention::NO_REPLICAS).then_some(NO_REPLICAS);
+    let error = of_snapshot.then_some(MISCONF).or_else(of_log).or_else(of_store).or_else(of_replicas);
     error.filter(|_| !context.batch.has_effects())
 }
 
@@ -291,6 +295,9 @@ pub const MISCONF: Error = Error::text(
      snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB \
      error.",
 );
+
+/// The error of a write for which there are too few replicas (`min-replicas-to-write`).
+const NO_REPLICAS: Error = Error::text("NOREPLICAS Not enough good replicas to write.");
 
 /// Whether writes are refused because the last snapshot failed (`stop-writes-on-bgsave-error`).
 #[cold]

@@ -5,12 +5,12 @@
 //!
 //! Pure but for the handlers, which hold what they look at.
 
-use super::with_all;
+use super::{look, with_all};
 use crate::dispatch::Context;
 use crate::server::Server;
 use command::execute::readable;
-use command::{Error, Result};
-use keyspace::{Batch, Object, Touch, ValueRef};
+use command::Result;
+use keyspace::{Batch, Key, Object, Touch, ValueRef, View};
 use sha1::{Digest as _, Sha1};
 use std::fmt::Write;
 use std::mem;
@@ -163,18 +163,14 @@ pub fn of_values(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result
     let keyspace = &context.server.keyspace;
     let keys: Vec<_> =
         context.request.iter().skip(2).map(|name| keyspace.key(context.session.db, name)).collect();
-    let view = context.batch.try_view(&keys, context.now, Touch::No).ok_or(Error::InUse)?;
-    let now = view.now();
-    let digests: Vec<_> = keys
-        .iter()
-        .map(|key| {
-            let mut digest = Digest::default();
-            view.peek(key).into_iter().for_each(|object| mix_value(&mut digest, object, now));
-            digest.hex()
-        })
-        .collect();
-    view.finish();
-    readable(context.batch)?;
+    let now = context.now;
+    let of_key = |view: &View<'_>, key: &Key<'_>| {
+        let mut digest = Digest::default();
+        view.peek(key).into_iter().for_each(|object| mix_value(&mut digest, object, now));
+        digest.hex()
+    };
+    let digests: Vec<_> =
+        look(context, &keys, |view| Ok(keys.iter().map(|key| of_key(view, key)).collect()))?;
     reply.array(digests.len());
     digests.into_iter().for_each(|digest| reply.simple(digest));
     Ok(())

@@ -13,12 +13,14 @@ use crate::config::{Access, Origin};
 use crate::dispatch::Context;
 use crate::dispatch::table::{Command, ServerHandler};
 use crate::log;
+use command::execute::readable;
 use command::generic::{dump, object};
 use command::parse::int_within;
 use command::{Error, Flags, Group, Result, Row};
-use keyspace::{DbIndex, Expiry, NewValue, Touch, ValueRef};
+use keyspace::{DbIndex, Expiry, Key, NewValue, Touch, ValueRef, View};
 use std::ops::RangeInclusive;
 use std::time::Duration;
+use sys::UnixMs;
 use value::collection::{CollectionRef, Encoding};
 use value::glob::{Case, glob_match};
 use wire::{Reply, Request};
@@ -203,23 +205,52 @@ fn sleep(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Looks at keys as they lie there, also if their time is up.
+fn look<T>(
+    context: &mut Context<'_, '_>,
+    keys: &[Key<'_>],
+    work: impl FnOnce(&View<'_>) -> Result<T>,
+) -> Result<T> {
+    const BEFORE_ALL: UnixMs = UnixMs(0);
+    let takes_locks = !context.batch.is_holding();
+    if takes_locks && !context.batch.try_hold(keys) {
+        return Err(Error::InUse);
+    }
+    // Under what a batch holds the moment is the one that is given.
+    let result = match context.batch.try_view(keys, BEFORE_ALL, Touch::No) {
+        Some(view) => {
+            let result = work(&view);
+            view.finish();
+            result
+        }
+        None => Err(Error::InUse),
+    };
+    let result = readable(context.batch).and(result);
+    if takes_locks {
+        context.batch.release();
+    }
+    result
+}
+
 /// DEBUG OBJECT key
 fn show_object(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let keyspace = &context.server.keyspace;
     let keys = [keyspace.key(context.session.db, context.request.arg(2))];
-    let view = context.batch.try_view(&keys, context.now, Touch::No).ok_or(Error::InUse)?;
-    let object = view.peek(&keys[0]).ok_or(Error::NO_SUCH_KEY)?;
-    let idle_s = object.idle_seconds(context.now);
-    reply.simple(format!(
-        "Value at:{:p} refcount:{} encoding:{} serializedlength:{} lru:{} lru_seconds_idle:{}",
-        object.key().as_ptr(),
-        object::references(object, keyspace),
-        object.encoding().name(),
-        dump::payload(object).len() - dump::PAYLOAD_FRAME_BYTES,
-        context.now.seconds().saturating_sub(idle_s) & 0xff_ffff,
-        idle_s
-    ));
-    view.finish();
+    let now = context.now;
+    let line = look(context, &keys, |view| {
+        let object = view.peek(&keys[0]).ok_or(Error::NO_SUCH_KEY)?;
+        let idle_s = object.idle_seconds(now);
+        Ok(format!(
+            "Value at:{:p} refcount:{} encoding:{} serializedlength:{} lru:{} lru_seconds_idle:{}",
+            object.key().as_ptr(),
+            object::references(object, keyspace),
+            object.encoding().name(),
+            dump::payload(object).len() - dump::PAYLOAD_FRAME_BYTES,
+            now.seconds().saturating_sub(idle_s) & 0xff_ffff,
+            idle_s
+        ))
+    })?;
+    reply.simple(line);
     Ok(())
 }
 
@@ -292,20 +323,21 @@ fn count_keys(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()
 /// DEBUG HTSTATS-KEY key [full]
 fn count_elements(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let keys = [context.server.keyspace.key(context.session.db, context.request.arg(2))];
-    let view = context.batch.try_view(&keys, context.now, Touch::No).ok_or(Error::InUse)?;
-    let object = view.peek(&keys[0]).ok_or(Error::NO_SUCH_KEY)?;
-    if !matches!(object.encoding(), Encoding::Hashtable | Encoding::Skiplist) {
-        return Err(Error::text(
-            "ERR The value stored at the specified key is not represented using an hash table",
-        ));
-    }
-    let elements = match object.value() {
-        ValueRef::Collection(CollectionRef::Set(set)) => set.len(),
-        ValueRef::Collection(CollectionRef::Hash(hash)) => hash.len(),
-        ValueRef::Collection(CollectionRef::Zset(zset)) => zset.len(),
-        _ => 0,
-    };
+    let elements = look(context, &keys, |view| match view.peek(&keys[0]).map(|object| object.value()) {
+        None => Err(Error::NO_SUCH_KEY),
+        Some(ValueRef::Collection(collection)) if !has_table(collection) => Err(NO_TABLE),
+        Some(ValueRef::Collection(CollectionRef::Set(set))) => Ok(set.len()),
+        Some(ValueRef::Collection(CollectionRef::Hash(hash))) => Ok(hash.len()),
+        Some(ValueRef::Collection(CollectionRef::Zset(zset))) => Ok(zset.len()),
+        Some(_) => Err(NO_TABLE),
+    })?;
     reply.verbatim("txt", format!(" number of elements: {elements}\n").as_bytes());
-    view.finish();
     Ok(())
+}
+
+const NO_TABLE: Error =
+    Error::text("ERR The value stored at the specified key is not represented using an hash table");
+
+fn has_table(collection: CollectionRef<'_>) -> bool {
+    matches!(collection.encoding(), Encoding::Hashtable | Encoding::Skiplist)
 }

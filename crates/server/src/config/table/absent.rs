@@ -51,8 +51,6 @@ pub(super) const ROWS: &[Row] = &[
     absent("lua-enable-deprecated-api", BOOL, "no", SCRIPTS).at_start().flags(Flags::HIDDEN),
     absent("masterauth", TEXT, "", REPLICATION).flags(Flags::SENSITIVE),
     absent("masteruser", TEXT, "", REPLICATION).flags(Flags::SENSITIVE),
-    absent("min-replicas-max-lag", INT, "10", REPLICATION).alias("min-slaves-max-lag"),
-    absent("min-replicas-to-write", INT, "0", REPLICATION).alias("min-slaves-to-write"),
     absent("no-appendfsync-on-rewrite", BOOL, "no", APPEND_ONLY),
     absent(
         "propagation-error-behavior",
@@ -61,7 +59,6 @@ pub(super) const ROWS: &[Row] = &[
         REPLICATION,
     ),
     absent("rdb-del-sync-files", BOOL, "no", SNAPSHOTS),
-    absent("rdb-key-save-delay", int(i32::MIN as i64, i32::MAX as i64), "0", TEST_HOOK).flags(Flags::HIDDEN),
     absent("rdb-save-incremental-fsync", BOOL, "yes", SNAPSHOTS),
     absent("rdbchecksum", BOOL, "yes", SNAPSHOTS).at_start(),
     absent("rdbcompression", BOOL, "yes", SNAPSHOTS),

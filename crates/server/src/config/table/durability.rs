@@ -1,7 +1,7 @@
-//! Directives of the log and of the store.
+//! Directives of the log, of snapshots and of the store.
 
 use super::super::retention;
-use super::super::row::{BOOL, Flags, INT, Kind, MEMORY, Row, works};
+use super::super::row::{BOOL, Flags, INT, Kind, MEMORY, Row, int, works};
 use super::super::words::{AppendFsync, StoreCompression};
 
 const SEGMENT_BYTES_MIN: i64 = log::limits::SHORT_SEGMENT_BYTES as i64;
@@ -33,6 +33,9 @@ pub(super) const ROWS: &[Row] = &[
     works("log-segment-size", Kind::Memory { min: SEGMENT_BYTES_MIN, max: SEGMENT_BYTES_MAX }, "64mb")
         .at_start()
         .here("Tarn's own: length of the log's files"),
+    works("rdb-key-save-delay", int(i32::MIN as i64, i32::MAX as i64), "0")
+        .flags(Flags::HIDDEN)
+        .here("for tests: how long a snapshot in the background rests behind each key, in microseconds"),
     works("store-compression", Kind::Enum(StoreCompression::WORDS), "no")
         .at_start()
         .here("Tarn's own: `lz4` compresses what lies on disk only"),
