@@ -614,7 +614,7 @@ impl<'a> Object<'a> {
 
     /// Whether the key's time is up at `now`.
     #[inline]
-    pub(crate) fn is_expired(&self, now: UnixMs) -> bool {
+    pub fn is_expired(&self, now: UnixMs) -> bool {
         self.expires_at().is_some_and(|at| at <= now)
     }
 

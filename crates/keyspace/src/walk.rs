@@ -31,6 +31,15 @@ impl Cursor {
     }
 }
 
+/// Passes over keys whose time is up.
+fn unless_over(now: UnixMs, mut visit: impl FnMut(Object<'_>)) -> impl FnMut(Object<'_>) {
+    move |object| {
+        if !object.is_expired(now) {
+            visit(object);
+        }
+    }
+}
+
 impl Batch<'_> {
     /// Calls `visit` for about `count` keys from the cursor on, expired ones left
     /// out, and returns the cursor to go on with; [`Cursor`] 0 when all was seen.
@@ -46,7 +55,18 @@ impl Batch<'_> {
         now: UnixMs,
         visit: impl FnMut(Object<'_>),
     ) -> Option<Cursor> {
-        self.scan_by((db, cursor), count, now, visit, |id, slot| self.lock_unless_slow(id, slot))
+        self.try_scan_also_over(db, cursor, count, unless_over(now, visit))
+    }
+
+    /// The same with the keys whose time is up.
+    pub fn try_scan_also_over(
+        &self,
+        db: DbIndex,
+        cursor: Cursor,
+        count: usize,
+        visit: impl FnMut(Object<'_>),
+    ) -> Option<Cursor> {
+        self.scan_by((db, cursor), count, visit, |id, slot| self.lock_unless_slow(id, slot))
     }
 
     /// The same, but it ends before a slot that anybody has for a while.
@@ -58,7 +78,7 @@ impl Batch<'_> {
         now: UnixMs,
         visit: impl FnMut(Object<'_>),
     ) -> Option<Cursor> {
-        self.scan_by((db, cursor), count, now, visit, |_, slot| locks::lock_soon(slot))
+        self.scan_by((db, cursor), count, unless_over(now, visit), |_, slot| locks::lock_soon(slot))
     }
 
     /// Locks a slot unless a slow script has it.
@@ -74,7 +94,6 @@ impl Batch<'_> {
         &'b self,
         (db, cursor): (DbIndex, Cursor),
         count: usize,
-        now: UnixMs,
         mut visit: impl FnMut(Object<'_>),
         lock: impl Fn(SlotId, &'b Lock<SlotKeys>) -> Option<Guard<'b, SlotKeys>>,
     ) -> Option<Cursor> {
@@ -96,9 +115,7 @@ impl Batch<'_> {
             let mut seen = 0;
             let next = self.scan_slot(id, &keys, from, left, |object| {
                 seen += 1;
-                if !object.is_expired(now) {
-                    visit(object);
-                }
+                visit(object);
             });
             if let Some(position) = next {
                 return Some(Cursor::new(number, position));

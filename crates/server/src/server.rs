@@ -279,6 +279,7 @@ impl Server {
         self.slow_ticks.store(slowlog::threshold_ticks(self), Ordering::Relaxed);
         self.keyspace.set_interest(Interest::EVENTS, events::are_wanted(self));
         durability::apply_config(self);
+        tracking::keep_within_limit(self);
         crate::logger::set_level(config.log_level());
     }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::parse::int;
 use crate::row::Handler::Walk;
 use crate::row::{Flags, Group, Row, row};
-use keyspace::{Batch, Cursor, Object};
+use keyspace::{Batch, Cursor, Object, Touch};
 use value::glob::{Case, glob_match};
 use wire::Reply;
 
@@ -91,20 +91,41 @@ fn randomkey(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
 fn scan(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let cursor = cursor(args.bytes(1)).ok_or(Error::CURSOR)?;
     let options = ScanOptions::of_keys(args)?;
-    let mut is_held_up = false;
+    let (mut is_held_up, mut over) = (false, Vec::new());
     reply_scanned(reply, |keys, count| {
         let show = |object: Object<'_>| {
-            if options.wants(object) {
+            if object.is_expired(args.now) {
+                over.push(object.key().to_vec());
+            } else if options.wants(object) {
                 keys.bulk(object.key());
                 *count += 1;
             }
         };
-        let next = batch.try_scan(args.db, cursor, options.count, args.now, show);
+        let next = batch.try_scan_also_over(args.db, cursor, options.count, show);
         is_held_up = next.is_none();
         next.unwrap_or(cursor).0
     });
     pass_by_unreadable(batch);
+    free(batch, args, &over);
     if is_held_up { Err(Error::InUse) } else { Ok(()) }
+}
+
+/// Keys that one SCAN frees; the sweep frees the others.
+const FREED_MAX: usize = 1000;
+
+/// Frees keys that were met with their time up, as any look at them does.
+fn free(batch: &Batch<'_>, args: &Args<'_>, names: &[Vec<u8>]) {
+    for name in names.iter().take(FREED_MAX) {
+        let keys = [args.keyspace.key(args.db, name)];
+        // What is held belongs to others, or to who waited for one of the keys before.
+        if batch.is_holding() && !batch.holds(&keys) {
+            return;
+        }
+        let Some(view) = batch.try_view(&keys, args.now, Touch::No) else { return };
+        view.peek(&keys[0]);
+        view.finish();
+    }
+    pass_by_unreadable(batch);
 }
 
 /// Replies to SCAN, HSCAN, SSCAN or ZSCAN: `scan` writes what it shows, counts that, and

@@ -252,7 +252,7 @@ const TABLE_BYTES_LEAST: usize = 1 << 20;
 
 /// Takes keys out of the table, whichever, down to `tracking-table-max-keys`; those who
 /// read them are told to forget them.
-fn keep_within_limit(server: &Server) {
+pub fn keep_within_limit(server: &Server) {
     let most = server.config.tracking_table_max_keys();
     let table = &server.tracking.table;
     let bytes_most = most.saturating_mul(KEY_BYTES_USUAL).max(TABLE_BYTES_LEAST);
