@@ -120,12 +120,25 @@ pub fn load(server: &Arc<Server>, fs: &Fs, passes_damage: bool) -> io::Result<Op
         return Ok(None);
     }
     import::refuse_newer_snapshot(server, &recovery)?;
+    fill(server, fs, &recovery, passes_damage)?;
+    Ok(Some(recovery.end()))
+}
+
+/// The same from the directory of a server of this process, which writes nothing to it meanwhile, and gives nothing up of it.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_beside(server: &Arc<Server>, fs: &Fs) -> io::Result<()> {
+    let recovery = ::log::inspect(fs, &server.dir()).map_err(io::Error::other)?;
+    fill(server, fs, &recovery, false)
+}
+
+fn fill(server: &Arc<Server>, fs: &Fs, recovery: &Recovery, passes_damage: bool) -> io::Result<()> {
     note_history(server, recovery.history());
-    if let Some(table) = store_table(&recovery)? {
+    if let Some(table) = store_table(recovery)? {
         residency::open_to_read(server, fs, &table, passes_damage)?;
     }
-    recovery::recover(server, &recovery, 1).map_err(|error| explained(fs, &dir, error))?;
-    Ok(Some(recovery.end()))
+    recovery::recover(server, recovery, 1).map_err(|error| explained(fs, &server.dir(), error))
 }
 
 /// The seed by which keys had their slots when the newest checkpoint of a directory was written; None without one. What is

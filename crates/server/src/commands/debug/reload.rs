@@ -236,6 +236,6 @@ fn state_of_log(server: &Server, now: UnixMs) -> io::Result<State> {
     let seed = durability::seed_of_checkpoint(&config, &Fs::Real).unwrap_or_else(HashSeed::from_entropy);
     // A worker for whoever loads, and the spare one.
     let loaded = Server::with_seed(config, 2, Clock::simulated(now), seed);
-    durability::load(&loaded, &Fs::Real, false)?;
+    durability::load_beside(&loaded, &Fs::Real)?;
     State::of(&loaded, &mut loaded.keyspace.enter(0), now)
 }
