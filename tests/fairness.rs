@@ -401,3 +401,26 @@ fn slow_scripts_take_turns() {
         assert!(*fewest * 4 >= *most, "{keys:?}: {gained:?} of the four ended");
     }
 }
+
+#[test]
+fn a_served_client_is_told_of_its_own_change_behind_the_reply() {
+    for edition in ["memory", "durable"] {
+        let server = Server::start(tarn(), &["--edition", edition]).unwrap();
+        let (mut waiter, mut other) = (server.connect().unwrap(), server.connect().unwrap());
+        for line in ["HELLO 3", "CLIENT TRACKING ON", "LRANGE target 0 -1", "LRANGE source 0 -1"] {
+            send(&mut waiter, line);
+            waiter.read_value().unwrap();
+        }
+        send(&mut waiter, "BLMOVE source target LEFT LEFT 0");
+        while crate::info(&mut other, "blocked_clients") == 0 {}
+        other.call(&["RPUSH", "source", "element"]).unwrap();
+        // What the other has done comes first, then the reply, then what the request did.
+        let invalid = |key: &str| format!(">2\r\n$10\r\ninvalidate\r\n*1\r\n$6\r\n{key}\r\n");
+        let wanted = invalid("source") + "$7\r\nelement\r\n" + &invalid("target");
+        let mut read = Vec::new();
+        while read.len() < wanted.len() {
+            read.extend(waiter.read_reply().unwrap());
+        }
+        assert_eq!(String::from_utf8_lossy(&read), wanted, "{edition}");
+    }
+}

@@ -12,6 +12,7 @@ mod checked;
 mod clients;
 mod crash;
 mod differences;
+mod debug;
 mod differential;
 mod directives;
 mod endings;

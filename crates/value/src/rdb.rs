@@ -120,6 +120,12 @@ pub fn dump_groups(stream: &Stream) -> Vec<u8> {
     out
 }
 
+/// Whether an image is of a compact encoding, written as it was.
+pub fn is_compact_image(image: &[u8]) -> bool {
+    let types = [Hash::COMPACT_IMAGE_TYPES, Set::COMPACT_IMAGE_TYPES, Zset::COMPACT_IMAGE_TYPES];
+    image.first().is_some_and(|image_type| types.iter().any(|known| known.contains(image_type)))
+}
+
 /// Appends a collection's type and its image.
 fn write_collection(collection: CollectionRef<'_>, out: &mut Vec<u8>) {
     match collection {

@@ -11,7 +11,7 @@
 use crate::object::{Block, NewValue, Object, Stored, ValueRef};
 use sys::UnixMs;
 use value::collection::{Collection, Thresholds};
-use value::rdb::{of_image, write_exactly};
+use value::rdb::{is_compact_image, of_image, write_exactly};
 
 const META_BYTES: usize = 4;
 
@@ -21,6 +21,18 @@ const AS_THEY_WERE: Thresholds = Thresholds {
     set_max_intset_entries: 0,
     set_max_listpack_entries: 0,
     zset_max_listpack_entries: 0,
+    ..Thresholds::DEFAULT
+};
+
+/// So do compact ones, which have images where they are too long for a block, however long they are.
+const COMPACT_AS_THEY_WERE: Thresholds = Thresholds {
+    hash_max_listpack_entries: usize::MAX,
+    hash_max_listpack_value: usize::MAX,
+    set_max_intset_entries: usize::MAX,
+    set_max_listpack_entries: usize::MAX,
+    set_max_listpack_value: usize::MAX,
+    zset_max_listpack_entries: usize::MAX,
+    zset_max_listpack_value: usize::MAX,
     ..Thresholds::DEFAULT
 };
 
@@ -47,7 +59,8 @@ pub(super) fn read(key: &[u8], expires_at: Option<UnixMs>, image: &[u8]) -> Opti
         Stored::Edited => NewValue::Edited(value),
         Stored::Compact(form) => NewValue::Compact(form, value),
         Stored::Native => {
-            let collection = of_image(value, &AS_THEY_WERE).ok()?;
+            let thresholds = if is_compact_image(value) { &COMPACT_AS_THEY_WERE } else { &AS_THEY_WERE };
+            let collection = of_image(value, thresholds).ok()?;
             return Some(of_collection(key, collection, expires_at, clock));
         }
     };
@@ -56,4 +69,32 @@ pub(super) fn read(key: &[u8], expires_at: Option<UnixMs>, image: &[u8]) -> Opti
 
 fn of_collection(key: &[u8], collection: Collection, expires_at: Option<UnixMs>, clock: u32) -> Block {
     Block::of_native(key, Box::new(collection), expires_at, clock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use value::collection::{CollectionRef, Encoding};
+    use value::hash::{FieldExpiry, Hash};
+
+    #[test]
+    fn a_compact_hash_too_long_for_a_block_comes_back_as_it_went() {
+        let thresholds = Thresholds { hash_max_listpack_value: usize::MAX, ..Thresholds::DEFAULT };
+        let (mut hash, long) = (Hash::default(), vec![b'x'; 70_000]);
+        for (name, value) in [("c", &b"1"[..]), ("a", &long), ("b", b"2")] {
+            hash.set(name.as_bytes(), value, FieldExpiry::Clear, &thresholds, UnixMs(0));
+        }
+        let block = of_collection(b"key", hash.into(), None, 0);
+        let mut image = Vec::new();
+        write(block.object(), &mut image);
+        let read = read(b"key", None, &image).unwrap();
+        assert_eq!(read.object().encoding(), Encoding::Listpack);
+        let ValueRef::Collection(CollectionRef::Hash(hash)) = read.object().value() else {
+            panic!("it is a hash")
+        };
+        let mut names = Vec::new();
+        hash.for_each(UnixMs(0), |name, _| names.push(format!("{name:?}")));
+        assert_eq!(names.len(), 3);
+        assert!(names[0].contains("99") && names[1].contains("97") && names[2].contains("98"), "{names:?}");
+    }
 }

@@ -71,6 +71,8 @@ fn write_timed_fields(out: &mut Vec<u8>, fields: &Fields, first: UnixMs) {
 }
 
 impl Hash {
+    /// The RDB types of compact encodings, which hold their bytes as they were.
+    pub(crate) const COMPACT_IMAGE_TYPES: &'static [u8] = &[TYPE_LISTPACK];
     /// The RDB types that [`Hash::read_image`] reads.
     pub(crate) const IMAGE_TYPES: &'static [u8] = &[
         TYPE_FIELDS,

@@ -33,6 +33,8 @@ impl SetRef<'_> {
 }
 
 impl Set {
+    /// The RDB types of compact encodings, which hold their bytes as they were.
+    pub(crate) const COMPACT_IMAGE_TYPES: &'static [u8] = &[TYPE_INTSET, TYPE_LISTPACK];
     /// The RDB types that [`Set::read_image`] reads.
     pub(crate) const IMAGE_TYPES: &'static [u8] = &[TYPE_MEMBERS, TYPE_INTSET, TYPE_LISTPACK];
 

@@ -71,6 +71,8 @@ fn write_text_score(score: f64, out: &mut Vec<u8>) {
 }
 
 impl Zset {
+    /// The RDB types of compact encodings, which hold their bytes as they were.
+    pub(crate) const COMPACT_IMAGE_TYPES: &'static [u8] = &[TYPE_LISTPACK];
     /// The RDB types that [`Zset::read_image`] reads.
     pub(crate) const IMAGE_TYPES: &'static [u8] =
         &[TYPE_TEXT_SCORES, TYPE_BINARY_SCORES, TYPE_ZIPLIST, TYPE_LISTPACK];

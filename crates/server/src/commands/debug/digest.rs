@@ -8,8 +8,8 @@
 use super::{look, with_all};
 use crate::dispatch::Context;
 use crate::server::Server;
-use command::execute::readable;
 use command::Result;
+use command::execute::readable;
 use keyspace::{Batch, Key, Object, Touch, ValueRef, View};
 use sha1::{Digest as _, Sha1};
 use std::fmt::Write;

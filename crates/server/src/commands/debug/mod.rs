@@ -314,8 +314,9 @@ fn count_keys(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()
     let db = DbIndex(db.ok_or(Error::text("ERR Out of range database"))?);
     context.batch.see_all();
     let (keys, expiring) = (context.batch.len(db), context.batch.expiring(db));
-    let text =
-        format!("[Dictionary HT]\n number of elements: {keys}\n[Expires HT]\n number of elements: {expiring}\n");
+    let text = format!(
+        "[Dictionary HT]\n number of elements: {keys}\n[Expires HT]\n number of elements: {expiring}\n"
+    );
     reply.verbatim("txt", text.as_bytes());
     Ok(())
 }

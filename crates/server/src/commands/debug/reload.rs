@@ -145,8 +145,16 @@ fn restore(context: &mut Context<'_, '_>, db: DbIndex, entry: &FileEntry) -> io:
         Some(FileUsage::Frequency(frequency)) => (&b"FREQ"[..], frequency.to_string()),
         None => (&b""[..], String::new()),
     };
-    let words =
-        [b"RESTORE", &entry.key[..], expires_at.as_bytes(), &payload, b"REPLACE", b"ABSTTL", option, used.as_bytes()];
+    let words = [
+        b"RESTORE",
+        &entry.key[..],
+        expires_at.as_bytes(),
+        &payload,
+        b"REPLACE",
+        b"ABSTTL",
+        option,
+        used.as_bytes(),
+    ];
     run_request(context, db, if entry.usage.is_some() { &words } else { &words[..6] })
 }
 
@@ -192,6 +200,9 @@ fn check_log(context: &mut Context<'_, '_>) -> io::Result<()> {
     }
     context.batch.settle_held();
     write_out(log)?;
+    if server.residency.store().is_some_and(|store| store.stats().bytes_live > 0) {
+        return Err(io::Error::other("what lies in the store is read by a start only"));
+    }
     let of_log = std::thread::scope(|scope| {
         // What it compiles of libraries is no worker's.
         let loaded = scope.spawn(|| state_of_log(server, now)).join();
@@ -225,7 +236,8 @@ impl State {
     fn of(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> io::Result<State> {
         let digest = digest::of_keyspace(server, batch, now);
         readable(batch).map_err(|error| io::Error::other(error.to_string()))?;
-        let libraries = server.scripts.libraries().by_name.values().map(|library| library.code.to_vec()).collect();
+        let libraries =
+            server.scripts.libraries().by_name.values().map(|library| library.code.to_vec()).collect();
         Ok(State { digest, libraries })
     }
 }

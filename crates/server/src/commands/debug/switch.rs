@@ -67,9 +67,8 @@ pub fn part_long_texts(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> 
     /// Redis' own limit.
     const MOST: u64 = (1 << 32) - (1 << 20);
     let bytes = config::memory_bytes(context.request.arg(2)).filter(|bytes| *bytes <= MOST);
-    let bytes = bytes.ok_or(Error::text(
-        "ERR argument must be a memory value bigger than 1 and smaller than 4gb",
-    ))?;
+    let bytes =
+        bytes.ok_or(Error::text("ERR argument must be a memory value bigger than 1 and smaller than 4gb"))?;
     let least = match usize::try_from(bytes) {
         Ok(0) | Err(_) => usize::MAX,
         Ok(bytes) => bytes,

@@ -27,7 +27,12 @@ pub(crate) struct Usage {
 impl Usage {
     /// Measures.
     pub(crate) fn now(context: &Context<'_, '_>) -> Usage {
-        let used = sys::memory::used_bytes();
+        Usage::beside(context, 0)
+    }
+
+    /// The same without the bytes in which it is going to be told: whoever asks wants to know what there is otherwise.
+    pub(super) fn beside(context: &Context<'_, '_>, telling_bytes: usize) -> Usage {
+        let used = sys::memory::used_bytes().saturating_sub(telling_bytes as u64);
         Usage {
             used,
             peak: context.server.samples.note_used_bytes(used),
@@ -71,7 +76,7 @@ fn client_bytes(client: &Client) -> u64 {
 }
 
 pub(super) fn memory(context: &mut Context<'_, '_>, page: &mut Page) {
-    let usage = Usage::now(context);
+    let usage = Usage::beside(context, page.bytes());
     let config = &context.server.config;
     let machine = sys::process::machine_bytes();
     let fragmentation = format!("{:.2}", usage.fragmentation());

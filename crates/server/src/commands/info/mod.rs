@@ -80,6 +80,11 @@ impl Page {
         lines.iter().for_each(|(name, value)| self.line(name, value));
     }
 
+    /// The memory that it takes itself.
+    fn bytes(&self) -> usize {
+        self.text.capacity()
+    }
+
     fn add(&mut self, text: std::fmt::Arguments<'_>) {
         self.text.write_fmt(text).expect("a string takes every text");
     }

@@ -115,7 +115,8 @@ pub fn load_library(server: &Server, code: &[u8]) -> std::result::Result<(), Vec
 /// # Errors
 /// The error line; all are as they were then.
 pub fn replace_libraries(server: &Server, payload: &[u8]) -> std::result::Result<(), Vec<u8>> {
-    let codes = rdb::restore_libraries(payload, Checksum::Checked).map_err(|error| format!("{error:?}").into_bytes())?;
+    let codes = rdb::restore_libraries(payload, Checksum::Checked)
+        .map_err(|error| format!("{error:?}").into_bytes())?;
     let libraries: Vec<Arc<Library>> = codes
         .iter()
         .map(|code| make(server, code, LOAD_AGAIN_TIME_MAX))
@@ -344,10 +345,11 @@ fn restore(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
             ));
         }
     };
-    let codes = rdb::restore_libraries(request.arg(2), server.settings.checksum()).map_err(|error| match error {
-        RestoreError::BadFooter => Error::DUMP_FOOTER,
-        RestoreError::BadFormat => Error::text("ERR given type is not a function"),
-    })?;
+    let codes =
+        rdb::restore_libraries(request.arg(2), server.settings.checksum()).map_err(|error| match error {
+            RestoreError::BadFooter => Error::DUMP_FOOTER,
+            RestoreError::BadFormat => Error::text("ERR given type is not a function"),
+        })?;
     put_libraries(context, &codes, policy)?;
     reply.ok();
     Ok(())
