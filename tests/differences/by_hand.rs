@@ -151,7 +151,8 @@ pub fn fatal_errors() {
 
 pub fn upstart() {
     let server = memory(&["--supervised", "upstart"]);
-    assert!(server.output().contains("'supervised upstart' has no effect"), "{}", server.output());
+    // It is said once clients are served already.
+    wait_until("it is said", || server.output().contains("'supervised upstart' has no effect"));
 }
 
 pub fn users_who_are_gone() {

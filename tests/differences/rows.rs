@@ -6,6 +6,24 @@ use super::by_hand;
 /// By the first cell of its row.
 pub const CHECKS: &[(&str, Check)] = &[
     ("`bind` default", By(by_hand::defaults)),
+    (
+        "`dir` and `syslog-ident` defaults",
+        Asked(&[("CONFIG GET syslog-ident", "*2 $12 syslog-ident $4 tarn", "*2 $12 syslog-ident $5 redis")]),
+    ),
+    (
+        "`activedefrag yes`, any `locale-collate`",
+        Asked(&[
+            ("CONFIG SET activedefrag yes", "+OK", "~-ERR CONFIG SET failed"),
+            ("CONFIG SET locale-collate x", "+OK", "~-ERR "),
+        ]),
+    ),
+    (
+        "amounts of memory from 2^63 bytes on; directives whose values hold a NUL",
+        Asked(&[
+            ("CONFIG SET maxmemory 9223372036854775808", "~-ERR CONFIG SET failed", "+OK"),
+            ("CONFIG SET maxmemory 0", "+OK", "+OK"),
+        ]),
+    ),
     ("`port 0`", By(by_hand::a_free_port)),
     ("unknown directive in a file", By(by_hand::unknown_directives)),
     ("an option that cannot be accepted", By(by_hand::bad_options)),
@@ -43,7 +61,7 @@ pub const CHECKS: &[(&str, Check)] = &[
         "`store-compression`",
         Asked(&[("CONFIG GET store-compression", "*2 $17 store-compression $2 no", "*0")]),
     ),
-    ("`appendonly`", Asked(&[("CONFIG SET appendonly yes", "~-ERR CONFIG SET failed", "")])),
+    ("`CONFIG SET appendonly no`", Test("appendonly_is_refused_where_it_would_not_be_true")),
     ("`appendfsync everysec`", Not("what is lost depends on the moment of the kill")),
     ("`BGREWRITEAOF`", Asked(&[("BGREWRITEAOF", "~-ERR There is no log", "~+Background append only file")])),
     ("`appendfilename`, `appenddirname`", By(by_hand::where_a_redis_files_are_looked_for)),
@@ -68,13 +86,7 @@ pub const CHECKS: &[(&str, Check)] = &[
         Test("while_the_log_has_failed_everyone_is_answered_and_nobody_shown_what_is_not_on_disk"),
     ),
     ("RDB files", By(by_hand::rdb_versions)),
-    (
-        "`CONFIG SET port` and `bind`",
-        Asked(&[
-            ("CONFIG SET port 1", "~-ERR CONFIG SET failed", ""),
-            ("CONFIG SET bind 127.0.0.2", "~-ERR CONFIG SET failed", ""),
-        ]),
-    ),
+    ("`CONFIG SET tls-port`", Asked(&[("CONFIG SET tls-port 1", "~-ERR CONFIG SET failed", "")])),
     (
         "clients that wait in `BLPOP` and its kin while a `STORE` (`SORT ... STORE`, `SUNIONSTORE`, ...) or `RENAME` puts another type in their key's place",
         By(by_hand::waiting_for_what_replaces_another_type),
@@ -132,17 +144,6 @@ pub const CHECKS: &[(&str, Check)] = &[
     ),
     ("`LATENCY`'s `expire-cycle`", Not("a machine without load has no such event")),
     (
-        "`SCAN`",
-        Asked(&[
-            ("DEBUG SET-ACTIVE-EXPIRE 0", "+OK", "+OK"),
-            ("SET k v PX 1", "+OK", "+OK"),
-            ("DEBUG SLEEP 0.01", "+OK", "+OK"),
-            ("SCAN 0", "*2 $1 0 *0", "*2 $1 0 *0"),
-            ("DBSIZE", ":1", ":0"),
-            ("DEBUG SET-ACTIVE-EXPIRE 1", "+OK", "+OK"),
-        ]),
-    ),
-    (
         "`MONITOR`",
         Asked(&[("@m MONITOR", "+OK", "+OK"), ("SELECT 5", "+OK", "+OK"), ("@m", "~ [0 ", "~ [5 ")]),
     ),
@@ -178,6 +179,21 @@ pub const CHECKS: &[(&str, Check)] = &[
             &["--enable-module-command", "yes"],
             &[("MODULE LOAD /x.so", "~-ERR Modules are not supported", "~-ERR Error loading the extension")],
         ),
+    ),
+    ("`DEBUG RELOAD`", Test("a_file_that_does_not_fit_changes_nothing")),
+    ("`DEBUG LOADAOF`", Test("a_reload_keeps_everything_in_every_edition")),
+    ("`DEBUG SET-DISABLE-DENY-SCRIPTS`", Test("switches_do_what_they_say")),
+    (
+        "`min-replicas-to-write`",
+        Asked(&[
+            ("CONFIG SET min-replicas-to-write 1", "+OK", "+OK"),
+            (
+                "SET k v",
+                "-NOREPLICAS Not enough good replicas to write.",
+                "-NOREPLICAS Not enough good replicas to write.",
+            ),
+            ("CONFIG SET min-replicas-to-write 0", "+OK", "+OK"),
+        ]),
     ),
     ("`DEBUG`", Asked(&[("DEBUG SEGFAULT", "~-ERR unknown subcommand", "")])),
     ("`COMMAND DOCS`", Asked(&[("COMMAND DOCS set", "! history", "~ history")])),

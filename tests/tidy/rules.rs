@@ -219,12 +219,16 @@ pub fn unsafe_without_reason(source: &Source) -> Complaints {
 pub fn allowed_without_reason(source: &Source) -> Complaints {
     let mut complaints = Complaints::new();
     let mut above = "";
-    for (at, line) in source.text.lines().enumerate() {
+    let lines: Vec<&str> = source.text.lines().collect();
+    for (at, line) in lines.iter().copied().enumerate() {
         let code = line.trim_start();
+        // One that is long goes over several lines.
+        let end = lines[at..].iter().position(|line| line.trim_end().ends_with(']')).unwrap_or(0);
         let is_allowance =
             code.starts_with("#[allow(") || code.starts_with("#![allow(") || code.starts_with("#[expect(");
-        let is_reasoned =
-            code.contains("//") || code.contains("reason =") || above.trim_start().starts_with("// ");
+        let is_reasoned = code.contains("//")
+            || lines[at..=at + end].iter().any(|line| line.contains("reason ="))
+            || above.trim_start().starts_with("// ");
         if is_allowance && !is_reasoned {
             complaints.push(source.at(at, "a lint is switched off without a reason"));
         }
