@@ -35,12 +35,12 @@ const APPEND_DIR: Kind = Kind::Text(|text| match text.contains(&b'/') || text.is
 pub(super) const ROWS: &[Row] = &[
     absent("always-show-logo", BOOL, "no", "there is no logo").at_start(),
     works("aof-load-truncated", BOOL, "yes")
-.here("for append-only files of a Redis; the log has rules of its own"),
+        .here("for append-only files of a Redis; the log has rules of its own"),
     absent("aof_rewrite_cpulist", TEXT, "", CPU_LISTS).at_start(),
     works("appenddirname", APPEND_DIR, "appendonlydir").at_start()
-.here("where append-only files of a Redis are looked for"),
+        .here("where append-only files of a Redis are looked for"),
     works("appendfilename", APPEND_FILE, "appendonly.aof").at_start()
-.here("what append-only files of a Redis are looked for"),
+        .here("what append-only files of a Redis are looked for"),
     absent("bgsave_cpulist", TEXT, "", CPU_LISTS).at_start(),
     absent("bio_cpulist", TEXT, "", CPU_LISTS).at_start(),
     works("busy-reply-threshold", LONG, "5000").alias("lua-time-limit"),
@@ -50,16 +50,16 @@ pub(super) const ROWS: &[Row] = &[
     works("databases", int(1, DATABASES_MAX as i64), "16").at_start(),
     works("dbfilename", FILE_NAME, "dump.rdb").flags(Flags::PROTECTED),
     works("dir", Kind::Directory, "./tarn-data").flags(Flags::PROTECTED)
-.here("made if it is missing; Redis uses the directory that it was started in"),
+        .here("made if it is missing; Redis uses the directory that it was started in"),
     absent("disable-thp", BOOL, "yes", "there is no fork that huge pages could slow down").at_start(),
     absent("dynamic-hz", BOOL, "yes", "timers run at `hz` whatever the number of clients"),
     works("edition", Kind::Enum(Edition::WORDS), "durable").at_start()
-.here("Tarn's own: `memory` has its data in memory only, `durable` has each write on disk before its reply, `capacity` as well, and data beyond `maxmemory` on disk"),
+        .here("Tarn's own: `memory` has its data in memory only, `durable` has each write on disk before its reply, `capacity` as well, and data beyond `maxmemory` on disk"),
     works("enable-debug-command", Kind::Enum(Access::WORDS), "no").at_start(),
     absent("enable-module-command", Kind::Enum(Access::WORDS), "no", "modules cannot be loaded").at_start(),
     works("enable-protected-configs", Kind::Enum(Access::WORDS), "no").at_start(),
     works("hz", INT, "10").adjust(|hz| hz.clamp(1, 500))
-.here("how often what is due is looked for; an idle server sleeps"),
+        .here("how often what is due is looked for; an idle server sleeps"),
     absent(
         "ignore-warnings",
         TEXT,
@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Row] = &[
     works("pidfile", TEXT, "").at_start(),
     absent("proc-title-template", Kind::Text(title_template), "{title} {listen-addr} {server-mode}", TITLE),
     works("save", Kind::Save, "")
-.here("files are written only when they are asked for, as the log has everything"),
+        .here("files are written only when they are asked for, as the log has everything"),
     absent("server_cpulist", TEXT, "", CPU_LISTS).at_start(),
     absent("set-proc-title", BOOL, "yes", TITLE).at_start(),
     works("shutdown-timeout", INT, "10"),
@@ -97,13 +97,13 @@ pub(super) const ROWS: &[Row] = &[
     works("slowlog-max-len", LONG, "128"),
     works("stop-writes-on-bgsave-error", BOOL, "yes"),
     works("supervised", Kind::Enum(Supervision::WORDS), "no").at_start()
-.here("`upstart` is a warning"),
+        .here("`upstart` is a warning"),
     works("syslog-enabled", BOOL, "no").at_start(),
     works("syslog-facility", Kind::Enum(SyslogFacility::WORDS), "local0").at_start(),
     works("syslog-ident", TEXT, "tarn").at_start()
-.here("the program's own name"),
+        .here("the program's own name"),
     works("threads", int(0, 1024), "0").at_start()
-.here("Tarn's own: worker threads; 0 is one for each core"),
+        .here("Tarn's own: worker threads; 0 is one for each core"),
     absent("use-exit-on-panic", BOOL, "no", TEST_HOOK).flags(Flags::HIDDEN),
     absent("watchdog-period", INT, "0", "slow commands are in the slow log and in LATENCY")
         .adjust(|ms| if ms == 0 { 0 } else { ms.max(WATCHDOG_MS_MIN) })
