@@ -70,31 +70,3 @@ pub(super) fn read(key: &[u8], expires_at: Option<UnixMs>, image: &[u8]) -> Opti
 fn of_collection(key: &[u8], collection: Collection, expires_at: Option<UnixMs>, clock: u32) -> Block {
     Block::of_native(key, Box::new(collection), expires_at, clock)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use value::collection::{CollectionRef, Encoding};
-    use value::hash::{FieldExpiry, Hash};
-
-    #[test]
-    fn a_compact_hash_too_long_for_a_block_comes_back_as_it_went() {
-        let thresholds = Thresholds { hash_max_listpack_value: usize::MAX, ..Thresholds::DEFAULT };
-        let (mut hash, long) = (Hash::default(), vec![b'x'; 70_000]);
-        for (name, value) in [("c", &b"1"[..]), ("a", &long), ("b", b"2")] {
-            hash.set(name.as_bytes(), value, FieldExpiry::Clear, &thresholds, UnixMs(0));
-        }
-        let block = of_collection(b"key", hash.into(), None, 0);
-        let mut image = Vec::new();
-        write(block.object(), &mut image);
-        let read = read(b"key", None, &image).unwrap();
-        assert_eq!(read.object().encoding(), Encoding::Listpack);
-        let ValueRef::Collection(CollectionRef::Hash(hash)) = read.object().value() else {
-            panic!("it is a hash")
-        };
-        let mut names = Vec::new();
-        hash.for_each(UnixMs(0), |name, _| names.push(format!("{name:?}")));
-        assert_eq!(names.len(), 3);
-        assert!(names[0].contains("99") && names[1].contains("97") && names[2].contains("98"), "{names:?}");
-    }
-}

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use sys::{Prng, UnixMs};
-use value::collection::Thresholds;
+use value::collection::{CollectionRef, Encoding, Thresholds, Type};
 use value::hash::{FieldExpiry, Hash};
 use value::list::{End, List};
 use value::rdb::dump;
@@ -779,4 +779,30 @@ fn what_was_replaced_unread_is_evicted_whole() {
     let left = all_of(&spilling.keyspace, NOW);
     assert_eq!((left.len(), spilling.keyspace.len(DB)), (400, 400));
     assert!(evicted.iter().all(|number| !left.contains_key(&number.to_be_bytes()[..])));
+}
+
+#[test]
+fn a_compact_hash_too_long_for_a_block_comes_back_as_it_went() {
+    let mut spilling = Spilling::new();
+    let thresholds = Thresholds { hash_max_listpack_value: usize::MAX, ..Thresholds::DEFAULT };
+    let (mut hash, long) = (Hash::default(), vec![b'x'; 70_000]);
+    for (name, value) in [("c", &b"v"[..]), ("a", &long), ("b", b"w")] {
+        hash.set(name.as_bytes(), value, FieldExpiry::Clear, &thresholds, NOW);
+    }
+    let before = dump(CollectionRef::Hash(hash.as_ref()));
+    {
+        let (batch, keys) = (spilling.keyspace.enter(0), [spilling.keyspace.key(DB, b"hash")]);
+        let mut edit = batch.edit(&keys, NOW, Touch::Yes);
+        edit.put_collection(&keys[0], hash, Expiry::Clear);
+        edit.finish();
+    }
+    spilling.spill_all();
+    assert_eq!(spilling.cold(), 1);
+    let (batch, keys) = (spilling.keyspace.enter(0), [spilling.keyspace.key(DB, b"hash")]);
+    let view = batch.view(&keys, NOW, Touch::No);
+    let ValueRef::Collection(collection) = view.peek(&keys[0]).unwrap().value() else {
+        panic!("it is a hash")
+    };
+    assert_eq!(collection.encoding(), Encoding::Listpack);
+    assert!(dump(collection) == before, "its fields are in another order");
 }
