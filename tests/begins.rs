@@ -1,5 +1,5 @@
 //! CONFIG SET `appendonly yes` while a server runs: the log begins with a checkpoint. What was there before and what comes after is there
-//! behind a kill once that is complete; before, nothing is taken for data that is not all of it.
+//! behind a kill once that is complete; before, nothing is taken for data that is not all of it. And BGREWRITEAOF of a server without a log.
 
 use crate::operators::{files, text};
 use crate::tarn;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use testkit::ask::{ask, call, call_well, shown, wait_until};
 use testkit::contents::Contents;
-use testkit::{Client, Server};
+use testkit::{Client, Program, Server};
 use wire::Value;
 
 /// Clients that write while the log begins.
@@ -178,4 +178,47 @@ fn appendonly_is_refused_where_it_would_not_be_true() {
     let decided = "this edition has every write on disk before its reply";
     assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", "no"]), format!("{failed}{decided}"));
     assert!(ask(&mut client, &["CONFIG", "SET", "appendfsync", "no"]).ends_with(decided));
+}
+
+#[test]
+fn without_a_log_bgrewriteaof_writes_append_only_files_that_a_redis_reads() {
+    let server = Server::start(tarn(), &["--edition", "memory"]).unwrap();
+    let mut client = server.connect().unwrap();
+    fill(&mut client);
+    for turn in 1..4 {
+        call_well(&mut client, &["SET", "turn", &turn.to_string()]);
+        assert_eq!(ask(&mut client, &["BGREWRITEAOF"]), "Background append only file rewriting started");
+        wait_until("it is written", || is_complete(&mut client));
+        assert_eq!(field(&mut client, "aof_last_bgrewrite_status"), "ok");
+    }
+    let folder = server.dir().join("appendonlydir");
+    let manifest = std::fs::read_to_string(folder.join("appendonly.aof.manifest")).unwrap();
+    assert_eq!(manifest, "file \"appendonly.aof.3.base.rdb\" seq 3 type b\n");
+    assert_eq!(files(&folder, "appendonly.aof", "").len(), 2, "what is replaced is gone");
+    let before = Contents::read(&mut client).unwrap();
+    for (program, edition) in [(tarn(), &["--edition", "memory"][..]), (Program::Redis, &[])] {
+        let dir = server.dir().with_extension(program.name());
+        std::fs::create_dir_all(dir.join("appendonlydir")).unwrap();
+        for file in files(&folder, "", "") {
+            std::fs::copy(&file, dir.join("appendonlydir").join(file.file_name().unwrap())).unwrap();
+        }
+        let again =
+            Server::start(program, &[edition, &["--appendonly", "yes", "--dir", text(&dir)]].concat());
+        let mut client = again.as_ref().unwrap().connect().unwrap();
+        wait_until("it is loaded", || ask(&mut client, &["PING"]) == "PONG");
+        // Redis 7.0 has no words for when fields expire.
+        if let Program::Tarn(_) = again.as_ref().unwrap().program() {
+            assert_eq!(before.difference(&Contents::read(&mut client).unwrap(), 0), None);
+        }
+        assert_eq!(ask(&mut client, &["SELECT", "5"]), "OK");
+        assert_eq!(ask(&mut client, &["DBSIZE"]), "Int(405)");
+        assert_eq!(ask(&mut client, &["SELECT", "0"]), "OK");
+        assert_eq!(ask(&mut client, &["DBSIZE"]), "Int(406)");
+        assert_eq!(
+            [ask(&mut client, &["GET", "turn"]), ask(&mut client, &["STRLEN", "long:0"])],
+            ["3", "Int(300000)"]
+        );
+        drop(again);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

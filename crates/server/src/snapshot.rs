@@ -8,6 +8,8 @@
 //!    while the snapshot ran.
 //! 3. At most a few chunks wait for the disk.
 
+pub(crate) mod append_only;
+
 use crate::log;
 use crate::server::{Attention, Server};
 use keyspace::{Batch, Cursor, DbIndex, Expiry, NewValue, Object, Touch, Unreadable, Usage, ValueRef};
@@ -234,7 +236,7 @@ pub(crate) fn write_all(
 ) -> io::Result<u64> {
     batch.exclusively(now, Touch::No, |all| {
         let mut file = Replacement::begin(&Fs::Real, path)?;
-        let mut writer = begin_file(server, now);
+        let mut writer = begin_file(server, now, Part::Snapshot);
         let mut left_out = 0;
         all.take_passed();
         for db in server.databases() {
@@ -405,17 +407,18 @@ async fn copy_out(
     worker: usize,
     chunks: tokio::sync::mpsc::Sender<Chunk>,
 ) -> io::Result<()> {
-    let (began, mut writer) = (Instant::now(), begin_file(server, server.clock.now()));
+    let (began, mut writer) = (Instant::now(), begin_file(server, server.clock.now(), Part::Snapshot));
     server.snapshots.figures.lock().keys_total = server.databases().map(|db| server.keyspace.len(db)).sum();
     for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
         writer.database(db.0, server.keyspace.len(db), server.keyspace.expiring(db));
         let mut cursor = Cursor(0);
         loop {
-            let Some(next) = copy_step(server, worker, db, cursor, &mut writer)? else {
+            let Some((next, keys)) = copy_step(server, worker, db, cursor, &mut writer)? else {
                 // A script has the slot, or everything.
                 tokio::time::sleep(HELD_UP).await;
                 continue;
             };
+            server.snapshots.figures.lock().keys_written += keys;
             cursor = next;
             linger(server, server.snapshots.figures().keys_written, began).await;
             if writer.pending_bytes() >= CHUNK_BYTES && chunks.send(Chunk::More(writer.take())).await.is_err()
@@ -453,7 +456,7 @@ fn copy_step(
     db: DbIndex,
     cursor: Cursor,
     writer: &mut FileWriter,
-) -> io::Result<Option<Cursor>> {
+) -> io::Result<Option<(Cursor, u64)>> {
     let now = server.clock.now();
     let mut keys = 0;
     let Some(batch) = server.keyspace.try_enter(worker) else { return Ok(None) };
@@ -461,20 +464,26 @@ fn copy_step(
         keys += 1;
         add(server, writer, object, now, UnixMs(0));
     });
-    server.snapshots.figures.lock().keys_written += keys;
     match batch.take_unreadable() {
-        None => Ok(next),
+        None => Ok(next.map(|next| (next, keys))),
         Some(error) => Err(unwritten(&error)),
     }
 }
 
-fn begin_file(server: &Server, now: UnixMs) -> FileWriter {
+/// What a file is: a snapshot, or what append-only files start from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Snapshot,
+    Base,
+}
+
+fn begin_file(server: &Server, now: UnixMs, part: Part) -> FileWriter {
     let mut writer = FileWriter::new();
     writer.aux("redis-ver", crate::commands::connection::REDIS_VERSION);
     writer.aux("redis-bits", "64");
     writer.aux("ctime", &now.seconds().to_string());
     writer.aux("used-mem", &sys::memory::used_bytes().to_string());
-    writer.aux("aof-base", "0");
+    writer.aux("aof-base", if part == Part::Base { "1" } else { "0" });
     if let Some(history) = server.durability.history() {
         // What this holds is in the log, too.
         writer.aux(LOG_FACT, &format!("{history:016x}"));

@@ -6,8 +6,9 @@
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::config::{CannotApply, ChangedDirective, Config, Origin};
 use crate::dispatch::Context;
+use crate::dispatch::checks::LOADING;
 use crate::dispatch::table::ServerHandler;
-use crate::server::Server;
+use crate::server::{Attention, Server};
 use crate::{descriptors, durability, listen};
 use command::{Error, Flags, Group, Result, Row, Shows};
 use std::sync::Arc;
@@ -85,6 +86,10 @@ fn set(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     let pairs: Vec<(&[u8], &[u8])> = words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
     let (server, origin) = (context.server, origin(context));
+    let is_loading = server.attention().contains(Attention::LOADING);
+    if is_loading && pairs.iter().any(|(name, _)| Config::is_kept_while_loading(name)) {
+        return Err(LOADING);
+    }
     // Before the configuration is held: others wait for that inside of the keyspace.
     let holds = begins_log(server, &pairs) && !context.batch.is_holding();
     if holds && !context.batch.try_hold_all() {

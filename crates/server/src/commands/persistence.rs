@@ -1,9 +1,10 @@
-//! SAVE, BGSAVE, LASTSAVE: requests for snapshots, which `snapshot` takes; and BGREWRITEAOF, for a checkpoint.
+//! SAVE, BGSAVE, LASTSAVE: requests for snapshots, which `snapshot` takes; and BGREWRITEAOF, for a checkpoint, or
+//! without a log for append-only files.
 
 use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
-use crate::durability::{self, Unable};
+use crate::durability;
 use crate::snapshot::{self, InProgress, Unsaved};
 use command::{Categories, Error, Flags, Group, Result, Row, Shows};
 use wire::Reply;
@@ -73,15 +74,9 @@ fn bgsave(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// BGREWRITEAOF
 fn bgrewriteaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    match durability::begin_rewrite(context.server) {
-        Ok(()) => reply.simple("Background append only file rewriting started"),
-        Err(Unable::InProgress) => {
-            return Err(Error::text("ERR Background append only file rewriting already in progress"));
-        }
-        Err(Unable::NoLog) => {
-            return Err(Error::text("ERR There is no log: this server was started without 'appendonly yes'"));
-        }
-    }
+    durability::begin_rewrite(context.server)
+        .map_err(|_| Error::text("ERR Background append only file rewriting already in progress"))?;
+    reply.simple("Background append only file rewriting started");
     Ok(())
 }
 

@@ -85,6 +85,11 @@ impl Config {
         self.file.as_deref()
     }
 
+    /// Whether a directive may not be set while data is loaded.
+    pub fn is_kept_while_loading(name: &[u8]) -> bool {
+        table::find(name).is_some_and(|index| TABLE[index].flags.contains(Flags::NOT_WHILE_LOADING))
+    }
+
     fn mirror(&self, index: usize, value: &Value) {
         match value {
             Value::Number(number) => self.numbers[index].store(*number, Ordering::Relaxed),

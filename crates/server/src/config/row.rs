@@ -97,6 +97,8 @@ bitflags! {
         const HIDDEN = 8;
         /// It exists in configuration files only; CONFIG GET and SET do not know it.
         const FILE_ONLY = 16;
+        /// CONFIG SET does not change it while data is loaded.
+        const NOT_WHILE_LOADING = 32;
     }
 }
 

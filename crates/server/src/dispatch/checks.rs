@@ -308,7 +308,7 @@ pub fn are_writes_stopped(server: &Server) -> bool {
 }
 
 /// The error of a command that needs data which is being loaded.
-const LOADING: Error = Error::text("LOADING Redis is loading the dataset in memory");
+pub(crate) const LOADING: Error = Error::text("LOADING Redis is loading the dataset in memory");
 
 /// Checks a command that is to run in a batch outside of the keyspace.
 #[cold]

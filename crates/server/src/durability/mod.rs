@@ -23,7 +23,7 @@ mod slots;
 pub use counts::{KeyCount, KeyCounts, of_now as counts_of_now};
 pub use journal::{gather, write_gathered};
 pub use loading::Loading;
-pub use rewrite::{Rewrites, Unable, begin_if_due, begin_rewrite};
+pub use rewrite::{Rewrites, begin_if_due, begin_rewrite};
 
 use crate::config::{AppendFsync, Config, Edition};
 use crate::import::{self, Preference};

@@ -1,11 +1,13 @@
 //! When a checkpoint is written: on BGREWRITEAOF, and when the log, with the values that it names, has grown by
 //! `auto-aof-rewrite-percentage` since the last one.
 //!
-//! One at a time, in a thread of its own that is a guest of the keyspace.
+//! One at a time, in a thread of its own that is a guest of the keyspace. Without a log BGREWRITEAOF writes append-only files as a Redis
+//! does, which a start with `appendonly yes` reads.
 
 use super::checkpoint::{self, Pace};
 use crate::log;
 use crate::server::{Attention, Server};
+use crate::snapshot::append_only;
 use ::log::{Log, Retention};
 use parking_lot::Mutex;
 use std::io;
@@ -47,14 +49,9 @@ pub struct Figures {
     named_before: u64,
 }
 
-/// Why no checkpoint begins.
+/// Nothing begins: one is being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unable {
-    /// There is no log.
-    NoLog,
-    /// One is being written.
-    InProgress,
-}
+pub struct InProgress;
 
 impl Rewrites {
     /// All figures, as they stand.
@@ -73,16 +70,16 @@ impl Rewrites {
     }
 }
 
-/// Begins a checkpoint in the background.
+/// Begins a checkpoint in the background; without a log, append-only files.
 ///
 /// # Errors
-/// Why not.
-pub fn begin_rewrite(server: &Arc<Server>) -> Result<(), Unable> {
-    let log = server.durability.log().ok_or(Unable::NoLog)?.clone();
+/// If there is one.
+pub fn begin_rewrite(server: &Arc<Server>) -> Result<(), InProgress> {
+    let log = server.durability.log().cloned();
     let began = server.clock.now();
     let mut figures = server.durability.rewrites.0.lock();
     if figures.running_since.is_some() {
-        return Err(Unable::InProgress);
+        return Err(InProgress);
     }
     figures.running_since = Some(began);
     figures.keys_copied = 0;
@@ -90,7 +87,10 @@ pub fn begin_rewrite(server: &Arc<Server>) -> Result<(), Unable> {
     drop(figures);
     let task = {
         let server = server.clone();
-        move || run(&server, &log, began)
+        move || match log {
+            Some(log) => run(&server, &log, began),
+            None => run_without_log(&server, began),
+        }
     };
     if let Err(error) = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(task) {
         end(server, began, &Err(error), 0);
@@ -152,6 +152,13 @@ fn replayed_bytes(server: &Server, log: &Log) -> u64 {
     log.appended().0.saturating_sub(log.last_checkpoint().0) + named
 }
 
+fn run_without_log(server: &Server, began: UnixMs) {
+    log!(Notice, "Background append only file rewriting started");
+    let written = append_only::write(server);
+    let bytes = *written.as_ref().unwrap_or(&0);
+    end(server, began, &written.map(|_| ()), bytes);
+}
+
 fn run(server: &Server, log: &Log, began: UnixMs) {
     log!(Notice, "Checkpoint started");
     write(server, log, began, Pace::Gentle);
@@ -161,7 +168,8 @@ fn write(server: &Server, log: &Log, began: UnixMs, pace: Pace) {
     let named_before = server.keyspace.named_bytes();
     let written = checkpoint::write(server, log, server.guest(), pace);
     if written.is_ok() {
-        server.durability.rewrites.0.lock().named_before = named_before;
+        let mut figures = server.durability.rewrites.0.lock();
+        (figures.named_before, figures.is_owed) = (named_before, false);
     }
     let retired = written.as_ref().ok().map(|_| log.retire(retention(server)));
     if let Some(Err(error)) = retired {
@@ -180,12 +188,13 @@ fn write(server: &Server, log: &Log, began: UnixMs, pace: Pace) {
 
 fn end(server: &Server, began: UnixMs, result: &io::Result<()>, bytes: u64) {
     let now = server.clock.now();
+    let what = if server.durability.log().is_some() { "Checkpoint" } else { "Append-only file" };
     match result {
-        Ok(()) => log!(Notice, "Checkpoint of {} KB written", bytes >> 10),
+        Ok(()) => log!(Notice, "{what} of {} KB written", bytes >> 10),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-            log!(Notice, "Checkpoint given up: {error}");
+            log!(Notice, "{what} given up: {error}");
         }
-        Err(error) => log!(Warning, "Checkpoint failed in {}: {error}", server.dir().display()),
+        Err(error) => log!(Warning, "{what} failed in {}: {error}", server.dir().display()),
     }
     let mut figures = server.durability.rewrites.0.lock();
     figures.running_since = None;
@@ -195,7 +204,6 @@ fn end(server: &Server, began: UnixMs, result: &io::Result<()>, bytes: u64) {
     figures.tried_at = now;
     figures.last_duration_s = Some(now.0.saturating_sub(began.0) / 1000);
     if result.is_ok() {
-        figures.is_owed = false;
         figures.count += 1;
         figures.last_bytes = bytes;
     }

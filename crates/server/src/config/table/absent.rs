@@ -66,7 +66,8 @@ pub(super) const ROWS: &[Row] = &[
         .adjust(|bytes| bytes.max(BACKLOG_BYTES_MIN)),
     absent("repl-backlog-ttl", LONG, "3600", REPLICATION),
     absent("repl-disable-tcp-nodelay", BOOL, "no", REPLICATION),
-    absent("repl-diskless-load", Kind::Enum(&["disabled", "on-empty-db", "swapdb"]), "disabled", REPLICATION),
+    absent("repl-diskless-load", Kind::Enum(&["disabled", "on-empty-db", "swapdb"]), "disabled", REPLICATION)
+        .flags(Flags::NOT_WHILE_LOADING),
     absent("repl-diskless-sync", BOOL, "yes", REPLICATION),
     absent("repl-diskless-sync-delay", INT, "5", REPLICATION),
     absent("repl-diskless-sync-max-replicas", INT, "0", REPLICATION),

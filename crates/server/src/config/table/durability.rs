@@ -14,7 +14,7 @@ const PIECE_BYTES_MAX: i64 = 1 << 20;
 pub(super) const ROWS: &[Row] = &[
     works("appendfsync", Kind::Enum(AppendFsync::WORDS), "everysec")
         .here("for the log of edition memory; the others sync before each reply"),
-    works("appendonly", BOOL, "no").here(
+    works("appendonly", BOOL, "no").flags(Flags::NOT_WHILE_LOADING).here(
         "edition memory: has a log of Tarn's own, also begun by CONFIG SET, and ended with the server only; the others always have it",
     ),
     works("auto-aof-rewrite-min-size", MEMORY, "64mb")

@@ -49,7 +49,8 @@ pub(super) const ROWS: &[Row] = &[
     absent("daemonize", BOOL, "no", SERVICE).at_start(),
     works("databases", int(1, DATABASES_MAX as i64), "16").at_start(),
     works("dbfilename", FILE_NAME, "dump.rdb").flags(Flags::PROTECTED),
-    works("dir", Kind::Directory, "./tarn-data").flags(Flags::PROTECTED)
+    works("dir", Kind::Directory, "./tarn-data")
+        .flags(Flags::PROTECTED.union(Flags::NOT_WHILE_LOADING))
         .here("made if it is missing; Redis uses the directory that it was started in"),
     absent("disable-thp", BOOL, "yes", "there is no fork that huge pages could slow down").at_start(),
     absent("dynamic-hz", BOOL, "yes", "timers run at `hz` whatever the number of clients"),
@@ -131,10 +132,10 @@ fn title_template(text: &[u8]) -> Result<(), &'static str> {
         }
         let Some(close) = rest.iter().position(|&byte| byte == b'}') else { return refused };
         let is_placeholder = |known: &&str| known.as_bytes() == &rest[..close];
-        if !TITLE_WORDS.iter().any(|known| is_placeholder(&known)) {
+        if !TITLE_WORDS.iter().any(|known| is_placeholder(known)) {
             return refused;
         }
-        shows_something |= !MAYBE_EMPTY.iter().any(|known| is_placeholder(&known));
+        shows_something |= !MAYBE_EMPTY.iter().any(|known| is_placeholder(known));
         rest = &rest[close + 1..];
     }
     if shows_something || !rest.is_empty() { Ok(()) } else { refused }

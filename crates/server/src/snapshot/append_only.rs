@@ -1,0 +1,93 @@
+//! Append-only files as a Redis writes them on BGREWRITEAOF, for a server without a log: an RDB file as the base, and a manifest that
+//! names it. A start with `appendonly yes`, Tarn's or a Redis', reads them; others leave them aside.
+//!
+//! The manifest is replaced in one step, once the base is whole and synced; what it named before is removed behind that.
+
+use super::{CHUNK_BYTES, HELD_UP, Part, begin_file, copy_step};
+use crate::import::Manifest;
+use crate::server::Server;
+use keyspace::Cursor;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::thread;
+use sys::file::{Fs, Replacement};
+
+/// Writes all keys, and gives the bytes. Runs in a thread of its own.
+///
+/// # Errors
+/// If the disk refuses, a manifest cannot be read, or the server ends. What was there is there still.
+pub(crate) fn write(server: &Server) -> io::Result<u64> {
+    let directory = server.dir().join(OsString::from_vec(server.config.appenddirname()));
+    Fs::Real.create_dir_all(&directory)?;
+    let name = server.config.appendfilename();
+    let manifest = directory.join(OsStr::from_bytes(&[&name[..], b".manifest"].concat()));
+    let before = manifest_before(&manifest)?;
+    let number = number_behind(&directory, &name)?;
+    let base = [&name[..], format!(".{number}.base.rdb").as_bytes()].concat();
+    let bytes = write_base(server, &directory.join(OsStr::from_bytes(&base)))?;
+    let line = format!("file {} seq {number} type b\n", wire::quote(&base));
+    Fs::Real.replace(&manifest, line.as_bytes())?;
+    for file in before.iter().flat_map(Manifest::files) {
+        // One that stays does no harm.
+        let _ = Fs::Real.remove(&directory.join(OsStr::from_bytes(file)));
+    }
+    Ok(bytes)
+}
+
+fn manifest_before(path: &Path) -> io::Result<Option<Manifest>> {
+    /// More than any manifest has.
+    const BYTES_MAX: u64 = 16 << 20;
+    if Fs::Real.kind(path)?.is_none() {
+        return Ok(None);
+    }
+    let text = Fs::Real.read(path, BYTES_MAX)?;
+    Manifest::parse(&text).map(Some).map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
+}
+
+/// A number that no file of this name in the directory has.
+fn number_behind(directory: &Path, name: &[u8]) -> io::Result<u64> {
+    let number = |file: OsString| {
+        let rest = file.as_bytes().strip_prefix(name)?.strip_prefix(b".")?;
+        let digits = rest.split(|byte| *byte == b'.').next()?;
+        std::str::from_utf8(digits).ok()?.parse::<u64>().ok()
+    };
+    let files = Fs::Real.list(directory)?.into_iter();
+    Ok(files.filter_map(number).max().unwrap_or(0) + 1)
+}
+
+fn write_base(server: &Server, path: &Path) -> io::Result<u64> {
+    let mut file = Replacement::begin(&Fs::Real, path)?;
+    let mut writer = begin_file(server, server.clock.now(), Part::Base);
+    let mut bytes = 0;
+    for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
+        writer.database(db.0, server.keyspace.len(db), server.keyspace.expiring(db));
+        let mut cursor = Cursor(0);
+        loop {
+            if server.is_ending() {
+                return Err(io::Error::new(io::ErrorKind::Interrupted, "the server ends"));
+            }
+            let Some((next, _)) = copy_step(server, server.guest(), db, cursor, &mut writer)? else {
+                thread::sleep(HELD_UP);
+                continue;
+            };
+            cursor = next;
+            if writer.pending_bytes() >= CHUNK_BYTES {
+                bytes += write_pending(&mut file, &writer.take())?;
+            }
+            if cursor == Cursor(0) {
+                break;
+            }
+            thread::yield_now();
+        }
+    }
+    bytes += write_pending(&mut file, &writer.finish())?;
+    file.commit()?;
+    Ok(bytes)
+}
+
+fn write_pending(file: &mut Replacement, bytes: &[u8]) -> io::Result<u64> {
+    file.write(bytes)?;
+    Ok(bytes.len() as u64)
+}
