@@ -33,23 +33,32 @@ pub enum Check {
 /// it, or a part of it behind `~`, or what must not be in it behind `!`. Without an expected answer a server is not asked.
 type Step = (&'static str, &'static str, &'static str);
 
-/// The pages, the headings under which their rows are, and the checks.
-const PAGES: [(&str, &str, &[(&str, Check)]); 2] = [
-    ("docs/differences.md", "## Deliberate", rows::CHECKS),
-    ("docs/scripting.md", "## Differences", scripts::CHECKS),
+/// A page with rows.
+struct Page {
+    path: &'static str,
+    /// Under which they are.
+    heading: &'static str,
+    /// What looks at them, by the first cell of each.
+    checks: &'static [(&'static str, Check)],
+}
+
+const PAGES: [Page; 2] = [
+    Page { path: "docs/differences.md", heading: "## Deliberate", checks: rows::CHECKS },
+    Page { path: "docs/scripting.md", heading: "## Differences", checks: scripts::CHECKS },
 ];
 
 /// The first cells of all rows under a heading.
-fn rows_of(page: &str, heading: &str) -> BTreeSet<String> {
-    let text = std::fs::read_to_string(root().join(page)).unwrap();
+fn rows_of(page: &Page) -> BTreeSet<String> {
+    let Page { path, heading, .. } = page;
+    let text = std::fs::read_to_string(root().join(path)).unwrap();
     let mut rows = BTreeSet::new();
-    let lines = text.lines().skip_while(|line| *line != heading).skip(1);
+    let lines = text.lines().skip_while(|line| line != heading).skip(1);
     let lines = lines.take_while(|line| !line.starts_with("## "));
     for line in lines.filter(|line| line.starts_with("| ") && !line.starts_with("| what ")) {
         // A bar within a cell has a backslash in front.
         let cell = line[2..].replace("\\|", "\0");
         let cell = cell.split('|').next().unwrap().trim().replace('\0', "|");
-        assert!(rows.insert(cell.clone()), "two rows of {page} begin with: {cell}");
+        assert!(rows.insert(cell.clone()), "two rows of {path} begin with: {cell}");
     }
     rows
 }
@@ -59,11 +68,12 @@ fn every_row_has_a_check_and_every_check_a_row() {
     let mut known = BTreeSet::new();
     functions(&root().join("crates"), &mut known);
     functions(&root().join("tests"), &mut known);
-    for (page, heading, checks) in PAGES {
-        let rows = rows_of(page, heading);
+    for page in PAGES {
+        let rows = rows_of(&page);
+        let Page { path, checks, .. } = page;
         let mut checked = BTreeSet::new();
         for (row, check) in checks {
-            assert!(rows.contains(*row), "{page} has no row that begins with: {row}");
+            assert!(rows.contains(*row), "{path} has no row that begins with: {row}");
             assert!(checked.insert(*row), "two checks for: {row}");
             match check {
                 Check::Test(name) => assert!(known.contains(*name), "there is no test {name}, for: {row}"),
@@ -72,7 +82,7 @@ fn every_row_has_a_check_and_every_check_a_row() {
             }
         }
         let unchecked: Vec<&String> = rows.iter().filter(|row| !checked.contains(row.as_str())).collect();
-        assert!(unchecked.is_empty(), "rows of {page} without a check in tests/differences: {unchecked:#?}");
+        assert!(unchecked.is_empty(), "rows of {path} without a check in tests/differences: {unchecked:#?}");
     }
 }
 
@@ -81,7 +91,7 @@ fn every_row_is_still_true() {
     let tarn = Server::start(tarn(), &["--edition", "memory", "--enable-debug-command", "yes"]).unwrap();
     let redis = Server::start(Program::Redis, &[]).unwrap();
     let mut wrong = Vec::new();
-    for (row, check) in PAGES.into_iter().flat_map(|(_, _, checks)| checks) {
+    for (row, check) in PAGES.into_iter().flat_map(|page| page.checks) {
         match check {
             Check::Asked(steps) => wrong.extend(differing(row, steps, &tarn, &redis)),
             Check::Started(ours, theirs, steps) => {
