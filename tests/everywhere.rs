@@ -139,7 +139,8 @@ impl Subject {
     fn play(&mut self, setting: &Setting, request: &Request) -> Vec<Value> {
         let Setting { before, after, turn, .. } = setting;
         let mut client = self.server.connect().unwrap();
-        let mut input = Input::default();
+        let what = format!("{} in {} on {}", shown(request), setting.name, self.server.program().name());
+        let mut input = Input { what, ..Input::default() };
         send(&mut client, before, request);
         if !turn.is_empty() {
             // All are queued by now.
@@ -168,6 +169,8 @@ impl Subject {
 
 #[derive(Default)]
 struct Input {
+    /// What is played, for complaints.
+    what: String,
     decoder: Decoder,
     seen: Vec<Value>,
 }
@@ -188,7 +191,7 @@ impl Input {
                 {
                     return;
                 }
-                Err(error) => panic!("{error} behind {:?}", self.seen),
+                Err(error) => panic!("{}: {error} behind {:?}", self.what, self.seen),
             }
         }
     }

@@ -63,7 +63,14 @@ pub const CHECKS: &[(&str, Check)] = &[
     ),
     ("`CONFIG SET appendonly no`", Test("appendonly_is_refused_where_it_would_not_be_true")),
     ("`appendfsync everysec`", Not("what is lost depends on the moment of the kill")),
-    ("`BGREWRITEAOF`", Asked(&[("BGREWRITEAOF", "~-ERR There is no log", "~+Background append only file")])),
+    (
+        "`BGREWRITEAOF`",
+        Asked(&[(
+            "BGREWRITEAOF",
+            "+Background append only file rewriting started",
+            "~+Background append only file",
+        )]),
+    ),
     ("`appendfilename`, `appenddirname`", By(by_hand::where_a_redis_files_are_looked_for)),
     ("`log-retention`", Asked(&[("CONFIG GET log-retention", "*2 $13 log-retention $2 no", "*0")])),
     (
