@@ -22,7 +22,9 @@ fn warnings(file: &str) -> Vec<String> {
 }
 
 pub fn defaults() {
-    for (name, default) in [("bind", "127.0.0.1 -::1"), ("save", "")] {
+    let expected =
+        [("bind", "127.0.0.1 -::1"), ("save", ""), ("dir", "./tarn-data"), ("syslog-ident", "tarn")];
+    for (name, default) in expected {
         assert_eq!(TABLE.iter().find(|row| row.name == name).unwrap().default, default, "{name}");
     }
 }
@@ -72,6 +74,15 @@ pub fn a_log_of_its_own() {
     let server = memory(&["--appendonly", "yes"]);
     assert_eq!(ask(&mut server.connect().unwrap(), &["SET", "k", "v"]), "OK");
     assert!(!files(server.dir(), "log-", ".segment").is_empty());
+    assert!(!server.dir().join("appendonlydir").exists());
+}
+
+pub fn a_checkpoint_in_place_of_a_rewrite() {
+    let server = Server::start(tarn(), &["--edition", "durable"]).unwrap();
+    let mut client = server.connect().unwrap();
+    call_well(&mut client, &["SET", "k", "v"]);
+    call_well(&mut client, &["BGREWRITEAOF"]);
+    wait_until("a checkpoint is there", || !files(server.dir(), "log-", ".checkpoint").is_empty());
     assert!(!server.dir().join("appendonlydir").exists());
 }
 
