@@ -46,6 +46,11 @@ impl Doors {
         self.open.lock().iter().map(|door| door.address).collect()
     }
 
+    /// Whether somebody accepts connections.
+    pub fn are_watched(&self) -> bool {
+        self.acceptor.lock().is_none()
+    }
+
     /// What comes to whoever accepts connections; there is one.
     pub(super) fn acceptor(&self) -> Option<UnboundedReceiver<Opened>> {
         self.acceptor.lock().take()

@@ -2,6 +2,7 @@
 //! what ends it.
 
 use crate::harness::{Peer, TestServer};
+use server::server::Attention;
 
 /// A field of INFO.
 fn info(peer: &mut Peer, section: &str, field: &str) -> String {
@@ -137,10 +138,12 @@ fn a_change_of_the_configuration_is_in_force_at_once() {
     assert_eq!(server.server.keyspace.policy().memory_bytes_max(), 1 << 20);
     assert_eq!(peer.ask("CONFIG SET proto-max-bulk-len 1mb"), "OK");
     assert!(peer.ask("SETRANGE a 1048576 x").starts_with("ERR string exceeds maximum"));
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = other.local_addr().unwrap().port();
     assert_eq!(
-        peer.ask("CONFIG SET timeout 7 port 1"),
-        "ERR CONFIG SET failed (possibly related to argument 'port') - addresses are taken at the start: change \
-         the file and restart"
+        peer.ask(&format!("CONFIG SET timeout 7 port {taken}")),
+        "ERR CONFIG SET failed (possibly related to argument 'port') - Unable to listen on this port. Check server \
+         logs."
     );
     assert_eq!(server.server.config.timeout_s(), 0);
 }
@@ -152,5 +155,21 @@ fn shutdown_ends_the_server_without_a_reply() {
     assert!(peer.ask("SHUTDOWN SAVE").starts_with("ERR "));
     assert_eq!(peer.ask("PING"), "PONG");
     assert_eq!(peer.ask("SHUTDOWN NOSAVE NOW"), "END");
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn what_names_the_data_is_not_set_while_it_is_loaded() {
+    let server = TestServer::start("edition memory\nenable-protected-configs yes");
+    let mut peer = server.connect();
+    server.server.set_attention(Attention::LOADING, true);
+    for line in
+        ["dir /tmp", "appendonly yes", "appendonly no", "repl-diskless-load disabled", "timeout 0 dir /tmp"]
+    {
+        let said = peer.ask(&format!("CONFIG SET {line}"));
+        assert!(said.contains("LOADING Redis is loading the dataset in memory"), "{line}: {said}");
+    }
+    assert!(peer.ask("CONFIG SET timeout 0").contains("OK"));
+    server.server.set_attention(Attention::LOADING, false);
     assert_eq!(server.stop(), 0);
 }

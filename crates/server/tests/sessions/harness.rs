@@ -61,7 +61,7 @@ impl TestServer {
         let running = server.clone();
         let thread = std::thread::spawn(move || run_workers(&running, listeners, WORKERS + 1).unwrap());
         let server = TestServer { server, thread: Some(thread) };
-        server.wait_until("it listens", || !server.server.doors.addresses().is_empty());
+        server.wait_until("it listens", || server.server.doors.are_watched());
         server
     }
 

@@ -132,10 +132,10 @@ fn title_template(text: &[u8]) -> Result<(), &'static str> {
         }
         let Some(close) = rest.iter().position(|&byte| byte == b'}') else { return refused };
         let is_placeholder = |known: &&str| known.as_bytes() == &rest[..close];
-        if !TITLE_WORDS.iter().any(|known| is_placeholder(known)) {
+        if !TITLE_WORDS.iter().any(&is_placeholder) {
             return refused;
         }
-        shows_something |= !MAYBE_EMPTY.iter().any(|known| is_placeholder(known));
+        shows_something |= !MAYBE_EMPTY.iter().any(is_placeholder);
         rest = &rest[close + 1..];
     }
     if shows_something || !rest.is_empty() { Ok(()) } else { refused }
