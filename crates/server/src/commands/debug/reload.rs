@@ -13,6 +13,7 @@ use crate::dispatch::Context;
 use crate::dispatch::table::{self, Runs};
 use crate::durability;
 use crate::import::rdb::{self, Expired};
+use crate::import::{Found, Preference, load_foreign};
 use crate::log;
 use crate::server::Server;
 use crate::snapshot;
@@ -191,17 +192,13 @@ pub fn load_log(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<
     Ok(())
 }
 
-/// Loads the log beside what is in memory, and compares the two.
+/// Loads the log beside what is in memory, and compares the two; where there is none, the append-only files that are there.
 fn check_log(context: &mut Context<'_, '_>) -> io::Result<()> {
     let (server, now) = (context.server, context.now);
-    let log = server.durability.log().ok_or_else(|| io::Error::other("there is no log"))?;
-    if server.durability.rewrites.figures().running_since.is_some() {
-        return Err(io::Error::other("a checkpoint is being written, and will replace files of the log"));
-    }
-    context.batch.settle_held();
-    write_out(log)?;
-    if server.residency.store().is_some_and(|store| store.stats().bytes_live > 0) {
-        return Err(io::Error::other("what lies in the store is read by a start only"));
+    if let Some(log) = server.durability.log() {
+        may_be_read(server)?;
+        context.batch.settle_held();
+        write_out(log)?;
     }
     let of_log = std::thread::scope(|scope| {
         // What it compiles of libraries is no worker's.
@@ -213,6 +210,17 @@ fn check_log(context: &mut Context<'_, '_>) -> io::Result<()> {
         true => Ok(()),
         false => Err(io::Error::other("what the log holds is not what is in memory")),
     }
+}
+
+/// Whether the log stays as it is for as long as everything is held, and has all that there is.
+fn may_be_read(server: &Server) -> io::Result<()> {
+    if server.durability.rewrites.figures().running_since.is_some() {
+        return Err(io::Error::other("a checkpoint is being written, and will replace files of the log"));
+    }
+    if server.residency.store().is_some_and(|store| store.stats().bytes_live > 0) {
+        return Err(io::Error::other("what lies in the store is read by a start only"));
+    }
+    Ok(())
 }
 
 /// Waits until all that was appended is in files.
@@ -242,12 +250,16 @@ impl State {
     }
 }
 
-/// What a server has that is started from the log.
+/// What a server has that is started from the log, or from append-only files.
 fn state_of_log(server: &Server, now: UnixMs) -> io::Result<State> {
     let config = server.config.copy();
     let seed = durability::seed_of_checkpoint(&config, &Fs::Real).unwrap_or_else(HashSeed::from_entropy);
     // A worker for whoever loads, and the spare one.
     let loaded = Server::with_seed(config, 2, Clock::simulated(now), seed);
-    durability::load_beside(&loaded, &Fs::Real)?;
+    if server.durability.log().is_some() {
+        durability::load_beside(&loaded, &Fs::Real)?;
+    } else if !matches!(load_foreign(&loaded, Preference::AppendOnly)?, Some(Found::AppendOnly { .. })) {
+        return Err(io::Error::other("there is no log, and there are no append-only files"));
+    }
     State::of(&loaded, &mut loaded.keyspace.enter(0), now)
 }
