@@ -33,6 +33,8 @@ const INSTEAD: &[(&str, &[&[&str]])] = &[
     ("config|set", &[&["CONFIG", "SET", "maxmemory-samples", "5"], &["CONFIG", "SET", "nonsense", "1"]]),
     ("client|pause", &[&["CLIENT", "PAUSE", "1"], &["CLIENT", "PAUSE", "x"]]),
     ("client|kill", &[&["CLIENT", "KILL", "ID", "99999999"], &["CLIENT", "KILL", "SKIPME", "yes"]]),
+    // Where replies are left out, EXEC's is shorter than it says, and takes those behind it for its own.
+    ("client|reply", &[&["CLIENT", "REPLY", "ON"], &["CLIENT", "REPLY", "nonsense"]]),
     ("acl|deluser", &[&["ACL", "DELUSER", "nobody"]]),
     (
         "acl|setuser",
