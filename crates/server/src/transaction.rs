@@ -44,7 +44,7 @@ impl Queued {
 impl Transaction {
     /// Adds a request, whose command has these flags for it.
     pub fn push(&mut self, command: &'static Command, flags: Flags, request: &Request<'_>, client: &Client) {
-        if self.is_doomed {
+        if self.is_doomed || client.is_disturbed() {
             // It will never run.
             return;
         }

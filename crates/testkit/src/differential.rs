@@ -89,6 +89,8 @@ pub struct Differential {
     /// The first is under test.
     nodes: Vec<Node>,
     kind: Kind,
+    /// The real servers have refused different requests of the stream that is played, as a rule allows.
+    have_parted: bool,
 }
 
 /// What was found, with the shortest stream that shows it.
@@ -119,7 +121,7 @@ impl Differential {
         let programs = std::iter::once(&subject).chain(oracles);
         let nodes =
             programs.map(|program| Node::start(program.clone())).collect::<io::Result<Vec<Node>>>()?;
-        Ok(Differential { nodes, kind: Kind::Stream })
+        Ok(Differential { nodes, kind: Kind::Stream, have_parted: false })
     }
 
     /// Plays schedules from now on.
@@ -214,6 +216,7 @@ impl Differential {
         for node in &mut self.nodes {
             node.reset()?;
         }
+        self.have_parted = false;
         if self.kind == Kind::Schedule {
             return self.play_schedule(stream);
         }
@@ -257,6 +260,7 @@ impl Differential {
             let answers: Vec<Answer> =
                 self.nodes.iter_mut().map(|node| node.answer(connection, &step.request)).collect();
             let verdict = judge::judge(&step.request, &answers, queue);
+            self.have_parted |= !judge::have_same_errors(&answers[1..]);
             if verdict != Verdict::Same {
                 let found = self.difference(&step.request, answers, verdict)?;
                 return Ok(Some(Difference { position: Some(position), ..found }));

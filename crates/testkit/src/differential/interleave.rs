@@ -126,6 +126,7 @@ impl Differential {
                 let is_message = answers.iter().flatten().any(|reply| is_message(reply));
                 let request = if is_message { None } else { record.unanswered.pop_front() };
                 let request = request.unwrap_or_else(|| turn[0].request.clone());
+                self.have_parted |= !judge::have_same_errors(&answers[1..]);
                 let verdict = if is_message && answers.iter().all(|answer| *answer == answers[0]) {
                     Verdict::Same
                 } else {

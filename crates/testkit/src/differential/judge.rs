@@ -58,6 +58,15 @@ pub fn judge(request: &Request, answers: &[Answer], queue: &mut Queue) -> Verdic
     verdict
 }
 
+/// Whether as many errors are in each of the answers.
+pub fn have_same_errors(answers: &[Answer]) -> bool {
+    let count = |answer: &Answer| {
+        let reply = answer.as_deref().unwrap_or_default();
+        usize::from(reply.starts_with(b"-")) + reply.windows(3).filter(|bytes| bytes == b"\r\n-").count()
+    };
+    answers.windows(2).all(|pair| count(&pair[0]) == count(&pair[1]))
+}
+
 fn judge_one(request: &Request, answers: &[Answer]) -> Verdict {
     let [subject, oracles @ ..] = answers else { return Verdict::Same };
     let redis = &oracles[0];

@@ -86,6 +86,7 @@ impl Differential {
         let connection = step.connection;
         let everything = self.ask_on(connection, &pick.everything(&step.request))?;
         let answers = self.ask_on(connection, &step.request)?;
+        self.have_parted |= !judge::have_same_errors(&answers[1..]);
         let is_right = |(answer, all): (&Answer, &Answer)| {
             let (Some(answer), Some(all)) = (answer, all) else { return false };
             is_pick(&step.request, pick, answer, all)
@@ -168,6 +169,7 @@ impl Differential {
             first.push(answer);
             shown.push(elements);
         }
+        self.have_parted |= !judge::have_same_errors(&first[1..]);
         let verdict = judge::judge(&step.request, &first, &mut Queue::default());
         // Where real servers differ, a rule may say that Redis is right.
         let parted = shown.iter().skip(2).position(|elements| *elements != shown[1]).map(|at| at + 2);

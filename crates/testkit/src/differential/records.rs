@@ -2,7 +2,7 @@
 //! the slow log, and what connections are shown as.
 //!
 //! Where the real servers differ nothing is compared: the replies have said already which of them is right. The requests of the tester's
-//! own are left out, as they are not the same everywhere; and all but the connections behind scripts, as a script that asks for a key that
+//! own are left out, as they are not the same everywhere; and all but the connections where real servers refuse different requests, and behind scripts, as a script that asks for a key that
 //! it did not declare may begin again, and what it had read counts twice.
 
 use super::judge::Verdict;
@@ -28,8 +28,8 @@ type Records = BTreeMap<String, String>;
 
 /// The first difference between what the servers have put down, or None.
 pub(super) fn compare(servers: &mut Differential, stream: &[Step]) -> io::Result<Option<Difference>> {
-    let has_scripts = stream.iter().any(|step| runs_script(&step.request));
-    let all = servers.nodes.iter().map(|node| read(node, has_scripts));
+    let are_counts_alike = !servers.have_parted && !stream.iter().any(|step| runs_script(&step.request));
+    let all = servers.nodes.iter().map(|node| read(node, are_counts_alike));
     let mut all = all.collect::<io::Result<Vec<Records>>>()?;
     keep_common_slow_log(&mut all);
     let names: BTreeSet<&String> = all.iter().flat_map(Records::keys).collect();
@@ -49,10 +49,10 @@ fn runs_script(request: &Request) -> bool {
     name.starts_with(b"eval") || name.starts_with(b"fcall")
 }
 
-fn read(node: &Node, has_scripts: bool) -> io::Result<Records> {
+fn read(node: &Node, are_counts_alike: bool) -> io::Result<Records> {
     let mut client = node.server.connect()?;
     let mut records = Records::new();
-    if !has_scripts {
+    if are_counts_alike {
         read_slow_log(&mut client, &mut records)?;
         read_counts(&text(&mut client, &["INFO", "commandstats", "errorstats"])?, &mut records);
     }
