@@ -164,6 +164,9 @@ fn appendonly_is_refused_where_it_would_not_be_true() {
     std::fs::write(server.dir().join("log-0000000001"), "").unwrap();
     let refused = ask(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
     assert!(refused.contains("holds a log that this server does not have its data from"), "{refused}");
+    // Append-only files would be passed over for it at the next start.
+    let refused = ask(&mut client, &["BGREWRITEAOF"]);
+    assert!(refused.contains("holds a log that this server does not have its data from"), "{refused}");
     std::fs::remove_file(server.dir().join("log-0000000001")).unwrap();
     for words in [&["MULTI"][..], &["CONFIG", "SET", "appendonly", "yes"]] {
         call_well(&mut client, words);
@@ -221,4 +224,24 @@ fn without_a_log_bgrewriteaof_writes_append_only_files_that_a_redis_reads() {
         drop(again);
         std::fs::remove_dir_all(&dir).unwrap();
     }
+}
+
+#[test]
+fn a_rewrite_keeps_its_base_though_a_file_of_the_last_one_is_gone() {
+    let server = Server::start(tarn(), &["--edition", "memory"]).unwrap();
+    let mut client = server.connect().unwrap();
+    call_well(&mut client, &["SET", "k", "v"]);
+    let directory = server.dir().join("appendonlydir");
+    let rewrite = |client: &mut Client| {
+        call_well(client, &["BGREWRITEAOF"]);
+        wait_until("it is written", || field(client, "aof_rewrite_in_progress") == "0");
+        assert_eq!(field(client, "aof_last_bgrewrite_status"), "ok");
+    };
+    rewrite(&mut client);
+    for file in files(&directory, "", ".rdb") {
+        std::fs::remove_file(file).unwrap();
+    }
+    rewrite(&mut client);
+    let again = memory(server.dir(), &["--appendonly", "yes"]);
+    assert_eq!(ask(&mut again.connect().unwrap(), &["GET", "k"]), "v");
 }

@@ -74,6 +74,10 @@ fn bgsave(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// BGREWRITEAOF
 fn bgrewriteaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    if context.server.durability.log().is_none() {
+        durability::refuse_unread_log(context.server)
+            .map_err(|error| Error::line(format!("ERR {error}").into_bytes()))?;
+    }
     durability::begin_rewrite(context.server)
         .map_err(|_| Error::text("ERR Background append only file rewriting already in progress"))?;
     reply.simple("Background append only file rewriting started");

@@ -253,6 +253,23 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
     Ok(())
 }
 
+/// Refuses to write what a start with `appendonly yes` would read where a log lies that this server, which has none, has not read: the start
+/// would read that one.
+///
+/// # Errors
+/// There is one, or the directory cannot be read.
+pub fn refuse_unread_log(server: &Server) -> io::Result<()> {
+    let dir = server.dir();
+    if !has_log(&Fs::Real, &dir)? {
+        return Ok(());
+    }
+    let dir = dir.display();
+    Err(io::Error::other(format!(
+        "{dir} holds a log that this server does not have its data from: restart with 'appendonly yes' if that log counts, \
+         or move all log-* away"
+    )))
+}
+
 /// Begins the log of a server that has none, while a batch holds the whole keyspace: whatever is written from then on is in it. What was
 /// there before comes with the checkpoint that is begun here, and that is owed until it is complete ([`Rewrites`]); until then the
 /// directory is worth what it was before, and a start that finds the log without it refuses.
@@ -260,14 +277,8 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
 /// # Errors
 /// A sentence for the client: there is no log then.
 pub fn begin_amid_traffic(server: &Arc<Server>) -> io::Result<()> {
+    refuse_unread_log(server)?;
     let (fs, dir) = (Fs::Real, server.dir());
-    if has_log(&fs, &dir)? {
-        let dir = dir.display();
-        return Err(io::Error::other(format!(
-            "{dir} holds a log that this server does not have its data from: restart with 'appendonly yes' if that log counts, \
-             or move all log-* away"
-        )));
-    }
     let sync = policy(&server.config).expect("a log is wanted");
     let mut recovery = ::log::recover(&fs, &dir).map_err(io::Error::other)?;
     recovery.begin_behind_import();

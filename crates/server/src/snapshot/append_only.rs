@@ -24,14 +24,17 @@ pub(crate) fn write(server: &Server) -> io::Result<u64> {
     let name = server.config.appendfilename();
     let manifest = directory.join(OsStr::from_bytes(&[&name[..], b".manifest"].concat()));
     let before = manifest_before(&manifest)?;
-    let number = number_behind(&directory, &name)?;
+    let named: Vec<OsString> =
+        before.iter().flat_map(Manifest::files).map(|file| OsString::from_vec(file.to_vec())).collect();
+    // One that the manifest names may be missing.
+    let number = number_behind(Fs::Real.list(&directory)?.into_iter().chain(named.clone()), &name);
     let base = [&name[..], format!(".{number}.base.rdb").as_bytes()].concat();
     let bytes = write_base(server, &directory.join(OsStr::from_bytes(&base)))?;
     let line = format!("file {} seq {number} type b\n", wire::quote(&base));
     Fs::Real.replace(&manifest, line.as_bytes())?;
-    for file in before.iter().flat_map(Manifest::files) {
+    for file in named {
         // One that stays does no harm.
-        let _ = Fs::Real.remove(&directory.join(OsStr::from_bytes(file)));
+        let _ = Fs::Real.remove(&directory.join(file));
     }
     Ok(bytes)
 }
@@ -46,15 +49,14 @@ fn manifest_before(path: &Path) -> io::Result<Option<Manifest>> {
     Manifest::parse(&text).map(Some).map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
 }
 
-/// A number that no file of this name in the directory has.
-fn number_behind(directory: &Path, name: &[u8]) -> io::Result<u64> {
+/// A number that none of these files has with this name.
+fn number_behind(files: impl Iterator<Item = OsString>, name: &[u8]) -> u64 {
     let number = |file: OsString| {
         let rest = file.as_bytes().strip_prefix(name)?.strip_prefix(b".")?;
         let digits = rest.split(|byte| *byte == b'.').next()?;
         std::str::from_utf8(digits).ok()?.parse::<u64>().ok()
     };
-    let files = Fs::Real.list(directory)?.into_iter();
-    Ok(files.filter_map(number).max().unwrap_or(0) + 1)
+    files.filter_map(number).max().unwrap_or(0) + 1
 }
 
 fn write_base(server: &Server, path: &Path) -> io::Result<u64> {
