@@ -27,30 +27,44 @@ use crate::opened::{Opened, Whole, WrongType};
 use crate::slot::{Change, SlotKeys};
 use crate::table::Place;
 use crate::waiting::Ticket;
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use sys::UnixMs;
 use value::collection::{Collection, Form, Type, TypeName};
 use wire::Request;
 
-/// Locked slots, at one moment.
+/// Locked slots, at one moment. It is handed on several times for each command, and small so that this costs little.
 pub(crate) struct Access<'b> {
     batch: &'b Batch<'b>,
     locks: Locks<'b>,
     now: UnixMs,
     touch: Touch,
     interest: Interest,
-    /// Keys found expired and not freed yet.
-    expired: RefCell<Vec<ExpiredKey>>,
-    /// What changed, as far as anybody is interested.
-    changes: RefCell<Vec<KeyChange>>,
-    /// Objects that are on disk only, read to be looked at.
-    lent: RefCell<Vec<Detached>>,
+    /// What most accesses do not have.
+    noted: OnceCell<Box<Noted>>,
     /// Whether keys were left on disk that are given values.
     is_blind: bool,
     /// Nothing is changed under it.
     pub(crate) only_looks: bool,
     /// It has not been finished.
     is_open: bool,
+}
+
+/// What an access found on its way, or did, that matters to others.
+#[derive(Default)]
+struct Noted {
+    /// Keys found expired and not freed yet.
+    expired: RefCell<Vec<ExpiredKey>>,
+    /// What changed, as far as anybody is interested.
+    changes: RefCell<Vec<KeyChange>>,
+    /// Objects that are on disk only, read to be looked at.
+    lent: RefCell<Vec<Detached>>,
+}
+
+impl Noted {
+    /// Whether there is something to free, or to tell.
+    fn is_to_end(&self) -> bool {
+        !self.expired.borrow().is_empty() || !self.changes.borrow().is_empty()
+    }
 }
 
 /// A key whose time was up.
@@ -67,14 +81,24 @@ impl<'b> Access<'b> {
     pub(crate) fn new(batch: &'b Batch<'b>, locks: Locks<'b>, now: UnixMs, touch: Touch) -> Access<'b> {
         // Read under the locks: whoever has seen a key before this is registered by now.
         let interest = batch.keyspace.interest();
-        let (expired, changes, lent) = (RefCell::default(), RefCell::default(), RefCell::default());
         batch.see_locked(&locks);
         debug_assert!(
             matches!(locks, Locks::OfBatch) || !batch.has_effects(),
             "what was said before is in the journal before other slots are locked"
         );
         let (is_blind, only_looks, is_open) = (false, false, true);
-        Access { batch, locks, now, touch, interest, expired, changes, lent, is_blind, only_looks, is_open }
+        let noted = OnceCell::new();
+        Access { batch, locks, now, touch, interest, noted, is_blind, only_looks, is_open }
+    }
+
+    fn noted(&self) -> &Noted {
+        self.noted.get_or_init(Box::default)
+    }
+
+    /// Whether there is something to free, or to tell.
+    #[inline]
+    fn has_to_end(&self) -> bool {
+        self.noted.get().is_some_and(|noted| noted.is_to_end())
     }
 
     /// Notes that a key is not what it was.
@@ -107,7 +131,7 @@ impl<'b> Access<'b> {
 
     #[cold]
     fn note(&self, key: &Key<'_>, what: What) {
-        let mut changes = self.changes.borrow_mut();
+        let mut changes = self.noted().changes.borrow_mut();
         let is_said = |last: &KeyChange| last.what == what && last.db == key.db && *last.key == *key.bytes;
         if what != What::Modified || !changes.last().is_some_and(is_said) {
             changes.push(KeyChange { db: key.db, key: key.bytes.into(), what });
@@ -230,7 +254,7 @@ impl<'b> Access<'b> {
             return;
         }
         let found = ExpiredKey { db: key.db, key: key.bytes.into() };
-        let mut expired = self.expired.borrow_mut();
+        let mut expired = self.noted().expired.borrow_mut();
         // A key may be looked at more than once.
         if !expired.contains(&found) {
             expired.push(found);

@@ -128,11 +128,11 @@ fn lock_all<'m, T>(
 /// A slot as the order of locking knows it: physical database, then slot.
 pub(crate) type SlotId = (u32, Slot);
 
-type ManyLocks<'b> = SmallVec<[(SlotId, Guard<'b, SlotKeys>); LOCKS_INLINE]>;
+type ManyLocks<'b> = Vec<(SlotId, Guard<'b, SlotKeys>)>;
 
 /// The locks of one command.
 pub(crate) enum Locks<'b> {
-    /// Of a command with one key.
+    /// Of a command whose keys are in one slot.
     One(SlotId, Guard<'b, SlotKeys>),
     /// Of several, in ascending order.
     Many(ManyLocks<'b>),
@@ -431,15 +431,22 @@ impl<'k> Batch<'k> {
     #[inline]
     fn ask(&self, keys: &[Key<'_>], gives_up: impl Fn(&[SlotId]) -> bool) -> Option<Locks<'k>> {
         if let [key] = keys {
-            let id = self.keyspace.slot_id(key);
-            return match self.keyspace.keys_of_slot(id).try_lock() {
-                Some(guard) => Some(Locks::One(id, guard)),
-                None => self.wait_for_slots(&[id], gives_up).map(Locks::Many),
-            };
+            return self.ask_for_one(self.keyspace.slot_id(key), gives_up);
         }
         let slots = slots_of(self.keyspace, keys);
+        if let [id] = *slots {
+            return self.ask_for_one(id, gives_up);
+        }
         let locks = try_slots(self.keyspace, &slots).or_else(|| self.wait_for_slots(&slots, gives_up));
         locks.map(Locks::Many)
+    }
+
+    #[inline]
+    fn ask_for_one(&self, id: SlotId, gives_up: impl Fn(&[SlotId]) -> bool) -> Option<Locks<'k>> {
+        match self.keyspace.keys_of_slot(id).try_lock() {
+            Some(guard) => Some(Locks::One(id, guard)),
+            None => self.wait_for_slots(&[id], gives_up).map(Locks::Many),
+        }
     }
 
     #[cold]

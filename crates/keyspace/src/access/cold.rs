@@ -100,7 +100,7 @@ impl Access<'_> {
         let detached = Detached::new(block);
         // SAFETY: the block lives as long as the access, wherever its handle lies, and nobody changes it.
         let object = unsafe { block.object() };
-        self.lent.borrow_mut().push(detached);
+        self.noted().lent.borrow_mut().push(detached);
         if object.is_expired(self.now) {
             self.note_expired(key);
             return None;

@@ -15,11 +15,7 @@ impl Access<'_> {
     #[inline]
     pub(super) fn finish(mut self) -> Vec<ExpiredKey> {
         self.is_open = false;
-        if self.expired.get_mut().is_empty() && self.changes.get_mut().is_empty() {
-            Vec::new()
-        } else {
-            self.finish_changes()
-        }
+        if self.has_to_end() { self.finish_changes() } else { Vec::new() }
     }
 
     #[cold]
@@ -28,17 +24,17 @@ impl Access<'_> {
         self.is_blind = false;
         let (mut all_expired, mut is_ready) = (Vec::new(), false);
         loop {
-            let expired = self.expired.take();
+            let expired = self.noted().expired.take();
             self.free_expired(&expired);
             self.settle();
-            let changes = self.changes.take();
+            let changes = self.noted().changes.take();
             self.batch.tell(&changes);
             let type_now = |key: &Key<'_>| self.look(key).map(|object| object.value().type_name());
             is_ready |=
                 self.interest.contains(Interest::WAITING) && self.batch.note_ready(&changes, type_now);
             all_expired.extend(expired);
             // The look at what changed may have found that its time is up already.
-            if self.expired.get_mut().is_empty() && self.changes.get_mut().is_empty() {
+            if !self.has_to_end() {
                 break;
             }
         }
@@ -51,7 +47,7 @@ impl Access<'_> {
     #[cold]
     fn finish_dropped(&mut self) {
         self.settle();
-        if !self.expired.get_mut().is_empty() || !self.changes.get_mut().is_empty() {
+        if self.has_to_end() {
             self.finish_changes();
         }
     }
