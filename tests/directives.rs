@@ -93,7 +93,7 @@ fn default(row: &Row, redis: Option<&str>) -> String {
 fn settable(row: &Row) -> String {
     let when = match row.flags {
         flags if flags.contains(Flags::FILE_ONLY) => "in files only",
-        flags if flags.contains(Flags::IMMUTABLE) => "at the start only",
+        flags if flags.intersects(Flags::IMMUTABLE | Flags::FIXED) => "at the start only",
         flags if flags.contains(Flags::PROTECTED) => "protected",
         _ => "yes",
     };

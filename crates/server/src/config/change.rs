@@ -183,6 +183,9 @@ impl Config {
                 continue;
             }
             if self.values.read()[index] != value {
+                if TABLE[index].flags.contains(Flags::FIXED) {
+                    return Err(failed(name.as_ref(), "can't set immutable config"));
+                }
                 changes.push((index, value));
             }
         }

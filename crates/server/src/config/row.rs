@@ -99,6 +99,9 @@ bitflags! {
         const FILE_ONLY = 16;
         /// CONFIG SET does not change it while data is loaded.
         const NOT_WHILE_LOADING = 32;
+        /// Set at start only, but CONFIG SET takes the value that it has: no Redis has it, and tools that set all that they got from
+        /// CONFIG GET know which ones to leave out.
+        const FIXED = 64;
     }
 }
 
@@ -146,6 +149,11 @@ impl Row {
     /// Makes it settable at start only.
     pub const fn at_start(self) -> Row {
         self.flags(Flags::IMMUTABLE)
+    }
+
+    /// Tarn's own, and set at start only.
+    pub const fn fixed(self) -> Row {
+        self.flags(Flags::FIXED)
     }
 
     /// Says what it does here, where Redis' documentation does not.

@@ -127,8 +127,8 @@ impl Differential {
                 let request = if is_message { None } else { record.unanswered.pop_front() };
                 let request = request.unwrap_or_else(|| turn[0].request.clone());
                 self.have_parted |= !judge::have_same_errors(&answers[1..]);
-                let verdict = if is_message && answers.iter().all(|answer| *answer == answers[0]) {
-                    Verdict::Same
+                let verdict = if is_message {
+                    of_any(turn, &answers)
                 } else {
                     judge::judge(&request, &answers, &mut record.queue)
                 };
@@ -142,6 +142,16 @@ impl Differential {
         }
         Ok(None)
     }
+}
+
+/// What to say of messages, which any request of a turn may have caused.
+fn of_any(turn: &[Step], answers: &[Answer]) -> Verdict {
+    if answers.iter().all(|answer| *answer == answers[0]) {
+        return Verdict::Same;
+    }
+    let mut verdicts = turn.iter().map(|step| judge::judge(&step.request, answers, &mut Queue::default()));
+    let first = verdicts.next().expect("a turn has requests");
+    if verdicts.any(|verdict| verdict == Verdict::Same) { Verdict::Same } else { first }
 }
 
 /// Whether something that was sent answers no request, or is one of several answers: messages, and the confirmations of

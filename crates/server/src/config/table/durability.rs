@@ -31,12 +31,12 @@ pub(super) const ROWS: &[Row] = &[
         "Tarn's own: how much of the log stays for `tarn restore`, as a time (`12h`) or a size (`20gb`)",
     ),
     works("log-segment-size", Kind::Memory { min: SEGMENT_BYTES_MIN, max: SEGMENT_BYTES_MAX }, "64mb")
-        .at_start()
+        .fixed()
         .here("Tarn's own: length of the log's files"),
     works("rdb-key-save-delay", int(i32::MIN as i64, i32::MAX as i64), "0")
         .flags(Flags::HIDDEN)
         .here("for tests: how long a snapshot in the background rests behind each key, in microseconds"),
     works("store-compression", Kind::Enum(StoreCompression::WORDS), "no")
-        .at_start()
+        .fixed()
         .here("Tarn's own: `lz4` compresses what lies on disk only"),
 ];

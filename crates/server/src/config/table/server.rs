@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Row] = &[
         .here("made if it is missing; Redis uses the directory that it was started in"),
     absent("disable-thp", BOOL, "yes", "there is no fork that huge pages could slow down").at_start(),
     absent("dynamic-hz", BOOL, "yes", "timers run at `hz` whatever the number of clients"),
-    works("edition", Kind::Enum(Edition::WORDS), "durable").at_start()
+    works("edition", Kind::Enum(Edition::WORDS), "durable").fixed()
         .here("Tarn's own: `memory` has its data in memory only, `durable` has each write on disk before its reply, `capacity` as well, and data beyond `maxmemory` on disk"),
     works("enable-debug-command", Kind::Enum(Access::WORDS), "no").at_start(),
     absent("enable-module-command", Kind::Enum(Access::WORDS), "no", "modules cannot be loaded").at_start(),
@@ -103,7 +103,7 @@ pub(super) const ROWS: &[Row] = &[
     works("syslog-facility", Kind::Enum(SyslogFacility::WORDS), "local0").at_start(),
     works("syslog-ident", TEXT, "tarn").at_start()
         .here("the program's own name"),
-    works("threads", int(0, 1024), "0").at_start()
+    works("threads", int(0, 1024), "0").fixed()
         .here("Tarn's own: worker threads; 0 is one for each core"),
     absent("use-exit-on-panic", BOOL, "no", TEST_HOOK).flags(Flags::HIDDEN),
     absent("watchdog-period", INT, "0", "slow commands are in the slow log and in LATENCY")
