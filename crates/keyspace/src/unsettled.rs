@@ -92,6 +92,11 @@ impl Batch<'_> {
         self.keyspace.database(db).shadowing(self.unsettled_of(db))
     }
 
+    /// As [`Keyspace::writes`], with what the batch has done itself.
+    pub fn writes(&self) -> u64 {
+        self.keyspace.writes().saturating_add_signed(self.state().unsettled.borrow().writes)
+    }
+
     /// Counts a command that has changed something and has ended.
     #[inline]
     pub fn count_write(&self) {

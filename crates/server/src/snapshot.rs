@@ -200,7 +200,7 @@ pub(crate) fn save_held(
     now: UnixMs,
 ) -> Result<io::Result<()>, InProgress> {
     server.snapshots.claim(now)?;
-    let changes = server.keyspace.writes();
+    let changes = batch.writes();
     let result = write_all(server, batch, &path(server), now, Leaving::default()).map(drop);
     server.snapshots.note_end(server.clock.now(), changes, &result);
     if result.is_ok() {
@@ -212,6 +212,11 @@ pub(crate) fn save_held(
         Err(error) => log!(Warning, "Can't save {}: {error}", path(server).display()),
     }
     Ok(result)
+}
+
+/// Whether FLUSHALL is to be in the file at once: there are save points, and what is gone must not come back with a crash.
+pub(crate) fn is_wanted_of_flush(server: &Server) -> bool {
+    !server.config.save_points().is_empty() && !server.attention().contains(Attention::LOADING)
 }
 
 /// What a file leaves out of what is there.
@@ -335,7 +340,7 @@ fn due_point(server: &Server, now: UnixMs) -> Option<(i64, i64)> {
     if figures.running_since.is_some() || rests {
         return None;
     }
-    let changes = (server.keyspace.writes() - figures.changes_saved) as i64;
+    let changes = server.keyspace.writes().saturating_sub(figures.changes_saved) as i64;
     let seconds = now.seconds().saturating_sub(figures.saved_at.seconds()) as i64;
     server.config.save_points().into_iter().find(|point| changes >= point.1 && seconds > point.0)
 }

@@ -22,6 +22,7 @@ use crate::residency;
 use crate::server::{Attention, Server};
 use crate::session::{Closing, ReplyMode, Session};
 use crate::slowlog;
+use crate::snapshot;
 use crate::stats::Ending;
 use crate::tracking;
 use checks::Verdict;
@@ -131,6 +132,43 @@ impl Context<'_, '_> {
 
     #[inline]
     fn run_data(
+        &mut self,
+        row: &Row,
+        hashed: Hashed<'_>,
+        waiting: Waiting<'_>,
+        reply: &mut Reply<'_>,
+    ) -> command::Result<()> {
+        match matches!(row.handler, Handler::Exclusive(_)) && row.name == "flushall" {
+            true => self.run_flushall(row, waiting, reply),
+            false => self.run_row(row, hashed, waiting, reply),
+        }
+    }
+
+    /// FLUSHALL. Where there are save points, the file says so, too, before anybody else comes, as in Redis.
+    #[cold]
+    fn run_flushall(
+        &mut self,
+        row: &Row,
+        waiting: Waiting<'_>,
+        reply: &mut Reply<'_>,
+    ) -> command::Result<()> {
+        let holds = snapshot::is_wanted_of_flush(self.server) && !self.batch.holds_all();
+        if holds && !self.batch.try_hold_all() {
+            return Err(Error::InUse);
+        }
+        let done = self.run_row(row, Hashed::NONE, waiting, reply);
+        if done.is_ok() && snapshot::is_wanted_of_flush(self.server) {
+            // One that is being written already has some of what is gone: the next save point sees to it. What fails is in the log.
+            let _ = snapshot::save_held(self.server, self.batch, self.now);
+        }
+        if holds && !self.batch.has_ready() {
+            self.batch.release();
+        }
+        done
+    }
+
+    #[inline]
+    fn run_row(
         &mut self,
         row: &Row,
         hashed: Hashed<'_>,
