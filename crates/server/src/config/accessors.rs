@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::Config;
@@ -228,15 +228,17 @@ pub enum ClientsMemory {
 }
 
 impl Config {
-    /// The output limit of a client class: three relaxed loads.
+    /// The output limit of a client class: three relaxed loads. In Redis a buffer of 16 KB is no part of what counts.
     #[inline]
     pub fn output_limit(&self, class: ClientClass) -> OutputLimit {
+        /// What a client may be owed whatever its limits say (Redis' `PROTO_REPLY_CHUNK_BYTES`).
+        const UNCOUNTED_BYTES: u64 = 16 << 10;
         let [hard, soft, seconds] = &self.output_limits[class as usize];
-        OutputLimit {
-            hard_bytes: hard.load(Ordering::Relaxed),
-            soft_bytes: soft.load(Ordering::Relaxed),
-            soft_s: seconds.load(Ordering::Relaxed),
-        }
+        let bytes = |limit: &AtomicU64| match limit.load(Ordering::Relaxed) {
+            0 => 0,
+            bytes => bytes.max(UNCOUNTED_BYTES),
+        };
+        OutputLimit { hard_bytes: bytes(hard), soft_bytes: bytes(soft), soft_s: seconds.load(Ordering::Relaxed) }
     }
 
     /// `maxmemory-clients`.

@@ -72,6 +72,14 @@ fn silent_clients_are_closed_and_monitors_are_not() {
 }
 
 #[test]
+fn limits_below_what_redis_does_not_count_close_nobody_for_a_short_reply() {
+    let server = TestServer::start("client-output-buffer-limit normal 1 2 3");
+    let mut peer = server.connect();
+    peer.ask(&format!("SET short {}", "x".repeat(10_000)));
+    assert_eq!(peer.ask("GET short").len(), 10_000);
+}
+
+#[test]
 fn slow_reader_beyond_the_hard_limit_is_closed() {
     let server = TestServer::start("client-output-buffer-limit normal 8mb 0 0");
     let mut slow = server.connect();
