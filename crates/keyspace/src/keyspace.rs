@@ -347,7 +347,9 @@ impl Keyspace {
     #[inline]
     pub fn enter_unless(&self, worker: usize, gives_up: impl Fn() -> bool) -> Option<Batch<'_>> {
         let gate = &self.gates[worker].0;
-        let gate = gate.try_lock().or_else(|| lock_unless(gate, gives_up))?;
+        // Who gives up in the end does so before it stands in line: its thread has others to serve.
+        let wait = || if gives_up() { None } else { lock_unless(gate, &gives_up) };
+        let gate = gate.try_lock().or_else(wait)?;
         let mut batch = self.stay_outside(worker);
         batch.gate = Some(gate);
         Some(batch)

@@ -341,6 +341,9 @@ impl<'k> Batch<'k> {
         debug_assert_eq!(*self.held.borrow(), Held::Nothing, "one transaction runs at a time");
         // The own gate goes first: all are asked for at once.
         self.gate = None;
+        if gives_up() {
+            return false;
+        }
         let gates: Vec<&'k Lock<WorkerState>> = self.keyspace.gates().collect();
         let (guards, asked) = lock_all(&gates, PATIENCE, || goes_on(&gives_up));
         self.note_waiting(asked);
@@ -456,6 +459,9 @@ impl<'k> Batch<'k> {
         gives_up: impl Fn(&[SlotId]) -> bool,
     ) -> Option<ManyLocks<'k>> {
         let keyspace = self.keyspace;
+        if gives_up(slots) {
+            return None;
+        }
         let mutexes: SmallVec<[&Lock<SlotKeys>; LOCKS_INLINE]> =
             slots.iter().map(|id| keyspace.keys_of_slot(*id)).collect();
         let (guards, asked) = lock_all(&mutexes, PATIENCE, || goes_on(&|| gives_up(slots)));
