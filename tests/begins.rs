@@ -184,6 +184,51 @@ fn appendonly_is_refused_where_it_would_not_be_true() {
 }
 
 #[test]
+fn a_log_stays_in_its_directory() {
+    let server =
+        Server::start(tarn(), &["--edition", "durable", "--enable-protected-configs", "yes"]).unwrap();
+    let mut client = server.connect().unwrap();
+    let refused = ask(&mut client, &["CONFIG", "SET", "dir", "/tmp"]);
+    assert!(refused.contains("argument 'dir') - the log stays where it is"), "{refused}");
+    assert_eq!(ask(&mut client, &["CONFIG", "SET", "dir", text(server.dir())]), "OK");
+}
+
+#[test]
+fn a_snapshot_that_was_being_written_when_the_log_began_is_older_than_the_log() {
+    let directives = ["--edition", "memory", "--enable-debug-command", "yes", "--appendfsync", "always"];
+    let mut server = Server::start(tarn(), &directives).unwrap();
+    let mut client = server.connect().unwrap();
+    call_well(&mut client, &["DEBUG", "POPULATE", "3000"]);
+    call_well(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "300"]);
+    call_well(&mut client, &["BGSAVE"]);
+    call_well(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
+    wait_until("both are written", || {
+        field(&mut client, "rdb_bgsave_in_progress") == "0" && is_complete(&mut client)
+    });
+    server.kill();
+    let again = memory(server.dir(), &["--appendonly", "yes"]);
+    assert_eq!(ask(&mut again.connect().unwrap(), &["DBSIZE"]), "Int(3000)");
+}
+
+#[test]
+fn a_snapshot_that_is_newer_than_the_content_of_append_only_files_is_not_passed_over() {
+    let server = Server::start(tarn(), &["--edition", "memory", "--enable-debug-command", "yes"]).unwrap();
+    let mut client = server.connect().unwrap();
+    // Written for so long that all of what follows comes in between.
+    call_well(&mut client, &["DEBUG", "POPULATE", "300000"]);
+    call_well(&mut client, &["SET", "probe", "1"]);
+    call_well(&mut client, &["BGREWRITEAOF"]);
+    let folder = server.dir().join("appendonlydir");
+    wait_until("it has begun", || folder.exists() && !files(&folder, "", "").is_empty());
+    call_well(&mut client, &["SET", "probe", "2"]);
+    call_well(&mut client, &["SAVE"]);
+    assert_eq!(field(&mut client, "aof_rewrite_in_progress"), "1");
+    wait_until("it is written", || is_complete(&mut client));
+    let refused = Server::start(tarn(), &["--edition", "durable", "--dir", text(server.dir())]).unwrap_err();
+    assert!(refused.to_string().contains("and only one of them can count"), "{refused}");
+}
+
+#[test]
 fn without_a_log_bgrewriteaof_writes_append_only_files_that_a_redis_reads() {
     let server = Server::start(tarn(), &["--edition", "memory"]).unwrap();
     let mut client = server.connect().unwrap();

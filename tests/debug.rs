@@ -187,3 +187,55 @@ fn switches_do_what_they_say() {
         assert_eq!(ask(&["DEBUG", unknown]), line);
     }
 }
+
+#[test]
+fn reloads_are_no_part_of_a_transaction_and_wait_for_a_log_that_goes_on() {
+    let mut server = start("durable");
+    let mut client = server.connect().unwrap();
+    let refused = "ERR DEBUG RELOAD and LOADAOF are not for transactions and scripts";
+    for action in [&["RELOAD"][..], &["RELOAD", "NOSAVE", "NOFLUSH", "MERGE"], &["LOADAOF"]] {
+        let words = [&["DEBUG"], action].concat();
+        for request in [&["MULTI"][..], &["SET", "one", "1"], &words, &["SET", "two", "2"]] {
+            client.call(request).unwrap();
+        }
+        let Value::Array(replies) = client.call(&["EXEC"]).unwrap() else { panic!("EXEC answers for each") };
+        assert_eq!(replies[1], Value::Error(refused.into()), "{action:?}");
+    }
+    // What a file does not hold to the last bit stays as it is: it would be another after a crash.
+    for number in 0..200 {
+        client.call(&["ZADD", "zeros", "1", &number.to_string()]).unwrap();
+    }
+    client.call(&["ZADD", "zeros", "-0", "one"]).unwrap();
+    client.call(&["ZREMRANGEBYSCORE", "zeros", "1", "1"]).unwrap();
+    assert_eq!(ask(&mut client, &["ZSCORE", "zeros", "one"]), "-0");
+    for _ in 0..2 {
+        assert_eq!(ask(&mut client, &["DEBUG", "RELOAD"]), "OK");
+        assert_eq!(ask(&mut client, &["ZSCORE", "zeros", "one"]), "-0");
+        assert_eq!(ask(&mut client, &["DEBUG", "LOADAOF"]), "OK");
+        server.kill();
+        server.restart().unwrap();
+        client = server.connect().unwrap();
+    }
+}
+
+#[test]
+fn a_file_is_merged_as_a_whole_or_refused() {
+    let mut server = Server::start(
+        tarn(),
+        &["--edition", "durable", "--enable-debug-command", "yes", "--maxmemory", "40mb"],
+    )
+    .unwrap();
+    let mut client = server.connect().unwrap();
+    assert_eq!(ask(&mut client, &["DEBUG", "POPULATE", "200000"]), "OK");
+    assert_eq!(ask(&mut client, &["SAVE"]), "OK");
+    let before = ask(&mut client, &["DEBUG", "DIGEST"]);
+    // More than an eighth of the memory in one record.
+    let refused = "ERR Error trying to load the RDB dump, check server logs.";
+    assert_eq!(ask(&mut client, &["DEBUG", "RELOAD", "NOSAVE"]), refused);
+    assert_eq!(ask(&mut client, &["DEBUG", "DIGEST"]), before);
+    assert_eq!(ask(&mut client, &["CONFIG", "SET", "maxmemory", "400mb"]), "OK");
+    assert_eq!(ask(&mut client, &["DEBUG", "RELOAD", "NOSAVE"]), "OK");
+    server.kill();
+    server.restart().unwrap();
+    assert_eq!(ask(&mut server.connect().unwrap(), &["DEBUG", "DIGEST"]), before);
+}

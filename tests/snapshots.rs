@@ -145,14 +145,20 @@ fn what_flushall_removed_does_not_come_back_where_there_are_save_points() {
         for (points, size) in [("3600 1", "Int(0)"), ("", "Int(1)")] {
             let mut server = Server::start(tarn(), &["--edition", "memory", "--save", points]).unwrap();
             let mut client = server.connect().unwrap();
-            for request in [&["SET", "key", "1"][..], &["SAVE"], &["SET", "other", "1"]].iter().chain(requests) {
+            for request in
+                [&["SET", "key", "1"][..], &["SAVE"], &["SET", "other", "1"]].iter().chain(requests)
+            {
                 client.call(request).unwrap();
             }
             let changes = |client: &mut Client| ask(client, &["INFO", "persistence"]);
             assert_eq!(changes(&mut client).contains("rdb_changes_since_last_save:0\r\n"), size == "Int(0)");
             server.kill();
             server.restart().unwrap();
-            assert_eq!(ask(&mut server.connect().unwrap(), &["DBSIZE"]), size, "{requests:?}, save '{points}'");
+            assert_eq!(
+                ask(&mut server.connect().unwrap(), &["DBSIZE"]),
+                size,
+                "{requests:?}, save '{points}'"
+            );
         }
     }
 }

@@ -49,6 +49,13 @@ fn set_modified(path: &Path, time: SystemTime) {
     std::fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
 }
 
+/// Moves a directory's log away, and its store if it has one.
+fn move_log(dir: &Path, to: &str) {
+    let store = [dir.join("store")].into_iter().filter(|store| store.exists());
+    let paths: Vec<PathBuf> = files(dir, "log-", "").into_iter().chain(store).collect();
+    move_all(&paths, &dir.join(to));
+}
+
 /// What `tarn check` says last, which is what a start would do, and that its status fits.
 fn checked(dir: &Path) -> String {
     let output = run("check", &[text(dir)]);
@@ -202,17 +209,17 @@ fn an_import_under_another_name_is_told_and_found() {
             said.contains(&format!("There is no data, and {} has x.rdb, which is not read", dir.display())),
             "{said}"
         );
+        let what = if edition == "capacity" { "all `log-*` and `store`" } else { "all `log-*`" };
         assert!(
-            said.contains("end this server, move all `log-*` away, and start with `--dbfilename x.rdb`"),
+            said.contains(&format!("end this server, move {what} away, and start with `--dbfilename x.rdb`")),
             "{said}"
         );
         drop(empty);
-        move_all(&files(&dir, "log-", ""), &dir.join("aside"));
+        move_log(&dir, "aside");
         let there = begin(&["--dbfilename", "x.rdb"]);
         assert_eq!(exists(&there, &["key"]), "Int(1)");
         drop(there);
-        move_all(&files(&dir, "log-", ""), &dir.join("aside"));
-        let _ = std::fs::remove_dir_all(dir.join("store"));
+        move_log(&dir, "aside again");
     }
 }
 
@@ -691,4 +698,36 @@ fn a_server_says_everywhere_how_many_threads_it_has() {
     let server = Server::start(tarn(), &["--edition", "memory", "--threads", "3"]).unwrap();
     assert!(server.output().contains(" 3 worker threads, "), "{}", server.output());
     assert_eq!(crate::info(&mut client_of(&server), "worker_threads"), 3);
+}
+
+#[test]
+fn a_store_whose_log_is_gone_is_not_taken_for_free() {
+    let directives = ["--edition", "capacity", "--maxmemory", "30mb"];
+    let mut server = Server::start(tarn(), &directives).unwrap();
+    let mut client = client_of(&server);
+    let value = "x".repeat(10_000);
+    for number in 0..4_000 {
+        assert_eq!(ask(&mut client, &["SET", &number.to_string(), &value]), "OK");
+    }
+    let _ = client.call(&["SHUTDOWN"]);
+    wait_until("it has ended", || server.ended().unwrap().is_some());
+    let (dir, aside) = (server.dir(), server.dir().join("aside"));
+    move_all(&files(dir, "log-", ""), &aside);
+    let again = |edition: &str| {
+        Server::start(tarn(), &["--edition", edition, "--maxmemory", "30mb", "--dir", text(dir)])
+    };
+    for edition in ["capacity", "durable"] {
+        let refused = again(edition).unwrap_err().to_string();
+        assert!(refused.contains("store holds data of a log that is not in"), "{refused}");
+        assert!(refused.contains("put all of its `log-*` back"), "{refused}");
+    }
+    let refused = refused_by("check", &[text(dir)]);
+    assert!(refused.contains("store holds data of a log that is not in"), "{refused}");
+    move_all(&files(&aside, "log-", ""), dir);
+    let there = again("capacity").unwrap();
+    assert_eq!(ask(&mut client_of(&there), &["DBSIZE"]), "Int(4000)");
+    assert_eq!(ask(&mut client_of(&there), &["STRLEN", "17"]), "Int(10000)");
+    drop(there);
+    move_log(dir, "away");
+    assert_eq!(ask(&mut client_of(&again("capacity").unwrap()), &["DBSIZE"]), "Int(0)");
 }

@@ -73,6 +73,14 @@ pub const CHECKS: &[(&str, Check)] = &[
         ),
     ),
     (
+        "`CONFIG SET dir`",
+        Started(
+            &["--edition", "durable", "--enable-protected-configs", "yes"],
+            &["--appendonly", "yes", "--enable-protected-configs", "yes"],
+            &[("CONFIG SET dir /", "~-ERR CONFIG SET failed", "+OK")],
+        ),
+    ),
+    (
         "`CONFIG SET tls-port`",
         Asked(&[
             ("CONFIG SET tls-port 1", "~-ERR CONFIG SET failed", ""),

@@ -66,6 +66,8 @@ pub struct Options {
     pub flushing: Flushing,
     /// For `everysec` and retries.
     pub clock: Clock,
+    /// What the files of a log that begins have in common; None: anything.
+    pub history: Option<u64>,
 }
 
 impl Default for Options {
@@ -76,6 +78,7 @@ impl Default for Options {
             sync: SyncPolicy::default(),
             flushing: Flushing::default(),
             clock: Clock::Real,
+            history: None,
         }
     }
 }

@@ -43,6 +43,9 @@ const RETRY_MS: u64 = 5_000;
 /// Under this name a file says beside which log it was written.
 pub(crate) const LOG_FACT: &str = "tarn-log";
 
+/// Of a file, the moment from which on its keys were taken, in milliseconds.
+pub(crate) const MOMENT_FACT: &str = "tarn-moment";
+
 /// What is known of the snapshots of one server.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
@@ -489,10 +492,9 @@ fn begin_file(server: &Server, now: UnixMs, part: Part) -> FileWriter {
     writer.aux("ctime", &now.seconds().to_string());
     writer.aux("used-mem", &sys::memory::used_bytes().to_string());
     writer.aux("aof-base", if part == Part::Base { "1" } else { "0" });
-    if let Some(history) = server.durability.history() {
-        // What this holds is in the log, too.
-        writer.aux(LOG_FACT, &format!("{history:016x}"));
-    }
+    writer.aux(MOMENT_FACT, &now.0.to_string());
+    // What this holds is in the log, too, or will be if one begins.
+    writer.aux(LOG_FACT, &format!("{:016x}", server.durability.history()));
     for library in server.scripts.libraries().by_name.values() {
         writer.add_function_library(&library.code);
     }

@@ -291,7 +291,7 @@ impl Recovery {
         let previous = kept.last().map_or(0, |link| link.header.number);
         let live = kept.iter().map(|link| link.header).collect();
         let checkpoints = survey.checkpoints.iter().map(|found| found.mark).collect();
-        let history = survey.history.unwrap_or_else(|| Prng::from_entropy().next_u64());
+        let history = survey.history.or(options.history).unwrap_or_else(|| Prng::from_entropy().next_u64());
         let mut directory = Directory::new(fs.clone(), dir, history, last_number, options);
         directory.adopt(live, checkpoints, survey.newest.map(|(_, path)| path), lock);
         let directory = Arc::new(directory);

@@ -125,6 +125,10 @@ fn apply(
         let reason = "TLS does not exist in this version".to_owned();
         return Err(CannotApply { name: "tls-port", reason });
     }
+    if server.durability.log().is_some() && changed.iter().any(|change| change.name() == "dir") {
+        let reason = "the log stays where it is: a start with another directory would not find it".to_owned();
+        return Err(CannotApply { name: "dir", reason });
+    }
     // Last of all that may fail, and never both: they are not taken back.
     if changed.iter().any(|change| change.name() == "appendonly") {
         switch_log(server, changed, holds_all)

@@ -238,7 +238,11 @@ impl Config {
             0 => 0,
             bytes => bytes.max(UNCOUNTED_BYTES),
         };
-        OutputLimit { hard_bytes: bytes(hard), soft_bytes: bytes(soft), soft_s: seconds.load(Ordering::Relaxed) }
+        OutputLimit {
+            hard_bytes: bytes(hard),
+            soft_bytes: bytes(soft),
+            soft_s: seconds.load(Ordering::Relaxed),
+        }
     }
 
     /// `maxmemory-clients`.

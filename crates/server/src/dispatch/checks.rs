@@ -230,7 +230,7 @@ pub fn record_error(context: &Context<'_, '_>, command: &Command, request: &Requ
 
 /// Bytes that commands of one transaction or script may write. They are held in memory until its end, besides the data, and once
 /// more by who replays the log.
-fn record_bytes_max(server: &Server) -> usize {
+pub fn record_bytes_max(server: &Server) -> usize {
     /// Where there is no ceiling.
     const MOST: usize = 1 << 30;
     /// As much as may wait for the disk (see `durability::limit_buffer`).

@@ -8,13 +8,14 @@
 //! Thread rule: a [`Runner`] belongs to a worker; everything shared is in `Server`.
 
 pub mod checks;
+mod data;
 pub mod names;
 pub mod pause;
 pub mod reach;
 pub mod table;
 mod transaction;
 
-use crate::blocking::{self, Beginner};
+use crate::blocking;
 use crate::client::{Letters, Traits};
 use crate::commands::pubsub::answers_by_message;
 use crate::log;
@@ -22,13 +23,11 @@ use crate::residency;
 use crate::server::{Attention, Server};
 use crate::session::{Closing, ReplyMode, Session};
 use crate::slowlog;
-use crate::snapshot;
 use crate::stats::Ending;
 use crate::tracking;
 use checks::Verdict;
-use command::{Args, Error, Flags, Handler, Hashed, Outcome, Row, Shows, Waiting, execute};
+use command::{Error, Flags, Hashed, Shows, Waiting, execute};
 use keyspace::{Ahead, Batch, Key, Stamp};
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -128,107 +127,6 @@ impl Context<'_, '_> {
             // It may show anything.
             self.batch.see_all();
         }
-    }
-
-    #[inline]
-    fn run_data(
-        &mut self,
-        row: &Row,
-        hashed: Hashed<'_>,
-        waiting: Waiting<'_>,
-        reply: &mut Reply<'_>,
-    ) -> command::Result<()> {
-        match matches!(row.handler, Handler::Exclusive(_)) && row.name == "flushall" {
-            true => self.run_flushall(row, waiting, reply),
-            false => self.run_row(row, hashed, waiting, reply),
-        }
-    }
-
-    /// FLUSHALL. Where there are save points, the file says so, too, before anybody else comes, as in Redis.
-    #[cold]
-    fn run_flushall(
-        &mut self,
-        row: &Row,
-        waiting: Waiting<'_>,
-        reply: &mut Reply<'_>,
-    ) -> command::Result<()> {
-        let holds = snapshot::is_wanted_of_flush(self.server) && !self.batch.holds_all();
-        if holds && !self.batch.try_hold_all() {
-            return Err(Error::InUse);
-        }
-        let done = self.run_row(row, Hashed::NONE, waiting, reply);
-        if done.is_ok() && snapshot::is_wanted_of_flush(self.server) {
-            // One that is being written already has some of what is gone: the next save point sees to it. What fails is in the log.
-            let _ = snapshot::save_held(self.server, self.batch, self.now);
-        }
-        if holds && !self.batch.has_ready() {
-            self.batch.release();
-        }
-        done
-    }
-
-    #[inline]
-    fn run_row(
-        &mut self,
-        row: &Row,
-        hashed: Hashed<'_>,
-        waiting: Waiting<'_>,
-        reply: &mut Reply<'_>,
-    ) -> command::Result<()> {
-        let args = Args {
-            hashed,
-            waiting,
-            ..Args::new(
-                self.request,
-                &self.server.keyspace,
-                (self.session.db, self.now),
-                &self.server.settings,
-            )
-        };
-        let args = if self.session.runs_script { args.of_script() } else { args };
-        let outcome = execute(row, self.batch, &args, self.session.touch, reply);
-        if outcome == Ok(Outcome::Changed) {
-            self.batch.count_write();
-        }
-        if matches!(row.handler, Handler::Exclusive(_)) && outcome.is_ok() && row.name.starts_with("flush") {
-            tracking::invalidate_all(self.server);
-        }
-        outcome.map(|_| ())
-    }
-
-    /// Runs a command that may have to wait for its keys.
-    fn run_blocking(
-        &mut self,
-        row: &'static Row,
-        hashed: Hashed<'_>,
-        reply: &mut Reply<'_>,
-    ) -> command::Result<()> {
-        if self.session.transaction.is_some() || self.session.runs_script {
-            return self.run_data(row, hashed, Waiting::Never, reply);
-        }
-        let began = Cell::new(None);
-        let args = Args {
-            hashed,
-            waiting: Waiting::Begins(&Beginner {
-                server: self.server,
-                session: self.session,
-                command: self.command,
-                first_tried: self.server.ticks.now(),
-                began: &began,
-            }),
-            ..Args::new(
-                self.request,
-                &self.server.keyspace,
-                (self.session.db, self.now),
-                &self.server.settings,
-            )
-        };
-        let outcome = execute(row, self.batch, &args, self.session.touch, reply);
-        self.session.waits = began.get();
-        if outcome == Ok(Outcome::Changed) {
-            self.batch.count_write();
-        }
-        outcome.map(|_| ())
     }
 }
 

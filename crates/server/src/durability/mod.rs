@@ -40,6 +40,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use sys::Prng;
 use sys::file::{Fs, about};
 use tokio::sync::Notify;
 
@@ -73,9 +74,9 @@ impl Durability {
         }
     }
 
-    /// What the log's files have in common, also of one that was only read.
-    pub fn history(&self) -> Option<u64> {
-        self.history.get().copied()
+    /// What the log's files have in common, also of one that was only read, and of one that may begin later.
+    pub fn history(&self) -> u64 {
+        *self.history.get_or_init(|| Prng::from_entropy().next_u64())
     }
 
     /// The log, if there is one.
@@ -224,6 +225,9 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
     };
     let dir = server.dir();
     let began = server.ticks.now();
+    if let Some(sentence) = orphaned_store(fs, &dir)? {
+        return Err(io::Error::other(sentence));
+    }
     let mut recovery = ::log::recover(fs, &dir).map_err(io::Error::other)?;
     let is_new = recovery.is_new();
     let labour = if options.flushing == Flushing::ByHand { Labour::ByHand } else { Labour::Threads };
@@ -244,7 +248,8 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
     }
     server.residency.note_loaded();
     let has_imported = is_new && recovery.end() > Lsn::ZERO;
-    begin(server, recovery, Options { sync, clock: server.clock.clone(), ..options })?;
+    begin(server, recovery, Options { sync, ..options })?;
+    residency::mark(server, fs)?;
     if has_imported {
         // What was loaded is in no record of the log. Until this is complete the next start loads it again.
         let log = server.durability.log().expect("it has just begun");
@@ -263,10 +268,11 @@ pub fn refuse_unread_log(server: &Server) -> io::Result<()> {
     if !has_log(&Fs::Real, &dir)? {
         return Ok(());
     }
-    let dir = dir.display();
     Err(io::Error::other(format!(
         "{dir} holds a log that this server does not have its data from: restart with 'appendonly yes' if that log counts, \
-         or move all log-* away"
+         or move {files} away",
+        files = residency::files_of_log(&dir),
+        dir = dir.display(),
     )))
 }
 
@@ -283,11 +289,7 @@ pub fn begin_amid_traffic(server: &Arc<Server>) -> io::Result<()> {
     let mut recovery = ::log::recover(&fs, &dir).map_err(io::Error::other)?;
     recovery.begin_behind_import();
     let segment_bytes = server.config.log_segment_size();
-    begin(
-        server,
-        recovery,
-        Options { sync, clock: server.clock.clone(), segment_bytes, ..Options::default() },
-    )?;
+    begin(server, recovery, Options { sync, segment_bytes, ..Options::default() })?;
     server.durability.rewrites.owe();
     log!(Notice, "A log begins in {}; it is complete with its first checkpoint", dir.display());
     // If it cannot begin now, it is tried again.
@@ -332,12 +334,14 @@ pub(crate) fn limit_buffer(server: &Server, log: &Log) {
 /// Opens the log where recovery ended: effects and replies go through it from now on.
 fn begin(server: &Arc<Server>, recovery: Recovery, options: Options) -> io::Result<()> {
     let watcher = Arc::new(Watcher(Arc::downgrade(server)));
+    note_history(server, recovery.history());
+    let history = Some(server.durability.history());
+    let options = Options { clock: server.clock.clone(), history, ..options };
     let log = recovery.open(&options, watcher).map_err(|failure| {
         io::Error::other(format!("Can't begin the log in {}: {failure}", server.dir().display()))
     })?;
     let log = Arc::new(log);
     limit_buffer(server, &log);
-    note_history(server, Some(log.history()));
     let is_first = server.durability.log.set(log.clone()).is_ok();
     assert!(is_first, "a server has one log");
     let gate = &server.durability.gate;
@@ -357,6 +361,22 @@ fn warn_of_log(server: &Server, fs: &Fs) -> io::Result<()> {
         );
     }
     Ok(())
+}
+
+/// What is to be said of a directory with a store whose log is not there any more.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub(crate) fn orphaned_store(fs: &Fs, dir: &Path) -> io::Result<Option<String>> {
+    if !residency::is_marked(fs, dir)? || has_log(fs, dir)? {
+        return Ok(None);
+    }
+    Ok(Some(format!(
+        "{store} holds data of a log that is not in {dir} any more: put all of its `log-*` back, or, if that data does not count, move \
+         {store} away, too",
+        store = residency::folder(dir).display(),
+        dir = dir.display(),
+    )))
 }
 
 /// Whether a directory holds a log.

@@ -16,6 +16,7 @@ pub use manifest::{BadManifest, Manifest};
 
 use crate::log;
 use crate::moment::Moment;
+use crate::residency;
 use crate::server::Server;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -180,18 +181,23 @@ fn warn_of_other_snapshots(dir: &Path, name: &OsStr) {
     if let Some(first) = others.first() {
         log!(
             Warning,
-            "There is no data, and {} has {}, which is not read: `dbfilename` is {}. If that is the data, end this server, move all `log-*` \
-             away, and start with `--dbfilename {first}`",
+            "There is no data, and {} has {}, which is not read: `dbfilename` is {}. If that is the data, end this server, move {} away, and \
+             start with `--dbfilename {first}`",
             dir.display(),
             others.join(", "),
-            name.to_string_lossy()
+            name.to_string_lossy(),
+            residency::files_of_log(dir),
         );
     }
 }
 
-/// When the newest of some files was written, by the file system.
+/// Up to when the newest of some append-only files have what was written.
 fn newest(files: &[PathBuf]) -> Option<UnixMs> {
-    files.iter().filter_map(|path| Fs::Real.modified(path).unwrap_or(None)).max()
+    // What is written while a base is, is not in it. Other files are appended to.
+    let is_base = |path: &&PathBuf| path.extension() == Some(OsStr::new("rdb"));
+    let of_content = |path: &PathBuf| rdb::Age::of(Some(path).filter(is_base)?).map(|age| age.moment());
+    let moment = |path: &PathBuf| of_content(path).or_else(|| Fs::Real.modified(path).unwrap_or(None));
+    files.iter().filter_map(moment).max()
 }
 
 /// An RDB file beside append-only files that are read instead of it.
@@ -226,9 +232,10 @@ impl PassedOver {
         } else if server.config.appendonly() {
             log!(
                 Warning,
-                "{snapshot} is left aside because `appendonly` is yes, but {self}; if it counts, end this server, move {append_only} and all \
-                 `log-*` away, and start again",
+                "{snapshot} is left aside because `appendonly` is yes, but {self}; if it counts, end this server, move {append_only} and \
+                 {files} away, and start again",
                 snapshot = self.snapshot.display(),
+                files = residency::files_of_log(&server.dir()),
                 append_only = self.append_only.display(),
             );
         } else {
@@ -313,7 +320,8 @@ pub(crate) fn beside_log(path: &Path, history: Option<u64>, last_time: UnixMs) -
     }
     BesideLog::Newer(format!(
         "{path} was written after the end of the log in {dir} ({taken}; the log {ended}), by a server that did not write that log: if the log counts, \
-         move {path} away; if {path} counts, move all `log-*` away, and the next start reads it",
+         move {path} away; if {path} counts, move {files} away, and the next start reads it",
+        files = residency::files_of_log(path.parent().unwrap_or(Path::new("."))),
         taken = Moment(age.moment()),
         ended = Moment(last_time),
         path = path.display(),
@@ -344,8 +352,9 @@ fn gone(dir: &Path, names: &Names) -> io::Result<Option<String>> {
     let place = locate(&Fs::Real, dir, names, Preference::AppendOnly)?;
     Ok(place.is_none().then(|| {
         format!(
-            "An import into {dir} was cut short, and what was imported is not there any more: put {names} back, or remove all `log-*` from \
+            "An import into {dir} was cut short, and what was imported is not there any more: put {names} back, or remove {files} from \
              {dir} to begin with nothing",
+            files = residency::files_of_log(dir),
             dir = dir.display(),
         )
     }))

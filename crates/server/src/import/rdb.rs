@@ -6,7 +6,7 @@
 
 use crate::commands::scripting::load_library;
 use crate::server::Server;
-use crate::snapshot::{LOG_FACT, put};
+use crate::snapshot::{LOG_FACT, MOMENT_FACT, put};
 use keyspace::DbIndex;
 use std::fmt::Display;
 use std::io;
@@ -40,7 +40,7 @@ pub struct Loaded {
 pub(crate) struct Age {
     /// The log's mark, if there was one.
     pub log: Option<u64>,
-    /// The end of the second that the writer says.
+    /// The moment that the writer says, or the end of the second.
     written: Option<UnixMs>,
     /// What the file system says.
     modified: Option<UnixMs>,
@@ -55,10 +55,12 @@ impl Age {
             let (_, value) = facts.iter().find(|(known, _)| known == name.as_bytes())?;
             std::str::from_utf8(value).ok()
         };
-        let seconds = fact("ctime").and_then(|text| text.parse::<u64>().ok());
+        let number = |name: &str| fact(name).and_then(|text| text.parse::<u64>().ok());
+        let of_second =
+            number("ctime").map(|seconds| UnixMs(seconds.saturating_add(1).saturating_mul(1000) - 1));
         Some(Age {
             log: fact(LOG_FACT).and_then(|text| u64::from_str_radix(text, 16).ok()),
-            written: seconds.map(|seconds| UnixMs(seconds.saturating_add(1).saturating_mul(1000) - 1)),
+            written: number(MOMENT_FACT).map(UnixMs).or(of_second),
             modified: Fs::Real.modified(path).unwrap_or(None),
         })
     }

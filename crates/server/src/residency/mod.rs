@@ -220,6 +220,35 @@ pub fn open_to_read(server: &Arc<Server>, fs: &Fs, table: &[u8], passes_damage: 
     Ok(())
 }
 
+/// In the store's folder: a log goes with it.
+const MARK: &str = "has-a-log";
+
+/// Marks the store as one that a log goes with, which has begun by now: from here on a start that finds no log does not take it for free.
+///
+/// # Errors
+/// If the disk refuses.
+pub fn mark(server: &Server, fs: &Fs) -> io::Result<()> {
+    let mark = folder(&server.dir()).join(MARK);
+    if server.config.edition() != Edition::Capacity || fs.kind(&mark)?.is_some() {
+        return Ok(());
+    }
+    fs.replace(&mark, b"")
+}
+
+/// Whether a directory has a store that a log went with.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub(crate) fn is_marked(fs: &Fs, dir: &Path) -> io::Result<bool> {
+    Ok(fs.kind(&folder(dir).join(MARK))?.is_some())
+}
+
+/// What has to go with a log that does not count.
+pub(crate) fn files_of_log(dir: &Path) -> &'static str {
+    let has_store = Fs::Real.kind(&folder(dir)).is_ok_and(|kind| kind.is_some());
+    if has_store { "all `log-*` and `store`" } else { "all `log-*`" }
+}
+
 /// Where the store of a directory lies.
 pub fn folder(dir: &Path) -> PathBuf {
     dir.join(FOLDER)

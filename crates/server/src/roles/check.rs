@@ -46,6 +46,9 @@ pub(super) fn run(words: &[String], shown: &mut String) -> Result<Verdict, Compl
     {
         return Ok(verdict);
     }
+    if let Some(sentence) = durability::orphaned_store(&Fs::Real, &dir)? {
+        return Err(Complaint(sentence));
+    }
     if cut.is_some() {
         return Err(Complaint(format!(
             "--cut-into is for append-only files; of a log, `tarn restore {} --to LSN --into NEWDIR` makes a copy",

@@ -56,7 +56,8 @@ fn number_behind(files: impl Iterator<Item = OsString>, name: &[u8]) -> u64 {
         let digits = rest.split(|byte| *byte == b'.').next()?;
         std::str::from_utf8(digits).ok()?.parse::<u64>().ok()
     };
-    files.filter_map(number).max().unwrap_or(0) + 1
+    // Further on are none that anybody has written.
+    files.filter_map(number).filter(|number| *number < 1 << 32).max().unwrap_or(0) + 1
 }
 
 fn write_base(server: &Server, path: &Path) -> io::Result<u64> {

@@ -116,7 +116,8 @@ impl Differential {
             words_before.iter().map(|word| word.as_bytes().to_vec()).chain([key.clone()]).collect::<Request>()
         };
         let answers = self.ask_on(step.connection, &of_key(&["TYPE"]))?;
-        let is_any = |answers: &[Answer], reply: &[u8]| answers.iter().flatten().any(|answer| answer == reply);
+        let is_any =
+            |answers: &[Answer], reply: &[u8]| answers.iter().flatten().any(|answer| answer == reply);
         if is_any(&answers, b"+zset\r\n") {
             return Ok(true);
         }

@@ -10,8 +10,8 @@ mod switch;
 
 use super::{config, help, row};
 use crate::config::{Access, Origin};
-use crate::dispatch::Context;
 use crate::dispatch::table::{Command, ServerHandler};
+use crate::dispatch::{Context, checks};
 use crate::log;
 use command::execute::readable;
 use command::generic::{dump, object};
@@ -118,6 +118,9 @@ const ACTIONS: &[Subcommand] = &[
     ("stringmatch-len", 4..=4, stringmatch),
 ];
 
+/// Those that change data.
+const WRITING: &[&str] = &["populate", "reload"];
+
 /// Commands that are not for scripts, and that a script may call while a test says so: they touch no keys, and leave its session as it is.
 const FOR_SCRIPTS: &[&str] = &["client|getname", "client|id", "client|info", "client|list"];
 /// The same of DEBUG's own.
@@ -177,7 +180,11 @@ fn debug(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         .iter()
         .find(|(known, range, _)| name.eq_ignore_ascii_case(known.as_bytes()) && range.contains(&words));
     match action {
-        Some((_, _, run)) => run(context, reply),
+        Some((name, _, run)) => {
+            let writes = WRITING.contains(name);
+            let refusal = writes.then(|| checks::log_error(context.server)).flatten();
+            refusal.map_or_else(|| run(context, reply), Err)
+        }
         None => {
             let name = String::from_utf8_lossy(&name[..name.len().min(128)]);
             let line =

@@ -3,14 +3,15 @@
 //! Thread rule: the handlers have the keyspace alone.
 //!
 //! 1. A file is read to its end, and found right, before anything changes because of it.
-//! 2. RELOAD of what was just saved puts every value back where it is, and says nothing to the log: that holds the same. What comes from
-//!    an older file is said to the log like any other change.
+//! 2. RELOAD of what was just saved puts every value back where it is, and says nothing to the log: that holds the same. Values that a
+//!    file does not hold to the last bit stay as they are. What comes from an older file is one record of the log, like any other change.
 //! 3. LOADAOF changes nothing: it is right only if the log holds what is in memory.
+//! 4. Neither is for transactions and scripts, whose changes so far are in no file and no record.
 
 use super::{digest, with_all};
 use crate::commands::scripting::{Policy, put_libraries};
-use crate::dispatch::Context;
 use crate::dispatch::table::{self, Runs};
+use crate::dispatch::{Context, checks};
 use crate::durability;
 use crate::import::rdb::{self, Expired};
 use crate::import::{Found, Preference, load_foreign};
@@ -20,21 +21,22 @@ use crate::snapshot;
 use ::log::Log;
 use command::execute::readable;
 use command::{Args, Error, Result, execute};
-use keyspace::{Batch, DbIndex, HashSeed, Purpose, Touch};
+use keyspace::{Batch, DbIndex, HashSeed, Key, Purpose, Touch, ValueRef};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 use sys::file::Fs;
 use sys::{Clock, UnixMs};
+use value::collection::CollectionRef;
 use value::rdb::file::{FileEntry, FileUsage};
 use value::rdb::{Restored, dump, dump_string};
+use value::zset::image::is_minus_zero;
 use wire::{Protocol, Reply, RequestBuf};
 
 const NO_DUMP: Error = Error::text("ERR Error trying to load the RDB dump, check server logs.");
 const NO_LOG: Error = Error::text("ERR Error trying to load the AOF files, check server logs.");
 
-/// Bytes of the log's next record at which it is ended.
-const RECORD_BYTES: usize = 8 << 20;
+const IN_GROUP: Error = Error::text("ERR DEBUG RELOAD and LOADAOF are not for transactions and scripts");
 
 /// What a reload does.
 struct Options {
@@ -58,10 +60,17 @@ pub fn reload(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()
             }
         }
     }
+    refuse_in_group(context)?;
     with_all(context, |context| run(context, &options))?;
     log!(Notice, "DB reloaded by DEBUG RELOAD");
     reply.ok();
     Ok(())
+}
+
+fn refuse_in_group(context: &Context<'_, '_>) -> Result<()> {
+    let is_in_group = context.session.transaction.is_some() || context.session.runs_script;
+    // EXEC has ended the transaction by now, and holds what it needs.
+    if is_in_group || context.batch.is_holding() { Err(IN_GROUP) } else { Ok(()) }
 }
 
 fn run(context: &mut Context<'_, '_>, options: &Options) -> Result<()> {
@@ -88,7 +97,7 @@ fn put_back(context: &mut Context<'_, '_>, path: &Path) -> io::Result<()> {
     read(context, path, |context, db, entry| {
         let (batch, key) = (&*context.batch, server.keyspace.key(db, &entry.key));
         let is_cold = batch.has_shelf() && batch.find_cold(&key, Purpose::Read).is_some();
-        if !is_cold {
+        if !is_cold && is_held_whole(batch, &key, now) {
             snapshot::put(server, batch, db, entry, now);
         }
         Ok(())
@@ -96,18 +105,37 @@ fn put_back(context: &mut Context<'_, '_>, path: &Path) -> io::Result<()> {
     .map(drop)
 }
 
-/// Puts a file in the place of what is there, or beside it.
+/// Whether a file holds all that there is to a value: not when a stream's consumers were last active, and no scores of -0.
+fn is_held_whole(batch: &Batch<'_>, key: &Key<'_>, now: UnixMs) -> bool {
+    let view = batch.view(&[*key], now, Touch::No);
+    let is_held = match view.peek(key).map(|object| object.value()) {
+        Some(ValueRef::Collection(CollectionRef::Stream(_))) => false,
+        Some(ValueRef::Collection(CollectionRef::Zset(zset))) => {
+            !zset.iter(0..zset.len()).any(|(_, score)| is_minus_zero(score))
+        }
+        _ => true,
+    };
+    view.finish();
+    is_held
+}
+
+/// Puts a file in the place of what is there, or beside it: all of it in one record of the log.
 fn replace(context: &mut Context<'_, '_>, path: &Path, options: &Options) -> io::Result<()> {
     let (server, now) = (context.server, context.now);
+    let has_log = server.durability.log().is_some();
+    let most = if has_log { checks::record_bytes_max(server) } else { usize::MAX };
+    let mut bytes = 0;
     let may_meet = options.flushes || options.merges;
     let libraries = read(context, path, |context, db, entry| {
         let keys = [server.keyspace.key(db, &entry.key)];
         let view = context.batch.view(&keys, now, Touch::No);
         let meets = !may_meet && view.peek(&keys[0]).is_some();
         view.finish();
-        match meets {
-            true => Err(io::Error::other("a key of the file is there already")),
-            false => Ok(()),
+        bytes += if has_log { entry.key.len() + payload(&entry.value).len() } else { 0 };
+        match (meets, bytes > most) {
+            (true, _) => Err(io::Error::other("a key of the file is there already")),
+            (_, true) => Err(io::Error::other("it is longer than one record of the log may be")),
+            (false, false) => Ok(()),
         }
     })?;
     let policy = match () {
@@ -136,10 +164,7 @@ fn read(
 
 /// Makes a key what it is in a file.
 fn restore(context: &mut Context<'_, '_>, db: DbIndex, entry: &FileEntry) -> io::Result<()> {
-    let payload = match &entry.value {
-        Restored::String(bytes) => dump_string(bytes),
-        Restored::Collection(collection) => dump(collection.as_ref()),
-    };
+    let payload = payload(&entry.value);
     let expires_at = entry.expires_at_ms.unwrap_or(0).to_string();
     let (option, used) = match entry.usage {
         Some(FileUsage::IdleSeconds(seconds)) => (&b"IDLETIME"[..], seconds.to_string()),
@@ -159,6 +184,13 @@ fn restore(context: &mut Context<'_, '_>, db: DbIndex, entry: &FileEntry) -> io:
     run_request(context, db, if entry.usage.is_some() { &words } else { &words[..6] })
 }
 
+fn payload(value: &Restored) -> Vec<u8> {
+    match value {
+        Restored::String(bytes) => dump_string(bytes),
+        Restored::Collection(collection) => dump(collection.as_ref()),
+    }
+}
+
 /// Runs a data command on what is held.
 fn run_request(context: &mut Context<'_, '_>, db: DbIndex, words: &[&[u8]]) -> io::Result<()> {
     let request = RequestBuf::from_args(words);
@@ -172,15 +204,12 @@ fn run_request(context: &mut Context<'_, '_>, db: DbIndex, words: &[&[u8]]) -> i
         .map(drop)
         .map_err(|error| io::Error::other(error.to_string()))?;
     context.batch.count_write();
-    // What a file holds may be more than one record should.
-    if context.batch.effects_bytes() > RECORD_BYTES {
-        context.batch.settle_held();
-    }
     Ok(())
 }
 
 /// DEBUG LOADAOF
 pub fn load_log(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    refuse_in_group(context)?;
     with_all(context, |context| {
         check_log(context).map_err(|error| {
             log!(Warning, "DEBUG LOADAOF: {error}");
@@ -197,7 +226,6 @@ fn check_log(context: &mut Context<'_, '_>) -> io::Result<()> {
     let (server, now) = (context.server, context.now);
     if let Some(log) = server.durability.log() {
         may_be_read(server)?;
-        context.batch.settle_held();
         write_out(log)?;
     }
     let of_log = std::thread::scope(|scope| {

@@ -17,16 +17,21 @@ const WATCHDOG_MS_MIN: i64 = 200;
 const OOM_YES: i64 = 1;
 const OOM_RELATIVE: i64 = 2;
 
-const FILE_NAME: Kind = Kind::Text(|text| match text.contains(&b'/') {
+/// Redis takes either for a path (`pathIsBaseName`).
+fn is_path(name: &[u8]) -> bool {
+    name.iter().any(|byte| matches!(byte, b'/' | b'\\'))
+}
+
+const FILE_NAME: Kind = Kind::Text(|text| match is_path(text) {
     true => Err("dbfilename can't be a path, just a filename"),
     false => Ok(()),
 });
 
-const APPEND_FILE: Kind = Kind::Text(|text| match text.contains(&b'/') || text.is_empty() {
+const APPEND_FILE: Kind = Kind::Text(|text| match is_path(text) || text.is_empty() {
     true => Err("appendfilename can't be a path, just a filename"),
     false => Ok(()),
 });
-const APPEND_DIR: Kind = Kind::Text(|text| match text.contains(&b'/') || text.is_empty() {
+const APPEND_DIR: Kind = Kind::Text(|text| match is_path(text) || text.is_empty() {
     true => Err("appenddirname can't be a path, just a dirname"),
     false => Ok(()),
 });
@@ -51,7 +56,7 @@ pub(super) const ROWS: &[Row] = &[
     works("dbfilename", FILE_NAME, "dump.rdb").flags(Flags::PROTECTED),
     works("dir", Kind::Directory, "./tarn-data")
         .flags(Flags::PROTECTED.union(Flags::NOT_WHILE_LOADING))
-        .here("made if it is missing; Redis uses the directory that it was started in"),
+        .here("made if it is missing; Redis uses the directory that it was started in. Stays as it is once there is a log"),
     absent("disable-thp", BOOL, "yes", "there is no fork that huge pages could slow down").at_start(),
     absent("dynamic-hz", BOOL, "yes", "timers run at `hz` whatever the number of clients"),
     works("edition", Kind::Enum(Edition::WORDS), "durable").fixed()
