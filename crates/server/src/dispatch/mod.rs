@@ -8,7 +8,7 @@
 //! Thread rule: a [`Runner`] belongs to a worker; everything shared is in `Server`.
 
 pub mod checks;
-mod data;
+mod data_commands;
 pub mod names;
 pub mod pause;
 pub mod reach;
