@@ -341,3 +341,21 @@ fn what_would_be_refused_is_said_with_the_reason() {
     assert!(complaint("check", &[text(&segments[0])]).ends_with("is a file of a Tarn: name its directory"));
     assert!(complaint("check", &[text(durable.dir()), "--cut-into", "x"]).contains("`tarn restore "));
 }
+
+#[test]
+fn a_library_that_does_not_load_is_told_as_a_start_would() {
+    let source = empty_redis();
+    let path = source.dir().join("libraries.rdb");
+    for (code, is_fit) in [
+        ("#!lua name=l\nredis.register_function('f', function() return 1 end)", true),
+        ("#!lua name=l\nredis.register_function('f', function( return 1 end)", false),
+    ] {
+        let mut writer = value::rdb::file::FileWriter::new();
+        writer.add_function_library(code.as_bytes());
+        let report = report_of(&path, &writer.finish());
+        assert_eq!(report.fault.is_none(), is_fit, "{:?}", report.fault);
+        assert_eq!(report.rdb.unwrap().libraries, 1);
+        let into = source.dir().join(format!("into{is_fit}"));
+        assert_eq!(run("import", &[text(&path), "--dir", text(&into)]).status.success(), is_fit);
+    }
+}

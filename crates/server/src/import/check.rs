@@ -6,12 +6,16 @@
 use super::append_only::RDB_MAGIC;
 use super::requests::{Next, Requests};
 use super::{Names, PassedOver, Place, Preference, in_manifest, locate, place_in};
+use crate::commands::scripting::load_library;
+use crate::config::Config;
 use crate::replay;
+use crate::server::Server;
+use keyspace::HashSeed;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
-use sys::UnixMs;
 use sys::file::{Content, File, Fs, Kind, Mode, about};
+use sys::{Clock, UnixMs};
 use value::collection::Thresholds;
 use value::number::parse_i64;
 use value::rdb::file::{FileError, FileReader};
@@ -176,22 +180,31 @@ impl FileReport {
     /// Reads the RDB file at the beginning.
     fn read_rdb(&mut self, content: Content, now: UnixMs) -> io::Result<()> {
         let mut rdb = RdbReport::default();
+        let mut libraries = Vec::new();
         let read = match FileReader::open(content) {
             Ok(mut reader) => {
                 let read = rdb.read(&mut reader, now, &mut self.databases);
                 let at = reader.position();
+                libraries = reader.take_libraries();
                 read.map(|()| reader.end_offset()).map_err(|error| (error, at))
             }
             Err(error) => Err((error, 0)),
         };
         match read {
-            Ok(end) => {
-                rdb.is_whole = true;
-                self.whole = end;
-            }
+            Ok(end) => match unfit_library(&libraries) {
+                None => {
+                    rdb.is_whole = true;
+                    self.whole = end;
+                }
+                Some(line) => {
+                    let why = format!("a library of functions in front of that does not load: {line}");
+                    self.fault = Some(Fault::Damaged(end, why));
+                }
+            },
             Err((FileError::Source(error), _)) => return Err(error),
             Err((error, at)) => self.fault = Some(rdb_fault(&error, at, self.bytes)),
         }
+        rdb.libraries = libraries.len();
         self.rdb = Some(rdb);
         Ok(())
     }
@@ -279,9 +292,18 @@ impl RdbReport {
             self.expiring += u64::from(entry.expires_at_ms.is_some());
             self.expired += u64::from(entry.expires_at_ms.is_some_and(|at| at <= now.0));
         }
-        self.libraries = reader.take_libraries().len();
         Ok(())
     }
+}
+
+/// Why one of these libraries cannot be loaded, if so: they are, into a server that has nothing else.
+fn unfit_library(codes: &[Vec<u8>]) -> Option<String> {
+    if codes.is_empty() {
+        return None;
+    }
+    let server = Server::with_seed(Config::defaults(), 2, Clock::Real, HashSeed::from_entropy());
+    let refused = codes.iter().find_map(|code| load_library(&server, code).err());
+    refused.map(|line| String::from_utf8_lossy(&line).into_owned())
 }
 
 fn rdb_fault(error: &FileError, at: u64, bytes: u64) -> Fault {
