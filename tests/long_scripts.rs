@@ -266,3 +266,30 @@ fn the_spare_worker_runs_no_script_once_the_others_have_become_free() {
         assert!(ending.join().unwrap(), "{round}");
     }
 }
+
+#[test]
+fn everybody_is_told_of_a_busy_script_where_that_is_wanted() {
+    let (_server, mut clients) =
+        start(&["--busy-reply-threshold", "50", "--busy-reply-scope", "server", "--save", ""]);
+    let mut script = clients.remove(0);
+    for begins in ["MULTI", "PING"] {
+        clients[1].call(&[begins]).unwrap();
+        script.send_request(&["EVAL", ENDLESS, "1", "key"]).unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        let busy = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
+        while !is_error(&clients[0].call(&["PING"]).unwrap(), busy) {
+            assert!(Instant::now() < until, "nobody is told");
+            thread::yield_now();
+        }
+        for line in [&["GET", "another"][..], &["INFO"], &["CONFIG", "GET", "port"], &["EXEC"], &["DBSIZE"]] {
+            let reply = clients[1].call(line).unwrap();
+            let discarded = format!("EXECABORT Transaction discarded because of: {busy}");
+            let told = if line[0] == "EXEC" { &discarded } else { busy };
+            assert!(is_error(&reply, told), "{begins}: {line:?}: {reply:?}");
+        }
+        assert_eq!(clients[2].call(&["SCRIPT", "KILL"]).unwrap(), ok());
+        let reply = script.read_value().unwrap();
+        assert!(is_error(&reply, "ERR Script killed by user with SCRIPT KILL..."), "{reply:?}");
+        assert_eq!(clients[0].call(&["PING"]).unwrap(), Value::Simple(b"PONG".to_vec()));
+    }
+}

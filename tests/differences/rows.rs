@@ -65,6 +65,10 @@ pub const CHECKS: &[(&str, Check)] = &[
     ),
     ("`appendfsync everysec`", Not("what is lost depends on the moment of the kill")),
     (
+        "`busy-reply-scope`",
+        Asked(&[("CONFIG GET busy-reply-scope", "*2 $16 busy-reply-scope $4 keys", "*0")]),
+    ),
+    (
         "`CONFIG SET appendonly no`",
         Started(
             &["--edition", "memory", "--appendonly", "yes"],

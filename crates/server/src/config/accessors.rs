@@ -15,7 +15,8 @@ use super::retention;
 use super::special::KeyspaceEvents;
 use super::table::index_of;
 use super::words::{
-    Access, AppendFsync, Edition, LogLevel, MaxmemoryPolicy, StoreCompression, Supervision, SyslogFacility,
+    Access, AppendFsync, BusyScope, Edition, LogLevel, MaxmemoryPolicy, StoreCompression, Supervision,
+    SyslogFacility,
 };
 use log::Retention;
 
@@ -71,6 +72,8 @@ numbers! {
     /// How long a script may run before others are told that the server is busy; None: for ever.
     busy_reply_threshold: Option<Duration> = "busy-reply-threshold",
         |n| u64::try_from(n).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
+    /// Who is told then.
+    busy_reply_scope: BusyScope = "busy-reply-scope", |n| BusyScope::from_number(n);
     /// Number of databases.
     databases: usize = "databases", |n| n as usize;
     /// Whether objects go to disk at once, used or not and however much room there is: for tests that want everything there.

@@ -38,7 +38,8 @@ pub use row::{Effect, Flags, Kind, Row, SHUTDOWN_WORDS};
 pub use special::KeyspaceEvents;
 pub use table::TABLE;
 pub use words::{
-    Access, AppendFsync, Edition, LogLevel, MaxmemoryPolicy, StoreCompression, Supervision, SyslogFacility,
+    Access, AppendFsync, BusyScope, Edition, LogLevel, MaxmemoryPolicy, StoreCompression, Supervision,
+    SyslogFacility,
 };
 
 use table::COUNT;

@@ -90,6 +90,16 @@ words! {
 }
 
 words! {
+    /// Who is told that a script is busy.
+    BusyScope {
+        /// Who needs what it holds.
+        Keys = "keys",
+        /// Everybody, as in Redis.
+        Server = "server",
+    }
+}
+
+words! {
     /// What is done to objects that lie on disk only.
     StoreCompression {
         /// Nothing.

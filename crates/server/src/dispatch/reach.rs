@@ -8,12 +8,14 @@ use super::table::{Command, Runs};
 use super::transaction::is_exec;
 use crate::client::Signal;
 use crate::commands::{scripting, transactions};
+use crate::config::BusyScope;
 use crate::holders::{Asking, Needs, Run, Way, What};
 use crate::server::Server;
 use crate::session::Session;
 use command::execute::{key_positions, keys_locked, needs_all};
 use command::{Args, Error, Flags, Group};
 use keyspace::{Holding, Key};
+use std::sync::Arc;
 use std::time::Duration;
 use sys::UnixMs;
 use wire::Request;
@@ -77,6 +79,9 @@ pub fn check(
     request: &Request<'_>,
     now: UnixMs,
 ) -> Verdict {
+    if let Some(run) = busy_for_all(server, command, request) {
+        return Verdict::Refuse(busy(&run));
+    }
     if needs_nothing(session, command, request) {
         return Verdict::Run;
     }
@@ -99,6 +104,19 @@ pub fn check(
         Way::Behind(run) => held_back_by(server, &run, now),
         Way::InLine => after(UNTIL_WOKEN, now),
     }
+}
+
+/// The script because of which a request is refused whatever it needs, where everybody is to be told that one is busy. Redis goes by the
+/// command's flag alone.
+fn busy_for_all(server: &Server, command: &Command, request: &Request<'_>) -> Option<Arc<Run>> {
+    if server.config.busy_reply_scope() == BusyScope::Keys
+        || command.is(Flags::ALLOW_BUSY) && command.row.name != "shutdown"
+        || is_always_served(command, request)
+    {
+        return None;
+    }
+    let threshold = server.config.busy_reply_threshold()?;
+    server.holders.any().filter(|run| run.is_script() && run.began.elapsed() >= threshold)
 }
 
 /// What a request needs of the keyspace.

@@ -3,7 +3,7 @@
 use keyspace::limits::DATABASES_MAX;
 
 use super::super::row::{BOOL, Flags, INT, Kind, LONG, Row, TEXT, absent, int, works};
-use super::super::words::{Access, Edition, LogLevel, Supervision, SyslogFacility};
+use super::super::words::{Access, BusyScope, Edition, LogLevel, Supervision, SyslogFacility};
 
 const CPU_LISTS: &str = "threads are not pinned to cores; use taskset or your service manager";
 const CRASH: &str = "a crash prints the place of the fault and ends the process";
@@ -48,6 +48,8 @@ pub(super) const ROWS: &[Row] = &[
         .here("what append-only files of a Redis are looked for"),
     absent("bgsave_cpulist", TEXT, "", CPU_LISTS).at_start(),
     absent("bio_cpulist", TEXT, "", CPU_LISTS).at_start(),
+    works("busy-reply-scope", Kind::Enum(BusyScope::WORDS), "keys")
+        .here("Tarn's own: who is told that a script is busy: who needs its `keys`, or all clients of the `server`, as in Redis"),
     works("busy-reply-threshold", LONG, "5000").alias("lua-time-limit"),
     absent("crash-log-enabled", BOOL, "yes", CRASH),
     absent("crash-memcheck-enabled", BOOL, "yes", CRASH),
