@@ -80,7 +80,12 @@ fn bgrewriteaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<
     }
     durability::begin_rewrite(context.server)
         .map_err(|_| Error::text("ERR Background append only file rewriting already in progress"))?;
-    reply.simple("Background append only file rewriting started");
+    // What a transaction has done is in it when that has ended.
+    let is_in_exec = context.batch.is_holding();
+    reply.simple(match is_in_exec {
+        true => "Background append only file rewriting scheduled",
+        false => "Background append only file rewriting started",
+    });
     Ok(())
 }
 
