@@ -2,6 +2,8 @@
 //! refused, without one the writes that need memory are, and nothing else is.
 
 use crate::{info, tarn};
+use std::thread;
+use std::time::{Duration, Instant};
 use testkit::{Client, Program, Server};
 use wire::Value;
 
@@ -129,5 +131,38 @@ fn nothing_but_what_ends_a_transaction_is_taken_into_one_while_memory_is_full() 
             ask("MULTI", "+OK");
             ask(last, reply);
         }
+    }
+}
+
+/// What is taken when a script is through, more than before. What its client brought is gone by then.
+fn kept_after(server: &Server, words: &[&[u8]]) -> u64 {
+    let mut watching = server.connect().unwrap();
+    let before = info(&mut watching, "used_memory");
+    server.connect().unwrap().call(words).unwrap();
+    let until = Instant::now() + Duration::from_secs(5);
+    loop {
+        let kept = info(&mut watching, "used_memory").saturating_sub(before);
+        if kept < SLACK_BYTES || Instant::now() > until {
+            return kept;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_script_that_is_through_takes_no_memory_any_more() {
+    let settings = ["--edition", "memory", "--threads", "1", "--maxmemory", "100mb"];
+    let roomy = ["--maxmemory-clients", "300mb"];
+    let server = Server::start(tarn(), &[&settings[..], &roomy].concat()).unwrap();
+    server.connect().unwrap().call(&["SADD", "set", "member"]).unwrap();
+    let long = vec![b'x'; 30 << 20];
+    for script in [
+        // A command that fails, one that cannot be, and more than a request may have.
+        "return redis.call('APPEND', KEYS[1], ARGV[1])",
+        "return redis.call(ARGV[1])",
+        "local t, x = {}, ('x'):rep(100000) for i = 1, 7000 do t[i] = x end return redis.call('RPUSH', 'l', unpack(t))",
+    ] {
+        let kept = kept_after(&server, &[b"EVAL", script.as_bytes(), b"1", b"set", &long]);
+        assert!(kept < SLACK_BYTES, "{kept} bytes after {script}");
     }
 }

@@ -410,6 +410,8 @@ impl Engine {
             let _ = self.kept.raw_get::<Table>("KEYS").and_then(|keys| keys.clear());
             let _ = self.kept.raw_get::<Table>("ARGV").and_then(|arguments| arguments.clear());
         }
+        // What ended the run may have jumped over whoever does this after a call.
+        self.state.buffers.borrow_mut().keep_small();
         let text = &mut *self.state.json_text.borrow_mut();
         if text.capacity() > BUFFER_BYTES_KEPT_MAX {
             *text = Vec::new();

@@ -81,10 +81,11 @@ unsafe fn call_with(lua: *mut lua_State, errors: Errors) -> c_int {
             (Answer::Reply, _) => incoming::push(lua, anchors, &mut &*reply),
         }
         let is_error = answer != Answer::Reply || reply.first() == Some(&b'-');
+        // An error does not come back.
+        state.buffers.borrow_mut().keep_small();
         if is_error && errors == Errors::Raised {
             ffi::lua_error(lua);
         }
-        state.buffers.borrow_mut().keep_small();
         1
     }
 }
@@ -126,24 +127,37 @@ unsafe fn read_words(lua: *mut lua_State, request: &mut RequestBuf) -> std::resu
     // SAFETY: the caller's promise; the values stay on the stack.
     unsafe {
         let count = ffi::lua_gettop(lua);
-        if count == 0 {
-            return Err("ERR Please specify at least one argument for this redis lib call");
-        }
-        let mut bytes = 0;
+        check_words(lua, count)?;
         for index in 1..=count {
             match ffi::lua_type(lua, index) {
-                ffi::LUA_TSTRING => {
-                    let word = bytes_at(lua, index);
-                    // A string may be there any number of times.
-                    bytes += word.len();
-                    if bytes > OUTPUT_BYTES_MAX {
-                        return Err("ERR Lua redis lib command arguments are too large");
-                    }
-                    request.push(word);
-                }
                 ffi::LUA_TNUMBER => push_number(request, ffi::lua_tonumber(lua, index)),
-                _ => return Err("ERR Lua redis lib command arguments must be strings or integers"),
+                _ => request.push(bytes_at(lua, index)),
             }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the first `count` values on the stack can be a request's words. Nothing is copied before that is sure: a string may be
+/// there any number of times.
+///
+/// # Safety
+/// As for [`call_with`].
+unsafe fn check_words(lua: *mut lua_State, count: c_int) -> std::result::Result<(), &'static str> {
+    if count == 0 {
+        return Err("ERR Please specify at least one argument for this redis lib call");
+    }
+    let mut bytes = 0;
+    for index in 1..=count {
+        // SAFETY: the caller's promise.
+        match unsafe { ffi::lua_type(lua, index) } {
+            // SAFETY: the same.
+            ffi::LUA_TSTRING => bytes += unsafe { ffi::lua_objlen(lua, index) },
+            ffi::LUA_TNUMBER => {}
+            _ => return Err("ERR Lua redis lib command arguments must be strings or integers"),
+        }
+        if bytes > OUTPUT_BYTES_MAX {
+            return Err("ERR Lua redis lib command arguments are too large");
         }
     }
     Ok(())
@@ -165,7 +179,8 @@ pub(crate) fn push_number(request: &mut RequestBuf, number: f64) {
 }
 
 impl Buffers {
-    fn keep_small(&mut self) {
+    /// Gives up what is long.
+    pub(crate) fn keep_small(&mut self) {
         if self.reply.capacity() > BUFFER_BYTES_KEPT_MAX {
             self.reply = Vec::new();
         }
