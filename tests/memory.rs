@@ -161,8 +161,28 @@ fn a_script_that_is_through_takes_no_memory_any_more() {
         "return redis.call('APPEND', KEYS[1], ARGV[1])",
         "return redis.call(ARGV[1])",
         "local t, x = {}, ('x'):rep(100000) for i = 1, 7000 do t[i] = x end return redis.call('RPUSH', 'l', unpack(t))",
+        // Words as each kind of script gets them.
+        "return #ARGV[1]",
+        "local words = ARGV return #words[1]",
+        "local words = _G.ARGV return #words[1]",
+        "error('x')",
     ] {
         let kept = kept_after(&server, &[b"EVAL", script.as_bytes(), b"1", b"set", &long]);
         assert!(kept < SLACK_BYTES, "{kept} bytes after {script}");
+    }
+}
+
+#[test]
+fn code_that_does_not_compile_takes_no_memory_any_more() {
+    let settings = ["--edition", "memory", "--threads", "1", "--maxmemory", "100mb"];
+    let server = Server::start(tarn(), &[&settings[..], &["--maxmemory-clients", "300mb"]].concat()).unwrap();
+    server.connect().unwrap().call(&["EVAL", "return 1", "0"]).unwrap();
+    let long = vec![b'x'; 30 << 20];
+    let library = [b"#!lua name=long\n", &long[..]].concat();
+    for words in
+        [&[&b"SCRIPT"[..], b"LOAD", &long][..], &[b"EVAL", &long, b"0"], &[b"FUNCTION", b"LOAD", &library]]
+    {
+        let kept = kept_after(&server, words);
+        assert!(kept < SLACK_BYTES, "{kept} bytes after {}", words[0].escape_ascii());
     }
 }

@@ -70,8 +70,10 @@ pub(crate) struct State {
     pub env: RefCell<Option<Table>>,
     /// The globals KEYS and ARGV are those of the last run.
     pub has_globals: Cell<bool>,
-    /// Words and bytes in the tables that are KEYS and ARGV again and again.
+    /// Words in the tables that are KEYS and ARGV again and again.
     pub kept: Cell<Kept>,
+    /// Bytes of the words of the last run, where scripts find them.
+    pub words_bytes: Cell<usize>,
     /// Functions find what is for them at the moment, and not scripts.
     pub shows_functions: Cell<bool>,
     /// What has been done since the host was asked last, in instructions.
@@ -97,7 +99,13 @@ pub(crate) struct State {
 pub(crate) struct Kept {
     pub keys: usize,
     pub arguments: usize,
-    pub bytes: usize,
+}
+
+impl Kept {
+    /// As much as in either.
+    pub fn max(self, other: Kept) -> Kept {
+        Kept { keys: self.keys.max(other.keys), arguments: self.arguments.max(other.arguments) }
+    }
 }
 
 impl State {
@@ -268,10 +276,15 @@ impl Engine {
     /// # Errors
     /// It does not compile; the error line.
     pub fn compile(&mut self, text: &[u8]) -> std::result::Result<Compiled, Failure> {
-        let function = self
+        let compiled = self
             .compile_text(text, "@user_script")
-            .map_err(|message| [b"ERR Error compiling script (new function): ", &message[..]].concat())?;
-        self.keep_script(function).map_err(|error| format!("ERR {error}").into_bytes())
+            .map_err(|message| [b"ERR Error compiling script (new function): ", &message[..]].concat())
+            .and_then(|function| {
+                self.keep_script(function).map_err(|error| format!("ERR {error}").into_bytes())
+            });
+        // What the compiler was shown may have been long, and may never run.
+        self.tidy();
+        compiled
     }
 
     /// Gives a script the environment that does for what it uses.
@@ -404,11 +417,8 @@ impl Engine {
 
     /// Frees what the run left, if it is much.
     fn tidy(&self) {
-        if self.state.kept.get().bytes > BUFFER_BYTES_KEPT_MAX {
-            self.state.kept.set(Kept::default());
-            // Emptying needs no memory.
-            let _ = self.kept.raw_get::<Table>("KEYS").and_then(|keys| keys.clear());
-            let _ = self.kept.raw_get::<Table>("ARGV").and_then(|arguments| arguments.clear());
+        if self.state.words_bytes.get() > BUFFER_BYTES_KEPT_MAX {
+            self.drop_words();
         }
         // What ended the run may have jumped over whoever does this after a call.
         self.state.buffers.borrow_mut().keep_small();
@@ -418,6 +428,18 @@ impl Engine {
         }
         if self.lua.used_memory() > self.collects_at.get() {
             self.free_garbage();
+        }
+    }
+
+    /// Gives up the words of the last run. The next one gets its own in any case.
+    #[cold]
+    fn drop_words(&self) {
+        let tables = (&self.sandbox.globals, &self.direct, &self.kept);
+        // It only fails without memory for two empty tables: then the next run puts its own words into those that are there.
+        if self.state.anchors().drop_words(&self.lua, tables).is_ok() {
+            self.state.words_bytes.set(0);
+            self.state.has_globals.set(false);
+            self.state.kept.set(Kept::default());
         }
     }
 
@@ -445,6 +467,17 @@ impl Engine {
         text: &[u8],
         time_max: Duration,
     ) -> std::result::Result<Vec<Loaded>, Failure> {
+        let loaded = self.run_library(library, text, time_max);
+        self.tidy();
+        loaded
+    }
+
+    fn run_library(
+        &mut self,
+        library: u64,
+        text: &[u8],
+        time_max: Duration,
+    ) -> std::result::Result<Vec<Loaded>, Failure> {
         let main = self
             .compile_text(text, "@user_function")
             .map_err(|message| [b"ERR Error compiling function: ", &message[..]].concat())?;
@@ -452,7 +485,6 @@ impl Engine {
         self.state.fault.take();
         self.state.stop.set(None);
         let result = self.load_with(&main, &registered, time_max);
-        self.tidy();
         match result {
             Ok((true, _)) => {}
             Ok((false, _)) | Err(_) => {

@@ -23,7 +23,7 @@ pub(crate) use call::{Errors, caller, push_number};
 
 use crate::raise::{Raise, Stop};
 use mlua::ffi::{self, lua_State};
-use mlua::{Function, IntoLua, Lua, Result, Table};
+use mlua::{Function, IntoLua, Lua, Result, Table, Value};
 use std::ffi::c_int;
 
 /// Values that are found again by number: names that tables have, and what runs need.
@@ -70,6 +70,16 @@ impl Anchor {
         Ok(Anchor(number))
     }
 
+    /// Puts another value in its place.
+    fn replace(self, lua: &Lua, value: impl IntoLua) -> Result<()> {
+        // SAFETY: the value is alone on the stack, and goes from there to a place in the registry that is there already.
+        unsafe {
+            lua.exec_raw::<()>(value.into_lua(lua)?, |state| {
+                ffi::lua_rawseti_(state, ffi::LUA_REGISTRYINDEX, self.0);
+            })
+        }
+    }
+
     /// # Safety
     /// There is room for one value on the stack.
     #[inline]
@@ -88,9 +98,7 @@ impl Anchors {
         (fault, tick): (&Function, &Function),
         functions: &Table,
     ) -> Result<Anchors> {
-        let (keys, arguments) = (lua.create_table()?, lua.create_table()?);
-        kept.raw_set("KEYS", &keys)?;
-        kept.raw_set("ARGV", &arguments)?;
+        let (keys, arguments) = new_words(lua, kept)?;
         let name = |name: &str| Anchor::of(lua, name);
         let restart = lua.create_function(|_, ()| Err::<(), _>(Raise::Stop(Stop::Restart).into()))?;
         Ok(Anchors {
@@ -121,6 +129,18 @@ impl Anchors {
 }
 
 impl Anchors {
+    /// Gives up the words of the last run, wherever scripts of any kind found them. The tables go as well: an emptied one keeps its
+    /// size.
+    pub fn drop_words(&self, lua: &Lua, (globals, direct, kept): (&Table, &Table, &Table)) -> Result<()> {
+        for table in [globals, direct] {
+            table.raw_set("KEYS", Value::Nil)?;
+            table.raw_set("ARGV", Value::Nil)?;
+        }
+        let (keys, arguments) = new_words(lua, kept)?;
+        self.kept_keys.replace(lua, keys)?;
+        self.kept_arguments.replace(lua, arguments)
+    }
+
     /// Pushes the function that asks the host whether the script goes on.
     ///
     /// # Safety
@@ -129,6 +149,14 @@ impl Anchors {
         // SAFETY: the caller's promise.
         unsafe { self.tick.push(lua) }
     }
+}
+
+/// Makes new tables for those to be KEYS and ARGV who find their globals in `kept`.
+fn new_words(lua: &Lua, kept: &Table) -> Result<(Table, Table)> {
+    let (keys, arguments) = (lua.create_table()?, lua.create_table()?);
+    kept.raw_set("KEYS", &keys)?;
+    kept.raw_set("ARGV", &arguments)?;
+    Ok((keys, arguments))
 }
 
 /// Pushes a table that stands for an error: of a command, or of the call itself, which the server has not counted.

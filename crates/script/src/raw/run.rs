@@ -122,6 +122,9 @@ unsafe extern "C-unwind" fn run_protected(lua: *mut lua_State) -> c_int {
 unsafe fn push_all_words(lua: *mut lua_State, anchors: &Anchors, run: &Run<'_, '_>) -> c_int {
     let (request, first, keys) = run.words;
     let (keys, arguments) = ((first, first + keys), (first + keys, request.len()));
+    if run.takes != Takes::Arguments {
+        run.state.words_bytes.set(bytes_of(request, first));
+    }
     // SAFETY: the caller's promise.
     unsafe {
         match run.takes {
@@ -147,18 +150,23 @@ unsafe fn push_all_words(lua: *mut lua_State, anchors: &Anchors, run: &Run<'_, '
             }
             Takes::Kept => {
                 let before = run.state.kept.get();
+                let kept = Kept { keys: keys.1 - keys.0, arguments: arguments.1 - arguments.0 };
                 // Where the interpreter has no room for a word the run ends, and this says what may be there.
-                let counts =
-                    (before.keys.max(keys.1 - keys.0), before.arguments.max(arguments.1 - arguments.0));
-                run.state.kept.set(Kept { keys: counts.0, arguments: counts.1, bytes: before.bytes });
-                let mut bytes = keep_words(lua, anchors.kept_keys, request, keys, before.keys);
-                bytes += keep_words(lua, anchors.kept_arguments, request, arguments, before.arguments);
-                let kept = Kept { keys: keys.1 - keys.0, arguments: arguments.1 - arguments.0, bytes };
+                run.state.kept.set(before.max(kept));
+                keep_words(lua, anchors.kept_keys, request, keys, before.keys);
+                keep_words(lua, anchors.kept_arguments, request, arguments, before.arguments);
                 run.state.kept.set(kept);
                 0
             }
         }
     }
+}
+
+/// Bytes that a request's words from `first` on take at least, in tables.
+fn bytes_of(request: Request<'_>, first: usize) -> usize {
+    /// A place in a table.
+    const VALUE_BYTES: usize = 16;
+    (first..request.len()).map(|index| request.arg(index).len() + VALUE_BYTES).sum()
 }
 
 /// # Safety
@@ -189,7 +197,7 @@ unsafe fn push_words(lua: *mut lua_State, request: Request<'_>, (from, to): (usi
     }
 }
 
-/// Puts some words of a request into a table in place of the `before` words that are there. Returns how many bytes they take.
+/// Puts some words of a request into a table in place of the `before` words that are there.
 ///
 /// # Safety
 /// As at the head of this folder.
@@ -199,13 +207,11 @@ unsafe fn keep_words(
     request: Request<'_>,
     (from, to): (usize, usize),
     before: usize,
-) -> usize {
-    let mut bytes = 0;
+) {
     // SAFETY: the caller's promise.
     unsafe {
         table.push(lua);
         for index in from..to {
-            bytes += request.arg(index).len();
             push_bytes(lua, request.arg(index));
             ffi::lua_rawseti_(lua, -2, (index - from + 1) as c_int);
         }
@@ -215,7 +221,6 @@ unsafe fn keep_words(
         }
         ffi::lua_pop(lua, 1);
     }
-    bytes
 }
 
 /// Notes the error on top of the stack, unless the one who is told of errors did: it is not where memory ran out.
