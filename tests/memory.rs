@@ -166,6 +166,8 @@ fn a_script_that_is_through_takes_no_memory_any_more() {
         "local words = ARGV return #words[1]",
         "local words = _G.ARGV return #words[1]",
         "error('x')",
+        // The room in which strings are joined.
+        "return #string.rep('x', 80000000)",
     ] {
         let kept = kept_after(&server, &[b"EVAL", script.as_bytes(), b"1", b"set", &long]);
         assert!(kept < SLACK_BYTES, "{kept} bytes after {script}");

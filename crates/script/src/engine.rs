@@ -254,11 +254,19 @@ impl Engine {
     }
 
     fn free_garbage(&self) {
-        // It only fails for finalizers, which scripts cannot make.
-        let _ = self.lua.gc_collect();
+        // Of the room in which it joins strings the interpreter gives up a part at a time.
+        while self.collect() / 2 > self.garbage_bytes_max.get() {}
         let used = self.lua.used_memory();
         let room = STATE_BYTES_MAX.saturating_sub(used) / 2;
         self.collects_at.set(used + self.garbage_bytes_max.get().min(room));
+    }
+
+    /// Returns how many bytes that freed.
+    fn collect(&self) -> usize {
+        let before = self.lua.used_memory();
+        // It only fails for finalizers, which scripts cannot make.
+        let _ = self.lua.gc_collect();
+        before.saturating_sub(self.lua.used_memory())
     }
 
     /// Asks the host now and then whether the script may go on.
