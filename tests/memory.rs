@@ -188,3 +188,22 @@ fn code_that_does_not_compile_takes_no_memory_any_more() {
         assert!(kept < SLACK_BYTES, "{kept} bytes after {}", words[0].escape_ascii());
     }
 }
+
+#[test]
+fn lines_that_a_script_logs_take_no_more_memory_than_the_log_shows() {
+    let server = Server::start(tarn(), &["--edition", "memory", "--threads", "2"]).unwrap();
+    let (mut client, mut watching) = (server.connect().unwrap(), server.connect().unwrap());
+    let before = info(&mut watching, "used_memory");
+    let text =
+        "local x = ('x'):rep(4e6) for i = 1, 63 do redis.log(redis.LOG_WARNING, x, x) end while true do end";
+    client.send_request(&["EVAL", text, "0"]).unwrap();
+    let is_ended = |reply: Value| reply == testkit::ask::ok();
+    // Time for the lines; then it is slow, and can be ended.
+    thread::sleep(Duration::from_secs(1));
+    let taken = info(&mut watching, "used_memory").saturating_sub(before);
+    while !is_ended(watching.call(&["SCRIPT", "KILL"]).unwrap()) {
+        thread::yield_now();
+    }
+    client.read_reply().unwrap();
+    assert!(taken < 32 << 20, "{taken} bytes");
+}

@@ -38,6 +38,9 @@ pub const ELEMENTS_MAX: i64 = 1 << 25;
 /// Bytes of text that `load` and `loadstring` compile.
 pub const SOURCE_BYTES_MAX: usize = 64 << 20;
 
+/// Bytes of a line for the server's log that the host is given: it shows less.
+pub const LOG_LINE_BYTES_MAX: usize = 64 << 10;
+
 /// Coroutines that are made between two looks at the clock: each counts its instructions for itself.
 pub const COROUTINES_PER_PULSE: u32 = 100;
 

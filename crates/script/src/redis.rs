@@ -5,7 +5,7 @@ use crate::engine::{Fault, State};
 use crate::gate;
 use crate::host;
 use crate::library;
-use crate::limits::SOURCE_BYTES_MAX;
+use crate::limits::{LOG_LINE_BYTES_MAX, SOURCE_BYTES_MAX};
 use crate::raise::{self, Raise, Stop};
 use crate::raw::{Errors, caller, push_number};
 use mlua::{ChunkMode, IntoLuaMulti, Lua, MultiValue, Result, Table, Value};
@@ -259,8 +259,8 @@ fn log(lua: &Lua, values: MultiValue) -> Result<()> {
             if !line.is_empty() {
                 line.push(b' ');
             }
-            line.extend_from_slice(&text.as_bytes());
-            raise::check_output(line.len())?;
+            let room = LOG_LINE_BYTES_MAX.saturating_sub(line.len());
+            line.extend(text.as_bytes().iter().take(room));
         }
     }
     host::with(|host| host.log(level, &line));

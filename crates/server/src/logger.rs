@@ -156,6 +156,13 @@ impl Line {
     }
 }
 
+/// The bytes of a text of which [`write`] may show something.
+pub fn shown(text: &[u8]) -> &[u8] {
+    /// Behind the longest line, so that no character of it is cut in two.
+    const CHARACTER_BYTES_MAX: usize = 4;
+    &text[..text.len().min(LINE_BYTES_MAX + CHARACTER_BYTES_MAX)]
+}
+
 /// A text without line ends and other control characters, cut to its longest.
 fn one_line(text: fmt::Arguments) -> String {
     let mut line = Cut(String::new());
@@ -305,6 +312,9 @@ mod tests {
     fn client_bytes_cannot_forge_lines_or_fill_the_queue() {
         assert_eq!(one_line(format_args!("a\nb\r\x1bc")), "a b  c");
         assert_eq!(one_line(format_args!("{}", "x".repeat(1 << 20))).len(), LINE_BYTES_MAX);
+        let long = "x".to_owned() + &"\u{1d11e}".repeat(LINE_BYTES_MAX);
+        let cut = String::from_utf8_lossy(shown(long.as_bytes()));
+        assert_eq!(one_line(format_args!("{cut}")), one_line(format_args!("{long}")));
     }
 
     #[test]

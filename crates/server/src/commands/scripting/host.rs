@@ -381,7 +381,8 @@ impl Host for ScriptHost<'_, '_, '_> {
         if !logger::is_on(level) {
             return;
         }
-        self.lines.push((level, line.to_vec()));
+        // Nobody counts what waits here, so it is short.
+        self.lines.push((level, logger::shown(line).to_vec()));
         // So many are not kept for one that might begin again.
         self.is_seen |= self.lines.len() >= LINES_KEPT_MAX;
         if !self.may_begin_again() {
