@@ -563,6 +563,8 @@ impl Engine {
         found.raw_set("register_function", gate::few(&self.lua, register)?)?;
         self.state.load_until.set(Some(Instant::now() + time_max));
         self.sandbox.begin_load.call::<()>(())?;
+        self.state.looked_at.set(Some(Instant::now()));
+        self.watch_time()?;
         let result = self.sandbox.run.call::<(bool, Value)>(main.clone());
         self.state.load_until.set(None);
         is_loading.set(false);

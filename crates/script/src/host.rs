@@ -3,6 +3,7 @@
 //! The interpreter's functions live as long as it does; a host only for one run. For that time it
 //! stands in a scoped thread-local, where [`with`] finds it.
 
+use std::time::Instant;
 use wire::{Protocol, Request};
 
 /// The server, as one run of a script sees it.
@@ -22,6 +23,9 @@ pub trait Host {
 
     /// The script returns an error; it may have been counted where it came up.
     fn note_error(&mut self, line: &[u8], is_counted: bool);
+
+    /// When the run began.
+    fn began(&self) -> Instant;
 
     /// Called now and then while the script runs.
     fn pulse(&mut self) -> Pulse;

@@ -22,11 +22,14 @@ pub const OUTPUT_BYTES_MAX: usize = STATE_BYTES_MAX;
 /// Instructions, or as much work in one call of the library, between two looks at the clock: some 300 microseconds of a tight loop.
 pub const INSTRUCTIONS_PER_PULSE: usize = 100_000;
 
-/// Instructions between two looks at how long they took.
+/// Instructions between two looks at how long they took, at the most.
 pub const INSTRUCTIONS_PER_LOOK: u32 = 1000;
 
-/// The same where they take long, each up to some ten milliseconds.
-pub const INSTRUCTIONS_PER_LOOK_MIN: u32 = 16;
+/// Instructions of a run until the first look: more than short scripts have, and few enough that all may be slow.
+pub const INSTRUCTIONS_BEFORE_LOOK: u32 = 20;
+
+/// How long it may take until the next look: where instructions are slow it comes sooner, at last after each.
+pub const LOOK_TIME: Duration = Duration::from_millis(10);
 
 /// How deep a pattern may go: one level for each item that is repeated, and each bracket of a capture. A level takes less than 2 KB of
 /// the thread's stack, without optimization.

@@ -4,11 +4,11 @@ use crate::arguments::{Arguments, c_text, to_int};
 use crate::engine::{Fault, State};
 use crate::gate;
 use crate::host;
-use crate::library;
+use crate::library::{self, BYTES_PER_INSTRUCTION};
 use crate::limits::{LOG_LINE_BYTES_MAX, SOURCE_BYTES_MAX};
 use crate::raise::{self, Raise, Stop};
 use crate::raw::{Errors, caller, push_number};
-use mlua::{ChunkMode, IntoLuaMulti, Lua, MultiValue, Result, Table, Value};
+use mlua::{ChunkMode, Function, IntoLuaMulti, Lua, MultiValue, Result, Table, Value};
 use std::borrow::Cow;
 use std::rc::Rc;
 use wire::{Protocol, RequestBuf};
@@ -43,11 +43,11 @@ pub(crate) fn table(lua: &Lua, state: &Rc<State>, version: &str) -> Result<Table
     redis.raw_set("call", caller(lua, state, Errors::Raised)?)?;
     redis.raw_set("pcall", caller(lua, state, Errors::Returned)?)?;
     redis.raw_set("log", gate::bounded(lua, lua.create_function(log)?, TOO_MANY)?)?;
-    redis.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
-    redis.raw_set("error_reply", lua.create_function(error_reply)?)?;
-    redis.raw_set("status_reply", lua.create_function(status_reply)?)?;
+    redis.raw_set("sha1hex", charged(lua, state, sha1hex)?)?;
+    redis.raw_set("error_reply", charged(lua, state, error_reply)?)?;
+    redis.raw_set("status_reply", charged(lua, state, status_reply)?)?;
     redis.raw_set("set_repl", lua.create_function(set_repl)?)?;
-    redis.raw_set("acl_check_cmd", gate::bounded(lua, lua.create_function(acl_check_cmd)?, TOO_MANY)?)?;
+    redis.raw_set("acl_check_cmd", gate::bounded(lua, acl_check_cmd(lua, state)?, TOO_MANY)?)?;
     redis.raw_set("replicate_commands", lua.create_function(|_, _: MultiValue| Ok(true))?)?;
     redis.raw_set("breakpoint", lua.create_function(|_, _: MultiValue| Ok(false))?)?;
     redis.raw_set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
@@ -66,6 +66,20 @@ pub(crate) fn table(lua: &Lua, state: &Rc<State>, version: &str) -> Result<Table
     redis.raw_set("setresp", setresp)?;
     gate::few_in(lua, &redis, &["call", "pcall", "log", "acl_check_cmd"])?;
     Ok(redis)
+}
+
+/// A function that counts for the bytes of the first value, if that is a string.
+fn charged<T: IntoLuaMulti>(
+    lua: &Lua,
+    state: &Rc<State>,
+    function: impl Fn(&Lua, MultiValue) -> Result<T> + 'static,
+) -> Result<Function> {
+    let state = state.clone();
+    lua.create_function(move |lua, values: MultiValue| {
+        let bytes = values.front().and_then(Value::as_string).map_or(0, |text| text.as_bytes().len());
+        state.charge(bytes / BYTES_PER_INSTRUCTION)?;
+        function(lua, values)
+    })
 }
 
 /// What `sandbox.lua` builds on.
@@ -217,12 +231,22 @@ pub(crate) const TAIL_CALL: &str = "=(tail call)";
 /// The chunk name of `sandbox.lua`, whose functions are taken for the interpreter's own.
 pub(crate) const SANDBOX: &str = "=sandbox";
 
-fn acl_check_cmd(_: &Lua, values: MultiValue) -> Result<bool> {
+fn acl_check_cmd(lua: &Lua, state: &Rc<State>) -> Result<Function> {
+    let state = state.clone();
+    lua.create_function(move |_, values: MultiValue| {
+        let mut bytes = 0;
+        for value in &values {
+            bytes += value.as_string().map_or(0, |text| text.as_bytes().len());
+            raise::check_output(bytes)?;
+        }
+        state.charge(bytes / BYTES_PER_INSTRUCTION)?;
+        may_run(&values)
+    })
+}
+
+fn may_run(values: &MultiValue) -> Result<bool> {
     let mut request = RequestBuf::new();
-    let mut bytes = 0;
-    for value in &values {
-        bytes += value.as_string().map_or(0, |text| text.as_bytes().len());
-        raise::check_output(bytes)?;
+    for value in values {
         match value {
             Value::String(text) => request.push(&text.as_bytes()),
             Value::Integer(number) => push_number(&mut request, *number as f64),

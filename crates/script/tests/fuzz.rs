@@ -33,6 +33,7 @@ const PULSES_MAX: u32 = 3;
 struct Mixed {
     calls: usize,
     pulses: u32,
+    began: Instant,
 }
 
 impl Host for Mixed {
@@ -52,6 +53,10 @@ impl Host for Mixed {
     fn log(&mut self, _: u8, _: &[u8]) {}
 
     fn note_error(&mut self, _: &[u8], _: bool) {}
+
+    fn began(&self) -> Instant {
+        self.began
+    }
 
     fn pulse(&mut self) -> Pulse {
         self.pulses += 1;
@@ -419,7 +424,7 @@ fn run(engine: &mut Engine, text: &str) -> (Option<Ran>, Vec<u8>) {
     let Ok(script) = engine.compile(text.as_bytes()) else { return (None, out) };
     let words = RequestBuf::from_args(["eval", "", "1", "key", "one", "two"]);
     let mut reply = Reply::new(&mut out, Protocol::Resp3);
-    let mut host = Mixed { calls: 0, pulses: 0 };
+    let mut host = Mixed { calls: 0, pulses: 0, began: Instant::now() };
     let ran = engine.run_script(script, &name, (words.as_request(), 3, 1), &mut host, &mut reply);
     engine.forget(script);
     (Some(ran), out)

@@ -5,7 +5,7 @@ mod engine;
 
 use engine::{run, run_compiled, run_for};
 use script::Engine;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A script with a table `t` that has few elements and whose length is 2^n, where it says `SPARSE(n)`.
 fn sparse(text: &str) -> String {
@@ -96,10 +96,16 @@ fn end_in_the_middle() {
         "local t = {} for i = 1, 1e6 do t[i] = {} end for i = 1, 1e9 do collectgarbage() end",
         "for i = 1, 1e9 do loadstring(('x = 1 '):rep(1e5)) end",
         "local t = {} for i = 1, 16 do t = {t, t, t, t} end return cmsgpack.pack(t, t, t)",
+        "local s = ('x'):rep(1e7) for i = 1, 1e9 do redis.sha1hex(s) end",
+        "local s = ('x'):rep(1e7) for i = 1, 1e9 do redis.status_reply(s) end",
+        "local s = ('x'):rep(1e7) for i = 1, 1e9 do pcall(redis.acl_check_cmd, 'set', s) end",
+        "local s = ('\\0'):rep(1e7) local t = s .. 'x' for i = 1, 1e9 do local c = s < t end",
     ] {
         println!("{text}");
+        let began = Instant::now();
         let reply = run_for(&mut engine, 5, &sparse(text));
         assert!(reply.starts_with("-ERR Script killed by user with SCRIPT KILL."), "{text}: {reply}");
+        assert!(began.elapsed() < Duration::from_secs(20), "{text}: {:?}", began.elapsed());
         assert_eq!(run(&mut engine, "return redis.call('ping')"), "+PONG\r\n", "after {text}");
     }
 }

@@ -19,7 +19,7 @@ mod strings;
 mod tables;
 mod watch;
 
-pub(crate) use watch::watch;
+pub(crate) use watch::{begin, watch};
 
 use crate::engine::State;
 use crate::limits::INSTRUCTIONS_PER_PULSE;
@@ -29,7 +29,7 @@ use std::ffi::c_int;
 use std::rc::Rc;
 
 /// Bytes that are gone through in the time of one instruction.
-const BYTES_PER_INSTRUCTION: usize = 4;
+pub(crate) const BYTES_PER_INSTRUCTION: usize = 4;
 
 /// Instructions in whose time a function is called that does nothing.
 const CALL_WORK: usize = 20;

@@ -2,7 +2,8 @@
 
 use super::{address, charge};
 use crate::engine::State;
-use crate::limits::{INSTRUCTIONS_PER_LOOK, INSTRUCTIONS_PER_LOOK_MIN};
+use crate::host;
+use crate::limits::{INSTRUCTIONS_BEFORE_LOOK, INSTRUCTIONS_PER_LOOK, LOOK_TIME};
 use mlua::ffi::{self, lua_Debug, lua_State};
 use mlua::{Lua, Result};
 use std::ffi::{c_int, c_void};
@@ -30,9 +31,25 @@ pub(crate) fn watch(lua: &Lua, state: &Rc<State>) -> Result<()> {
             ffi::lua_pushlightuserdata(lua, key());
             ffi::lua_insert(lua, 1);
             ffi::lua_rawset(lua, ffi::LUA_REGISTRYINDEX);
-            ffi::lua_sethook(lua, Some(look), ffi::LUA_MASKCOUNT, INSTRUCTIONS_PER_LOOK as c_int);
+            look_after(lua, INSTRUCTIONS_BEFORE_LOOK);
         })
     }
+}
+
+/// Has the first look at a run come early: it says nothing yet of how long its instructions take.
+///
+/// # Safety
+/// The interpreter's state, of which nothing runs yet.
+pub(crate) unsafe fn begin(lua: *mut lua_State) {
+    // SAFETY: the caller's promise.
+    unsafe { look_after(lua, INSTRUCTIONS_BEFORE_LOOK) }
+}
+
+/// # Safety
+/// A state of the interpreter.
+unsafe fn look_after(lua: *mut lua_State, instructions: u32) {
+    // SAFETY: the caller's promise; this only notes the number.
+    unsafe { ffi::lua_sethook(lua, Some(look), ffi::LUA_MASKCOUNT, instructions as c_int) };
 }
 
 /// One instruction may join strings of a hundred megabytes. So time counts, and where instructions take long this comes sooner.
@@ -48,10 +65,11 @@ unsafe extern "C-unwind" fn look(lua: *mut lua_State, _: *mut lua_Debug) {
         ffi::lua_pop(lua, 1);
         let instructions = ffi::lua_gethookcount(lua).unsigned_abs();
         let now = Instant::now();
-        let took = state.looked_at.replace(Some(now)).map_or(Duration::ZERO, |before| now - before);
+        let before = state.looked_at.replace(Some(now)).or_else(|| host::with(|host| host.began()));
+        let took = before.map_or(Duration::ZERO, |before| now.saturating_duration_since(before));
         let (next, work) = judge(instructions, took);
         if next != instructions {
-            ffi::lua_sethook(lua, Some(look), ffi::LUA_MASKCOUNT, next as c_int);
+            look_after(lua, next);
         }
         charge(lua, state, work);
     }
@@ -59,9 +77,32 @@ unsafe extern "C-unwind" fn look(lua: *mut lua_State, _: *mut lua_Debug) {
 
 /// After how many instructions to look again, and what those that took so long count for.
 fn judge(instructions: u32, took: Duration) -> (u32, usize) {
-    if took <= SLOW_INSTRUCTION * instructions {
-        return ((instructions * 2).min(INSTRUCTIONS_PER_LOOK), instructions as usize);
+    /// Slow ones may follow upon quick ones at any time.
+    const GROWTH_MAX: u32 = 4;
+    let fitting = u128::from(instructions) * LOOK_TIME.as_nanos() / took.as_nanos().max(1);
+    let most = (instructions * GROWTH_MAX).min(INSTRUCTIONS_PER_LOOK);
+    let next = u32::try_from(fitting).unwrap_or(u32::MAX).clamp(1, most);
+    match took <= SLOW_INSTRUCTION * instructions {
+        true => (next, instructions as usize),
+        false => {
+            let work = took.as_nanos() / INSTRUCTION.as_nanos();
+            (next, usize::try_from(work).unwrap_or(usize::MAX))
+        }
     }
-    let work = took.as_nanos() / INSTRUCTION.as_nanos();
-    ((instructions / 8).max(INSTRUCTIONS_PER_LOOK_MIN), usize::try_from(work).unwrap_or(usize::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_come_as_soon_as_instructions_turn_out_to_be_slow() {
+        assert_eq!(judge(1000, Duration::from_micros(3)), (1000, 1000));
+        assert_eq!(judge(20, Duration::ZERO), (80, 20));
+        assert_eq!(judge(1000, LOOK_TIME), (1000, 1000));
+        let (next, work) = judge(1000, Duration::from_secs(90));
+        assert_eq!((next, work), (1, 30_000_000_000));
+        assert_eq!(judge(1, Duration::from_secs(1)).0, 1);
+        assert_eq!(judge(1, Duration::ZERO).0, 4);
+    }
 }

@@ -3,6 +3,7 @@
 use super::outgoing::{Outgoing, Unfit};
 use super::{Anchor, Anchors, bytes_at, push_bytes};
 use crate::engine::{Fault, Kept, State};
+use crate::library;
 use mlua::ffi::{self, lua_State};
 use mlua::{Function, Lua, Result};
 use std::ffi::c_int;
@@ -96,6 +97,7 @@ unsafe extern "C-unwind" fn run_protected(lua: *mut lua_State) -> c_int {
         ffi::lua_rawgeti_(lua, -1, run.function);
         ffi::lua_remove(lua, 2);
         let arguments = push_all_words(lua, anchors, run);
+        library::begin(lua);
         if ffi::lua_pcall(lua, arguments, 1, 1) != 0 {
             note_error(lua, run.state);
             run.ended = Ended::Failed;

@@ -1,11 +1,13 @@
 //! Runs scripts in an engine without a server.
 
 use script::{Compiled, Engine, Header, Host, Pulse, Ran, Refusal, sha};
+use std::time::Instant;
 use wire::{Protocol, Reply, Request, RequestBuf};
 
 /// Answers every command with `+PONG`, and lets a script go on for so many pulses.
 pub struct Echo {
     pub pulses: u64,
+    pub began: Instant,
 }
 
 impl Host for Echo {
@@ -21,6 +23,10 @@ impl Host for Echo {
     fn log(&mut self, _: u8, _: &[u8]) {}
 
     fn note_error(&mut self, _: &[u8], _: bool) {}
+
+    fn began(&self) -> Instant {
+        self.began
+    }
 
     fn pulse(&mut self) -> Pulse {
         match self.pulses.checked_sub(1) {
@@ -56,7 +62,13 @@ pub fn run_compiled(engine: &mut Engine, pulses: u64, script: Compiled, text: &s
     let words = RequestBuf::from_args(["eval", "", "0"]);
     let mut reply = Reply::new(&mut out, Protocol::Resp2);
     let name = sha(text.as_bytes());
-    let ran = engine.run_script(script, &name, (words.as_request(), 3, 0), &mut Echo { pulses }, &mut reply);
+    let ran = engine.run_script(
+        script,
+        &name,
+        (words.as_request(), 3, 0),
+        &mut Echo { pulses, began: Instant::now() },
+        &mut reply,
+    );
     assert_ne!(ran, Ran::Restart);
     String::from_utf8_lossy(&out).into_owned()
 }

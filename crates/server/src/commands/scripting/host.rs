@@ -390,6 +390,10 @@ impl Host for ScriptHost<'_, '_, '_> {
         }
     }
 
+    fn began(&self) -> Instant {
+        self.began
+    }
+
     fn pulse(&mut self) -> Pulse {
         let server = self.context.server;
         durability::write_gathered(server, self.context.worker);
