@@ -48,6 +48,9 @@ pub struct Compiled {
     takes: Takes,
 }
 
+/// What a library is told that takes too long to load.
+const LOAD_TIMEOUT: &str = "FUNCTION LOAD timeout";
+
 /// What `sandbox.lua` gave back.
 struct Sandbox {
     env: Table,
@@ -112,7 +115,7 @@ impl State {
     /// Asks the host whether what runs may go on.
     pub fn pulse(&self) -> Result<()> {
         if self.load_until.get().is_some_and(|until| Instant::now() > until) {
-            return Err(Raise::Stop(Stop::Killed("FUNCTION LOAD timeout")).into());
+            return Err(Raise::Stop(Stop::Killed(LOAD_TIMEOUT)).into());
         }
         match host::with(|host| host.pulse()) {
             Some(Pulse::End(text)) => Err(Raise::Stop(Stop::Killed(text)).into()),
@@ -566,12 +569,16 @@ impl Engine {
         self.state.looked_at.set(Some(Instant::now()));
         self.watch_time()?;
         let result = self.sandbox.run.call::<(bool, Value)>(main.clone());
-        self.state.load_until.set(None);
+        let (ended, until) = (Instant::now(), self.state.load_until.take());
         is_loading.set(false);
         self.sandbox.end_load.call::<()>(())?;
         // So may a function that has kept the table.
         let refuse = self.lua.create_function(|_, _: MultiValue| Err::<(), _>(too_late()))?;
         found.raw_set("register_function", gate::few(&self.lua, refuse)?)?;
+        // Few instructions can take long, with nobody asking in between.
+        if until.is_some_and(|until| ended > until) {
+            return Err(raise::reply(format!("ERR {LOAD_TIMEOUT}")));
+        }
         result
     }
 }

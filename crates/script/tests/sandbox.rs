@@ -384,7 +384,16 @@ fn refuse_values_without_an_end() {
 fn a_library_has_the_time_that_it_is_given() {
     let code = b"#!lua name=long\nfor i = 1, 1000000 do end redis.register_function('f', function() end)";
     let mut engine = Engine::new("7.2.4");
-    let late = engine.load_library(1, code, Duration::ZERO).unwrap_err();
-    assert!(late.ends_with(b"FUNCTION LOAD timeout"), "{}", late.escape_ascii());
-    assert_eq!(engine.load_library(1, code, Duration::from_secs(600)).unwrap().len(), 1);
+    let few_instructions = format!(
+        "#!lua name=few\nlocal a = '{}' local b = a .. 'x' local c = a < b redis.register_function('f', function() end)",
+        "\\0".repeat(2 << 20)
+    );
+    for code in [&code[..], few_instructions.as_bytes()] {
+        let late = engine.load_library(1, code, Duration::from_millis(1)).unwrap_err();
+        assert!(late.ends_with(b"ERR FUNCTION LOAD timeout"), "{}", late.escape_ascii());
+        assert!(!engine.has_library(1));
+    }
+    for code in [&code[..], few_instructions.as_bytes()] {
+        assert_eq!(engine.load_library(1, code, Duration::from_secs(600)).unwrap().len(), 1);
+    }
 }
