@@ -4,6 +4,7 @@
 //! is handed on by `Server::apply_config`.
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
+use crate::client::eviction;
 use crate::config::{CannotApply, ChangedDirective, Config, Origin};
 use crate::dispatch::Context;
 use crate::dispatch::checks::LOADING;
@@ -137,6 +138,10 @@ fn apply(
         listen_elsewhere(server, changed)?;
     }
     server.apply_config();
+    if changed.iter().any(|change| change.name() == "maxmemory-clients") {
+        // Who asks next who is there is not told of those that had to go.
+        eviction::keep_within_limit(server);
+    }
     Ok(())
 }
 

@@ -107,9 +107,10 @@ fn only_this_machine_is_listened_to_unless_told_otherwise() {
 #[test]
 fn the_names_are_those_of_redis_and_few_more() {
     // The first two name places; the others are Tarn's own, and one of Redis 7.0.
-    const MORE: [&str; 10] = [
+    const MORE: [&str; 11] = [
         "dir",
         "port",
+        "busy-reply-scope",
         "edition",
         "eager-spill",
         "log-piece-size",

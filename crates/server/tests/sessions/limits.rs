@@ -193,6 +193,24 @@ fn largest_clients_are_evicted_first_and_the_protected_are_spared() {
 }
 
 #[test]
+fn a_lower_limit_holds_when_config_set_has_answered() {
+    const PEERS: usize = 10;
+    let server = TestServer::start("maxmemory-clients 4mb");
+    let mut watcher = server.connect();
+    let mut peers: Vec<Peer> = (0..PEERS).map(|_| server.connect()).collect();
+    for peer in &mut peers {
+        assert_eq!(peer.ask("CLIENT SETNAME filled"), "OK");
+        let len = 300_000;
+        let begun = [format!("*2\r\n$3\r\nGET\r\n${}\r\n", len + 1).as_bytes(), &vec![b'a'; len]].concat();
+        peer.stream.write_all(&begun).unwrap();
+    }
+    server.wait_until("all is there", || server.server.clients.buffer_bytes.get() >= 3_000_000);
+    assert_eq!(watcher.ask("CONFIG SET maxmemory-clients 2mb"), "OK");
+    let left = watcher.ask("CLIENT LIST").matches("name=filled").count();
+    assert!(0 < left && left < PEERS, "{left} are left");
+}
+
+#[test]
 fn busy_pipelines_do_not_starve_their_neighbours() {
     let server = TestServer::start("threads 2");
     let is_over = std::sync::atomic::AtomicBool::new(false);
