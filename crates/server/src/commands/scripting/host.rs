@@ -401,12 +401,13 @@ impl Host for ScriptHost<'_, '_, '_> {
         if run.is_killed.load(Ordering::Relaxed) {
             return Pulse::End("Script killed by user with SCRIPT KILL...");
         }
-        if server.is_ending() && !self.is_whole_or_nothing() {
-            return Pulse::End("The server is shutting down");
-        }
         let elapsed = self.began.elapsed();
         if elapsed < SLOW {
             return Pulse::GoOn;
+        }
+        // What is quick comes to its end.
+        if server.is_ending() && !self.is_whole_or_nothing() {
+            return Pulse::End("The server is shutting down");
         }
         self.note_slow();
         worker::make_way();
