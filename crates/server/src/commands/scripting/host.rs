@@ -27,6 +27,9 @@ use wire::{Protocol, Reply, Request, RequestBuf};
 /// From here on a run is slow: it makes way, and others ask before they wait for what it holds.
 const SLOW: Duration = Duration::from_millis(5);
 
+/// A run that has not taken longer comes to its end when the server ends.
+const OVER_SOON: Duration = Duration::from_millis(100);
+
 /// How long a script that has changed something waits for the slot of a key that it did not declare.
 const SLOT_WAIT_MAX: Duration = Duration::from_millis(50);
 
@@ -405,8 +408,9 @@ impl Host for ScriptHost<'_, '_, '_> {
         if elapsed < SLOW {
             return Pulse::GoOn;
         }
-        // What is quick comes to its end.
-        if server.is_ending() && !self.is_whole_or_nothing() {
+        // One that is late at this look may have been kept from running.
+        let is_over_soon = !self.is_slow || elapsed < OVER_SOON;
+        if server.is_ending() && !is_over_soon && !self.is_whole_or_nothing() {
             return Pulse::End("The server is shutting down");
         }
         self.note_slow();
