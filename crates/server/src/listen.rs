@@ -5,10 +5,12 @@
 mod doors;
 
 use crate::config::Config;
+use crate::connection::secure::UnwatchedSecure;
 use crate::connection::stream::Unwatched;
 use crate::log;
 use crate::placement::Arrival;
 use crate::server::{Ending, Server};
+use crate::tls::Session;
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -45,6 +47,8 @@ pub enum AcceptedSocket {
         socket: TcpStream,
         /// The other end.
         peer: SocketAddr,
+        /// The client's session, if it speaks TLS.
+        session: Option<Box<Session>>,
     },
     /// By the Unix socket.
     Unix {
@@ -59,7 +63,10 @@ impl AcceptedSocket {
     /// The socket alone.
     pub fn into_unwatched(self) -> Unwatched {
         match self {
-            AcceptedSocket::Tcp { socket, .. } => Unwatched::Tcp(socket),
+            AcceptedSocket::Tcp { socket, session: None, .. } => Unwatched::Tcp(socket),
+            AcceptedSocket::Tcp { socket, session: Some(session), .. } => {
+                Unwatched::Secure(Box::new(UnwatchedSecure::new(socket, *session)))
+            }
             AcceptedSocket::Unix { socket, .. } => Unwatched::Unix(socket),
         }
     }
@@ -67,7 +74,7 @@ impl AcceptedSocket {
     /// The other end's address and this end's, as CLIENT LIST shows them.
     pub fn addresses(&self) -> (String, String) {
         match self {
-            AcceptedSocket::Tcp { socket, peer } => (
+            AcceptedSocket::Tcp { socket, peer, .. } => (
                 peer.to_string(),
                 socket.local_addr().map_or_else(|_| "?:0".to_owned(), |address| address.to_string()),
             ),
@@ -79,9 +86,34 @@ impl AcceptedSocket {
     }
 }
 
+/// What is spoken at a TCP port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speech {
+    /// The protocol as it is.
+    Plain,
+    /// The protocol under TLS.
+    Tls,
+}
+
+impl Speech {
+    /// Its name in INFO and in the log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Speech::Plain => "tcp",
+            Speech::Tls => "tls",
+        }
+    }
+}
+
+/// A socket that listens, and what is spoken to those who come by it.
+pub struct Listening {
+    socket: Socket,
+    speech: Speech,
+}
+
 /// The sockets that the server listens on.
 pub struct Listeners {
-    tcp: Vec<Socket>,
+    tcp: Vec<Listening>,
     unix: Option<(Socket, PathBuf)>,
 }
 
@@ -110,28 +142,12 @@ impl Listeners {
             false => Some(bind_unix(config, PathBuf::from(std::ffi::OsString::from_vec(unix_path)))?),
         };
         let mut tcp = Vec::new();
-        let mut port = config.port();
-        let serves_tcp = port != 0 || unix.is_none();
-        for name in config.bind().iter().filter(|_| serves_tcp) {
-            for want in wanted(name, port)? {
-                let address = want.address;
-                match bind_tcp(config, address) {
-                    Ok(socket) => {
-                        // With port 0 the first address gets a free port, and the others the same.
-                        port = local_port(&socket)?;
-                        tcp.push(socket);
-                    }
-                    Err(error) if want.may_be_missing(&error) => {}
-                    Err(error) => {
-                        let reason = match error.kind() {
-                            io::ErrorKind::AddrInUse => format!("{address} is in use by another program"),
-                            _ => format!("{address}: {error}"),
-                        };
-                        let text = format!("Failed listening on port {} (TCP): {reason}", address.port());
-                        return Err(io::Error::new(error.kind(), text));
-                    }
-                }
-            }
+        let serves_plain = config.port() != 0 || unix.is_none() && config.tls_port() == 0;
+        if serves_plain {
+            listen_at(config, config.port(), Speech::Plain, &mut tcp)?;
+        }
+        if config.tls_port() != 0 {
+            listen_at(config, config.tls_port(), Speech::Tls, &mut tcp)?;
         }
         if tcp.is_empty() && unix.is_none() {
             return Err(io::Error::new(
@@ -142,9 +158,12 @@ impl Listeners {
         Ok(Listeners { tcp, unix })
     }
 
-    /// The TCP addresses, with their real ports.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.tcp.iter().filter_map(|socket| socket.local_addr().ok()?.as_socket()).collect()
+    /// The TCP addresses, with their real ports, and what is spoken there.
+    pub fn addresses(&self) -> Vec<(Speech, SocketAddr)> {
+        let address = |socket: &Socket| socket.local_addr().ok()?.as_socket();
+        let addresses =
+            self.tcp.iter().filter_map(|listening| Some((listening.speech, address(&listening.socket)?)));
+        addresses.collect()
     }
 
     /// The Unix socket's path.
@@ -179,13 +198,15 @@ pub fn move_to_configured(server: &Server, has_port_changed: bool) -> io::Result
     let config = &server.config;
     // What was a free port at the start stays the port, whatever the addresses.
     let port = match config.port() {
-        0 if !has_port_changed => server.port(),
+        0 if !has_port_changed => server.doors.port(Speech::Plain),
         port => port,
     };
     let mut addresses = Vec::new();
-    for name in config.bind().iter().filter(|_| port != 0) {
-        let found = wanted(name, port).inspect_err(|error| log!(Warning, "{error}"))?;
-        addresses.extend(found);
+    for (port, speech) in [(port, Speech::Plain), (config.tls_port(), Speech::Tls)] {
+        for name in config.bind().iter().filter(|_| port != 0) {
+            let found = wanted(name, port, speech).inspect_err(|error| log!(Warning, "{error}"))?;
+            addresses.extend(found);
+        }
     }
     server.doors.move_to(config, addresses)
 }
@@ -193,10 +214,10 @@ pub fn move_to_configured(server: &Server, has_port_changed: bool) -> io::Result
 /// Accepts at all doors that are opened.
 async fn accept_at_doors(server: Arc<Server>) {
     let Some(mut opened) = server.doors.acceptor() else { return };
-    while let Some((socket, closed)) = opened.recv().await {
+    while let Some((Listening { socket, speech }, closed)) = opened.recv().await {
         match tokio::net::TcpListener::from_std(socket.into()) {
             Ok(listener) => {
-                tokio::task::spawn_local(accept_tcp(server.clone(), listener, closed));
+                tokio::task::spawn_local(accept_tcp(server.clone(), listener, speech, closed));
             }
             Err(error) => log!(Warning, "A listening socket cannot be watched: {error}"),
         }
@@ -206,6 +227,7 @@ async fn accept_at_doors(server: Arc<Server>) {
 async fn accept_tcp(
     server: Arc<Server>,
     listener: tokio::net::TcpListener,
+    speech: Speech,
     mut closed: oneshot::Receiver<()>,
 ) {
     let mut ending = server.ending();
@@ -218,7 +240,7 @@ async fn accept_tcp(
             accepted = listener.accept() => accepted,
         };
         match accepted.and_then(|(socket, peer)| Ok((socket.into_std()?, peer))) {
-            Ok((socket, peer)) => welcome_tcp(&server, socket, peer),
+            Ok((socket, peer)) => welcome_tcp(&server, socket, peer, speech),
             Err(error) => note_failure(&error).await,
         }
     }
@@ -252,14 +274,28 @@ async fn note_failure(error: &io::Error) {
     tokio::time::sleep(NO_DESCRIPTOR_PAUSE).await;
 }
 
-fn welcome_tcp(server: &Server, socket: TcpStream, peer: SocketAddr) {
+fn welcome_tcp(server: &Server, socket: TcpStream, peer: SocketAddr, speech: Speech) {
     if let Some(refusal) = refusal_of_number(server).or_else(|| refusal_of_stranger(server, peer.ip())) {
-        return refuse(server, socket, refusal);
+        // Where TLS is spoken nobody would understand it.
+        let why = if speech == Speech::Tls { "" } else { refusal };
+        return refuse(server, socket, why);
     }
+    let session = match speech {
+        Speech::Plain => None,
+        Speech::Tls => match session(server) {
+            Ok(session) => Some(Box::new(session)),
+            Err(error) => return log!(Warning, "A connection with TLS could not be served: {error}"),
+        },
+    };
     if let Err(error) = tune(&socket, server.config.tcp_keepalive_s()) {
         log!(Verbose, "A connection could not be tuned: {error}");
     }
-    hand_over(server, AcceptedSocket::Tcp { socket, peer });
+    hand_over(server, AcceptedSocket::Tcp { socket, peer, session });
+}
+
+fn session(server: &Server) -> io::Result<Session> {
+    let contexts = server.tls.contexts().ok_or_else(|| io::Error::other("TLS is being switched off"))?;
+    Session::new(contexts.server.clone())
 }
 
 fn tune(socket: &TcpStream, keepalive_s: u32) -> io::Result<()> {
@@ -313,6 +349,7 @@ fn hand_over(server: &Server, socket: AcceptedSocket) {
 /// An address to listen at.
 pub struct Wanted {
     address: SocketAddr,
+    speech: Speech,
     /// Whether this machine may lack it.
     is_optional: bool,
 }
@@ -327,7 +364,7 @@ impl Wanted {
 }
 
 /// The addresses that one word of `bind` stands for.
-fn wanted(name: &str, port: u16) -> io::Result<Vec<Wanted>> {
+fn wanted(name: &str, port: u16, speech: Speech) -> io::Result<Vec<Wanted>> {
     let (host, is_optional) = name.strip_prefix('-').map_or((name, false), |host| (host, true));
     let host = match host {
         "*" => "0.0.0.0",
@@ -336,12 +373,40 @@ fn wanted(name: &str, port: u16) -> io::Result<Vec<Wanted>> {
     };
     use std::net::ToSocketAddrs;
     match (host, port).to_socket_addrs() {
-        Ok(found) => Ok(found.map(|address| Wanted { address, is_optional }).collect()),
+        Ok(found) => Ok(found.map(|address| Wanted { address, speech, is_optional }).collect()),
         Err(_) if is_optional => Ok(Vec::new()),
         Err(error) => {
             Err(io::Error::new(error.kind(), format!("Could not resolve the address '{host}': {error}")))
         }
     }
+}
+
+/// Listens at all addresses with this port.
+fn listen_at(config: &Config, port: u16, speech: Speech, tcp: &mut Vec<Listening>) -> io::Result<()> {
+    let mut port = port;
+    for name in config.bind() {
+        for want in wanted(&name, port, speech)? {
+            let address = want.address;
+            match bind_tcp(config, address) {
+                Ok(socket) => {
+                    // With port 0 the first address gets a free port, and the others the same.
+                    port = local_port(&socket)?;
+                    tcp.push(Listening { socket, speech });
+                }
+                Err(error) if want.may_be_missing(&error) => {}
+                Err(error) => {
+                    let reason = match error.kind() {
+                        io::ErrorKind::AddrInUse => format!("{address} is in use by another program"),
+                        _ => format!("{address}: {error}"),
+                    };
+                    let (port, name) = (address.port(), speech.name().to_ascii_uppercase());
+                    let text = format!("Failed listening on port {port} ({name}): {reason}");
+                    return Err(io::Error::new(error.kind(), text));
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 fn bind_tcp(config: &Config, address: SocketAddr) -> io::Result<Socket> {

@@ -12,7 +12,7 @@ use crate::durability::{self, Durability};
 use crate::events;
 use crate::holders::Holders;
 use crate::latency::LatencyMonitor;
-use crate::listen::Doors;
+use crate::listen::{Doors, Speech};
 use crate::monitor::{self, Monitors};
 use crate::placement::Placement;
 use crate::pubsub::{self, PubSub};
@@ -25,6 +25,7 @@ use crate::snapshot::Snapshots;
 use crate::stats::{ServerCounts, WorkerCounts};
 use crate::switches::Switches;
 use crate::tick::Bells;
+use crate::tls::Tls;
 use crate::tracking::{self, Tracking};
 use crate::watches::Watches;
 use command::Settings;
@@ -32,7 +33,6 @@ use keyspace::Interest;
 use keyspace::{DbIndex, Eviction, HashSeed, KeyHasher, Keyspace, Options};
 use parking_lot::Mutex;
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -159,6 +159,8 @@ pub struct Server {
     pub startup_bytes: u64,
     /// Where it listens for TCP connections, with the port really taken.
     pub doors: Doors,
+    /// What TLS connections are made from.
+    pub tls: Tls,
     /// Which worker has which connections.
     pub placement: Placement,
     /// How workers are told that there is something to do.
@@ -228,6 +230,7 @@ impl Server {
             switches: Switches::default(),
             startup_bytes: sys::memory::used_bytes(),
             doors: Doors::default(),
+            tls: Tls::default(),
             placement: Placement::new(workers),
             bells: Bells::new(workers),
             attention: AtomicU32::new(0),
@@ -410,7 +413,10 @@ impl Server {
 
     /// The TCP port, or 0 without one.
     pub fn port(&self) -> u16 {
-        self.doors.addresses().first().map_or(0, SocketAddr::port)
+        match self.doors.port(Speech::Plain) {
+            0 => self.doors.port(Speech::Tls),
+            port => port,
+        }
     }
 
     /// Where files go.

@@ -3,10 +3,10 @@
 
 use crate::config::{Config, Edition, Startup};
 use crate::dispatch::names::Names;
-use crate::listen::Listeners;
+use crate::listen::{Listeners, Speech};
 use crate::placement::Arrival;
 use crate::server::{Attention, Ending, Scripting, Server};
-use crate::{acl, descriptors, durability, log, logger, snapshot, supervision, worker};
+use crate::{acl, descriptors, durability, encryption, log, logger, snapshot, supervision, worker};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -63,6 +63,7 @@ the values that they have where nothing else is said:
   --port 6379                      port to listen on; 0 picks a free one and prints it
   --bind 127.0.0.1 -::1            addresses to listen on; those with a dash may be missing
   --unixsocket PATH                Unix socket to listen on, too; with --port 0 instead
+  --tls-port 0                     port for TLS, with --tls-cert-file and --tls-key-file
   --requirepass PASSWORD           that clients must give
   --threads 0                      worker threads; 0 is one for each core
   --maxmemory 0                    memory ceiling, such as 4gb; 0 is none
@@ -118,6 +119,7 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     let _pidfile = write_pidfile(&config);
     // One more than are announced: the spare one (see `placement`).
     let server = Server::new(config, workers + 1);
+    encryption::begin(&server)?;
     announce(&server, &listeners, workers, warnings);
     acl::load_at_start(&server)?;
     made.keep();
@@ -179,9 +181,12 @@ fn load(
 
 /// What says that the server is ready: connections wait in the sockets' queues.
 fn ready_lines(listeners: &Listeners) -> Vec<&'static str> {
-    let tcp = (!listeners.addresses().is_empty()).then_some("Ready to accept connections tcp");
+    let addresses = listeners.addresses();
+    let has = |speech| addresses.iter().any(|(spoken, _)| *spoken == speech);
+    let tcp = has(Speech::Plain).then_some("Ready to accept connections tcp");
+    let tls = has(Speech::Tls).then_some("Ready to accept connections tls");
     let unix = listeners.unix_path().map(|_| "Ready to accept connections unix");
-    tcp.into_iter().chain(unix).collect()
+    tcp.into_iter().chain(tls).chain(unix).collect()
 }
 
 /// A file that is of use only while the server runs.
@@ -219,8 +224,11 @@ fn worker_count(config: &Config) -> usize {
 fn announce(server: &Server, listeners: &Listeners, workers: usize, warnings: &[String]) {
     let version = env!("CARGO_PKG_VERSION");
     log!(Notice, "Tarn {version}, edition {}, pid {}", server.config.edition().word(), std::process::id());
-    for address in listeners.addresses() {
-        log!(Notice, "Listening on {address}");
+    for (speech, address) in listeners.addresses() {
+        match speech {
+            Speech::Plain => log!(Notice, "Listening on {address}"),
+            Speech::Tls => log!(Notice, "Listening on {address} (TLS)"),
+        }
     }
     if let Some(path) = listeners.unix_path() {
         log!(Notice, "Listening on {}", path.display());
@@ -245,6 +253,7 @@ pub const STACK_BYTES: usize = 32 << 20;
 /// # Errors
 /// If users cannot be loaded, threads cannot be started or the listening sockets cannot be watched.
 pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
+    encryption::begin(server)?;
     acl::load_at_start(server)?;
     run_behind(Front::new()?, server, listeners, workers)
 }
@@ -306,6 +315,10 @@ impl Front {
             let (status, scripts) = loop {
                 tokio::select! {
                     name = signals.next() => {
+                        if name == HANGUP {
+                            encryption::read_again(server);
+                            continue;
+                        }
                         log!(Warning, "Received {name}, scheduling shutdown...");
                         if save_before_end(server, &mut signals).await {
                             break (0, Scripting::Awaited);
@@ -387,12 +400,14 @@ fn leave_script_behind(server: &Server, status: u8, scripts: Scripting) -> ! {
     std::process::exit(if synced.is_err() || loses_snapshot { 1 } else { i32::from(status) })
 }
 
-/// The signals that end the server.
+/// Files are read again when this comes. A terminal that goes away sends it as well, and does not end the server.
+const HANGUP: &str = "SIGHUP";
+
+/// The signals that the server listens to.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// Caught so that a terminal that goes away does not end the server.
-    _hangup: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
@@ -400,7 +415,7 @@ impl Signals {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
-            _hangup: signal(SignalKind::hangup())?,
+            hangup: signal(SignalKind::hangup())?,
         })
     }
 
@@ -417,7 +432,9 @@ impl Signals {
                         logger::flush();
                         std::process::exit(1);
                     }
-                    log!(Warning, "Received {name} again; the shutdown goes on");
+                    if name != HANGUP {
+                        log!(Warning, "Received {name} again; the shutdown goes on");
+                    }
                 }
             }
         }
@@ -428,6 +445,7 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
+            _ = self.hangup.recv() => HANGUP,
         }
     }
 }

@@ -73,6 +73,8 @@ pub struct ServerCounts {
     pub denied_keys: Counter,
     /// Channels that users were not allowed to use.
     pub denied_channels: Counter,
+    /// Certificates of clients that name no user.
+    pub denied_certificates: Counter,
 }
 
 /// How often HTTP requests are told of.
@@ -113,6 +115,7 @@ impl ServerCounts {
             &self.denied_commands,
             &self.denied_keys,
             &self.denied_channels,
+            &self.denied_certificates,
         ];
         counters.iter().for_each(|counter| counter.reset());
         self.errors_by_code.reset();

@@ -5,6 +5,8 @@
 //! workers that are free, and come back when it is.
 
 use crate::client::{Client, Signal, Traits};
+use crate::connection::handshakes::Handshakes;
+use crate::connection::secure::{SEALED_BYTES, Scratch};
 use crate::connection::{self, Moved, Place};
 use crate::dispatch::Runner;
 use crate::durability::{self, gate::Queue};
@@ -23,7 +25,7 @@ use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Bytes read at once.
-const INPUT_BYTES: usize = 64 << 10;
+const INPUT_BYTES: usize = SEALED_BYTES;
 /// How long replies may take to go out when the server stops.
 pub const DRAIN_TIME: Duration = Duration::from_secs(2);
 
@@ -37,6 +39,8 @@ pub struct Worker {
     pub buffers: RefCell<Buffers>,
     /// Connections whose replies wait for the disk.
     pub gate_queue: Queue,
+    /// Connections that have yet to agree on keys.
+    pub handshakes: Handshakes,
     /// Its number.
     pub index: usize,
     /// Those that are about to come.
@@ -66,6 +70,8 @@ pub struct Buffers {
     pub requests: wire::Batch,
     /// The replies to them.
     pub output: Vec<u8>,
+    /// What is on its way between these and sockets with TLS.
+    pub sealed: Scratch,
 }
 
 impl Worker {
@@ -150,8 +156,10 @@ pub fn run(server: Arc<Server>, index: usize, arrivals: UnboundedReceiver<Arriva
             input: vec![0; INPUT_BYTES],
             requests: wire::Batch::new(),
             output: Vec::new(),
+            sealed: Scratch::default(),
         }),
         gate_queue: Queue::default(),
+        handshakes: Handshakes::default(),
         server,
         index,
         arrivals: RefCell::new(arrivals),
@@ -169,6 +177,8 @@ async fn work(worker: Rc<Worker>) {
     tokio::task::spawn_local(async move {
         attending.gate_queue.attend(&attending.server, attending.index).await;
     });
+    let calling = worker.clone();
+    tokio::task::spawn_local(async move { calling.handshakes.attend().await });
     loop {
         tokio::select! {
             arrival = poll_fn(|context| worker.arrivals.borrow_mut().poll_recv(context)) => match arrival {
@@ -228,14 +238,17 @@ fn begin(worker: &Rc<Worker>, arrival: Arrival) {
 /// The client of a new connection, known to all.
 fn welcome(worker: &Worker, accepted: &Accepted) -> Arc<Client> {
     let Accepted { id, home, socket } = accepted;
-    let (fd, is_unix) = match socket {
-        AcceptedSocket::Tcp { socket, .. } => (socket.as_raw_fd(), false),
-        AcceptedSocket::Unix { socket, .. } => (socket.as_raw_fd(), true),
+    let (fd, traits) = match socket {
+        AcceptedSocket::Tcp { socket, session: None, .. } => (socket.as_raw_fd(), Traits::empty()),
+        AcceptedSocket::Tcp { socket, session: Some(_), .. } => {
+            (socket.as_raw_fd(), Traits::TLS | Traits::HANDSHAKE)
+        }
+        AcceptedSocket::Unix { socket, .. } => (socket.as_raw_fd(), Traits::UNIX_SOCKET),
     };
     let (address, local_address) = socket.addresses();
     let now = worker.server.clock.now();
     let client = Arc::new(Client::new(*id, address, local_address, fd, (worker.index, *home), now));
-    client.set_trait(Traits::UNIX_SOCKET, is_unix);
+    client.set_trait(traits, true);
     worker.server.clients.add(client.clone());
     client
 }

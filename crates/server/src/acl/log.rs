@@ -25,6 +25,8 @@ pub enum Reason {
     Channel,
     /// Name and password.
     Auth,
+    /// A certificate that names no user.
+    Certificate,
 }
 
 /// Where it was asked for.
@@ -148,6 +150,7 @@ impl Reason {
             Reason::Key => "key",
             Reason::Channel => "channel",
             Reason::Auth => "auth",
+            Reason::Certificate => "tls-cert",
         }
     }
 }

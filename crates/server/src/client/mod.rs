@@ -98,6 +98,10 @@ bitflags::bitflags! {
         const NO_LOOP = 1 << 22;
         /// The client that stands in for it is gone.
         const BROKEN_REDIRECTION = 1 << 23;
+        /// Speaks TLS.
+        const TLS = 1 << 24;
+        /// Has yet to agree on keys.
+        const HANDSHAKE = 1 << 25;
     }
 }
 

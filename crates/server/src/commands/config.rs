@@ -5,12 +5,13 @@
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::client::eviction;
-use crate::config::{CannotApply, ChangedDirective, Config, Origin};
+use crate::config::{CannotApply, ChangedDirective, Config, Origin, TABLE};
 use crate::dispatch::Context;
 use crate::dispatch::checks::LOADING;
 use crate::dispatch::table::ServerHandler;
 use crate::server::{Attention, Server};
-use crate::{descriptors, durability, listen};
+use crate::tls::Contexts;
+use crate::{descriptors, durability, encryption, listen, log};
 use command::{Error, Flags, Group, Result, Row, Shows};
 use std::sync::Arc;
 use wire::Reply;
@@ -96,7 +97,7 @@ fn set(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     if holds && !context.batch.try_hold_all() {
         return Err(Error::InUse);
     }
-    let set = server.config.set_and_apply(&pairs, origin, |changed| apply(server, changed, holds));
+    let set = server.config.set_and_apply(&pairs, origin, |changed| apply(server, &pairs, changed, holds));
     if holds {
         context.batch.release();
     }
@@ -116,33 +117,51 @@ fn begins_log(server: &Server, pairs: &[(&[u8], &[u8])]) -> bool {
 /// Lets the server act on a change.
 fn apply(
     server: &Arc<Server>,
+    pairs: &[(&[u8], &[u8])],
     changed: &[ChangedDirective],
     holds_all: bool,
 ) -> std::result::Result<(), CannotApply> {
     if changed.iter().any(|change| change.name() == "maxclients") {
         check_descriptors(&server.config)?;
     }
-    if server.config.tls_port() != 0 && changed.iter().any(|change| change.name() == "tls-port") {
-        let reason = "TLS does not exist in this version".to_owned();
-        return Err(CannotApply { name: "tls-port", reason });
-    }
     if server.durability.log().is_some() && changed.iter().any(|change| change.name() == "dir") {
         let reason = "the log stays where it is: a start with another directory would not find it".to_owned();
         return Err(CannotApply { name: "dir", reason });
     }
+    let before = change_tls(server, pairs)?;
     // Last of all that may fail, and never both: they are not taken back.
-    if changed.iter().any(|change| change.name() == "appendonly") {
-        switch_log(server, changed, holds_all)
-            .map_err(|reason| CannotApply { name: "appendonly", reason })?;
+    let moved = if changed.iter().any(|change| change.name() == "appendonly") {
+        switch_log(server, changed, holds_all).map_err(|reason| CannotApply { name: "appendonly", reason })
     } else {
-        listen_elsewhere(server, changed)?;
+        listen_elsewhere(server, changed)
+    };
+    if moved.is_err()
+        && let Some(before) = before
+    {
+        server.tls.replace(before);
     }
+    moved?;
     server.apply_config();
     if changed.iter().any(|change| change.name() == "maxmemory-clients") {
         // Who asks next who is there is not told of those that had to go.
         eviction::keep_within_limit(server);
     }
     Ok(())
+}
+
+/// Reads what TLS needs if any of its directives is named, changed or not: the files may have. Returns what was there before.
+fn change_tls(
+    server: &Server,
+    pairs: &[(&[u8], &[u8])],
+) -> std::result::Result<Option<Option<Arc<Contexts>>>, CannotApply> {
+    let Some((named, _)) = pairs.iter().find(|(name, _)| encryption::is_about(name)) else {
+        return Ok(None);
+    };
+    encryption::follow_config(server).map(Some).map_err(|reason| {
+        log!(Warning, "Failed to configure TLS: {reason}");
+        let name = TABLE.iter().find(|row| row.is_named(named)).map_or("tls-port", |row| row.name);
+        CannotApply { name, reason: "Unable to update TLS configuration. Check server logs.".to_owned() }
+    })
 }
 
 /// Begins the log; ended it is with the server only.
@@ -154,8 +173,8 @@ fn switch_log(
     if !server.config.appendonly() {
         return Err("the log ends with the server: start it with 'appendonly no'".to_owned());
     }
-    if changed.iter().any(|change| matches!(change.name(), "port" | "bind")) {
-        return Err("it cannot be set together with 'port' or 'bind'".to_owned());
+    if changed.iter().any(|change| matches!(change.name(), "port" | "tls-port" | "bind")) {
+        return Err("it cannot be set together with 'port', 'tls-port' or 'bind'".to_owned());
     }
     if !holds_all {
         return Err("it cannot be set in a transaction".to_owned());
@@ -163,13 +182,19 @@ fn switch_log(
     durability::begin_amid_traffic(server).map_err(|error| error.to_string())
 }
 
+const UNABLE_TO_LISTEN: &str = "Unable to listen on this port. Check server logs.";
+
 /// Moves to other addresses if they have changed.
 fn listen_elsewhere(server: &Server, changed: &[ChangedDirective]) -> std::result::Result<(), CannotApply> {
     let has_changed = |name: &str| changed.iter().any(|change| change.name() == name);
-    let (name, reason) = match (has_changed("bind"), has_changed("port")) {
-        (true, _) => ("bind", "Failed to bind to specified addresses."),
-        (_, true) => ("port", "Unable to listen on this port. Check server logs."),
-        _ => return Ok(()),
+    let (name, reason) = if has_changed("bind") {
+        ("bind", "Failed to bind to specified addresses.")
+    } else if has_changed("port") {
+        ("port", UNABLE_TO_LISTEN)
+    } else if has_changed("tls-port") {
+        ("tls-port", UNABLE_TO_LISTEN)
+    } else {
+        return Ok(());
     };
     listen::move_to_configured(server, has_changed("port"))
         .map_err(|_| CannotApply { name, reason: reason.to_owned() })

@@ -16,7 +16,7 @@ use super::special::KeyspaceEvents;
 use super::table::index_of;
 use super::words::{
     Access, AppendFsync, BusyScope, Edition, LogLevel, MaxmemoryPolicy, StoreCompression, Supervision,
-    SyslogFacility,
+    SyslogFacility, TlsAuthClients,
 };
 use log::Retention;
 
@@ -175,8 +175,20 @@ numbers! {
     threads: usize = "threads", |n| n as usize;
     /// Seconds of silence after which a client is disconnected; 0 stands for never.
     timeout_s: u32 = "timeout", |n| n as u32;
-    /// The port that TLS would be spoken at; 0 is none.
+    /// Whether clients show certificates.
+    tls_auth_clients: TlsAuthClients = "tls-auth-clients", |n| TlsAuthClients::from_number(n);
+    /// Whether a client's certificate may say which user it is.
+    tls_auth_clients_user: bool = "tls-auth-clients-user", |n| n != 0;
+    /// Whether connections to other servers use TLS.
+    tls_cluster: bool = "tls-cluster", |n| n != 0;
+    /// The port at which TLS is spoken; 0 is none.
     tls_port: u16 = "tls-port", |n| n as u16;
+    /// Whether the order of suites is the server's and not the client's.
+    tls_prefer_server_ciphers: bool = "tls-prefer-server-ciphers", |n| n != 0;
+    /// How long a session can be gone on with, in seconds.
+    tls_session_cache_timeout_s: u32 = "tls-session-cache-timeout", |n| n as u32;
+    /// Whether sessions can be gone on with.
+    tls_session_caching: bool = "tls-session-caching", |n| n != 0;
     /// Most keys that client-side caching remembers; 0 stands for no limit.
     tracking_table_max_keys: usize = "tracking-table-max-keys", |n| n as usize;
     /// Permissions of the Unix socket; `None` where the process' own apply.
@@ -204,6 +216,24 @@ texts! {
     requirepass = "requirepass";
     /// The name under which syslog gets the log.
     syslog_ident = "syslog-ident";
+    /// The directory with certificates of authorities.
+    tls_ca_cert_dir = "tls-ca-cert-dir";
+    /// The file with certificates of authorities.
+    tls_ca_cert_file = "tls-ca-cert-file";
+    /// The file with the server's certificate.
+    tls_cert_file = "tls-cert-file";
+    /// Suites of TLS 1.2, as OpenSSL lists them.
+    tls_ciphers = "tls-ciphers";
+    /// Suites of TLS 1.3, as OpenSSL lists them.
+    tls_ciphersuites = "tls-ciphersuites";
+    /// The file with the certificate that other servers are shown; empty: the server's own.
+    tls_client_cert_file = "tls-client-cert-file";
+    /// The file with its key.
+    tls_client_key_file = "tls-client-key-file";
+    /// The file with the server's key.
+    tls_key_file = "tls-key-file";
+    /// Versions of TLS, by name.
+    tls_protocols = "tls-protocols";
     /// The path of the Unix socket; empty where there is none.
     unixsocket = "unixsocket";
 }

@@ -39,7 +39,7 @@ pub use special::KeyspaceEvents;
 pub use table::TABLE;
 pub use words::{
     Access, AppendFsync, BusyScope, Edition, LogLevel, MaxmemoryPolicy, StoreCompression, Supervision,
-    SyslogFacility,
+    SyslogFacility, TlsAuthClients,
 };
 
 use table::COUNT;

@@ -90,6 +90,18 @@ words! {
 }
 
 words! {
+    /// Whether clients that speak TLS show certificates.
+    TlsAuthClients {
+        /// They are not asked.
+        No = "no",
+        /// Who shows none is not served.
+        Yes = "yes",
+        /// Who shows none is served as well.
+        Optional = "optional",
+    }
+}
+
+words! {
     /// Who is told that a script is busy.
     BusyScope {
         /// Who needs what it holds.

@@ -19,7 +19,9 @@
 //!    `pending`.
 //! 2. `input` begins with the first byte that has not been run.
 
+pub mod handshakes;
 pub mod pending;
+pub mod secure;
 pub mod stream;
 
 use crate::acl::Access;
@@ -27,6 +29,7 @@ use crate::blocking::{self, Cut};
 use crate::client::{Client, Signal, Traits, eviction};
 use crate::config::LogLevel as Level;
 use crate::dispatch::{OUTPUT_FLUSH_BYTES, Stop};
+use crate::encryption;
 use crate::log;
 use crate::logger;
 use crate::server::Server;
@@ -65,7 +68,7 @@ const SENT_BYTES_IN_A_ROW: usize = 1 << 20;
 const UNREAD_BYTES_MAX: usize = 1 << 20;
 
 /// The most that waits of replies to a client that has yet to authenticate: what Redis' fixed buffer holds.
-const STRANGER_OUTPUT_BYTES_MAX: usize = 16 << 10;
+const STRANGER_OUTPUT_BYTES_MAX: u64 = 16 << 10;
 /// The most that is kept of what such a client sends: no more than one read brings, so that only a single request of this
 /// length meets it.
 const STRANGER_INPUT_BYTES_MAX: usize = 64 << 10;
@@ -94,6 +97,8 @@ enum End {
     StrangerDropped(&'static str),
     /// The socket failed.
     Failed(io::Error),
+    /// No keys were agreed on.
+    HandshakeFailed(io::Error),
 }
 
 /// One connection.
@@ -233,12 +238,16 @@ pub async fn serve(worker: Rc<Worker>, place: Rc<Place>) {
             Some((Level::Verbose, format!("Client closed because {reason}")))
         }
         Some(End::Failed(error)) => Some((Level::Verbose, format!("Error on connection: {error}"))),
+        Some(End::HandshakeFailed(error)) => {
+            Some((Level::Verbose, format!("Error accepting a client connection: {error}")))
+        }
     };
     let Some(mut connection) = place.0.borrow_mut().take() else { return };
     let client = connection.session.client.clone();
     if let Some((level, reason)) = reason.filter(|(level, _)| logger::is_on(*level)) {
         logger::write(level, format_args!("{reason}: {}", client.line(server.clock.now())));
     }
+    connection.stream.say_end();
     worker.forget(client.id);
     end_session(server, &mut connection.session, connection.noted);
 }
@@ -289,9 +298,12 @@ impl Connection {
         buffers: &mut Buffers,
         context: &mut Context<'_>,
     ) -> Result<Poll<End>, End> {
-        self.flush(worker, context)?;
+        self.flush(worker, buffers, context)?;
         if self.session.closing != Closing::No {
             return Ok(self.end_when_sent(buffers));
+        }
+        if self.stream.is_handshaking() {
+            ready_or_pending!(self.shake_hands(worker, buffers, context)?);
         }
         if self.session.client.has_mail() {
             let letters = self.session.client.take_mail();
@@ -301,11 +313,11 @@ impl Connection {
             }
         }
         if self.is_fetching() {
-            return self.watch_while_held(worker, context);
+            return self.watch_while_held(worker, buffers, context);
         }
         self.leave_pause();
         if !self.leave_wait(worker, context) {
-            return self.watch_while_held(worker, context);
+            return self.watch_while_held(worker, buffers, context);
         }
         if !self.input.is_empty() && !self.parser.is_partial() {
             // Requests that a pause held back come before new ones.
@@ -316,12 +328,33 @@ impl Connection {
                 return Ok(self.end_when_sent(buffers));
             }
             if self.pause.is_some() || self.session.waits.is_some() || self.is_fetching() {
-                return self.watch_while_held(worker, context);
+                return self.watch_while_held(worker, buffers, context);
             }
             ready_or_pending!(self.read_and_run(worker, buffers, context)?);
         }
         wake_after_others(context);
         Ok(Poll::Pending)
+    }
+
+    /// Agrees on keys with a client that has just come. What it has said at the same time waits in `input`.
+    fn shake_hands(
+        &mut self,
+        worker: &Worker,
+        buffers: &mut Buffers,
+        context: &mut Context<'_>,
+    ) -> Result<Poll<()>, End> {
+        let Stream::Secure(stream) = &mut self.stream else { return Ok(Poll::Ready(())) };
+        let (client, input) = (&self.session.client, &mut self.input);
+        let shaken = stream.poll_handshake(
+            context,
+            &mut buffers.sealed,
+            |context, waits| worker.handshakes.may_go_on(client.id, context, waits),
+            |piece| input.extend_from_slice(piece),
+        );
+        ready_or_pending!(shaken).map_err(End::HandshakeFailed)?;
+        client.set_trait(Traits::HANDSHAKE, false);
+        encryption::name_user(&worker.server, &mut self.session, stream.session());
+        Ok(Poll::Ready(()))
     }
 
     /// Whether nothing more will be read or run.
@@ -336,11 +369,11 @@ impl Connection {
     }
 
     /// Ends the connection of a session that is over as soon as its replies are out.
-    fn end_when_sent(&self, buffers: &mut Buffers) -> Poll<End> {
+    fn end_when_sent(&mut self, buffers: &mut Buffers) -> Poll<End> {
         if self.session.closing == Closing::Now {
             return Poll::Ready(End::Closed);
         }
-        if !self.pending.is_empty() {
+        if !self.pending.is_empty() || self.stream.unsent_bytes() > 0 {
             return Poll::Pending;
         }
         self.stream.finish(&mut buffers.input, UNREAD_BYTES_MAX);
@@ -348,10 +381,20 @@ impl Connection {
     }
 
     /// Reads a little of what comes during a pause; it is run afterwards.
-    fn watch_while_held(&mut self, worker: &Worker, context: &mut Context<'_>) -> Result<Poll<End>, End> {
+    fn watch_while_held(
+        &mut self,
+        worker: &Worker,
+        buffers: &mut Buffers,
+        context: &mut Context<'_>,
+    ) -> Result<Poll<End>, End> {
         // No stranger's limit is above it.
         while !self.is_half_closed && self.input.len() < HELD_BYTES_MAX {
-            let read = self.stream.poll_read_to_end_of(context, &mut self.input, READ_BYTES_MIN);
+            let read = self.stream.poll_read_to_end_of(
+                context,
+                &mut self.input,
+                READ_BYTES_MIN,
+                &mut buffers.sealed,
+            );
             let bytes = ready_or_pending!(read).map_err(End::Failed)?;
             self.note_read(worker, bytes);
         }
@@ -403,10 +446,11 @@ impl Connection {
     ) -> Result<Poll<()>, End> {
         let is_fresh = self.input.is_empty();
         let read = if is_fresh {
-            ready_or_pending!(self.stream.poll_read(context, &mut buffers.input))
+            ready_or_pending!(self.stream.poll_read(context, &mut buffers.input, &mut buffers.sealed))
         } else {
             let room = self.room_wanted();
-            ready_or_pending!(self.stream.poll_read_to_end_of(context, &mut self.input, room))
+            let sealed = &mut buffers.sealed;
+            ready_or_pending!(self.stream.poll_read_to_end_of(context, &mut self.input, room, sealed))
         };
         let bytes = read.map_err(End::Failed)?;
         self.note_read(worker, bytes);
@@ -582,7 +626,7 @@ impl Connection {
                     context.waker().wake_by_ref();
                     break;
                 }
-                match self.stream.poll_write(context, &buffers.output[sent..]) {
+                match self.stream.poll_write(context, &buffers.output[sent..], &mut buffers.sealed) {
                     Poll::Ready(Ok(bytes)) => sent += bytes,
                     Poll::Ready(Err(error)) => {
                         buffers.output.clear();
@@ -629,7 +673,15 @@ impl Connection {
     }
 
     /// Sends replies that are waiting.
-    fn flush(&mut self, worker: &Worker, context: &mut Context<'_>) -> Result<(), End> {
+    fn flush(
+        &mut self,
+        worker: &Worker,
+        buffers: &mut Buffers,
+        context: &mut Context<'_>,
+    ) -> Result<(), End> {
+        if let Poll::Ready(Err(error)) = self.stream.poll_flush(context) {
+            return Err(End::Failed(error));
+        }
         if self.pending.is_empty() {
             return Ok(());
         }
@@ -640,7 +692,7 @@ impl Connection {
                 wake_after_others(context);
                 break;
             }
-            match self.stream.poll_write(context, self.pending.front()) {
+            match self.stream.poll_write(context, self.pending.front(), &mut buffers.sealed) {
                 Poll::Ready(Ok(bytes)) => {
                     self.pending.sent(bytes);
                     sent += bytes;
@@ -662,8 +714,8 @@ impl Connection {
     fn check_output_limit(&mut self, server: &Server) -> Result<(), End> {
         let client = &self.session.client;
         let limit = server.config.output_limit(client.class());
-        let bytes = self.pending.len() as u64;
-        if self.pending.len() > STRANGER_OUTPUT_BYTES_MAX && self.trust(server) == Authenticated::No {
+        let bytes = (self.pending.len() + self.stream.unsent_bytes()) as u64;
+        if bytes > STRANGER_OUTPUT_BYTES_MAX && self.trust(server) == Authenticated::No {
             server.counts.output_limit_disconnections.add(1);
             return Err(End::StrangerDropped("it did not read what it was told before it authenticated"));
         }
@@ -718,6 +770,7 @@ impl Connection {
     #[inline]
     fn note_buffers(&mut self, server: &Server) -> Result<(), End> {
         let is_quiet = self.input.capacity() == 0
+            && self.stream.allocated_bytes() == (0, 0)
             && self.pending.is_empty()
             && self.session.client.kept_bytes() == 0
             && self.noted.bytes == 0;
@@ -726,15 +779,16 @@ impl Connection {
 
     fn note_change_of_buffers(&mut self, server: &Server) -> Result<(), End> {
         let client = &self.session.client;
-        let input_capacity = self.input.capacity() + self.parser.allocated_bytes();
-        let output_capacity = self.pending.allocated_bytes();
+        let (sealed_in, sealed_out) = self.stream.allocated_bytes();
+        let input_capacity = self.input.capacity() + self.parser.allocated_bytes() + sealed_in;
+        let output_capacity = self.pending.allocated_bytes() + sealed_out;
         client.input_bytes.store(self.input.len(), Ordering::Relaxed);
         client.input_capacity.store(input_capacity, Ordering::Relaxed);
-        client.output_bytes.store(self.pending.len(), Ordering::Relaxed);
+        client.output_bytes.store(self.pending.len() + self.stream.unsent_bytes(), Ordering::Relaxed);
         client.output_capacity.store(output_capacity, Ordering::Relaxed);
         client.output_chunks.store(self.pending.chunks() as u32, Ordering::Relaxed);
         let bytes = input_capacity + output_capacity + client.kept_bytes();
-        let is_stranger = self.trust(server) == Authenticated::No;
+        let is_stranger = self.trust(server) == Authenticated::No || self.stream.is_handshaking();
         let noted = Noted { bytes, stranger_bytes: if is_stranger { bytes } else { 0 } };
         let before = std::mem::replace(&mut self.noted, noted);
         if noted.stranger_bytes != before.stranger_bytes {

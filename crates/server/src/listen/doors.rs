@@ -1,11 +1,11 @@
-//! The TCP sockets that the server listens on, and moving to others while it runs (CONFIG SET `port` and `bind`).
+//! The TCP sockets that the server listens on, and moving to others while it runs (CONFIG SET `port`, `tls-port` and `bind`).
 //!
 //! 1. What cannot be had leaves everything as it was: new addresses are taken before old ones are given up. Where an old one is in
 //!    the way (`*` and `127.0.0.1` at one port), it stops listening for the attempt, and listens again if that fails.
 //! 2. Once [`Doors::move_to`] returns nobody gets through a door that is gone. Connections that were accepted stay.
 //! 3. Whoever moves holds the doors; connections are accepted on the main thread, which only has their sockets.
 
-use super::{Wanted, bind_tcp};
+use super::{Listening, Speech, Wanted, bind_tcp};
 use crate::config::Config;
 use crate::log;
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 /// A socket to accept from until the other end of the channel is gone.
-pub type Opened = (Socket, oneshot::Receiver<()>);
+pub type Opened = (Listening, oneshot::Receiver<()>);
 
 /// The doors of a server.
 pub struct Doors {
@@ -27,6 +27,7 @@ pub struct Doors {
 
 struct Door {
     address: SocketAddr,
+    speech: Speech,
     /// The same socket as the one that is accepted from.
     socket: Socket,
     /// Ends the accepting when it is dropped.
@@ -41,9 +42,15 @@ impl Default for Doors {
 }
 
 impl Doors {
-    /// Where the server listens, with real ports.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.open.lock().iter().map(|door| door.address).collect()
+    /// Where the server listens, with real ports, and what is spoken there.
+    pub fn addresses(&self) -> Vec<(Speech, SocketAddr)> {
+        self.open.lock().iter().map(|door| (door.speech, door.address)).collect()
+    }
+
+    /// The port at which this is spoken; 0 is none.
+    pub fn port(&self, speech: Speech) -> u16 {
+        let open = self.open.lock();
+        open.iter().find(|door| door.speech == speech).map_or(0, |door| door.address.port())
     }
 
     /// Whether somebody accepts connections.
@@ -60,8 +67,11 @@ impl Doors {
     ///
     /// # Errors
     /// If the process has no file left.
-    pub fn open(&self, sockets: &[Socket]) -> io::Result<()> {
-        let opened: Vec<_> = sockets.iter().map(opened).collect::<io::Result<_>>()?;
+    pub fn open(&self, sockets: &[Listening]) -> io::Result<()> {
+        let opened: Vec<_> = sockets
+            .iter()
+            .map(|listening| opened(&listening.socket, listening.speech))
+            .collect::<io::Result<_>>()?;
         self.admit(&mut self.open.lock(), opened);
         Ok(())
     }
@@ -83,7 +93,8 @@ impl Doors {
         let mut old = std::mem::take(&mut *open);
         let mut missing = Vec::new();
         for want in wanted {
-            match old.iter().position(|door| door.address == want.address) {
+            let is_same = |door: &Door| door.address == want.address && door.speech == want.speech;
+            match old.iter().position(is_same) {
                 Some(index) => open.push(old.swap_remove(index)),
                 None => missing.push(want),
             }
@@ -132,7 +143,7 @@ fn take(
             paused.iter().for_each(|&index| old[index].stop());
             result = bind_tcp(config, want.address);
         }
-        match result.and_then(|socket| opened(&socket)) {
+        match result.and_then(|socket| opened(&socket, want.speech)) {
             Ok(door) => taken.push(door),
             Err(error) if want.may_be_missing(&error) => {}
             Err(error) => {
@@ -149,8 +160,9 @@ fn is_in_use(result: &io::Result<Socket>) -> bool {
 }
 
 /// A door, and what is to be accepted from.
-fn opened(socket: &Socket) -> io::Result<(Door, Opened)> {
+fn opened(socket: &Socket, speech: Speech) -> io::Result<(Door, Opened)> {
     let address = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
     let (_closing, closed) = oneshot::channel();
-    Ok((Door { address, socket: socket.try_clone()?, _closing }, (socket.try_clone()?, closed)))
+    let door = Door { address, speech, socket: socket.try_clone()?, _closing };
+    Ok((door, (Listening { socket: socket.try_clone()?, speech }, closed)))
 }

@@ -66,7 +66,7 @@ impl TestServer {
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.server.doors.addresses()[0]
+        self.server.doors.addresses()[0].1
     }
 
     pub fn connect(&self) -> Peer {

@@ -66,6 +66,7 @@ pub(super) fn stats(context: &mut Context<'_, '_>, page: &mut Page) {
         ("acl_access_denied_cmd", &counts.denied_commands.get()),
         ("acl_access_denied_key", &counts.denied_keys.get()),
         ("acl_access_denied_channel", &counts.denied_channels.get()),
+        ("acl_access_denied_tls_cert", &counts.denied_certificates.get()),
     ]);
     event_loop(server, page);
 }

@@ -44,10 +44,9 @@ pub(super) fn server(context: &mut Context<'_, '_>, page: &mut Page) {
         ("worker_threads", &server.placement.spare()),
         ("io_threads_active", &0),
     ]);
-    for address in server.doors.addresses().into_iter().enumerate() {
-        let (number, address) = address;
-        let (ip, port) = (address.ip(), address.port());
-        page.line(&format!("listener{number}"), format_args!("name=tcp,bind={ip},port={port}"));
+    for (number, (speech, address)) in server.doors.addresses().into_iter().enumerate() {
+        let (name, ip, port) = (speech.name(), address.ip(), address.port());
+        page.line(&format!("listener{number}"), format_args!("name={name},bind={ip},port={port}"));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Directives of persistence, replication, cluster, scripts, modules and TLS: parts that this version does not have.
+//! Directives of persistence, replication, cluster, scripts and modules: parts that this version does not have.
 
 use super::super::row::{BOOL, Flags, INT, Kind, LONG, MEMORY, PORT, Row, TEXT, absent, int, memory_from};
 
@@ -10,7 +10,6 @@ const REPLICATION: &str = "replication does not exist in this version";
 const CLUSTER: &str = "cluster mode does not exist in this version";
 const SCRIPTS: &str = "scripts find what Redis 7 offers them and nothing older";
 const MODULES: &str = "modules cannot be loaded";
-const TLS: &str = "TLS does not exist in this version";
 const TEST_HOOK: &str = "it only serves Redis' own tests";
 
 /// Replication's backlog is never smaller than this many bytes.
@@ -87,26 +86,6 @@ pub(super) const ROWS: &[Row] = &[
     absent("sanitize-dump-payload", Kind::Enum(&["no", "yes", "clients"]), "no", PAYLOADS),
     absent("shutdown-on-sigint", Kind::ShutdownFlags, "default", SHUTDOWN),
     absent("shutdown-on-sigterm", Kind::ShutdownFlags, "default", SHUTDOWN),
-    absent("tls-auth-clients", Kind::Enum(&["no", "yes", "optional"]), "yes", TLS),
-    absent("tls-ca-cert-dir", TEXT, "", TLS),
-    absent("tls-ca-cert-file", TEXT, "", TLS),
-    absent("tls-cert-file", TEXT, "", TLS),
-    absent("tls-ciphers", TEXT, "", TLS),
-    absent("tls-ciphersuites", TEXT, "", TLS),
-    absent("tls-client-cert-file", TEXT, "", TLS),
-    absent("tls-client-key-file", TEXT, "", TLS),
-    absent("tls-client-key-file-pass", TEXT, "", TLS).flags(Flags::SENSITIVE),
-    absent("tls-cluster", BOOL, "no", TLS),
-    absent("tls-dh-params-file", TEXT, "", TLS),
-    absent("tls-key-file", TEXT, "", TLS),
-    absent("tls-key-file-pass", TEXT, "", TLS).flags(Flags::SENSITIVE),
-    absent("tls-port", PORT, "0", TLS),
-    absent("tls-prefer-server-ciphers", BOOL, "no", TLS),
-    absent("tls-protocols", TEXT, "", TLS),
-    absent("tls-replication", BOOL, "no", TLS),
-    absent("tls-session-cache-size", INT, "20480", TLS),
-    absent("tls-session-cache-timeout", INT, "300", TLS),
-    absent("tls-session-caching", BOOL, "yes", TLS),
 ];
 
 fn node_name(text: &[u8]) -> Result<(), &'static str> {

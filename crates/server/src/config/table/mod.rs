@@ -8,14 +8,16 @@ mod durability;
 mod memory;
 mod network;
 mod server;
+mod tls;
 
 use super::row::Row;
 
-pub(super) const AREAS: [&[Row]; 5] =
-    [network::ROWS, server::ROWS, memory::ROWS, durability::ROWS, absent::ROWS];
+pub(super) const AREAS: [&[Row]; 6] =
+    [network::ROWS, server::ROWS, memory::ROWS, durability::ROWS, tls::ROWS, absent::ROWS];
 
 /// How many directives there are.
-pub const COUNT: usize = AREAS[0].len() + AREAS[1].len() + AREAS[2].len() + AREAS[3].len() + AREAS[4].len();
+pub const COUNT: usize =
+    AREAS[0].len() + AREAS[1].len() + AREAS[2].len() + AREAS[3].len() + AREAS[4].len() + AREAS[5].len();
 
 /// All directives, area by area.
 pub const TABLE: &[Row; COUNT] = &joined();

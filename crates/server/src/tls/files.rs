@@ -1,0 +1,103 @@
+//! Certificates and keys, as they lie in PEM files.
+
+use super::Settings;
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::path::{Path, PathBuf};
+use sys::file::Fs;
+
+/// The longest file that is read: a system's whole list of authorities has some hundred kilobytes.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// The certificates of a file, in its order; there is at least one.
+///
+/// # Errors
+/// A sentence that names the directive.
+pub fn certificates(path: &Path, directive: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let bytes = read(path, directive)?;
+    let found: Vec<_> = CertificateDer::pem_slice_iter(&bytes)
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("{directive} {}: {error}", path.display()))?;
+    match found.is_empty() {
+        true => Err(format!("{directive} {}: there is no certificate in it (PEM)", path.display())),
+        false => Ok(found),
+    }
+}
+
+/// The key of a file.
+///
+/// # Errors
+/// A sentence that names the directive; an encrypted key is one.
+pub fn key(path: &Path, directive: &str) -> Result<PrivateKeyDer<'static>, String> {
+    let bytes = read(path, directive)?;
+    let has = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
+    if has(b"BEGIN ENCRYPTED PRIVATE KEY") || has(b"Proc-Type: 4,ENCRYPTED") {
+        return Err(format!(
+            "{directive} {}: the key is encrypted, and this version reads none such; `openssl pkey -in FILE -out FILE` \
+             writes it without a password",
+            path.display()
+        ));
+    }
+    PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| {
+        format!("{directive} {}: there is no private key in it (PEM): {error}", path.display())
+    })
+}
+
+/// The authorities that the settings name, if they name any.
+///
+/// # Errors
+/// A sentence that names the directive.
+pub fn authorities(settings: &Settings, warnings: &mut Vec<String>) -> Result<Option<RootCertStore>, String> {
+    let (file, dir) = (&settings.authorities_file, &settings.authorities_dir);
+    if file.as_os_str().is_empty() && dir.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    let mut store = RootCertStore::empty();
+    if !file.as_os_str().is_empty() {
+        let found = certificates(file, "tls-ca-cert-file")?;
+        let count = found.len();
+        let (added, left_out) = store.add_parsable_certificates(found);
+        if added == 0 {
+            return Err(format!(
+                "tls-ca-cert-file {}: none of its certificates can be an authority's",
+                file.display()
+            ));
+        }
+        if left_out > 0 {
+            let path = file.display();
+            warnings.push(format!(
+                "tls-ca-cert-file {path}: {left_out} of {count} certificates cannot be an authority's"
+            ));
+        }
+    }
+    if !dir.as_os_str().is_empty() {
+        let before = store.len();
+        for path in in_directory(dir)? {
+            // Other files lie there as well, and links to the same ones.
+            store.add_parsable_certificates(certificates(&path, "tls-ca-cert-dir").unwrap_or_default());
+        }
+        if store.len() == before {
+            warnings.push(format!(
+                "tls-ca-cert-dir {}: there is no authority's certificate in it",
+                dir.display()
+            ));
+        }
+    }
+    match store.is_empty() {
+        true => Err("There is no authority's certificate in tls-ca-cert-file and tls-ca-cert-dir".to_owned()),
+        false => Ok(Some(store)),
+    }
+}
+
+fn in_directory(dir: &Path) -> Result<Vec<PathBuf>, String> {
+    let names = Fs::Real.list(dir).map_err(|error| format!("tls-ca-cert-dir {}: {error}", dir.display()))?;
+    Ok(names.into_iter().map(|name| dir.join(name)).collect())
+}
+
+fn read(path: &Path, directive: &str) -> Result<Vec<u8>, String> {
+    if path.as_os_str().is_empty() {
+        return Err(format!("No {directive} configured!"));
+    }
+    Fs::Real.read(path, FILE_BYTES_MAX).map_err(|error| format!("{directive} {}: {error}", path.display()))
+}
