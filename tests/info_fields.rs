@@ -20,6 +20,7 @@ const TOLERATED: &[(&str, &str)] = &[
     ("server_mode", "Valkey's own"),
     ("server_name", "Valkey's own"),
     ("valkey_version", "Valkey's own"),
+    ("acl_access_denied_tls_cert", "of Redis 8.6 and Valkey 9"),
     ("edition", "Tarn's own"),
     ("paused_clients", "Tarn's own"),
     ("tarn_version", "Tarn's own"),

@@ -41,6 +41,7 @@ mod soak;
 mod starts;
 mod subject;
 mod tidy;
+mod tls;
 mod whitepaper_runs;
 mod whole;
 

@@ -1,14 +1,17 @@
 """A short walk through redis-py against a server on a port of this machine.
 
-Usage: smoke.py PORT. Exit status 0 if everything came back as it should.
+Usage: smoke.py PORT [AUTHORITY CERTIFICATE KEY]. With files it speaks TLS. Exit status 0 if everything came back as it should.
 """
 import sys
 
 import redis
 
+PORT, *FILES = sys.argv[1:]
+TLS = dict(zip(("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"), FILES), ssl=True) if FILES else {}
+
 
 def walk(port, protocol):
-    client = redis.Redis(host="127.0.0.1", port=port, protocol=protocol, decode_responses=True)
+    client = redis.Redis(host="127.0.0.1", port=port, protocol=protocol, **TLS, decode_responses=True)
     client.flushall()
     assert client.ping() is True
     assert client.set("k", "v") is True
@@ -29,7 +32,7 @@ def walk(port, protocol):
     assert found == {f"key:{number}" for number in range(100)}, found
     assert client.delete("a", "b") == 2
     assert client.dbsize() == 102
-    binary = redis.Redis(host="127.0.0.1", port=port, protocol=protocol)
+    binary = redis.Redis(host="127.0.0.1", port=port, protocol=protocol, **TLS)
     value = bytes(range(256)) * 100
     binary.set("binary", value)
     assert binary.get("binary") == value
@@ -39,9 +42,9 @@ def walk(port, protocol):
         assert "unknown command" in str(error)
     else:
         raise AssertionError("no error for an unknown command")
-    other = redis.Redis(host="127.0.0.1", port=port, protocol=protocol, db=1)
+    other = redis.Redis(host="127.0.0.1", port=port, protocol=protocol, **TLS, db=1)
     assert other.get("k") is None
 
 
 for protocol in (2, 3):
-    walk(int(sys.argv[1]), protocol)
+    walk(int(PORT), protocol)

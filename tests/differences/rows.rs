@@ -84,13 +84,18 @@ pub const CHECKS: &[(&str, Check)] = &[
             &[("CONFIG SET dir /", "~-ERR CONFIG SET failed", "+OK")],
         ),
     ),
+    ("`tls-protocols`", Test("old_versions_are_left_out_and_refused_alone")),
+    ("`tls-ciphers`, `tls-ciphersuites`", Test("lists_of_ciphers_mean_what_openssl_takes_them_for")),
     (
-        "`CONFIG SET tls-port`",
-        Asked(&[
-            ("CONFIG SET tls-port 1", "~-ERR CONFIG SET failed", ""),
-            ("CONFIG SET tls-port 0", "+OK", "+OK"),
-        ]),
+        "`tls-key-file-pass`, `tls-dh-params-file`, `tls-session-cache-size`",
+        Test("a_start_that_cannot_have_tls_says_why_and_ends"),
     ),
+    ("certificates", Test("an_authority_is_no_client")),
+    (
+        "connections at `tls-port` that are too many, or refused by protected mode",
+        Test("those_who_are_too_many_are_closed_without_a_word"),
+    ),
+    ("SIGHUP", Test("certificates_are_read_again_when_told")),
     ("`BGREWRITEAOF`", By(by_hand::a_checkpoint_in_place_of_a_rewrite)),
     ("`appendfilename`, `appenddirname`", By(by_hand::where_a_redis_files_are_looked_for)),
     ("`log-retention`", Asked(&[("CONFIG GET log-retention", "*2 $13 log-retention $2 no", "*0")])),

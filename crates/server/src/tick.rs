@@ -35,6 +35,9 @@ const GATE_PAUSE: Duration = Duration::from_millis(1);
 /// and an eighth of what was used.
 const RELEASE_BYTES_MIN: u64 = 32 << 20;
 
+/// How long a client may take to agree on keys: all that comes of it before that is no request.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+
 /// How often an idle server looks around.
 const IDLE_PAUSE: Duration = Duration::from_millis(500);
 /// For how long nothing must have happened before a server is idle.
@@ -314,6 +317,9 @@ fn close_overdue_clients(server: &Server) {
         match reason_to_close(server, &client, now) {
             None => continue,
             Some(Overdue::Silent) => log!(Verbose, "Closing idle client {}", client.line(now)),
+            Some(Overdue::Handshake) => {
+                log!(Verbose, "Closing a client that did not finish its handshake {}", client.line(now));
+            }
             Some(Overdue::Unread) => {
                 server.counts.output_limit_disconnections.add(1);
                 log!(
@@ -334,6 +340,8 @@ fn close_overdue_clients(server: &Server) {
 enum Overdue {
     /// It sent and read nothing for longer than `timeout`.
     Silent,
+    /// It has been agreeing on keys for longer than [`HANDSHAKE_TIME`].
+    Handshake,
     /// Its replies were above the soft limit for too long.
     Unread,
 }
@@ -345,6 +353,10 @@ fn reason_to_close(server: &Server, client: &Client, now: UnixMs) -> Option<Over
         .union(Traits::REPLICA)
         .union(Traits::PAUSED)
         .union(Traits::BLOCKED);
+    let connected_ms = now.0.saturating_sub(client.connected_at.0);
+    if client.traits().contains(Traits::HANDSHAKE) && connected_ms > HANDSHAKE_TIME.as_millis() as u64 {
+        return Some(Overdue::Handshake);
+    }
     let timeout_ms = u64::from(server.config.timeout_s()) * 1000;
     let idle_ms = now.0.saturating_sub(client.active_at_ms.load(Ordering::Relaxed));
     if timeout_ms > 0 && idle_ms > timeout_ms && !client.traits().intersects(MAY_BE_SILENT) {

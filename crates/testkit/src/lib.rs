@@ -18,6 +18,7 @@ pub mod seed;
 pub mod settings;
 pub mod spec;
 pub mod syntax;
+pub mod tls;
 pub mod values;
 
 pub use client::Client;

@@ -28,6 +28,9 @@ use sys::UnixMs;
 /// runtime and in the registry, and this. Measured by `an_idle_connection_takes_little_memory`.
 pub const CLIENT_BYTES: usize = 1280;
 
+/// What TLS adds to that: keys, and what the two agreed on. Measured by `an_idle_connection_with_tls_takes_little_memory`.
+pub const TLS_CLIENT_BYTES: usize = 3840;
+
 /// What a name takes beside its bytes: its places with the session and in the table where others find it,
 /// which both are half empty at worst.
 const NAME_BYTES: usize = 160;
@@ -332,11 +335,15 @@ impl Client {
 
     /// What it takes of the server's memory.
     pub fn memory_bytes(&self) -> usize {
-        CLIENT_BYTES
+        self.own_bytes()
             + self.input_capacity.load(Ordering::Relaxed)
             + self.output_capacity.load(Ordering::Relaxed)
             + self.kept_bytes()
             + self.mail_bytes()
+    }
+
+    fn own_bytes(&self) -> usize {
+        CLIENT_BYTES + if self.traits().contains(Traits::TLS) { TLS_CLIENT_BYTES } else { 0 }
     }
 
     /// What its session keeps beside its buffers: a transaction's requests, and the names of what it watches, listens to,

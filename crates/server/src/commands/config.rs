@@ -154,7 +154,10 @@ fn change_tls(
     server: &Server,
     pairs: &[(&[u8], &[u8])],
 ) -> std::result::Result<Option<Option<Arc<Contexts>>>, CannotApply> {
-    let Some((named, _)) = pairs.iter().find(|(name, _)| encryption::is_about(name)) else {
+    let about = || pairs.iter().map(|(name, _)| *name).filter(|name| encryption::is_about(name));
+    // Whether clients show certificates is no reason why something cannot be had, as long as something else is named.
+    let may_fail = |name: &&[u8]| !name.to_ascii_lowercase().starts_with(b"tls-auth-");
+    let Some(named) = about().find(may_fail).or_else(|| about().next()) else {
         return Ok(None);
     };
     encryption::follow_config(server).map(Some).map_err(|reason| {

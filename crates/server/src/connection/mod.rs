@@ -19,6 +19,7 @@
 //!    `pending`.
 //! 2. `input` begins with the first byte that has not been run.
 
+mod counted;
 pub mod handshakes;
 pub mod pending;
 pub mod secure;
@@ -26,7 +27,7 @@ pub mod stream;
 
 use crate::acl::Access;
 use crate::blocking::{self, Cut};
-use crate::client::{Client, Signal, Traits, eviction};
+use crate::client::{Client, Signal, Traits};
 use crate::config::LogLevel as Level;
 use crate::dispatch::{OUTPUT_FLUSH_BYTES, Stop};
 use crate::encryption;
@@ -35,6 +36,7 @@ use crate::logger;
 use crate::server::Server;
 use crate::session::{Closing, Session};
 use crate::worker::{Buffers, Worker};
+use counted::Noted;
 use keyspace::Stamp;
 use pending::Pending;
 use std::cell::RefCell;
@@ -72,9 +74,6 @@ const STRANGER_OUTPUT_BYTES_MAX: u64 = 16 << 10;
 /// The most that is kept of what such a client sends: no more than one read brings, so that only a single request of this
 /// length meets it.
 const STRANGER_INPUT_BYTES_MAX: usize = 64 << 10;
-/// The most that all of them together may have buffered.
-const STRANGERS_BYTES_MAX: u64 = 16 << 20;
-
 /// Unwraps a ready poll; returns from the function if it is pending.
 macro_rules! ready_or_pending {
     ($poll:expr) => {
@@ -118,15 +117,6 @@ pub struct Connection {
     is_half_closed: bool,
     /// What the server counts as this connection's buffers.
     noted: Noted,
-}
-
-/// What the server counts as a connection's.
-#[derive(Clone, Copy, Default)]
-struct Noted {
-    /// Its buffers, and what its session keeps.
-    bytes: usize,
-    /// The same for as long as it has not authenticated and must.
-    stranger_bytes: usize,
 }
 
 /// Where a connection lies at its worker. Empty: it has moved.
@@ -764,50 +754,5 @@ impl Connection {
         if self.pause.take().is_some() {
             self.session.client.set_trait(Traits::PAUSED, false);
         }
-    }
-
-    /// Lets others see how much is buffered, and kept by the session.
-    #[inline]
-    fn note_buffers(&mut self, server: &Server) -> Result<(), End> {
-        let is_quiet = self.input.capacity() == 0
-            && self.stream.allocated_bytes() == (0, 0)
-            && self.pending.is_empty()
-            && self.session.client.kept_bytes() == 0
-            && self.noted.bytes == 0;
-        if is_quiet { Ok(()) } else { self.note_change_of_buffers(server) }
-    }
-
-    fn note_change_of_buffers(&mut self, server: &Server) -> Result<(), End> {
-        let client = &self.session.client;
-        let (sealed_in, sealed_out) = self.stream.allocated_bytes();
-        let input_capacity = self.input.capacity() + self.parser.allocated_bytes() + sealed_in;
-        let output_capacity = self.pending.allocated_bytes() + sealed_out;
-        client.input_bytes.store(self.input.len(), Ordering::Relaxed);
-        client.input_capacity.store(input_capacity, Ordering::Relaxed);
-        client.output_bytes.store(self.pending.len() + self.stream.unsent_bytes(), Ordering::Relaxed);
-        client.output_capacity.store(output_capacity, Ordering::Relaxed);
-        client.output_chunks.store(self.pending.chunks() as u32, Ordering::Relaxed);
-        let bytes = input_capacity + output_capacity + client.kept_bytes();
-        let is_stranger = self.trust(server) == Authenticated::No || self.stream.is_handshaking();
-        let noted = Noted { bytes, stranger_bytes: if is_stranger { bytes } else { 0 } };
-        let before = std::mem::replace(&mut self.noted, noted);
-        if noted.stranger_bytes != before.stranger_bytes {
-            let total = &server.clients.stranger_bytes;
-            total.add(noted.stranger_bytes as i64 - before.stranger_bytes as i64);
-            // Who comes last goes: a newcomer whose request arrives at once has nothing buffered.
-            if noted.stranger_bytes > before.stranger_bytes && total.get() > STRANGERS_BYTES_MAX {
-                server.clients.buffer_bytes.add(noted.bytes as i64 - before.bytes as i64);
-                return Err(End::StrangerDropped(
-                    "clients that have not authenticated have too much buffered",
-                ));
-            }
-        }
-        if noted.bytes != before.bytes {
-            server.clients.buffer_bytes.add(noted.bytes as i64 - before.bytes as i64);
-        }
-        if noted.bytes > before.bytes {
-            eviction::note_growth(server, noted.bytes);
-        }
-        Ok(())
     }
 }

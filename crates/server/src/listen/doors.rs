@@ -138,9 +138,12 @@ fn take(
     let mut taken = Vec::new();
     for want in missing {
         let mut result = bind_tcp(config, want.address);
-        if is_in_use(&result) && paused.is_empty() {
-            paused.extend((0..old.len()).filter(|&index| old[index].address.port() == want.address.port()));
-            paused.iter().for_each(|&index| old[index].stop());
+        let is_in_way =
+            |index: &usize| old[*index].address.port() == want.address.port() && !paused.contains(index);
+        let in_way: Vec<usize> = (0..old.len()).filter(is_in_way).collect();
+        if is_in_use(&result) && !in_way.is_empty() {
+            in_way.iter().for_each(|&index| old[index].stop());
+            paused.extend(in_way);
             result = bind_tcp(config, want.address);
         }
         match result.and_then(|socket| opened(&socket, want.speech)) {

@@ -6,7 +6,8 @@
 //! Thread rule: one thread at a time has it; it may move between threads.
 //!
 //! Invariants:
-//! 1. `partial` is what rustls has yet to see the end of: it comes first in the next call, whichever that is.
+//! 1. `partial` is what rustls has yet to see the end of: it comes first in the next call, whichever that is. rustls remembers places
+//!    in it, and would panic at another buffer; so nothing is asked of it any more once `is_over`.
 
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
@@ -30,6 +31,8 @@ pub struct Session {
     partial: Vec<u8>,
     /// The client has said that it says nothing more.
     is_half_closed: bool,
+    /// It has failed.
+    is_over: bool,
 }
 
 /// What came of bytes that a socket brought.
@@ -58,7 +61,7 @@ impl Session {
     /// The context cannot be used.
     pub fn new(context: Arc<ServerConfig>) -> io::Result<Session> {
         let connection = UnbufferedServerConnection::new(context).map_err(io::Error::other)?;
-        Ok(Session { connection, partial: Vec::new(), is_half_closed: false })
+        Ok(Session { connection, partial: Vec::new(), is_half_closed: false, is_over: false })
     }
 
     /// Whether the two have yet to agree on keys.
@@ -87,6 +90,20 @@ impl Session {
     /// # Errors
     /// The client does not keep to the protocol, or may not come in.
     pub fn open(
+        &mut self,
+        bytes: &mut [u8],
+        answers: &mut Vec<u8>,
+        said: impl FnMut(&[u8]),
+    ) -> Result<Progress, Failed> {
+        if self.is_over {
+            return Err(Failed(rustls::Error::General("the session is over".to_owned())));
+        }
+        let opened = self.open_all(bytes, answers, said);
+        self.is_over = opened.is_err();
+        opened
+    }
+
+    fn open_all(
         &mut self,
         bytes: &mut [u8],
         answers: &mut Vec<u8>,
@@ -121,7 +138,7 @@ impl Session {
                 Ok(_) => return Err(Failed(rustls::Error::General("early data was not offered".to_owned()))),
                 Err(error) => {
                     self.partial = Vec::new();
-                    self.gather_alert(answers);
+                    self.gather_alert(&mut bytes[at + discard..], answers);
                     return Err(Failed(error));
                 }
             }
@@ -143,11 +160,13 @@ impl Session {
     }
 
     /// Says why it is over.
-    fn gather_alert(&mut self, answers: &mut Vec<u8>) {
-        while let Ok(ConnectionState::EncodeTlsData(mut data)) =
-            self.connection.process_tls_records(&mut []).state
-        {
+    fn gather_alert(&mut self, mut rest: &mut [u8], answers: &mut Vec<u8>) {
+        // No further: what is behind it is not to be looked at.
+        while self.connection.wants_write() {
+            let UnbufferedStatus { discard, state } = self.connection.process_tls_records(rest);
+            let Ok(ConnectionState::EncodeTlsData(mut data)) = state else { return };
             encode(answers, |room| data.encode(room).map_err(needed_to_encode));
+            rest = &mut rest[discard..];
         }
     }
 
@@ -182,6 +201,9 @@ impl Session {
         sealed: &mut Vec<u8>,
         write: impl FnOnce(&mut WriteTraffic<'_>, &mut Vec<u8>) -> io::Result<()>,
     ) -> io::Result<()> {
+        if self.is_over {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         loop {
             let UnbufferedStatus { discard, state } = self.connection.process_tls_records(&mut self.partial);
             match state.map_err(io::Error::other)? {
@@ -231,3 +253,6 @@ fn needed_to_encrypt(error: EncryptError) -> Option<usize> {
         EncryptError::EncryptExhausted => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,5 +17,6 @@ mod pause;
 mod pubsub;
 mod rows;
 mod streams;
+mod tls;
 mod tracking;
 mod transactions;

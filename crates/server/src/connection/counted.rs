@@ -1,0 +1,67 @@
+//! What a connection has buffered, as others see it: in CLIENT LIST, against `maxmemory-clients`, and for those who have yet to agree on keys or to
+//! authenticate against a bound of their own.
+
+use super::{Connection, End};
+use crate::client::eviction;
+use crate::server::Server;
+use std::sync::atomic::Ordering;
+use wire::Authenticated;
+
+/// The most that all of them together may have buffered.
+const STRANGERS_BYTES_MAX: u64 = 16 << 20;
+
+/// What the server counts as a connection's.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Noted {
+    /// Its buffers, and what its session keeps.
+    pub(super) bytes: usize,
+    /// The same for as long as it has not authenticated and must.
+    pub(super) stranger_bytes: usize,
+}
+
+impl Connection {
+    /// Lets others see how much is buffered, and kept by the session.
+    #[inline]
+    pub(super) fn note_buffers(&mut self, server: &Server) -> Result<(), End> {
+        let is_quiet = self.input.capacity() == 0
+            && self.stream.allocated_bytes() == (0, 0)
+            && self.pending.is_empty()
+            && self.session.client.kept_bytes() == 0
+            && self.noted.bytes == 0;
+        if is_quiet { Ok(()) } else { self.note_change_of_buffers(server) }
+    }
+
+    fn note_change_of_buffers(&mut self, server: &Server) -> Result<(), End> {
+        let client = &self.session.client;
+        let (sealed_in, sealed_out) = self.stream.allocated_bytes();
+        let input_capacity = self.input.capacity() + self.parser.allocated_bytes() + sealed_in;
+        let output_capacity = self.pending.allocated_bytes() + sealed_out;
+        client.input_bytes.store(self.input.len(), Ordering::Relaxed);
+        client.input_capacity.store(input_capacity, Ordering::Relaxed);
+        client.output_bytes.store(self.pending.len() + self.stream.unsent_bytes(), Ordering::Relaxed);
+        client.output_capacity.store(output_capacity, Ordering::Relaxed);
+        client.output_chunks.store(self.pending.chunks() as u32, Ordering::Relaxed);
+        let bytes = input_capacity + output_capacity + client.kept_bytes();
+        let is_stranger = self.trust(server) == Authenticated::No || self.stream.is_handshaking();
+        let noted = Noted { bytes, stranger_bytes: if is_stranger { bytes } else { 0 } };
+        let before = std::mem::replace(&mut self.noted, noted);
+        if noted.stranger_bytes != before.stranger_bytes {
+            let total = &server.clients.stranger_bytes;
+            total.add(noted.stranger_bytes as i64 - before.stranger_bytes as i64);
+            // Who comes last goes: a newcomer whose request arrives at once has nothing buffered.
+            if noted.stranger_bytes > before.stranger_bytes && total.get() > STRANGERS_BYTES_MAX {
+                server.clients.buffer_bytes.add(noted.bytes as i64 - before.bytes as i64);
+                return Err(End::StrangerDropped(
+                    "clients that have not authenticated have too much buffered",
+                ));
+            }
+        }
+        if noted.bytes != before.bytes {
+            server.clients.buffer_bytes.add(noted.bytes as i64 - before.bytes as i64);
+        }
+        if noted.bytes > before.bytes {
+            eviction::note_growth(server, noted.bytes);
+        }
+        Ok(())
+    }
+}
