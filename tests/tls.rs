@@ -1,6 +1,7 @@
 //! TLS: real clients, certificates that come and go, and those who do not keep to the protocol. docs/security.md names the bounds,
 //! which crates/server/tests/sessions/tls.rs holds.
 
+mod migrated;
 mod refused;
 
 use crate::root;

@@ -8,6 +8,7 @@ pub mod blocking;
 pub mod client;
 pub mod commands;
 pub mod config;
+mod connect;
 pub mod connection;
 pub mod descriptors;
 pub mod dispatch;

@@ -14,6 +14,7 @@
 //! or script has written cannot be, since that is one record at its end; MIGRATE refuses such keys.
 
 use super::row;
+use crate::connect::{self, Outgoing, PATIENCE};
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use crate::holders::{Run, What};
@@ -25,10 +26,9 @@ use command::parse::int;
 use command::{Error, Flags, Group, KeyFlags, KeySpec, Keys, Result, Row, Shows};
 use keyspace::{Class, Key, Touch};
 use parking_lot::Mutex;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use rustls::ClientConfig;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::{Reply, Request, encode_request};
 
@@ -61,11 +61,6 @@ const TIMEOUT_USUAL_MS: u64 = 1000;
 const BYTES_PER_MS: usize = 1000;
 /// The longest line of an answer: an error's text.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// How long it waits before it lets others have its worker's connections, and others know what it holds; and how often it looks
-/// whether the server ends.
-const PATIENCE: Duration = Duration::from_millis(10);
-/// Names that are looked up at once. One that takes long keeps a thread.
-const LOOK_UPS_MAX: usize = 16;
 /// Position of the one key, empty where KEYS names several.
 const KEY: usize = 3;
 /// Position of the first option.
@@ -311,10 +306,8 @@ fn failed(doing: &str) -> Error {
 
 /// The connection to the other server.
 struct Target<'w> {
-    stream: TcpStream,
+    outgoing: Outgoing,
     watch: &'w mut Watch,
-    /// When all has to be done.
-    deadline: Instant,
     /// What has been read and is no whole line yet.
     partial: Vec<u8>,
 }
@@ -326,11 +319,13 @@ impl Target<'_> {
         timeout: Duration,
         bytes: usize,
     ) -> Result<Target<'w>> {
-        let begun = Instant::now();
+        let (begun, is_secure) = (Instant::now(), watch.server.config.tls_cluster());
         let failed = |error: io::Error| {
-            // A real server learns only when it writes that nobody listens.
+            // A real server learns only when it writes that nobody listens, but for TLS.
             Error::text(match error.kind() {
-                ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset | ErrorKind::HostUnreachable => {
+                ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset | ErrorKind::HostUnreachable
+                    if !is_secure =>
+                {
                     "IOERR error or timeout writing to target instance"
                 }
                 _ => "IOERR error or timeout connecting to the client",
@@ -339,14 +334,15 @@ impl Target<'_> {
         let host = String::from_utf8_lossy(request.arg(1)).into_owned();
         let port = String::from_utf8_lossy(request.arg(2)).parse::<u16>();
         let port = port.map_err(|_| failed(ErrorKind::InvalidInput.into()))?;
+        let context = match is_secure {
+            false => None,
+            true => Some(tls_context(&watch.server).map_err(failed)?),
+        };
         let mut look = || watch.look();
-        let addresses = look_up(host, port, begun + timeout, &mut look).map_err(failed)?;
-        let stream = connect_to_any(&addresses, begun + timeout, &mut look).map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
-        let deadline = begun + timeout + Duration::from_millis((bytes / BYTES_PER_MS) as u64);
-        Ok(Target { stream, watch, deadline, partial: Vec::new() })
+        let connected = Outgoing::connect(host, port, context, begun + timeout, &mut look);
+        let mut outgoing = connected.map_err(failed)?;
+        outgoing.set_deadline(begun + timeout + Duration::from_millis((bytes / BYTES_PER_MS) as u64));
+        Ok(Target { outgoing, watch, partial: Vec::new() })
     }
 
     /// Sends AUTH, SELECT and the requests, and reads the answers to all.
@@ -354,9 +350,7 @@ impl Target<'_> {
         let mut head = Vec::new();
         let mut before = 1;
         if !options.credentials.is_empty() {
-            let words: Vec<&[u8]> =
-                [&b"AUTH"[..]].into_iter().chain(options.credentials.iter().copied()).collect();
-            encode_request(&mut head, &words);
+            connect::encode_authentication(&mut head, &options.credentials);
             before += 1;
         }
         encode_request(&mut head, &[b"SELECT", db.to_string().as_bytes()]);
@@ -389,14 +383,9 @@ impl Target<'_> {
         Ok(verdicts)
     }
 
-    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            match self.in_time(|stream| stream.write(bytes))? {
-                0 => return Err(ErrorKind::WriteZero.into()),
-                count => bytes = &bytes[count..],
-            }
-        }
-        Ok(())
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Target { outgoing, watch, .. } = self;
+        outgoing.write_all(bytes, &mut || watch.look())
     }
 
     /// The next answer's text, if it is an error.
@@ -424,149 +413,17 @@ impl Target<'_> {
             if searched > LINE_BYTES_MAX {
                 return Err(ErrorKind::InvalidData.into());
             }
-            match self.in_time(|stream| stream.read(&mut piece))? {
+            let Target { outgoing, watch, .. } = &mut *self;
+            match outgoing.read(&mut piece, &mut || watch.look())? {
                 0 => return Err(ErrorKind::UnexpectedEof.into()),
                 count => self.partial.extend_from_slice(&piece[..count]),
             }
         }
     }
-
-    /// Does something with the socket that may take until the deadline, but does not begin it later.
-    fn in_time<T>(&mut self, mut act: impl FnMut(&mut TcpStream) -> io::Result<T>) -> io::Result<T> {
-        while Instant::now() < self.deadline {
-            self.watch.look()?;
-            match act(&mut self.stream) {
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-                    ) => {}
-                result => return result,
-            }
-        }
-        Err(ErrorKind::TimedOut.into())
-    }
 }
 
-/// What is done again and again while something is waited for, which it may end.
-type Look<'l> = &'l mut dyn FnMut() -> io::Result<()>;
-
-/// The addresses of a host, if they are known in time.
-fn look_up(host: String, port: u16, deadline: Instant, look: Look<'_>) -> io::Result<Vec<SocketAddr>> {
-    if let Ok(address) = host.parse::<IpAddr>() {
-        return Ok(vec![(address, port).into()]);
-    }
-    let room = LookUp::begin()?;
-    in_thread(deadline, look, move || {
-        let addresses = (host.as_str(), port).to_socket_addrs()?.collect();
-        drop(room);
-        Ok(addresses)
-    })
-}
-
-/// One of [`LOOK_UPS_MAX`].
-struct LookUp;
-
-static LOOK_UPS: AtomicUsize = AtomicUsize::new(0);
-
-impl LookUp {
-    fn begin() -> io::Result<LookUp> {
-        // It ends when this is dropped.
-        let room = LookUp;
-        match LOOK_UPS.fetch_add(1, Ordering::Relaxed) >= LOOK_UPS_MAX {
-            true => Err(ErrorKind::WouldBlock.into()),
-            false => Ok(room),
-        }
-    }
-}
-
-impl Drop for LookUp {
-    fn drop(&mut self) {
-        LOOK_UPS.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Runs in a thread what cannot be looked after while it waits; it is not waited for beyond the deadline.
-fn in_thread<T: Send + 'static>(
-    deadline: Instant,
-    look: Look<'_>,
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    let (tell, told) = mpsc::channel();
-    let run = move || {
-        // Nobody may be waiting any more.
-        let _ = tell.send(work());
-    };
-    std::thread::Builder::new().name("migrate".to_owned()).spawn(run)?;
-    loop {
-        match told.recv_timeout(PATIENCE) {
-            Ok(result) => return result,
-            Err(mpsc::RecvTimeoutError::Timeout) if Instant::now() < deadline => look()?,
-            Err(_) => return Err(ErrorKind::TimedOut.into()),
-        }
-    }
-}
-
-fn connect_to_any(addresses: &[SocketAddr], deadline: Instant, look: Look<'_>) -> io::Result<TcpStream> {
-    let mut result = Err(ErrorKind::NotFound.into());
-    for address in addresses {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        let address = *address;
-        result = in_thread(deadline, look, move || TcpStream::connect_timeout(&address, left));
-        if result.is_ok() {
-            break;
-        }
-    }
-    result
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Looks a name up for as long as somebody wants it to.
-    fn hang(ended: &Arc<std::sync::Mutex<mpsc::Receiver<()>>>) -> io::Result<()> {
-        let (room, ended) = (LookUp::begin()?, ended.clone());
-        in_thread(Instant::now(), &mut || Ok(()), move || {
-            let _ = ended.lock().map(|ended| ended.recv());
-            drop(room);
-            Ok(())
-        })
-    }
-
-    #[test]
-    fn look_ups_that_do_not_end_are_not_waited_for() {
-        let (end, ended) = mpsc::channel::<()>();
-        let ended = Arc::new(std::sync::Mutex::new(ended));
-        for number in 0..LOOK_UPS_MAX + 3 {
-            let error = hang(&ended).unwrap_err();
-            let is_refused = number >= LOOK_UPS_MAX;
-            assert_eq!(error.kind(), if is_refused { ErrorKind::WouldBlock } else { ErrorKind::TimedOut });
-        }
-        drop(end);
-        // Their threads end, and there is room again.
-        while LookUp::begin().is_err() {
-            std::thread::yield_now();
-        }
-    }
-
-    #[test]
-    fn what_is_waited_for_is_given_up_when_a_look_says_so() {
-        let (end, ended) = mpsc::channel::<()>();
-        let mut looks = 0;
-        let mut look = || {
-            looks += 1;
-            if looks < 3 { Ok(()) } else { Err(io::Error::other("it ends")) }
-        };
-        let far = Instant::now() + Duration::from_secs(3600);
-        let given_up = in_thread(far, &mut look, move || {
-            let _ = ended.recv();
-            Ok(())
-        });
-        assert_eq!(given_up.unwrap_err().kind(), ErrorKind::Other);
-        drop(end);
-    }
+/// What a connection with TLS to the other server is made from.
+fn tls_context(server: &Server) -> io::Result<Arc<ClientConfig>> {
+    let context = server.tls.contexts().and_then(|contexts| contexts.client.clone());
+    context.ok_or_else(|| io::Error::other("there is none"))
 }
