@@ -103,6 +103,27 @@ fn real_clients_speak_tls() {
 }
 
 #[test]
+fn a_load_speaks_tls() {
+    let site = Site::tarn(&[]);
+    let Program::Tarn(path) = crate::tarn() else { unreachable!("it is Tarn") };
+    let bench = |files: &[&str]| {
+        let mut command = Command::new(&path);
+        command.args(["bench", "kv", "-p", &site.port.to_string(), "-n", "20000", "-P", "16", "-q"]);
+        command.args(["-t", "set,get", "-d", "3000", "-c", "10"]).args(files).output().unwrap()
+    };
+    let (ca, certificate, key) = (site.path("ca.crt"), site.path("client.crt"), site.path("client.key"));
+    for whom in [&["--cacert", &ca][..], &["--tls"]] {
+        let output = bench(&[whom, &["--cert", &certificate, "--key", &key]].concat());
+        let report = text(&output);
+        assert!(output.status.success() && report.contains("GET: "), "{report}");
+    }
+    for wrong in [&["--tls"][..], &["--cacert", &certificate, "--cert", &certificate, "--key", &key], &[]] {
+        let output = bench(wrong);
+        assert!(!output.status.success(), "{}", text(&output));
+    }
+}
+
+#[test]
 fn large_requests_and_replies_come_through_whole() {
     let site = Site::tarn(&["--threads", "1"]);
     let mut client = site.connect();

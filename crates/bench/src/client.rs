@@ -5,6 +5,7 @@
 
 use crate::Failure;
 use crate::plan::Target;
+use crate::secure::Session;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::mpsc;
@@ -21,6 +22,7 @@ const REPLY_BYTES_MAX: usize = 16 << 20;
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
+    session: Option<Session>,
     decoder: Decoder,
     name: String,
 }
@@ -34,7 +36,9 @@ impl Client {
         let name = target.to_string();
         let stream =
             connect(target).map_err(|error| Failure(format!("cannot connect to {name}: {error}")))?;
-        let mut client = Client { stream, decoder: Decoder::new(), name };
+        let session = shake_hands(target, &stream)
+            .map_err(|error| Failure(format!("cannot speak TLS with {name}: {error}")))?;
+        let mut client = Client { stream, session, decoder: Decoder::new(), name };
         client.greet(target)?;
         Ok(client)
     }
@@ -60,9 +64,26 @@ impl Client {
         }
     }
 
-    /// The socket, which then belongs to a load.
-    pub fn into_stream(self) -> TcpStream {
-        self.stream
+    /// The socket, and what was agreed on over it: they then belong to a load.
+    pub fn into_parts(self) -> (TcpStream, Option<Session>) {
+        (self.stream, self.session)
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match &mut self.session {
+            None => self.stream.read(into),
+            Some(session) => rustls::Stream::new(&mut **session, &mut self.stream).read(into),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.session {
+            None => self.stream.write_all(bytes),
+            Some(session) => {
+                let mut stream = rustls::Stream::new(&mut **session, &mut self.stream);
+                stream.write_all(bytes).and_then(|()| stream.flush())
+            }
+        }
     }
 
     fn greet(&mut self, target: &Target) -> Result<(), Failure> {
@@ -95,7 +116,7 @@ impl Client {
     fn exchange(&mut self, arguments: &[&[u8]]) -> io::Result<Value> {
         let mut bytes = Vec::new();
         encode_request(&mut bytes, arguments);
-        self.stream.write_all(&bytes)?;
+        self.write(&bytes)?;
         let mut piece = [0; 16 * 1024];
         let (deadline, mut bytes) = (Instant::now() + PATIENCE, 0);
         let too_late = || io::Error::other(format!("no reply within {} s", PATIENCE.as_secs()));
@@ -110,7 +131,7 @@ impl Client {
             if Instant::now() >= deadline {
                 return Err(too_late());
             }
-            match self.stream.read(&mut piece) {
+            match self.read(&mut piece) {
                 Ok(0) => return Err(io::Error::other("the server closed the connection")),
                 Ok(read) => {
                     bytes += read;
@@ -124,6 +145,16 @@ impl Client {
             }
         }
     }
+}
+
+/// Agrees on keys, if TLS is asked for.
+fn shake_hands(target: &Target, mut stream: &TcpStream) -> io::Result<Option<Session>> {
+    let Some(tls) = &target.tls else { return Ok(None) };
+    let mut session = tls.begin(stream.peer_addr()?.ip())?;
+    while session.is_handshaking() {
+        session.complete_io(&mut stream)?;
+    }
+    Ok(Some(session))
 }
 
 /// The addresses of a host. The system may take minutes to give up, so it is asked in a thread.

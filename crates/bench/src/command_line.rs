@@ -21,6 +21,14 @@ pub fn command_line(plan: &Plan) -> String {
     if let Some(user) = &plan.target.user {
         words.extend(["--user".into(), user.clone()]);
     }
+    if let Some(tls) = &plan.target.tls {
+        words.push("--tls".into());
+        for (option, file) in
+            [("--cacert", &tls.authorities), ("--cert", &tls.certificate), ("--key", &tls.key)]
+        {
+            words.extend(file.iter().flat_map(|file| [option.to_owned(), file.clone()]));
+        }
+    }
     if plan.target.database > 0 {
         words.extend(["--select-db".into(), plan.target.database.to_string()]);
     }

@@ -13,6 +13,7 @@ pub mod plan;
 pub mod replies;
 pub mod report;
 pub mod results;
+pub mod secure;
 pub mod usage;
 pub mod whitepaper;
 pub mod work;

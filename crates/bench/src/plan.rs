@@ -1,6 +1,7 @@
 //! What shall be measured: a server, a workload, and how hard it is pushed.
 
 use crate::Failure;
+use crate::secure::Tls;
 use crate::work::Work;
 use std::fmt;
 use std::time::Duration;
@@ -29,11 +30,20 @@ pub struct Target {
     pub password: Option<String>,
     /// For SELECT.
     pub database: u32,
+    /// For TLS, if that is spoken.
+    pub tls: Option<Tls>,
 }
 
 impl Default for Target {
     fn default() -> Self {
-        Target { host: "127.0.0.1".to_owned(), port: 6379, user: None, password: None, database: 0 }
+        Target {
+            host: "127.0.0.1".to_owned(),
+            port: 6379,
+            user: None,
+            password: None,
+            database: 0,
+            tls: None,
+        }
     }
 }
 

@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_in_one_sentence() {
         for (line, sentence) in [
-            ("--tls", "--tls: connections with TLS are not supported"),
+            ("--cacert", "--cacert needs a value"),
             ("-c none", "-c: 'none' is not a whole number"),
             ("-t nonsense", "-t: there is no test 'nonsense'"),
             ("--nonsense", "'--nonsense' is not an option"),

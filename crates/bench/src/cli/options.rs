@@ -3,6 +3,7 @@
 use super::arguments::Arguments;
 use crate::Failure;
 use crate::plan::{End, Plan, Target};
+use crate::secure::Tls;
 use crate::work::Work;
 use std::time::Duration;
 
@@ -71,6 +72,10 @@ Of every load:
   -a, --password TEXT      its password; better in TARN_BENCH_PASSWORD
       --user NAME          the user whose password it is
       --select-db N        the database (0)
+      --tls                speak TLS; without --cacert whoever answers is believed
+      --cacert FILE        whose certificates count
+      --cert FILE          our own certificate
+      --key FILE           its key
   -c, --connections N      connections
       --threads N          threads of the generator (1)
   -P, --pipeline N         requests sent at once on a connection (1)
@@ -124,15 +129,17 @@ impl Options {
             "--name" => self.server = Some(arguments.text()?),
             "-q" => self.output.form = Form::Quiet,
             "--csv" => self.output.form = Form::Csv,
-            "--tls" => {
-                return Err(Failure(
-                    "--tls: connections with TLS are not supported; measure without it, or through a tunnel such as stunnel"
-                        .to_owned(),
-                ));
-            }
+            "--tls" => drop(self.tls()),
+            "--cacert" => self.tls().authorities = Some(arguments.text()?),
+            "--cert" => self.tls().certificate = Some(arguments.text()?),
+            "--key" => self.tls().key = Some(arguments.text()?),
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    fn tls(&mut self) -> &mut Tls {
+        self.target.tls.get_or_insert_default()
     }
 
     /// memtier_benchmark's way: `PASSWORD` or `USER:PASSWORD`.

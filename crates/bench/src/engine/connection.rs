@@ -6,6 +6,7 @@
 //! Invariant: replies come in the order of the requests, so the first of what is pending gets the next reply.
 
 use crate::replies::{Kind, Malformed, Scanner};
+use crate::secure::Session;
 use crate::work::{Issued, Then};
 use mio::net::TcpStream;
 use std::collections::VecDeque;
@@ -65,6 +66,8 @@ pub enum Completed {
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
+    /// With TLS, what was agreed on.
+    session: Option<Session>,
     scanner: Scanner,
     /// Requests from `sent` on are still to be sent.
     pub out: Vec<u8>,
@@ -75,10 +78,10 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Takes over a connected socket.
-    pub fn new(stream: TcpStream) -> Connection {
+    /// Takes over a connected socket, and with TLS what was agreed on over it.
+    pub fn new(stream: TcpStream, session: Option<Session>) -> Connection {
         let (scanner, out, pending) = (Scanner::default(), Vec::new(), VecDeque::new());
-        Connection { stream, scanner, out, sent: 0, pending, captured: Vec::new() }
+        Connection { stream, session, scanner, out, sent: 0, pending, captured: Vec::new() }
     }
 
     /// The socket, to be registered.
@@ -123,6 +126,9 @@ impl Connection {
     /// The connection is lost.
     #[inline]
     pub fn flush(&mut self) -> io::Result<()> {
+        if self.session.is_some() {
+            return self.flush_sealed();
+        }
         while self.sent < self.out.len() {
             match self.stream.write(&self.out[self.sent..]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
@@ -137,12 +143,66 @@ impl Connection {
         Ok(())
     }
 
+    fn flush_sealed(&mut self) -> io::Result<()> {
+        let Connection { stream, session: Some(session), out, sent, .. } = self else { return Ok(()) };
+        loop {
+            while session.wants_write() {
+                match session.write_tls(stream) {
+                    Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            if *sent == out.len() {
+                break;
+            }
+            *sent += session.writer().write(&out[*sent..])?;
+        }
+        out.clear();
+        *sent = 0;
+        Ok(())
+    }
+
+    /// Reads until the buffer is full or the socket is empty.
+    fn read_sealed(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let Connection { stream, session: Some(session), .. } = self else { return Ok(None) };
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match session.reader().read(&mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(read) => {
+                    filled += read;
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+            match session.read_tls(stream) {
+                Ok(0) => break,
+                Ok(_) => {
+                    session.process_new_packets().map_err(io::Error::other)?;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Ok((filled > 0).then_some(filled));
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(filled))
+    }
+
     /// Reads once into `buffer`; none if there is nothing now, 0 bytes if the server has closed.
     ///
     /// # Errors
     /// The connection is lost.
     #[inline]
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        if self.session.is_some() {
+            return self.read_sealed(buffer);
+        }
         loop {
             match self.stream.read(buffer) {
                 Ok(read) => return Ok(Some(read)),

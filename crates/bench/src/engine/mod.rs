@@ -88,8 +88,9 @@ fn open(plan: &Plan, shares: &[Share], observer: &dyn Observer) -> Result<Vec<Ve
         if observer.wants_to_stop() {
             return Err(Failure("stopped before anything was measured".to_owned()));
         }
-        let stream = Client::connect(&plan.target)?.into_stream();
-        let nonblocking = stream.set_nonblocking(true).map(|()| Connection::new(TcpStream::from_std(stream)));
+        let (stream, session) = Client::connect(&plan.target)?.into_parts();
+        let nonblocking =
+            stream.set_nonblocking(true).map(|()| Connection::new(TcpStream::from_std(stream), session));
         nonblocking.map_err(|error| Failure(format!("cannot use the connection to {}: {error}", plan.target)))
     };
     shares.iter().map(|share| (0..share.connections).map(|_| one()).collect()).collect()
