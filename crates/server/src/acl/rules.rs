@@ -2,7 +2,7 @@
 //! in parentheses come together, and the sentences for what is wrong.
 
 use command::Error;
-use command::error::until_zero;
+use value::text::until_zero;
 
 /// Why a rule is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 //! A CONFIG SET takes effect as a whole or not at all: every name and value is checked before the first one is stored,
 //! and if the server cannot act on the change, the old values come back.
 
-use command::error::until_zero;
 use std::fmt;
+use value::text::until_zero;
 
 use value::glob::{Case, glob_match};
 

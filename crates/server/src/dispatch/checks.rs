@@ -12,10 +12,10 @@ use crate::monitor;
 use crate::residency;
 use crate::server::{Attention, Server};
 use crate::session::Session;
-use command::error::until_zero;
 use command::{Error, Flags};
 use keyspace::{Batch, OutOfMemory};
 use sys::UnixMs;
+use value::text::until_zero;
 use wire::Request;
 
 /// What the checks found.

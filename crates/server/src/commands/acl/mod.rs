@@ -9,9 +9,9 @@ use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::acl::{self, Denied, SaveError};
 use crate::dispatch::Context;
 use crate::dispatch::table::{self, ServerHandler};
-use command::error::until_zero;
 use command::{Categories, Error, Flags, Group, Result, Row, Shows};
 use sys::prng::fill_with_secrets;
+use value::text::until_zero;
 use wire::{Reply, RequestBuf};
 
 const ANYBODY: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE);
