@@ -28,6 +28,7 @@ pub mod settings;
 pub mod stream;
 pub mod string;
 pub mod transfer;
+pub mod version;
 pub mod wait;
 pub mod zset;
 

@@ -487,7 +487,7 @@ enum Part {
 
 fn begin_file(server: &Server, now: UnixMs, part: Part) -> FileWriter {
     let mut writer = FileWriter::new();
-    writer.aux("redis-ver", crate::commands::connection::REDIS_VERSION);
+    writer.aux("redis-ver", command::version::REDIS_VERSION);
     writer.aux("redis-bits", "64");
     writer.aux("ctime", &now.seconds().to_string());
     writer.aux("used-mem", &sys::memory::used_bytes().to_string());

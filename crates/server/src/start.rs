@@ -7,6 +7,7 @@ use crate::listen::Listeners;
 use crate::placement::Arrival;
 use crate::server::{Attention, Ending, Scripting, Server};
 use crate::{acl, descriptors, durability, log, logger, snapshot, supervision, worker};
+use script::limits::STACK_BYTES;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -235,10 +236,6 @@ type Channels = (Vec<UnboundedSender<Arrival>>, Vec<UnboundedReceiver<Arrival>>)
 
 /// Dropped by every worker at its end.
 type Alive = Sender<std::convert::Infallible>;
-
-/// A worker's stack: what scripts nest goes through functions that call themselves. Only what is
-/// used of it takes memory.
-pub const STACK_BYTES: usize = 32 << 20;
 
 /// Serves until a signal or SHUTDOWN ends the server; returns the exit status.
 ///

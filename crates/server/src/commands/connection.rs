@@ -10,12 +10,10 @@ use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use crate::session::Closing;
 use crate::{monitor, pubsub, tracking};
+use command::version::REDIS_VERSION;
 use command::{Error, Flags, Group, Result, Row, Shows};
 use keyspace::DbIndex;
 use wire::{Protocol, Reply};
-
-/// The version of Redis whose commands these are.
-pub const REDIS_VERSION: &str = "7.2.4";
 
 const QUICK: Flags = Flags::FAST.union(Flags::LOADING).union(Flags::STALE);
 const BEFORE_AUTH: Flags = QUICK.union(Flags::NOSCRIPT).union(Flags::NO_AUTH).union(Flags::ALLOW_BUSY);

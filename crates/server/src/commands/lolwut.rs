@@ -1,10 +1,10 @@
 //! LOLWUT: a picture. A tarn is a lake in the mountains.
 
 use super::row;
-use crate::commands::connection::REDIS_VERSION;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
 use command::parse::int;
+use command::version::REDIS_VERSION;
 use command::{Flags, Group, Result, Row, Shows};
 use sys::Prng;
 use wire::Reply;

@@ -44,6 +44,9 @@ pub use words::{
 
 use table::COUNT;
 
+/// The most databases that `databases` may ask for.
+pub const DATABASES_MAX: u32 = 1 << 20;
+
 /// The live configuration; shared by all threads.
 pub struct Config {
     numbers: [AtomicI64; COUNT],

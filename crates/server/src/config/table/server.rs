@@ -1,6 +1,6 @@
 //! Directives about the process, its threads, its log and what it reports about itself.
 
-use keyspace::limits::DATABASES_MAX;
+use crate::config::DATABASES_MAX;
 
 use super::super::row::{BOOL, Flags, INT, Kind, LONG, Row, TEXT, absent, int, works};
 use super::super::words::{Access, BusyScope, Edition, LogLevel, Supervision, SyslogFacility};
