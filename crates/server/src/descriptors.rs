@@ -4,8 +4,8 @@
 //! limit is raised as far as the system lets it; if that is not enough, fewer clients
 //! are served.
 
-use crate::config::{Config, Origin};
 use crate::log;
+use config::{Config, Origin};
 use rlimit::Resource;
 use std::io;
 

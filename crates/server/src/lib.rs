@@ -1,4 +1,4 @@
-//! The server: threads, sessions, dispatch, configuration and the log of what it does.
+//! The server: threads, sessions, dispatch, and the log of what it does.
 
 #![forbid(unsafe_code)]
 
@@ -7,7 +7,6 @@ pub mod audience;
 pub mod blocking;
 pub mod client;
 pub mod commands;
-pub mod config;
 pub mod connection;
 pub mod descriptors;
 pub mod dispatch;

@@ -4,11 +4,11 @@
 
 mod doors;
 
-use crate::config::Config;
 use crate::connection::stream::Unwatched;
 use crate::log;
 use crate::placement::Arrival;
 use crate::server::{Ending, Server};
+use config::Config;
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};

@@ -22,7 +22,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use parking_lot::RwLock;
 
-use crate::config::{Config, LogLevel, SyslogFacility};
+pub use config::LogLevel;
+use config::{Config, SyslogFacility};
 use sys::file::Appended;
 
 /// Longest text of a line; the rest is cut off.
@@ -46,8 +47,8 @@ static LOST_LINES: AtomicU64 = AtomicU64::new(0);
 #[macro_export]
 macro_rules! log {
     ($level:ident, $($argument:tt)+) => {
-        if $crate::logger::is_on($crate::config::LogLevel::$level) {
-            $crate::logger::write($crate::config::LogLevel::$level, format_args!($($argument)+));
+        if $crate::logger::is_on($crate::logger::LogLevel::$level) {
+            $crate::logger::write($crate::logger::LogLevel::$level, format_args!($($argument)+));
         }
     };
 }
@@ -285,7 +286,7 @@ fn connect(path: &str) -> io::Result<UnixDatagram> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Startup;
+    use config::Startup;
     use std::path::Path;
 
     fn line(level: LogLevel) -> Line {

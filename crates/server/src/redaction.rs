@@ -5,8 +5,8 @@
 //! shifts nothing. Where the handler would give up, everything from there on is hidden: it may be a password in the wrong
 //! place.
 
-use crate::config::{self, TABLE};
 use crate::dispatch::table::Command;
+use config::TABLE;
 use wire::Request;
 
 const SHOWN_INSTEAD: &[u8] = b"(redacted)";

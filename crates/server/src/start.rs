@@ -1,12 +1,12 @@
 //! The story of one run of `tarn server`: read the configuration, take the
 //! addresses, start the workers, wait for the end.
 
-use crate::config::{Config, Edition, Startup};
 use crate::dispatch::names::Names;
 use crate::listen::Listeners;
 use crate::placement::Arrival;
 use crate::server::{Attention, Ending, Scripting, Server};
 use crate::{acl, descriptors, durability, log, logger, snapshot, supervision, worker};
+use config::{Config, Edition, Startup};
 use script::limits::STACK_BYTES;
 use std::ffi::OsString;
 use std::io;
@@ -432,7 +432,7 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::TABLE;
+    use config::TABLE;
 
     #[test]
     fn the_help_names_directives_with_their_defaults() {

@@ -3,8 +3,8 @@
 //! The protocol is a line or several in one datagram to the socket that the environment
 //! variable NOTIFY_SOCKET names. Called at the start and the end, by the main thread.
 
-use crate::config::{Config, Supervision};
 use crate::log;
+use config::{Config, Supervision};
 use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt;

@@ -7,9 +7,9 @@ use super::registry::{Registry, Users};
 use super::rules::{RuleError, join_selectors, shown};
 use super::selector::NewChannels;
 use super::user::{User, is_valid_name};
-use crate::config::Config;
 use crate::log;
 use crate::server::Server;
+use config::Config;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -108,7 +108,7 @@ impl Registry {
         let text = Fs::Real.read(&path, FILE_BYTES_MAX).map_err(|error| {
             LoadError(format!(
                 "Error loading ACLs, opening file '{shown_path}': {}",
-                crate::config::sentence(&error)
+                config::sentence(&error)
             ))
         })?;
         let users = parse(&text, &shown_path, new_channels(config))?;

@@ -437,8 +437,8 @@ mod tests {
 
     #[test]
     fn a_reply_waits_for_no_more_than_it_shows_and_messages_for_all() {
-        let config = crate::config::Config::from_text(b"edition memory").unwrap();
-        let crate::config::Startup::Serve { config, .. } = config else { panic!("it is to serve") };
+        let config = config::Config::from_text(b"edition memory").unwrap();
+        let config::Startup::Serve { config, .. } = config else { panic!("it is to serve") };
         let (server, client) = (Server::new(*config, 1), client());
         publish(&client, None, "ab");
         client.post(b"reply", Stamp(7));

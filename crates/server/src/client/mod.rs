@@ -16,8 +16,8 @@ pub use mail::{BehindReply, Letters, begin_group, deliver, end_group, has_sealed
 pub use registry::Clients;
 
 use crate::acl::DEFAULT_USER;
-use crate::config::ClientClass;
 use crate::dispatch::table::CommandId;
+use config::ClientClass;
 use mail::Mail;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};

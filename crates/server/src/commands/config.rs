@@ -5,13 +5,13 @@
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::client::eviction;
-use crate::config::{CannotApply, ChangedDirective, Config, Origin};
 use crate::dispatch::Context;
 use crate::dispatch::checks::LOADING;
 use crate::dispatch::table::ServerHandler;
 use crate::server::{Attention, Server};
 use crate::{descriptors, durability, listen};
 use command::{Error, Flags, Group, Result, Row, Shows};
+use config::{CannotApply, ChangedDirective, Config, Origin};
 use std::sync::Arc;
 use wire::Reply;
 

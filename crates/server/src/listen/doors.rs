@@ -6,8 +6,8 @@
 //! 3. Whoever moves holds the doors; connections are accepted on the main thread, which only has their sockets.
 
 use super::{Wanted, bind_tcp};
-use crate::config::Config;
 use crate::log;
+use config::Config;
 use parking_lot::Mutex;
 use socket2::Socket;
 use std::io;

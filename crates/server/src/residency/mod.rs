@@ -16,10 +16,10 @@ mod outbox;
 mod shelf;
 mod spiller;
 
-use crate::config::{Edition, StoreCompression};
 use crate::log;
 use crate::server::Server;
 pub use ahead::ReadAhead;
+use config::{Edition, StoreCompression};
 use keyspace::{Batch, SLOTS, Slot, reaper};
 pub use outbox::Outbox;
 use parking_lot::{Condvar, Mutex};

@@ -9,10 +9,10 @@ mod reload;
 mod switch;
 
 use super::{config, help, row};
-use crate::config::{Access, Origin};
 use crate::dispatch::table::{Command, ServerHandler};
 use crate::dispatch::{Context, checks};
 use crate::log;
+use ::config::{Access, Origin};
 use command::execute::readable;
 use command::generic::{dump, object};
 use command::parse::int_within;

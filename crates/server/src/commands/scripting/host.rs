@@ -2,7 +2,6 @@
 
 use crate::acl::{self, Setting};
 use crate::commands::debug;
-use crate::config::LogLevel as Level;
 use crate::dispatch::table::{Command, Runs};
 use crate::dispatch::{Context, checks, reach};
 use crate::durability;
@@ -17,6 +16,7 @@ use crate::worker;
 use ::script::{Host, Pulse, Ran, Refusal};
 use command::execute::{key_positions, keys_locked, needs_all};
 use command::{Args, Error, Flags, Handler, Hashed, Keys};
+use config::LogLevel as Level;
 use keyspace::Key;
 use parking_lot::Mutex;
 use std::sync::Arc;

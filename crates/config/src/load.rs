@@ -9,11 +9,11 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::parsed::{BadValue, Value, parse};
-use super::row::{Effect, Kind};
-use super::table::{TABLE, find, index_of};
-use super::words::{AppendFsync, Edition};
-use super::{Config, file};
+use crate::parsed::{BadValue, Value, parse};
+use crate::row::{Effect, Kind};
+use crate::table::{TABLE, find, index_of};
+use crate::words::{AppendFsync, Edition};
+use crate::{Config, file};
 
 /// How deep files may include files; deeper means that they include each other.
 const INCLUDE_DEPTH_MAX: usize = 16;

@@ -9,7 +9,7 @@ mod memory;
 mod network;
 mod server;
 
-use super::row::Row;
+use crate::row::Row;
 
 pub(super) const AREAS: [&[Row]; 5] =
     [network::ROWS, server::ROWS, memory::ROWS, durability::ROWS, absent::ROWS];

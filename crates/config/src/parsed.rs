@@ -7,8 +7,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use super::row::{Kind, Row, SHUTDOWN_WORDS};
-use super::special;
+use crate::row::{Kind, Row, SHUTDOWN_WORDS};
+use crate::special;
 
 /// A parsed value.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,6 @@
 //! Directives of persistence, replication, cluster, scripts, modules and TLS: parts that this version does not have.
 
-use super::super::row::{BOOL, Flags, INT, Kind, LONG, MEMORY, PORT, Row, TEXT, absent, int, memory_from};
+use crate::row::{BOOL, Flags, INT, Kind, LONG, MEMORY, PORT, Row, TEXT, absent, int, memory_from};
 
 const APPEND_ONLY: &str = "the append-only file does not exist in this version";
 const SNAPSHOTS: &str = "snapshots are always compressed, checked, and written beside the work of clients";

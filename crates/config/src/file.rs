@@ -28,7 +28,7 @@ pub(super) fn check_directory(path: &[u8]) -> io::Result<()> {
 }
 
 /// The system's sentence for an error, without the number that Rust adds.
-pub(crate) fn sentence(error: &io::Error) -> String {
+pub fn sentence(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error") {
         Some(end) => text[..end].to_owned(),

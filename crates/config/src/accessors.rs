@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::Config;
-use super::parsed::{OutputLimit, Value};
-use super::retention;
-use super::special::KeyspaceEvents;
-use super::table::index_of;
-use super::words::{
+use crate::Config;
+use crate::parsed::{OutputLimit, Value};
+use crate::retention;
+use crate::special::KeyspaceEvents;
+use crate::table::index_of;
+use crate::words::{
     Access, AppendFsync, BusyScope, Edition, LogLevel, MaxmemoryPolicy, StoreCompression, Supervision,
     SyslogFacility,
 };

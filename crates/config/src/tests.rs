@@ -446,16 +446,6 @@ fn values_are_answered_in_the_form_of_redis() {
 }
 
 #[test]
-fn every_eviction_policy_is_known_to_the_keyspace() {
-    let config = Config::defaults();
-    for word in MaxmemoryPolicy::WORDS {
-        set(&config, "maxmemory-policy", word).unwrap();
-        assert_eq!(config.maxmemory_policy().word(), *word);
-        assert!(keyspace::Eviction::from_name(word).is_some(), "{word}");
-    }
-}
-
-#[test]
 fn replacing_a_file_keeps_its_permissions_and_the_link_to_it() {
     use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new("replace");

@@ -1,8 +1,8 @@
 //! Directives of the log, of snapshots and of the store.
 
-use super::super::retention;
-use super::super::row::{BOOL, Flags, INT, Kind, MEMORY, Row, int, works};
-use super::super::words::{AppendFsync, StoreCompression};
+use crate::retention;
+use crate::row::{BOOL, Flags, INT, Kind, MEMORY, Row, int, works};
+use crate::words::{AppendFsync, StoreCompression};
 
 const SEGMENT_BYTES_MIN: i64 = log::limits::SHORT_SEGMENT_BYTES as i64;
 const SEGMENT_BYTES_MAX: i64 = log::limits::SEGMENT_BYTES_MAX as i64;

@@ -5,8 +5,8 @@
 
 use bitflags::bitflags;
 
-use super::parsed::{BadValue, OutputLimit, Parsed, Value, decimal, index_of_word, memory, shutdown_bit};
-use super::row::SHUTDOWN_WORDS;
+use crate::parsed::{BadValue, OutputLimit, Parsed, Value, decimal, index_of_word, memory, shutdown_bit};
+use crate::row::SHUTDOWN_WORDS;
 
 bitflags! {
     /// Which keyspace notifications are published (`notify-keyspace-events`); its bits are `Config`'s own.

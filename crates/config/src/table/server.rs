@@ -1,9 +1,9 @@
 //! Directives about the process, its threads, its log and what it reports about itself.
 
-use crate::config::DATABASES_MAX;
+use crate::DATABASES_MAX;
 
-use super::super::row::{BOOL, Flags, INT, Kind, LONG, Row, TEXT, absent, int, works};
-use super::super::words::{Access, BusyScope, Edition, LogLevel, Supervision, SyslogFacility};
+use crate::row::{BOOL, Flags, INT, Kind, LONG, Row, TEXT, absent, int, works};
+use crate::words::{Access, BusyScope, Edition, LogLevel, Supervision, SyslogFacility};
 
 const CPU_LISTS: &str = "threads are not pinned to cores; use taskset or your service manager";
 const CRASH: &str = "a crash prints the place of the fault and ends the process";

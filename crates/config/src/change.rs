@@ -8,11 +8,11 @@ use value::text::until_zero;
 
 use value::glob::{Case, glob_match};
 
-use super::parsed::{BadValue, Value, format, parse};
-use super::row::{Flags, Kind, Row};
-use super::table::{TABLE, find};
-use super::words::{Access, Edition};
-use super::{Config, file};
+use crate::parsed::{BadValue, Value, format, parse};
+use crate::row::{Flags, Kind, Row};
+use crate::table::{TABLE, find};
+use crate::words::{Access, Edition};
+use crate::{Config, file};
 
 /// A directive whose value is no longer what it was.
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 //! Directives about memory, eviction, expiry and the encodings of the data types.
 
-use super::super::row::{BOOL, INT, Kind, LONG, MEMORY, Row, absent, int, memory_from, works};
-use super::super::words::MaxmemoryPolicy;
+use crate::row::{BOOL, INT, Kind, LONG, MEMORY, Row, absent, int, memory_from, works};
+use crate::words::MaxmemoryPolicy;
 
 const DEFRAG: &str = "the allocator returns memory on its own; there is no defragmentation to steer";
 

@@ -1,6 +1,6 @@
 //! Directives about sockets, clients and access.
 
-use super::super::row::{BOOL, Flags, INT, Kind, LONG, PORT, Row, TEXT, absent, int, memory_from, works};
+use crate::row::{BOOL, Flags, INT, Kind, LONG, PORT, Row, TEXT, absent, int, memory_from, works};
 
 const MIB: i64 = 1 << 20;
 

@@ -8,6 +8,8 @@
 //! 1. `values[i]` and `numbers[i]` belong to `TABLE[i]`; a number is the same in both once a change has been made.
 //! 2. Changes are made one at a time: whoever writes holds `changing`.
 
+#![forbid(unsafe_code)]
+
 mod accessors;
 mod change;
 mod file;
@@ -20,7 +22,6 @@ mod special;
 mod table;
 #[cfg(test)]
 mod tests;
-
 mod words;
 
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ use parking_lot::{Mutex, RwLock};
 
 pub use accessors::{ClientClass, ClientsMemory};
 pub use change::{CannotApply, ChangedDirective, Origin, SetError};
-pub(crate) use file::sentence;
+pub use file::sentence;
 pub use load::{ConfigError, Source, Startup};
 pub use parsed::{OutputLimit, Value, memory as memory_bytes};
 pub use rewrite::RewriteError;
