@@ -13,8 +13,20 @@ use std::path::Path;
 
 /// The crates from the top to the bottom; each may use those after it only.
 const ORDER: &[&str] = &[
-    "tarn", "bench", "cluster", "server", "config", "command", "script", "keyspace", "store", "log", "value",
-    "wire", "sys",
+    "tarn",
+    "bench",
+    "cluster",
+    "server",
+    "telemetry",
+    "config",
+    "command",
+    "script",
+    "keyspace",
+    "store",
+    "log",
+    "value",
+    "wire",
+    "sys",
 ];
 
 /// Lines of a file, without its tests, that are a defect.

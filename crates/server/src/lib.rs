@@ -1,4 +1,4 @@
-//! The server: threads, sessions, dispatch, and the log of what it does.
+//! The server: threads, sessions, dispatch, commands of its own.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,6 @@ pub mod holders;
 pub mod import;
 pub mod latency;
 pub mod listen;
-pub mod logger;
 mod moment;
 pub mod monitor;
 pub mod placement;

@@ -5,7 +5,6 @@
 mod doors;
 
 use crate::connection::stream::Unwatched;
-use crate::log;
 use crate::placement::Arrival;
 use crate::server::{Ending, Server};
 use config::Config;
@@ -18,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use sys::file::Fs;
+use telemetry::log;
 use tokio::sync::oneshot;
 
 pub use doors::Doors;

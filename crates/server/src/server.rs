@@ -280,7 +280,7 @@ impl Server {
         self.keyspace.set_interest(Interest::EVENTS, events::are_wanted(self));
         durability::apply_config(self);
         tracking::keep_within_limit(self);
-        crate::logger::set_level(config.log_level());
+        telemetry::logger::set_level(config.log_level());
     }
 
     /// What commands have to look at.

@@ -7,7 +7,6 @@ use super::registry::{Registry, Users};
 use super::rules::{RuleError, join_selectors, shown};
 use super::selector::NewChannels;
 use super::user::{User, is_valid_name};
-use crate::log;
 use crate::server::Server;
 use config::Config;
 use std::ffi::OsString;
@@ -17,6 +16,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use sys::file::Fs;
+use telemetry::log;
 
 /// Longer files are refused; this is thousands of users.
 const FILE_BYTES_MAX: u64 = 256 << 20;

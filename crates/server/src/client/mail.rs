@@ -20,7 +20,6 @@
 
 use super::{Client, Signal, Traits};
 use crate::durability;
-use crate::log;
 use crate::server::Server;
 use keyspace::Stamp;
 use parking_lot::Mutex;
@@ -29,6 +28,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use telemetry::log;
 use wire::Protocol;
 
 /// What waits for a session.

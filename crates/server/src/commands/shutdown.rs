@@ -3,11 +3,11 @@
 use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::table::ServerHandler;
-use crate::log;
 use crate::server::{Attention, Scripting};
 use crate::session::Closing;
 use crate::snapshot::{self, Last, Unsaved};
 use command::{Error, Flags, Group, Result, Row, Shows};
+use telemetry::log;
 use wire::Reply;
 
 const FLAGS: Flags = Flags::ADMIN

@@ -26,8 +26,6 @@ use crate::acl::Access;
 use crate::blocking::{self, Cut};
 use crate::client::{Client, Signal, Traits, eviction};
 use crate::dispatch::{OUTPUT_FLUSH_BYTES, Stop};
-use crate::log;
-use crate::logger;
 use crate::server::Server;
 use crate::session::{Closing, Session};
 use crate::worker::{Buffers, Worker};
@@ -45,6 +43,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use stream::{Stream, Unwatched};
 use sys::UnixMs;
+use telemetry::log;
+use telemetry::logger;
 use tokio::time::Sleep;
 use wire::{Authenticated, Limits, Parser};
 

@@ -18,7 +18,6 @@ mod transaction;
 use crate::blocking;
 use crate::client::{Letters, Traits};
 use crate::commands::pubsub::answers_by_message;
-use crate::log;
 use crate::residency;
 use crate::server::{Attention, Server};
 use crate::session::{Closing, ReplyMode, Session};
@@ -33,6 +32,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use sys::{Ticks, UnixMs};
 use table::{Command, Runs};
+use telemetry::log;
 use wire::{Reply, Request, RequestBuf};
 
 /// Requests that are prepared together. More would ask for more memory lines than

@@ -26,7 +26,6 @@ pub use loading::Loading;
 pub use rewrite::{Rewrites, begin_if_due, begin_rewrite};
 
 use crate::import::{self, Preference};
-use crate::log;
 use crate::residency::{self, Labour};
 use crate::server::Server;
 use ::log::{Case, Checkpoint, Flushing, Log, Lsn, Options, Recovery, Refusal, SyncPolicy};
@@ -42,6 +41,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use sys::Prng;
 use sys::file::{Fs, about};
+use telemetry::log;
 use tokio::sync::Notify;
 
 /// The state of durability.

@@ -11,7 +11,6 @@
 use super::rdb::{self, Expired};
 use super::requests::{Next, Requests};
 use crate::dispatch::table;
-use crate::log;
 use crate::replay::{Rejection, Replay};
 use crate::server::Server;
 use command::Group;
@@ -21,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sys::UnixMs;
 use sys::file::{Fs, Mode};
+use telemetry::log;
 use wire::{Request, RequestBuf};
 
 /// What RDB files begin with.

@@ -6,8 +6,6 @@ use crate::dispatch::table::{Command, Runs};
 use crate::dispatch::{Context, checks, reach};
 use crate::durability;
 use crate::holders::{Run, What};
-use crate::log;
-use crate::logger;
 use crate::monitor;
 use crate::server::Attention;
 use crate::slowlog;
@@ -22,6 +20,8 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use telemetry::log;
+use telemetry::logger;
 use wire::{Protocol, Reply, Request, RequestBuf};
 
 /// From here on a run is slow: it makes way, and others ask before they wait for what it holds.
