@@ -27,6 +27,7 @@ pub mod set;
 pub mod settings;
 pub mod stream;
 pub mod string;
+pub mod table;
 pub mod transfer;
 pub mod version;
 pub mod wait;

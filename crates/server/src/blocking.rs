@@ -11,13 +11,13 @@
 use crate::acl;
 use crate::client::{self, BehindReply, Client, Kept, Signal, Traits};
 use crate::dispatch::checks;
-use crate::dispatch::table::{Command, Runs};
 use crate::durability;
 use crate::server::Server;
 use crate::session::Session;
 use crate::slowlog;
 use crate::stats::Ending;
 use crate::tracking;
+use command::table::{Command, Runs};
 use command::{Args, Outcome, Sessions, Wait, Waiting, execute};
 use keyspace::{Batch, Key, KeyName, Stamp, Ticket, Touch};
 use parking_lot::Mutex;

@@ -5,7 +5,7 @@
 //! shifts nothing. Where the handler would give up, everything from there on is hidden: it may be a password in the wrong
 //! place.
 
-use crate::dispatch::table::Command;
+use command::table::Command;
 use config::TABLE;
 use wire::Request;
 
@@ -108,10 +108,11 @@ mod tests {
         hide_secrets("command|getkeys", &mut words);
         assert!(words[4..].iter().all(|word| *word == SHOWN_INSTEAD));
     }
-    use crate::dispatch::table;
+    use command::table;
     use wire::RequestBuf;
 
     fn shown_line(line: &str) -> String {
+        crate::commands::install();
         let request = RequestBuf::from_args(line.split(' '));
         let request = request.as_request();
         let words = shown(table::find_for(&request).expect(line), &request);

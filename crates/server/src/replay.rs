@@ -14,9 +14,10 @@
 use crate::acl::Access;
 use crate::client::Client;
 use crate::dispatch::Context;
-use crate::dispatch::table::{self, Command, Runs, ServerHandler};
+use crate::dispatch::handlers::{self, ServerHandler};
 use crate::server::Server;
 use crate::session::Session;
+use command::table::{self, Command, Runs};
 use command::{Args, Error, Group, execute};
 use keyspace::{DbIndex, Touch};
 use std::fmt;
@@ -90,7 +91,7 @@ impl<'s> Replay<'s> {
                     .map(|_| db)
                     .map_err(|error| Rejection::Failed(row.name, error))
             }
-            Runs::Server(handler) => self.run_on_server(command, handler, db, now, request),
+            Runs::Server(number) => self.run_on_server(command, handlers::get(number), db, now, request),
         }
     }
 

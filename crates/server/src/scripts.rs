@@ -5,9 +5,9 @@
 //!
 //! Thread rule: any thread.
 
-use crate::dispatch::table::{self, Runs};
 use crate::holders::Run;
 use command::Flags;
+use command::table::{self, Runs};
 use command::{Handler, Keys};
 use parking_lot::{Mutex, RwLock};
 use script::{Header, Loaded, Reach, ScriptFlags, Sha};

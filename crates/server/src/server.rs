@@ -4,7 +4,7 @@ use crate::acl::Registry;
 use crate::audience::Audience;
 use crate::blocking::{self, Blocked};
 use crate::client::{Client, Clients, Traits, eviction};
-use crate::commands::scripting::InterpreterBytes;
+use crate::commands::{self, scripting::InterpreterBytes};
 use crate::dispatch::names::Names;
 use crate::dispatch::pause::Pause;
 use crate::durability::{self, Durability};
@@ -184,6 +184,7 @@ impl Server {
 
     /// A server whose keys have their slots by this seed: that of the checkpoint that it will load, if there is one.
     pub fn with_seed(config: Config, workers: usize, clock: Clock, hash_seed: HashSeed) -> Arc<Server> {
+        commands::install();
         let now = clock.now();
         let keyspace = Keyspace::new(Options {
             databases: config.databases() as u32,

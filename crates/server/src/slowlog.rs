@@ -5,10 +5,10 @@
 //! come here, and only here is the lock taken.
 
 use crate::client::Client;
-use crate::dispatch::table::Command;
 use crate::redaction;
 use crate::server::Server;
 use command::Flags;
+use command::table::Command;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -5,7 +5,7 @@ use crate::dispatch::names::Names;
 use crate::listen::Listeners;
 use crate::placement::Arrival;
 use crate::server::{Attention, Ending, Scripting, Server};
-use crate::{acl, descriptors, durability, snapshot, supervision, worker};
+use crate::{acl, commands, descriptors, durability, snapshot, supervision, worker};
 use config::{Config, Edition, Startup};
 use script::limits::STACK_BYTES;
 use std::ffi::OsString;
@@ -25,6 +25,7 @@ use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, UnboundedSender, ch
 /// Runs `tarn server` with the arguments that follow it.
 pub fn run(args: &[String]) -> ExitCode {
     sys::memory::release_only_when_told();
+    commands::install();
     match Config::from_args(args) {
         Ok(Startup::Help) => {
             println!("{}", HELP);

@@ -4,8 +4,8 @@
 //! A worker writes only its own counts, by plain loads and stores; readers sum
 //! over the workers.
 
-use crate::dispatch::table::{CommandId, command_count};
 use crate::error_counts::ErrorCounts;
+use command::table::{CommandId, command_count};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use sys::{Counter, Ticks, UnixMs};

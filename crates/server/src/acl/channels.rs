@@ -2,8 +2,8 @@
 //!
 //! UNSUBSCRIBE and its kin name channels too, but who leaves needs no permission.
 
-use crate::dispatch::table::Command;
 use command::Flags;
+use command::table::Command;
 use wire::Request;
 
 /// A channel, or a pattern of channels, in a request.

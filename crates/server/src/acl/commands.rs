@@ -4,7 +4,7 @@
 //! category at most once, in the order in which they were last given.
 
 use super::rules::{RuleError, has_space};
-use crate::dispatch::table::{self, Command, CommandId};
+use command::table::{self, Command, CommandId};
 use command::{Categories, Flags};
 use std::collections::BTreeMap;
 use wire::Request;

@@ -6,10 +6,10 @@ use super::commands::{CommandRules, Sign};
 use super::rules::{RuleError, has_space, is};
 use super::user::Denied;
 use crate::commands::command::keys::{flags_of, named_by_count};
-use crate::dispatch::table::Command;
 use bitflags::bitflags;
 use command::KeyFlags;
 use command::execute::{key_positions, positions_behind_keyword};
+use command::table::Command;
 use value::glob::{Case, glob_match};
 use wire::Request;
 

@@ -4,8 +4,8 @@
 //! What is wrong with the options before them is told first, by the command itself.
 
 use super::user::User;
-use crate::dispatch::table::Command;
 use command::Error;
+use command::table::Command;
 use wire::Request;
 
 /// The error of a SORT that reads further keys, for a user who may not.

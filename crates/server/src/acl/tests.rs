@@ -2,7 +2,7 @@
 
 use super::file::parse;
 use super::*;
-use crate::dispatch::table;
+use command::table;
 use sys::{Prng, UnixMs};
 use wire::RequestBuf;
 
@@ -11,6 +11,7 @@ fn user(rules: &str) -> User {
 }
 
 fn try_user(rules: &str) -> Result<User, SetUserError> {
+    crate::commands::install();
     let words: Vec<&str> = rules.split(' ').collect();
     User::new(b"u", NewChannels::None).with_rules(&words, NewChannels::None)
 }
@@ -20,6 +21,7 @@ fn described(rules: &str) -> String {
 }
 
 fn check(user: &User, line: &str) -> Result<(), Denied> {
+    crate::commands::install();
     let request = RequestBuf::from_args(line.split(' '));
     let command = table::find_for(&request.as_request()).unwrap();
     user.check(command, &request.as_request())
@@ -117,6 +119,7 @@ fn attempts_that_are_alike_are_one_entry_for_a_minute() {
 
 #[test]
 fn file_is_taken_as_a_whole_or_not_at_all() {
+    crate::commands::install();
     let good = b"user a on >x ~k +get (%R~y  +set)\r\n\n  user default off\n";
     let users = parse(good, "f", NewChannels::None).unwrap();
     assert_eq!(users.len(), 2);
@@ -188,6 +191,7 @@ fn random_rule(prng: &mut Prng) -> Vec<u8> {
 
 #[test]
 fn any_rules_give_a_user_that_reads_back_as_itself_or_an_error() {
+    crate::commands::install();
     let mut accepted = 0;
     for seed in 0..20_000 {
         let mut prng = Prng::from_seed(seed);
@@ -207,6 +211,7 @@ fn any_rules_give_a_user_that_reads_back_as_itself_or_an_error() {
 
 #[test]
 fn any_file_is_read_or_refused() {
+    crate::commands::install();
     for seed in 0..5_000 {
         let mut prng = Prng::from_seed(seed);
         let mut text = Vec::new();

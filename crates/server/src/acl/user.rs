@@ -2,8 +2,8 @@
 
 use super::rules::{RuleError, SetUserError, has_space, is, join_selectors};
 use super::selector::{NewChannels, Selector};
-use crate::dispatch::table::Command;
 use bitflags::bitflags;
+use command::table::Command;
 use sha2::{Digest as _, Sha256};
 use wire::Request;
 

@@ -16,7 +16,7 @@ pub use mail::{BehindReply, Letters, begin_group, deliver, end_group, has_sealed
 pub use registry::Clients;
 
 use crate::acl::DEFAULT_USER;
-use crate::dispatch::table::CommandId;
+use command::table::CommandId;
 use config::ClientClass;
 use mail::Mail;
 use parking_lot::Mutex;

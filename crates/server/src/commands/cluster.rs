@@ -5,7 +5,7 @@
 
 use super::{HELP_FLAGS, row, unknown_subcommand};
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use command::category::Categories;
 use command::{Error, Flags, Group, Result, Row, Shows};
 use wire::Reply;

@@ -7,7 +7,7 @@ use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::client::eviction;
 use crate::dispatch::Context;
 use crate::dispatch::checks::LOADING;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use crate::server::{Attention, Server};
 use crate::{descriptors, durability, listen};
 use command::{Error, Flags, Group, Result, Row, Shows};

@@ -7,7 +7,7 @@ use super::client::{check_label, set_name};
 use super::row;
 use crate::acl::{Access, Attempt, DEFAULT_USER, Reason, UserFlags};
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use crate::session::Closing;
 use crate::{monitor, pubsub, tracking};
 use command::version::REDIS_VERSION;

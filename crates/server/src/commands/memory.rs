@@ -3,7 +3,7 @@
 use super::info::{Usage, human_bytes, ratio};
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use command::key_use::LOOKS;
 use command::parse::int;
 use command::{Error, Flags, Group, Keys, Result, Row, Shows};

@@ -15,7 +15,7 @@
 
 use super::row;
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use crate::holders::{Run, What};
 use crate::server::Server;
 use crate::worker::make_way;

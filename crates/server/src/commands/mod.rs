@@ -24,8 +24,10 @@ pub mod time;
 pub mod transactions;
 pub mod wait;
 
+pub use crate::dispatch::handlers::install;
+
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use ::command::{Error, Flags, Result, Row};
 use wire::Reply;
 

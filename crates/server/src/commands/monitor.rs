@@ -2,7 +2,7 @@
 
 use super::row;
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use crate::monitor;
 use command::{Flags, Group, Result, Row, Shows};
 use wire::Reply;

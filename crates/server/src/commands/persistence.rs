@@ -3,7 +3,7 @@
 
 use super::row;
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use crate::durability;
 use crate::snapshot::{self, InProgress, Unsaved};
 use command::{Categories, Error, Flags, Group, Result, Row, Shows};

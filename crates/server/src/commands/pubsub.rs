@@ -5,9 +5,10 @@
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
-use crate::dispatch::table::{Command, ServerHandler};
+use crate::dispatch::handlers::ServerHandler;
 use crate::pubsub::{self, Kind};
 use command::key_use::KeyFlags;
+use command::table::Command;
 use command::{Error, Flags, Group, Keys, Result, Row, Shows};
 use std::sync::Arc;
 use wire::{Reply, Request};

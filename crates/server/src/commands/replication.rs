@@ -5,7 +5,7 @@
 
 use super::row;
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use command::category::Categories;
 use command::parse::int;
 use command::{Error, Flags, Group, Result, Row, Shows};

@@ -2,7 +2,7 @@
 
 use super::row;
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use crate::server::{Attention, Scripting};
 use crate::session::Closing;
 use crate::snapshot::{self, Last, Unsaved};

@@ -2,7 +2,7 @@
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use command::parse::int_within;
 use command::{Error, Flags, Group, Result, Row, Shows};
 use wire::Reply;

@@ -7,8 +7,8 @@
 use super::row;
 use crate::acl;
 use crate::client::Traits;
+use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::reach::Reach;
-use crate::dispatch::table::{Runs, ServerHandler};
 use crate::dispatch::{Context, checks};
 use crate::monitor;
 use crate::server::{Attention, Server};
@@ -18,6 +18,7 @@ use crate::stats::Ending;
 use crate::transaction::Queued;
 use command::execute::{keys_locked, needs_all};
 use command::key_use::LOOKS;
+use command::table::Runs;
 use command::{Args, Error, Flags, Group, Hashed, Keys, Result, Row, Shows};
 use keyspace::{DbIndex, Key};
 use smallvec::{SmallVec, smallvec};

@@ -4,7 +4,7 @@
 use super::row;
 use crate::blocking::{self, Waiter};
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use crate::server::Server;
 use command::{Error, Flags, Group, Result, Row, Shows};
 use keyspace::Stamp;

@@ -9,10 +9,10 @@
 
 pub mod checks;
 mod data_commands;
+pub mod handlers;
 pub mod names;
 pub mod pause;
 pub mod reach;
-pub mod table;
 mod transaction;
 
 use crate::blocking;
@@ -25,13 +25,13 @@ use crate::slowlog;
 use crate::stats::Ending;
 use crate::tracking;
 use checks::Verdict;
+use command::table::{Command, Runs};
 use command::{Error, Flags, Hashed, Shows, Waiting, execute};
 use keyspace::{Ahead, Batch, Key, Stamp};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use sys::{Ticks, UnixMs};
-use table::{Command, Runs};
 use telemetry::log;
 use wire::{Reply, Request, RequestBuf};
 
@@ -91,8 +91,8 @@ impl Context<'_, '_> {
             Runs::Server(_) if reach::is_misplaced(self.server, self.session, self.command) => {
                 Err(Error::InUse)
             }
-            Runs::Server(handler) => {
-                let answered = handler(self, reply);
+            Runs::Server(number) => {
+                let answered = handlers::get(number)(self, reply);
                 execute::readable(self.batch).and(answered)
             }
         };

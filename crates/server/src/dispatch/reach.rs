@@ -4,7 +4,6 @@
 //! or told that it is busy once it has run for `busy-reply-threshold`. All others go on.
 
 use super::checks::Verdict;
-use super::table::{Command, Runs};
 use super::transaction::is_exec;
 use crate::client::Signal;
 use crate::commands::{scripting, transactions};
@@ -12,6 +11,7 @@ use crate::holders::{Asking, Needs, Run, Way, What};
 use crate::server::Server;
 use crate::session::Session;
 use command::execute::{key_positions, keys_locked, needs_all};
+use command::table::{Command, Runs};
 use command::{Args, Error, Flags, Group};
 use config::BusyScope;
 use keyspace::{Holding, Key};

@@ -1,9 +1,9 @@
 //! What a transaction changes about dispatch: requests are queued instead of run.
 
-use super::table::{Command, Runs};
 use crate::commands::scripting;
 use crate::server::Server;
 use crate::session::Session;
+use command::table::{Command, Runs};
 use command::{Error, Flags};
 use wire::{Reply, Request};
 

@@ -10,10 +10,10 @@
 
 use super::rdb::{self, Expired};
 use super::requests::{Next, Requests};
-use crate::dispatch::table;
 use crate::replay::{Rejection, Replay};
 use crate::server::Server;
 use command::Group;
+use command::table;
 use keyspace::DbIndex;
 use std::io;
 use std::path::{Path, PathBuf};

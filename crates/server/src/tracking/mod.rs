@@ -26,11 +26,11 @@ pub use broadcast::end_batch;
 
 use crate::client::{Client, Kept, Traits};
 use crate::commands::scripting;
-use crate::dispatch::table::Command;
 use crate::pubsub::Subscribers;
 use crate::server::Server;
 use crate::session::Session;
 use broadcast::Modified;
+use command::table::Command;
 use command::{Flags, execute::key_positions};
 use keyspace::Interest;
 use message::Invalid;

@@ -2,6 +2,7 @@
 //! flushed by hand, and every key can be looked at without touching it.
 
 use crate::shown::{Content, Shown};
+use command::table::{self, Runs};
 use command::{Args, execute};
 use config::{Config, Startup};
 use keyspace::{DbIndex, HashSeed, Key, Stamp, Touch, TypeName, ValueRef};
@@ -9,7 +10,6 @@ use log::{Flushing, Log, Options};
 use server::acl::Access;
 use server::blocking;
 use server::client::Client;
-use server::dispatch::table::{self, Runs};
 use server::dispatch::{Runner, Stop};
 use server::durability;
 use server::server::Server;

@@ -1,8 +1,8 @@
 //! The connection group's rows against COMMAND INFO of Redis 7.0.15, with the two
 //! subcommands that 7.2 added.
 
+use command::table;
 use command::{Flags, Group};
-use server::dispatch::table;
 use std::collections::BTreeSet;
 
 fn flag_names(flags: Flags) -> BTreeSet<String> {

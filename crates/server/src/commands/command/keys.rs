@@ -2,9 +2,9 @@
 
 use super::describe::flag_names;
 use crate::dispatch::Context;
-use crate::dispatch::table::Command;
 use command::execute::{key_positions, positions_behind_keyword};
 use command::key_use::{Begin, Find, OVERWRITES, READS};
+use command::table::Command;
 use command::{Error, Flags, KeyFlags, Result};
 use wire::{Reply, Request, RequestBuf};
 

@@ -1,6 +1,6 @@
 //! COMMAND: the table of commands, for clients to route by and for people to read.
 //!
-//! Everything is derived from the rows of `dispatch::table`.
+//! Everything is derived from the rows of `command::table`.
 
 mod describe;
 mod docs;
@@ -9,8 +9,9 @@ mod syntax;
 
 use super::{HELP_FLAGS, help, row};
 use crate::dispatch::Context;
-use crate::dispatch::table::{self, Command, ServerHandler};
+use crate::dispatch::handlers::ServerHandler;
 use crate::server::Server;
+use command::table::{self, Command};
 use command::{Categories, Error, Flags, Group, Result, Row, Shows};
 use std::iter;
 use value::glob::{Case, glob_match};

@@ -9,12 +9,13 @@ mod reload;
 mod switch;
 
 use super::{config, help, row};
-use crate::dispatch::table::{Command, ServerHandler};
+use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::{Context, checks};
 use ::config::{Access, Origin};
 use command::execute::readable;
 use command::generic::{dump, object};
 use command::parse::int_within;
+use command::table::Command;
 use command::{Error, Flags, Group, Result, Row};
 use keyspace::{DbIndex, Expiry, Key, NewValue, Touch, ValueRef, View};
 use std::ops::RangeInclusive;

@@ -10,7 +10,6 @@
 
 use super::{digest, with_all};
 use crate::commands::scripting::{Policy, put_libraries};
-use crate::dispatch::table::{self, Runs};
 use crate::dispatch::{Context, checks};
 use crate::durability;
 use crate::import::rdb::{self, Expired};
@@ -19,6 +18,7 @@ use crate::server::Server;
 use crate::snapshot;
 use ::log::Log;
 use command::execute::readable;
+use command::table::{self, Runs};
 use command::{Args, Error, Result, execute};
 use keyspace::{Batch, DbIndex, HashSeed, Key, Purpose, Touch, ValueRef};
 use std::io;

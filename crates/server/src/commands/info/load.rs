@@ -2,10 +2,10 @@
 
 use super::Page;
 use crate::dispatch::Context;
-use crate::dispatch::table::{self, CommandId};
 use crate::samples::Rate;
 use crate::server::Server;
 use crate::stats::{CommandTotals, bucket_floor};
+use command::table::{self, CommandId};
 use sys::process::{CpuTime, cpu_time, main_thread_cpu_time};
 
 pub(super) fn stats(context: &mut Context<'_, '_>, page: &mut Page) {

@@ -15,7 +15,7 @@ pub(crate) use memory::Usage;
 
 use super::row;
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use command::{Flags, Group, Result, Row, Shows};
 use std::fmt::{Display, Write};
 use wire::Reply;

@@ -4,7 +4,7 @@ use super::load::with_interpreter;
 use super::script::kill_slow;
 use super::{HELP_FLAGS, help, row, sub};
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use crate::holders::What;
 use crate::scripts::{Libraries, Library};
 use crate::server::Server;

@@ -2,7 +2,6 @@
 
 use crate::acl::{self, Setting};
 use crate::commands::debug;
-use crate::dispatch::table::{Command, Runs};
 use crate::dispatch::{Context, checks, reach};
 use crate::durability;
 use crate::holders::{Run, What};
@@ -13,6 +12,7 @@ use crate::stats::Ending;
 use crate::worker;
 use ::script::{Host, Pulse, Ran, Refusal};
 use command::execute::{key_positions, keys_locked, needs_all};
+use command::table::{Command, Runs};
 use command::{Args, Error, Flags, Handler, Hashed, Keys};
 use config::LogLevel as Level;
 use keyspace::Key;

@@ -20,9 +20,10 @@ mod load;
 mod script;
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
-use crate::dispatch::table::{Command, ServerHandler};
+use crate::dispatch::handlers::ServerHandler;
 use command::key_use::{KeyFlags, KeySpec};
 use command::key_use::{READS, UPDATES};
+use command::table::Command;
 use command::{Flags, Group, Keys, Row, Shows};
 
 pub use eval::{flags_in_effect, takes_all};

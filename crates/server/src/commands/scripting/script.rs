@@ -2,7 +2,7 @@
 
 use super::load::with_interpreter;
 use super::{HELP_FLAGS, help, row, sub};
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::{Context, reach};
 use crate::holders::{Run, What};
 use crate::server::Server;

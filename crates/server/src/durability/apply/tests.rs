@@ -1,6 +1,6 @@
 use super::*;
-use crate::dispatch::table::{self, Runs};
 use command::effects::Scope;
+use command::table::{self, Runs};
 use config::{Config, Startup};
 use std::sync::Arc;
 use wire::RequestBuf;

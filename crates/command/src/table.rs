@@ -1,27 +1,24 @@
-//! All commands, found by name: the data commands' rows and the server's own, in
-//! one table. The only list of families.
+//! All commands, found by name: the data commands' rows, and those of the server's own that it tells of at its start
+//! ([`install`]), in one table.
+//!
+//! What is known of a command is in its row, so that users, statistics, the slow log and the rest need this table and no
+//! handler. The server's own handlers are above: the table knows them by number.
+//!
+//! Thread rule: told once, then read by all.
 
-use crate::commands;
-use crate::dispatch::Context;
-use command::effects::Scope;
-use command::row::Row;
-use command::{Flags, Group, Handler, KeyFlags, Keys};
-use std::sync::LazyLock;
-use wire::{Reply, Request};
-
-/// A command of the server itself: it works on its session or on the server.
-pub type ServerHandler = fn(&mut Context<'_, '_>, &mut Reply<'_>) -> command::Result<()>;
-
-/// Families of the server's own commands.
-const FAMILIES: &[&[Row<ServerHandler>]] = commands::FAMILIES;
+use crate::effects::Scope;
+use crate::row::{Flags, Group, Handler, Keys, Row};
+use crate::{FAMILIES, KeyFlags};
+use std::sync::OnceLock;
+use wire::Request;
 
 /// What runs a command.
 #[derive(Clone, Copy)]
 pub enum Runs {
-    /// Crate `command`, with locked keys.
+    /// This crate, with locked keys.
     Data(&'static Row<Handler>),
-    /// The server, with its session.
-    Server(ServerHandler),
+    /// The server, with its session: its handler of this number (see [`install`]).
+    Server(usize),
 }
 
 /// A command's place in the table; subcommands have places of their own.
@@ -50,12 +47,30 @@ struct Table {
     top_level: Vec<CommandId>,
 }
 
-static TABLE: LazyLock<Table> = LazyLock::new(Table::new);
+static TABLE: OnceLock<Table> = OnceLock::new();
+
+/// Makes the table of the data commands and of these families of the server's own. Gives the handlers of the latter, each at its
+/// [number](Runs::Server).
+///
+/// # Panics
+/// If there is a table already.
+pub fn install<H: Copy>(families: &[&'static [Row<H>]]) -> Vec<H> {
+    let (table, handlers) = Table::new(families);
+    assert!(TABLE.set(table).is_ok(), "commands are told once");
+    handlers
+}
+
+/// # Panics
+/// If nobody has told of the server's own commands: what was asked then would be answered wrongly.
+#[inline]
+fn table() -> &'static Table {
+    TABLE.get().expect("a program tells of its commands before it asks for one")
+}
 
 /// The command with this name, in any case.
 #[inline]
 pub fn find(name: &[u8]) -> Option<&'static Command> {
-    let table = &*TABLE;
+    let table = table();
     let mask = table.buckets.len() - 1;
     let mut bucket = hash(name) & mask;
     loop {
@@ -114,22 +129,22 @@ pub fn find_full_by(
 
 /// The command at a place.
 pub fn get(id: CommandId) -> &'static Command {
-    &TABLE.commands[id.0]
+    &table().commands[id.0]
 }
 
 /// How many places there are.
 pub fn command_count() -> usize {
-    TABLE.commands.len()
+    table().commands.len()
 }
 
 /// Every command and subcommand.
 pub fn all() -> &'static [Command] {
-    &TABLE.commands
+    &table().commands
 }
 
 /// The commands without their subcommands, family by family.
 pub fn top_level() -> impl ExactSizeIterator<Item = &'static Command> {
-    TABLE.top_level.iter().map(|id| get(*id))
+    table().top_level.iter().map(|id| get(*id))
 }
 
 impl Command {
@@ -168,34 +183,34 @@ impl Command {
 }
 
 impl Table {
-    fn new() -> Table {
+    fn new<H: Copy>(families: &[&'static [Row<H>]]) -> (Table, Vec<H>) {
         let mut table = Table { commands: Vec::new(), buckets: Box::default(), top_level: Vec::new() };
-        for row in command::FAMILIES.iter().flat_map(|family| family.iter()) {
-            table.add(row, &|row| Runs::Data(row));
-        }
         for row in FAMILIES.iter().flat_map(|family| family.iter()) {
-            table.add(row, &|row| Runs::Server(row.handler));
+            table.add(row, &mut Runs::Data);
+        }
+        let mut handlers = Vec::new();
+        for row in families.iter().flat_map(|family| family.iter()) {
+            table.add(row, &mut |row| {
+                handlers.push(row.handler);
+                Runs::Server(handlers.len() - 1)
+            });
         }
         table.index();
-        table
+        (table, handlers)
     }
 
-    fn add<H: Copy>(&mut self, row: &'static Row<H>, runs: &impl Fn(&'static Row<H>) -> Runs) {
-        let container = self.add_one(row, runs);
+    fn add<H: Copy>(&mut self, row: &'static Row<H>, runs: &mut impl FnMut(&'static Row<H>) -> Runs) {
+        let container = self.add_one(row, runs(row));
         self.top_level.push(container);
         for row in row.subcommands {
-            let id = self.add_one(row, runs);
+            let id = self.add_one(row, runs(row));
             self.commands[container.0].subcommands.push(id);
         }
     }
 
-    fn add_one<H: Copy>(
-        &mut self,
-        row: &'static Row<H>,
-        runs: &impl Fn(&'static Row<H>) -> Runs,
-    ) -> CommandId {
+    fn add_one<H: Copy>(&mut self, row: &'static Row<H>, runs: Runs) -> CommandId {
         let id = CommandId(self.commands.len());
-        let first_key = match (row.keys, runs(row)) {
+        let first_key = match (row.keys, runs) {
             (Keys::Range { first, .. }, Runs::Data(_)) => first,
             // Behind a script and the number of its keys.
             (Keys::Movable(_), Runs::Server(_)) if row.group == Group::Scripting => 3,
@@ -203,9 +218,9 @@ impl Table {
         };
         self.commands.push(Command {
             id,
-            row: row.with_handler(runs(row)),
+            row: row.with_handler(runs),
             first_key,
-            effect: match (runs(row), row.name) {
+            effect: match (runs, row.name) {
                 (Runs::Data(row), _) => Scope::of(row),
                 (Runs::Server(_), "select") => Some(Scope::Selection),
                 (Runs::Server(_), "function|restore") => Some(Scope::Libraries),
@@ -249,148 +264,4 @@ fn hash(name: &[u8]) -> usize {
 #[inline]
 fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().expect("the caller gives eight bytes"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use command::Shows;
-
-    #[test]
-    fn every_command_is_found_in_any_case() {
-        for command in top_level() {
-            let upper = command.row.name.to_uppercase();
-            assert_eq!(find(command.row.name.as_bytes()).unwrap().id, command.id);
-            assert_eq!(find(upper.as_bytes()).unwrap().id, command.id);
-        }
-        assert!(find(b"").is_none() && find(b"nosuchcommand").is_none());
-    }
-
-    /// Families of which every command shows its session, the process or the configuration; and others of which these do.
-    const SHOW_NOTHING: &[&str] = &[
-        "acl",
-        "acl|*",
-        "asking",
-        "auth",
-        "bgrewriteaof",
-        "bgsave",
-        "client",
-        "client|*",
-        "cluster",
-        "cluster|*",
-        "command",
-        "command|*",
-        "config",
-        "config|*",
-        "discard",
-        "echo",
-        "failover",
-        "function",
-        "function|help",
-        "function|kill",
-        "hello",
-        "lastsave",
-        "latency",
-        "latency|*",
-        "lolwut",
-        "memory",
-        "memory|doctor",
-        "memory|help",
-        "memory|malloc-stats",
-        "memory|purge",
-        "module",
-        "module|*",
-        "monitor",
-        "multi",
-        "ping",
-        "psubscribe",
-        "psync",
-        "publish",
-        "pubsub",
-        "pubsub|*",
-        "punsubscribe",
-        "quit",
-        "readonly",
-        "readwrite",
-        "replconf",
-        "replicaof",
-        "reset",
-        "role",
-        "save",
-        "script",
-        "script|*",
-        "select",
-        "shutdown",
-        "slaveof",
-        "slowlog",
-        "slowlog|help",
-        "slowlog|len",
-        "slowlog|reset",
-        "spublish",
-        "ssubscribe",
-        "subscribe",
-        "sunsubscribe",
-        "sync",
-        "time",
-        "unsubscribe",
-        "unwatch",
-        "wait",
-        "waitaof",
-    ];
-
-    /// The server's own commands that note what they look at: by the slots that they lock, or in so many words.
-    const NOTE_WHAT_THEY_SHOW: &[&str] = &[
-        "eval",
-        "eval_ro",
-        "evalsha",
-        "evalsha_ro",
-        "exec",
-        "fcall",
-        "fcall_ro",
-        "function|dump",
-        "function|list",
-        "function|stats",
-        "info",
-        "memory|usage",
-        "migrate",
-        "watch",
-    ];
-
-    /// What keys there are is no business of those who show nothing, whatever their family.
-    const SHOW_KEYS: &[&str] = &["cluster|countkeysinslot", "cluster|getkeysinslot"];
-
-    #[test]
-    fn a_reply_waits_for_everything_unless_its_row_is_known_to_look_at_less() {
-        let is_in = |list: &[&str], name: &str| {
-            let family = name.split_once('|').map(|(family, _)| format!("{family}|*"));
-            list.iter().any(|known| *known == name || family.as_deref() == Some(*known))
-        };
-        for command in all() {
-            let name = command.row.name;
-            let expected = match command.row.handler {
-                Runs::Data(row) if matches!(row.handler, Handler::Walk(_) | Handler::Exclusive(_)) => {
-                    Shows::Everything
-                }
-                Runs::Data(_) => Shows::WhatItNotes,
-                Runs::Server(_) if is_in(SHOW_KEYS, name) => Shows::Everything,
-                Runs::Server(_) if is_in(NOTE_WHAT_THEY_SHOW, name) => Shows::WhatItNotes,
-                Runs::Server(_) if is_in(SHOW_NOTHING, name) => Shows::Nothing,
-                Runs::Server(_) => Shows::Everything,
-            };
-            assert_eq!(command.row.shows, expected, "{name}");
-        }
-        let known = SHOW_NOTHING.iter().chain(NOTE_WHAT_THEY_SHOW).chain(SHOW_KEYS);
-        for name in known {
-            let name = name.strip_suffix("|*").unwrap_or(name);
-            assert!(find_full(name.as_bytes()).is_some(), "{name}");
-        }
-    }
-
-    #[test]
-    fn names_are_unique_and_lower_case() {
-        let mut names: Vec<&str> = all().iter().map(|command| command.row.name).collect();
-        assert!(names.iter().all(|name| !name.bytes().any(|byte| byte.is_ascii_uppercase())));
-        names.sort_unstable();
-        assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
-    }
 }
