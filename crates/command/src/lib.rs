@@ -17,6 +17,7 @@ pub mod generic;
 pub mod geo;
 pub mod hash;
 pub mod hyperloglog;
+pub mod key_flags;
 pub mod key_use;
 pub mod limits;
 pub mod list;
@@ -38,7 +39,7 @@ pub use category::Categories;
 pub use error::{Error, Result};
 pub use execute::execute;
 pub use key_use::{KeyFlags, KeySpec};
-pub use row::{Flags, Group, Handler, Keys, Outcome, Row, Shows, row};
+pub use row::{Channels, Flags, Group, Handler, Keys, OptionWords, Outcome, Row, Secrets, Shows, row};
 pub use settings::Settings;
 pub use wait::{Null, Sessions, Wait, Waiting};
 

@@ -169,6 +169,8 @@ impl Keys {
     pub const PAIRS: Keys = Keys::Range { first: 1, last: -1, step: 2 };
 }
 
+/// What a request does with its keys, where its words tell.
+pub type KeyFlagsBy = fn(&wire::Request<'_>) -> Option<KeyFlags>;
 /// Whether a request replaces its keys without a look at them.
 pub type Replaces = fn(&wire::Request<'_>) -> bool;
 /// A command that reads locked keys.
@@ -220,6 +222,57 @@ pub enum Outcome {
     Blocked(Box<Wait>),
 }
 
+/// Which words of a request are channels for which it needs permission. Who leaves one needs none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channels {
+    /// None.
+    None,
+    /// The first argument.
+    First,
+    /// All arguments.
+    All,
+    /// All arguments, and they are patterns of channels.
+    Patterns,
+}
+
+/// Which words of a request nobody may be shown, since they are passwords.
+#[derive(Clone, Copy, Debug)]
+pub enum Secrets {
+    /// None.
+    None,
+    /// All from this position on.
+    From(usize),
+    /// Those of the request that begins at this position.
+    OfRequest(usize),
+    /// Values of directives, unless these are known to be harmless.
+    OfDirectives,
+    /// Words of the options that begin at this position.
+    OfOptions(usize, &'static [OptionWords]),
+}
+
+/// An option of which a request may show something.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionWords {
+    /// Its name, in lower case.
+    pub name: &'static str,
+    /// How many words follow that belong to it; `usize::MAX` is all that there are.
+    pub words: usize,
+    /// Whether these are secrets.
+    pub are_secret: bool,
+}
+
+impl OptionWords {
+    /// An option whose words may be shown.
+    pub const fn shown(name: &'static str, words: usize) -> OptionWords {
+        OptionWords { name, words, are_secret: false }
+    }
+
+    /// An option whose words are secrets.
+    pub const fn secret(name: &'static str, words: usize) -> OptionWords {
+        OptionWords { name, words, are_secret: true }
+    }
+}
+
 /// What a reply shows of what others have written: until that is on disk the reply waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shows {
@@ -266,8 +319,14 @@ pub struct Row<H: 'static = Handler> {
     pub replaces: Option<Replaces>,
     /// What happens to the keys, where that is not what `key_use` takes for usual.
     pub key_flags: &'static [KeyFlags],
+    /// What this request does with a key, where that depends on its words; None of it: what `key_flags` say.
+    pub key_flags_by: Option<KeyFlagsBy>,
     /// Where clients find the keys, if `keys` does not say it.
     pub key_specs: &'static [KeySpec],
+    /// The channels for which it needs permission.
+    pub channels: Channels,
+    /// Its words that nobody may be shown.
+    pub secrets: Secrets,
     /// What its reply shows.
     pub shows: Shows,
     /// ACL categories that neither group nor flags imply.
@@ -318,7 +377,10 @@ impl<H> Row<H> {
             element: 0,
             replaces: None,
             key_flags: &[],
+            key_flags_by: None,
             key_specs: &[],
+            channels: Channels::None,
+            secrets: Secrets::None,
             shows: Shows::Everything,
             more_categories: Categories::empty(),
             group: Group::Generic,
@@ -363,6 +425,24 @@ impl<H: Copy> Row<H> {
     /// for those that remain.
     pub const fn key_flags(mut self, flags: &'static [KeyFlags]) -> Self {
         self.key_flags = flags;
+        self
+    }
+
+    /// Sets what tells from a request's words what it does with its keys.
+    pub const fn key_flags_by(mut self, by: KeyFlagsBy) -> Self {
+        self.key_flags_by = Some(by);
+        self
+    }
+
+    /// Sets the channels for which it needs permission.
+    pub const fn channels(mut self, channels: Channels) -> Self {
+        self.channels = channels;
+        self
+    }
+
+    /// Sets the words that nobody may be shown.
+    pub const fn secrets(mut self, secrets: Secrets) -> Self {
+        self.secrets = secrets;
         self
     }
 
@@ -436,7 +516,10 @@ impl<H: Copy> Row<H> {
             element: self.element,
             replaces: self.replaces,
             key_flags: self.key_flags,
+            key_flags_by: self.key_flags_by,
             key_specs: self.key_specs,
+            channels: self.channels,
+            secrets: self.secrets,
             shows: self.shows,
             more_categories: self.more_categories,
             group: self.group,

@@ -1,49 +1,32 @@
 //! Which words of a request must not be shown to anybody: passwords, in the slow
-//! log and to MONITOR.
+//! log and to MONITOR. Where they lie is in each command's row.
 //!
 //! Each command's words are read as its handler reads them, so that a name that looks like an option hides nothing and
 //! shifts nothing. Where the handler would give up, everything from there on is hidden: it may be a password in the wrong
 //! place.
 
-use command::table::Command;
+use command::table::{self, Command};
+use command::{OptionWords, Secrets};
 use config::TABLE;
 use wire::Request;
 
 const SHOWN_INSTEAD: &[u8] = b"(redacted)";
-/// Position of MIGRATE's first option.
-const MIGRATE_OPTIONS: usize = 6;
-/// Position of HELLO's first option.
-const HELLO_OPTIONS: usize = 2;
 
 /// The words of a request with its secrets replaced.
 pub fn shown<'a>(command: &Command, request: &Request<'a>) -> Vec<&'a [u8]> {
     let mut words: Vec<&[u8]> = request.iter().collect();
-    hide_secrets(command.row.name, &mut words);
+    hide_secrets(command.row.secrets, &mut words);
     words
 }
 
-/// Hides the secrets of a request for the command of this name.
-fn hide_secrets(name: &str, words: &mut [&[u8]]) {
-    match name {
-        "auth" => hide(words, 1, usize::MAX),
-        "acl|setuser" | "acl|deluser" | "acl|getuser" => hide(words, 2, usize::MAX),
-        // What it would be allowed to do is a request of any kind.
-        "acl|dryrun" => hide_secrets_of_request(words, 3),
-        "command|getkeys" | "command|getkeysandflags" => hide_secrets_of_request(words, 2),
-        "config|set" => hide_config_values(words),
-        "hello" => hide_behind(words, HELLO_OPTIONS, &[(b"auth", 2, true), (b"setname", 1, false)]),
-        "migrate" => hide_behind(
-            words,
-            MIGRATE_OPTIONS,
-            &[
-                (b"copy", 0, false),
-                (b"replace", 0, false),
-                (b"auth", 1, true),
-                (b"auth2", 2, true),
-                (b"keys", usize::MAX, false),
-            ],
-        ),
-        _ => {}
+/// Hides the secrets of a request.
+fn hide_secrets(secrets: Secrets, words: &mut [&[u8]]) {
+    match secrets {
+        Secrets::None => {}
+        Secrets::From(position) => hide(words, position, usize::MAX),
+        Secrets::OfRequest(position) => hide_secrets_of_request(words, position),
+        Secrets::OfDirectives => hide_config_values(words),
+        Secrets::OfOptions(position, options) => hide_behind(words, position, options),
     }
 }
 
@@ -51,20 +34,17 @@ fn hide(words: &mut [&[u8]], from: usize, count: usize) {
     words.iter_mut().skip(from).take(count).for_each(|word| *word = SHOWN_INSTEAD);
 }
 
-/// An option: its name, how many words belong to it, and whether these are secrets.
-type Spec<'n> = (&'n [u8], usize, bool);
-
 /// Reads options from a position on. What is no option, or lacks words, is hidden with all that follows.
-fn hide_behind(words: &mut [&[u8]], from: usize, options: &[Spec<'_>]) {
+fn hide_behind(words: &mut [&[u8]], from: usize, options: &[OptionWords]) {
     let mut at = from;
     while at < words.len() {
-        let known = options.iter().find(|(name, ..)| words[at].eq_ignore_ascii_case(name));
-        let Some((_, count, is_secret)) = known else { return hide(words, at, usize::MAX) };
-        let lacks = *count != usize::MAX && at + count >= words.len();
-        if *is_secret || lacks {
-            hide(words, at + 1, *count);
+        let known = options.iter().find(|option| words[at].eq_ignore_ascii_case(option.name.as_bytes()));
+        let Some(option) = known else { return hide(words, at, usize::MAX) };
+        let lacks = option.words != usize::MAX && at + option.words >= words.len();
+        if option.are_secret || lacks {
+            hide(words, at + 1, option.words);
         }
-        at = at.saturating_add(1).saturating_add(*count);
+        at = at.saturating_add(1).saturating_add(option.words);
     }
 }
 
@@ -72,13 +52,11 @@ fn hide_behind(words: &mut [&[u8]], from: usize, options: &[Spec<'_>]) {
 /// in each other is the client's choice.
 fn hide_secrets_of_request(words: &mut [&[u8]], from: usize) {
     let Some(request) = words.get_mut(from..).filter(|request| !request.is_empty()) else { return };
-    let mut name = String::from_utf8_lossy(request[0]).to_ascii_lowercase();
-    if let (Some(sub), "acl" | "config" | "command") = (request.get(1), name.as_str()) {
-        name = format!("{name}|{}", String::from_utf8_lossy(sub).to_ascii_lowercase());
-    }
-    match name.as_str() {
-        "acl|dryrun" | "command|getkeys" | "command|getkeysandflags" => hide(request, 2, usize::MAX),
-        _ => hide_secrets(&name, request),
+    let Some(command) = table::find(request[0]) else { return };
+    let subcommand = request.get(1).and_then(|name| table::find_subcommand(command, name));
+    match subcommand.unwrap_or(command).row.secrets {
+        Secrets::OfRequest(_) => hide(request, 2, usize::MAX),
+        secrets => hide_secrets(secrets, request),
     }
 }
 
@@ -105,10 +83,10 @@ mod tests {
         let mut words: Vec<&[u8]> = Vec::new();
         (0..200_000).for_each(|_| words.extend([b"command".as_slice(), b"getkeys"]));
         words.extend([b"auth".as_slice(), b"secret"]);
-        hide_secrets("command|getkeys", &mut words);
+        crate::commands::install();
+        hide_secrets(Secrets::OfRequest(2), &mut words);
         assert!(words[4..].iter().all(|word| *word == SHOWN_INSTEAD));
     }
-    use command::table;
     use wire::RequestBuf;
 
     fn shown_line(line: &str) -> String {

@@ -145,6 +145,7 @@ pub const ROWS: &[Row] = &[
              EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         )
         .key_flags(&[EXCHANGES.union(KeyFlags::VARIABLE_FLAGS)])
+        .key_flags_by(set::set_key_flags)
         .summary("Sets a string, whatever the key held before, on conditions and with an expiry."),
     row("setex", 4, Write(set::setex), DENYOOM)
         .replaces(|_| true)

@@ -2,7 +2,7 @@
 //!
 //! UNSUBSCRIBE and its kin name channels too, but who leaves needs no permission.
 
-use command::Flags;
+use command::Channels;
 use command::table::Command;
 use wire::Request;
 
@@ -17,13 +17,12 @@ pub struct Channel {
 
 /// The channels for which a request needs permission.
 pub fn of(command: &Command, request: &Request<'_>) -> impl Iterator<Item = Channel> + use<> {
-    let (last, is_pattern) = match command.row.name {
-        _ if !command.is(Flags::PUBSUB) => (0, false),
+    let (last, is_pattern) = match command.row.channels {
+        Channels::None => (0, false),
         // Scripts may ask about requests that are too short.
-        "publish" | "spublish" => (1.min(request.len() - 1), false),
-        "subscribe" | "ssubscribe" => (request.len() - 1, false),
-        "psubscribe" => (request.len() - 1, true),
-        _ => (0, false),
+        Channels::First => (1.min(request.len() - 1), false),
+        Channels::All => (request.len() - 1, false),
+        Channels::Patterns => (request.len() - 1, true),
     };
     (1..=last).map(move |position| Channel { position, is_pattern })
 }

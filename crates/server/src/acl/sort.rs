@@ -4,13 +4,19 @@
 //! What is wrong with the options before them is told first, by the command itself.
 
 use super::user::User;
-use command::Error;
-use command::table::Command;
+use command::table::{Command, Runs};
+use command::{Error, Handler};
 use wire::Request;
 
 /// The error of a SORT that reads further keys, for a user who may not.
 pub fn refusal(user: &User, command: &Command, request: &Request<'_>) -> Option<Error> {
-    if !matches!(command.row.name, "sort" | "sort_ro") || user.may_read_every_key(command, request) {
+    let Runs::Data(row) = command.row.handler else { return None };
+    let stores = match row.handler {
+        Handler::ReadAround(..) => false,
+        Handler::WriteAround(..) => true,
+        _ => return None,
+    };
+    if user.may_read_every_key(command, request) {
         return None;
     }
     let mut at = 2;
@@ -21,7 +27,7 @@ pub fn refusal(user: &User, command: &Command, request: &Request<'_>) -> Option<
         at += match operand {
             _ if is("asc") || is("desc") || is("alpha") => 1,
             Some(_) if is("limit") && is_number(at + 1) && is_number(at + 2) => 3,
-            Some(_) if is("store") && command.row.name == "sort" => 2,
+            Some(_) if is("store") && stores => 2,
             Some(pattern) if is("by") && !pattern.contains(&b'*') => 2,
             Some(_) if is("by") => {
                 return Some(Error::text(

@@ -10,7 +10,7 @@ use crate::dispatch::checks::LOADING;
 use crate::dispatch::handlers::ServerHandler;
 use crate::server::{Attention, Server};
 use crate::{descriptors, durability, listen};
-use command::{Error, Flags, Group, Result, Row, Shows};
+use command::{Error, Flags, Group, Result, Row, Secrets, Shows};
 use config::{CannotApply, ChangedDirective, Config, Origin};
 use std::sync::Arc;
 use wire::Reply;
@@ -45,6 +45,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .summary("Brings the configuration file up to the configuration in force."),
     sub("config|set", -4, set)
         .shows(Shows::Nothing)
+        .secrets(Secrets::OfDirectives)
         .complexity("O(N), N being the number of directives")
         .syntax("parameter value [parameter value ...]")
         .summary("Changes directives, all of those named or none.")

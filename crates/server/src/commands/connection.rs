@@ -11,7 +11,7 @@ use crate::dispatch::handlers::ServerHandler;
 use crate::session::Closing;
 use crate::{monitor, pubsub, tracking};
 use command::version::REDIS_VERSION;
-use command::{Error, Flags, Group, Result, Row, Shows};
+use command::{Error, Flags, Group, OptionWords, Result, Row, Secrets, Shows};
 use keyspace::DbIndex;
 use wire::{Protocol, Reply};
 
@@ -22,6 +22,7 @@ const BEFORE_AUTH: Flags = QUICK.union(Flags::NOSCRIPT).union(Flags::NO_AUTH).un
 pub const ROWS: &[Row<ServerHandler>] = &[
     row("auth", -2, BEFORE_AUTH.union(Flags::SENSITIVE), auth)
         .shows(Shows::Nothing)
+        .secrets(Secrets::From(1))
         .group(Group::Connection)
         .complexity("O(N) where N is the number of passwords defined for the user")
         .syntax("[username] password")
@@ -33,6 +34,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .summary("Answers with the message."),
     row("hello", -1, BEFORE_AUTH.union(Flags::SENSITIVE), hello)
         .shows(Shows::Nothing)
+        .secrets(Secrets::OfOptions(2, &[OptionWords::secret("auth", 2), OptionWords::shown("setname", 1)]))
         .since("6.0.0")
         .group(Group::Connection)
         .syntax("[protover [AUTH username password] [SETNAME clientname]]")

@@ -22,7 +22,7 @@ use crate::worker::make_way;
 use command::generic::dump::payload;
 use command::key_use::{Begin, Find, TAKES};
 use command::parse::int;
-use command::{Error, Flags, Group, KeyFlags, KeySpec, Keys, Result, Row, Shows};
+use command::{Error, Flags, Group, KeyFlags, KeySpec, Keys, OptionWords, Result, Row, Secrets, Shows};
 use keyspace::{Class, Key, Touch};
 use parking_lot::Mutex;
 use std::io::{self, ErrorKind, Read, Write};
@@ -35,6 +35,7 @@ use wire::{Reply, Request, encode_request};
 /// MIGRATE.
 pub const ROWS: &[Row<ServerHandler>] = &[row("migrate", -6, Flags::WRITE.union(DANGEROUS), migrate)
     .shows(Shows::WhatItNotes)
+    .secrets(Secrets::OfOptions(OPTIONS, OPTION_WORDS))
     .keys(Keys::Movable(keys))
     .key_specs(&[
         KeySpec::at(3, TAKES),
@@ -53,6 +54,15 @@ pub const ROWS: &[Row<ServerHandler>] = &[row("migrate", -6, Flags::WRITE.union(
     )
     .summary("Moves keys to another server.")
     .tips(&["nondeterministic_output"])];
+
+/// What may follow the timeout.
+const OPTION_WORDS: &[OptionWords] = &[
+    OptionWords::shown("copy", 0),
+    OptionWords::shown("replace", 0),
+    OptionWords::secret("auth", 1),
+    OptionWords::secret("auth2", 2),
+    OptionWords::shown("keys", usize::MAX),
+];
 
 const DANGEROUS: Flags = Flags::DANGEROUS.union(Flags::MOVABLEKEYS);
 /// What Redis takes for a timeout that is none.

@@ -9,7 +9,7 @@ use crate::dispatch::handlers::ServerHandler;
 use crate::pubsub::{self, Kind};
 use command::key_use::KeyFlags;
 use command::table::Command;
-use command::{Error, Flags, Group, Keys, Result, Row, Shows};
+use command::{Channels, Error, Flags, Group, Keys, Result, Row, Shows};
 use std::sync::Arc;
 use wire::{Reply, Request};
 
@@ -22,11 +22,13 @@ const ASKS: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE);
 pub const ROWS: &[Row<ServerHandler>] = &[
     listens("psubscribe", -2, |context, reply| begin(context, reply, Kind::Pattern))
         .shows(Shows::Nothing)
+        .channels(Channels::Patterns)
         .complexity("O(N) where N is the number of patterns to subscribe to.")
         .syntax("pattern [pattern ...]")
         .summary("Listens to all channels whose names fit the patterns."),
     row("publish", 3, PUBLISHES, publish)
         .shows(Shows::Nothing)
+        .channels(Channels::First)
         .since("2.0.0")
         .group(Group::Pubsub)
         .complexity(
@@ -49,6 +51,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .summary("Ends subscriptions to patterns, or to all of them."),
     row("spublish", 3, PUBLISHES, publish_in_shard)
         .shows(Shows::Nothing)
+        .channels(Channels::First)
         .since("7.0.0")
         .group(Group::Pubsub)
         .keys(Keys::FIRST)
@@ -58,6 +61,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .summary("Posts a message to a shard channel."),
     listens("ssubscribe", -2, |context, reply| begin(context, reply, Kind::ShardChannel))
         .shows(Shows::Nothing)
+        .channels(Channels::All)
         .since("7.0.0")
         .keys(Keys::ALL)
         .key_flags(&[KeyFlags::NOT_KEY])
@@ -66,6 +70,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .summary("Listens to shard channels."),
     listens("subscribe", -2, |context, reply| begin(context, reply, Kind::Channel))
         .shows(Shows::Nothing)
+        .channels(Channels::All)
         .complexity("O(N) where N is the number of channels to subscribe to.")
         .syntax("channel [channel ...]")
         .summary("Listens to channels."),

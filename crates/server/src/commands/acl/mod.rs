@@ -10,7 +10,7 @@ use crate::acl::{self, Denied, SaveError};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use command::table;
-use command::{Categories, Error, Flags, Group, Result, Row, Shows};
+use command::{Categories, Error, Flags, Group, Result, Row, Secrets, Shows};
 use sys::prng::fill_with_secrets;
 use value::text::until_zero;
 use wire::{Reply, RequestBuf};
@@ -38,12 +38,14 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .summary("Lists the categories of commands, or the commands of one."),
     sub("acl|deluser", -3, ADMIN, users::delete)
         .shows(Shows::Nothing)
+        .secrets(Secrets::From(2))
         .complexity("O(1) amortized time considering the typical user.")
         .tips(EVERYWHERE)
         .syntax("username [username ...]")
         .summary("Deletes users and closes their connections."),
     sub("acl|dryrun", -4, ADMIN, dry_run)
         .shows(Shows::Nothing)
+        .secrets(Secrets::OfRequest(3))
         .since("7.0.0")
         .complexity("O(1).")
         .syntax("username command [arg [arg ...]]")
@@ -54,6 +56,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .summary("Makes up a password that nobody guesses."),
     sub("acl|getuser", 3, ADMIN, users::get)
         .shows(Shows::Nothing)
+        .secrets(Secrets::From(2))
         .complexity("O(N). Where N is the number of password, command and pattern rules that the user has.")
         .syntax("username")
         .summary("Shows a user's rules, by kind."),
@@ -80,6 +83,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .summary("Writes the users to their file."),
     sub("acl|setuser", -3, ADMIN.union(Flags::SENSITIVE), users::set)
         .shows(Shows::Nothing)
+        .secrets(Secrets::From(2))
         .complexity("O(N). Where N is the number of rules provided.")
         .tips(EVERYWHERE)
         .syntax("username [rule [rule ...]]")

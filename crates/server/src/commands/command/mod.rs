@@ -12,7 +12,7 @@ use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::server::Server;
 use command::table::{self, Command};
-use command::{Categories, Error, Flags, Group, Result, Row, Shows};
+use command::{Categories, Error, Flags, Group, Result, Row, Secrets, Shows};
 use std::iter;
 use value::glob::{Case, glob_match};
 use wire::Reply;
@@ -38,11 +38,13 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .tips(VARIES),
     sub("command|getkeys", -3, keys::getkeys)
         .shows(Shows::Nothing)
+        .secrets(Secrets::OfRequest(2))
         .complexity("O(N), N being the number of arguments")
         .syntax("command [arg [arg ...]]")
         .summary("Replies with the keys of a command given in full."),
     sub("command|getkeysandflags", -3, keys::getkeysandflags)
         .shows(Shows::Nothing)
+        .secrets(Secrets::OfRequest(2))
         .since("7.0.0")
         .complexity("O(N), N being the number of arguments")
         .syntax("command [arg [arg ...]]")
