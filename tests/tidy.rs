@@ -17,6 +17,7 @@ const ORDER: &[&str] = &[
     "bench",
     "cluster",
     "server",
+    "acl",
     "telemetry",
     "config",
     "command",

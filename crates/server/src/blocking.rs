@@ -8,9 +8,9 @@
 //! Thread rule: any worker. Locks are taken in the order slots, a waiting session's
 //! state, the registries.
 
-use crate::acl;
 use crate::client::{self, BehindReply, Client, Kept, Signal, Traits};
 use crate::dispatch::checks;
+use crate::dispatch::rights;
 use crate::durability;
 use crate::server::Server;
 use crate::session::Session;
@@ -349,7 +349,7 @@ impl Waiter {
         let mut out = Vec::new();
         let mut reply = Reply::new(&mut out, request.protocol);
         let admitted =
-            acl::admit_waiting(server, &self.client, request.rights, request.command, &args.request, now);
+            rights::admit_waiting(server, &self.client, request.rights, request.command, &args.request, now);
         let if_fails = if admitted.is_ok() { Ending::Failed } else { Ending::Rejected };
         let ending = match admitted.and_then(|()| execute(row, batch, &args, request.touch, &mut reply)) {
             Ok(Outcome::Blocked(_)) => return,

@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod acl;
 pub mod audience;
 pub mod blocking;
 pub mod client;

@@ -11,12 +11,12 @@
 //! 2. The keyspace is left between two requests, so that a request of another thread can have it alone.
 //! 3. Nothing is held back: MULTI and EXEC are for whoever reads the log, which knows what belongs together.
 
-use crate::acl::Access;
 use crate::client::Client;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::{self, ServerHandler};
 use crate::server::Server;
 use crate::session::Session;
+use acl::Access;
 use command::table::{self, Command, Runs};
 use command::{Args, Error, Group, execute};
 use keyspace::{DbIndex, Touch};

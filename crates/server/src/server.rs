@@ -1,6 +1,5 @@
 //! What all workers share: one `Server` for the life of the process.
 
-use crate::acl::Registry;
 use crate::audience::Audience;
 use crate::blocking::{self, Blocked};
 use crate::client::{Client, Clients, Traits, eviction};
@@ -26,6 +25,7 @@ use crate::switches::Switches;
 use crate::tick::Bells;
 use crate::tracking::{self, Tracking};
 use crate::watches::Watches;
+use acl::Registry;
 use command::Settings;
 use config::{ClientClass, Config};
 use keyspace::Interest;

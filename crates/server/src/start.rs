@@ -5,7 +5,7 @@ use crate::dispatch::names::Names;
 use crate::listen::Listeners;
 use crate::placement::Arrival;
 use crate::server::{Attention, Ending, Scripting, Server};
-use crate::{acl, commands, descriptors, durability, snapshot, supervision, worker};
+use crate::{commands, descriptors, durability, snapshot, supervision, worker};
 use config::{Config, Edition, Startup};
 use script::limits::STACK_BYTES;
 use std::ffi::OsString;
@@ -122,7 +122,7 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     // One more than are announced: the spare one (see `placement`).
     let server = Server::new(config, workers + 1);
     announce(&server, &listeners, workers, warnings);
-    acl::load_at_start(&server)?;
+    acl::load_at_start(&server.acl, &server.config)?;
     made.keep();
     // Clients are told meanwhile that the data is being loaded.
     server.set_attention(Attention::LOADING, true);
@@ -244,7 +244,7 @@ type Alive = Sender<std::convert::Infallible>;
 /// # Errors
 /// If users cannot be loaded, threads cannot be started or the listening sockets cannot be watched.
 pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
-    acl::load_at_start(server)?;
+    acl::load_at_start(&server.acl, &server.config)?;
     run_behind(Front::new()?, server, listeners, workers)
 }
 

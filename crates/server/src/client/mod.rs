@@ -15,7 +15,7 @@ pub use class::class_from_name;
 pub use mail::{BehindReply, Letters, begin_group, deliver, end_group, has_sealed, open_seals};
 pub use registry::Clients;
 
-use crate::acl::DEFAULT_USER;
+use acl::DEFAULT_USER;
 use command::table::CommandId;
 use config::ClientClass;
 use mail::Mail;

@@ -5,11 +5,11 @@
 
 use super::client::{check_label, set_name};
 use super::row;
-use crate::acl::{Access, Attempt, DEFAULT_USER, Reason, UserFlags};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::session::Closing;
 use crate::{monitor, pubsub, tracking};
+use acl::{Access, Attempt, DEFAULT_USER, Reason, UserFlags};
 use command::version::REDIS_VERSION;
 use command::{Error, Flags, Group, OptionWords, Result, Row, Secrets, Shows};
 use keyspace::DbIndex;
@@ -136,7 +136,7 @@ fn hello(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     if let Some((user, password)) = credentials {
         authenticate(context, user, password)?;
     }
-    if context.session.access.is_stranger(&context.server.acl) {
+    if context.session.access.is_unauthenticated(&context.server.acl) {
         return Err(HELLO_BEFORE_AUTH);
     }
     if let Some(name) = name {

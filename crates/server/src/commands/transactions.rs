@@ -5,10 +5,10 @@
 //! that as any other request: nobody sees a part of it.
 
 use super::row;
-use crate::acl;
 use crate::client::Traits;
 use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::reach::Reach;
+use crate::dispatch::rights;
 use crate::dispatch::{Context, checks};
 use crate::monitor;
 use crate::server::{Attention, Server};
@@ -211,11 +211,11 @@ fn run(context: &mut Context<'_, '_>, queued: &Queued, reply: &mut Reply<'_>) {
     let (server, command) = (context.server, queued.command());
     let began = server.ticks.now();
     let request = queued.request();
-    if !context.session.access.is_free(&server.acl) {
+    if !context.session.access.is_unrestricted(&server.acl) {
         // What is refused is shown with the command that the client sent.
         context.session.client.note_command(context.command.id);
     }
-    if let Err(error) = acl::admit_queued(server, context.session, command, &request, context.now) {
+    if let Err(error) = rights::admit_queued(server, context.session, command, &request, context.now) {
         reply.error(error.as_bytes());
         server.counts.note_error(error.as_bytes());
         return;

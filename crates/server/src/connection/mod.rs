@@ -22,13 +22,13 @@
 pub mod pending;
 pub mod stream;
 
-use crate::acl::Access;
 use crate::blocking::{self, Cut};
 use crate::client::{Client, Signal, Traits, eviction};
 use crate::dispatch::{OUTPUT_FLUSH_BYTES, Stop};
 use crate::server::Server;
 use crate::session::{Closing, Session};
 use crate::worker::{Buffers, Worker};
+use acl::Access;
 use config::LogLevel as Level;
 use keyspace::Stamp;
 use pending::Pending;
@@ -523,7 +523,7 @@ impl Connection {
     /// is a password.
     #[inline]
     fn trust(&self, server: &Server) -> Authenticated {
-        match self.session.access.is_stranger(&server.acl) {
+        match self.session.access.is_unauthenticated(&server.acl) {
             true => Authenticated::No,
             false => Authenticated::Yes,
         }

@@ -1,11 +1,11 @@
 //! What comes before a command runs, in Redis' order: does it exist, are there
 //! enough words, may this session run it, is there memory, is there a pause.
 
-use crate::acl;
 use crate::commands::pubsub::is_allowed_among_messages;
 use crate::dispatch::Context;
 use crate::dispatch::pause::{Pause, Paused};
 use crate::dispatch::reach;
+use crate::dispatch::rights;
 use crate::dispatch::transaction::{flags_in_effect, is_exec};
 use crate::monitor;
 use crate::residency;
@@ -52,8 +52,8 @@ pub fn check_request(
     if session.transaction.is_some() && command.is(Flags::NO_MULTI) {
         return Verdict::Refuse(Error::text("ERR Command not allowed inside a transaction"));
     }
-    if !session.access.is_free(&server.acl)
-        && let Err(error) = acl::admit(server, session, command, request, session.setting(), now)
+    if !session.access.is_unrestricted(&server.acl)
+        && let Err(error) = rights::admit(server, session, command, request, session.setting(), now)
     {
         return Verdict::Refuse(error);
     }

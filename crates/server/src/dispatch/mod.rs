@@ -13,6 +13,7 @@ pub mod handlers;
 pub mod names;
 pub mod pause;
 pub mod reach;
+pub mod rights;
 mod transaction;
 
 use crate::blocking;

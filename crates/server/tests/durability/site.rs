@@ -2,12 +2,12 @@
 //! flushed by hand, and every key can be looked at without touching it.
 
 use crate::shown::{Content, Shown};
+use acl::Access;
 use command::table::{self, Runs};
 use command::{Args, execute};
 use config::{Config, Startup};
 use keyspace::{DbIndex, HashSeed, Key, Stamp, Touch, TypeName, ValueRef};
 use log::{Flushing, Log, Options};
-use server::acl::Access;
 use server::blocking;
 use server::client::Client;
 use server::dispatch::{Runner, Stop};

@@ -1,14 +1,14 @@
 //! ACL: users and their rules, seen and changed while the server runs.
 //!
-//! The rules themselves are in `crate::acl`; here are the commands over them.
+//! The rules themselves are in `acl`; here are the commands over them.
 
 mod log;
 mod users;
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
-use crate::acl::{self, Denied, SaveError};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
+use acl::{Denied, SaveError};
 use command::table;
 use command::{Categories, Error, Flags, Group, Result, Row, Secrets, Shows};
 use sys::prng::fill_with_secrets;

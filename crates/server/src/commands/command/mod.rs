@@ -154,7 +154,7 @@ fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         [] => Filter::All,
         [by, kind, _] if is(by, "filterby") && is(kind, "module") => Filter::Nothing,
         [by, kind, name] if is(by, "filterby") && is(kind, "aclcat") => {
-            crate::acl::category(name).map_or(Filter::Nothing, Filter::Category)
+            acl::category(name).map_or(Filter::Nothing, Filter::Category)
         }
         [by, kind, pattern] if is(by, "filterby") && is(kind, "pattern") => Filter::Pattern(pattern),
         _ => return Err(Error::Syntax),

@@ -1,7 +1,7 @@
 //! What a script asks of the server: its commands, checked as Redis checks them and run under what the script holds.
 
-use crate::acl::{self, Setting};
 use crate::commands::debug;
+use crate::dispatch::rights;
 use crate::dispatch::{Context, checks, reach};
 use crate::durability;
 use crate::holders::{Run, What};
@@ -11,6 +11,7 @@ use crate::slowlog;
 use crate::stats::Ending;
 use crate::worker;
 use ::script::{Host, Pulse, Ran, Refusal};
+use acl::Setting;
 use command::execute::{key_positions, keys_locked, needs_all};
 use command::table::{Command, Runs};
 use command::{Args, Error, Flags, Handler, Hashed, Keys};
@@ -202,10 +203,10 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
             return Err(Error::text("ERR This Redis command is not allowed from script"));
         }
         let context = &mut *self.context;
-        if !context.session.access.is_free(&context.server.acl) {
+        if !context.session.access.is_unrestricted(&context.server.acl) {
             // What is refused is shown with the command that the client sent.
             context.session.client.note_command(context.command.id);
-            acl::admit(context.server, context.session, command, request, Setting::Script, context.now)
+            rights::admit(context.server, context.session, command, request, Setting::Script, context.now)
                 .map_err(|error| {
                     let line = error.as_bytes();
                     let reason = line.strip_prefix(b"NOPERM ").unwrap_or(line);

@@ -3,11 +3,10 @@
 //!
 //! A file is taken as a whole or not at all; every line that is wrong is named.
 
-use super::registry::{Registry, Users};
-use super::rules::{RuleError, join_selectors, shown};
-use super::selector::NewChannels;
-use super::user::{User, is_valid_name};
-use crate::server::Server;
+use crate::registry::{Registry, Users};
+use crate::rules::{RuleError, join_selectors, shown};
+use crate::selector::NewChannels;
+use crate::user::{User, is_valid_name};
 use config::Config;
 use std::ffi::OsString;
 use std::fmt;
@@ -38,18 +37,18 @@ pub enum SaveError {
 ///
 /// # Errors
 /// A sentence for the operator; the server must not start with other rights than meant.
-pub fn load_at_start(server: &Server) -> io::Result<()> {
-    let lines = server.config.users();
-    if !lines.is_empty() && path(&server.config).is_some() {
+pub fn load_at_start(registry: &Registry, config: &Config) -> io::Result<()> {
+    let lines = config.users();
+    if !lines.is_empty() && path(config).is_some() {
         return Err(io::Error::other(
             "Users are defined both by 'user' lines of the configuration and by an 'aclfile'. Either may be meant \
              to hold all of them: define users in one place only.",
         ));
     }
     let critical = |LoadError(sentence)| io::Error::other(format!("Can't load the users: {sentence}"));
-    load_lines(&server.acl, &lines, new_channels(&server.config)).map_err(critical)?;
-    match path(&server.config) {
-        Some(_) => server.acl.load(&server.config).map_err(critical),
+    load_lines(registry, &lines, new_channels(config)).map_err(critical)?;
+    match path(config) {
+        Some(_) => registry.load(config).map_err(critical),
         None => Ok(()),
     }
 }

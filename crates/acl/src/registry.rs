@@ -4,10 +4,10 @@
 //!    under the lock gets a pair that belongs together.
 //! 2. The default user is always there.
 
-use super::AclLog;
-use super::rules::SetUserError;
-use super::selector::NewChannels;
-use super::user::{DEFAULT_USER, User};
+use crate::AclLog;
+use crate::rules::SetUserError;
+use crate::selector::NewChannels;
+use crate::user::{DEFAULT_USER, User};
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //!
 //! What is wrong with the options before them is told first, by the command itself.
 
-use super::user::User;
+use crate::user::User;
 use command::table::{Command, Runs};
 use command::{Error, Handler};
 use wire::Request;

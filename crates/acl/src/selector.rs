@@ -1,10 +1,10 @@
 //! A selector: commands, keys and channels that go together. A user has one of its own
 //! and any number in parentheses; a command may run if one of them allows all of it.
 
-use super::channels;
-use super::commands::{CommandRules, Sign};
-use super::rules::{RuleError, has_space, is};
-use super::user::Denied;
+use crate::channels;
+use crate::commands::{CommandRules, Sign};
+use crate::rules::{RuleError, has_space, is};
+use crate::user::Denied;
 use bitflags::bitflags;
 use command::KeyFlags;
 use command::execute::{key_positions, positions_behind_keyword};

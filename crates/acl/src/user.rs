@@ -1,7 +1,7 @@
 //! A user: flags, passwords and selectors, as a value that rules turn into another value.
 
-use super::rules::{RuleError, SetUserError, has_space, is, join_selectors};
-use super::selector::{NewChannels, Selector};
+use crate::rules::{RuleError, SetUserError, has_space, is, join_selectors};
+use crate::selector::{NewChannels, Selector};
 use bitflags::bitflags;
 use command::table::Command;
 use sha2::{Digest as _, Sha256};
@@ -88,7 +88,7 @@ impl User {
     }
 
     /// Whether it may do everything, whatever comes.
-    pub fn is_free(&self) -> bool {
+    pub fn is_unrestricted(&self) -> bool {
         self.selectors().any(Selector::is_all)
     }
 

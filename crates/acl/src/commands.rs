@@ -3,7 +3,7 @@
 //! The bits decide; the rules are kept only to be shown again (ACL LIST), each command or
 //! category at most once, in the order in which they were last given.
 
-use super::rules::{RuleError, has_space};
+use crate::rules::{RuleError, has_space};
 use command::table::{self, Command, CommandId};
 use command::{Categories, Flags};
 use std::collections::BTreeMap;
