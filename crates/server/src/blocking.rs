@@ -14,8 +14,7 @@ use crate::dispatch::rights;
 use crate::durability;
 use crate::server::Server;
 use crate::session::Session;
-use crate::slowlog;
-use crate::stats::Ending;
+use crate::slow;
 use crate::tracking;
 use command::table::{Command, Runs};
 use command::{Args, Outcome, Sessions, Wait, Waiting, execute};
@@ -26,6 +25,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use sys::{Ticks, UnixMs};
+use telemetry::stats::Ending;
 use wire::{Protocol, Reply, RequestBuf};
 
 /// A session that waits.
@@ -316,7 +316,7 @@ impl Waiter {
         counts.note(request.command.id, Ticks(0), Ticks(ticks), ending, track);
         if ending != Ending::Rejected && ticks >= server.slow_ticks() {
             let words = request.original();
-            slowlog::note_if_slow(server, &self.client, request.command, &words.as_request(), ticks);
+            slow::note_if_slow(server, &self.client, request.command, &words.as_request(), ticks);
         }
     }
 

@@ -5,7 +5,6 @@
 //! attention flag says so.
 
 use crate::client::{self, Client, Traits};
-use crate::redaction;
 use crate::server::{Attention, Server};
 use crate::session::Session;
 use command::Flags;
@@ -13,6 +12,7 @@ use command::table::Command;
 use parking_lot::Mutex;
 use std::io::Write;
 use std::sync::Arc;
+use telemetry::redaction;
 use wire::Request;
 
 /// The sessions that monitor.

@@ -9,18 +9,15 @@ use crate::dispatch::pause::Pause;
 use crate::durability::{self, Durability};
 use crate::events;
 use crate::holders::Holders;
-use crate::latency::LatencyMonitor;
 use crate::listen::Doors;
 use crate::monitor::{self, Monitors};
 use crate::placement::Placement;
 use crate::pubsub::{self, PubSub};
 use crate::residency::Residency;
-use crate::samples::Samples;
 use crate::scripts::Scripts;
 use crate::session::Session;
-use crate::slowlog::{self, SlowLog};
+use crate::slow;
 use crate::snapshot::Snapshots;
-use crate::stats::{ServerCounts, WorkerCounts};
 use crate::switches::Switches;
 use crate::tick::Bells;
 use crate::tracking::{self, Tracking};
@@ -39,6 +36,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use sys::file::Fs;
 use sys::prng::entropy_seed;
 use sys::{Clock, Prng, TickClock, Ticks, UnixMs};
+use telemetry::latency::LatencyMonitor;
+use telemetry::samples::Samples;
+use telemetry::slowlog::SlowLog;
+use telemetry::stats::{ServerCounts, WorkerCounts};
 use tokio::sync::watch;
 use value::collection::Thresholds;
 
@@ -204,7 +205,7 @@ impl Server {
             settings: Settings::default(),
             clients: Clients::default(),
             counts: ServerCounts::default(),
-            worker_counts: (0..workers).map(|_| WorkerCounts::default()).collect(),
+            worker_counts: (0..workers).map(|_| WorkerCounts::new(command::table::command_count())).collect(),
             clock,
             ticks: TickClock::default(),
             started_at: now,
@@ -277,7 +278,7 @@ impl Server {
         self.set_attention(Attention::NO_REPLICAS, needs_replicas);
         self.durability.log().inspect(|log| durability::limit_buffer(self, log));
         self.reply_bytes_max.store(longest_reply(self, eviction::limit_bytes(self)), Ordering::Relaxed);
-        self.slow_ticks.store(slowlog::threshold_ticks(self), Ordering::Relaxed);
+        self.slow_ticks.store(slow::threshold_ticks(self), Ordering::Relaxed);
         self.keyspace.set_interest(Interest::EVENTS, events::are_wanted(self));
         durability::apply_config(self);
         tracking::keep_within_limit(self);
@@ -299,7 +300,7 @@ impl Server {
         }
     }
 
-    /// The ticks from which a command is slow: see [`slowlog::note`].
+    /// The ticks from which a command is slow: see [`slow::note_if_slow`].
     #[inline]
     pub fn slow_ticks(&self) -> u64 {
         self.slow_ticks.load(Ordering::Relaxed)

@@ -4,12 +4,12 @@ use super::info::duration_counts;
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
-use crate::latency::{Sample, Series};
 use crate::server::Server;
 use command::table::{self, Command};
 use command::{Error, Flags, Group, Result, Row, Shows};
 use std::fmt::Write;
 use sys::UnixMs;
+use telemetry::latency::{Sample, Series};
 use wire::Reply;
 
 /// LATENCY.

@@ -13,8 +13,7 @@ use crate::dispatch::{Context, checks};
 use crate::monitor;
 use crate::server::{Attention, Server};
 use crate::session::Session;
-use crate::slowlog;
-use crate::stats::Ending;
+use crate::slow;
 use crate::transaction::Queued;
 use command::execute::{keys_locked, needs_all};
 use command::key_use::LOOKS;
@@ -24,6 +23,7 @@ use keyspace::{DbIndex, Key};
 use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
+use telemetry::stats::Ending;
 use wire::Reply;
 
 const ALWAYS: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::RUNS_IN_MULTI);
@@ -244,6 +244,6 @@ fn run(context: &mut Context<'_, '_>, queued: &Queued, reply: &mut Reply<'_>) {
     let ended = server.ticks.now();
     counts.note(command.id, began, ended, ending, track);
     let spent = ended.0.saturating_sub(began.0);
-    slowlog::note_if_slow(server, &context.session.client, command, &request, spent);
+    slow::note_if_slow(server, &context.session.client, command, &request, spent);
     server.counts.commands.add(1);
 }

@@ -22,8 +22,7 @@ use crate::commands::pubsub::answers_by_message;
 use crate::residency;
 use crate::server::{Attention, Server};
 use crate::session::{Closing, ReplyMode, Session};
-use crate::slowlog;
-use crate::stats::Ending;
+use crate::slow;
 use crate::tracking;
 use checks::Verdict;
 use command::table::{Command, Runs};
@@ -34,6 +33,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use sys::{Ticks, UnixMs};
 use telemetry::log;
+use telemetry::stats::Ending;
 use wire::{Reply, Request, RequestBuf};
 
 /// Requests that are prepared together. More would ask for more memory lines than
@@ -605,7 +605,7 @@ impl Turn<'_> {
         self.tick = tick;
         if ending != Ending::Rejected {
             self.count += 1;
-            slowlog::note_if_slow(self.server, &self.session.client, command, request, spent);
+            slow::note_if_slow(self.server, &self.session.client, command, request, spent);
         }
         if spent >= self.stale_ticks {
             self.now = self.server.clock.now();

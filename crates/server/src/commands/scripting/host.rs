@@ -7,8 +7,7 @@ use crate::durability;
 use crate::holders::{Run, What};
 use crate::monitor;
 use crate::server::Attention;
-use crate::slowlog;
-use crate::stats::Ending;
+use crate::slow;
 use crate::worker;
 use ::script::{Host, Pulse, Ran, Refusal};
 use acl::Setting;
@@ -23,6 +22,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use telemetry::log;
 use telemetry::logger;
+use telemetry::stats::Ending;
 use wire::{Protocol, Reply, Request, RequestBuf};
 
 /// From here on a run is slow: it makes way, and others ask before they wait for what it holds.
@@ -352,7 +352,7 @@ impl Host for ScriptHost<'_, '_, '_> {
         let ended = server.ticks.now();
         counts.note(command.id, began, ended, ending, track);
         let spent = ended.0.saturating_sub(began.0);
-        slowlog::note_if_slow(server, &context.session.client, command, &request, spent);
+        slow::note_if_slow(server, &context.session.client, command, &request, spent);
         server.counts.commands.add(1);
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! over the workers.
 
 use crate::error_counts::ErrorCounts;
-use command::table::{CommandId, command_count};
+use command::table::CommandId;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use sys::{Counter, Ticks, UnixMs};
@@ -28,12 +28,6 @@ pub struct CommandCounts {
 /// All commands of one worker.
 pub struct WorkerCounts {
     commands: Box<[CommandCounts]>,
-}
-
-impl Default for WorkerCounts {
-    fn default() -> Self {
-        WorkerCounts { commands: (0..command_count()).map(|_| CommandCounts::default()).collect() }
-    }
 }
 
 /// Counts that are written rarely enough to be shared by all workers.
@@ -148,6 +142,11 @@ pub enum Ending {
 }
 
 impl WorkerCounts {
+    /// For a table of so many commands.
+    pub fn new(commands: usize) -> WorkerCounts {
+        WorkerCounts { commands: (0..commands).map(|_| CommandCounts::default()).collect() }
+    }
+
     /// Counts one command.
     #[inline]
     pub fn note(&self, id: CommandId, from: Ticks, to: Ticks, ending: Ending, track: bool) {

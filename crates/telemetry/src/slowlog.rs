@@ -1,17 +1,17 @@
-//! The slow log: commands that took long, newest first, and what is done about a
-//! command that took long.
+//! The slow log: commands that took long, newest first, and when a command did.
 //!
 //! Workers compare each command's ticks with one threshold; only those above it
 //! come here, and only here is the lock taken.
 
-use crate::client::Client;
+use crate::latency::LatencyMonitor;
 use crate::redaction;
-use crate::server::Server;
 use command::Flags;
 use command::table::Command;
+use config::Config;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::Duration;
+use sys::UnixMs;
 use wire::Request;
 
 /// Words of a request that an entry keeps; the last one then counts the rest.
@@ -58,6 +58,18 @@ impl SlowLog {
         ring.newest_first.truncate(entries_max);
     }
 
+    /// Notes a command if it took as long as the directive says and may be shown. `who` gives the client's address and its name for itself.
+    pub fn note(&self, config: &Config, slow: &Slow<'_, '_>, who: impl FnOnce() -> (String, Vec<u8>)) {
+        let is_slow = config.slowlog_log_slower_than_us().is_some_and(|least| slow.micros >= least);
+        if !is_slow || slow.command.is(Flags::SKIP_SLOWLOG) {
+            return;
+        }
+        let (address, name) = who();
+        let words = cut_to_size(&redaction::shown(slow.command, slow.request));
+        let entry = Entry { id: 0, at_s: slow.at.seconds(), micros: slow.micros, words, address, name };
+        self.add(entry, config.slowlog_max_len());
+    }
+
     /// The newest entries, `most` of them.
     pub fn newest(&self, most: usize) -> Vec<Entry> {
         self.ring.lock().newest_first.iter().take(most).cloned().collect()
@@ -79,50 +91,33 @@ impl SlowLog {
     }
 }
 
-/// The ticks from which a command has to be shown to [`note`]: the lower one of
-/// the thresholds of the slow log and of the latency monitor.
-pub fn threshold_ticks(server: &Server) -> u64 {
-    let slow = server.config.slowlog_log_slower_than_us().map(Duration::from_micros);
-    let latency = match server.config.latency_monitor_threshold_ms() {
+/// A command that took long.
+pub struct Slow<'a, 'r> {
+    /// Which one.
+    pub command: &'a Command,
+    /// Its words.
+    pub request: &'a Request<'r>,
+    /// How long it took.
+    pub micros: u64,
+    /// When it ended.
+    pub at: UnixMs,
+}
+
+/// The time from which a command has to be shown to [`SlowLog::note`] and [`note_latency`]: the lower one of the thresholds of the
+/// slow log and of the latency monitor. None: both are off.
+pub fn threshold(config: &Config) -> Option<Duration> {
+    let slow = config.slowlog_log_slower_than_us().map(Duration::from_micros);
+    let latency = match config.latency_monitor_threshold_ms() {
         0 => None,
         ms => Some(Duration::from_millis(ms)),
     };
-    let least = slow.into_iter().chain(latency).min();
-    least.map_or(u64::MAX, |span| server.ticks.ticks_in(span))
+    slow.into_iter().chain(latency).min()
 }
 
-/// Notes a command that took `ticks`, if that is long.
-#[inline]
-pub fn note_if_slow(server: &Server, client: &Client, command: &Command, request: &Request<'_>, ticks: u64) {
-    if ticks >= server.slow_ticks() {
-        note(server, client, command, request, ticks);
-    }
-}
-
-/// Notes a command that took `ticks`, which is at least [`threshold_ticks`].
-#[cold]
-fn note(server: &Server, client: &Client, command: &Command, request: &Request<'_>, ticks: u64) {
-    let micros = server.ticks.nanos(ticks) / 1000;
-    let event = if command.is(Flags::FAST) { "fast-command" } else { "command" };
-    server.latency.note(
-        event,
-        server.clock.now(),
-        micros / 1000,
-        server.config.latency_monitor_threshold_ms(),
-    );
-    let is_slow = server.config.slowlog_log_slower_than_us().is_some_and(|least| micros >= least);
-    if !is_slow || command.is(Flags::SKIP_SLOWLOG) {
-        return;
-    }
-    let entry = Entry {
-        id: 0,
-        at_s: server.clock.now().seconds(),
-        micros,
-        words: cut_to_size(&redaction::shown(command, request)),
-        address: client.address.clone(),
-        name: client.labels().name,
-    };
-    server.slowlog.add(entry, server.config.slowlog_max_len());
+/// Shows a command to the latency monitor.
+pub fn note_latency(monitor: &LatencyMonitor, config: &Config, slow: &Slow<'_, '_>) {
+    let event = if slow.command.is(Flags::FAST) { "fast-command" } else { "command" };
+    monitor.note(event, slow.at, slow.micros / 1000, config.latency_monitor_threshold_ms());
 }
 
 fn cut_to_size(words: &[&[u8]]) -> Vec<Vec<u8>> {
