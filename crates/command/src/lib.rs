@@ -39,7 +39,9 @@ pub use category::Categories;
 pub use error::{Error, Result};
 pub use execute::execute;
 pub use key_use::{KeyFlags, KeySpec};
-pub use row::{Channels, Flags, Group, Handler, Keys, OptionWords, Outcome, Row, Secrets, Shows, row};
+pub use row::{
+    Channels, Flags, Group, Handler, Keys, OptionWords, Outcome, Reach, Row, ScriptBy, Secrets, Shows, row,
+};
 pub use settings::Settings;
 pub use wait::{Null, Sessions, Wait, Waiting};
 

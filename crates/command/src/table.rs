@@ -7,7 +7,7 @@
 //! Thread rule: told once, then read by all.
 
 use crate::effects::Scope;
-use crate::row::{Flags, Group, Handler, Keys, Row};
+use crate::row::{Flags, Handler, Keys, Reach, Row};
 use crate::{FAMILIES, KeyFlags};
 use std::sync::OnceLock;
 use wire::Request;
@@ -159,20 +159,22 @@ impl Command {
         self.row.flags.contains(flag)
     }
 
-    /// Whether it is one of the server's own that may look at keys which it does not name, as DBSIZE and INFO do. Those that do not
-    /// are enumerated: commands of the session, of messages and transactions, and TIME and its like.
+    /// Whether it is one of the server's own that may look at keys which it does not name, as DEBUG and INFO do.
     pub fn looks_around(&self) -> bool {
-        let row = &self.row;
-        let is_about_keys = row.flags.intersects(Flags::READONLY | Flags::WRITE) || !self.is(Flags::FAST);
-        let looks_at_none = match row.group {
-            // It waits until nobody looks at any.
-            Group::Connection if row.name == "client|pause" => false,
-            Group::Connection | Group::Pubsub | Group::Transactions => true,
-            Group::Server => !is_about_keys,
-            Group::Scripting => false,
-            _ => self.names_keys(),
-        };
-        matches!(row.handler, Runs::Server(_)) && !looks_at_none
+        let may = matches!(self.row.reach, Reach::Around | Reach::All | Reach::Script(_));
+        matches!(self.row.handler, Runs::Server(_)) && may
+    }
+
+    /// Whether it runs a script or a function.
+    #[inline]
+    pub fn runs_script(&self) -> bool {
+        matches!(self.row.reach, Reach::Script(_))
+    }
+
+    /// Whether it is EXEC.
+    #[inline]
+    pub fn is_exec(&self) -> bool {
+        self.row.reach == Reach::Queue
     }
 
     /// Whether its requests name keys. Those of shard channels, which only have the slots of keys, do not count.
@@ -213,18 +215,16 @@ impl Table {
         let first_key = match (row.keys, runs) {
             (Keys::Range { first, .. }, Runs::Data(_)) => first,
             // Behind a script and the number of its keys.
-            (Keys::Movable(_), Runs::Server(_)) if row.group == Group::Scripting => 3,
+            (Keys::Movable(_), Runs::Server(_)) if matches!(row.reach, Reach::Script(_)) => 3,
             _ => 0,
         };
         self.commands.push(Command {
             id,
             row: row.with_handler(runs),
             first_key,
-            effect: match (runs, row.name) {
-                (Runs::Data(row), _) => Scope::of(row),
-                (Runs::Server(_), "select") => Some(Scope::Selection),
-                (Runs::Server(_), "function|restore") => Some(Scope::Libraries),
-                (Runs::Server(_), _) => None,
+            effect: match runs {
+                Runs::Data(row) => Scope::of(row),
+                Runs::Server(_) => row.effect,
             },
             subcommands: Vec::new(),
         });

@@ -18,7 +18,7 @@ use crate::server::Server;
 use crate::session::Session;
 use acl::Access;
 use command::table::{self, Command, Runs};
-use command::{Args, Error, Group, execute};
+use command::{Args, Error, Flags, Group, execute};
 use keyspace::{DbIndex, Touch};
 use std::fmt;
 use std::sync::Arc;
@@ -136,7 +136,7 @@ pub fn judge(request: &Request<'_>) -> Result<&'static Command, Rejection> {
     }
     let is_told = row.group == Group::Scripting
         || matches!(row.handler, Runs::Data(_))
-        || matches!(row.name, "select" | "publish" | "spublish" | "ping");
+        || row.flags.contains(Flags::IN_APPEND_ONLY_FILE);
     if is_told { Ok(command) } else { Err(Rejection::Foreign(row.name)) }
 }
 

@@ -291,6 +291,11 @@ impl Server {
         Attention::from_bits_truncate(self.attention.load(Ordering::Relaxed))
     }
 
+    /// Whether somebody is shown all commands.
+    pub fn is_monitored(&self) -> bool {
+        self.attention().contains(Attention::MONITORS)
+    }
+
     /// Sets or takes away something to look at.
     pub fn set_attention(&self, flag: Attention, on: bool) {
         if on {

@@ -10,14 +10,14 @@ use crate::dispatch::checks::LOADING;
 use crate::dispatch::handlers::ServerHandler;
 use crate::server::{Attention, Server};
 use crate::{descriptors, durability, listen};
-use command::{Error, Flags, Group, Result, Row, Secrets, Shows};
+use command::{Error, Flags, Group, Reach, Result, Row, Secrets, Shows};
 use config::{CannotApply, ChangedDirective, Config, Origin};
 use std::sync::Arc;
 use wire::Reply;
 
 /// CONFIG.
 pub const ROWS: &[Row<ServerHandler>] =
-    &[row("config", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+    &[row("config", -2, Reach::Around, Flags::empty(), |context, _| unknown_subcommand(context))
         .shows(Shows::Nothing)
         .group(Group::Server)
         .since("2.0.0")
@@ -31,7 +31,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .complexity("O(N), N being the number of names and patterns")
         .syntax("parameter [parameter ...]")
         .summary("Replies with directives and their values, by name or pattern."),
-    row("config|help", 2, HELP_FLAGS, |_, reply| help(reply, "CONFIG", HELP))
+    row("config|help", 2, Reach::Around, HELP_FLAGS, |_, reply| help(reply, "CONFIG", HELP))
         .shows(Shows::Nothing)
         .group(Group::Server)
         .since("5.0.0")
@@ -65,7 +65,7 @@ const HELP: &[&str] = &[
 
 const fn sub(name: &'static str, arity: i32, handler: ServerHandler) -> Row<ServerHandler> {
     const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
-    row(name, arity, FLAGS, handler).group(Group::Server).since("2.0.0")
+    row(name, arity, Reach::Around, FLAGS, handler).group(Group::Server).since("2.0.0")
 }
 
 /// CONFIG GET parameter [parameter ...]

@@ -10,8 +10,9 @@ use crate::dispatch::handlers::ServerHandler;
 use crate::session::Closing;
 use crate::{monitor, pubsub, tracking};
 use acl::{Access, Attempt, DEFAULT_USER, Reason, UserFlags};
+use command::effects::Scope;
 use command::version::REDIS_VERSION;
-use command::{Error, Flags, Group, OptionWords, Result, Row, Secrets, Shows};
+use command::{Error, Flags, Group, OptionWords, Reach, Result, Row, Secrets, Shows};
 use keyspace::DbIndex;
 use wire::{Protocol, Reply};
 
@@ -20,41 +21,46 @@ const BEFORE_AUTH: Flags = QUICK.union(Flags::NOSCRIPT).union(Flags::NO_AUTH).un
 
 /// The connection group, without CLIENT.
 pub const ROWS: &[Row<ServerHandler>] = &[
-    row("auth", -2, BEFORE_AUTH.union(Flags::SENSITIVE), auth)
+    row("auth", -2, Reach::Nothing, BEFORE_AUTH.union(Flags::SENSITIVE), auth)
         .shows(Shows::Nothing)
         .secrets(Secrets::From(1))
         .group(Group::Connection)
         .complexity("O(N) where N is the number of passwords defined for the user")
         .syntax("[username] password")
         .summary("Shows who the client is, by a password."),
-    row("echo", 2, QUICK, echo)
+    row("echo", 2, Reach::Nothing, QUICK, echo)
         .shows(Shows::Nothing)
         .group(Group::Connection)
         .syntax("message")
         .summary("Answers with the message."),
-    row("hello", -1, BEFORE_AUTH.union(Flags::SENSITIVE), hello)
+    row("hello", -1, Reach::Nothing, BEFORE_AUTH.union(Flags::SENSITIVE), hello)
         .shows(Shows::Nothing)
         .secrets(Secrets::OfOptions(2, &[OptionWords::secret("auth", 2), OptionWords::shown("setname", 1)]))
         .since("6.0.0")
         .group(Group::Connection)
         .syntax("[protover [AUTH username password] [SETNAME clientname]]")
         .summary("Greets the server: chooses the protocol, and may authenticate and name the connection."),
-    row("ping", -1, Flags::FAST, ping)
+    row("ping", -1, Reach::Nothing, Flags::FAST, ping)
+        .flags(Flags::AMONG_MESSAGES.union(Flags::ASKS_HEALTH).union(Flags::IN_APPEND_ONLY_FILE))
         .shows(Shows::Nothing)
         .group(Group::Connection)
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .syntax("[message]")
         .summary("Answers, to show that the server is there."),
-    row("quit", -1, BEFORE_AUTH.union(Flags::RUNS_IN_MULTI), quit)
+    row("quit", -1, Reach::Nothing, BEFORE_AUTH.union(Flags::RUNS_IN_MULTI), quit)
+        .flags(Flags::AMONG_MESSAGES.union(Flags::ENDS_TRANSACTION))
         .shows(Shows::Nothing)
         .group(Group::Connection)
         .summary("Closes the connection."),
-    row("reset", 1, BEFORE_AUTH.union(Flags::RUNS_IN_MULTI), reset)
+    row("reset", 1, Reach::Watched, BEFORE_AUTH.union(Flags::RUNS_IN_MULTI), reset)
+        .flags(Flags::AMONG_MESSAGES.union(Flags::ENDS_TRANSACTION))
         .shows(Shows::Nothing)
         .since("6.2.0")
         .group(Group::Connection)
         .summary("Brings the connection back to the state of a new one."),
-    row("select", 2, QUICK, select)
+    row("select", 2, Reach::Nothing, QUICK, select)
+        .effect(Scope::Selection)
+        .flags(Flags::IN_APPEND_ONLY_FILE)
         .shows(Shows::Nothing)
         .group(Group::Connection)
         .syntax("index")

@@ -22,7 +22,9 @@ use crate::worker::make_way;
 use command::generic::dump::payload;
 use command::key_use::{Begin, Find, TAKES};
 use command::parse::int;
-use command::{Error, Flags, Group, KeyFlags, KeySpec, Keys, OptionWords, Result, Row, Secrets, Shows};
+use command::{
+    Error, Flags, Group, KeyFlags, KeySpec, Keys, OptionWords, Reach, Result, Row, Secrets, Shows,
+};
 use keyspace::{Class, Key, Touch};
 use parking_lot::Mutex;
 use std::io::{self, ErrorKind, Read, Write};
@@ -33,7 +35,8 @@ use std::time::{Duration, Instant};
 use wire::{Reply, Request, encode_request};
 
 /// MIGRATE.
-pub const ROWS: &[Row<ServerHandler>] = &[row("migrate", -6, Flags::WRITE.union(DANGEROUS), migrate)
+pub const ROWS: &[Row<ServerHandler>] = &[row("migrate", -6, Reach::Keys, Flags::WRITE.union(DANGEROUS), migrate)
+        .flags(Flags::WAITS_FOR_OTHERS)
     .shows(Shows::WhatItNotes)
     .secrets(Secrets::OfOptions(OPTIONS, OPTION_WORDS))
     .keys(Keys::Movable(keys))

@@ -18,7 +18,6 @@ mod transaction;
 
 use crate::blocking;
 use crate::client::{Letters, Traits};
-use crate::commands::pubsub::answers_by_message;
 use crate::residency;
 use crate::server::{Attention, Server};
 use crate::session::{Closing, ReplyMode, Session};
@@ -468,7 +467,7 @@ impl Turn<'_> {
             return Flow::Block;
         }
         self.count_one(command, request, ending);
-        let is_message = ending == Ending::Done && answers_by_message(command);
+        let is_message = ending == Ending::Done && command.is(Flags::ANSWERS_BY_MESSAGE);
         self.settle_reply(if is_message { out.len() } else { before }, out);
         if self.session.closing == Closing::No { Flow::Next } else { Flow::Close }
     }
@@ -696,7 +695,7 @@ impl Turn<'_> {
         let is_in_transaction = self.session.transaction.is_some();
         if let Some(tracker) = &mut self.session.tracking
             && !is_in_transaction
-            && !command.is_some_and(|command| command.row.name.starts_with("client|"))
+            && !command.is_some_and(|command| command.is(Flags::KEEPS_CACHING))
         {
             tracker.is_singled_out = false;
         }

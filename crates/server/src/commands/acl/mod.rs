@@ -10,7 +10,7 @@ use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use acl::{Denied, SaveError};
 use command::table;
-use command::{Categories, Error, Flags, Group, Result, Row, Secrets, Shows};
+use command::{Categories, Error, Flags, Group, Reach, Result, Row, Secrets, Shows};
 use sys::prng::fill_with_secrets;
 use value::text::until_zero;
 use wire::{Reply, RequestBuf};
@@ -22,7 +22,7 @@ const EVERYWHERE: &[&str] = &["request_policy:all_nodes", "response_policy:all_s
 
 /// ACL and its subcommands.
 pub const ROWS: &[Row<ServerHandler>] =
-    &[row("acl", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+    &[row("acl", -2, Reach::Around, Flags::empty(), |context, _| unknown_subcommand(context))
         .shows(Shows::Nothing)
         .since("6.0.0")
         .group(Group::Server)
@@ -125,7 +125,7 @@ const HELP: &[&str] = &[
 ];
 
 const fn sub(name: &'static str, arity: i32, flags: Flags, handler: ServerHandler) -> Row<ServerHandler> {
-    row(name, arity, flags, handler).since("6.0.0").group(Group::Server)
+    row(name, arity, Reach::Around, flags, handler).since("6.0.0").group(Group::Server)
 }
 
 /// ACL WHOAMI

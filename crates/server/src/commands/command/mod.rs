@@ -12,7 +12,7 @@ use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::server::Server;
 use command::table::{self, Command};
-use command::{Categories, Error, Flags, Group, Result, Row, Secrets, Shows};
+use command::{Categories, Error, Flags, Group, Reach, Result, Row, Secrets, Shows};
 use std::iter;
 use value::glob::{Case, glob_match};
 use wire::Reply;
@@ -86,7 +86,7 @@ const HELP: &[&str] = &[
 ];
 
 const fn sub(name: &'static str, arity: i32, handler: ServerHandler) -> Row<ServerHandler> {
-    row(name, arity, HELP_FLAGS, handler)
+    row(name, arity, Reach::Around, HELP_FLAGS, handler)
         .group(Group::Server)
         .in_categories(Categories::CONNECTION)
         .since("2.8.13")

@@ -16,7 +16,7 @@ use command::execute::readable;
 use command::generic::{dump, object};
 use command::parse::int_within;
 use command::table::Command;
-use command::{Error, Flags, Group, Result, Row};
+use command::{Error, Flags, Group, Reach, Result, Row};
 use keyspace::{DbIndex, Expiry, Key, NewValue, Touch, ValueRef, View};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -29,7 +29,8 @@ use wire::{Reply, Request};
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
 
 /// DEBUG.
-pub const ROWS: &[Row<ServerHandler>] = &[row("debug", -2, FLAGS, debug)
+pub const ROWS: &[Row<ServerHandler>] = &[row("debug", -2, Reach::All, FLAGS, debug)
+    .passes_by(leaves_out_what_is_held)
     .group(Group::Server)
     .complexity("Depends on the subcommand.")
     .syntax("subcommand [arg [arg ...]]")
@@ -135,6 +136,12 @@ const ACTIONS_FOR_SCRIPTS: &[&str] = &[
     "sleep",
     "stringmatch-len",
 ];
+
+/// Whether an action looks at no key that somebody may hold, or leaves it out.
+fn leaves_out_what_is_held(request: &Request<'_>) -> bool {
+    let action = request.get(1).unwrap_or_default();
+    !["object", "populate", "sleep"].iter().any(|name| action.eq_ignore_ascii_case(name.as_bytes()))
+}
 
 /// Whether a script may call this once DEBUG SET-DISABLE-DENY-SCRIPTS says so.
 pub fn suits_scripts(command: &Command, request: &Request<'_>) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::commands::debug;
 use crate::dispatch::rights;
-use crate::dispatch::{Context, checks, reach};
+use crate::dispatch::{Context, checks};
 use crate::durability;
 use crate::holders::{Run, What};
 use crate::monitor;
@@ -326,7 +326,7 @@ impl Host for ScriptHost<'_, '_, '_> {
             self.note_write();
         }
         self.is_seen |= !leaves_nothing_behind(command);
-        if reach::waits_for_others(command) {
+        if command.is(Flags::WAITS_FOR_OTHERS) {
             // No pulse comes meanwhile, and whoever asks what runs is to find the script.
             self.note_slow();
         }
