@@ -1,14 +1,14 @@
 //! The table of directives from outside: the page that is made of it, and CONFIG SET of each against the real servers.
 
 use crate::{root, tarn};
-use server::config::{Effect, Flags, Kind, Row, TABLE};
+use config::{Effect, Flags, Kind, Row, TABLE};
 use std::collections::HashMap;
 use testkit::ask::{ask, call_well, shown};
 use testkit::{Client, Program, Server};
 use wire::Value;
 
 /// Names and defaults of CONFIG GET, as Redis 7.2.6 answers.
-const REDIS: &str = include_str!("../crates/server/src/config/tests/redis-7.2.6-config-get.txt");
+const REDIS: &str = include_str!("../crates/config/src/tests/redis-7.2.6-config-get.txt");
 
 const PAGE: &str = "docs/configuration.md";
 const HEAD: &str = "| directive | values | default | CONFIG SET | here |\n|---|---|---|---|---|\n";
@@ -67,7 +67,7 @@ fn values(kind: Kind) -> String {
         Kind::Save => "pairs of seconds and changes".to_owned(),
         Kind::OutputLimits => "class, hard limit, soft limit, seconds".to_owned(),
         Kind::KeyspaceEvents => "letters of event classes".to_owned(),
-        Kind::ShutdownFlags => words(server::config::SHUTDOWN_WORDS),
+        Kind::ShutdownFlags => words(config::SHUTDOWN_WORDS),
         Kind::OomScores => "three numbers, -2000 to 2000".to_owned(),
         Kind::Percentiles => "percentages".to_owned(),
         Kind::ReplicaOf => "host and port, or `no one`".to_owned(),
@@ -77,7 +77,7 @@ fn values(kind: Kind) -> String {
 /// The default, and the other one that Redis has.
 fn default(row: &Row, redis: Option<&str>) -> String {
     let code = |text: &str| if text.is_empty() { "empty".to_owned() } else { format!("`{text}`") };
-    let config = server::config::Config::defaults();
+    let config = config::Config::defaults();
     // Durable editions answer what they do.
     let is_decided = ["appendonly", "appendfsync"].contains(&row.name);
     let answered =

@@ -8,7 +8,7 @@ use crate::imports::run;
 use crate::operators::{shown_by, text};
 use crate::security::functions;
 use crate::{root, tarn};
-use server::config::TABLE;
+use config::TABLE;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

@@ -13,7 +13,20 @@ use std::path::Path;
 
 /// The crates from the top to the bottom; each may use those after it only.
 const ORDER: &[&str] = &[
-    "tarn", "bench", "cluster", "server", "script", "command", "keyspace", "store", "log", "value", "wire",
+    "tarn",
+    "bench",
+    "cluster",
+    "server",
+    "acl",
+    "telemetry",
+    "config",
+    "command",
+    "script",
+    "keyspace",
+    "store",
+    "log",
+    "value",
+    "wire",
     "sys",
 ];
 

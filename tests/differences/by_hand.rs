@@ -3,7 +3,7 @@
 use crate::imports::run;
 use crate::operators::{files, text};
 use crate::tarn;
-use server::config::{Config, Startup, TABLE};
+use config::{Config, Startup, TABLE};
 use std::process::Command;
 use testkit::ask::{ask, call_well, wait_until};
 use testkit::{Client, Program, Server};

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use value::text::until_zero;
 
 /// A handler's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -300,10 +301,4 @@ impl Error {
             &format!("'. Try {container} HELP."),
         )
     }
-}
-
-/// A client's bytes as Redis prints them into an error: up to a zero byte.
-pub fn until_zero(bytes: &[u8]) -> &[u8] {
-    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    &bytes[..end]
 }

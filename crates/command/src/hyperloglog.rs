@@ -8,13 +8,14 @@
 //! 2. Whatever string a client has SET: it is refused or counted, and an error leaves it as it was.
 
 use crate::args::Args;
-use crate::error::{Error, Result, until_zero};
+use crate::error::{Error, Result};
 use crate::key_use::{INSERTS, KeyFlags, READS};
 use crate::row::Handler::{Walk, Write};
 use crate::row::{Flags, Group, Handler, Keys, Outcome, Row, Shows};
 use crate::string::Text;
 use keyspace::{Batch, Class, Edit, Expiry, Key, NewValue, Object};
 use value::hyperloglog::{self as hll, Corrupted, Encoding, Observation, REGISTERS, Registers};
+use value::text::until_zero;
 use wire::Reply;
 
 /// The hyperloglog group.

@@ -17,6 +17,7 @@ pub mod generic;
 pub mod geo;
 pub mod hash;
 pub mod hyperloglog;
+pub mod key_flags;
 pub mod key_use;
 pub mod limits;
 pub mod list;
@@ -27,7 +28,9 @@ pub mod set;
 pub mod settings;
 pub mod stream;
 pub mod string;
+pub mod table;
 pub mod transfer;
+pub mod version;
 pub mod wait;
 pub mod zset;
 
@@ -36,7 +39,9 @@ pub use category::Categories;
 pub use error::{Error, Result};
 pub use execute::execute;
 pub use key_use::{KeyFlags, KeySpec};
-pub use row::{Flags, Group, Handler, Keys, Outcome, Row, Shows, row};
+pub use row::{
+    Channels, Flags, Group, Handler, Keys, OptionWords, Outcome, Reach, Row, ScriptBy, Secrets, Shows, row,
+};
 pub use settings::Settings;
 pub use wait::{Null, Sessions, Wait, Waiting};
 

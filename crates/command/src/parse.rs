@@ -19,6 +19,16 @@ use value::extended::Extended;
 use value::number::parse_i64;
 use wire::Request;
 
+/// Whether one of these words is among a request's arguments, in any case.
+pub fn has_word(request: &Request<'_>, words: &[&str]) -> bool {
+    request.iter().skip(1).any(|arg| words.iter().any(|word| arg.eq_ignore_ascii_case(word.as_bytes())))
+}
+
+/// Whether a request gives a time to live, rather than a moment.
+pub fn has_time_to_live(request: &Request<'_>) -> bool {
+    has_word(request, &["ex", "px"])
+}
+
 /// A 64-bit integer argument.
 ///
 /// # Errors

@@ -14,6 +14,7 @@
 
 use crate::args::Args;
 use crate::category::Categories;
+use crate::effects::Scope;
 use crate::error::Result;
 use crate::key_use::{KeyFlags, KeySpec};
 use crate::wait::Wait;
@@ -23,7 +24,7 @@ use wire::Reply;
 bitflags::bitflags! {
     /// A command's flags, with the names of Redis' COMMAND INFO in lower case.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Flags: u32 {
+    pub struct Flags: u64 {
         /// Changes data. Set by the handler's kind, never by hand, for data commands.
         const WRITE = 1 << 0;
         /// Only reads data. Set by the handler's kind, never by hand, for data commands.
@@ -72,6 +73,26 @@ bitflags::bitflags! {
         const NO_MANDATORY_KEYS = 1 << 24;
         /// Runs at once between MULTI and EXEC instead of being queued.
         const RUNS_IN_MULTI = 1 << 23;
+        /// What it answers are messages: these come also if replies are off.
+        const ANSWERS_BY_MESSAGE = 1 << 25;
+        /// May run while only messages may come.
+        const AMONG_MESSAGES = 1 << 26;
+        /// Waits for another server while it holds its keys.
+        const WAITS_FOR_OTHERS = 1 << 27;
+        /// Ends a transaction, so that it is let through where what is queued takes memory that is not there.
+        const ENDS_TRANSACTION = 1 << 28;
+        /// Asks whether the server is well: refused where writes are since a snapshot failed.
+        const ASKS_HEALTH = 1 << 29;
+        /// Leaves what CLIENT CACHING said for the command behind it.
+        const KEEPS_CACHING = 1 << 30;
+        /// Takes away all keys of a database.
+        const EMPTIES_DATABASE = 1 << 31;
+        /// Takes away all keys there are, which the snapshot's file then says, too.
+        const EMPTIES_ALL = 1 << 32;
+        /// Needs the data: refused while that is loaded, whatever LOADING tells clients.
+        const NEEDS_DATA = 1 << 33;
+        /// One of the server's own that a Redis' append-only file may hold.
+        const IN_APPEND_ONLY_FILE = 1 << 34;
         /// Not in any ACL category that its other flags would imply ("slow" or "fast" apart).
         const PROTECTED = 1 << 22;
     }
@@ -169,6 +190,10 @@ impl Keys {
     pub const PAIRS: Keys = Keys::Range { first: 1, last: -1, step: 2 };
 }
 
+/// Something that a request's words tell.
+pub type OfRequest = fn(&wire::Request<'_>) -> bool;
+/// What a request does with its keys, where its words tell.
+pub type KeyFlagsBy = fn(&wire::Request<'_>) -> Option<KeyFlags>;
 /// Whether a request replaces its keys without a look at them.
 pub type Replaces = fn(&wire::Request<'_>) -> bool;
 /// A command that reads locked keys.
@@ -220,6 +245,87 @@ pub enum Outcome {
     Blocked(Box<Wait>),
 }
 
+/// What a request of one of the server's own commands touches of the keyspace. (Of a data command its keys tell, and its handler.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Nothing: it runs whoever holds the keyspace.
+    Nothing,
+    /// The slots of the keys that it names.
+    Keys,
+    /// The same, and it may look at other keys, whose locks it takes itself.
+    Around,
+    /// Any slot.
+    All,
+    /// The keys that its session watches.
+    Watched,
+    /// What the requests of its session's transaction touch.
+    Queue,
+    /// The keys that it names, or any slot unless the script is known to touch no others.
+    Script(ScriptBy),
+}
+
+/// How a request names the script that it runs, in its first argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptBy {
+    /// By its text.
+    Text,
+    /// By the text's SHA-1.
+    Sha,
+    /// It is a function of a library.
+    Function,
+}
+
+/// Which words of a request are channels for which it needs permission. Who leaves one needs none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channels {
+    /// None.
+    None,
+    /// The first argument.
+    First,
+    /// All arguments.
+    All,
+    /// All arguments, and they are patterns of channels.
+    Patterns,
+}
+
+/// Which words of a request nobody may be shown, since they are passwords.
+#[derive(Clone, Copy, Debug)]
+pub enum Secrets {
+    /// None.
+    None,
+    /// All from this position on.
+    From(usize),
+    /// Those of the request that begins at this position.
+    OfRequest(usize),
+    /// Values of directives, unless these are known to be harmless.
+    OfDirectives,
+    /// Words of the options that begin at this position.
+    OfOptions(usize, &'static [OptionWords]),
+}
+
+/// An option of which a request may show something.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionWords {
+    /// Its name, in lower case.
+    pub name: &'static str,
+    /// How many words follow that belong to it; `usize::MAX` is all that there are.
+    pub words: usize,
+    /// Whether these are secrets.
+    pub are_secret: bool,
+}
+
+impl OptionWords {
+    /// An option whose words may be shown.
+    pub const fn shown(name: &'static str, words: usize) -> OptionWords {
+        OptionWords { name, words, are_secret: false }
+    }
+
+    /// An option whose words are secrets.
+    pub const fn secret(name: &'static str, words: usize) -> OptionWords {
+        OptionWords { name, words, are_secret: true }
+    }
+}
+
 /// What a reply shows of what others have written: until that is on disk the reply waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shows {
@@ -266,8 +372,25 @@ pub struct Row<H: 'static = Handler> {
     pub replaces: Option<Replaces>,
     /// What happens to the keys, where that is not what `key_use` takes for usual.
     pub key_flags: &'static [KeyFlags],
+    /// What this request does with a key, where that depends on its words; None of it: what `key_flags` say.
+    pub key_flags_by: Option<KeyFlagsBy>,
     /// Where clients find the keys, if `keys` does not say it.
     pub key_specs: &'static [KeySpec],
+    /// What it touches of the keyspace, if it is one of the server's own.
+    pub reach: Reach,
+    /// Whether a request looks at all keys there are but leaves out those that it cannot lock, or looks at none in spite of its
+    /// reach; None: never. Behind a script it is held back all the same, as in Redis.
+    pub passes_by: Option<OfRequest>,
+    /// Whether a request is allowed while the server is busy, where the flag ALLOW_BUSY is not all there is to it; None: it is.
+    pub allow_busy_if: Option<OfRequest>,
+    /// Whether a request means something else at another time; None: never.
+    pub counts_from_now: Option<OfRequest>,
+    /// What a request of one of the server's own concerns where a log holds it; None: none does.
+    pub effect: Option<Scope>,
+    /// The channels for which it needs permission.
+    pub channels: Channels,
+    /// Its words that nobody may be shown.
+    pub secrets: Secrets,
     /// What its reply shows.
     pub shows: Shows,
     /// ACL categories that neither group nor flags imply.
@@ -318,7 +441,15 @@ impl<H> Row<H> {
             element: 0,
             replaces: None,
             key_flags: &[],
+            key_flags_by: None,
             key_specs: &[],
+            reach: Reach::All,
+            passes_by: None,
+            allow_busy_if: None,
+            counts_from_now: None,
+            effect: None,
+            channels: Channels::None,
+            secrets: Secrets::None,
             shows: Shows::Everything,
             more_categories: Categories::empty(),
             group: Group::Generic,
@@ -363,6 +494,54 @@ impl<H: Copy> Row<H> {
     /// for those that remain.
     pub const fn key_flags(mut self, flags: &'static [KeyFlags]) -> Self {
         self.key_flags = flags;
+        self
+    }
+
+    /// Sets what tells from a request's words what it does with its keys.
+    pub const fn key_flags_by(mut self, by: KeyFlagsBy) -> Self {
+        self.key_flags_by = Some(by);
+        self
+    }
+
+    /// Sets what it touches of the keyspace.
+    pub const fn reach(mut self, reach: Reach) -> Self {
+        self.reach = reach;
+        self
+    }
+
+    /// Sets which requests leave out what they cannot lock.
+    pub const fn passes_by(mut self, passes_by: OfRequest) -> Self {
+        self.passes_by = Some(passes_by);
+        self
+    }
+
+    /// Sets which requests are allowed while the server is busy.
+    pub const fn allow_busy_if(mut self, is_allowed: OfRequest) -> Self {
+        self.allow_busy_if = Some(is_allowed);
+        self
+    }
+
+    /// Sets which requests mean something else at another time.
+    pub const fn counts_from_now(mut self, counts: OfRequest) -> Self {
+        self.counts_from_now = Some(counts);
+        self
+    }
+
+    /// Sets what it concerns where a log holds it.
+    pub const fn effect(mut self, scope: Scope) -> Self {
+        self.effect = Some(scope);
+        self
+    }
+
+    /// Sets the channels for which it needs permission.
+    pub const fn channels(mut self, channels: Channels) -> Self {
+        self.channels = channels;
+        self
+    }
+
+    /// Sets the words that nobody may be shown.
+    pub const fn secrets(mut self, secrets: Secrets) -> Self {
+        self.secrets = secrets;
         self
     }
 
@@ -436,7 +615,15 @@ impl<H: Copy> Row<H> {
             element: self.element,
             replaces: self.replaces,
             key_flags: self.key_flags,
+            key_flags_by: self.key_flags_by,
             key_specs: self.key_specs,
+            reach: self.reach,
+            passes_by: self.passes_by,
+            allow_busy_if: self.allow_busy_if,
+            counts_from_now: self.counts_from_now,
+            effect: self.effect,
+            channels: self.channels,
+            secrets: self.secrets,
             shows: self.shows,
             more_categories: self.more_categories,
             group: self.group,

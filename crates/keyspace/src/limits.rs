@@ -46,6 +46,3 @@ pub const SPILL_RESOLVES_MAX: usize = 8;
 
 /// Keys whose time to live is averaged for INFO.
 pub const TTL_SAMPLES: usize = 64;
-
-/// The most databases that `databases` may ask for.
-pub const DATABASES_MAX: u32 = 1 << 20;

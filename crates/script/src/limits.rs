@@ -5,6 +5,10 @@ use std::time::Duration;
 /// Bytes that one worker's interpreter may hold. A script beyond it ends with an error; the server lives on.
 pub const STATE_BYTES_MAX: usize = 512 << 20;
 
+/// The stack of a thread that runs scripts: what they nest goes through functions that call themselves. Only what is used of it
+/// takes memory.
+pub const STACK_BYTES: usize = 32 << 20;
+
 /// How much the interpreter may grow, in percent of what was in use, until it collects again. What scripts find takes 200 KB, which
 /// each round looks through; the interpreter's own choice is a round for every 200 KB that scripts leave behind.
 pub const COLLECTOR_PAUSE_PERCENT: i32 = 400;

@@ -5,6 +5,7 @@ mod engine;
 
 use engine::{run, run_compiled, run_for};
 use script::Engine;
+use script::limits::STACK_BYTES;
 use std::time::{Duration, Instant};
 
 /// A script with a table `t` that has few elements and whose length is 2^n, where it says `SPARSE(n)`.
@@ -362,8 +363,7 @@ fn too_many_values_for_a_function_are_an_error_or_passed_over() {
 
 #[test]
 fn values_without_an_end_are_an_error() {
-    // They are gone through by recursion, for which workers have as large a stack.
-    const STACK_BYTES: usize = 32 << 20;
+    // They are gone through by recursion.
     let walk = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(refuse_values_without_an_end);
     walk.expect("a thread can be made").join().expect("the values were refused");
 }

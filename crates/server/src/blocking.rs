@@ -8,16 +8,15 @@
 //! Thread rule: any worker. Locks are taken in the order slots, a waiting session's
 //! state, the registries.
 
-use crate::acl;
 use crate::client::{self, BehindReply, Client, Kept, Signal, Traits};
 use crate::dispatch::checks;
-use crate::dispatch::table::{Command, Runs};
+use crate::dispatch::rights;
 use crate::durability;
 use crate::server::Server;
 use crate::session::Session;
-use crate::slowlog;
-use crate::stats::Ending;
+use crate::slow;
 use crate::tracking;
+use command::table::{Command, Runs};
 use command::{Args, Outcome, Sessions, Wait, Waiting, execute};
 use keyspace::{Batch, Key, KeyName, Stamp, Ticket, Touch};
 use parking_lot::Mutex;
@@ -26,6 +25,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use sys::{Ticks, UnixMs};
+use telemetry::stats::Ending;
 use wire::{Protocol, Reply, RequestBuf};
 
 /// A session that waits.
@@ -316,7 +316,7 @@ impl Waiter {
         counts.note(request.command.id, Ticks(0), Ticks(ticks), ending, track);
         if ending != Ending::Rejected && ticks >= server.slow_ticks() {
             let words = request.original();
-            slowlog::note_if_slow(server, &self.client, request.command, &words.as_request(), ticks);
+            slow::note_if_slow(server, &self.client, request.command, &words.as_request(), ticks);
         }
     }
 
@@ -349,7 +349,7 @@ impl Waiter {
         let mut out = Vec::new();
         let mut reply = Reply::new(&mut out, request.protocol);
         let admitted =
-            acl::admit_waiting(server, &self.client, request.rights, request.command, &args.request, now);
+            rights::admit_waiting(server, &self.client, request.rights, request.command, &args.request, now);
         let if_fails = if admitted.is_ok() { Ending::Failed } else { Ending::Rejected };
         let ending = match admitted.and_then(|()| execute(row, batch, &args, request.touch, &mut reply)) {
             Ok(Outcome::Blocked(_)) => return,

@@ -4,10 +4,10 @@
 //! limit is raised as far as the system lets it; if that is not enough, fewer clients
 //! are served.
 
-use crate::config::{Config, Origin};
-use crate::log;
+use config::{Config, Origin};
 use rlimit::Resource;
 use std::io;
+use telemetry::log;
 
 /// For files, listening sockets and what each worker's runtime needs.
 const OWN_DESCRIPTORS: u64 = 32;

@@ -1,17 +1,18 @@
 //! TLS as the configuration has it: contexts are made at the start, and anew at each CONFIG SET of a directive of TLS and at SIGHUP. What cannot be
 //! made leaves those in force that are there.
 
-use crate::acl::{Access, Attempt, Reason, Setting, UserFlags};
-use crate::config::{Config, TlsAuthClients};
-use crate::log;
+use crate::dispatch::rights;
 use crate::server::Server;
 use crate::session::Session;
 use crate::tls::{self, ClientCertificates, Contexts, Settings};
+use acl::{Access, Attempt, Reason, Setting, UserFlags};
+use config::{Config, TlsAuthClients};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use telemetry::log;
 
 /// Whether a directive is one of TLS, whose files are read again whatever it is set to.
 pub fn is_about(directive: &[u8]) -> bool {
@@ -87,9 +88,7 @@ pub fn name_user(server: &Server, session: &mut Session, secure: &tls::Session) 
     if let Some(user) = server.acl.get(&name).filter(|user| user.flags().contains(UserFlags::ON)) {
         return session.act_as(Access::of(user));
     }
-    server.counts.denied_certificates.add(1);
-    let (reason, setting, now) = (Reason::Certificate, Setting::TopLevel, server.clock.now());
+    let (reason, setting) = (Reason::Certificate, Setting::TopLevel);
     let attempt = Attempt { reason, setting, object: b"", user: &name };
-    let client = &session.client;
-    server.acl.log.note(attempt, || client.line(now), now, server.config.acllog_max_len());
+    rights::note_attempt(server, &session.client, attempt, server.clock.now());
 }

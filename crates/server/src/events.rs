@@ -5,9 +5,9 @@
 //! Thread rule: called by the worker that makes the change, under the locks of the
 //! keys' slots; a subscriber is told of one key's events in their order.
 
-use crate::config::KeyspaceEvents;
 use crate::pubsub;
 use crate::server::Server;
+use config::KeyspaceEvents;
 use keyspace::{Class, DbIndex};
 
 /// Whether any event is to be published.

@@ -1,42 +1,34 @@
-//! The server: threads, sessions, dispatch, configuration and the log of what it does.
+//! The server: threads, sessions, dispatch, commands of its own.
 
 #![forbid(unsafe_code)]
 
-pub mod acl;
 pub mod audience;
 pub mod blocking;
 pub mod client;
 pub mod commands;
-pub mod config;
 mod connect;
 pub mod connection;
 pub mod descriptors;
 pub mod dispatch;
 pub mod durability;
 pub mod encryption;
-pub mod error_counts;
 pub mod events;
 pub mod holders;
 pub mod import;
-pub mod latency;
 pub mod listen;
-pub mod logger;
 mod moment;
 pub mod monitor;
 pub mod placement;
 pub mod pubsub;
-pub mod redaction;
 pub mod replay;
 pub mod residency;
 pub mod roles;
-pub mod samples;
 pub mod scripts;
 pub mod server;
 pub mod session;
-pub mod slowlog;
+pub mod slow;
 pub mod snapshot;
 pub mod start;
-pub mod stats;
 pub mod supervision;
 pub mod switches;
 pub mod tick;

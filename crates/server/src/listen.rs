@@ -4,13 +4,12 @@
 
 mod doors;
 
-use crate::config::Config;
 use crate::connection::secure::UnwatchedSecure;
 use crate::connection::stream::Unwatched;
-use crate::log;
 use crate::placement::Arrival;
 use crate::server::{Ending, Server};
 use crate::tls::Session;
+use config::Config;
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -20,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use sys::file::Fs;
+use telemetry::log;
 use tokio::sync::oneshot;
 
 pub use doors::Doors;

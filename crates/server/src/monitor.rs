@@ -5,14 +5,14 @@
 //! attention flag says so.
 
 use crate::client::{self, Client, Traits};
-use crate::dispatch::table::Command;
-use crate::redaction;
 use crate::server::{Attention, Server};
 use crate::session::Session;
 use command::Flags;
+use command::table::Command;
 use parking_lot::Mutex;
 use std::io::Write;
 use std::sync::Arc;
+use telemetry::redaction;
 use wire::Request;
 
 /// The sessions that monitor.

@@ -11,13 +11,14 @@
 //! 2. The keyspace is left between two requests, so that a request of another thread can have it alone.
 //! 3. Nothing is held back: MULTI and EXEC are for whoever reads the log, which knows what belongs together.
 
-use crate::acl::Access;
 use crate::client::Client;
 use crate::dispatch::Context;
-use crate::dispatch::table::{self, Command, Runs, ServerHandler};
+use crate::dispatch::handlers::{self, ServerHandler};
 use crate::server::Server;
 use crate::session::Session;
-use command::{Args, Error, Group, execute};
+use acl::Access;
+use command::table::{self, Command, Runs};
+use command::{Args, Error, Flags, Group, execute};
 use keyspace::{DbIndex, Touch};
 use std::fmt;
 use std::sync::Arc;
@@ -90,7 +91,7 @@ impl<'s> Replay<'s> {
                     .map(|_| db)
                     .map_err(|error| Rejection::Failed(row.name, error))
             }
-            Runs::Server(handler) => self.run_on_server(command, handler, db, now, request),
+            Runs::Server(number) => self.run_on_server(command, handlers::get(number), db, now, request),
         }
     }
 
@@ -135,7 +136,7 @@ pub fn judge(request: &Request<'_>) -> Result<&'static Command, Rejection> {
     }
     let is_told = row.group == Group::Scripting
         || matches!(row.handler, Runs::Data(_))
-        || matches!(row.name, "select" | "publish" | "spublish" | "ping");
+        || row.flags.contains(Flags::IN_APPEND_ONLY_FILE);
     if is_told { Ok(command) } else { Err(Rejection::Foreign(row.name)) }
 }
 

@@ -5,9 +5,12 @@
 //!
 //! Thread rule: any thread.
 
-use crate::dispatch::table::{self, Runs};
+pub mod plan;
+
 use crate::holders::Run;
 use command::Flags;
+use command::effects::Scope;
+use command::table::{self, Runs};
 use command::{Handler, Keys};
 use parking_lot::{Mutex, RwLock};
 use script::{Header, Loaded, Reach, ScriptFlags, Sha};
@@ -163,7 +166,9 @@ fn key_positions(name: &[u8], words: usize) -> Option<Vec<usize>> {
     let row = match command.row.handler {
         Runs::Data(row) => row,
         // Behind SELECT the same names are other keys.
-        Runs::Server(_) if command.looks_around() || command.names_keys() || command.row.name == "select" => {
+        Runs::Server(_)
+            if command.looks_around() || command.names_keys() || command.effect == Some(Scope::Selection) =>
+        {
             return None;
         }
         Runs::Server(_) => return Some(Vec::new()),

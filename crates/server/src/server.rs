@@ -1,34 +1,31 @@
 //! What all workers share: one `Server` for the life of the process.
 
-use crate::acl::Registry;
 use crate::audience::Audience;
 use crate::blocking::{self, Blocked};
 use crate::client::{Client, Clients, Traits, eviction};
-use crate::commands::scripting::InterpreterBytes;
-use crate::config::{ClientClass, Config};
+use crate::commands::{self, scripting::InterpreterBytes};
 use crate::dispatch::names::Names;
 use crate::dispatch::pause::Pause;
 use crate::durability::{self, Durability};
 use crate::events;
 use crate::holders::Holders;
-use crate::latency::LatencyMonitor;
 use crate::listen::{Doors, Speech};
 use crate::monitor::{self, Monitors};
 use crate::placement::Placement;
 use crate::pubsub::{self, PubSub};
 use crate::residency::Residency;
-use crate::samples::Samples;
 use crate::scripts::Scripts;
 use crate::session::Session;
-use crate::slowlog::{self, SlowLog};
+use crate::slow;
 use crate::snapshot::Snapshots;
-use crate::stats::{ServerCounts, WorkerCounts};
 use crate::switches::Switches;
 use crate::tick::Bells;
 use crate::tls::Tls;
 use crate::tracking::{self, Tracking};
 use crate::watches::Watches;
+use acl::Registry;
 use command::Settings;
+use config::{ClientClass, Config};
 use keyspace::Interest;
 use keyspace::{DbIndex, Eviction, HashSeed, KeyHasher, Keyspace, Options};
 use parking_lot::Mutex;
@@ -39,6 +36,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use sys::file::Fs;
 use sys::prng::entropy_seed;
 use sys::{Clock, Prng, TickClock, Ticks, UnixMs};
+use telemetry::latency::LatencyMonitor;
+use telemetry::samples::Samples;
+use telemetry::slowlog::SlowLog;
+use telemetry::stats::{ServerCounts, WorkerCounts};
 use tokio::sync::watch;
 use value::collection::Thresholds;
 
@@ -186,6 +187,7 @@ impl Server {
 
     /// A server whose keys have their slots by this seed: that of the checkpoint that it will load, if there is one.
     pub fn with_seed(config: Config, workers: usize, clock: Clock, hash_seed: HashSeed) -> Arc<Server> {
+        commands::install();
         let now = clock.now();
         let keyspace = Keyspace::new(Options {
             databases: config.databases() as u32,
@@ -205,7 +207,7 @@ impl Server {
             settings: Settings::default(),
             clients: Clients::default(),
             counts: ServerCounts::default(),
-            worker_counts: (0..workers).map(|_| WorkerCounts::default()).collect(),
+            worker_counts: (0..workers).map(|_| WorkerCounts::new(command::table::command_count())).collect(),
             clock,
             ticks: TickClock::default(),
             started_at: now,
@@ -279,17 +281,22 @@ impl Server {
         self.set_attention(Attention::NO_REPLICAS, needs_replicas);
         self.durability.log().inspect(|log| durability::limit_buffer(self, log));
         self.reply_bytes_max.store(longest_reply(self, eviction::limit_bytes(self)), Ordering::Relaxed);
-        self.slow_ticks.store(slowlog::threshold_ticks(self), Ordering::Relaxed);
+        self.slow_ticks.store(slow::threshold_ticks(self), Ordering::Relaxed);
         self.keyspace.set_interest(Interest::EVENTS, events::are_wanted(self));
         durability::apply_config(self);
         tracking::keep_within_limit(self);
-        crate::logger::set_level(config.log_level());
+        telemetry::logger::set_level(config.log_level());
     }
 
     /// What commands have to look at.
     #[inline]
     pub fn attention(&self) -> Attention {
         Attention::from_bits_truncate(self.attention.load(Ordering::Relaxed))
+    }
+
+    /// Whether somebody is shown all commands.
+    pub fn is_monitored(&self) -> bool {
+        self.attention().contains(Attention::MONITORS)
     }
 
     /// Sets or takes away something to look at.
@@ -301,7 +308,7 @@ impl Server {
         }
     }
 
-    /// The ticks from which a command is slow: see [`slowlog::note`].
+    /// The ticks from which a command is slow: see [`slow::note_if_slow`].
     #[inline]
     pub fn slow_ticks(&self) -> u64 {
         self.slow_ticks.load(Ordering::Relaxed)

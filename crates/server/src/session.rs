@@ -2,7 +2,6 @@
 //! worker that the connection is on, and nobody else sees it; what others may see
 //! is in its [`Client`].
 
-use crate::acl::{Access, Setting};
 use crate::blocking::Until;
 use crate::client::{Client, Letters, Traits};
 use crate::holders::ClaimId;
@@ -11,6 +10,7 @@ use crate::residency::fetch::Fetch;
 use crate::server::Server;
 use crate::tracking::Tracker;
 use crate::transaction::{Transaction, Watched};
+use acl::{Access, Setting};
 use keyspace::{DbIndex, Touch};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

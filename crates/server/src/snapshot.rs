@@ -10,7 +10,6 @@
 
 pub(crate) mod append_only;
 
-use crate::log;
 use crate::server::{Attention, Server};
 use keyspace::{Batch, Cursor, DbIndex, Expiry, NewValue, Object, Touch, Unreadable, Usage, ValueRef};
 use parking_lot::Mutex;
@@ -22,6 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use sys::UnixMs;
 use sys::file::{Fs, Replacement};
+use telemetry::log;
 use tokio::sync::mpsc::{Receiver, channel};
 use value::collection::{Collection, CollectionRef};
 use value::hash::{FieldExpiry, Hash};
@@ -487,7 +487,7 @@ enum Part {
 
 fn begin_file(server: &Server, now: UnixMs, part: Part) -> FileWriter {
     let mut writer = FileWriter::new();
-    writer.aux("redis-ver", crate::commands::connection::REDIS_VERSION);
+    writer.aux("redis-ver", command::version::REDIS_VERSION);
     writer.aux("redis-bits", "64");
     writer.aux("ctime", &now.seconds().to_string());
     writer.aux("used-mem", &sys::memory::used_bytes().to_string());

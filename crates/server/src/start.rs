@@ -1,12 +1,13 @@
 //! The story of one run of `tarn server`: read the configuration, take the
 //! addresses, start the workers, wait for the end.
 
-use crate::config::{Config, Edition, Startup};
 use crate::dispatch::names::Names;
 use crate::listen::{Listeners, Speech};
 use crate::placement::Arrival;
 use crate::server::{Attention, Ending, Scripting, Server};
-use crate::{acl, descriptors, durability, encryption, log, logger, snapshot, supervision, worker};
+use crate::{commands, descriptors, durability, encryption, snapshot, supervision, worker};
+use config::{Config, Edition, Startup};
+use script::limits::STACK_BYTES;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use sys::file::Fs;
+use telemetry::{log, logger};
 use tokio::runtime::{LocalOptions, LocalRuntime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, UnboundedSender, channel, unbounded_channel};
@@ -23,6 +25,7 @@ use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, UnboundedSender, ch
 /// Runs `tarn server` with the arguments that follow it.
 pub fn run(args: &[String]) -> ExitCode {
     sys::memory::release_only_when_told();
+    commands::install();
     match Config::from_args(args) {
         Ok(Startup::Help) => {
             println!("{}", HELP);
@@ -121,7 +124,7 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     let server = Server::new(config, workers + 1);
     encryption::begin(&server)?;
     announce(&server, &listeners, workers, warnings);
-    acl::load_at_start(&server)?;
+    acl::load_at_start(&server.acl, &server.config)?;
     made.keep();
     // Clients are told meanwhile that the data is being loaded.
     server.set_attention(Attention::LOADING, true);
@@ -244,17 +247,13 @@ type Channels = (Vec<UnboundedSender<Arrival>>, Vec<UnboundedReceiver<Arrival>>)
 /// Dropped by every worker at its end.
 type Alive = Sender<std::convert::Infallible>;
 
-/// A worker's stack: what scripts nest goes through functions that call themselves. Only what is
-/// used of it takes memory.
-pub const STACK_BYTES: usize = 32 << 20;
-
 /// Serves until a signal or SHUTDOWN ends the server; returns the exit status.
 ///
 /// # Errors
 /// If users cannot be loaded, threads cannot be started or the listening sockets cannot be watched.
 pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
     encryption::begin(server)?;
-    acl::load_at_start(server)?;
+    acl::load_at_start(&server.acl, &server.config)?;
     run_behind(Front::new()?, server, listeners, workers)
 }
 
@@ -453,7 +452,7 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::TABLE;
+    use config::TABLE;
 
     #[test]
     fn the_help_names_directives_with_their_defaults() {

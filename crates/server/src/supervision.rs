@@ -3,13 +3,13 @@
 //! The protocol is a line or several in one datagram to the socket that the environment
 //! variable NOTIFY_SOCKET names. Called at the start and the end, by the main thread.
 
-use crate::config::{Config, Supervision};
-use crate::log;
+use config::{Config, Supervision};
 use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use telemetry::log;
 
 /// Sends a state such as `READY=1`, if the configuration says that somebody listens.
 pub fn notify(config: &Config, state: &str) {

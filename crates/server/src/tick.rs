@@ -9,7 +9,6 @@ use crate::client::{Client, Traits, eviction};
 use crate::dispatch::checks;
 use crate::dispatch::pause::Pause;
 use crate::durability;
-use crate::log;
 use crate::residency;
 use crate::server::{Attention, Server};
 use crate::snapshot;
@@ -23,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use sys::UnixMs;
+use telemetry::log;
 use tokio::sync::Notify;
 
 /// The longest that a worker frees expired keys before it looks at its clients again.

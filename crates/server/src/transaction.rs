@@ -2,9 +2,9 @@
 //! it watches.
 
 use crate::client::{Client, Kept, Traits};
-use crate::dispatch::table::{self, Command, CommandId};
 use crate::server::Server;
 use command::execute::readable;
+use command::table::{self, Command, CommandId};
 use command::{Error, Flags, Result};
 use keyspace::{Batch, Key, KeyName, Touch};
 use std::sync::Arc;

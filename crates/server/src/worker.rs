@@ -13,7 +13,7 @@ use crate::durability::{self, gate::Queue};
 use crate::listen::{Accepted, AcceptedSocket};
 use crate::placement::Arrival;
 use crate::server::{Ending, Server};
-use crate::{log, tick};
+use crate::tick;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -21,6 +21,7 @@ use std::os::fd::AsRawFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
+use telemetry::log;
 use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc::UnboundedReceiver;
 

@@ -12,13 +12,13 @@
 //! ```
 //!
 //! `#` begins a comment. A line `! 7.2` in a case says that Redis 7.0 answers otherwise, so that only Tarn is asked.
-//! Each case runs on an empty server and a fresh connection.
+//! Each case runs on an empty server that writes no files any more, and a fresh connection.
 
 use crate::client::Client;
 use crate::process::Server;
 use std::io;
 use std::time::Duration;
-use wire::split_words;
+use wire::{Value, split_words};
 
 /// How long the recorder waits for a reply: some requests get none.
 const FIRST_REPLY: Duration = Duration::from_secs(1);
@@ -155,9 +155,19 @@ pub fn play(case: &Case, server: &Server) -> Result<(), String> {
     }
 }
 
-/// A connection to the server, emptied.
+/// A connection to the server, emptied and with nothing left to write of what an earlier case began.
 fn fresh(server: &Server) -> io::Result<Client> {
-    server.connect()?.call(&["FLUSHALL"])?;
+    let mut before = server.connect()?;
+    before.call(&["FLUSHALL"])?;
+    let writes = |figures: Value| {
+        let Value::Bulk(figures) = figures else { return false };
+        let figures = String::from_utf8_lossy(&figures);
+        ["rdb_bgsave_in_progress:1", "aof_rewrite_in_progress:1", "aof_rewrite_scheduled:1"]
+            .iter()
+            .any(|line| figures.contains(line))
+    };
+    while writes(before.call(&["INFO", "persistence"])?) {}
+    drop(before);
     server.connect()
 }
 

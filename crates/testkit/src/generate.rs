@@ -24,6 +24,8 @@ pub const PIPELINE_MAX: u64 = 20;
 const REPEATS_MAX: u64 = 4;
 /// Most repetitions where many members are added at once: beyond the limits of all compact encodings.
 const MANY_MAX: &[u64] = &[40, 140, 140, 600];
+/// How rarely a ZADD is about thousands of members in ascending order.
+const ASCENDING_RARITY: u64 = 12;
 /// Most requests of a transaction.
 const TRANSACTION_MAX: u64 = 6;
 /// Reads that all real servers answer alike, with nothing behind the key.
@@ -232,6 +234,9 @@ impl<'a> Generator<'a> {
         };
         if !self.prng.one_in(rarity) {
             return self.request();
+        }
+        if spec.name == "zadd" && self.prng.one_in(ASCENDING_RARITY) {
+            return values::ascending(&mut self.prng);
         }
         let mut request: Request = spec.words().map(|word| self.cased(word)).collect();
         if matches!(spec.name.as_str(), "command|getkeys" | "command|getkeysandflags") {

@@ -146,7 +146,7 @@ pub fn one_of_many(prng: &mut Prng, group: Group, command: &str, name: &str) -> 
     }
 }
 
-pub use collections::{fit_range, fit_texts, fit_weights};
+pub use collections::{ascending, fit_range, fit_texts, fit_weights};
 pub use streams::balance as balance_streams;
 
 /// A string value: numbers, short texts, and lengths around the changes of encoding.

@@ -35,6 +35,7 @@ pub mod set;
 pub mod stream;
 pub mod string;
 pub mod table;
+pub mod text;
 pub mod timers;
 mod ziplist;
 pub mod zset;

@@ -11,13 +11,14 @@
 use super::{OffsetForm, State, bit_offset};
 use crate::args::Args;
 use crate::error::{Error, Result};
+use crate::key_use::{KeyFlags, READS};
 use crate::parse::int;
 use crate::row::Outcome;
 use crate::string::Text;
 use keyspace::{Class, Edit, View};
 use smallvec::SmallVec;
 use value::bitfield::{FieldType, Overflow};
-use wire::Reply;
+use wire::{Reply, Request};
 
 fn field_type(text: &[u8]) -> Result<FieldType> {
     FieldType::parse(text).ok_or(Error::text(
@@ -171,4 +172,23 @@ fn reply_number(number: Option<i64>, reply: &mut Reply<'_>) {
         Some(number) => reply.int(number),
         None => reply.null(),
     }
+}
+
+/// BITFIELD's key flags: a request that only reads needs no more.
+pub(super) fn bitfield_key_flags(request: &Request<'_>) -> Option<KeyFlags> {
+    only_reads_bits(request).then_some(READS)
+}
+
+/// Whether a BITFIELD consists of GET and OVERFLOW alone; what is not understood may write.
+fn only_reads_bits(request: &Request<'_>) -> bool {
+    let mut at = 2;
+    while let Some(word) = request.get(at) {
+        let behind = request.len() - at - 1;
+        at += match word {
+            _ if word.eq_ignore_ascii_case(b"get") && behind >= 2 => 3,
+            _ if word.eq_ignore_ascii_case(b"overflow") && behind >= 1 => 2,
+            _ => return false,
+        };
+    }
+    true
 }

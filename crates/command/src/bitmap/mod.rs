@@ -39,6 +39,7 @@ pub const ROWS: &[Row] = &[
              <SET encoding offset value | INCRBY encoding offset increment> ...]]",
         )
         .key_flags(&[EXCHANGES.union(KeyFlags::VARIABLE_FLAGS)])
+        .key_flags_by(field::bitfield_key_flags)
         .summary("Reads, sets and adds to integers of any width within a string."),
     row("bitfield_ro", -2, Read(field::bitfield_ro), Flags::FAST)
         .since("6.0.0")

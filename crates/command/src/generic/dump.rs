@@ -6,6 +6,7 @@ use crate::args::Args;
 use crate::category::Categories;
 use crate::error::{Error, Result};
 use crate::key_use::OVERWRITES;
+use crate::parse::has_word;
 use crate::parse::int;
 use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Keys, Outcome, Row, row};
@@ -26,6 +27,7 @@ pub const ROWS: &[Row] = &[
         .summary("Returns a value in a form that RESTORE takes.")
         .tips(VARIES),
     row("restore", -4, Write(restore))
+        .counts_from_now(|request| !has_word(request, &["absttl"]))
         .flags(Flags::DENYOOM.union(Flags::DANGEROUS))
         .keys(Keys::FIRST)
         .group(Group::Generic)

@@ -16,6 +16,7 @@ use wire::Reply;
 /// Rows of this file.
 pub const ROWS: &[Row] = &[
     setter("expire", Write(expire))
+        .counts_from_now(|_| true)
         .since("1.0.0")
         .syntax("key seconds [NX | XX | GT | LT]")
         .summary("Lets a key expire after so many seconds."),
@@ -36,6 +37,7 @@ pub const ROWS: &[Row] = &[
         .syntax("key")
         .summary("Takes the expiry of a key away."),
     setter("pexpire", Write(pexpire))
+        .counts_from_now(|_| true)
         .since("2.6.0")
         .syntax("key milliseconds [NX | XX | GT | LT]")
         .summary("Lets a key expire after so many milliseconds."),

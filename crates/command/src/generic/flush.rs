@@ -18,7 +18,7 @@ const ON_ALL: &[&str] = &["request_policy:all_shards", "response_policy:all_succ
 /// Rows of this file.
 pub const ROWS: &[Row] = &[
     row("flushall", -1, Exclusive(flushall))
-        .flags(Flags::DANGEROUS)
+        .flags(Flags::DANGEROUS.union(Flags::EMPTIES_DATABASE).union(Flags::EMPTIES_ALL))
         .group(Group::Server)
         .in_categories(Categories::KEYSPACE)
         .since("1.0.0")
@@ -27,7 +27,7 @@ pub const ROWS: &[Row] = &[
         .summary("Deletes all keys of all databases.")
         .tips(ON_ALL),
     row("flushdb", -1, Exclusive(flushdb))
-        .flags(Flags::DANGEROUS)
+        .flags(Flags::DANGEROUS.union(Flags::EMPTIES_DATABASE))
         .group(Group::Server)
         .in_categories(Categories::KEYSPACE)
         .since("1.0.0")

@@ -7,13 +7,14 @@
 
 use super::{member_position, meters_per_unit, position, reply_distance, reply_position};
 use crate::args::Args;
-use crate::error::{Error, Result, until_zero};
+use crate::error::{Error, Result};
 use crate::parse::int;
 use crate::row::Outcome;
 use crate::zset::store;
 use keyspace::{Edit, View};
 use value::geo::{Area, Position, Shape};
 use value::number::parse_f64;
+use value::text::until_zero;
 use value::zset::{ScoreBound, ScoreRange, Zset, ZsetRef};
 use wire::{Reply, Request};
 

@@ -17,6 +17,7 @@ mod write;
 use crate::args::Args;
 use crate::error::{Error, Result};
 use crate::key_use::{DELETES, EXCHANGES, INSERTS, LOOKS, TAKES};
+use crate::parse::has_time_to_live;
 use crate::parse::int_within;
 use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Handler, Keys, Row};
@@ -45,6 +46,7 @@ pub const ROWS: &[Row] = &[
         .key_flags(&[LOOKS])
         .summary("Tells whether a hash has a field."),
     row("hexpire", -6, Write(expire::hexpire), DENYOOM.union(FAST))
+        .counts_from_now(|_| true)
         .since("7.4.0")
         .complexity(FIELDS_COST)
         .syntax("key seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]")
@@ -72,6 +74,7 @@ pub const ROWS: &[Row] = &[
         .key_flags(&[TAKES])
         .summary("Replies with the values of fields and deletes them."),
     row("hgetex", -5, Write(fields_with_expiry::hgetex), FAST)
+        .counts_from_now(has_time_to_live)
         .since("8.0.0")
         .complexity(FIELDS_COST)
         .syntax(
@@ -112,6 +115,7 @@ pub const ROWS: &[Row] = &[
         .syntax("key FIELDS numfields field [field ...]")
         .summary("Takes away the expiry of fields."),
     row("hpexpire", -6, Write(expire::hpexpire), DENYOOM.union(FAST))
+        .counts_from_now(|_| true)
         .since("7.4.0")
         .complexity(FIELDS_COST)
         .syntax("key milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]")
@@ -149,6 +153,7 @@ pub const ROWS: &[Row] = &[
         .syntax("key field value [field value ...]")
         .summary("Sets fields of a hash and tells how many of them are new."),
     row("hsetex", -6, Write(fields_with_expiry::hsetex), DENYOOM.union(FAST))
+        .counts_from_now(has_time_to_live)
         .since("8.0.0")
         .complexity(FIELDS_COST)
         .syntax(

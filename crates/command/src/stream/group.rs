@@ -18,6 +18,7 @@ pub(super) const SUBCOMMANDS: &[Row] = &[
         .key_flags(&[INSERTS])
         .summary("Makes a consumer group."),
     subcommand("xgroup|createconsumer", 5, Write(create_consumer))
+        .counts_from_now(|_| true)
         .flags(Flags::DENYOOM)
         .since("6.2.0")
         .syntax("key group consumer")

@@ -52,6 +52,8 @@ pub const ROWS: &[Row] = &[
         .summary("Adds an entry to a stream; makes the key if it is not there.")
         .tips(VARIES),
     row("xautoclaim", -6, Write(claim::xautoclaim), FAST)
+        // It keeps the time of a delivery, none later than the present.
+        .counts_from_now(|_| true)
         .since("6.2.0")
         .complexity("O(1) for a small COUNT")
         .syntax("key group consumer min-idle-time start [COUNT count] [JUSTID]")
@@ -59,6 +61,8 @@ pub const ROWS: &[Row] = &[
         .summary("Gives a consumer what has been pending for long, from some id on.")
         .tips(VARIES),
     row("xclaim", -6, Write(claim::xclaim), FAST)
+        // It keeps the time of a delivery, none later than the present.
+        .counts_from_now(|_| true)
         .complexity("O(log N), N being the number of pending entries")
         .syntax(
             "key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-milliseconds] \
@@ -95,6 +99,8 @@ pub const ROWS: &[Row] = &[
         .syntax("[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]")
         .summary("Replies with the entries of streams behind some ids; waits for them if asked to."),
     row("xreadgroup", -7, BlockingWrite(read::xreadgroup), Flags::BLOCKING.union(Flags::MOVABLEKEYS))
+        // It keeps the time of a delivery, none later than the present.
+        .counts_from_now(|_| true)
         .keys(Keys::Movable(read::keys))
         .key_specs(&[streams_from(4)])
         .complexity(REPLY_COST)

@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use sys::UnixMs;
 use value::number::parse_i64;
 use value::stream::{ConsumerId, Entries, Group, IdText, Order, Pending, Stream, StreamId};
+use value::text::until_zero;
 use wire::{Protocol, Reply, Request};
 
 /// Streams of most requests; beyond, their list is allocated.
@@ -216,11 +217,6 @@ pub(super) fn xread(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> 
         .map(|((_, id_at), (_, behind))| (*id_at, IdText::of(*behind).as_bytes().to_vec()))
         .collect();
     Ok(words.wait(until, rewritten))
-}
-
-/// A word as Redis compares it with `$` and `>`: up to a zero byte.
-fn until_zero(text: &[u8]) -> &[u8] {
-    crate::error::until_zero(text)
 }
 
 /// What a consumer asks of a stream.

@@ -18,6 +18,7 @@ use crate::args::Args;
 use crate::error::{Error, Result};
 use crate::generic::remove;
 use crate::key_use::{Begin, EXCHANGES, Find, INSERTS, KeyFlags, KeySpec, LOOKS, OVERWRITES, REMOVES, TAKES};
+use crate::parse::has_time_to_live;
 use crate::parse::{ExpiryOption, Options};
 use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Handler, Keys, Outcome, Row};
@@ -59,6 +60,7 @@ pub const ROWS: &[Row] = &[
         .key_flags(&[TAKES])
         .summary("Replies with the string at a key and deletes the key."),
     row("getex", -2, Write(getex), FAST)
+        .counts_from_now(has_time_to_live)
         .since("6.2.0")
         .syntax(
             "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
@@ -109,6 +111,7 @@ pub const ROWS: &[Row] = &[
         .summary("Sets several strings at once.")
         .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"]),
     row("msetex", -4, Write(set::msetex), DENYOOM.union(Flags::MOVABLEKEYS))
+        .counts_from_now(has_time_to_live)
         .keys(Keys::Movable(set::msetex_keys))
         .replaces(set::msetex_replaces)
         .key_specs(&[KeySpec {
@@ -133,20 +136,24 @@ pub const ROWS: &[Row] = &[
         .key_flags(&[KeyFlags::OW.union(KeyFlags::INSERT)])
         .summary("Sets several strings if none of the keys is there."),
     row("psetex", 4, Write(set::psetex), DENYOOM)
+        .counts_from_now(|_| true)
         .replaces(|_| true)
         .since("2.6.0")
         .syntax("key milliseconds value")
         .key_flags(&[OVERWRITES])
         .summary("Sets a string and its expiry in milliseconds from now."),
     row("set", -3, Write(set::set), DENYOOM)
+        .counts_from_now(|request| request.len() > 3 && has_time_to_live(request))
         .replaces(set::set_replaces)
         .syntax(
             "key value [NX | XX | IFEQ comparison-value] [GET] [EX seconds | PX milliseconds | \
              EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         )
         .key_flags(&[EXCHANGES.union(KeyFlags::VARIABLE_FLAGS)])
+        .key_flags_by(set::set_key_flags)
         .summary("Sets a string, whatever the key held before, on conditions and with an expiry."),
     row("setex", 4, Write(set::setex), DENYOOM)
+        .counts_from_now(|_| true)
         .replaces(|_| true)
         .since("2.0.0")
         .syntax("key seconds value")

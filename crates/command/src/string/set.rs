@@ -10,6 +10,7 @@
 use super::{Text, reply_old};
 use crate::args::Args;
 use crate::error::{Error, Result};
+use crate::key_use::{KeyFlags, OVERWRITES};
 use crate::parse::{self, ExpiryOption, ExpiryUnit, Options, expires_at};
 use crate::row::Outcome;
 use keyspace::{Class, Edit, Expiry, Key, NewValue};
@@ -78,6 +79,12 @@ pub(super) fn set(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -
 /// Whether a SET looks at nothing: it has no options but the moment of expiry.
 pub(super) fn set_replaces(request: &Request<'_>) -> bool {
     has_expiry_only(request, 3)
+}
+
+/// SET's key flags: without GET, nothing of the old value is shown.
+pub(super) fn set_key_flags(request: &Request<'_>) -> Option<KeyFlags> {
+    let shows_old = request.iter().skip(3).any(|word| word.eq_ignore_ascii_case(b"get"));
+    (!shows_old).then_some(OVERWRITES)
 }
 
 /// Whether the options from `first` on are no more than a moment of expiry.

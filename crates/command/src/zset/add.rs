@@ -160,8 +160,9 @@ pub(crate) fn add(
         zset
     } else {
         edit.open_or_new(&key, || {
-            let longest = members.iter().map(|(member, _)| member.len()).max().unwrap_or(0);
-            Zset::for_members(members.len(), longest, &thresholds)
+            // As in Redis 7.2, which looks no further: a -0 in front of a longer member has lost its sign when that comes.
+            let first_bytes = members.first().map_or(0, |(member, _)| member.len());
+            Zset::for_members(members.len(), first_bytes, &thresholds)
         })?
     };
     zset.expect_members(members.len(), &thresholds);

@@ -6,8 +6,9 @@
 //! score ranges with it: no text at all is 0, blanks may come first, and a number
 //! that is too large is infinite.
 
-use crate::error::{Error, Result, until_zero};
+use crate::error::{Error, Result};
 use value::number::parse_f64;
+use value::text::until_zero;
 use value::zset::{LexBound, LexRange, ScoreBound, ScoreRange};
 
 /// The range of scores between two words.

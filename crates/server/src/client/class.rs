@@ -1,6 +1,6 @@
 //! The classes of clients by the names that commands have for them.
 
-use crate::config::ClientClass;
+use config::ClientClass;
 
 /// The class that CLIENT LIST TYPE and CLIENT KILL TYPE name. `master` is a class that
 /// no client belongs to: `Some(None)`.

@@ -8,9 +8,9 @@
 //! CLIENT NO-EVICT are spared.
 
 use super::{CLIENT_BYTES, Traits};
-use crate::config::{ClientClass, ClientsMemory};
-use crate::log;
 use crate::server::Server;
+use config::{ClientClass, ClientsMemory};
+use telemetry::log;
 
 /// However small memory is to be, so much is for clients unless they have a limit of their own.
 const IMPLIED_BYTES_MIN: u64 = 64 << 20;

@@ -1,7 +1,7 @@
 //! A client as one line of text: CLIENT LIST, CLIENT INFO and the server's log.
 
 use super::{Client, Kept, Traits};
-use crate::dispatch::table;
+use command::table;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
 use wire::{Request, encode_request};

@@ -20,7 +20,6 @@
 
 use super::{Client, Signal, Traits};
 use crate::durability;
-use crate::log;
 use crate::server::Server;
 use keyspace::Stamp;
 use parking_lot::Mutex;
@@ -29,6 +28,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use telemetry::log;
 use wire::Protocol;
 
 /// What waits for a session.
@@ -437,8 +437,8 @@ mod tests {
 
     #[test]
     fn a_reply_waits_for_no_more_than_it_shows_and_messages_for_all() {
-        let config = crate::config::Config::from_text(b"edition memory").unwrap();
-        let crate::config::Startup::Serve { config, .. } = config else { panic!("it is to serve") };
+        let config = config::Config::from_text(b"edition memory").unwrap();
+        let config::Startup::Serve { config, .. } = config else { panic!("it is to serve") };
         let (server, client) = (Server::new(*config, 1), client());
         publish(&client, None, "ab");
         client.post(b"reply", Stamp(7));

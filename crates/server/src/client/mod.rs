@@ -15,9 +15,9 @@ pub use class::class_from_name;
 pub use mail::{BehindReply, Letters, begin_group, deliver, end_group, has_sealed, open_seals};
 pub use registry::Clients;
 
-use crate::acl::DEFAULT_USER;
-use crate::config::ClientClass;
-use crate::dispatch::table::CommandId;
+use acl::DEFAULT_USER;
+use command::table::CommandId;
+use config::ClientClass;
 use mail::Mail;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};

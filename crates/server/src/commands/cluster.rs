@@ -5,35 +5,35 @@
 
 use super::{HELP_FLAGS, row, unknown_subcommand};
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use command::category::Categories;
-use command::{Error, Flags, Group, Result, Row, Shows};
+use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use wire::Reply;
 
 /// CLUSTER, ASKING, READONLY and READWRITE.
 pub const ROWS: &[Row<ServerHandler>] = &[
-    row("asking", 1, Flags::FAST, refuse)
+    row("asking", 1, Reach::Around, Flags::FAST, refuse)
         .shows(Shows::Nothing)
         .group(Group::Cluster)
         .in_categories(Categories::CONNECTION)
         .since("3.0.0")
         .complexity("O(1)")
         .summary("Says that the next command follows an ASK redirection."),
-    row("cluster", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+    row("cluster", -2, Reach::Around, Flags::empty(), |context, _| unknown_subcommand(context))
         .shows(Shows::Nothing)
         .group(Group::Cluster)
         .since("3.0.0")
         .complexity("Depends on the subcommand.")
         .summary("Shows and changes a cluster.")
         .subcommands(SUBCOMMANDS),
-    row("readonly", 1, MODE, refuse)
+    row("readonly", 1, Reach::Around, MODE, refuse)
         .shows(Shows::Nothing)
         .group(Group::Cluster)
         .in_categories(Categories::CONNECTION)
         .since("3.0.0")
         .complexity("O(1)")
         .summary("Lets the connection read from a replica of a cluster."),
-    row("readwrite", 1, MODE, refuse)
+    row("readwrite", 1, Reach::Around, MODE, refuse)
         .shows(Shows::Nothing)
         .group(Group::Cluster)
         .in_categories(Categories::CONNECTION)
@@ -169,7 +169,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
 ];
 
 const fn sub(name: &'static str, arity: i32, flags: Flags) -> Row<ServerHandler> {
-    row(name, arity, flags, refuse).group(Group::Cluster).since("3.0.0").complexity("O(1)")
+    row(name, arity, Reach::Around, flags, refuse).group(Group::Cluster).since("3.0.0").complexity("O(1)")
 }
 
 fn refuse(_: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {

@@ -5,20 +5,21 @@
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::client::eviction;
-use crate::config::{CannotApply, ChangedDirective, Config, Origin, TABLE};
 use crate::dispatch::Context;
 use crate::dispatch::checks::LOADING;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use crate::server::{Attention, Server};
 use crate::tls::Contexts;
-use crate::{descriptors, durability, encryption, listen, log};
-use command::{Error, Flags, Group, Result, Row, Shows};
+use crate::{descriptors, durability, encryption, listen};
+use command::{Error, Flags, Group, Reach, Result, Row, Secrets, Shows};
+use config::{CannotApply, ChangedDirective, Config, Origin, TABLE};
 use std::sync::Arc;
+use telemetry::log;
 use wire::Reply;
 
 /// CONFIG.
 pub const ROWS: &[Row<ServerHandler>] =
-    &[row("config", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+    &[row("config", -2, Reach::Around, Flags::empty(), |context, _| unknown_subcommand(context))
         .shows(Shows::Nothing)
         .group(Group::Server)
         .since("2.0.0")
@@ -32,7 +33,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .complexity("O(N), N being the number of names and patterns")
         .syntax("parameter [parameter ...]")
         .summary("Replies with directives and their values, by name or pattern."),
-    row("config|help", 2, HELP_FLAGS, |_, reply| help(reply, "CONFIG", HELP))
+    row("config|help", 2, Reach::Around, HELP_FLAGS, |_, reply| help(reply, "CONFIG", HELP))
         .shows(Shows::Nothing)
         .group(Group::Server)
         .since("5.0.0")
@@ -46,6 +47,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .summary("Brings the configuration file up to the configuration in force."),
     sub("config|set", -4, set)
         .shows(Shows::Nothing)
+        .secrets(Secrets::OfDirectives)
         .complexity("O(N), N being the number of directives")
         .syntax("parameter value [parameter value ...]")
         .summary("Changes directives, all of those named or none.")
@@ -65,7 +67,7 @@ const HELP: &[&str] = &[
 
 const fn sub(name: &'static str, arity: i32, handler: ServerHandler) -> Row<ServerHandler> {
     const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
-    row(name, arity, FLAGS, handler).group(Group::Server).since("2.0.0")
+    row(name, arity, Reach::Around, FLAGS, handler).group(Group::Server).since("2.0.0")
 }
 
 /// CONFIG GET parameter [parameter ...]

@@ -5,56 +5,62 @@
 
 use super::client::{check_label, set_name};
 use super::row;
-use crate::acl::{Access, Attempt, DEFAULT_USER, Reason, UserFlags};
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use crate::session::Closing;
 use crate::{monitor, pubsub, tracking};
-use command::{Error, Flags, Group, Result, Row, Shows};
+use acl::{Access, Attempt, DEFAULT_USER, Reason, UserFlags};
+use command::effects::Scope;
+use command::version::REDIS_VERSION;
+use command::{Error, Flags, Group, OptionWords, Reach, Result, Row, Secrets, Shows};
 use keyspace::DbIndex;
 use wire::{Protocol, Reply};
-
-/// The version of Redis whose commands these are.
-pub const REDIS_VERSION: &str = "7.2.4";
 
 const QUICK: Flags = Flags::FAST.union(Flags::LOADING).union(Flags::STALE);
 const BEFORE_AUTH: Flags = QUICK.union(Flags::NOSCRIPT).union(Flags::NO_AUTH).union(Flags::ALLOW_BUSY);
 
 /// The connection group, without CLIENT.
 pub const ROWS: &[Row<ServerHandler>] = &[
-    row("auth", -2, BEFORE_AUTH.union(Flags::SENSITIVE), auth)
+    row("auth", -2, Reach::Nothing, BEFORE_AUTH.union(Flags::SENSITIVE), auth)
         .shows(Shows::Nothing)
+        .secrets(Secrets::From(1))
         .group(Group::Connection)
         .complexity("O(N) where N is the number of passwords defined for the user")
         .syntax("[username] password")
         .summary("Shows who the client is, by a password."),
-    row("echo", 2, QUICK, echo)
+    row("echo", 2, Reach::Nothing, QUICK, echo)
         .shows(Shows::Nothing)
         .group(Group::Connection)
         .syntax("message")
         .summary("Answers with the message."),
-    row("hello", -1, BEFORE_AUTH.union(Flags::SENSITIVE), hello)
+    row("hello", -1, Reach::Nothing, BEFORE_AUTH.union(Flags::SENSITIVE), hello)
         .shows(Shows::Nothing)
+        .secrets(Secrets::OfOptions(2, &[OptionWords::secret("auth", 2), OptionWords::shown("setname", 1)]))
         .since("6.0.0")
         .group(Group::Connection)
         .syntax("[protover [AUTH username password] [SETNAME clientname]]")
         .summary("Greets the server: chooses the protocol, and may authenticate and name the connection."),
-    row("ping", -1, Flags::FAST, ping)
+    row("ping", -1, Reach::Nothing, Flags::FAST, ping)
+        .flags(Flags::AMONG_MESSAGES.union(Flags::ASKS_HEALTH).union(Flags::IN_APPEND_ONLY_FILE))
         .shows(Shows::Nothing)
         .group(Group::Connection)
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .syntax("[message]")
         .summary("Answers, to show that the server is there."),
-    row("quit", -1, BEFORE_AUTH.union(Flags::RUNS_IN_MULTI), quit)
+    row("quit", -1, Reach::Nothing, BEFORE_AUTH.union(Flags::RUNS_IN_MULTI), quit)
+        .flags(Flags::AMONG_MESSAGES.union(Flags::ENDS_TRANSACTION))
         .shows(Shows::Nothing)
         .group(Group::Connection)
         .summary("Closes the connection."),
-    row("reset", 1, BEFORE_AUTH.union(Flags::RUNS_IN_MULTI), reset)
+    row("reset", 1, Reach::Watched, BEFORE_AUTH.union(Flags::RUNS_IN_MULTI), reset)
+        .flags(Flags::AMONG_MESSAGES.union(Flags::ENDS_TRANSACTION))
         .shows(Shows::Nothing)
         .since("6.2.0")
         .group(Group::Connection)
         .summary("Brings the connection back to the state of a new one."),
-    row("select", 2, QUICK, select)
+    row("select", 2, Reach::Nothing, QUICK, select)
+        .effect(Scope::Selection)
+        .flags(Flags::IN_APPEND_ONLY_FILE)
         .shows(Shows::Nothing)
         .group(Group::Connection)
         .syntax("index")
@@ -136,7 +142,7 @@ fn hello(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     if let Some((user, password)) = credentials {
         authenticate(context, user, password)?;
     }
-    if context.session.access.is_stranger(&context.server.acl) {
+    if context.session.access.is_unauthenticated(&context.server.acl) {
         return Err(HELLO_BEFORE_AUTH);
     }
     if let Some(name) = name {

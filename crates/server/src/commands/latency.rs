@@ -3,17 +3,18 @@
 use super::info::duration_counts;
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
-use crate::dispatch::table::{self, Command, ServerHandler};
-use crate::latency::{Sample, Series};
+use crate::dispatch::handlers::ServerHandler;
 use crate::server::Server;
-use command::{Error, Flags, Group, Result, Row, Shows};
+use command::table::{self, Command};
+use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use std::fmt::Write;
 use sys::UnixMs;
+use telemetry::latency::{Sample, Series};
 use wire::Reply;
 
 /// LATENCY.
 pub const ROWS: &[Row<ServerHandler>] =
-    &[row("latency", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+    &[row("latency", -2, Reach::Around, Flags::empty(), |context, _| unknown_subcommand(context))
         .shows(Shows::Nothing)
         .group(Group::Server)
         .since("2.8.13")
@@ -33,7 +34,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .syntax("event")
         .summary("Draws the samples of an event with characters.")
         .tips(VARIES),
-    row("latency|help", 2, HELP_FLAGS, |_, reply| help(reply, "LATENCY", HELP))
+    row("latency|help", 2, Reach::Around, HELP_FLAGS, |_, reply| help(reply, "LATENCY", HELP))
         .shows(Shows::Nothing)
         .group(Group::Server)
         .since("2.8.13")
@@ -78,7 +79,7 @@ const HELP: &[&str] = &[
 
 const fn sub(name: &'static str, arity: i32, handler: ServerHandler) -> Row<ServerHandler> {
     const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
-    row(name, arity, FLAGS, handler).group(Group::Server).since("2.8.13")
+    row(name, arity, Reach::Around, FLAGS, handler).group(Group::Server).since("2.8.13")
 }
 
 /// LATENCY LATEST

@@ -1,11 +1,11 @@
 //! LOLWUT: a picture. A tarn is a lake in the mountains.
 
 use super::row;
-use crate::commands::connection::REDIS_VERSION;
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use command::parse::int;
-use command::{Flags, Group, Result, Row, Shows};
+use command::version::REDIS_VERSION;
+use command::{Flags, Group, Reach, Result, Row, Shows};
 use sys::Prng;
 use wire::Reply;
 
@@ -15,12 +15,13 @@ const WIDTH: usize = 66;
 const HEIGHT: usize = 9;
 
 /// LOLWUT.
-pub const ROWS: &[Row<ServerHandler>] = &[row("lolwut", -1, Flags::READONLY.union(Flags::FAST), lolwut)
-    .shows(Shows::Nothing)
-    .group(Group::Server)
-    .since("5.0.0")
-    .syntax("[VERSION version]")
-    .summary("Draws a picture and tells the version.")];
+pub const ROWS: &[Row<ServerHandler>] =
+    &[row("lolwut", -1, Reach::Around, Flags::READONLY.union(Flags::FAST), lolwut)
+        .shows(Shows::Nothing)
+        .group(Group::Server)
+        .since("5.0.0")
+        .syntax("[VERSION version]")
+        .summary("Draws a picture and tells the version.")];
 
 /// LOLWUT [VERSION version]
 fn lolwut(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {

@@ -3,10 +3,10 @@
 use super::info::{Usage, human_bytes, ratio};
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use command::key_use::LOOKS;
 use command::parse::int;
-use command::{Error, Flags, Group, Keys, Result, Row, Shows};
+use command::{Error, Flags, Group, Keys, Reach, Result, Row, Shows};
 use keyspace::{DbIndex, Touch};
 use wire::Reply;
 
@@ -17,7 +17,7 @@ const DOCTOR_BYTES_MIN: u64 = 5 << 20;
 
 /// MEMORY.
 pub const ROWS: &[Row<ServerHandler>] =
-    &[row("memory", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+    &[row("memory", -2, Reach::All, Flags::empty(), |context, _| unknown_subcommand(context))
         .shows(Shows::Nothing)
         .group(Group::Server)
         .since("4.0.0")
@@ -45,7 +45,9 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .summary("Gives free memory back to the system.")
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
     sub("memory|stats", 2, Flags::empty(), stats).summary("Shows where memory goes in figures.").tips(VARIES),
-    sub("memory|usage", -3, Flags::READONLY, usage)
+    row("memory|usage", -3, Reach::Around, Flags::READONLY, usage)
+        .group(Group::Server)
+        .since("4.0.0")
         .shows(Shows::WhatItNotes)
         .keys(Keys::SECOND)
         .key_flags(&[LOOKS])
@@ -68,7 +70,7 @@ const HELP: &[&str] = &[
 ];
 
 const fn sub(name: &'static str, arity: i32, flags: Flags, handler: ServerHandler) -> Row<ServerHandler> {
-    row(name, arity, flags, handler).group(Group::Server).since("4.0.0")
+    row(name, arity, Reach::All, flags, handler).passes_by(|_| true).group(Group::Server).since("4.0.0")
 }
 
 /// MEMORY USAGE key [SAMPLES count]

@@ -16,14 +16,16 @@
 use super::row;
 use crate::connect::{self, Outgoing, PATIENCE};
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use crate::holders::{Run, What};
 use crate::server::Server;
 use crate::worker::make_way;
 use command::generic::dump::payload;
 use command::key_use::{Begin, Find, TAKES};
 use command::parse::int;
-use command::{Error, Flags, Group, KeyFlags, KeySpec, Keys, Result, Row, Shows};
+use command::{
+    Error, Flags, Group, KeyFlags, KeySpec, Keys, OptionWords, Reach, Result, Row, Secrets, Shows,
+};
 use keyspace::{Class, Key, Touch};
 use parking_lot::Mutex;
 use rustls::ClientConfig;
@@ -33,8 +35,10 @@ use std::time::{Duration, Instant};
 use wire::{Reply, Request, encode_request};
 
 /// MIGRATE.
-pub const ROWS: &[Row<ServerHandler>] = &[row("migrate", -6, Flags::WRITE.union(DANGEROUS), migrate)
+pub const ROWS: &[Row<ServerHandler>] = &[row("migrate", -6, Reach::Keys, Flags::WRITE.union(DANGEROUS), migrate)
+        .flags(Flags::WAITS_FOR_OTHERS)
     .shows(Shows::WhatItNotes)
+    .secrets(Secrets::OfOptions(OPTIONS, OPTION_WORDS))
     .keys(Keys::Movable(keys))
     .key_specs(&[
         KeySpec::at(3, TAKES),
@@ -53,6 +57,15 @@ pub const ROWS: &[Row<ServerHandler>] = &[row("migrate", -6, Flags::WRITE.union(
     )
     .summary("Moves keys to another server.")
     .tips(&["nondeterministic_output"])];
+
+/// What may follow the timeout.
+const OPTION_WORDS: &[OptionWords] = &[
+    OptionWords::shown("copy", 0),
+    OptionWords::shown("replace", 0),
+    OptionWords::secret("auth", 1),
+    OptionWords::secret("auth2", 2),
+    OptionWords::shown("keys", usize::MAX),
+];
 
 const DANGEROUS: Flags = Flags::DANGEROUS.union(Flags::MOVABLEKEYS);
 /// What Redis takes for a timeout that is none.

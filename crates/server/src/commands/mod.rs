@@ -24,9 +24,11 @@ pub mod time;
 pub mod transactions;
 pub mod wait;
 
+pub use crate::dispatch::handlers::install;
+
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
-use ::command::{Error, Flags, Result, Row};
+use crate::dispatch::handlers::ServerHandler;
+use ::command::{Error, Flags, Reach, Result, Row};
 use wire::Reply;
 
 /// Their rows, family by family.
@@ -56,14 +58,15 @@ pub const FAMILIES: &[&[Row<ServerHandler>]] = &[
     wait::ROWS,
 ];
 
-/// Begins a row of a server command.
+/// Begins a row of a server command: none may leave open what it touches.
 pub(crate) const fn row(
     name: &'static str,
     arity: i32,
+    reach: Reach,
     flags: Flags,
     handler: ServerHandler,
 ) -> Row<ServerHandler> {
-    Row::new(name, arity, flags, handler)
+    Row::new(name, arity, flags, handler).reach(reach)
 }
 
 /// The flags of every HELP subcommand.

@@ -4,13 +4,13 @@
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
-use command::{Error, Flags, Group, Result, Row, Shows};
+use crate::dispatch::handlers::ServerHandler;
+use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use wire::Reply;
 
 /// MODULE.
 pub const ROWS: &[Row<ServerHandler>] =
-    &[row("module", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+    &[row("module", -2, Reach::Around, Flags::empty(), |context, _| unknown_subcommand(context))
         .shows(Shows::Nothing)
         .group(Group::Server)
         .since("4.0.0")
@@ -49,7 +49,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
 const HELP: &[&str] = &["LIST", "    The modules: none. LOAD, LOADEX and UNLOAD are refused."];
 
 const fn sub(name: &'static str, arity: i32, flags: Flags, handler: ServerHandler) -> Row<ServerHandler> {
-    row(name, arity, flags, handler).group(Group::Server).since("4.0.0").complexity("O(1)")
+    row(name, arity, Reach::Around, flags, handler).group(Group::Server).since("4.0.0").complexity("O(1)")
 }
 
 /// MODULE LIST

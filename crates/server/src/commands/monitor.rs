@@ -2,15 +2,16 @@
 
 use super::row;
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use crate::monitor;
-use command::{Flags, Group, Result, Row, Shows};
+use command::{Flags, Group, Reach, Result, Row, Shows};
 use wire::Reply;
 
 /// MONITOR.
 pub const ROWS: &[Row<ServerHandler>] = &[row(
     "monitor",
     1,
+    Reach::Around,
     Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     monitor,
 )

@@ -3,35 +3,37 @@
 
 use super::row;
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use crate::durability;
 use crate::snapshot::{self, InProgress, Unsaved};
-use command::{Categories, Error, Flags, Group, Result, Row, Shows};
+use command::{Categories, Error, Flags, Group, Reach, Result, Row, Shows};
 use wire::Reply;
 
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING);
 
 /// SAVE, BGSAVE, LASTSAVE and BGREWRITEAOF.
 pub const ROWS: &[Row<ServerHandler>] = &[
-    row("bgrewriteaof", 1, FLAGS, bgrewriteaof)
+    row("bgrewriteaof", 1, Reach::All, FLAGS, bgrewriteaof)
+        .passes_by(|_| true)
         .shows(Shows::Nothing)
         .group(Group::Server)
         .complexity("O(1)")
         .summary("Begins a checkpoint of the log in the background."),
-    row("bgsave", -1, FLAGS, bgsave)
+    row("bgsave", -1, Reach::All, FLAGS, bgsave)
+        .passes_by(|_| true)
         .shows(Shows::Nothing)
         .group(Group::Server)
         .complexity("O(1)")
         .syntax("[SCHEDULE]")
         .summary("Begins a snapshot in the background."),
-    row("lastsave", 1, Flags::LOADING.union(Flags::STALE).union(Flags::FAST), lastsave)
+    row("lastsave", 1, Reach::Nothing, Flags::LOADING.union(Flags::STALE).union(Flags::FAST), lastsave)
         .shows(Shows::Nothing)
         .group(Group::Server)
         .in_categories(Categories::ADMIN.union(Categories::DANGEROUS))
         .complexity("O(1)")
         .summary("Tells when the last snapshot was finished.")
         .tips(&["nondeterministic_output"]),
-    row("save", 1, FLAGS.union(Flags::NO_MULTI), save)
+    row("save", 1, Reach::All, FLAGS.union(Flags::NO_MULTI), save)
         .shows(Shows::Nothing)
         .group(Group::Server)
         .complexity("O(N), N being the number of keys in all databases")

@@ -1,18 +1,23 @@
 //! SUBSCRIBE, PUBLISH and their kin, and PUBSUB.
 //!
 //! A confirmation is a message like those that follow it, and is sent even if the
-//! session wants no replies; see [`answers_by_message`].
+//! session wants no replies.
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
-use crate::dispatch::table::{Command, ServerHandler};
+use crate::dispatch::handlers::ServerHandler;
 use crate::pubsub::{self, Kind};
 use command::key_use::KeyFlags;
-use command::{Error, Flags, Group, Keys, Result, Row, Shows};
+use command::{Channels, Error, Flags, Group, Keys, Reach, Result, Row, Shows};
 use std::sync::Arc;
 use wire::{Reply, Request};
 
-const LISTENS: Flags = Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
+const LISTENS: Flags = Flags::PUBSUB
+    .union(Flags::NOSCRIPT)
+    .union(Flags::LOADING)
+    .union(Flags::STALE)
+    .union(Flags::ANSWERS_BY_MESSAGE)
+    .union(Flags::AMONG_MESSAGES);
 const PUBLISHES: Flags =
     Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::MAY_REPLICATE);
 const ASKS: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE);
@@ -21,11 +26,14 @@ const ASKS: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE);
 pub const ROWS: &[Row<ServerHandler>] = &[
     listens("psubscribe", -2, |context, reply| begin(context, reply, Kind::Pattern))
         .shows(Shows::Nothing)
+        .channels(Channels::Patterns)
         .complexity("O(N) where N is the number of patterns to subscribe to.")
         .syntax("pattern [pattern ...]")
         .summary("Listens to all channels whose names fit the patterns."),
-    row("publish", 3, PUBLISHES, publish)
+    row("publish", 3, Reach::Nothing, PUBLISHES, publish)
+        .flags(Flags::IN_APPEND_ONLY_FILE)
         .shows(Shows::Nothing)
+        .channels(Channels::First)
         .since("2.0.0")
         .group(Group::Pubsub)
         .complexity(
@@ -34,7 +42,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         )
         .syntax("channel message")
         .summary("Posts a message to a channel."),
-    row("pubsub", -2, Flags::PROTECTED, |context, _| unknown_subcommand(context))
+    row("pubsub", -2, Reach::Nothing, Flags::PROTECTED, |context, _| unknown_subcommand(context))
         .shows(Shows::Nothing)
         .since("2.8.0")
         .group(Group::Pubsub)
@@ -46,8 +54,10 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .complexity("O(N) where N is the number of patterns to unsubscribe.")
         .syntax("[pattern [pattern ...]]")
         .summary("Ends subscriptions to patterns, or to all of them."),
-    row("spublish", 3, PUBLISHES, publish_in_shard)
+    row("spublish", 3, Reach::Nothing, PUBLISHES, publish_in_shard)
+        .flags(Flags::IN_APPEND_ONLY_FILE)
         .shows(Shows::Nothing)
+        .channels(Channels::First)
         .since("7.0.0")
         .group(Group::Pubsub)
         .keys(Keys::FIRST)
@@ -57,6 +67,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .summary("Posts a message to a shard channel."),
     listens("ssubscribe", -2, |context, reply| begin(context, reply, Kind::ShardChannel))
         .shows(Shows::Nothing)
+        .channels(Channels::All)
         .since("7.0.0")
         .keys(Keys::ALL)
         .key_flags(&[KeyFlags::NOT_KEY])
@@ -65,6 +76,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .summary("Listens to shard channels."),
     listens("subscribe", -2, |context, reply| begin(context, reply, Kind::Channel))
         .shows(Shows::Nothing)
+        .channels(Channels::All)
         .complexity("O(N) where N is the number of channels to subscribe to.")
         .syntax("channel [channel ...]")
         .summary("Listens to channels."),
@@ -121,21 +133,11 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
 ];
 
 const fn listens(name: &'static str, arity: i32, handler: ServerHandler) -> Row<ServerHandler> {
-    row(name, arity, LISTENS, handler).since("2.0.0").group(Group::Pubsub)
+    row(name, arity, Reach::Nothing, LISTENS, handler).since("2.0.0").group(Group::Pubsub)
 }
 
 const fn sub(name: &'static str, arity: i32, flags: Flags, handler: ServerHandler) -> Row<ServerHandler> {
-    row(name, arity, flags, handler).since("2.8.0").group(Group::Pubsub)
-}
-
-/// Whether what a command answers are messages: these come also if replies are off.
-pub fn answers_by_message(command: &Command) -> bool {
-    command.row.flags.contains(LISTENS)
-}
-
-/// Whether a command may run while only messages may come.
-pub fn is_allowed_among_messages(command: &Command) -> bool {
-    answers_by_message(command) || matches!(command.row.name, "ping" | "quit" | "reset")
+    row(name, arity, Reach::Nothing, flags, handler).since("2.8.0").group(Group::Pubsub)
 }
 
 /// SUBSCRIBE channel [channel ...], PSUBSCRIBE, SSUBSCRIBE

@@ -5,10 +5,10 @@
 
 use super::row;
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use command::category::Categories;
 use command::parse::int;
-use command::{Error, Flags, Group, Result, Row, Shows};
+use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use wire::Reply;
 
 const ADMIN: Flags = Flags::ADMIN.union(Flags::NOSCRIPT);
@@ -17,46 +17,52 @@ const SYNCS: Flags = ADMIN.union(Flags::NO_ASYNC_LOADING).union(Flags::NO_MULTI)
 
 /// FAILOVER, PSYNC, REPLCONF, REPLICAOF, ROLE, SLAVEOF and SYNC.
 pub const ROWS: &[Row<ServerHandler>] = &[
-    row("failover", -1, ADMIN.union(Flags::STALE), failover)
+    row("failover", -1, Reach::Around, ADMIN.union(Flags::STALE), failover)
         .shows(Shows::Nothing)
         .group(Group::Server)
         .since("6.2.0")
         .complexity("O(1)")
         .syntax("[TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]")
         .summary("Hands the role of the master to a replica."),
-    row("psync", -3, SYNCS, refuse_replica)
+    row("psync", -3, Reach::Around, SYNCS, refuse_replica)
         .shows(Shows::Nothing)
         .group(Group::Server)
         .since("2.8.0")
         .syntax("replicationid offset")
         .summary("Is what a replica asks for the stream of changes with."),
-    row("replconf", -1, ADMIN.union(Flags::LOADING).union(Flags::STALE).union(Flags::ALLOW_BUSY), replconf)
-        .shows(Shows::Nothing)
-        .group(Group::Server)
-        .since("3.0.0")
-        .complexity("O(1)")
-        .summary("Is what a replica tells its master about itself with."),
-    row("replicaof", 3, FOLLOWS, replicaof)
+    row(
+        "replconf",
+        -1,
+        Reach::Around,
+        ADMIN.union(Flags::LOADING).union(Flags::STALE).union(Flags::ALLOW_BUSY),
+        replconf,
+    )
+    .shows(Shows::Nothing)
+    .group(Group::Server)
+    .since("3.0.0")
+    .complexity("O(1)")
+    .summary("Is what a replica tells its master about itself with."),
+    row("replicaof", 3, Reach::Around, FOLLOWS, replicaof)
         .shows(Shows::Nothing)
         .group(Group::Server)
         .since("5.0.0")
         .complexity("O(1)")
         .syntax("<host port | NO ONE>")
         .summary("Makes the server follow another, or none."),
-    row("role", 1, Flags::NOSCRIPT.union(MAY_ALWAYS).union(Flags::FAST), role)
+    row("role", 1, Reach::Nothing, Flags::NOSCRIPT.union(MAY_ALWAYS).union(Flags::FAST), role)
         .shows(Shows::Nothing)
         .group(Group::Server)
         .in_categories(Categories::ADMIN.union(Categories::DANGEROUS))
         .since("2.8.12")
         .complexity("O(1)")
         .summary("Tells the server's part in replication."),
-    row("slaveof", 3, FOLLOWS, replicaof)
+    row("slaveof", 3, Reach::Around, FOLLOWS, replicaof)
         .shows(Shows::Nothing)
         .group(Group::Server)
         .complexity("O(1)")
         .syntax("<host port | NO ONE>")
         .summary("Makes the server follow another, or none."),
-    row("sync", 1, SYNCS, refuse_replica)
+    row("sync", 1, Reach::Around, SYNCS, refuse_replica)
         .shows(Shows::Nothing)
         .group(Group::Server)
         .summary("Is what an old replica asks for the stream of changes with."),

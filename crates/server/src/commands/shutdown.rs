@@ -2,12 +2,12 @@
 
 use super::row;
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
-use crate::log;
+use crate::dispatch::handlers::ServerHandler;
 use crate::server::{Attention, Scripting};
 use crate::session::Closing;
 use crate::snapshot::{self, Last, Unsaved};
-use command::{Error, Flags, Group, Result, Row, Shows};
+use command::{Error, Flags, Group, Reach, Result, Row, Shows};
+use telemetry::log;
 use wire::Reply;
 
 const FLAGS: Flags = Flags::ADMIN
@@ -18,7 +18,8 @@ const FLAGS: Flags = Flags::ADMIN
     .union(Flags::ALLOW_BUSY);
 
 /// SHUTDOWN.
-pub const ROWS: &[Row<ServerHandler>] = &[row("shutdown", -1, FLAGS, shutdown)
+pub const ROWS: &[Row<ServerHandler>] = &[row("shutdown", -1, Reach::All, FLAGS, shutdown)
+    .allow_busy_if(|request| request.iter().skip(1).any(|word| word.eq_ignore_ascii_case(b"nosave")))
     .shows(Shows::Nothing)
     .group(Group::Server)
     .complexity("O(N) when saving, N being the number of keys; otherwise O(1)")

@@ -2,9 +2,9 @@
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use command::parse::int_within;
-use command::{Error, Flags, Group, Result, Row, Shows};
+use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use wire::Reply;
 
 /// Entries that SLOWLOG GET shows unless told otherwise.
@@ -12,7 +12,7 @@ const SHOWN_USUALLY: usize = 10;
 
 /// SLOWLOG.
 pub const ROWS: &[Row<ServerHandler>] =
-    &[row("slowlog", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+    &[row("slowlog", -2, Reach::Around, Flags::empty(), |context, _| unknown_subcommand(context))
         .shows(Shows::Nothing)
         .group(Group::Server)
         .since("2.2.12")
@@ -26,7 +26,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .syntax("[count]")
         .summary("Replies with the newest entries.")
         .tips(&["request_policy:all_nodes", "nondeterministic_output"]),
-    row("slowlog|help", 2, HELP_FLAGS, |_, reply| help(reply, "SLOWLOG", HELP))
+    row("slowlog|help", 2, Reach::Around, HELP_FLAGS, |_, reply| help(reply, "SLOWLOG", HELP))
         .shows(Shows::Nothing)
         .group(Group::Server)
         .since("6.2.0")
@@ -56,7 +56,7 @@ const HELP: &[&str] = &[
 
 const fn sub(name: &'static str, arity: i32, handler: ServerHandler) -> Row<ServerHandler> {
     const FLAGS: Flags = Flags::ADMIN.union(Flags::LOADING).union(Flags::STALE);
-    row(name, arity, FLAGS, handler).group(Group::Server).since("2.2.12")
+    row(name, arity, Reach::Around, FLAGS, handler).group(Group::Server).since("2.2.12")
 }
 
 /// SLOWLOG GET [count]

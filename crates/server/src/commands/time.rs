@@ -2,13 +2,13 @@
 
 use super::row;
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
-use command::{Flags, Group, Result, Row, Shows};
+use crate::dispatch::handlers::ServerHandler;
+use command::{Flags, Group, Reach, Result, Row, Shows};
 use wire::Reply;
 
 /// TIME.
 pub const ROWS: &[Row<ServerHandler>] =
-    &[row("time", 1, Flags::LOADING.union(Flags::STALE).union(Flags::FAST), time)
+    &[row("time", 1, Reach::Nothing, Flags::LOADING.union(Flags::STALE).union(Flags::FAST), time)
         .shows(Shows::Nothing)
         .group(Group::Server)
         .since("2.6.0")

@@ -5,24 +5,21 @@
 //! that as any other request: nobody sees a part of it.
 
 use super::row;
-use crate::acl;
 use crate::client::Traits;
-use crate::dispatch::reach::Reach;
-use crate::dispatch::table::{Runs, ServerHandler};
+use crate::dispatch::handlers::ServerHandler;
+use crate::dispatch::reach::{self, reach_of};
+use crate::dispatch::rights;
 use crate::dispatch::{Context, checks};
 use crate::monitor;
-use crate::server::{Attention, Server};
-use crate::session::Session;
-use crate::slowlog;
-use crate::stats::Ending;
+use crate::server::Attention;
+use crate::slow;
 use crate::transaction::Queued;
-use command::execute::{keys_locked, needs_all};
 use command::key_use::LOOKS;
-use command::{Args, Error, Flags, Group, Hashed, Keys, Result, Row, Shows};
-use keyspace::{DbIndex, Key};
-use smallvec::{SmallVec, smallvec};
+use command::{Error, Flags, Group, Hashed, Keys, Reach, Result, Row, Shows};
+use keyspace::Key;
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
-use sys::UnixMs;
+use telemetry::stats::Ending;
 use wire::Reply;
 
 const ALWAYS: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::RUNS_IN_MULTI);
@@ -30,30 +27,34 @@ const QUICK: Flags = ALWAYS.union(Flags::FAST).union(Flags::ALLOW_BUSY);
 
 /// The transactions group.
 pub const ROWS: &[Row<ServerHandler>] = &[
-    row("discard", 1, QUICK, discard)
+    row("discard", 1, Reach::Watched, QUICK, discard)
+        .flags(Flags::ENDS_TRANSACTION.union(Flags::NEEDS_DATA))
         .shows(Shows::Nothing)
         .since("2.0.0")
         .group(Group::Transactions)
         .complexity("O(N), N being the number of queued commands")
         .summary("Gives a transaction up."),
-    row("exec", 1, ALWAYS.union(Flags::SKIP_SLOWLOG), exec)
+    row("exec", 1, Reach::Queue, ALWAYS.union(Flags::SKIP_SLOWLOG), exec)
+        .flags(Flags::ENDS_TRANSACTION.union(Flags::NEEDS_DATA))
         .shows(Shows::WhatItNotes)
         .since("1.2.0")
         .group(Group::Transactions)
         .complexity("Depends on the commands of the transaction")
         .summary("Runs all commands of a transaction."),
-    row("multi", 1, QUICK, multi)
+    row("multi", 1, Reach::Keys, QUICK, multi)
         .shows(Shows::Nothing)
         .since("1.2.0")
         .group(Group::Transactions)
         .summary("Begins a transaction."),
     // In a transaction it is queued, and does nothing when it runs.
-    row("unwatch", 1, QUICK.difference(Flags::RUNS_IN_MULTI), unwatch)
+    row("unwatch", 1, Reach::Watched, QUICK.difference(Flags::RUNS_IN_MULTI), unwatch)
+        .flags(Flags::NEEDS_DATA)
         .shows(Shows::Nothing)
         .since("2.2.0")
         .group(Group::Transactions)
         .summary("Forgets about watched keys."),
-    row("watch", -2, QUICK, watch)
+    row("watch", -2, Reach::Keys, QUICK, watch)
+        .flags(Flags::NEEDS_DATA)
         .shows(Shows::WhatItNotes)
         .since("2.2.0")
         .group(Group::Transactions)
@@ -146,8 +147,8 @@ fn end_transaction(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Resu
         return Err(Error::text("EXECABORT Transaction discarded because of previous errors."));
     }
     let is_held = match reach_of(context.server, context.session, transaction.queue(), context.now) {
-        Reach::All => context.batch.try_hold_all(),
-        Reach::Keys(keys) => context.batch.try_hold(&keys),
+        reach::Reach::All => context.batch.try_hold_all(),
+        reach::Reach::Keys(keys) => context.batch.try_hold(&keys),
     };
     if !is_held {
         return Err(Error::InUse);
@@ -176,45 +177,16 @@ fn end_transaction(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Resu
     answered
 }
 
-/// All that requests will touch, and what is watched.
-///
-/// A SELECT may be refused when it runs: rights change, by an AUTH in front of it or by somebody else. So what follows one may
-/// touch its keys in each database that was current before, too.
-pub fn reach_of<'a>(server: &'a Server, session: &'a Session, queue: &'a [Queued], now: UnixMs) -> Reach<'a> {
-    let mut keys: Vec<Key<'_>> = session.watched.keys(server).collect();
-    let mut databases: SmallVec<[DbIndex; 2]> = smallvec![session.db];
-    let mut takes_all = false;
-    for queued in queue {
-        let (request, command) = (queued.request(), queued.command());
-        match command.row.handler {
-            Runs::Data(row) => {
-                for db in &databases {
-                    let args = Args::new(request, &server.keyspace, (*db, now), &server.settings);
-                    takes_all |= needs_all(row, &args);
-                    keys_locked(row, &args, &mut keys);
-                }
-            }
-            Runs::Server(_) if command.row.name == "select" => {
-                let chosen = value::number::parse_i64(request.arg(1)).and_then(|db| u32::try_from(db).ok());
-                let chosen = chosen.filter(|db| *db < server.keyspace.databases()).map(DbIndex);
-                databases.extend(chosen.filter(|db| !databases.contains(db)));
-            }
-            Runs::Server(_) => takes_all |= command.looks_around() || command.names_keys(),
-        }
-    }
-    if takes_all { Reach::All } else { Reach::Keys(keys) }
-}
-
 /// Runs one request of the transaction.
 fn run(context: &mut Context<'_, '_>, queued: &Queued, reply: &mut Reply<'_>) {
     let (server, command) = (context.server, queued.command());
     let began = server.ticks.now();
     let request = queued.request();
-    if !context.session.access.is_free(&server.acl) {
+    if !context.session.access.is_unrestricted(&server.acl) {
         // What is refused is shown with the command that the client sent.
         context.session.client.note_command(context.command.id);
     }
-    if let Err(error) = acl::admit_queued(server, context.session, command, &request, context.now) {
+    if let Err(error) = rights::admit_queued(server, context.session, command, &request, context.now) {
         reply.error(error.as_bytes());
         server.counts.note_error(error.as_bytes());
         return;
@@ -243,6 +215,6 @@ fn run(context: &mut Context<'_, '_>, queued: &Queued, reply: &mut Reply<'_>) {
     let ended = server.ticks.now();
     counts.note(command.id, began, ended, ending, track);
     let spent = ended.0.saturating_sub(began.0);
-    slowlog::note_if_slow(server, &context.session.client, command, &request, spent);
+    slow::note_if_slow(server, &context.session.client, command, &request, spent);
     server.counts.commands.add(1);
 }

@@ -4,9 +4,9 @@
 use super::row;
 use crate::blocking::{self, Waiter};
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use crate::server::Server;
-use command::{Error, Flags, Group, Result, Row, Shows};
+use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use keyspace::Stamp;
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ const TIPS: &[&str] = &["request_policy:all_shards", "response_policy:agg_min"];
 
 /// The two rows.
 pub const ROWS: &[Row<ServerHandler>] = &[
-    row("wait", 3, Flags::BLOCKING, wait)
+    row("wait", 3, Reach::Nothing, Flags::BLOCKING, wait)
         .shows(Shows::Nothing)
         .since("3.0.0")
         .group(Group::Connection)
         .syntax("numreplicas timeout")
         .summary("Waits until replicas have what the connection has written.")
         .tips(TIPS),
-    row("waitaof", 4, Flags::BLOCKING, waitaof)
+    row("waitaof", 4, Reach::Nothing, Flags::BLOCKING, waitaof)
         .shows(Shows::Nothing)
         .since("7.2.0")
         .group(Group::Connection)

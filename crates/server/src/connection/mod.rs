@@ -25,17 +25,15 @@ pub mod pending;
 pub mod secure;
 pub mod stream;
 
-use crate::acl::Access;
 use crate::blocking::{self, Cut};
 use crate::client::{Client, Signal, Traits};
-use crate::config::LogLevel as Level;
 use crate::dispatch::{OUTPUT_FLUSH_BYTES, Stop};
 use crate::encryption;
-use crate::log;
-use crate::logger;
 use crate::server::Server;
 use crate::session::{Closing, Session};
 use crate::worker::{Buffers, Worker};
+use acl::Access;
+use config::LogLevel as Level;
 use counted::Noted;
 use keyspace::Stamp;
 use pending::Pending;
@@ -50,6 +48,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use stream::{Stream, Unwatched};
 use sys::UnixMs;
+use telemetry::log;
+use telemetry::logger;
 use tokio::time::Sleep;
 use wire::{Authenticated, Limits, Parser};
 
@@ -557,7 +557,7 @@ impl Connection {
     /// is a password.
     #[inline]
     fn trust(&self, server: &Server) -> Authenticated {
-        match self.session.access.is_stranger(&server.acl) {
+        match self.session.access.is_unauthenticated(&server.acl) {
             true => Authenticated::No,
             false => Authenticated::Yes,
         }

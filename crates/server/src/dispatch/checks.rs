@@ -1,21 +1,20 @@
 //! What comes before a command runs, in Redis' order: does it exist, are there
 //! enough words, may this session run it, is there memory, is there a pause.
 
-use crate::acl;
-use crate::commands::pubsub::is_allowed_among_messages;
 use crate::dispatch::Context;
 use crate::dispatch::pause::{Pause, Paused};
 use crate::dispatch::reach;
-use crate::dispatch::table::Command;
-use crate::dispatch::transaction::{flags_in_effect, is_exec};
+use crate::dispatch::rights;
+use crate::dispatch::transaction::flags_in_effect;
 use crate::monitor;
 use crate::residency;
 use crate::server::{Attention, Server};
 use crate::session::Session;
-use command::error::until_zero;
+use command::table::Command;
 use command::{Error, Flags};
 use keyspace::{Batch, OutOfMemory};
 use sys::UnixMs;
+use value::text::until_zero;
 use wire::Request;
 
 /// What the checks found.
@@ -52,8 +51,8 @@ pub fn check_request(
     if session.transaction.is_some() && command.is(Flags::NO_MULTI) {
         return Verdict::Refuse(Error::text("ERR Command not allowed inside a transaction"));
     }
-    if !session.access.is_free(&server.acl)
-        && let Err(error) = acl::admit(server, session, command, request, session.setting(), now)
+    if !session.access.is_unrestricted(&server.acl)
+        && let Err(error) = rights::admit(server, session, command, request, session.setting(), now)
     {
         return Verdict::Refuse(error);
     }
@@ -122,15 +121,14 @@ fn check_state(
     if attention.contains(Attention::MEMORY_CEILING) {
         // What is queued takes memory, whatever it is.
         let may_grow = flags.contains(Flags::DENYOOM)
-            || session.transaction.is_some()
-                && !matches!(command.row.name, "exec" | "discard" | "quit" | "reset");
+            || session.transaction.is_some() && !command.is(Flags::ENDS_TRANSACTION);
         match check_memory(server, batch, attention, command, may_grow, now) {
             Verdict::Run => {}
             held_back => return held_back,
         }
     }
     if attention.contains(Attention::SAVE_FAILED)
-        && (flags.contains(Flags::WRITE) || command.row.name == "ping")
+        && (flags.contains(Flags::WRITE) || command.is(Flags::ASKS_HEALTH))
         && are_writes_stopped(server)
     {
         return Verdict::Refuse(MISCONF);
@@ -144,7 +142,7 @@ fn check_state(
     {
         return Verdict::Wait(UnixMs(now.0 + LOG_PATIENCE_MS));
     }
-    if session.is_confined() && !is_allowed_among_messages(command) {
+    if session.is_confined() && !command.is(Flags::AMONG_MESSAGES) {
         return Verdict::Refuse(only_messages(command));
     }
     if attention.contains(Attention::PAUSED) {
@@ -157,7 +155,7 @@ fn check_state(
         }
     }
     // What is queued is shown when EXEC runs it, and EXEC itself after that.
-    let runs_now = session.transaction.is_none() || command.is(Flags::RUNS_IN_MULTI) && !is_exec(command);
+    let runs_now = session.transaction.is_none() || command.is(Flags::RUNS_IN_MULTI) && !command.is_exec();
     if attention.contains(Attention::MONITORS) && runs_now {
         monitor::show(server, session, command, request);
     }
@@ -319,10 +317,9 @@ pub fn check_outside(
     request: &Request<'_>,
     now: UnixMs,
 ) -> Verdict {
-    let looks_at_keys = matches!(command.row.name, "exec" | "watch" | "unwatch" | "discard");
     match server.attention().contains(Attention::LOADING) {
         false => reach::check_outside(server, session, command, request, now),
-        true if command.is(Flags::LOADING) && !looks_at_keys => Verdict::Run,
+        true if command.is(Flags::LOADING) && !command.is(Flags::NEEDS_DATA) => Verdict::Run,
         true => Verdict::Refuse(LOADING),
     }
 }

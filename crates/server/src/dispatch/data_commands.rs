@@ -4,7 +4,7 @@ use super::Context;
 use crate::blocking::Beginner;
 use crate::snapshot;
 use crate::tracking;
-use command::{Args, Error, Handler, Hashed, Outcome, Row, Waiting, execute};
+use command::{Args, Error, Flags, Hashed, Outcome, Row, Waiting, execute};
 use std::cell::Cell;
 use wire::Reply;
 
@@ -17,7 +17,7 @@ impl Context<'_, '_> {
         waiting: Waiting<'_>,
         reply: &mut Reply<'_>,
     ) -> command::Result<()> {
-        match matches!(row.handler, Handler::Exclusive(_)) && row.name == "flushall" {
+        match row.flags.contains(Flags::EMPTIES_ALL) {
             true => self.run_flushall(row, waiting, reply),
             false => self.run_row(row, hashed, waiting, reply),
         }
@@ -69,7 +69,7 @@ impl Context<'_, '_> {
         if outcome == Ok(Outcome::Changed) {
             self.batch.count_write();
         }
-        if matches!(row.handler, Handler::Exclusive(_)) && outcome.is_ok() && row.name.starts_with("flush") {
+        if row.flags.contains(Flags::EMPTIES_DATABASE) && outcome.is_ok() {
             tracking::invalidate_all(self.server);
         }
         outcome.map(|_| ())

@@ -9,30 +9,30 @@
 
 pub mod checks;
 mod data_commands;
+pub mod handlers;
 pub mod names;
 pub mod pause;
 pub mod reach;
-pub mod table;
+pub mod rights;
 mod transaction;
 
 use crate::blocking;
 use crate::client::{Letters, Traits};
-use crate::commands::pubsub::answers_by_message;
-use crate::log;
 use crate::residency;
 use crate::server::{Attention, Server};
 use crate::session::{Closing, ReplyMode, Session};
-use crate::slowlog;
-use crate::stats::Ending;
+use crate::slow;
 use crate::tracking;
 use checks::Verdict;
+use command::table::{Command, Runs};
 use command::{Error, Flags, Hashed, Shows, Waiting, execute};
 use keyspace::{Ahead, Batch, Key, Stamp};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use sys::{Ticks, UnixMs};
-use table::{Command, Runs};
+use telemetry::log;
+use telemetry::stats::Ending;
 use wire::{Reply, Request, RequestBuf};
 
 /// Requests that are prepared together. More would ask for more memory lines than
@@ -91,8 +91,8 @@ impl Context<'_, '_> {
             Runs::Server(_) if reach::is_misplaced(self.server, self.session, self.command) => {
                 Err(Error::InUse)
             }
-            Runs::Server(handler) => {
-                let answered = handler(self, reply);
+            Runs::Server(number) => {
+                let answered = handlers::get(number)(self, reply);
                 execute::readable(self.batch).and(answered)
             }
         };
@@ -467,7 +467,7 @@ impl Turn<'_> {
             return Flow::Block;
         }
         self.count_one(command, request, ending);
-        let is_message = ending == Ending::Done && answers_by_message(command);
+        let is_message = ending == Ending::Done && command.is(Flags::ANSWERS_BY_MESSAGE);
         self.settle_reply(if is_message { out.len() } else { before }, out);
         if self.session.closing == Closing::No { Flow::Next } else { Flow::Close }
     }
@@ -604,7 +604,7 @@ impl Turn<'_> {
         self.tick = tick;
         if ending != Ending::Rejected {
             self.count += 1;
-            slowlog::note_if_slow(self.server, &self.session.client, command, request, spent);
+            slow::note_if_slow(self.server, &self.session.client, command, request, spent);
         }
         if spent >= self.stale_ticks {
             self.now = self.server.clock.now();
@@ -695,7 +695,7 @@ impl Turn<'_> {
         let is_in_transaction = self.session.transaction.is_some();
         if let Some(tracker) = &mut self.session.tracking
             && !is_in_transaction
-            && !command.is_some_and(|command| command.row.name.starts_with("client|"))
+            && !command.is_some_and(|command| command.is(Flags::KEEPS_CACHING))
         {
             tracker.is_singled_out = false;
         }

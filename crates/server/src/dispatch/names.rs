@@ -5,7 +5,7 @@
 //!
 //! Thread rule: plain values, made at the start and read by all.
 
-use super::table::{self, Command, CommandId};
+use command::table::{self, Command, CommandId};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use wire::{Request, RequestBuf};
@@ -99,6 +99,7 @@ mod tests {
     use super::*;
 
     fn names(lines: &[[&str; 2]]) -> Result<Names, String> {
+        crate::commands::install();
         let line = |words: &[&str; 2]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
         Names::of(&lines.iter().map(line).collect::<Vec<_>>())
     }

@@ -4,17 +4,19 @@
 //! or told that it is busy once it has run for `busy-reply-threshold`. All others go on.
 
 use super::checks::Verdict;
-use super::table::{Command, Runs};
-use super::transaction::is_exec;
 use crate::client::Signal;
-use crate::commands::{scripting, transactions};
-use crate::config::BusyScope;
 use crate::holders::{Asking, Needs, Run, Way, What};
+use crate::scripts::plan;
 use crate::server::Server;
 use crate::session::Session;
+use crate::transaction::Queued;
+use command::effects::Scope;
 use command::execute::{key_positions, keys_locked, needs_all};
-use command::{Args, Error, Flags, Group};
-use keyspace::{Holding, Key};
+use command::table::{Command, Runs};
+use command::{Args, Error, Flags, row};
+use config::BusyScope;
+use keyspace::{DbIndex, Holding, Key};
+use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use std::time::Duration;
 use sys::UnixMs;
@@ -46,28 +48,56 @@ impl<'a> Reach<'a> {
             keys_locked(row, &args, &mut keys);
             return if needs_all(row, &args) { Reach::All } else { Reach::Keys(keys) };
         }
-        let container = command.row.name.split('|').next().unwrap_or_default();
-        match container {
-            "client" if command.looks_around() => Reach::All,
-            "exec" => {
+        let named = || {
+            let mut positions = Vec::new();
+            key_positions(command.row.keys, request, &mut positions);
+            let key = |position: usize| request.get(position).map(|key| server.keyspace.key(session.db, key));
+            Reach::Keys(positions.into_iter().filter_map(key).collect())
+        };
+        match command.row.reach {
+            row::Reach::All => Reach::All,
+            row::Reach::Queue => {
                 let queue = session.transaction.as_ref().map_or(&[][..], |transaction| transaction.queue());
-                transactions::reach_of(server, session, queue, now)
+                reach_of(server, session, queue, now)
             }
-            "discard" | "unwatch" | "reset" => Reach::Keys(session.watched.keys(server).collect()),
-            "bgrewriteaof" | "bgsave" | "debug" | "save" | "shutdown" => Reach::All,
-            "memory" if !command.names_keys() => Reach::All,
-            _ if scripting::runs_script(command) && scripting::takes_all(server, command, request) => {
+            row::Reach::Watched => Reach::Keys(session.watched.keys(server).collect()),
+            row::Reach::Script(_)
+                if plan::takes_all(&server.scripts, server.is_monitored(), command, request) =>
+            {
                 Reach::All
             }
-            _ => {
-                let mut positions = Vec::new();
-                key_positions(command.row.keys, request, &mut positions);
-                let key =
-                    |position: usize| request.get(position).map(|key| server.keyspace.key(session.db, key));
-                Reach::Keys(positions.into_iter().filter_map(key).collect())
-            }
+            row::Reach::Script(_) | row::Reach::Nothing | row::Reach::Keys | row::Reach::Around => named(),
         }
     }
+}
+
+/// All that requests will touch, and what is watched.
+///
+/// A SELECT may be refused when it runs: rights change, by an AUTH in front of it or by somebody else. So what follows one may
+/// touch its keys in each database that was current before, too.
+pub fn reach_of<'a>(server: &'a Server, session: &'a Session, queue: &'a [Queued], now: UnixMs) -> Reach<'a> {
+    let mut keys: Vec<Key<'_>> = session.watched.keys(server).collect();
+    let mut databases: SmallVec<[DbIndex; 2]> = smallvec![session.db];
+    let mut takes_all = false;
+    for queued in queue {
+        let (request, command) = (queued.request(), queued.command());
+        match command.row.handler {
+            Runs::Data(row) => {
+                for db in &databases {
+                    let args = Args::new(request, &server.keyspace, (*db, now), &server.settings);
+                    takes_all |= needs_all(row, &args);
+                    keys_locked(row, &args, &mut keys);
+                }
+            }
+            Runs::Server(_) if command.effect == Some(Scope::Selection) => {
+                let chosen = value::number::parse_i64(request.arg(1)).and_then(|db| u32::try_from(db).ok());
+                let chosen = chosen.filter(|db| *db < server.keyspace.databases()).map(DbIndex);
+                databases.extend(chosen.filter(|db| !databases.contains(db)));
+            }
+            Runs::Server(_) => takes_all |= command.looks_around() || command.names_keys(),
+        }
+    }
+    if takes_all { Reach::All } else { Reach::Keys(keys) }
 }
 
 /// Whether a request has to wait for a slow script, or for others who do.
@@ -110,7 +140,7 @@ pub fn check(
 /// command's flag alone.
 fn busy_for_all(server: &Server, command: &Command, request: &Request<'_>) -> Option<Arc<Run>> {
     if server.config.busy_reply_scope() == BusyScope::Keys
-        || command.is(Flags::ALLOW_BUSY) && command.row.name != "shutdown"
+        || command.is(Flags::ALLOW_BUSY) && command.row.allow_busy_if.is_none()
         || is_always_served(command, request)
     {
         return None;
@@ -152,28 +182,18 @@ pub fn is_misplaced(server: &Server, session: &Session, command: &Command) -> bo
 /// Whether a command looks at all there is, but leaves out what it cannot lock, or at none of it. Behind a script it is held back all the
 /// same, as in Redis.
 fn passes_by(command: &Command, request: &Request<'_>) -> bool {
-    let is = |word: &str| request.get(1).is_some_and(|given| given.eq_ignore_ascii_case(word.as_bytes()));
-    match command.row.name {
-        "bgrewriteaof" | "bgsave" | "dbsize" | "randomkey" => true,
-        "debug" => !["object", "populate", "sleep"].into_iter().any(is),
-        name => name.starts_with("memory|") && !command.names_keys(),
-    }
+    command.row.passes_by.is_some_and(|passes| passes(request))
 }
 
 /// Whether a request may hold keys for long.
 fn may_take_long(session: &Session, command: &Command) -> bool {
-    let is_long = |command: &Command| scripting::runs_script(command) || waits_for_others(command);
+    let is_long = |command: &Command| command.runs_script() || command.is(Flags::WAITS_FOR_OTHERS);
     match &session.transaction {
-        Some(transaction) if is_exec(command) => {
+        Some(transaction) if command.is_exec() => {
             transaction.queue().iter().any(|queued| is_long(queued.command()))
         }
         _ => is_long(command),
     }
-}
-
-/// Whether a command waits for another server while it holds its keys.
-pub fn waits_for_others(command: &Command) -> bool {
-    command.row.name == "migrate"
 }
 
 /// As [`check`], for a batch outside of the keyspace, which a slow script holds as a whole.
@@ -213,25 +233,17 @@ fn is_apart(session: &Session, command: &Command, request: &Request<'_>) -> bool
     is_queued || is_always_served(command, request)
 }
 
-/// Whether Redis serves it, too, while a script is busy.
+/// Whether Redis serves it, too, while a script is busy. What looks at keys is not served.
 fn is_always_served(command: &Command, request: &Request<'_>) -> bool {
-    match command.row.name {
-        "shutdown" => request.iter().skip(1).any(|word| word.eq_ignore_ascii_case(b"nosave")),
-        // These look at keys.
-        "discard" | "unwatch" | "watch" | "reset" => false,
-        _ => command.is(Flags::ALLOW_BUSY),
-    }
+    command.is(Flags::ALLOW_BUSY)
+        && command.row.reach != row::Reach::Watched
+        && !command.names_keys()
+        && command.row.allow_busy_if.is_none_or(|is_allowed| is_allowed(request))
 }
 
 /// Whether it can do its work outside of the keyspace.
 fn needs_no_keyspace(command: &Command) -> bool {
-    let row = &command.row;
-    let looks_at_no_key = matches!(row.group, Group::Connection | Group::Pubsub) && row.name != "reset"
-        || matches!(row.name, "time" | "lastsave" | "command" | "config|get" | "role")
-        || ["slowlog|", "latency|", "command|", "acl|"]
-            .iter()
-            .any(|container| row.name.starts_with(container));
-    looks_at_no_key && !command.looks_around() && !command.names_keys() && !command.is(Flags::WRITE)
+    command.row.reach == row::Reach::Nothing
 }
 
 fn held_back_by(server: &Server, run: &Run, now: UnixMs) -> Verdict {

@@ -1,9 +1,9 @@
 //! What a transaction changes about dispatch: requests are queued instead of run.
 
-use super::table::{Command, Runs};
-use crate::commands::scripting;
+use crate::scripts::plan;
 use crate::server::Server;
 use crate::session::Session;
+use command::table::Command;
 use command::{Error, Flags};
 use wire::{Reply, Request};
 
@@ -19,8 +19,8 @@ pub fn queue(
         return false;
     }
     let Some(transaction) = &mut session.transaction else { return false };
-    let flags = match scripting::runs_script(command) {
-        true => scripting::flags_in_effect(server, command, request),
+    let flags = match command.runs_script() {
+        true => plan::flags_in_effect(&server.scripts, command, request),
         false => command.row.flags,
     };
     transaction.push(command, flags, request, &session.client);
@@ -30,7 +30,7 @@ pub fn queue(
 
 /// The error for a refused request: a refused EXEC ends its transaction and its watches, and says so if there was none.
 pub fn refusal_of(server: &Server, command: &Command, session: &mut Session, error: Error) -> Error {
-    if !is_exec(command) {
+    if !command.is_exec() {
         return error;
     }
     session.leave_transaction();
@@ -48,15 +48,10 @@ pub fn flags_in_effect(
     request: &Request<'_>,
 ) -> Flags {
     match &session.transaction {
-        Some(transaction) if is_exec(command) => {
+        Some(transaction) if command.is_exec() => {
             command.row.flags | transaction.flags.unwrap_or(Flags::empty())
         }
-        _ if scripting::runs_script(command) => scripting::flags_in_effect(server, command, request),
+        _ if command.runs_script() => plan::flags_in_effect(&server.scripts, command, request),
         _ => command.row.flags,
     }
-}
-
-/// Whether it is EXEC.
-pub fn is_exec(command: &Command) -> bool {
-    matches!(command.row.handler, Runs::Server(_)) && command.row.name == "exec"
 }

@@ -10,8 +10,8 @@
 //! 2. The keyspace is left between two effects, so that another thread can have it alone.
 
 use crate::commands::scripting::replace_libraries;
-use crate::dispatch::table::Command;
 use crate::server::Server;
+use command::table::Command;
 use command::transfer::Transfer;
 use command::{Args, Error, Row, execute};
 use keyspace::{Batch, DbIndex, Key, Stamp, Touch};

@@ -152,7 +152,7 @@ impl Ord for Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Startup};
+    use config::{Config, Startup};
     use std::task::{Wake, Waker};
     use sys::UnixMs;
 

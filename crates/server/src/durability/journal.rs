@@ -1,13 +1,13 @@
 //! Between the keyspace and the log: effects go to the log, and what becomes of them to the gate and to those who ask.
 
 use crate::client;
-use crate::log;
 use crate::server::{Attention, Server};
 use ::log::{Failure, Log, Lsn, Observer};
 use keyspace::{DbIndex, Journal, Stamp};
 use std::cell::Cell;
 use std::sync::{Arc, Weak};
 use sys::UnixMs;
+use telemetry::log;
 
 /// Takes effects to the log.
 pub struct ToLog {

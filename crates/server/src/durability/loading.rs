@@ -1,9 +1,9 @@
 //! How far a start is with loading: for INFO and for lines in the log.
 
-use crate::log;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use telemetry::log;
 
 /// How often a long start tells how far it is.
 const INTERVAL: Duration = Duration::from_secs(5);

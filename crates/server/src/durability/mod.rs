@@ -25,13 +25,12 @@ pub use journal::{gather, write_gathered};
 pub use loading::Loading;
 pub use rewrite::{Rewrites, begin_if_due, begin_rewrite};
 
-use crate::config::{AppendFsync, Config, Edition};
 use crate::import::{self, Preference};
-use crate::log;
 use crate::residency::{self, Labour};
 use crate::server::Server;
 use ::log::{Case, Checkpoint, Flushing, Log, Lsn, Options, Recovery, Refusal, SyncPolicy};
 use checkpoint::Pace;
+use config::{AppendFsync, Config, Edition};
 use gate::Gate;
 use journal::{ToLog, Watcher};
 use keyspace::{HashSeed, Stamp};
@@ -42,6 +41,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use sys::Prng;
 use sys::file::{Fs, about};
+use telemetry::log;
 use tokio::sync::Notify;
 
 /// The state of durability.

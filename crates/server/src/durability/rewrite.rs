@@ -5,7 +5,6 @@
 //! does, which a start with `appendonly yes` reads.
 
 use super::checkpoint::{self, Pace};
-use crate::log;
 use crate::server::{Attention, Server};
 use crate::snapshot::append_only;
 use ::log::{Log, Retention};
@@ -14,6 +13,7 @@ use std::io;
 use std::sync::Arc;
 use store::Store;
 use sys::UnixMs;
+use telemetry::log;
 
 /// After a failure the next one that nobody asked for waits this long.
 const RETRY_MS: u64 = 60_000;

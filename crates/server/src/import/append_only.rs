@@ -10,17 +10,17 @@
 
 use super::rdb::{self, Expired};
 use super::requests::{Next, Requests};
-use crate::dispatch::table;
-use crate::log;
 use crate::replay::{Rejection, Replay};
 use crate::server::Server;
 use command::Group;
+use command::table;
 use keyspace::DbIndex;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sys::UnixMs;
 use sys::file::{Fs, Mode};
+use telemetry::log;
 use wire::{Request, RequestBuf};
 
 /// What RDB files begin with.
@@ -248,16 +248,6 @@ impl Loader<'_> {
 /// scripts do not always.
 fn counts_from_now(request: &Request<'_>) -> bool {
     let Some(command) = table::find_for(request) else { return false };
-    let has = |words: &[&str]| {
-        request.iter().skip(1).any(|arg| words.iter().any(|word| arg.eq_ignore_ascii_case(word.as_bytes())))
-    };
-    match command.row.name {
-        "expire" | "pexpire" | "setex" | "psetex" | "hexpire" | "hpexpire" => true,
-        // These keep the time of a delivery, none later than the present.
-        "xclaim" | "xautoclaim" | "xreadgroup" | "xgroup|createconsumer" => true,
-        "set" => request.len() > 3 && has(&["ex", "px"]),
-        "getex" | "hgetex" | "hsetex" | "msetex" => has(&["ex", "px"]),
-        "restore" => !has(&["absttl"]),
-        _ => command.row.group == Group::Scripting,
-    }
+    let row = &command.row;
+    row.group == Group::Scripting || row.counts_from_now.is_some_and(|counts| counts(request))
 }

@@ -14,7 +14,6 @@ mod requests;
 pub use append_only::{Cut, Tally};
 pub use manifest::{BadManifest, Manifest};
 
-use crate::log;
 use crate::moment::Moment;
 use crate::residency;
 use crate::server::Server;
@@ -26,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sys::UnixMs;
 use sys::file::{Fs, Kind, about};
+use telemetry::log;
 
 /// Longest manifest that is read: a line takes less than a hundred bytes, and a Redis has few files.
 const MANIFEST_BYTES_MAX: u64 = 16 << 20;

@@ -6,12 +6,12 @@
 //! 3. Whoever moves holds the doors; connections are accepted on the main thread, which only has their sockets.
 
 use super::{Listening, Speech, Wanted, bind_tcp};
-use crate::config::Config;
-use crate::log;
+use config::Config;
 use parking_lot::Mutex;
 use socket2::Socket;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
+use telemetry::log;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 

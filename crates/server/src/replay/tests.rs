@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::{Config, Startup};
+use config::{Config, Startup};
 use wire::RequestBuf;
 
 fn server() -> Arc<Server> {

@@ -11,7 +11,6 @@
 //! Thread rule: each worker fetches for its own sessions.
 
 use crate::client::Client;
-use crate::log;
 use crate::server::Server;
 use keyspace::residency::ahead::ColdKey;
 use keyspace::residency::shadow::Seen;
@@ -26,6 +25,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use store::{Found, Page, PageNo, Store};
 use sys::file::reads::{Reads, Way};
 use sys::file::{AlignedBytes, File};
+use telemetry::log;
 use tokio::io::unix::AsyncFd;
 
 /// Reads of a worker that are on their way at once; more wait for them.

@@ -16,10 +16,9 @@ mod outbox;
 mod shelf;
 mod spiller;
 
-use crate::config::{Edition, StoreCompression};
-use crate::log;
 use crate::server::Server;
 pub use ahead::ReadAhead;
+use config::{Edition, StoreCompression};
 use keyspace::{Batch, SLOTS, Slot, reaper};
 pub use outbox::Outbox;
 use parking_lot::{Condvar, Mutex};
@@ -33,6 +32,7 @@ use std::time::Duration;
 use store::{Compression, Options, Store};
 use sys::file::Fs;
 use sys::prng::entropy_seed;
+use telemetry::log;
 
 /// The directory of the store, in `dir`.
 const FOLDER: &str = "store";

@@ -6,7 +6,6 @@
 use super::cleaner;
 use super::density::Density;
 use super::outbox::Outbox;
-use crate::log;
 use crate::server::{Attention, Server};
 use keyspace::residency::spill::{Aim, Spilled};
 use keyspace::{SLOTS, Slot};
@@ -15,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use store::Store;
+use telemetry::log;
 
 /// How long it sleeps while nothing rings.
 const NAP: Duration = Duration::from_millis(5);

@@ -4,7 +4,7 @@ use super::{Complaint, Given, Verdict, foreign, store};
 use crate::durability::{self, databases};
 use crate::import::{self, BesideLog};
 use crate::moment::Moment;
-use keyspace::limits::DATABASES_MAX;
+use config::DATABASES_MAX;
 use log::{Case, CheckpointReport, Report, SegmentReport};
 use std::ffi::OsStr;
 use std::fmt::{self, Write};

@@ -9,6 +9,7 @@ mod restore;
 mod store;
 mod transfer;
 
+use crate::commands;
 use lexopt::{Arg, Parser};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -63,6 +64,7 @@ type Role = fn(&[String], &mut String) -> Result<Verdict, Complaint>;
 
 /// Runs a role, shows what it has to say, and tells how it ended.
 fn finish(name: &str, usage: &str, words: &[String], role: Role) -> ExitCode {
+    commands::install();
     if words.iter().any(|word| matches!(word.as_str(), "-h" | "--help")) {
         return show(usage, Verdict::Good);
     }

@@ -4,11 +4,11 @@
 //! understand is what they understand.
 
 use super::{Complaint, Given, Verdict};
-use crate::config::{Config, Startup};
 use crate::durability;
 use crate::import::{USUAL_SNAPSHOT, load_foreign, load_from};
 use crate::server::Server;
 use crate::snapshot::{self, Leaving};
+use config::{Config, Startup};
 use keyspace::HashSeed;
 use std::ffi::OsString;
 use std::fmt::Write;

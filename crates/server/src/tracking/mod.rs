@@ -25,12 +25,11 @@ mod table;
 pub use broadcast::end_batch;
 
 use crate::client::{Client, Kept, Traits};
-use crate::commands::scripting;
-use crate::dispatch::table::Command;
 use crate::pubsub::Subscribers;
 use crate::server::Server;
 use crate::session::Session;
 use broadcast::Modified;
+use command::table::Command;
 use command::{Flags, execute::key_positions};
 use keyspace::Interest;
 use message::Invalid;
@@ -230,7 +229,7 @@ impl Tracker {
             Mode::Reads(Reads::OptOut) => !self.is_singled_out,
         };
         // What a script reads is put down when it reads it.
-        is_put_down && command.is(Flags::READONLY) && !scripting::runs_script(command)
+        is_put_down && command.is(Flags::READONLY) && !command.runs_script()
     }
 }
 

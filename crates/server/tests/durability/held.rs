@@ -7,10 +7,10 @@
 use crate::site::Site;
 use command::Flags;
 use command::execute::key_positions;
+use command::table::{self, Command, Runs};
 use keyspace::{Batch, DbIndex, Expiry, Key, NewValue, Touch};
 use server::blocking::{self, Cut};
 use server::dispatch::Stop;
-use server::dispatch::table::{self, Command, Runs};
 use server::durability::KeyCounts;
 use sys::file::simulated::{Disk, Faults, Survival};
 use sys::{Clock, Prng, UnixMs};

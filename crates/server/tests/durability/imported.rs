@@ -1,9 +1,9 @@
 //! A first start that loads what a Redis left: whenever it is cut short, the next start has all of it, from the files or from the log.
 
 use crate::site::WORKERS;
+use config::{Config, Startup};
 use keyspace::HashSeed;
 use log::{Flushing, Options};
-use server::config::{Config, Startup};
 use server::durability;
 use server::server::Server;
 use std::io;

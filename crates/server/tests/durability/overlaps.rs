@@ -2,9 +2,9 @@
 
 use crate::shown::Shown;
 use crate::site::{Site, WORKERS, dir};
+use command::table::{self, Runs};
 use command::{Args, execute};
 use keyspace::{DbIndex, Touch};
-use server::dispatch::table::{self, Runs};
 use server::durability::checkpoint::{Interval, Pace, write_beside};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -2,14 +2,14 @@
 //! flushed by hand, and every key can be looked at without touching it.
 
 use crate::shown::{Content, Shown};
+use acl::Access;
+use command::table::{self, Runs};
 use command::{Args, execute};
+use config::{Config, Startup};
 use keyspace::{DbIndex, HashSeed, Key, Stamp, Touch, TypeName, ValueRef};
 use log::{Flushing, Log, Options};
-use server::acl::Access;
 use server::blocking;
 use server::client::Client;
-use server::config::{Config, Startup};
-use server::dispatch::table::{self, Runs};
 use server::dispatch::{Runner, Stop};
 use server::durability;
 use server::server::Server;

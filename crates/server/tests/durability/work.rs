@@ -4,9 +4,9 @@
 use crate::history::{History, Kind, Reach, SERVED};
 use crate::site::{DATABASES, Site, WORKERS};
 use command::execute::key_positions;
+use command::table;
 use command::{Flags, Group};
 use log::Retention;
-use server::dispatch::table;
 use server::durability::checkpoint::{Interval, Pace, write_beside};
 use server::residency::by_hand;
 use std::cell::Cell;

@@ -297,7 +297,7 @@ fn scripts_that_eval_brings_take_little_however_long_they_are() {
 
 #[test]
 fn requests_of_browsers_are_told_of_once_a_minute() {
-    let counts = server::stats::ServerCounts::default();
+    let counts = telemetry::stats::ServerCounts::default();
     let told: Vec<bool> =
         [1000, 1001, 60_999, 61_000, 61_001].map(|ms| counts.notes_http(sys::UnixMs(ms))).to_vec();
     assert_eq!(told, [true, false, false, true, false]);

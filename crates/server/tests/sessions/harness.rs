@@ -1,7 +1,7 @@
 //! A server in this process, on a free port of 127.0.0.1, and a client to it.
 
+use config::{Config, Startup};
 use log::{Flushing, Options};
-use server::config::{Config, Startup};
 use server::durability;
 use server::listen::Listeners;
 use server::server::Server;
@@ -77,7 +77,7 @@ impl TestServer {
     }
 
     pub fn set(&self, name: &str, value: &str) {
-        self.server.config.set(&[(name, value)], server::config::Origin::Local).unwrap();
+        self.server.config.set(&[(name, value)], config::Origin::Local).unwrap();
         self.server.apply_config();
     }
 

@@ -111,9 +111,7 @@ fn an_address_in_use_is_named_in_one_sentence() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let text = format!("port {port}\nbind 127.0.0.1");
-    let Ok(server::config::Startup::Serve { config, .. }) =
-        server::config::Config::from_text(text.as_bytes())
-    else {
+    let Ok(config::Startup::Serve { config, .. }) = config::Config::from_text(text.as_bytes()) else {
         panic!("not served")
     };
     let error = server::listen::Listeners::bind(&config).err().unwrap();

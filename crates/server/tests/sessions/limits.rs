@@ -2,6 +2,7 @@
 //! and replies.
 
 use crate::harness::{Peer, TestServer};
+use config::{Config, MaxmemoryPolicy, Origin};
 use server::server::Server;
 use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
@@ -242,4 +243,14 @@ fn busy_pipelines_do_not_starve_their_neighbours() {
     // A worker gives each connection one turn before it looks at its sockets again;
     // turns are slow in a debug build.
     assert!(slowest < std::time::Duration::from_millis(1500), "{slowest:?}");
+}
+
+#[test]
+fn every_eviction_policy_is_known_to_the_keyspace() {
+    let config = Config::defaults();
+    for word in MaxmemoryPolicy::WORDS {
+        config.set(&[("maxmemory-policy", word)], Origin::Local).unwrap();
+        assert_eq!(config.maxmemory_policy().word(), *word);
+        assert!(keyspace::Eviction::from_name(word).is_some(), "{word}");
+    }
 }

@@ -16,6 +16,7 @@ mod order;
 mod pause;
 mod pubsub;
 mod rows;
+mod secrets;
 mod streams;
 mod tls;
 mod tracking;

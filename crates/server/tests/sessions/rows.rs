@@ -1,12 +1,21 @@
 //! The connection group's rows against COMMAND INFO of Redis 7.0.15, with the two
 //! subcommands that 7.2 added.
 
+use command::table;
 use command::{Flags, Group};
-use server::dispatch::table;
 use std::collections::BTreeSet;
 
 fn flag_names(flags: Flags) -> BTreeSet<String> {
-    let own = Flags::SENSITIVE | Flags::DANGEROUS | Flags::PROTECTED | Flags::NO_TOUCH | Flags::RUNS_IN_MULTI;
+    let own = Flags::SENSITIVE
+        | Flags::DANGEROUS
+        | Flags::PROTECTED
+        | Flags::NO_TOUCH
+        | Flags::RUNS_IN_MULTI
+        | Flags::AMONG_MESSAGES
+        | Flags::ENDS_TRANSACTION
+        | Flags::ASKS_HEALTH
+        | Flags::KEEPS_CACHING
+        | Flags::IN_APPEND_ONLY_FILE;
     flags.difference(own).iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect()
 }
 

@@ -471,6 +471,11 @@ const AVOIDED: &[Avoided] = &[
     ("zrangebylex", skips_backward, BACKWARD),
     ("zrevrangebylex", skips_backward, BACKWARD),
     ("sort", stores_ties, "small sets have an order since Redis 7.2, which equal weights keep"),
+    (
+        "zadd",
+        is_long_behind_minus_zero,
+        "Valkey 8.0 looks at the longest member before it packs a set, 7.2 at the first",
+    ),
     ("zrandmember", wants_many, "real servers would go on for hours"),
     ("georadius", has_count, TIES),
     ("georadius_ro", has_count, TIES),
@@ -496,6 +501,12 @@ fn is_soon(word: Option<&Vec<u8>>, unit_ms: i64) -> bool {
 /// Whether CONFIG GET asks for everything.
 fn gets_all(request: &Request) -> bool {
     request.iter().skip(2).any(|word| !word.is_empty() && word.iter().all(|byte| *byte == b'*'))
+}
+
+/// Whether a score of -0 stands in front of a member that is too long for a packed set.
+fn is_long_behind_minus_zero(request: &Request) -> bool {
+    let zero = request.iter().position(|word| word.as_slice() == b"-0");
+    zero.is_some_and(|at| request[at..].iter().any(|word| word.len() > 64))
 }
 
 fn has_zero_byte(request: &Request) -> bool {

@@ -109,6 +109,27 @@ pub(super) fn numbered(prng: &mut Prng) -> Vec<u8> {
     if prng.one_in(64) { format!("m{number}").into_bytes() } else { number.to_string().into_bytes() }
 }
 
+/// A ZADD of thousands of members in ascending order, as of moments or numbers that count up, so that all levels of a tree have their
+/// last nodes filled as far as it happens to be; or one that gives some of those at the end other places.
+pub fn ascending(prng: &mut Prng) -> Vec<Vec<u8>> {
+    /// Fills a tree's inner nodes, and a little more.
+    const MEMBERS: std::ops::Range<u64> = 3_220..3_800;
+    let key = SORTED_SETS[prng.below(2) as usize].to_vec();
+    let mut request = vec![b"ZADD".to_vec(), key];
+    let mut add =
+        |score: String, member: u64| request.extend([score.into_bytes(), member.to_string().into_bytes()]);
+    let end = MEMBERS.start + prng.below(MEMBERS.end - MEMBERS.start);
+    if prng.one_in(4) {
+        (0..end).for_each(|member| add(member.to_string(), member));
+    } else {
+        (0..8).for_each(|_| {
+            let member = end - 1 - prng.below(MEMBERS.end - MEMBERS.start);
+            add(format!("{}.5", prng.below(2 * end)), member);
+        });
+    }
+    request
+}
+
 /// A score: small ones with many ties, and those at the edges.
 pub(super) fn score(prng: &mut Prng) -> Vec<u8> {
     const EDGES: &[&[u8]] = &[

@@ -9,6 +9,7 @@
 
 use crate::limits::STREAM_ID_TEXT_BYTES_MAX;
 use crate::number::parse_i64;
+use crate::text::until_zero;
 
 /// The id of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -160,11 +161,6 @@ const PARSED_BYTES_MAX: usize = 127;
 
 fn is_short(text: &[u8]) -> bool {
     text.len() <= PARSED_BYTES_MAX
-}
-
-fn until_zero(text: &[u8]) -> &[u8] {
-    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
-    &text[..end]
 }
 
 /// What stands before the first `-` and, if there is one, behind it.

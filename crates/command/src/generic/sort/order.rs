@@ -6,11 +6,12 @@
 //! stay as they were. Pure, any thread.
 
 use super::pattern::Pattern;
-use crate::error::{Error, Result, until_zero};
+use crate::error::{Error, Result};
 use std::cmp::Ordering;
 use std::ops::Range;
 use value::listpack::Element;
 use value::number::parse_f64;
+use value::text::until_zero;
 
 /// What elements are sorted by.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,10 +5,10 @@
 //! arrow, but is part of the key or field all the same.
 
 use crate::args::Args;
-use crate::error::until_zero;
 use keyspace::{Edit, Key, Object, ValueRef, View};
 use value::collection::CollectionRef;
 use value::number::{IntBuffer, format_i64};
+use value::text::until_zero;
 
 /// What BY and GET take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! ACL LOG.
 
 use super::wrong_arguments;
-use crate::acl::Entry;
 use crate::dispatch::Context;
+use acl::Entry;
 use command::{Error, Result};
 use sys::UnixMs;
 use wire::Reply;

@@ -1,17 +1,18 @@
 //! ACL: users and their rules, seen and changed while the server runs.
 //!
-//! The rules themselves are in `crate::acl`; here are the commands over them.
+//! The rules themselves are in `acl`; here are the commands over them.
 
 mod log;
 mod users;
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
-use crate::acl::{self, Denied, SaveError};
 use crate::dispatch::Context;
-use crate::dispatch::table::{self, ServerHandler};
-use command::error::until_zero;
-use command::{Categories, Error, Flags, Group, Result, Row, Shows};
+use crate::dispatch::handlers::ServerHandler;
+use acl::{Denied, SaveError};
+use command::table;
+use command::{Categories, Error, Flags, Group, Reach, Result, Row, Secrets, Shows};
 use sys::prng::fill_with_secrets;
+use value::text::until_zero;
 use wire::{Reply, RequestBuf};
 
 const ANYBODY: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE);
@@ -21,7 +22,7 @@ const EVERYWHERE: &[&str] = &["request_policy:all_nodes", "response_policy:all_s
 
 /// ACL and its subcommands.
 pub const ROWS: &[Row<ServerHandler>] =
-    &[row("acl", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+    &[row("acl", -2, Reach::Around, Flags::empty(), |context, _| unknown_subcommand(context))
         .shows(Shows::Nothing)
         .since("6.0.0")
         .group(Group::Server)
@@ -37,12 +38,14 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .summary("Lists the categories of commands, or the commands of one."),
     sub("acl|deluser", -3, ADMIN, users::delete)
         .shows(Shows::Nothing)
+        .secrets(Secrets::From(2))
         .complexity("O(1) amortized time considering the typical user.")
         .tips(EVERYWHERE)
         .syntax("username [username ...]")
         .summary("Deletes users and closes their connections."),
     sub("acl|dryrun", -4, ADMIN, dry_run)
         .shows(Shows::Nothing)
+        .secrets(Secrets::OfRequest(3))
         .since("7.0.0")
         .complexity("O(1).")
         .syntax("username command [arg [arg ...]]")
@@ -53,6 +56,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .summary("Makes up a password that nobody guesses."),
     sub("acl|getuser", 3, ADMIN, users::get)
         .shows(Shows::Nothing)
+        .secrets(Secrets::From(2))
         .complexity("O(N). Where N is the number of password, command and pattern rules that the user has.")
         .syntax("username")
         .summary("Shows a user's rules, by kind."),
@@ -79,6 +83,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .summary("Writes the users to their file."),
     sub("acl|setuser", -3, ADMIN.union(Flags::SENSITIVE), users::set)
         .shows(Shows::Nothing)
+        .secrets(Secrets::From(2))
         .complexity("O(N). Where N is the number of rules provided.")
         .tips(EVERYWHERE)
         .syntax("username [rule [rule ...]]")
@@ -120,7 +125,7 @@ const HELP: &[&str] = &[
 ];
 
 const fn sub(name: &'static str, arity: i32, flags: Flags, handler: ServerHandler) -> Row<ServerHandler> {
-    row(name, arity, flags, handler).since("6.0.0").group(Group::Server)
+    row(name, arity, Reach::Around, flags, handler).since("6.0.0").group(Group::Server)
 }
 
 /// ACL WHOAMI

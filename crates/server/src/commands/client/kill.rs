@@ -2,11 +2,11 @@
 
 use super::list::unknown_type;
 use crate::client::{Client, class_from_name};
-use crate::config::ClientClass;
 use crate::dispatch::Context;
 use crate::server::Server;
 use crate::session::Closing;
 use command::{Error, Result};
+use config::ClientClass;
 use wire::{Reply, Request};
 
 /// Which clients to close: those that fit all that is given.

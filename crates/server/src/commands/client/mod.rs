@@ -10,10 +10,10 @@ use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::blocking::{self, Cut};
 use crate::client::{Client, Traits};
 use crate::dispatch::Context;
+use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::pause::{Pause, Paused};
-use crate::dispatch::table::ServerHandler;
 use crate::session::ReplyMode;
-use command::{Error, Flags, Group, Result, Row, Shows};
+use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use keyspace::Touch;
 use sys::UnixMs;
 use wire::Reply;
@@ -23,7 +23,7 @@ const ADMIN: Flags = ANYBODY.union(Flags::ADMIN);
 
 /// CLIENT and its subcommands.
 pub const ROWS: &[Row<ServerHandler>] =
-    &[row("client", -2, Flags::PROTECTED, |context, _| unknown_subcommand(context))
+    &[row("client", -2, Reach::Nothing, Flags::PROTECTED, |context, _| unknown_subcommand(context))
         .shows(Shows::Nothing)
         .since("2.4.0")
         .group(Group::Connection)
@@ -76,6 +76,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .syntax("<ON | OFF>")
         .summary("Makes the connection's commands not count as uses of their keys."),
     sub("client|pause", -3, ADMIN, pause)
+        .reach(Reach::All)
         .shows(Shows::Nothing)
         .since("2.9.50")
         .syntax("timeout [WRITE | ALL]")
@@ -123,7 +124,7 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
 ];
 
 const fn sub(name: &'static str, arity: i32, flags: Flags, handler: ServerHandler) -> Row<ServerHandler> {
-    row(name, arity, flags, handler).group(Group::Connection)
+    row(name, arity, Reach::Nothing, flags.union(Flags::KEEPS_CACHING), handler).group(Group::Connection)
 }
 
 /// CLIENT ID

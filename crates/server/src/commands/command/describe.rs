@@ -1,8 +1,8 @@
 //! One element of COMMAND INFO's reply.
 
 use super::SHOWN_FLAGS;
-use crate::dispatch::table::{self, Command};
 use command::key_use::{Begin, Find};
+use command::table::{self, Command};
 use command::{KeyFlags, KeySpec, Keys};
 use wire::Reply;
 

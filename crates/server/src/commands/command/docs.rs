@@ -2,8 +2,8 @@
 
 use super::syntax::{Argument, Kind, parse};
 use crate::dispatch::Context;
-use crate::dispatch::table::{self, Command};
 use command::Result;
+use command::table::{self, Command};
 use wire::Reply;
 
 /// COMMAND DOCS [command-name [command-name ...]]

@@ -1,6 +1,6 @@
 //! COMMAND: the table of commands, for clients to route by and for people to read.
 //!
-//! Everything is derived from the rows of `dispatch::table`.
+//! Everything is derived from the rows of `command::table`.
 
 mod describe;
 mod docs;
@@ -9,9 +9,10 @@ mod syntax;
 
 use super::{HELP_FLAGS, help, row};
 use crate::dispatch::Context;
-use crate::dispatch::table::{self, Command, ServerHandler};
+use crate::dispatch::handlers::ServerHandler;
 use crate::server::Server;
-use command::{Categories, Error, Flags, Group, Result, Row, Shows};
+use command::table::{self, Command};
+use command::{Categories, Error, Flags, Group, Reach, Result, Row, Secrets, Shows};
 use std::iter;
 use value::glob::{Case, glob_match};
 use wire::Reply;
@@ -37,11 +38,13 @@ const SUBCOMMANDS: &[Row<ServerHandler>] = &[
         .tips(VARIES),
     sub("command|getkeys", -3, keys::getkeys)
         .shows(Shows::Nothing)
+        .secrets(Secrets::OfRequest(2))
         .complexity("O(N), N being the number of arguments")
         .syntax("command [arg [arg ...]]")
         .summary("Replies with the keys of a command given in full."),
     sub("command|getkeysandflags", -3, keys::getkeysandflags)
         .shows(Shows::Nothing)
+        .secrets(Secrets::OfRequest(2))
         .since("7.0.0")
         .complexity("O(N), N being the number of arguments")
         .syntax("command [arg [arg ...]]")
@@ -83,7 +86,7 @@ const HELP: &[&str] = &[
 ];
 
 const fn sub(name: &'static str, arity: i32, handler: ServerHandler) -> Row<ServerHandler> {
-    row(name, arity, HELP_FLAGS, handler)
+    row(name, arity, Reach::Around, HELP_FLAGS, handler)
         .group(Group::Server)
         .in_categories(Categories::CONNECTION)
         .since("2.8.13")
@@ -151,7 +154,7 @@ fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         [] => Filter::All,
         [by, kind, _] if is(by, "filterby") && is(kind, "module") => Filter::Nothing,
         [by, kind, name] if is(by, "filterby") && is(kind, "aclcat") => {
-            crate::acl::category(name).map_or(Filter::Nothing, Filter::Category)
+            acl::category(name).map_or(Filter::Nothing, Filter::Category)
         }
         [by, kind, pattern] if is(by, "filterby") && is(kind, "pattern") => Filter::Pattern(pattern),
         _ => return Err(Error::Syntax),

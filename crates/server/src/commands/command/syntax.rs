@@ -231,7 +231,8 @@ mod tests {
 
     #[test]
     fn syntax_is_written_back_as_it_was_read() {
-        for command in crate::dispatch::table::all() {
+        crate::commands::install();
+        for command in command::table::all() {
             assert_eq!(written(&parse(command.row.syntax)), command.row.syntax, "{}", command.row.name);
         }
     }

@@ -9,18 +9,19 @@ mod reload;
 mod switch;
 
 use super::{config, help, row};
-use crate::config::{Access, Origin};
-use crate::dispatch::table::{Command, ServerHandler};
+use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::{Context, checks};
-use crate::log;
+use ::config::{Access, Origin};
 use command::execute::readable;
 use command::generic::{dump, object};
 use command::parse::int_within;
-use command::{Error, Flags, Group, Result, Row};
+use command::table::Command;
+use command::{Error, Flags, Group, Reach, Result, Row};
 use keyspace::{DbIndex, Expiry, Key, NewValue, Touch, ValueRef, View};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 use sys::UnixMs;
+use telemetry::log;
 use value::collection::{CollectionRef, Encoding};
 use value::glob::{Case, glob_match};
 use wire::{Reply, Request};
@@ -28,7 +29,8 @@ use wire::{Reply, Request};
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
 
 /// DEBUG.
-pub const ROWS: &[Row<ServerHandler>] = &[row("debug", -2, FLAGS, debug)
+pub const ROWS: &[Row<ServerHandler>] = &[row("debug", -2, Reach::All, FLAGS, debug)
+    .passes_by(leaves_out_what_is_held)
     .group(Group::Server)
     .complexity("Depends on the subcommand.")
     .syntax("subcommand [arg [arg ...]]")
@@ -134,6 +136,12 @@ const ACTIONS_FOR_SCRIPTS: &[&str] = &[
     "sleep",
     "stringmatch-len",
 ];
+
+/// Whether an action looks at no key that somebody may hold, or leaves it out.
+fn leaves_out_what_is_held(request: &Request<'_>) -> bool {
+    let action = request.get(1).unwrap_or_default();
+    !["object", "populate", "sleep"].iter().any(|name| action.eq_ignore_ascii_case(name.as_bytes()))
+}
 
 /// Whether a script may call this once DEBUG SET-DISABLE-DENY-SCRIPTS says so.
 pub fn suits_scripts(command: &Command, request: &Request<'_>) -> bool {

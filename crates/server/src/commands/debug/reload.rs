@@ -10,16 +10,15 @@
 
 use super::{digest, with_all};
 use crate::commands::scripting::{Policy, put_libraries};
-use crate::dispatch::table::{self, Runs};
 use crate::dispatch::{Context, checks};
 use crate::durability;
 use crate::import::rdb::{self, Expired};
 use crate::import::{Found, Preference, load_foreign};
-use crate::log;
 use crate::server::Server;
 use crate::snapshot;
 use ::log::Log;
 use command::execute::readable;
+use command::table::{self, Runs};
 use command::{Args, Error, Result, execute};
 use keyspace::{Batch, DbIndex, HashSeed, Key, Purpose, Touch, ValueRef};
 use std::io;
@@ -27,6 +26,7 @@ use std::path::Path;
 use std::time::Duration;
 use sys::file::Fs;
 use sys::{Clock, UnixMs};
+use telemetry::log;
 use value::collection::CollectionRef;
 use value::rdb::file::{FileEntry, FileUsage};
 use value::rdb::{Restored, dump, dump_string};

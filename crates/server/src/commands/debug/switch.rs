@@ -1,7 +1,7 @@
 //! What DEBUG switches on and off for tests.
 
-use crate::config;
 use crate::dispatch::Context;
+use ::config;
 use command::parse::int;
 use command::{Error, Result};
 use value::rdb::Checksum;

@@ -2,11 +2,11 @@
 
 use super::Page;
 use crate::dispatch::Context;
-use crate::dispatch::table::{self, CommandId};
-use crate::samples::Rate;
 use crate::server::Server;
-use crate::stats::{CommandTotals, bucket_floor};
+use command::table::{self, CommandId};
 use sys::process::{CpuTime, cpu_time, main_thread_cpu_time};
+use telemetry::samples::Rate;
+use telemetry::stats::{CommandTotals, bucket_floor};
 
 pub(super) fn stats(context: &mut Context<'_, '_>, page: &mut Page) {
     let server = context.server;

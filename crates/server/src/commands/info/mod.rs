@@ -15,14 +15,14 @@ pub(crate) use memory::Usage;
 
 use super::row;
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
-use command::{Flags, Group, Result, Row, Shows};
+use crate::dispatch::handlers::ServerHandler;
+use command::{Flags, Group, Reach, Result, Row, Shows};
 use std::fmt::{Display, Write};
 use wire::Reply;
 
 /// INFO.
 pub const ROWS: &[Row<ServerHandler>] =
-    &[row("info", -1, Flags::LOADING.union(Flags::STALE).union(Flags::DANGEROUS), info)
+    &[row("info", -1, Reach::Around, Flags::LOADING.union(Flags::STALE).union(Flags::DANGEROUS), info)
         .shows(Shows::WhatItNotes)
         .group(Group::Server)
         .complexity("O(1)")

@@ -2,10 +2,10 @@
 
 use super::Page;
 use crate::client::Traits;
-use crate::commands::connection::REDIS_VERSION;
-use crate::config::Supervision;
 use crate::dispatch::Context;
 use crate::durability::{self, KeyCount};
+use command::version::REDIS_VERSION;
+use config::Supervision;
 use std::sync::atomic::Ordering;
 
 /// The Redis clock of access times has 24 bits.

@@ -4,17 +4,15 @@ use super::host::{Limits, ScriptHost};
 use super::load::{Interpreter, Known, with_interpreter};
 use crate::dispatch::Context;
 use crate::dispatch::checks::{self, Fullness};
-use crate::dispatch::table::Command;
 use crate::monitor;
-use crate::scripts::{Holds, Library, Locks, Script};
-use crate::server::{Attention, Server};
-use ::script::{Header, Ran, ScriptFlags, Sha, sha};
+use crate::scripts::{Holds, Locks, plan};
+use crate::server::Attention;
+use ::script::{Ran, ScriptFlags, Sha};
 use command::{Error, Flags, Result};
 use keyspace::Key;
 use smallvec::SmallVec;
-use std::sync::Arc;
 use std::time::Instant;
-use wire::{Reply, Request};
+use wire::Reply;
 
 /// EVAL script numkeys [key [key ...]] [arg [arg ...]]
 pub(super) fn eval(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
@@ -28,7 +26,7 @@ pub(super) fn eval_ro(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> R
 
 /// Shows it to those who monitor, before what it calls.
 fn show(context: &Context<'_, '_>) {
-    if context.server.attention().contains(Attention::MONITORS) {
+    if context.server.is_monitored() {
         monitor::show_script(context.server, context.session, context.command, &context.request);
     }
 }
@@ -119,88 +117,6 @@ fn key_count(context: &Context<'_, '_>) -> Result<usize> {
     usize::try_from(count).map_err(|_| Error::text("ERR Number of keys can't be negative"))
 }
 
-/// Whether a request to run a script or function will hold the whole keyspace.
-pub fn takes_all(server: &Server, command: &Command, request: &Request<'_>) -> bool {
-    let found = find(server, command, request);
-    let reads_only = reads_only(command.row.flags, found.flags());
-    let holds_all = |locks: &Locks, is_function: bool| {
-        locks.holds(may_begin_again(server, reads_only, is_function)) == Holds::All
-    };
-    match &found {
-        Found::Script(script) => holds_all(&script.locks, false),
-        Found::Function(library, _) => holds_all(&library.locks, true),
-        Found::Text(text) => holds_all(&Locks::of(text), false),
-        Found::Nothing => false,
-    }
-}
-
-/// Whether a run that has called nothing but reads can begin again, and nobody sees that it ran twice. A function cannot: what its library
-/// remembers from one call to the next has changed. Nor one that somebody monitors.
-fn may_begin_again(server: &Server, reads_only: bool, is_function: bool) -> bool {
-    reads_only && !is_function && !server.attention().contains(Attention::MONITORS)
-}
-
-/// The flags of a command that runs a script or function, with what that says of itself.
-pub fn flags_in_effect(server: &Server, command: &Command, request: &Request<'_>) -> Flags {
-    let mut flags = command.row.flags;
-    let of_script = find(server, command, request).flags();
-    let reads_only = reads_only(flags, of_script);
-    match of_script {
-        // One that says nothing may write, unless its command says that it does not.
-        None => flags.set(Flags::MAY_REPLICATE, !reads_only || flags.contains(Flags::MAY_REPLICATE)),
-        Some(of_script) => {
-            flags.set(Flags::WRITE, !reads_only);
-            flags.set(Flags::DENYOOM, !reads_only && !of_script.contains(ScriptFlags::ALLOW_OOM));
-        }
-    }
-    flags
-}
-
-/// Whether a script may change nothing: by what it says of itself, or else by the command that runs it.
-fn reads_only(of_command: Flags, of_script: Option<ScriptFlags>) -> bool {
-    match of_script {
-        Some(flags) => flags.contains(ScriptFlags::NO_WRITES),
-        None => of_command.contains(Flags::READONLY),
-    }
-}
-
-/// What a request will run.
-enum Found<'a> {
-    Script(Arc<Script>),
-    Function(Arc<Library>, usize),
-    /// A script that nobody has run.
-    Text(&'a [u8]),
-    Nothing,
-}
-
-impl Found<'_> {
-    /// What it says of itself.
-    fn flags(&self) -> Option<ScriptFlags> {
-        match self {
-            Found::Script(script) => script.flags,
-            Found::Function(library, index) => Some(library.functions[*index].flags),
-            Found::Text(text) => Header::of_script(text).ok().and_then(|header| header.flags),
-            Found::Nothing => None,
-        }
-    }
-}
-
-fn find<'a>(server: &Server, command: &Command, request: &Request<'a>) -> Found<'a> {
-    let Some(word) = request.get(1) else { return Found::Nothing };
-    let script = |name: &Sha| server.scripts.get(name).map(Found::Script);
-    match command.row.name {
-        "fcall" | "fcall_ro" => server
-            .scripts
-            .function(word)
-            .map_or(Found::Nothing, |(library, index)| Found::Function(library, index)),
-        "evalsha" | "evalsha_ro" => Sha::try_from(&word.to_ascii_lowercase()[..])
-            .ok()
-            .and_then(|name| script(&name))
-            .unwrap_or(Found::Nothing),
-        _ => script(&sha(word)).unwrap_or(Found::Text(word)),
-    }
-}
-
 /// What is run.
 enum What<'a> {
     Script(&'a Known),
@@ -235,7 +151,8 @@ impl Plan<'_> {
         }
         let mark = reply.mark();
         let is_function = matches!(self.what, What::Function(..));
-        let mut holds = self.locks.holds(may_begin_again(context.server, reads_only, is_function));
+        let mut holds =
+            self.locks.holds(plan::may_begin_again(context.server.is_monitored(), reads_only, is_function));
         let began = Instant::now();
         let (ran, has_error) = loop {
             let takes_locks = !context.batch.is_holding();
@@ -271,7 +188,7 @@ impl Plan<'_> {
     /// Whether it may run at all, and whether it may only read.
     fn check(&self, context: &Context<'_, '_>, is_full: bool) -> Result<bool> {
         let of_command = context.command.row.flags;
-        let reads_only = reads_only(of_command, self.flags);
+        let reads_only = plan::reads_only(of_command, self.flags);
         let Some(flags) = self.flags else { return Ok(reads_only) };
         if of_command.contains(Flags::READONLY) && !reads_only {
             return Err(Error::text("ERR Can not execute a script with write flag using *_ro command."));

@@ -4,14 +4,15 @@ use super::load::with_interpreter;
 use super::script::kill_slow;
 use super::{HELP_FLAGS, help, row, sub};
 use crate::dispatch::Context;
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use crate::holders::What;
 use crate::scripts::{Libraries, Library};
 use crate::server::Server;
 use ::script::ScriptFlags;
 use ::script::limits::{LOAD_AGAIN_TIME_MAX, LOAD_TIME_MAX};
 use ::script::shebang::library_name;
-use command::{Error, Flags, Group, Result, Row, Shows};
+use command::effects::Scope;
+use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use std::sync::Arc;
 use std::time::Duration;
 use value::glob::{Case, glob_match};
@@ -37,7 +38,7 @@ pub(super) const ROWS: &[Row<ServerHandler>] = &[
         .syntax("[ASYNC | SYNC]")
         .tips(EVERYWHERE)
         .summary("Takes all libraries away."),
-    row("function|help", 2, HELP_FLAGS, |_, reply| help(reply, "FUNCTION", HELP))
+    row("function|help", 2, Reach::Around, HELP_FLAGS, |_, reply| help(reply, "FUNCTION", HELP))
         .shows(Shows::Nothing)
         .since("7.0.0")
         .group(Group::Scripting)
@@ -60,6 +61,7 @@ pub(super) const ROWS: &[Row<ServerHandler>] = &[
         .tips(EVERYWHERE)
         .summary("Adds a library."),
     sub("function|restore", -3, Flags::WRITE.union(Flags::DENYOOM), restore)
+        .effect(Scope::Libraries)
         .since("7.0.0")
         .complexity("O(N), N being the number of functions in the payload")
         .syntax("serialized-value [FLUSH | APPEND | REPLACE]")

@@ -1,27 +1,28 @@
 //! What a script asks of the server: its commands, checked as Redis checks them and run under what the script holds.
 
-use crate::acl::{self, Setting};
 use crate::commands::debug;
-use crate::config::LogLevel as Level;
-use crate::dispatch::table::{Command, Runs};
-use crate::dispatch::{Context, checks, reach};
+use crate::dispatch::rights;
+use crate::dispatch::{Context, checks};
 use crate::durability;
 use crate::holders::{Run, What};
-use crate::log;
-use crate::logger;
 use crate::monitor;
 use crate::server::Attention;
-use crate::slowlog;
-use crate::stats::Ending;
+use crate::slow;
 use crate::worker;
 use ::script::{Host, Pulse, Ran, Refusal};
+use acl::Setting;
 use command::execute::{key_positions, keys_locked, needs_all};
+use command::table::{Command, Runs};
 use command::{Args, Error, Flags, Handler, Hashed, Keys};
+use config::LogLevel as Level;
 use keyspace::Key;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use telemetry::log;
+use telemetry::logger;
+use telemetry::stats::Ending;
 use wire::{Protocol, Reply, Request, RequestBuf};
 
 /// From here on a run is slow: it makes way, and others ask before they wait for what it holds.
@@ -202,10 +203,10 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
             return Err(Error::text("ERR This Redis command is not allowed from script"));
         }
         let context = &mut *self.context;
-        if !context.session.access.is_free(&context.server.acl) {
+        if !context.session.access.is_unrestricted(&context.server.acl) {
             // What is refused is shown with the command that the client sent.
             context.session.client.note_command(context.command.id);
-            acl::admit(context.server, context.session, command, request, Setting::Script, context.now)
+            rights::admit(context.server, context.session, command, request, Setting::Script, context.now)
                 .map_err(|error| {
                     let line = error.as_bytes();
                     let reason = line.strip_prefix(b"NOPERM ").unwrap_or(line);
@@ -325,7 +326,7 @@ impl Host for ScriptHost<'_, '_, '_> {
             self.note_write();
         }
         self.is_seen |= !leaves_nothing_behind(command);
-        if reach::waits_for_others(command) {
+        if command.is(Flags::WAITS_FOR_OTHERS) {
             // No pulse comes meanwhile, and whoever asks what runs is to find the script.
             self.note_slow();
         }
@@ -351,7 +352,7 @@ impl Host for ScriptHost<'_, '_, '_> {
         let ended = server.ticks.now();
         counts.note(command.id, began, ended, ending, track);
         let spent = ended.0.saturating_sub(began.0);
-        slowlog::note_if_slow(server, &context.session.client, command, &request, spent);
+        slow::note_if_slow(server, &context.session.client, command, &request, spent);
         server.counts.commands.add(1);
         Ok(())
     }

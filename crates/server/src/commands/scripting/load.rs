@@ -5,11 +5,11 @@
 //! Invariants:
 //! 1. What a worker finds here is also among the scripts that all share, or is gone from both.
 
-use crate::commands::connection::REDIS_VERSION;
 use crate::scripts::{Library, Script};
 use crate::server::Server;
 use ::script::limits::{COMPILED_SCRIPTS_MAX, LOAD_AGAIN_TIME_MAX};
 use ::script::{Compiled, Engine, Failure, Header, Sha, sha};
+use command::version::REDIS_VERSION;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::BuildHasher;

@@ -20,53 +20,47 @@ mod load;
 mod script;
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
-use crate::dispatch::table::{Command, ServerHandler};
+use crate::dispatch::handlers::ServerHandler;
 use command::key_use::{KeyFlags, KeySpec};
 use command::key_use::{READS, UPDATES};
-use command::{Flags, Group, Keys, Row, Shows};
+use command::{Flags, Group, Keys, Reach, Row, ScriptBy, Shows};
 
-pub use eval::{flags_in_effect, takes_all};
 pub use function::{Policy, load_library, put_libraries, replace_libraries};
 pub use load::InterpreterBytes;
 
-/// Whether a command runs a script or a function.
-pub fn runs_script(command: &Command) -> bool {
-    matches!(command.row.name, "eval" | "eval_ro" | "evalsha" | "evalsha_ro" | "fcall" | "fcall_ro")
-}
-
 /// The rows of scripting.
 pub const ROWS: &[Row<ServerHandler>] = &[
-    runs("eval", eval::eval, Flags::empty(), WRITES)
+    runs("eval", ScriptBy::Text, eval::eval, Flags::empty(), WRITES)
         .shows(Shows::WhatItNotes)
         .since("2.6.0")
         .syntax("script numkeys [key [key ...]] [arg [arg ...]]")
         .summary("Runs a script."),
-    runs("eval_ro", eval::eval_ro, Flags::READONLY, LOOKS_AT)
+    runs("eval_ro", ScriptBy::Text, eval::eval_ro, Flags::READONLY, LOOKS_AT)
         .shows(Shows::WhatItNotes)
         .since("7.0.0")
         .syntax("script numkeys [key [key ...]] [arg [arg ...]]")
         .summary("Runs a script that changes nothing."),
-    runs("evalsha", eval::evalsha, Flags::empty(), WRITES)
+    runs("evalsha", ScriptBy::Sha, eval::evalsha, Flags::empty(), WRITES)
         .shows(Shows::WhatItNotes)
         .since("2.6.0")
         .syntax("sha1 numkeys [key [key ...]] [arg [arg ...]]")
         .summary("Runs a script by its name."),
-    runs("evalsha_ro", eval::evalsha_ro, Flags::READONLY, LOOKS_AT)
+    runs("evalsha_ro", ScriptBy::Sha, eval::evalsha_ro, Flags::READONLY, LOOKS_AT)
         .shows(Shows::WhatItNotes)
         .since("7.0.0")
         .syntax("sha1 numkeys [key [key ...]] [arg [arg ...]]")
         .summary("Runs a script that changes nothing by its name."),
-    runs("fcall", eval::fcall, Flags::empty(), WRITES)
+    runs("fcall", ScriptBy::Function, eval::fcall, Flags::empty(), WRITES)
         .shows(Shows::WhatItNotes)
         .since("7.0.0")
         .syntax("function numkeys [key [key ...]] [arg [arg ...]]")
         .summary("Calls a function."),
-    runs("fcall_ro", eval::fcall_ro, Flags::READONLY, LOOKS_AT)
+    runs("fcall_ro", ScriptBy::Function, eval::fcall_ro, Flags::READONLY, LOOKS_AT)
         .shows(Shows::WhatItNotes)
         .since("7.0.0")
         .syntax("function numkeys [key [key ...]] [arg [arg ...]]")
         .summary("Calls a function that changes nothing."),
-    row("function", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+    row("function", -2, Reach::Around, Flags::empty(), |context, _| unknown_subcommand(context))
         .shows(Shows::Nothing)
         .since("7.0.0")
         .group(Group::Scripting)
@@ -74,7 +68,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .complexity("Depends on the subcommand.")
         .summary("Looks after libraries of functions.")
         .subcommands(function::ROWS),
-    row("script", -2, Flags::empty(), |context, _| unknown_subcommand(context))
+    row("script", -2, Reach::Around, Flags::empty(), |context, _| unknown_subcommand(context))
         .shows(Shows::Nothing)
         .since("2.6.0")
         .group(Group::Scripting)
@@ -89,6 +83,7 @@ const LOOKS_AT: &[KeySpec] = &[KeySpec::numkeys(2, READS)];
 
 const fn runs(
     name: &'static str,
+    by: ScriptBy,
     handler: ServerHandler,
     flags: Flags,
     specs: &'static [KeySpec],
@@ -98,7 +93,7 @@ const fn runs(
         .union(Flags::SKIP_MONITOR)
         .union(Flags::NO_MANDATORY_KEYS)
         .union(Flags::MOVABLEKEYS);
-    row(name, -3, ALWAYS.union(flags), handler)
+    row(name, -3, Reach::Script(by), ALWAYS.union(flags), handler)
         .group(Group::Scripting)
         .complexity("Depends on the script that is run.")
         .keys(Keys::Movable(keys))
@@ -118,5 +113,5 @@ fn keys(request: &wire::Request<'_>, positions: &mut Vec<usize>) {
 
 /// A row of SCRIPT or FUNCTION.
 const fn sub(name: &'static str, arity: i32, flags: Flags, handler: ServerHandler) -> Row<ServerHandler> {
-    row(name, arity, Flags::NOSCRIPT.union(flags), handler).group(Group::Scripting)
+    row(name, arity, Reach::Around, Flags::NOSCRIPT.union(flags), handler).group(Group::Scripting)
 }

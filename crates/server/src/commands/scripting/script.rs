@@ -2,12 +2,12 @@
 
 use super::load::with_interpreter;
 use super::{HELP_FLAGS, help, row, sub};
-use crate::dispatch::table::ServerHandler;
+use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::{Context, reach};
 use crate::holders::{Run, What};
 use crate::server::Server;
 use ::script::Sha;
-use command::{Error, Flags, Group, Result, Row, Shows};
+use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use std::sync::atomic::Ordering;
 use wire::Reply;
 
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Row<ServerHandler>] = &[
         .syntax("[ASYNC | SYNC]")
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
         .summary("Empties the cache of scripts."),
-    row("script|help", 2, HELP_FLAGS, |_, reply| help(reply, "SCRIPT", HELP))
+    row("script|help", 2, Reach::Around, HELP_FLAGS, |_, reply| help(reply, "SCRIPT", HELP))
         .shows(Shows::Nothing)
         .since("5.0.0")
         .group(Group::Scripting)

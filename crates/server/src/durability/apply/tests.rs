@@ -1,7 +1,7 @@
 use super::*;
-use crate::config::{Config, Startup};
-use crate::dispatch::table::{self, Runs};
 use command::effects::Scope;
+use command::table::{self, Runs};
+use config::{Config, Startup};
 use std::sync::Arc;
 use wire::RequestBuf;
 

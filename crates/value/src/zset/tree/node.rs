@@ -261,7 +261,7 @@ impl<H: Handle> Node<H> {
     }
 
     /// The ways to where a key stands and to where another belongs, and whether the first can be taken
-    /// out without its leaf becoming too small. None if the first is not there.
+    /// out without any node being joined with another. None if the first is not there.
     pub(super) fn paths_to(&self, from: Key<'_>, to: Key<'_>) -> Option<(Path, Path, Removal)> {
         let (mut from_path, mut to_path) = (Path::EMPTY, Path::EMPTY);
         let from_leaf = self.leaf_of(from, &mut from_path);
@@ -274,8 +274,22 @@ impl<H: Handle> Node<H> {
         }
         from_path.push(at);
         to_path.push(to_leaf.position(to));
-        let stays = from_leaf.len > LEAF_ELEMENTS / 4;
+        // A node above it may be too small already, if it is the last of its level.
+        let stays = from_leaf.len > LEAF_ELEMENTS / 4 && self.is_filled_along(from_path.steps());
         Some((from_path, to_path, if stays { Removal::Alone } else { Removal::MayJoin }))
+    }
+
+    /// Whether no node on this way, this one left aside, is so small that it is joined when something is taken out below it.
+    fn is_filled_along(&self, path: &[u8]) -> bool {
+        let Node::Inner(inner) = self else { return true };
+        let (at, below) = Path::step(path);
+        let child = inner.child(at);
+        !child.is_small() && child.is_filled_along(below)
+    }
+
+    /// Whether it is to be joined with a neighbour.
+    fn is_small(&self) -> bool {
+        self.filled() < self.places() / 4
     }
 
     /// Adds an element at a place. Returns what is split off to the right, if the node was full.
@@ -421,7 +435,7 @@ impl<H: Handle> Node<H> {
     /// Asserts the invariants; returns height and elements.
     #[cfg(test)]
     pub(super) fn check(&self, is_last: bool) -> (usize, u64) {
-        assert!(self.filled() > 0 && (is_last || self.filled() >= self.places() / 4));
+        assert!(self.filled() > 0 && (is_last || !self.is_small()));
         let Node::Inner(inner) = self else { return (1, self.count()) };
         let mut height = None;
         for at in 0..inner.keys.len {
@@ -576,14 +590,13 @@ impl<H: Handle> Inner<H> {
     fn repair(&mut self, at: usize) {
         self.counts[at] -= 1;
         let child = self.child(at);
-        let filled = child.filled();
-        if filled >= child.places() / 4 {
+        if !child.is_small() {
             self.note_first(at);
             return;
         }
         if self.keys.len == 1 {
             // Only the last of a level or the root's child: there is nothing to join it with.
-            if filled > 0 {
+            if child.filled() > 0 {
                 self.note_first(at);
             } else {
                 self.remove(at);

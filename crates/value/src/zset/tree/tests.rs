@@ -1,4 +1,4 @@
-use super::{Handle, Tree};
+use super::{Handle, INNER_CHILDREN, LEAF_ELEMENTS, Tree};
 use std::cmp::Ordering;
 use sys::Prng;
 
@@ -136,6 +136,36 @@ fn ascending_insertion_fills_the_leaves_and_they_can_be_emptied_from_either_end(
     }
     assert_eq!(tree.len(), 0);
     assert_eq!(tree.remove_at(0), None);
+}
+
+/// Ascending insertion leaves the last node of each level with as few children as there happen to be; what is taken out below it has it
+/// joined with its neighbour.
+#[test]
+fn updates_go_where_they_belong_though_the_last_nodes_of_levels_are_small() {
+    let full_leaf_level = (LEAF_ELEMENTS * INNER_CHILDREN) as u64;
+    let sizes = (1..40).map(|more| full_leaf_level + more * 23);
+    let deep = (0..4).map(|more| full_leaf_level * INNER_CHILDREN as u64 + 1 + more * 700);
+    for size in sizes.chain(deep) {
+        let mut random = Prng::from_seed(size);
+        let (mut tree, mut model) = (Tree::default(), Model::default());
+        for number in 0..size {
+            tree.insert(number as f64, name(number));
+            model.0.push((number as f64, name(number)));
+        }
+        for update in 0..60 {
+            // Mostly of what lies at the end, and to everywhere.
+            let near_end = size - 1 - random.below(if update % 4 == 0 { size } else { 200.min(size) });
+            let (old, handle) = model.0.remove(near_end as usize);
+            let new = random.below(2 * size) as f64 / 2.0 + 0.25;
+            tree.update(old, new, handle);
+            model.insert(new, handle);
+            if update % 20 == 0 {
+                tree.check();
+            }
+        }
+        tree.check();
+        assert!(tree.range(0..tree.len()).eq(model.0.iter().copied()), "size {size}");
+    }
 }
 
 #[test]

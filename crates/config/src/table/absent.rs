@@ -1,0 +1,107 @@
+//! Directives of persistence, replication, cluster, scripts and modules: parts that this version does not have.
+
+use crate::row::{BOOL, Flags, INT, Kind, LONG, MEMORY, PORT, Row, TEXT, absent, int, memory_from};
+
+const APPEND_ONLY: &str = "the append-only file does not exist in this version";
+const SNAPSHOTS: &str = "snapshots are always compressed, checked, and written beside the work of clients";
+const SHUTDOWN: &str = "signals save if there are save points";
+const PAYLOADS: &str = "payloads are always checked";
+const REPLICATION: &str = "replication does not exist in this version";
+const CLUSTER: &str = "cluster mode does not exist in this version";
+const SCRIPTS: &str = "scripts find what Redis 7 offers them and nothing older";
+const MODULES: &str = "modules cannot be loaded";
+const TEST_HOOK: &str = "it only serves Redis' own tests";
+
+/// Replication's backlog is never smaller than this many bytes.
+const BACKLOG_BYTES_MIN: i64 = 16 << 10;
+
+const ENDPOINTS: Kind = Kind::Enum(&["ip", "hostname", "unknown-endpoint"]);
+
+/// Sorted by name.
+pub(super) const ROWS: &[Row] = &[
+    absent("aof-disable-auto-gc", BOOL, "no", APPEND_ONLY).flags(Flags::HIDDEN),
+    absent("aof-rewrite-incremental-fsync", BOOL, "yes", APPEND_ONLY),
+    absent("aof-timestamp-enabled", BOOL, "no", APPEND_ONLY),
+    absent("aof-use-rdb-preamble", BOOL, "yes", SNAPSHOTS),
+    absent("cluster-allow-pubsubshard-when-down", BOOL, "yes", CLUSTER),
+    absent("cluster-allow-reads-when-down", BOOL, "no", CLUSTER),
+    absent("cluster-allow-replica-migration", BOOL, "yes", CLUSTER),
+    absent("cluster-announce-bus-port", PORT, "0", CLUSTER),
+    absent("cluster-announce-hostname", Kind::Text(hostname), "", CLUSTER),
+    absent("cluster-announce-human-nodename", Kind::Text(node_name), "", CLUSTER),
+    absent("cluster-announce-ip", TEXT, "", CLUSTER),
+    absent("cluster-announce-port", PORT, "0", CLUSTER),
+    absent("cluster-announce-tls-port", PORT, "0", CLUSTER),
+    absent("cluster-config-file", TEXT, "nodes.conf", CLUSTER).at_start(),
+    absent("cluster-enabled", BOOL, "no", CLUSTER).at_start(),
+    absent("cluster-link-sendbuf-limit", MEMORY, "0", CLUSTER),
+    absent("cluster-migration-barrier", INT, "1", CLUSTER),
+    absent("cluster-node-timeout", LONG, "15000", CLUSTER),
+    absent("cluster-ping-interval", LONG, "0", TEST_HOOK).flags(Flags::HIDDEN),
+    absent("cluster-port", PORT, "0", CLUSTER).at_start(),
+    absent("cluster-preferred-endpoint-type", ENDPOINTS, "ip", CLUSTER),
+    absent("cluster-replica-no-failover", BOOL, "no", CLUSTER).alias("cluster-slave-no-failover"),
+    absent("cluster-replica-validity-factor", INT, "10", CLUSTER).alias("cluster-slave-validity-factor"),
+    absent("cluster-require-full-coverage", BOOL, "yes", CLUSTER),
+    absent("key-load-delay", int(i32::MIN as i64, i32::MAX as i64), "0", TEST_HOOK).flags(Flags::HIDDEN),
+    absent("loading-process-events-interval-bytes", int(1024, i32::MAX as i64), "2097152", TEST_HOOK)
+        .flags(Flags::HIDDEN),
+    absent("loadmodule", Kind::Lines { words_min: 1 }, "", MODULES).flags(Flags::FILE_ONLY),
+    absent("lua-enable-deprecated-api", BOOL, "no", SCRIPTS).at_start().flags(Flags::HIDDEN),
+    absent("masterauth", TEXT, "", REPLICATION).flags(Flags::SENSITIVE),
+    absent("masteruser", TEXT, "", REPLICATION).flags(Flags::SENSITIVE),
+    absent("no-appendfsync-on-rewrite", BOOL, "no", APPEND_ONLY),
+    absent(
+        "propagation-error-behavior",
+        Kind::Enum(&["ignore", "panic", "panic-on-replicas"]),
+        "ignore",
+        REPLICATION,
+    ),
+    absent("rdb-del-sync-files", BOOL, "no", SNAPSHOTS),
+    absent("rdb-save-incremental-fsync", BOOL, "yes", SNAPSHOTS),
+    absent("rdbchecksum", BOOL, "yes", SNAPSHOTS).at_start(),
+    absent("rdbcompression", BOOL, "yes", SNAPSHOTS),
+    absent("repl-backlog-size", memory_from(1), "1mb", REPLICATION)
+        .adjust(|bytes| bytes.max(BACKLOG_BYTES_MIN)),
+    absent("repl-backlog-ttl", LONG, "3600", REPLICATION),
+    absent("repl-disable-tcp-nodelay", BOOL, "no", REPLICATION),
+    absent("repl-diskless-load", Kind::Enum(&["disabled", "on-empty-db", "swapdb"]), "disabled", REPLICATION)
+        .flags(Flags::NOT_WHILE_LOADING),
+    absent("repl-diskless-sync", BOOL, "yes", REPLICATION),
+    absent("repl-diskless-sync-delay", INT, "5", REPLICATION),
+    absent("repl-diskless-sync-max-replicas", INT, "0", REPLICATION),
+    absent("repl-ping-replica-period", int(1, i32::MAX as i64), "10", REPLICATION)
+        .alias("repl-ping-slave-period"),
+    absent("repl-timeout", int(1, i32::MAX as i64), "60", REPLICATION),
+    absent("replica-announce-ip", TEXT, "", REPLICATION).alias("slave-announce-ip"),
+    absent("replica-announce-port", PORT, "0", REPLICATION).alias("slave-announce-port"),
+    absent("replica-announced", BOOL, "yes", REPLICATION),
+    absent("replica-ignore-disk-write-errors", BOOL, "no", REPLICATION),
+    absent("replica-ignore-maxmemory", BOOL, "yes", REPLICATION).alias("slave-ignore-maxmemory"),
+    absent("replica-lazy-flush", BOOL, "no", REPLICATION).alias("slave-lazy-flush"),
+    absent("replica-priority", INT, "100", REPLICATION).alias("slave-priority"),
+    absent("replica-read-only", BOOL, "yes", REPLICATION).alias("slave-read-only"),
+    absent("replica-serve-stale-data", BOOL, "yes", REPLICATION).alias("slave-serve-stale-data"),
+    absent("replicaof", Kind::ReplicaOf, "", REPLICATION).at_start().alias("slaveof"),
+    absent("sanitize-dump-payload", Kind::Enum(&["no", "yes", "clients"]), "no", PAYLOADS),
+    absent("shutdown-on-sigint", Kind::ShutdownFlags, "default", SHUTDOWN),
+    absent("shutdown-on-sigterm", Kind::ShutdownFlags, "default", SHUTDOWN),
+];
+
+fn node_name(text: &[u8]) -> Result<(), &'static str> {
+    // What has a meaning in the file of nodes.
+    match text.iter().any(|byte| b"!#$%&()*+:;<>?@[]^{|}~\0".contains(byte)) {
+        true => Err("Announced human node name contained invalid character"),
+        false => Ok(()),
+    }
+}
+
+fn hostname(text: &[u8]) -> Result<(), &'static str> {
+    if text.len() >= 256 {
+        return Err("Hostnames must be less than 256 characters");
+    }
+    match text.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.') {
+        true => Ok(()),
+        false => Err("Hostnames may only contain alphanumeric characters, hyphens or dots"),
+    }
+}

@@ -1,0 +1,97 @@
+//! Asks whether a session may run a request, and notes what is denied: in the counts and in ACL LOG.
+
+use crate::client::Client;
+use crate::server::Server;
+use crate::session::Session;
+use acl::{Attempt, Denial, Reason, Setting};
+use command::Error;
+use command::table::Command;
+use sys::UnixMs;
+use wire::Request;
+
+/// Whether a session may run a request, whose arity is right.
+///
+/// # Errors
+/// What the client is told.
+#[cold]
+pub fn admit(
+    server: &Server,
+    session: &mut Session,
+    command: &Command,
+    request: &Request<'_>,
+    setting: Setting,
+    now: UnixMs,
+) -> Result<(), Error> {
+    acl::admit(&server.acl, &mut session.access, command, request, setting).map_err(|denial| {
+        if setting != Setting::Script && matches!(denial, Denial::ByRules(..)) {
+            session.client.note_command(command.id);
+        }
+        note(server, &session.client, &denial, command, request, setting, now);
+        denial.error(command)
+    })
+}
+
+/// Whether a session may still run a request that it queued for EXEC.
+///
+/// # Errors
+/// What stands in the place of the request's reply.
+#[inline]
+pub fn admit_queued(
+    server: &Server,
+    session: &mut Session,
+    command: &Command,
+    request: &Request<'_>,
+    now: UnixMs,
+) -> Result<(), Error> {
+    acl::admit_queued(&server.acl, &mut session.access, command, request).map_err(|denial| {
+        note(server, &session.client, &denial, command, request, Setting::Transaction, now);
+        denial.error_of_queued(command)
+    })
+}
+
+/// Whether a request that was admitted under another version of all rights, and has waited for a key
+/// since, may still run. The session is on another worker.
+///
+/// # Errors
+/// What the client is told.
+pub fn admit_waiting(
+    server: &Server,
+    client: &Client,
+    version: u64,
+    command: &Command,
+    request: &Request<'_>,
+    now: UnixMs,
+) -> Result<(), Error> {
+    acl::admit_waiting(&server.acl, || client.user(), version, command, request).map_err(|denial| {
+        note(server, client, &denial, command, request, Setting::TopLevel, now);
+        denial.error(command)
+    })
+}
+
+/// Counts and logs what a user's rules deny.
+fn note(
+    server: &Server,
+    client: &Client,
+    denial: &Denial,
+    command: &Command,
+    request: &Request<'_>,
+    setting: Setting,
+    now: UnixMs,
+) {
+    if let Some(attempt) = denial.attempt(command, request, setting) {
+        note_attempt(server, client, attempt, now);
+    }
+}
+
+/// Counts and logs what somebody tried who may not.
+pub fn note_attempt(server: &Server, client: &Client, attempt: Attempt<'_>, now: UnixMs) {
+    let counts = &server.counts;
+    match attempt.reason {
+        Reason::Command => counts.denied_commands.add(1),
+        Reason::Key => counts.denied_keys.add(1),
+        Reason::Channel => counts.denied_channels.add(1),
+        Reason::Auth => counts.auth_failures.add(1),
+        Reason::Certificate => counts.denied_certificates.add(1),
+    }
+    server.acl.log.note(attempt, || client.line(now), now, server.config.acllog_max_len());
+}

@@ -1,0 +1,29 @@
+//! What is done about a command that took long: it is shown to the slow log and to the latency monitor.
+
+use crate::client::Client;
+use crate::server::Server;
+use command::table::Command;
+use telemetry::slowlog::{self, Slow};
+use wire::Request;
+
+/// The ticks from which a command took long enough for one of the two.
+pub fn threshold_ticks(server: &Server) -> u64 {
+    slowlog::threshold(&server.config).map_or(u64::MAX, |span| server.ticks.ticks_in(span))
+}
+
+/// Notes a command that took `ticks`, if that is long.
+#[inline]
+pub fn note_if_slow(server: &Server, client: &Client, command: &Command, request: &Request<'_>, ticks: u64) {
+    if ticks >= server.slow_ticks() {
+        note(server, client, command, request, ticks);
+    }
+}
+
+/// Notes a command that took `ticks`, which is at least [`threshold_ticks`].
+#[cold]
+fn note(server: &Server, client: &Client, command: &Command, request: &Request<'_>, ticks: u64) {
+    let micros = server.ticks.nanos(ticks) / 1000;
+    let slow = Slow { command, request, micros, at: server.clock.now() };
+    slowlog::note_latency(&server.latency, &server.config, &slow);
+    server.slowlog.note(&server.config, &slow, || (client.address.clone(), client.labels().name));
+}
