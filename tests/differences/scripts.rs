@@ -88,6 +88,10 @@ pub const CHECKS: &[(&str, Check)] = &[
         )]),
     ),
     (
+        "`pcall()` of nothing",
+        Asked(&[(r#"EVAL "return select('#', pcall(function() pcall() end))" 0"#, ":2", ":1")]),
+    ),
+    (
         "order of functions in `FUNCTION LIST`",
         Asked(&[
             ("FUNCTION FLUSH", "+OK", ""),

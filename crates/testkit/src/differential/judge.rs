@@ -85,7 +85,12 @@ fn judge_one(request: &Request, answers: &[Answer]) -> Verdict {
         Some(Side::Either) => other,
         None => return Verdict::OraclesDiffer,
     };
-    if are_alike(request, subject, right) { Verdict::Same } else { Verdict::Different }
+    let is_other_form = || {
+        let value = |answer: &Answer| wording::decode(answer.as_ref()?);
+        rules::are_same_numbers(redis, other)
+            && value(subject).zip(value(right)).is_some_and(|(a, b)| wording::is_shorter(&a, &b))
+    };
+    if are_alike(request, subject, right) || is_other_form() { Verdict::Same } else { Verdict::Different }
 }
 
 /// Whether the answer is the one that two others make together.

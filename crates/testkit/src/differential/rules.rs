@@ -658,7 +658,7 @@ pub fn right_side(request: &Request, redis: &Answer, valkey: &Answer) -> Option<
 }
 
 /// Whether two answers differ in nothing but how numbers are written.
-fn are_same_numbers(a: &Answer, b: &Answer) -> bool {
+pub fn are_same_numbers(a: &Answer, b: &Answer) -> bool {
     fn are_same(a: &Value, b: &Value) -> bool {
         let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<f64>().ok();
         match (a, b) {

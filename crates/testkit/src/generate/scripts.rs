@@ -10,6 +10,7 @@ use super::{CONNECTIONS, Generator, Request, Step, words};
 use crate::spec::Spec;
 use crate::values::{self, pick};
 use sha1::{Digest, Sha1};
+use sys::Prng;
 
 /// Stands for the payload of a server's own latest FUNCTION DUMP.
 pub const DUMPED: &[u8] = b"(dumped)";
@@ -322,7 +323,7 @@ impl Stream<'_> {
         let prng = &mut self.generator.prng;
         let written = Written {
             keys: (0..prng.below(4)).map(|_| values::key(prng)).collect(),
-            args: (0..prng.below(6)).map(|_| values::value(prng)).collect(),
+            args: (0..prng.below(6)).map(|_| argument(prng)).collect(),
             ..Written::default()
         };
         self.extend(&mut request, &written);
@@ -381,4 +382,12 @@ fn is_about_libraries(request: &Request) -> bool {
 
 fn sha_of(text: &str) -> String {
     Sha1::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A value that patterns may take the square of, and be done in time everywhere.
+fn argument(prng: &mut Prng) -> Vec<u8> {
+    const BYTES_MAX: usize = 16_384;
+    let mut value = values::value(prng);
+    value.truncate(BYTES_MAX);
+    value
 }

@@ -92,7 +92,7 @@ const PLAIN: &[&str] = &[
     "ipairs($v)",
     "next($v)",
     "next({$v}, $i)",
-    "pcall($v)",
+    "pcall(($v))",
     "rawequal($v, $v)",
     "rawget($m, $v)",
     "rawset($m, $v, $v)",
