@@ -161,13 +161,18 @@ fn appendonly_is_refused_where_it_would_not_be_true() {
     // Beside a log that was not read, and in a transaction.
     let server = Server::start(tarn(), &["--edition", "memory"]).unwrap();
     let mut client = server.connect().unwrap();
-    std::fs::write(server.dir().join("log-0000000001"), "").unwrap();
+    // What is only called alike is no log.
+    let name = format!("log-{:020}-{:08}.segment", 0, 1);
+    std::fs::write(server.dir().join("log-server.txt"), "").unwrap();
+    std::fs::write(server.dir().join(&name), "").unwrap();
     let refused = ask(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
     assert!(refused.contains("holds a log that this server does not have its data from"), "{refused}");
     // Append-only files would be passed over for it at the next start.
     let refused = ask(&mut client, &["BGREWRITEAOF"]);
     assert!(refused.contains("holds a log that this server does not have its data from"), "{refused}");
-    std::fs::remove_file(server.dir().join("log-0000000001")).unwrap();
+    std::fs::remove_file(server.dir().join(&name)).unwrap();
+    assert_eq!(ask(&mut client, &["BGREWRITEAOF"]), "Background append only file rewriting started");
+    wait_until("it is written", || is_complete(&mut client));
     for words in [&["MULTI"][..], &["CONFIG", "SET", "appendonly", "yes"]] {
         call_well(&mut client, words);
     }

@@ -8,9 +8,10 @@ use crate::checkpoint::{Checkpoint, CheckpointWriter};
 use crate::directory::Directory;
 use crate::limits::{BUFFER_BYTES_DEFAULT, UNSYNCED_BYTES_MAX};
 use crate::reader::Link;
-use crate::recovery::{Survey, UNFINISHED_NAME, end_of, inspect, recover};
+use crate::recovery::{Case, Survey, UNFINISHED_NAME, end_of, inspect, is_of_log, recover};
 use crate::writer::{Until, Writer};
 use crate::{Blocks, Failure, Lsn, Options, Refusal};
+use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -66,21 +67,24 @@ pub fn restore(
         _ => {}
     }
     let was_there = fs.kind(to).map_err(Refusal::disk(to))?.is_some();
+    let others = if was_there { fs.list(to).map_err(Refusal::disk(to))? } else { Vec::new() };
     let copy = recover(fs, to)?;
-    if !copy.is_new() {
-        return Err(Refusal::Occupied(to.to_owned()));
-    }
-    let restored = source.copy(base, cut, to, options);
+    // One that was cut short begins elsewhere, and would be mixed with the copy.
+    let is_free = copy.case() == Case::New;
+    let restored = match is_free {
+        true => source.copy(base, cut, to, options),
+        false => Err(Refusal::Occupied(to.to_owned())),
+    };
     drop(copy);
     if restored.is_err() {
-        give_up(fs, to, was_there);
+        give_up(fs, to, &others, was_there);
     }
     restored
 }
 
-/// Removes what there is of a copy that failed. Of what stays, the mark says what it is.
-fn give_up(fs: &Fs, to: &Path, was_there: bool) {
-    let is_of_copy = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("log");
+/// Removes what there is of a copy that failed, and nothing that was there before. Of what stays, the mark says what it is.
+fn give_up(fs: &Fs, to: &Path, others: &[OsString], was_there: bool) {
+    let is_of_copy = |name: &OsString| !others.contains(name) && name.to_str().is_some_and(is_of_log);
     let mut names = fs.list(to).unwrap_or_default();
     names.retain(is_of_copy);
     names.sort_by_key(|name| name == UNFINISHED_NAME);

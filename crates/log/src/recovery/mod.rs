@@ -8,7 +8,8 @@ mod settle;
 mod survey;
 mod table;
 
-pub(crate) use survey::{CUT, NOT_WRITTEN, Survey, UNFINISHED_NAME, end_of};
+pub use survey::is_there;
+pub(crate) use survey::{CUT, NOT_WRITTEN, Survey, UNFINISHED_NAME, end_of, is_of_log};
 pub use table::Case;
 
 use crate::checkpoint::Checkpoint;
@@ -21,13 +22,10 @@ use crate::writer::Writer;
 use crate::{Failure, Log, Lsn, Observer, Options, Refusal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use survey::End;
+use survey::{End, LOCK_NAME};
 use sys::file::{Fs, Kind, Lock};
 use sys::{Prng, UnixMs};
 use table::{Origin, Reach, Signs, Tail};
-
-/// The file that the directory's lock hangs on.
-const LOCK_NAME: &str = "log.lock";
 
 /// A directory that can be opened, and what is in it.
 #[derive(Debug)]

@@ -381,8 +381,7 @@ pub(crate) fn orphaned_store(fs: &Fs, dir: &Path) -> io::Result<Option<String>> 
 
 /// Whether a directory holds a log.
 pub(crate) fn has_log(fs: &Fs, dir: &Path) -> io::Result<bool> {
-    let names = fs.list(dir).map_err(about(dir))?;
-    Ok(names.iter().any(|name| name.to_string_lossy().starts_with("log-")))
+    ::log::is_there(fs, dir).map_err(about(dir))
 }
 
 /// Follows a change of `appendfsync`.
