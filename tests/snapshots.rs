@@ -265,3 +265,14 @@ fn a_server_ends_and_saves_whole_files_while_clients_have_snapshots_written() {
     let count: u64 = ask(&mut client, &["GET", "count"]).parse().unwrap();
     assert!(count >= acknowledged.into_inner(), "{count}");
 }
+
+#[test]
+fn what_is_left_of_a_snapshot_by_a_kill_goes_with_the_next_start() {
+    let (mut server, _) = saving_for_long(10);
+    wait_until("its file is there", || files(server.dir(), "dump.rdb.", ".tmp").len() == 1);
+    server.kill();
+    assert_eq!(files(server.dir(), "dump.rdb", "").len(), 1);
+    server.restart().unwrap();
+    assert_eq!(files(server.dir(), "dump.rdb", "").len(), 0);
+    assert!(!server.output().contains("which is not read"), "{}", server.output());
+}

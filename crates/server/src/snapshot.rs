@@ -208,6 +208,13 @@ pub(crate) fn path(server: &Server) -> PathBuf {
     server.dir().join(OsString::from_vec(server.config.dbfilename()))
 }
 
+/// Removes what is there of snapshots that were being written when their server was killed. Called once, at the start.
+pub(crate) fn remove_unfinished(server: &Server) {
+    if let Err(error) = sys::file::remove_unfinished(&Fs::Real, &path(server)) {
+        log!(Warning, "Can't remove what is left of a snapshot in {}: {error}", server.dir().display());
+    }
+}
+
 /// Why no snapshot was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsaved {

@@ -165,6 +165,7 @@ fn load(
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     let (server, ready) = (server.clone(), ready_lines(listeners));
     std::thread::Builder::new().name("load".to_owned()).stack_size(STACK_BYTES).spawn(move || {
+        snapshot::remove_unfinished(&server);
         let loaded = durability::open(&server, &Fs::Real, workers);
         if loaded.is_ok() {
             server.set_attention(Attention::LOADING, false);

@@ -173,9 +173,10 @@ fn warn_of_append_only(place: &Place) {
 /// Says which RDB files lie where one of another name is looked for, and nothing was found: an empty server must not surprise anybody.
 fn warn_of_other_snapshots(dir: &Path, name: &OsStr) {
     let mut others = Fs::Real.list(dir).unwrap_or_default();
-    // What a Redis was writing when it was killed.
-    others
-        .retain(|other| !other.as_bytes().starts_with(b"temp-") && rdb::Age::of(&dir.join(other)).is_some());
+    // What a Redis or a Tarn was writing when it was killed.
+    let is_unfinished =
+        |other: &OsString| other.as_bytes().starts_with(b"temp-") || other.as_bytes().ends_with(b".tmp");
+    others.retain(|other| !is_unfinished(other) && rdb::Age::of(&dir.join(other)).is_some());
     others.sort_unstable();
     let others: Vec<_> = others.iter().map(|name| name.to_string_lossy()).collect();
     if let Some(first) = others.first() {

@@ -17,7 +17,7 @@ mod replace;
 pub mod simulated;
 
 pub use appended::Appended;
-pub use replace::{Content, Replacement, is_unfinished, read_stdin, remove_unfinished};
+pub use replace::{Content, Replacement, read_stdin, remove_unfinished, replaced_by};
 
 use crate::UnixMs;
 use simulated::Disk;

@@ -163,13 +163,8 @@ pub fn remove_unfinished(fs: &Fs, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a file has a name that replacements in the making have.
-pub fn is_unfinished(name: &OsStr) -> bool {
-    replaced_by(name).is_some()
-}
-
-/// The name of the file whose content is replaced by a temporary one of this name: `NAME.PROCESS.NUMBER.tmp`.
-fn replaced_by(name: &OsStr) -> Option<&OsStr> {
+/// The name of the file whose content a temporary one of this name is to replace: `NAME` of `NAME.PROCESS.NUMBER.tmp`. None: it is none.
+pub fn replaced_by(name: &OsStr) -> Option<&OsStr> {
     let is_number = |word: &[u8]| !word.is_empty() && word.iter().all(u8::is_ascii_digit);
     let mut words = name.as_bytes().strip_suffix(b".tmp")?.rsplitn(3, |byte| *byte == b'.');
     let are_numbers = words.next().is_some_and(is_number) && words.next().is_some_and(is_number);

@@ -102,7 +102,8 @@ fn what_was_left_of_a_replacement_goes_and_what_is_written_stays() {
     remove_unfinished(&fs, &path).unwrap();
     assert_eq!(fs.list(&dir).unwrap(), names);
     written.commit().unwrap();
-    assert!(is_unfinished(OsStr::new("a.b.1.2.tmp")) && !is_unfinished(OsStr::new(".1.2.tmp")));
+    assert_eq!(replaced_by(OsStr::new("a.b.1.2.tmp")), Some(OsStr::new("a.b")));
+    assert_eq!(replaced_by(OsStr::new(".1.2.tmp")), None);
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
