@@ -154,7 +154,7 @@ impl Display for Judged<'_> {
 fn show_file(f: &mut fmt::Formatter<'_>, file: &FileReport) -> fmt::Result {
     let FileReport { path, bytes, rdb, requests, whole, fault, .. } = file;
     let is_snapshot = rdb.is_some() && *requests == 0 && whole == bytes;
-    let is_snapshot = is_snapshot || rdb.as_ref().is_some_and(|rdb| !rdb.is_whole);
+    let is_snapshot = is_snapshot || file.is_snapshot || rdb.as_ref().is_some_and(|rdb| !rdb.is_whole);
     let kind = if is_snapshot { "RDB file" } else { "append-only file" };
     write!(f, "  {}: {kind}, {bytes} bytes", name(path))?;
     if let Some(rdb) = rdb {
@@ -162,6 +162,9 @@ fn show_file(f: &mut fmt::Formatter<'_>, file: &FileReport) -> fmt::Result {
     }
     if !is_snapshot {
         write!(f, ", {requests} requests")?;
+    }
+    if fault.is_none() && whole < bytes {
+        write!(f, ", and {} bytes behind its end that count for nothing", bytes - whole)?;
     }
     writeln!(f)?;
     match fault {
