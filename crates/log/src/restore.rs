@@ -36,6 +36,9 @@ pub struct Restored {
     pub end: Lsn,
     /// Time of its last record; None if it has none after the checkpoint.
     pub last_time: Option<UnixMs>,
+    /// Where the last record ends that is behind the copy and yet not later than the time that was wanted: the clock was set back. None if
+    /// there is none.
+    pub earlier_behind: Option<Lsn>,
 }
 
 /// Copies the log in `from` as it was at `target` to the directory `to`, which must hold none. Of the options only the
@@ -133,7 +136,8 @@ impl Source<'_> {
         if let Some(checkpoint) = base {
             copy_checkpoint(fs, checkpoint, to, history)?;
         }
-        let restored = self.copy_records(base, cut, to, options, history)?;
+        let mut restored = self.copy_records(base, cut, to, options, history)?;
+        restored.earlier_behind = self.earlier_behind(base, cut)?;
         fs.remove(&mark).and_then(|()| fs.sync_dir(to)).map_err(Refusal::disk(&mark))?;
         Ok(restored)
     }
@@ -164,7 +168,20 @@ impl Source<'_> {
             }
         }
         write_out(&buffer, &mut writer).and_then(|()| writer.seal()).map_err(failed)?;
-        Ok(Restored { checkpoint: base.map(Checkpoint::start), end: buffer.appended(), last_time })
+        let checkpoint = base.map(Checkpoint::start);
+        Ok(Restored { checkpoint, end: buffer.appended(), last_time, earlier_behind: None })
+    }
+
+    /// Where the last record ends that is behind `cut` although its time is not.
+    fn earlier_behind(&self, base: Option<&Checkpoint>, cut: Lsn) -> Result<Option<Lsn>, Refusal> {
+        let Target::Time(wanted) = self.target else { return Ok(None) };
+        let mut blocks = self.blocks(cut, self.intact(base)?);
+        let mut last = None;
+        while let Some(block) = blocks.next_block()? {
+            let ends = block.records().filter(|record| record.end() > cut && record.time <= wanted);
+            last = ends.map(|record| record.end()).last().or(last);
+        }
+        Ok(last)
     }
 
     /// Up to where all is intact from a checkpoint on, or from the beginning.

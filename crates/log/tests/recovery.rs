@@ -543,6 +543,25 @@ fn a_copy_of_a_time_before_the_log_or_beyond_what_is_intact_is_refused() {
 }
 
 #[test]
+fn a_copy_of_a_time_says_what_is_behind_it_though_its_time_is_not() {
+    let disk = Disk::new(1);
+    let log = open_at(&disk, &Clock::simulated(UnixMs(100)));
+    for at in [100, 200, 90_000, 300, 400] {
+        log.append(0, UnixMs(at), &[7; RECORD_BYTES as usize]);
+        log.flush();
+    }
+    log.close().unwrap();
+    let fs = Fs::Simulated(disk);
+    for (time, end, behind) in
+        [(250, 2_000, None), (300, 2_000, Some(4_000)), (400, 2_000, Some(5_000)), (90_000, 5_000, None)]
+    {
+        let to = PathBuf::from(format!("/copy-{time}"));
+        let restored = restore(&fs, Target::Time(UnixMs(time)), &to).unwrap();
+        assert_eq!((restored.end, restored.earlier_behind), (Lsn(end), behind.map(Lsn)), "{time}");
+    }
+}
+
+#[test]
 fn a_copy_up_to_an_lsn_that_is_not_there_is_refused_with_the_range_that_is() {
     let disk = with_checkpoints();
     let fs = Fs::Simulated(disk.clone());
