@@ -20,7 +20,7 @@ mod recovery;
 mod rewrite;
 mod slots;
 
-pub use counts::{KeyCount, KeyCounts, of_now as counts_of_now};
+pub use counts::{FunctionCount, KeyCount, KeyCounts, of_now as counts_of_now};
 pub use journal::{gather, write_gathered};
 pub use loading::Loading;
 pub use rewrite::{Rewrites, begin_if_due, begin_rewrite};
