@@ -25,10 +25,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sys::UnixMs;
-use sys::file::{Fs, Kind, about};
+use sys::file::{Fs, Kind, about, replaced_by};
 
 /// Longest manifest that is read: a line takes less than a hundred bytes, and a Redis has few files.
-const MANIFEST_BYTES_MAX: u64 = 16 << 20;
+pub(crate) const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 
 /// The name of an RDB file where nothing else is said.
 pub(crate) const USUAL_SNAPSHOT: &str = "dump.rdb";
@@ -421,7 +421,7 @@ fn locate(fs: &Fs, dir: &Path, names: &Names, preference: Preference) -> io::Res
         if is_file(&manifest)? {
             return in_manifest(fs, &manifest).map(Some);
         }
-        refuse_without_manifest(fs, &directory, names)?;
+        refuse_without_manifest(fs, &directory, &names.file)?;
         if is_file(&single)? {
             return Ok(Some(Place::AppendOnly { path: single.clone(), files: vec![single] }));
         }
@@ -475,22 +475,32 @@ fn in_manifest(fs: &Fs, path: &Path) -> io::Result<Place> {
     Ok(Place::AppendOnly { path: path.to_owned(), files })
 }
 
-/// A Redis would begin anew beside append-only files whose manifest is gone; data must not be passed over like that.
-fn refuse_without_manifest(fs: &Fs, directory: &Path, names: &Names) -> io::Result<()> {
+/// A Redis would begin anew beside append-only files whose manifest is gone; data must not be passed over like that. What BGREWRITEAOF leaves
+/// of its first files when it is cut short has the beginning of a manifest beside it, and counts for nothing.
+pub(crate) fn refuse_without_manifest(fs: &Fs, directory: &Path, file: &OsStr) -> io::Result<()> {
     if fs.kind(directory)? != Some(Kind::Directory) {
         return Ok(());
     }
-    let is_part = |name: &OsString| {
-        name.as_bytes().strip_prefix(names.file.as_bytes()).is_some_and(|rest| rest.starts_with(b"."))
-    };
-    match fs.list(directory)?.iter().find(|name| is_part(name)) {
-        Some(part) => Err(io::Error::other(format!(
+    let names = fs.list(directory)?;
+    let is_begun = |name: &OsString| replaced_by(name).is_some_and(|target| is_manifest(target, file));
+    match names.iter().find(|name| is_part(name, file)) {
+        Some(part) if !names.iter().any(is_begun) => Err(io::Error::other(format!(
             "{} has {} and no manifest: put it back, or move the directory away",
             directory.display(),
             part.display()
         ))),
-        None => Ok(()),
+        _ => Ok(()),
     }
+}
+
+/// Whether a name is one of append-only files, whatever they hold. Temporary ones are not.
+pub(crate) fn is_part(name: &OsStr, file: &OsStr) -> bool {
+    let rest = name.as_bytes().strip_prefix(file.as_bytes());
+    rest.is_some_and(|rest| rest.starts_with(b".") && !rest.ends_with(b".tmp"))
+}
+
+fn is_manifest(name: &OsStr, file: &OsStr) -> bool {
+    name.as_bytes().strip_prefix(file.as_bytes()) == Some(b".manifest")
 }
 
 #[cfg(test)]
