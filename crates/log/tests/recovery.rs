@@ -254,6 +254,31 @@ fn cut_short_an_import_without_its_checkpoint_is_to_be_done_again() {
 }
 
 #[test]
+fn not_complete_a_log_that_was_begun_beside_clients_is_told_from_an_import() {
+    let disk = Disk::new(1);
+    let mut recovery = log::recover(&Fs::Simulated(disk.clone()), dir()).unwrap();
+    recovery.begin_beside_clients();
+    let options = Options { segment_bytes: 16 * 1024, flushing: Flushing::ByHand, ..Options::default() };
+    drop(recovery.open(&options, Arc::new(Nobody)).unwrap());
+    assert_eq!(recovered(&disk), Ok((Case::NotComplete, Lsn(2), 0)));
+    // And once more, then with something in it, and then it is completed.
+    drop(open(&disk));
+    assert_eq!(recovered(&disk), Ok((Case::NotComplete, Lsn(2), 0)));
+    let log = open(&disk);
+    fill(&log, 1);
+    log.close().unwrap();
+    let refused = recovered(&disk).unwrap_err();
+    assert!(refused.contains("a running server had begun the log"), "{refused}");
+    files(&disk, "segment").iter().chain(&files(&disk, "newest")).for_each(|path| remove(&disk, path));
+    let mut recovery = log::recover(&Fs::Simulated(disk.clone()), dir()).unwrap();
+    recovery.begin_beside_clients();
+    let log = recovery.open(&options, Arc::new(Nobody)).unwrap();
+    checkpoint(&log, 2);
+    log.close().unwrap();
+    assert_eq!(recovered(&disk), Ok((Case::Whole, Lsn(2_002), 2)));
+}
+
+#[test]
 fn log_late_imported_data_are_never_left_out() {
     let (disk, log) = begun_behind_import();
     checkpoint(&log, 0);

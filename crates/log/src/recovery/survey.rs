@@ -3,7 +3,7 @@
 use super::table::{Headers, Origin, Reach, Tail};
 use crate::block::{Joiner, begins_record};
 use crate::checkpoint::{self, Checkpoint, NotWhole};
-use crate::limits::{BLOCK_ALIGN, IMPORTED_START};
+use crate::limits::{BESIDE_CLIENTS_START, BLOCK_ALIGN, IMPORTED_START};
 use crate::reader::{Found, Link, Segment};
 use crate::segment::{self, BadHeader};
 use crate::{Lsn, Refusal};
@@ -249,11 +249,10 @@ impl Survey {
         }
     }
 
-    /// Whether the log begins behind imported data.
-    pub fn begins_imported(&self) -> bool {
-        self.chain
-            .first()
-            .is_some_and(|oldest| oldest.header.start == IMPORTED_START && oldest.header.previous == 0)
+    /// Where the log begins, if that is behind data of which it has nothing: imported, or of a server that began it beside clients.
+    pub fn begins_behind(&self) -> Option<Lsn> {
+        let oldest = self.chain.first().filter(|oldest| oldest.header.previous == 0)?;
+        [IMPORTED_START, BESIDE_CLIENTS_START].into_iter().find(|start| oldest.header.start == *start)
     }
 
     /// The number of the newest segment, if it is not there.

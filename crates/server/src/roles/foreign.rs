@@ -41,6 +41,13 @@ pub(super) fn check(
     Ok(Some(Verdict::Good))
 }
 
+/// Why a start does not load a file, or what counts in a directory; None if it does, or there is nothing.
+pub(super) fn refusal(path: &Path, snapshot: &OsStr, databases: u32) -> Result<Option<String>, Complaint> {
+    let report = look_at(&Fs::Real, path, snapshot, Clock::Real.now())?;
+    let judge = |report: Report| Judged { path, report: &report, databases: databases.into() }.refusal();
+    Ok(report.and_then(judge))
+}
+
 /// Copies what is whole of an append-only file.
 fn cut(fs: &Fs, file: &FileReport, to: &Path) -> Result<(), Complaint> {
     let path = file.path.display();
