@@ -748,10 +748,7 @@ fn what_is_to_be_moved_away_for_a_snapshot_to_count_is_all_named() {
     let refused = started(&dir, &["--appendonly", "yes"]).unwrap_err();
     let older = dir.join("appendonlydir");
     assert!(
-        refused.contains(&format!(
-            "move all `log-*` away, and {}, which is older, and the next",
-            older.display()
-        )),
+        refused.contains(&format!("move all `log-*` away, and {}, and the next", older.display())),
         "{refused}"
     );
     assert_check_says_the_same(&dir, &refused);

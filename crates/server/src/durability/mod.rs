@@ -107,11 +107,11 @@ pub fn preference(config: &Config) -> Preference {
     }
 }
 
-/// The same beside what is there of a log. Of a server that began it beside clients, and did not complete it, the data was the RDB file's.
-fn preference_of(config: &Config, case: Case) -> Preference {
+/// The same beside what is there of a log. Where a server began it beside clients, and did not complete it, what was saved last counts.
+fn preference_of(server: &Server, case: Case) -> Preference {
     match case {
-        Case::NotComplete => Preference::Snapshot,
-        _ => preference(config),
+        Case::NotComplete => import::newer(server),
+        _ => preference(&server.config),
     }
 }
 
@@ -125,7 +125,7 @@ pub fn preference_in(server: &Server, fs: &Fs) -> io::Result<Preference> {
         return Ok(preference(&server.config));
     }
     let recovery = ::log::recover_to_read(fs, &dir).map_err(io::Error::other)?;
-    Ok(preference_of(&server.config, recovery.case()))
+    Ok(preference_of(server, recovery.case()))
 }
 
 /// Fills the keyspace from the log of a directory, and leaves that as it is; gives where it ends. None: there is none, or the
@@ -340,7 +340,7 @@ fn note_history(server: &Server, history: Option<u64>) {
 /// checkpoint, is one whose import was cut short.
 fn import_for(server: &Arc<Server>, recovery: &mut Recovery) -> io::Result<()> {
     let case = recovery.case();
-    let found = import::load_foreign(server, preference_of(&server.config, case))?;
+    let found = import::load_foreign(server, preference_of(server, case))?;
     match case {
         Case::CutShort => {
             if found.is_none() {

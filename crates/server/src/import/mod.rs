@@ -371,7 +371,7 @@ fn and_append_only(dir: &Path, names: &Names) -> String {
         Ok(files) if files.iter().any(is_of_them) => Some(directory),
         _ => Some(single).filter(|single| matches!(Fs::Real.kind(single), Ok(Some(Kind::File)))),
     };
-    is_there.map_or(String::new(), |path| format!(", and {}, which is older", path.display()))
+    is_there.map_or(String::new(), |path| format!(", and {}", path.display()))
 }
 
 /// Why a start does not go by a log that was begun beside clients, was not complete, and holds something: the sentence.
@@ -385,14 +385,43 @@ pub(crate) fn not_complete_in(dir: &Path) -> String {
 }
 
 fn not_complete_with(dir: &Path, names: &Names) -> String {
-    format!("{}{}", ::log::Refusal::NotComplete, and_append_only(dir, names))
+    let refusal = ::log::Refusal::NotComplete;
+    match older_append_only(dir, names) {
+        None => refusal.to_string(),
+        Some(older) => format!(
+            "{refusal}; move {} away, too, which is older than {}",
+            older.append_only.display(),
+            older.snapshot.display()
+        ),
+    }
+}
+
+/// Append-only files beside an RDB file that was written later.
+fn older_append_only(dir: &Path, names: &Names) -> Option<PassedOver> {
+    let place = locate(&Fs::Real, dir, names, Preference::AppendOnly).ok()??;
+    PassedOver::beside(&place, &dir.join(&names.snapshot)).filter(PassedOver::is_newer)
+}
+
+/// Which of a server's files count where what it had in memory is gone: those that were written later.
+pub(crate) fn newer(server: &Server) -> Preference {
+    newer_of(&server.dir(), &Names::of(server))
+}
+
+/// The same of a directory whose RDB file has this name.
+pub(crate) fn newer_in(dir: &Path, snapshot: &OsStr) -> Preference {
+    newer_of(dir, &Names::with_snapshot(snapshot))
+}
+
+fn newer_of(dir: &Path, names: &Names) -> Preference {
+    match older_append_only(dir, names) {
+        Some(_) => Preference::Snapshot,
+        None => Preference::AppendOnly,
+    }
 }
 
 /// Why a start that does an import again asks which file counts, in a directory whose RDB file has this name: the sentence, if so.
 pub(crate) fn passed_over(dir: &Path, snapshot: &OsStr) -> Option<String> {
-    let place = locate(&Fs::Real, dir, &Names::with_snapshot(snapshot), Preference::AppendOnly).ok()??;
-    let passed = PassedOver::beside(&place, &dir.join(snapshot))?;
-    passed.is_newer().then(|| passed.refusal_at_start())
+    older_append_only(dir, &Names::with_snapshot(snapshot)).map(|passed| passed.refusal_at_start())
 }
 
 /// Refuses to begin with nothing where an import was cut short whose files are gone.

@@ -2,7 +2,7 @@
 
 use super::{Complaint, Given, Verdict, foreign, store};
 use crate::durability::{self, databases};
-use crate::import::{self, BesideLog, LogEnd};
+use crate::import::{self, BesideLog, LogEnd, Preference};
 use crate::moment::Moment;
 use keyspace::limits::DATABASES_MAX;
 use log::{Case, CheckpointReport, Report, SegmentReport};
@@ -106,7 +106,10 @@ fn beside(
             },
             gone => Ok(gone),
         },
-        Ok((Case::NotComplete, _)) => foreign::refusal(&dir.join(snapshot), snapshot, databases),
+        Ok((Case::NotComplete, _)) => match import::newer_in(dir, snapshot) {
+            Preference::Snapshot => foreign::refusal(&dir.join(snapshot), snapshot, databases),
+            Preference::AppendOnly => foreign::refusal(dir, snapshot, databases),
+        },
         Ok(_) => match import::beside_log(dir, snapshot, end_of(report)) {
             BesideLog::Newer(sentence) => Ok(Some(sentence)),
             BesideLog::Nothing | BesideLog::Older(_) => Ok(None),
