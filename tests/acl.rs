@@ -260,3 +260,42 @@ fn users_are_as_real_servers_have_them() {
     println!("{step} streams, {tried} commands tried, {agreed} told the same by both");
     assert!(agreed * 10 > tried * 8, "the real servers hardly ever agree: {agreed} of {tried}");
 }
+
+#[test]
+fn users_that_several_clients_save_at_once_are_all_in_the_file_whenever_it_is_read() {
+    const CLIENTS: usize = 4;
+    let dir = Server::start(tarn(), &["--edition", "memory"]).unwrap().dir().with_extension("users");
+    std::fs::create_dir_all(&dir).unwrap();
+    let file = dir.join("users.acl");
+    let patterns =
+        (0..60).fold(String::new(), |all, number| all + &format!(" ~a-rather-long-pattern:{number}"));
+    let users = (0..100).map(|number| format!("user u{number} on nopass{patterns} +get\n"));
+    std::fs::write(&file, format!("user default on nopass ~* &* +@all\n{}", users.collect::<String>()))
+        .unwrap();
+    let server =
+        Server::start(tarn(), &["--edition", "memory", "--aclfile", file.to_str().unwrap()]).unwrap();
+    let saved = std::thread::scope(|scope| {
+        let saving: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let mut client = server.connect().unwrap();
+                scope.spawn(move || {
+                    for turn in 0..20 {
+                        let user = format!("new:{number}:{turn}");
+                        for request in [&["ACL", "SETUSER", &user][..], &["ACL", "SAVE"]] {
+                            assert_eq!(client.call(request).unwrap(), Value::Simple(b"OK".to_vec()));
+                        }
+                    }
+                })
+            })
+            .collect();
+        while saving.iter().any(|thread| !thread.is_finished()) {
+            let text = std::fs::read_to_string(&file).unwrap();
+            assert!(text.lines().count() > 100 && text.ends_with('\n'), "{} bytes", text.len());
+        }
+        saving.into_iter().all(|thread| thread.join().is_ok())
+    });
+    assert!(saved);
+    assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), 101 + CLIENTS * 20);
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "nothing stays behind");
+    std::fs::remove_dir_all(&dir).unwrap();
+}

@@ -1,9 +1,9 @@
 //! CONFIG SET `appendonly yes` while a server runs: the log begins with a checkpoint. What was there before and what comes after is there
 //! behind a kill once that is complete; before, nothing is taken for data that is not all of it. And BGREWRITEAOF of a server without a log.
 
-use crate::operators::{files, text};
+use crate::operators::{files, refused_by, shown_by, text};
 use crate::tarn;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use testkit::ask::{ask, call, call_well, shown, wait_until};
@@ -161,13 +161,18 @@ fn appendonly_is_refused_where_it_would_not_be_true() {
     // Beside a log that was not read, and in a transaction.
     let server = Server::start(tarn(), &["--edition", "memory"]).unwrap();
     let mut client = server.connect().unwrap();
-    std::fs::write(server.dir().join("log-0000000001"), "").unwrap();
+    // What is only called alike is no log.
+    let name = format!("log-{:020}-{:08}.segment", 0, 1);
+    std::fs::write(server.dir().join("log-server.txt"), "").unwrap();
+    std::fs::write(server.dir().join(&name), "").unwrap();
     let refused = ask(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
     assert!(refused.contains("holds a log that this server does not have its data from"), "{refused}");
     // Append-only files would be passed over for it at the next start.
     let refused = ask(&mut client, &["BGREWRITEAOF"]);
     assert!(refused.contains("holds a log that this server does not have its data from"), "{refused}");
-    std::fs::remove_file(server.dir().join("log-0000000001")).unwrap();
+    std::fs::remove_file(server.dir().join(&name)).unwrap();
+    assert_eq!(ask(&mut client, &["BGREWRITEAOF"]), "Background append only file rewriting started");
+    wait_until("it is written", || is_complete(&mut client));
     for words in [&["MULTI"][..], &["CONFIG", "SET", "appendonly", "yes"]] {
         call_well(&mut client, words);
     }
@@ -289,4 +294,211 @@ fn a_rewrite_keeps_its_base_though_a_file_of_the_last_one_is_gone() {
     rewrite(&mut client);
     let again = memory(server.dir(), &["--appendonly", "yes"]);
     assert_eq!(ask(&mut again.connect().unwrap(), &["GET", "k"]), "v");
+}
+
+/// A copy of all that lies in a server's directory, at this moment.
+fn copied(server: &Server, name: &str) -> PathBuf {
+    let copy = server.dir().with_extension(name);
+    let _ = std::fs::remove_dir_all(&copy);
+    for folder in ["", "appendonlydir"] {
+        let (from, to) = (server.dir().join(folder), copy.join(folder));
+        if !from.is_dir() {
+            continue;
+        }
+        std::fs::create_dir_all(&to).unwrap();
+        for file in files(&from, "", "").iter().filter(|path| path.is_file()) {
+            // What is being written may go meanwhile.
+            let _ = std::fs::copy(file, to.join(file.file_name().unwrap()));
+        }
+    }
+    copy
+}
+
+#[test]
+fn a_script_that_keeps_the_log_from_its_completion_does_not_let_the_server_end_well() {
+    let directives = ["--edition", "memory", "--enable-debug-command", "yes", "--busy-reply-threshold", "50"];
+    let mut server = Server::start(tarn(), &directives).unwrap();
+    let (mut client, mut script) = (server.connect().unwrap(), server.connect().unwrap());
+    call_well(&mut client, &["DEBUG", "POPULATE", "300000"]);
+    call_well(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
+    let endless = "redis.call('SET', KEYS[1], '1') while true do end";
+    script.send_request(&["EVAL", endless, "1", "key"]).unwrap();
+    wait_until("it is slow", || ask(&mut client, &["SCRIPT", "KILL"]).starts_with("UNKILLABLE"));
+    assert_eq!(field(&mut client, "aof_rewrite_in_progress"), "1");
+    let _ = client.call(&["SHUTDOWN", "NOSAVE"]);
+    wait_until("it has ended", || server.ended().unwrap().is_some());
+    assert_eq!(server.ended().unwrap().unwrap().code(), Some(1), "{}", server.output());
+    assert!(server.output().contains("The log has not become complete"), "{}", server.output());
+    // What was in memory only is gone, and nothing else is said.
+    let again = memory(server.dir(), &["--appendonly", "yes"]);
+    assert_eq!(ask(&mut again.connect().unwrap(), &["DBSIZE"]), "Int(0)");
+    let said = again.output();
+    assert!(said.contains("what was in its memory only is gone") && !said.contains("import"), "{said}");
+}
+
+#[test]
+fn where_a_log_was_not_complete_what_was_saved_counts_and_not_older_append_only_files() {
+    let directives = ["--edition", "memory", "--enable-debug-command", "yes", "--appendfsync", "always"];
+    let mut server = Server::start(tarn(), &directives).unwrap();
+    let mut client = server.connect().unwrap();
+    call_well(&mut client, &["SET", "key", "old"]);
+    call_well(&mut client, &["BGREWRITEAOF"]);
+    wait_until("it is written", || is_complete(&mut client));
+    server.restart().unwrap();
+    let mut client = server.connect().unwrap();
+    call_well(&mut client, &["SET", "key", "new"]);
+    call_well(&mut client, &["SAVE"]);
+    call_well(&mut client, &["DEBUG", "POPULATE", "300000"]);
+    call_well(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
+    let empty = copied(&server, "empty");
+    call_well(&mut client, &["SET", "while", "1"]);
+    let written = copied(&server, "written");
+    assert_eq!(field(&mut client, "aof_rewrite_in_progress"), "1");
+    server.kill();
+    assert!(shown_by("check", &[text(&empty)]).contains("A start goes by what was saved before"));
+    for edition in ["memory", "durable"] {
+        let dir = empty.with_extension(edition);
+        let _ = std::fs::remove_dir_all(&dir);
+        assert!(
+            std::process::Command::new("cp")
+                .args(["-a", text(&empty), text(&dir)])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let mut again =
+            Server::start(tarn(), &["--edition", edition, "--appendonly", "yes", "--dir", text(&dir)])
+                .unwrap();
+        let mut client = again.connect().unwrap();
+        assert_eq!([ask(&mut client, &["GET", "key"]), ask(&mut client, &["DBSIZE"])], ["new", "Int(1)"]);
+        let said = again.output();
+        assert!(said.contains("had begun the log in") && !said.contains("An import was cut short"), "{said}");
+        again.restart().unwrap();
+        assert_eq!(ask(&mut again.connect().unwrap(), &["GET", "key"]), "new");
+        drop(again);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    // Files that were written later are what was saved last.
+    let manifest = empty.join("appendonlydir/appendonly.aof.manifest");
+    let _ = std::fs::remove_file(empty.join("dump.rdb"));
+    assert!(
+        manifest.is_file() && shown_by("check", &[text(&empty)]).contains("A start goes by what was saved")
+    );
+    let again = memory(&empty, &["--appendonly", "yes"]);
+    assert_eq!(ask(&mut again.connect().unwrap(), &["GET", "key"]), "old");
+    drop(again);
+    // What was written since makes a start ask, and what it says leads to what was saved.
+    let directives = ["--edition", "memory", "--appendonly", "yes", "--dir", text(&written)];
+    let refused = Server::start(tarn(), &directives).unwrap_err().to_string();
+    let older = format!("counts; move {} away, too, which is older", written.join("appendonlydir").display());
+    let checked = String::from_utf8(crate::imports::run("check", &[text(&written)]).stdout).unwrap();
+    for said in [&refused, &checked] {
+        assert!(
+            said.contains("remove all log-*: then what was there before ") && said.contains(&older),
+            "{said}"
+        );
+    }
+    files(&written, "log-", "").iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    std::fs::remove_dir_all(written.join("appendonlydir")).unwrap();
+    let again = Server::start(tarn(), &directives).unwrap();
+    assert_eq!(ask(&mut again.connect().unwrap(), &["GET", "key"]), "new");
+    drop(again);
+    [empty, written].iter().for_each(|dir| std::fs::remove_dir_all(dir).unwrap());
+}
+
+#[test]
+fn what_is_left_of_the_first_append_only_files_is_not_taken_for_some() {
+    let directives = ["--edition", "memory", "--enable-debug-command", "yes"];
+    let mut server = Server::start(tarn(), &directives).unwrap();
+    let mut client = server.connect().unwrap();
+    let folder = server.dir().join("appendonlydir");
+    call_well(&mut client, &["DEBUG", "POPULATE", "200000"]);
+    call_well(&mut client, &["BGREWRITEAOF"]);
+    wait_until("it has begun", || {
+        folder.is_dir() && files(&folder, "appendonly.aof.1.base.rdb.", ".tmp").len() == 1
+    });
+    server.kill();
+    assert!(files(&folder, "appendonly.aof.manifest", "").iter().all(|path| text(path).ends_with(".tmp")));
+    let starts = |dir: &Path| {
+        for directives in [&["--edition", "durable"][..], &["--edition", "memory", "--appendonly", "yes"]] {
+            let copy = dir.with_extension("started");
+            let _ = std::fs::remove_dir_all(&copy);
+            assert!(
+                std::process::Command::new("cp")
+                    .args(["-a", text(dir), text(&copy)])
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+            let again = Server::start(tarn(), &[directives, &["--dir", text(&copy)]].concat());
+            let size = again.map(|again| ask(&mut again.connect().unwrap(), &["DBSIZE"]));
+            std::fs::remove_dir_all(&copy).unwrap();
+            assert_eq!(size.map_err(|error| error.to_string()), Ok("Int(0)".to_owned()));
+        }
+    };
+    starts(server.dir());
+    // The next one takes their place, and nothing of them stays.
+    server.restart().unwrap();
+    let mut client = server.connect().unwrap();
+    call_well(&mut client, &["SET", "key", "1"]);
+    let rewrite = |client: &mut Client| {
+        call_well(client, &["BGREWRITEAOF"]);
+        wait_until("it is written", || is_complete(client));
+        field(client, "aof_last_bgrewrite_status")
+    };
+    assert_eq!(rewrite(&mut client), "ok");
+    assert_eq!(files(&folder, "", "").len(), 2, "{:?}", files(&folder, "", ""));
+    server.kill();
+    // Killed between the names of the base and of the manifest: it counts for nothing, too, and goes.
+    let manifest = folder.join("appendonly.aof.manifest");
+    std::fs::rename(&manifest, folder.join("appendonly.aof.manifest.1.1.tmp")).unwrap();
+    starts(server.dir());
+    server.restart().unwrap();
+    assert_eq!(rewrite(&mut server.connect().unwrap()), "ok");
+    assert_eq!(files(&folder, "", "").len(), 2, "{:?}", files(&folder, "", ""));
+    // A manifest that was there and is gone is another matter, for a start and for whoever would write a new one.
+    std::fs::remove_file(&manifest).unwrap();
+    assert_eq!(rewrite(&mut server.connect().unwrap()), "err");
+    assert!(
+        refused_by("import", &[text(server.dir()), "--dir", text(&server.dir().join("to"))])
+            .contains("and no manifest")
+    );
+    assert_eq!(files(&folder, "", ".base.rdb").len(), 1);
+}
+
+#[test]
+fn append_only_files_that_were_left_aside_are_kept_by_bgrewriteaof() {
+    let mut server = Server::start(tarn(), &["--edition", "memory"]).unwrap();
+    let folder = server.dir().join("appendonlydir");
+    for value in ["old", "new"] {
+        let mut client = server.connect().unwrap();
+        for _ in 0..2 {
+            call_well(&mut client, &["SET", "key", value]);
+            call_well(&mut client, &["BGREWRITEAOF"]);
+            wait_until("it is written", || is_complete(&mut client));
+            assert_eq!(field(&mut client, "aof_last_bgrewrite_status"), "ok");
+        }
+        if value == "old" {
+            assert_eq!(files(&folder, "", "").len(), 2);
+            server.restart().unwrap();
+            assert!(
+                server.output().contains("is left aside: read it with appendonly yes, or with tarn import"),
+                "{}",
+                server.output()
+            );
+        }
+    }
+    let kept = files(&folder, "appendonly.aof.before-", ".manifest").pop().expect("the old manifest is kept");
+    assert!(
+        server.output().contains(&format!("`tarn import {}` reads them", kept.display())),
+        "{}",
+        server.output()
+    );
+    assert_eq!(files(&folder, "", "").len(), 4, "what this server wrote itself is replaced");
+    for (from, value) in [(&kept, "old"), (&folder.join("appendonly.aof.manifest"), "new")] {
+        let to = server.dir().join(value);
+        shown_by("import", &[text(from), "--dir", text(&to)]);
+        let again = memory(&to, &[]);
+        assert_eq!(ask(&mut again.connect().unwrap(), &["GET", "key"]), value);
+    }
 }

@@ -3,6 +3,7 @@
 
 use crate::imports::{append_only_dir, complaint, empty_redis, fill, increment, redis, rewrite, run};
 use crate::operators::{shown_by, text};
+use crate::tarn;
 use server::import::check::{Fault, FileReport, look_at};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -358,4 +359,29 @@ fn a_library_that_does_not_load_is_told_as_a_start_would() {
         let into = source.dir().join(format!("into{is_fit}"));
         assert_eq!(run("import", &[text(&path), "--dir", text(&into)]).status.success(), is_fit);
     }
+}
+
+#[test]
+fn of_a_snapshot_in_a_directory_check_says_what_a_start_does() {
+    let mut source = Server::start(tarn(), &["--edition", "memory"]).unwrap();
+    call_well(&mut source.connect().unwrap(), &["SET", "key", "1"]);
+    call_well(&mut source.connect().unwrap(), &["SAVE"]);
+    source.kill();
+    let dump = source.dir().join("dump.rdb");
+    let whole = std::fs::read(&dump).unwrap();
+    let into = |name: &str| source.dir().join(name);
+    for (number, content) in [&b""[..], b"garbage", b"*1\r\n$4\r\nPING\r\n"].into_iter().enumerate() {
+        std::fs::write(&dump, content).unwrap();
+        let (shown, is_good) = checked(&[text(source.dir())]);
+        assert!(!is_good && shown.contains("DAMAGED at offset 0: it is no RDB file"), "{shown}");
+        let to = into(&number.to_string());
+        assert!(!run("import", &[text(source.dir()), "--dir", text(&to)]).status.success());
+    }
+    // What is behind the end counts for nothing.
+    std::fs::write(&dump, [&whole, &b"garbage"[..]].concat()).unwrap();
+    let (shown, is_good) = checked(&[text(source.dir())]);
+    assert!(is_good && shown.contains(", and 7 bytes behind its end that count for nothing"), "{shown}");
+    assert!(
+        shown_by("import", &[text(source.dir()), "--dir", text(&into("whole"))]).contains("Wrote 1 keys")
+    );
 }

@@ -17,7 +17,7 @@ pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn signal(pid: u32, name: &str) {
+pub fn signal(pid: u32, name: &str) {
     assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
 }
 

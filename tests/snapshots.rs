@@ -1,7 +1,10 @@
 //! Snapshots over restarts: what was saved is there again, whoever wrote the file, and a snapshot that fails stops writes.
 
+use crate::operators::{files, signal};
 use crate::tarn;
-use testkit::ask::ask;
+use std::sync::atomic::{AtomicU64, Ordering};
+use testkit::ask::{ask, call_well, wait_until};
+use testkit::generate::words;
 use testkit::{Client, Program, Server};
 use wire::Value;
 
@@ -161,4 +164,115 @@ fn what_flushall_removed_does_not_come_back_where_there_are_save_points() {
             );
         }
     }
+}
+
+/// A server with some keys, whose snapshot in the background takes as long as nobody else ends it.
+fn saving_for_long(keys: usize) -> (Server, Client) {
+    let server = Server::start(
+        tarn(),
+        &["--edition", "memory", "--save", "3600 1", "--rdb-key-save-delay", "10000000", "--threads", "2"],
+    )
+    .unwrap();
+    let mut client = server.connect().unwrap();
+    let set = |key: usize| words(&["SET", &format!("key:{key}"), "value"]);
+    client.pipeline(&(0..keys).map(set).collect::<Vec<_>>()).unwrap();
+    assert_eq!(ask(&mut client, &["BGSAVE"]), "Background saving started");
+    wait_until("it copies", || info_field(&mut client, "current_save_keys_processed") != "0");
+    (server, client)
+}
+
+fn info_field(client: &mut Client, name: &str) -> String {
+    let info = ask(client, &["INFO", "persistence"]);
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap().to_owned()
+}
+
+#[test]
+fn a_snapshot_in_the_background_is_given_up_for_the_last_one() {
+    for request in [&["SHUTDOWN"][..], &["SHUTDOWN", "FORCE"], &["SHUTDOWN", "SAVE", "NOW", "FORCE"], &[]] {
+        let (mut server, mut client) = saving_for_long(1000);
+        call_well(&mut client, &["SET", "later", "1"]);
+        match request {
+            [] => signal(server.pid(), "-TERM"),
+            request => assert!(client.call(request).is_err(), "{request:?} closes the connection"),
+        }
+        wait_until("it has ended", || server.ended().unwrap().is_some());
+        assert!(server.ended().unwrap().unwrap().success(), "{}", server.output());
+        assert!(
+            server.output().contains("The snapshot in the background is given up"),
+            "{}",
+            server.output()
+        );
+        assert_eq!(files(server.dir(), "", ".tmp"), [""; 0].map(Into::<std::path::PathBuf>::into));
+        server.restart().unwrap();
+        assert_eq!(ask(&mut server.connect().unwrap(), &["DBSIZE"]), "Int(1001)", "{request:?}");
+    }
+}
+
+#[test]
+fn what_flushall_removed_does_not_come_back_with_a_snapshot_that_was_being_written() {
+    let (mut server, mut client) = saving_for_long(1000);
+    assert_eq!(ask(&mut client, &["FLUSHALL"]), "OK");
+    assert_eq!(info_field(&mut client, "rdb_bgsave_in_progress"), "0");
+    assert_eq!(info_field(&mut client, "rdb_changes_since_last_save"), "0");
+    // The next one begins at once, and what was given up is no failure.
+    call_well(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    call_well(&mut client, &["SET", "after", "1"]);
+    assert_eq!(ask(&mut client, &["BGSAVE"]), "Background saving started");
+    wait_until("it is written", || info_field(&mut client, "rdb_bgsave_in_progress") == "0");
+    assert_eq!(info_field(&mut client, "rdb_last_bgsave_status"), "ok");
+    server.kill();
+    server.restart().unwrap();
+    assert_eq!(ask(&mut server.connect().unwrap(), &["DBSIZE"]), "Int(1)");
+}
+
+#[test]
+fn a_server_ends_and_saves_whole_files_while_clients_have_snapshots_written() {
+    let mut server =
+        Server::start(tarn(), &["--edition", "memory", "--save", "3600 1", "--rdbcompression", "no"])
+            .unwrap();
+    let mut client = server.connect().unwrap();
+    for key in ["a", "b", "c", "d"] {
+        call_well(&mut client, &["SETRANGE", key, "6000000", "x"]);
+    }
+    let (acknowledged, snapshots) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let mut clients: Vec<_> = (0..3).map(|_| server.connect().unwrap()).collect();
+        let mut writer = clients.pop().unwrap();
+        let acknowledged = &acknowledged;
+        scope.spawn(move || {
+            let mut count = 1;
+            while writer.call(&["SET", "count", &count.to_string()]).is_ok() {
+                acknowledged.store(count, Ordering::Relaxed);
+                count += 1;
+            }
+        });
+        for mut other in clients {
+            let snapshots = &snapshots;
+            scope.spawn(move || {
+                while let Ok(reply) = other.call(&["BGSAVE"]) {
+                    snapshots.fetch_add(u64::from(!matches!(reply, Value::Error(_))), Ordering::Relaxed);
+                }
+            });
+        }
+        wait_until("some are written", || snapshots.load(Ordering::Relaxed) > 3);
+        signal(server.pid(), "-TERM");
+        wait_until("it has ended", || server.ended().unwrap().is_some());
+    });
+    assert!(server.ended().unwrap().unwrap().success(), "{}", server.output());
+    server.restart().unwrap();
+    let mut client = server.connect().unwrap();
+    assert_eq!(ask(&mut client, &["DBSIZE"]), "Int(5)");
+    let count: u64 = ask(&mut client, &["GET", "count"]).parse().unwrap();
+    assert!(count >= acknowledged.into_inner(), "{count}");
+}
+
+#[test]
+fn what_is_left_of_a_snapshot_by_a_kill_goes_with_the_next_start() {
+    let (mut server, _) = saving_for_long(10);
+    wait_until("its file is there", || files(server.dir(), "dump.rdb.", ".tmp").len() == 1);
+    server.kill();
+    assert_eq!(files(server.dir(), "dump.rdb", "").len(), 1);
+    server.restart().unwrap();
+    assert_eq!(files(server.dir(), "dump.rdb", "").len(), 0);
+    assert!(!server.output().contains("which is not read"), "{}", server.output());
 }

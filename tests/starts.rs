@@ -713,6 +713,8 @@ fn a_store_whose_log_is_gone_is_not_taken_for_free() {
     wait_until("it has ended", || server.ended().unwrap().is_some());
     let (dir, aside) = (server.dir(), server.dir().join("aside"));
     move_all(&files(dir, "log-", ""), &aside);
+    // What is only called alike is no part of it.
+    std::fs::write(dir.join("log-server.txt"), "").unwrap();
     let again = |edition: &str| {
         Server::start(tarn(), &["--edition", edition, "--maxmemory", "30mb", "--dir", text(dir)])
     };
@@ -730,4 +732,70 @@ fn a_store_whose_log_is_gone_is_not_taken_for_free() {
     drop(there);
     move_log(dir, "away");
     assert_eq!(ask(&mut client_of(&again("capacity").unwrap()), &["DBSIZE"]), "Int(0)");
+}
+
+#[test]
+fn what_is_to_be_moved_away_for_a_snapshot_to_count_is_all_named() {
+    let redis = with_a_newer_snapshot();
+    let dir = fresh(&redis, "data");
+    copy_all(&redis.dir().join("appendonlydir"), &dir.join("appendonlydir"));
+    drop(started(&dir, &["--appendonly", "yes"]).unwrap());
+    let in_memory = Server::start(tarn(), &["--edition", "memory", "--dir", text(&dir)]).unwrap();
+    let mut client = client_of(&in_memory);
+    assert_eq!(ask(&mut client, &["SET", "saved", "1"]), "OK");
+    assert_eq!(ask(&mut client, &["SAVE"]), "OK");
+    drop(in_memory);
+    let refused = started(&dir, &["--appendonly", "yes"]).unwrap_err();
+    let older = dir.join("appendonlydir");
+    assert!(
+        refused.contains(&format!("move all `log-*` away, and {}, and the next", older.display())),
+        "{refused}"
+    );
+    assert_check_says_the_same(&dir, &refused);
+    move_log(&dir, "aside");
+    move_all(&[older], &dir.join("aside"));
+    let there = started(&dir, &["--appendonly", "yes"]).unwrap();
+    assert_eq!(exists(&there, &["saved", "both"]), "Int(1)");
+}
+
+/// Has an RDB file of a Tarn say that it is of a later moment, by some years, and its time of change as well.
+fn date_ahead(dump: &Path) {
+    let mut content = std::fs::read(dump).unwrap();
+    let fact = b"tarn-moment";
+    let at = content.windows(fact.len()).position(|bytes| bytes == fact).unwrap() + fact.len() + 1;
+    assert_eq!(content[at], b'1', "a moment in milliseconds");
+    content[at] = b'2';
+    // No checksum.
+    let end = content.len();
+    content[end - 8..].fill(0);
+    std::fs::write(dump, content).unwrap();
+    set_modified(dump, SystemTime::now() + Duration::from_secs(86_400));
+}
+
+#[test]
+fn a_snapshot_that_is_dated_ahead_is_loaded_once_and_beside_its_log_no_news() {
+    let mut source = Server::start(tarn(), &["--edition", "memory"]).unwrap();
+    let mut client = client_of(&source);
+    assert_eq!(ask(&mut client, &["SET", "loaded", "1"]), "OK");
+    assert_eq!(ask(&mut client, &["SAVE"]), "OK");
+    source.kill();
+    let dir = fresh(&source, "data");
+    let dump = dir.join("dump.rdb");
+    std::fs::copy(source.dir().join("dump.rdb"), &dump).unwrap();
+    date_ahead(&dump);
+    for count in 1..4 {
+        let there = started(&dir, &[]).unwrap();
+        assert_eq!(ask(&mut client_of(&there), &["INCR", "count"]), format!("Int({count})"));
+        assert_eq!(exists(&there, &["loaded"]), "Int(1)");
+        drop(there);
+        assert!(checked(&dir).starts_with("A start replays it"));
+    }
+    // Another one is.
+    source.restart().unwrap();
+    let mut client = client_of(&source);
+    assert_eq!(ask(&mut client, &["SET", "other", "1"]), "OK");
+    assert_eq!(ask(&mut client, &["SAVE"]), "OK");
+    std::fs::copy(source.dir().join("dump.rdb"), &dump).unwrap();
+    date_ahead(&dump);
+    assert_check_says_the_same(&dir, &started(&dir, &[]).unwrap_err());
 }

@@ -121,6 +121,7 @@ impl Registry {
     /// See [`SaveError`].
     pub fn save(&self, config: &Config) -> Result<(), SaveError> {
         let path = path(config).ok_or(SaveError::NoFile)?;
+        let _saving = self.saving.lock();
         Fs::Real.replace(&path, &self.lines().concat()).map_err(|error| {
             log!(Warning, "Can't save the users to {}: {error}", path.display());
             SaveError::Disk(error)

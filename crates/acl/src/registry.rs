@@ -22,6 +22,8 @@ pub struct Registry {
     state: State,
     /// What `requirepass` said when it was last looked at.
     requirepass: Mutex<Vec<u8>>,
+    /// Held while the users are written to `aclfile`: the file ends up with those of the last ACL SAVE.
+    pub(super) saving: Mutex<()>,
     /// What was refused.
     pub log: AclLog,
 }
@@ -42,6 +44,7 @@ impl Default for Registry {
             users: RwLock::new(users),
             state: State { version: AtomicU64::new(0), is_open: AtomicBool::new(true) },
             requirepass: Mutex::default(),
+            saving: Mutex::default(),
             log: AclLog::default(),
         }
     }

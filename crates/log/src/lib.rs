@@ -37,6 +37,6 @@ pub use log::{Log, Observer, Status};
 pub use lsn::Lsn;
 pub use options::{Flushing, Options, SyncPolicy};
 pub use reader::Blocks;
-pub use recovery::{Case, Recovery, inspect, newest_checkpoint, recover, recover_to_read};
+pub use recovery::{Case, Recovery, inspect, is_there, newest_checkpoint, recover, recover_to_read};
 pub use refusal::Refusal;
 pub use restore::{Restored, Target, restore};

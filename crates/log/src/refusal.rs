@@ -55,6 +55,8 @@ pub enum Refusal {
     },
     /// A log with imported data before it lacks the checkpoint that holds them.
     ImportGone,
+    /// A server began the log beside its clients, and ended before its first checkpoint was complete; something was written since.
+    NotComplete,
     /// There are no segments, and there have been some.
     LogGone {
         /// From where on they are needed.
@@ -247,6 +249,11 @@ impl Refusal {
                 "the log goes on from imported data, and no checkpoint that holds them is there; put the newest one back from a \
                  copy, or, if a running server had begun the log and ended before its first checkpoint was complete, remove all log-*: \
                  then what was there before counts"
+            ),
+            Refusal::NotComplete => write!(
+                out,
+                "a running server had begun the log, which has no checkpoint that holds what was there before; if there was one, put \
+                 it back from a copy; if the server ended before the first was complete, remove all log-*: then what was there before counts"
             ),
             Refusal::LogGone { needed } => {
                 write!(

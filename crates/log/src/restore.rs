@@ -8,9 +8,10 @@ use crate::checkpoint::{Checkpoint, CheckpointWriter};
 use crate::directory::Directory;
 use crate::limits::{BUFFER_BYTES_DEFAULT, UNSYNCED_BYTES_MAX};
 use crate::reader::Link;
-use crate::recovery::{Survey, UNFINISHED_NAME, end_of, inspect, recover};
+use crate::recovery::{Case, Survey, UNFINISHED_NAME, end_of, inspect, is_of_log, recover};
 use crate::writer::{Until, Writer};
 use crate::{Blocks, Failure, Lsn, Options, Refusal};
+use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,6 +36,9 @@ pub struct Restored {
     pub end: Lsn,
     /// Time of its last record; None if it has none after the checkpoint.
     pub last_time: Option<UnixMs>,
+    /// Where the last record ends that is behind the copy and yet not later than the time that was wanted: the clock was set back. None if
+    /// there is none.
+    pub earlier_behind: Option<Lsn>,
 }
 
 /// Copies the log in `from` as it was at `target` to the directory `to`, which must hold none. Of the options only the
@@ -66,21 +70,24 @@ pub fn restore(
         _ => {}
     }
     let was_there = fs.kind(to).map_err(Refusal::disk(to))?.is_some();
+    let others = if was_there { fs.list(to).map_err(Refusal::disk(to))? } else { Vec::new() };
     let copy = recover(fs, to)?;
-    if !copy.is_new() {
-        return Err(Refusal::Occupied(to.to_owned()));
-    }
-    let restored = source.copy(base, cut, to, options);
+    // One that was cut short begins elsewhere, and would be mixed with the copy.
+    let is_free = copy.case() == Case::New;
+    let restored = match is_free {
+        true => source.copy(base, cut, to, options),
+        false => Err(Refusal::Occupied(to.to_owned())),
+    };
     drop(copy);
     if restored.is_err() {
-        give_up(fs, to, was_there);
+        give_up(fs, to, &others, was_there);
     }
     restored
 }
 
-/// Removes what there is of a copy that failed. Of what stays, the mark says what it is.
-fn give_up(fs: &Fs, to: &Path, was_there: bool) {
-    let is_of_copy = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("log");
+/// Removes what there is of a copy that failed, and nothing that was there before. Of what stays, the mark says what it is.
+fn give_up(fs: &Fs, to: &Path, others: &[OsString], was_there: bool) {
+    let is_of_copy = |name: &OsString| !others.contains(name) && name.to_str().is_some_and(is_of_log);
     let mut names = fs.list(to).unwrap_or_default();
     names.retain(is_of_copy);
     names.sort_by_key(|name| name == UNFINISHED_NAME);
@@ -129,7 +136,8 @@ impl Source<'_> {
         if let Some(checkpoint) = base {
             copy_checkpoint(fs, checkpoint, to, history)?;
         }
-        let restored = self.copy_records(base, cut, to, options, history)?;
+        let mut restored = self.copy_records(base, cut, to, options, history)?;
+        restored.earlier_behind = self.earlier_behind(base, cut)?;
         fs.remove(&mark).and_then(|()| fs.sync_dir(to)).map_err(Refusal::disk(&mark))?;
         Ok(restored)
     }
@@ -160,7 +168,20 @@ impl Source<'_> {
             }
         }
         write_out(&buffer, &mut writer).and_then(|()| writer.seal()).map_err(failed)?;
-        Ok(Restored { checkpoint: base.map(Checkpoint::start), end: buffer.appended(), last_time })
+        let checkpoint = base.map(Checkpoint::start);
+        Ok(Restored { checkpoint, end: buffer.appended(), last_time, earlier_behind: None })
+    }
+
+    /// Where the last record ends that is behind `cut` although its time is not.
+    fn earlier_behind(&self, base: Option<&Checkpoint>, cut: Lsn) -> Result<Option<Lsn>, Refusal> {
+        let Target::Time(wanted) = self.target else { return Ok(None) };
+        let mut blocks = self.blocks(cut, self.intact(base)?);
+        let mut last = None;
+        while let Some(block) = blocks.next_block()? {
+            let ends = block.records().filter(|record| record.end() > cut && record.time <= wanted);
+            last = ends.map(|record| record.end()).last().or(last);
+        }
+        Ok(last)
     }
 
     /// Up to where all is intact from a checkpoint on, or from the beginning.

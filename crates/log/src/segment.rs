@@ -116,11 +116,28 @@ pub(crate) fn newest_path(dir: &Path, number: u64) -> PathBuf {
 
 /// The number of the segment that such a name says; None if it is none.
 pub(crate) fn parse_newest(name: &str) -> Option<u64> {
-    name.strip_prefix("log-")?.strip_suffix(".newest")?.parse().ok()
+    number(name.strip_prefix("log-")?.strip_suffix(".newest")?, NUMBER_DIGITS)
 }
 
 /// What a segment's name says: where it begins, and its number. None if it is no segment's name.
 pub(crate) fn parse_name(name: &str) -> Option<(Lsn, u64)> {
     let (start, number) = name.strip_prefix("log-")?.strip_suffix(".segment")?.split_once('-')?;
-    Some((Lsn(start.parse().ok()?), number.parse().ok()?))
+    Some((Lsn(self::number(start, LSN_DIGITS)?), self::number(number, NUMBER_DIGITS)?))
+}
+
+/// Whether a file of this name is a spare segment.
+pub(crate) fn is_spare(name: &str) -> bool {
+    let digits = name.strip_prefix("spare-").and_then(|name| name.strip_suffix(".tmp"));
+    digits.is_some_and(|digits| number(digits, NUMBER_DIGITS).is_some())
+}
+
+/// Digits of an Lsn in a name.
+pub(crate) const LSN_DIGITS: usize = 20;
+/// At least as many has a segment's number in a name.
+const NUMBER_DIGITS: usize = 8;
+
+/// A number as it stands in names, with zeros before it up to so many digits: other files are somebody else's, whatever they are called.
+pub(crate) fn number(text: &str, digits: usize) -> Option<u64> {
+    let number = text.parse::<u64>().ok()?;
+    (format!("{number:0digits$}") == text).then_some(number)
 }

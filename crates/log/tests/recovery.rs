@@ -254,6 +254,31 @@ fn cut_short_an_import_without_its_checkpoint_is_to_be_done_again() {
 }
 
 #[test]
+fn not_complete_a_log_that_was_begun_beside_clients_is_told_from_an_import() {
+    let disk = Disk::new(1);
+    let mut recovery = log::recover(&Fs::Simulated(disk.clone()), dir()).unwrap();
+    recovery.begin_beside_clients();
+    let options = Options { segment_bytes: 16 * 1024, flushing: Flushing::ByHand, ..Options::default() };
+    drop(recovery.open(&options, Arc::new(Nobody)).unwrap());
+    assert_eq!(recovered(&disk), Ok((Case::NotComplete, Lsn(2), 0)));
+    // And once more, then with something in it, and then it is completed.
+    drop(open(&disk));
+    assert_eq!(recovered(&disk), Ok((Case::NotComplete, Lsn(2), 0)));
+    let log = open(&disk);
+    fill(&log, 1);
+    log.close().unwrap();
+    let refused = recovered(&disk).unwrap_err();
+    assert!(refused.contains("a running server had begun the log"), "{refused}");
+    files(&disk, "segment").iter().chain(&files(&disk, "newest")).for_each(|path| remove(&disk, path));
+    let mut recovery = log::recover(&Fs::Simulated(disk.clone()), dir()).unwrap();
+    recovery.begin_beside_clients();
+    let log = recovery.open(&options, Arc::new(Nobody)).unwrap();
+    checkpoint(&log, 2);
+    log.close().unwrap();
+    assert_eq!(recovered(&disk), Ok((Case::Whole, Lsn(2_002), 2)));
+}
+
+#[test]
 fn log_late_imported_data_are_never_left_out() {
     let (disk, log) = begun_behind_import();
     checkpoint(&log, 0);
@@ -464,6 +489,66 @@ fn a_copy_that_cannot_be_made_leaves_nothing() {
 }
 
 #[test]
+fn a_copy_that_fails_takes_nothing_away_that_was_there() {
+    let disk = with_checkpoints();
+    let fs = Fs::Simulated(disk.clone());
+    let to = Path::new("/copy");
+    fs.create_dir_all(to).unwrap();
+    let names = ["log-server.txt", "log.lock", "log_of_the_house", "logins.rdb"];
+    names.iter().for_each(|name| fs.write(&to.join(name), b"precious").unwrap());
+    let names_of_all = [disk.names(dir()), disk.names(to)].concat();
+    let used: usize = names_of_all.iter().map(|path| disk.content(path).unwrap().len()).sum();
+    let space_bytes = Some(used as u64 + 4096);
+    disk.set_faults(Faults { space_bytes, ..Faults::default() });
+    assert!(matches!(restore(&fs, Target::Lsn(Lsn(20_000)), to), Err(Refusal::Disk { .. })));
+    assert_eq!(fs.list(to).unwrap(), names);
+    disk.set_faults(Faults::default());
+    // What is called alike is in nobody's way either.
+    restore(&fs, Target::Lsn(Lsn(20_000)), to).unwrap();
+    let copy = log::recover(&fs, to).unwrap();
+    copy.open(&Options::default(), Arc::new(Nobody)).unwrap().close().unwrap();
+    assert!(names.iter().all(|name| fs.kind(&to.join(name)).unwrap().is_some()));
+}
+
+#[test]
+fn no_copy_is_made_where_a_log_was_begun_and_cut_short() {
+    let disk = with_checkpoints();
+    let fs = Fs::Simulated(disk.clone());
+    let to = Path::new("/copy");
+    let mut begun = log::recover(&fs, to).unwrap();
+    begun.begin_behind_import();
+    begun.open(&Options::default(), Arc::new(Nobody)).unwrap().close().unwrap();
+    let names = fs.list(to).unwrap();
+    assert!(matches!(restore(&fs, Target::Lsn(Lsn(20_000)), to), Err(Refusal::Occupied(_))));
+    assert_eq!(fs.list(to).unwrap(), names);
+    assert_eq!(log::recover(&fs, to).unwrap().case(), Case::CutShort);
+}
+
+#[test]
+fn files_that_are_called_like_those_of_a_log_are_left_alone() {
+    let disk = Disk::new(1);
+    let fs = Fs::Simulated(disk.clone());
+    fs.create_dir_all(dir()).unwrap();
+    let names = [
+        "log-1-1.segment",
+        "log-1.checkpoint",
+        "log-1.newest",
+        "log-server.tmp",
+        "log-server.txt",
+        "spare-parts.tmp",
+        "spare-1.tmp",
+    ];
+    names.iter().for_each(|name| fs.write(&dir().join(name), b"precious").unwrap());
+    assert!(!log::is_there(&fs, dir()).unwrap());
+    assert_eq!(recovered(&disk), Ok((Case::New, Lsn(0), 0)));
+    let log = open_at(&disk, &Clock::simulated(UnixMs(0)));
+    fill(&log, 3);
+    log.close().unwrap();
+    assert!(log::is_there(&fs, dir()).unwrap());
+    assert!(names.iter().all(|name| fs.kind(&dir().join(name)).unwrap().is_some()));
+}
+
+#[test]
 fn a_copy_of_a_time_before_the_log_or_beyond_what_is_intact_is_refused() {
     let disk = Disk::new(1);
     let log = open_at(&disk, &Clock::simulated(UnixMs(100)));
@@ -480,6 +565,25 @@ fn a_copy_of_a_time_before_the_log_or_beyond_what_is_intact_is_refused() {
     disk.flip(&files(&disk, "segment")[0], (2 * 4096 + 100) * 8);
     assert!(matches!(copy(999, "/lost"), Err(Refusal::Damaged { way: Some(Lsn(1_000)), .. })));
     assert_eq!(restore(&fs, Target::Lsn(Lsn(1_000)), Path::new("/intact")).unwrap().end, Lsn(1_000));
+}
+
+#[test]
+fn a_copy_of_a_time_says_what_is_behind_it_though_its_time_is_not() {
+    let disk = Disk::new(1);
+    let log = open_at(&disk, &Clock::simulated(UnixMs(100)));
+    for at in [100, 200, 90_000, 300, 400] {
+        log.append(0, UnixMs(at), &[7; RECORD_BYTES as usize]);
+        log.flush();
+    }
+    log.close().unwrap();
+    let fs = Fs::Simulated(disk);
+    for (time, end, behind) in
+        [(250, 2_000, None), (300, 2_000, Some(4_000)), (400, 2_000, Some(5_000)), (90_000, 5_000, None)]
+    {
+        let to = PathBuf::from(format!("/copy-{time}"));
+        let restored = restore(&fs, Target::Time(UnixMs(time)), &to).unwrap();
+        assert_eq!((restored.end, restored.earlier_behind), (Lsn(end), behind.map(Lsn)), "{time}");
+    }
 }
 
 #[test]

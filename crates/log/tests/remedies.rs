@@ -36,7 +36,10 @@ fn some_log(prng: &mut Prng) -> Disk {
     for start in 0..1 + prng.below(3) {
         let mut recovery = log::recover(&fs(&disk), dir()).unwrap();
         if start == 0 && is_imported {
-            recovery.begin_behind_import();
+            match prng.one_in(2) {
+                true => recovery.begin_behind_import(),
+                false => recovery.begin_beside_clients(),
+            }
         }
         let log = recovery.open(&options(), Arc::new(Nobody)).unwrap();
         if start == 0 && is_imported {
@@ -153,7 +156,7 @@ fn follow(disk: &Disk, refusal: &Refusal, whole: (Case, Lsn), damaged: &Path, co
             assert!(said.contains("put the file back"), "{said}");
             put_back(path);
         }
-        Refusal::ImportGone | Refusal::LogGone { .. } | Refusal::LogLate { .. } => {
+        Refusal::ImportGone | Refusal::NotComplete | Refusal::LogGone { .. } | Refusal::LogLate { .. } => {
             assert!(said.contains("back from a copy"), "{said}");
             put_back(damaged);
         }

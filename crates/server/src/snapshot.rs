@@ -3,12 +3,14 @@
 //! SAVE holds the keyspace and writes. BGSAVE needs no fork: a task of the first worker copies the keys out, some
 //! at a time with only their slots locked, and a thread of its own writes, syncs and renames the file.
 //!
-//! 1. There is one snapshot at a time; the file is replaced in one step, by a whole one.
+//! 1. There is one snapshot at a time; the file is replaced in one step, by a whole one. One in the background is given up for the server's
+//!    end and for FLUSHALL ([`turn`]), as its file would have less, or more, than what is to be saved.
 //! 2. BGSAVE's file holds every key that is there throughout and does not move, each as it was at one moment
 //!    while the snapshot ran.
 //! 3. At most a few chunks wait for the disk.
 
 pub(crate) mod append_only;
+mod turn;
 
 use crate::server::{Attention, Server};
 use keyspace::{Batch, Cursor, DbIndex, Expiry, NewValue, Object, Touch, Unreadable, Usage, ValueRef};
@@ -23,6 +25,7 @@ use sys::UnixMs;
 use sys::file::{Fs, Replacement};
 use telemetry::log;
 use tokio::sync::mpsc::{Receiver, channel};
+use turn::{Turn, Turns};
 use value::collection::{Collection, CollectionRef};
 use value::hash::{FieldExpiry, Hash};
 use value::number::{IntBuffer, format_i64};
@@ -76,8 +79,9 @@ pub struct Figures {
 /// The state of snapshots.
 pub struct Snapshots {
     figures: Mutex<Figures>,
+    turns: Arc<Turns>,
     /// Asked for and not begun.
-    is_asked: Mutex<bool>,
+    asked: Mutex<Option<Turn>>,
     /// What the end needs.
     last: Mutex<Last>,
 }
@@ -114,7 +118,12 @@ impl Snapshots {
             loaded: 0,
             expired_at_load: 0,
         };
-        Snapshots { figures: Mutex::new(figures), is_asked: Mutex::new(false), last: Mutex::default() }
+        Snapshots {
+            figures: Mutex::new(figures),
+            turns: Arc::default(),
+            asked: Mutex::default(),
+            last: Mutex::default(),
+        }
     }
 
     /// All figures, as they stand.
@@ -127,8 +136,8 @@ impl Snapshots {
     /// # Errors
     /// If there is one already.
     pub fn ask(&self, now: UnixMs) -> Result<(), InProgress> {
-        self.claim(now)?;
-        *self.is_asked.lock() = true;
+        let turn = self.claim(now)?;
+        *self.asked.lock() = Some(turn);
         Ok(())
     }
 
@@ -143,32 +152,67 @@ impl Snapshots {
         (figures.loaded, figures.expired_at_load) = (keys, expired);
     }
 
-    fn claim(&self, now: UnixMs) -> Result<(), InProgress> {
+    fn claim(&self, now: UnixMs) -> Result<Turn, InProgress> {
         let mut figures = self.figures.lock();
         if figures.running_since.is_some() {
             return Err(InProgress);
         }
-        figures.running_since = Some(now);
-        figures.keys_written = 0;
-        Ok(())
+        figures.begin(now);
+        drop(figures);
+        Ok(self.turns.take())
     }
 
-    fn note_end(&self, now: UnixMs, changes: u64, result: &io::Result<()>) {
+    /// The same in place of one in the background, which is given up.
+    fn claim_instead(&self, now: UnixMs) -> Turn {
+        let turn = self.turns.take();
         let mut figures = self.figures.lock();
-        figures.running_since = None;
+        if figures.running_since.is_some() {
+            log!(Notice, "The snapshot in the background is given up: another takes its place");
+        }
+        figures.begin(now);
+        turn
+    }
+
+    fn note_end(&self, turn: &Turn, now: UnixMs, changes: u64, result: &io::Result<()>) {
+        let mut figures = self.figures.lock();
+        if !turn.is_over() {
+            figures.running_since = None;
+            figures.keys_written = 0;
+            figures.keys_total = 0;
+        }
         figures.tried_at = now;
-        figures.keys_written = 0;
-        figures.keys_total = 0;
         if result.is_ok() {
             figures.saved_at = now;
             figures.saves += 1;
-            figures.changes_saved = changes;
+            // One that was given up a moment too late is not told before the one that took its place.
+            figures.changes_saved = figures.changes_saved.max(changes);
         }
+    }
+
+    /// Counts keys that the one in the background has copied.
+    fn note_copied(&self, turn: &Turn, keys: u64) {
+        if !turn.is_over() {
+            self.figures.lock().keys_written += keys;
+        }
+    }
+}
+
+impl Figures {
+    fn begin(&mut self, now: UnixMs) {
+        self.running_since = Some(now);
+        (self.keys_written, self.keys_total) = (0, 0);
     }
 }
 
 pub(crate) fn path(server: &Server) -> PathBuf {
     server.dir().join(OsString::from_vec(server.config.dbfilename()))
+}
+
+/// Removes what is there of snapshots that were being written when their server was killed. Called once, at the start.
+pub(crate) fn remove_unfinished(server: &Server) {
+    if let Err(error) = sys::file::remove_unfinished(&Fs::Real, &path(server)) {
+        log!(Warning, "Can't remove what is left of a snapshot in {}: {error}", server.dir().display());
+    }
 }
 
 /// Why no snapshot was begun.
@@ -193,7 +237,17 @@ pub fn save_now(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Result<i
     saved.map_err(|_| Unsaved::InProgress)
 }
 
-/// The same for a batch that holds everything.
+/// The same in place of a snapshot in the background, which is given up. None: a slow script has some of the keys, and nothing is changed.
+pub fn save_instead(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Option<io::Result<()>> {
+    let holds = batch.try_hold_all();
+    holds.then(|| {
+        let saved = save_held_instead(server, batch, now);
+        batch.release();
+        saved
+    })
+}
+
+/// As [`save_now`] for a batch that holds everything.
 ///
 /// # Errors
 /// If there is a snapshot already.
@@ -202,10 +256,20 @@ pub(crate) fn save_held(
     batch: &mut Batch<'_>,
     now: UnixMs,
 ) -> Result<io::Result<()>, InProgress> {
-    server.snapshots.claim(now)?;
+    let turn = server.snapshots.claim(now)?;
+    Ok(save_in_turn(server, batch, now, &turn))
+}
+
+/// As [`save_instead`] for a batch that holds everything.
+pub(crate) fn save_held_instead(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> io::Result<()> {
+    let turn = server.snapshots.claim_instead(now);
+    save_in_turn(server, batch, now, &turn)
+}
+
+fn save_in_turn(server: &Server, batch: &mut Batch<'_>, now: UnixMs, turn: &Turn) -> io::Result<()> {
     let changes = batch.writes();
     let result = write_all(server, batch, &path(server), now, Leaving::default()).map(drop);
-    server.snapshots.note_end(server.clock.now(), changes, &result);
+    server.snapshots.note_end(turn, server.clock.now(), changes, &result);
     if result.is_ok() {
         server.snapshots.figures.lock().failed_last = false;
         server.set_attention(Attention::SAVE_FAILED, false);
@@ -214,7 +278,7 @@ pub(crate) fn save_held(
         Ok(()) => log!(Notice, "DB saved on disk"),
         Err(error) => log!(Warning, "Can't save {}: {error}", path(server).display()),
     }
-    Ok(result)
+    result
 }
 
 /// Whether FLUSHALL is to be in the file at once: there are save points, and what is gone must not come back with a crash.
@@ -288,39 +352,31 @@ pub fn is_due_at_end(server: &Server) -> bool {
         && server.keyspace.writes() != server.snapshots.figures().changes_saved
 }
 
-/// Saves while clients are still there, so that a server that cannot save can stay. Waits for a snapshot in the background, but for no
-/// slow script: it might not end. Nothing is saved then, and it is due still.
+/// Saves while clients are still there, so that a server that cannot save can stay. A snapshot in the background is given up for it, which
+/// has not all of what is to be saved. Waits for no slow script: it might not end. Nothing is saved then, and it is due still.
 ///
 /// # Errors
 /// If the file cannot be written; the log says which.
 pub fn save_before_end(server: &Server) -> io::Result<()> {
     log!(Notice, "Saving the final RDB snapshot before exiting.");
     let is_slow = || server.keyspace.has_any_slow_holder();
-    while let Some(mut batch) = server.keyspace.enter_unless(server.ending_guest(), is_slow) {
-        match save_now(server, &mut batch, server.clock.now()) {
-            Ok(saved) => return saved,
-            Err(Unsaved::InProgress) if !is_slow() => {}
-            Err(_) => break,
-        }
-        drop(batch);
-        std::thread::sleep(HELD_UP);
-    }
-    Ok(())
+    let batch = server.keyspace.enter_unless(server.ending_guest(), is_slow);
+    let saved = batch.and_then(|mut batch| save_instead(server, &mut batch, server.clock.now()));
+    saved.unwrap_or(Ok(()))
 }
 
-/// Saves after the last client what has changed since.
+/// Saves after the last client what has changed since. A snapshot in the background goes no further than this.
 ///
 /// # Errors
 /// If the file cannot be written.
 pub fn save_at_end(server: &Server) -> io::Result<()> {
     if !is_due_at_end(server) {
+        server.snapshots.turns.take();
         return Ok(());
     }
-    // One in the background ended with its worker, or soon will with its chunks.
-    server.snapshots.figures.lock().running_since = None;
     log!(Notice, "Saving the final RDB snapshot before exiting.");
     let now = server.clock.now();
-    let saved = save_now(server, &mut server.keyspace.enter(0), now).unwrap_or(Ok(()));
+    let saved = save_instead(server, &mut server.keyspace.enter(0), now).unwrap_or(Ok(()));
     saved.map_err(|error| sys::file::about(&path(server))(error))
 }
 
@@ -332,8 +388,8 @@ pub fn begin_if_due(server: &Arc<Server>, worker: usize, is_second: bool) {
         // One that is in progress will do.
         let _ = server.snapshots.ask(now);
     }
-    if std::mem::take(&mut *server.snapshots.is_asked.lock()) {
-        tokio::task::spawn_local(run(server.clone(), worker));
+    if let Some(turn) = server.snapshots.asked.lock().take() {
+        tokio::task::spawn_local(run(server.clone(), worker, turn));
     }
 }
 
@@ -349,17 +405,21 @@ fn due_point(server: &Server, now: UnixMs) -> Option<(i64, i64)> {
 }
 
 /// One snapshot in the background.
-async fn run(server: Arc<Server>, worker: usize) {
+async fn run(server: Arc<Server>, worker: usize, turn: Turn) {
     let (began, changes) = (server.clock.now(), server.keyspace.writes());
     log!(Notice, "Background saving started");
-    let result = match write_in_background(&server) {
+    let result = match write_in_background(&server, turn.clone()) {
         Ok((chunks, done)) => {
-            copy_out(&server, worker, chunks).await.and(done.await.unwrap_or_else(|_| lost()))
+            copy_out(&server, worker, &turn, chunks).await.and(done.await.unwrap_or_else(|_| lost()))
         }
         Err(error) => Err(error),
     };
+    if result.is_err() && turn.is_over() {
+        log!(Notice, "Background saving was given up");
+        return;
+    }
     let now = server.clock.now();
-    server.snapshots.note_end(now, changes, &result);
+    server.snapshots.note_end(&turn, now, changes, &result);
     let mut figures = server.snapshots.figures.lock();
     figures.failed_last = result.is_err();
     server.set_attention(Attention::SAVE_FAILED, result.is_err());
@@ -384,25 +444,28 @@ enum Chunk {
 type Writing = (tokio::sync::mpsc::Sender<Chunk>, tokio::sync::oneshot::Receiver<io::Result<()>>);
 
 /// Starts the thread that writes.
-fn write_in_background(server: &Server) -> io::Result<Writing> {
+fn write_in_background(server: &Server, turn: Turn) -> io::Result<Writing> {
     let (sender, receiver) = channel(CHUNKS_MAX);
     let (tell, done) = tokio::sync::oneshot::channel();
     let path = path(server);
     std::thread::Builder::new().name("snapshot".to_owned()).spawn(move || {
         // Nobody asks any more if the server has ended.
-        let _ = tell.send(write_chunks(path, receiver));
+        let _ = tell.send(write_chunks(&path, &turn, receiver));
     })?;
     Ok((sender, done))
 }
 
-fn write_chunks(path: PathBuf, mut chunks: Receiver<Chunk>) -> io::Result<()> {
-    let mut file = Replacement::begin(&Fs::Real, &path)?;
+fn write_chunks(path: &Path, turn: &Turn, mut chunks: Receiver<Chunk>) -> io::Result<()> {
+    let mut file = turn.begin(path)?;
     loop {
         match chunks.blocking_recv() {
-            Some(Chunk::More(bytes)) => file.write(&bytes)?,
+            Some(Chunk::More(bytes)) => {
+                turn.holds()?;
+                file.write(&bytes)?;
+            }
             Some(Chunk::Last(bytes)) => {
                 file.write(&bytes)?;
-                return file.commit();
+                return turn.commit(file);
             }
             None => return Err(io::Error::other("the snapshot was given up")),
         }
@@ -413,22 +476,26 @@ fn write_chunks(path: PathBuf, mut chunks: Receiver<Chunk>) -> io::Result<()> {
 async fn copy_out(
     server: &Server,
     worker: usize,
+    turn: &Turn,
     chunks: tokio::sync::mpsc::Sender<Chunk>,
 ) -> io::Result<()> {
     let (began, mut writer) = (Instant::now(), begin_file(server, server.clock.now(), Part::Snapshot));
     server.snapshots.figures.lock().keys_total = server.databases().map(|db| server.keyspace.len(db)).sum();
+    let mut copied = 0;
     for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
         writer.database(db.0, server.keyspace.len(db), server.keyspace.expiring(db));
         let mut cursor = Cursor(0);
         loop {
+            turn.holds()?;
             let Some((next, keys)) = copy_step(server, worker, db, cursor, &mut writer)? else {
                 // A script has the slot, or everything.
                 tokio::time::sleep(HELD_UP).await;
                 continue;
             };
-            server.snapshots.figures.lock().keys_written += keys;
+            server.snapshots.note_copied(turn, keys);
+            copied += keys;
             cursor = next;
-            linger(server, server.snapshots.figures().keys_written, began).await;
+            linger(server, turn, copied, began).await;
             if writer.pending_bytes() >= CHUNK_BYTES && chunks.send(Chunk::More(writer.take())).await.is_err()
             {
                 return Ok(());
@@ -445,14 +512,16 @@ async fn copy_out(
 }
 
 /// Rests as long as `rdb-key-save-delay` says that the keys copied so far take, for tests that look at a snapshot while it is taken.
-async fn linger(server: &Server, keys: u64, began: Instant) {
+async fn linger(server: &Server, turn: &Turn, keys: u64, began: Instant) {
     const LOOK_AGAIN: Duration = Duration::from_millis(10);
     let micros = |delay: i64| match delay {
         0.. => keys.saturating_mul(delay.unsigned_abs()),
         _ => keys / delay.unsigned_abs(),
     };
     // The delay may be taken back meanwhile.
-    while began.elapsed() < Duration::from_micros(micros(server.config.rdb_key_save_delay())) {
+    while !turn.is_over()
+        && began.elapsed() < Duration::from_micros(micros(server.config.rdb_key_save_delay()))
+    {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 }

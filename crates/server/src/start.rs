@@ -170,6 +170,7 @@ fn load(
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     let (server, ready) = (server.clone(), ready_lines(listeners));
     std::thread::Builder::new().name("load".to_owned()).stack_size(STACK_BYTES).spawn(move || {
+        snapshot::remove_unfinished(&server);
         let loaded = durability::open(&server, &Fs::Real, workers);
         if loaded.is_ok() {
             server.set_attention(Attention::LOADING, false);
@@ -388,7 +389,8 @@ async fn script_outlasts(server: &Server, scripts: Scripting) {
 fn leave_script_behind(server: &Server, status: u8, scripts: Scripting) -> ! {
     log!(Warning, "A script still runs; the server ends without it, and nothing that it has written is kept");
     let synced = durability::sync(server);
-    if let Err(error) = &synced {
+    let completed = durability::refuse_owed(server);
+    for error in [&synced, &completed].into_iter().filter_map(|done| done.as_ref().err()) {
         log!(Warning, "{error}");
     }
     let loses_snapshot = scripts == Scripting::Awaited && snapshot::is_due_at_end(server);
@@ -396,7 +398,8 @@ fn leave_script_behind(server: &Server, status: u8, scripts: Scripting) -> ! {
         log!(Warning, "The final RDB snapshot is not written: the script has keys that belong to it");
     }
     logger::flush();
-    std::process::exit(if synced.is_err() || loses_snapshot { 1 } else { i32::from(status) })
+    let is_lost = synced.is_err() || completed.is_err() || loses_snapshot;
+    std::process::exit(if is_lost { 1 } else { i32::from(status) })
 }
 
 /// Files are read again when this comes. A terminal that goes away sends it as well, and does not end the server.

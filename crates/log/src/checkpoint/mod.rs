@@ -14,7 +14,7 @@ pub use reader::{Checkpoint, ChunkPlace};
 pub(crate) use reader::{Mark, NotWhole};
 pub use writer::CheckpointWriter;
 
-use crate::Lsn;
+use crate::{Lsn, segment};
 use std::path::{Path, PathBuf};
 
 const MAGIC: [u8; 8] = *b"TARNCKP\n";
@@ -83,5 +83,5 @@ pub(crate) fn path(dir: &Path, start: Lsn) -> PathBuf {
 /// Where a checkpoint's name says that it begins; None if it is no checkpoint's name.
 pub(crate) fn parse_name(name: &str) -> Option<Lsn> {
     let start = name.strip_prefix("log-")?.strip_suffix(".checkpoint")?;
-    start.parse().ok().map(Lsn)
+    segment::number(start, segment::LSN_DIGITS).map(Lsn)
 }

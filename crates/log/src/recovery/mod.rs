@@ -8,12 +8,13 @@ mod settle;
 mod survey;
 mod table;
 
-pub(crate) use survey::{CUT, NOT_WRITTEN, Survey, UNFINISHED_NAME, end_of};
+pub use survey::is_there;
+pub(crate) use survey::{CUT, NOT_WRITTEN, Survey, UNFINISHED_NAME, end_of, is_of_log};
 pub use table::Case;
 
 use crate::checkpoint::Checkpoint;
 use crate::directory::Directory;
-use crate::limits::IMPORTED_START;
+use crate::limits::{BESIDE_CLIENTS_START, IMPORTED_START};
 use crate::reader::{Blocks, Link};
 use crate::restore::way_to;
 use crate::segment::{self, BadHeader};
@@ -21,13 +22,10 @@ use crate::writer::Writer;
 use crate::{Failure, Log, Lsn, Observer, Options, Refusal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use survey::End;
+use survey::{End, LOCK_NAME};
 use sys::file::{Fs, Kind, Lock};
 use sys::{Prng, UnixMs};
 use table::{Origin, Reach, Signs, Tail};
-
-/// The file that the directory's lock hangs on.
-const LOCK_NAME: &str = "log.lock";
 
 /// A directory that can be opened, and what is in it.
 #[derive(Debug)]
@@ -102,11 +100,9 @@ pub fn inspect(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
     if headers == table::Headers::Good && base != Origin::Lost {
         match reach {
             Reach::Enough => end = end_for(fs, &survey, index, needed)?,
-            Reach::Late if base == Origin::Beginning && survey.begins_imported() => {
-                let last = survey::end_of(fs, &survey.chain, IMPORTED_START)?;
-                let is_empty = last.lsn == IMPORTED_START && last.tail != Tail::Damaged;
-                if is_empty && survey.missing_newest().is_none() {
-                    (reach, end) = (Reach::Imported, End::whole(Tail::Clean, IMPORTED_START));
+            Reach::Late if base == Origin::Beginning => {
+                if let Some((behind, start)) = empty_behind(fs, &survey)? {
+                    (reach, end) = (behind, End::whole(Tail::Clean, start));
                 }
             }
             _ => {}
@@ -139,6 +135,15 @@ pub fn inspect(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
     })
 }
 
+/// How far a log without a checkpoint goes back, and where it begins, that holds nothing and goes on from data that were elsewhere.
+fn empty_behind(fs: &Fs, survey: &Survey) -> Result<Option<(Reach, Lsn)>, Refusal> {
+    let Some(start) = survey.begins_behind() else { return Ok(None) };
+    let last = survey::end_of(fs, &survey.chain, start)?;
+    let is_empty = last.lsn == start && last.tail != Tail::Damaged && survey.missing_newest().is_none();
+    let reach = if start == IMPORTED_START { Reach::Imported } else { Reach::BesideClients };
+    Ok(is_empty.then_some((reach, start)))
+}
+
 /// How the chain ends, of which `needed` is the beginning.
 fn end_for(fs: &Fs, survey: &Survey, index: Option<usize>, needed: Lsn) -> Result<End, Refusal> {
     let mut end = survey::end_of(fs, &survey.chain, needed)?;
@@ -158,7 +163,12 @@ fn refusal(case: Case, survey: &Survey, index: Option<usize>, needed: Lsn, end: 
     let bad = survey.bad_header.clone();
     let bad_path = bad.as_ref().map(|(path, _)| path.clone()).unwrap_or_default();
     Some(match case {
-        Case::New | Case::CutShort | Case::Whole | Case::TornTail | Case::OlderCheckpoint => return None,
+        Case::New
+        | Case::CutShort
+        | Case::NotComplete
+        | Case::Whole
+        | Case::TornTail
+        | Case::OlderCheckpoint => return None,
         Case::NewerVersion => match bad {
             Some((path, BadHeader::Newer(version))) => Refusal::Newer { path, version },
             _ => unreachable!("the case names such a header"),
@@ -178,11 +188,14 @@ fn refusal(case: Case, survey: &Survey, index: Option<usize>, needed: Lsn, end: 
             Refusal::CheckpointDamaged { path: path.clone(), offset: *offset, is_needed: true }
         }
         Case::LogGone => Refusal::LogGone { needed },
-        Case::LogLate if index.is_none() && survey.begins_imported() => Refusal::ImportGone,
-        Case::LogLate => {
-            let start = survey.chain.first().map_or(Lsn::ZERO, |link| link.header.start);
-            Refusal::LogLate { start, needed }
-        }
+        Case::LogLate => match survey.begins_behind().filter(|_| index.is_none()) {
+            Some(IMPORTED_START) => Refusal::ImportGone,
+            Some(_) => Refusal::NotComplete,
+            None => {
+                let start = survey.chain.first().map_or(Lsn::ZERO, |link| link.header.start);
+                Refusal::LogLate { start, needed }
+            }
+        },
         Case::SegmentMissing => {
             let oldest = survey.chain.first().expect("the case names the segment after the gap");
             let before = |link: &&Link| link.header.number < oldest.header.number;
@@ -212,10 +225,10 @@ impl Recovery {
         self.case
     }
 
-    /// Whether there is nothing in the directory that was acknowledged: a log begins with this start, or an import was cut short and
-    /// is to be done again.
+    /// Whether there is nothing in the log that was acknowledged: it begins with this start, an import was cut short and
+    /// is to be done again, or a server did not complete the log that it began beside clients.
     pub fn is_new(&self) -> bool {
-        matches!(self.case, Case::New | Case::CutShort)
+        matches!(self.case, Case::New | Case::CutShort | Case::NotComplete)
     }
 
     /// Has a log begin behind imported data: the next start finds a checkpoint with them or does the import again.
@@ -227,6 +240,16 @@ impl Recovery {
         self.end = IMPORTED_START;
     }
 
+    /// Has a log begin beside clients, behind what they have written to memory: the next start finds a checkpoint with that, or goes by what
+    /// the directory held before.
+    ///
+    /// # Panics
+    /// If there is a log.
+    pub fn begin_beside_clients(&mut self) {
+        assert!(self.is_new(), "only a log that begins has data before it");
+        self.end = BESIDE_CLIENTS_START;
+    }
+
     /// The checkpoint to begin with; None for nothing.
     pub fn checkpoint(&self) -> Option<&Checkpoint> {
         self.base.map(|index| &self.survey.checkpoints[index])
@@ -235,7 +258,7 @@ impl Recovery {
     /// Where replaying begins: the checkpoint's start, or where a log does that has none.
     pub fn start(&self) -> Lsn {
         match self.case {
-            Case::CutShort => self.end,
+            Case::CutShort | Case::NotComplete => self.end,
             _ => self.checkpoint().map_or(Lsn::ZERO, Checkpoint::start),
         }
     }

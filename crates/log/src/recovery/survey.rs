@@ -3,10 +3,11 @@
 use super::table::{Headers, Origin, Reach, Tail};
 use crate::block::{Joiner, begins_record};
 use crate::checkpoint::{self, Checkpoint, NotWhole};
-use crate::limits::{BLOCK_ALIGN, IMPORTED_START};
+use crate::limits::{BESIDE_CLIENTS_START, BLOCK_ALIGN, IMPORTED_START};
 use crate::reader::{Found, Link, Segment};
 use crate::segment::{self, BadHeader};
 use crate::{Lsn, Refusal};
+use std::io;
 use std::path::{Path, PathBuf};
 use sys::UnixMs;
 use sys::file::{Fs, Mode};
@@ -44,6 +45,9 @@ enum Named {
     Segment(u64),
     Checkpoint(Lsn),
 }
+
+/// The file that the directory's lock hangs on.
+pub(super) const LOCK_NAME: &str = "log.lock";
 
 /// The file that is in a directory for as long as a copy is being made there.
 pub(crate) const UNFINISHED_NAME: &str = "log-copy.unfinished";
@@ -245,11 +249,10 @@ impl Survey {
         }
     }
 
-    /// Whether the log begins behind imported data.
-    pub fn begins_imported(&self) -> bool {
-        self.chain
-            .first()
-            .is_some_and(|oldest| oldest.header.start == IMPORTED_START && oldest.header.previous == 0)
+    /// Where the log begins, if that is behind data of which it has nothing: imported, or of a server that began it beside clients.
+    pub fn begins_behind(&self) -> Option<Lsn> {
+        let oldest = self.chain.first().filter(|oldest| oldest.header.previous == 0)?;
+        [IMPORTED_START, BESIDE_CLIENTS_START].into_iter().find(|start| oldest.header.start == *start)
     }
 
     /// The number of the newest segment, if it is not there.
@@ -335,8 +338,32 @@ fn last_links<'a>(fs: &Fs, chain: &'a [Link]) -> Result<&'a [Link], Refusal> {
     Ok(&chain[from..])
 }
 
+/// What a program leaves that is interrupted.
 fn is_leftover(name: &str) -> bool {
-    (name.starts_with("spare-") || name.starts_with("log-")) && name.ends_with(".tmp")
+    segment::is_spare(name)
+        || name.strip_suffix(".tmp").is_some_and(|name| checkpoint::parse_name(name).is_some())
+}
+
+/// Whether a file of this name belongs to a log: by its whole name, as what is called alike may be anybody's.
+pub(crate) fn is_of_log(name: &str) -> bool {
+    holds_log(name) || is_leftover(name) || name == LOCK_NAME
+}
+
+/// Whether there is a log, or was, where a file has this name; spares and unfinished checkpoints say nothing of that.
+fn holds_log(name: &str) -> bool {
+    segment::parse_name(name).is_some()
+        || segment::parse_newest(name).is_some()
+        || checkpoint::parse_name(name).is_some()
+        || name == UNFINISHED_NAME
+}
+
+/// Whether a directory holds a log, or what is left of one.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn is_there(fs: &Fs, dir: &Path) -> io::Result<bool> {
+    let names = fs.list(dir)?;
+    Ok(names.iter().any(|name| name.to_str().is_some_and(holds_log)))
 }
 
 /// The segments that the last one goes on from, oldest first, each with its end: where the next begins.

@@ -40,6 +40,8 @@ pub(crate) enum Reach {
     Gone,
     /// To the end of imported data; neither a checkpoint with them nor a record is there.
     Imported,
+    /// To where a server began it beside clients; neither a checkpoint nor a record is there.
+    BesideClients,
     /// To the base, or further.
     Enough,
     /// Not to the base, and no older segment is there.
@@ -79,6 +81,9 @@ pub enum Case {
     New,
     /// An import was cut short before the checkpoint was complete that holds what was imported: it is to be done again.
     CutShort,
+    /// A server began the log beside its clients, and ended before its first checkpoint was complete and before anything was written: what
+    /// the directory held before counts.
+    NotComplete,
     /// A checkpoint, if there is one, and the log from there to its end.
     Whole,
     /// The same, without what was being written at the end.
@@ -119,8 +124,15 @@ struct Row {
 }
 
 const ANY_ORIGIN: &[Origin] = &[Origin::Beginning, Origin::Newest, Origin::Older, Origin::Lost];
-const ANY_REACH: &[Reach] =
-    &[Reach::None, Reach::Gone, Reach::Imported, Reach::Enough, Reach::Late, Reach::Gap];
+const ANY_REACH: &[Reach] = &[
+    Reach::None,
+    Reach::Gone,
+    Reach::Imported,
+    Reach::BesideClients,
+    Reach::Enough,
+    Reach::Late,
+    Reach::Gap,
+];
 const ANY_TAIL: &[Tail] = &[Tail::Clean, Tail::Torn, Tail::Damaged, Tail::Short, Tail::Missing];
 const USABLE: &[Origin] = &[Origin::Beginning, Origin::Newest, Origin::Older];
 const GOOD: &[Headers] = &[Headers::Good];
@@ -144,6 +156,7 @@ const TABLE: &[Row] = &[
     row(Case::LogGone, &[Origin::Newest, Origin::Older], &[Reach::None], ANY_TAIL),
     row(Case::LogGone, USABLE, &[Reach::Gone], ANY_TAIL),
     row(Case::CutShort, USABLE, &[Reach::Imported], ANY_TAIL),
+    row(Case::NotComplete, USABLE, &[Reach::BesideClients], ANY_TAIL),
     row(Case::LogLate, USABLE, &[Reach::Late], ANY_TAIL),
     row(Case::SegmentMissing, USABLE, &[Reach::Gap], ANY_TAIL),
     row(Case::DamagedMiddle, USABLE, &[Reach::Enough], &[Tail::Damaged]),
@@ -190,7 +203,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(seen.len(), 600);
+        assert_eq!(seen.len(), 700);
         assert!(TABLE.iter().all(|row| seen.contains(&row.case)));
     }
 }

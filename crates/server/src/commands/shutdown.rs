@@ -5,7 +5,7 @@ use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::server::{Attention, Scripting};
 use crate::session::Closing;
-use crate::snapshot::{self, Last, Unsaved};
+use crate::snapshot::{self, Last};
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use telemetry::log;
 use wire::Reply;
@@ -74,16 +74,13 @@ fn shutdown(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
     let saves = is_loaded && (options.save || !server.config.save_points().is_empty());
     let mut last = Last::Unwanted;
     if saves && !options.nosave {
-        // One in progress, which may go on, has not all of what is to be saved.
-        let saved = snapshot::save_now(server, context.batch, context.now);
-        if matches!(saved, Err(Unsaved::InUse)) {
-            return Err(Error::InUse);
-        }
-        if !matches!(saved, Ok(Ok(()))) && !options.force {
+        // One in the background has not all of what is to be saved, and is given up.
+        let saved = snapshot::save_instead(server, context.batch, context.now).ok_or(Error::InUse)?;
+        if saved.is_err() && !options.force {
             return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
         }
         // Others are served until the end is known to all workers.
-        last = if matches!(saved, Ok(Ok(()))) { Last::Wanted } else { Last::Unwanted };
+        last = if saved.is_ok() { Last::Wanted } else { Last::Unwanted };
     }
     server.snapshots.settle(last);
     context.session.closing = Closing::AfterReplies;

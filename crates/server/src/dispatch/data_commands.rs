@@ -37,8 +37,8 @@ impl Context<'_, '_> {
         }
         let done = self.run_row(row, Hashed::NONE, waiting, reply);
         if done.is_ok() && snapshot::is_wanted_of_flush(self.server) {
-            // One that is being written already has some of what is gone: the next save point sees to it. What fails is in the log.
-            let _ = snapshot::save_held(self.server, self.batch, self.now);
+            // One in the background may have some of what is gone, and is given up. What fails is in the log.
+            let _ = snapshot::save_held_instead(self.server, self.batch, self.now);
         }
         if holds && !self.batch.has_ready() {
             self.batch.release();

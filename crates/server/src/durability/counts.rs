@@ -1,4 +1,4 @@
-//! How many keys there are on disk, and how many writes: what INFO shows while the disk is behind, since it must neither show more
+//! How many keys and functions there are on disk, and how many writes: what INFO shows while the disk is behind, since it must neither show more
 //! nor keep whoever looks after the server waiting.
 //!
 //! Ten times a second both are counted; a count is shown once the log is durable up to where it was when they had been counted.
@@ -33,6 +33,19 @@ pub struct Counted {
     pub keys: Vec<KeyCount>,
     /// How many commands have changed anything.
     pub writes: u64,
+    /// What there is of functions.
+    pub functions: FunctionCount,
+}
+
+/// Functions, and what they are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionCount {
+    /// Libraries.
+    pub libraries: usize,
+    /// Functions in them.
+    pub functions: usize,
+    /// Bytes of the libraries' code.
+    pub code_bytes: u64,
 }
 
 /// Counts of keys.
@@ -61,7 +74,21 @@ pub fn of_now(server: &Server, batch: &Batch<'_>) -> Counted {
 impl Counted {
     fn of(server: &Server, count: impl Fn(DbIndex) -> KeyCount) -> Counted {
         let keys = server.databases().map(count).filter(|count| count.keys > 0).collect();
-        Counted { keys, writes: server.keyspace.writes() }
+        Counted { keys, writes: server.keyspace.writes(), functions: FunctionCount::of(server) }
+    }
+}
+
+impl FunctionCount {
+    /// What changes libraries is in the log before anybody sees it.
+    fn of(server: &Server) -> FunctionCount {
+        server.scripts.with_libraries(|all| {
+            let code: usize = all.by_name.values().map(|library| library.code.len()).sum();
+            FunctionCount {
+                libraries: all.by_name.len(),
+                functions: all.functions(),
+                code_bytes: code as u64,
+            }
+        })
     }
 }
 

@@ -20,7 +20,7 @@ mod recovery;
 mod rewrite;
 mod slots;
 
-pub use counts::{KeyCount, KeyCounts, of_now as counts_of_now};
+pub use counts::{FunctionCount, KeyCount, KeyCounts, of_now as counts_of_now};
 pub use journal::{gather, write_gathered};
 pub use loading::Loading;
 pub use rewrite::{Rewrites, begin_if_due, begin_rewrite};
@@ -28,6 +28,7 @@ pub use rewrite::{Rewrites, begin_if_due, begin_rewrite};
 use crate::import::{self, Preference};
 use crate::residency::{self, Labour};
 use crate::server::Server;
+use crate::snapshot;
 use ::log::{Case, Checkpoint, Flushing, Log, Lsn, Options, Recovery, Refusal, SyncPolicy};
 use checkpoint::Pace;
 use config::{AppendFsync, Config, Edition};
@@ -106,6 +107,27 @@ pub fn preference(config: &Config) -> Preference {
     }
 }
 
+/// The same beside what is there of a log. Where a server began it beside clients, and did not complete it, what was saved last counts.
+fn preference_of(server: &Server, case: Case) -> Preference {
+    match case {
+        Case::NotComplete => import::newer(server),
+        _ => preference(&server.config),
+    }
+}
+
+/// Which of a Redis' files count in the server's directory, where [`load`] has found no log to load.
+///
+/// # Errors
+/// As [`load`].
+pub fn preference_in(server: &Server, fs: &Fs) -> io::Result<Preference> {
+    let dir = server.dir();
+    if policy(&server.config).is_none() || !has_log(fs, &dir)? {
+        return Ok(preference(&server.config));
+    }
+    let recovery = ::log::recover_to_read(fs, &dir).map_err(io::Error::other)?;
+    Ok(preference_of(server, recovery.case()))
+}
+
 /// Fills the keyspace from the log of a directory, and leaves that as it is; gives where it ends. None: there is none, or the
 /// configuration wants none. With `passes_damage` what the store lacks is passed by when it is read.
 ///
@@ -154,11 +176,12 @@ pub fn seed_of_checkpoint(config: &Config, fs: &Fs) -> Option<HashSeed> {
 pub(crate) const OLDER_IS_USED: &str = "the newest checkpoint is damaged, and what an older one names in the store may have been used again: put the directory back \
      from a copy";
 
-/// The sentence of a refusal: that of the log, unless what it says to do would be wrong where there is a store.
+/// The sentence of a refusal: that of the log, unless what it says to do would be wrong where there is a store, or append-only files.
 pub(crate) fn sentence(fs: &Fs, dir: &Path, refusal: &Refusal) -> String {
     let has_store = fs.kind(&residency::folder(dir)).is_ok_and(|kind| kind.is_some());
     match refusal {
         Refusal::CheckpointDamaged { is_needed: false, .. } if has_store => OLDER_IS_USED.to_owned(),
+        Refusal::NotComplete => import::not_complete_in(dir),
         refusal => refusal.to_string(),
     }
 }
@@ -228,7 +251,11 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
     if let Some(sentence) = orphaned_store(fs, &dir)? {
         return Err(io::Error::other(sentence));
     }
-    let mut recovery = ::log::recover(fs, &dir).map_err(io::Error::other)?;
+    let recovered = ::log::recover(fs, &dir).map_err(|refusal| match refusal {
+        Refusal::NotComplete => io::Error::other(import::not_complete(server)),
+        refusal => io::Error::other(refusal),
+    });
+    let mut recovery = recovered?;
     let is_new = recovery.is_new();
     let labour = if options.flushing == Flushing::ByHand { Labour::ByHand } else { Labour::Threads };
     residency::open(server, fs, store_table(&recovery)?.as_deref(), labour)?;
@@ -248,6 +275,9 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
     }
     server.residency.note_loaded();
     let has_imported = is_new && recovery.end() > Lsn::ZERO;
+    if is_new && matches!(fs, Fs::Real) {
+        import::note(&dir, &snapshot::path(server)).map_err(about(&dir))?;
+    }
     begin(server, recovery, Options { sync, ..options })?;
     residency::mark(server, fs)?;
     if has_imported {
@@ -287,7 +317,8 @@ pub fn begin_amid_traffic(server: &Arc<Server>) -> io::Result<()> {
     let (fs, dir) = (Fs::Real, server.dir());
     let sync = policy(&server.config).expect("a log is wanted");
     let mut recovery = ::log::recover(&fs, &dir).map_err(io::Error::other)?;
-    recovery.begin_behind_import();
+    recovery.begin_beside_clients();
+    import::note(&dir, &snapshot::path(server)).map_err(about(&dir))?;
     let segment_bytes = server.config.log_segment_size();
     begin(server, recovery, Options { sync, segment_bytes, ..Options::default() })?;
     server.durability.rewrites.owe();
@@ -308,16 +339,29 @@ fn note_history(server: &Server, history: Option<u64>) {
 /// Loads what a Redis left where no log is that goes on from it, and has the log begin behind that: a log that begins there, and has no
 /// checkpoint, is one whose import was cut short.
 fn import_for(server: &Arc<Server>, recovery: &mut Recovery) -> io::Result<()> {
-    let was_cut_short = recovery.case() == Case::CutShort;
-    let found = import::load_foreign(server, preference(&server.config))?;
-    if was_cut_short && found.is_none() {
-        import::refuse_without_files(server)?;
-    }
-    if was_cut_short {
-        log!(Notice, "An import was cut short before all of it was in the log; it was done again");
+    let case = recovery.case();
+    let found = import::load_foreign(server, preference_of(server, case))?;
+    match case {
+        Case::CutShort => {
+            if found.is_none() {
+                import::refuse_without_files(server)?;
+            }
+            log!(Notice, "An import was cut short before all of it was in the log; it was done again");
+        }
+        Case::NotComplete => {
+            log!(
+                Warning,
+                "A server had begun the log in {} and ended before its first checkpoint was complete: what was saved before counts, and \
+                 what was in its memory only is gone",
+                server.dir().display()
+            );
+            // It goes on from the same, should this be cut short, too.
+            return Ok(());
+        }
+        _ => {}
     }
     let has_keys = || server.databases().any(|db| !server.keyspace.is_empty(db));
-    if was_cut_short || has_keys() || !server.scripts.libraries().by_name.is_empty() {
+    if case == Case::CutShort || has_keys() || !server.scripts.libraries().by_name.is_empty() {
         recovery.begin_behind_import();
     }
     Ok(())
@@ -381,8 +425,7 @@ pub(crate) fn orphaned_store(fs: &Fs, dir: &Path) -> io::Result<Option<String>> 
 
 /// Whether a directory holds a log.
 pub(crate) fn has_log(fs: &Fs, dir: &Path) -> io::Result<bool> {
-    let names = fs.list(dir).map_err(about(dir))?;
-    Ok(names.iter().any(|name| name.to_string_lossy().starts_with("log-")))
+    ::log::is_there(fs, dir).map_err(about(dir))
 }
 
 /// Follows a change of `appendfsync`.
@@ -403,6 +446,14 @@ pub fn close(server: &Server) -> io::Result<()> {
         rewrite::write_last(server, log);
     }
     sync(server)?;
+    refuse_owed(server)
+}
+
+/// Says in an error that the log is worth nothing yet.
+///
+/// # Errors
+/// If it was begun beside clients, and its first checkpoint is not complete.
+pub fn refuse_owed(server: &Server) -> io::Result<()> {
     match server.durability.rewrites.figures().is_owed {
         true => Err(io::Error::other(
             "The log has not become complete: its first checkpoint could not be written",

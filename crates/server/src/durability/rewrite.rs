@@ -45,6 +45,8 @@ pub struct Figures {
     tried_at: UnixMs,
     /// Its bytes.
     pub last_bytes: u64,
+    /// Whether the append-only files that there are were written by this server.
+    has_append_only: bool,
     /// Bytes of the values that the log had named when the last one that was written began.
     named_before: u64,
 }
@@ -62,6 +64,16 @@ impl Rewrites {
     /// Notes that the log that begins needs one.
     pub(super) fn owe(&self) {
         self.0.lock().is_owed = true;
+    }
+
+    /// Whether the append-only files in the directory are this server's.
+    pub(crate) fn has_append_only(&self) -> bool {
+        self.0.lock().has_append_only
+    }
+
+    /// Notes that they are from now on.
+    pub(crate) fn note_append_only(&self) {
+        self.0.lock().has_append_only = true;
     }
 
     /// Counts keys that were copied.

@@ -43,6 +43,8 @@ pub struct FileReport {
     pub path: PathBuf,
     /// Its length.
     pub bytes: u64,
+    /// Whether it is read as an RDB file and as nothing else: what is behind its end counts for nothing.
+    pub is_snapshot: bool,
     /// The RDB file that it is, or with which it begins.
     pub rdb: Option<RdbReport>,
     /// Requests that are whole.
@@ -118,7 +120,7 @@ impl Report {
         self.add_found(fs, found, now)?;
         match locate(fs, dir, names, Preference::Snapshot)? {
             Some(Place::Snapshot(path)) if self.files.iter().all(|file| file.path != path) => {
-                self.files.push(look_at_file(fs, &path, now)?);
+                self.files.push(look_at_snapshot(fs, &path, now)?);
             }
             _ => {}
         }
@@ -128,7 +130,10 @@ impl Report {
     fn add_found(&mut self, fs: &Fs, found: io::Result<Option<Place>>, now: UnixMs) -> io::Result<()> {
         let files = match found {
             Ok(Some(Place::AppendOnly { files, .. })) => files,
-            Ok(Some(Place::Snapshot(path))) => vec![path],
+            Ok(Some(Place::Snapshot(path))) => {
+                self.files.push(look_at_snapshot(fs, &path, now)?);
+                return Ok(());
+            }
             Ok(None) => return Ok(()),
             Err(why) => {
                 self.refusal = Some(why.to_string());
@@ -144,7 +149,16 @@ impl Report {
     }
 }
 
+/// Looks at a file that is read as an RDB file, whatever it is.
+fn look_at_snapshot(fs: &Fs, path: &Path, now: UnixMs) -> io::Result<FileReport> {
+    look_at_file_as(fs, path, now, true)
+}
+
 fn look_at_file(fs: &Fs, path: &Path, now: UnixMs) -> io::Result<FileReport> {
+    look_at_file_as(fs, path, now, false)
+}
+
+fn look_at_file_as(fs: &Fs, path: &Path, now: UnixMs, is_snapshot: bool) -> io::Result<FileReport> {
     let file = fs.open(path, Mode::Read).map_err(about(path))?;
     let mut begin = [0; RDB_MAGIC.len()];
     file.read_full_at(&mut begin, 0).map_err(about(path))?;
@@ -156,6 +170,7 @@ fn look_at_file(fs: &Fs, path: &Path, now: UnixMs) -> io::Result<FileReport> {
     let mut report = FileReport {
         path: path.to_owned(),
         bytes,
+        is_snapshot,
         rdb: None,
         requests: 0,
         databases: 0,
@@ -170,6 +185,13 @@ fn look_at_file(fs: &Fs, path: &Path, now: UnixMs) -> io::Result<FileReport> {
             report.may_be_cut = false;
             return Ok(report);
         }
+    }
+    if is_snapshot {
+        report.may_be_cut = false;
+        if report.rdb.is_none() {
+            report.fault = Some(Fault::Damaged(0, "it is no RDB file".to_owned()));
+        }
+        return Ok(report);
     }
     let open = || fs.open(path, Mode::Read);
     report.read_requests(open).map_err(about(path))?;

@@ -8,11 +8,13 @@
 mod append_only;
 pub mod check;
 mod manifest;
+mod noted;
 pub mod rdb;
 mod requests;
 
 pub use append_only::{Cut, Tally};
 pub use manifest::{BadManifest, Manifest};
+pub(crate) use noted::note;
 
 use crate::moment::Moment;
 use crate::residency;
@@ -24,11 +26,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sys::UnixMs;
-use sys::file::{Fs, Kind, about};
+use sys::file::{Fs, Kind, about, replaced_by};
 use telemetry::log;
 
 /// Longest manifest that is read: a line takes less than a hundred bytes, and a Redis has few files.
-const MANIFEST_BYTES_MAX: u64 = 16 << 20;
+pub(crate) const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 
 /// The name of an RDB file where nothing else is said.
 pub(crate) const USUAL_SNAPSHOT: &str = "dump.rdb";
@@ -149,7 +151,8 @@ pub fn load_foreign(server: &Arc<Server>, preference: Preference) -> io::Result<
         }
         (_, Preference::Snapshot) => {
             let other = locate(&Fs::Real, &dir, &names, Preference::AppendOnly).unwrap_or(None);
-            other.iter().for_each(warn_of_append_only);
+            let wants_log = crate::durability::policy(&server.config).is_some();
+            other.iter().for_each(|place| warn_of_append_only(place, wants_log));
         }
         (None, _) => {}
     }
@@ -159,23 +162,25 @@ pub fn load_foreign(server: &Arc<Server>, preference: Preference) -> io::Result<
     place.map(|place| load_place(server, place)).transpose()
 }
 
-/// Says that append-only files are not read because the configuration has no log.
-fn warn_of_append_only(place: &Place) {
+/// Says that append-only files are not read because the configuration has no log, or was given one beside clients that did not read them.
+fn warn_of_append_only(place: &Place, wants_log: bool) {
     let Place::AppendOnly { path, files } = place else { return };
     let written = newest(files).map_or(String::new(), |time| format!(", last written {}", Moment(time)));
     log!(
         Warning,
-        "{}{written}, is left aside: read it with appendonly yes, or with tarn import",
-        path.display()
+        "{}{written}, is left aside: read it with {}tarn import",
+        path.display(),
+        if wants_log { "" } else { "appendonly yes, or with " }
     );
 }
 
 /// Says which RDB files lie where one of another name is looked for, and nothing was found: an empty server must not surprise anybody.
 fn warn_of_other_snapshots(dir: &Path, name: &OsStr) {
     let mut others = Fs::Real.list(dir).unwrap_or_default();
-    // What a Redis was writing when it was killed.
-    others
-        .retain(|other| !other.as_bytes().starts_with(b"temp-") && rdb::Age::of(&dir.join(other)).is_some());
+    // What a Redis or a Tarn was writing when it was killed.
+    let is_unfinished =
+        |other: &OsString| other.as_bytes().starts_with(b"temp-") || other.as_bytes().ends_with(b".tmp");
+    others.retain(|other| !is_unfinished(other) && rdb::Age::of(&dir.join(other)).is_some());
     others.sort_unstable();
     let others: Vec<_> = others.iter().map(|name| name.to_string_lossy()).collect();
     if let Some(first) = others.first() {
@@ -229,7 +234,9 @@ impl PassedOver {
     fn judge_at_start(&self, server: &Server) -> io::Result<()> {
         if !self.is_newer() {
             log!(Notice, "{} is left aside: {}", self.snapshot.display(), self);
-        } else if server.config.appendonly() {
+            return Ok(());
+        }
+        if server.config.appendonly() {
             log!(
                 Warning,
                 "{snapshot} is left aside because `appendonly` is yes, but {self}; if it counts, end this server, move {append_only} and \
@@ -238,15 +245,19 @@ impl PassedOver {
                 files = residency::files_of_log(&server.dir()),
                 append_only = self.append_only.display(),
             );
-        } else {
-            return Err(io::Error::other(format!(
-                "{self}, and only one of them can count: if {snapshot} does (a Redis with `appendonly no` reads it), move {append_only} away; \
-                 if the append-only files do, move {snapshot} away, or set `appendonly yes` as for that Redis",
-                snapshot = self.snapshot.display(),
-                append_only = self.append_only.display(),
-            )));
+            return Ok(());
         }
-        Ok(())
+        Err(io::Error::other(self.refusal_at_start()))
+    }
+
+    /// Why a start without `appendonly yes` is refused.
+    fn refusal_at_start(&self) -> String {
+        format!(
+            "{self}, and only one of them can count: if {snapshot} does (a Redis with `appendonly no` reads it), move {append_only} away; \
+             if the append-only files do, move {snapshot} away, or set `appendonly yes` as for that Redis",
+            snapshot = self.snapshot.display(),
+            append_only = self.append_only.display(),
+        )
     }
 
     /// Who imports names the file that counts.
@@ -286,7 +297,9 @@ impl fmt::Display for PassedOver {
 /// The sentence that says what to do.
 pub(crate) fn refuse_newer_snapshot(server: &Server, recovery: &::log::Recovery) -> io::Result<()> {
     let path = crate::snapshot::path(server);
-    match beside_log(&path, recovery.history(), recovery.last_time()) {
+    let log =
+        LogEnd { history: recovery.history(), last_time: recovery.last_time(), now: server.clock.now() };
+    match beside(&server.dir(), &Names::of(server), log) {
         BesideLog::Nothing => {}
         BesideLog::Older(taken) => log!(
             Notice,
@@ -309,24 +322,106 @@ pub(crate) enum BesideLog {
     Newer(String),
 }
 
-/// What an RDB file means beside a log with such a mark that was last written to then.
-pub(crate) fn beside_log(path: &Path, history: Option<u64>, last_time: UnixMs) -> BesideLog {
-    let Some(age) = rdb::Age::of(path) else { return BesideLog::Nothing };
-    if age.log.is_some() && age.log == history {
+/// What an RDB file of this name means beside a log with such a mark that was last written to then; other files have their usual names.
+pub(crate) fn beside_log(dir: &Path, snapshot: &OsStr, log: LogEnd) -> BesideLog {
+    beside(dir, &Names::with_snapshot(snapshot), log)
+}
+
+/// What is known of a log beside which an RDB file lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogEnd {
+    /// Its mark.
+    pub history: Option<u64>,
+    /// When it was last written to, as far as its own times tell.
+    pub last_time: UnixMs,
+    /// The time by which it is looked at.
+    pub now: UnixMs,
+}
+
+fn beside(dir: &Path, names: &Names, log: LogEnd) -> BesideLog {
+    let path = dir.join(&names.snapshot);
+    let Some(age) = rdb::Age::of(&path) else { return BesideLog::Nothing };
+    let lay_there = noted::lay_there(dir, &path);
+    if age.log.is_some() && age.log == log.history || lay_there == Some(true) && age.is_after(log.last_time) {
         return BesideLog::Nothing;
     }
-    if !age.is_after(last_time) {
+    // Where the log's times are ahead of the clock they say nothing, and a file that came since may have been saved since.
+    let is_unsure = log.last_time > log.now && lay_there == Some(false);
+    if !age.is_after(log.last_time) && !is_unsure {
         return BesideLog::Older(age.moment());
     }
+    let was = if is_unsure { "came after the log" } else { "was written after the end of the log" };
     BesideLog::Newer(format!(
-        "{path} was written after the end of the log in {dir} ({taken}; the log {ended}), by a server that did not write that log: if the log counts, \
-         move {path} away; if {path} counts, move {files} away, and the next start reads it",
-        files = residency::files_of_log(path.parent().unwrap_or(Path::new("."))),
+        "{path} {was} in {dir} ({taken}; the log {ended}), by a server that did not write that log: if the log counts, \
+         move {path} away; if {path} counts, move {files} away{too}, and the next start reads it",
+        files = residency::files_of_log(dir),
+        too = and_append_only(dir, names),
         taken = Moment(age.moment()),
-        ended = Moment(last_time),
+        ended = Moment(log.last_time),
         path = path.display(),
-        dir = path.parent().unwrap_or(Path::new(".")).display(),
+        dir = dir.display(),
     ))
+}
+
+/// What else has to be moved away for an RDB file to count, as words behind others: a start with a log would read append-only files.
+fn and_append_only(dir: &Path, names: &Names) -> String {
+    let (directory, single) = (dir.join(&names.directory), dir.join(&names.file));
+    let is_of_them = |name: &OsString| name.as_bytes().starts_with(names.file.as_bytes());
+    let is_there = match Fs::Real.list(&directory) {
+        Ok(files) if files.iter().any(is_of_them) => Some(directory),
+        _ => Some(single).filter(|single| matches!(Fs::Real.kind(single), Ok(Some(Kind::File)))),
+    };
+    is_there.map_or(String::new(), |path| format!(", and {}", path.display()))
+}
+
+/// Why a start does not go by a log that was begun beside clients, was not complete, and holds something: the sentence.
+pub(crate) fn not_complete(server: &Server) -> String {
+    not_complete_with(&server.dir(), &Names::of(server))
+}
+
+/// The same of a directory whose files have their usual names.
+pub(crate) fn not_complete_in(dir: &Path) -> String {
+    not_complete_with(dir, &Names::usual())
+}
+
+fn not_complete_with(dir: &Path, names: &Names) -> String {
+    let refusal = ::log::Refusal::NotComplete;
+    match older_append_only(dir, names) {
+        None => refusal.to_string(),
+        Some(older) => format!(
+            "{refusal}; move {} away, too, which is older than {}",
+            older.append_only.display(),
+            older.snapshot.display()
+        ),
+    }
+}
+
+/// Append-only files beside an RDB file that was written later.
+fn older_append_only(dir: &Path, names: &Names) -> Option<PassedOver> {
+    let place = locate(&Fs::Real, dir, names, Preference::AppendOnly).ok()??;
+    PassedOver::beside(&place, &dir.join(&names.snapshot)).filter(PassedOver::is_newer)
+}
+
+/// Which of a server's files count where what it had in memory is gone: those that were written later.
+pub(crate) fn newer(server: &Server) -> Preference {
+    newer_of(&server.dir(), &Names::of(server))
+}
+
+/// The same of a directory whose RDB file has this name.
+pub(crate) fn newer_in(dir: &Path, snapshot: &OsStr) -> Preference {
+    newer_of(dir, &Names::with_snapshot(snapshot))
+}
+
+fn newer_of(dir: &Path, names: &Names) -> Preference {
+    match older_append_only(dir, names) {
+        Some(_) => Preference::Snapshot,
+        None => Preference::AppendOnly,
+    }
+}
+
+/// Why a start that does an import again asks which file counts, in a directory whose RDB file has this name: the sentence, if so.
+pub(crate) fn passed_over(dir: &Path, snapshot: &OsStr) -> Option<String> {
+    older_append_only(dir, &Names::with_snapshot(snapshot)).map(|passed| passed.refusal_at_start())
 }
 
 /// Refuses to begin with nothing where an import was cut short whose files are gone.
@@ -420,7 +515,7 @@ fn locate(fs: &Fs, dir: &Path, names: &Names, preference: Preference) -> io::Res
         if is_file(&manifest)? {
             return in_manifest(fs, &manifest).map(Some);
         }
-        refuse_without_manifest(fs, &directory, names)?;
+        refuse_without_manifest(fs, &directory, &names.file)?;
         if is_file(&single)? {
             return Ok(Some(Place::AppendOnly { path: single.clone(), files: vec![single] }));
         }
@@ -474,22 +569,32 @@ fn in_manifest(fs: &Fs, path: &Path) -> io::Result<Place> {
     Ok(Place::AppendOnly { path: path.to_owned(), files })
 }
 
-/// A Redis would begin anew beside append-only files whose manifest is gone; data must not be passed over like that.
-fn refuse_without_manifest(fs: &Fs, directory: &Path, names: &Names) -> io::Result<()> {
+/// A Redis would begin anew beside append-only files whose manifest is gone; data must not be passed over like that. What BGREWRITEAOF leaves
+/// of its first files when it is cut short has the beginning of a manifest beside it, and counts for nothing.
+pub(crate) fn refuse_without_manifest(fs: &Fs, directory: &Path, file: &OsStr) -> io::Result<()> {
     if fs.kind(directory)? != Some(Kind::Directory) {
         return Ok(());
     }
-    let is_part = |name: &OsString| {
-        name.as_bytes().strip_prefix(names.file.as_bytes()).is_some_and(|rest| rest.starts_with(b"."))
-    };
-    match fs.list(directory)?.iter().find(|name| is_part(name)) {
-        Some(part) => Err(io::Error::other(format!(
+    let names = fs.list(directory)?;
+    let is_begun = |name: &OsString| replaced_by(name).is_some_and(|target| is_manifest(target, file));
+    match names.iter().find(|name| is_part(name, file)) {
+        Some(part) if !names.iter().any(is_begun) => Err(io::Error::other(format!(
             "{} has {} and no manifest: put it back, or move the directory away",
             directory.display(),
             part.display()
         ))),
-        None => Ok(()),
+        _ => Ok(()),
     }
+}
+
+/// Whether a name is one of append-only files, whatever they hold. Temporary ones are not.
+pub(crate) fn is_part(name: &OsStr, file: &OsStr) -> bool {
+    let rest = name.as_bytes().strip_prefix(file.as_bytes());
+    rest.is_some_and(|rest| rest.starts_with(b".") && !rest.ends_with(b".tmp"))
+}
+
+fn is_manifest(name: &OsStr, file: &OsStr) -> bool {
+    name.as_bytes().strip_prefix(file.as_bytes()) == Some(b".manifest")
 }
 
 #[cfg(test)]

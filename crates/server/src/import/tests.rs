@@ -87,3 +87,37 @@ fn a_directory_that_somebody_names_is_looked_through() {
             .contains("several manifests")
     );
 }
+
+#[test]
+fn the_beginning_of_a_manifest_says_that_what_lies_beside_it_was_cut_short() {
+    let begun = "appendonlydir/appendonly.aof.manifest.7.1.tmp";
+    assert_eq!(located(&disk(&[(begun, ""), (BASE, "")]), Preference::AppendOnly), Ok("nothing".to_owned()));
+    let base_begun = "appendonlydir/appendonly.aof.1.base.rdb.7.tmp";
+    assert_eq!(located(&disk(&[(base_begun, "")]), Preference::AppendOnly), Ok("nothing".to_owned()));
+    let other = "appendonlydir/other.manifest.7.1.tmp";
+    assert!(located(&disk(&[(other, ""), (BASE, "")]), Preference::AppendOnly).is_err());
+}
+
+#[test]
+fn where_the_times_of_a_log_are_ahead_of_the_clock_a_file_that_came_since_is_not_passed_over() {
+    let dir = std::env::temp_dir().join(format!("tarn-ahead-{}", std::process::id()));
+    Fs::Real.create_dir_all(&dir).unwrap();
+    let dump = dir.join("dump.rdb");
+    let write = |version: &str| {
+        let mut writer = value::rdb::file::FileWriter::new();
+        writer.aux("redis-ver", version);
+        Fs::Real.write(&dump, &writer.finish()).unwrap();
+    };
+    let now = sys::Clock::Real.now();
+    let ahead = LogEnd { history: Some(1), last_time: UnixMs(now.0 + 86_400_000), now };
+    write("1");
+    assert!(matches!(beside(&dir, &names(), ahead), BesideLog::Older(_)), "nothing is noted");
+    note(&dir, &dump).unwrap();
+    assert!(matches!(beside(&dir, &names(), ahead), BesideLog::Older(_)));
+    write("2");
+    let BesideLog::Newer(sentence) = beside(&dir, &names(), ahead) else { panic!("it came since") };
+    assert!(sentence.contains(" came after the log in "), "{sentence}");
+    let right = LogEnd { now: ahead.last_time, ..ahead };
+    assert!(matches!(beside(&dir, &names(), right), BesideLog::Older(_)));
+    std::fs::remove_dir_all(&dir).unwrap();
+}

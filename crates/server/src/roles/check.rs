@@ -2,13 +2,14 @@
 
 use super::{Complaint, Given, Verdict, foreign, store};
 use crate::durability::{self, databases};
-use crate::import::{self, BesideLog};
+use crate::import::{self, BesideLog, LogEnd, Preference};
 use crate::moment::Moment;
 use config::DATABASES_MAX;
 use log::{Case, CheckpointReport, Report, SegmentReport};
 use std::ffi::OsStr;
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
+use sys::Clock;
 use sys::file::{Fs, Kind, about};
 
 pub(super) const USAGE: &str = "\
@@ -57,7 +58,7 @@ pub(super) fn run(words: &[String], shown: &mut String) -> Result<Verdict, Compl
     }
     let report = look_at(&Fs::Real, &dir)?;
     let store = store::look_at(&Fs::Real, &dir)?;
-    let beside = match beside(&dir, OsStr::new(&snapshot), &report)? {
+    let beside = match beside(&dir, OsStr::new(&snapshot), databases, &report)? {
         None if report.verdict.is_ok() => {
             databases::too_few(&dir, &log::inspect(&Fs::Real, &dir)?, databases)?
         }
@@ -91,15 +92,34 @@ pub(super) fn look_at(fs: &Fs, dir: &Path) -> Result<Report, Complaint> {
 }
 
 /// Why a start refuses the log because of what lies beside it, or does not any more.
-fn beside(dir: &Path, snapshot: &OsStr, report: &Report) -> Result<Option<String>, Complaint> {
+fn beside(
+    dir: &Path,
+    snapshot: &OsStr,
+    databases: u32,
+    report: &Report,
+) -> Result<Option<String>, Complaint> {
     match report.verdict {
-        Ok((Case::CutShort, _)) => Ok(import::files_gone(dir, snapshot)?),
-        Ok(_) => match import::beside_log(&dir.join(snapshot), report.history, report.last_time) {
+        Ok((Case::CutShort, _)) => match import::files_gone(dir, snapshot)? {
+            None => match import::passed_over(dir, snapshot) {
+                None => foreign::refusal(dir, snapshot, databases),
+                passed => Ok(passed),
+            },
+            gone => Ok(gone),
+        },
+        Ok((Case::NotComplete, _)) => match import::newer_in(dir, snapshot) {
+            Preference::Snapshot => foreign::refusal(&dir.join(snapshot), snapshot, databases),
+            Preference::AppendOnly => foreign::refusal(dir, snapshot, databases),
+        },
+        Ok(_) => match import::beside_log(dir, snapshot, end_of(report)) {
             BesideLog::Newer(sentence) => Ok(Some(sentence)),
             BesideLog::Nothing | BesideLog::Older(_) => Ok(None),
         },
         Err(_) => Ok(None),
     }
+}
+
+fn end_of(report: &Report) -> LogEnd {
+    LogEnd { history: report.history, last_time: report.last_time, now: Clock::Real.now() }
 }
 
 /// A report as people read it.
@@ -153,6 +173,9 @@ fn what_happens(case: Case) -> &'static str {
     match case {
         Case::New => "begins a new log",
         Case::CutShort => "does the import again that was cut short before all was written to the log",
+        Case::NotComplete => {
+            "goes by what was saved before a server began the log, which that did not complete"
+        }
         Case::Whole => "replays it all",
         Case::TornTail => "replays it without its end, which was being written and never acknowledged",
         Case::OlderCheckpoint => "replays it from an older checkpoint, because the newest is damaged",

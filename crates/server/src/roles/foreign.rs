@@ -41,6 +41,13 @@ pub(super) fn check(
     Ok(Some(Verdict::Good))
 }
 
+/// Why a start does not load a file, or what counts in a directory; None if it does, or there is nothing.
+pub(super) fn refusal(path: &Path, snapshot: &OsStr, databases: u32) -> Result<Option<String>, Complaint> {
+    let report = look_at(&Fs::Real, path, snapshot, Clock::Real.now())?;
+    let judge = |report: Report| Judged { path, report: &report, databases: databases.into() }.refusal();
+    Ok(report.and_then(judge))
+}
+
 /// Copies what is whole of an append-only file.
 fn cut(fs: &Fs, file: &FileReport, to: &Path) -> Result<(), Complaint> {
     let path = file.path.display();
@@ -154,7 +161,7 @@ impl Display for Judged<'_> {
 fn show_file(f: &mut fmt::Formatter<'_>, file: &FileReport) -> fmt::Result {
     let FileReport { path, bytes, rdb, requests, whole, fault, .. } = file;
     let is_snapshot = rdb.is_some() && *requests == 0 && whole == bytes;
-    let is_snapshot = is_snapshot || rdb.as_ref().is_some_and(|rdb| !rdb.is_whole);
+    let is_snapshot = is_snapshot || file.is_snapshot || rdb.as_ref().is_some_and(|rdb| !rdb.is_whole);
     let kind = if is_snapshot { "RDB file" } else { "append-only file" };
     write!(f, "  {}: {kind}, {bytes} bytes", name(path))?;
     if let Some(rdb) = rdb {
@@ -162,6 +169,9 @@ fn show_file(f: &mut fmt::Formatter<'_>, file: &FileReport) -> fmt::Result {
     }
     if !is_snapshot {
         write!(f, ", {requests} requests")?;
+    }
+    if fault.is_none() && whole < bytes {
+        write!(f, ", and {} bytes behind its end that count for nothing", bytes - whole)?;
     }
     writeln!(f)?;
     match fault {

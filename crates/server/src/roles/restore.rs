@@ -41,6 +41,13 @@ pub(super) fn run(words: &[String], shown: &mut String) -> Result<Verdict, Compl
         None => Ok(()),
     }
     .expect("a string takes all");
+    if let Some(lsn) = restored.earlier_behind {
+        write!(
+            shown,
+            "\nBEHIND THAT there are records of earlier times than the one wanted, as the clock was set back: `--to {lsn}` has them, and all between"
+        )
+        .expect("a string takes all");
+    }
     write!(
         shown,
         "\nA server that starts from it removes the keys whose time to live has ended since. With them: \

@@ -152,7 +152,7 @@ fn load(server: &Arc<Server>, skips_damaged: bool) -> Result<Option<String>, Com
     if let Some(end) = durability::load(server, &Fs::Real, skips_damaged)? {
         return Ok(Some(format!("Loaded the log of {} up to LSN {end}", server.dir().display())));
     }
-    let found = load_foreign(server, durability::preference(&server.config))?;
+    let found = load_foreign(server, durability::preference_in(server, &Fs::Real)?)?;
     Ok(found.map(|found| found.to_string()))
 }
 

@@ -503,6 +503,19 @@ fn what_another_worker_has_not_ended_is_counted_for_nobody() {
 }
 
 #[test]
+fn functions_are_counted_once_they_are_on_disk() {
+    let clock = Clock::simulated(UnixMs(1_700_000_000_000));
+    let mut site = Site::open("durable", &Disk::new(1), 1, &clock, 1).unwrap();
+    let library = "#!lua name=lib\nredis.register_function('one', function() return 1 end)";
+    site.run(&[words(&["FUNCTION", "LOAD", library])]);
+    let (text, is_open) = answer(&mut site, "INFO memory");
+    assert!(!is_open && text.contains("number_of_libraries:1\r\n"), "{text}");
+    site.log().flush();
+    let (text, is_open) = answer(&mut site, "INFO memory");
+    assert!(is_open && text.contains("number_of_functions:1\r\n"), "{text}");
+}
+
+#[test]
 fn what_is_kept_of_counts_for_a_disk_that_fails_holds_nothing_that_had_not_ended() {
     let clock = Clock::simulated(UnixMs(1_700_000_000_000));
     let (disk, mut site) = on_a_full_disk(&clock);

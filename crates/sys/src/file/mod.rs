@@ -17,7 +17,7 @@ mod replace;
 pub mod simulated;
 
 pub use appended::Appended;
-pub use replace::{Content, Replacement, read_stdin};
+pub use replace::{Content, Replacement, read_stdin, remove_unfinished, replaced_by};
 
 use crate::UnixMs;
 use simulated::Disk;
@@ -358,6 +358,15 @@ impl File {
         }
         self.write_at(bytes, offset)?;
         self.sync_data()
+    }
+
+    /// Takes the system's lock on the file, which ends with the handle; false if somebody else has it. A simulated disk has no other
+    /// processes.
+    fn try_lock(&self) -> io::Result<bool> {
+        match self {
+            File::Real(file) => file.try_lock(),
+            File::Simulated(_) => Ok(true),
+        }
     }
 
     /// Whether writes go past the page cache.

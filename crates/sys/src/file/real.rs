@@ -80,6 +80,10 @@ impl Handle {
         self.synced.is_some()
     }
 
+    pub(super) fn try_lock(&self) -> io::Result<bool> {
+        locked(self.file.try_lock())
+    }
+
     pub(super) fn sync_data(&self) -> io::Result<()> {
         HANG.pass();
         self.file.sync_data()
@@ -123,9 +127,13 @@ pub(super) fn is_socket(path: &Path) -> bool {
 
 pub(super) fn lock(path: &Path) -> io::Result<Option<File>> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Ok(None),
+    Ok(locked(file.try_lock())?.then_some(file))
+}
+
+fn locked(tried: Result<(), TryLockError>) -> io::Result<bool> {
+    match tried {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
         Err(TryLockError::Error(error)) => Err(error),
     }
 }

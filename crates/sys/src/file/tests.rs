@@ -1,5 +1,6 @@
 use super::simulated::{Disk, Faults, SECTOR, Survival};
 use super::*;
+use std::ffi::OsStr;
 
 /// A directory on a new simulated disk.
 fn disk() -> (Disk, Fs, PathBuf) {
@@ -57,6 +58,53 @@ fn live(fs: &Fs, dir: &Path) {
     assert!(fs.lock(&dir.join("lock")).unwrap().is_some());
     fs.remove(&two).unwrap();
     assert_eq!(fs.kind(&two).unwrap(), None);
+}
+
+/// Replacements of one file at the same time: each is whole, the last that is committed counts, and nothing stays behind.
+fn replace_at_once(fs: &Fs, dir: &Path) {
+    fs.create_dir_all(dir).unwrap();
+    let path = dir.join("file");
+    let mut one = Replacement::begin(fs, &path).unwrap();
+    one.write(b"one").unwrap();
+    let mut two = Replacement::begin(fs, &path).unwrap();
+    assert_ne!(one.temporary(), two.temporary());
+    two.write(b"t").unwrap();
+    one.sync().unwrap();
+    one.commit().unwrap();
+    assert_eq!(fs.read(&path, 10).unwrap(), b"one");
+    two.write(b"wo").unwrap();
+    two.commit().unwrap();
+    assert_eq!(fs.read(&path, 10).unwrap(), b"two");
+    assert_eq!(fs.list(dir).unwrap(), ["file"]);
+}
+
+#[test]
+fn replacements_of_one_file_do_not_meet() {
+    let (_, fs, dir) = disk();
+    replace_at_once(&fs, &dir);
+    let real = std::env::temp_dir().join(format!("tarn-replaced-{}", std::process::id()));
+    replace_at_once(&Fs::Real, &real);
+    std::fs::remove_dir_all(&real).unwrap();
+}
+
+#[test]
+fn what_was_left_of_a_replacement_goes_and_what_is_written_stays() {
+    let dir = std::env::temp_dir().join(format!("tarn-left-{}", std::process::id()));
+    let (fs, path) = (Fs::Real, dir.join("dump.rdb"));
+    fs.create_dir_all(&dir).unwrap();
+    let others = ["dump.rdb", "dump.rdb.1.tmp", "dump.rdb.1.2.tmp.old", "dump.rdb.a.2.tmp", "other.1.2.tmp"];
+    let left = ["dump.rdb.1.2.tmp", "dump.rdb.1.10.tmp"];
+    others.iter().chain(&left).for_each(|name| fs.write(&dir.join(name), b"x").unwrap());
+    let written = Replacement::begin(&fs, &path).unwrap();
+    let mut names = others.map(OsString::from).to_vec();
+    names.push(written.temporary().file_name().unwrap().to_owned());
+    names.sort();
+    remove_unfinished(&fs, &path).unwrap();
+    assert_eq!(fs.list(&dir).unwrap(), names);
+    written.commit().unwrap();
+    assert_eq!(replaced_by(OsStr::new("a.b.1.2.tmp")), Some(OsStr::new("a.b")));
+    assert_eq!(replaced_by(OsStr::new(".1.2.tmp")), None);
+    std::fs::remove_dir_all(&dir).unwrap();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::{Page, human_bytes, ratio};
 use crate::client::Client;
 use crate::dispatch::Context;
+use crate::durability::{self, FunctionCount};
 use keyspace::reaper;
 use std::sync::atomic::Ordering;
 
@@ -174,10 +175,9 @@ fn store(context: &Context<'_, '_>, page: &mut Page) {
 fn scripts(context: &Context<'_, '_>, page: &mut Page) {
     let (scripts, interpreters) = (&context.server.scripts, context.server.interpreter_bytes.get() as u64);
     let texts = scripts.bytes() as u64;
-    let (libraries, functions, code) = scripts.with_libraries(|all| {
-        let code: usize = all.by_name.values().map(|library| library.code.len()).sum();
-        (all.by_name.len(), all.functions(), code as u64)
-    });
+    let kept = context.server.durability.key_counts.while_behind(context.server);
+    let counted = kept.unwrap_or_else(|| durability::counts_of_now(context.server, context.batch));
+    let FunctionCount { libraries, functions, code_bytes: code } = counted.functions;
     page.lines(&[
         ("used_memory_lua", &interpreters),
         ("used_memory_vm_eval", &interpreters),
