@@ -279,7 +279,7 @@ impl Waiter {
         if *state == State::Waits {
             *state = State::Ended;
             self.leave(server);
-            self.client.post(reply, shows);
+            self.post(server, reply, shows);
             self.client.signal(Signal::UNBLOCKED);
         }
     }
@@ -292,7 +292,7 @@ impl Waiter {
         };
         match error {
             None => {
-                self.client.post(&self.on_timeout, self.shows);
+                self.post(server, &self.on_timeout, self.shows);
                 Ending::Done
             }
             Some(error) => {
@@ -302,9 +302,13 @@ impl Waiter {
         }
     }
 
+    fn post(&self, server: &Server, reply: &[u8], shows: Stamp) {
+        client::answer(server, &self.client, reply, shows);
+    }
+
     fn fail(&self, server: &Server, line: &[u8]) {
         server.counts.note_error(line);
-        self.client.post(&[b"-", line, b"\r\n"].concat(), Stamp(0));
+        self.post(server, &[b"-", line, b"\r\n"].concat(), Stamp(0));
     }
 
     /// Counts the request that ends now; `ticks` is what it took since it waits. What waited for time alone counts for nothing,
@@ -347,7 +351,8 @@ impl Waiter {
         }
         let began = server.ticks.now();
         let mut out = Vec::new();
-        let mut reply = Reply::new(&mut out, request.protocol);
+        let bytes_max = server.reply_bytes_max(&self.client);
+        let mut reply = Reply::new(&mut out, request.protocol).at_most(bytes_max);
         let admitted =
             acl::admit_waiting(server, &self.client, request.rights, request.command, &args.request, now);
         let if_fails = if admitted.is_ok() { Ending::Failed } else { Ending::Rejected };
@@ -371,7 +376,11 @@ impl Waiter {
         *state = State::Ended;
         self.leave(server);
         self.count(server, worker, ending, server.ticks.now().0.saturating_sub(began.0));
-        self.client.post(&out, durability::latest(server));
+        if out.len() > bytes_max {
+            client::close_for_its_reply(server, &self.client);
+        } else {
+            self.post(server, &out, durability::latest(server));
+        }
         drop(behind_reply);
         client::open_seals(server);
         self.client.signal(Signal::UNBLOCKED);

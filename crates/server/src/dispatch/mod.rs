@@ -16,7 +16,7 @@ pub mod table;
 mod transaction;
 
 use crate::blocking;
-use crate::client::{Letters, Traits};
+use crate::client::{self, Letters, Traits};
 use crate::commands::pubsub::answers_by_message;
 use crate::log;
 use crate::residency;
@@ -584,13 +584,7 @@ impl Turn<'_> {
     /// A reply went beyond what the client may be owed.
     #[cold]
     fn close_for_its_output(&mut self, out: &mut Vec<u8>) {
-        let client = &self.session.client;
-        log!(
-            Warning,
-            "Client closed because a reply reached the limit (client-output-buffer-limit, maxmemory-clients, maxmemory): {}",
-            client.line(self.now)
-        );
-        self.server.counts.output_limit_disconnections.add(1);
+        client::close_for_its_reply(self.server, &self.session.client);
         self.session.closing = Closing::Now;
         *out = Vec::new();
     }

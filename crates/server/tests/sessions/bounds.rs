@@ -2,7 +2,8 @@
 //! afterwards (docs/security.md).
 
 use crate::harness::{Peer, TestServer};
-use std::io::Write;
+use server::client::Traits;
+use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
 
 const MIB: usize = 1 << 20;
@@ -214,6 +215,24 @@ fn a_reply_beyond_the_limit_is_not_computed_to_its_end() {
         }
         assert_eq!(peer.ask("PING"), "PONG");
         assert_eq!(server.server.counts.output_limit_disconnections.get(), 3);
+    }
+}
+
+#[test]
+fn a_reply_that_was_waited_for_is_cut_short_as_well() {
+    for directive in REPLY_LIMITS {
+        let server = TestServer::start(directive);
+        let (mut greedy, mut other) = (server.connect(), server.connect());
+        let id = greedy.id();
+        let client = server.server.clients.get(id).unwrap();
+        let words = format!("XREAD BLOCK 0 STREAMS {}{}", "s ".repeat(400), "$ ".repeat(400));
+        greedy.send(&[&words]);
+        server.wait_until("it waits", || client.traits().contains(Traits::BLOCKED));
+        assert!(other.ask(&format!("XADD s * f {}", "x".repeat(60_000))).contains('-'));
+        // Nothing was sent of what would have been 24 MB.
+        assert_eq!(greedy.stream.read(&mut [0; 100]).unwrap_or(0), 0, "{directive}");
+        assert_eq!(server.server.counts.output_limit_disconnections.get(), 1, "{directive}");
+        assert_eq!(other.ask("PING"), "PONG");
     }
 }
 
