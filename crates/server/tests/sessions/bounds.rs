@@ -366,3 +366,24 @@ fn commands_that_there_are_not_are_not_counted_by_name() {
     let after = lines(&mut peer);
     assert!(after <= before + 2, "{before} lines became {after}");
 }
+
+/// The most memory that this process had so far.
+fn peak_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches("kB").trim().parse::<usize>().unwrap() << 10
+}
+
+#[test]
+fn what_sort_looks_up_is_not_copied() {
+    let server = TestServer::start("client-output-buffer-limit normal 4mb 0 0");
+    let mut peer = server.connect();
+    assert_eq!(peer.ask(&format!("SETRANGE w_a {} x", MIB - 1)), MIB.to_string());
+    assert_eq!(peer.ask(&format!("RPUSH l{}", " a".repeat(1500))), "1500");
+    let before = peak_bytes();
+    for options in ["BY w_* ALPHA LIMIT 0 1", "BY w_* ALPHA DESC LIMIT 3 1 GET #"] {
+        assert_eq!(peer.ask(&format!("SORT l {options}")), "Array([Bulk([97])])");
+    }
+    assert_eq!(peer.ask("SORT l BY nosort GET w_*"), "END");
+    assert!(peak_bytes() - before < 700 * MIB, "a copy for each element would be 1,500 MB");
+}
