@@ -38,6 +38,8 @@ pub struct Waiter {
     /// Up to where that shows what was written: it says that there was nothing.
     shows: Stamp,
     has_timeout: bool,
+    /// Its client wants no reply (CLIENT REPLY).
+    is_silent: bool,
     state: Mutex<State>,
 }
 
@@ -119,7 +121,6 @@ impl Sessions for Beginner<'_> {
     }
 
     fn begin_wait(&self, wait: &Wait, args: &Args<'_>, keys: &[Key<'_>]) {
-        let client = &self.session.client;
         let protocol = self.session.protocol;
         let originals = wait.rewritten.iter().map(|(at, _)| (*at, args.request.arg(*at).into())).collect();
         let mut words: Vec<&[u8]> = args.request.iter().collect();
@@ -141,28 +142,24 @@ impl Sessions for Beginner<'_> {
             ticks: self.server.ticks.now().0.saturating_sub(self.first_tried.0),
         };
         let shows = durability::latest(self.server);
-        begin(self.server, client, Some(request), (on_timeout, shows), wait.until);
+        begin(self.server, self.session, Some(request), (on_timeout, shows), wait.until);
         self.began.set(Some(wait.until));
     }
 }
 
 /// Makes a session wait for time to pass; then it gets `on_timeout`, unless it is answered before.
-pub fn wait_for_time(
-    server: &Server,
-    client: &Arc<Client>,
-    until: Until,
-    on_timeout: Vec<u8>,
-) -> Arc<Waiter> {
-    begin(server, client, None, (on_timeout, Stamp(0)), until)
+pub fn wait_for_time(server: &Server, session: &Session, until: Until, on_timeout: Vec<u8>) -> Arc<Waiter> {
+    begin(server, session, None, (on_timeout, Stamp(0)), until)
 }
 
 fn begin(
     server: &Server,
-    client: &Arc<Client>,
+    session: &Session,
     request: Option<WaitingRequest>,
     (on_timeout, shows): (Vec<u8>, Stamp),
     until: Until,
 ) -> Arc<Waiter> {
+    let client = &session.client;
     client.set_trait(Traits::BLOCKED, true);
     client.note_kept(Kept::Waiting, on_timeout.len());
     if let Some(request) = &request {
@@ -171,7 +168,15 @@ fn begin(
     }
     let has_timeout = until.is_some();
     let state = Mutex::new(State::Waits);
-    let waiter = Arc::new(Waiter { client: client.clone(), request, on_timeout, shows, has_timeout, state });
+    let waiter = Arc::new(Waiter {
+        client: client.clone(),
+        request,
+        on_timeout,
+        shows,
+        has_timeout,
+        is_silent: session.is_silent(),
+        state,
+    });
     server.blocked.by_ticket.lock().insert(client.id, waiter.clone());
     waiter
 }
@@ -302,8 +307,11 @@ impl Waiter {
         }
     }
 
+    /// Sends the client a reply, if it wants one.
     fn post(&self, server: &Server, reply: &[u8], shows: Stamp) {
-        client::answer(server, &self.client, reply, shows);
+        if !self.is_silent {
+            client::answer(server, &self.client, reply, shows);
+        }
     }
 
     fn fail(&self, server: &Server, line: &[u8]) {

@@ -464,6 +464,8 @@ impl Turn<'_> {
         if self.session.waits.is_some() {
             // It counts as a call when it ends.
             self.count += 1;
+            // Whoever ends the wait knows whether the reply is wanted.
+            self.settle_reply(before, out);
             return Flow::Block;
         }
         self.count_one(command, request, ending);
