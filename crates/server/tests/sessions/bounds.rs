@@ -387,3 +387,19 @@ fn what_sort_looks_up_is_not_copied() {
     assert_eq!(peer.ask("SORT l BY nosort GET w_*"), "END");
     assert!(peak_bytes() - before < 700 * MIB, "a copy for each element would be 1,500 MB");
 }
+
+#[test]
+fn a_client_that_is_listed_often_is_listed_up_to_the_limit() {
+    let server = TestServer::start(REPLY_LIMITS[0]);
+    let mut peer = server.connect();
+    let label = "n".repeat(4096);
+    for way in ["SETNAME", "SETINFO LIB-NAME", "SETINFO LIB-VER"] {
+        assert_eq!(peer.ask(&format!("CLIENT {way} {label}")), "OK");
+    }
+    let (id, before) = (peer.id().to_string(), peak_bytes());
+    let mut words = vec!["CLIENT", "LIST", "ID"];
+    words.extend(std::iter::repeat_n(id.as_str(), 120_000));
+    peer.send_words(&words);
+    assert_eq!(peer.text(), "END");
+    assert!(peak_bytes() - before < 700 * MIB, "all of it would be 1,400 MB");
+}
