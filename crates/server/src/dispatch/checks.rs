@@ -319,7 +319,7 @@ pub fn check_outside(
     request: &Request<'_>,
     now: UnixMs,
 ) -> Verdict {
-    let looks_at_keys = matches!(command.row.name, "exec" | "watch" | "unwatch" | "discard");
+    let looks_at_keys = matches!(command.row.name, "exec" | "watch");
     match server.attention().contains(Attention::LOADING) {
         false => reach::check_outside(server, session, command, request, now),
         true if command.is(Flags::LOADING) && !looks_at_keys => Verdict::Run,

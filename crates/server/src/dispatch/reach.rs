@@ -53,7 +53,6 @@ impl<'a> Reach<'a> {
                 let queue = session.transaction.as_ref().map_or(&[][..], |transaction| transaction.queue());
                 transactions::reach_of(server, session, queue, now)
             }
-            "discard" | "unwatch" | "reset" => Reach::Keys(session.watched.keys(server).collect()),
             "bgrewriteaof" | "bgsave" | "debug" | "save" | "shutdown" => Reach::All,
             "memory" if !command.names_keys() => Reach::All,
             _ if scripting::runs_script(command) && scripting::takes_all(server, command, request) => {
@@ -217,8 +216,8 @@ fn is_apart(session: &Session, command: &Command, request: &Request<'_>) -> bool
 fn is_always_served(command: &Command, request: &Request<'_>) -> bool {
     match command.row.name {
         "shutdown" => request.iter().skip(1).any(|word| word.eq_ignore_ascii_case(b"nosave")),
-        // These look at keys.
-        "discard" | "unwatch" | "watch" | "reset" => false,
+        // It looks at keys.
+        "watch" => false,
         _ => command.is(Flags::ALLOW_BUSY),
     }
 }
