@@ -403,3 +403,12 @@ fn a_client_that_is_listed_often_is_listed_up_to_the_limit() {
     assert_eq!(peer.text(), "END");
     assert!(peak_bytes() - before < 700 * MIB, "all of it would be 1,400 MB");
 }
+
+#[test]
+fn a_debugger_populates_with_values_as_long_as_any() {
+    let server = TestServer::start("enable-debug-command yes");
+    let mut peer = server.connect();
+    let error = peer.ask("DEBUG POPULATE 1 k 9223372036854775807");
+    assert_eq!(error, "ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+    assert_eq!(peer.ask("DEBUG POPULATE 1 k 10"), "OK");
+}
