@@ -368,6 +368,11 @@ impl Client {
         *mail = State { is_closed: mail.is_closed, ..State::default() };
     }
 
+    /// Drops the mail, and takes none any more.
+    pub(super) fn close_mail(&self) {
+        self.mail.state.lock().close();
+    }
+
     /// Whether there is mail that must not leave yet.
     pub fn has_sealed_mail(&self) -> bool {
         self.mail.state.lock().has_sealed()

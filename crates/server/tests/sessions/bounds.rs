@@ -412,3 +412,14 @@ fn a_debugger_populates_with_values_as_long_as_any() {
     assert_eq!(error, "ERR string exceeds maximum allowed size (proto-max-bulk-len)");
     assert_eq!(peer.ask("DEBUG POPULATE 1 k 10"), "OK");
 }
+
+#[test]
+fn who_is_closed_already_is_not_counted_again() {
+    let server = TestServer::start("");
+    let mut peer = server.connect();
+    let client = server.server.clients.get(peer.id()).unwrap();
+    let clients = &server.server.clients;
+    assert_eq!([clients.kill(&client), clients.kill(&client)], [true, false]);
+    server::client::deliver(&server.server, &client, |mail, _| mail.extend_from_slice(&[b'x'; 1000]));
+    assert_eq!(client.mail_bytes(), 0, "nobody will read it");
+}
