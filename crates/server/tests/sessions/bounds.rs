@@ -423,3 +423,15 @@ fn who_is_closed_already_is_not_counted_again() {
     server::client::deliver(&server.server, &client, |mail, _| mail.extend_from_slice(&[b'x'; 1000]));
     assert_eq!(client.mail_bytes(), 0, "nobody will read it");
 }
+
+#[test]
+fn scripts_are_given_replies_up_to_a_bound() {
+    let server = TestServer::start("");
+    let mut peer = server.connect();
+    assert_eq!(peer.ask(&format!("SETRANGE w {} x", MIB - 1)), MIB.to_string());
+    let script = "local t = {'MGET'} for i = 2, 530 do t[i] = 'w' end return redis.pcall(unpack(t)).err";
+    assert_eq!(
+        peer.ask(&format!("EVAL \"{script}\" 0")),
+        "ERR the reply is longer than a script may be given"
+    );
+}
