@@ -456,7 +456,7 @@ mod tests {
         assert_eq!(taken(&client), "areply");
         other.store(true, Ordering::Release);
         assert_eq!(taken(&client), "");
-        assert_eq!(client.post(6, b"next", Stamp(8)), Posted::Kept);
+        assert_eq!(client.post(100, b"next", Stamp(8)), Posted::Kept);
         assert_eq!(taken(&client), "next");
         script.store(true, Ordering::Release);
         assert!(!client.has_sealed_mail());
