@@ -62,7 +62,7 @@ impl<'a> Order<'a> {
             let cut = |text: &'_ [u8]| if is_stored { text.len() } else { until_zero(text).len() };
             let texts: Vec<Option<&[u8]>> = keys
                 .iter()
-                .map(|key| key.as_ref().map(|key| text_of(key)).map(|text| &text[..cut(text)]))
+                .map(|key| key.as_ref().map(&mut text_of).map(|text| &text[..cut(text)]))
                 .collect();
             return Ok(self.arrange(texts.len(), range, |a, b| texts[a].cmp(&texts[b])));
         }
