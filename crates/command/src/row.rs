@@ -256,8 +256,6 @@ pub enum Reach {
     Around,
     /// Any slot.
     All,
-    /// The keys that its session watches.
-    Watched,
     /// What the requests of its session's transaction touch.
     Queue,
     /// The keys that it names, or any slot unless the script is known to touch no others.

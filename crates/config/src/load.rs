@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::parsed::{BadValue, Value, parse};
-use crate::row::{Effect, Kind};
+use crate::row::{Effect, Flags, Kind};
 use crate::table::{TABLE, find, index_of};
 use crate::words::{AppendFsync, Edition};
 use crate::{Config, file};
@@ -203,6 +203,20 @@ struct Loading {
     unknown: Vec<String>,
 }
 
+/// A line for an error's text. Of one that may hold a secret, only what it is about.
+fn shown(line: &[u8]) -> String {
+    let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+    let (quoted, rest) = line.split_at(end);
+    let name = quoted.trim_ascii_start();
+    let name = name.strip_prefix(b"\"").map_or(name, |name| name.strip_suffix(b"\"").unwrap_or(name));
+    let is_secret = name.eq_ignore_ascii_case(b"user")
+        || find(name).is_some_and(|index| TABLE[index].flags.contains(Flags::SENSITIVE));
+    match is_secret && !rest.is_empty() {
+        true => format!("{} (redacted)", String::from_utf8_lossy(quoted)),
+        false => String::from_utf8_lossy(line).into_owned(),
+    }
+}
+
 impl Loading {
     fn new() -> Loading {
         let values = default_values();
@@ -218,7 +232,7 @@ impl Loading {
             let bad = |BadValue(reason)| ConfigError::BadLine {
                 source: source.clone(),
                 number: index + 1,
-                line: String::from_utf8_lossy(line).into_owned(),
+                line: shown(line),
                 reason,
             };
             let words =

@@ -601,3 +601,19 @@ fn random_files_never_panic() {
         }
     }
 }
+
+#[test]
+fn errors_of_lines_with_secrets_do_not_show_them() {
+    for line in [
+        "requirepass hidden extra",
+        "REQUIREPASS \"hidden",
+        "masterauth hidden x",
+        "user bob >hidden nonsense",
+    ] {
+        if let Err(error) = Config::from_text(format!("edition memory\n{line}").as_bytes()) {
+            assert!(!error.to_string().contains("hidden"), "{error}");
+            assert!(error.to_string().contains("(redacted)"), "{error}");
+        }
+    }
+    assert!(Config::from_text(b"requirepass hidden extra").is_err());
+}

@@ -26,8 +26,9 @@ use crate::object::{Detached, NewValue, Object, ValueRef};
 use crate::opened::{Opened, Whole, WrongType};
 use crate::slot::{Change, SlotKeys};
 use crate::table::Place;
-use crate::waiting::Ticket;
+use crate::waiting::{KeyName, Ticket};
 use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 use sys::UnixMs;
 use value::collection::{Collection, Form, Type, TypeName};
 use wire::Request;
@@ -57,7 +58,15 @@ struct Noted {
     /// What changed, as far as anybody is interested.
     changes: RefCell<Vec<KeyChange>>,
     /// Objects that are on disk only, read to be looked at.
-    lent: RefCell<Vec<Detached>>,
+    lent: RefCell<Lent>,
+}
+
+/// What an access was lent: each object once, however often it is looked at.
+#[derive(Default)]
+struct Lent {
+    objects: HashMap<KeyName, Detached>,
+    /// What they take.
+    bytes: usize,
 }
 
 impl Noted {

@@ -683,6 +683,11 @@ impl Detached {
         Detached(block)
     }
 
+    /// Its block, which stays its own.
+    pub(crate) fn block(&self) -> Block {
+        self.0
+    }
+
     /// The object.
     pub fn object(&self) -> Object<'_> {
         // SAFETY: `self` owns the block and the borrow keeps it alive and unchanged.

@@ -38,6 +38,8 @@ pub struct Waiter {
     /// Up to where that shows what was written: it says that there was nothing.
     shows: Stamp,
     has_timeout: bool,
+    /// Its client wants no reply (CLIENT REPLY).
+    is_silent: bool,
     state: Mutex<State>,
 }
 
@@ -119,7 +121,6 @@ impl Sessions for Beginner<'_> {
     }
 
     fn begin_wait(&self, wait: &Wait, args: &Args<'_>, keys: &[Key<'_>]) {
-        let client = &self.session.client;
         let protocol = self.session.protocol;
         let originals = wait.rewritten.iter().map(|(at, _)| (*at, args.request.arg(*at).into())).collect();
         let mut words: Vec<&[u8]> = args.request.iter().collect();
@@ -141,28 +142,24 @@ impl Sessions for Beginner<'_> {
             ticks: self.server.ticks.now().0.saturating_sub(self.first_tried.0),
         };
         let shows = durability::latest(self.server);
-        begin(self.server, client, Some(request), (on_timeout, shows), wait.until);
+        begin(self.server, self.session, Some(request), (on_timeout, shows), wait.until);
         self.began.set(Some(wait.until));
     }
 }
 
 /// Makes a session wait for time to pass; then it gets `on_timeout`, unless it is answered before.
-pub fn wait_for_time(
-    server: &Server,
-    client: &Arc<Client>,
-    until: Until,
-    on_timeout: Vec<u8>,
-) -> Arc<Waiter> {
-    begin(server, client, None, (on_timeout, Stamp(0)), until)
+pub fn wait_for_time(server: &Server, session: &Session, until: Until, on_timeout: Vec<u8>) -> Arc<Waiter> {
+    begin(server, session, None, (on_timeout, Stamp(0)), until)
 }
 
 fn begin(
     server: &Server,
-    client: &Arc<Client>,
+    session: &Session,
     request: Option<WaitingRequest>,
     (on_timeout, shows): (Vec<u8>, Stamp),
     until: Until,
 ) -> Arc<Waiter> {
+    let client = &session.client;
     client.set_trait(Traits::BLOCKED, true);
     client.note_kept(Kept::Waiting, on_timeout.len());
     if let Some(request) = &request {
@@ -171,7 +168,15 @@ fn begin(
     }
     let has_timeout = until.is_some();
     let state = Mutex::new(State::Waits);
-    let waiter = Arc::new(Waiter { client: client.clone(), request, on_timeout, shows, has_timeout, state });
+    let waiter = Arc::new(Waiter {
+        client: client.clone(),
+        request,
+        on_timeout,
+        shows,
+        has_timeout,
+        is_silent: session.is_silent(),
+        state,
+    });
     server.blocked.by_ticket.lock().insert(client.id, waiter.clone());
     waiter
 }
@@ -279,7 +284,7 @@ impl Waiter {
         if *state == State::Waits {
             *state = State::Ended;
             self.leave(server);
-            self.client.post(reply, shows);
+            self.post(server, reply, shows);
             self.client.signal(Signal::UNBLOCKED);
         }
     }
@@ -292,7 +297,7 @@ impl Waiter {
         };
         match error {
             None => {
-                self.client.post(&self.on_timeout, self.shows);
+                self.post(server, &self.on_timeout, self.shows);
                 Ending::Done
             }
             Some(error) => {
@@ -302,9 +307,16 @@ impl Waiter {
         }
     }
 
+    /// Sends the client a reply, if it wants one.
+    fn post(&self, server: &Server, reply: &[u8], shows: Stamp) {
+        if !self.is_silent {
+            client::answer(server, &self.client, reply, shows);
+        }
+    }
+
     fn fail(&self, server: &Server, line: &[u8]) {
         server.counts.note_error(line);
-        self.client.post(&[b"-", line, b"\r\n"].concat(), Stamp(0));
+        self.post(server, &[b"-", line, b"\r\n"].concat(), Stamp(0));
     }
 
     /// Counts the request that ends now; `ticks` is what it took since it waits. What waited for time alone counts for nothing,
@@ -347,7 +359,8 @@ impl Waiter {
         }
         let began = server.ticks.now();
         let mut out = Vec::new();
-        let mut reply = Reply::new(&mut out, request.protocol);
+        let bytes_max = server.reply_bytes_max(&self.client);
+        let mut reply = Reply::new(&mut out, request.protocol).at_most(bytes_max);
         let admitted =
             rights::admit_waiting(server, &self.client, request.rights, request.command, &args.request, now);
         let if_fails = if admitted.is_ok() { Ending::Failed } else { Ending::Rejected };
@@ -371,7 +384,11 @@ impl Waiter {
         *state = State::Ended;
         self.leave(server);
         self.count(server, worker, ending, server.ticks.now().0.saturating_sub(began.0));
-        self.client.post(&out, durability::latest(server));
+        if out.len() > bytes_max {
+            client::close_for_its_reply(server, &self.client);
+        } else {
+            self.post(server, &out, durability::latest(server));
+        }
         drop(behind_reply);
         client::open_seals(server);
         self.client.signal(Signal::UNBLOCKED);

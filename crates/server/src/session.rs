@@ -200,6 +200,11 @@ impl Session {
         Some(letters)
     }
 
+    /// Whether the reply to its request at hand is not sent.
+    pub fn is_silent(&self) -> bool {
+        matches!(self.reply_mode, ReplyMode::Off | ReplyMode::Skip)
+    }
+
     /// Whether only messages may come: a RESP2 client that has subscribed could not tell
     /// replies from them.
     #[inline]

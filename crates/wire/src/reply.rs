@@ -125,6 +125,16 @@ impl<'o> Reply<'o> {
         self.out.len() > self.bytes_max
     }
 
+    /// How many bytes more it may be until it is over.
+    pub fn bytes_left(&self) -> usize {
+        self.bytes_max.saturating_sub(self.out.len())
+    }
+
+    /// A part of this reply that is made in a buffer of its own, to be put in later ([`Reply::raw`]). It is over when the whole would be.
+    pub fn part<'p>(&self, out: &'p mut Vec<u8>) -> Reply<'p> {
+        Reply { out, protocol: self.protocol, bytes_max: self.bytes_left() }
+    }
+
     /// The protocol that the session speaks.
     #[inline]
     pub fn protocol(&self) -> Protocol {
@@ -182,6 +192,9 @@ impl<'o> Reply<'o> {
     }
 
     fn line(&mut self, kind: u8, text: &[u8]) {
+        if self.is_over() {
+            return;
+        }
         self.out.push(kind);
         let start = self.out.len();
         self.out.extend_from_slice(text);

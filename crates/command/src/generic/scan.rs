@@ -135,7 +135,7 @@ fn free(batch: &Batch<'_>, args: &Args<'_>, names: &[Vec<u8>]) {
 pub(crate) fn reply_scanned(reply: &mut Reply<'_>, scan: impl FnOnce(&mut Reply<'_>, &mut usize) -> u64) {
     // The cursor comes first in the reply and is known last.
     let (mut shown, mut count) = (Vec::new(), 0);
-    let next = scan(&mut Reply::new(&mut shown, reply.protocol()), &mut count);
+    let next = scan(&mut reply.part(&mut shown), &mut count);
     reply.array(2);
     reply.bulk_int(next as i64);
     reply.array(count);

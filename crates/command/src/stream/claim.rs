@@ -239,7 +239,7 @@ pub(super) fn xautoclaim(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply
     let (mut claimed_count, mut got) = (0, Got::new());
     // The cursor comes first but is known last.
     let mut claimed = Vec::new();
-    let mut list = Reply::new(&mut claimed, reply.protocol());
+    let mut list = reply.part(&mut claimed);
     let mut cursor = Some(claim.start);
     for _ in 0..tries {
         let next = cursor.and_then(|cursor| group.pending_from(cursor).next());

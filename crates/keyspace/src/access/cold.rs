@@ -2,11 +2,18 @@
 
 #![allow(unsafe_code)] // Lends what it owns for as long as the access lasts.
 
-use super::Access;
+use super::{Access, Lent};
 use crate::ids::Key;
 use crate::object::{Block, Detached, Object};
+use crate::residency::Unreadable;
 use crate::slot::Change;
 use crate::table::Place;
+use crate::waiting::KeyName;
+
+/// The part of `maxmemory` that one access may be lent: it has to fit in beside all else, and nothing of it goes before the access ends.
+const LENT_PART: usize = 4;
+/// How many elements of a collection are looked at to estimate what it takes.
+const LENT_SAMPLES: usize = 5;
 
 /// What keys are looked up for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,15 +103,43 @@ impl Access<'_> {
         if self.slot(key).find(key).is_some() {
             return None;
         }
-        let (_, _, block) = self.read_cold(key)?;
-        let detached = Detached::new(block);
+        let name: KeyName = (key.db, key.bytes.into());
+        let mut lent = self.noted().lent.borrow_mut();
+        let (block, is_new) = match lent.objects.get(&name) {
+            Some(detached) => (detached.block(), false),
+            None => (self.lend(&mut lent, name, key)?, true),
+        };
         // SAFETY: the block lives as long as the access, wherever its handle lies, and nobody changes it.
         let object = unsafe { block.object() };
-        self.noted().lent.borrow_mut().push(detached);
+        if object.is_expired(self.now) && !is_new {
+            return None;
+        }
         if object.is_expired(self.now) {
             self.note_expired(key);
             return None;
         }
         Some(object)
+    }
+
+    /// Reads an object that the access has not been lent yet.
+    fn lend(&self, lent: &mut Lent, name: KeyName, key: &Key<'_>) -> Option<Block> {
+        if self.batch.has_unreadable() {
+            // The command fails, whatever else it finds.
+            return None;
+        }
+        let memory_bytes_max =
+            usize::try_from(self.keyspace().policy().memory_bytes_max()).unwrap_or(usize::MAX);
+        if memory_bytes_max > 0 && lent.bytes > memory_bytes_max / LENT_PART {
+            self.batch.note_unreadable(Unreadable(format!(
+                "what is looked at and on disk only takes more than 1/{LENT_PART} of maxmemory"
+            )));
+            return None;
+        }
+        let (_, _, block) = self.read_cold(key)?;
+        let detached = Detached::new(block);
+        lent.bytes += detached.object().bytes(LENT_SAMPLES);
+        let block = detached.block();
+        lent.objects.insert(name, detached);
+        Some(block)
     }
 }

@@ -564,6 +564,39 @@ fn what_cannot_be_read_is_an_error_and_stays() {
     assert_eq!(spilling.keyspace.len(DbIndex(0)), 10);
 }
 
+#[test]
+fn what_is_looked_at_is_lent_once_and_takes_a_part_of_memory_at_most() {
+    let mut spilling = Spilling::new();
+    (0..40).for_each(|number| crate::fixture::set(&spilling.keyspace, number, NOW, Expiry::Clear));
+    let long = vec![b'x'; 100_000];
+    set_long(&spilling.keyspace, &long);
+    spilling.spill_all();
+    spilling.keyspace.policy().set_memory_bytes_max(4 * 150_000);
+    let mut batch = spilling.keyspace.enter(0);
+    let of = |number: u32| number.to_be_bytes();
+    batch.hold_all();
+    let view = batch.view(&[], NOW, Touch::Yes);
+    let look = |number: u32| view.get(&spilling.keyspace.key(DB, &of(number))).is_some();
+    assert!((0..1000).all(|_| look(100)), "the same bytes each time");
+    assert!(!batch.has_unreadable() && look(101));
+    assert!(!look(102), "enough is lent");
+    assert!(look(100), "what was lent stays");
+    view.finish();
+    assert!(batch.take_unreadable().is_some_and(|error| error.0.contains("1/4 of maxmemory")));
+}
+
+/// Some keys with long values, from number 100 on.
+fn set_long(keyspace: &Keyspace, value: &[u8]) {
+    let batch = keyspace.enter(0);
+    for number in 100..104u32 {
+        let name = number.to_be_bytes();
+        let key = keyspace.key(DB, &name);
+        let mut edit = batch.edit(&[key], NOW, Touch::Yes);
+        edit.set(&key, NewValue::Bytes(value), Expiry::Clear);
+        edit.finish();
+    }
+}
+
 /// Two keys that cold words could not tell apart, by a hasher that makes such.
 fn two_that_look_alike(hasher: &KeyHasher) -> [Vec<u8>; 2] {
     let names = (0..100u32).map(|number| format!("key:{number}").into_bytes());

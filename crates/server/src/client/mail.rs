@@ -74,6 +74,11 @@ impl State {
         first.map_or((self.marks.len(), self.bytes.len()), |place| (place, self.marks[place].0))
     }
 
+    /// Drops all, and takes nothing more.
+    fn close(&mut self) {
+        *self = State { is_closed: true, ..State::default() };
+    }
+
     fn has_sealed(&self) -> bool {
         self.first_sealed().1 < self.bytes.len()
     }
@@ -241,6 +246,27 @@ pub fn deliver(server: &Server, client: &Client, write: impl FnOnce(&mut Vec<u8>
     }
 }
 
+/// Posts a reply that the session waits for (see [`Client::post`]). A session whose unread messages and replies reach the hard
+/// limit of `client-output-buffer-limit` with it is closed.
+pub fn answer(server: &Server, client: &Client, reply: &[u8], shows: Stamp) {
+    let limit = server.config.output_limit(client.class()).hard_bytes;
+    if client.post(limit, reply, shows) == Posted::Overflowed {
+        close_unread(server, client);
+    }
+}
+
+/// Closes a client whose reply went beyond what it may be owed while it was made.
+#[cold]
+pub fn close_for_its_reply(server: &Server, client: &Client) {
+    log!(
+        Warning,
+        "Client closed because a reply reached the limit (client-output-buffer-limit, maxmemory-clients, maxmemory): {}",
+        client.line(server.clock.now())
+    );
+    server.counts.output_limit_disconnections.add(1);
+    client.signal(Signal::KILL);
+}
+
 #[cold]
 fn close_unread(server: &Server, client: &Client) {
     server.counts.output_limit_disconnections.add(1);
@@ -255,14 +281,26 @@ fn close_unread(server: &Server, client: &Client) {
 impl Client {
     /// Posts a reply that the session waits for, which shows what was written up to here. It must not stay behind what is
     /// sealed, since the session goes on with its next request.
-    pub fn post(&self, reply: &[u8], shows: Stamp) {
+    fn post(&self, bytes_max: u64, reply: &[u8], shows: Stamp) -> Posted {
         let mut mail = self.mail.state.lock();
-        if !mail.is_closed {
-            mail.insert(reply, shows);
-            self.mail.posted.fetch_add(reply.len() as u64, Ordering::Release);
-            drop(mail);
-            self.tell_of_mail();
+        if mail.is_closed {
+            return Posted::Refused;
         }
+        if self.overflows(&mail, reply.len(), bytes_max) {
+            mail.close();
+            return Posted::Overflowed;
+        }
+        mail.insert(reply, shows);
+        self.mail.posted.fetch_add(reply.len() as u64, Ordering::Release);
+        drop(mail);
+        self.tell_of_mail();
+        Posted::Kept
+    }
+
+    /// Whether so much more reaches this limit, with what has not been sent. No limit is 0.
+    fn overflows(&self, mail: &State, more: usize, bytes_max: u64) -> bool {
+        let waiting = mail.bytes.len() + more + self.output_bytes.load(Ordering::Relaxed);
+        bytes_max > 0 && waiting as u64 >= bytes_max
     }
 
     fn post_within(
@@ -279,9 +317,8 @@ impl Client {
         let from = mail.bytes.len();
         write(&mut mail.bytes, self.protocol());
         self.mail.posted.fetch_add((mail.bytes.len() - from) as u64, Ordering::Release);
-        let waiting = (mail.bytes.len() + self.output_bytes.load(Ordering::Relaxed)) as u64;
-        if bytes_max > 0 && waiting >= bytes_max {
-            *mail = State { is_closed: true, ..State::default() };
+        if self.overflows(&mail, 0, bytes_max) {
+            mail.close();
             return Posted::Overflowed;
         }
         drop(mail);
@@ -329,6 +366,11 @@ impl Client {
     pub fn drop_mail(&self) {
         let mut mail = self.mail.state.lock();
         *mail = State { is_closed: mail.is_closed, ..State::default() };
+    }
+
+    /// Drops the mail, and takes none any more.
+    pub(super) fn close_mail(&self) {
+        self.mail.state.lock().close();
     }
 
     /// Whether there is mail that must not leave yet.
@@ -409,12 +451,12 @@ mod tests {
         publish(&client, Some(&script), "b");
         publish(&client, None, "c");
         publish(&client, Some(&other), "d");
-        client.post(b"reply", Stamp(7));
+        assert_eq!(client.post(0, b"reply", Stamp(7)), Posted::Kept);
         assert!(client.has_sealed_mail());
         assert_eq!(taken(&client), "areply");
         other.store(true, Ordering::Release);
         assert_eq!(taken(&client), "");
-        client.post(b"next", Stamp(8));
+        assert_eq!(client.post(100, b"next", Stamp(8)), Posted::Kept);
         assert_eq!(taken(&client), "next");
         script.store(true, Ordering::Release);
         assert!(!client.has_sealed_mail());
@@ -441,7 +483,7 @@ mod tests {
         let config::Startup::Serve { config, .. } = config else { panic!("it is to serve") };
         let (server, client) = (Server::new(*config, 1), client());
         publish(&client, None, "ab");
-        client.post(b"reply", Stamp(7));
+        assert_eq!(client.post(0, b"reply", Stamp(7)), Posted::Kept);
         publish(&client, None, "c");
         let letters = client.take_mail();
         let stretches: Vec<_> = letters.stretches(&server).collect();

@@ -12,7 +12,10 @@ mod mail;
 mod registry;
 
 pub use class::class_from_name;
-pub use mail::{BehindReply, Letters, begin_group, deliver, end_group, has_sealed, open_seals};
+pub use mail::{
+    BehindReply, Letters, answer, begin_group, close_for_its_reply, deliver, end_group, has_sealed,
+    open_seals,
+};
 pub use registry::Clients;
 
 use acl::DEFAULT_USER;

@@ -35,10 +35,12 @@ impl Clients {
     }
 
     /// Closes a client's connection at once. Others do not see it any more, even if
-    /// its session has yet to notice.
-    pub fn kill(&self, client: &Client) {
-        self.remove(client.id);
+    /// its session has yet to notice, and its mail is dropped. False: somebody else has closed it.
+    pub fn kill(&self, client: &Client) -> bool {
+        let was_there = self.by_id.lock().remove(&client.id).is_some();
+        client.close_mail();
         client.signal(Signal::KILL);
+        was_there
     }
 
     /// Wakes all sessions up to look at the state of things again.

@@ -52,7 +52,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .shows(Shows::Nothing)
         .group(Group::Connection)
         .summary("Closes the connection."),
-    row("reset", 1, Reach::Watched, BEFORE_AUTH.union(Flags::RUNS_IN_MULTI), reset)
+    row("reset", 1, Reach::Nothing, BEFORE_AUTH.union(Flags::RUNS_IN_MULTI), reset)
         .flags(Flags::AMONG_MESSAGES.union(Flags::ENDS_TRANSACTION))
         .shows(Shows::Nothing)
         .since("6.2.0")

@@ -27,8 +27,8 @@ const QUICK: Flags = ALWAYS.union(Flags::FAST).union(Flags::ALLOW_BUSY);
 
 /// The transactions group.
 pub const ROWS: &[Row<ServerHandler>] = &[
-    row("discard", 1, Reach::Watched, QUICK, discard)
-        .flags(Flags::ENDS_TRANSACTION.union(Flags::NEEDS_DATA))
+    row("discard", 1, Reach::Nothing, QUICK, discard)
+        .flags(Flags::ENDS_TRANSACTION)
         .shows(Shows::Nothing)
         .since("2.0.0")
         .group(Group::Transactions)
@@ -47,8 +47,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .group(Group::Transactions)
         .summary("Begins a transaction."),
     // In a transaction it is queued, and does nothing when it runs.
-    row("unwatch", 1, Reach::Watched, QUICK.difference(Flags::RUNS_IN_MULTI), unwatch)
-        .flags(Flags::NEEDS_DATA)
+    row("unwatch", 1, Reach::Nothing, QUICK.difference(Flags::RUNS_IN_MULTI), unwatch)
         .shows(Shows::Nothing)
         .since("2.2.0")
         .group(Group::Transactions)

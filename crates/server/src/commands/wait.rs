@@ -133,7 +133,7 @@ fn begin(
 ) -> Arc<Waiter> {
     let mut on_timeout = Vec::new();
     answer(&mut Reply::new(&mut on_timeout, context.session.protocol));
-    let waiter = blocking::wait_for_time(context.server, &context.session.client, until, on_timeout);
+    let waiter = blocking::wait_for_time(context.server, context.session, until, on_timeout);
     context.session.waits = Some(until);
     waiter
 }

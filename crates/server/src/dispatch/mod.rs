@@ -17,7 +17,7 @@ pub mod rights;
 mod transaction;
 
 use crate::blocking;
-use crate::client::{Letters, Traits};
+use crate::client::{self, Letters, Traits};
 use crate::residency;
 use crate::server::{Attention, Server};
 use crate::session::{Closing, ReplyMode, Session};
@@ -464,6 +464,8 @@ impl Turn<'_> {
         if self.session.waits.is_some() {
             // It counts as a call when it ends.
             self.count += 1;
+            // Whoever ends the wait knows whether the reply is wanted.
+            self.settle_reply(before, out);
             return Flow::Block;
         }
         self.count_one(command, request, ending);
@@ -584,13 +586,7 @@ impl Turn<'_> {
     /// A reply went beyond what the client may be owed.
     #[cold]
     fn close_for_its_output(&mut self, out: &mut Vec<u8>) {
-        let client = &self.session.client;
-        log!(
-            Warning,
-            "Client closed because a reply reached the limit (client-output-buffer-limit, maxmemory-clients, maxmemory): {}",
-            client.line(self.now)
-        );
-        self.server.counts.output_limit_disconnections.add(1);
+        client::close_for_its_reply(self.server, &self.session.client);
         self.session.closing = Closing::Now;
         *out = Vec::new();
     }

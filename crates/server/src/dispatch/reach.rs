@@ -60,7 +60,6 @@ impl<'a> Reach<'a> {
                 let queue = session.transaction.as_ref().map_or(&[][..], |transaction| transaction.queue());
                 reach_of(server, session, queue, now)
             }
-            row::Reach::Watched => Reach::Keys(session.watched.keys(server).collect()),
             row::Reach::Script(_)
                 if plan::takes_all(&server.scripts, server.is_monitored(), command, request) =>
             {
@@ -236,7 +235,6 @@ fn is_apart(session: &Session, command: &Command, request: &Request<'_>) -> bool
 /// Whether Redis serves it, too, while a script is busy. What looks at keys is not served.
 fn is_always_served(command: &Command, request: &Request<'_>) -> bool {
     command.is(Flags::ALLOW_BUSY)
-        && command.row.reach != row::Reach::Watched
         && !command.names_keys()
         && command.row.allow_busy_if.is_none_or(|is_allowed| is_allowed(request))
 }

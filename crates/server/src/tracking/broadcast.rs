@@ -7,12 +7,23 @@ use super::message::Invalid;
 use crate::client::{Client, Traits};
 use crate::pubsub::Subscribers;
 use crate::server::Server;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Included, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Modified keys that are kept until the batch ends; beyond, they are told at once.
 const KEYS_MAX: usize = 1024;
+/// What they may take, for the same reason: a key may be as long as a request.
+const KEYS_BYTES_MAX: usize = 1 << 20;
+
+/// Modified keys that are to be told of.
+#[derive(Default)]
+pub(super) struct Kept {
+    keys: Vec<Modified>,
+    /// Bytes of the keys.
+    bytes: usize,
+}
 
 /// A key that was modified.
 pub(super) struct Modified {
@@ -43,12 +54,32 @@ impl Tracking {
     }
 }
 
-/// Notes a modified key.
-pub(super) fn note(server: &Server, worker: usize, modified: Modified) {
-    let mut all = server.tracking.workers[worker].modified.lock();
-    all.push(modified);
-    if all.len() >= KEYS_MAX {
-        tell(server, std::mem::take(&mut all));
+/// Notes a modified key, if anybody is told of it.
+pub(super) fn note(server: &Server, worker: usize, key: &[u8], origin: u64) {
+    if !has_prefix_of(&server.tracking.prefixes.read(), key) {
+        return;
+    }
+    let mut kept = server.tracking.workers[worker].modified.lock();
+    kept.bytes += key.len();
+    kept.keys.push(Modified { key: key.into(), origin });
+    if kept.keys.len() >= KEYS_MAX || kept.bytes >= KEYS_BYTES_MAX {
+        tell(server, std::mem::take(&mut *kept).keys);
+    }
+}
+
+/// Whether one of these is a prefix of a key. Whatever lies between a prefix of it and the key begins with that prefix: so what is next
+/// below the key either is one, or shows how long one can be at most.
+fn has_prefix_of<T>(known: &BTreeMap<Box<[u8]>, T>, key: &[u8]) -> bool {
+    let mut key = key;
+    loop {
+        let Some((below, _)) = known.range::<[u8], _>((Unbounded, Included(key))).next_back() else {
+            return false;
+        };
+        if key.starts_with(below) {
+            return true;
+        }
+        let common = below.iter().zip(key).take_while(|(one, other)| one == other).count();
+        key = &key[..common];
     }
 }
 
@@ -57,7 +88,7 @@ pub(super) fn note(server: &Server, worker: usize, modified: Modified) {
 pub fn end_batch(server: &Server, worker: usize) {
     if server.tracking.prefix_count() > 0 {
         let modified = std::mem::take(&mut *server.tracking.workers[worker].modified.lock());
-        tell(server, modified);
+        tell(server, modified.keys);
     }
 }
 
@@ -87,6 +118,46 @@ fn tell_prefix(server: &Server, clients: &Subscribers, modified: &[Modified]) {
         let of_others: Vec<&[u8]> = modified.iter().filter(|one| !knows(one)).map(|one| &*one.key).collect();
         if !of_others.is_empty() {
             Invalid::keys(&of_others).send(server, client);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::{Config, Startup};
+    use sys::{Prng, UnixMs};
+
+    #[test]
+    fn a_prefix_is_found_as_if_all_were_tried() {
+        let mut prng = Prng::from_seed(1);
+        let mut text = |bytes_max: u64| -> Box<[u8]> {
+            let len = prng.below(bytes_max + 1);
+            (0..len).map(|_| if prng.below(2) == 0 { b'a' } else { b'b' }).collect()
+        };
+        for round in 0..20_000 {
+            let least = u64::from(round % 10 != 0);
+            let prefixes: BTreeMap<Box<[u8]>, ()> =
+                (0..round % 6).map(|_| (text(5), ())).filter(|(one, ())| one.len() as u64 >= least).collect();
+            let key = text(7);
+            let is_one = prefixes.keys().any(|prefix| key.starts_with(prefix));
+            assert_eq!(has_prefix_of(&prefixes, &key), is_one, "{prefixes:?} {key:?}");
+        }
+    }
+
+    #[test]
+    fn keys_that_are_kept_for_broadcasts_take_little_however_long_they_are() {
+        let config = Config::from_text(b"edition memory").unwrap();
+        let Startup::Serve { config, .. } = config else { panic!("it is to serve") };
+        let server = Server::new(*config, 1);
+        let client = Client::new(1, String::new(), String::new(), -1, (0, 0), UnixMs(0));
+        server.tracking.join(&BTreeSet::from([b"key:".as_slice().into()]), &Arc::new(client));
+        let kept = || server.tracking.workers[0].modified.lock();
+        note(&server, 0, &vec![b'x'; 1 << 20], 0);
+        assert!(kept().keys.is_empty(), "nobody is told of it");
+        for number in 0..100 {
+            note(&server, 0, &[b"key:", &vec![number; 100_000][..]].concat(), 0);
+            assert!(kept().bytes <= KEYS_BYTES_MAX && kept().keys.len() <= 10);
         }
     }
 }

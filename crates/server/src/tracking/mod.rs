@@ -28,7 +28,6 @@ use crate::client::{Client, Kept, Traits};
 use crate::pubsub::Subscribers;
 use crate::server::Server;
 use crate::session::Session;
-use broadcast::Modified;
 use command::table::Command;
 use command::{Flags, execute::key_positions};
 use keyspace::Interest;
@@ -99,7 +98,7 @@ struct Running {
     /// Whether it caches what that command reads.
     is_reading: AtomicBool,
     /// Modified keys that are to be broadcast.
-    modified: Mutex<Vec<Modified>>,
+    modified: Mutex<broadcast::Kept>,
 }
 
 impl Tracking {
@@ -270,7 +269,7 @@ pub fn invalidate(server: &Server, worker: usize, key: &[u8], is_over: bool) {
     let origin = running.client.load(Ordering::Relaxed);
     if tracking.prefix_count() > 0 {
         let origin = if is_over { 0 } else { origin };
-        broadcast::note(server, worker, Modified { key: key.into(), origin });
+        broadcast::note(server, worker, key, origin);
     }
     let Some(ids) = tracking.table.take(key) else { return };
     tell(server, key, &ids, origin);

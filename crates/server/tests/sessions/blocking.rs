@@ -2,6 +2,7 @@
 
 use crate::harness::{Peer, TestServer};
 use keyspace::{DbIndex, Touch};
+use server::client::Traits;
 use server::dispatch::pause::{Pause, Paused};
 use std::collections::BTreeSet;
 use sys::UnixMs;
@@ -255,4 +256,32 @@ fn nobody_is_served_what_was_over_when_its_transaction_ended() {
     assert_eq!(pusher.ask("RPUSH k x"), "1");
     let Some(Value::Array(pair)) = peer.reply() else { panic!("an element comes") };
     assert_eq!(pair[1], Value::Bulk(b"x".to_vec()));
+}
+
+#[test]
+fn who_wants_no_reply_gets_none_however_its_wait_ends() {
+    let server = TestServer::start("");
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    let id = peer.id();
+    let client = server.server.clients.get(id).unwrap();
+    peer.send(&["CLIENT REPLY OFF", "BLPOP q 0.01", "ECHO 0", "CLIENT REPLY ON"]);
+    assert_eq!(peer.text(), "OK");
+    for request in ["BLPOP q 0.01", "WAIT 1 10"] {
+        peer.send(&["CLIENT REPLY SKIP", request, "ECHO 1"]);
+        assert_eq!(peer.text(), "1", "{request}");
+    }
+    assert_eq!(other.ask("XGROUP CREATE s g $ MKSTREAM"), "OK");
+    let unblock = format!("CLIENT UNBLOCK {id} ERROR");
+    for (request, ends) in [
+        ("BLPOP q 0", &["RPUSH q a"][..]),
+        ("BLPOP q 0", &["MULTI", "RPUSH q a", "EXEC"]),
+        ("BLPOP q 0", &[&unblock]),
+        ("XREADGROUP GROUP g c BLOCK 0 STREAMS s >", &["DEL s"]),
+    ] {
+        peer.send(&["CLIENT REPLY SKIP", request]);
+        server.wait_until("it waits", || client.traits().contains(Traits::BLOCKED));
+        ends.iter().for_each(|end| drop(other.ask(end)));
+        assert_eq!(peer.ask("ECHO 2"), "2", "{request} {ends:?}");
+    }
+    assert_eq!(other.ask("EXISTS q"), "0");
 }

@@ -2,7 +2,8 @@
 //! afterwards (docs/security.md).
 
 use crate::harness::{Peer, TestServer};
-use std::io::Write;
+use server::client::Traits;
+use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
 
 const MIB: usize = 1 << 20;
@@ -218,6 +219,24 @@ fn a_reply_beyond_the_limit_is_not_computed_to_its_end() {
 }
 
 #[test]
+fn a_reply_that_was_waited_for_is_cut_short_as_well() {
+    for directive in REPLY_LIMITS {
+        let server = TestServer::start(directive);
+        let (mut greedy, mut other) = (server.connect(), server.connect());
+        let id = greedy.id();
+        let client = server.server.clients.get(id).unwrap();
+        let words = format!("XREAD BLOCK 0 STREAMS {}{}", "s ".repeat(400), "$ ".repeat(400));
+        greedy.send(&[&words]);
+        server.wait_until("it waits", || client.traits().contains(Traits::BLOCKED));
+        assert!(other.ask(&format!("XADD s * f {}", "x".repeat(60_000))).contains('-'));
+        // Nothing was sent of what would have been 24 MB.
+        assert_eq!(greedy.stream.read(&mut [0; 100]).unwrap_or(0), 0, "{directive}");
+        assert_eq!(server.server.counts.output_limit_disconnections.get(), 1, "{directive}");
+        assert_eq!(other.ask("PING"), "PONG");
+    }
+}
+
+#[test]
 fn a_set_given_a_thousand_times_is_intersected_once() {
     let server = TestServer::start("");
     let mut peer = server.connect();
@@ -346,4 +365,96 @@ fn commands_that_there_are_not_are_not_counted_by_name() {
     // INFO and CONFIG have been counted since.
     let after = lines(&mut peer);
     assert!(after <= before + 2, "{before} lines became {after}");
+}
+
+/// The most memory that this process had so far.
+fn peak_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches("kB").trim().parse::<usize>().unwrap() << 10
+}
+
+#[test]
+fn what_sort_looks_up_is_not_copied() {
+    let server = TestServer::start("client-output-buffer-limit normal 4mb 0 0");
+    let mut peer = server.connect();
+    assert_eq!(peer.ask(&format!("SETRANGE w_a {} x", MIB - 1)), MIB.to_string());
+    assert_eq!(peer.ask(&format!("RPUSH l{}", " a".repeat(1500))), "1500");
+    let before = peak_bytes();
+    for options in ["BY w_* ALPHA LIMIT 0 1", "BY w_* ALPHA DESC LIMIT 3 1 GET #"] {
+        assert_eq!(peer.ask(&format!("SORT l {options}")), "Array([Bulk([97])])");
+    }
+    assert_eq!(peer.ask("SORT l BY nosort GET w_*"), "END");
+    assert!(peak_bytes() - before < 700 * MIB, "a copy for each element would be 1,500 MB");
+}
+
+#[test]
+fn a_client_that_is_listed_often_is_listed_up_to_the_limit() {
+    let server = TestServer::start(REPLY_LIMITS[0]);
+    let mut peer = server.connect();
+    let label = "n".repeat(4096);
+    for way in ["SETNAME", "SETINFO LIB-NAME", "SETINFO LIB-VER"] {
+        assert_eq!(peer.ask(&format!("CLIENT {way} {label}")), "OK");
+    }
+    let (id, before) = (peer.id().to_string(), peak_bytes());
+    let mut words = vec!["CLIENT", "LIST", "ID"];
+    words.extend(std::iter::repeat_n(id.as_str(), 120_000));
+    peer.send_words(&words);
+    assert_eq!(peer.text(), "END");
+    assert!(peak_bytes() - before < 700 * MIB, "all of it would be 1,400 MB");
+}
+
+#[test]
+fn a_debugger_populates_with_values_as_long_as_any() {
+    let server = TestServer::start("enable-debug-command yes");
+    let mut peer = server.connect();
+    let error = peer.ask("DEBUG POPULATE 1 k 9223372036854775807");
+    assert_eq!(error, "ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+    assert_eq!(peer.ask("DEBUG POPULATE 1 k 10"), "OK");
+}
+
+#[test]
+fn who_is_closed_already_is_not_counted_again() {
+    let server = TestServer::start("");
+    let mut peer = server.connect();
+    let client = server.server.clients.get(peer.id()).unwrap();
+    let clients = &server.server.clients;
+    assert_eq!([clients.kill(&client), clients.kill(&client)], [true, false]);
+    server::client::deliver(&server.server, &client, |mail, _| mail.extend_from_slice(&[b'x'; 1000]));
+    assert_eq!(client.mail_bytes(), 0, "nobody will read it");
+}
+
+#[test]
+fn scripts_are_given_replies_up_to_a_bound() {
+    let server = TestServer::start("");
+    let mut peer = server.connect();
+    assert_eq!(peer.ask(&format!("SETRANGE w {} x", MIB - 1)), MIB.to_string());
+    let script = "local t = {'MGET'} for i = 2, 530 do t[i] = 'w' end return redis.pcall(unpack(t)).err";
+    assert_eq!(
+        peer.ask(&format!("EVAL \"{script}\" 0")),
+        "ERR the reply is longer than a script may be given"
+    );
+}
+
+/// The files below a folder whose code has a text in it.
+fn files_with(text: &str, folder: &std::path::Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() {
+            files_with(text, &path, found);
+        } else if std::fs::read_to_string(&path).unwrap().contains(text) {
+            found.push(path.file_name().unwrap().to_string_lossy().into_owned());
+        }
+    }
+}
+
+#[test]
+fn no_command_makes_a_reply_that_nothing_bounds() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    files_with("Reply::new(", &root.join("src/commands"), &mut found);
+    files_with("Reply::new(", &root.join("../command/src"), &mut found);
+    found.sort();
+    // Bounded by a script's limit; a short one that nobody is sent; two numbers.
+    assert_eq!(found, ["host.rs", "reload.rs", "wait.rs"]);
 }

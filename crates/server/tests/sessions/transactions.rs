@@ -296,3 +296,28 @@ fn a_key_that_takes_the_place_of_none_with_its_time_up_is_no_change() {
     assert_eq!(other.texts(3), ["OK", "OK", "NULL"]);
     assert!(transact(&mut peer, &["PING"]).is_some_and(|reply| matches!(reply, Value::Array(_))));
 }
+
+#[test]
+fn a_transaction_can_be_left_while_a_script_holds_everything() {
+    for scope in ["keys", "server"] {
+        let server = TestServer::start(&format!("busy-reply-threshold 20\nbusy-reply-scope {scope}"));
+        let mut peers: Vec<_> = (0..4).map(|_| server.connect()).collect();
+        for line in ["WATCH a", "MULTI", "PING"] {
+            peers[0].ask(line);
+        }
+        peers[1].ask("WATCH a");
+        for line in ["WATCH a", "MULTI"] {
+            peers[2].ask(line);
+        }
+        let mut script = server.connect();
+        script.send(&["EVAL \"redis.call('get', 'x') while true do end\" 0"]);
+        while !peers[3].ask("GET x").starts_with("BUSY") {}
+        assert_eq!(peers[0].ask("DISCARD"), "OK");
+        assert_eq!(peers[1].ask("UNWATCH"), "OK");
+        assert_eq!(peers[2].ask("RESET"), "RESET");
+        assert!(peers[1].ask("WATCH a").starts_with("BUSY"), "it looks at the key");
+        assert_eq!(peers[3].ask("SCRIPT KILL"), "OK");
+        assert!(script.text().contains("killed"));
+        assert_eq!(peers[0].ask("EXEC"), "ERR EXEC without MULTI");
+    }
+}

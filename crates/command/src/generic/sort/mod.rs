@@ -19,12 +19,13 @@ use crate::parse::int;
 use crate::row::Handler::{ReadAround, WriteAround};
 use crate::row::{Flags, Group, Keys, Outcome, Row, row};
 use keyspace::{Class, Edit, Expiry, Object, ValueRef, View};
-use order::{By, Direction, Order};
+use order::{By, Digits, Direction, Order};
 use pattern::{Lookup, Pattern};
+use std::ops::ControlFlow;
 use value::collection::CollectionRef;
 use value::list::{End, Fill, List, Room};
 use value::listpack::Element;
-use value::number::{IntBuffer, format_i64};
+use value::number::IntBuffer;
 use wire::{Reply, Request};
 
 /// The categories of the types that are sorted.
@@ -215,7 +216,7 @@ fn elements<'a>(
     })
 }
 
-/// Calls `show` for what is asked for of each element, in order; None where a pattern
+/// Calls `show` for what is asked for of each element, in order, as long as it wants to go on; None where a pattern
 /// finds nothing. Before the first, `begin` is told how many there will be.
 fn sorted<L: Lookup>(
     keys: &L,
@@ -223,52 +224,27 @@ fn sorted<L: Lookup>(
     found: Option<Object<'_>>,
     options: &mut Options<'_>,
     begin: impl FnOnce(usize),
-    mut show: impl FnMut(Option<&[u8]>),
+    mut show: impl FnMut(Option<&[u8]>) -> ControlFlow<()>,
 ) -> Result<()> {
     let (elements, range) = elements(found, options)?;
-    let digits = digits_of(&elements);
-    let texts = texts_of(&elements, &digits);
-    let order =
-        options.order.sort(&elements, &texts, &range, options.store.is_some(), |pattern, text, into| {
-            pattern.fetch(keys, args, text, into)
-        })?;
+    let digits = Digits::of(elements.iter());
+    let texts: Vec<&[u8]> = elements.iter().map(digits.texts()).collect();
+    let find = |pattern: Pattern<'_>, text| pattern.find(keys, args, text);
+    let order = options.order.sort(&elements, &texts, &range, options.store.is_some(), find)?;
     begin(range.len() * options.gets.len().max(1));
-    let mut fetched = Vec::new();
     for index in &order[range] {
         let text = texts[*index as usize];
-        if options.gets.is_empty() {
-            show(Some(text));
+        if options.gets.is_empty() && show(Some(text)).is_break() {
+            return Ok(());
         }
         for pattern in &options.gets {
-            fetched.clear();
-            show(pattern.fetch(keys, args, text, &mut fetched).then_some(&fetched[..]));
+            let (found, mut digits) = (pattern.find(keys, args, text), IntBuffer::new());
+            if show(found.map(|found| found.bytes(&mut digits))).is_break() {
+                return Ok(());
+            }
         }
     }
     Ok(())
-}
-
-/// The texts of all elements that are integers, one after the other.
-fn digits_of(elements: &[Element<'_>]) -> (Vec<u8>, Vec<usize>) {
-    let (mut digits, mut ends) = (Vec::new(), Vec::new());
-    for element in elements {
-        if let Element::Int(number) = element {
-            digits.extend_from_slice(format_i64(*number, &mut IntBuffer::new()));
-            ends.push(digits.len());
-        }
-    }
-    (digits, ends)
-}
-
-fn texts_of<'t>(elements: &[Element<'t>], (digits, ends): &'t (Vec<u8>, Vec<usize>)) -> Vec<&'t [u8]> {
-    let (mut ends, mut start) = (ends.iter(), 0);
-    let text = |element: &Element<'t>| match element {
-        Element::Bytes(text) => *text,
-        Element::Int(_) => {
-            let end = *ends.next().expect("each integer has its digits");
-            &digits[std::mem::replace(&mut start, end)..end]
-        }
-    };
-    elements.iter().map(text).collect()
 }
 
 /// SORT key [BY pattern] [LIMIT offset count] [GET pattern ...] [ASC | DESC] [ALPHA] [STORE destination]
@@ -293,6 +269,7 @@ fn sort(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<O
         |shown| count = shown,
         |text| {
             list.push(text.unwrap_or_default(), End::Tail);
+            ControlFlow::Continue(())
         },
     )?;
     list.settle(fill, Room::Whole);
@@ -329,9 +306,13 @@ fn show<L: Lookup>(
         found,
         options,
         |count| reply.borrow_mut().array(count),
-        |text| match text {
-            Some(text) => reply.borrow_mut().bulk(text),
-            None => reply.borrow_mut().null(),
+        |text| {
+            let mut reply = reply.borrow_mut();
+            match text {
+                Some(text) => reply.bulk(text),
+                None => reply.null(),
+            }
+            if reply.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         },
     )
 }

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use std::cmp::Ordering;
 use std::ops::Range;
 use value::listpack::Element;
-use value::number::parse_f64;
+use value::number::{IntBuffer, format_i64, parse_f64};
 use value::text::until_zero;
 
 /// What elements are sorted by.
@@ -43,43 +43,36 @@ pub(super) struct Order<'a> {
 
 impl<'a> Order<'a> {
     /// The indices of the elements in order; those outside `range` may be anywhere on
-    /// their side of it. `fetch` appends what a pattern finds for a text, and tells
-    /// whether it is anything.
-    pub(super) fn sort(
+    /// their side of it. `find` tells what a pattern finds for a text.
+    pub(super) fn sort<'e>(
         &self,
-        elements: &[Element<'_>],
-        texts: &[&[u8]],
+        elements: &[Element<'e>],
+        texts: &[&'e [u8]],
         range: &Range<usize>,
         is_stored: bool,
-        mut fetch: impl FnMut(Pattern<'a>, &[u8], &mut Vec<u8>) -> bool,
+        find: impl Fn(Pattern<'a>, &'e [u8]) -> Option<Element<'e>>,
     ) -> Result<Vec<u32>> {
-        let mut found = Found::default();
-        match self.by {
+        let keys: Vec<Option<Element<'e>>> = match self.by {
             By::Nothing => return Ok((0..texts.len() as u32).collect()),
-            By::Itself => {}
-            By::Pattern(pattern) => {
-                for text in texts {
-                    let is_there = fetch(pattern, text, &mut found.bytes);
-                    found.ends.push((found.bytes.len(), is_there));
-                }
-            }
-        }
-        let keys: Vec<Option<&[u8]>> = match self.by {
-            By::Pattern(_) => found.texts(),
-            _ => texts.iter().map(|text| Some(*text)).collect(),
+            By::Itself => elements.iter().map(|element| Some(*element)).collect(),
+            By::Pattern(pattern) => texts.iter().map(|text| find(pattern, text)).collect(),
         };
         if self.as_texts {
-            let end = |key: &[u8]| if is_stored { key.len() } else { until_zero(key).len() };
-            let cut: Vec<Option<&[u8]>> = keys.iter().map(|key| key.map(|key| &key[..end(key)])).collect();
-            return Ok(self.arrange(texts.len(), range, |a, b| cut[a].cmp(&cut[b])));
+            let digits = Digits::of(keys.iter().flatten());
+            let mut text_of = digits.texts();
+            let cut = |text: &'_ [u8]| if is_stored { text.len() } else { until_zero(text).len() };
+            let texts: Vec<Option<&[u8]>> = keys
+                .iter()
+                .map(|key| key.as_ref().map(&mut text_of).map(|text| &text[..cut(text)]))
+                .collect();
+            return Ok(self.arrange(texts.len(), range, |a, b| texts[a].cmp(&texts[b])));
         }
-        let is_itself = matches!(self.by, By::Itself);
-        let score = |(index, key): (usize, &Option<&[u8]>)| match (elements[index], key) {
-            (Element::Int(number), _) if is_itself => Ok(number as f64),
-            (_, Some(text)) => score_of(text),
-            (_, None) => Ok(0.0),
+        let score = |key: &Option<Element<'_>>| match key {
+            Some(Element::Int(number)) => Ok(*number as f64),
+            Some(Element::Bytes(text)) => score_of(text),
+            None => Ok(0.0),
         };
-        let scores = keys.iter().enumerate().map(score).collect::<Result<Vec<f64>>>()?;
+        let scores = keys.iter().map(score).collect::<Result<Vec<f64>>>()?;
         Ok(self.arrange(texts.len(), range, |a, b| {
             scores[a].partial_cmp(&scores[b]).unwrap_or(Ordering::Equal).then_with(|| texts[a].cmp(texts[b]))
         }))
@@ -110,21 +103,36 @@ impl<'a> Order<'a> {
     }
 }
 
-/// What a pattern has found, for each element in turn.
-#[derive(Default)]
-struct Found {
+/// The texts of all elements that are integers, one after the other.
+pub(super) struct Digits {
     bytes: Vec<u8>,
-    /// Where each ends, and whether there is one.
-    ends: Vec<(usize, bool)>,
+    /// Where each ends.
+    ends: Vec<usize>,
 }
 
-impl Found {
-    fn texts(&self) -> Vec<Option<&[u8]>> {
-        let mut start = 0;
-        let text = |(end, is_there): &(usize, bool)| {
-            is_there.then_some(&self.bytes[std::mem::replace(&mut start, *end)..*end])
-        };
-        self.ends.iter().map(text).collect()
+impl Digits {
+    /// Those of these elements.
+    pub(super) fn of<'e>(elements: impl Iterator<Item = &'e Element<'e>>) -> Digits {
+        let mut digits = Digits { bytes: Vec::new(), ends: Vec::new() };
+        for element in elements {
+            if let Element::Int(number) = element {
+                digits.bytes.extend_from_slice(format_i64(*number, &mut IntBuffer::new()));
+                digits.ends.push(digits.bytes.len());
+            }
+        }
+        digits
+    }
+
+    /// Gives the text of each of these elements in turn.
+    pub(super) fn texts<'t>(&'t self) -> impl FnMut(&Element<'t>) -> &'t [u8] {
+        let (mut ends, mut start) = (self.ends.iter(), 0);
+        move |element| match element {
+            Element::Bytes(text) => text,
+            Element::Int(_) => {
+                let end = *ends.next().expect("each integer has its digits");
+                &self.bytes[std::mem::replace(&mut start, end)..end]
+            }
+        }
     }
 }
 
@@ -143,12 +151,10 @@ mod tests {
     use super::*;
 
     fn sorted(order: Order<'_>, texts: &[&'static str], range: Range<usize>) -> Result<Vec<&'static str>> {
-        let bytes: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
+        let bytes: Vec<&'static [u8]> = texts.iter().map(|text| text.as_bytes()).collect();
         let elements: Vec<Element<'_>> = bytes.iter().map(|text| Element::of(text)).collect();
-        let order = order.sort(&elements, &bytes, &range, false, |_, text, into| {
-            into.extend_from_slice(&text[1..]);
-            text.len() > 1
-        })?;
+        let find = |_, text: &'static [u8]| (text.len() > 1).then(|| Element::Bytes(&text[1..]));
+        let order = order.sort(&elements, &bytes, &range, false, find)?;
         Ok(order[range].iter().map(|index| texts[*index as usize]).collect())
     }
 

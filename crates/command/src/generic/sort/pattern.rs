@@ -7,7 +7,7 @@
 use crate::args::Args;
 use keyspace::{Edit, Key, Object, ValueRef, View};
 use value::collection::CollectionRef;
-use value::number::{IntBuffer, format_i64};
+use value::listpack::Element;
 use value::text::until_zero;
 
 /// What BY and GET take.
@@ -49,36 +49,26 @@ impl<'a> Pattern<'a> {
         matches!(self, Pattern::Keys { .. })
     }
 
-    /// Appends what it means for an element. False: nothing.
-    pub(super) fn fetch(
+    /// What it means for an element. None: nothing. Values are not copied: however many elements find the same one, it is there once.
+    pub(super) fn find<'e>(
         self,
-        keys: &impl Lookup,
+        keys: &'e impl Lookup,
         args: &Args<'_>,
-        element: &[u8],
-        into: &mut Vec<u8>,
-    ) -> bool {
+        element: &'e [u8],
+    ) -> Option<Element<'e>> {
         let (prefix, suffix, field) = match self {
-            Pattern::Element => {
-                into.extend_from_slice(element);
-                return true;
-            }
-            Pattern::Fixed => return false,
+            Pattern::Element => return Some(Element::Bytes(element)),
+            Pattern::Fixed => return None,
             Pattern::Keys { prefix, suffix, field } => (prefix, suffix, field),
         };
         let name = [prefix, element, suffix].concat();
-        let Some(object) = keys.look_up(&args.keyspace.key(args.db, &name)) else { return false };
+        let object = keys.look_up(&args.keyspace.key(args.db, &name))?;
         match (object.value(), field) {
-            (ValueRef::Bytes(text), None) => into.extend_from_slice(text),
-            (ValueRef::Int(number), None) => {
-                into.extend_from_slice(format_i64(number, &mut IntBuffer::new()));
-            }
-            (ValueRef::Collection(CollectionRef::Hash(hash)), Some(field)) => {
-                let Some(value) = hash.get(field, args.now) else { return false };
-                into.extend_from_slice(value.bytes(&mut IntBuffer::new()));
-            }
-            _ => return false,
+            (ValueRef::Bytes(text), None) => Some(Element::Bytes(text)),
+            (ValueRef::Int(number), None) => Some(Element::Int(number)),
+            (ValueRef::Collection(CollectionRef::Hash(hash)), Some(field)) => hash.get(field, args.now),
+            _ => None,
         }
-        true
     }
 }
 

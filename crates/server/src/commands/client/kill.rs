@@ -42,7 +42,9 @@ pub fn kill(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
                 context.server.clients.remove(client.id);
                 context.session.closing = Closing::AfterReplies;
             }
-            false => context.server.clients.kill(&client),
+            false => {
+                context.server.clients.kill(&client);
+            }
         }
     }
     match is_old_form {

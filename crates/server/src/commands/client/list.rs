@@ -43,6 +43,10 @@ pub fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
             false => client.line(context.now),
         });
         text.push('\n');
+        if text.len() > reply.bytes_left() {
+            // The client is closed: it may have named one as often as it likes.
+            break;
+        }
     }
     reply.verbatim("txt", text.as_bytes());
     Ok(())

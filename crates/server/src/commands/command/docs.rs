@@ -16,7 +16,12 @@ pub(super) fn docs(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Resu
         }
     };
     reply.map(commands.len());
-    commands.iter().for_each(|command| entry(command, reply));
+    for command in commands {
+        entry(command, reply);
+        if reply.is_over() {
+            break;
+        }
+    }
     Ok(())
 }
 

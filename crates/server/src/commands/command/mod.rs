@@ -119,6 +119,9 @@ fn info(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     reply.array(request.len() - 2);
     for name in request.iter().skip(2) {
+        if reply.is_over() {
+            break;
+        }
         match context.server.names.find_full(name) {
             Some(command) => describe::describe(command, reply),
             None => reply.null(),

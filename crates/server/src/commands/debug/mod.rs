@@ -280,6 +280,9 @@ fn populate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
         5 => Some(positive(4)? as usize).filter(|size| *size > 0),
         _ => None,
     };
+    if size.is_some_and(|size| size > context.server.config.proto_max_bulk_len()) {
+        return Err(Error::StringTooLong);
+    }
     let takes_locks = !context.batch.is_holding();
     for number in 0..count {
         let name = [prefix, format!(":{number}").as_bytes()].concat();

@@ -9,6 +9,7 @@ use crate::monitor;
 use crate::server::Attention;
 use crate::slow;
 use crate::worker;
+use ::script::limits::OUTPUT_BYTES_MAX;
 use ::script::{Host, Pulse, Ran, Refusal};
 use acl::Setting;
 use command::execute::{key_positions, keys_locked, needs_all};
@@ -347,7 +348,12 @@ impl Host for ScriptHost<'_, '_, '_> {
         };
         let began = server.ticks.now();
         let hashed = Hashed::new(command.first_key, 1, key.as_slice());
-        let ending = inner.call(hashed, &mut Reply::new(out, protocol));
+        let bytes_max = out.len().saturating_add(OUTPUT_BYTES_MAX);
+        let ending = inner.call(hashed, &mut Reply::new(out, protocol).at_most(bytes_max));
+        if out.len() > bytes_max {
+            *out = Vec::new();
+            Reply::new(out, protocol).error("ERR the reply is longer than a script may be given");
+        }
         let (counts, track) = (&server.worker_counts[context.worker], server.config.latency_tracking());
         let ended = server.ticks.now();
         counts.note(command.id, began, ended, ending, track);
