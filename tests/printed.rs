@@ -52,6 +52,13 @@ const NOT_RUN: &[NotRun] = &[
         is_sound: |line| root().join(line.split(' ').next().unwrap()).exists(),
     },
     NotRun {
+        begin: "tarn server --tls-port ",
+        why: "it needs certificates; tests/tls.rs makes some",
+        is_sound: |line| {
+            has_options("server", "--tls-port --tls-cert-file --tls-key-file --tls-ca-cert-file", line)
+        },
+    },
+    NotRun {
         begin: "tarn whitepaper ",
         why: "it takes minutes; tests/whitepaper_runs.rs runs less of it",
         is_sound: |line| has_options("whitepaper", &shown_by("whitepaper", &["--help"]), line),

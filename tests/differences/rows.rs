@@ -369,4 +369,20 @@ pub const CHECKS: &[(&str, Check)] = &[
             ("CLIENT SETNAME \"a\\x00b\"", "~-ERR", ""),
         ]),
     ),
+    (
+        "WATCH of a key that a busy script holds",
+        Not("crates/server/tests/sessions/transactions.rs runs a script without an end"),
+    ),
+    (
+        "a reply of more than 512 MB to a command of a script",
+        Not("it takes gigabytes; crates/server/tests/sessions/bounds.rs has it with a smaller bound"),
+    ),
+    (
+        "SORT that looks up more on disk than a quarter of `maxmemory` (capacity edition)",
+        Not("crates/keyspace/src/residency/tests.rs has it, where a look-up can be counted"),
+    ),
+    (
+        "`DEBUG POPULATE` with values beyond `proto-max-bulk-len`",
+        Asked(&[("DEBUG POPULATE 1 big 536870913", "~-ERR", "")]),
+    ),
 ];

@@ -46,6 +46,9 @@ pub(crate) struct Age {
     modified: Option<UnixMs>,
 }
 
+/// How far the times of a file system may lie behind the clock: it goes by the kernel's ticks.
+const FILE_TIME_LAG_MS: u64 = 10;
+
 impl Age {
     /// Of a file; None if there is none, or it is no RDB file.
     pub fn of(path: &Path) -> Option<Age> {
@@ -72,7 +75,7 @@ impl Age {
 
     /// Whether it was written after a moment: by all that is known, since a file may be a copy, and come from another machine.
     pub fn is_after(&self, moment: UnixMs) -> bool {
-        let known = [self.written, self.modified];
+        let known = [self.written, self.modified.map(|time| UnixMs(time.0.saturating_add(FILE_TIME_LAG_MS)))];
         known.iter().any(Option::is_some) && known.into_iter().flatten().all(|time| time > moment)
     }
 }
