@@ -371,15 +371,12 @@ pub const CHECKS: &[(&str, Check)] = &[
     ),
     (
         "WATCH of a key that a busy script holds",
-        Not("crates/server/tests/sessions/transactions.rs runs a script without an end"),
+        Test("a_transaction_can_be_left_while_a_script_holds_everything"),
     ),
-    (
-        "a reply of more than 512 MB to a command of a script",
-        Not("it takes gigabytes; crates/server/tests/sessions/bounds.rs has it with a smaller bound"),
-    ),
+    ("a reply of more than 512 MB to a command of a script", Test("scripts_are_given_replies_up_to_a_bound")),
     (
         "SORT that looks up more on disk than a quarter of `maxmemory` (capacity edition)",
-        Not("crates/keyspace/src/residency/tests.rs has it, where a look-up can be counted"),
+        Test("what_is_looked_at_is_lent_once_and_takes_a_part_of_memory_at_most"),
     ),
     (
         "`DEBUG POPULATE` with values beyond `proto-max-bulk-len`",

@@ -5,6 +5,10 @@
 //! so far, frees the best, and samples again. Each worker has a pool of its own:
 //! workers that evict at once get in each other's way only at the slots.
 //!
+//! Who is told that a key went takes memory for that, often more than the key had: clients that track it, the log. That is
+//! given back when it is out, and until then no eviction could make up for it. So what is to be freed is measured once, and
+//! only what the removals themselves free counts for it, whoever of the workers frees it.
+//!
 //! Invariants of a pool:
 //! 1. Candidates are in ascending order of score, and all were scored by one policy.
 //! 2. There are at most [`POOL_CANDIDATES_MAX`], each key once.
@@ -17,9 +21,11 @@ use crate::limits::{EVICT_COLD_COST, EVICT_KEYS_MAX, EVICT_ROUNDS_MAX, POOL_CAND
 use crate::locks;
 use crate::object::Object;
 use crate::policy::{Eviction, Policy};
+use crate::reaper;
 use crate::sample::Sampled;
 use crate::sweep::Progress;
 use std::fmt;
+use std::sync::atomic::Ordering;
 use sys::UnixMs;
 use value::table::Cold;
 
@@ -91,9 +97,9 @@ impl Pool {
 }
 
 impl Batch<'_> {
-    /// Frees keys until `used_bytes` is no more than `maxmemory`. `Progress::More`
-    /// means that a call's limit of keys was reached: commands may go on, and the
-    /// next call continues. The caller must hold no slot.
+    /// Frees keys until they had as much as `used_bytes` was above `maxmemory` at first, or until it is not any more.
+    /// `Progress::More` means that a call's limit of keys was reached: commands may go on, and the next call continues. The
+    /// caller must hold no slot.
     ///
     /// `visit_evicted` gets each key while it is still there and its slot locked.
     ///
@@ -106,11 +112,15 @@ impl Batch<'_> {
         mut visit_evicted: impl FnMut(DbIndex, &[u8]),
     ) -> Result<Progress, OutOfMemory> {
         let policy = self.keyspace.policy();
-        let used_bytes = || crate::reaper::without_pending(used_bytes());
+        let used_bytes = || reaper::without_pending(used_bytes());
         let is_full = || policy.memory_bytes_max() > 0 && used_bytes() > policy.memory_bytes_max();
+        let freed_bytes = || self.keyspace.evicted_bytes.load(Ordering::Relaxed);
+        let excess_bytes = used_bytes().saturating_sub(policy.memory_bytes_max());
+        let goal = freed_bytes().saturating_add_unsigned(excess_bytes);
+        let needs_more = || is_full() && freed_bytes() < goal;
         let mut cost = 0;
         while cost < EVICT_KEYS_MAX {
-            if !is_full() {
+            if !needs_more() {
                 return Ok(Progress::Done);
             }
             if !self.may_remove() {
@@ -126,7 +136,7 @@ impl Batch<'_> {
                 Who::Cold(_) | Who::Timed(_) => cost += EVICT_COLD_COST,
             }
         }
-        Ok(if is_full() { Progress::More } else { Progress::Done })
+        Ok(if needs_more() { Progress::More } else { Progress::Done })
     }
 
     /// Frees the best key that can be found, and says where that was. None: there is none.
@@ -187,6 +197,7 @@ impl Batch<'_> {
         let database = self.keyspace.database(db);
         let Some(mut keys) = locks::lock_soon(&database.slot(slot).keys) else { return false };
         let id = (self.keyspace.physical(db), slot);
+        let before = reaper::bytes_of_this_thread();
         let place = match who {
             Who::Here(position) if !self.resolve_position(id, &mut keys, position) => None,
             Who::Here(position) => keys.find_position(self.keyspace.frame(), position),
@@ -194,6 +205,8 @@ impl Batch<'_> {
             Who::Timed(prefix) => self.warm_timed(id, &mut keys, prefix),
         };
         let Some(place) = place else { return false };
+        // To read a key from disk takes what its removal gives back.
+        let read_bytes = reaper::bytes_of_this_thread() - before;
         let object = keys.object(place);
         let may_go = !eviction.expiring_only() || object.expires_at().is_some();
         // One that was on disk counts as used now that it is not.
@@ -207,7 +220,10 @@ impl Batch<'_> {
             true => Vec::new(),
             false => told(db, object, now).to_vec(),
         };
+        let before = reaper::bytes_of_this_thread();
         let change = keys.remove(self.keyspace.frame(), place);
+        let freed_bytes = before - reaper::bytes_of_this_thread() - read_bytes;
+        self.keyspace.evicted_bytes.fetch_add(freed_bytes, Ordering::Relaxed);
         self.note(id, &keys, change);
         self.keyspace.stats().evicted.add(1);
         self.settle(id);

@@ -33,7 +33,7 @@ use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use sys::{Clock, Counter, Prng, UnixMs};
 use value::collection::TypeName;
 use value::timers::Epoch;
@@ -83,6 +83,8 @@ pub struct Keyspace {
     epoch: Epoch,
     policy: Policy,
     stats: Stats,
+    /// What evictions have freed by themselves, bytes (see [`Batch::evict`]).
+    pub(crate) evicted_bytes: AtomicI64,
     active_expiry: AtomicBool,
     interests: Interests,
     observer: OnceLock<Box<dyn Observer>>,
@@ -175,6 +177,7 @@ impl Keyspace {
             epoch: Epoch::new(options.now),
             policy: Policy::default(),
             stats: Stats::default(),
+            evicted_bytes: AtomicI64::new(0),
             active_expiry: AtomicBool::new(true),
             interests: Interests::default(),
             observer: OnceLock::new(),

@@ -2,6 +2,7 @@
 //!
 //! Thread rule: any thread hands over; one thread, started with the first, frees.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -19,6 +20,11 @@ static PENDING: AtomicU64 = AtomicU64::new(0);
 static PENDING_BYTES: AtomicU64 = AtomicU64::new(0);
 static FREED: AtomicU64 = AtomicU64::new(0);
 
+thread_local! {
+    /// Estimated bytes of all that this thread has handed over.
+    static HANDED_OVER_BYTES: Cell<i64> = const { Cell::new(0) };
+}
+
 /// Frees a collection, now if that takes no time to speak of.
 pub(crate) fn free(collection: Box<Collection>) {
     if collection.as_ref().as_ref().pieces() < PIECES_MIN {
@@ -30,7 +36,14 @@ pub(crate) fn free(collection: Box<Collection>) {
     // Without a thread the sender gives the collection back, and it is freed here.
     if HANDED_OVER.get_or_init(start).send(collection).is_err() {
         note_freed(bytes);
+    } else {
+        HANDED_OVER_BYTES.set(HANDED_OVER_BYTES.get() + bytes as i64);
     }
+}
+
+/// [`sys::memory::bytes_of_this_thread`] with what it handed over as good as freed.
+pub(crate) fn bytes_of_this_thread() -> i64 {
+    sys::memory::bytes_of_this_thread() - HANDED_OVER_BYTES.get()
 }
 
 /// Collections that wait to be freed (INFO's `lazyfree_pending_objects`).

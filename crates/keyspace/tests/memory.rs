@@ -4,8 +4,10 @@
 //! All in one test, because the allocator's counts are the whole program's.
 
 use keyspace::{
-    DbIndex, Eviction, Expiry, KeyHasher, Keyspace, NewValue, Options, OutOfMemory, Progress, Touch,
+    Change, DbIndex, Eviction, Expiry, Interest, KeyHasher, Keyspace, NewValue, Observer, Options,
+    OutOfMemory, Progress, Touch,
 };
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use sys::UnixMs;
 use sys::memory::{CountingAllocator, allocations_of_this_thread, used_bytes};
@@ -35,6 +37,7 @@ fn memory_is_given_back_and_the_ceiling_holds() {
     hot_path_allocates_nothing();
     many_keys_expire_at_once();
     eviction_stays_under_the_ceiling();
+    what_is_told_of_evicted_keys_evicts_no_others();
 }
 
 fn hot_path_allocates_nothing() {
@@ -95,4 +98,29 @@ fn eviction_stays_under_the_ceiling() {
     keyspace.policy().set_eviction(Eviction::ExpiringRandom);
     let full = keyspace.enter(0).evict(NOW, used_bytes, |_, _| {});
     assert!(full == Err(OutOfMemory) || used_bytes() <= ceiling);
+}
+
+/// Keeps ten copies of what it is told, as for ten clients that track all keys and read nothing.
+#[derive(Default)]
+struct Trackers(Mutex<Vec<[Vec<Change>; 10]>>);
+
+impl Observer for Trackers {
+    fn observe(&self, _: usize, changes: &[Change]) {
+        self.0.lock().expect("nobody fails with it locked").push([(); 10].map(|()| changes.to_vec()));
+    }
+
+    fn observe_database(&self, _: usize, _: DbIndex, _: &dyn Fn(&[u8]) -> bool) {}
+}
+
+fn what_is_told_of_evicted_keys_evicts_no_others() {
+    let keyspace = new_keyspace();
+    keyspace.set_observer(Box::<Trackers>::default());
+    keyspace.policy().set_eviction(Eviction::AllLru);
+    (0..300).for_each(|number| set(&keyspace, number, &[7; 1000], Expiry::Clear));
+    keyspace.set_interest(Interest::TRACKED, true);
+    keyspace.policy().set_memory_bytes_max(used_bytes() - 40_000);
+    let evict = || keyspace.enter(0).evict(NOW, used_bytes, |_, _| {});
+    assert_eq!(evict(), Ok(Progress::Done));
+    let evicted = keyspace.stats().evicted.get();
+    assert!((30..=40).contains(&evicted), "{evicted} keys of a kilobyte went for 40 kB");
 }

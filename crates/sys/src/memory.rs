@@ -38,6 +38,12 @@ pub fn used_bytes() -> u64 {
         .max(0) as u64
 }
 
+/// What the calling thread has allocated more than it freed, which is negative for one that frees what others allocated: a
+/// difference of two is what happened between them, as far as the thread has a cell of its own.
+pub fn bytes_of_this_thread() -> i64 {
+    CELLS_BY_THREAD[thread::cell()].bytes.load(Ordering::Relaxed)
+}
+
 /// How many allocations and reallocations the calling thread's cell has seen:
 /// a test takes the difference around what it measures.
 pub fn allocations_of_this_thread() -> u64 {
