@@ -24,7 +24,9 @@ const TOLERATED: &[(&str, &str)] = &[
     ("edition", "Tarn's own"),
     ("paused_clients", "Tarn's own"),
     ("tarn_version", "Tarn's own"),
+    ("worker_moves", "Tarn's own"),
     ("worker_threads", "Tarn's own"),
+    ("worker_threads_active", "Tarn's own"),
 ];
 
 /// Sections and fields, of an answer to INFO.

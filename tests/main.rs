@@ -44,6 +44,7 @@ mod tidy;
 mod tls;
 mod whitepaper_runs;
 mod whole;
+mod workers;
 
 use std::path::Path;
 use testkit::{Client, Program, Spec, spec};

@@ -173,6 +173,8 @@ numbers! {
     tcp_keepalive_s: u32 = "tcp-keepalive", |n| n as u32;
     /// Worker threads; 0 stands for one per core.
     threads: usize = "threads", |n| n as usize;
+    /// How many of them are active whatever the load is.
+    threads_min: usize = "threads-min", |n| n as usize;
     /// Seconds of silence after which a client is disconnected; 0 stands for never.
     timeout_s: u32 = "timeout", |n| n as u32;
     /// Whether clients show certificates.

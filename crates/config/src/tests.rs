@@ -107,7 +107,7 @@ fn only_this_machine_is_listened_to_unless_told_otherwise() {
 #[test]
 fn the_names_are_those_of_redis_and_few_more() {
     // The first two name places; the others are Tarn's own, one of Redis 7.0, and one of Redis 8.6.
-    const MORE: [&str; 12] = [
+    const MORE: [&str; 13] = [
         "dir",
         "port",
         "busy-reply-scope",
@@ -119,6 +119,7 @@ fn the_names_are_those_of_redis_and_few_more() {
         "lua-enable-deprecated-api",
         "store-compression",
         "threads",
+        "threads-min",
         "tls-auth-clients-user",
     ];
     let mut theirs: Vec<&str> = REDIS.lines().map(|line| line.split(' ').next().unwrap()).collect();

@@ -1,18 +1,25 @@
 //! Which worker has which connections.
 //!
-//! A new connection goes to the worker with the fewest. A worker that runs a long script, or waits for what one holds,
-//! is occupied: its other connections move to workers that are not, and come back when it is free. The last worker is the spare
-//! one: it has connections only while all others are occupied, and runs no scripts, so it never is.
+//! A new connection goes to the active worker with the fewest; how many are active, from the first on, follows the load
+//! ([`scaling`]). A worker that runs a long script, or waits for what one holds, is occupied: its other connections move to workers
+//! that are not, active or not, and come back when it is free. The last worker is the spare one: it has connections only while all
+//! others are occupied, and runs no scripts, so it never is.
 //!
 //! Thread rule: any thread.
 //!
 //! Invariants:
 //! 1. A connection counts at one worker, from being given to it until it is lost or given to another.
 
+mod demand;
+mod load;
+pub mod scaling;
+
 use crate::connection::Moved;
 use crate::listen::Accepted;
+use load::Threads;
+use scaling::Watch;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// A connection on its way to a worker.
@@ -28,6 +35,10 @@ pub struct Placement {
     seats: Box<[Seats]>,
     turn: AtomicU32,
     doors: OnceLock<Vec<UnboundedSender<Arrival>>>,
+    /// How many workers, from the first on, are to have connections that are busy.
+    active: AtomicUsize,
+    threads: Threads,
+    watch: Watch,
 }
 
 #[derive(Default)]
@@ -37,10 +48,16 @@ struct Seats {
 }
 
 impl Placement {
-    /// For so many workers, the spare one among them.
+    /// For so many workers, the spare one among them. All are active.
     pub fn new(workers: usize) -> Placement {
-        let seats = (0..workers).map(|_| Seats::default()).collect();
-        Placement { seats, turn: AtomicU32::new(0), doors: OnceLock::new() }
+        Placement {
+            seats: (0..workers).map(|_| Seats::default()).collect(),
+            turn: AtomicU32::new(0),
+            doors: OnceLock::new(),
+            active: AtomicUsize::new(workers.saturating_sub(1).max(1)),
+            threads: Threads::new(workers),
+            watch: Watch::default(),
+        }
     }
 
     /// Names the ways to the workers.
@@ -65,8 +82,13 @@ impl Placement {
     pub fn home(&self) -> usize {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize;
         let fewest = |index: &usize| self.seats[*index].connections.load(Ordering::Relaxed);
-        let others = self.spare().max(1);
-        (0..others).map(|offset| (turn + offset) % others).min_by_key(fewest).unwrap_or(0)
+        let active = self.active();
+        (0..active).map(|offset| (turn + offset) % active).min_by_key(fewest).unwrap_or(0)
+    }
+
+    /// How many workers, from the first on, get connections that are busy.
+    pub fn active(&self) -> usize {
+        self.active.load(Ordering::Relaxed)
     }
 
     /// Sends a connection to `wanted`, or while that is occupied to the worker that is not and has the fewest.

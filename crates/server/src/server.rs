@@ -285,6 +285,7 @@ impl Server {
         self.keyspace.set_interest(Interest::EVENTS, events::are_wanted(self));
         durability::apply_config(self);
         tracking::keep_within_limit(self);
+        self.placement.look_at_load();
         telemetry::logger::set_level(config.log_level());
     }
 

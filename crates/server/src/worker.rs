@@ -12,6 +12,7 @@ use crate::dispatch::Runner;
 use crate::durability::{self, gate::Queue};
 use crate::listen::{Accepted, AcceptedSocket};
 use crate::placement::Arrival;
+use crate::placement::scaling::{self, Rounds};
 use crate::server::{Ending, Server};
 use crate::tick;
 use std::cell::RefCell;
@@ -111,7 +112,7 @@ impl Worker {
         self.server.placement.set_occupied(self.index, false);
         let spare = self.server.placement.spare();
         for client in self.server.clients.all() {
-            let belongs_here = client.home == self.index && client.worker() != self.index;
+            let belongs_here = client.home() == self.index && client.worker() != self.index;
             if belongs_here || client.worker() == spare {
                 client.signal(Signal::GO_HOME);
             }
@@ -121,7 +122,7 @@ impl Worker {
     /// Sends a connection to the worker that it belongs to, or while that is occupied to another.
     pub fn send_home(&self, place: &Place) {
         if let Some(moved) = place.leave(self) {
-            let home = moved.client().home;
+            let home = moved.client().home();
             self.move_to(home, moved);
         }
     }
@@ -146,9 +147,13 @@ impl Worker {
 pub fn run(server: Arc<Server>, index: usize, arrivals: UnboundedReceiver<Arrival>) {
     durability::gather();
     let idle = server.clone();
+    let rounds = Rounds::default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .on_thread_park(move || durability::write_gathered(&idle, index))
+        .on_thread_park(move || {
+            durability::write_gathered(&idle, index);
+            rounds.count(&idle);
+        })
         .build_local(LocalOptions::default())
         .expect("a thread that could be started can have a poll instance");
     let worker = Rc::new(Worker {
@@ -167,6 +172,7 @@ pub fn run(server: Arc<Server>, index: usize, arrivals: UnboundedReceiver<Arriva
         places: RefCell::default(),
     });
     HERE.replace(Rc::downgrade(&worker));
+    worker.server.placement.is_mine(index);
     keyspace::when_stuck(make_way);
     runtime.block_on(work(worker));
 }
@@ -174,6 +180,9 @@ pub fn run(server: Arc<Server>, index: usize, arrivals: UnboundedReceiver<Arriva
 async fn work(worker: Rc<Worker>) {
     let mut ending = worker.server.ending();
     tokio::task::spawn_local(tick::run(worker.clone(), worker.index));
+    if worker.index == worker.server.placement.spare() {
+        tokio::task::spawn_local(scaling::run(worker.server.clone()));
+    }
     let attending = worker.clone();
     tokio::task::spawn_local(async move {
         attending.gate_queue.attend(&attending.server, attending.index).await;
@@ -224,7 +233,7 @@ fn begin(worker: &Rc<Worker>, arrival: Arrival) {
         }
     };
     // A better place may have become free while it was on its way, and looked for it elsewhere.
-    if server.placement.may_leave(worker.index, client.home) {
+    if server.placement.may_leave(worker.index, client.home()) {
         client.signal(Signal::GO_HOME);
     }
     match place.map(Rc::new) {

@@ -38,6 +38,31 @@ pub fn main_thread_cpu_time() -> CpuTime {
     cpu_time_of(&format!("/proc/self/task/{}/stat", std::process::id()))
 }
 
+/// The system's number of the calling thread.
+pub fn thread_id() -> u32 {
+    // `PID/task/TID`
+    let link = fs::read_link("/proc/thread-self").unwrap_or_default();
+    link.file_name().and_then(|name| name.to_str()?.parse().ok()).unwrap_or(0)
+}
+
+/// Processor time of one thread of this process, to some milliseconds.
+pub fn thread_cpu_time(thread: u32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
+    let nanos = text.split_whitespace().next().and_then(|field| field.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
+}
+
+/// For how long the machine's cores have had nothing to do, all of them together, to some hundredths of a second.
+pub fn machine_idle_time() -> Duration {
+    /// Behind the line's name: user, nice, system.
+    const FIELDS_BEFORE: usize = 4;
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields = text.lines().next().unwrap_or("").split_whitespace().skip(FIELDS_BEFORE);
+    // With nothing to do, and with nothing to do but to wait for a disk.
+    let ticks: u64 = fields.take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks.saturating_mul(CLOCK_TICK.as_millis() as u64))
+}
+
 /// The kernel's release, such as `6.1.0-18-amd64`.
 pub fn kernel_release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
@@ -78,6 +103,27 @@ mod tests {
         assert!(resident_bytes() > 0 && resident_bytes() < machine_bytes());
         assert!(!kernel_release().is_empty());
         assert_eq!(kilobytes("/proc/self/status", "NoSuchLine:"), 0);
+    }
+
+    #[test]
+    fn a_thread_that_works_takes_time_and_one_that_waits_does_not() {
+        let own = thread_id();
+        let waits = std::thread::spawn(|| {
+            let other = thread_id();
+            std::thread::park();
+            other
+        });
+        let mut sum = 0u64;
+        while thread_cpu_time(own) < 3 * CLOCK_TICK {
+            (0..1_000_000u64).for_each(|n| sum = std::hint::black_box(sum.wrapping_add(n)));
+        }
+        waits.thread().unpark();
+        let other = waits.join().unwrap();
+        assert!(own != other && thread_cpu_time(other) == Duration::ZERO, "it is over");
+        let idle = machine_idle_time();
+        while machine_idle_time() == idle {
+            std::thread::sleep(CLOCK_TICK);
+        }
     }
 
     #[test]

@@ -111,7 +111,9 @@ pub(super) const ROWS: &[Row] = &[
     works("syslog-ident", TEXT, "tarn").at_start()
         .here("the program's own name"),
     works("threads", int(0, 1024), "0").fixed()
-        .here("Tarn's own: worker threads; 0 is one for each core"),
+        .here("Tarn's own: worker threads at the most; 0 is one for each core"),
+    works("threads-min", int(1, 1024), "1024")
+        .here("Tarn's own: how many of them serve clients whatever the load is; of the others as many as it asks for"),
     absent("use-exit-on-panic", BOOL, "no", TEST_HOOK).flags(Flags::HIDDEN),
     absent("watchdog-period", INT, "0", "slow commands are in the slow log and in LATENCY")
         .adjust(|ms| if ms == 0 { 0 } else { ms.max(WATCHDOG_MS_MIN) })

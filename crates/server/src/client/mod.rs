@@ -137,7 +137,7 @@ pub struct Client {
     /// The worker that it runs on.
     worker: AtomicUsize,
     /// The worker that it belongs to, and comes back to when another had to serve it meanwhile.
-    pub home: usize,
+    home: AtomicUsize,
     /// Empty as long as it is the default user.
     user: Mutex<Option<Box<[u8]>>>,
     /// Empty as long as there is no label.
@@ -201,7 +201,7 @@ impl Client {
             fd,
             connected_at: now,
             worker: AtomicUsize::new(worker),
-            home,
+            home: AtomicUsize::new(home),
             user: Mutex::default(),
             labels: Mutex::default(),
             traits: AtomicU32::new(0),
@@ -237,6 +237,17 @@ impl Client {
     /// It runs on this worker from now on.
     pub fn set_worker(&self, worker: usize) {
         self.worker.store(worker, Ordering::Relaxed);
+    }
+
+    /// The worker that it belongs to, and comes back to when another had to serve it meanwhile.
+    pub fn home(&self) -> usize {
+        self.home.load(Ordering::Relaxed)
+    }
+
+    /// It belongs to this worker from now on, and goes there as soon as it can.
+    pub fn settle_at(&self, home: usize) {
+        self.home.store(home, Ordering::Relaxed);
+        self.signal(Signal::GO_HOME);
     }
 
     /// The standing flags.

@@ -423,7 +423,7 @@ impl Connection {
             self.wait = None;
         }
         let goes_home = signals.contains(Signal::GO_HOME)
-            && server.placement.may_leave(worker.index, self.session.client.home)
+            && server.placement.may_leave(worker.index, self.session.client.home())
             && self.session.closing == Closing::No;
         goes_home.then_some(End::GoesHome)
     }

@@ -231,7 +231,7 @@ fn what_is_on_disk_comes_though_the_worker_that_began_to_read_it_is_occupied() {
         while warden.ask("SCRIPT KILL") != "OK" {}
         assert!(scripter.text().contains("killed by user"));
         server.wait_until("all are back", || {
-            server.server.clients.all().iter().all(|client| client.worker() == client.home)
+            server.server.clients.all().iter().all(|client| client.worker() == client.home())
         });
     }
 }

@@ -42,6 +42,8 @@ pub(super) fn server(context: &mut Context<'_, '_>, page: &mut Page) {
         ("executable", &executable.display()),
         ("config_file", &file.unwrap_or_default().display()),
         ("worker_threads", &server.placement.spare()),
+        ("worker_threads_active", &server.placement.active()),
+        ("worker_moves", &server.placement.moves()),
         ("io_threads_active", &0),
     ]);
     for (number, (speech, address)) in server.doors.addresses().into_iter().enumerate() {

@@ -1,0 +1,61 @@
+//! How busy workers and the machine are, by the kernel's own accounts: what a thread counted of itself would not know how long it
+//! did not run.
+//!
+//! Thread rule: one thread measures; workers say once who they are.
+
+use super::demand::Sample;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use sys::process;
+
+/// The system's numbers of the workers' threads.
+#[derive(Debug)]
+pub(super) struct Threads(Box<[OnceLock<u32>]>);
+
+impl Threads {
+    /// For so many workers.
+    pub(super) fn new(workers: usize) -> Threads {
+        Threads((0..workers).map(|_| OnceLock::new()).collect())
+    }
+
+    /// The calling thread is this worker's.
+    pub(super) fn is_mine(&self, worker: usize) {
+        // A worker has one thread for its whole life.
+        let _ = self.0[worker].set(process::thread_id());
+    }
+
+    fn cpu_time(&self, worker: usize) -> Duration {
+        self.0[worker].get().map_or(Duration::ZERO, |thread| process::thread_cpu_time(*thread))
+    }
+}
+
+/// What was measured last.
+#[derive(Debug)]
+pub(super) struct Meter {
+    at: Instant,
+    busy: Vec<Duration>,
+    idle: Duration,
+}
+
+impl Meter {
+    /// Begins with the first `workers` of them.
+    pub(super) fn begin(threads: &Threads, workers: usize) -> Meter {
+        Meter {
+            at: Instant::now(),
+            busy: (0..workers).map(|worker| threads.cpu_time(worker)).collect(),
+            idle: process::machine_idle_time(),
+        }
+    }
+
+    /// What happened since it was asked last.
+    pub(super) fn sample(&mut self, threads: &Threads) -> Sample {
+        let now = Meter::begin(threads, self.busy.len());
+        let elapsed = now.at.duration_since(self.at).as_secs_f64().max(1e-3);
+        let share = |now: Duration, before: Duration| now.saturating_sub(before).as_secs_f64() / elapsed;
+        let busy =
+            now.busy.iter().zip(&self.busy).map(|(now, before)| share(*now, *before).min(1.0)).collect();
+        let sample = Sample { busy, idle_cores: share(now.idle, self.idle) };
+        *self = now;
+        sample
+    }
+}
