@@ -59,6 +59,11 @@ const NOT_RUN: &[NotRun] = &[
         },
     },
     NotRun {
+        begin: "redis-cli -p 6380 --tls ",
+        why: "the same",
+        is_sound: |line| line.contains("--cacert ca.crt"),
+    },
+    NotRun {
         begin: "tarn whitepaper ",
         why: "it takes minutes; tests/whitepaper_runs.rs runs less of it",
         is_sound: |line| has_options("whitepaper", &shown_by("whitepaper", &["--help"]), line),
