@@ -165,7 +165,7 @@ pub fn load_foreign(server: &Arc<Server>, preference: Preference) -> io::Result<
 /// Says that append-only files are not read because the configuration has no log, or was given one beside clients that did not read them.
 fn warn_of_append_only(place: &Place, wants_log: bool) {
     let Place::AppendOnly { path, files } = place else { return };
-    let written = newest(files).map_or(String::new(), |time| format!(", last written {}", Moment(time)));
+    let written = newest(files).map_or(String::new(), |(time, _)| format!(", last written {}", Moment(time)));
     log!(
         Warning,
         "{}{written}, is left aside: read it with {}tarn import",
@@ -196,12 +196,15 @@ fn warn_of_other_snapshots(dir: &Path, name: &OsStr) {
     }
 }
 
-/// Up to when the newest of some append-only files have what was written.
-fn newest(files: &[PathBuf]) -> Option<UnixMs> {
+/// Up to when the newest of some append-only files have what was written, and whether their content says so.
+fn newest(files: &[PathBuf]) -> Option<(UnixMs, bool)> {
     // What is written while a base is, is not in it. Other files are appended to.
     let is_base = |path: &&PathBuf| path.extension() == Some(OsStr::new("rdb"));
-    let of_content = |path: &PathBuf| rdb::Age::of(Some(path).filter(is_base)?).map(|age| age.moment());
-    let moment = |path: &PathBuf| of_content(path).or_else(|| Fs::Real.modified(path).unwrap_or(None));
+    let of_content = |path: &PathBuf| {
+        rdb::Age::of(Some(path).filter(is_base)?).map(|age| (age.moment(), age.is_to_the_ms))
+    };
+    let of_file = |path: &PathBuf| Some((Fs::Real.modified(path).unwrap_or(None)?, false));
+    let moment = |path: &PathBuf| of_content(path).or_else(|| of_file(path));
     files.iter().filter_map(moment).max()
 }
 
@@ -212,6 +215,8 @@ struct PassedOver {
     append_only: PathBuf,
     /// When the newest of these was written.
     written: UnixMs,
+    /// That is what it says itself, and not what the file system does.
+    is_by_content: bool,
 }
 
 impl PassedOver {
@@ -222,12 +227,16 @@ impl PassedOver {
         // Of a manifest the directory, which is what can be moved.
         let is_manifest = path.extension() == Some(OsStr::new("manifest"));
         let append_only = path.parent().filter(|_| is_manifest).unwrap_or(path).to_owned();
-        Some(PassedOver { snapshot: snapshot.to_owned(), age, append_only, written: newest(files)? })
+        let (written, is_by_content) = newest(files)?;
+        Some(PassedOver { snapshot: snapshot.to_owned(), age, append_only, written, is_by_content })
     }
 
     /// Whether it was written later. Then either holds what the other does not, or both the same: only who has run the Redis knows.
     fn is_newer(&self) -> bool {
-        self.age.is_after(self.written)
+        match self.is_by_content {
+            true => self.age.is_after_content(self.written),
+            false => self.age.is_after(self.written),
+        }
     }
 
     /// A Redis with `appendonly yes` has all that it has in these files, and so they count; else somebody has to say which do.

@@ -44,6 +44,8 @@ pub(crate) struct Age {
     written: Option<UnixMs>,
     /// What the file system says.
     modified: Option<UnixMs>,
+    /// The writer says it to the millisecond.
+    pub is_to_the_ms: bool,
 }
 
 /// How far the times of a file system may lie behind the clock: it goes by the kernel's ticks.
@@ -65,6 +67,7 @@ impl Age {
             log: fact(LOG_FACT).and_then(|text| u64::from_str_radix(text, 16).ok()),
             written: number(MOMENT_FACT).map(UnixMs).or(of_second),
             modified: Fs::Real.modified(path).unwrap_or(None),
+            is_to_the_ms: number(MOMENT_FACT).is_some(),
         })
     }
 
@@ -73,11 +76,21 @@ impl Age {
         [self.written, self.modified].into_iter().flatten().min().unwrap_or(UnixMs(0))
     }
 
+    /// Whether it was written after another file had all that it has: that file tells the moment by the clock, by which a file system
+    /// may be late.
+    pub fn is_after_content(&self, moment: UnixMs) -> bool {
+        let modified = self.modified.map(|time| UnixMs(time.0.saturating_add(FILE_TIME_LAG_MS)));
+        is_all_after([self.written, modified], moment)
+    }
+
     /// Whether it was written after a moment: by all that is known, since a file may be a copy, and come from another machine.
     pub fn is_after(&self, moment: UnixMs) -> bool {
-        let known = [self.written, self.modified.map(|time| UnixMs(time.0.saturating_add(FILE_TIME_LAG_MS)))];
-        known.iter().any(Option::is_some) && known.into_iter().flatten().all(|time| time > moment)
+        is_all_after([self.written, self.modified], moment)
     }
+}
+
+fn is_all_after(known: [Option<UnixMs>; 2], moment: UnixMs) -> bool {
+    known.iter().any(Option::is_some) && known.into_iter().flatten().all(|time| time > moment)
 }
 
 /// Loads a file as of `now`; None if there is none.
