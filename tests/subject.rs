@@ -3,14 +3,20 @@
 //! A real server beside Tarn keeps the tests honest: what it loses, or does not, is known.
 
 use std::path::Path;
-use testkit::{Client, Program, Server};
+use std::time::Duration;
+use testkit::{Client, Program, START_MAX, Server};
 use wire::Value;
+
+/// Longest start of a server that moves a key to the disk at each request that meets it.
+const EAGER_START_MAX: Duration = Duration::from_secs(300);
 
 /// How a server is started.
 #[derive(Clone, Debug)]
 pub struct Subject {
     program: Program,
     directives: Vec<String>,
+    /// Longest wait for it to accept connections.
+    patience: Duration,
 }
 
 impl Subject {
@@ -21,10 +27,13 @@ impl Subject {
         Subject::new(crate::tarn(), &directives)
     }
 
-    /// Tarn's capacity edition, with everything on disk that can be.
+    /// Tarn's capacity edition, with everything on disk that can be. Its starts may take long: each request of the log that
+    /// meets a string of 512 MB, as `SETBIT k 4294967295 1` makes it, moves it to the disk once more.
     pub fn capacity_tarn() -> Subject {
         let directives = ["--edition", "capacity", "--maxmemory", "1gb", "--eager-spill", "yes"];
-        Subject::new(crate::tarn(), &[&directives[..], &["--log-segment-size", "1mb"]].concat())
+        let subject =
+            Subject::new(crate::tarn(), &[&directives[..], &["--log-segment-size", "1mb"]].concat());
+        Subject { patience: EAGER_START_MAX, ..subject }
     }
 
     /// Tarn's capacity edition with a ceiling: what is above it lies in the store.
@@ -65,7 +74,8 @@ impl Subject {
     }
 
     fn new(program: Program, directives: &[&str]) -> Subject {
-        Subject { program, directives: directives.iter().map(|word| (*word).to_owned()).collect() }
+        let directives = directives.iter().map(|word| (*word).to_owned()).collect();
+        Subject { program, directives, patience: START_MAX }
     }
 
     /// With its files there instead of in a directory that goes with the server.
@@ -77,7 +87,7 @@ impl Subject {
     /// Starts it.
     pub fn start(&self) -> Server {
         let directives: Vec<&str> = self.directives.iter().map(String::as_str).collect();
-        Server::start(self.program.clone(), &directives).expect("the server starts")
+        Server::start_within(self.patience, self.program.clone(), &directives).expect("the server starts")
     }
 }
 

@@ -56,10 +56,15 @@ impl Threads {
         }
     }
 
+    /// Waits for their ends, but for that of the calling thread: the flusher calls this when what it told an observer gave
+    /// that one the last handle for a moment.
     pub fn stop(self) {
         self.state.stop.store(true, Ordering::SeqCst);
         for thread in [self.flusher, self.preparer] {
             thread.thread().unpark();
+            if thread.thread().id() == thread::current().id() {
+                continue;
+            }
             if let Err(panic) = thread.join() {
                 std::panic::resume_unwind(panic);
             }

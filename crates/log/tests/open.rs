@@ -4,10 +4,12 @@
 
 mod nobody;
 
-use log::{Case, Flushing, Log, Lsn, Options, Recovery, Refusal, Retention, SyncPolicy};
+use log::{Case, Failure, Flushing, Log, Lsn, Observer, Options, Recovery, Refusal, Retention, SyncPolicy};
 use nobody::Nobody;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use sys::file::Fs;
 use sys::file::simulated::Disk;
 use sys::{Clock, UnixMs};
@@ -217,4 +219,38 @@ fn the_threads_of_a_log_on_a_real_disk_make_all_of_it_durable() {
     assert_eq!(records(&recovery).len(), 4000);
     drop(recovery);
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Lets go of the only handle of a log when it is told something.
+struct LastHolder {
+    log: Mutex<Option<Log>>,
+    has_let_go: Sender<()>,
+}
+
+impl Observer for LastHolder {
+    fn committed(&self, _: Lsn) {
+        let log = self.log.lock().unwrap().take();
+        if log.is_some() {
+            drop(log);
+            self.has_let_go.send(()).unwrap();
+        }
+    }
+
+    fn failed(&self, _: &Failure) {}
+    fn resumed(&self) {}
+}
+
+#[test]
+fn who_is_told_may_let_go_of_the_log() {
+    let fs = Fs::Simulated(Disk::new(1));
+    let (has_let_go, let_go) = mpsc::channel();
+    let holder = Arc::new(LastHolder { log: Mutex::new(None), has_let_go });
+    let options = Options { flushing: Flushing::Threads, ..options(16 * 1024) };
+    let mut held = holder.log.lock().unwrap();
+    let log = log::recover(&fs, &dir()).unwrap().open(&options, Arc::clone(&holder) as _).unwrap();
+    log.append(0, UnixMs(1), b"x");
+    log.nudge();
+    *held = Some(log);
+    drop(held);
+    let_go.recv_timeout(Duration::from_secs(60)).unwrap();
 }

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Longest wait for a server to accept connections where nothing else is said; generous, for a loaded machine.
-const START_MAX: Duration = Duration::from_secs(30);
+pub const START_MAX: Duration = Duration::from_secs(30);
 /// Starts tried when another process takes the free port between finding and using it.
 const START_TRIES: usize = 5;
 /// What Redis, Valkey and Tarn all print once they can be connected to.
