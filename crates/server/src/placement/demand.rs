@@ -2,7 +2,8 @@
 //!
 //! One worker that finds many requests whenever it looks takes less time for each than two that find half as many. So
 //! one worker serves until it has no time left, and only where the machine has: beside clients that take all other cores, another
-//! worker would only take turns with them.
+//! worker would only take turns with them. Where every read brings many requests anyway, two workers take no more time for each than
+//! one: then another is of use beside busy clients too.
 //!
 //! Invariants:
 //! 1. What makes it grow is far from what makes it shrink: [`FULL`] of every active worker's time against [`GATHERED`] of what would be
@@ -15,6 +16,8 @@ pub(super) const FULL: f64 = 0.9;
 const GATHERED: f64 = 0.65;
 /// Cores that must have had nothing to do for another worker to be of use.
 const IDLE_CORES_MIN: f64 = 0.5;
+/// Requests that a read brings, on average, where the time for each does not depend on how many workers there are.
+const PIPELINED: f64 = 8.0;
 /// So many samples in a row must be full: one alone may be a single long command.
 const GROWS_AFTER: u32 = 2;
 /// So many samples in a row must leave room.
@@ -31,6 +34,8 @@ pub(super) struct Sample {
     pub(super) busy: Vec<f64>,
     /// How many of the machine's cores had nothing to do.
     pub(super) idle_cores: f64,
+    /// How many requests each read from a client brought, on average.
+    pub(super) requests_per_read: f64,
 }
 
 /// What is known of the load.
@@ -54,7 +59,8 @@ impl Demand {
         let most = sample.busy.len().max(1);
         self.since_shrunk = self.since_shrunk.saturating_add(1);
         let active = &sample.busy[..self.active.min(sample.busy.len())];
-        let is_full = active.iter().any(|busy| *busy >= FULL) && sample.idle_cores >= IDLE_CORES_MIN;
+        let is_of_use = sample.idle_cores >= IDLE_CORES_MIN || sample.requests_per_read >= PIPELINED;
+        let is_full = active.iter().any(|busy| *busy >= FULL) && is_of_use;
         self.full = if is_full { self.full + 1 } else { 0 };
         let total: f64 = sample.busy.iter().sum();
         let is_roomy = self.active > 1 && total < GATHERED * (self.active - 1) as f64;
@@ -85,7 +91,7 @@ mod tests {
     use sys::Prng;
 
     fn sample(busy: &[f64], idle_cores: f64) -> Sample {
-        Sample { busy: busy.to_vec(), idle_cores }
+        Sample { busy: busy.to_vec(), idle_cores, requests_per_read: 1.0 }
     }
 
     /// Steps until the number changes; how many steps that took.
@@ -116,6 +122,14 @@ mod tests {
         for _ in 0..1000 {
             assert_eq!(demand.step(&sample(&[0.99, 0.0], 0.1)), 1);
         }
+    }
+
+    #[test]
+    fn where_requests_come_in_batches_another_is_of_use_beside_busy_clients() {
+        let mut demand = Demand::new();
+        let batches = Sample { requests_per_read: 50.0, ..sample(&[0.99, 0.0], 0.1) };
+        assert_eq!(until_changed(&mut demand, &batches), 2);
+        assert_eq!(demand.active, 2);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::demand::Sample;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use sys::process;
+use telemetry::stats::ServerCounts;
 
 /// The system's numbers of the workers' threads.
 #[derive(Debug)]
@@ -35,26 +36,33 @@ pub(super) struct Meter {
     at: Instant,
     busy: Vec<Duration>,
     idle: Duration,
+    requests: u64,
+    reads: u64,
 }
 
 impl Meter {
-    /// Begins with the first `workers` of them.
-    pub(super) fn begin(threads: &Threads, workers: usize) -> Meter {
+    /// Begins with the first `workers` of them, and with what `counts` holds by now.
+    pub(super) fn begin(threads: &Threads, workers: usize, counts: &ServerCounts) -> Meter {
         Meter {
             at: Instant::now(),
             busy: (0..workers).map(|worker| threads.cpu_time(worker)).collect(),
             idle: process::machine_idle_time(),
+            requests: counts.commands.get(),
+            reads: counts.reads.get(),
         }
     }
 
     /// What happened since it was asked last.
-    pub(super) fn sample(&mut self, threads: &Threads) -> Sample {
-        let now = Meter::begin(threads, self.busy.len());
+    pub(super) fn sample(&mut self, threads: &Threads, counts: &ServerCounts) -> Sample {
+        let now = Meter::begin(threads, self.busy.len(), counts);
         let elapsed = now.at.duration_since(self.at).as_secs_f64().max(1e-3);
         let share = |now: Duration, before: Duration| now.saturating_sub(before).as_secs_f64() / elapsed;
         let busy =
             now.busy.iter().zip(&self.busy).map(|(now, before)| share(*now, *before).min(1.0)).collect();
-        let sample = Sample { busy, idle_cores: share(now.idle, self.idle) };
+        let (requests, reads) =
+            (now.requests.saturating_sub(self.requests), now.reads.saturating_sub(self.reads));
+        let requests_per_read = requests as f64 / reads.max(1) as f64;
+        let sample = Sample { busy, idle_cores: share(now.idle, self.idle), requests_per_read };
         *self = now;
         sample
     }

@@ -122,11 +122,11 @@ fn least(server: &Server) -> usize {
 /// Until nobody is busy.
 async fn watch(server: &Arc<Server>, demand: &mut Demand) {
     let placement = &server.placement;
-    let mut meter = Meter::begin(&placement.threads, placement.spare());
+    let mut meter = Meter::begin(&placement.threads, placement.spare(), &server.counts);
     let (mut quiet, mut since_even) = (0, 0);
     while quiet < QUIET_SAMPLES {
         tokio::time::sleep(SAMPLE_TIME).await;
-        let sample = meter.sample(&placement.threads);
+        let sample = meter.sample(&placement.threads, &server.counts);
         let (asked, least) = (demand.step(&sample), least(server));
         let active = asked.max(least);
         let before = placement.active.swap(active, Ordering::Relaxed);
