@@ -59,6 +59,26 @@ fn eviction_refuses_no_write_and_holds_the_ceiling() {
 }
 
 #[test]
+fn what_waits_for_the_log_evicts_no_key() {
+    // So little memory for the log that of its blocks hardly any is kept for reuse.
+    let words = ["--edition", "durable", "--maxmemory", "4mb", "--maxmemory-policy", "allkeys-random"];
+    let server = Server::start(tarn(), &words).unwrap();
+    let mut client = server.connect().unwrap();
+    let value = "x".repeat(5000);
+    let write = |number: usize| vec!["SET".to_owned(), format!("key:{}", number % 50), value.clone()];
+    let requests: Vec<_> = (0..400).map(write).collect();
+    client.pipeline(&requests).unwrap();
+    // Less than a block.
+    let ceiling = info(&mut client, "used_memory") + (200 << 10);
+    client.call(&["CONFIG", "SET", "maxmemory", &ceiling.to_string()]).unwrap();
+    for _ in 0..30 {
+        client.pipeline(&requests).unwrap();
+    }
+    assert_eq!(info(&mut client, "evicted_keys"), 0);
+    assert!(info(&mut client, "mem_not_counted_for_evict") > 0, "no block came after the first");
+}
+
+#[test]
 fn without_eviction_only_writes_that_need_memory_are_refused() {
     for (policy, options) in [("noeviction", &[][..]), ("volatile-lru", &[])] {
         let server = start(policy);

@@ -23,6 +23,8 @@ pub(crate) struct Buffer {
     appended: AtomicU64,
     /// Memory of the blocks that hold records which are not durable, bytes.
     held_bytes: AtomicUsize,
+    /// Memory of all blocks but one, bytes.
+    passing_bytes: AtomicUsize,
     /// What it may be at most, and what it may be now.
     held_bytes_limit: usize,
     held_bytes_max: AtomicUsize,
@@ -45,6 +47,7 @@ impl Buffer {
             filling: Mutex::new(Filling { block, full: VecDeque::new(), free: Vec::new() }),
             appended: AtomicU64::new(lsn.0),
             held_bytes: AtomicUsize::new(block_bytes),
+            passing_bytes: AtomicUsize::new(0),
             held_bytes_limit: held_bytes_max,
             held_bytes_max: AtomicUsize::new(held_bytes_max),
             block_bytes,
@@ -109,7 +112,10 @@ impl Buffer {
 
     fn begin_block(&self, filling: &mut Filling) {
         let end = filling.block.end;
-        let mut block = filling.free.pop().unwrap_or_else(|| Unwritten::new(self.block_bytes));
+        let mut block = filling.free.pop().unwrap_or_else(|| {
+            self.passing_bytes.fetch_add(self.block_bytes, Ordering::Relaxed);
+            Unwritten::new(self.block_bytes)
+        });
         block.restart(end);
         self.held_bytes.fetch_add(self.block_bytes, Ordering::Relaxed);
         filling.full.push_back(std::mem::replace(&mut filling.block, block));
@@ -131,6 +137,8 @@ impl Buffer {
         let free_bytes_max = FREE_BYTES_MAX.min(self.held_bytes_max() / 4);
         if filling.free.len() * self.block_bytes < free_bytes_max {
             filling.free.push(block);
+        } else {
+            self.passing_bytes.fetch_sub(self.block_bytes, Ordering::Relaxed);
         }
     }
 
@@ -143,6 +151,11 @@ impl Buffer {
     /// Memory of the blocks that hold records which are not durable, bytes.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Memory of the blocks beyond the one that is always there, bytes: of those that hold records, and of empty ones.
+    pub fn passing_bytes(&self) -> usize {
+        self.passing_bytes.load(Ordering::Relaxed)
     }
 
     /// Whether no more should be appended for now.

@@ -192,6 +192,12 @@ impl Log {
         self.shared.buffer.set_held_bytes_max(bytes);
     }
 
+    /// Memory of the blocks that are there for as long as records wait for the disk, or will again soon, bytes: nothing that is
+    /// kept, and none while nothing was ever appended.
+    pub fn passing_bytes(&self) -> usize {
+        self.shared.buffer.passing_bytes()
+    }
+
     /// The end of the last record that was appended.
     #[inline]
     pub fn appended(&self) -> Lsn {

@@ -329,6 +329,20 @@ pub fn is_memory_full(server: &Server) -> bool {
     let ceiling = server.keyspace.policy().memory_bytes_max();
     (ceiling > 0 && sys::memory::used_bytes() > ceiling)
         && (server.residency.store().is_none() || server.residency.is_stuck())
+        && counted_bytes(server) > ceiling
+}
+
+/// What counts for the ceiling of all that is used.
+fn counted_bytes(server: &Server) -> u64 {
+    sys::memory::used_bytes().saturating_sub(uncounted_bytes(server))
+}
+
+/// What is used and does not count for the ceiling: what waits for the log's disk. It goes by itself, and is bounded by itself
+/// (see `durability::limit_buffer`); each key that were evicted for it would only add to it. Where there is a store, the
+/// ceiling is one of everything.
+pub(crate) fn uncounted_bytes(server: &Server) -> u64 {
+    let log = server.durability.log().filter(|_| server.residency.store().is_none());
+    log.map_or(0, |log| log.passing_bytes() as u64)
 }
 
 /// Evicts until memory is below its ceiling, or for as long as one command may be
@@ -339,7 +353,7 @@ pub fn is_memory_full(server: &Server) -> bool {
 #[cold]
 pub fn make_room(server: &Server, batch: &Batch<'_>, now: UnixMs) -> Result<(), OutOfMemory> {
     let began = server.ticks.now();
-    let evicted = batch.evict(now, sys::memory::used_bytes, |_, _| {});
+    let evicted = batch.evict(now, || counted_bytes(server), |_, _| {});
     server.note_latency("eviction-cycle", began);
     evicted.map(|_| ())
 }

@@ -367,7 +367,8 @@ fn import_for(server: &Arc<Server>, recovery: &mut Recovery) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps what waits for the disk to its share of `maxmemory`: where the disk is slow, it would else take the place of data.
+/// Keeps what waits for the disk to its share of `maxmemory`: where the disk is slow, it would else take the place of data, or
+/// come on top of it without a bound that goes with it where it does not count (see `checks::uncounted_bytes`).
 pub(crate) fn limit_buffer(server: &Server, log: &Log) {
     /// An eighth, so that memory near its ceiling has room for it.
     const SHARE: u64 = 8;

@@ -2,7 +2,7 @@
 
 use super::{Page, human_bytes, ratio};
 use crate::client::Client;
-use crate::dispatch::Context;
+use crate::dispatch::{Context, checks};
 use crate::durability::{self, FunctionCount};
 use keyspace::reaper;
 use std::sync::atomic::Ordering;
@@ -113,7 +113,7 @@ pub(super) fn memory(context: &mut Context<'_, '_>, page: &mut Page) {
         ("rss_overhead_bytes", &0),
         ("mem_fragmentation_ratio", &fragmentation),
         ("mem_fragmentation_bytes", &usage.fragmentation_bytes()),
-        ("mem_not_counted_for_evict", &0),
+        ("mem_not_counted_for_evict", &checks::uncounted_bytes(context.server)),
         ("mem_replication_backlog", &0),
         ("mem_total_replication_buffers", &0),
         ("mem_clients_slaves", &0),
