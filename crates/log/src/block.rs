@@ -133,6 +133,11 @@ impl Unwritten {
         block
     }
 
+    /// Memory that it takes.
+    pub fn allocated_bytes(&self) -> usize {
+        self.bytes.allocated_bytes()
+    }
+
     /// Empties it; the next frame begins at `lsn`.
     pub fn restart(&mut self, lsn: Lsn) {
         self.bytes.resize(0);

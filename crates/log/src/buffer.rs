@@ -113,8 +113,9 @@ impl Buffer {
     fn begin_block(&self, filling: &mut Filling) {
         let end = filling.block.end;
         let mut block = filling.free.pop().unwrap_or_else(|| {
-            self.passing_bytes.fetch_add(self.block_bytes, Ordering::Relaxed);
-            Unwritten::new(self.block_bytes)
+            let block = Unwritten::new(self.block_bytes);
+            self.passing_bytes.fetch_add(block.allocated_bytes(), Ordering::Relaxed);
+            block
         });
         block.restart(end);
         self.held_bytes.fetch_add(self.block_bytes, Ordering::Relaxed);
@@ -138,7 +139,7 @@ impl Buffer {
         if filling.free.len() * self.block_bytes < free_bytes_max {
             filling.free.push(block);
         } else {
-            self.passing_bytes.fetch_sub(self.block_bytes, Ordering::Relaxed);
+            self.passing_bytes.fetch_sub(block.allocated_bytes(), Ordering::Relaxed);
         }
     }
 

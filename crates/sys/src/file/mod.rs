@@ -20,6 +20,7 @@ pub use appended::Appended;
 pub use replace::{Content, Replacement, read_stdin, remove_unfinished, replaced_by};
 
 use crate::UnixMs;
+use crate::memory::size_class;
 use simulated::Disk;
 use std::ffi::OsString;
 use std::io;
@@ -413,23 +414,32 @@ impl File {
     /// # Errors
     /// Those of the system, such as a full disk.
     pub fn preallocate(&self, len: u64) -> io::Result<()> {
-        /// Bytes a write.
-        const STEP: usize = 256 * 1024;
         /// Bytes between syncs, where writes go to the page cache: so little never keeps the disk busy for long.
         const SYNC_STEP: u64 = 4 << 20;
-        let zeros = AlignedBytes::zeroed(STEP);
         let mut at = self.len()?;
         while at < len {
-            let count = (len - at).min(STEP as u64);
-            self.write_at(&zeros.as_slice()[..count as usize], at)?;
+            let count = (len - at).min(ZEROS_BYTES as u64);
+            self.write_at(&ZEROS.0[..count as usize], at)?;
             at += count;
-            if at % SYNC_STEP < STEP as u64 && !self.is_direct() {
+            if at % SYNC_STEP < ZEROS_BYTES as u64 && !self.is_direct() {
                 self.sync_data()?;
             }
         }
         self.sync_data()
     }
 }
+
+/// How many zeros [`File::preallocate`] writes at once.
+const ZEROS_BYTES: usize = 256 << 10;
+
+/// At an address that [`Mode::Direct`] takes.
+#[repr(align(4096))]
+struct Zeros([u8; ZEROS_BYTES]);
+
+const _: () = assert!(align_of::<Zeros>() == DIRECT_ALIGN);
+
+/// Part of the program: allocated for each new file, they would look for a moment like so much more data.
+static ZEROS: Zeros = Zeros([0; ZEROS_BYTES]);
 
 /// Bytes at an address that [`Mode::Direct`] takes. The capacity is fixed, so that the address never changes.
 #[derive(Debug)]
@@ -472,6 +482,11 @@ impl AlignedBytes {
     #[inline]
     pub fn capacity(&self) -> usize {
         self.capacity
+    }
+
+    /// Bytes that are allocated for them.
+    pub fn allocated_bytes(&self) -> usize {
+        size_class(self.bytes.capacity())
     }
 
     /// Appends.
