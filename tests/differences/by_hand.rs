@@ -154,6 +154,29 @@ pub fn the_table_of_tracked_keys() {
     });
 }
 
+pub fn the_buffers_of_clients() {
+    const BYTES: usize = 5 << 20;
+    let header = format!("*1\r\n${BYTES}\r\n");
+    for (server, is_tarn) in [(memory(&[]), true), (Server::start(Program::Redis, &[]).unwrap(), false)] {
+        let (mut looker, mut sender) = (server.connect().unwrap(), server.connect().unwrap());
+        assert_eq!(ask(&mut looker, &["CLIENT", "LIST"]).contains(" rbs=0 rbp=0 obl=0 "), is_tarn);
+        sender.send(header.as_bytes()).unwrap();
+        sender.send(&vec![b'x'; BYTES]).unwrap();
+        let qbuf = format!(" qbuf={} ", BYTES + if is_tarn { header.len() } else { 0 });
+        wait_until("all is there", || ask(&mut looker, &["CLIENT", "LIST"]).contains(&qbuf));
+    }
+}
+
+pub fn replies_that_the_socket_takes() {
+    for (server, is_tarn) in [(memory(&[]), true), (Server::start(Program::Redis, &[]).unwrap(), false)] {
+        let mut client = server.connect().unwrap();
+        call_well(&mut client, &["CONFIG", "SET", "client-output-buffer-limit", "normal 100000 0 0"]);
+        call_well(&mut client, &["SET", "k", &"x".repeat(10_000)]);
+        let is_served = client.pipeline(&vec![vec!["GET", "k"]; 15]).is_ok();
+        assert_eq!(is_served, is_tarn);
+    }
+}
+
 pub fn fatal_errors() {
     let output = run("server", &["--port", "0", "--bind", "127.0.0.1", "--dir", "/proc/tarn"]);
     let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();

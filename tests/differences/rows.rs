@@ -155,7 +155,7 @@ pub const CHECKS: &[(&str, Check)] = &[
         ]),
     ),
     ("`INFO`'s `eventloop_*`", Asked(&[("INFO debug", "~eventloop_duration_cron_sum:0 ", "")])),
-    ("`CLIENT LIST`", Asked(&[("CLIENT LIST", "~ rbs=0 rbp=0 obl=0 ", "! rbs=0 ")])),
+    ("`CLIENT LIST`", By(by_hand::the_buffers_of_clients)),
     ("messages of several publishers", Not("the order in which threads publish is a race")),
     ("`CLIENT TRACKING ... BCAST`", Not("how changes of several threads are parted into messages is a race")),
     ("`tracking-table-max-keys`", By(by_hand::the_table_of_tracked_keys)),
@@ -181,11 +181,21 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("`MIGRATE`'s timeout", Test("targets_that_mean_harm_cost_neither_time_nor_memory")),
     ("clients that have not authenticated", Test("strangers_together_have_little")),
     ("`maxmemory-clients 0`", Test("clients_without_a_limit_of_their_own_stay_below_maxmemory")),
+    ("`client-output-buffer-limit` and a pipeline", By(by_hand::replies_that_the_socket_takes)),
     ("`client-query-buffer-limit`", Test("what_a_session_keeps_counts_for_the_query_buffer_limit")),
     ("bytes of `tracking-table-max-keys`", Test("keys_that_clients_cache_take_little_however_long_they_are")),
     (
         "client names and labels of over 4,096 bytes; scripts of over 256 MB in all by SCRIPT LOAD",
         Asked(&[("CLIENT SETNAME {x4097}", "~-ERR", "+OK"), ("CLIENT SETNAME {x4096}", "+OK", "+OK")]),
+    ),
+    (
+        "`SET ... IFEQ`",
+        Asked(&[
+            ("SET k v", "+OK", "+OK"),
+            ("SET k w IFEQ x", "$-1", "~-ERR syntax error"),
+            ("SET k w IFEQ v", "+OK", "~-ERR syntax error"),
+            ("GET k", "$1 w", "$1 v"),
+        ]),
     ),
     ("`MEMORY USAGE`", By(by_hand::sizes_of_values)),
     (
