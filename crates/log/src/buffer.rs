@@ -23,7 +23,7 @@ pub(crate) struct Buffer {
     appended: AtomicU64,
     /// Memory of the blocks that hold records which are not durable, bytes.
     held_bytes: AtomicUsize,
-    /// Memory of all blocks but one, bytes.
+    /// What those beyond the first really take, bytes.
     passing_bytes: AtomicUsize,
     /// What it may be at most, and what it may be now.
     held_bytes_limit: usize,
@@ -112,11 +112,8 @@ impl Buffer {
 
     fn begin_block(&self, filling: &mut Filling) {
         let end = filling.block.end;
-        let mut block = filling.free.pop().unwrap_or_else(|| {
-            let block = Unwritten::new(self.block_bytes);
-            self.passing_bytes.fetch_add(block.allocated_bytes(), Ordering::Relaxed);
-            block
-        });
+        let mut block = filling.free.pop().unwrap_or_else(|| Unwritten::new(self.block_bytes));
+        self.passing_bytes.fetch_add(block.allocated_bytes(), Ordering::Relaxed);
         block.restart(end);
         self.held_bytes.fetch_add(self.block_bytes, Ordering::Relaxed);
         filling.full.push_back(std::mem::replace(&mut filling.block, block));
@@ -134,12 +131,11 @@ impl Buffer {
     /// Takes back a block whose records are durable.
     pub fn give_back(&self, block: Unwritten) {
         self.held_bytes.fetch_sub(self.block_bytes, Ordering::Relaxed);
+        self.passing_bytes.fetch_sub(block.allocated_bytes(), Ordering::Relaxed);
         let mut filling = self.filling.lock();
         let free_bytes_max = FREE_BYTES_MAX.min(self.held_bytes_max() / 4);
         if filling.free.len() * self.block_bytes < free_bytes_max {
             filling.free.push(block);
-        } else {
-            self.passing_bytes.fetch_sub(block.allocated_bytes(), Ordering::Relaxed);
         }
     }
 
@@ -154,7 +150,7 @@ impl Buffer {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Memory of the blocks beyond the one that is always there, bytes: of those that hold records, and of empty ones.
+    /// What the blocks that hold records take beyond the one that is always there, as the allocator counts it, bytes.
     pub fn passing_bytes(&self) -> usize {
         self.passing_bytes.load(Ordering::Relaxed)
     }

@@ -192,8 +192,8 @@ impl Log {
         self.shared.buffer.set_held_bytes_max(bytes);
     }
 
-    /// Memory of the blocks that are there for as long as records wait for the disk, or will again soon, bytes: nothing that is
-    /// kept, and none while nothing was ever appended.
+    /// Memory of the blocks that are there for as long as records wait for the disk, as the allocator counts it, bytes: none while
+    /// nothing waits.
     pub fn passing_bytes(&self) -> usize {
         self.shared.buffer.passing_bytes()
     }
