@@ -7,7 +7,7 @@
 //! limit by more than what one turn adds. Replicas and those that asked for it with
 //! CLIENT NO-EVICT are spared.
 
-use super::{CLIENT_BYTES, Traits};
+use super::{CLIENT_BYTES, Client, Traits};
 use crate::server::Server;
 use config::{ClientClass, ClientsMemory};
 use telemetry::log;
@@ -34,26 +34,35 @@ pub fn limit_bytes(server: &Server) -> Option<u64> {
     }
 }
 
-/// Called by a session that has grown to so many bytes.
-pub fn note_growth(server: &Server, bytes: usize) {
+/// Called by a session that has grown to so many bytes, before its client shows them.
+pub fn note_growth(server: &Server, client: &Client, bytes: usize) {
     if bytes >= IMPLIED_LOOK_BYTES || server.config.maxmemory_clients() != ClientsMemory::Unlimited {
-        keep_within_limit(server);
+        keep_within(server, Some((client, bytes)));
     }
 }
 
 /// Closes the largest clients if all together take too much.
 pub fn keep_within_limit(server: &Server) {
+    keep_within(server, None);
+}
+
+/// The same where one has so many bytes that it does not show yet.
+fn keep_within(server: &Server, grown: Option<(&Client, usize)>) {
     let Some(limit) = limit_bytes(server) else { return };
     let estimate = server.clients.buffer_bytes.get() + (server.clients.count() * CLIENT_BYTES) as u64;
     if estimate > limit {
-        evict_down_to(server, limit);
+        evict_down_to(server, limit, grown);
     }
 }
 
 #[cold]
-fn evict_down_to(server: &Server, limit: u64) {
+fn evict_down_to(server: &Server, limit: u64, grown: Option<(&Client, usize)>) {
+    let bytes_of = |client: &Client| match grown {
+        Some((grown, bytes)) if grown.id == client.id => CLIENT_BYTES + bytes + client.mail_bytes(),
+        _ => client.memory_bytes(),
+    };
     let mut clients: Vec<_> =
-        server.clients.all().into_iter().map(|client| (client.memory_bytes() as u64, client)).collect();
+        server.clients.all().into_iter().map(|client| (bytes_of(&client) as u64, client)).collect();
     let mut total: u64 = clients.iter().map(|(bytes, _)| bytes).sum();
     clients.retain(|(_, client)| {
         !client.traits().contains(Traits::NO_EVICT) && client.class() != ClientClass::Replica

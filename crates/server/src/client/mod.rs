@@ -406,6 +406,11 @@ impl Client {
         }
     }
 
+    /// Whether its connection is about to be closed.
+    pub fn is_killed(&self) -> bool {
+        self.signals.load(Ordering::Acquire) & Signal::KILL.bits() != 0
+    }
+
     /// Takes the signals that have come, but for that of mail: [`Client::take_mail`]
     /// takes that.
     #[inline]

@@ -36,11 +36,6 @@ impl Connection {
         let (sealed_in, sealed_out) = self.stream.allocated_bytes();
         let input_capacity = self.input.capacity() + self.parser.allocated_bytes() + sealed_in;
         let output_capacity = self.pending.allocated_bytes() + sealed_out;
-        client.input_bytes.store(self.input.len(), Ordering::Relaxed);
-        client.input_capacity.store(input_capacity, Ordering::Relaxed);
-        client.output_bytes.store(self.pending.len() + self.stream.unsent_bytes(), Ordering::Relaxed);
-        client.output_capacity.store(output_capacity, Ordering::Relaxed);
-        client.output_chunks.store(self.pending.chunks() as u32, Ordering::Relaxed);
         let bytes = input_capacity + output_capacity + client.kept_bytes();
         let is_stranger = self.trust(server) == Authenticated::No || self.stream.is_handshaking();
         let noted = Noted { bytes, stranger_bytes: if is_stranger { bytes } else { 0 } };
@@ -60,8 +55,15 @@ impl Connection {
             server.clients.buffer_bytes.add(noted.bytes as i64 - before.bytes as i64);
         }
         if noted.bytes > before.bytes {
-            eviction::note_growth(server, noted.bytes);
+            eviction::note_growth(server, &self.session.client, noted.bytes);
         }
+        // Behind that: nobody sees a client above a limit that it goes for.
+        let client = &self.session.client;
+        client.input_bytes.store(self.input.len(), Ordering::Relaxed);
+        client.input_capacity.store(input_capacity, Ordering::Relaxed);
+        client.output_bytes.store(self.pending.len() + self.stream.unsent_bytes(), Ordering::Relaxed);
+        client.output_capacity.store(output_capacity, Ordering::Relaxed);
+        client.output_chunks.store(self.pending.chunks() as u32, Ordering::Relaxed);
         Ok(())
     }
 }

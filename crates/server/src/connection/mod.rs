@@ -492,6 +492,11 @@ impl Connection {
         buffers: &mut Buffers,
         context: &mut Context<'_>,
     ) -> Result<(), End> {
+        // What has arrived counts before it is run: whose request alone is too much goes with it.
+        self.note_buffers(&worker.server)?;
+        if self.session.client.is_killed() {
+            return Err(End::Closed);
+        }
         let mut input = std::mem::take(&mut self.input);
         let taken = self.run_bytes(worker, buffers, &input, context)?;
         if taken < input.len() {

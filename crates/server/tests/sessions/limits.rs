@@ -194,6 +194,41 @@ fn largest_clients_are_evicted_first_and_the_protected_are_spared() {
 }
 
 #[test]
+fn a_request_that_alone_is_too_much_is_not_run() {
+    let server = TestServer::start("maxmemory-clients 3mb");
+    let mut watcher = server.connect();
+    for _ in 0..5 {
+        let mut peer = server.connect();
+        assert_eq!(peer.ask("CLIENT SETNAME greedy"), "OK");
+        let mut request = Vec::new();
+        wire::encode_request(&mut request, &[b"MSET", b"k", b"v", b"k2", &vec![b'v'; 3 * MIB]]);
+        // The server may close before all is sent.
+        let _ = peer.stream.write_all(&request);
+        let mut rest = Vec::new();
+        let _ = peer.stream.read_to_end(&mut rest);
+        assert_eq!(rest, b"");
+        assert!(!watcher.ask("CLIENT LIST").contains("name=greedy"));
+    }
+    assert_eq!(watcher.ask("EXISTS k k2"), "0");
+}
+
+#[test]
+fn nobody_sees_a_client_above_the_limit_that_it_goes_for() {
+    let server = TestServer::start("maxmemory-clients 3mb");
+    let mut watcher = server.connect();
+    assert_eq!(watcher.ask("CLIENT NO-EVICT ON"), "OK");
+    assert_eq!(watcher.ask(&format!("SETRANGE k {} v", 200_000)), "200001");
+    for _ in 0..5 {
+        let mut peer = server.connect();
+        let id = peer.id();
+        pile_up(&mut peer, 30);
+        while let Some(client) = server.server.clients.get(id) {
+            assert!(client.memory_bytes() <= 3 * MIB, "{}", client.memory_bytes());
+        }
+    }
+}
+
+#[test]
 fn a_lower_limit_holds_when_config_set_has_answered() {
     const PEERS: usize = 10;
     let server = TestServer::start("maxmemory-clients 4mb");
