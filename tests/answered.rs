@@ -158,7 +158,10 @@ fn everybody_is_answered() {
     let threads = (2 + prng.below(2)).to_string();
     let edition = if prng.one_in(2) { "memory" } else { "durable" };
     let threshold = if prng.one_in(2) { "20" } else { "60000" };
-    let directives = ["--edition", edition, "--threads", &threads, "--busy-reply-threshold", threshold];
+    // As many as the load asks for, or all.
+    let threads_min = if prng.one_in(2) { "1" } else { "1024" };
+    let workers = ["--threads", &threads, "--threads-min", threads_min];
+    let directives = [&["--edition", edition, "--busy-reply-threshold", threshold], &workers[..]].concat();
     let (server, silent) = (&Server::start(tarn(), &directives).unwrap(), &silent());
     let ids: &Vec<AtomicU64> = &(0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
     let (steps, is_over) = (&AtomicU64::new(0), &AtomicBool::new(false));

@@ -107,6 +107,8 @@ impl Subject {
                 "no",
                 "--threads",
                 "2",
+                "--threads-min",
+                "2",
                 "--enable-debug-command",
                 "yes",
             ],

@@ -15,7 +15,7 @@ use testkit::{Client, Program, Server};
 use wire::Value;
 
 fn start() -> Server {
-    Server::start(tarn(), &["--edition", "memory", "--threads", "8"]).unwrap()
+    Server::start(tarn(), &["--edition", "memory", "--threads", "8", "--threads-min", "8"]).unwrap()
 }
 
 fn send(client: &mut Client, line: &str) {
@@ -329,7 +329,7 @@ impl Busy {
 /// may do between sending and counting on a machine that is busy.
 const OVERTAKEN_MAX: u64 = 6;
 
-const THREE_THREADS: [&str; 4] = ["--edition", "memory", "--threads", "3"];
+const THREE_THREADS: [&str; 6] = ["--edition", "memory", "--threads", "3", "--threads-min", "3"];
 
 /// Starts a server with what the requests need that keep it busy.
 type Start = fn(Program, &[&str]) -> (Server, Busy);

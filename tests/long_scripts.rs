@@ -14,7 +14,11 @@ const ENDLESS_UNDECLARED: &str = "while true do redis.call('GET', 'a' .. 'b') en
 const CONNECTIONS: usize = 12;
 
 fn start(args: &[&str]) -> (Server, Vec<Client>) {
-    let server = Server::start(tarn(), &[&["--edition", "memory", "--threads", "2"], args].concat()).unwrap();
+    let server = Server::start(
+        tarn(),
+        &[&["--edition", "memory", "--threads", "2", "--threads-min", "2"], args].concat(),
+    )
+    .unwrap();
     let clients = (0..CONNECTIONS).map(|_| server.connect().unwrap()).collect();
     (server, clients)
 }

@@ -212,7 +212,8 @@ fn code_that_does_not_compile_takes_no_memory_any_more() {
 
 #[test]
 fn lines_that_a_script_logs_take_no_more_memory_than_the_log_shows() {
-    let server = Server::start(tarn(), &["--edition", "memory", "--threads", "2"]).unwrap();
+    let server =
+        Server::start(tarn(), &["--edition", "memory", "--threads", "2", "--threads-min", "2"]).unwrap();
     let (mut client, mut watching) = (server.connect().unwrap(), server.connect().unwrap());
     let before = info(&mut watching, "used_memory");
     let text =

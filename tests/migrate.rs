@@ -121,7 +121,8 @@ const HOSTILE: [Hostile; 6] = [
 
 #[test]
 fn targets_that_mean_harm_cost_neither_time_nor_memory() {
-    let server = Server::start(tarn(), &["--edition", "memory", "--threads", "2"]).unwrap();
+    let server =
+        Server::start(tarn(), &["--edition", "memory", "--threads", "2", "--threads-min", "2"]).unwrap();
     let mut client = server.connect().unwrap();
     call(&mut client, &["SET", "a", "1"]);
     let before = server.resident_bytes().unwrap();
@@ -137,7 +138,8 @@ fn targets_that_mean_harm_cost_neither_time_nor_memory() {
 
 #[test]
 fn connections_of_a_worker_that_waits_for_a_target_are_served() {
-    let server = Server::start(tarn(), &["--edition", "memory", "--threads", "2"]).unwrap();
+    let server =
+        Server::start(tarn(), &["--edition", "memory", "--threads", "2", "--threads-min", "2"]).unwrap();
     let mut clients: Vec<Client> = (0..8).map(|_| server.connect().unwrap()).collect();
     call(&mut clients[0], &["SET", "a", "1"]);
     let port = target(HOSTILE[0].1);
@@ -210,7 +212,8 @@ fn in_need() -> Vec<(Vec<&'static str>, Value)> {
 
 #[test]
 fn who_needs_a_migrating_key_waits_for_it_and_nobody_else_does() {
-    let directives = ["--edition", "memory", "--threads", "2", "--busy-reply-threshold", "1"];
+    let directives =
+        ["--edition", "memory", "--threads", "2", "--threads-min", "2", "--busy-reply-threshold", "1"];
     let server = Server::start(tarn(), &directives).unwrap();
     let mut others: Vec<Client> = (0..8).map(|_| server.connect().unwrap()).collect();
     let mut migrating = server.connect().unwrap();
@@ -234,7 +237,7 @@ fn who_needs_a_migrating_key_waits_for_it_and_nobody_else_does() {
 
 #[test]
 fn who_needs_a_key_that_waits_for_the_disk_to_migrate_waits_for_it_and_nobody_else_does() {
-    let directives = ["--threads", "2", "--enable-debug-command", "yes"];
+    let directives = ["--threads", "2", "--threads-min", "2", "--enable-debug-command", "yes"];
     let server = Server::start(tarn(), &directives).unwrap();
     let mut clients: Vec<Client> = (0..10).map(|_| server.connect().unwrap()).collect();
     let mut last = clients.remove(0);
@@ -268,7 +271,8 @@ fn who_needs_a_key_that_waits_for_the_disk_to_migrate_waits_for_it_and_nobody_el
 fn a_server_that_ends_waits_for_no_target() {
     let saving = ["--edition", "memory", "--save", "3600 1"];
     for edition in [&saving[..], &["--edition", "durable"]] {
-        let mut server = Server::start(tarn(), &[edition, &["--threads", "2"]].concat()).unwrap();
+        let mut server =
+            Server::start(tarn(), &[edition, &["--threads", "2", "--threads-min", "2"]].concat()).unwrap();
         let (mut migrating, mut other) = (server.connect().unwrap(), server.connect().unwrap());
         call(&mut migrating, &["SET", "key", "v"]);
         let silent = Silent::listen();
@@ -294,7 +298,8 @@ fn a_server_that_ends_waits_for_no_target() {
 
 #[test]
 fn a_transaction_that_migrates_is_there_as_a_whole_or_not_at_all() {
-    let mut server = Server::start(tarn(), &["--edition", "durable", "--threads", "2"]).unwrap();
+    let mut server =
+        Server::start(tarn(), &["--edition", "durable", "--threads", "2", "--threads-min", "2"]).unwrap();
     let mut client = server.connect().unwrap();
     let silent = Silent::listen();
     let migrates =
@@ -319,7 +324,8 @@ fn a_transaction_that_migrates_is_there_as_a_whole_or_not_at_all() {
 
 #[test]
 fn what_its_own_transaction_has_written_is_not_sent() {
-    let mut server = Server::start(tarn(), &["--edition", "durable", "--threads", "2"]).unwrap();
+    let mut server =
+        Server::start(tarn(), &["--edition", "durable", "--threads", "2", "--threads-min", "2"]).unwrap();
     let target = Server::start(tarn(), &["--edition", "memory"]).unwrap();
     let (mut client, mut there) = (server.connect().unwrap(), target.connect().unwrap());
     let port = target.address().port().to_string();
@@ -410,7 +416,8 @@ fn keys_that_arrived_before_the_connection_broke_are_gone_behind_a_restart() {
 
 #[test]
 fn a_script_that_migrates_is_shown_as_one_that_cannot_be_ended() {
-    let server = Server::start(tarn(), &["--edition", "memory", "--threads", "2"]).unwrap();
+    let server =
+        Server::start(tarn(), &["--edition", "memory", "--threads", "2", "--threads-min", "2"]).unwrap();
     let (mut migrating, mut other) = (server.connect().unwrap(), server.connect().unwrap());
     let library = "#!lua name=l\nredis.register_function('f', function(keys, args) return redis.call(unpack(args)) end)";
     call(&mut other, &["FUNCTION", "LOAD", library]);

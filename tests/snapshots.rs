@@ -170,7 +170,18 @@ fn what_flushall_removed_does_not_come_back_where_there_are_save_points() {
 fn saving_for_long(keys: usize) -> (Server, Client) {
     let server = Server::start(
         tarn(),
-        &["--edition", "memory", "--save", "3600 1", "--rdb-key-save-delay", "10000000", "--threads", "2"],
+        &[
+            "--edition",
+            "memory",
+            "--save",
+            "3600 1",
+            "--rdb-key-save-delay",
+            "10000000",
+            "--threads",
+            "2",
+            "--threads-min",
+            "2",
+        ],
     )
     .unwrap();
     let mut client = server.connect().unwrap();

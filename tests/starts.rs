@@ -695,7 +695,8 @@ fn a_redis_requests_are_replayed_with_rights_that_no_user_has_now() {
 
 #[test]
 fn a_server_says_everywhere_how_many_threads_it_has() {
-    let server = Server::start(tarn(), &["--edition", "memory", "--threads", "3"]).unwrap();
+    let server =
+        Server::start(tarn(), &["--edition", "memory", "--threads", "3", "--threads-min", "3"]).unwrap();
     assert!(server.output().contains(" 3 worker threads, "), "{}", server.output());
     assert_eq!(crate::info(&mut client_of(&server), "worker_threads"), 3);
 }

@@ -24,22 +24,21 @@ impl Subject {
     pub fn durable_tarn() -> Subject {
         let directives =
             ["--edition", "durable", "--log-segment-size", "1mb", "--enable-debug-command", "yes"];
-        Subject::new(crate::tarn(), &directives)
+        Subject::tarn(&directives)
     }
 
     /// Tarn's capacity edition, with everything on disk that can be. Its starts may take long: each request of the log that
     /// meets a string of 512 MB, as `SETBIT k 4294967295 1` makes it, moves it to the disk once more.
     pub fn capacity_tarn() -> Subject {
         let directives = ["--edition", "capacity", "--maxmemory", "1gb", "--eager-spill", "yes"];
-        let subject =
-            Subject::new(crate::tarn(), &[&directives[..], &["--log-segment-size", "1mb"]].concat());
+        let subject = Subject::tarn(&[&directives[..], &["--log-segment-size", "1mb"]].concat());
         Subject { patience: EAGER_START_MAX, ..subject }
     }
 
     /// Tarn's capacity edition with a ceiling: what is above it lies in the store.
     pub fn capacity_tarn_below(ceiling: &str) -> Subject {
         let directives = ["--edition", "capacity", "--maxmemory", ceiling, "--log-segment-size", "8mb"];
-        Subject::new(crate::tarn(), &directives)
+        Subject::tarn(&directives)
     }
 
     /// The same with a ceiling in bytes, short segments and frequent checkpoints.
@@ -47,17 +46,17 @@ impl Subject {
         let ceiling = ceiling.to_string();
         let directives = ["--edition", "capacity", "--maxmemory", &ceiling, "--log-segment-size", "1mb"];
         let often = ["--auto-aof-rewrite-min-size", "4mb", "--auto-aof-rewrite-percentage", "25"];
-        Subject::new(crate::tarn(), &[&directives[..], &often].concat())
+        Subject::tarn(&[&directives[..], &often].concat())
     }
 
     /// Tarn's durable edition with segments of another length.
     pub fn durable_tarn_with_segments(length: &str) -> Subject {
-        Subject::new(crate::tarn(), &["--edition", "durable", "--log-segment-size", length])
+        Subject::tarn(&["--edition", "durable", "--log-segment-size", length])
     }
 
     /// Tarn's memory edition, which promises nothing over its end.
     pub fn memory_tarn() -> Subject {
-        Subject::new(crate::tarn(), &["--edition", "memory"])
+        Subject::tarn(&["--edition", "memory"])
     }
 
     /// Redis with a log: `fsync` is one of its policies. Under each of them what it has answered survives a kill.
@@ -71,6 +70,11 @@ impl Subject {
     /// Redis without a log: it forgets everything.
     pub fn forgetful_redis() -> Subject {
         Subject::new(Program::Redis, &[])
+    }
+
+    /// With all its workers serving, whatever the load is: what goes wrong between them is looked for.
+    fn tarn(directives: &[&str]) -> Subject {
+        Subject::new(crate::tarn(), &[&["--threads-min", "1024"], directives].concat())
     }
 
     fn new(program: Program, directives: &[&str]) -> Subject {

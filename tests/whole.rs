@@ -22,7 +22,9 @@ const IN_TWO_HALVES: &str = "redis.call('SET', KEYS[1], 'half')
 const ENDLESS: &str = "redis.call('SET', KEYS[1], 'half') while true do end";
 
 fn start() -> (Server, Client, Client) {
-    let server = Server::start(tarn(), &["--busy-reply-threshold", "50", "--threads", "2"]).unwrap();
+    let server =
+        Server::start(tarn(), &["--busy-reply-threshold", "50", "--threads", "2", "--threads-min", "2"])
+            .unwrap();
     let (one, other) = (server.connect().unwrap(), server.connect().unwrap());
     (server, one, other)
 }
@@ -105,8 +107,18 @@ fn of_a_script_that_does_not_end_nothing_is_kept() {
 
 #[test]
 fn saving_before_the_end_waits_for_no_script() {
-    let directives =
-        ["--edition", "memory", "--save", "3600 1", "--enable-debug-command", "yes", "--threads", "2"];
+    let directives = [
+        "--edition",
+        "memory",
+        "--save",
+        "3600 1",
+        "--enable-debug-command",
+        "yes",
+        "--threads",
+        "2",
+        "--threads-min",
+        "2",
+    ];
     let mut server = Server::start(tarn(), &directives).unwrap();
     let (mut script, mut other) = (server.connect().unwrap(), server.connect().unwrap());
     assert_eq!(other.call(&["SET", "two", "acknowledged"]).unwrap(), ok());
@@ -213,7 +225,7 @@ fn a_script_writes_each_line_of_the_log_once() {
 
 /// Asks Redis and Tarn the same over a connection each.
 fn both(requests: &[&[&str]]) -> io::Result<()> {
-    let edition: &[&str] = &["--threads", "2"];
+    let edition: &[&str] = &["--threads", "2", "--threads-min", "2"];
     for (program, directives) in [(Program::Redis, &[][..]), (tarn(), edition)] {
         let mut server = Server::start(program, directives)?;
         let mut client = server.connect()?;

@@ -11,7 +11,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     (
         "locals of a library (`local n = 0` outside of its functions)",
         Started(
-            &["--edition", "memory", "--threads", "2"],
+            &["--edition", "memory", "--threads", "2", "--threads-min", "2"],
             &[],
             &[
                 (
@@ -27,7 +27,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     (
         "the sequence of `math.random`, and the seed that `math.randomseed` leaves behind",
         Started(
-            &["--edition", "memory", "--threads", "2"],
+            &["--edition", "memory", "--threads", "2", "--threads-min", "2"],
             &[],
             &[
                 (r#"EVAL "math.randomseed(1) return 1" 0"#, ":1", ":1"),

@@ -112,7 +112,7 @@ pub(super) const ROWS: &[Row] = &[
         .here("the program's own name"),
     works("threads", int(0, 1024), "0").fixed()
         .here("Tarn's own: worker threads at the most; 0 is one for each core"),
-    works("threads-min", int(1, 1024), "1024")
+    works("threads-min", int(1, 1024), "1")
         .here("Tarn's own: how many of them serve clients whatever the load is; of the others as many as it asks for"),
     absent("use-exit-on-panic", BOOL, "no", TEST_HOOK).flags(Flags::HIDDEN),
     absent("watchdog-period", INT, "0", "slow commands are in the slow log and in LATENCY")

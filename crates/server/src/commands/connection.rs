@@ -5,7 +5,7 @@
 
 use super::client::{check_label, set_name};
 use super::row;
-use crate::dispatch::Context;
+use crate::dispatch::{Context, rights};
 use crate::dispatch::handlers::ServerHandler;
 use crate::session::Closing;
 use crate::{monitor, pubsub, tracking};
@@ -212,7 +212,6 @@ fn authenticate(context: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> 
         context.session.act_as(Access::of(user));
         return Ok(());
     }
-    server.counts.auth_failures.add(1);
     let attempt = Attempt {
         reason: Reason::Auth,
         setting: context.session.setting(),
@@ -221,7 +220,7 @@ fn authenticate(context: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> 
     };
     let client = &context.session.client;
     client.note_command(context.command.id);
-    server.acl.log.note(attempt, || client.line(now), now, server.config.acllog_max_len());
+    rights::note_attempt(server, client, attempt, now);
     Err(Error::text("WRONGPASS invalid username-password pair or user is disabled."))
 }
 

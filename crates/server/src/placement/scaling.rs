@@ -1,6 +1,6 @@
 //! Has as many workers active as the load asks for, and busy connections at those.
 //!
-//! At least `threads-min` are active, by default all: then nothing is measured. Otherwise, while anybody is busy, one task of the spare
+//! At least `threads-min` are active; where these are all, nothing is measured. Otherwise, while anybody is busy, one task of the spare
 //! worker measures some fifty times a second how busy all are ([`super::load`]), asks how many workers that takes ([`super::demand`]),
 //! and moves connections that were busy of late: from workers that are not active any more, and from those that have no time left to
 //! those that have. Connections that say nothing stay where they are. While nobody is busy it sleeps, until a worker finds that it

@@ -50,8 +50,9 @@ impl TestServer {
     fn start_with(clock: Clock, directives: &str, open: impl FnOnce(&Arc<Server>)) -> TestServer {
         // And the spare one (see `Server::lightest_worker`).
         const WORKERS: usize = 2;
-        let text =
-            format!("port 0\nbind 127.0.0.1\nthreads {WORKERS}\nhz 100\nloglevel warning\n{directives}");
+        let text = format!(
+            "port 0\nbind 127.0.0.1\nthreads {WORKERS}\nthreads-min {WORKERS}\nhz 100\nloglevel warning\n{directives}"
+        );
         let Ok(Startup::Serve { config, .. }) = Config::from_text(text.as_bytes()) else {
             panic!("{directives}")
         };
