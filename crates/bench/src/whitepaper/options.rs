@@ -6,6 +6,7 @@ use super::chapters::{CHAPTERS, Chapter};
 use super::peer::{Address, PeerCommand};
 use super::scale::Size;
 use crate::Failure;
+use crate::secure::Tls;
 use lexopt::prelude::*;
 use std::path::PathBuf;
 
@@ -14,8 +15,10 @@ Measures Tarn and its peers with the published workloads and writes a report.
 
 Usage: tarn whitepaper [OPTIONS]
 
-  --peer NAME=ADDRESS    a server that is running, as HOST[:PORT] or redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE];
-                         its database must be empty, is filled, and is emptied at the end
+  --peer NAME=ADDRESS    a server that is running, as HOST[:PORT] or redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE],
+                         or rediss:// for TLS; its database must be empty, is filled, and is emptied at the end
+  --cacert FILE          whose certificates count at peers with TLS; without it whoever answers is believed
+  --cert FILE --key FILE what to show them, if they ask
   --overwrite            empty the databases of such peers even if they hold keys
   --peer-cmd COMMAND     a server to start, such as 'redis-server --port {port} --save \"\" --appendonly no';
                          {port} becomes a free port; it runs in a folder of its own that is removed afterwards; for
@@ -77,11 +80,15 @@ pub fn parse(arguments: &[String]) -> Result<Asked, Failure> {
         out: PathBuf::from("report"),
         command: shown(arguments),
     };
+    let mut tls = Tls::default();
     let mut parser = lexopt::Parser::from_args(arguments);
     while let Some(argument) = parser.next().map_err(failure)? {
         match argument {
             Long("peer") => options.peers.push(named_address(&text(&mut parser)?)?),
             Long("peer-cmd") => options.peer_commands.push(PeerCommand::parse(&text(&mut parser)?)?),
+            Long("cacert") => tls.authorities = Some(text(&mut parser)?),
+            Long("cert") => tls.certificate = Some(text(&mut parser)?),
+            Long("key") => tls.key = Some(text(&mut parser)?),
             Long("overwrite") => options.may_overwrite = true,
             Long("chapters") => options.chapters = chosen(&text(&mut parser)?)?,
             Long("quick") => options.size = Size::Quick,
@@ -90,6 +97,9 @@ pub fn parse(arguments: &[String]) -> Result<Asked, Failure> {
             Short('h') | Long("help") => return Ok(Asked::Help(usage())),
             other => return Err(failure(other.unexpected())),
         }
+    }
+    for of_peer in options.peers.iter_mut().filter_map(|(_, address)| address.0.tls.as_mut()) {
+        of_peer.clone_from(&tls);
     }
     Ok(Asked::Run(Box::new(options)))
 }
@@ -218,6 +228,18 @@ mod tests {
             parsed(&["--peer-cmd", peer_command, "--peer", "x=redis://me:s3cret@example:1/2"]).unwrap();
         assert!(options.command.contains("--peer-cmd 'redis-server --port {port} --save \"\"'"));
         assert!(options.command.contains("x=redis://me:PASSWORD@example:1/2"), "{}", options.command);
+        assert!(!options.command.contains("s3cret"));
+    }
+
+    #[test]
+    fn peers_with_tls_are_asked_for_the_certificates_that_count() {
+        let addresses = ["--peer", "a=rediss://me:s3cret@example", "--peer", "b=redis://example"];
+        let files = ["--cacert", "ca.crt", "--cert", "us.crt", "--key", "us.key"];
+        let options = parsed(&[&addresses[..], &files[..]].concat()).unwrap();
+        let tls = options.peers[0].1.0.tls.as_ref().unwrap();
+        assert_eq!(tls.authorities.as_deref(), Some("ca.crt"));
+        assert_eq!(tls.certificate.as_deref().zip(tls.key.as_deref()), Some(("us.crt", "us.key")));
+        assert_eq!(options.peers[1].1.0.tls, None);
         assert!(!options.command.contains("s3cret"));
     }
 

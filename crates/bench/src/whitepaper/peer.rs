@@ -10,6 +10,7 @@ use crate::Failure;
 use crate::client::Client;
 use crate::plan::Target;
 use crate::report::Server;
+use crate::secure::Tls;
 use std::net::ToSocketAddrs;
 use std::path::Path;
 use wire::Value;
@@ -19,13 +20,15 @@ use wire::Value;
 pub struct Address(pub Target);
 
 impl Address {
-    /// Parses `HOST[:PORT]` and `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`.
+    /// Parses `HOST[:PORT]` and `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`; `rediss://` speaks TLS.
     ///
     /// # Errors
     /// One sentence on what is wrong; it does not repeat a password.
     pub fn parse(text: &str) -> Result<Address, Failure> {
         let mut target = Target::default();
-        let rest = text.strip_prefix("redis://").unwrap_or(text);
+        let secure = text.strip_prefix("rediss://");
+        target.tls = secure.map(|_| Tls::default());
+        let rest = secure.or_else(|| text.strip_prefix("redis://")).unwrap_or(text);
         let (access, rest) =
             rest.rsplit_once('@').map_or((None, rest), |(access, rest)| (Some(access), rest));
         let wrong = |what: &str| Failure(format!("'{rest}' is no address: {what}."));
