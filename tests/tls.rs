@@ -124,6 +124,23 @@ fn a_load_speaks_tls() {
 }
 
 #[test]
+fn a_report_measures_a_peer_that_speaks_tls() {
+    let site = Site::tarn(&[]);
+    let Program::Tarn(path) = crate::tarn() else { unreachable!("it is Tarn") };
+    let (peer, out) = (format!("there=rediss://127.0.0.1:{}", site.port), site.path("report"));
+    let (ca, certificate, key) = (site.path("ca.crt"), site.path("client.crt"), site.path("client.key"));
+    let shortest = ["whitepaper", "--quick", "--scale", "0.01", "--chapters", "ttl", "--out", &out];
+    let files = ["--peer", &peer, "--cacert", &ca, "--cert", &certificate, "--key", &key];
+    let output = Command::new(&path).args([&shortest[..], &files].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let page = std::fs::read_to_string(format!("{out}/report.md")).unwrap();
+    assert!(page.contains("| there, measured |"), "{page}");
+    let without = ["--peer", &peer, "--cert", &certificate, "--key", &key, "--cacert", &certificate];
+    let output = Command::new(&path).args([&shortest[..], &without].concat()).output().unwrap();
+    assert!(!output.status.success() && text(&output).contains("TLS"), "{}", text(&output));
+}
+
+#[test]
 fn large_requests_and_replies_come_through_whole() {
     let site = Site::tarn(&["--threads", "1"]);
     let mut client = site.connect();

@@ -5,8 +5,8 @@
 
 use super::client::{check_label, set_name};
 use super::row;
-use crate::dispatch::{Context, rights};
 use crate::dispatch::handlers::ServerHandler;
+use crate::dispatch::{Context, rights};
 use crate::session::Closing;
 use crate::{monitor, pubsub, tracking};
 use acl::{Access, Attempt, DEFAULT_USER, Reason, UserFlags};
