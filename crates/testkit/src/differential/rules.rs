@@ -321,6 +321,8 @@ pub const RULES: &[Rule] = &[
     rule("xreadgroup", How::Right(Side::Valkey, "UNBLOCKED", "WRONGTYPE"), RUN_AGAIN),
     // With an event of it, behind which other events are one place later.
     rule("xreadgroup", How::Right(Side::Valkey, "", "__key"), CLAIMANTS),
+    // Or one that 7.0 makes later.
+    rule("xreadgroup", How::Right(Side::Valkey, "xgroup-createconsumer", ""), CLAIMANTS),
     rule("xreadgroup", How::Right(Side::Redis, "Invalid stream ID", ""), "`+` is newer"),
     rule("xreadgroup", How::Moments, "ids may be moments"),
     rule("xclaim", How::Moments, "ids may be moments"),
