@@ -310,7 +310,7 @@ impl Waiter {
     /// Sends the client a reply, if it wants one.
     fn post(&self, server: &Server, reply: &[u8], shows: Stamp) {
         if !self.is_silent {
-            client::answer(server, &self.client, reply, shows);
+            client::answer(&server.clients, &self.client, reply, shows);
         }
     }
 
@@ -351,9 +351,9 @@ impl Waiter {
         if client::has_sealed() {
             // What was done before gets its place in the history, and whoever is told of that, too.
             batch.settle_held();
-            client::open_seals(server);
+            client::open_seals(&server.clients);
         }
-        let behind_reply = BehindReply::begin(server);
+        let behind_reply = BehindReply::begin(&server.clients);
         if request.is_cached {
             tracking::remember(server, self.client.id, request.command, &args.request);
         }
@@ -385,12 +385,12 @@ impl Waiter {
         self.leave(server);
         self.count(server, worker, ending, server.ticks.now().0.saturating_sub(began.0));
         if out.len() > bytes_max {
-            client::close_for_its_reply(server, &self.client);
+            client::close_for_its_reply(&server.clients, &self.client);
         } else {
             self.post(server, &out, durability::latest(server));
         }
         drop(behind_reply);
-        client::open_seals(server);
+        client::open_seals(&server.clients);
         self.client.signal(Signal::UNBLOCKED);
     }
 

@@ -58,7 +58,7 @@ pub fn show(server: &Server, session: &Session, command: &Command, request: &Req
 pub fn show_script(server: &Server, session: &Session, command: &Command, request: &Request<'_>) {
     let line = line(server, session, &redaction::shown(command, request));
     for client in server.monitors.clients.lock().iter() {
-        client::deliver(server, client, |mail, _| mail.extend_from_slice(&line));
+        client::deliver(&server.clients, client, |mail, _| mail.extend_from_slice(&line));
     }
 }
 

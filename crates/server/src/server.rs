@@ -205,7 +205,7 @@ impl Server {
             config,
             keyspace,
             settings: Settings::default(),
-            clients: Clients::default(),
+            clients: Clients::new(clock.clone()),
             counts: ServerCounts::default(),
             worker_counts: (0..workers).map(|_| WorkerCounts::new(command::table::command_count())).collect(),
             clock,
@@ -279,8 +279,9 @@ impl Server {
         self.set_attention(Attention::MEMORY_CEILING, config.maxmemory() > 0);
         let needs_replicas = config.min_replicas_to_write() > 0 && config.min_replicas_max_lag_s() > 0;
         self.set_attention(Attention::NO_REPLICAS, needs_replicas);
+        self.clients.follow(config);
         self.durability.log().inspect(|log| durability::limit_buffer(self, log));
-        self.reply_bytes_max.store(longest_reply(self, eviction::limit_bytes(self)), Ordering::Relaxed);
+        self.reply_bytes_max.store(longest_reply(self, eviction::limit_bytes(config)), Ordering::Relaxed);
         self.slow_ticks.store(slow::threshold_ticks(self), Ordering::Relaxed);
         self.keyspace.set_interest(Interest::EVENTS, events::are_wanted(self));
         durability::apply_config(self);

@@ -321,7 +321,7 @@ fn close_overdue_clients(server: &Server) {
                 log!(Verbose, "Closing a client that did not finish its handshake {}", client.line(now));
             }
             Some(Overdue::Unread) => {
-                server.counts.output_limit_disconnections.add(1);
+                server.clients.output_limit_disconnections.add(1);
                 log!(
                     Warning,
                     "Client closed because it was above the soft limit of client-output-buffer-limit for too \
@@ -333,7 +333,7 @@ fn close_overdue_clients(server: &Server) {
         server.clients.kill(&client);
     }
     // The limit itself may have changed.
-    eviction::keep_within_limit(server);
+    eviction::keep_within_limit(&server.clients);
 }
 
 /// Why a client is closed.

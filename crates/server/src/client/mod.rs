@@ -7,6 +7,7 @@
 
 mod class;
 pub mod eviction;
+mod limits;
 mod line;
 mod mail;
 mod registry;

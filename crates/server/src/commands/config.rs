@@ -146,7 +146,7 @@ fn apply(
     server.apply_config();
     if changed.iter().any(|change| change.name() == "maxmemory-clients") {
         // Who asks next who is there is not told of those that had to go.
-        eviction::keep_within_limit(server);
+        eviction::keep_within_limit(&server.clients);
     }
     Ok(())
 }
@@ -245,6 +245,7 @@ fn rewrite(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 fn resetstat(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let server = context.server;
     server.counts.reset();
+    server.clients.reset_counts();
     server.scripts.evicted.reset();
     server.worker_counts.iter().for_each(|worker| worker.reset());
     let keys = server.keyspace.stats();

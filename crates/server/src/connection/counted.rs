@@ -60,7 +60,7 @@ impl Connection {
             server.clients.buffer_bytes.add(noted.bytes as i64 - before.bytes as i64);
         }
         if noted.bytes > before.bytes {
-            eviction::note_growth(server, noted.bytes);
+            eviction::note_growth(&server.clients, noted.bytes);
         }
         Ok(())
     }

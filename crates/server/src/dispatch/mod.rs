@@ -586,7 +586,7 @@ impl Turn<'_> {
     /// A reply went beyond what the client may be owed.
     #[cold]
     fn close_for_its_output(&mut self, out: &mut Vec<u8>) {
-        client::close_for_its_reply(self.server, &self.session.client);
+        client::close_for_its_reply(&self.server.clients, &self.session.client);
         self.session.closing = Closing::Now;
         *out = Vec::new();
     }

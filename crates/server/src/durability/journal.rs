@@ -57,7 +57,7 @@ impl Journal for ToLog {
 
     fn end_group(&self) {
         if let Some(server) = self.server.upgrade() {
-            client::end_group(&server);
+            client::end_group(&server.clients);
         }
     }
 

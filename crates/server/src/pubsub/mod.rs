@@ -84,7 +84,7 @@ pub fn publish_in_shard(server: &Server, channel: &[u8], message: &[u8]) -> usiz
 fn post(server: &Server, subscribers: &Subscribers, words: &[&[u8]]) -> usize {
     let message = Message::of_words(words);
     for subscriber in subscribers.iter() {
-        client::deliver(server, subscriber, |mail, protocol| message.write_to(mail, protocol));
+        client::deliver(&server.clients, subscriber, |mail, protocol| message.write_to(mail, protocol));
     }
     subscribers.iter().len()
 }

@@ -33,13 +33,13 @@ impl Invalid {
     /// Sends it to a tracking client, or to the one that it is redirected to.
     pub fn send(&self, server: &Server, client: &Arc<Client>) {
         match client.redirection.load(Ordering::Relaxed) {
-            0 => client::deliver(server, client, |mail, protocol| {
+            0 => client::deliver(&server.clients, client, |mail, protocol| {
                 if protocol == Protocol::Resp3 {
                     self.push(mail);
                 }
             }),
             id => match server.clients.get(id) {
-                Some(other) => client::deliver(server, &other, |mail, protocol| match protocol {
+                Some(other) => client::deliver(&server.clients, &other, |mail, protocol| match protocol {
                     Protocol::Resp3 => self.push(mail),
                     // The mail is locked, and the flag only goes away under its lock.
                     Protocol::Resp2 if other.traits().contains(Traits::SUBSCRIBED) => self.publish(mail),
@@ -69,7 +69,7 @@ impl Invalid {
 /// The client that stood in for this one is gone: it can only forget everything itself.
 fn tell_broken(server: &Server, client: &Client, id: u64) {
     client.set_trait(Traits::BROKEN_REDIRECTION, true);
-    client::deliver(server, client, |mail, protocol| {
+    client::deliver(&server.clients, client, |mail, protocol| {
         if protocol == Protocol::Resp3 {
             let mut reply = Reply::new(mail, protocol);
             reply.push(2);
