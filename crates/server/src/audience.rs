@@ -3,7 +3,6 @@
 //! lock of the key's slot.
 
 use crate::server::Server;
-use crate::{events, tracking};
 use keyspace::{Change, DbIndex, Interest, Observer, What};
 use std::sync::Weak;
 
@@ -18,10 +17,12 @@ impl Observer for Audience {
         for Change { db, key, what } in changes {
             match *what {
                 What::Modified | What::Over if is_tracked => {
-                    tracking::invalidate(&server, worker, key, *what == What::Over);
+                    server.tracking.invalidate(&server.clients, worker, key, *what == What::Over);
                 }
                 What::Modified | What::Over | What::Ready => {}
-                What::Event(class, event) => events::publish(&server, class, event, *db, key),
+                What::Event(class, event) => {
+                    server.events.publish((&server.pubsub, &server.clients), class, event, *db, key)
+                }
             }
         }
     }

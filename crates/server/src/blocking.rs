@@ -15,7 +15,6 @@ use crate::durability;
 use crate::server::Server;
 use crate::session::Session;
 use crate::slow;
-use crate::tracking;
 use command::table::{Command, Runs};
 use command::{Args, Outcome, Sessions, Wait, Waiting, execute};
 use keyspace::{Batch, Key, KeyName, Stamp, Ticket, Touch};
@@ -355,7 +354,7 @@ impl Waiter {
         }
         let behind_reply = BehindReply::begin(&server.clients);
         if request.is_cached {
-            tracking::remember(server, self.client.id, request.command, &args.request);
+            server.tracking.remember(&server.clients, self.client.id, request.command, &args.request);
         }
         let began = server.ticks.now();
         let mut out = Vec::new();

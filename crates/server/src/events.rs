@@ -5,30 +5,49 @@
 //! Thread rule: called by the worker that makes the change, under the locks of the
 //! keys' slots; a subscriber is told of one key's events in their order.
 
-use crate::pubsub;
-use crate::server::Server;
-use config::KeyspaceEvents;
+use crate::client::Clients;
+use crate::pubsub::PubSub;
+use config::{Config, KeyspaceEvents};
 use keyspace::{Class, DbIndex};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Whether any event is to be published.
-pub fn are_wanted(server: &Server) -> bool {
-    let wanted = server.config.notify_keyspace_events();
-    let channels = KeyspaceEvents::KEYSPACE | KeyspaceEvents::KEYEVENT;
-    wanted.intersects(channels) && !(wanted - channels).is_empty()
+/// Which events are published.
+#[derive(Default)]
+pub struct Events {
+    /// As the configuration last had it.
+    wanted: AtomicU32,
 }
 
-/// Publishes an event of a key.
-pub fn publish(server: &Server, class: Class, event: &str, db: DbIndex, key: &[u8]) {
-    let wanted = server.config.notify_keyspace_events();
-    if !wanted.contains(letter_of(class)) || server.pubsub.is_idle() {
-        return;
+impl Events {
+    /// Takes over what the configuration asks for: at the start and after each change of it. Returns whether any event is to be
+    /// published.
+    pub fn follow(&self, config: &Config) -> bool {
+        let wanted = config.notify_keyspace_events();
+        self.wanted.store(wanted.bits(), Ordering::Relaxed);
+        let channels = KeyspaceEvents::KEYSPACE | KeyspaceEvents::KEYEVENT;
+        wanted.intersects(channels) && !(wanted - channels).is_empty()
     }
-    let channel = |kind: &str, name: &[u8]| [format!("__{kind}@{}__:", db.0).as_bytes(), name].concat();
-    if wanted.contains(KeyspaceEvents::KEYSPACE) {
-        pubsub::publish(server, &channel("keyspace", key), event.as_bytes());
-    }
-    if wanted.contains(KeyspaceEvents::KEYEVENT) {
-        pubsub::publish(server, &channel("keyevent", event.as_bytes()), key);
+
+    /// Publishes an event of a key.
+    pub fn publish(
+        &self,
+        (pubsub, clients): (&PubSub, &Clients),
+        class: Class,
+        event: &str,
+        db: DbIndex,
+        key: &[u8],
+    ) {
+        let wanted = KeyspaceEvents::from_bits_truncate(self.wanted.load(Ordering::Relaxed));
+        if !wanted.contains(letter_of(class)) || pubsub.is_idle() {
+            return;
+        }
+        let channel = |kind: &str, name: &[u8]| [format!("__{kind}@{}__:", db.0).as_bytes(), name].concat();
+        if wanted.contains(KeyspaceEvents::KEYSPACE) {
+            pubsub.publish(clients, &channel("keyspace", key), event.as_bytes());
+        }
+        if wanted.contains(KeyspaceEvents::KEYEVENT) {
+            pubsub.publish(clients, &channel("keyevent", event.as_bytes()), key);
+        }
     }
 }
 

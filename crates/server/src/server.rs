@@ -7,12 +7,12 @@ use crate::commands::{self, scripting::InterpreterBytes};
 use crate::dispatch::names::Names;
 use crate::dispatch::pause::Pause;
 use crate::durability::{self, Durability};
-use crate::events;
+use crate::events::Events;
 use crate::holders::Holders;
 use crate::listen::{Doors, Speech};
-use crate::monitor::{self, Monitors};
+use crate::monitor::Monitors;
 use crate::placement::Placement;
-use crate::pubsub::{self, PubSub};
+use crate::pubsub::PubSub;
 use crate::residency::Residency;
 use crate::scripts::Scripts;
 use crate::session::Session;
@@ -21,7 +21,7 @@ use crate::snapshot::Snapshots;
 use crate::switches::Switches;
 use crate::tick::Bells;
 use crate::tls::Tls;
-use crate::tracking::{self, Tracking};
+use crate::tracking::Tracking;
 use crate::watches::Watches;
 use acl::Registry;
 use command::Settings;
@@ -144,6 +144,8 @@ pub struct Server {
     pub interpreter_bytes: InterpreterBytes,
     /// Who listens to what.
     pub pubsub: PubSub,
+    /// Which events of keys are published.
+    pub events: Events,
     /// Who caches what.
     pub tracking: Tracking,
     /// Files of all keys.
@@ -224,6 +226,7 @@ impl Server {
             holders: Holders::default(),
             interpreter_bytes: InterpreterBytes::default(),
             pubsub: PubSub::default(),
+            events: Events::default(),
             tracking: Tracking::new(workers),
             snapshots: Snapshots::new(now),
             durability: Durability::new(workers),
@@ -283,9 +286,9 @@ impl Server {
         self.durability.log().inspect(|log| durability::limit_buffer(self, log));
         self.reply_bytes_max.store(longest_reply(self, eviction::limit_bytes(config)), Ordering::Relaxed);
         self.slow_ticks.store(slow::threshold_ticks(self), Ordering::Relaxed);
-        self.keyspace.set_interest(Interest::EVENTS, events::are_wanted(self));
+        self.keyspace.set_interest(Interest::EVENTS, self.events.follow(config));
         durability::apply_config(self);
-        tracking::keep_within_limit(self);
+        self.tracking.follow(config, &self.clients);
         self.placement.look_at_load();
         telemetry::logger::set_level(config.log_level());
     }
@@ -374,14 +377,20 @@ impl Server {
         self.ending.subscribe()
     }
 
+    /// Tells a session of nothing any more: no commands, no messages, no invalidations.
+    pub fn listen_no_more(&self, session: &mut Session) {
+        let client = &session.client;
+        self.monitors.leave(client, |any| self.set_attention(Attention::MONITORS, any));
+        self.tracking.disable(&self.keyspace, client, &mut session.tracking);
+        self.pubsub.leave_all(client, &mut session.subscriptions);
+    }
+
     /// Gives back what a session held in the server.
     pub fn session_ended(&self, session: &mut Session) {
-        monitor::leave(self, &session.client);
+        self.listen_no_more(session);
         blocking::forget(self, session.client.id);
         session.give_up_claim(self);
-        session.watched.clear(self, &session.client);
-        pubsub::leave_all(self, session);
-        tracking::disable(self, session);
+        session.watched.clear(&self.watches, &self.keyspace, &session.client);
         self.placement.leave(session.client.worker());
     }
 

@@ -5,11 +5,13 @@
 use crate::blocking::Until;
 use crate::client::{Client, Letters, Traits};
 use crate::holders::ClaimId;
+use crate::monitor::Caller;
 use crate::pubsub::Subscriptions;
 use crate::residency::fetch::Fetch;
 use crate::server::Server;
 use crate::tracking::Tracker;
-use crate::transaction::{Transaction, Watched};
+use crate::transaction::Transaction;
+use crate::watches::Watched;
 use acl::{Access, Setting};
 use keyspace::{DbIndex, Touch};
 use std::sync::Arc;
@@ -166,6 +168,11 @@ impl Session {
         self.act_as(access);
         self.reply_mode = ReplyMode::On;
         self.touch = Touch::Yes;
+    }
+
+    /// Whose its commands are, for those who monitor.
+    pub fn caller(&self) -> Caller<'_> {
+        Caller { client: &self.client, db: self.db, runs_script: self.runs_script }
     }
 
     /// Where its requests are made, for the log of refusals.

@@ -12,7 +12,6 @@ use crate::durability;
 use crate::residency;
 use crate::server::{Attention, Server};
 use crate::snapshot;
-use crate::tracking;
 use crate::worker::Worker;
 use keyspace::Progress;
 use std::mem;
@@ -222,7 +221,7 @@ async fn serve_put_off(server: &Arc<Server>, worker: usize) {
     };
     if batch.has_ready() {
         blocking::serve(server, &mut batch, worker, server.clock.now());
-        tracking::end_batch(server, worker);
+        server.tracking.end_batch(&server.clients, worker);
     }
 }
 
@@ -244,7 +243,7 @@ fn sweep_step(server: &Arc<Server>, worker: usize) -> Progress {
     if batch.has_ready() {
         blocking::serve(server, &mut batch, worker, server.clock.now());
     }
-    tracking::end_batch(server, worker);
+    server.tracking.end_batch(&server.clients, worker);
     residency::fetch::look_up_all(server, worker, batch.take_shadowed());
     server.note_latency("expire-cycle", began);
     progress
@@ -267,7 +266,7 @@ fn go_on_evicting(server: &Server, worker: usize) {
         if batch.has_ready() {
             blocking::serve(server, &mut batch, worker, server.clock.now());
         }
-        tracking::end_batch(server, worker);
+        server.tracking.end_batch(&server.clients, worker);
     }
 }
 

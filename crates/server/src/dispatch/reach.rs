@@ -75,7 +75,7 @@ impl<'a> Reach<'a> {
 /// A SELECT may be refused when it runs: rights change, by an AUTH in front of it or by somebody else. So what follows one may
 /// touch its keys in each database that was current before, too.
 pub fn reach_of<'a>(server: &'a Server, session: &'a Session, queue: &'a [Queued], now: UnixMs) -> Reach<'a> {
-    let mut keys: Vec<Key<'_>> = session.watched.keys(server).collect();
+    let mut keys: Vec<Key<'_>> = session.watched.keys(&server.keyspace).collect();
     let mut databases: SmallVec<[DbIndex; 2]> = smallvec![session.db];
     let mut takes_all = false;
     for queued in queue {

@@ -2,8 +2,6 @@
 
 use super::{Name, PubSub};
 use crate::client::{Client, Kept, Traits};
-use crate::server::Server;
-use crate::session::Session;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -48,6 +46,66 @@ impl Subscriptions {
 }
 
 impl PubSub {
+    /// Lets a session listen. Returns the count for the confirmation.
+    pub fn subscribe(
+        &self,
+        client: &Arc<Client>,
+        subscriptions: &mut Option<Box<Subscriptions>>,
+        kind: Kind,
+        name: &[u8],
+    ) -> usize {
+        let subscriptions = subscriptions.get_or_insert_default();
+        // Its messages count under the limits of subscribers from the first one on.
+        client.set_trait(Traits::SUBSCRIBED, true);
+        if !subscriptions.names[kind as usize].contains(name) {
+            subscriptions.names[kind as usize].insert(self.join(kind, name, client));
+            client.note_kept_name(Kept::Subscriptions, name, true);
+            note_count(client, subscriptions, kind);
+        }
+        subscriptions.shown_count(kind)
+    }
+
+    /// No more messages of this are posted to a session. It listens until [`PubSub::unsubscribe`].
+    pub fn close(&self, client: &Client, kind: Kind, name: &[u8]) {
+        self.leave(kind, name, client);
+    }
+
+    /// Lets a session listen no more. Returns the count for the confirmation. Messages may
+    /// have been posted before.
+    pub fn unsubscribe(
+        &self,
+        client: &Client,
+        subscriptions: &mut Option<Box<Subscriptions>>,
+        kind: Kind,
+        name: &[u8],
+    ) -> usize {
+        let Some(known) = subscriptions else { return 0 };
+        if known.names[kind as usize].remove(name) {
+            self.leave(kind, name, client);
+            client.note_kept_name(Kept::Subscriptions, name, false);
+            note_count(client, known, kind);
+        }
+        let count = known.shown_count(kind);
+        if KINDS.iter().all(|kind| known.count(*kind) == 0) {
+            client.stop_listening();
+            *subscriptions = None;
+        }
+        count
+    }
+
+    /// Ends all that a session listens to.
+    pub fn leave_all(&self, client: &Client, subscriptions: &mut Option<Box<Subscriptions>>) {
+        let Some(subscriptions) = subscriptions.take() else { return };
+        for kind in KINDS {
+            for name in &subscriptions.names[kind as usize] {
+                self.leave(kind, name, client);
+            }
+            note_count(client, &Subscriptions::default(), kind);
+        }
+        client.note_kept(Kept::Subscriptions, 0);
+        client.stop_listening();
+    }
+
     fn join(&self, kind: Kind, name: &[u8], client: &Arc<Client>) -> Name {
         match kind {
             Kind::Channel => self.channels.join(name, client),
@@ -63,57 +121,6 @@ impl PubSub {
             Kind::ShardChannel => self.shard_channels.leave(name, client),
         }
     }
-}
-
-/// Lets a session listen. Returns the count for the confirmation.
-pub fn subscribe(server: &Server, session: &mut Session, kind: Kind, name: &[u8]) -> usize {
-    let client = &session.client;
-    let subscriptions = session.subscriptions.get_or_insert_default();
-    // Its messages count under the limits of subscribers from the first one on.
-    client.set_trait(Traits::SUBSCRIBED, true);
-    if !subscriptions.names[kind as usize].contains(name) {
-        subscriptions.names[kind as usize].insert(server.pubsub.join(kind, name, client));
-        client.note_kept_name(Kept::Subscriptions, name, true);
-        note_count(client, subscriptions, kind);
-    }
-    subscriptions.shown_count(kind)
-}
-
-/// No more messages of this are posted to a session. It listens until [`unsubscribe`].
-pub fn close(server: &Server, client: &Client, kind: Kind, name: &[u8]) {
-    server.pubsub.leave(kind, name, client);
-}
-
-/// Lets a session listen no more. Returns the count for the confirmation. Messages may
-/// have been posted before.
-pub fn unsubscribe(server: &Server, session: &mut Session, kind: Kind, name: &[u8]) -> usize {
-    let client = &session.client;
-    let Some(subscriptions) = &mut session.subscriptions else { return 0 };
-    if subscriptions.names[kind as usize].remove(name) {
-        server.pubsub.leave(kind, name, client);
-        client.note_kept_name(Kept::Subscriptions, name, false);
-        note_count(client, subscriptions, kind);
-    }
-    let count = subscriptions.shown_count(kind);
-    if KINDS.iter().all(|kind| subscriptions.count(*kind) == 0) {
-        client.stop_listening();
-        session.subscriptions = None;
-    }
-    count
-}
-
-/// Ends all that a session listens to.
-pub fn leave_all(server: &Server, session: &mut Session) {
-    let client = &session.client;
-    let Some(subscriptions) = session.subscriptions.take() else { return };
-    for kind in KINDS {
-        for name in &subscriptions.names[kind as usize] {
-            server.pubsub.leave(kind, name, client);
-        }
-        note_count(client, &Subscriptions::default(), kind);
-    }
-    client.note_kept(Kept::Subscriptions, 0);
-    client.stop_listening();
 }
 
 /// For CLIENT LIST.

@@ -10,7 +10,7 @@
 //! told under those locks. An invalidation goes by mail: what came before the moment of
 //! a command leaves before its reply, what came later behind it. Whoever was told of
 //! anything between being put down and that moment may have been taken out of the table,
-//! and is told to forget what the reply says ([`forget_again`]). So none is missed, and
+//! and is told to forget what the reply says ([`Tracker::forget_again`]). So none is missed, and
 //! none comes before the reply that it is about.
 //!
 //! Invariants:
@@ -22,15 +22,12 @@ mod broadcast;
 mod message;
 mod table;
 
-pub use broadcast::end_batch;
-
-use crate::client::{Client, Kept, Traits};
+use crate::client::{Client, Clients, Kept, Traits};
 use crate::pubsub::Subscribers;
-use crate::server::Server;
-use crate::session::Session;
 use command::table::Command;
 use command::{Flags, execute::key_positions};
-use keyspace::Interest;
+use config::Config;
+use keyspace::{Interest, Keyspace};
 use message::Invalid;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -86,6 +83,8 @@ pub struct Tracking {
     table: Table,
     prefixes: RwLock<BTreeMap<Box<[u8]>, Subscribers>>,
     prefix_count: AtomicUsize,
+    /// How many keys the table may hold, as the configuration last had it; 0 is any number.
+    keys_max: AtomicUsize,
     workers: Box<[Running]>,
 }
 
@@ -109,6 +108,7 @@ impl Tracking {
             table: Table::default(),
             prefixes: RwLock::default(),
             prefix_count: AtomicUsize::new(0),
+            keys_max: AtomicUsize::new(0),
             workers: (0..workers).map(|_| Running::default()).collect(),
         }
     }
@@ -132,91 +132,162 @@ impl Tracking {
     pub fn prefix_count(&self) -> usize {
         self.prefix_count.load(Ordering::Acquire)
     }
-}
 
-/// Begins a session's tracking, or changes how it tracks. Prefixes add to those it has.
-pub fn enable(server: &Server, session: &mut Session, mode: Mode, redirection: Option<u64>, own: OwnChanges) {
-    let (tracking, client) = (&server.tracking, &session.client);
-    client.set_trait(Traits::BROKEN_REDIRECTION, false);
-    client.set_trait(Traits::BROADCAST, matches!(mode, Mode::Broadcast(_)));
-    client.set_trait(Traits::NO_LOOP, own == OwnChanges::Known);
-    client.redirection.store(redirection.unwrap_or(0), Ordering::Relaxed);
-    if !client.traits().contains(Traits::TRACKING) {
-        client.set_trait(Traits::TRACKING, true);
-        let mut clients = tracking.clients.write();
-        clients.insert(client.id, client.clone());
-        server.keyspace.set_interest(Interest::TRACKED, true);
-    }
-    let mode = match (mode, session.tracking.take().map(|tracker| tracker.mode)) {
-        (Mode::Broadcast(mut new), old) => {
-            tracking.join(&new, client);
-            if let Some(Mode::Broadcast(old)) = old {
-                new.extend(old);
-            }
-            client.note_kept(Kept::Prefixes, 0);
-            new.iter().for_each(|prefix| client.note_kept_name(Kept::Prefixes, prefix, true));
-            Mode::Broadcast(new)
+    /// Begins a session's tracking, or changes how it tracks: `tracker` becomes what is wanted. Prefixes add to those it has.
+    pub fn enable(
+        &self,
+        keyspace: &Keyspace,
+        client: &Arc<Client>,
+        tracker: &mut Option<Box<Tracker>>,
+        wanted: Tracker,
+    ) {
+        let Tracker { mode, redirection, own_changes, .. } = wanted;
+        client.set_trait(Traits::BROKEN_REDIRECTION, false);
+        client.set_trait(Traits::BROADCAST, matches!(mode, Mode::Broadcast(_)));
+        client.set_trait(Traits::NO_LOOP, own_changes == OwnChanges::Known);
+        client.redirection.store(redirection.unwrap_or(0), Ordering::Relaxed);
+        if !client.traits().contains(Traits::TRACKING) {
+            client.set_trait(Traits::TRACKING, true);
+            let mut clients = self.clients.write();
+            clients.insert(client.id, client.clone());
+            keyspace.set_interest(Interest::TRACKED, true);
         }
-        (mode @ Mode::Reads(_), _) => mode,
-    };
-    session.tracking = Some(Box::new(Tracker { mode, redirection, own_changes: own, is_singled_out: false }));
-}
-
-/// Ends a session's tracking, if it tracks. Entries of the table go when their keys change.
-pub fn disable(server: &Server, session: &mut Session) {
-    let Some(tracker) = session.tracking.take() else { return };
-    let (tracking, client) = (&server.tracking, &session.client);
-    if let Mode::Broadcast(prefixes) = &tracker.mode {
-        tracking.leave(prefixes, client);
-        client.note_kept(Kept::Prefixes, 0);
+        let mode = match (mode, tracker.take().map(|tracker| tracker.mode)) {
+            (Mode::Broadcast(mut new), old) => {
+                self.join(&new, client);
+                if let Some(Mode::Broadcast(old)) = old {
+                    new.extend(old);
+                }
+                client.note_kept(Kept::Prefixes, 0);
+                new.iter().for_each(|prefix| client.note_kept_name(Kept::Prefixes, prefix, true));
+                Mode::Broadcast(new)
+            }
+            (mode @ Mode::Reads(_), _) => mode,
+        };
+        *tracker = Some(Box::new(Tracker { mode, ..wanted }));
     }
-    client.set_trait(
-        Traits::TRACKING | Traits::BROADCAST | Traits::BROKEN_REDIRECTION | Traits::NO_LOOP,
-        false,
-    );
-    let mut clients = tracking.clients.write();
-    clients.remove(&client.id);
-    if clients.is_empty() {
-        server.keyspace.set_interest(Interest::TRACKED, false);
-        tracking.table.clear();
+
+    /// Ends a session's tracking, if it tracks. Entries of the table go when their keys change.
+    pub fn disable(&self, keyspace: &Keyspace, client: &Arc<Client>, tracker: &mut Option<Box<Tracker>>) {
+        let Some(tracker) = tracker.take() else { return };
+        if let Mode::Broadcast(prefixes) = &tracker.mode {
+            self.leave(prefixes, client);
+            client.note_kept(Kept::Prefixes, 0);
+        }
+        client.set_trait(
+            Traits::TRACKING | Traits::BROADCAST | Traits::BROKEN_REDIRECTION | Traits::NO_LOOP,
+            false,
+        );
+        let mut clients = self.clients.write();
+        clients.remove(&client.id);
+        if clients.is_empty() {
+            keyspace.set_interest(Interest::TRACKED, false);
+            self.table.clear();
+        }
     }
-}
 
-/// Called before a command of a tracking session runs: what it is going to read is put
-/// down for it.
-pub fn begin_command(
-    server: &Server,
-    worker: usize,
-    session: &Session,
-    command: &Command,
-    request: &Request<'_>,
-) {
-    let is_reading = session.tracking.as_ref().is_some_and(|tracker| tracker.caches(command));
-    let running = &server.tracking.workers[worker];
-    running.client.store(session.client.id, Ordering::Relaxed);
-    running.is_reading.store(is_reading, Ordering::Relaxed);
-    if is_reading {
-        remember(server, session.client.id, command, request);
+    /// Called before a command of a tracking session runs: what it is going to read is put
+    /// down for it.
+    pub fn begin_command(
+        &self,
+        clients: &Clients,
+        worker: usize,
+        (client, tracker): (&Client, &Tracker),
+        command: &Command,
+        request: &Request<'_>,
+    ) {
+        let is_reading = tracker.caches(command);
+        let running = &self.workers[worker];
+        running.client.store(client.id, Ordering::Relaxed);
+        running.is_reading.store(is_reading, Ordering::Relaxed);
+        if is_reading {
+            self.remember(clients, client.id, command, request);
+        }
     }
-}
 
-/// Called after it.
-pub fn end_command(server: &Server, worker: usize) {
-    server.tracking.workers[worker].client.store(0, Ordering::Relaxed);
-}
+    /// Called after it.
+    pub fn end_command(&self, worker: usize) {
+        self.workers[worker].client.store(0, Ordering::Relaxed);
+    }
 
-/// Tells a session to forget what it has just read: the change that it was told of in front of the reply may have been of one of
-/// these keys, of which it would hear nothing more.
-pub fn forget_again(server: &Server, session: &Session, command: &Command, request: &Request<'_>) {
-    if session.tracking.as_ref().is_some_and(|tracker| tracker.caches(command)) {
+    /// Puts a client down as a reader of the keys of a request.
+    pub fn remember(&self, clients: &Clients, client: u64, command: &Command, request: &Request<'_>) {
         let mut positions = Vec::new();
         key_positions(command.row.keys, request, &mut positions);
-        let keys: Vec<&[u8]> = positions.into_iter().map(|position| request.arg(position)).collect();
-        if !keys.is_empty() {
-            Invalid::keys(&keys).send(server, &session.client);
+        for position in positions {
+            self.table.add(request.arg(position), client);
+        }
+        self.keep_within_limit(clients);
+    }
+
+    /// Takes over what the configuration says: at the start and after each change of it.
+    pub fn follow(&self, config: &Config, clients: &Clients) {
+        self.keys_max.store(config.tracking_table_max_keys(), Ordering::Relaxed);
+        self.keep_within_limit(clients);
+    }
+
+    /// Takes keys out of the table, whichever, down to `tracking-table-max-keys`; those who
+    /// read them are told to forget them.
+    fn keep_within_limit(&self, clients: &Clients) {
+        let most = self.keys_max.load(Ordering::Relaxed);
+        let table = &self.table;
+        let bytes_most = most.saturating_mul(KEY_BYTES_USUAL).max(TABLE_BYTES_LEAST);
+        while most > 0 && (table.keys() > most || table.bytes() > bytes_most) {
+            let Some((key, ids)) = table.take_any() else { return };
+            self.tell(clients, &key, &ids, 0);
         }
     }
+
+    /// A key was modified, or its time was up. Called with its slot locked.
+    ///
+    /// As in Redis, who finds a key's time up knows that it is gone (NOLOOP); but a broadcast is told to it, as that is nobody's doing.
+    pub fn invalidate(&self, clients: &Clients, worker: usize, key: &[u8], is_over: bool) {
+        let running = &self.workers[worker];
+        let origin = running.client.load(Ordering::Relaxed);
+        if self.prefix_count() > 0 {
+            let origin = if is_over { 0 } else { origin };
+            self.note(clients, worker, key, origin);
+        }
+        let Some(ids) = self.table.take(key) else { return };
+        self.tell(clients, key, &ids, origin);
+        if is_over && running.is_reading.load(Ordering::Relaxed) && ids.contains(&origin) {
+            // It caches that the key is not there, and is told if it comes back.
+            self.table.add(key, origin);
+        }
+    }
+
+    /// Tells clients to forget a key.
+    fn tell(&self, clients: &Clients, key: &[u8], ids: &[u64], origin: u64) {
+        let message = Invalid::keys(&[key]);
+        let tracking = self.clients.read();
+        for client in ids.iter().filter_map(|id| tracking.get(id)) {
+            let traits = client.traits();
+            let knows = traits.contains(Traits::NO_LOOP) && client.id == origin;
+            // What it read before it began to broadcast is of no interest any more.
+            if !knows && !traits.contains(Traits::BROADCAST) {
+                message.send(clients, client);
+            }
+        }
+    }
+
+    /// Called after all keys of a database went away: every client has to forget everything.
+    pub fn invalidate_all(&self, clients: &Clients) {
+        let tracking = self.clients.read();
+        if tracking.is_empty() {
+            return;
+        }
+        self.table.clear();
+        let mut tracking: Vec<_> = tracking.values().collect();
+        tracking.sort_by_key(|client| client.id);
+        tracking.iter().for_each(|client| Invalid::everything(client.protocol()).send(clients, client));
+    }
 }
+
+/// What a key of the table may take on average, with its readers: `tracking-table-max-keys` bounds the bytes, too, since keys
+/// may be as long as a request.
+const KEY_BYTES_USUAL: usize = 256;
+/// However few keys there may be, so much is for them.
+const TABLE_BYTES_LEAST: usize = 1 << 20;
 
 impl Tracker {
     /// Whether the session caches what a command reads.
@@ -230,78 +301,23 @@ impl Tracker {
         // What a script reads is put down when it reads it.
         is_put_down && command.is(Flags::READONLY) && !command.runs_script()
     }
-}
 
-/// Puts a client down as a reader of the keys of a request.
-pub fn remember(server: &Server, client: u64, command: &Command, request: &Request<'_>) {
-    let mut positions = Vec::new();
-    key_positions(command.row.keys, request, &mut positions);
-    for position in positions {
-        server.tracking.table.add(request.arg(position), client);
-    }
-    keep_within_limit(server);
-}
-
-/// What a key of the table may take on average, with its readers: `tracking-table-max-keys` bounds the bytes, too, since keys
-/// may be as long as a request.
-const KEY_BYTES_USUAL: usize = 256;
-/// However few keys there may be, so much is for them.
-const TABLE_BYTES_LEAST: usize = 1 << 20;
-
-/// Takes keys out of the table, whichever, down to `tracking-table-max-keys`; those who
-/// read them are told to forget them.
-pub fn keep_within_limit(server: &Server) {
-    let most = server.config.tracking_table_max_keys();
-    let table = &server.tracking.table;
-    let bytes_most = most.saturating_mul(KEY_BYTES_USUAL).max(TABLE_BYTES_LEAST);
-    while most > 0 && (table.keys() > most || table.bytes() > bytes_most) {
-        let Some((key, ids)) = table.take_any() else { return };
-        tell(server, &key, &ids, 0);
-    }
-}
-
-/// A key was modified, or its time was up. Called with its slot locked.
-///
-/// As in Redis, who finds a key's time up knows that it is gone (NOLOOP); but a broadcast is told to it, as that is nobody's doing.
-pub fn invalidate(server: &Server, worker: usize, key: &[u8], is_over: bool) {
-    let tracking = &server.tracking;
-    let running = &tracking.workers[worker];
-    let origin = running.client.load(Ordering::Relaxed);
-    if tracking.prefix_count() > 0 {
-        let origin = if is_over { 0 } else { origin };
-        broadcast::note(server, worker, key, origin);
-    }
-    let Some(ids) = tracking.table.take(key) else { return };
-    tell(server, key, &ids, origin);
-    if is_over && running.is_reading.load(Ordering::Relaxed) && ids.contains(&origin) {
-        // It caches that the key is not there, and is told if it comes back.
-        tracking.table.add(key, origin);
-    }
-}
-
-/// Tells clients to forget a key.
-fn tell(server: &Server, key: &[u8], ids: &[u64], origin: u64) {
-    let message = Invalid::keys(&[key]);
-    let clients = server.tracking.clients.read();
-    for client in ids.iter().filter_map(|id| clients.get(id)) {
-        let traits = client.traits();
-        let knows = traits.contains(Traits::NO_LOOP) && client.id == origin;
-        // What it read before it began to broadcast is of no interest any more.
-        if !knows && !traits.contains(Traits::BROADCAST) {
-            message.send(server, client);
+    /// Tells its session to forget what it has just read: the change that it was told of in front of the reply may have been of one
+    /// of these keys, of which it would hear nothing more.
+    pub fn forget_again(
+        &self,
+        clients: &Clients,
+        client: &Arc<Client>,
+        command: &Command,
+        request: &Request<'_>,
+    ) {
+        if self.caches(command) {
+            let mut positions = Vec::new();
+            key_positions(command.row.keys, request, &mut positions);
+            let keys: Vec<&[u8]> = positions.into_iter().map(|position| request.arg(position)).collect();
+            if !keys.is_empty() {
+                Invalid::keys(&keys).send(clients, client);
+            }
         }
     }
-}
-
-/// Called after all keys of a database went away: every client has to forget everything.
-pub fn invalidate_all(server: &Server) {
-    let tracking = &server.tracking;
-    let clients = tracking.clients.read();
-    if clients.is_empty() {
-        return;
-    }
-    tracking.table.clear();
-    let mut clients: Vec<_> = clients.values().collect();
-    clients.sort_by_key(|client| client.id);
-    clients.iter().for_each(|client| Invalid::everything(client.protocol()).send(server, client));
 }
