@@ -53,13 +53,6 @@ pub trait Journal: Send + Sync {
 
     /// Called when a batch ends that appended something, with no slot held.
     fn nudge(&self) {}
-
-    /// Called when a batch comes to hold slots: what it does until [`Journal::end_group`] is not in the journal yet, though
-    /// the observer is told of it.
-    fn begin_group(&self) {}
-
-    /// Called by the same thread when it is, and the slots are let go.
-    fn end_group(&self) {}
 }
 
 /// The effects of one worker that have not been appended yet.
@@ -314,16 +307,16 @@ impl<'k> Batch<'k> {
 
     /// Notes that the batch holds slots from now on.
     pub(crate) fn begin_group(&self) {
-        if let Some(journal) = self.keyspace.journal.get() {
-            journal.begin_group();
+        if let Some(observer) = self.keyspace.observer_of_groups() {
+            observer.begin_group();
         }
         self.see_held();
     }
 
     /// Notes that it holds none any more.
     pub(crate) fn end_group(&self) {
-        if let Some(journal) = self.keyspace.journal.get() {
-            journal.end_group();
+        if let Some(observer) = self.keyspace.observer_of_groups() {
+            observer.end_group();
         }
     }
 

@@ -247,6 +247,11 @@ impl Keyspace {
         assert!(is_first, "a keyspace has one observer");
     }
 
+    /// The observer, where it is told of changes before they are in a journal.
+    pub(crate) fn observer_of_groups(&self) -> Option<&dyn Observer> {
+        self.journal.get().and(self.observer.get()).map(|observer| &**observer)
+    }
+
     /// Who is interested in changes.
     #[inline]
     pub fn interest(&self) -> Interest {

@@ -108,7 +108,7 @@ pub struct Server {
     /// What clients call commands.
     pub names: Names,
     /// Who is connected.
-    pub clients: Clients,
+    pub clients: Arc<Clients>,
     /// Rare counts.
     pub counts: ServerCounts,
     /// Counts of commands by worker.
@@ -133,7 +133,7 @@ pub struct Server {
     /// Sessions that monitor.
     pub monitors: Monitors,
     /// Keys that sessions watch.
-    pub watches: Watches,
+    pub watches: Arc<Watches>,
     /// Sessions that wait for keys.
     pub blocked: Blocked,
     /// Scripts and functions.
@@ -143,11 +143,11 @@ pub struct Server {
     /// What the interpreters hold.
     pub interpreter_bytes: InterpreterBytes,
     /// Who listens to what.
-    pub pubsub: PubSub,
+    pub pubsub: Arc<PubSub>,
     /// Which events of keys are published.
-    pub events: Events,
+    pub events: Arc<Events>,
     /// Who caches what.
-    pub tracking: Tracking,
+    pub tracking: Arc<Tracking>,
     /// Files of all keys.
     pub snapshots: Snapshots,
     /// The log.
@@ -207,7 +207,7 @@ impl Server {
             config,
             keyspace,
             settings: Settings::default(),
-            clients: Clients::new(clock.clone()),
+            clients: Arc::new(Clients::new(clock.clone())),
             counts: ServerCounts::default(),
             worker_counts: (0..workers).map(|_| WorkerCounts::new(command::table::command_count())).collect(),
             clock,
@@ -220,14 +220,14 @@ impl Server {
             slowlog: SlowLog::default(),
             latency: LatencyMonitor::default(),
             monitors: Monitors::default(),
-            watches: Watches::default(),
+            watches: Arc::default(),
             blocked: Blocked::default(),
             scripts: Scripts::default(),
             holders: Holders::default(),
             interpreter_bytes: InterpreterBytes::default(),
-            pubsub: PubSub::default(),
-            events: Events::default(),
-            tracking: Tracking::new(workers),
+            pubsub: Arc::default(),
+            events: Arc::default(),
+            tracking: Arc::new(Tracking::new(workers)),
             snapshots: Snapshots::new(now),
             durability: Durability::new(workers),
             residency: Residency::default(),
@@ -244,9 +244,20 @@ impl Server {
             ending: watch::Sender::new(Ending::NotYet),
         };
         let server = Arc::new(server);
-        server.keyspace.set_observer(Box::new(Audience(Arc::downgrade(&server))));
+        server.keyspace.set_observer(Box::new(server.audience()));
         server.apply_config();
         server
+    }
+
+    /// Those who are told of changes of keys.
+    fn audience(&self) -> Audience {
+        Audience {
+            clients: self.clients.clone(),
+            watches: self.watches.clone(),
+            tracking: self.tracking.clone(),
+            events: self.events.clone(),
+            pubsub: self.pubsub.clone(),
+        }
     }
 
     /// Hands what the configuration says on to those who do not read it themselves.

@@ -24,6 +24,7 @@ use command::table::CommandId;
 use config::ClientClass;
 use mail::Mail;
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 use sys::UnixMs;
@@ -393,6 +394,11 @@ impl Client {
         *self.waker.lock() = Some(waker.clone());
     }
 
+    /// Wakes the session up whichever task runs it then: it may move to another worker.
+    pub fn waker(self: &Arc<Client>) -> Waker {
+        Waker::from(self.clone())
+    }
+
     /// Asks the session to do something, and wakes it up.
     pub fn signal(&self, signal: Signal) {
         self.signals.fetch_or(signal.bits(), Ordering::Release);
@@ -417,5 +423,16 @@ impl Client {
         }
         let before = self.signals.fetch_and(Signal::MAIL.bits(), Ordering::AcqRel);
         Signal::from_bits_truncate(before) - Signal::MAIL
+    }
+}
+
+// Not in scope where clients are woken: its methods are called as those of `Client` are.
+impl std::task::Wake for Client {
+    fn wake(self: Arc<Client>) {
+        Client::wake(&self);
+    }
+
+    fn wake_by_ref(self: &Arc<Client>) {
+        Client::wake(self);
     }
 }

@@ -314,8 +314,8 @@ impl Turn<'_> {
             cold.extend(keys.filter_map(|key| self.batch.find_cold(&key, purpose)));
         }
         if !cold.is_empty() {
-            let (client, covered) = (&self.session.client, fence - from);
-            self.session.fetch = residency::fetch::begin(self.server, self.worker, client, covered, &cold);
+            let (waker, covered) = (self.session.client.waker(), fence - from);
+            self.session.fetch = residency::fetch::begin(self.server, self.worker, waker, covered, &cold);
             if self.session.fetch.is_some() {
                 return Some(from);
             }

@@ -80,6 +80,8 @@ pub enum OwnChanges {
 /// Who tracks what.
 pub struct Tracking {
     clients: RwLock<HashMap<u64, Arc<Client>>>,
+    /// Whether there are any. Changes with them locked.
+    is_on: AtomicBool,
     table: Table,
     prefixes: RwLock<BTreeMap<Box<[u8]>, Subscribers>>,
     prefix_count: AtomicUsize,
@@ -105,12 +107,18 @@ impl Tracking {
     pub fn new(workers: usize) -> Tracking {
         Tracking {
             clients: RwLock::default(),
+            is_on: AtomicBool::new(false),
             table: Table::default(),
             prefixes: RwLock::default(),
             prefix_count: AtomicUsize::new(0),
             keys_max: AtomicUsize::new(0),
             workers: (0..workers).map(|_| Running::default()).collect(),
         }
+    }
+
+    /// Whether any client tracks.
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
     }
 
     /// How many clients track.
@@ -150,6 +158,7 @@ impl Tracking {
             client.set_trait(Traits::TRACKING, true);
             let mut clients = self.clients.write();
             clients.insert(client.id, client.clone());
+            self.is_on.store(true, Ordering::Relaxed);
             keyspace.set_interest(Interest::TRACKED, true);
         }
         let mode = match (mode, tracker.take().map(|tracker| tracker.mode)) {
@@ -182,6 +191,7 @@ impl Tracking {
         clients.remove(&client.id);
         if clients.is_empty() {
             keyspace.set_interest(Interest::TRACKED, false);
+            self.is_on.store(false, Ordering::Relaxed);
             self.table.clear();
         }
     }
