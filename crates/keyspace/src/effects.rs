@@ -19,17 +19,8 @@ use memchr::memmem;
 use parking_lot::Mutex;
 use std::mem;
 use std::sync::atomic::Ordering;
-use sys::UnixMs;
+use sys::{Stamp, UnixMs};
 use wire::{Request, encode_arg, encode_request_header};
-
-/// A position in the history of all effects. 0 is before the first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Stamp(pub u64);
-
-impl Stamp {
-    /// After all others.
-    pub const LAST: Stamp = Stamp(u64::MAX);
-}
 
 /// Takes effects in the order of execution: the log, or a test.
 pub trait Journal: Send + Sync {

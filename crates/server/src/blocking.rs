@@ -8,7 +8,6 @@
 //! Thread rule: any worker. Locks are taken in the order slots, a waiting session's
 //! state, the registries.
 
-use crate::client::{self, BehindReply, Client, Kept, Signal, Traits};
 use crate::dispatch::checks;
 use crate::dispatch::rights;
 use crate::durability;
@@ -18,6 +17,7 @@ use crate::slow;
 use command::table::{Command, Runs};
 use command::{Args, Outcome, Sessions, Wait, Waiting, execute};
 use keyspace::{Batch, Key, KeyName, Stamp, Ticket, Touch};
+use net::client::{self, BehindReply, Client, Kept, Signal, Traits};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::HashMap;

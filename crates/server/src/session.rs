@@ -3,17 +3,17 @@
 //! is in its [`Client`].
 
 use crate::blocking::Until;
-use crate::client::{Client, Letters, Traits};
 use crate::holders::ClaimId;
-use crate::monitor::Caller;
-use crate::pubsub::Subscriptions;
 use crate::residency::fetch::Fetch;
 use crate::server::Server;
-use crate::tracking::Tracker;
 use crate::transaction::Transaction;
-use crate::watches::Watched;
 use acl::{Access, Setting};
 use keyspace::{DbIndex, Touch};
+use net::client::{Client, Letters, Traits};
+use notify::monitor::Caller;
+use notify::pubsub::Subscriptions;
+use notify::tracking::Tracker;
+use notify::watches::Watched;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;

@@ -5,7 +5,6 @@
 //! sooner if a key comes due. The others sleep until it rings for them, so that an idle server is idle.
 
 use crate::blocking;
-use crate::client::{Client, Traits, eviction};
 use crate::dispatch::checks;
 use crate::dispatch::pause::Pause;
 use crate::durability;
@@ -14,6 +13,7 @@ use crate::server::{Attention, Server};
 use crate::snapshot;
 use crate::worker::Worker;
 use keyspace::Progress;
+use net::client::{Client, Traits, eviction};
 use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! A session's transaction: requests queued between MULTI and EXEC.
 
-use crate::client::Client;
 use command::Flags;
 use command::table::{self, Command, CommandId};
+use net::client::Client;
 use std::sync::atomic::Ordering;
 use wire::{Request, RequestBuf};
 

@@ -6,9 +6,9 @@
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
-use crate::pubsub::{self, Kind};
 use command::key_use::KeyFlags;
 use command::{Channels, Error, Flags, Group, Keys, Reach, Result, Row, Shows};
+use notify::pubsub::{self, Kind};
 use std::sync::Arc;
 use wire::{Reply, Request};
 

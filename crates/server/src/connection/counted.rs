@@ -2,8 +2,8 @@
 //! authenticate against a bound of their own.
 
 use super::{Connection, End};
-use crate::client::eviction;
 use crate::server::Server;
+use net::client::eviction;
 use std::sync::atomic::Ordering;
 use wire::Authenticated;
 

@@ -26,7 +26,6 @@ pub mod secure;
 pub mod stream;
 
 use crate::blocking::{self, Cut};
-use crate::client::{Client, Signal, Traits};
 use crate::dispatch::{OUTPUT_FLUSH_BYTES, Stop};
 use crate::durability;
 use crate::encryption;
@@ -37,6 +36,7 @@ use acl::Access;
 use config::LogLevel as Level;
 use counted::Noted;
 use keyspace::Stamp;
+use net::client::{Client, Signal, Traits};
 use pending::Pending;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};

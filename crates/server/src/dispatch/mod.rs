@@ -17,7 +17,6 @@ pub mod rights;
 mod transaction;
 
 use crate::blocking;
-use crate::client::{self, Letters, Traits};
 use crate::residency;
 use crate::server::{Attention, Server};
 use crate::session::{Closing, ReplyMode, Session};
@@ -26,6 +25,7 @@ use checks::Verdict;
 use command::table::{Command, Runs};
 use command::{Error, Flags, Hashed, Shows, Waiting, execute};
 use keyspace::{Ahead, Batch, Key, Stamp};
+use net::client::{self, Letters, Traits};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

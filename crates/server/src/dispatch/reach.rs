@@ -4,7 +4,6 @@
 //! or told that it is busy once it has run for `busy-reply-threshold`. All others go on.
 
 use super::checks::Verdict;
-use crate::client::Signal;
 use crate::holders::{Asking, Needs, Run, Way, What};
 use crate::scripts::plan;
 use crate::server::Server;
@@ -16,6 +15,7 @@ use command::table::{Command, Runs};
 use command::{Args, Error, Flags, row};
 use config::BusyScope;
 use keyspace::{DbIndex, Holding, Key};
+use net::client::Signal;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use std::time::Duration;

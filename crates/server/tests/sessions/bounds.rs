@@ -2,7 +2,7 @@
 //! afterwards (docs/security.md).
 
 use crate::harness::{Peer, TestServer};
-use server::client::Traits;
+use net::client::Traits;
 use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
 
@@ -420,7 +420,7 @@ fn who_is_closed_already_is_not_counted_again() {
     let client = server.server.clients.get(peer.id()).unwrap();
     let clients = &server.server.clients;
     assert_eq!([clients.kill(&client), clients.kill(&client)], [true, false]);
-    server::client::deliver(&server.server.clients, &client, |mail, _| mail.extend_from_slice(&[b'x'; 1000]));
+    net::client::deliver(&server.server.clients, &client, |mail, _| mail.extend_from_slice(&[b'x'; 1000]));
     assert_eq!(client.mail_bytes(), 0, "nobody will read it");
 }
 

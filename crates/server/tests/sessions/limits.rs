@@ -61,7 +61,7 @@ fn silent_clients_are_closed_and_monitors_are_not() {
     let (mut silent, mut monitor, mut lively) = (server.connect(), server.connect(), server.connect());
     let id = monitor.id();
     let client = server.server.clients.get(id).unwrap();
-    client.set_trait(server::client::Traits::MONITOR, true);
+    client.set_trait(net::client::Traits::MONITOR, true);
     assert_eq!(silent.ask("PING"), "PONG");
     clock.advance_ms(29_000);
     assert_eq!(lively.ask("PING"), "PONG");
@@ -69,7 +69,7 @@ fn silent_clients_are_closed_and_monitors_are_not() {
     assert_eq!(silent.text(), "END");
     assert_eq!(lively.ask("PING"), "PONG");
     assert_eq!(monitor.ask("PING"), "PONG");
-    client.set_trait(server::client::Traits::MONITOR, false);
+    client.set_trait(net::client::Traits::MONITOR, false);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use crate::dispatch::Context;
 use crate::server::Server;
-use crate::tracking::{Mode, OwnChanges, Reads, Tracker};
 use command::{Error, Result};
+use notify::tracking::{Mode, OwnChanges, Reads, Tracker};
 use std::collections::BTreeSet;
 use wire::{Reply, Request};
 
@@ -191,7 +191,7 @@ fn redirection_of(tracker: Option<&Tracker>) -> i64 {
 
 /// CLIENT TRACKINGINFO
 pub fn tracking_info(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    use crate::client::Traits;
+    use net::client::Traits;
     let tracker = context.session.tracking.as_deref();
     let mut flags = vec![if tracker.is_some() { "on" } else { "off" }];
     if let Some(Tracker { mode, own_changes, is_singled_out, .. }) = tracker {

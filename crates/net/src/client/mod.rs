@@ -253,6 +253,7 @@ impl Client {
     }
 
     /// The standing flags.
+    #[inline]
     pub fn traits(&self) -> Traits {
         Traits::from_bits_truncate(self.traits.load(Ordering::Relaxed))
     }
@@ -267,6 +268,7 @@ impl Client {
     }
 
     /// Whether it will be woken when replies that are held may go out.
+    #[inline]
     pub fn is_at_gate(&self) -> bool {
         self.is_at_gate.load(Ordering::Relaxed)
     }
@@ -300,6 +302,7 @@ impl Client {
     }
 
     /// Notes what a batch did, and what the last of its requests named.
+    #[inline]
     pub fn note_batch(&self, last: Option<CommandId>, commands: i64, now: UnixMs) {
         self.last_command.store(last.map_or(usize::MAX, |id| id.0), Ordering::Relaxed);
         self.active_at_ms.store(now.0, Ordering::Relaxed);
@@ -338,6 +341,7 @@ impl Client {
     }
 
     /// Which limits apply to it.
+    #[inline]
     pub fn class(&self) -> ClientClass {
         let traits = self.traits();
         if traits.contains(Traits::REPLICA) {

@@ -4,10 +4,10 @@
 //! changes a key while anything is watched. A change marks its watchers before the
 //! key's slot is unlocked, so an EXEC that holds the slot sees the mark.
 
-use crate::client::{Client, Kept, Traits};
 use command::execute::readable;
 use command::{Error, Result};
 use keyspace::{Batch, Change, DbIndex, Interest, Key, KeyName, Keyspace, Touch, What};
+use net::client::{Client, Kept, Traits};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -27,7 +27,7 @@ pub use patterns::Patterns;
 pub use subscribers::Subscribers;
 pub use subscriptions::{Kind, Subscriptions};
 
-use crate::client::{self, Client, Clients};
+use net::client::{self, Client, Clients};
 use std::sync::Arc;
 
 /// The name of a channel or a pattern, shared by the registry and the sessions.

@@ -2,12 +2,12 @@
 //! read, and subscribers of events. The keyspace tells of each change here, under the
 //! lock of the key's slot.
 
-use crate::client::{self, Clients};
 use crate::events::Events;
 use crate::pubsub::PubSub;
 use crate::tracking::Tracking;
 use crate::watches::Watches;
 use keyspace::{Change, DbIndex, Observer, What};
+use net::client::{self, Clients};
 use std::sync::Arc;
 
 /// Passes changes on to those who care.

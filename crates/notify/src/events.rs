@@ -5,10 +5,10 @@
 //! Thread rule: called by the worker that makes the change, under the locks of the
 //! keys' slots; a subscriber is told of one key's events in their order.
 
-use crate::client::Clients;
 use crate::pubsub::PubSub;
 use config::{Config, KeyspaceEvents};
 use keyspace::{Class, DbIndex};
+use net::client::Clients;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Which events are published.

@@ -22,13 +22,13 @@ mod broadcast;
 mod message;
 mod table;
 
-use crate::client::{Client, Clients, Kept, Traits};
 use crate::pubsub::Subscribers;
 use command::table::Command;
 use command::{Flags, execute::key_positions};
 use config::Config;
 use keyspace::{Interest, Keyspace};
 use message::Invalid;
+use net::client::{Client, Clients, Kept, Traits};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -137,6 +137,7 @@ impl Tracking {
     }
 
     /// How many prefixes are broadcast.
+    #[inline]
     pub fn prefix_count(&self) -> usize {
         self.prefix_count.load(Ordering::Acquire)
     }

@@ -4,10 +4,10 @@
 //! be on any worker. Nothing of this is touched while nobody monitors: who shows commands
 //! keeps a flag of that, which is changed while the sessions are locked.
 
-use crate::client::{self, Client, Clients, Traits};
 use command::Flags;
 use command::table::Command;
 use keyspace::DbIndex;
+use net::client::{self, Client, Clients, Traits};
 use parking_lot::Mutex;
 use std::io::Write;
 use std::sync::Arc;

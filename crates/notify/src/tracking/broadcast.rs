@@ -4,8 +4,8 @@
 
 use super::Tracking;
 use super::message::Invalid;
-use crate::client::{Client, Clients, Traits};
 use crate::pubsub::Subscribers;
+use net::client::{Client, Clients, Traits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Included, Unbounded};
 use std::sync::Arc;

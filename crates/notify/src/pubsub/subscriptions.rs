@@ -1,7 +1,7 @@
 //! What one session listens to.
 
 use super::{Name, PubSub};
-use crate::client::{Client, Kept, Traits};
+use net::client::{Client, Kept, Traits};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

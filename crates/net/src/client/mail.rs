@@ -19,13 +19,13 @@
 //!    says, and is never sealed: it goes before what still is, as if whoever sealed that had come later.
 
 use super::{Client, Clients, Signal, Traits};
-use keyspace::Stamp;
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sys::Stamp;
 use telemetry::log;
 use wire::Protocol;
 

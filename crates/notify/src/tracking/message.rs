@@ -1,6 +1,6 @@
 //! Invalidation messages and their way to a client or to the one that stands in for it.
 
-use crate::client::{self, Client, Clients, Traits};
+use net::client::{self, Client, Clients, Traits};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::{Protocol, Reply};
