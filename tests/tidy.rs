@@ -17,6 +17,8 @@ const ORDER: &[&str] = &[
     "bench",
     "cluster",
     "server",
+    "notify",
+    "net",
     "acl",
     "telemetry",
     "config",

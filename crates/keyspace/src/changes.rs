@@ -85,6 +85,13 @@ pub trait Observer: Send + Sync {
     /// Told before all keys of a database go away (FLUSHDB) or others take their place
     /// (SWAPDB), with the keyspace held. `is_there` tells whether a key is, before or after.
     fn observe_database(&self, worker: usize, db: DbIndex, is_there: &dyn Fn(&[u8]) -> bool);
+
+    /// Called where there is a journal when a batch comes to hold slots: what the observer is told by this thread until
+    /// [`Observer::end_group`] is not in the journal yet.
+    fn begin_group(&self) {}
+
+    /// Called by the same thread when it is, and before the slots are let go.
+    fn end_group(&self) {}
 }
 
 /// The interest at present.

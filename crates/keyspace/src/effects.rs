@@ -19,17 +19,8 @@ use memchr::memmem;
 use parking_lot::Mutex;
 use std::mem;
 use std::sync::atomic::Ordering;
-use sys::UnixMs;
+use sys::{Stamp, UnixMs};
 use wire::{Request, encode_arg, encode_request_header};
-
-/// A position in the history of all effects. 0 is before the first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Stamp(pub u64);
-
-impl Stamp {
-    /// After all others.
-    pub const LAST: Stamp = Stamp(u64::MAX);
-}
 
 /// Takes effects in the order of execution: the log, or a test.
 pub trait Journal: Send + Sync {
@@ -53,13 +44,6 @@ pub trait Journal: Send + Sync {
 
     /// Called when a batch ends that appended something, with no slot held.
     fn nudge(&self) {}
-
-    /// Called when a batch comes to hold slots: what it does until [`Journal::end_group`] is not in the journal yet, though
-    /// the observer is told of it.
-    fn begin_group(&self) {}
-
-    /// Called by the same thread when it is, and the slots are let go.
-    fn end_group(&self) {}
 }
 
 /// The effects of one worker that have not been appended yet.
@@ -314,16 +298,16 @@ impl<'k> Batch<'k> {
 
     /// Notes that the batch holds slots from now on.
     pub(crate) fn begin_group(&self) {
-        if let Some(journal) = self.keyspace.journal.get() {
-            journal.begin_group();
+        if let Some(observer) = self.keyspace.observer_of_groups() {
+            observer.begin_group();
         }
         self.see_held();
     }
 
     /// Notes that it holds none any more.
     pub(crate) fn end_group(&self) {
-        if let Some(journal) = self.keyspace.journal.get() {
-            journal.end_group();
+        if let Some(observer) = self.keyspace.observer_of_groups() {
+            observer.end_group();
         }
     }
 

@@ -15,7 +15,7 @@
 use crate::access::{Access, Edit, Purpose, View};
 use crate::changes::{Change as KeyChange, Interest, Interests, Observer, What};
 use crate::database::Database;
-use crate::effects::{Effects, Journal, Stamp};
+use crate::effects::{Effects, Journal};
 use crate::evict::Pool;
 use crate::ids::{DbIndex, Key, KeyHasher, Position};
 use crate::locks::fair::{Guard, Lock};
@@ -34,7 +34,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
-use sys::{Clock, Counter, Prng, UnixMs};
+use sys::{Clock, Counter, Prng, Stamp, UnixMs};
 use value::collection::TypeName;
 use value::timers::Epoch;
 
@@ -245,6 +245,11 @@ impl Keyspace {
     pub fn set_observer(&self, observer: Box<dyn Observer>) {
         let is_first = self.observer.set(observer).is_ok();
         assert!(is_first, "a keyspace has one observer");
+    }
+
+    /// The observer, where it is told of changes before they are in a journal.
+    pub(crate) fn observer_of_groups(&self) -> Option<&dyn Observer> {
+        self.journal.get().and(self.observer.get()).map(|observer| &**observer)
     }
 
     /// Who is interested in changes.

@@ -8,17 +8,16 @@
 //! Thread rule: any worker. Locks are taken in the order slots, a waiting session's
 //! state, the registries.
 
-use crate::client::{self, BehindReply, Client, Kept, Signal, Traits};
 use crate::dispatch::checks;
 use crate::dispatch::rights;
 use crate::durability;
 use crate::server::Server;
 use crate::session::Session;
 use crate::slow;
-use crate::tracking;
 use command::table::{Command, Runs};
 use command::{Args, Outcome, Sessions, Wait, Waiting, execute};
 use keyspace::{Batch, Key, KeyName, Stamp, Ticket, Touch};
+use net::client::{self, BehindReply, Client, Kept, Signal, Traits};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -310,7 +309,7 @@ impl Waiter {
     /// Sends the client a reply, if it wants one.
     fn post(&self, server: &Server, reply: &[u8], shows: Stamp) {
         if !self.is_silent {
-            client::answer(server, &self.client, reply, shows);
+            client::answer(&server.clients, &self.client, reply, shows);
         }
     }
 
@@ -351,11 +350,11 @@ impl Waiter {
         if client::has_sealed() {
             // What was done before gets its place in the history, and whoever is told of that, too.
             batch.settle_held();
-            client::open_seals(server);
+            client::open_seals(&server.clients);
         }
-        let behind_reply = BehindReply::begin(server);
+        let behind_reply = BehindReply::begin(&server.clients);
         if request.is_cached {
-            tracking::remember(server, self.client.id, request.command, &args.request);
+            server.tracking.remember(&server.clients, self.client.id, request.command, &args.request);
         }
         let began = server.ticks.now();
         let mut out = Vec::new();
@@ -385,12 +384,12 @@ impl Waiter {
         self.leave(server);
         self.count(server, worker, ending, server.ticks.now().0.saturating_sub(began.0));
         if out.len() > bytes_max {
-            client::close_for_its_reply(server, &self.client);
+            client::close_for_its_reply(&server.clients, &self.client);
         } else {
             self.post(server, &out, durability::latest(server));
         }
         drop(behind_reply);
-        client::open_seals(server);
+        client::open_seals(&server.clients);
         self.client.signal(Signal::UNBLOCKED);
     }
 

@@ -9,10 +9,10 @@ mod claims;
 
 pub use claims::{ClaimId, Needs};
 
-use crate::client::Client;
 use crate::server::{Attention, Server};
 use claims::{Claim, Claims, Standing};
 use keyspace::Holding;
+use net::client::Client;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

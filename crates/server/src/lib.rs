@@ -2,9 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod audience;
 pub mod blocking;
-pub mod client;
 pub mod commands;
 mod connect;
 pub mod connection;
@@ -12,14 +10,11 @@ pub mod descriptors;
 pub mod dispatch;
 pub mod durability;
 pub mod encryption;
-pub mod events;
 pub mod holders;
 pub mod import;
 pub mod listen;
 mod moment;
-pub mod monitor;
 pub mod placement;
-pub mod pubsub;
 pub mod replay;
 pub mod residency;
 pub mod roles;
@@ -33,9 +28,7 @@ pub mod supervision;
 pub mod switches;
 pub mod tick;
 pub mod tls;
-pub mod tracking;
 pub mod transaction;
-pub mod watches;
 pub mod worker;
 
 pub use start::run;

@@ -11,7 +11,6 @@
 //! 2. The keyspace is left between two requests, so that a request of another thread can have it alone.
 //! 3. Nothing is held back: MULTI and EXEC are for whoever reads the log, which knows what belongs together.
 
-use crate::client::Client;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::{self, ServerHandler};
 use crate::server::Server;
@@ -20,6 +19,7 @@ use acl::Access;
 use command::table::{self, Command, Runs};
 use command::{Args, Error, Flags, Group, execute};
 use keyspace::{DbIndex, Touch};
+use net::client::Client;
 use std::fmt;
 use std::sync::Arc;
 use sys::UnixMs;

@@ -1,18 +1,13 @@
 //! What all workers share: one `Server` for the life of the process.
 
-use crate::audience::Audience;
 use crate::blocking::{self, Blocked};
-use crate::client::{Client, Clients, Traits, eviction};
 use crate::commands::{self, scripting::InterpreterBytes};
 use crate::dispatch::names::Names;
 use crate::dispatch::pause::Pause;
 use crate::durability::{self, Durability};
-use crate::events;
 use crate::holders::Holders;
 use crate::listen::{Doors, Speech};
-use crate::monitor::{self, Monitors};
 use crate::placement::Placement;
-use crate::pubsub::{self, PubSub};
 use crate::residency::Residency;
 use crate::scripts::Scripts;
 use crate::session::Session;
@@ -21,13 +16,18 @@ use crate::snapshot::Snapshots;
 use crate::switches::Switches;
 use crate::tick::Bells;
 use crate::tls::Tls;
-use crate::tracking::{self, Tracking};
-use crate::watches::Watches;
 use acl::Registry;
 use command::Settings;
 use config::{ClientClass, Config};
 use keyspace::Interest;
 use keyspace::{DbIndex, Eviction, HashSeed, KeyHasher, Keyspace, Options};
+use net::client::{Client, Clients, Traits, eviction};
+use notify::audience::Audience;
+use notify::events::Events;
+use notify::monitor::Monitors;
+use notify::pubsub::PubSub;
+use notify::tracking::Tracking;
+use notify::watches::Watches;
 use parking_lot::Mutex;
 use std::io;
 use std::path::PathBuf;
@@ -108,7 +108,7 @@ pub struct Server {
     /// What clients call commands.
     pub names: Names,
     /// Who is connected.
-    pub clients: Clients,
+    pub clients: Arc<Clients>,
     /// Rare counts.
     pub counts: ServerCounts,
     /// Counts of commands by worker.
@@ -133,7 +133,7 @@ pub struct Server {
     /// Sessions that monitor.
     pub monitors: Monitors,
     /// Keys that sessions watch.
-    pub watches: Watches,
+    pub watches: Arc<Watches>,
     /// Sessions that wait for keys.
     pub blocked: Blocked,
     /// Scripts and functions.
@@ -143,9 +143,11 @@ pub struct Server {
     /// What the interpreters hold.
     pub interpreter_bytes: InterpreterBytes,
     /// Who listens to what.
-    pub pubsub: PubSub,
+    pub pubsub: Arc<PubSub>,
+    /// Which events of keys are published.
+    pub events: Arc<Events>,
     /// Who caches what.
-    pub tracking: Tracking,
+    pub tracking: Arc<Tracking>,
     /// Files of all keys.
     pub snapshots: Snapshots,
     /// The log.
@@ -205,7 +207,7 @@ impl Server {
             config,
             keyspace,
             settings: Settings::default(),
-            clients: Clients::default(),
+            clients: Arc::new(Clients::new(clock.clone())),
             counts: ServerCounts::default(),
             worker_counts: (0..workers).map(|_| WorkerCounts::new(command::table::command_count())).collect(),
             clock,
@@ -218,13 +220,14 @@ impl Server {
             slowlog: SlowLog::default(),
             latency: LatencyMonitor::default(),
             monitors: Monitors::default(),
-            watches: Watches::default(),
+            watches: Arc::default(),
             blocked: Blocked::default(),
             scripts: Scripts::default(),
             holders: Holders::default(),
             interpreter_bytes: InterpreterBytes::default(),
-            pubsub: PubSub::default(),
-            tracking: Tracking::new(workers),
+            pubsub: Arc::default(),
+            events: Arc::default(),
+            tracking: Arc::new(Tracking::new(workers)),
             snapshots: Snapshots::new(now),
             durability: Durability::new(workers),
             residency: Residency::default(),
@@ -241,9 +244,20 @@ impl Server {
             ending: watch::Sender::new(Ending::NotYet),
         };
         let server = Arc::new(server);
-        server.keyspace.set_observer(Box::new(Audience(Arc::downgrade(&server))));
+        server.keyspace.set_observer(Box::new(server.audience()));
         server.apply_config();
         server
+    }
+
+    /// Those who are told of changes of keys.
+    fn audience(&self) -> Audience {
+        Audience {
+            clients: self.clients.clone(),
+            watches: self.watches.clone(),
+            tracking: self.tracking.clone(),
+            events: self.events.clone(),
+            pubsub: self.pubsub.clone(),
+        }
     }
 
     /// Hands what the configuration says on to those who do not read it themselves.
@@ -279,12 +293,13 @@ impl Server {
         self.set_attention(Attention::MEMORY_CEILING, config.maxmemory() > 0);
         let needs_replicas = config.min_replicas_to_write() > 0 && config.min_replicas_max_lag_s() > 0;
         self.set_attention(Attention::NO_REPLICAS, needs_replicas);
+        self.clients.follow(config);
         self.durability.log().inspect(|log| durability::limit_buffer(self, log));
-        self.reply_bytes_max.store(longest_reply(self, eviction::limit_bytes(self)), Ordering::Relaxed);
+        self.reply_bytes_max.store(longest_reply(self, eviction::limit_bytes(config)), Ordering::Relaxed);
         self.slow_ticks.store(slow::threshold_ticks(self), Ordering::Relaxed);
-        self.keyspace.set_interest(Interest::EVENTS, events::are_wanted(self));
+        self.keyspace.set_interest(Interest::EVENTS, self.events.follow(config));
         durability::apply_config(self);
-        tracking::keep_within_limit(self);
+        self.tracking.follow(config, &self.clients);
         self.placement.look_at_load();
         telemetry::logger::set_level(config.log_level());
     }
@@ -373,14 +388,20 @@ impl Server {
         self.ending.subscribe()
     }
 
+    /// Tells a session of nothing any more: no commands, no messages, no invalidations.
+    pub fn listen_no_more(&self, session: &mut Session) {
+        let client = &session.client;
+        self.monitors.leave(client, |any| self.set_attention(Attention::MONITORS, any));
+        self.tracking.disable(&self.keyspace, client, &mut session.tracking);
+        self.pubsub.leave_all(client, &mut session.subscriptions);
+    }
+
     /// Gives back what a session held in the server.
     pub fn session_ended(&self, session: &mut Session) {
-        monitor::leave(self, &session.client);
+        self.listen_no_more(session);
         blocking::forget(self, session.client.id);
         session.give_up_claim(self);
-        session.watched.clear(self, &session.client);
-        pubsub::leave_all(self, session);
-        tracking::disable(self, session);
+        session.watched.clear(&self.watches, &self.keyspace, &session.client);
         self.placement.leave(session.client.worker());
     }
 

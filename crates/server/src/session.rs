@@ -3,15 +3,17 @@
 //! is in its [`Client`].
 
 use crate::blocking::Until;
-use crate::client::{Client, Letters, Traits};
 use crate::holders::ClaimId;
-use crate::pubsub::Subscriptions;
 use crate::residency::fetch::Fetch;
 use crate::server::Server;
-use crate::tracking::Tracker;
-use crate::transaction::{Transaction, Watched};
+use crate::transaction::Transaction;
 use acl::{Access, Setting};
 use keyspace::{DbIndex, Touch};
+use net::client::{Client, Letters, Traits};
+use notify::monitor::Caller;
+use notify::pubsub::Subscriptions;
+use notify::tracking::Tracker;
+use notify::watches::Watched;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
@@ -166,6 +168,11 @@ impl Session {
         self.act_as(access);
         self.reply_mode = ReplyMode::On;
         self.touch = Touch::Yes;
+    }
+
+    /// Whose its commands are, for those who monitor.
+    pub fn caller(&self) -> Caller<'_> {
+        Caller { client: &self.client, db: self.db, runs_script: self.runs_script }
     }
 
     /// Where its requests are made, for the log of refusals.

@@ -1,8 +1,8 @@
 //! What is done about a command that took long: it is shown to the slow log and to the latency monitor.
 
-use crate::client::Client;
 use crate::server::Server;
 use command::table::Command;
+use net::client::Client;
 use telemetry::slowlog::{self, Slow};
 use wire::Request;
 

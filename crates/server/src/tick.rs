@@ -5,16 +5,15 @@
 //! sooner if a key comes due. The others sleep until it rings for them, so that an idle server is idle.
 
 use crate::blocking;
-use crate::client::{Client, Traits, eviction};
 use crate::dispatch::checks;
 use crate::dispatch::pause::Pause;
 use crate::durability;
 use crate::residency;
 use crate::server::{Attention, Server};
 use crate::snapshot;
-use crate::tracking;
 use crate::worker::Worker;
 use keyspace::Progress;
+use net::client::{Client, Traits, eviction};
 use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -222,7 +221,7 @@ async fn serve_put_off(server: &Arc<Server>, worker: usize) {
     };
     if batch.has_ready() {
         blocking::serve(server, &mut batch, worker, server.clock.now());
-        tracking::end_batch(server, worker);
+        server.tracking.end_batch(&server.clients, worker);
     }
 }
 
@@ -244,7 +243,7 @@ fn sweep_step(server: &Arc<Server>, worker: usize) -> Progress {
     if batch.has_ready() {
         blocking::serve(server, &mut batch, worker, server.clock.now());
     }
-    tracking::end_batch(server, worker);
+    server.tracking.end_batch(&server.clients, worker);
     residency::fetch::look_up_all(server, worker, batch.take_shadowed());
     server.note_latency("expire-cycle", began);
     progress
@@ -267,7 +266,7 @@ fn go_on_evicting(server: &Server, worker: usize) {
         if batch.has_ready() {
             blocking::serve(server, &mut batch, worker, server.clock.now());
         }
-        tracking::end_batch(server, worker);
+        server.tracking.end_batch(&server.clients, worker);
     }
 }
 
@@ -321,7 +320,7 @@ fn close_overdue_clients(server: &Server) {
                 log!(Verbose, "Closing a client that did not finish its handshake {}", client.line(now));
             }
             Some(Overdue::Unread) => {
-                server.counts.output_limit_disconnections.add(1);
+                server.clients.output_limit_disconnections.add(1);
                 log!(
                     Warning,
                     "Client closed because it was above the soft limit of client-output-buffer-limit for too \
@@ -333,7 +332,7 @@ fn close_overdue_clients(server: &Server) {
         server.clients.kill(&client);
     }
     // The limit itself may have changed.
-    eviction::keep_within_limit(server);
+    eviction::keep_within_limit(&server.clients);
 }
 
 /// Why a client is closed.

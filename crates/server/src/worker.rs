@@ -4,7 +4,6 @@
 //! A thread that runs a long script, or waits for what one holds, makes way ([`make_way`]): its other connections move to
 //! workers that are free, and come back when it is.
 
-use crate::client::{Client, Signal, Traits};
 use crate::connection::handshakes::Handshakes;
 use crate::connection::secure::{SEALED_BYTES, Scratch};
 use crate::connection::{self, Moved, Place};
@@ -15,6 +14,7 @@ use crate::placement::Arrival;
 use crate::placement::scaling::{self, Rounds};
 use crate::server::{Ending, Server};
 use crate::tick;
+use net::client::{Client, Signal, Traits};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::poll_fn;

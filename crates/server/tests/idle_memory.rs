@@ -7,7 +7,7 @@
 mod harness;
 
 use harness::TestServer;
-use server::client::CLIENT_BYTES;
+use net::client::CLIENT_BYTES;
 use server::descriptors::clients_possible;
 use sys::memory::{CountingAllocator, used_bytes};
 

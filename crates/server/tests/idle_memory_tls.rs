@@ -7,7 +7,7 @@
 mod harness;
 
 use harness::TestServer;
-use server::client::{CLIENT_BYTES, TLS_CLIENT_BYTES};
+use net::client::{CLIENT_BYTES, TLS_CLIENT_BYTES};
 use server::descriptors::clients_possible;
 use std::net::{SocketAddr, TcpStream};
 use sys::memory::{CountingAllocator, used_bytes};

@@ -55,10 +55,6 @@ pub struct ServerCounts {
     pub errors_by_code: ErrorCounts,
     /// Requests that needed more than 32 KB of buffer (`client_recent_max_input_buffer` and the like need a peak).
     pub query_limit_disconnections: Counter,
-    /// Clients closed because they did not read their replies.
-    pub output_limit_disconnections: Counter,
-    /// Clients closed because of `maxmemory-clients`.
-    pub evicted_clients: Counter,
     /// AUTH and HELLO AUTH that failed.
     pub auth_failures: Counter,
     /// Commands that users were not allowed to run.
@@ -103,8 +99,6 @@ impl ServerCounts {
             &self.commands,
             &self.errors,
             &self.query_limit_disconnections,
-            &self.output_limit_disconnections,
-            &self.evicted_clients,
             &self.auth_failures,
             &self.denied_commands,
             &self.denied_keys,

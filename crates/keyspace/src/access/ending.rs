@@ -3,10 +3,10 @@
 
 use super::{Access, ExpiredKey, Purpose};
 use crate::changes::Interest;
-use crate::effects::Stamp;
 use crate::ids::{DbIndex, Key};
 use crate::locks::Locks;
 use std::{mem, thread};
+use sys::Stamp;
 use wire::Request;
 
 impl Access<'_> {

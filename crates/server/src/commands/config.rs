@@ -4,7 +4,6 @@
 //! is handed on by `Server::apply_config`.
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
-use crate::client::eviction;
 use crate::dispatch::Context;
 use crate::dispatch::checks::LOADING;
 use crate::dispatch::handlers::ServerHandler;
@@ -13,6 +12,7 @@ use crate::tls::Contexts;
 use crate::{descriptors, durability, encryption, listen};
 use command::{Error, Flags, Group, Reach, Result, Row, Secrets, Shows};
 use config::{CannotApply, ChangedDirective, Config, Origin, TABLE};
+use net::client::eviction;
 use std::sync::Arc;
 use telemetry::log;
 use wire::Reply;
@@ -146,7 +146,7 @@ fn apply(
     server.apply_config();
     if changed.iter().any(|change| change.name() == "maxmemory-clients") {
         // Who asks next who is there is not told of those that had to go.
-        eviction::keep_within_limit(server);
+        eviction::keep_within_limit(&server.clients);
     }
     Ok(())
 }
@@ -224,7 +224,7 @@ pub(crate) fn origin(context: &Context<'_, '_>) -> Origin {
     let client = &context.session.client;
     let ip = client.address.rsplit_once(':').map_or("", |(ip, _)| ip);
     let ip = ip.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-    let is_local = client.traits().contains(crate::client::Traits::UNIX_SOCKET)
+    let is_local = client.traits().contains(net::client::Traits::UNIX_SOCKET)
         || ip.is_ok_and(|ip| ip.to_canonical().is_loopback());
     if is_local { Origin::Local } else { Origin::Remote }
 }
@@ -245,6 +245,7 @@ fn rewrite(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 fn resetstat(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let server = context.server;
     server.counts.reset();
+    server.clients.reset_counts();
     server.scripts.evicted.reset();
     server.worker_counts.iter().for_each(|worker| worker.reset());
     let keys = server.keyspace.stats();

@@ -8,7 +8,6 @@ use super::row;
 use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::{Context, rights};
 use crate::session::Closing;
-use crate::{monitor, pubsub, tracking};
 use acl::{Access, Attempt, DEFAULT_USER, Reason, UserFlags};
 use command::effects::Scope;
 use command::version::REDIS_VERSION;
@@ -190,15 +189,13 @@ fn write_greeting(context: &Context<'_, '_>, reply: &mut Reply<'_>) {
 
 /// RESET
 fn reset(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let client = context.session.client.clone();
-    monitor::leave(context.server, &client);
-    tracking::disable(context.server, context.session);
-    pubsub::leave_all(context.server, context.session);
+    let (server, client) = (context.server, context.session.client.clone());
+    server.listen_no_more(context.session);
     // Nothing that was posted may come behind the reply, where it would be taken for another.
     context.enclose(&client.take_mail(), reply);
     let session = &mut *context.session;
     session.leave_transaction();
-    session.watched.clear(context.server, &client);
+    session.watched.clear(&server.watches, &server.keyspace, &client);
     session.reset(Access::newcomer(&context.server.acl));
     reply.set_protocol(Protocol::Resp2);
     reply.simple("RESET");

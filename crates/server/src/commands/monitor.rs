@@ -3,7 +3,7 @@
 use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
-use crate::monitor;
+use crate::server::Attention;
 use command::{Flags, Group, Reach, Result, Row, Shows};
 use wire::Reply;
 
@@ -21,7 +21,8 @@ pub const ROWS: &[Row<ServerHandler>] = &[row(
 
 /// MONITOR
 fn monitor(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    monitor::join(context.server, &context.session.client);
+    let server = context.server;
+    server.monitors.join(&context.session.client, |any| server.set_attention(Attention::MONITORS, any));
     reply.ok();
     Ok(())
 }

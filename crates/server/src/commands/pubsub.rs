@@ -6,9 +6,9 @@
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
-use crate::pubsub::{self, Kind};
 use command::key_use::KeyFlags;
 use command::{Channels, Error, Flags, Group, Keys, Reach, Result, Row, Shows};
+use notify::pubsub::{self, Kind};
 use std::sync::Arc;
 use wire::{Reply, Request};
 
@@ -147,8 +147,9 @@ fn begin(context: &mut Context<'_, '_>, reply: &mut Reply<'_>, kind: Kind) -> Re
         Kind::Pattern => "psubscribe",
         Kind::ShardChannel => "ssubscribe",
     };
+    let (pubsub, session) = (&context.server.pubsub, &mut *context.session);
     for name in context.request.iter().skip(1) {
-        let count = pubsub::subscribe(context.server, context.session, kind, name);
+        let count = pubsub.subscribe(&session.client, &mut session.subscriptions, kind, name);
         confirm(reply, word, Some(name), count);
     }
     Ok(())
@@ -169,18 +170,19 @@ fn end(context: &mut Context<'_, '_>, reply: &mut Reply<'_>, kind: Kind) -> Resu
     };
     // Nothing may come between the replies of a transaction.
     let is_alone = context.session.transaction.is_none();
-    let client = context.session.client.clone();
+    let (pubsub, client) = (&context.server.pubsub, context.session.client.clone());
     if is_alone {
         // No message of a channel may come behind the confirmation that it is left: no more are posted from now on, and what is
         // sealed is waited for.
-        names.iter().for_each(|name| pubsub::close(context.server, &client, kind, name));
+        names.iter().for_each(|name| pubsub.close(&client, kind, name));
         context.session.is_leaving = client.has_sealed_mail();
         if context.session.is_leaving {
             return Err(Error::InUse);
         }
     }
     let listened = context.session.subscriptions.is_some();
-    let leave = |name: &Arc<[u8]>| pubsub::unsubscribe(context.server, context.session, kind, name);
+    let left = &mut context.session.subscriptions;
+    let leave = |name: &Arc<[u8]>| pubsub.unsubscribe(&client, left, kind, name);
     let counts: Vec<usize> = names.iter().map(leave).collect();
     if is_alone {
         context.enclose(&client.take_mail(), reply);
@@ -209,15 +211,15 @@ fn confirm(reply: &mut Reply<'_>, word: &str, name: Option<&[u8]>, count: usize)
 
 /// PUBLISH channel message
 fn publish(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let request = context.request;
-    reply.int(pubsub::publish(context.server, request.arg(1), request.arg(2)) as i64);
+    let (pubsub, clients, request) = (&context.server.pubsub, &context.server.clients, context.request);
+    reply.int(pubsub.publish(clients, request.arg(1), request.arg(2)) as i64);
     Ok(())
 }
 
 /// SPUBLISH shardchannel message
 fn publish_in_shard(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let request = context.request;
-    reply.int(pubsub::publish_in_shard(context.server, request.arg(1), request.arg(2)) as i64);
+    let (pubsub, clients, request) = (&context.server.pubsub, &context.server.clients, context.request);
+    reply.int(pubsub.publish_in_shard(clients, request.arg(1), request.arg(2)) as i64);
     Ok(())
 }
 

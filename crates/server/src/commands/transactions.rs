@@ -5,18 +5,17 @@
 //! that as any other request: nobody sees a part of it.
 
 use super::row;
-use crate::client::Traits;
 use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::reach::{self, reach_of};
 use crate::dispatch::rights;
 use crate::dispatch::{Context, checks};
-use crate::monitor;
 use crate::server::Attention;
 use crate::slow;
 use crate::transaction::Queued;
 use command::key_use::LOOKS;
 use command::{Error, Flags, Group, Hashed, Keys, Reach, Result, Row, Shows};
 use keyspace::Key;
+use net::client::Traits;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use telemetry::stats::Ending;
@@ -101,9 +100,15 @@ fn watch(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     context.now = context.batch.moment(context.now);
     let session = &mut *context.session;
-    let watched = keys
-        .iter()
-        .try_for_each(|key| session.watched.add(server, context.batch, &session.client, *key, context.now));
+    let watched = keys.iter().try_for_each(|key| {
+        session.watched.add(
+            (&server.watches, &server.keyspace),
+            context.batch,
+            &session.client,
+            *key,
+            context.now,
+        )
+    });
     if !context.batch.has_ready() {
         context.batch.release();
     }
@@ -121,7 +126,7 @@ fn unwatch(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 fn forget_watched(context: &mut Context<'_, '_>) {
     let session = &mut *context.session;
-    session.watched.clear(context.server, &session.client);
+    session.watched.clear(&context.server.watches, &context.server.keyspace, &session.client);
 }
 
 /// EXEC
@@ -130,8 +135,10 @@ fn exec(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let result = end_transaction(context, reply);
     // Behind what it ran.
     let has_run = was_begun && result != Err(Error::InUse);
-    if has_run && context.server.attention().contains(Attention::MONITORS) {
-        monitor::show(context.server, context.session, context.command, &context.request);
+    let server = context.server;
+    if has_run && server.attention().contains(Attention::MONITORS) {
+        let caller = context.session.caller();
+        server.monitors.show(&server.clients, &caller, context.command, &context.request);
     }
     result
 }
@@ -158,7 +165,8 @@ fn end_transaction(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Resu
     let transaction = context.session.transaction.replace(Box::default()).unwrap_or_default();
     let queue = transaction.into_queue();
     let session = &mut *context.session;
-    let disturbed = session.watched.is_disturbed(context.server, context.batch, &session.client, context.now);
+    let disturbed =
+        session.watched.is_disturbed(&context.server.keyspace, context.batch, &session.client, context.now);
     forget_watched(context);
     let answered = disturbed.map(|is_disturbed| {
         if is_disturbed {
@@ -198,7 +206,7 @@ fn run(context: &mut Context<'_, '_>, queued: &Queued, reply: &mut Reply<'_>) {
         return;
     }
     if server.attention().contains(Attention::MONITORS) {
-        monitor::show(server, context.session, command, &request);
+        server.monitors.show(&server.clients, &context.session.caller(), command, &request);
     }
     let mut inner = Context {
         server,

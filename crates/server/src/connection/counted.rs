@@ -2,8 +2,8 @@
 //! authenticate against a bound of their own.
 
 use super::{Connection, End};
-use crate::client::eviction;
 use crate::server::Server;
+use net::client::eviction;
 use std::sync::atomic::Ordering;
 use wire::Authenticated;
 
@@ -55,7 +55,7 @@ impl Connection {
             server.clients.buffer_bytes.add(noted.bytes as i64 - before.bytes as i64);
         }
         if noted.bytes > before.bytes {
-            eviction::note_growth(server, &self.session.client, noted.bytes);
+            eviction::note_growth(&server.clients, &self.session.client, noted.bytes);
         }
         // Behind that: nobody sees a client above a limit that it goes for.
         let client = &self.session.client;

@@ -26,8 +26,8 @@ pub mod secure;
 pub mod stream;
 
 use crate::blocking::{self, Cut};
-use crate::client::{Client, Signal, Traits};
 use crate::dispatch::{OUTPUT_FLUSH_BYTES, Stop};
+use crate::durability;
 use crate::encryption;
 use crate::server::Server;
 use crate::session::{Closing, Session};
@@ -36,6 +36,7 @@ use acl::Access;
 use config::LogLevel as Level;
 use counted::Noted;
 use keyspace::Stamp;
+use net::client::{Client, Signal, Traits};
 use pending::Pending;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -297,7 +298,7 @@ impl Connection {
         }
         if self.session.client.has_mail() {
             let letters = self.session.client.take_mail();
-            for (bytes, shows) in letters.stretches(&worker.server) {
+            for (bytes, shows) in letters.stretches(durability::latest(&worker.server)) {
                 buffers.output.extend_from_slice(bytes);
                 self.write_out(worker, buffers, context, shows)?;
             }
@@ -411,7 +412,7 @@ impl Connection {
         }
         if signals.contains(Signal::DRAIN) && self.session.closing == Closing::No {
             let letters = self.session.client.take_mail();
-            for (bytes, shows) in letters.stretches(server) {
+            for (bytes, shows) in letters.stretches(durability::latest(server)) {
                 let from = self.pending.len();
                 self.pending.extend(bytes);
                 self.pending.hold(from, shows);
@@ -711,11 +712,11 @@ impl Connection {
         let limit = server.config.output_limit(client.class());
         let bytes = (self.pending.len() + self.stream.unsent_bytes()) as u64;
         if bytes > STRANGER_OUTPUT_BYTES_MAX && self.trust(server) == Authenticated::No {
-            server.counts.output_limit_disconnections.add(1);
+            server.clients.output_limit_disconnections.add(1);
             return Err(End::StrangerDropped("it did not read what it was told before it authenticated"));
         }
         if limit.hard_bytes > 0 && bytes >= limit.hard_bytes {
-            server.counts.output_limit_disconnections.add(1);
+            server.clients.output_limit_disconnections.add(1);
             return Err(End::Dropped("it reached the hard limit of client-output-buffer-limit"));
         }
         // How long it has been above the soft limit is checked by the server's tick.

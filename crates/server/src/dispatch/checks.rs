@@ -6,7 +6,6 @@ use crate::dispatch::pause::{Pause, Paused};
 use crate::dispatch::reach;
 use crate::dispatch::rights;
 use crate::dispatch::transaction::flags_in_effect;
-use crate::monitor;
 use crate::residency;
 use crate::server::{Attention, Server};
 use crate::session::Session;
@@ -157,7 +156,7 @@ fn check_state(
     // What is queued is shown when EXEC runs it, and EXEC itself after that.
     let runs_now = session.transaction.is_none() || command.is(Flags::RUNS_IN_MULTI) && !command.is_exec();
     if attention.contains(Attention::MONITORS) && runs_now {
-        monitor::show(server, session, command, request);
+        server.monitors.show(&server.clients, &session.caller(), command, request);
     }
     Verdict::Run
 }

@@ -3,7 +3,6 @@
 use super::Context;
 use crate::blocking::Beginner;
 use crate::snapshot;
-use crate::tracking;
 use command::{Args, Error, Flags, Hashed, Outcome, Row, Waiting, execute};
 use std::cell::Cell;
 use wire::Reply;
@@ -70,7 +69,7 @@ impl Context<'_, '_> {
             self.batch.count_write();
         }
         if row.flags.contains(Flags::EMPTIES_DATABASE) && outcome.is_ok() {
-            tracking::invalidate_all(self.server);
+            self.server.tracking.invalidate_all(&self.server.clients);
         }
         outcome.map(|_| ())
     }

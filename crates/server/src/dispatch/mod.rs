@@ -17,16 +17,15 @@ pub mod rights;
 mod transaction;
 
 use crate::blocking;
-use crate::client::{self, Letters, Traits};
 use crate::residency;
 use crate::server::{Attention, Server};
 use crate::session::{Closing, ReplyMode, Session};
 use crate::slow;
-use crate::tracking;
 use checks::Verdict;
 use command::table::{Command, Runs};
 use command::{Error, Flags, Hashed, Shows, Waiting, execute};
 use keyspace::{Ahead, Batch, Key, Stamp};
+use net::client::{self, Letters, Traits};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -82,8 +81,9 @@ impl Context<'_, '_> {
     pub fn call(&mut self, hashed: Hashed<'_>, reply: &mut Reply<'_>) -> Ending {
         let mark = reply.mark();
         let tracks = self.session.tracking.is_some();
-        if tracks {
-            tracking::begin_command(self.server, self.worker, self.session, self.command, &self.request);
+        if let Some(tracker) = &self.session.tracking {
+            let (server, reader) = (self.server, (&*self.session.client, &**tracker));
+            server.tracking.begin_command(&server.clients, self.worker, reader, self.command, &self.request);
         }
         let result = match self.command.row.handler {
             Runs::Data(row) if row.flags.contains(Flags::BLOCKING) => self.run_blocking(row, hashed, reply),
@@ -100,7 +100,7 @@ impl Context<'_, '_> {
             self.batch.see_all();
         }
         if tracks {
-            tracking::end_command(self.server, self.worker);
+            self.server.tracking.end_command(self.worker);
         }
         match result {
             Ok(()) => Ending::Done,
@@ -314,8 +314,8 @@ impl Turn<'_> {
             cold.extend(keys.filter_map(|key| self.batch.find_cold(&key, purpose)));
         }
         if !cold.is_empty() {
-            let (client, covered) = (&self.session.client, fence - from);
-            self.session.fetch = residency::fetch::begin(self.server, self.worker, client, covered, &cold);
+            let (waker, covered) = (self.session.client.waker(), fence - from);
+            self.session.fetch = residency::fetch::begin(self.server, self.worker, waker, covered, &cold);
             if self.session.fetch.is_some() {
                 return Some(from);
             }
@@ -586,7 +586,7 @@ impl Turn<'_> {
     /// A reply went beyond what the client may be owed.
     #[cold]
     fn close_for_its_output(&mut self, out: &mut Vec<u8>) {
-        client::close_for_its_reply(self.server, &self.session.client);
+        client::close_for_its_reply(&self.server.clients, &self.session.client);
         self.session.closing = Closing::Now;
         *out = Vec::new();
     }
@@ -672,7 +672,9 @@ impl Turn<'_> {
     fn note_moment(&mut self, command: &Command, request: &Request<'_>) {
         let Some(moment) = self.batch.take_reading().filter(|moment| *moment > self.moment) else { return };
         self.moment = moment;
-        tracking::forget_again(self.server, self.session, command, request);
+        if let Some(tracker) = &self.session.tracking {
+            tracker.forget_again(&self.server.clients, &self.session.client, command, request);
+        }
     }
 
     /// Whether a command waits because something of before it may not leave yet, which would then come behind the reply.
@@ -711,7 +713,7 @@ impl Turn<'_> {
             // By an eviction in front of a request that was refused then.
             blocking::serve(self.server, &mut self.batch, self.worker, self.now);
         }
-        tracking::end_batch(self.server, self.worker);
+        self.server.tracking.end_batch(&self.server.clients, self.worker);
         residency::fetch::look_up(self.server, self.worker, self.batch.take_shadowed());
         if self.is_asked {
             self.session.client.note_batch(self.last.map(|command| command.id), self.count, self.now);

@@ -4,7 +4,6 @@
 //! or told that it is busy once it has run for `busy-reply-threshold`. All others go on.
 
 use super::checks::Verdict;
-use crate::client::Signal;
 use crate::holders::{Asking, Needs, Run, Way, What};
 use crate::scripts::plan;
 use crate::server::Server;
@@ -16,6 +15,7 @@ use command::table::{Command, Runs};
 use command::{Args, Error, Flags, row};
 use config::BusyScope;
 use keyspace::{DbIndex, Holding, Key};
+use net::client::Signal;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl<'a> Reach<'a> {
 /// A SELECT may be refused when it runs: rights change, by an AUTH in front of it or by somebody else. So what follows one may
 /// touch its keys in each database that was current before, too.
 pub fn reach_of<'a>(server: &'a Server, session: &'a Session, queue: &'a [Queued], now: UnixMs) -> Reach<'a> {
-    let mut keys: Vec<Key<'_>> = session.watched.keys(server).collect();
+    let mut keys: Vec<Key<'_>> = session.watched.keys(&server.keyspace).collect();
     let mut databases: SmallVec<[DbIndex; 2]> = smallvec![session.db];
     let mut takes_all = false;
     for queued in queue {

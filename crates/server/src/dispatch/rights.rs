@@ -1,11 +1,11 @@
 //! Asks whether a session may run a request, and notes what is denied: in the counts and in ACL LOG.
 
-use crate::client::Client;
 use crate::server::Server;
 use crate::session::Session;
 use acl::{Attempt, Denial, Reason, Setting};
 use command::Error;
 use command::table::Command;
+use net::client::Client;
 use sys::UnixMs;
 use wire::Request;
 

@@ -34,7 +34,7 @@ pub fn refusal_of(server: &Server, command: &Command, session: &mut Session, err
         return error;
     }
     session.leave_transaction();
-    session.watched.clear(server, &session.client);
+    session.watched.clear(&server.watches, &server.keyspace, &session.client);
     let cause = error.as_bytes().strip_prefix(b"-").unwrap_or(error.as_bytes());
     let cause = cause.strip_prefix(b"ERR ").unwrap_or(cause).to_vec();
     Error::line([b"EXECABORT Transaction discarded because of: ", &cause[..]].concat())

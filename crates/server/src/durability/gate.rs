@@ -11,9 +11,9 @@
 //! 2. Who queues up looks at the gate once more afterwards; who moves the gate looks for bells afterwards. One of the two
 //!    sees the other.
 
-use crate::client::Client;
 use crate::server::Server;
 use keyspace::Stamp;
+use net::client::Client;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,6 +1,5 @@
 //! Between the keyspace and the log: effects go to the log, and what becomes of them to the gate and to those who ask.
 
-use crate::client;
 use crate::server::{Attention, Server};
 use ::log::{Failure, Log, Lsn, Observer};
 use keyspace::{DbIndex, Journal, Stamp};
@@ -49,16 +48,6 @@ impl Journal for ToLog {
 
     fn has_room(&self) -> bool {
         !self.log.is_full() && self.log.writable().is_ok()
-    }
-
-    fn begin_group(&self) {
-        client::begin_group();
-    }
-
-    fn end_group(&self) {
-        if let Some(server) = self.server.upgrade() {
-            client::end_group(&server);
-        }
     }
 
     fn nudge(&self) {

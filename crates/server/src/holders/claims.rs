@@ -10,8 +10,8 @@
 //! 3. So a claim waits for what ran when it was put up, for what began until that was over, and for earlier claims.
 
 use super::Run;
-use crate::client::Client;
 use keyspace::Holding;
+use net::client::Client;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;

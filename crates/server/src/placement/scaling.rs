@@ -9,8 +9,8 @@
 use super::Placement;
 use super::demand::{Demand, FULL, Sample};
 use super::load::Meter;
-use crate::client::Client;
 use crate::server::Server;
+use net::client::Client;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;

@@ -10,7 +10,6 @@
 //!
 //! Thread rule: each worker fetches for its own sessions.
 
-use crate::client::Client;
 use crate::server::Server;
 use keyspace::residency::ahead::ColdKey;
 use keyspace::residency::shadow::Seen;
@@ -22,6 +21,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
 use store::{Found, Page, PageNo, Store};
 use sys::file::reads::{Reads, Way};
 use sys::file::{AlignedBytes, File};
@@ -45,7 +45,7 @@ pub struct Fetch {
     /// For how many of the session's next requests.
     pub requests: usize,
     left: AtomicUsize,
-    client: Arc<Client>,
+    waker: Waker,
 }
 
 impl Fetch {
@@ -56,7 +56,7 @@ impl Fetch {
 
     fn note_page(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.client.wake();
+            self.waker.wake_by_ref();
         }
     }
 }
@@ -89,17 +89,17 @@ struct Awaited {
     is_look_up: bool,
 }
 
-/// Starts to read the pages of some cold keys, for so many requests of a client. None: nothing is on its way, and the commands
+/// Starts to read the pages of some cold keys, for so many requests of a session, which is woken when they are here. None: nothing is on its way, and the commands
 /// read for themselves.
 pub fn begin(
     server: &Arc<Server>,
     worker: usize,
-    client: &Arc<Client>,
+    waker: Waker,
     requests: usize,
     keys: &[ColdKey],
 ) -> Option<Arc<Fetch>> {
     let fetches = here(server, worker)?;
-    let fetch = Arc::new(Fetch { requests, left: AtomicUsize::new(1), client: client.clone() });
+    let fetch = Arc::new(Fetch { requests, left: AtomicUsize::new(1), waker });
     keys.iter().for_each(|key| fetches.ask(*key, &fetch));
     fetches.reads.borrow_mut().submit();
     // The one that it began with.

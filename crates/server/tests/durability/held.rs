@@ -11,7 +11,7 @@ use command::table::{self, Command, Runs};
 use keyspace::{Batch, DbIndex, Expiry, Key, NewValue, Touch};
 use server::blocking::{self, Cut};
 use server::dispatch::Stop;
-use server::durability::KeyCounts;
+use server::durability::{self, KeyCounts};
 use sys::file::simulated::{Disk, Faults, Survival};
 use sys::{Clock, Prng, UnixMs};
 use testkit::generate::{Generator, Request, words};
@@ -340,9 +340,9 @@ fn what_a_transaction_published_comes_before_the_reply_that_it_led_to_and_both_w
     let (message, reply) = (text.find("pushed").unwrap(), text.find("\r\nx\r\n").unwrap());
     assert!(message < reply, "{text}");
     let gate = &site.server.durability.gate;
-    assert!(letters.stretches(&site.server).all(|(_, shows)| !gate.is_open(shows)));
+    assert!(letters.stretches(durability::latest(&site.server)).all(|(_, shows)| !gate.is_open(shows)));
     site.log().flush();
-    assert!(letters.stretches(&site.server).all(|(_, shows)| gate.is_open(shows)));
+    assert!(letters.stretches(durability::latest(&site.server)).all(|(_, shows)| gate.is_open(shows)));
 }
 
 /// A server with a key on a disk that has no room for anything more.
@@ -414,7 +414,13 @@ fn while_the_log_has_failed_everyone_is_answered_and_nobody_shown_what_is_not_on
     assert!(blocking::cut(&site.server, 0, session.client.id, Cut::Timeout));
     let letters = session.client.take_mail();
     assert_eq!(letters.as_bytes(), b"*2\r\n:0\r\n:0\r\n");
-    assert!(letters.stretches(&site.server).all(|(_, shows)| site.server.durability.gate.is_open(shows)));
+    assert!(
+        letters.stretches(durability::latest(&site.server)).all(|(_, shows)| site
+            .server
+            .durability
+            .gate
+            .is_open(shows))
+    );
     assert!(!site.server.durability.gate.is_open(held));
     // There is space again.
     disk.set_faults(Faults::default());

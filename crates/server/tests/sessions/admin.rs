@@ -68,7 +68,7 @@ fn a_monitor_that_does_not_read_is_closed_at_the_output_limit() {
         server.server.clients.count() == 1
     });
     assert!(closed);
-    assert_eq!(server.server.counts.output_limit_disconnections.get(), 1);
+    assert_eq!(server.server.clients.output_limit_disconnections.get(), 1);
     assert!(server.server.attention().is_empty());
 }
 

@@ -2,7 +2,7 @@
 
 use crate::harness::{Peer, TestServer};
 use keyspace::{DbIndex, Touch};
-use server::client::Traits;
+use net::client::Traits;
 use server::dispatch::pause::{Pause, Paused};
 use std::collections::BTreeSet;
 use sys::UnixMs;

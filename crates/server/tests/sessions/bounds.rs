@@ -2,7 +2,7 @@
 //! afterwards (docs/security.md).
 
 use crate::harness::{Peer, TestServer};
-use server::client::Traits;
+use net::client::Traits;
 use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
 
@@ -32,7 +32,7 @@ fn strangers_who_do_not_read_are_closed() {
         send_all(&mut stranger, &long);
     }
     server.wait_until("it is closed", || server.server.placement.connections() == 0);
-    assert_eq!(server.server.counts.output_limit_disconnections.get(), 1);
+    assert_eq!(server.server.clients.output_limit_disconnections.get(), 1);
     assert_eq!(server.server.clients.stranger_bytes.get(), 0);
     // Who has authenticated has the limits of others.
     let mut known = server.connect();
@@ -132,7 +132,7 @@ fn what_a_session_keeps_counts_for_maxmemory_clients() {
         let mut next = server.connect();
         next.ask(before);
         keep(&mut next, way, 140);
-        server.wait_until(way, || server.server.counts.evicted_clients.get() > 0);
+        server.wait_until(way, || server.server.clients.evicted.get() > 0);
         assert_eq!(other.ask("PING"), "PONG", "{way}");
         drop((greedy, next));
         server.wait_until(way, || server.server.clients.buffer_bytes.get() == 0);
@@ -214,7 +214,7 @@ fn a_reply_beyond_the_limit_is_not_computed_to_its_end() {
             assert_eq!(greedy.ask(&format!("{request} -134217728")), "END", "{directive}: {request}");
         }
         assert_eq!(peer.ask("PING"), "PONG");
-        assert_eq!(server.server.counts.output_limit_disconnections.get(), 3);
+        assert_eq!(server.server.clients.output_limit_disconnections.get(), 3);
     }
 }
 
@@ -231,7 +231,7 @@ fn a_reply_that_was_waited_for_is_cut_short_as_well() {
         assert!(other.ask(&format!("XADD s * f {}", "x".repeat(60_000))).contains('-'));
         // Nothing was sent of what would have been 24 MB.
         assert_eq!(greedy.stream.read(&mut [0; 100]).unwrap_or(0), 0, "{directive}");
-        assert_eq!(server.server.counts.output_limit_disconnections.get(), 1, "{directive}");
+        assert_eq!(server.server.clients.output_limit_disconnections.get(), 1, "{directive}");
         assert_eq!(other.ask("PING"), "PONG");
     }
 }
@@ -257,7 +257,7 @@ fn clients_without_a_limit_of_their_own_stay_below_maxmemory() {
     for peer in &mut greedy {
         send_all(peer, "GET mib\r\n".repeat(30).as_bytes());
     }
-    server.wait_until("somebody is evicted", || server.server.counts.evicted_clients.get() > 0);
+    server.wait_until("somebody is evicted", || server.server.clients.evicted.get() > 0);
     server.wait_until("it is enough", || server.server.clients.buffer_bytes.get() <= 64 * MIB as u64);
     assert_eq!(other.ask("PING"), "PONG");
 }
@@ -420,7 +420,7 @@ fn who_is_closed_already_is_not_counted_again() {
     let client = server.server.clients.get(peer.id()).unwrap();
     let clients = &server.server.clients;
     assert_eq!([clients.kill(&client), clients.kill(&client)], [true, false]);
-    server::client::deliver(&server.server, &client, |mail, _| mail.extend_from_slice(&[b'x'; 1000]));
+    net::client::deliver(&server.server.clients, &client, |mail, _| mail.extend_from_slice(&[b'x'; 1000]));
     assert_eq!(client.mail_bytes(), 0, "nobody will read it");
 }
 

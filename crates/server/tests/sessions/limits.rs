@@ -61,7 +61,7 @@ fn silent_clients_are_closed_and_monitors_are_not() {
     let (mut silent, mut monitor, mut lively) = (server.connect(), server.connect(), server.connect());
     let id = monitor.id();
     let client = server.server.clients.get(id).unwrap();
-    client.set_trait(server::client::Traits::MONITOR, true);
+    client.set_trait(net::client::Traits::MONITOR, true);
     assert_eq!(silent.ask("PING"), "PONG");
     clock.advance_ms(29_000);
     assert_eq!(lively.ask("PING"), "PONG");
@@ -69,7 +69,7 @@ fn silent_clients_are_closed_and_monitors_are_not() {
     assert_eq!(silent.text(), "END");
     assert_eq!(lively.ask("PING"), "PONG");
     assert_eq!(monitor.ask("PING"), "PONG");
-    client.set_trait(server::client::Traits::MONITOR, false);
+    client.set_trait(net::client::Traits::MONITOR, false);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn slow_reader_beyond_the_hard_limit_is_closed() {
     slow.id();
     pile_up(&mut slow, 40);
     server.wait_until("it is closed", || server.server.placement.connections() == 0);
-    assert_eq!(server.server.counts.output_limit_disconnections.get(), 1);
+    assert_eq!(server.server.clients.output_limit_disconnections.get(), 1);
     assert_eq!(server.server.clients.buffer_bytes.get(), 0);
 }
 
@@ -185,7 +185,7 @@ fn largest_clients_are_evicted_first_and_the_protected_are_spared() {
     server.wait_until("the second waits", || output_bytes(&server.server, ids[1]) > MIB);
     assert_eq!(server.server.placement.connections(), 4);
     pile_up(&mut peers[2], 30);
-    server.wait_until("somebody is evicted", || server.server.counts.evicted_clients.get() > 0);
+    server.wait_until("somebody is evicted", || server.server.clients.evicted.get() > 0);
     let mut watcher = server.connect();
     let list = watcher.ask("CLIENT LIST");
     assert!(list.contains(&format!("id={} ", ids[0])), "it asked to be spared: {list}");

@@ -121,8 +121,8 @@ fn sealed_replies_count_as_replies() {
     let mut client = site.connect();
     client.call(&["SETRANGE", "mib", "1048575", "x"]).unwrap();
     client.send(&b"GET mib\r\n".repeat(100)).unwrap();
-    let counts = &site.server.server.counts;
-    site.server.wait_until("it is closed", || counts.output_limit_disconnections.get() == 1);
+    let clients = &site.server.server.clients;
+    site.server.wait_until("it is closed", || clients.output_limit_disconnections.get() == 1);
     // A little that the socket does not take is shown as well.
     let client = site.connect();
     let (mut client, id) = (client, 2);

@@ -1,12 +1,12 @@
 //! ACL SETUSER, GETUSER, DELUSER, LIST and USERS, and what becomes of the connections of
 //! users that are gone.
 
-use crate::client::Client;
 use crate::dispatch::Context;
-use crate::pubsub::Kind;
 use crate::session::Closing;
 use acl::{Access, DEFAULT_USER, Selector, is_valid_name, new_channels};
 use command::{Error, Result};
+use net::client::Client;
+use notify::pubsub::Kind;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::Reply;

@@ -1,12 +1,12 @@
 //! CLIENT KILL: which clients are meant, and their end.
 
 use super::list::unknown_type;
-use crate::client::{Client, class_from_name};
 use crate::dispatch::Context;
 use crate::server::Server;
 use crate::session::Closing;
 use command::{Error, Result};
 use config::ClientClass;
+use net::client::{Client, class_from_name};
 use wire::{Reply, Request};
 
 /// Which clients to close: those that fit all that is given.

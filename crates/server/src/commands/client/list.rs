@@ -1,8 +1,8 @@
 //! CLIENT LIST and CLIENT INFO.
 
-use crate::client::class_from_name;
 use crate::dispatch::Context;
 use command::{Error, Result};
+use net::client::class_from_name;
 use wire::Reply;
 
 /// CLIENT INFO

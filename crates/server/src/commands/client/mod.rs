@@ -8,13 +8,13 @@ mod tracking;
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::blocking::{self, Cut};
-use crate::client::{Client, Traits};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::pause::{Pause, Paused};
 use crate::session::ReplyMode;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use keyspace::Touch;
+use net::client::{Client, Traits};
 use sys::UnixMs;
 use wire::Reply;
 

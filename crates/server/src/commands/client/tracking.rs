@@ -2,8 +2,8 @@
 
 use crate::dispatch::Context;
 use crate::server::Server;
-use crate::tracking::{self, Mode, OwnChanges, Reads, Tracker};
 use command::{Error, Result};
+use notify::tracking::{Mode, OwnChanges, Reads, Tracker};
 use std::collections::BTreeSet;
 use wire::{Reply, Request};
 
@@ -126,14 +126,22 @@ const SWITCHES_OPTIONS: Error = Error::text(
 
 /// CLIENT TRACKING ON | OFF [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]
 pub fn tracking(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let request = context.request;
-    let options = Options::parse(context.server, &request)?;
+    let (server, request) = (context.server, context.request);
+    let options = Options::parse(server, &request)?;
     if request.arg(2).eq_ignore_ascii_case(b"on") {
         options.check(context.session.tracking.as_deref())?;
         let own_changes = if options.knows_own_changes { OwnChanges::Known } else { OwnChanges::Told };
-        tracking::enable(context.server, context.session, options.mode(), options.redirection, own_changes);
+        let wanted = Tracker {
+            mode: options.mode(),
+            redirection: options.redirection,
+            own_changes,
+            is_singled_out: false,
+        };
+        let session = &mut *context.session;
+        server.tracking.enable(&server.keyspace, &session.client, &mut session.tracking, wanted);
     } else if request.arg(2).eq_ignore_ascii_case(b"off") {
-        tracking::disable(context.server, context.session);
+        let session = &mut *context.session;
+        server.tracking.disable(&server.keyspace, &session.client, &mut session.tracking);
     } else {
         return Err(Error::Syntax);
     }
@@ -183,7 +191,7 @@ fn redirection_of(tracker: Option<&Tracker>) -> i64 {
 
 /// CLIENT TRACKINGINFO
 pub fn tracking_info(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    use crate::client::Traits;
+    use net::client::Traits;
     let tracker = context.session.tracking.as_deref();
     let mut flags = vec![if tracker.is_some() { "on" } else { "off" }];
     if let Some(Tracker { mode, own_changes, is_singled_out, .. }) = tracker {

@@ -1,10 +1,10 @@
 //! INFO's section Memory, and the figures that it shares with MEMORY STATS.
 
 use super::{Page, human_bytes, ratio};
-use crate::client::Client;
 use crate::dispatch::{Context, checks};
 use crate::durability::{self, FunctionCount};
 use keyspace::reaper;
+use net::client::Client;
 use std::sync::atomic::Ordering;
 
 /// Where memory goes, in bytes.

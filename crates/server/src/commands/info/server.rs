@@ -1,11 +1,11 @@
 //! INFO's sections Server, Clients, Persistence, Replication, Cluster and Keyspace.
 
 use super::Page;
-use crate::client::Traits;
 use crate::dispatch::Context;
 use crate::durability::{self, KeyCount};
 use command::version::REDIS_VERSION;
 use config::Supervision;
+use net::client::Traits;
 use std::sync::atomic::Ordering;
 
 /// The Redis clock of access times has 24 bits.
@@ -54,7 +54,7 @@ pub(super) fn server(context: &mut Context<'_, '_>, page: &mut Page) {
 
 pub(super) fn clients(context: &mut Context<'_, '_>, page: &mut Page) {
     let all = context.server.clients.all();
-    let most = |bytes: fn(&crate::client::Client) -> usize| all.iter().map(|client| bytes(client)).max();
+    let most = |bytes: fn(&net::client::Client) -> usize| all.iter().map(|client| bytes(client)).max();
     let watching = all.iter().map(|client| client.watched.load(Ordering::Relaxed)).filter(|keys| *keys > 0);
     let subscribed = all.iter().filter(|client| client.traits().contains(Traits::SUBSCRIBED)).count();
     let paused = all.iter().filter(|client| client.traits().contains(Traits::PAUSED)).count();

@@ -4,7 +4,6 @@ use super::host::{Limits, ScriptHost};
 use super::load::{Interpreter, Known, with_interpreter};
 use crate::dispatch::Context;
 use crate::dispatch::checks::{self, Fullness};
-use crate::monitor;
 use crate::scripts::{Holds, Locks, plan};
 use crate::server::Attention;
 use ::script::{Ran, ScriptFlags, Sha};
@@ -26,8 +25,10 @@ pub(super) fn eval_ro(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> R
 
 /// Shows it to those who monitor, before what it calls.
 fn show(context: &Context<'_, '_>) {
-    if context.server.is_monitored() {
-        monitor::show_script(context.server, context.session, context.command, &context.request);
+    let server = context.server;
+    if server.is_monitored() {
+        let caller = context.session.caller();
+        server.monitors.show_script(&server.clients, &caller, context.command, &context.request);
     }
 }
 

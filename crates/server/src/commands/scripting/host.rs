@@ -5,7 +5,6 @@ use crate::dispatch::rights;
 use crate::dispatch::{Context, checks};
 use crate::durability;
 use crate::holders::{Run, What};
-use crate::monitor;
 use crate::server::Attention;
 use crate::slow;
 use crate::worker;
@@ -334,7 +333,7 @@ impl Host for ScriptHost<'_, '_, '_> {
         let context = &mut *self.context;
         let server = context.server;
         if server.attention().contains(Attention::MONITORS) {
-            monitor::show(server, context.session, command, &request);
+            server.monitors.show(&server.clients, &context.session.caller(), command, &request);
         }
         context.session.protocol = protocol;
         let mut inner = Context {

@@ -1,6 +1,6 @@
 //! The subscribers of one channel or pattern.
 
-use crate::client::Client;
+use net::client::Client;
 use std::sync::Arc;
 
 /// Sessions in ascending order of their numbers, so that one is found by bisection

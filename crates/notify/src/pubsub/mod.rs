@@ -25,10 +25,9 @@ pub use channels::Channels;
 pub use message::Message;
 pub use patterns::Patterns;
 pub use subscribers::Subscribers;
-pub use subscriptions::{Kind, Subscriptions, close, leave_all, subscribe, unsubscribe};
+pub use subscriptions::{Kind, Subscriptions};
 
-use crate::client::{self, Client};
-use crate::server::Server;
+use net::client::{self, Client, Clients};
 use std::sync::Arc;
 
 /// The name of a channel or a pattern, shared by the registry and the sessions.
@@ -51,6 +50,27 @@ impl PubSub {
         self.patterns.count() == 0 && self.channels.count() == 0
     }
 
+    /// PUBLISH: posts a message to all subscribers of a channel and of patterns that fit it.
+    /// Returns how many times it was posted.
+    pub fn publish(&self, clients: &Clients, channel: &[u8], message: &[u8]) -> usize {
+        self.channels.with(channel, |subscribers| {
+            let words: [&[u8]; 3] = [b"message", channel, message];
+            let direct = subscribers.map_or(0, |subscribers| post(clients, subscribers, &words));
+            direct
+                + self.patterns.matching(channel, |pattern, subscribers| {
+                    post(clients, subscribers, &[b"pmessage", pattern, channel, message])
+                })
+        })
+    }
+
+    /// SPUBLISH: posts a message to all subscribers of a shard channel. Returns how many
+    /// they are.
+    pub fn publish_in_shard(&self, clients: &Clients, channel: &[u8], message: &[u8]) -> usize {
+        self.shard_channels.with(channel, |subscribers| {
+            subscribers.map_or(0, |subscribers| post(clients, subscribers, &[b"smessage", channel, message]))
+        })
+    }
+
     /// Visits every subscription, with the locks of the visited channel held.
     pub fn for_each(&self, mut visit: impl FnMut(Kind, &[u8], &Arc<Client>)) {
         self.channels.for_each(|name, client| visit(Kind::Channel, name, client));
@@ -59,32 +79,10 @@ impl PubSub {
     }
 }
 
-/// PUBLISH: posts a message to all subscribers of a channel and of patterns that fit it.
-/// Returns how many times it was posted.
-pub fn publish(server: &Server, channel: &[u8], message: &[u8]) -> usize {
-    let PubSub { channels, patterns, .. } = &server.pubsub;
-    channels.with(channel, |subscribers| {
-        let words: [&[u8]; 3] = [b"message", channel, message];
-        let direct = subscribers.map_or(0, |subscribers| post(server, subscribers, &words));
-        direct
-            + patterns.matching(channel, |pattern, subscribers| {
-                post(server, subscribers, &[b"pmessage", pattern, channel, message])
-            })
-    })
-}
-
-/// SPUBLISH: posts a message to all subscribers of a shard channel. Returns how many
-/// they are.
-pub fn publish_in_shard(server: &Server, channel: &[u8], message: &[u8]) -> usize {
-    server.pubsub.shard_channels.with(channel, |subscribers| {
-        subscribers.map_or(0, |subscribers| post(server, subscribers, &[b"smessage", channel, message]))
-    })
-}
-
-fn post(server: &Server, subscribers: &Subscribers, words: &[&[u8]]) -> usize {
+fn post(clients: &Clients, subscribers: &Subscribers, words: &[&[u8]]) -> usize {
     let message = Message::of_words(words);
     for subscriber in subscribers.iter() {
-        client::deliver(server, subscriber, |mail, protocol| message.write_to(mail, protocol));
+        client::deliver(clients, subscriber, |mail, protocol| message.write_to(mail, protocol));
     }
     subscribers.iter().len()
 }

@@ -7,6 +7,7 @@
 
 mod class;
 pub mod eviction;
+mod limits;
 mod line;
 mod mail;
 mod registry;
@@ -23,6 +24,7 @@ use command::table::CommandId;
 use config::ClientClass;
 use mail::Mail;
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 use sys::UnixMs;
@@ -251,6 +253,7 @@ impl Client {
     }
 
     /// The standing flags.
+    #[inline]
     pub fn traits(&self) -> Traits {
         Traits::from_bits_truncate(self.traits.load(Ordering::Relaxed))
     }
@@ -265,6 +268,7 @@ impl Client {
     }
 
     /// Whether it will be woken when replies that are held may go out.
+    #[inline]
     pub fn is_at_gate(&self) -> bool {
         self.is_at_gate.load(Ordering::Relaxed)
     }
@@ -298,6 +302,7 @@ impl Client {
     }
 
     /// Notes what a batch did, and what the last of its requests named.
+    #[inline]
     pub fn note_batch(&self, last: Option<CommandId>, commands: i64, now: UnixMs) {
         self.last_command.store(last.map_or(usize::MAX, |id| id.0), Ordering::Relaxed);
         self.active_at_ms.store(now.0, Ordering::Relaxed);
@@ -336,6 +341,7 @@ impl Client {
     }
 
     /// Which limits apply to it.
+    #[inline]
     pub fn class(&self) -> ClientClass {
         let traits = self.traits();
         if traits.contains(Traits::REPLICA) {
@@ -392,6 +398,11 @@ impl Client {
         *self.waker.lock() = Some(waker.clone());
     }
 
+    /// Wakes the session up whichever task runs it then: it may move to another worker.
+    pub fn waker(self: &Arc<Client>) -> Waker {
+        Waker::from(self.clone())
+    }
+
     /// Asks the session to do something, and wakes it up.
     pub fn signal(&self, signal: Signal) {
         self.signals.fetch_or(signal.bits(), Ordering::Release);
@@ -421,5 +432,16 @@ impl Client {
         }
         let before = self.signals.fetch_and(Signal::MAIL.bits(), Ordering::AcqRel);
         Signal::from_bits_truncate(before) - Signal::MAIL
+    }
+}
+
+// Not in scope where clients are woken: its methods are called as those of `Client` are.
+impl std::task::Wake for Client {
+    fn wake(self: Arc<Client>) {
+        Client::wake(&self);
+    }
+
+    fn wake_by_ref(self: &Arc<Client>) {
+        Client::wake(self);
     }
 }

@@ -1,14 +1,15 @@
 //! The registry of all clients.
 
+use super::limits::Limits;
 use super::{Client, Signal};
+use config::Config;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use sys::Counter;
+use sys::{Clock, Counter};
 
 /// All clients, in the order in which they connected.
-#[derive(Default)]
 pub struct Clients {
     by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
     next_id: AtomicU64,
@@ -16,9 +17,45 @@ pub struct Clients {
     pub buffer_bytes: Counter,
     /// The part of those that have not authenticated and must.
     pub stranger_bytes: Counter,
+    /// Clients closed because they did not read their replies.
+    pub output_limit_disconnections: Counter,
+    /// Clients closed because of `maxmemory-clients`.
+    pub evicted: Counter,
+    pub(super) limits: Limits,
+    clock: Clock,
 }
 
 impl Clients {
+    /// Nobody is connected. Limits hold from the first [`Clients::follow`] on.
+    pub fn new(clock: Clock) -> Clients {
+        Clients {
+            by_id: Mutex::default(),
+            next_id: AtomicU64::new(0),
+            buffer_bytes: Counter::default(),
+            stranger_bytes: Counter::default(),
+            output_limit_disconnections: Counter::default(),
+            evicted: Counter::default(),
+            limits: Limits::default(),
+            clock,
+        }
+    }
+
+    /// Takes over the limits that the configuration has: at the start and after each change of it.
+    pub fn follow(&self, config: &Config) {
+        self.limits.follow(config);
+    }
+
+    /// Counts of what was closed begin again (CONFIG RESETSTAT).
+    pub fn reset_counts(&self) {
+        self.output_limit_disconnections.reset();
+        self.evicted.reset();
+    }
+
+    /// The clock by which they come and go.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// A number for a new client.
     pub fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed) + 1

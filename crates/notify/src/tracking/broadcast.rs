@@ -4,9 +4,8 @@
 
 use super::Tracking;
 use super::message::Invalid;
-use crate::client::{Client, Traits};
 use crate::pubsub::Subscribers;
-use crate::server::Server;
+use net::client::{Client, Clients, Traits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Included, Unbounded};
 use std::sync::Arc;
@@ -52,18 +51,41 @@ impl Tracking {
         }
         self.prefix_count.store(known.len(), Ordering::Release);
     }
-}
 
-/// Notes a modified key, if anybody is told of it.
-pub(super) fn note(server: &Server, worker: usize, key: &[u8], origin: u64) {
-    if !has_prefix_of(&server.tracking.prefixes.read(), key) {
-        return;
+    /// Notes a modified key, if anybody is told of it.
+    pub(super) fn note(&self, clients: &Clients, worker: usize, key: &[u8], origin: u64) {
+        if !has_prefix_of(&self.prefixes.read(), key) {
+            return;
+        }
+        let mut kept = self.workers[worker].modified.lock();
+        kept.bytes += key.len();
+        kept.keys.push(Modified { key: key.into(), origin });
+        if kept.keys.len() >= KEYS_MAX || kept.bytes >= KEYS_BYTES_MAX {
+            self.broadcast(clients, std::mem::take(&mut *kept).keys);
+        }
     }
-    let mut kept = server.tracking.workers[worker].modified.lock();
-    kept.bytes += key.len();
-    kept.keys.push(Modified { key: key.into(), origin });
-    if kept.keys.len() >= KEYS_MAX || kept.bytes >= KEYS_BYTES_MAX {
-        tell(server, std::mem::take(&mut *kept).keys);
+
+    /// Called at the end of a worker's batch: tells who wants to know what was modified.
+    #[inline]
+    pub fn end_batch(&self, clients: &Clients, worker: usize) {
+        if self.prefix_count() > 0 {
+            let modified = std::mem::take(&mut *self.workers[worker].modified.lock());
+            self.broadcast(clients, modified.keys);
+        }
+    }
+
+    fn broadcast(&self, clients: &Clients, mut modified: Vec<Modified>) {
+        // Of several changes of a key the last one's origin counts, as in Redis: it knows what is there now.
+        modified.reverse();
+        modified.sort_by(|a, b| a.key.cmp(&b.key));
+        modified.dedup_by(|earlier, last| earlier.key == last.key);
+        for (prefix, subscribers) in self.prefixes.read().iter() {
+            let begin = modified.partition_point(|one| *one.key < **prefix);
+            let count = modified[begin..].partition_point(|one| one.key.starts_with(prefix));
+            if count > 0 {
+                tell(clients, subscribers, &modified[begin..begin + count]);
+            }
+        }
     }
 }
 
@@ -83,41 +105,19 @@ fn has_prefix_of<T>(known: &BTreeMap<Box<[u8]>, T>, key: &[u8]) -> bool {
     }
 }
 
-/// Called at the end of a worker's batch: tells who wants to know what was modified.
-#[inline]
-pub fn end_batch(server: &Server, worker: usize) {
-    if server.tracking.prefix_count() > 0 {
-        let modified = std::mem::take(&mut *server.tracking.workers[worker].modified.lock());
-        tell(server, modified.keys);
-    }
-}
-
-fn tell(server: &Server, mut modified: Vec<Modified>) {
-    // Of several changes of a key the last one's origin counts, as in Redis: it knows what is there now.
-    modified.reverse();
-    modified.sort_by(|a, b| a.key.cmp(&b.key));
-    modified.dedup_by(|earlier, last| earlier.key == last.key);
-    for (prefix, clients) in server.tracking.prefixes.read().iter() {
-        let begin = modified.partition_point(|one| *one.key < **prefix);
-        let count = modified[begin..].partition_point(|one| one.key.starts_with(prefix));
-        if count > 0 {
-            tell_prefix(server, clients, &modified[begin..begin + count]);
-        }
-    }
-}
-
-fn tell_prefix(server: &Server, clients: &Subscribers, modified: &[Modified]) {
+/// Tells those who broadcast a prefix of these keys, which all have it.
+fn tell(clients: &Clients, subscribers: &Subscribers, modified: &[Modified]) {
     let keys: Vec<&[u8]> = modified.iter().map(|one| &*one.key).collect();
     let message = Invalid::keys(&keys);
-    for client in clients.iter() {
+    for client in subscribers.iter() {
         let knows = |one: &Modified| one.origin == client.id;
         if !client.traits().contains(Traits::NO_LOOP) || !modified.iter().any(knows) {
-            message.send(server, client);
+            message.send(clients, client);
             continue;
         }
         let of_others: Vec<&[u8]> = modified.iter().filter(|one| !knows(one)).map(|one| &*one.key).collect();
         if !of_others.is_empty() {
-            Invalid::keys(&of_others).send(server, client);
+            Invalid::keys(&of_others).send(clients, client);
         }
     }
 }
@@ -125,8 +125,7 @@ fn tell_prefix(server: &Server, clients: &Subscribers, modified: &[Modified]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::{Config, Startup};
-    use sys::{Prng, UnixMs};
+    use sys::{Clock, Prng, UnixMs};
 
     #[test]
     fn a_prefix_is_found_as_if_all_were_tried() {
@@ -147,16 +146,14 @@ mod tests {
 
     #[test]
     fn keys_that_are_kept_for_broadcasts_take_little_however_long_they_are() {
-        let config = Config::from_text(b"edition memory").unwrap();
-        let Startup::Serve { config, .. } = config else { panic!("it is to serve") };
-        let server = Server::new(*config, 1);
+        let (tracking, clients) = (Tracking::new(1), Clients::new(Clock::Real));
         let client = Client::new(1, String::new(), String::new(), -1, (0, 0), UnixMs(0));
-        server.tracking.join(&BTreeSet::from([b"key:".as_slice().into()]), &Arc::new(client));
-        let kept = || server.tracking.workers[0].modified.lock();
-        note(&server, 0, &vec![b'x'; 1 << 20], 0);
+        tracking.join(&BTreeSet::from([b"key:".as_slice().into()]), &Arc::new(client));
+        let kept = || tracking.workers[0].modified.lock();
+        tracking.note(&clients, 0, &vec![b'x'; 1 << 20], 0);
         assert!(kept().keys.is_empty(), "nobody is told of it");
         for number in 0..100 {
-            note(&server, 0, &[b"key:", &vec![number; 100_000][..]].concat(), 0);
+            tracking.note(&clients, 0, &[b"key:", &vec![number; 100_000][..]].concat(), 0);
             assert!(kept().bytes <= KEYS_BYTES_MAX && kept().keys.len() <= 10);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Name;
 use super::subscribers::Subscribers;
-use crate::client::Client;
+use net::client::Client;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;

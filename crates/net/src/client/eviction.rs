@@ -7,9 +7,8 @@
 //! limit by more than what one turn adds. Replicas and those that asked for it with
 //! CLIENT NO-EVICT are spared.
 
-use super::{CLIENT_BYTES, Client, Traits};
-use crate::server::Server;
-use config::{ClientClass, ClientsMemory};
+use super::{CLIENT_BYTES, Client, Clients, Traits};
+use config::{ClientClass, ClientsMemory, Config};
 use telemetry::log;
 
 /// However small memory is to be, so much is for clients unless they have a limit of their own.
@@ -22,9 +21,9 @@ const LIMIT_BYTES_MIN: u64 = 128 << 10;
 
 /// How much all clients together may take: what `maxmemory-clients` says, or else no more than `maxmemory`. Keys would have to
 /// go for what clients do not read, and then there would be nothing left to go.
-pub fn limit_bytes(server: &Server) -> Option<u64> {
-    let maxmemory = Some(server.config.maxmemory()).filter(|bytes| *bytes > 0);
-    match server.config.maxmemory_clients() {
+pub fn limit_bytes(config: &Config) -> Option<u64> {
+    let maxmemory = Some(config.maxmemory()).filter(|bytes| *bytes > 0);
+    match config.maxmemory_clients() {
         ClientsMemory::Unlimited => maxmemory.map(|bytes| bytes.max(IMPLIED_BYTES_MIN)),
         ClientsMemory::Bytes(bytes) => Some(bytes.max(LIMIT_BYTES_MIN)),
         ClientsMemory::PercentOfMaxmemory(percent) => maxmemory.map(|maxmemory| {
@@ -35,48 +34,48 @@ pub fn limit_bytes(server: &Server) -> Option<u64> {
 }
 
 /// Called by a session that has grown to so many bytes, before its client shows them.
-pub fn note_growth(server: &Server, client: &Client, bytes: usize) {
-    if bytes >= IMPLIED_LOOK_BYTES || server.config.maxmemory_clients() != ClientsMemory::Unlimited {
-        keep_within(server, Some((client, bytes)));
+pub fn note_growth(clients: &Clients, client: &Client, bytes: usize) {
+    if bytes >= IMPLIED_LOOK_BYTES || clients.limits.is_explicit() {
+        keep_within(clients, Some((client, bytes)));
     }
 }
 
 /// Closes the largest clients if all together take too much.
-pub fn keep_within_limit(server: &Server) {
-    keep_within(server, None);
+pub fn keep_within_limit(clients: &Clients) {
+    keep_within(clients, None);
 }
 
 /// The same where one has so many bytes that it does not show yet.
-fn keep_within(server: &Server, grown: Option<(&Client, usize)>) {
-    let Some(limit) = limit_bytes(server) else { return };
-    let estimate = server.clients.buffer_bytes.get() + (server.clients.count() * CLIENT_BYTES) as u64;
+fn keep_within(clients: &Clients, grown: Option<(&Client, usize)>) {
+    let Some(limit) = clients.limits.memory_bytes() else { return };
+    let estimate = clients.buffer_bytes.get() + (clients.count() * CLIENT_BYTES) as u64;
     if estimate > limit {
-        evict_down_to(server, limit, grown);
+        evict_down_to(clients, limit, grown);
     }
 }
 
 #[cold]
-fn evict_down_to(server: &Server, limit: u64, grown: Option<(&Client, usize)>) {
+fn evict_down_to(clients: &Clients, limit: u64, grown: Option<(&Client, usize)>) {
     let bytes_of = |client: &Client| match grown {
         Some((grown, bytes)) if grown.id == client.id => CLIENT_BYTES + bytes + client.mail_bytes(),
         _ => client.memory_bytes(),
     };
-    let mut clients: Vec<_> =
-        server.clients.all().into_iter().map(|client| (bytes_of(&client) as u64, client)).collect();
-    let mut total: u64 = clients.iter().map(|(bytes, _)| bytes).sum();
-    clients.retain(|(_, client)| {
+    let mut largest: Vec<_> =
+        clients.all().into_iter().map(|client| (bytes_of(&client) as u64, client)).collect();
+    let mut total: u64 = largest.iter().map(|(bytes, _)| bytes).sum();
+    largest.retain(|(_, client)| {
         !client.traits().contains(Traits::NO_EVICT) && client.class() != ClientClass::Replica
     });
-    clients.sort_by_key(|(bytes, client)| (std::cmp::Reverse(*bytes), client.id));
-    for (bytes, client) in clients {
+    largest.sort_by_key(|(bytes, client)| (std::cmp::Reverse(*bytes), client.id));
+    for (bytes, client) in largest {
         if total <= limit {
             return;
         }
-        let line = client.line(server.clock.now());
+        let line = client.line(clients.clock().now());
         // Several workers may find at once that it has to go.
-        if server.clients.kill(&client) {
+        if clients.kill(&client) {
             log!(Notice, "Evicting client: {line}");
-            server.counts.evicted_clients.add(1);
+            clients.evicted.add(1);
         }
         total -= bytes;
     }

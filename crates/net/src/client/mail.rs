@@ -18,16 +18,14 @@
 //! 5. Messages may show anything that was in the log when they are taken. A reply that was posted shows what its poster
 //!    says, and is never sealed: it goes before what still is, as if whoever sealed that had come later.
 
-use super::{Client, Signal, Traits};
-use crate::durability;
-use crate::server::Server;
-use keyspace::Stamp;
+use super::{Client, Clients, Signal, Traits};
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sys::Stamp;
 use telemetry::log;
 use wire::Protocol;
 
@@ -132,9 +130,9 @@ impl Letters {
         &self.bytes
     }
 
-    /// Stretch by stretch, with that up to which the log must be durable for it. Asked before they are sent.
-    pub fn stretches(&self, server: &Server) -> impl Iterator<Item = (&[u8], Stamp)> {
-        let latest = durability::latest(server);
+    /// Stretch by stretch, with that up to which the log must be durable for it. Messages may show anything that was in the log
+    /// up to `latest`, which is asked for before they are sent.
+    pub fn stretches(&self, latest: Stamp) -> impl Iterator<Item = (&[u8], Stamp)> {
         let starts =
             std::iter::once((0, latest)).chain(self.marks.iter().map(move |(from, mark)| match mark {
                 Mark::Messages | Mark::Sealed(_) => (*from, latest),
@@ -182,16 +180,16 @@ fn seal_for(client: &Client) -> Option<Seal> {
 }
 
 /// They are not any more; and those that are may go.
-pub fn end_group(server: &Server) {
+pub fn end_group(clients: &Clients) {
     IS_IN_GROUP.set(false);
-    open_seals(server);
+    open_seals(clients);
 }
 
 /// Opens the seals of what this thread has posted: all that it did is in the log.
-pub fn open_seals(server: &Server) {
+pub fn open_seals(clients: &Clients) {
     let Some(group) = GROUP.take() else { return };
     group.seal.store(true, Ordering::Release);
-    for client in group.recipients.iter().filter_map(|id| server.clients.get(*id)) {
+    for client in group.recipients.iter().filter_map(|id| clients.get(*id)) {
         client.signal(Signal::MAIL);
     }
 }
@@ -203,16 +201,16 @@ pub fn has_sealed() -> bool {
 
 /// While it is there, what this thread posts is sealed: it is about what a waiting session's request does, and goes behind the reply to
 /// that, which is posted meanwhile.
-pub struct BehindReply<'s> {
-    server: &'s Server,
+pub struct BehindReply<'c> {
+    clients: &'c Clients,
     was_in_group: bool,
 }
 
 impl BehindReply<'_> {
     /// Nothing that was sealed before waits.
-    pub fn begin(server: &Server) -> BehindReply<'_> {
+    pub fn begin(clients: &Clients) -> BehindReply<'_> {
         debug_assert!(!has_sealed(), "what was posted before would go behind the reply, too");
-        BehindReply { server, was_in_group: IS_IN_GROUP.replace(true) }
+        BehindReply { clients, was_in_group: IS_IN_GROUP.replace(true) }
     }
 }
 
@@ -221,7 +219,7 @@ impl Drop for BehindReply<'_> {
         IS_IN_GROUP.set(self.was_in_group);
         // What is not in the log yet stays sealed until the group ends.
         if !self.was_in_group {
-            open_seals(self.server);
+            open_seals(self.clients);
         }
     }
 }
@@ -239,41 +237,41 @@ enum Posted {
 
 /// Posts a message that `write` encodes in the protocol given. A session whose unread
 /// messages and replies reach the hard limit of `client-output-buffer-limit` is closed.
-pub fn deliver(server: &Server, client: &Client, write: impl FnOnce(&mut Vec<u8>, Protocol)) {
-    let limit = server.config.output_limit(client.class()).hard_bytes;
+pub fn deliver(clients: &Clients, client: &Client, write: impl FnOnce(&mut Vec<u8>, Protocol)) {
+    let limit = clients.limits.output_hard_bytes(client.class());
     if client.post_within(limit, seal_for(client), write) == Posted::Overflowed {
-        close_unread(server, client);
+        close_unread(clients, client);
     }
 }
 
 /// Posts a reply that the session waits for (see [`Client::post`]). A session whose unread messages and replies reach the hard
 /// limit of `client-output-buffer-limit` with it is closed.
-pub fn answer(server: &Server, client: &Client, reply: &[u8], shows: Stamp) {
-    let limit = server.config.output_limit(client.class()).hard_bytes;
+pub fn answer(clients: &Clients, client: &Client, reply: &[u8], shows: Stamp) {
+    let limit = clients.limits.output_hard_bytes(client.class());
     if client.post(limit, reply, shows) == Posted::Overflowed {
-        close_unread(server, client);
+        close_unread(clients, client);
     }
 }
 
 /// Closes a client whose reply went beyond what it may be owed while it was made.
 #[cold]
-pub fn close_for_its_reply(server: &Server, client: &Client) {
+pub fn close_for_its_reply(clients: &Clients, client: &Client) {
     log!(
         Warning,
         "Client closed because a reply reached the limit (client-output-buffer-limit, maxmemory-clients, maxmemory): {}",
-        client.line(server.clock.now())
+        client.line(clients.clock().now())
     );
-    server.counts.output_limit_disconnections.add(1);
+    clients.output_limit_disconnections.add(1);
     client.signal(Signal::KILL);
 }
 
 #[cold]
-fn close_unread(server: &Server, client: &Client) {
-    server.counts.output_limit_disconnections.add(1);
+fn close_unread(clients: &Clients, client: &Client) {
+    clients.output_limit_disconnections.add(1);
     log!(
         Warning,
         "Client closed because it reached the hard limit of client-output-buffer-limit: {}",
-        client.line(server.clock.now())
+        client.line(clients.clock().now())
     );
     client.signal(Signal::KILL);
 }
@@ -479,15 +477,12 @@ mod tests {
 
     #[test]
     fn a_reply_waits_for_no_more_than_it_shows_and_messages_for_all() {
-        let config = config::Config::from_text(b"edition memory").unwrap();
-        let config::Startup::Serve { config, .. } = config else { panic!("it is to serve") };
-        let (server, client) = (Server::new(*config, 1), client());
+        let client = client();
         publish(&client, None, "ab");
         assert_eq!(client.post(0, b"reply", Stamp(7)), Posted::Kept);
         publish(&client, None, "c");
         let letters = client.take_mail();
-        let stretches: Vec<_> = letters.stretches(&server).collect();
-        // Without a log nothing has to be on disk.
-        assert_eq!(stretches, [(&b"ab"[..], Stamp(0)), (b"reply", Stamp(7)), (b"c", Stamp(0))]);
+        let stretches: Vec<_> = letters.stretches(Stamp(9)).collect();
+        assert_eq!(stretches, [(&b"ab"[..], Stamp(9)), (b"reply", Stamp(7)), (b"c", Stamp(9))]);
     }
 }

@@ -1,7 +1,6 @@
 //! Invalidation messages and their way to a client or to the one that stands in for it.
 
-use crate::client::{self, Client, Traits};
-use crate::server::Server;
+use net::client::{self, Client, Clients, Traits};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::{Protocol, Reply};
@@ -31,21 +30,21 @@ impl Invalid {
     }
 
     /// Sends it to a tracking client, or to the one that it is redirected to.
-    pub fn send(&self, server: &Server, client: &Arc<Client>) {
+    pub fn send(&self, clients: &Clients, client: &Arc<Client>) {
         match client.redirection.load(Ordering::Relaxed) {
-            0 => client::deliver(server, client, |mail, protocol| {
+            0 => client::deliver(clients, client, |mail, protocol| {
                 if protocol == Protocol::Resp3 {
                     self.push(mail);
                 }
             }),
-            id => match server.clients.get(id) {
-                Some(other) => client::deliver(server, &other, |mail, protocol| match protocol {
+            id => match clients.get(id) {
+                Some(other) => client::deliver(clients, &other, |mail, protocol| match protocol {
                     Protocol::Resp3 => self.push(mail),
                     // The mail is locked, and the flag only goes away under its lock.
                     Protocol::Resp2 if other.traits().contains(Traits::SUBSCRIBED) => self.publish(mail),
                     Protocol::Resp2 => {}
                 }),
-                None => tell_broken(server, client, id),
+                None => tell_broken(clients, client, id),
             },
         }
     }
@@ -67,9 +66,9 @@ impl Invalid {
 }
 
 /// The client that stood in for this one is gone: it can only forget everything itself.
-fn tell_broken(server: &Server, client: &Client, id: u64) {
+fn tell_broken(clients: &Clients, client: &Client, id: u64) {
     client.set_trait(Traits::BROKEN_REDIRECTION, true);
-    client::deliver(server, client, |mail, protocol| {
+    client::deliver(clients, client, |mail, protocol| {
         if protocol == Protocol::Resp3 {
             let mut reply = Reply::new(mail, protocol);
             reply.push(2);

@@ -3,7 +3,7 @@
 
 use super::Name;
 use super::subscribers::Subscribers;
-use crate::client::Client;
+use net::client::Client;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
