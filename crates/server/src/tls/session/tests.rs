@@ -24,6 +24,11 @@ impl Drop for Pair {
 
 impl Pair {
     fn new(name: &str, protocols: &str, shows: bool) -> Pair {
+        Pair::with(name, protocols, shows, Vec::new())
+    }
+
+    /// The client shows these beside its own certificate.
+    fn with(name: &str, protocols: &str, shows: bool, others: Vec<CertificateDer<'static>>) -> Pair {
         let dir = std::env::temp_dir().join(format!("tarn-session-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let authority = Authority::new("authority");
@@ -54,7 +59,8 @@ impl Pair {
         let identity = authority.issue("client");
         let client = match shows {
             true => {
-                let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap()];
+                let own = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
+                let chain = [own].into_iter().chain(others).collect();
                 builder
                     .with_client_auth_cert(
                         chain,
@@ -149,6 +155,45 @@ fn clients_without_a_certificate_are_told_so() {
     let (mut server, mut client) = pair.meet();
     let Failed(error) = talk((&mut server, &mut client), || usize::MAX, |_| {}).unwrap_err();
     assert_eq!(error, rustls::Error::NoCertificatesPresented);
+}
+
+#[test]
+fn chains_of_many_certificates_are_not_followed() {
+    let one = || CertificateDer::from_pem_slice(Authority::new("one name").pem().as_bytes()).unwrap();
+    for protocols in ["TLSv1.2", "TLSv1.3"] {
+        for (count, is_served) in [(6, true), (7, false)] {
+            let pair = Pair::with("chain", protocols, true, (0..count).map(|_| one()).collect());
+            let (mut server, mut client) = pair.meet();
+            let talked = talk((&mut server, &mut client), || usize::MAX, |_| {});
+            assert_eq!(
+                talked.is_ok() && !server.is_handshaking(),
+                is_served,
+                "{protocols} {count} {talked:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_a_client_has_shown_counts_as_its_own() {
+    let others: Vec<_> = (0..4).map(|_| CertificateDer::from(vec![0; 5000])).collect();
+    for protocols in ["TLSv1.2", "TLSv1.3"] {
+        let pair = Pair::with("shown", protocols, true, others.clone());
+        let (mut server, mut client) = pair.meet();
+        let mut greeting = Vec::new();
+        client.write_tls(&mut greeting).unwrap();
+        let (length, mut answers) = (greeting.len(), Vec::new());
+        server.open(&mut greeting, &mut answers, |_| {}).unwrap();
+        assert!(server.is_handshaking() && server.allocated_bytes() >= length);
+        let mut answers = &answers[..];
+        while !answers.is_empty() {
+            client.read_tls(&mut answers).unwrap();
+            client.process_new_packets().unwrap();
+        }
+        talk((&mut server, &mut client), || usize::MAX, |_| {}).unwrap();
+        let bytes = server.allocated_bytes();
+        assert!(!server.is_handshaking() && (16_000..24_000).contains(&bytes), "{protocols} {bytes}");
+    }
 }
 
 /// Whatever comes, it ends in an error or in nothing, and what is kept stays short.
