@@ -10,21 +10,37 @@ use std::sync::Arc;
 /// factorial of this, where all of them bear one name.
 pub(super) const INTERMEDIATES_MAX: usize = 6;
 
-/// Looks at short chains only.
+/// The names of authorities that a handshake tells, together: the protocol has room for 64 KB.
+const HINT_BYTES_MAX: usize = 32 << 10;
+
+/// Looks at short chains only, and names no more authorities than there is room for.
 #[derive(Debug)]
-pub(super) struct ShortChains(pub(super) Arc<dyn ClientCertVerifier>);
+pub(super) struct ShortChains {
+    verifier: Arc<dyn ClientCertVerifier>,
+    /// Clients are told which authorities count.
+    is_hinting: bool,
+}
+
+impl ShortChains {
+    /// Leaves the rest to `verifier`.
+    pub(super) fn new(verifier: Arc<dyn ClientCertVerifier>) -> ShortChains {
+        let bytes: usize = verifier.root_hint_subjects().iter().map(|name| 2 + name.as_ref().len()).sum();
+        ShortChains { verifier, is_hinting: bytes <= HINT_BYTES_MAX }
+    }
+}
 
 impl ClientCertVerifier for ShortChains {
     fn offer_client_auth(&self) -> bool {
-        self.0.offer_client_auth()
+        self.verifier.offer_client_auth()
     }
 
     fn client_auth_mandatory(&self) -> bool {
-        self.0.client_auth_mandatory()
+        self.verifier.client_auth_mandatory()
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.0.root_hint_subjects()
+        // Who is told none shows the certificate that it has.
+        if self.is_hinting { self.verifier.root_hint_subjects() } else { &[] }
     }
 
     fn verify_client_cert(
@@ -39,7 +55,7 @@ impl ClientCertVerifier for ShortChains {
                 "the client has shown {shown} certificates beside its own, of {INTERMEDIATES_MAX} at most"
             )));
         }
-        self.0.verify_client_cert(end_entity, intermediates, now)
+        self.verifier.verify_client_cert(end_entity, intermediates, now)
     }
 
     fn verify_tls12_signature(
@@ -48,7 +64,7 @@ impl ClientCertVerifier for ShortChains {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
+        self.verifier.verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -57,10 +73,10 @@ impl ClientCertVerifier for ShortChains {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
+        self.verifier.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.verifier.supported_verify_schemes()
     }
 }

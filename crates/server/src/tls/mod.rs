@@ -125,7 +125,7 @@ fn server(
             };
             let verifier =
                 verifier.build().map_err(|error| format!("The certificates of authorities: {error}"))?;
-            builder.with_client_cert_verifier(Arc::new(chains::ShortChains(verifier)))
+            builder.with_client_cert_verifier(Arc::new(chains::ShortChains::new(verifier)))
         }
     };
     let mut config = builder.with_single_cert(chain, key).map_err(|error| {
