@@ -8,6 +8,7 @@ use crate::blocking;
 use crate::dispatch::checks;
 use crate::dispatch::pause::Pause;
 use crate::durability;
+use crate::placement::scaling::Glance;
 use crate::residency;
 use crate::server::{Attention, Server};
 use crate::snapshot;
@@ -114,6 +115,7 @@ async fn look_around(server: &Arc<Server>, worker: usize, collected: &mut u64) {
 async fn keep_time(worker: Rc<Worker>, index: usize) {
     let server = &worker.server;
     let mut pace = Pace::new();
+    let mut glance = Glance::begin();
     let mut freed = Freed::default();
     let mut collected = 0;
     loop {
@@ -129,6 +131,7 @@ async fn keep_time(worker: Rc<Worker>, index: usize) {
         if server.attention().contains(Attention::LOADING) {
             continue;
         }
+        glance.take(server);
         if server.switches.rests() {
             rest(server, index).await;
             continue;

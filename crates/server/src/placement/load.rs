@@ -25,6 +25,11 @@ impl Threads {
         let _ = self.0[worker].set(process::thread_id());
     }
 
+    /// What the first `workers` of them have used of the processor, together.
+    pub(super) fn used(&self, workers: usize) -> Duration {
+        (0..workers).map(|worker| self.cpu_time(worker)).sum()
+    }
+
     fn cpu_time(&self, worker: usize) -> Duration {
         self.0[worker].get().map_or(Duration::ZERO, |thread| process::thread_cpu_time(*thread))
     }

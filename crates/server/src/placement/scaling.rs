@@ -4,7 +4,8 @@
 //! worker measures some fifty times a second how busy all are ([`super::load`]), asks how many workers that takes ([`super::demand`]),
 //! and moves connections that were busy of late: from workers that are not active any more, and from those that have no time left to
 //! those that have. Connections that say nothing stay where they are. While nobody is busy it sleeps, until a worker finds that it
-//! goes round fast ([`Rounds`]).
+//! goes round fast ([`Rounds`]), or somebody who looks now and then that workers are busy though they do not: with commands that take
+//! long, or with so many that they never rest ([`Glance`]).
 
 use super::Placement;
 use super::demand::{Demand, FULL, Sample};
@@ -13,7 +14,7 @@ use crate::server::Server;
 use net::client::Client;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sys::Ticks;
 use tokio::sync::Notify;
 
@@ -73,6 +74,36 @@ impl Rounds {
         if server.ticks.nanos_between(began, now) < FAST.as_nanos() as u64 * u64::from(rounds) {
             server.placement.watch.wanted.notify_one();
         }
+    }
+}
+
+/// Looks how busy all workers were since it looked last. Its thread's own.
+pub struct Glance {
+    at: Instant,
+    used: Duration,
+}
+
+impl Glance {
+    /// Begins with a server whose workers have done nothing.
+    pub fn begin() -> Glance {
+        Glance { at: Instant::now(), used: Duration::ZERO }
+    }
+
+    /// Has the load followed if there is one. To be called some times a second while anything happens.
+    pub fn take(&mut self, server: &Server) {
+        let placement = &server.placement;
+        if placement.watch.is_on.load(Ordering::Relaxed) {
+            return;
+        }
+        if self.is_busy(Instant::now(), placement.threads.used(placement.spare())) {
+            placement.watch.wanted.notify_one();
+        }
+    }
+
+    fn is_busy(&mut self, at: Instant, used: Duration) -> bool {
+        let before = std::mem::replace(self, Glance { at, used });
+        let busy = used.saturating_sub(before.used);
+        busy.as_secs_f64() >= QUIET * at.duration_since(before.at).as_secs_f64()
     }
 }
 
@@ -196,4 +227,21 @@ fn busy_clients(server: &Server, wanted: impl Fn(&Client) -> bool) -> Vec<Arc<Cl
     let mut clients = server.clients.all();
     clients.retain(|client| wanted(client) && client.active_at_ms.load(Ordering::Relaxed) >= since);
     clients
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_that_use_much_time_are_busy_however_slowly_they_go_round() {
+        let mut glance = Glance::begin();
+        let ms = Duration::from_millis;
+        let began = glance.at;
+        assert!(!glance.is_busy(began + ms(100), ms(20)));
+        assert!(glance.is_busy(began + ms(200), ms(110)));
+        assert!(!glance.is_busy(began + ms(700), ms(115)));
+        // Two workers that are busy a little are as busy as one.
+        assert!(glance.is_busy(began + ms(800), ms(150)));
+    }
 }

@@ -4,6 +4,7 @@
 //! Thread rule: contexts are values that any thread shares. New ones replace them as a whole ([`Tls::replace`]); connections that
 //! are there keep those that they began with.
 
+mod chains;
 mod files;
 mod outgoing;
 mod session;
@@ -122,9 +123,9 @@ fn server(
                 ClientCertificates::Optional => verifier.allow_unauthenticated(),
                 _ => verifier,
             };
-            builder.with_client_cert_verifier(
-                verifier.build().map_err(|error| format!("The certificates of authorities: {error}"))?,
-            )
+            let verifier =
+                verifier.build().map_err(|error| format!("The certificates of authorities: {error}"))?;
+            builder.with_client_cert_verifier(Arc::new(chains::ShortChains::new(verifier)))
         }
     };
     let mut config = builder.with_single_cert(chain, key).map_err(|error| {

@@ -25,10 +25,15 @@ const RECORD_OVERHEAD: usize = 64;
 /// The longest content of a record.
 const RECORD_BYTES_MAX: usize = 16 << 10;
 
+/// What is not counted of the certificates that a client has shown: it takes no more than other things that every client has.
+const SHOWN_BYTES_ORDINARY: usize = 4 << 10;
+
 /// One client's session.
 pub struct Session {
     connection: UnbufferedServerConnection,
     partial: Vec<u8>,
+    /// What may be kept of what the client has said to agree on keys: all of it, and from then on the certificates that it has shown.
+    heard_bytes: usize,
     /// The client has said that it says nothing more.
     is_half_closed: bool,
     /// It has failed.
@@ -61,7 +66,7 @@ impl Session {
     /// The context cannot be used.
     pub fn new(context: Arc<ServerConfig>) -> io::Result<Session> {
         let connection = UnbufferedServerConnection::new(context).map_err(io::Error::other)?;
-        Ok(Session { connection, partial: Vec::new(), is_half_closed: false, is_over: false })
+        Ok(Session { connection, partial: Vec::new(), heard_bytes: 0, is_half_closed: false, is_over: false })
     }
 
     /// Whether the two have yet to agree on keys.
@@ -74,9 +79,9 @@ impl Session {
         self.connection.peer_certificates().and_then(|chain| chain.first())
     }
 
-    /// Bytes allocated for what has not arrived in full.
+    /// Bytes allocated for what has not arrived in full, and for what the client has shown of itself.
     pub fn allocated_bytes(&self) -> usize {
-        self.partial.capacity()
+        self.partial.capacity() + self.heard_bytes
     }
 
     /// What has to be in front of the bytes that the socket brings next.
@@ -109,6 +114,7 @@ impl Session {
         answers: &mut Vec<u8>,
         mut said: impl FnMut(&[u8]),
     ) -> Result<Progress, Failed> {
+        let was_handshaking = self.is_handshaking();
         let mut at = 0;
         loop {
             let UnbufferedStatus { mut discard, state } =
@@ -133,6 +139,9 @@ impl Session {
                     | ConnectionState::Closed,
                 ) => {
                     self.keep(&bytes[at + discard..])?;
+                    if was_handshaking {
+                        self.note_heard(at + discard);
+                    }
                     break;
                 }
                 Ok(_) => return Err(Failed(rustls::Error::General("early data was not offered".to_owned()))),
@@ -157,6 +166,18 @@ impl Session {
             false => rest.to_vec(),
         };
         Ok(())
+    }
+
+    /// So many bytes more were about agreeing on keys.
+    fn note_heard(&mut self, bytes: usize) {
+        self.heard_bytes = match self.is_handshaking() {
+            true => self.heard_bytes + bytes,
+            false => self.shown_bytes().saturating_sub(SHOWN_BYTES_ORDINARY),
+        };
+    }
+
+    fn shown_bytes(&self) -> usize {
+        self.connection.peer_certificates().map_or(0, |chain| chain.iter().map(|shown| shown.len()).sum())
     }
 
     /// Says why it is over.

@@ -5,7 +5,7 @@ use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
 use rustls::{RootCertStore, pki_types::PrivateKeyDer};
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use sys::Prng;
 use testkit::tls::Authority;
 
@@ -24,27 +24,27 @@ impl Drop for Pair {
 
 impl Pair {
     fn new(name: &str, protocols: &str, shows: bool) -> Pair {
+        Pair::with(name, protocols, shows, Vec::new())
+    }
+
+    /// The server takes the certificates of other authorities, too.
+    fn among(protocols: &str, others: &[Authority]) -> Pair {
+        let mut pair = Pair::new("among", protocols, true);
+        let mut pem = std::fs::read_to_string(pair.dir.join("ca.crt")).unwrap();
+        others.iter().for_each(|other| pem.push_str(other.pem()));
+        std::fs::write(pair.dir.join("ca.crt"), pem).unwrap();
+        pair.contexts = Contexts::load(&settings(&pair.dir, protocols)).unwrap().0;
+        pair
+    }
+
+    /// The client shows these beside its own certificate.
+    fn with(name: &str, protocols: &str, shows: bool, others: Vec<CertificateDer<'static>>) -> Pair {
         let dir = std::env::temp_dir().join(format!("tarn-session-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let authority = Authority::new("authority");
-        let (certificate, key) = authority.issue("server").write(&dir, "server").unwrap();
+        authority.issue("server").write(&dir, "server").unwrap();
         std::fs::write(dir.join("ca.crt"), authority.pem()).unwrap();
-        let settings = Settings {
-            certificate,
-            key,
-            client_certificate: PathBuf::new(),
-            client_key: PathBuf::new(),
-            authorities_file: dir.join("ca.crt"),
-            authorities_dir: PathBuf::new(),
-            client_certificates: ClientCertificates::Required,
-            is_for_servers: false,
-            protocols: protocols.to_owned(),
-            ciphers: String::new(),
-            ciphersuites: String::new(),
-            prefers_own_order: false,
-            session_seconds: Some(300),
-        };
-        let contexts = Contexts::load(&settings).unwrap().0;
+        let contexts = Contexts::load(&settings(&dir, protocols)).unwrap().0;
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap()).unwrap();
         let builder = ClientConfig::builder_with_provider(contexts.server.crypto_provider().clone())
@@ -54,7 +54,8 @@ impl Pair {
         let identity = authority.issue("client");
         let client = match shows {
             true => {
-                let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap()];
+                let own = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
+                let chain = [own].into_iter().chain(others).collect();
                 builder
                     .with_client_auth_cert(
                         chain,
@@ -71,6 +72,25 @@ impl Pair {
         let name = ServerName::try_from("localhost").unwrap();
         let client = ClientConnection::new(self.client.clone(), name).unwrap();
         (Session::new(self.contexts.server.clone()).unwrap(), client)
+    }
+}
+
+/// What a server is set to whose files are there.
+fn settings(dir: &Path, protocols: &str) -> Settings {
+    Settings {
+        certificate: dir.join("server.crt"),
+        key: dir.join("server.key"),
+        client_certificate: PathBuf::new(),
+        client_key: PathBuf::new(),
+        authorities_file: dir.join("ca.crt"),
+        authorities_dir: PathBuf::new(),
+        client_certificates: ClientCertificates::Required,
+        is_for_servers: false,
+        protocols: protocols.to_owned(),
+        ciphers: String::new(),
+        ciphersuites: String::new(),
+        prefers_own_order: false,
+        session_seconds: Some(300),
     }
 }
 
@@ -149,6 +169,57 @@ fn clients_without_a_certificate_are_told_so() {
     let (mut server, mut client) = pair.meet();
     let Failed(error) = talk((&mut server, &mut client), || usize::MAX, |_| {}).unwrap_err();
     assert_eq!(error, rustls::Error::NoCertificatesPresented);
+}
+
+#[test]
+fn chains_of_many_certificates_are_not_followed() {
+    let one = || CertificateDer::from_pem_slice(Authority::new("one name").pem().as_bytes()).unwrap();
+    for protocols in ["TLSv1.2", "TLSv1.3"] {
+        for (count, is_served) in [(6, true), (7, false)] {
+            let pair = Pair::with("chain", protocols, true, (0..count).map(|_| one()).collect());
+            let (mut server, mut client) = pair.meet();
+            let talked = talk((&mut server, &mut client), || usize::MAX, |_| {});
+            assert_eq!(
+                talked.is_ok() && !server.is_handshaking(),
+                is_served,
+                "{protocols} {count} {talked:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn more_authorities_than_a_handshake_can_name_count_all_the_same() {
+    let others: Vec<_> =
+        (0..200).map(|number| Authority::new(&format!("{number} {}", "x".repeat(400)))).collect();
+    for protocols in ["TLSv1.2", "TLSv1.3"] {
+        let pair = Pair::among(protocols, &others);
+        let (mut server, mut client) = pair.meet();
+        talk((&mut server, &mut client), || usize::MAX, |_| {}).unwrap();
+        assert!(!server.is_handshaking() && server.client_certificate().is_some());
+    }
+}
+
+#[test]
+fn what_a_client_has_shown_counts_as_its_own() {
+    let others: Vec<_> = (0..4).map(|_| CertificateDer::from(vec![0; 5000])).collect();
+    for protocols in ["TLSv1.2", "TLSv1.3"] {
+        let pair = Pair::with("shown", protocols, true, others.clone());
+        let (mut server, mut client) = pair.meet();
+        let mut greeting = Vec::new();
+        client.write_tls(&mut greeting).unwrap();
+        let (length, mut answers) = (greeting.len(), Vec::new());
+        server.open(&mut greeting, &mut answers, |_| {}).unwrap();
+        assert!(server.is_handshaking() && server.allocated_bytes() >= length);
+        let mut answers = &answers[..];
+        while !answers.is_empty() {
+            client.read_tls(&mut answers).unwrap();
+            client.process_new_packets().unwrap();
+        }
+        talk((&mut server, &mut client), || usize::MAX, |_| {}).unwrap();
+        let bytes = server.allocated_bytes();
+        assert!(!server.is_handshaking() && (16_000..24_000).contains(&bytes), "{protocols} {bytes}");
+    }
 }
 
 /// Whatever comes, it ends in an error or in nothing, and what is kept stays short.
