@@ -14,7 +14,7 @@ impl Observer for Audience {
     fn observe(&self, worker: usize, changes: &[Change]) {
         let Some(server) = self.0.upgrade() else { return };
         server.watches.note(changes);
-        let is_tracked = server.keyspace.interest().contains(Interest::TRACKED);
+        let is_tracked = server.engine.keyspace.interest().contains(Interest::TRACKED);
         for Change { db, key, what } in changes {
             match *what {
                 What::Modified | What::Over if is_tracked => {

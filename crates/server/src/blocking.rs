@@ -230,8 +230,8 @@ pub fn serve(server: &Server, batch: &mut Batch<'_>, worker: usize, now: UnixMs)
 
 /// Serves those who wait for a key. False: a slow script has it.
 fn serve_key(server: &Server, batch: &mut Batch<'_>, worker: usize, now: UnixMs, name: &KeyName) -> bool {
-    for waiting in server.keyspace.waiting().queue(name) {
-        let key = [server.keyspace.key(name.0, &name.1)];
+    for waiting in server.engine.keyspace.waiting().queue(name) {
+        let key = [server.engine.keyspace.key(name.0, &name.1)];
         if !try_hold(batch, &key) {
             return false;
         }
@@ -291,7 +291,7 @@ impl Waiter {
 
     /// Tells that there was nothing; while the log does not go on, that this is not known.
     fn time_out(&self, server: &Server) -> Ending {
-        let error = match server.durability.gate.is_open(self.shows) {
+        let error = match server.engine.durability.gate.is_open(self.shows) {
             true => None,
             false => checks::held_error(server),
         };
@@ -323,7 +323,7 @@ impl Waiter {
     /// as in Redis.
     fn count(&self, server: &Server, worker: usize, ending: Ending, ticks: u64) {
         let Some(request) = &self.request else { return };
-        let (counts, track) = (&server.worker_counts[worker], server.config.latency_tracking());
+        let (counts, track) = (&server.worker_counts[worker], server.engine.config.latency_tracking());
         let ticks = request.ticks + ticks;
         counts.note(request.command.id, Ticks(0), Ticks(ticks), ending, track);
         if ending != Ending::Rejected && ticks >= server.slow_ticks() {
@@ -338,7 +338,12 @@ impl Waiter {
         let Runs::Data(row) = request.command.row.handler else { return };
         let args = Args {
             waiting: Waiting::Already,
-            ..Args::new(request.words.as_request(), &server.keyspace, (request.db, now), &server.settings)
+            ..Args::new(
+                request.words.as_request(),
+                &server.engine.keyspace,
+                (request.db, now),
+                &server.engine.settings,
+            )
         };
         let mut keys = Vec::new();
         command::execute::keys_locked(row, &args, &mut keys);
@@ -398,7 +403,7 @@ impl Waiter {
     fn leave(&self, server: &Server) {
         server.blocked.by_ticket.lock().remove(&self.client.id);
         if let Some(request) = &self.request {
-            server.keyspace.stop_waiting(self.client.id, &request.keys);
+            server.engine.keyspace.stop_waiting(self.client.id, &request.keys);
         }
         self.client.note_kept(Kept::Waiting, 0);
         self.client.set_trait(Traits::BLOCKED, false);

@@ -12,14 +12,14 @@ use keyspace::{Class, DbIndex};
 
 /// Whether any event is to be published.
 pub fn are_wanted(server: &Server) -> bool {
-    let wanted = server.config.notify_keyspace_events();
+    let wanted = server.engine.config.notify_keyspace_events();
     let channels = KeyspaceEvents::KEYSPACE | KeyspaceEvents::KEYEVENT;
     wanted.intersects(channels) && !(wanted - channels).is_empty()
 }
 
 /// Publishes an event of a key.
 pub fn publish(server: &Server, class: Class, event: &str, db: DbIndex, key: &[u8]) {
-    let wanted = server.config.notify_keyspace_events();
+    let wanted = server.engine.config.notify_keyspace_events();
     if !wanted.contains(letter_of(class)) || server.pubsub.is_idle() {
         return;
     }

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod attention;
 pub mod audience;
 pub mod blocking;
 pub mod client;
@@ -12,6 +13,7 @@ pub mod descriptors;
 pub mod dispatch;
 pub mod durability;
 pub mod encryption;
+pub mod engine;
 pub mod events;
 pub mod holders;
 pub mod import;

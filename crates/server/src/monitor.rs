@@ -4,8 +4,9 @@
 //! be on any worker. Nothing of this is touched while nobody monitors: the server's
 //! attention flag says so.
 
+use crate::attention::Attention;
 use crate::client::{self, Client, Traits};
-use crate::server::{Attention, Server};
+use crate::server::Server;
 use crate::session::Session;
 use command::Flags;
 use command::table::Command;
@@ -28,7 +29,7 @@ pub fn join(server: &Server, client: &Arc<Client>) {
         clients.push(client.clone());
     }
     client.set_trait(Traits::MONITOR, true);
-    server.set_attention(Attention::MONITORS, true);
+    server.engine.set_attention(Attention::MONITORS, true);
 }
 
 /// Shows a session no more commands (RESET, end of the session): lines that are in
@@ -42,7 +43,7 @@ pub fn leave(server: &Server, client: &Client) {
     clients.retain(|known| known.id != client.id);
     client.drop_mail();
     client.set_trait(Traits::MONITOR, false);
-    server.set_attention(Attention::MONITORS, !clients.is_empty());
+    server.engine.set_attention(Attention::MONITORS, !clients.is_empty());
 }
 
 /// Shows a command that is about to run, unless it is one for administrators.
@@ -64,7 +65,7 @@ pub fn show_script(server: &Server, session: &Session, command: &Command, reques
 
 /// As Redis writes it: `+1700000000.123456 [0 127.0.0.1:1234] "SET" "a" "b"`.
 fn line(server: &Server, session: &Session, words: &[&[u8]]) -> Vec<u8> {
-    let now_us = server.clock.now_us();
+    let now_us = server.engine.clock.now_us();
     let kind = if session.client.traits().contains(Traits::UNIX_SOCKET) { "unix:" } else { "" };
     // A Unix socket's address ends with a port of 0, which is not shown here.
     let address = &session.client.address;

@@ -84,8 +84,9 @@ impl<'s> Replay<'s> {
         match command.row.handler {
             Runs::Data(row) => {
                 let server = self.server;
-                let args = Args::new(*request, &server.keyspace, (db, now), &server.settings).of_log();
-                let mut batch = server.keyspace.enter(self.worker);
+                let args =
+                    Args::new(*request, &server.engine.keyspace, (db, now), &server.engine.settings).of_log();
+                let mut batch = server.engine.keyspace.enter(self.worker);
                 let mut reply = Reply::new(&mut self.reply, Protocol::Resp2);
                 execute(row, &mut batch, &args, Touch::No, &mut reply)
                     .map(|_| db)
@@ -110,7 +111,7 @@ impl<'s> Replay<'s> {
         let session = self.session.get_or_insert_with(|| own_session(worker, now));
         session.select(db);
         let result = {
-            let mut batch = server.keyspace.enter(worker);
+            let mut batch = server.engine.keyspace.enter(worker);
             let mut context =
                 Context { server, worker, session, request: *request, command, now, batch: &mut batch };
             handler(&mut context, &mut Reply::new(&mut self.reply, Protocol::Resp2))

@@ -12,7 +12,8 @@
 pub(crate) mod append_only;
 mod turn;
 
-use crate::server::{Attention, Server};
+use crate::attention::Attention;
+use crate::server::Server;
 use keyspace::{Batch, Cursor, DbIndex, Expiry, NewValue, Object, Touch, Unreadable, Usage, ValueRef};
 use parking_lot::Mutex;
 use std::ffi::OsString;
@@ -205,13 +206,17 @@ impl Figures {
 }
 
 pub(crate) fn path(server: &Server) -> PathBuf {
-    server.dir().join(OsString::from_vec(server.config.dbfilename()))
+    server.engine.dir().join(OsString::from_vec(server.engine.config.dbfilename()))
 }
 
 /// Removes what is there of snapshots that were being written when their server was killed. Called once, at the start.
 pub(crate) fn remove_unfinished(server: &Server) {
     if let Err(error) = sys::file::remove_unfinished(&Fs::Real, &path(server)) {
-        log!(Warning, "Can't remove what is left of a snapshot in {}: {error}", server.dir().display());
+        log!(
+            Warning,
+            "Can't remove what is left of a snapshot in {}: {error}",
+            server.engine.dir().display()
+        );
     }
 }
 
@@ -256,23 +261,23 @@ pub(crate) fn save_held(
     batch: &mut Batch<'_>,
     now: UnixMs,
 ) -> Result<io::Result<()>, InProgress> {
-    let turn = server.snapshots.claim(now)?;
+    let turn = server.engine.snapshots.claim(now)?;
     Ok(save_in_turn(server, batch, now, &turn))
 }
 
 /// As [`save_instead`] for a batch that holds everything.
 pub(crate) fn save_held_instead(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> io::Result<()> {
-    let turn = server.snapshots.claim_instead(now);
+    let turn = server.engine.snapshots.claim_instead(now);
     save_in_turn(server, batch, now, &turn)
 }
 
 fn save_in_turn(server: &Server, batch: &mut Batch<'_>, now: UnixMs, turn: &Turn) -> io::Result<()> {
     let changes = batch.writes();
     let result = write_all(server, batch, &path(server), now, Leaving::default()).map(drop);
-    server.snapshots.note_end(turn, server.clock.now(), changes, &result);
+    server.engine.snapshots.note_end(turn, server.engine.clock.now(), changes, &result);
     if result.is_ok() {
-        server.snapshots.figures.lock().failed_last = false;
-        server.set_attention(Attention::SAVE_FAILED, false);
+        server.engine.snapshots.figures.lock().failed_last = false;
+        server.engine.set_attention(Attention::SAVE_FAILED, false);
     }
     match &result {
         Ok(()) => log!(Notice, "DB saved on disk"),
@@ -283,7 +288,7 @@ fn save_in_turn(server: &Server, batch: &mut Batch<'_>, now: UnixMs, turn: &Turn
 
 /// Whether FLUSHALL is to be in the file at once: there are save points, and what is gone must not come back with a crash.
 pub(crate) fn is_wanted_of_flush(server: &Server) -> bool {
-    !server.config.save_points().is_empty() && !server.attention().contains(Attention::LOADING)
+    !server.engine.config.save_points().is_empty() && !server.engine.attention().contains(Attention::LOADING)
 }
 
 /// What a file leaves out of what is there.
@@ -311,7 +316,7 @@ pub(crate) fn write_all(
         let mut writer = begin_file(server, now, Part::Snapshot);
         let mut left_out = 0;
         all.take_passed();
-        for db in server.databases() {
+        for db in server.engine.databases() {
             if all.is_empty(db) {
                 continue;
             }
@@ -341,15 +346,15 @@ fn unwritten(error: &Unreadable) -> io::Error {
 
 /// Whether the server's end has something to save.
 pub fn is_due_at_end(server: &Server) -> bool {
-    let is_wanted = match *server.snapshots.last.lock() {
-        Last::ByPoints => !server.config.save_points().is_empty(),
+    let is_wanted = match *server.engine.snapshots.last.lock() {
+        Last::ByPoints => !server.engine.config.save_points().is_empty(),
         Last::Wanted => true,
         Last::Unwanted => false,
     };
     is_wanted
         // What is there is not all yet.
-        && !server.attention().contains(Attention::LOADING)
-        && server.keyspace.writes() != server.snapshots.figures().changes_saved
+        && !server.engine.attention().contains(Attention::LOADING)
+        && server.engine.keyspace.writes() != server.engine.snapshots.figures().changes_saved
 }
 
 /// Saves while clients are still there, so that a server that cannot save can stay. A snapshot in the background is given up for it, which
@@ -359,9 +364,9 @@ pub fn is_due_at_end(server: &Server) -> bool {
 /// If the file cannot be written; the log says which.
 pub fn save_before_end(server: &Server) -> io::Result<()> {
     log!(Notice, "Saving the final RDB snapshot before exiting.");
-    let is_slow = || server.keyspace.has_any_slow_holder();
-    let batch = server.keyspace.enter_unless(server.ending_guest(), is_slow);
-    let saved = batch.and_then(|mut batch| save_instead(server, &mut batch, server.clock.now()));
+    let is_slow = || server.engine.keyspace.has_any_slow_holder();
+    let batch = server.engine.keyspace.enter_unless(server.engine.ending_guest(), is_slow);
+    let saved = batch.and_then(|mut batch| save_instead(server, &mut batch, server.engine.clock.now()));
     saved.unwrap_or(Ok(()))
 }
 
@@ -371,42 +376,42 @@ pub fn save_before_end(server: &Server) -> io::Result<()> {
 /// If the file cannot be written.
 pub fn save_at_end(server: &Server) -> io::Result<()> {
     if !is_due_at_end(server) {
-        server.snapshots.turns.take();
+        server.engine.snapshots.turns.take();
         return Ok(());
     }
     log!(Notice, "Saving the final RDB snapshot before exiting.");
-    let now = server.clock.now();
-    let saved = save_instead(server, &mut server.keyspace.enter(0), now).unwrap_or(Ok(()));
+    let now = server.engine.clock.now();
+    let saved = save_instead(server, &mut server.engine.keyspace.enter(0), now).unwrap_or(Ok(()));
     saved.map_err(|error| sys::file::about(&path(server))(error))
 }
 
 /// Begins a snapshot that was asked for; `is_second` in a tick once a second, when the save points are looked at.
 pub fn begin_if_due(server: &Arc<Server>, worker: usize, is_second: bool) {
-    let now = server.clock.now();
+    let now = server.engine.clock.now();
     if is_second && let Some((seconds, changes)) = due_point(server, now) {
         log!(Notice, "{changes} changes in {seconds} seconds. Saving...");
         // One that is in progress will do.
-        let _ = server.snapshots.ask(now);
+        let _ = server.engine.snapshots.ask(now);
     }
-    if let Some(turn) = server.snapshots.asked.lock().take() {
+    if let Some(turn) = server.engine.snapshots.asked.lock().take() {
         tokio::task::spawn_local(run(server.clone(), worker, turn));
     }
 }
 
 fn due_point(server: &Server, now: UnixMs) -> Option<(i64, i64)> {
-    let figures = server.snapshots.figures();
+    let figures = server.engine.snapshots.figures();
     let rests = figures.failed_last && now.0 < figures.tried_at.0 + RETRY_MS;
     if figures.running_since.is_some() || rests {
         return None;
     }
-    let changes = server.keyspace.writes().saturating_sub(figures.changes_saved) as i64;
+    let changes = server.engine.keyspace.writes().saturating_sub(figures.changes_saved) as i64;
     let seconds = now.seconds().saturating_sub(figures.saved_at.seconds()) as i64;
-    server.config.save_points().into_iter().find(|point| changes >= point.1 && seconds > point.0)
+    server.engine.config.save_points().into_iter().find(|point| changes >= point.1 && seconds > point.0)
 }
 
 /// One snapshot in the background.
 async fn run(server: Arc<Server>, worker: usize, turn: Turn) {
-    let (began, changes) = (server.clock.now(), server.keyspace.writes());
+    let (began, changes) = (server.engine.clock.now(), server.engine.keyspace.writes());
     log!(Notice, "Background saving started");
     let result = match write_in_background(&server, turn.clone()) {
         Ok((chunks, done)) => {
@@ -418,11 +423,11 @@ async fn run(server: Arc<Server>, worker: usize, turn: Turn) {
         log!(Notice, "Background saving was given up");
         return;
     }
-    let now = server.clock.now();
-    server.snapshots.note_end(&turn, now, changes, &result);
-    let mut figures = server.snapshots.figures.lock();
+    let now = server.engine.clock.now();
+    server.engine.snapshots.note_end(&turn, now, changes, &result);
+    let mut figures = server.engine.snapshots.figures.lock();
     figures.failed_last = result.is_err();
-    server.set_attention(Attention::SAVE_FAILED, result.is_err());
+    server.engine.set_attention(Attention::SAVE_FAILED, result.is_err());
     figures.last_duration_s = Some(now.0.saturating_sub(began.0) / 1000);
     drop(figures);
     match result {
@@ -479,11 +484,12 @@ async fn copy_out(
     turn: &Turn,
     chunks: tokio::sync::mpsc::Sender<Chunk>,
 ) -> io::Result<()> {
-    let (began, mut writer) = (Instant::now(), begin_file(server, server.clock.now(), Part::Snapshot));
-    server.snapshots.figures.lock().keys_total = server.databases().map(|db| server.keyspace.len(db)).sum();
+    let (began, mut writer) = (Instant::now(), begin_file(server, server.engine.clock.now(), Part::Snapshot));
+    server.engine.snapshots.figures.lock().keys_total =
+        server.engine.databases().map(|db| server.engine.keyspace.len(db)).sum();
     let mut copied = 0;
-    for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
-        writer.database(db.0, server.keyspace.len(db), server.keyspace.expiring(db));
+    for db in server.engine.databases().filter(|db| !server.engine.keyspace.is_empty(*db)) {
+        writer.database(db.0, server.engine.keyspace.len(db), server.engine.keyspace.expiring(db));
         let mut cursor = Cursor(0);
         loop {
             turn.holds()?;
@@ -492,7 +498,7 @@ async fn copy_out(
                 tokio::time::sleep(HELD_UP).await;
                 continue;
             };
-            server.snapshots.note_copied(turn, keys);
+            server.engine.snapshots.note_copied(turn, keys);
             copied += keys;
             cursor = next;
             linger(server, turn, copied, began).await;
@@ -520,7 +526,7 @@ async fn linger(server: &Server, turn: &Turn, keys: u64, began: Instant) {
     };
     // The delay may be taken back meanwhile.
     while !turn.is_over()
-        && began.elapsed() < Duration::from_micros(micros(server.config.rdb_key_save_delay()))
+        && began.elapsed() < Duration::from_micros(micros(server.engine.config.rdb_key_save_delay()))
     {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
@@ -534,9 +540,9 @@ fn copy_step(
     cursor: Cursor,
     writer: &mut FileWriter,
 ) -> io::Result<Option<(Cursor, u64)>> {
-    let now = server.clock.now();
+    let now = server.engine.clock.now();
     let mut keys = 0;
-    let Some(batch) = server.keyspace.try_enter(worker) else { return Ok(None) };
+    let Some(batch) = server.engine.keyspace.try_enter(worker) else { return Ok(None) };
     let next = batch.scan_soon(db, cursor, STEP_KEYS, now, |object| {
         keys += 1;
         add(server, writer, object, now, UnixMs(0));
@@ -563,8 +569,8 @@ fn begin_file(server: &Server, now: UnixMs, part: Part) -> FileWriter {
     writer.aux("aof-base", if part == Part::Base { "1" } else { "0" });
     writer.aux(MOMENT_FACT, &now.0.to_string());
     // What this holds is in the log, too, or will be if one begins.
-    writer.aux(LOG_FACT, &format!("{:016x}", server.durability.history()));
-    for library in server.scripts.libraries().by_name.values() {
+    writer.aux(LOG_FACT, &format!("{:016x}", server.engine.durability.history()));
+    for library in server.engine.scripts.libraries().by_name.values() {
         writer.add_function_library(&library.code);
     }
     writer
@@ -572,8 +578,8 @@ fn begin_file(server: &Server, now: UnixMs, part: Part) -> FileWriter {
 
 /// Writes one key, with its use if the eviction policy goes by that, and with its time to live if that ends after `times_by`.
 fn add(server: &Server, writer: &mut FileWriter, object: Object<'_>, now: UnixMs, times_by: UnixMs) {
-    let policy = server.keyspace.policy();
-    let word = server.config.maxmemory_policy().word();
+    let policy = server.engine.keyspace.policy();
+    let word = server.engine.config.maxmemory_policy().word();
     let usage = match () {
         () if policy.eviction().counts_frequency() => {
             Some(FileUsage::Frequency(object.frequency(policy, now)))
@@ -600,7 +606,7 @@ fn with_fields_kept(
 ) -> Option<Collection> {
     let ValueRef::Collection(CollectionRef::Hash(hash)) = object.value() else { return None };
     hash.next_expiry().filter(|_| times_by > UnixMs(0))?;
-    let (mut kept, thresholds) = (Hash::default(), server.settings.thresholds());
+    let (mut kept, thresholds) = (Hash::default(), server.engine.settings.thresholds());
     let (mut name_digits, mut value_digits) = (IntBuffer::new(), IntBuffer::new());
     hash.for_each(now, |name, value| {
         let (name, value) = (name.bytes(&mut name_digits), value.bytes(&mut value_digits));
@@ -623,7 +629,7 @@ pub fn with_value(object: Object<'_>, show: impl FnOnce(FileValue<'_>)) {
 
 /// Puts a key that a file held into the keyspace.
 pub fn put(server: &Server, batch: &Batch<'_>, db: DbIndex, entry: FileEntry, now: UnixMs) {
-    let key = server.keyspace.key(db, &entry.key);
+    let key = server.engine.keyspace.key(db, &entry.key);
     let keys = [key];
     let mut edit = batch.edit(&keys, now, Touch::No);
     let expiry = entry.expires_at_ms.map_or(Expiry::Clear, |at| Expiry::At(UnixMs(at)));
@@ -632,7 +638,7 @@ pub fn put(server: &Server, batch: &Batch<'_>, db: DbIndex, entry: FileEntry, no
         Restored::Collection(collection) => edit.put_collection(&key, collection, expiry),
     }
     // A clock of the other policy's kind would mean nothing.
-    let counts_frequency = server.keyspace.policy().eviction().counts_frequency();
+    let counts_frequency = server.engine.keyspace.policy().eviction().counts_frequency();
     match entry.usage {
         Some(FileUsage::IdleSeconds(seconds)) if !counts_frequency => {
             edit.set_usage(&key, Usage::IdleSeconds(seconds));

@@ -1,10 +1,11 @@
 //! The story of one run of `tarn server`: read the configuration, take the
 //! addresses, start the workers, wait for the end.
 
+use crate::attention::Attention;
 use crate::dispatch::names::Names;
 use crate::listen::{Listeners, Speech};
 use crate::placement::Arrival;
-use crate::server::{Attention, Ending, Scripting, Server};
+use crate::server::{Ending, Scripting, Server};
 use crate::{commands, descriptors, durability, encryption, snapshot, supervision, worker};
 use config::{Config, Edition, Startup};
 use script::limits::STACK_BYTES;
@@ -124,10 +125,10 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     let server = Server::new(config, workers + 1);
     encryption::begin(&server)?;
     announce(&server, &listeners, workers, warnings);
-    acl::load_at_start(&server.acl, &server.config)?;
+    acl::load_at_start(&server.acl, &server.engine.config)?;
     made.keep();
     // Clients are told meanwhile that the data is being loaded.
-    server.set_attention(Attention::LOADING, true);
+    server.engine.set_attention(Attention::LOADING, true);
     let loading = load(&server, &listeners, workers)?;
     let status = run_behind(front, &server, listeners, workers + 1);
     loading.join().expect("a thread that panics ends the process")?;
@@ -173,9 +174,9 @@ fn load(
         snapshot::remove_unfinished(&server);
         let loaded = durability::open(&server, &Fs::Real, workers);
         if loaded.is_ok() {
-            server.set_attention(Attention::LOADING, false);
+            server.engine.set_attention(Attention::LOADING, false);
             ready.iter().for_each(|line| log!(Notice, "{line}"));
-            supervision::notify(&server.config, "STATUS=Ready to accept connections\nREADY=1");
+            supervision::notify(&server.engine.config, "STATUS=Ready to accept connections\nREADY=1");
         } else {
             server.stop(1);
         }
@@ -227,7 +228,12 @@ fn worker_count(config: &Config) -> usize {
 
 fn announce(server: &Server, listeners: &Listeners, workers: usize, warnings: &[String]) {
     let version = env!("CARGO_PKG_VERSION");
-    log!(Notice, "Tarn {version}, edition {}, pid {}", server.config.edition().word(), std::process::id());
+    log!(
+        Notice,
+        "Tarn {version}, edition {}, pid {}",
+        server.engine.config.edition().word(),
+        std::process::id()
+    );
     for (speech, address) in listeners.addresses() {
         match speech {
             Speech::Plain => log!(Notice, "Listening on {address}"),
@@ -237,7 +243,7 @@ fn announce(server: &Server, listeners: &Listeners, workers: usize, warnings: &[
     if let Some(path) = listeners.unix_path() {
         log!(Notice, "Listening on {}", path.display());
     }
-    log!(Notice, "{workers} worker threads, files in {}", server.dir().display());
+    log!(Notice, "{workers} worker threads, files in {}", server.engine.dir().display());
     for warning in warnings {
         log!(Warning, "{warning}");
     }
@@ -254,7 +260,7 @@ type Alive = Sender<std::convert::Infallible>;
 /// If users cannot be loaded, threads cannot be started or the listening sockets cannot be watched.
 pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
     encryption::begin(server)?;
-    acl::load_at_start(&server.acl, &server.config)?;
+    acl::load_at_start(&server.acl, &server.engine.config)?;
     run_behind(Front::new()?, server, listeners, workers)
 }
 
@@ -330,7 +336,7 @@ impl Front {
                     },
                 }
             };
-            supervision::notify(&server.config, "STOPPING=1");
+            supervision::notify(&server.engine.config, "STOPPING=1");
             server.stop_with(status, scripts);
             tokio::select! {
                 _ = signals.meanwhile(all_gone.recv()) => Ok(status),
@@ -343,7 +349,7 @@ impl Front {
 /// Saves what has to be saved while clients are still served, after a signal. False: that failed, and the server stays. A script that
 /// is slow would hold it up for who knows how long: the end ends it, or waits for it for a while, and saves then.
 async fn save_before_end(server: &Arc<Server>, signals: &mut Signals) -> bool {
-    if !snapshot::is_due_at_end(server) || server.keyspace.has_any_slow_holder() {
+    if !snapshot::is_due_at_end(server) || server.engine.keyspace.has_any_slow_holder() {
         return true;
     }
     let (tell, told) = tokio::sync::oneshot::channel();
@@ -360,7 +366,7 @@ async fn save_before_end(server: &Arc<Server>, signals: &mut Signals) -> bool {
     let is_saved = signals.meanwhile(told).await.unwrap_or(false);
     if !is_saved {
         log!(Warning, "Error trying to save the DB, can't exit.");
-        supervision::notify(&server.config, "STATUS=Error trying to save the DB, can't exit.");
+        supervision::notify(&server.engine.config, "STATUS=Error trying to save the DB, can't exit.");
     }
     is_saved
 }

@@ -105,7 +105,7 @@ impl Watched {
         let was_there = view.peek(&key).is_some();
         readable(batch)?;
         // Before anybody can change it.
-        server.watches.add(&server.keyspace, name.clone(), client);
+        server.watches.add(&server.engine.keyspace, name.clone(), client);
         view.finish();
         client.note_kept_name(Kept::Watched, &name.1, true);
         self.keys.push(name);
@@ -116,7 +116,7 @@ impl Watched {
 
     /// The keys, for EXEC to hold.
     pub fn keys<'a>(&'a self, server: &'a Server) -> impl Iterator<Item = Key<'a>> {
-        self.keys.iter().map(|(db, key)| server.keyspace.key(*db, key))
+        self.keys.iter().map(|(db, key)| server.engine.keyspace.key(*db, key))
     }
 
     /// Whether a watched key has changed, or its time is up by now. The keys' slots are held.
@@ -140,7 +140,7 @@ impl Watched {
     /// Watches nothing any more.
     pub fn clear(&mut self, server: &Server, client: &Client) {
         if !self.keys.is_empty() {
-            server.watches.remove(&server.keyspace, client, &self.keys);
+            server.watches.remove(&server.engine.keyspace, client, &self.keys);
             self.keys = Vec::new();
             self.were_there = Vec::new();
             client.watched.store(0, Ordering::Relaxed);

@@ -79,13 +79,13 @@ pub struct Buffers {
 impl Worker {
     /// `proto-max-bulk-len` as the parser wants it.
     pub fn bulk_bytes_max(&self) -> u64 {
-        self.server.config.proto_max_bulk_len() as u64
+        self.server.engine.config.proto_max_bulk_len() as u64
     }
 
     #[cold]
     fn make_way(self: &Rc<Worker>) {
         let placement = &self.server.placement;
-        if self.index == placement.spare() || self.server.is_ending() {
+        if self.index == placement.spare() || self.server.engine.is_ending() {
             return;
         }
         if !placement.is_occupied(self.index) {
@@ -256,7 +256,7 @@ fn welcome(worker: &Worker, accepted: &Accepted) -> Arc<Client> {
         AcceptedSocket::Unix { socket, .. } => (socket.as_raw_fd(), Traits::UNIX_SOCKET),
     };
     let (address, local_address) = socket.addresses();
-    let now = worker.server.clock.now();
+    let now = worker.server.engine.clock.now();
     let client = Arc::new(Client::new(*id, address, local_address, fd, (worker.index, *home), now));
     client.set_trait(traits, true);
     worker.server.clients.add(client.clone());

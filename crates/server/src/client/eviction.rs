@@ -23,8 +23,8 @@ const LIMIT_BYTES_MIN: u64 = 128 << 10;
 /// How much all clients together may take: what `maxmemory-clients` says, or else no more than `maxmemory`. Keys would have to
 /// go for what clients do not read, and then there would be nothing left to go.
 pub fn limit_bytes(server: &Server) -> Option<u64> {
-    let maxmemory = Some(server.config.maxmemory()).filter(|bytes| *bytes > 0);
-    match server.config.maxmemory_clients() {
+    let maxmemory = Some(server.engine.config.maxmemory()).filter(|bytes| *bytes > 0);
+    match server.engine.config.maxmemory_clients() {
         ClientsMemory::Unlimited => maxmemory.map(|bytes| bytes.max(IMPLIED_BYTES_MIN)),
         ClientsMemory::Bytes(bytes) => Some(bytes.max(LIMIT_BYTES_MIN)),
         ClientsMemory::PercentOfMaxmemory(percent) => maxmemory.map(|maxmemory| {
@@ -36,7 +36,7 @@ pub fn limit_bytes(server: &Server) -> Option<u64> {
 
 /// Called by a session that has grown to so many bytes.
 pub fn note_growth(server: &Server, bytes: usize) {
-    if bytes >= IMPLIED_LOOK_BYTES || server.config.maxmemory_clients() != ClientsMemory::Unlimited {
+    if bytes >= IMPLIED_LOOK_BYTES || server.engine.config.maxmemory_clients() != ClientsMemory::Unlimited {
         keep_within_limit(server);
     }
 }
@@ -63,7 +63,7 @@ fn evict_down_to(server: &Server, limit: u64) {
         if total <= limit {
             return;
         }
-        let line = client.line(server.clock.now());
+        let line = client.line(server.engine.clock.now());
         // Several workers may find at once that it has to go.
         if server.clients.kill(&client) {
             log!(Notice, "Evicting client: {line}");

@@ -240,7 +240,7 @@ enum Posted {
 /// Posts a message that `write` encodes in the protocol given. A session whose unread
 /// messages and replies reach the hard limit of `client-output-buffer-limit` is closed.
 pub fn deliver(server: &Server, client: &Client, write: impl FnOnce(&mut Vec<u8>, Protocol)) {
-    let limit = server.config.output_limit(client.class()).hard_bytes;
+    let limit = server.engine.config.output_limit(client.class()).hard_bytes;
     if client.post_within(limit, seal_for(client), write) == Posted::Overflowed {
         close_unread(server, client);
     }
@@ -249,7 +249,7 @@ pub fn deliver(server: &Server, client: &Client, write: impl FnOnce(&mut Vec<u8>
 /// Posts a reply that the session waits for (see [`Client::post`]). A session whose unread messages and replies reach the hard
 /// limit of `client-output-buffer-limit` with it is closed.
 pub fn answer(server: &Server, client: &Client, reply: &[u8], shows: Stamp) {
-    let limit = server.config.output_limit(client.class()).hard_bytes;
+    let limit = server.engine.config.output_limit(client.class()).hard_bytes;
     if client.post(limit, reply, shows) == Posted::Overflowed {
         close_unread(server, client);
     }
@@ -261,7 +261,7 @@ pub fn close_for_its_reply(server: &Server, client: &Client) {
     log!(
         Warning,
         "Client closed because a reply reached the limit (client-output-buffer-limit, maxmemory-clients, maxmemory): {}",
-        client.line(server.clock.now())
+        client.line(server.engine.clock.now())
     );
     server.counts.output_limit_disconnections.add(1);
     client.signal(Signal::KILL);
@@ -273,7 +273,7 @@ fn close_unread(server: &Server, client: &Client) {
     log!(
         Warning,
         "Client closed because it reached the hard limit of client-output-buffer-limit: {}",
-        client.line(server.clock.now())
+        client.line(server.engine.clock.now())
     );
     client.signal(Signal::KILL);
 }

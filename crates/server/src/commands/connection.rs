@@ -93,7 +93,7 @@ fn echo(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 fn select(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let index = value::number::parse_i64(context.request.arg(1)).ok_or(Error::NotInteger)?;
     let index = i32::try_from(index).map_err(|_| Error::OUTSIDE_INT32)?;
-    let db = u32::try_from(index).ok().filter(|db| *db < context.server.keyspace.databases());
+    let db = u32::try_from(index).ok().filter(|db| *db < context.server.engine.keyspace.databases());
     context.session.select(DbIndex(db.ok_or(Error::DB_INDEX)?));
     reply.ok();
     Ok(())
@@ -221,7 +221,7 @@ fn authenticate(context: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> 
     };
     let client = &context.session.client;
     client.note_command(context.command.id);
-    server.acl.log.note(attempt, || client.line(now), now, server.config.acllog_max_len());
+    server.acl.log.note(attempt, || client.line(now), now, server.engine.config.acllog_max_len());
     Err(Error::text("WRONGPASS invalid username-password pair or user is disabled."))
 }
 

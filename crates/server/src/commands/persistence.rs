@@ -68,7 +68,7 @@ fn bgsave(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         2 if context.request.arg(1).eq_ignore_ascii_case(b"schedule") => {}
         _ => return Err(Error::Syntax),
     }
-    context.server.snapshots.ask(context.now).map_err(in_progress)?;
+    context.server.engine.snapshots.ask(context.now).map_err(in_progress)?;
     context.server.bells.ring(context.server.placement.spare());
     reply.simple("Background saving started");
     Ok(())
@@ -76,7 +76,7 @@ fn bgsave(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// BGREWRITEAOF
 fn bgrewriteaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    if context.server.durability.log().is_none() {
+    if context.server.engine.durability.log().is_none() {
         durability::refuse_unread_log(context.server)
             .map_err(|error| Error::line(format!("ERR {error}").into_bytes()))?;
     }
@@ -93,6 +93,6 @@ fn bgrewriteaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<
 
 /// LASTSAVE
 fn lastsave(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    reply.int(context.server.snapshots.figures().saved_at.seconds() as i64);
+    reply.int(context.server.engine.snapshots.figures().saved_at.seconds() as i64);
     Ok(())
 }

@@ -5,13 +5,13 @@
 //! that as any other request: nobody sees a part of it.
 
 use super::row;
+use crate::attention::Attention;
 use crate::client::Traits;
 use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::reach::{self, reach_of};
 use crate::dispatch::rights;
 use crate::dispatch::{Context, checks};
 use crate::monitor;
-use crate::server::Attention;
 use crate::slow;
 use crate::transaction::Queued;
 use command::key_use::LOOKS;
@@ -94,7 +94,7 @@ fn watch(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     let (request, server, db) = (context.request, context.server, context.session.db);
     let keys: SmallVec<[Key<'_>; 4]> =
-        request.iter().skip(1).map(|name| server.keyspace.key(db, name)).collect();
+        request.iter().skip(1).map(|name| server.engine.keyspace.key(db, name)).collect();
     // All or none; and one whose time is up may be what somebody waits for, which is not to be served in between.
     if !context.batch.try_hold(&keys) {
         return Err(Error::InUse);
@@ -130,7 +130,7 @@ fn exec(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let result = end_transaction(context, reply);
     // Behind what it ran.
     let has_run = was_begun && result != Err(Error::InUse);
-    if has_run && context.server.attention().contains(Attention::MONITORS) {
+    if has_run && context.server.engine.attention().contains(Attention::MONITORS) {
         monitor::show(context.server, context.session, context.command, &context.request);
     }
     result
@@ -197,7 +197,7 @@ fn run(context: &mut Context<'_, '_>, queued: &Queued, reply: &mut Reply<'_>) {
         server.counts.note_error(error.as_bytes());
         return;
     }
-    if server.attention().contains(Attention::MONITORS) {
+    if server.engine.attention().contains(Attention::MONITORS) {
         monitor::show(server, context.session, command, &request);
     }
     let mut inner = Context {
@@ -210,7 +210,7 @@ fn run(context: &mut Context<'_, '_>, queued: &Queued, reply: &mut Reply<'_>) {
         batch: context.batch,
     };
     let ending: Ending = inner.call(Hashed::NONE, reply);
-    let (counts, track) = (&server.worker_counts[context.worker], server.config.latency_tracking());
+    let (counts, track) = (&server.worker_counts[context.worker], server.engine.config.latency_tracking());
     let ended = server.ticks.now();
     counts.note(command.id, began, ended, ending, track);
     let spent = ended.0.saturating_sub(began.0);

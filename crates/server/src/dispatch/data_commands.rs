@@ -59,9 +59,9 @@ impl Context<'_, '_> {
             waiting,
             ..Args::new(
                 self.request,
-                &self.server.keyspace,
+                &self.server.engine.keyspace,
                 (self.session.db, self.now),
-                &self.server.settings,
+                &self.server.engine.settings,
             )
         };
         let args = if self.session.runs_script { args.of_script() } else { args };
@@ -97,9 +97,9 @@ impl Context<'_, '_> {
             }),
             ..Args::new(
                 self.request,
-                &self.server.keyspace,
+                &self.server.engine.keyspace,
                 (self.session.db, self.now),
-                &self.server.settings,
+                &self.server.engine.settings,
             )
         };
         let outcome = execute(row, self.batch, &args, self.session.touch, reply);

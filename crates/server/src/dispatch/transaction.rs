@@ -20,7 +20,7 @@ pub fn queue(
     }
     let Some(transaction) = &mut session.transaction else { return false };
     let flags = match command.runs_script() {
-        true => plan::flags_in_effect(&server.scripts, command, request),
+        true => plan::flags_in_effect(&server.engine.scripts, command, request),
         false => command.row.flags,
     };
     transaction.push(command, flags, request, &session.client);
@@ -51,7 +51,7 @@ pub fn flags_in_effect(
         Some(transaction) if command.is_exec() => {
             command.row.flags | transaction.flags.unwrap_or(Flags::empty())
         }
-        _ if command.runs_script() => plan::flags_in_effect(&server.scripts, command, request),
+        _ if command.runs_script() => plan::flags_in_effect(&server.engine.scripts, command, request),
         _ => command.row.flags,
     }
 }

@@ -101,7 +101,7 @@ impl OnDatabases {
 /// There is none.
 pub fn database(server: &Server, word: &[u8]) -> Result<DbIndex, Refusal> {
     let number = parse_i64(word).and_then(|number| u32::try_from(number).ok());
-    let there = number.filter(|number| *number < server.keyspace.databases()).map(DbIndex);
+    let there = number.filter(|number| *number < server.engine.keyspace.databases()).map(DbIndex);
     there.ok_or_else(|| Refusal::Database(word[..word.len().min(SHOWN_BYTES_MAX)].escape_ascii().to_string()))
 }
 
@@ -120,7 +120,7 @@ pub fn placed<'a>(
 ) -> Result<Placed<'a>, Refusal> {
     let effect = Transfer::of(effect).ok_or(Refusal::NoKey(row.name))?;
     let other = effect.database.map_or(Ok(db), |number| database(server, number))?;
-    let keyspace = &server.keyspace;
+    let keyspace = &server.engine.keyspace;
     Ok((effect, [keyspace.key(db, effect.source), keyspace.key(other, effect.target)]))
 }
 
@@ -139,7 +139,7 @@ impl<'s> Applier<'s> {
 
     /// A stay in the keyspace.
     pub fn enter(&self) -> Batch<'s> {
-        self.server.keyspace.enter(self.worker)
+        self.server.engine.keyspace.enter(self.worker)
     }
 
     /// Applies an effect on one key of a database. Keys whose time was up at `now` are gone.
@@ -158,7 +158,8 @@ impl<'s> Applier<'s> {
             return Err(Refusal::Arity(row.name));
         }
         self.reply.clear();
-        let args = Args::new(*effect, &self.server.keyspace, (db, now), &self.server.settings).of_log();
+        let args = Args::new(*effect, &self.server.engine.keyspace, (db, now), &self.server.engine.settings)
+            .of_log();
         let mut reply = Reply::new(&mut self.reply, Protocol::Resp2);
         let executed = execute(row, batch, &args, Touch::No, &mut reply);
         if self.reply.capacity() > REPLY_BYTES_KEPT_MAX {
@@ -199,7 +200,8 @@ impl<'s> Applier<'s> {
         self.enter().exclusively(now, Touch::No, |all| match what {
             OnDatabases::Swap(one, other) => all.swap(one, other),
             OnDatabases::Flush(only) => {
-                let databases = self.server.databases().filter(|db| only.is_none_or(|only| only == *db));
+                let databases =
+                    self.server.engine.databases().filter(|db| only.is_none_or(|only| only == *db));
                 let cleared = databases.map(|db| all.clear_before(db, end)).collect();
                 all.free_afterwards(cleared);
             }

@@ -57,7 +57,7 @@ impl<'c> Copied<'c> {
         in_parallel(threads, |worker| {
             while let Some(of_slot) = self.parts.take() {
                 let requests = parts::load(self, worker, &of_slot)?;
-                self.server.durability.loading.note(0, 0, requests);
+                self.server.engine.durability.loading.note(0, 0, requests);
             }
             Ok(())
         })
@@ -65,7 +65,7 @@ impl<'c> Copied<'c> {
 
     /// Where what is in a chunk of this database belongs. None: there is no such database here.
     pub fn db(&self, number: u32) -> Option<DbIndex> {
-        named(self.databases.as_ref(), number).filter(|db| db.0 < self.server.keyspace.databases())
+        named(self.databases.as_ref(), number).filter(|db| db.0 < self.server.engine.keyspace.databases())
     }
 
     /// Loads the next chunk. False: there is none.
@@ -74,8 +74,8 @@ impl<'c> Copied<'c> {
             return Ok(false);
         };
         let server = self.server;
-        let has_store = server.residency.store().is_some();
-        if databases::needed_by(&chunk, self.databases.as_ref()) > server.keyspace.databases() {
+        let has_store = server.engine.residency.store().is_some();
+        if databases::needed_by(&chunk, self.databases.as_ref()) > server.engine.keyspace.databases() {
             return Err(TooFew.into());
         }
         let mut library = Ok(());
@@ -83,9 +83,9 @@ impl<'c> Copied<'c> {
             ChunkKind::Slots => self.load_slots(worker, body, false),
             ChunkKind::Index if has_store => self.load_slots(worker, body, true),
             // The stamps are of slots, and a key's slot must be the one that it had.
-            ChunkKind::Seed => (seed_in(&chunk) == Some(server.hash_seed)).then_some(0),
+            ChunkKind::Seed => (seed_in(&chunk) == Some(server.engine.hash_seed)).then_some(0),
             ChunkKind::Databases => self.restore_databases(),
-            ChunkKind::Numbers => server.keyspace.restore_numbers(&numbers_of(body)?).then_some(0),
+            ChunkKind::Numbers => server.engine.keyspace.restore_numbers(&numbers_of(body)?).then_some(0),
             ChunkKind::Library => {
                 library = load_library(server, body);
                 Some(0)
@@ -101,8 +101,8 @@ impl<'c> Copied<'c> {
             let (path, line) = (self.checkpoint.path().display(), String::from_utf8_lossy(&line));
             io::Error::other(format!("a library of functions in {path} cannot be loaded: {line}"))
         })?;
-        server.durability.loading.note(chunk.len() as u64, keys, 0);
-        server.fail_start_if_ending()?;
+        server.engine.durability.loading.note(chunk.len() as u64, keys, 0);
+        server.engine.fail_start_if_ending()?;
         Ok(true)
     }
 
@@ -110,7 +110,7 @@ impl<'c> Copied<'c> {
     /// there were, as long as they hold everything.
     fn restore_databases(&self) -> Option<u64> {
         let Databases { has_store, numbers } = self.databases.as_ref()?;
-        (!has_store || self.server.keyspace.restore_numbers(numbers)).then_some(0)
+        (!has_store || self.server.engine.keyspace.restore_numbers(numbers)).then_some(0)
     }
 
     /// Puts the slots of a chunk in their places; gives how many keys they have. None: they are not right.
@@ -118,12 +118,12 @@ impl<'c> Copied<'c> {
         let server = self.server;
         let (number, mut rest) = body.split_first_chunk::<4>()?;
         let db = self.db(u32::from_le_bytes(*number))?;
-        let thresholds = server.settings.thresholds();
-        let now = server.clock.now();
+        let thresholds = server.engine.settings.thresholds();
+        let now = server.engine.clock.now();
         let mut keys = 0;
         while !rest.is_empty() {
             residency::wait_for_room(server);
-            let batch = server.keyspace.enter(worker);
+            let batch = server.engine.keyspace.enter(worker);
             let (slot, after) = rest.split_first_chunk::<2>()?;
             let (stamp, after) = after.split_first_chunk::<8>()?;
             let (bytes, after) = after.split_first_chunk::<8>()?;

@@ -7,7 +7,8 @@
 //! Thread rule: one worker counts, anybody looks.
 
 use super::latest;
-use crate::server::{Attention, Server};
+use crate::attention::Attention;
+use crate::server::Server;
 use keyspace::{Batch, DbIndex, Stamp};
 use parking_lot::Mutex;
 use sys::UnixMs;
@@ -73,15 +74,15 @@ pub fn of_now(server: &Server, batch: &Batch<'_>) -> Counted {
 
 impl Counted {
     fn of(server: &Server, count: impl Fn(DbIndex) -> KeyCount) -> Counted {
-        let keys = server.databases().map(count).filter(|count| count.keys > 0).collect();
-        Counted { keys, writes: server.keyspace.writes(), functions: FunctionCount::of(server) }
+        let keys = server.engine.databases().map(count).filter(|count| count.keys > 0).collect();
+        Counted { keys, writes: server.engine.keyspace.writes(), functions: FunctionCount::of(server) }
     }
 }
 
 impl FunctionCount {
     /// What changes libraries is in the log before anybody sees it.
     fn of(server: &Server) -> FunctionCount {
-        server.scripts.with_libraries(|all| {
+        server.engine.scripts.with_libraries(|all| {
             let code: usize = all.by_name.values().map(|library| library.code.len()).sum();
             FunctionCount {
                 libraries: all.by_name.len(),
@@ -95,32 +96,35 @@ impl FunctionCount {
 impl KeyCounts {
     /// Counts. Called again and again.
     pub fn note(server: &Server) {
-        let gate = &server.durability.gate;
-        if server.durability.log().is_none() {
+        let gate = &server.engine.durability.gate;
+        if server.engine.durability.log().is_none() {
             return;
         }
         let open_to = gate.open_to();
-        let state = &mut *server.durability.key_counts.0.lock();
+        let state = &mut *server.engine.durability.key_counts.0.lock();
         if let Some((_, counts)) = state.coming.take_if(|(stamp, _)| *stamp <= open_to) {
             state.durable = Some(counts);
         }
         if state.coming.is_none() {
             // What is not in the log yet is not among it, so that the log's end covers all of it.
-            let count =
-                |db| KeyCount { db, keys: server.keyspace.len(db), expires: server.keyspace.expiring(db) };
+            let count = |db| KeyCount {
+                db,
+                keys: server.engine.keyspace.len(db),
+                expires: server.engine.keyspace.expiring(db),
+            };
             let counted = Counted::of(server, count);
             state.coming = Some((latest(server), counted));
         }
         if open_to != state.stands_at || gate.is_open(latest(server)) {
-            (state.stands_at, state.stands_since) = (open_to, server.clock.now());
+            (state.stands_at, state.stands_since) = (open_to, server.engine.clock.now());
         }
     }
 
     /// What there is on disk, while that is behind; else None.
     pub fn while_behind(&self, server: &Server) -> Option<Counted> {
         let state = self.0.lock();
-        let is_behind = server.attention().contains(Attention::LOG_FAILED)
-            || server.clock.now().0.saturating_sub(state.stands_since.0) >= BEHIND_AFTER_MS;
-        state.durable.clone().filter(|_| is_behind && !server.durability.gate.is_open(latest(server)))
+        let is_behind = server.engine.attention().contains(Attention::LOG_FAILED)
+            || server.engine.clock.now().0.saturating_sub(state.stands_since.0) >= BEHIND_AFTER_MS;
+        state.durable.clone().filter(|_| is_behind && !server.engine.durability.gate.is_open(latest(server)))
     }
 }

@@ -54,7 +54,7 @@ pub fn explained(server: &Server, recovery: &Recovery, error: io::Error) -> io::
     if !error.get_ref().is_some_and(|inner| inner.is::<TooFew>()) {
         return error;
     }
-    match too_few(&server.dir(), recovery, server.keyspace.databases()) {
+    match too_few(&server.engine.dir(), recovery, server.engine.keyspace.databases()) {
         Ok(sentence) => sentence.map_or(error, io::Error::other),
         // What cannot be read is what must be mended first.
         Err(unreadable) => unreadable,

@@ -96,7 +96,7 @@ struct Waiting(Stamp, Arc<Client>);
 impl Queue {
     /// Wakes a session when the gate is open for this stamp.
     pub fn wait(&self, server: &Server, worker: usize, stamp: Stamp, client: &Arc<Client>) {
-        let gate = &server.durability.gate;
+        let gate = &server.engine.durability.gate;
         self.0.borrow_mut().push(Reverse(Waiting(stamp, client.clone())));
         gate.bells[worker].is_awaited.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -107,7 +107,7 @@ impl Queue {
 
     /// Wakes sessions whenever the bell rings, for as long as the worker lives.
     pub async fn attend(&self, server: &Server, worker: usize) {
-        let gate = &server.durability.gate;
+        let gate = &server.engine.durability.gate;
         loop {
             gate.bells[worker].rung.notified().await;
             let mut queue = self.0.borrow_mut();
@@ -161,7 +161,7 @@ mod tests {
 
     impl Wake for Closes {
         fn wake(self: Arc<Self>) {
-            self.0.durability.gate.hold(true);
+            self.0.engine.durability.gate.hold(true);
         }
     }
 
@@ -171,7 +171,7 @@ mod tests {
             panic!("it is to serve")
         };
         let server = Server::new(*config, 1);
-        let gate = &server.durability.gate;
+        let gate = &server.engine.durability.gate;
         let client = Arc::new(Client::new(1, String::new(), String::new(), -1, (0, 0), UnixMs(0)));
         client.set_waker(&Waker::from(Arc::new(Closes(server.clone()))));
         gate.hold(true);

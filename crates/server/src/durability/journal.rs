@@ -1,7 +1,8 @@
 //! Between the keyspace and the log: effects go to the log, and what becomes of them to the gate and to those who ask.
 
+use crate::attention::Attention;
 use crate::client;
-use crate::server::{Attention, Server};
+use crate::server::Server;
 use ::log::{Failure, Log, Lsn, Observer};
 use keyspace::{DbIndex, Journal, Stamp};
 use std::cell::Cell;
@@ -24,7 +25,7 @@ impl ToLog {
         if self.log.is_full()
             && let Some(server) = self.server.upgrade()
         {
-            server.set_attention(Attention::LOG_FULL, true);
+            server.engine.set_attention(Attention::LOG_FULL, true);
         }
     }
 }
@@ -117,7 +118,7 @@ pub fn gather() {
 /// Has what gathered written. Called by the thread of a worker when it has nothing to do, or is at something that takes long.
 pub fn write_gathered(server: &Server, worker: usize) {
     if GATHERED.get().is_some_and(|gathered| gathered.batches > 0)
-        && let Some(log) = server.durability.log()
+        && let Some(log) = server.engine.durability.log()
     {
         let half = server.placement.connections_of(worker) / 2;
         GATHERED.set(Some(Gathered::new(half.clamp(BATCHES_MIN, BATCHES_MAX))));
@@ -131,25 +132,25 @@ pub struct Watcher(pub Weak<Server>);
 impl Observer for Watcher {
     fn committed(&self, up_to: Lsn) {
         let Some(server) = self.0.upgrade() else { return };
-        let is_full = server.durability.log().is_some_and(|log| log.is_full());
-        if server.attention().contains(Attention::LOG_FULL) && !is_full {
-            server.set_attention(Attention::LOG_FULL, false);
+        let is_full = server.engine.durability.log().is_some_and(|log| log.is_full());
+        if server.engine.attention().contains(Attention::LOG_FULL) && !is_full {
+            server.engine.set_attention(Attention::LOG_FULL, false);
         }
-        server.durability.gate.commit(Stamp(up_to.0));
-        server.durability.committed.notify_waiters();
+        server.engine.durability.gate.commit(Stamp(up_to.0));
+        server.engine.durability.committed.notify_waiters();
     }
 
     fn failed(&self, failure: &Failure) {
         log!(Warning, "Can't write to the log: {failure}. Writes are refused until it goes on");
         if let Some(server) = self.0.upgrade() {
-            server.set_attention(Attention::LOG_FAILED, true);
+            server.engine.set_attention(Attention::LOG_FAILED, true);
         }
     }
 
     fn resumed(&self) {
         log!(Notice, "The log goes on: all that was written is on disk");
         if let Some(server) = self.0.upgrade() {
-            server.set_attention(Attention::LOG_FAILED, false);
+            server.engine.set_attention(Attention::LOG_FAILED, false);
         }
     }
 }

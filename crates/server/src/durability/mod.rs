@@ -25,6 +25,7 @@ pub use journal::{gather, write_gathered};
 pub use loading::Loading;
 pub use rewrite::{Rewrites, begin_if_due, begin_rewrite};
 
+use crate::engine::Engine;
 use crate::import::{self, Preference};
 use crate::residency::{self, Labour};
 use crate::server::Server;
@@ -111,7 +112,7 @@ pub fn preference(config: &Config) -> Preference {
 fn preference_of(server: &Server, case: Case) -> Preference {
     match case {
         Case::NotComplete => import::newer(server),
-        _ => preference(&server.config),
+        _ => preference(&server.engine.config),
     }
 }
 
@@ -120,9 +121,9 @@ fn preference_of(server: &Server, case: Case) -> Preference {
 /// # Errors
 /// As [`load`].
 pub fn preference_in(server: &Server, fs: &Fs) -> io::Result<Preference> {
-    let dir = server.dir();
-    if policy(&server.config).is_none() || !has_log(fs, &dir)? {
-        return Ok(preference(&server.config));
+    let dir = server.engine.dir();
+    if policy(&server.engine.config).is_none() || !has_log(fs, &dir)? {
+        return Ok(preference(&server.engine.config));
     }
     let recovery = ::log::recover_to_read(fs, &dir).map_err(io::Error::other)?;
     Ok(preference_of(server, recovery.case()))
@@ -134,8 +135,8 @@ pub fn preference_in(server: &Server, fs: &Fs) -> io::Result<Preference> {
 /// # Errors
 /// As [`open`].
 pub fn load(server: &Arc<Server>, fs: &Fs, passes_damage: bool) -> io::Result<Option<Lsn>> {
-    let dir = server.dir();
-    if policy(&server.config).is_none() || !has_log(fs, &dir)? {
+    let dir = server.engine.dir();
+    if policy(&server.engine.config).is_none() || !has_log(fs, &dir)? {
         return Ok(None);
     }
     let recovery = ::log::recover_to_read(fs, &dir).map_err(io::Error::other)?;
@@ -152,7 +153,7 @@ pub fn load(server: &Arc<Server>, fs: &Fs, passes_damage: bool) -> io::Result<Op
 /// # Errors
 /// As [`load`].
 pub(crate) fn load_beside(server: &Arc<Server>, fs: &Fs) -> io::Result<()> {
-    let recovery = ::log::inspect(fs, &server.dir()).map_err(io::Error::other)?;
+    let recovery = ::log::inspect(fs, &server.engine.dir()).map_err(io::Error::other)?;
     fill(server, fs, &recovery, false)
 }
 
@@ -161,7 +162,7 @@ fn fill(server: &Arc<Server>, fs: &Fs, recovery: &Recovery, passes_damage: bool)
     if let Some(table) = store_table(recovery)? {
         residency::open_to_read(server, fs, &table, passes_damage)?;
     }
-    recovery::recover(server, recovery, 1).map_err(|error| explained(fs, &server.dir(), error))
+    recovery::recover(server, recovery, 1).map_err(|error| explained(fs, &server.engine.dir(), error))
 }
 
 /// The seed by which keys had their slots when the newest checkpoint of a directory was written; None without one. What is
@@ -231,7 +232,7 @@ fn table_in(checkpoint: &Checkpoint) -> io::Result<Option<Vec<u8>>> {
 /// # Errors
 /// One sentence for the operator: a server must not start without the data that it was meant to have.
 pub fn open(server: &Arc<Server>, fs: &Fs, threads: usize) -> io::Result<()> {
-    let segment_bytes = server.config.log_segment_size();
+    let segment_bytes = server.engine.config.log_segment_size();
     open_with(server, fs, threads, Options { segment_bytes, ..Options::default() })
 }
 
@@ -241,12 +242,12 @@ pub fn open(server: &Arc<Server>, fs: &Fs, threads: usize) -> io::Result<()> {
 /// # Errors
 /// Those of [`open`].
 pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options) -> io::Result<()> {
-    let _past = server.keyspace.in_the_past();
-    let Some(sync) = policy(&server.config) else {
+    let _past = server.engine.keyspace.in_the_past();
+    let Some(sync) = policy(&server.engine.config) else {
         warn_of_log(server, fs)?;
-        return import::load_foreign(server, preference(&server.config)).map(|_| ());
+        return import::load_foreign(server, preference(&server.engine.config)).map(|_| ());
     };
-    let dir = server.dir();
+    let dir = server.engine.dir();
     let began = server.ticks.now();
     if let Some(sentence) = orphaned_store(fs, &dir)? {
         return Err(io::Error::other(sentence));
@@ -265,7 +266,7 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
         import::refuse_newer_snapshot(server, &recovery)?;
         recovery::recover(server, &recovery, threads).map_err(|error| explained(fs, &dir, error))?;
         residency::give_back(server);
-        let (keys, requests) = server.durability.loading.counts();
+        let (keys, requests) = server.engine.durability.loading.counts();
         let seconds = server.ticks.nanos_between(began, server.ticks.now()) as f64 / 1e9;
         log!(
             Notice,
@@ -273,7 +274,7 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
             recovery.end().0
         );
     }
-    server.residency.note_loaded();
+    server.engine.residency.note_loaded();
     let has_imported = is_new && recovery.end() > Lsn::ZERO;
     if is_new && matches!(fs, Fs::Real) {
         import::note(&dir, &snapshot::path(server)).map_err(about(&dir))?;
@@ -282,8 +283,8 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
     residency::mark(server, fs)?;
     if has_imported {
         // What was loaded is in no record of the log. Until this is complete the next start loads it again.
-        let log = server.durability.log().expect("it has just begun");
-        checkpoint::write(server, log, server.guest(), Pace::Full)?;
+        let log = server.engine.durability.log().expect("it has just begun");
+        checkpoint::write(server, log, server.engine.guest(), Pace::Full)?;
     }
     Ok(())
 }
@@ -294,7 +295,7 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
 /// # Errors
 /// There is one, or the directory cannot be read.
 pub fn refuse_unread_log(server: &Server) -> io::Result<()> {
-    let dir = server.dir();
+    let dir = server.engine.dir();
     if !has_log(&Fs::Real, &dir)? {
         return Ok(());
     }
@@ -314,14 +315,14 @@ pub fn refuse_unread_log(server: &Server) -> io::Result<()> {
 /// A sentence for the client: there is no log then.
 pub fn begin_amid_traffic(server: &Arc<Server>) -> io::Result<()> {
     refuse_unread_log(server)?;
-    let (fs, dir) = (Fs::Real, server.dir());
-    let sync = policy(&server.config).expect("a log is wanted");
+    let (fs, dir) = (Fs::Real, server.engine.dir());
+    let sync = policy(&server.engine.config).expect("a log is wanted");
     let mut recovery = ::log::recover(&fs, &dir).map_err(io::Error::other)?;
     recovery.begin_beside_clients();
     import::note(&dir, &snapshot::path(server)).map_err(about(&dir))?;
-    let segment_bytes = server.config.log_segment_size();
+    let segment_bytes = server.engine.config.log_segment_size();
     begin(server, recovery, Options { sync, segment_bytes, ..Options::default() })?;
-    server.durability.rewrites.owe();
+    server.engine.durability.rewrites.owe();
     log!(Notice, "A log begins in {}; it is complete with its first checkpoint", dir.display());
     // If it cannot begin now, it is tried again.
     let _ = begin_rewrite(server);
@@ -332,7 +333,7 @@ pub fn begin_amid_traffic(server: &Arc<Server>) -> io::Result<()> {
 fn note_history(server: &Server, history: Option<u64>) {
     if let Some(history) = history {
         // One that was read is the one that is opened.
-        let _ = server.durability.history.set(history);
+        let _ = server.engine.durability.history.set(history);
     }
 }
 
@@ -353,25 +354,25 @@ fn import_for(server: &Arc<Server>, recovery: &mut Recovery) -> io::Result<()> {
                 Warning,
                 "A server had begun the log in {} and ended before its first checkpoint was complete: what was saved before counts, and \
                  what was in its memory only is gone",
-                server.dir().display()
+                server.engine.dir().display()
             );
             // It goes on from the same, should this be cut short, too.
             return Ok(());
         }
         _ => {}
     }
-    let has_keys = || server.databases().any(|db| !server.keyspace.is_empty(db));
-    if case == Case::CutShort || has_keys() || !server.scripts.libraries().by_name.is_empty() {
+    let has_keys = || server.engine.databases().any(|db| !server.engine.keyspace.is_empty(db));
+    if case == Case::CutShort || has_keys() || !server.engine.scripts.libraries().by_name.is_empty() {
         recovery.begin_behind_import();
     }
     Ok(())
 }
 
 /// Keeps what waits for the disk to its share of `maxmemory`: where the disk is slow, it would else take the place of data.
-pub(crate) fn limit_buffer(server: &Server, log: &Log) {
+pub(crate) fn limit_buffer(engine: &Engine, log: &Log) {
     /// An eighth, so that memory near its ceiling has room for it.
     const SHARE: u64 = 8;
-    let share = Some(server.config.maxmemory() / SHARE).filter(|bytes| *bytes > 0);
+    let share = Some(engine.config.maxmemory() / SHARE).filter(|bytes| *bytes > 0);
     log.set_buffer_bytes_max(share.map_or(usize::MAX, |bytes| bytes as usize));
 }
 
@@ -379,29 +380,29 @@ pub(crate) fn limit_buffer(server: &Server, log: &Log) {
 fn begin(server: &Arc<Server>, recovery: Recovery, options: Options) -> io::Result<()> {
     let watcher = Arc::new(Watcher(Arc::downgrade(server)));
     note_history(server, recovery.history());
-    let history = Some(server.durability.history());
-    let options = Options { clock: server.clock.clone(), history, ..options };
+    let history = Some(server.engine.durability.history());
+    let options = Options { clock: server.engine.clock.clone(), history, ..options };
     let log = recovery.open(&options, watcher).map_err(|failure| {
-        io::Error::other(format!("Can't begin the log in {}: {failure}", server.dir().display()))
+        io::Error::other(format!("Can't begin the log in {}: {failure}", server.engine.dir().display()))
     })?;
     let log = Arc::new(log);
-    limit_buffer(server, &log);
-    let is_first = server.durability.log.set(log.clone()).is_ok();
+    limit_buffer(&server.engine, &log);
+    let is_first = server.engine.durability.log.set(log.clone()).is_ok();
     assert!(is_first, "a server has one log");
-    let gate = &server.durability.gate;
+    let gate = &server.engine.durability.gate;
     gate.commit(Stamp(log.durable().0));
     gate.hold(options.sync == SyncPolicy::Always);
-    server.keyspace.set_journal(Box::new(ToLog { log, server: Arc::downgrade(server) }));
+    server.engine.keyspace.set_journal(Box::new(ToLog { log, server: Arc::downgrade(server) }));
     Ok(())
 }
 
 /// Says that a log is left alone.
 fn warn_of_log(server: &Server, fs: &Fs) -> io::Result<()> {
-    if has_log(fs, &server.dir())? {
+    if has_log(fs, &server.engine.dir())? {
         log!(
             Warning,
             "{} holds a log, which `edition memory` without `appendonly yes` does not read",
-            server.dir().display()
+            server.engine.dir().display()
         );
     }
     Ok(())
@@ -430,10 +431,12 @@ pub(crate) fn has_log(fs: &Fs, dir: &Path) -> io::Result<bool> {
 
 /// Follows a change of `appendfsync`.
 pub fn apply_config(server: &Server) {
-    let (Some(log), Some(sync)) = (server.durability.log(), policy(&server.config)) else { return };
+    let (Some(log), Some(sync)) = (server.engine.durability.log(), policy(&server.engine.config)) else {
+        return;
+    };
     if log.sync_policy() != sync {
         log.set_sync_policy(sync);
-        server.durability.gate.hold(sync == SyncPolicy::Always);
+        server.engine.durability.gate.hold(sync == SyncPolicy::Always);
     }
 }
 
@@ -442,7 +445,7 @@ pub fn apply_config(server: &Server) {
 /// # Errors
 /// If the disk refuses.
 pub fn close(server: &Server) -> io::Result<()> {
-    if let Some(log) = server.durability.log() {
+    if let Some(log) = server.engine.durability.log() {
         rewrite::write_last(server, log);
     }
     sync(server)?;
@@ -454,7 +457,7 @@ pub fn close(server: &Server) -> io::Result<()> {
 /// # Errors
 /// If it was begun beside clients, and its first checkpoint is not complete.
 pub fn refuse_owed(server: &Server) -> io::Result<()> {
-    match server.durability.rewrites.figures().is_owed {
+    match server.engine.durability.rewrites.figures().is_owed {
         true => Err(io::Error::other(
             "The log has not become complete: its first checkpoint could not be written",
         )),
@@ -473,7 +476,7 @@ const SYNC_TOLD_EVERY: Duration = Duration::from_secs(5);
 /// # Errors
 /// If the disk refuses.
 pub fn sync(server: &Server) -> io::Result<()> {
-    let Some(log) = server.durability.log() else { return Ok(()) };
+    let Some(log) = server.engine.durability.log() else { return Ok(()) };
     let end = log.appended();
     log.request_sync();
     let mut told = Instant::now();
@@ -491,5 +494,5 @@ pub fn sync(server: &Server) -> io::Result<()> {
 /// Up to where replies are held back now, for messages that may show anything.
 #[inline]
 pub fn latest(server: &Server) -> Stamp {
-    server.durability.log().map_or(Stamp(0), |log| Stamp(log.appended().0))
+    server.engine.durability.log().map_or(Stamp(0), |log| Stamp(log.appended().0))
 }

@@ -41,7 +41,7 @@ pub(super) struct Lengths {
 
 impl Lengths {
     pub fn of(server: &Server) -> Lengths {
-        let piece = server.settings.piece_bytes();
+        let piece = server.engine.settings.piece_bytes();
         Lengths { piece, part: CHUNK_PIECES * piece, slot: SLOT_PIECES * piece, value: VALUE_PIECES * piece }
     }
 
@@ -171,9 +171,9 @@ pub(super) fn load(copied: &Copied<'_>, worker: usize, parts: &[Placed]) -> io::
             content
         };
         requests += run(&mut replay, db, content).ok_or_else(wrong)?;
-        server.fail_start_if_ending()?;
+        server.engine.fail_start_if_ending()?;
     }
-    server.keyspace.enter(worker).restore_stamp(db, *slot, *stamp);
+    server.engine.keyspace.enter(worker).restore_stamp(db, *slot, *stamp);
     Ok(requests)
 }
 
@@ -186,9 +186,9 @@ fn load_index<'c>(
 ) -> Option<&'c [u8]> {
     let index = take_index(&mut content)?;
     if !index.words.is_empty() {
-        server.residency.store()?;
+        server.engine.residency.store()?;
         let mut index = index;
-        server.keyspace.enter(worker).restore_index(db, slot, &mut index);
+        server.engine.keyspace.enter(worker).restore_index(db, slot, &mut index);
     }
     Some(content)
 }

@@ -42,7 +42,7 @@ pub fn recover(server: &Arc<Server>, recovery: &Recovery, threads: usize) -> io:
 fn recover_by(server: &Arc<Server>, recovery: &Recovery, threads: usize) -> io::Result<()> {
     let checkpoint_bytes = recovery.checkpoint().map_or(0, Checkpoint::bytes);
     let log_bytes = recovery.end().0 - recovery.start().0;
-    server.durability.loading.begin(checkpoint_bytes + log_bytes);
+    server.engine.durability.loading.begin(checkpoint_bytes + log_bytes);
     if let Some(checkpoint) = recovery.checkpoint() {
         Copied::open(server, checkpoint)?.load(threads)?;
     }
@@ -116,8 +116,8 @@ impl<'s> Player<'s> {
             }
             // All threads read all blocks.
             let bytes = if self.worker == 0 { block.end().0 - block.lsn().0 } else { 0 };
-            self.server.durability.loading.note(bytes, 0, std::mem::take(&mut self.applied));
-            self.server.fail_start_if_ending()?;
+            self.server.engine.durability.loading.note(bytes, 0, std::mem::take(&mut self.applied));
+            self.server.engine.fail_start_if_ending()?;
         }
         Ok(())
     }
@@ -128,15 +128,15 @@ impl<'s> Player<'s> {
         residency::wait_for_room(self.server);
         self.requests.clear();
         let parsed = self.parser.parse(record.payload, &UNLIMITED, &mut self.requests, usize::MAX);
-        if parsed.is_err() || record.database >= self.server.keyspace.databases() {
+        if parsed.is_err() || record.database >= self.server.engine.keyspace.databases() {
             return;
         }
         for effect in self.requests.iter(record.payload) {
             let Some((command, scope)) = known(&effect) else { continue };
             let Some(position) = scope.key_position(&command.row, &effect) else { continue };
-            let key = self.server.keyspace.key(DbIndex(record.database), effect.arg(position));
+            let key = self.server.engine.keyspace.key(DbIndex(record.database), effect.arg(position));
             if usize::from(key.slot.0) % self.threads == self.worker {
-                let batch = self.server.keyspace.enter(self.worker);
+                let batch = self.server.engine.keyspace.enter(self.worker);
                 let is_due = batch.stamp_of(&key) < Stamp(record.end().0);
                 let cold = batch.find_cold(&key, execute::purpose(&command.row, &effect)).filter(|_| is_due);
                 drop(batch);
@@ -169,7 +169,7 @@ impl<'s> Player<'s> {
         }
         self.requests = requests;
         if !self.changed.is_empty() {
-            let batch = self.server.keyspace.enter(self.worker);
+            let batch = self.server.engine.keyspace.enter(self.worker);
             let end = Stamp(record.end().0);
             self.changed.drain(..).for_each(|(db, slot)| batch.restore_stamp(db, slot, end));
         }
@@ -178,7 +178,7 @@ impl<'s> Player<'s> {
 
     /// Applies an effect if it is this thread's; says where the next one is.
     fn effect(&mut self, db: DbIndex, record: &Record<'_>, effect: &Request<'_>) -> Result<Next, Refusal> {
-        if db.0 >= self.server.keyspace.databases() {
+        if db.0 >= self.server.engine.keyspace.databases() {
             return Err(Refusal::Database(db.0.to_string()));
         }
         let (command, scope) = known(effect).ok_or_else(|| Refusal::unknown(effect))?;
@@ -223,7 +223,7 @@ impl<'s> Player<'s> {
     ) -> Result<(), Refusal> {
         let Runs::Data(row) = command.row.handler else { return Err(Refusal::unknown(effect)) };
         let position = scope.key_position(row, effect).ok_or(Refusal::NoKey(row.name))?;
-        let key = self.server.keyspace.key(db, effect.arg(position));
+        let key = self.server.engine.keyspace.key(db, effect.arg(position));
         if usize::from(key.slot.0) % self.threads != self.worker {
             return Ok(());
         }

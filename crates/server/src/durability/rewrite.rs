@@ -5,7 +5,8 @@
 //! does, which a start with `appendonly yes` reads.
 
 use super::checkpoint::{self, Pace};
-use crate::server::{Attention, Server};
+use crate::attention::Attention;
+use crate::server::Server;
 use crate::snapshot::append_only;
 use ::log::{Log, Retention};
 use parking_lot::Mutex;
@@ -87,15 +88,15 @@ impl Rewrites {
 /// # Errors
 /// If there is one.
 pub fn begin_rewrite(server: &Arc<Server>) -> Result<(), InProgress> {
-    let log = server.durability.log().cloned();
-    let began = server.clock.now();
-    let mut figures = server.durability.rewrites.0.lock();
+    let log = server.engine.durability.log().cloned();
+    let began = server.engine.clock.now();
+    let mut figures = server.engine.durability.rewrites.0.lock();
     if figures.running_since.is_some() {
         return Err(InProgress);
     }
     figures.running_since = Some(began);
     figures.keys_copied = 0;
-    figures.keys_total = server.databases().map(|db| server.keyspace.len(db)).sum();
+    figures.keys_total = server.engine.databases().map(|db| server.engine.keyspace.len(db)).sum();
     drop(figures);
     let task = {
         let server = server.clone();
@@ -112,18 +113,18 @@ pub fn begin_rewrite(server: &Arc<Server>) -> Result<(), InProgress> {
 
 /// Begins one if the log has grown enough. Called once a second.
 pub fn begin_if_due(server: &Arc<Server>) {
-    let Some(log) = server.durability.log() else { return };
-    let figures = server.durability.rewrites.figures();
-    let rests = figures.failed_last && server.clock.now().0 < figures.tried_at.0 + RETRY_MS;
-    let percentage = server.config.auto_aof_rewrite_percentage();
+    let Some(log) = server.engine.durability.log() else { return };
+    let figures = server.engine.durability.rewrites.figures();
+    let rests = figures.failed_last && server.engine.clock.now().0 < figures.tried_at.0 + RETRY_MS;
+    let percentage = server.engine.config.auto_aof_rewrite_percentage();
     if figures.running_since.is_some() || rests || (percentage == 0 && !figures.is_owed) {
         return;
     }
     let bytes = replayed_bytes(server, log);
-    let store = server.residency.store();
+    let store = server.engine.residency.store();
     let in_store = store.map_or(0, |store| store.stats().bytes_live);
-    let limit =
-        ((figures.last_bytes + in_store) * percentage / 100).max(server.config.auto_aof_rewrite_min_size());
+    let limit = ((figures.last_bytes + in_store) * percentage / 100)
+        .max(server.engine.config.auto_aof_rewrite_min_size());
     if figures.is_owed {
         log!(Notice, "The log is not complete without a checkpoint: another is tried");
     } else if bytes >= limit {
@@ -143,24 +144,26 @@ const LAST_LOG_BYTES: u64 = 1 << 20;
 /// Writes a checkpoint at the server's end, if there is a store: the next start need not read what it needs to replay the log. Without
 /// it nothing is lost. And one that is owed.
 pub(super) fn write_last(server: &Server, log: &Log) {
-    let is_loaded = !server.attention().contains(Attention::LOADING);
-    let is_owed = server.durability.rewrites.figures().is_owed;
-    let is_worth_it = server.residency.store().is_some() && replayed_bytes(server, log) >= LAST_LOG_BYTES;
+    let is_loaded = !server.engine.attention().contains(Attention::LOADING);
+    let is_owed = server.engine.durability.rewrites.figures().is_owed;
+    let is_worth_it =
+        server.engine.residency.store().is_some() && replayed_bytes(server, log) >= LAST_LOG_BYTES;
     if !is_loaded || !(is_owed || is_worth_it) {
         return;
     }
     // One that is being written notices that the server ends.
-    while server.durability.rewrites.figures().running_since.is_some() {
+    while server.engine.durability.rewrites.figures().running_since.is_some() {
         std::thread::yield_now();
     }
-    let began = server.clock.now();
+    let began = server.engine.clock.now();
     log!(Notice, "Writing the last checkpoint before exiting");
     write(server, log, began, Pace::Full);
 }
 
 /// How much a start would have to replay: the log, and the values that it names.
 fn replayed_bytes(server: &Server, log: &Log) -> u64 {
-    let named = server.keyspace.named_bytes() - server.durability.rewrites.figures().named_before;
+    let named =
+        server.engine.keyspace.named_bytes() - server.engine.durability.rewrites.figures().named_before;
     log.appended().0.saturating_sub(log.last_checkpoint().0) + named
 }
 
@@ -177,10 +180,10 @@ fn run(server: &Server, log: &Log, began: UnixMs) {
 }
 
 fn write(server: &Server, log: &Log, began: UnixMs, pace: Pace) {
-    let named_before = server.keyspace.named_bytes();
-    let written = checkpoint::write(server, log, server.guest(), pace);
+    let named_before = server.engine.keyspace.named_bytes();
+    let written = checkpoint::write(server, log, server.engine.guest(), pace);
     if written.is_ok() {
-        let mut figures = server.durability.rewrites.0.lock();
+        let mut figures = server.engine.durability.rewrites.0.lock();
         (figures.named_before, figures.is_owed) = (named_before, false);
     }
     let retired = written.as_ref().ok().map(|_| log.retire(retention(server)));
@@ -188,7 +191,7 @@ fn write(server: &Server, log: &Log, began: UnixMs, pace: Pace) {
         log!(
             Warning,
             "Can't remove what the checkpoint has replaced from {}: {error}",
-            server.dir().display()
+            server.engine.dir().display()
         );
     }
     if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::StorageFull) {
@@ -199,16 +202,16 @@ fn write(server: &Server, log: &Log, began: UnixMs, pace: Pace) {
 }
 
 fn end(server: &Server, began: UnixMs, result: &io::Result<()>, bytes: u64) {
-    let now = server.clock.now();
-    let what = if server.durability.log().is_some() { "Checkpoint" } else { "Append-only file" };
+    let now = server.engine.clock.now();
+    let what = if server.engine.durability.log().is_some() { "Checkpoint" } else { "Append-only file" };
     match result {
         Ok(()) => log!(Notice, "{what} of {} KB written", bytes >> 10),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {
             log!(Notice, "{what} given up: {error}");
         }
-        Err(error) => log!(Warning, "{what} failed in {}: {error}", server.dir().display()),
+        Err(error) => log!(Warning, "{what} failed in {}: {error}", server.engine.dir().display()),
     }
-    let mut figures = server.durability.rewrites.0.lock();
+    let mut figures = server.engine.durability.rewrites.0.lock();
     figures.running_since = None;
     (figures.keys_copied, figures.keys_total) = (0, 0);
     figures.failures_in_a_row = if result.is_ok() { 0 } else { figures.failures_in_a_row + 1 };
@@ -222,5 +225,5 @@ fn end(server: &Server, began: UnixMs, result: &io::Result<()>, bytes: u64) {
 }
 
 fn retention(server: &Server) -> Retention {
-    server.config.log_retention()
+    server.engine.config.log_retention()
 }

@@ -64,7 +64,7 @@ pub struct Cut {
 /// # Errors
 /// One sentence for the operator that names file and place.
 pub fn load(server: &Arc<Server>, files: &[PathBuf]) -> io::Result<Tally> {
-    let now = server.clock.now();
+    let now = server.engine.clock.now();
     let mut loader = Loader {
         server,
         replay: Replay::new(server, 0),
@@ -75,7 +75,7 @@ pub fn load(server: &Arc<Server>, files: &[PathBuf]) -> io::Result<Tally> {
     };
     let lengths = files.iter().map(|path| Fs::Real.open(path, Mode::Read).and_then(|file| file.len()));
     // A file that cannot be opened is complained about in its turn.
-    server.durability.loading.begin(lengths.map(|len| len.unwrap_or(0)).sum());
+    server.engine.durability.loading.begin(lengths.map(|len| len.unwrap_or(0)).sum());
     for (index, path) in files.iter().enumerate() {
         let cut = loader.load_file(path)?;
         loader.tally.files += 1;
@@ -96,7 +96,7 @@ fn judge_cut(server: &Server, cut: &Cut, is_last: bool) -> io::Result<()> {
             "{path} ends in the middle of something behind offset {offset}, and is not the last file: put it back from a copy"
         )));
     }
-    if !server.config.aof_load_truncated() {
+    if !server.engine.config.aof_load_truncated() {
         return Err(io::Error::other(format!(
             "Unexpected end of file reading the append only file {path}: it is whole up to offset {offset}; cut it there, or \
              set aof-load-truncated to yes"
@@ -192,8 +192,8 @@ impl Loader<'_> {
     fn note(&mut self, bytes: u64, keys: u64) -> io::Result<()> {
         let requests = self.tally.requests - self.requests_noted;
         self.requests_noted = self.tally.requests;
-        self.server.durability.loading.note(bytes, keys, requests);
-        self.server.fail_start_if_ending()
+        self.server.engine.durability.loading.note(bytes, keys, requests);
+        self.server.engine.fail_start_if_ending()
     }
 
     /// Runs a request, or keeps it for the end of its transaction.

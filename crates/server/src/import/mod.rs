@@ -98,7 +98,7 @@ struct Names {
 impl Names {
     /// Those that a configuration says.
     fn of(server: &Server) -> Names {
-        let config = &server.config;
+        let config = &server.engine.config;
         let [directory, file, snapshot] =
             [config.appenddirname(), config.appendfilename(), config.dbfilename()].map(OsString::from_vec);
         Names { directory, file, snapshot }
@@ -141,7 +141,7 @@ enum Place {
 /// One sentence for the operator: nothing must start without the data that it was meant to have.
 pub fn load_foreign(server: &Arc<Server>, preference: Preference) -> io::Result<Option<Found>> {
     let names = Names::of(server);
-    let dir = server.dir();
+    let dir = server.engine.dir();
     let place = locate(&Fs::Real, &dir, &names, preference)?;
     match (&place, preference) {
         (Some(place), Preference::AppendOnly) => {
@@ -151,7 +151,7 @@ pub fn load_foreign(server: &Arc<Server>, preference: Preference) -> io::Result<
         }
         (_, Preference::Snapshot) => {
             let other = locate(&Fs::Real, &dir, &names, Preference::AppendOnly).unwrap_or(None);
-            let wants_log = crate::durability::policy(&server.config).is_some();
+            let wants_log = crate::durability::policy(&server.engine.config).is_some();
             other.iter().for_each(|place| warn_of_append_only(place, wants_log));
         }
         (None, _) => {}
@@ -245,13 +245,13 @@ impl PassedOver {
             log!(Notice, "{} is left aside: {}", self.snapshot.display(), self);
             return Ok(());
         }
-        if server.config.appendonly() {
+        if server.engine.config.appendonly() {
             log!(
                 Warning,
                 "{snapshot} is left aside because `appendonly` is yes, but {self}; if it counts, end this server, move {append_only} and \
                  {files} away, and start again",
                 snapshot = self.snapshot.display(),
-                files = residency::files_of_log(&server.dir()),
+                files = residency::files_of_log(&server.engine.dir()),
                 append_only = self.append_only.display(),
             );
             return Ok(());
@@ -306,9 +306,12 @@ impl fmt::Display for PassedOver {
 /// The sentence that says what to do.
 pub(crate) fn refuse_newer_snapshot(server: &Server, recovery: &::log::Recovery) -> io::Result<()> {
     let path = crate::snapshot::path(server);
-    let log =
-        LogEnd { history: recovery.history(), last_time: recovery.last_time(), now: server.clock.now() };
-    match beside(&server.dir(), &Names::of(server), log) {
+    let log = LogEnd {
+        history: recovery.history(),
+        last_time: recovery.last_time(),
+        now: server.engine.clock.now(),
+    };
+    match beside(&server.engine.dir(), &Names::of(server), log) {
         BesideLog::Nothing => {}
         BesideLog::Older(taken) => log!(
             Notice,
@@ -385,7 +388,7 @@ fn and_append_only(dir: &Path, names: &Names) -> String {
 
 /// Why a start does not go by a log that was begun beside clients, was not complete, and holds something: the sentence.
 pub(crate) fn not_complete(server: &Server) -> String {
-    not_complete_with(&server.dir(), &Names::of(server))
+    not_complete_with(&server.engine.dir(), &Names::of(server))
 }
 
 /// The same of a directory whose files have their usual names.
@@ -413,7 +416,7 @@ fn older_append_only(dir: &Path, names: &Names) -> Option<PassedOver> {
 
 /// Which of a server's files count where what it had in memory is gone: those that were written later.
 pub(crate) fn newer(server: &Server) -> Preference {
-    newer_of(&server.dir(), &Names::of(server))
+    newer_of(&server.engine.dir(), &Names::of(server))
 }
 
 /// The same of a directory whose RDB file has this name.
@@ -438,7 +441,7 @@ pub(crate) fn passed_over(dir: &Path, snapshot: &OsStr) -> Option<String> {
 /// # Errors
 /// The sentence that says what to do.
 pub(crate) fn refuse_without_files(server: &Server) -> io::Result<()> {
-    match gone(&server.dir(), &Names::of(server))? {
+    match gone(&server.engine.dir(), &Names::of(server))? {
         Some(sentence) => Err(io::Error::other(sentence)),
         None => Ok(()),
     }
@@ -492,15 +495,15 @@ pub fn load_from(server: &Arc<Server>, from: &Path) -> io::Result<Found> {
 fn load_place(server: &Arc<Server>, place: Place) -> io::Result<Found> {
     let found = match place {
         Place::Snapshot(path) => {
-            let now = server.clock.now();
+            let now = server.engine.clock.now();
             let loaded = rdb::load(server, &path, now, rdb::Expired::Passed)?;
             let loaded = loaded.ok_or_else(|| io::Error::other(format!("{} is gone", path.display())))?;
-            server.snapshots.note_load(loaded.keys, loaded.expired);
+            server.engine.snapshots.note_load(loaded.keys, loaded.expired);
             Found::Snapshot { path, keys: loaded.keys, expired: loaded.expired }
         }
         Place::AppendOnly { path, files } => {
             let tally = append_only::load(server, &files)?;
-            server.snapshots.note_load(tally.base_keys, 0);
+            server.engine.snapshots.note_load(tally.base_keys, 0);
             // A file that somebody named, and that turned out to be an RDB file and nothing else.
             let is_snapshot = files == [path.clone()] && tally.requests == 0 && tally.cut.is_none();
             match is_snapshot && tally.base_keys > 0 {

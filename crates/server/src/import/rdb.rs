@@ -99,7 +99,7 @@ fn is_all_after(known: [Option<UnixMs>; 2], moment: UnixMs) -> bool {
 /// One sentence for the operator that names the file.
 pub fn load(server: &Server, path: &Path, now: UnixMs, expired: Expired) -> io::Result<Option<Loaded>> {
     let read = read(server, path, now, expired, |db, entry| {
-        put(server, &server.keyspace.enter(0), db, entry, now);
+        put(server, &server.engine.keyspace.enter(0), db, entry, now);
         Ok(())
     })?;
     let Some((loaded, libraries)) = read else { return Ok(None) };
@@ -124,17 +124,17 @@ pub(crate) fn read(
         return Ok(None);
     };
     let mut reader = FileReader::open(source).map_err(|error| wrong(path, &error))?;
-    reader.set_checksum(server.settings.checksum());
-    let thresholds = server.settings.thresholds();
+    reader.set_checksum(server.engine.settings.checksum());
+    let thresholds = server.engine.settings.thresholds();
     let mut loaded = Loaded { keys: 0, expired: 0, end: 0 };
     while let Some(entry) = reader.next_entry(&thresholds).map_err(|error| wrong(path, &error))? {
         if expired == Expired::Passed && entry.expires_at_ms.is_some_and(|at| at <= now.0) {
             loaded.expired += 1;
             continue;
         }
-        let db = u32::try_from(entry.database).ok().filter(|db| *db < server.keyspace.databases());
+        let db = u32::try_from(entry.database).ok().filter(|db| *db < server.engine.keyspace.databases());
         let db = db.ok_or_else(|| {
-            let (number, databases) = (entry.database, server.keyspace.databases());
+            let (number, databases) = (entry.database, server.engine.keyspace.databases());
             wrong(path, &format_args!("it has a database {number}, and `databases` is {databases}"))
         })?;
         take(DbIndex(db), entry)?;

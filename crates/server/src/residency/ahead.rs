@@ -26,7 +26,7 @@ impl<'s> ReadAhead<'s> {
     /// For a worker's thread; None if there is nothing to read, or the system does not give what that takes: then each key is read
     /// when it is needed.
     pub fn new(server: &'s Server, worker: usize) -> Option<ReadAhead<'s>> {
-        let store = server.residency.store().filter(|_| server.residency.fetches())?;
+        let store = server.engine.residency.store().filter(|_| server.engine.residency.fetches())?;
         let reads = Reads::new(Way::Auto, DEPTH).ok()?;
         Some(ReadAhead { server, store, worker, reads, wanted: HashMap::new() })
     }
@@ -59,7 +59,7 @@ impl<'s> ReadAhead<'s> {
                 if let Some(keys) = self.wanted.get(&at).filter(|_| result.is_ok())
                     && let Some(page) = parse(store, at, &buffer)
                 {
-                    admit(server, &server.keyspace.enter(worker), &page, keys);
+                    admit(server, &server.engine.keyspace.enter(worker), &page, keys);
                 }
                 buffers.give_back(buffer);
             });

@@ -12,8 +12,8 @@ use std::io;
 /// # Errors
 /// If the disk refuses.
 pub fn spill(server: &Server, beside: &mut dyn FnMut()) -> io::Result<()> {
-    let Some(store) = server.residency.store() else { return Ok(()) };
-    let mut outbox = Outbox::new(server, store, server.spiller_guest(), Aim::All);
+    let Some(store) = server.engine.residency.store() else { return Ok(()) };
+    let mut outbox = Outbox::new(server, store, server.engine.spiller_guest(), Aim::All);
     for db in super::numbers_with_keys(server) {
         for slot in (0..SLOTS as u16).map(Slot) {
             if outbox.take(db, slot)?.leaving > 0 {
@@ -30,7 +30,7 @@ pub fn spill(server: &Server, beside: &mut dyn FnMut()) -> io::Result<()> {
 /// # Errors
 /// If the disk refuses.
 pub fn clean(server: &Server) -> io::Result<()> {
-    let Some(store) = server.residency.store() else { return Ok(()) };
+    let Some(store) = server.engine.residency.store() else { return Ok(()) };
     cleaner::recount(server, store);
     cleaner::clean(server, store)
 }

@@ -46,7 +46,7 @@ impl Density {
         let mut sparse = census.sparse(excess, MOVED_BYTES_MAX);
         if sparse.gain >= GAIN_BYTES_MIN {
             for_each_slot(server, |batch, db, slot| batch.move_sparse(db, slot, &mut sparse));
-            server.residency.counts.stretches_emptied.fetch_add(sparse.stretches(), Ordering::Relaxed);
+            server.engine.residency.counts.stretches_emptied.fetch_add(sparse.stretches(), Ordering::Relaxed);
         }
         // What others freed of this thread's own pages.
         sys::memory::collect();

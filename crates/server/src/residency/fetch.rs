@@ -123,7 +123,7 @@ pub fn look_up_all(server: &Arc<Server>, worker: usize, shadowed: Vec<ColdKey>) 
 }
 
 fn look_up_later(server: &Arc<Server>, worker: usize, shadowed: Vec<ColdKey>, at_least: usize) {
-    if !server.residency.fetches() {
+    if !server.engine.residency.fetches() {
         return;
     }
     let Some(fetches) = here(server, worker) else { return };
@@ -193,7 +193,7 @@ impl Fetches {
 
     /// Has a page read, if nobody has yet, and notes who awaits it.
     fn await_page(&self, at: u32, note: impl FnOnce(&mut Awaited)) {
-        let Some((store, page)) = self.server.residency.store().zip(PageNo::new(at)) else { return };
+        let Some((store, page)) = self.server.engine.residency.store().zip(PageNo::new(at)) else { return };
         let mut pages = self.pages.borrow_mut();
         if let Some(awaited) = pages.get_mut(&at) {
             return note(awaited);
@@ -218,9 +218,9 @@ impl Fetches {
         if done.is_empty() {
             return;
         }
-        let Some(store) = self.server.residency.store() else { return };
+        let Some(store) = self.server.engine.residency.store() else { return };
         // Who holds everything does not wait for us, nor we for him.
-        let batch = self.server.keyspace.try_enter(self.worker);
+        let batch = self.server.engine.keyspace.try_enter(self.worker);
         for (at, buffer, is_read) in done {
             let Some(awaited) = self.pages.borrow_mut().remove(&at) else { continue };
             let page = if is_read { parse(store, at, &buffer) } else { None };
@@ -260,14 +260,14 @@ pub(super) fn admit(server: &Server, batch: &Batch<'_>, page: &Page<'_>, keys: &
     for found in page.records() {
         // What takes more than this page is the command's to read.
         let Found::Here(record) = found else { continue };
-        let key = server.keyspace.key(DbIndex(0), record.key);
+        let key = server.engine.keyspace.key(DbIndex(0), record.key);
         if !keys.iter().any(|cold| cold.is_of(record.database, &key)) {
             continue;
         }
         if let Some(image) = record.image.plain()
             && batch.admit(record.database, &key, record.expires_at, &image, page.no().get())
         {
-            server.residency.counts.cold_reads.fetch_add(1, Ordering::Relaxed);
+            server.engine.residency.counts.cold_reads.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

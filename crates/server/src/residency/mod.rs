@@ -178,20 +178,20 @@ impl Residency {
 /// # Errors
 /// One sentence for the operator.
 pub fn open(server: &Arc<Server>, fs: &Fs, table: Option<&[u8]>, labour: Labour) -> io::Result<()> {
-    if server.config.edition() != Edition::Capacity {
-        let dir = server.dir();
+    if server.engine.config.edition() != Edition::Capacity {
+        let dir = server.engine.dir();
         let message = || {
             let start = "start it with `--edition capacity`, or take the data over with `tarn export`";
             format!("{} was written by the capacity edition: {start}", dir.display())
         };
         return table.map_or(Ok(()), |_| Err(io::Error::other(message())));
     }
-    let dir = folder(&server.dir());
+    let dir = folder(&server.engine.dir());
     let options = match labour {
         Labour::Threads => options(server),
         Labour::ByHand => Options { segment_pages: store::limits::SEGMENT_PAGES_MIN, ..options(server) },
     };
-    server.residency.is_by_hand.store(labour == Labour::ByHand, Ordering::Relaxed);
+    server.engine.residency.is_by_hand.store(labour == Labour::ByHand, Ordering::Relaxed);
     let store = match table {
         Some(table) => Store::open(fs, &dir, &options, table),
         None => Store::create(fs, &dir, &options),
@@ -215,7 +215,8 @@ pub enum Labour {
 /// # Errors
 /// One sentence for the operator.
 pub fn open_to_read(server: &Arc<Server>, fs: &Fs, table: &[u8], passes_damage: bool) -> io::Result<()> {
-    let store = Store::open_to_read(fs, &folder(&server.dir()), &options(server), table, passes_damage);
+    let store =
+        Store::open_to_read(fs, &folder(&server.engine.dir()), &options(server), table, passes_damage);
     attach(server, store.map_err(io::Error::other)?);
     Ok(())
 }
@@ -228,8 +229,8 @@ const MARK: &str = "has-a-log";
 /// # Errors
 /// If the disk refuses.
 pub fn mark(server: &Server, fs: &Fs) -> io::Result<()> {
-    let mark = folder(&server.dir()).join(MARK);
-    if server.config.edition() != Edition::Capacity || fs.kind(&mark)?.is_some() {
+    let mark = folder(&server.engine.dir()).join(MARK);
+    if server.engine.config.edition() != Edition::Capacity || fs.kind(&mark)?.is_some() {
         return Ok(());
     }
     fs.replace(&mark, b"")
@@ -255,16 +256,19 @@ pub fn folder(dir: &Path) -> PathBuf {
 }
 
 fn attach(server: &Arc<Server>, store: Store) {
-    server.keyspace.set_shelf(Box::new(OnDisk { store: store.clone(), server: Arc::downgrade(server) }));
-    let is_first = server.residency.store.set(store).is_ok();
+    server
+        .engine
+        .keyspace
+        .set_shelf(Box::new(OnDisk { store: store.clone(), server: Arc::downgrade(server) }));
+    let is_first = server.engine.residency.store.set(store).is_ok();
     assert!(is_first, "a server has one store");
 }
 
 fn options(server: &Server) -> Options {
-    let ceiling = server.keyspace.policy().memory_bytes_max();
+    let ceiling = server.engine.keyspace.policy().memory_bytes_max();
     let segment_pages = ceiling / SEGMENTS_PER_CEILING / store::limits::PAGE_BYTES as u64;
     let segment_pages = segment_pages.clamp(SEGMENT_PAGES_MIN, SEGMENT_PAGES_MAX) as u32;
-    let compression = match server.config.store_compression() {
+    let compression = match server.engine.config.store_compression() {
         StoreCompression::No => Compression::None,
         StoreCompression::Lz4 => Compression::Lz4,
     };
@@ -278,30 +282,30 @@ const SEGMENT_PAGES_MAX: u64 = 1 << 16;
 
 /// Waits until there is room in memory; for threads that load data. It is the spiller that makes it.
 pub fn wait_for_room(server: &Server) {
-    while is_over(server) && !server.residency.is_stuck() && !server.is_ending() {
-        server.residency.ring();
+    while is_over(server) && !server.engine.residency.is_stuck() && !server.engine.is_ending() {
+        server.engine.residency.ring();
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 /// Databases that have keys, by their constant numbers: an exchange of databases makes nobody who goes over them meet one twice.
 fn numbers_with_keys(server: &Server) -> impl Iterator<Item = u32> {
-    (0..server.keyspace.databases()).filter(|number| !server.keyspace.is_number_empty(*number))
+    (0..server.engine.keyspace.databases()).filter(|number| !server.engine.keyspace.is_number_empty(*number))
 }
 
 /// Shows every slot that may have keys to the spiller's thread, each in a stay of its own.
 fn for_each_slot(server: &Server, mut work: impl FnMut(&Batch<'_>, u32, Slot)) {
     for db in numbers_with_keys(server) {
         for slot in (0..SLOTS as u16).map(Slot) {
-            work(&server.keyspace.enter(server.spiller_guest()), db, slot);
+            work(&server.engine.keyspace.enter(server.engine.spiller_guest()), db, slot);
         }
     }
 }
 
 /// The ceiling of memory in the capacity edition, if there is one.
 fn ceiling(server: &Server) -> Option<u64> {
-    server.residency.store()?;
-    Some(server.keyspace.policy().memory_bytes_max()).filter(|bytes| *bytes > 0)
+    server.engine.residency.store()?;
+    Some(server.engine.keyspace.policy().memory_bytes_max()).filter(|bytes| *bytes > 0)
 }
 
 /// Whether the spiller has to send something away before anything more is stored.
@@ -320,7 +324,7 @@ const RESIDENT_SLACK_BYTES: u64 = 16 << 20;
 
 /// Gives back what threads have left with the allocator that loaded the data and have ended, if there is a ceiling to keep to.
 pub fn give_back(server: &Server) {
-    if server.residency.store().is_some() {
+    if server.engine.residency.store().is_some() {
         sys::memory::release();
     }
 }

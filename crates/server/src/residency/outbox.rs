@@ -61,9 +61,9 @@ impl<'s> Outbox<'s> {
     /// If the disk refuses; nothing is on its way then.
     pub fn take(&mut self, db: u32, slot: Slot) -> io::Result<Spilled> {
         let asked = Instant::now();
-        self.turn.get_or_insert_with(|| self.server.residency.turn.lock());
+        self.turn.get_or_insert_with(|| self.server.engine.residency.turn.lock());
         let spilled = {
-            let batch = self.server.keyspace.enter(self.guest);
+            let batch = self.server.engine.keyspace.enter(self.guest);
             self.waited += asked.elapsed();
             batch.spill(db, slot, &mut self.sweep, &mut self.gathered)
         };
@@ -92,7 +92,7 @@ impl<'s> Outbox<'s> {
         let written = self.gathered.write();
         if self.sweep.has_leaving() {
             let asked = Instant::now();
-            let batch = self.server.keyspace.enter(self.guest);
+            let batch = self.server.engine.keyspace.enter(self.guest);
             self.waited += asked.elapsed();
             self.waited += batch.let_go(&mut self.sweep, written.is_ok());
         }
@@ -121,7 +121,7 @@ impl Carrier for Gathered<'_> {
         match page {
             Ok(Some(page)) => {
                 let bytes = (key.len() + image.len()) as u64;
-                self.server.residency.counts.image_bytes.fetch_add(bytes, Ordering::Relaxed);
+                self.server.engine.residency.counts.image_bytes.fetch_add(bytes, Ordering::Relaxed);
                 Fate::LeavesTo(page.get())
             }
             Ok(None) => Fate::Waits,

@@ -27,11 +27,11 @@ impl Shelf for OnDisk {
         let found = PAGE.with_borrow_mut(|buffer| self.find(page, buffer, is_it));
         let server = self.server.upgrade();
         if let (Some(server), Err(error)) = (&server, &found) {
-            server.residency.note_failed_read(at, &error.0);
+            server.engine.residency.note_failed_read(at, &error.0);
         }
         let found = found?;
         if let Some(server) = server {
-            server.residency.counts.cold_reads.fetch_add(1, Ordering::Relaxed);
+            server.engine.residency.counts.cold_reads.fetch_add(1, Ordering::Relaxed);
         }
         Ok(found.map(|OwnedRecord { key, expires_at, image, .. }| Record { key, expires_at, image }))
     }
@@ -44,7 +44,7 @@ impl Shelf for OnDisk {
 
     fn note_cleared(&self, keys: u64) {
         if let Some(server) = self.server.upgrade() {
-            server.residency.note_cleared(keys);
+            server.engine.residency.note_cleared(keys);
         }
     }
 }

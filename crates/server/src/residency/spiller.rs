@@ -6,7 +6,8 @@
 use super::cleaner;
 use super::density::Density;
 use super::outbox::Outbox;
-use crate::server::{Attention, Server};
+use crate::attention::Attention;
+use crate::server::Server;
 use keyspace::residency::spill::{Aim, Spilled};
 use keyspace::{SLOTS, Slot};
 use std::io;
@@ -62,7 +63,7 @@ const ROUNDS_MAX: u32 = 32;
 pub(super) fn start(server: &Arc<Server>) -> io::Result<()> {
     let server = server.clone();
     let work = move || {
-        let store = server.residency.store().expect("it was made before").clone();
+        let store = server.engine.residency.store().expect("it was made before").clone();
         Spiller::new(&server, &store).run();
     };
     std::thread::Builder::new().name("spiller".to_owned()).spawn(work).map(|_| ())
@@ -99,7 +100,7 @@ impl<'s> Spiller<'s> {
             store,
             db: 0,
             slot: 0,
-            outbox: Outbox::new(server, store, server.spiller_guest(), Aim::Unused),
+            outbox: Outbox::new(server, store, server.engine.spiller_guest(), Aim::Unused),
             is_fruitful: false,
             fruitless_rounds: 0,
             rounds: 0,
@@ -114,10 +115,10 @@ impl<'s> Spiller<'s> {
     }
 
     fn run(mut self) {
-        while !self.server.is_ending() {
-            self.server.residency.wait_for_bell(self.nap());
+        while !self.server.engine.is_ending() {
+            self.server.engine.residency.wait_for_bell(self.nap());
             self.recount_if_due();
-            let sent = if self.server.config.eager_spill() { self.send_all() } else { Ok(()) };
+            let sent = if self.server.engine.config.eager_spill() { self.send_all() } else { Ok(()) };
             let made_room = sent.and_then(|()| self.make_room());
             let result = made_room.and_then(|()| cleaner::clean_if_due(self.server, self.store));
             match result {
@@ -128,7 +129,7 @@ impl<'s> Spiller<'s> {
     }
 
     fn nap(&self) -> Duration {
-        let sleeps_long = self.server.bells.is_idle() && !self.server.config.eager_spill();
+        let sleeps_long = self.server.bells.is_idle() && !self.server.engine.config.eager_spill();
         if sleeps_long && !self.store.wants_cleaning() { IDLE_NAP } else { NAP }
     }
 
@@ -136,7 +137,7 @@ impl<'s> Spiller<'s> {
     fn note_recovery(&mut self) {
         if self.refused_behind.take_if(|bytes| self.store.stats().bytes_written > *bytes).is_some() {
             log!(Notice, "Data can be sent to the store again");
-            self.server.residency.end_refusal();
+            self.server.engine.residency.end_refusal();
         }
     }
 
@@ -146,7 +147,7 @@ impl<'s> Spiller<'s> {
             log!(Warning, "Data cannot be sent to the store: {error}");
             self.warned_at = Some(Instant::now());
         }
-        *self.server.residency.refusal.lock() = Some(error.to_string());
+        *self.server.engine.residency.refusal.lock() = Some(error.to_string());
         self.refused_behind = Some(self.store.stats().bytes_written);
         self.outbox.set_closed(true);
         self.rests_until = Instant::now();
@@ -158,11 +159,11 @@ impl<'s> Spiller<'s> {
 
     /// Keys that expire, or go with their database, are counted as dead only so.
     fn recount_if_due(&mut self) {
-        let is_loaded = self.server.residency.is_loaded.load(Ordering::Acquire);
+        let is_loaded = self.server.engine.residency.is_loaded.load(Ordering::Acquire);
         let is_due = || self.recounted_at.elapsed() >= RECOUNT_EVERY || self.is_mostly_cleared();
         if is_loaded && is_due() && self.store.stats().bytes_in_use > 0 {
             // What goes while it counts is counted again.
-            self.server.residency.cleared_keys.store(0, Ordering::Relaxed);
+            self.server.engine.residency.cleared_keys.store(0, Ordering::Relaxed);
             cleaner::recount(self.server, self.store);
             self.recounted_at = Instant::now();
         }
@@ -171,9 +172,9 @@ impl<'s> Spiller<'s> {
     /// Whether more keys went with their databases than are left: to count these is less work than it was to make those, however often
     /// that comes.
     fn is_mostly_cleared(&self) -> bool {
-        let (residency, keyspace) = (&self.server.residency, &self.server.keyspace);
+        let (residency, keyspace) = (&self.server.engine.residency, &self.server.engine.keyspace);
         let cleared = residency.cleared_keys.load(Ordering::Relaxed);
-        let left = || self.server.databases().map(|db| keyspace.len(db)).sum::<u64>();
+        let left = || self.server.engine.databases().map(|db| keyspace.len(db)).sum::<u64>();
         cleared > 0 && cleared >= left()
     }
 
@@ -181,7 +182,7 @@ impl<'s> Spiller<'s> {
     fn send_all(&mut self) -> io::Result<()> {
         self.outbox.set_aim(Aim::All);
         let mut sent = Ok(());
-        for _ in 0..SLOTS * self.server.keyspace.databases() as usize {
+        for _ in 0..SLOTS * self.server.engine.keyspace.databases() as usize {
             sent = self.step();
             if sent.is_err() || self.at_beginning() {
                 break;
@@ -200,8 +201,8 @@ impl<'s> Spiller<'s> {
         let ceiling = super::ceiling(self.server);
         if ceiling.is_none_or(|ceiling| sys::memory::used_bytes() <= ceiling - ceiling / HIGH_SHARE) {
             self.fruitless_since = None;
-            if self.server.residency.is_stuck() {
-                self.server.residency.set_stuck(false);
+            if self.server.engine.residency.is_stuck() {
+                self.server.engine.residency.set_stuck(false);
             }
         }
         let Some(ceiling) = ceiling else { return Ok(()) };
@@ -209,12 +210,12 @@ impl<'s> Spiller<'s> {
         let ceiling = self.pressure.under(ceiling);
         let is_near = sys::memory::used_bytes() > ceiling - ceiling / HIGH_SHARE;
         // Whoever waits for room does not wait for the end of a rest.
-        let has_waiting = super::is_over(self.server) && !self.server.residency.is_stuck();
+        let has_waiting = super::is_over(self.server) && !self.server.engine.residency.is_stuck();
         if !is_near || Instant::now() < self.rests_until && !has_waiting {
             return Ok(());
         }
         (self.fruitless_rounds, self.rounds) = (0, 0);
-        while sys::memory::used_bytes() > ceiling - ceiling / LOW_SHARE && !self.server.is_ending() {
+        while sys::memory::used_bytes() > ceiling - ceiling / LOW_SHARE && !self.server.engine.is_ending() {
             self.step()?;
             if self.fruitless_rounds > FRUITLESS_ROUNDS_MAX {
                 self.note_fruitless();
@@ -239,9 +240,9 @@ impl<'s> Spiller<'s> {
         let lasts = self.fruitless_since.get_or_insert_with(Instant::now).elapsed();
         if lasts < STUCK_AFTER && self.refused_behind.is_none() {
             std::thread::sleep(NAP);
-        } else if !self.server.residency.set_stuck(true) {
+        } else if !self.server.engine.residency.set_stuck(true) {
             let used = sys::memory::used_bytes();
-            let waiting = self.server.durability.log().map_or(0, |log| log.status().buffer_bytes);
+            let waiting = self.server.engine.durability.log().map_or(0, |log| log.status().buffer_bytes);
             log!(
                 Warning,
                 "Memory is full: {used} bytes are used, {waiting} of them wait for the log's disk, and nothing that can go to the store \
@@ -252,11 +253,11 @@ impl<'s> Spiller<'s> {
 
     /// Looks at one slot.
     fn step(&mut self) -> io::Result<()> {
-        if self.server.attention().contains(Attention::SLOW_SCRIPT) {
+        if self.server.engine.attention().contains(Attention::SLOW_SCRIPT) {
             std::thread::sleep(NAP);
         }
         let (db, slot) = (self.db, Slot(self.slot));
-        if self.slot == 0 && self.server.keyspace.is_number_empty(db) {
+        if self.slot == 0 && self.server.engine.keyspace.is_number_empty(db) {
             return self.next_database();
         }
         let spilled = self.outbox.take(db, slot)?;
@@ -269,14 +270,14 @@ impl<'s> Spiller<'s> {
     }
 
     fn note(&mut self, spilled: Spilled) {
-        let counts = &self.server.residency.counts;
+        let counts = &self.server.engine.residency.counts;
         counts.spilled.fetch_add((spilled.gone + spilled.leaving) as u64, Ordering::Relaxed);
         counts.dropped_clean.fetch_add(spilled.gone as u64, Ordering::Relaxed);
         self.is_fruitful |= spilled.gone + spilled.leaving > 0;
     }
 
     fn next_database(&mut self) -> io::Result<()> {
-        (self.db, self.slot) = ((self.db + 1) % self.server.keyspace.databases(), 0);
+        (self.db, self.slot) = ((self.db + 1) % self.server.engine.keyspace.databases(), 0);
         if self.db > 0 {
             return Ok(());
         }

@@ -21,9 +21,9 @@ use telemetry::log;
 /// # Errors
 /// If the disk refuses, a manifest cannot be read, or the server ends. What was there is there still.
 pub(crate) fn write(server: &Server) -> io::Result<u64> {
-    let directory = server.dir().join(OsString::from_vec(server.config.appenddirname()));
+    let directory = server.engine.dir().join(OsString::from_vec(server.engine.config.appenddirname()));
     Fs::Real.create_dir_all(&directory)?;
-    let name = server.config.appendfilename();
+    let name = server.engine.config.appendfilename();
     let manifest = directory.join(OsStr::from_bytes(&[&name[..], b".manifest"].concat()));
     let before = manifest_before(&manifest)?;
     if before.is_none() {
@@ -42,7 +42,7 @@ pub(crate) fn write(server: &Server) -> io::Result<u64> {
     Fs::Real.sync_dir(&directory)?;
     let base = directory.join(OsStr::from_bytes(&base));
     let bytes = write_base(server, &base)?;
-    let is_own = server.durability.rewrites.has_append_only();
+    let is_own = server.engine.durability.rewrites.has_append_only();
     if before.is_some() && !is_own {
         keep(&manifest, &directory, &name, number)?;
     }
@@ -52,7 +52,7 @@ pub(crate) fn write(server: &Server) -> io::Result<u64> {
         }
         return Err(error);
     }
-    server.durability.rewrites.note_append_only();
+    server.engine.durability.rewrites.note_append_only();
     let is_part = |file: &OsStr| is_part(file, OsStr::from_bytes(&name));
     let gone: Vec<OsString> = match before {
         Some(_) if !is_own => Vec::new(),
@@ -106,16 +106,16 @@ fn number_behind(files: impl Iterator<Item = OsString>, name: &[u8]) -> u64 {
 
 fn write_base(server: &Server, path: &Path) -> io::Result<u64> {
     let mut file = Replacement::begin(&Fs::Real, path)?;
-    let mut writer = begin_file(server, server.clock.now(), Part::Base);
+    let mut writer = begin_file(server, server.engine.clock.now(), Part::Base);
     let mut bytes = 0;
-    for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
-        writer.database(db.0, server.keyspace.len(db), server.keyspace.expiring(db));
+    for db in server.engine.databases().filter(|db| !server.engine.keyspace.is_empty(*db)) {
+        writer.database(db.0, server.engine.keyspace.len(db), server.engine.keyspace.expiring(db));
         let mut cursor = Cursor(0);
         loop {
-            if server.is_ending() {
+            if server.engine.is_ending() {
                 return Err(io::Error::new(io::ErrorKind::Interrupted, "the server ends"));
             }
-            let Some((next, _)) = copy_step(server, server.guest(), db, cursor, &mut writer)? else {
+            let Some((next, _)) = copy_step(server, server.engine.guest(), db, cursor, &mut writer)? else {
                 thread::sleep(HELD_UP);
                 continue;
             };

@@ -145,7 +145,7 @@ pub fn enable(server: &Server, session: &mut Session, mode: Mode, redirection: O
         client.set_trait(Traits::TRACKING, true);
         let mut clients = tracking.clients.write();
         clients.insert(client.id, client.clone());
-        server.keyspace.set_interest(Interest::TRACKED, true);
+        server.engine.keyspace.set_interest(Interest::TRACKED, true);
     }
     let mode = match (mode, session.tracking.take().map(|tracker| tracker.mode)) {
         (Mode::Broadcast(mut new), old) => {
@@ -177,7 +177,7 @@ pub fn disable(server: &Server, session: &mut Session) {
     let mut clients = tracking.clients.write();
     clients.remove(&client.id);
     if clients.is_empty() {
-        server.keyspace.set_interest(Interest::TRACKED, false);
+        server.engine.keyspace.set_interest(Interest::TRACKED, false);
         tracking.table.clear();
     }
 }
@@ -251,7 +251,7 @@ const TABLE_BYTES_LEAST: usize = 1 << 20;
 /// Takes keys out of the table, whichever, down to `tracking-table-max-keys`; those who
 /// read them are told to forget them.
 pub fn keep_within_limit(server: &Server) {
-    let most = server.config.tracking_table_max_keys();
+    let most = server.engine.config.tracking_table_max_keys();
     let table = &server.tracking.table;
     let bytes_most = most.saturating_mul(KEY_BYTES_USUAL).max(TABLE_BYTES_LEAST);
     while most > 0 && (table.keys() > most || table.bytes() > bytes_most) {

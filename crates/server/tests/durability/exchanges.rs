@@ -80,7 +80,7 @@ fn transfer(prng: &mut Prng, key: &str) -> Request {
 fn checkpoint(site: &mut Site, prng: &mut Prng) {
     let (server, log) = (site.server.clone(), site.log());
     let mut slots = 0;
-    write_beside(&server, &log, server.guest(), Pace::Full, &mut |interval| match interval {
+    write_beside(&server, &log, server.engine.guest(), Pace::Full, &mut |interval| match interval {
         Interval::BetweenSlots => {
             slots += 1;
             assert!(slots < 4 * DATABASES as usize * SLOTS, "it begins anew, and never ends");
@@ -155,10 +155,10 @@ fn checkpoints_of_the_first_version_are_loaded() {
             let code = "#!lua name=one\nredis.register_function('f', function() return 1 end)";
             site.run(&[words(&["FUNCTION", "LOAD", code])]);
         }
-        while site.server.keyspace.numbers() == [0, 1, 2] {
+        while site.server.engine.keyspace.numbers() == [0, 1, 2] {
             site.run(&[words(&["SWAPDB", "0", "1"])]);
         }
-        let numbers = site.server.keyspace.numbers();
+        let numbers = site.server.engine.keyspace.numbers();
         // Where nothing is exchanged meanwhile, both say the same.
         let (server, log) = (site.server.clone(), site.log());
         let flush = &mut |interval| {
@@ -166,7 +166,7 @@ fn checkpoints_of_the_first_version_are_loaded() {
                 log.flush();
             }
         };
-        write_beside(&server, &log, server.guest(), Pace::Full, flush).unwrap();
+        write_beside(&server, &log, server.engine.guest(), Pace::Full, flush).unwrap();
         (0..20).for_each(|_| drop(site.run(&requests(&mut prng))));
         log.flush();
         let live = shown(&site);

@@ -59,7 +59,7 @@ fn open(edition: &str, dir: &Path, disk: &Disk) -> io::Result<Arc<Server>> {
 }
 
 fn keys(server: &Server) -> u64 {
-    server.databases().map(|db| server.keyspace.len(db)).sum()
+    server.engine.databases().map(|db| server.engine.keyspace.len(db)).sum()
 }
 
 /// The first start, filmed; gives the disk as it was before each change and at the end.

@@ -77,7 +77,7 @@ impl TestServer {
     }
 
     pub fn set(&self, name: &str, value: &str) {
-        self.server.config.set(&[(name, value)], config::Origin::Local).unwrap();
+        self.server.engine.config.set(&[(name, value)], config::Origin::Local).unwrap();
         self.server.apply_config();
     }
 

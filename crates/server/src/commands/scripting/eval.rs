@@ -2,11 +2,11 @@
 
 use super::host::{Limits, ScriptHost};
 use super::load::{Interpreter, Known, with_interpreter};
+use crate::attention::Attention;
 use crate::dispatch::Context;
 use crate::dispatch::checks::{self, Fullness};
 use crate::monitor;
 use crate::scripts::{Holds, Locks, plan};
-use crate::server::Attention;
 use ::script::{Ran, ScriptFlags, Sha};
 use command::{Error, Flags, Result};
 use keyspace::Key;
@@ -89,7 +89,7 @@ pub(super) fn fcall_ro(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> 
 fn call_function(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (server, name) = (context.server, context.request.arg(1));
     show(context);
-    let found = server.scripts.function(name);
+    let found = server.engine.scripts.function(name);
     context.batch.see_apart();
     let (library, index) = found.ok_or(Error::text("ERR Function not found"))?;
     let function = &library.functions[index];
@@ -139,7 +139,7 @@ impl Plan<'_> {
         interpreter: &mut Interpreter,
         reply: &mut Reply<'_>,
     ) -> Result<()> {
-        let fullness = match context.server.attention().contains(Attention::MEMORY_CEILING) {
+        let fullness = match context.server.engine.attention().contains(Attention::MEMORY_CEILING) {
             true => checks::fullness(context.server),
             false => Fullness::Room,
         };
@@ -207,7 +207,7 @@ impl Plan<'_> {
             Holds::All => context.batch.try_hold_all(),
             Holds::Declared => {
                 let (server, db, request) = (context.server, context.session.db, context.request);
-                let key = |position| server.keyspace.key(db, request.arg(position));
+                let key = |position| server.engine.keyspace.key(db, request.arg(position));
                 let keys: SmallVec<[Key<'_>; 4]> = (3..3 + self.keys).map(key).collect();
                 context.batch.try_hold(&keys)
             }

@@ -97,10 +97,10 @@ const HELP: &[&str] = &[
 /// Runs a library's code, which may take so long; what it registered makes a library.
 fn make(server: &Server, code: &[u8], time_max: Duration) -> std::result::Result<Arc<Library>, Vec<u8>> {
     let name = library_name(code)?;
-    let number = server.scripts.next_number();
+    let number = server.engine.scripts.next_number();
     let functions =
         with_interpreter(server, |interpreter| interpreter.engine.load_library(number, code, time_max))?;
-    Ok(server.scripts.new_library(name, code, functions, number))
+    Ok(server.engine.scripts.new_library(name, code, functions, number))
 }
 
 /// Loads a library that a file holds.
@@ -109,7 +109,7 @@ fn make(server: &Server, code: &[u8], time_max: Duration) -> std::result::Result
 /// The error line.
 pub fn load_library(server: &Server, code: &[u8]) -> std::result::Result<(), Vec<u8>> {
     let library = make(server, code, LOAD_AGAIN_TIME_MAX)?;
-    server.scripts.change_libraries(|all| all.add(library, false))
+    server.engine.scripts.change_libraries(|all| all.add(library, false))
 }
 
 /// Puts the libraries of a payload in the place of all that there are, and tells no journal.
@@ -123,7 +123,7 @@ pub fn replace_libraries(server: &Server, payload: &[u8]) -> std::result::Result
         .iter()
         .map(|code| make(server, code, LOAD_AGAIN_TIME_MAX))
         .collect::<std::result::Result<_, _>>()?;
-    server.scripts.change_libraries(|all| {
+    server.engine.scripts.change_libraries(|all| {
         *all = Libraries::default();
         libraries.into_iter().try_for_each(|library| all.add(library, false))
     })
@@ -135,7 +135,7 @@ fn change<T>(
     change: impl FnOnce(&mut Libraries) -> std::result::Result<T, Vec<u8>>,
 ) -> Result<T> {
     let (server, batch) = (context.server, &*context.batch);
-    let result = server.scripts.change_libraries(|all| {
+    let result = server.engine.scripts.change_libraries(|all| {
         let changed = change(all)?;
         if batch.effects().is_some() {
             let payload = rdb::dump_libraries(all.by_name.values().map(|library| &library.code[..]));
@@ -160,7 +160,7 @@ fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     let (replaces, code) = (code_at > 2, request.arg(code_at));
     let name = library_name(code).map_err(Error::line)?;
-    if !replaces && server.scripts.with_libraries(|all| all.by_name.contains_key(&name)) {
+    if !replaces && server.engine.scripts.with_libraries(|all| all.by_name.contains_key(&name)) {
         return Err(Error::quoting("ERR Library '", &name, "' already exists"));
     }
     let library = make(server, code, LOAD_TIME_MAX).map_err(Error::line)?;
@@ -214,7 +214,7 @@ fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
             return Err(Error::quoting("ERR Unknown argument ", word, ""));
         }
     }
-    let libraries = context.server.scripts.libraries();
+    let libraries = context.server.engine.scripts.libraries();
     context.batch.see_apart();
     let is_meant = |library: &&Arc<Library>| {
         pattern.is_none_or(|pattern| glob_match(pattern, &library.name, Case::Insensitive))
@@ -258,10 +258,10 @@ fn list_library(reply: &mut Reply<'_>, library: &Library, shows_code: bool) {
 
 /// FUNCTION STATS
 fn stats(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let scripts = &context.server.scripts;
+    let scripts = &context.server.engine.scripts;
     reply.map(2);
     reply.bulk(b"running_script");
-    match scripts.functions.lock().first() {
+    match context.server.functions.lock().first() {
         None => reply.null(),
         Some(run) => {
             reply.map(3);
@@ -297,7 +297,7 @@ fn kill(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// FUNCTION DUMP
 fn dump(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let libraries = context.server.scripts.libraries();
+    let libraries = context.server.engine.scripts.libraries();
     context.batch.see_apart();
     let payload = rdb::dump_libraries(libraries.by_name.values().map(|library| &library.code[..]));
     reply.bulk(&payload);
@@ -347,11 +347,12 @@ fn restore(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
             ));
         }
     };
-    let codes =
-        rdb::restore_libraries(request.arg(2), server.settings.checksum()).map_err(|error| match error {
+    let codes = rdb::restore_libraries(request.arg(2), server.engine.settings.checksum()).map_err(
+        |error| match error {
             RestoreError::BadFooter => Error::DUMP_FOOTER,
             RestoreError::BadFormat => Error::text("ERR given type is not a function"),
-        })?;
+        },
+    )?;
     put_libraries(context, &codes, policy)?;
     reply.ok();
     Ok(())

@@ -74,7 +74,7 @@ pub(super) fn with_interpreter<T>(server: &Server, run: impl FnOnce(&mut Interpr
 /// How much garbage an interpreter may keep: a share of `maxmemory` in which data is not missed.
 fn garbage_bytes_max(server: &Server) -> usize {
     const SHARE: u64 = 64;
-    match server.config.maxmemory() {
+    match server.engine.config.maxmemory() {
         0 => usize::MAX,
         ceiling => (ceiling / SHARE) as usize,
     }
@@ -87,22 +87,22 @@ impl Interpreter {
             scripts: HashMap::default(),
             by_text: HashMap::default(),
             hasher: foldhash::quality::RandomState::default(),
-            flushes: server.scripts.flushes(),
-            changes: server.scripts.changes(),
+            flushes: server.engine.scripts.flushes(),
+            changes: server.engine.scripts.changes(),
             bytes: 0,
             looks_at: 0,
         }
     }
 
     fn forget_what_is_gone(&mut self, server: &Server) {
-        let (flushes, changes) = (server.scripts.flushes(), server.scripts.changes());
+        let (flushes, changes) = (server.engine.scripts.flushes(), server.engine.scripts.changes());
         if self.flushes != flushes {
             self.flushes = flushes;
             self.forget_scripts();
         }
         if self.changes != changes {
             self.changes = changes;
-            server.scripts.with_libraries(|libraries| {
+            server.engine.scripts.with_libraries(|libraries| {
                 let is_there = |number| libraries.by_name.values().any(|library| library.number == number);
                 self.engine.retain_libraries(is_there);
             });
@@ -145,7 +145,7 @@ impl Interpreter {
             None => {
                 let header = Header::of_script(text)?;
                 let compiled = self.compile(text)?;
-                self.keep(name, server.scripts.add(name, text, header), compiled)
+                self.keep(name, server.engine.scripts.add(name, text, header), compiled)
             }
         };
         self.by_text.insert(hash, known.clone());
@@ -157,7 +157,7 @@ impl Interpreter {
         if let Some(known) = self.scripts.get(name).filter(|known| known.script.note_use()) {
             return Ok(Some(known.clone()));
         }
-        let Some(script) = server.scripts.get(name) else { return Ok(None) };
+        let Some(script) = server.engine.scripts.get(name) else { return Ok(None) };
         let compiled = self.compile(&script.text)?;
         Ok(Some(self.keep(*name, script, compiled)))
     }

@@ -51,11 +51,15 @@ fn look(server: &Server, words: &str) -> String {
     let Runs::Data(row) = table::find_for(&request.as_request()).unwrap().row.handler else {
         panic!("a data command")
     };
-    let args =
-        Args::new(request.as_request(), &server.keyspace, (DbIndex(0), UnixMs(1_000_000)), &server.settings);
+    let args = Args::new(
+        request.as_request(),
+        &server.engine.keyspace,
+        (DbIndex(0), UnixMs(1_000_000)),
+        &server.engine.settings,
+    );
     let mut out = Vec::new();
     let mut reply = Reply::new(&mut out, Protocol::Resp2);
-    let _ = execute(row, &mut server.keyspace.enter(0), &args, Touch::No, &mut reply).unwrap();
+    let _ = execute(row, &mut server.engine.keyspace.enter(0), &args, Touch::No, &mut reply).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -133,10 +137,10 @@ fn what_goes_from_key_to_key_is_done_as_far_as_it_is_due_and_needs_its_source() 
             assert_eq!(apply(&server, &effect(line)), Ok(()));
         }
         // Whatever has come to be over since.
-        server.keyspace.set_active_expiry(false);
-        let batch = server.keyspace.enter(0);
+        server.engine.keyspace.set_active_expiry(false);
+        let batch = server.engine.keyspace.enter(0);
         for (name, is_later) in [("s", source_later), ("missing", source_later), ("t", target_later)] {
-            let slot = server.keyspace.key(DbIndex(0), name.as_bytes()).slot;
+            let slot = server.engine.keyspace.key(DbIndex(0), name.as_bytes()).slot;
             batch.restore_stamp(DbIndex(0), slot, Stamp(if is_later { END } else { END - 1 }));
         }
         drop(batch);
@@ -179,7 +183,7 @@ fn libraries_take_the_place_of_all_others() {
     assert_eq!(command.effect, Some(Scope::Libraries));
     let applier = Applier::new(&server, 1);
     assert_eq!(applier.libraries(command, &whole.as_request()), Ok(()));
-    assert!(server.scripts.with_libraries(|all| all.by_name.contains_key(&b"l"[..])));
+    assert!(server.engine.scripts.with_libraries(|all| all.by_name.contains_key(&b"l"[..])));
     let added = RequestBuf::from_args([&b"FUNCTION"[..], b"RESTORE", &payload, b"APPEND"]);
     assert!(matches!(applier.libraries(command, &added.as_request()), Err(Refusal::Arity(_))));
 }
