@@ -141,7 +141,7 @@ impl Sessions for Beginner<'_> {
             is_cached: self.session.tracking.as_ref().is_some_and(|tracker| tracker.caches(self.command)),
             ticks: self.server.ticks.now().0.saturating_sub(self.first_tried.0),
         };
-        let shows = durability::latest(self.server);
+        let shows = durability::latest(&self.server.engine);
         begin(self.server, self.session, Some(request), (on_timeout, shows), wait.until);
         self.began.set(Some(wait.until));
     }
@@ -291,7 +291,7 @@ impl Waiter {
 
     /// Tells that there was nothing; while the log does not go on, that this is not known.
     fn time_out(&self, server: &Server) -> Ending {
-        let error = match server.engine.durability.gate.is_open(self.shows) {
+        let error = match server.gate.is_open(self.shows) {
             true => None,
             false => checks::held_error(server),
         };
@@ -392,7 +392,7 @@ impl Waiter {
         if out.len() > bytes_max {
             client::close_for_its_reply(server, &self.client);
         } else {
-            self.post(server, &out, durability::latest(server));
+            self.post(server, &out, durability::latest(&server.engine));
         }
         drop(behind_reply);
         client::open_seals(server);

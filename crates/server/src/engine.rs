@@ -7,6 +7,7 @@ use crate::attention::Attention;
 use crate::durability::{self, Durability};
 use crate::residency::Residency;
 use crate::scripts::Scripts;
+use crate::scripts::interpreter::InterpreterBytes;
 use crate::snapshot::Snapshots;
 use command::Settings;
 use config::Config;
@@ -36,6 +37,8 @@ pub struct Engine {
     pub hash_seed: HashSeed,
     /// Scripts and functions.
     pub scripts: Scripts,
+    /// What the interpreters hold.
+    pub interpreter_bytes: InterpreterBytes,
     /// Files of all keys.
     pub snapshots: Snapshots,
     /// The log.
@@ -45,6 +48,7 @@ pub struct Engine {
     workers: usize,
     attention: AtomicU32,
     is_ending: AtomicBool,
+    is_idle: AtomicBool,
 }
 
 impl Engine {
@@ -67,12 +71,14 @@ impl Engine {
             clock,
             hash_seed,
             scripts: Scripts::default(),
+            interpreter_bytes: InterpreterBytes::default(),
             snapshots: Snapshots::new(now),
-            durability: Durability::new(workers),
+            durability: Durability::default(),
             residency: Residency::default(),
             workers,
             attention: AtomicU32::new(0),
             is_ending: AtomicBool::new(false),
+            is_idle: AtomicBool::new(false),
         })
     }
 
@@ -132,6 +138,18 @@ impl Engine {
     /// Whether the end has begun.
     pub fn is_ending(&self) -> bool {
         self.is_ending.load(Ordering::Acquire)
+    }
+
+    /// Notes whether nothing has happened for a while, and wakes who sleeps longer then.
+    pub fn set_idle(&self, on: bool) {
+        if self.is_idle.swap(on, Ordering::Relaxed) && !on {
+            self.residency.ring();
+        }
+    }
+
+    /// Whether nothing has happened for a while.
+    pub fn is_idle(&self) -> bool {
+        self.is_idle.load(Ordering::Relaxed)
     }
 
     /// For a start that takes long.

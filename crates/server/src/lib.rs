@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod apply;
 pub mod attention;
 pub mod audience;
 pub mod blocking;
@@ -12,9 +13,11 @@ pub mod connection;
 pub mod descriptors;
 pub mod dispatch;
 pub mod durability;
+pub mod durable;
 pub mod encryption;
 pub mod engine;
 pub mod events;
+pub mod gate;
 pub mod holders;
 pub mod import;
 pub mod listen;

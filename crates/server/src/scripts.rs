@@ -5,6 +5,8 @@
 //!
 //! Thread rule: any thread.
 
+pub mod interpreter;
+pub mod libraries;
 pub mod plan;
 
 use command::Flags;

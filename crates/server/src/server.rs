@@ -4,12 +4,13 @@ use crate::attention::Attention;
 use crate::audience::Audience;
 use crate::blocking::{self, Blocked};
 use crate::client::{Client, Clients, Traits, eviction};
-use crate::commands::{self, scripting::InterpreterBytes};
+use crate::commands;
 use crate::dispatch::names::Names;
 use crate::dispatch::pause::Pause;
 use crate::durability;
 use crate::engine::Engine;
 use crate::events;
+use crate::gate::Gate;
 use crate::holders::{Holders, Run};
 use crate::listen::{Doors, Speech};
 use crate::monitor::{self, Monitors};
@@ -22,6 +23,7 @@ use crate::tick::Bells;
 use crate::tls::Tls;
 use crate::tracking::{self, Tracking};
 use crate::watches::Watches;
+use ::log::SyncPolicy;
 use acl::Registry;
 use config::{ClientClass, Config};
 use keyspace::{HashSeed, Interest};
@@ -63,6 +65,8 @@ pub enum Scripting {
 pub struct Server {
     /// The database.
     pub engine: Arc<Engine>,
+    /// Holds replies back.
+    pub gate: Gate,
     /// Who may do what.
     pub acl: Registry,
     /// What clients call commands.
@@ -96,8 +100,6 @@ pub struct Server {
     pub functions: Mutex<Vec<Arc<Run>>>,
     /// Who holds keys for long.
     pub holders: Holders,
-    /// What the interpreters hold.
-    pub interpreter_bytes: InterpreterBytes,
     /// Who listens to what.
     pub pubsub: PubSub,
     /// Who caches what.
@@ -144,6 +146,7 @@ impl Server {
             // The start has refused what cannot be followed.
             names: Names::of(&engine.config.renamed_commands()).unwrap_or_default(),
             engine,
+            gate: Gate::new(workers),
             clients: Clients::default(),
             counts: ServerCounts::default(),
             worker_counts: (0..workers).map(|_| WorkerCounts::new(command::table::command_count())).collect(),
@@ -159,7 +162,6 @@ impl Server {
             blocked: Blocked::default(),
             functions: Mutex::default(),
             holders: Holders::default(),
-            interpreter_bytes: InterpreterBytes::default(),
             pubsub: PubSub::default(),
             tracking: Tracking::new(workers),
             samples: Samples::default(),
@@ -190,7 +192,9 @@ impl Server {
         self.reply_bytes_max.store(longest_reply(self, eviction::limit_bytes(self)), Ordering::Relaxed);
         self.slow_ticks.store(slow::threshold_ticks(self), Ordering::Relaxed);
         self.engine.keyspace.set_interest(Interest::EVENTS, events::are_wanted(self));
-        durability::apply_config(self);
+        if let Some(sync) = durability::follow_config(&self.engine) {
+            self.gate.hold(sync == SyncPolicy::Always);
+        }
         tracking::keep_within_limit(self);
         self.placement.look_at_load();
         telemetry::logger::set_level(config.log_level());

@@ -6,7 +6,7 @@ use crate::dispatch::names::Names;
 use crate::listen::{Listeners, Speech};
 use crate::placement::Arrival;
 use crate::server::{Ending, Scripting, Server};
-use crate::{commands, descriptors, durability, encryption, snapshot, supervision, worker};
+use crate::{commands, descriptors, durability, durable, encryption, snapshot, supervision, worker};
 use config::{Config, Edition, Startup};
 use script::limits::STACK_BYTES;
 use std::ffi::OsString;
@@ -171,8 +171,8 @@ fn load(
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     let (server, ready) = (server.clone(), ready_lines(listeners));
     std::thread::Builder::new().name("load".to_owned()).stack_size(STACK_BYTES).spawn(move || {
-        snapshot::remove_unfinished(&server);
-        let loaded = durability::open(&server, &Fs::Real, workers);
+        snapshot::remove_unfinished(&server.engine);
+        let loaded = durable::open(&server, &Fs::Real, workers);
         if loaded.is_ok() {
             server.engine.set_attention(Attention::LOADING, false);
             ready.iter().for_each(|line| log!(Notice, "{line}"));
@@ -287,7 +287,7 @@ fn run_behind(front: Front, server: &Arc<Server>, listeners: Listeners, workers:
         thread.join().expect("a worker that panics ends the process");
     }
     // SHUTDOWN has saved before the end began; after a signal nobody has.
-    let saved = durability::close(server).and(snapshot::save_at_end(server));
+    let saved = durability::close(&server.engine).and(snapshot::save_at_end(&server.engine));
     status.and_then(|status| saved.map(|()| status))
 }
 
@@ -349,7 +349,7 @@ impl Front {
 /// Saves what has to be saved while clients are still served, after a signal. False: that failed, and the server stays. A script that
 /// is slow would hold it up for who knows how long: the end ends it, or waits for it for a while, and saves then.
 async fn save_before_end(server: &Arc<Server>, signals: &mut Signals) -> bool {
-    if !snapshot::is_due_at_end(server) || server.engine.keyspace.has_any_slow_holder() {
+    if !snapshot::is_due_at_end(&server.engine) || server.engine.keyspace.has_any_slow_holder() {
         return true;
     }
     let (tell, told) = tokio::sync::oneshot::channel();
@@ -357,7 +357,7 @@ async fn save_before_end(server: &Arc<Server>, signals: &mut Signals) -> bool {
         let server = server.clone();
         // Who asked waits for it.
         move || {
-            let _ = tell.send(snapshot::save_before_end(&server).is_ok());
+            let _ = tell.send(snapshot::save_before_end(&server.engine).is_ok());
         }
     };
     if std::thread::Builder::new().name("save".to_owned()).spawn(saving).is_err() {
@@ -394,12 +394,12 @@ async fn script_outlasts(server: &Server, scripts: Scripting) {
 /// snapshot has a part of it, and none can be written that has all others.
 fn leave_script_behind(server: &Server, status: u8, scripts: Scripting) -> ! {
     log!(Warning, "A script still runs; the server ends without it, and nothing that it has written is kept");
-    let synced = durability::sync(server);
-    let completed = durability::refuse_owed(server);
+    let synced = durability::sync(&server.engine);
+    let completed = durability::refuse_owed(&server.engine);
     for error in [&synced, &completed].into_iter().filter_map(|done| done.as_ref().err()) {
         log!(Warning, "{error}");
     }
-    let loses_snapshot = scripts == Scripting::Awaited && snapshot::is_due_at_end(server);
+    let loses_snapshot = scripts == Scripting::Awaited && snapshot::is_due_at_end(&server.engine);
     if loses_snapshot {
         log!(Warning, "The final RDB snapshot is not written: the script has keys that belong to it");
     }

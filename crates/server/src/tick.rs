@@ -19,7 +19,7 @@ use keyspace::Progress;
 use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use sys::UnixMs;
@@ -49,17 +49,12 @@ pub struct Bells {
     workers: Box<[Notify]>,
     /// How many times all workers were to collect what was freed of their memory.
     collections: AtomicU64,
-    is_idle: AtomicBool,
 }
 
 impl Bells {
     /// For so many workers.
     pub fn new(workers: usize) -> Bells {
-        Bells {
-            workers: (0..workers).map(|_| Notify::new()).collect(),
-            collections: AtomicU64::new(0),
-            is_idle: AtomicBool::new(false),
-        }
+        Bells { workers: (0..workers).map(|_| Notify::new()).collect(), collections: AtomicU64::new(0) }
     }
 
     /// Has a worker look around.
@@ -75,11 +70,6 @@ impl Bells {
     /// Has all workers look around but this one.
     fn ring_all_but(&self, worker: usize) {
         (0..self.workers.len()).filter(|other| *other != worker).for_each(|other| self.ring(other));
-    }
-
-    /// Whether nothing has happened for a while.
-    pub fn is_idle(&self) -> bool {
-        self.is_idle.load(Ordering::Relaxed)
     }
 
     async fn rung(&self, worker: usize) {
@@ -144,10 +134,10 @@ async fn keep_time(worker: Rc<Worker>, index: usize) {
         }
         look_around(server, index, &mut collected).await;
         sample(server);
-        durability::KeyCounts::note(server);
-        snapshot::begin_if_due(server, index, is_second);
+        durability::KeyCounts::note(&server.engine, || server.gate.open_to());
+        snapshot::begin_if_due(&server.engine, index, is_second);
         if is_second {
-            durability::begin_if_due(server);
+            durability::begin_if_due(&server.engine);
             close_overdue_clients(server);
         }
     }
@@ -156,7 +146,7 @@ async fn keep_time(worker: Rc<Worker>, index: usize) {
 /// What is done while tests have the server do nothing by itself: what clients asked for, or wait for.
 async fn rest(server: &Arc<Server>, index: usize) {
     serve_put_off(server, index).await;
-    snapshot::begin_if_due(server, index, false);
+    snapshot::begin_if_due(&server.engine, index, false);
 }
 
 /// Whether keys are due, or have to be evicted.
@@ -182,7 +172,7 @@ impl Pace {
     /// How long to sleep now.
     fn pause(&self, server: &Server) -> Duration {
         let busy = Duration::from_millis(1000 / u64::from(server.engine.config.hz().max(1)));
-        if !server.bells.is_idle() {
+        if !server.engine.is_idle() {
             return busy;
         }
         let due = server.engine.keyspace.next_sweep_ms(server.engine.clock.now()).map(Duration::from_millis);
@@ -196,11 +186,7 @@ impl Pace {
         if mem::replace(&mut self.commands, commands) != commands || is_busy {
             self.busy_at = Instant::now();
         }
-        let is_idle = self.busy_at.elapsed() >= IDLE_AFTER;
-        if server.bells.is_idle.swap(is_idle, Ordering::Relaxed) && !is_idle {
-            // Who sleeps long while nothing happens is awake again.
-            server.engine.residency.ring();
-        }
+        server.engine.set_idle(self.busy_at.elapsed() >= IDLE_AFTER);
         let is_second = self.second_began.elapsed() >= Duration::from_secs(1);
         if is_second {
             self.second_began = Instant::now();
@@ -246,7 +232,7 @@ fn sweep_step(server: &Arc<Server>, worker: usize) -> Progress {
         blocking::serve(server, &mut batch, worker, server.engine.clock.now());
     }
     tracking::end_batch(server, worker);
-    residency::fetch::look_up_all(server, worker, batch.take_shadowed());
+    residency::fetch::look_up_all(&server.engine, worker, batch.take_shadowed());
     server.note_latency("expire-cycle", began);
     progress
 }
@@ -295,7 +281,7 @@ impl Freed {
         }
         let used = sys::memory::used_bytes();
         let is_much = self.held_bytes.saturating_sub(used) >= RELEASE_BYTES_MIN.max(self.held_bytes / 8);
-        if !is_much && !residency::is_tight(server) {
+        if !is_much && !residency::is_tight(&server.engine) {
             self.held_bytes = self.held_bytes.max(used);
             return;
         }

@@ -9,7 +9,8 @@ use crate::connection::handshakes::Handshakes;
 use crate::connection::secure::{SEALED_BYTES, Scratch};
 use crate::connection::{self, Moved, Place};
 use crate::dispatch::Runner;
-use crate::durability::{self, gate::Queue};
+use crate::durability;
+use crate::gate::Queue;
 use crate::listen::{Accepted, AcceptedSocket};
 use crate::placement::Arrival;
 use crate::placement::scaling::{self, Rounds};
@@ -91,7 +92,7 @@ impl Worker {
         if !placement.is_occupied(self.index) {
             placement.set_occupied(self.index, true);
             // Replies that leave may wait for what this thread has appended, and nobody else says that to the log.
-            durability::write_gathered(&self.server, self.index);
+            durability::write_gathered(&self.server.engine, || placement.connections_of(self.index));
             // It runs when this thread is back at its tasks.
             let worker = self.clone();
             tokio::task::spawn_local(async move { worker.be_free() });
@@ -151,7 +152,7 @@ pub fn run(server: Arc<Server>, index: usize, arrivals: UnboundedReceiver<Arriva
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .on_thread_park(move || {
-            durability::write_gathered(&idle, index);
+            durability::write_gathered(&idle.engine, || idle.placement.connections_of(index));
             rounds.count(&idle);
         })
         .build_local(LocalOptions::default())

@@ -134,7 +134,7 @@ impl Letters {
 
     /// Stretch by stretch, with that up to which the log must be durable for it. Asked before they are sent.
     pub fn stretches(&self, server: &Server) -> impl Iterator<Item = (&[u8], Stamp)> {
-        let latest = durability::latest(server);
+        let latest = durability::latest(&server.engine);
         let starts =
             std::iter::once((0, latest)).chain(self.marks.iter().map(move |(from, mark)| match mark {
                 Mark::Messages | Mark::Sealed(_) => (*from, latest),

@@ -11,7 +11,7 @@ use crate::dispatch::checks::LOADING;
 use crate::dispatch::handlers::ServerHandler;
 use crate::server::Server;
 use crate::tls::Contexts;
-use crate::{descriptors, durability, encryption, listen};
+use crate::{descriptors, durable, encryption, listen};
 use command::{Error, Flags, Group, Reach, Result, Row, Secrets, Shows};
 use config::{CannotApply, ChangedDirective, Config, Origin, TABLE};
 use std::sync::Arc;
@@ -186,7 +186,7 @@ fn switch_log(
     if !holds_all {
         return Err("it cannot be set in a transaction".to_owned());
     }
-    durability::begin_amid_traffic(server).map_err(|error| error.to_string())
+    durable::begin_amid_traffic(server).map_err(|error| error.to_string())
 }
 
 const UNABLE_TO_LISTEN: &str = "Unable to listen on this port. Check server logs.";

@@ -266,7 +266,7 @@ fn send_and_remove(
 fn await_disk(context: &Context<'_, '_>, watch: &mut Watch, timeout: Duration) -> Result<()> {
     let durability = &context.server.engine.durability;
     let began = Instant::now();
-    while !durability.gate.is_open(context.batch.seen()) {
+    while !context.server.gate.is_open(context.batch.seen()) {
         if began.elapsed() >= timeout || watch.look().is_err() {
             return Err(Error::text("IOERR error or timeout waiting for the disk"));
         }

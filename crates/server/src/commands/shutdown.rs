@@ -76,7 +76,7 @@ fn shutdown(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
     let mut last = Last::Unwanted;
     if saves && !options.nosave {
         // One in the background has not all of what is to be saved, and is given up.
-        let saved = snapshot::save_instead(server, context.batch, context.now).ok_or(Error::InUse)?;
+        let saved = snapshot::save_instead(&server.engine, context.batch, context.now).ok_or(Error::InUse)?;
         if saved.is_err() && !options.force {
             return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
         }

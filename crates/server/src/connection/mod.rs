@@ -609,7 +609,7 @@ impl Connection {
             return Ok(());
         }
         let mut sent = 0;
-        let is_open = worker.server.engine.durability.gate.is_open(seen);
+        let is_open = worker.server.gate.is_open(seen);
         if self.pending.is_empty() && is_open {
             while sent < buffers.output.len() {
                 if sent >= SENT_BYTES_IN_A_ROW {
@@ -655,7 +655,7 @@ impl Connection {
     /// Lets out what the gate is open for; waits on for what it is not.
     fn leave_gate(&mut self, worker: &Worker) {
         let Some(held_for) = self.pending.held_for() else { return };
-        let open_to = worker.server.engine.durability.gate.open_to();
+        let open_to = worker.server.gate.open_to();
         if held_for <= open_to {
             self.pending.open(open_to);
         }

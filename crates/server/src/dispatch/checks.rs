@@ -173,7 +173,7 @@ fn check_memory(
     now: UnixMs,
 ) -> Verdict {
     let needs_room = may_grow || command.first_key > 0;
-    if needs_room && residency::is_over(server) && !server.engine.residency.is_stuck() {
+    if needs_room && residency::is_over(&server.engine) && !server.engine.residency.is_stuck() {
         server.engine.residency.ring();
         return Verdict::Wait(UnixMs(now.0 + ROOM_PATIENCE_MS));
     }

@@ -293,7 +293,9 @@ impl Turn<'_> {
             return Some(requests.len().min(from + fetch.requests));
         }
         // While there is no room, what came back would only have to go again.
-        if self.is_outside || residency::is_over(self.server) && !self.server.engine.residency.is_stuck() {
+        if self.is_outside
+            || residency::is_over(&self.server.engine) && !self.server.engine.residency.is_stuck()
+        {
             return None;
         }
         self.fetch_cold(requests, input, from)
@@ -318,7 +320,13 @@ impl Turn<'_> {
         }
         if !cold.is_empty() {
             let (client, covered) = (&self.session.client, fence - from);
-            self.session.fetch = residency::fetch::begin(self.server, self.worker, client, covered, &cold);
+            self.session.fetch = residency::fetch::begin(
+                &self.server.engine,
+                self.worker,
+                client.clone().into(),
+                covered,
+                &cold,
+            );
             if self.session.fetch.is_some() {
                 return Some(from);
             }
@@ -622,8 +630,7 @@ impl Turn<'_> {
         before: usize,
         out: &mut Vec<u8>,
     ) -> Option<UnixMs> {
-        let is_shown = self.server.engine.durability.gate.is_open(self.batch.seen())
-            || command.row.shows == Shows::Nothing;
+        let is_shown = self.server.gate.is_open(self.batch.seen()) || command.row.shows == Shows::Nothing;
         let has_written = self.batch.has_appended() && !command.is(Flags::READONLY);
         let is_answered = self.session.waits.is_none() && out.len() > before;
         let error = match is_answered && !is_shown && !has_written {
@@ -715,7 +722,7 @@ impl Turn<'_> {
             blocking::serve(self.server, &mut self.batch, self.worker, self.now);
         }
         tracking::end_batch(self.server, self.worker);
-        residency::fetch::look_up(self.server, self.worker, self.batch.take_shadowed());
+        residency::fetch::look_up(&self.server.engine, self.worker, self.batch.take_shadowed());
         if self.is_asked {
             self.session.client.note_batch(self.last.map(|command| command.id), self.count, self.now);
             self.server.counts.commands.add(self.count);

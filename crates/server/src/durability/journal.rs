@@ -1,8 +1,7 @@
 //! Between the keyspace and the log: effects go to the log, and what becomes of them to the gate and to those who ask.
 
 use crate::attention::Attention;
-use crate::client;
-use crate::server::Server;
+use crate::engine::Engine;
 use ::log::{Failure, Log, Lsn, Observer};
 use keyspace::{DbIndex, Journal, Stamp};
 use std::cell::Cell;
@@ -10,10 +9,27 @@ use std::sync::{Arc, Weak};
 use sys::UnixMs;
 use telemetry::log;
 
+/// Those who wait for what the log makes durable: they are told by its flusher how far it is, and by the threads of the keyspace what
+/// belongs together.
+pub trait Watcher: Send + Sync {
+    /// The log is durable up to here.
+    fn committed(&self, up_to: Stamp);
+
+    /// Whether from now on nothing may be shown before it is durable.
+    fn hold(&self, on: bool);
+
+    /// What this thread tells others from now on goes to them behind [`Watcher::end_group`]: it is not in the log yet.
+    fn begin_group(&self);
+
+    /// It is, and the slots are let go.
+    fn end_group(&self);
+}
+
 /// Takes effects to the log.
 pub struct ToLog {
     pub log: Arc<Log>,
-    pub server: Weak<Server>,
+    pub engine: Weak<Engine>,
+    pub watcher: Arc<dyn Watcher>,
 }
 
 impl ToLog {
@@ -23,9 +39,9 @@ impl ToLog {
             GATHERED.set(Some(Gathered { bytes: gathered.bytes + bytes, ..gathered }));
         }
         if self.log.is_full()
-            && let Some(server) = self.server.upgrade()
+            && let Some(engine) = self.engine.upgrade()
         {
-            server.engine.set_attention(Attention::LOG_FULL, true);
+            engine.set_attention(Attention::LOG_FULL, true);
         }
     }
 }
@@ -53,13 +69,11 @@ impl Journal for ToLog {
     }
 
     fn begin_group(&self) {
-        client::begin_group();
+        self.watcher.begin_group();
     }
 
     fn end_group(&self) {
-        if let Some(server) = self.server.upgrade() {
-            client::end_group(&server);
-        }
+        self.watcher.end_group();
     }
 
     fn nudge(&self) {
@@ -115,42 +129,49 @@ pub fn gather() {
     GATHERED.set(Some(Gathered::new(BATCHES_MIN)));
 }
 
-/// Has what gathered written. Called by the thread of a worker when it has nothing to do, or is at something that takes long.
-pub fn write_gathered(server: &Server, worker: usize) {
+/// Has what gathered written. Called by the thread of a worker when it has nothing to do, or is at something that takes long; it tells how
+/// many connections it has.
+pub fn write_gathered(engine: &Engine, connections: impl FnOnce() -> u32) {
     if GATHERED.get().is_some_and(|gathered| gathered.batches > 0)
-        && let Some(log) = server.engine.durability.log()
+        && let Some(log) = engine.durability.log()
     {
-        let half = server.placement.connections_of(worker) / 2;
+        let half = connections() / 2;
         GATHERED.set(Some(Gathered::new(half.clamp(BATCHES_MIN, BATCHES_MAX))));
         log.nudge();
     }
 }
 
 /// Is told by the log's flusher.
-pub struct Watcher(pub Weak<Server>);
+pub struct Flushed {
+    pub engine: Weak<Engine>,
+    pub watcher: Arc<dyn Watcher>,
+}
 
-impl Observer for Watcher {
-    fn committed(&self, up_to: Lsn) {
-        let Some(server) = self.0.upgrade() else { return };
-        let is_full = server.engine.durability.log().is_some_and(|log| log.is_full());
-        if server.engine.attention().contains(Attention::LOG_FULL) && !is_full {
-            server.engine.set_attention(Attention::LOG_FULL, false);
+impl Flushed {
+    fn set_failed(&self, on: bool) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.set_attention(Attention::LOG_FAILED, on);
         }
-        server.engine.durability.gate.commit(Stamp(up_to.0));
-        server.engine.durability.committed.notify_waiters();
+    }
+}
+
+impl Observer for Flushed {
+    fn committed(&self, up_to: Lsn) {
+        let Some(engine) = self.engine.upgrade() else { return };
+        let is_full = engine.durability.log().is_some_and(|log| log.is_full());
+        if engine.attention().contains(Attention::LOG_FULL) && !is_full {
+            engine.set_attention(Attention::LOG_FULL, false);
+        }
+        self.watcher.committed(Stamp(up_to.0));
     }
 
     fn failed(&self, failure: &Failure) {
         log!(Warning, "Can't write to the log: {failure}. Writes are refused until it goes on");
-        if let Some(server) = self.0.upgrade() {
-            server.engine.set_attention(Attention::LOG_FAILED, true);
-        }
+        self.set_failed(true);
     }
 
     fn resumed(&self) {
         log!(Notice, "The log goes on: all that was written is on disk");
-        if let Some(server) = self.0.upgrade() {
-            server.engine.set_attention(Attention::LOG_FAILED, false);
-        }
+        self.set_failed(false);
     }
 }

@@ -5,7 +5,8 @@
 
 use super::{Complaint, Given, Verdict};
 use crate::durability;
-use crate::import::{USUAL_SNAPSHOT, load_foreign, load_from};
+use crate::durable::{load_foreign, load_from};
+use crate::import::USUAL_SNAPSHOT;
 use crate::server::Server;
 use crate::snapshot::{self, Leaving};
 use config::{Config, Startup};
@@ -74,7 +75,7 @@ pub(super) fn import(words: &[String], shown: &mut String) -> Result<Verdict, Co
     }
     let found = load_from(&server, &from)?;
     Fs::Real.create_dir_all(&server.engine.dir()).map_err(about(&server.engine.dir()))?;
-    let to = snapshot::path(&server);
+    let to = snapshot::path(&server.engine);
     write(&server, &to, Leaving::default())?;
     writeln!(shown, "{found}\nWrote {} keys to {}", keys(&server), to.display()).expect("a string takes all");
     if let Some(directives) = needed_by_start(&server) {
@@ -149,10 +150,10 @@ fn moment_of(dir: &str) -> Result<UnixMs, Complaint> {
 
 /// Loads what the server's directory holds, as a start does, and leaves it as it is; says what that was.
 fn load(server: &Arc<Server>, skips_damaged: bool) -> Result<Option<String>, Complaint> {
-    if let Some(end) = durability::load(server, &Fs::Real, skips_damaged)? {
+    if let Some(end) = durability::load(&server.engine, &Fs::Real, skips_damaged)? {
         return Ok(Some(format!("Loaded the log of {} up to LSN {end}", server.engine.dir().display())));
     }
-    let found = load_foreign(server, durability::preference_in(server, &Fs::Real)?)?;
+    let found = load_foreign(server, durability::preference_in(&server.engine, &Fs::Real)?)?;
     Ok(found.map(|found| found.to_string()))
 }
 
@@ -199,7 +200,7 @@ fn data_in(server: &Server) -> Result<Option<PathBuf>, Complaint> {
 /// Gives how many keys were left out.
 fn write(server: &Server, to: &Path, leaving: Leaving) -> Result<u64, Complaint> {
     let now = server.engine.clock.now();
-    snapshot::write_all(server, &mut server.engine.keyspace.enter(0), to, now, leaving)
+    snapshot::write_all(&server.engine, &mut server.engine.keyspace.enter(0), to, now, leaving)
         .map_err(|error| Complaint(format!("Can't write {}: {error}", to.display())))
 }
 

@@ -57,7 +57,7 @@ fn what_groups_read_beside_a_checkpoint_is_read_once() {
     }
     let (server, log) = (site.server.clone(), site.log());
     let mut slots = 0;
-    write_beside(&server, &log, server.engine.guest(), Pace::Full, &mut |interval| match interval {
+    write_beside(&server.engine, &log, server.engine.guest(), Pace::Full, &mut |interval| match interval {
         Interval::BetweenSlots => {
             slots += 1;
             if slots % (keyspace::SLOTS / STREAMS) == 0 {
@@ -93,7 +93,7 @@ fn a_group_that_goes_away_before_its_slot_is_copied_does_not_hinder_the_start() 
     }
     let (server, log) = (site.server.clone(), site.log());
     let mut is_first = true;
-    write_beside(&server, &log, server.engine.guest(), Pace::Full, &mut |interval| match interval {
+    write_beside(&server.engine, &log, server.engine.guest(), Pace::Full, &mut |interval| match interval {
         Interval::BetweenSlots if is_first => {
             is_first = false;
             for (key, end) in [("s1", "DEL s1"), ("s2", "XGROUP DESTROY s2 g"), ("s3", "SET s3 x")] {
@@ -152,7 +152,7 @@ fn an_exchange_of_databases_that_a_checkpoint_begins_in_is_not_made_twice() {
     thread::scope(|scope| {
         let writing = scope.spawn(|| {
             is_begun.store(true, Ordering::Relaxed);
-            write_beside(&server, &log, server.engine.guest(), Pace::Full, &mut |interval| {
+            write_beside(&server.engine, &log, server.engine.guest(), Pace::Full, &mut |interval| {
                 if interval == Interval::BeforeSync {
                     log.flush();
                 }
@@ -237,6 +237,6 @@ fn when_a_consumer_was_active_outlives_renames_copies_and_starts() {
             log.flush();
         }
     };
-    write_beside(&server, &log, server.engine.guest(), Pace::Full, flush).unwrap();
+    write_beside(&server.engine, &log, server.engine.guest(), Pace::Full, flush).unwrap();
     assert_eq!(shown(&restart(next, &mut disk, &clock), &keys), live);
 }

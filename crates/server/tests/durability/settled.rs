@@ -100,7 +100,7 @@ fn a_watched_key_that_cannot_be_read_fails_who_watches_it_and_no_command() {
     let mut site = Site::open("capacity", &disk, 1, &clock, 1).unwrap();
     let broken = Faults { read_error_one_in: 1, ..Faults::default() };
     let mut ask = |disk: &Disk, faults: &Faults, lines: &[&str]| {
-        by_hand::spill(&site.server, &mut || {}).unwrap();
+        by_hand::spill(&site.server.engine, &mut || {}).unwrap();
         disk.set_faults(faults.clone());
         let (out, _) = site.run(&requests(lines));
         disk.set_faults(Faults::default());

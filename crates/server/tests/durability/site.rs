@@ -12,6 +12,7 @@ use server::blocking;
 use server::client::Client;
 use server::dispatch::{Runner, Stop};
 use server::durability;
+use server::durable;
 use server::server::Server;
 use server::session::Session;
 use std::io;
@@ -66,7 +67,7 @@ impl Site {
         let server = Server::with_seed(*config, WORKERS, clock.clone(), seed);
         let options =
             Options { segment_bytes: SEGMENT_BYTES, flushing: Flushing::ByHand, ..Options::default() };
-        durability::open_with(&server, &fs, threads, options)?;
+        durable::open_with(&server, &fs, threads, options)?;
         let client = Client::new(1, String::new(), String::new(), -1, (0, 0), clock.now());
         let session = Session::new(Arc::new(client), Access::newcomer(&server.acl));
         Ok(Site { runner: Runner::new(server.clone(), 0), session, server })

@@ -153,14 +153,20 @@ fn transfer_beside_a_checkpoint(edition: &str) {
         let (server, log) = (site.server.clone(), site.log());
         let mut slots = 0;
         let mut left: Vec<&Planned<'_>> = planned.iter().collect();
-        write_beside(&server, &log, server.engine.guest(), Pace::Full, &mut |interval| match interval {
-            Interval::BetweenSlots => {
-                slots += 1;
-                let now = left.extract_if(.., |one| one.turn.slots(one.case) <= slots);
-                now.for_each(|one| one.run(&mut site));
-            }
-            Interval::BeforeSync => log.flush(),
-        })
+        write_beside(
+            &server.engine,
+            &log,
+            server.engine.guest(),
+            Pace::Full,
+            &mut |interval| match interval {
+                Interval::BetweenSlots => {
+                    slots += 1;
+                    let now = left.extract_if(.., |one| one.turn.slots(one.case) <= slots);
+                    now.for_each(|one| one.run(&mut site));
+                }
+                Interval::BeforeSync => log.flush(),
+            },
+        )
         .unwrap();
         assert!(left.is_empty());
         let live = shown(&site, &planned);
@@ -217,7 +223,7 @@ fn what_is_named_counts_for_when_a_checkpoint_is_due() {
     let mut site = Site::open("durable", &disk, 2, &clock, 1).unwrap();
     run(&mut site, 0, "SETRANGE s 10485760 x");
     let is_due = |site: &Site| {
-        durability::begin_if_due(&site.server);
+        durability::begin_if_due(&site.server.engine);
         let figures = site.server.engine.durability.rewrites.figures();
         figures.running_since.is_some() || figures.count > 0
     };
@@ -280,7 +286,7 @@ fn the_sign_of_zero_is_kept_however_a_sorted_set_is_said() {
         let next = Site::open(edition, &after, seed, &clock, 2).unwrap();
         assert!(all(&next) == live, "{edition}, replayed");
         let (server, log) = (next.server.clone(), next.log());
-        write_beside(&server, &log, server.engine.guest(), Pace::Full, &mut |interval| {
+        write_beside(&server.engine, &log, server.engine.guest(), Pace::Full, &mut |interval| {
             if matches!(interval, Interval::BeforeSync) {
                 log.flush();
             }

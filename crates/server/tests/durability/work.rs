@@ -106,7 +106,7 @@ impl<'a> Work<'a> {
     fn spill(&mut self, inspect: Inspector<'_>) -> Result<(), String> {
         let server = self.site.server.clone();
         let mut result = Ok(());
-        let spilled = by_hand::spill(&server, &mut || {
+        let spilled = by_hand::spill(&server.engine, &mut || {
             if result.is_ok() && self.prng.one_in(4) {
                 result = self.write();
             }
@@ -117,7 +117,7 @@ impl<'a> Work<'a> {
 
     /// Moves what lives in a segment of the store.
     fn clean(&mut self, inspect: Inspector<'_>) -> Result<(), String> {
-        let cleaned = by_hand::clean(&self.site.server);
+        let cleaned = by_hand::clean(&self.site.server.engine);
         inspect(&self.history, self.disk.take_film());
         cleaned.map_err(|error| error.to_string())
     }
@@ -420,7 +420,7 @@ impl<'a> Work<'a> {
         self.disk.wait_until_hanging();
         let result = (0..self.prng.below(STEPS_BESIDE)).try_for_each(|_| self.write());
         self.history.let_out(&self.site);
-        let is_open = self.site.server.engine.durability.gate.open_to().0 > durable.0;
+        let is_open = self.site.server.gate.open_to().0 > durable.0;
         self.disk.hang(false);
         flusher.join().map_err(|_| "the flush panicked")?;
         inspect(&self.history, self.disk.take_film());
@@ -440,7 +440,7 @@ impl<'a> Work<'a> {
         let exchanges = self.prng.one_in(3);
         let mut result = Ok(());
         let mut slot = 0;
-        let written = write_beside(&server, &log, guest, Pace::Full, &mut |interval| {
+        let written = write_beside(&server.engine, &log, guest, Pace::Full, &mut |interval| {
             if result.is_err() {
                 return;
             }

@@ -3,7 +3,7 @@
 
 use crate::harness::{Peer, TestServer};
 use log::{Flushing, Options};
-use server::durability;
+use server::durable;
 use std::sync::atomic::{AtomicBool, Ordering};
 use sys::file::Fs;
 use wire::Value;
@@ -209,7 +209,7 @@ fn what_is_on_disk_comes_though_the_worker_that_began_to_read_it_is_occupied() {
         folder.0.display()
     );
     let server = TestServer::start_after(&directives, |server| {
-        durability::open_with(server, &Fs::Real, 1, Options::default()).unwrap();
+        durable::open_with(server, &Fs::Real, 1, Options::default()).unwrap();
     });
     let spilled = &server.server.engine.residency.counts.spilled;
     let mut sleeper = server.connect();

@@ -12,8 +12,9 @@ use super::{digest, with_all};
 use crate::commands::scripting::{Policy, put_libraries};
 use crate::dispatch::{Context, checks};
 use crate::durability;
+use crate::durable::load_foreign;
 use crate::import::rdb::{self, Expired};
-use crate::import::{Found, Preference, load_foreign};
+use crate::import::{Found, Preference};
 use crate::server::Server;
 use crate::snapshot;
 use ::log::Log;
@@ -75,12 +76,12 @@ fn refuse_in_group(context: &Context<'_, '_>) -> Result<()> {
 
 fn run(context: &mut Context<'_, '_>, options: &Options) -> Result<()> {
     if options.saves {
-        let saved = snapshot::save_held(context.server, context.batch, context.now);
+        let saved = snapshot::save_held(&context.server.engine, context.batch, context.now);
         let saved = saved.map_err(|_| Error::text("ERR Background save already in progress"))?;
         // The log says why not.
         saved.map_err(|_| Error::text("ERR"))?;
     }
-    let path = snapshot::path(context.server);
+    let path = snapshot::path(&context.server.engine);
     let done = match options.saves && options.flushes {
         true => put_back(context, &path),
         false => replace(context, &path, options),
@@ -98,7 +99,7 @@ fn put_back(context: &mut Context<'_, '_>, path: &Path) -> io::Result<()> {
         let (batch, key) = (&*context.batch, server.engine.keyspace.key(db, &entry.key));
         let is_cold = batch.has_shelf() && batch.find_cold(&key, Purpose::Read).is_some();
         if !is_cold && is_held_whole(batch, &key, now) {
-            snapshot::put(server, batch, db, entry, now);
+            snapshot::put(&server.engine, batch, db, entry, now);
         }
         Ok(())
     })
@@ -157,7 +158,7 @@ fn read(
     mut take: impl FnMut(&mut Context<'_, '_>, DbIndex, FileEntry) -> io::Result<()>,
 ) -> io::Result<Vec<Vec<u8>>> {
     let (server, now) = (context.server, context.now);
-    let read = rdb::read(server, path, now, Expired::Passed, |db, entry| take(context, db, entry))?;
+    let read = rdb::read(&server.engine, path, now, Expired::Passed, |db, entry| take(context, db, entry))?;
     let (_, libraries) = read.ok_or_else(|| io::Error::other(format!("{} is not there", path.display())))?;
     Ok(libraries)
 }
@@ -285,7 +286,7 @@ fn state_of_log(server: &Server, now: UnixMs) -> io::Result<State> {
     // A worker for whoever loads, and the spare one.
     let loaded = Server::with_seed(config, 2, Clock::simulated(now), seed);
     if server.engine.durability.log().is_some() {
-        durability::load_beside(&loaded, &Fs::Real)?;
+        durability::load_beside(&loaded.engine, &Fs::Real)?;
     } else if !matches!(load_foreign(&loaded, Preference::AppendOnly)?, Some(Found::AppendOnly { .. })) {
         return Err(io::Error::other("there is no log, and there are no append-only files"));
     }

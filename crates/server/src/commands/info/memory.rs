@@ -179,10 +179,15 @@ fn store(context: &Context<'_, '_>, page: &mut Page) {
 /// What scripts and functions take. Both run in the same interpreters.
 fn scripts(context: &Context<'_, '_>, page: &mut Page) {
     let (scripts, interpreters) =
-        (&context.server.engine.scripts, context.server.interpreter_bytes.get() as u64);
+        (&context.server.engine.scripts, context.server.engine.interpreter_bytes.get() as u64);
     let texts = scripts.bytes() as u64;
-    let kept = context.server.engine.durability.key_counts.while_behind(context.server);
-    let counted = kept.unwrap_or_else(|| durability::counts_of_now(context.server, context.batch));
+    let kept = context
+        .server
+        .engine
+        .durability
+        .key_counts
+        .while_behind(&context.server.engine, || context.server.gate.open_to());
+    let counted = kept.unwrap_or_else(|| durability::counts_of_now(&context.server.engine, context.batch));
     let FunctionCount { libraries, functions, code_bytes: code } = counted.functions;
     page.lines(&[
         ("used_memory_lua", &interpreters),

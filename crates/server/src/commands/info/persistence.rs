@@ -45,8 +45,8 @@ fn loading(server: &Server, page: &mut Page) {
 fn snapshots(context: &Context<'_, '_>, page: &mut Page) {
     let server = context.server;
     let saves = server.engine.snapshots.figures();
-    let kept = server.engine.durability.key_counts.while_behind(server);
-    let counted = kept.unwrap_or_else(|| durability::counts_of_now(server, context.batch));
+    let kept = server.engine.durability.key_counts.while_behind(&server.engine, || server.gate.open_to());
+    let counted = kept.unwrap_or_else(|| durability::counts_of_now(&server.engine, context.batch));
     page.lines(&[
         ("current_save_keys_processed", &saves.keys_written),
         ("current_save_keys_total", &saves.keys_total),

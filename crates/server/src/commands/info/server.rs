@@ -105,9 +105,9 @@ pub(super) fn cluster(_: &mut Context<'_, '_>, page: &mut Page) {
 
 pub(super) fn keyspace(context: &mut Context<'_, '_>, page: &mut Page) {
     let server = context.server;
-    let kept = server.engine.durability.key_counts.while_behind(server);
+    let kept = server.engine.durability.key_counts.while_behind(&server.engine, || server.gate.open_to());
     let is_now = kept.is_none();
-    let counted = kept.unwrap_or_else(|| durability::counts_of_now(server, context.batch));
+    let counted = kept.unwrap_or_else(|| durability::counts_of_now(&server.engine, context.batch));
     for KeyCount { db, keys, expires } in counted.keys {
         let average = match is_now && expires > 0 && context.batch.is_inside() {
             true => context.batch.average_ttl_ms(db, context.now),

@@ -1,11 +1,11 @@
 //! EVAL, EVALSHA, FCALL and those of them that change nothing.
 
 use super::host::{Limits, ScriptHost};
-use super::load::{Interpreter, Known, with_interpreter};
 use crate::attention::Attention;
 use crate::dispatch::Context;
 use crate::dispatch::checks::{self, Fullness};
 use crate::monitor;
+use crate::scripts::interpreter::{Interpreter, Known, with_interpreter};
 use crate::scripts::{Holds, Locks, plan};
 use ::script::{Ran, ScriptFlags, Sha};
 use command::{Error, Flags, Result};
@@ -35,8 +35,8 @@ fn eval_text(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()>
     show(context);
     let keys = key_count(context)?;
     let (server, text) = (context.server, context.request.arg(1));
-    with_interpreter(server, |interpreter| {
-        let known = interpreter.by_text(server, text).map_err(Error::line)?;
+    with_interpreter(&server.engine, |interpreter| {
+        let known = interpreter.by_text(&server.engine, text).map_err(Error::line)?;
         run_script(context, &known, keys, interpreter, reply)
     })
 }
@@ -59,8 +59,8 @@ fn eval_named(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()
     let mut name = Sha::try_from(context.request.arg(1)).map_err(|_| NO_SCRIPT)?;
     name.make_ascii_lowercase();
     let keys = key_count(context)?;
-    with_interpreter(server, |interpreter| {
-        let known = interpreter.by_name(server, &name).map_err(Error::line)?.ok_or(NO_SCRIPT)?;
+    with_interpreter(&server.engine, |interpreter| {
+        let known = interpreter.by_name(&server.engine, &name).map_err(Error::line)?.ok_or(NO_SCRIPT)?;
         run_script(context, &known, keys, interpreter, reply)
     })
 }
@@ -97,7 +97,7 @@ fn call_function(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result
         Err(Error::NotInteger) => return Err(Error::text("ERR Bad number of keys provided")),
         other => other?,
     };
-    with_interpreter(server, |interpreter| {
+    with_interpreter(&server.engine, |interpreter| {
         interpreter.load(&library).map_err(Error::line)?;
         let what = What::Function(library.number, &function.name);
         Plan { keys, flags: Some(function.flags), locks: &library.locks, what }.run(

@@ -1,22 +1,19 @@
 //! FUNCTION: libraries of functions.
 
-use super::load::with_interpreter;
 use super::script::kill_slow;
 use super::{HELP_FLAGS, help, row, sub};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::holders::What;
-use crate::scripts::{Libraries, Library};
-use crate::server::Server;
+use crate::scripts::{Libraries, Library, libraries};
 use ::script::ScriptFlags;
-use ::script::limits::{LOAD_AGAIN_TIME_MAX, LOAD_TIME_MAX};
+use ::script::limits::LOAD_TIME_MAX;
 use ::script::shebang::library_name;
 use command::effects::Scope;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use std::sync::Arc;
-use std::time::Duration;
 use value::glob::{Case, glob_match};
-use value::rdb::{self, Checksum, RestoreError};
+use value::rdb::{self, RestoreError};
 use wire::Reply;
 
 const EVERYWHERE: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
@@ -94,41 +91,6 @@ const HELP: &[&str] = &[
     "    (APPEND, the default), or in place of those with the same names (REPLACE).",
 ];
 
-/// Runs a library's code, which may take so long; what it registered makes a library.
-fn make(server: &Server, code: &[u8], time_max: Duration) -> std::result::Result<Arc<Library>, Vec<u8>> {
-    let name = library_name(code)?;
-    let number = server.engine.scripts.next_number();
-    let functions =
-        with_interpreter(server, |interpreter| interpreter.engine.load_library(number, code, time_max))?;
-    Ok(server.engine.scripts.new_library(name, code, functions, number))
-}
-
-/// Loads a library that a file holds.
-///
-/// # Errors
-/// The error line.
-pub fn load_library(server: &Server, code: &[u8]) -> std::result::Result<(), Vec<u8>> {
-    let library = make(server, code, LOAD_AGAIN_TIME_MAX)?;
-    server.engine.scripts.change_libraries(|all| all.add(library, false))
-}
-
-/// Puts the libraries of a payload in the place of all that there are, and tells no journal.
-///
-/// # Errors
-/// The error line; all are as they were then.
-pub fn replace_libraries(server: &Server, payload: &[u8]) -> std::result::Result<(), Vec<u8>> {
-    let codes = rdb::restore_libraries(payload, Checksum::Checked)
-        .map_err(|error| format!("{error:?}").into_bytes())?;
-    let libraries: Vec<Arc<Library>> = codes
-        .iter()
-        .map(|code| make(server, code, LOAD_AGAIN_TIME_MAX))
-        .collect::<std::result::Result<_, _>>()?;
-    server.engine.scripts.change_libraries(|all| {
-        *all = Libraries::default();
-        libraries.into_iter().try_for_each(|library| all.add(library, false))
-    })
-}
-
 /// Changes the libraries; what they are then goes to the journal.
 fn change<T>(
     context: &Context<'_, '_>,
@@ -163,7 +125,7 @@ fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     if !replaces && server.engine.scripts.with_libraries(|all| all.by_name.contains_key(&name)) {
         return Err(Error::quoting("ERR Library '", &name, "' already exists"));
     }
-    let library = make(server, code, LOAD_TIME_MAX).map_err(Error::line)?;
+    let library = libraries::make(&server.engine, code, LOAD_TIME_MAX).map_err(Error::line)?;
     change(context, |all| all.add(library, replaces))?;
     reply.bulk(&name);
     Ok(())
@@ -320,7 +282,7 @@ pub enum Policy {
 /// # Errors
 /// Why they cannot be; all are as they were then.
 pub fn put_libraries(context: &Context<'_, '_>, codes: &[Vec<u8>], policy: Policy) -> Result<()> {
-    let libraries = codes.iter().map(|code| make(context.server, code, LOAD_TIME_MAX));
+    let libraries = codes.iter().map(|code| libraries::make(&context.server.engine, code, LOAD_TIME_MAX));
     let libraries: Vec<Arc<Library>> =
         libraries.collect::<std::result::Result<_, Vec<u8>>>().map_err(Error::line)?;
     change(context, |all| {

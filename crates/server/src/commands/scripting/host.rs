@@ -407,7 +407,7 @@ impl Host for ScriptHost<'_, '_, '_> {
 
     fn pulse(&mut self) -> Pulse {
         let server = self.context.server;
-        durability::write_gathered(server, self.context.worker);
+        durability::write_gathered(&server.engine, || server.placement.connections_of(self.context.worker));
         let run = self.shown();
         if run.is_killed.load(Ordering::Relaxed) {
             return Pulse::End("Script killed by user with SCRIPT KILL...");

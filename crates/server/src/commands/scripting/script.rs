@@ -1,10 +1,10 @@
 //! SCRIPT: the cache of scripts, and the end of one that runs for too long.
 
-use super::load::with_interpreter;
 use super::{HELP_FLAGS, help, row, sub};
 use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::{Context, reach};
 use crate::holders::{Run, What};
+use crate::scripts::interpreter::with_interpreter;
 use crate::server::Server;
 use ::script::Sha;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
@@ -66,7 +66,7 @@ const HELP: &[&str] = &[
 /// SCRIPT LOAD script
 fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (server, text) = (context.server, context.request.arg(2));
-    let known = with_interpreter(server, |interpreter| interpreter.by_text(server, text));
+    let known = with_interpreter(&server.engine, |interpreter| interpreter.by_text(&server.engine, text));
     let known = known.map_err(Error::line)?;
     if !server.engine.scripts.keep(known.name, &known.script) {
         return Err(Error::text("OOM too many scripts are loaded: SCRIPT FLUSH forgets them"));
