@@ -140,7 +140,7 @@ impl Sessions for Beginner<'_> {
             is_cached: self.session.tracking.as_ref().is_some_and(|tracker| tracker.caches(self.command)),
             ticks: self.server.ticks.now().0.saturating_sub(self.first_tried.0),
         };
-        let shows = durability::latest(self.server);
+        let shows = durability::latest(&self.server.engine);
         begin(self.server, self.session, Some(request), (on_timeout, shows), wait.until);
         self.began.set(Some(wait.until));
     }
@@ -229,8 +229,8 @@ pub fn serve(server: &Server, batch: &mut Batch<'_>, worker: usize, now: UnixMs)
 
 /// Serves those who wait for a key. False: a slow script has it.
 fn serve_key(server: &Server, batch: &mut Batch<'_>, worker: usize, now: UnixMs, name: &KeyName) -> bool {
-    for waiting in server.keyspace.waiting().queue(name) {
-        let key = [server.keyspace.key(name.0, &name.1)];
+    for waiting in server.engine.keyspace.waiting().queue(name) {
+        let key = [server.engine.keyspace.key(name.0, &name.1)];
         if !try_hold(batch, &key) {
             return false;
         }
@@ -290,7 +290,7 @@ impl Waiter {
 
     /// Tells that there was nothing; while the log does not go on, that this is not known.
     fn time_out(&self, server: &Server) -> Ending {
-        let error = match server.durability.gate.is_open(self.shows) {
+        let error = match server.gate.is_open(self.shows) {
             true => None,
             false => checks::held_error(server),
         };
@@ -322,7 +322,7 @@ impl Waiter {
     /// as in Redis.
     fn count(&self, server: &Server, worker: usize, ending: Ending, ticks: u64) {
         let Some(request) = &self.request else { return };
-        let (counts, track) = (&server.worker_counts[worker], server.config.latency_tracking());
+        let (counts, track) = (&server.worker_counts[worker], server.engine.config.latency_tracking());
         let ticks = request.ticks + ticks;
         counts.note(request.command.id, Ticks(0), Ticks(ticks), ending, track);
         if ending != Ending::Rejected && ticks >= server.slow_ticks() {
@@ -337,7 +337,12 @@ impl Waiter {
         let Runs::Data(row) = request.command.row.handler else { return };
         let args = Args {
             waiting: Waiting::Already,
-            ..Args::new(request.words.as_request(), &server.keyspace, (request.db, now), &server.settings)
+            ..Args::new(
+                request.words.as_request(),
+                &server.engine.keyspace,
+                (request.db, now),
+                &server.engine.settings,
+            )
         };
         let mut keys = Vec::new();
         command::execute::keys_locked(row, &args, &mut keys);
@@ -386,7 +391,7 @@ impl Waiter {
         if out.len() > bytes_max {
             client::close_for_its_reply(&server.clients, &self.client);
         } else {
-            self.post(server, &out, durability::latest(server));
+            self.post(server, &out, durability::latest(&server.engine));
         }
         drop(behind_reply);
         client::open_seals(&server.clients);
@@ -397,7 +402,7 @@ impl Waiter {
     fn leave(&self, server: &Server) {
         server.blocked.by_ticket.lock().remove(&self.client.id);
         if let Some(request) = &self.request {
-            server.keyspace.stop_waiting(self.client.id, &request.keys);
+            server.engine.keyspace.stop_waiting(self.client.id, &request.keys);
         }
         self.client.note_kept(Kept::Waiting, 0);
         self.client.set_trait(Traits::BLOCKED, false);

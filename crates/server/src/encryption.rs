@@ -24,7 +24,7 @@ pub fn is_about(directive: &[u8]) -> bool {
 /// # Errors
 /// A sentence that names the directive; nothing has changed.
 pub fn follow_config(server: &Server) -> Result<Option<Arc<Contexts>>, String> {
-    let config = &server.config;
+    let config = &server.engine.config;
     if config.tls_port() == 0 && !config.tls_cluster() {
         return Ok(server.tls.replace(None));
     }
@@ -81,7 +81,7 @@ fn settings(config: &Config) -> Settings {
 /// Lets a client whose certificate names a user be that user, if the configuration says so. Any other certificate leaves the client what it
 /// was, and is noted.
 pub fn name_user(server: &Server, session: &mut Session, secure: &tls::Session) {
-    if !server.config.tls_auth_clients_user() {
+    if !server.engine.config.tls_auth_clients_user() {
         return;
     }
     let Some(name) = secure.client_certificate().and_then(tls::common_name) else { return };
@@ -90,5 +90,5 @@ pub fn name_user(server: &Server, session: &mut Session, secure: &tls::Session) 
     }
     let (reason, setting) = (Reason::Certificate, Setting::TopLevel);
     let attempt = Attempt { reason, setting, object: b"", user: &name };
-    rights::note_attempt(server, &session.client, attempt, server.clock.now());
+    rights::note_attempt(server, &session.client, attempt, server.engine.clock.now());
 }

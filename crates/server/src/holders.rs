@@ -9,7 +9,8 @@ mod claims;
 
 pub use claims::{ClaimId, Needs};
 
-use crate::server::{Attention, Server};
+use crate::attention::Attention;
+use crate::server::Server;
 use claims::{Claim, Claims, Standing};
 use keyspace::Holding;
 use net::client::Client;
@@ -124,12 +125,15 @@ impl State {
 
     /// To be called when there are other runs or claims than before.
     fn show(&self, server: &Server) {
-        server.set_attention(Attention::SLOW_SCRIPT, !self.slow.is_empty() || !self.claims.is_empty());
+        server.engine.set_attention(Attention::SLOW_SCRIPT, !self.slow.is_empty() || !self.claims.is_empty());
     }
 
     /// To be called when runs hold what they did not hold before, or no more.
     fn show_held(&self, server: &Server) {
-        server.keyspace.set_slow_holders(self.slow.iter().map(|run| run.holding.lock().clone()).collect());
+        server
+            .engine
+            .keyspace
+            .set_slow_holders(self.slow.iter().map(|run| run.holding.lock().clone()).collect());
     }
 }
 

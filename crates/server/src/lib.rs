@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod apply;
+pub mod attention;
 pub mod blocking;
 pub mod commands;
 mod connect;
@@ -9,7 +11,10 @@ pub mod connection;
 pub mod descriptors;
 pub mod dispatch;
 pub mod durability;
+pub mod durable;
 pub mod encryption;
+pub mod engine;
+pub mod gate;
 pub mod holders;
 pub mod import;
 pub mod listen;

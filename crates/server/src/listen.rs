@@ -195,7 +195,7 @@ impl Listeners {
 /// # Errors
 /// If an address cannot be had: then nothing has changed, and the log says which.
 pub fn move_to_configured(server: &Server, has_port_changed: bool) -> io::Result<()> {
-    let config = &server.config;
+    let config = &server.engine.config;
     // What was a free port at the start stays the port, whatever the addresses.
     let port = match config.port() {
         0 if !has_port_changed => server.doors.port(Speech::Plain),
@@ -287,7 +287,7 @@ fn welcome_tcp(server: &Server, socket: TcpStream, peer: SocketAddr, speech: Spe
             Err(error) => return log!(Warning, "A connection with TLS could not be served: {error}"),
         },
     };
-    if let Err(error) = tune(&socket, server.config.tcp_keepalive_s()) {
+    if let Err(error) = tune(&socket, server.engine.config.tcp_keepalive_s()) {
         log!(Verbose, "A connection could not be tuned: {error}");
     }
     hand_over(server, AcceptedSocket::Tcp { socket, peer, session });
@@ -313,13 +313,13 @@ fn tune(socket: &TcpStream, keepalive_s: u32) -> io::Result<()> {
 }
 
 fn refusal_of_number(server: &Server) -> Option<&'static str> {
-    let is_full = server.placement.connections() >= server.config.maxclients() as usize;
+    let is_full = server.placement.connections() >= server.engine.config.maxclients() as usize;
     is_full.then_some("-ERR max number of clients reached\r\n")
 }
 
 /// Protected mode: without a password only this machine is served.
 fn refusal_of_stranger(server: &Server, peer: IpAddr) -> Option<&'static str> {
-    let is_open = !server.config.protected_mode() || server.requires_password();
+    let is_open = !server.engine.config.protected_mode() || server.requires_password();
     let is_local = match peer.to_canonical() {
         IpAddr::V4(ip) => ip.is_loopback(),
         IpAddr::V6(ip) => ip.is_loopback(),

@@ -11,19 +11,19 @@
 //! 2. The keyspace is left between two requests, so that a request of another thread can have it alone.
 //! 3. Nothing is held back: MULTI and EXEC are for whoever reads the log, which knows what belongs together.
 
+use crate::apply::{Apply, Rejection, judge};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::{self, ServerHandler};
 use crate::server::Server;
 use crate::session::Session;
 use acl::Access;
-use command::table::{self, Command, Runs};
-use command::{Args, Error, Flags, Group, execute};
+use command::table::{Command, Runs};
+use command::{Args, execute};
 use keyspace::{DbIndex, Touch};
 use net::client::Client;
-use std::fmt;
 use std::sync::Arc;
 use sys::UnixMs;
-use wire::{Protocol, Reply, Request};
+use wire::{Protocol, Reply, Request, RequestBuf};
 
 /// Bytes that are kept for replies, which nobody reads.
 const REPLY_BYTES_KEPT_MAX: usize = 1 << 20;
@@ -37,32 +37,6 @@ pub struct Replay<'s> {
     reply: Vec<u8>,
 }
 
-/// Why a request did not run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rejection {
-    /// There is no such command: the log is of a newer version, or of a server with modules.
-    Unknown(String),
-    /// It has too few words, or too many.
-    Arity(&'static str),
-    /// It is none that changes anything, and was never logged.
-    Foreign(&'static str),
-    /// It ran, and this was the reply. A Redis would go on with the next.
-    Failed(&'static str, Error),
-}
-
-impl fmt::Display for Rejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Rejection::Unknown(name) => write!(f, "unknown command '{name}'"),
-            Rejection::Arity(name) => write!(f, "wrong number of arguments for '{name}'"),
-            Rejection::Foreign(name) => write!(f, "'{name}' is no command that a log holds"),
-            Rejection::Failed(name, error) => write!(f, "'{name}' was answered with '{error}'"),
-        }
-    }
-}
-
-impl std::error::Error for Rejection {}
-
 impl<'s> Replay<'s> {
     /// In the place of a worker that does not run yet.
     ///
@@ -70,29 +44,6 @@ impl<'s> Replay<'s> {
     /// When the first request runs, if the server has no such worker.
     pub fn new(server: &'s Arc<Server>, worker: usize) -> Replay<'s> {
         Replay { server, worker, session: None, reply: Vec::new() }
-    }
-
-    /// Runs a request on a database, and gives back the database for the next one: SELECT changes it. The request has at
-    /// least one word. Keys whose time is up at `now` are gone, and what counts from the present counts from `now`.
-    ///
-    /// # Errors
-    /// If it does not run, or is answered with an error; the keyspace is as it was then, except behind a script.
-    #[inline]
-    pub fn run(&mut self, db: DbIndex, now: UnixMs, request: &Request<'_>) -> Result<DbIndex, Rejection> {
-        let command = judge(request)?;
-        self.reply.clear();
-        match command.row.handler {
-            Runs::Data(row) => {
-                let server = self.server;
-                let args = Args::new(*request, &server.keyspace, (db, now), &server.settings).of_log();
-                let mut batch = server.keyspace.enter(self.worker);
-                let mut reply = Reply::new(&mut self.reply, Protocol::Resp2);
-                execute(row, &mut batch, &args, Touch::No, &mut reply)
-                    .map(|_| db)
-                    .map_err(|error| Rejection::Failed(row.name, error))
-            }
-            Runs::Server(number) => self.run_on_server(command, handlers::get(number), db, now, request),
-        }
     }
 
     /// Runs one of the server's own commands, if it is one that a log may hold.
@@ -110,7 +61,7 @@ impl<'s> Replay<'s> {
         let session = self.session.get_or_insert_with(|| own_session(worker, now));
         session.select(db);
         let result = {
-            let mut batch = server.keyspace.enter(worker);
+            let mut batch = server.engine.keyspace.enter(worker);
             let mut context =
                 Context { server, worker, session, request: *request, command, now, batch: &mut batch };
             handler(&mut context, &mut Reply::new(&mut self.reply, Protocol::Resp2))
@@ -123,28 +74,29 @@ impl<'s> Replay<'s> {
     }
 }
 
-/// The command of a request that a log may hold. The request has at least one word.
-///
-/// # Errors
-/// If no server would run it from there.
-#[inline]
-pub fn judge(request: &Request<'_>) -> Result<&'static Command, Rejection> {
-    let Some(command) = table::find_for(request) else { return Err(unknown(request)) };
-    let row = &command.row;
-    if !row.accepts(request.len()) {
-        return Err(Rejection::Arity(row.name));
+impl Apply for Replay<'_> {
+    fn apply(&mut self, db: DbIndex, now: UnixMs, request: &Request<'_>) -> Result<DbIndex, Rejection> {
+        let command = judge(request)?;
+        self.reply.clear();
+        match command.row.handler {
+            Runs::Data(row) => {
+                let server = self.server;
+                let args =
+                    Args::new(*request, &server.engine.keyspace, (db, now), &server.engine.settings).of_log();
+                let mut batch = server.engine.keyspace.enter(self.worker);
+                let mut reply = Reply::new(&mut self.reply, Protocol::Resp2);
+                execute(row, &mut batch, &args, Touch::No, &mut reply)
+                    .map(|_| db)
+                    .map_err(|error| Rejection::Failed(row.name, error))
+            }
+            Runs::Server(number) => self.run_on_server(command, handlers::get(number), db, now, request),
+        }
     }
-    let is_told = row.group == Group::Scripting
-        || matches!(row.handler, Runs::Data(_))
-        || row.flags.contains(Flags::IN_APPEND_ONLY_FILE);
-    if is_told { Ok(command) } else { Err(Rejection::Foreign(row.name)) }
-}
 
-#[cold]
-fn unknown(request: &Request<'_>) -> Rejection {
-    const SHOWN_BYTES_MAX: usize = 128;
-    let name = request.get(0).unwrap_or_default();
-    Rejection::Unknown(name[..name.len().min(SHOWN_BYTES_MAX)].escape_ascii().to_string())
+    fn own(&self, request: &Request<'_>) -> Option<RequestBuf> {
+        let names = &self.server.names;
+        names.own(names.find_for(request), request)
+    }
 }
 
 /// A session without a connection, that may do everything: what users may do now was not asked when it was done.

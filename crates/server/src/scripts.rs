@@ -5,14 +5,15 @@
 //!
 //! Thread rule: any thread.
 
+pub mod interpreter;
+pub mod libraries;
 pub mod plan;
 
-use crate::holders::Run;
 use command::Flags;
 use command::effects::Scope;
 use command::table::{self, Runs};
 use command::{Handler, Keys};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use script::{Header, Loaded, Reach, ScriptFlags, Sha};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -41,8 +42,6 @@ pub struct Scripts {
     /// How often libraries changed.
     changes: AtomicU64,
     numbers: AtomicU64,
-    /// Functions that run now.
-    pub(crate) functions: Mutex<Vec<Arc<Run>>>,
 }
 
 /// Scripts by name.

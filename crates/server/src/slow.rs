@@ -8,7 +8,7 @@ use wire::Request;
 
 /// The ticks from which a command took long enough for one of the two.
 pub fn threshold_ticks(server: &Server) -> u64 {
-    slowlog::threshold(&server.config).map_or(u64::MAX, |span| server.ticks.ticks_in(span))
+    slowlog::threshold(&server.engine.config).map_or(u64::MAX, |span| server.ticks.ticks_in(span))
 }
 
 /// Notes a command that took `ticks`, if that is long.
@@ -23,7 +23,7 @@ pub fn note_if_slow(server: &Server, client: &Client, command: &Command, request
 #[cold]
 fn note(server: &Server, client: &Client, command: &Command, request: &Request<'_>, ticks: u64) {
     let micros = server.ticks.nanos(ticks) / 1000;
-    let slow = Slow { command, request, micros, at: server.clock.now() };
-    slowlog::note_latency(&server.latency, &server.config, &slow);
-    server.slowlog.note(&server.config, &slow, || (client.address.clone(), client.labels().name));
+    let slow = Slow { command, request, micros, at: server.engine.clock.now() };
+    slowlog::note_latency(&server.latency, &server.engine.config, &slow);
+    server.slowlog.note(&server.engine.config, &slow, || (client.address.clone(), client.labels().name));
 }

@@ -12,7 +12,8 @@
 pub(crate) mod append_only;
 mod turn;
 
-use crate::server::{Attention, Server};
+use crate::attention::Attention;
+use crate::engine::Engine;
 use keyspace::{Batch, Cursor, DbIndex, Expiry, NewValue, Object, Touch, Unreadable, Usage, ValueRef};
 use parking_lot::Mutex;
 use std::ffi::OsString;
@@ -204,14 +205,14 @@ impl Figures {
     }
 }
 
-pub(crate) fn path(server: &Server) -> PathBuf {
-    server.dir().join(OsString::from_vec(server.config.dbfilename()))
+pub(crate) fn path(engine: &Engine) -> PathBuf {
+    engine.dir().join(OsString::from_vec(engine.config.dbfilename()))
 }
 
 /// Removes what is there of snapshots that were being written when their server was killed. Called once, at the start.
-pub(crate) fn remove_unfinished(server: &Server) {
-    if let Err(error) = sys::file::remove_unfinished(&Fs::Real, &path(server)) {
-        log!(Warning, "Can't remove what is left of a snapshot in {}: {error}", server.dir().display());
+pub(crate) fn remove_unfinished(engine: &Engine) {
+    if let Err(error) = sys::file::remove_unfinished(&Fs::Real, &path(engine)) {
+        log!(Warning, "Can't remove what is left of a snapshot in {}: {error}", engine.dir().display());
     }
 }
 
@@ -228,20 +229,20 @@ pub enum Unsaved {
 ///
 /// # Errors
 /// If none can be begun at this moment.
-pub fn save_now(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Result<io::Result<()>, Unsaved> {
+pub fn save_now(engine: &Engine, batch: &mut Batch<'_>, now: UnixMs) -> Result<io::Result<()>, Unsaved> {
     if !batch.try_hold_all() {
         return Err(Unsaved::InUse);
     }
-    let saved = save_held(server, batch, now);
+    let saved = save_held(engine, batch, now);
     batch.release();
     saved.map_err(|_| Unsaved::InProgress)
 }
 
 /// The same in place of a snapshot in the background, which is given up. None: a slow script has some of the keys, and nothing is changed.
-pub fn save_instead(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Option<io::Result<()>> {
+pub fn save_instead(engine: &Engine, batch: &mut Batch<'_>, now: UnixMs) -> Option<io::Result<()>> {
     let holds = batch.try_hold_all();
     holds.then(|| {
-        let saved = save_held_instead(server, batch, now);
+        let saved = save_held_instead(engine, batch, now);
         batch.release();
         saved
     })
@@ -252,38 +253,38 @@ pub fn save_instead(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Opti
 /// # Errors
 /// If there is a snapshot already.
 pub(crate) fn save_held(
-    server: &Server,
+    engine: &Engine,
     batch: &mut Batch<'_>,
     now: UnixMs,
 ) -> Result<io::Result<()>, InProgress> {
-    let turn = server.snapshots.claim(now)?;
-    Ok(save_in_turn(server, batch, now, &turn))
+    let turn = engine.snapshots.claim(now)?;
+    Ok(save_in_turn(engine, batch, now, &turn))
 }
 
 /// As [`save_instead`] for a batch that holds everything.
-pub(crate) fn save_held_instead(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> io::Result<()> {
-    let turn = server.snapshots.claim_instead(now);
-    save_in_turn(server, batch, now, &turn)
+pub(crate) fn save_held_instead(engine: &Engine, batch: &mut Batch<'_>, now: UnixMs) -> io::Result<()> {
+    let turn = engine.snapshots.claim_instead(now);
+    save_in_turn(engine, batch, now, &turn)
 }
 
-fn save_in_turn(server: &Server, batch: &mut Batch<'_>, now: UnixMs, turn: &Turn) -> io::Result<()> {
+fn save_in_turn(engine: &Engine, batch: &mut Batch<'_>, now: UnixMs, turn: &Turn) -> io::Result<()> {
     let changes = batch.writes();
-    let result = write_all(server, batch, &path(server), now, Leaving::default()).map(drop);
-    server.snapshots.note_end(turn, server.clock.now(), changes, &result);
+    let result = write_all(engine, batch, &path(engine), now, Leaving::default()).map(drop);
+    engine.snapshots.note_end(turn, engine.clock.now(), changes, &result);
     if result.is_ok() {
-        server.snapshots.figures.lock().failed_last = false;
-        server.set_attention(Attention::SAVE_FAILED, false);
+        engine.snapshots.figures.lock().failed_last = false;
+        engine.set_attention(Attention::SAVE_FAILED, false);
     }
     match &result {
         Ok(()) => log!(Notice, "DB saved on disk"),
-        Err(error) => log!(Warning, "Can't save {}: {error}", path(server).display()),
+        Err(error) => log!(Warning, "Can't save {}: {error}", path(engine).display()),
     }
     result
 }
 
 /// Whether FLUSHALL is to be in the file at once: there are save points, and what is gone must not come back with a crash.
-pub(crate) fn is_wanted_of_flush(server: &Server) -> bool {
-    !server.config.save_points().is_empty() && !server.attention().contains(Attention::LOADING)
+pub(crate) fn is_wanted_of_flush(engine: &Engine) -> bool {
+    !engine.config.save_points().is_empty() && !engine.attention().contains(Attention::LOADING)
 }
 
 /// What a file leaves out of what is there.
@@ -300,7 +301,7 @@ pub(crate) struct Leaving {
 /// # Errors
 /// Those of the disk; the old file is there then.
 pub(crate) fn write_all(
-    server: &Server,
+    engine: &Engine,
     batch: &mut Batch<'_>,
     path: &Path,
     now: UnixMs,
@@ -308,17 +309,17 @@ pub(crate) fn write_all(
 ) -> io::Result<u64> {
     batch.exclusively(now, Touch::No, |all| {
         let mut file = Replacement::begin(&Fs::Real, path)?;
-        let mut writer = begin_file(server, now, Part::Snapshot);
+        let mut writer = begin_file(engine, now, Part::Snapshot);
         let mut left_out = 0;
         all.take_passed();
-        for db in server.databases() {
+        for db in engine.databases() {
             if all.is_empty(db) {
                 continue;
             }
             let mut written = Ok(());
             writer.database(db.0, all.len(db), all.expiring(db));
             all.for_each(db, |object| {
-                add(server, &mut writer, object, now, leaving.times_by);
+                add(engine, &mut writer, object, now, leaving.times_by);
                 if written.is_ok() && writer.pending_bytes() >= CHUNK_BYTES {
                     written = file.write(&writer.take());
                 }
@@ -340,16 +341,16 @@ fn unwritten(error: &Unreadable) -> io::Error {
 }
 
 /// Whether the server's end has something to save.
-pub fn is_due_at_end(server: &Server) -> bool {
-    let is_wanted = match *server.snapshots.last.lock() {
-        Last::ByPoints => !server.config.save_points().is_empty(),
+pub fn is_due_at_end(engine: &Engine) -> bool {
+    let is_wanted = match *engine.snapshots.last.lock() {
+        Last::ByPoints => !engine.config.save_points().is_empty(),
         Last::Wanted => true,
         Last::Unwanted => false,
     };
     is_wanted
         // What is there is not all yet.
-        && !server.attention().contains(Attention::LOADING)
-        && server.keyspace.writes() != server.snapshots.figures().changes_saved
+        && !engine.attention().contains(Attention::LOADING)
+        && engine.keyspace.writes() != engine.snapshots.figures().changes_saved
 }
 
 /// Saves while clients are still there, so that a server that cannot save can stay. A snapshot in the background is given up for it, which
@@ -357,11 +358,11 @@ pub fn is_due_at_end(server: &Server) -> bool {
 ///
 /// # Errors
 /// If the file cannot be written; the log says which.
-pub fn save_before_end(server: &Server) -> io::Result<()> {
+pub fn save_before_end(engine: &Engine) -> io::Result<()> {
     log!(Notice, "Saving the final RDB snapshot before exiting.");
-    let is_slow = || server.keyspace.has_any_slow_holder();
-    let batch = server.keyspace.enter_unless(server.ending_guest(), is_slow);
-    let saved = batch.and_then(|mut batch| save_instead(server, &mut batch, server.clock.now()));
+    let is_slow = || engine.keyspace.has_any_slow_holder();
+    let batch = engine.keyspace.enter_unless(engine.ending_guest(), is_slow);
+    let saved = batch.and_then(|mut batch| save_instead(engine, &mut batch, engine.clock.now()));
     saved.unwrap_or(Ok(()))
 }
 
@@ -369,48 +370,48 @@ pub fn save_before_end(server: &Server) -> io::Result<()> {
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn save_at_end(server: &Server) -> io::Result<()> {
-    if !is_due_at_end(server) {
-        server.snapshots.turns.take();
+pub fn save_at_end(engine: &Engine) -> io::Result<()> {
+    if !is_due_at_end(engine) {
+        engine.snapshots.turns.take();
         return Ok(());
     }
     log!(Notice, "Saving the final RDB snapshot before exiting.");
-    let now = server.clock.now();
-    let saved = save_instead(server, &mut server.keyspace.enter(0), now).unwrap_or(Ok(()));
-    saved.map_err(|error| sys::file::about(&path(server))(error))
+    let now = engine.clock.now();
+    let saved = save_instead(engine, &mut engine.keyspace.enter(0), now).unwrap_or(Ok(()));
+    saved.map_err(|error| sys::file::about(&path(engine))(error))
 }
 
 /// Begins a snapshot that was asked for; `is_second` in a tick once a second, when the save points are looked at.
-pub fn begin_if_due(server: &Arc<Server>, worker: usize, is_second: bool) {
-    let now = server.clock.now();
-    if is_second && let Some((seconds, changes)) = due_point(server, now) {
+pub fn begin_if_due(engine: &Arc<Engine>, worker: usize, is_second: bool) {
+    let now = engine.clock.now();
+    if is_second && let Some((seconds, changes)) = due_point(engine, now) {
         log!(Notice, "{changes} changes in {seconds} seconds. Saving...");
         // One that is in progress will do.
-        let _ = server.snapshots.ask(now);
+        let _ = engine.snapshots.ask(now);
     }
-    if let Some(turn) = server.snapshots.asked.lock().take() {
-        tokio::task::spawn_local(run(server.clone(), worker, turn));
+    if let Some(turn) = engine.snapshots.asked.lock().take() {
+        tokio::task::spawn_local(run(engine.clone(), worker, turn));
     }
 }
 
-fn due_point(server: &Server, now: UnixMs) -> Option<(i64, i64)> {
-    let figures = server.snapshots.figures();
+fn due_point(engine: &Engine, now: UnixMs) -> Option<(i64, i64)> {
+    let figures = engine.snapshots.figures();
     let rests = figures.failed_last && now.0 < figures.tried_at.0 + RETRY_MS;
     if figures.running_since.is_some() || rests {
         return None;
     }
-    let changes = server.keyspace.writes().saturating_sub(figures.changes_saved) as i64;
+    let changes = engine.keyspace.writes().saturating_sub(figures.changes_saved) as i64;
     let seconds = now.seconds().saturating_sub(figures.saved_at.seconds()) as i64;
-    server.config.save_points().into_iter().find(|point| changes >= point.1 && seconds > point.0)
+    engine.config.save_points().into_iter().find(|point| changes >= point.1 && seconds > point.0)
 }
 
 /// One snapshot in the background.
-async fn run(server: Arc<Server>, worker: usize, turn: Turn) {
-    let (began, changes) = (server.clock.now(), server.keyspace.writes());
+async fn run(engine: Arc<Engine>, worker: usize, turn: Turn) {
+    let (began, changes) = (engine.clock.now(), engine.keyspace.writes());
     log!(Notice, "Background saving started");
-    let result = match write_in_background(&server, turn.clone()) {
+    let result = match write_in_background(&engine, turn.clone()) {
         Ok((chunks, done)) => {
-            copy_out(&server, worker, &turn, chunks).await.and(done.await.unwrap_or_else(|_| lost()))
+            copy_out(&engine, worker, &turn, chunks).await.and(done.await.unwrap_or_else(|_| lost()))
         }
         Err(error) => Err(error),
     };
@@ -418,16 +419,16 @@ async fn run(server: Arc<Server>, worker: usize, turn: Turn) {
         log!(Notice, "Background saving was given up");
         return;
     }
-    let now = server.clock.now();
-    server.snapshots.note_end(&turn, now, changes, &result);
-    let mut figures = server.snapshots.figures.lock();
+    let now = engine.clock.now();
+    engine.snapshots.note_end(&turn, now, changes, &result);
+    let mut figures = engine.snapshots.figures.lock();
     figures.failed_last = result.is_err();
-    server.set_attention(Attention::SAVE_FAILED, result.is_err());
+    engine.set_attention(Attention::SAVE_FAILED, result.is_err());
     figures.last_duration_s = Some(now.0.saturating_sub(began.0) / 1000);
     drop(figures);
     match result {
         Ok(()) => log!(Notice, "Background saving terminated with success"),
-        Err(error) => log!(Warning, "Background saving error: {}: {error}", path(&server).display()),
+        Err(error) => log!(Warning, "Background saving error: {}: {error}", path(&engine).display()),
     }
 }
 
@@ -444,10 +445,10 @@ enum Chunk {
 type Writing = (tokio::sync::mpsc::Sender<Chunk>, tokio::sync::oneshot::Receiver<io::Result<()>>);
 
 /// Starts the thread that writes.
-fn write_in_background(server: &Server, turn: Turn) -> io::Result<Writing> {
+fn write_in_background(engine: &Engine, turn: Turn) -> io::Result<Writing> {
     let (sender, receiver) = channel(CHUNKS_MAX);
     let (tell, done) = tokio::sync::oneshot::channel();
-    let path = path(server);
+    let path = path(engine);
     std::thread::Builder::new().name("snapshot".to_owned()).spawn(move || {
         // Nobody asks any more if the server has ended.
         let _ = tell.send(write_chunks(&path, &turn, receiver));
@@ -474,28 +475,28 @@ fn write_chunks(path: &Path, turn: &Turn, mut chunks: Receiver<Chunk>) -> io::Re
 
 /// Copies all keys to the writing thread. If that has ended, it tells why.
 async fn copy_out(
-    server: &Server,
+    engine: &Engine,
     worker: usize,
     turn: &Turn,
     chunks: tokio::sync::mpsc::Sender<Chunk>,
 ) -> io::Result<()> {
-    let (began, mut writer) = (Instant::now(), begin_file(server, server.clock.now(), Part::Snapshot));
-    server.snapshots.figures.lock().keys_total = server.databases().map(|db| server.keyspace.len(db)).sum();
+    let (began, mut writer) = (Instant::now(), begin_file(engine, engine.clock.now(), Part::Snapshot));
+    engine.snapshots.figures.lock().keys_total = engine.databases().map(|db| engine.keyspace.len(db)).sum();
     let mut copied = 0;
-    for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
-        writer.database(db.0, server.keyspace.len(db), server.keyspace.expiring(db));
+    for db in engine.databases().filter(|db| !engine.keyspace.is_empty(*db)) {
+        writer.database(db.0, engine.keyspace.len(db), engine.keyspace.expiring(db));
         let mut cursor = Cursor(0);
         loop {
             turn.holds()?;
-            let Some((next, keys)) = copy_step(server, worker, db, cursor, &mut writer)? else {
+            let Some((next, keys)) = copy_step(engine, worker, db, cursor, &mut writer)? else {
                 // A script has the slot, or everything.
                 tokio::time::sleep(HELD_UP).await;
                 continue;
             };
-            server.snapshots.note_copied(turn, keys);
+            engine.snapshots.note_copied(turn, keys);
             copied += keys;
             cursor = next;
-            linger(server, turn, copied, began).await;
+            linger(engine, turn, copied, began).await;
             if writer.pending_bytes() >= CHUNK_BYTES && chunks.send(Chunk::More(writer.take())).await.is_err()
             {
                 return Ok(());
@@ -512,7 +513,7 @@ async fn copy_out(
 }
 
 /// Rests as long as `rdb-key-save-delay` says that the keys copied so far take, for tests that look at a snapshot while it is taken.
-async fn linger(server: &Server, turn: &Turn, keys: u64, began: Instant) {
+async fn linger(engine: &Engine, turn: &Turn, keys: u64, began: Instant) {
     const LOOK_AGAIN: Duration = Duration::from_millis(10);
     let micros = |delay: i64| match delay {
         0.. => keys.saturating_mul(delay.unsigned_abs()),
@@ -520,7 +521,7 @@ async fn linger(server: &Server, turn: &Turn, keys: u64, began: Instant) {
     };
     // The delay may be taken back meanwhile.
     while !turn.is_over()
-        && began.elapsed() < Duration::from_micros(micros(server.config.rdb_key_save_delay()))
+        && began.elapsed() < Duration::from_micros(micros(engine.config.rdb_key_save_delay()))
     {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
@@ -528,18 +529,18 @@ async fn linger(server: &Server, turn: &Turn, keys: u64, began: Instant) {
 
 /// Copies some keys; None if it cannot go on at this moment.
 fn copy_step(
-    server: &Server,
+    engine: &Engine,
     worker: usize,
     db: DbIndex,
     cursor: Cursor,
     writer: &mut FileWriter,
 ) -> io::Result<Option<(Cursor, u64)>> {
-    let now = server.clock.now();
+    let now = engine.clock.now();
     let mut keys = 0;
-    let Some(batch) = server.keyspace.try_enter(worker) else { return Ok(None) };
+    let Some(batch) = engine.keyspace.try_enter(worker) else { return Ok(None) };
     let next = batch.scan_soon(db, cursor, STEP_KEYS, now, |object| {
         keys += 1;
-        add(server, writer, object, now, UnixMs(0));
+        add(engine, writer, object, now, UnixMs(0));
     });
     match batch.take_unreadable() {
         None => Ok(next.map(|next| (next, keys))),
@@ -554,7 +555,7 @@ enum Part {
     Base,
 }
 
-fn begin_file(server: &Server, now: UnixMs, part: Part) -> FileWriter {
+fn begin_file(engine: &Engine, now: UnixMs, part: Part) -> FileWriter {
     let mut writer = FileWriter::new();
     writer.aux("redis-ver", command::version::REDIS_VERSION);
     writer.aux("redis-bits", "64");
@@ -563,17 +564,17 @@ fn begin_file(server: &Server, now: UnixMs, part: Part) -> FileWriter {
     writer.aux("aof-base", if part == Part::Base { "1" } else { "0" });
     writer.aux(MOMENT_FACT, &now.0.to_string());
     // What this holds is in the log, too, or will be if one begins.
-    writer.aux(LOG_FACT, &format!("{:016x}", server.durability.history()));
-    for library in server.scripts.libraries().by_name.values() {
+    writer.aux(LOG_FACT, &format!("{:016x}", engine.durability.history()));
+    for library in engine.scripts.libraries().by_name.values() {
         writer.add_function_library(&library.code);
     }
     writer
 }
 
 /// Writes one key, with its use if the eviction policy goes by that, and with its time to live if that ends after `times_by`.
-fn add(server: &Server, writer: &mut FileWriter, object: Object<'_>, now: UnixMs, times_by: UnixMs) {
-    let policy = server.keyspace.policy();
-    let word = server.config.maxmemory_policy().word();
+fn add(engine: &Engine, writer: &mut FileWriter, object: Object<'_>, now: UnixMs, times_by: UnixMs) {
+    let policy = engine.keyspace.policy();
+    let word = engine.config.maxmemory_policy().word();
     let usage = match () {
         () if policy.eviction().counts_frequency() => {
             Some(FileUsage::Frequency(object.frequency(policy, now)))
@@ -582,7 +583,7 @@ fn add(server: &Server, writer: &mut FileWriter, object: Object<'_>, now: UnixMs
         () => None,
     };
     let expires_at = object.expires_at().filter(|at| *at > times_by).map(|at| at.0);
-    if let Some(hash) = with_fields_kept(server, object, now, times_by) {
+    if let Some(hash) = with_fields_kept(engine, object, now, times_by) {
         if !hash.is_empty() {
             writer.entry(object.key(), FileValue::Collection(hash.as_ref()), expires_at, usage);
         }
@@ -593,14 +594,14 @@ fn add(server: &Server, writer: &mut FileWriter, object: Object<'_>, now: UnixMs
 
 /// A hash as it was at `now`, without the times of its fields that end by `times_by`. None: no field has one.
 fn with_fields_kept(
-    server: &Server,
+    engine: &Engine,
     object: Object<'_>,
     now: UnixMs,
     times_by: UnixMs,
 ) -> Option<Collection> {
     let ValueRef::Collection(CollectionRef::Hash(hash)) = object.value() else { return None };
     hash.next_expiry().filter(|_| times_by > UnixMs(0))?;
-    let (mut kept, thresholds) = (Hash::default(), server.settings.thresholds());
+    let (mut kept, thresholds) = (Hash::default(), engine.settings.thresholds());
     let (mut name_digits, mut value_digits) = (IntBuffer::new(), IntBuffer::new());
     hash.for_each(now, |name, value| {
         let (name, value) = (name.bytes(&mut name_digits), value.bytes(&mut value_digits));
@@ -622,8 +623,8 @@ pub fn with_value(object: Object<'_>, show: impl FnOnce(FileValue<'_>)) {
 }
 
 /// Puts a key that a file held into the keyspace.
-pub fn put(server: &Server, batch: &Batch<'_>, db: DbIndex, entry: FileEntry, now: UnixMs) {
-    let key = server.keyspace.key(db, &entry.key);
+pub fn put(engine: &Engine, batch: &Batch<'_>, db: DbIndex, entry: FileEntry, now: UnixMs) {
+    let key = engine.keyspace.key(db, &entry.key);
     let keys = [key];
     let mut edit = batch.edit(&keys, now, Touch::No);
     let expiry = entry.expires_at_ms.map_or(Expiry::Clear, |at| Expiry::At(UnixMs(at)));
@@ -632,7 +633,7 @@ pub fn put(server: &Server, batch: &Batch<'_>, db: DbIndex, entry: FileEntry, no
         Restored::Collection(collection) => edit.put_collection(&key, collection, expiry),
     }
     // A clock of the other policy's kind would mean nothing.
-    let counts_frequency = server.keyspace.policy().eviction().counts_frequency();
+    let counts_frequency = engine.keyspace.policy().eviction().counts_frequency();
     match entry.usage {
         Some(FileUsage::IdleSeconds(seconds)) if !counts_frequency => {
             edit.set_usage(&key, Usage::IdleSeconds(seconds));

@@ -1,11 +1,12 @@
 //! The story of one run of `tarn server`: read the configuration, take the
 //! addresses, start the workers, wait for the end.
 
+use crate::attention::Attention;
 use crate::dispatch::names::Names;
 use crate::listen::{Listeners, Speech};
 use crate::placement::Arrival;
-use crate::server::{Attention, Ending, Scripting, Server};
-use crate::{commands, descriptors, durability, encryption, snapshot, supervision, worker};
+use crate::server::{Ending, Scripting, Server};
+use crate::{commands, descriptors, durability, durable, encryption, snapshot, supervision, worker};
 use config::{Config, Edition, Startup};
 use script::limits::STACK_BYTES;
 use std::ffi::OsString;
@@ -124,10 +125,10 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     let server = Server::new(config, workers + 1);
     encryption::begin(&server)?;
     announce(&server, &listeners, workers, warnings);
-    acl::load_at_start(&server.acl, &server.config)?;
+    acl::load_at_start(&server.acl, &server.engine.config)?;
     made.keep();
     // Clients are told meanwhile that the data is being loaded.
-    server.set_attention(Attention::LOADING, true);
+    server.engine.set_attention(Attention::LOADING, true);
     let loading = load(&server, &listeners, workers)?;
     let status = run_behind(front, &server, listeners, workers + 1);
     loading.join().expect("a thread that panics ends the process")?;
@@ -170,12 +171,12 @@ fn load(
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     let (server, ready) = (server.clone(), ready_lines(listeners));
     std::thread::Builder::new().name("load".to_owned()).stack_size(STACK_BYTES).spawn(move || {
-        snapshot::remove_unfinished(&server);
-        let loaded = durability::open(&server, &Fs::Real, workers);
+        snapshot::remove_unfinished(&server.engine);
+        let loaded = durable::open(&server, &Fs::Real, workers);
         if loaded.is_ok() {
-            server.set_attention(Attention::LOADING, false);
+            server.engine.set_attention(Attention::LOADING, false);
             ready.iter().for_each(|line| log!(Notice, "{line}"));
-            supervision::notify(&server.config, "STATUS=Ready to accept connections\nREADY=1");
+            supervision::notify(&server.engine.config, "STATUS=Ready to accept connections\nREADY=1");
         } else {
             server.stop(1);
         }
@@ -227,7 +228,12 @@ fn worker_count(config: &Config) -> usize {
 
 fn announce(server: &Server, listeners: &Listeners, workers: usize, warnings: &[String]) {
     let version = env!("CARGO_PKG_VERSION");
-    log!(Notice, "Tarn {version}, edition {}, pid {}", server.config.edition().word(), std::process::id());
+    log!(
+        Notice,
+        "Tarn {version}, edition {}, pid {}",
+        server.engine.config.edition().word(),
+        std::process::id()
+    );
     for (speech, address) in listeners.addresses() {
         match speech {
             Speech::Plain => log!(Notice, "Listening on {address}"),
@@ -237,7 +243,7 @@ fn announce(server: &Server, listeners: &Listeners, workers: usize, warnings: &[
     if let Some(path) = listeners.unix_path() {
         log!(Notice, "Listening on {}", path.display());
     }
-    log!(Notice, "{workers} worker threads, files in {}", server.dir().display());
+    log!(Notice, "{workers} worker threads, files in {}", server.engine.dir().display());
     for warning in warnings {
         log!(Warning, "{warning}");
     }
@@ -254,7 +260,7 @@ type Alive = Sender<std::convert::Infallible>;
 /// If users cannot be loaded, threads cannot be started or the listening sockets cannot be watched.
 pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
     encryption::begin(server)?;
-    acl::load_at_start(&server.acl, &server.config)?;
+    acl::load_at_start(&server.acl, &server.engine.config)?;
     run_behind(Front::new()?, server, listeners, workers)
 }
 
@@ -281,7 +287,7 @@ fn run_behind(front: Front, server: &Arc<Server>, listeners: Listeners, workers:
         thread.join().expect("a worker that panics ends the process");
     }
     // SHUTDOWN has saved before the end began; after a signal nobody has.
-    let saved = durability::close(server).and(snapshot::save_at_end(server));
+    let saved = durability::close(&server.engine).and(snapshot::save_at_end(&server.engine));
     status.and_then(|status| saved.map(|()| status))
 }
 
@@ -330,7 +336,7 @@ impl Front {
                     },
                 }
             };
-            supervision::notify(&server.config, "STOPPING=1");
+            supervision::notify(&server.engine.config, "STOPPING=1");
             server.stop_with(status, scripts);
             tokio::select! {
                 _ = signals.meanwhile(all_gone.recv()) => Ok(status),
@@ -343,7 +349,7 @@ impl Front {
 /// Saves what has to be saved while clients are still served, after a signal. False: that failed, and the server stays. A script that
 /// is slow would hold it up for who knows how long: the end ends it, or waits for it for a while, and saves then.
 async fn save_before_end(server: &Arc<Server>, signals: &mut Signals) -> bool {
-    if !snapshot::is_due_at_end(server) || server.keyspace.has_any_slow_holder() {
+    if !snapshot::is_due_at_end(&server.engine) || server.engine.keyspace.has_any_slow_holder() {
         return true;
     }
     let (tell, told) = tokio::sync::oneshot::channel();
@@ -351,7 +357,7 @@ async fn save_before_end(server: &Arc<Server>, signals: &mut Signals) -> bool {
         let server = server.clone();
         // Who asked waits for it.
         move || {
-            let _ = tell.send(snapshot::save_before_end(&server).is_ok());
+            let _ = tell.send(snapshot::save_before_end(&server.engine).is_ok());
         }
     };
     if std::thread::Builder::new().name("save".to_owned()).spawn(saving).is_err() {
@@ -360,7 +366,7 @@ async fn save_before_end(server: &Arc<Server>, signals: &mut Signals) -> bool {
     let is_saved = signals.meanwhile(told).await.unwrap_or(false);
     if !is_saved {
         log!(Warning, "Error trying to save the DB, can't exit.");
-        supervision::notify(&server.config, "STATUS=Error trying to save the DB, can't exit.");
+        supervision::notify(&server.engine.config, "STATUS=Error trying to save the DB, can't exit.");
     }
     is_saved
 }
@@ -388,12 +394,12 @@ async fn script_outlasts(server: &Server, scripts: Scripting) {
 /// snapshot has a part of it, and none can be written that has all others.
 fn leave_script_behind(server: &Server, status: u8, scripts: Scripting) -> ! {
     log!(Warning, "A script still runs; the server ends without it, and nothing that it has written is kept");
-    let synced = durability::sync(server);
-    let completed = durability::refuse_owed(server);
+    let synced = durability::sync(&server.engine);
+    let completed = durability::refuse_owed(&server.engine);
     for error in [&synced, &completed].into_iter().filter_map(|done| done.as_ref().err()) {
         log!(Warning, "{error}");
     }
-    let loses_snapshot = scripts == Scripting::Awaited && snapshot::is_due_at_end(server);
+    let loses_snapshot = scripts == Scripting::Awaited && snapshot::is_due_at_end(&server.engine);
     if loses_snapshot {
         log!(Warning, "The final RDB snapshot is not written: the script has keys that belong to it");
     }

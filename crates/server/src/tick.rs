@@ -4,13 +4,14 @@
 //! The spare worker keeps the time, `hz` times a second while anything happens and twice a second while nothing does, or
 //! sooner if a key comes due. The others sleep until it rings for them, so that an idle server is idle.
 
+use crate::attention::Attention;
 use crate::blocking;
 use crate::dispatch::checks;
 use crate::dispatch::pause::Pause;
 use crate::durability;
 use crate::placement::scaling::Glance;
 use crate::residency;
-use crate::server::{Attention, Server};
+use crate::server::Server;
 use crate::snapshot;
 use crate::worker::Worker;
 use keyspace::Progress;
@@ -18,7 +19,7 @@ use net::client::{Client, Traits, eviction};
 use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use sys::UnixMs;
@@ -48,17 +49,12 @@ pub struct Bells {
     workers: Box<[Notify]>,
     /// How many times all workers were to collect what was freed of their memory.
     collections: AtomicU64,
-    is_idle: AtomicBool,
 }
 
 impl Bells {
     /// For so many workers.
     pub fn new(workers: usize) -> Bells {
-        Bells {
-            workers: (0..workers).map(|_| Notify::new()).collect(),
-            collections: AtomicU64::new(0),
-            is_idle: AtomicBool::new(false),
-        }
+        Bells { workers: (0..workers).map(|_| Notify::new()).collect(), collections: AtomicU64::new(0) }
     }
 
     /// Has a worker look around.
@@ -76,11 +72,6 @@ impl Bells {
         (0..self.workers.len()).filter(|other| *other != worker).for_each(|other| self.ring(other));
     }
 
-    /// Whether nothing has happened for a while.
-    pub fn is_idle(&self) -> bool {
-        self.is_idle.load(Ordering::Relaxed)
-    }
-
     async fn rung(&self, worker: usize) {
         self.workers[worker].notified().await;
     }
@@ -95,7 +86,7 @@ pub async fn run(worker: Rc<Worker>, index: usize) {
     let mut collected = 0;
     loop {
         worker.server.bells.rung(index).await;
-        if !worker.server.attention().contains(Attention::LOADING) {
+        if !worker.server.engine.attention().contains(Attention::LOADING) {
             look_around(&worker.server, index, &mut collected).await;
         }
     }
@@ -123,12 +114,12 @@ async fn keep_time(worker: Rc<Worker>, index: usize) {
             () = tokio::time::sleep(pace.pause(server)) => {}
             () = server.bells.rung(index) => {}
         }
-        if server.attention().contains(Attention::PAUSED) {
+        if server.engine.attention().contains(Attention::PAUSED) {
             // Forgets one that is over, whether or not a client asks.
-            Pause::at(server, server.clock.now());
+            Pause::at(server, server.engine.clock.now());
         }
         let is_second = pace.step(server);
-        if server.attention().contains(Attention::LOADING) {
+        if server.engine.attention().contains(Attention::LOADING) {
             continue;
         }
         glance.take(server);
@@ -145,10 +136,10 @@ async fn keep_time(worker: Rc<Worker>, index: usize) {
         }
         look_around(server, index, &mut collected).await;
         sample(server);
-        durability::KeyCounts::note(server);
-        snapshot::begin_if_due(server, index, is_second);
+        durability::KeyCounts::note(&server.engine, || server.gate.open_to());
+        snapshot::begin_if_due(&server.engine, index, is_second);
         if is_second {
-            durability::begin_if_due(server);
+            durability::begin_if_due(&server.engine);
             close_overdue_clients(server);
         }
     }
@@ -157,13 +148,13 @@ async fn keep_time(worker: Rc<Worker>, index: usize) {
 /// What is done while tests have the server do nothing by itself: what clients asked for, or wait for.
 async fn rest(server: &Arc<Server>, index: usize) {
     serve_put_off(server, index).await;
-    snapshot::begin_if_due(server, index, false);
+    snapshot::begin_if_due(&server.engine, index, false);
 }
 
 /// Whether keys are due, or have to be evicted.
 fn is_work_due(server: &Server) -> bool {
-    let is_due = || server.keyspace.next_sweep_ms(server.clock.now()) == Some(0);
-    let may_sweep = !server.attention().contains(Attention::PAUSED) && !server.switches.rests();
+    let is_due = || server.engine.keyspace.next_sweep_ms(server.engine.clock.now()) == Some(0);
+    let may_sweep = !server.engine.attention().contains(Attention::PAUSED) && !server.switches.rests();
     may_sweep && is_due() || is_evicting(server)
 }
 
@@ -182,26 +173,22 @@ impl Pace {
 
     /// How long to sleep now.
     fn pause(&self, server: &Server) -> Duration {
-        let busy = Duration::from_millis(1000 / u64::from(server.config.hz().max(1)));
-        if !server.bells.is_idle() {
+        let busy = Duration::from_millis(1000 / u64::from(server.engine.config.hz().max(1)));
+        if !server.engine.is_idle() {
             return busy;
         }
-        let due = server.keyspace.next_sweep_ms(server.clock.now()).map(Duration::from_millis);
+        let due = server.engine.keyspace.next_sweep_ms(server.engine.clock.now()).map(Duration::from_millis);
         due.unwrap_or(IDLE_PAUSE).min(IDLE_PAUSE).max(busy)
     }
 
     /// Looks whether anything happens. Tells once a second that a second has passed.
     fn step(&mut self, server: &Server) -> bool {
         let commands = server.counts.commands.get();
-        let is_busy = server.attention().contains(Attention::LOADING) || is_work_due(server);
+        let is_busy = server.engine.attention().contains(Attention::LOADING) || is_work_due(server);
         if mem::replace(&mut self.commands, commands) != commands || is_busy {
             self.busy_at = Instant::now();
         }
-        let is_idle = self.busy_at.elapsed() >= IDLE_AFTER;
-        if server.bells.is_idle.swap(is_idle, Ordering::Relaxed) && !is_idle {
-            // Who sleeps long while nothing happens is awake again.
-            server.residency.ring();
-        }
+        server.engine.set_idle(self.busy_at.elapsed() >= IDLE_AFTER);
         let is_second = self.second_began.elapsed() >= Duration::from_secs(1);
         if is_second {
             self.second_began = Instant::now();
@@ -214,16 +201,16 @@ impl Pace {
 /// nothing is swept or evicted: that they were made ready was before.
 async fn serve_put_off(server: &Arc<Server>, worker: usize) {
     let mut batch = loop {
-        match server.keyspace.try_enter(worker) {
+        match server.engine.keyspace.try_enter(worker) {
             Some(batch) => break batch,
             // The end of a slow script is rung for, and whoever keeps the time comes here again.
             None if worker == server.placement.spare() => return,
-            None if server.keyspace.has_any_slow_holder() => return,
+            None if server.engine.keyspace.has_any_slow_holder() => return,
             None => tokio::time::sleep(GATE_PAUSE).await,
         }
     };
     if batch.has_ready() {
-        blocking::serve(server, &mut batch, worker, server.clock.now());
+        blocking::serve(server, &mut batch, worker, server.engine.clock.now());
         server.tracking.end_batch(&server.clients, worker);
     }
 }
@@ -231,43 +218,43 @@ async fn serve_put_off(server: &Arc<Server>, worker: usize) {
 /// Frees the keys of this worker's slots whose time is up. However many there
 /// are, clients are served in between. During a pause nothing changes by itself.
 async fn sweep(server: &Arc<Server>, worker: usize) {
-    let may_sweep = || !server.attention().contains(Attention::PAUSED) && !server.switches.rests();
+    let may_sweep = || !server.engine.attention().contains(Attention::PAUSED) && !server.switches.rests();
     while may_sweep() && sweep_step(server, worker) == Progress::More {
         tokio::task::yield_now().await;
     }
 }
 
 fn sweep_step(server: &Arc<Server>, worker: usize) -> Progress {
-    let Some(mut batch) = server.keyspace.try_enter(worker) else { return Progress::Done };
+    let Some(mut batch) = server.engine.keyspace.try_enter(worker) else { return Progress::Done };
     let began = server.ticks.now();
     let budget = server.ticks.ticks_in(SWEEP_STEP);
     let has_budget = || server.ticks.now().0.saturating_sub(began.0) < budget;
-    let progress = batch.sweep_expired(server.clock.now(), has_budget, |_, _| {});
+    let progress = batch.sweep_expired(server.engine.clock.now(), has_budget, |_, _| {});
     if batch.has_ready() {
-        blocking::serve(server, &mut batch, worker, server.clock.now());
+        blocking::serve(server, &mut batch, worker, server.engine.clock.now());
     }
     server.tracking.end_batch(&server.clients, worker);
-    residency::fetch::look_up_all(server, worker, batch.take_shadowed());
+    residency::fetch::look_up_all(&server.engine, worker, batch.take_shadowed());
     server.note_latency("expire-cycle", began);
     progress
 }
 
 /// Whether memory is full and keys may be evicted.
 fn is_evicting(server: &Server) -> bool {
-    server.attention().difference(Attention::MONITORS) == Attention::MEMORY_CEILING
+    server.engine.attention().difference(Attention::MONITORS) == Attention::MEMORY_CEILING
         && !server.switches.rests()
         && checks::is_memory_full(server)
-        && server.residency.refusal().is_none()
+        && server.engine.residency.refusal().is_none()
 }
 
 /// A batch evicts only so much before it serves its client.
 fn go_on_evicting(server: &Server, worker: usize) {
     if is_evicting(server) {
         // Where the policy allows nothing to be freed, the next write is told.
-        let Some(mut batch) = server.keyspace.try_enter(worker) else { return };
-        let _ = checks::make_room(server, &batch, server.clock.now());
+        let Some(mut batch) = server.engine.keyspace.try_enter(worker) else { return };
+        let _ = checks::make_room(server, &batch, server.engine.clock.now());
         if batch.has_ready() {
-            blocking::serve(server, &mut batch, worker, server.clock.now());
+            blocking::serve(server, &mut batch, worker, server.engine.clock.now());
         }
         server.tracking.end_batch(&server.clients, worker);
     }
@@ -296,7 +283,7 @@ impl Freed {
         }
         let used = sys::memory::used_bytes();
         let is_much = self.held_bytes.saturating_sub(used) >= RELEASE_BYTES_MIN.max(self.held_bytes / 8);
-        if !is_much && !residency::is_tight(server) {
+        if !is_much && !residency::is_tight(&server.engine) {
             self.held_bytes = self.held_bytes.max(used);
             return;
         }
@@ -309,12 +296,12 @@ impl Freed {
 fn sample(server: &Server) {
     let counts = &server.counts;
     let totals = [counts.commands.get(), counts.input_bytes.get(), counts.output_bytes.get()];
-    server.samples.take(server.clock.now(), totals);
+    server.samples.take(server.engine.clock.now(), totals);
     server.samples.note_used_bytes(sys::memory::used_bytes());
 }
 
 fn close_overdue_clients(server: &Server) {
-    let now = server.clock.now();
+    let now = server.engine.clock.now();
     for client in server.clients.all() {
         match reason_to_close(server, &client, now) {
             None => continue,
@@ -359,12 +346,12 @@ fn reason_to_close(server: &Server, client: &Client, now: UnixMs) -> Option<Over
     if client.traits().contains(Traits::HANDSHAKE) && connected_ms > HANDSHAKE_TIME.as_millis() as u64 {
         return Some(Overdue::Handshake);
     }
-    let timeout_ms = u64::from(server.config.timeout_s()) * 1000;
+    let timeout_ms = u64::from(server.engine.config.timeout_s()) * 1000;
     let idle_ms = now.0.saturating_sub(client.active_at_ms.load(Ordering::Relaxed));
     if timeout_ms > 0 && idle_ms > timeout_ms && !client.traits().intersects(MAY_BE_SILENT) {
         return Some(Overdue::Silent);
     }
-    let limit = server.config.output_limit(client.class());
+    let limit = server.engine.config.output_limit(client.class());
     let since = client.over_soft_limit_since_ms.load(Ordering::Relaxed);
     let over_ms = now.0.saturating_sub(since);
     (since > 0 && limit.soft_bytes > 0 && over_ms > limit.soft_s * 1000).then_some(Overdue::Unread)

@@ -8,7 +8,8 @@ use crate::connection::handshakes::Handshakes;
 use crate::connection::secure::{SEALED_BYTES, Scratch};
 use crate::connection::{self, Moved, Place};
 use crate::dispatch::Runner;
-use crate::durability::{self, gate::Queue};
+use crate::durability;
+use crate::gate::Queue;
 use crate::listen::{Accepted, AcceptedSocket};
 use crate::placement::Arrival;
 use crate::placement::scaling::{self, Rounds};
@@ -79,19 +80,19 @@ pub struct Buffers {
 impl Worker {
     /// `proto-max-bulk-len` as the parser wants it.
     pub fn bulk_bytes_max(&self) -> u64 {
-        self.server.config.proto_max_bulk_len() as u64
+        self.server.engine.config.proto_max_bulk_len() as u64
     }
 
     #[cold]
     fn make_way(self: &Rc<Worker>) {
         let placement = &self.server.placement;
-        if self.index == placement.spare() || self.server.is_ending() {
+        if self.index == placement.spare() || self.server.engine.is_ending() {
             return;
         }
         if !placement.is_occupied(self.index) {
             placement.set_occupied(self.index, true);
             // Replies that leave may wait for what this thread has appended, and nobody else says that to the log.
-            durability::write_gathered(&self.server, self.index);
+            durability::write_gathered(&self.server.engine, || placement.connections_of(self.index));
             // It runs when this thread is back at its tasks.
             let worker = self.clone();
             tokio::task::spawn_local(async move { worker.be_free() });
@@ -151,7 +152,7 @@ pub fn run(server: Arc<Server>, index: usize, arrivals: UnboundedReceiver<Arriva
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .on_thread_park(move || {
-            durability::write_gathered(&idle, index);
+            durability::write_gathered(&idle.engine, || idle.placement.connections_of(index));
             rounds.count(&idle);
         })
         .build_local(LocalOptions::default())
@@ -256,7 +257,7 @@ fn welcome(worker: &Worker, accepted: &Accepted) -> Arc<Client> {
         AcceptedSocket::Unix { socket, .. } => (socket.as_raw_fd(), Traits::UNIX_SOCKET),
     };
     let (address, local_address) = socket.addresses();
-    let now = worker.server.clock.now();
+    let now = worker.server.engine.clock.now();
     let client = Arc::new(Client::new(*id, address, local_address, fd, (worker.index, *home), now));
     client.set_trait(traits, true);
     worker.server.clients.add(client.clone());

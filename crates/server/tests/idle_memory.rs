@@ -22,7 +22,7 @@ const BYTES_MAX: u64 = 3000;
 fn an_idle_connection_takes_little_memory() {
     let server = TestServer::start("");
     // Both ends are in this process.
-    let descriptors = clients_possible(&server.server.config, 2 * CONNECTIONS as u32 + 500).unwrap();
+    let descriptors = clients_possible(&server.server.engine.config, 2 * CONNECTIONS as u32 + 500).unwrap();
     assert!(descriptors > 2 * CONNECTIONS, "the limit of open files is too low");
     // What is allocated once is there before the first is counted.
     let _few: Vec<_> = (0..50).map(|_| quiet_connection(&server)).collect();

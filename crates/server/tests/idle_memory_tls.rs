@@ -26,7 +26,7 @@ fn an_idle_connection_with_tls_takes_little_memory() {
     let named = files.directives().map(|(name, value)| format!("{name} {value}\n")).concat();
     let server = TestServer::start(&format!("{named}tls-port {port}\ntls-auth-clients no"));
     // Both ends are in this process.
-    let descriptors = clients_possible(&server.server.config, 2 * CONNECTIONS as u32 + 500).unwrap();
+    let descriptors = clients_possible(&server.server.engine.config, 2 * CONNECTIONS as u32 + 500).unwrap();
     assert!(descriptors > 2 * CONNECTIONS, "the limit of open files is too low");
     let address = ([127, 0, 0, 1], port).into();
     // What is allocated once is there before the first is counted.

@@ -26,7 +26,7 @@ use mail::Mail;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::task::Waker;
+use std::task::{Wake, Waker};
 use sys::UnixMs;
 
 /// What a connection takes beside its buffers: its task, its socket's entries in the
@@ -122,6 +122,16 @@ pub struct Labels {
     pub lib_name: Vec<u8>,
     /// CLIENT SETINFO LIB-VER.
     pub lib_version: Vec<u8>,
+}
+
+impl Wake for Client {
+    fn wake(self: Arc<Client>) {
+        Client::wake(&self);
+    }
+
+    fn wake_by_ref(self: &Arc<Client>) {
+        Client::wake(self);
+    }
 }
 
 /// The shared side of one session.
@@ -432,16 +442,5 @@ impl Client {
         }
         let before = self.signals.fetch_and(Signal::MAIL.bits(), Ordering::AcqRel);
         Signal::from_bits_truncate(before) - Signal::MAIL
-    }
-}
-
-// Not in scope where clients are woken: its methods are called as those of `Client` are.
-impl std::task::Wake for Client {
-    fn wake(self: Arc<Client>) {
-        Client::wake(&self);
-    }
-
-    fn wake_by_ref(self: &Arc<Client>) {
-        Client::wake(self);
     }
 }

@@ -4,12 +4,13 @@
 //! is handed on by `Server::apply_config`.
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
+use crate::attention::Attention;
 use crate::dispatch::Context;
 use crate::dispatch::checks::LOADING;
 use crate::dispatch::handlers::ServerHandler;
-use crate::server::{Attention, Server};
+use crate::server::Server;
 use crate::tls::Contexts;
-use crate::{descriptors, durability, encryption, listen};
+use crate::{descriptors, durable, encryption, listen};
 use command::{Error, Flags, Group, Reach, Result, Row, Secrets, Shows};
 use config::{CannotApply, ChangedDirective, Config, Origin, TABLE};
 use net::client::eviction;
@@ -73,7 +74,7 @@ const fn sub(name: &'static str, arity: i32, handler: ServerHandler) -> Row<Serv
 /// CONFIG GET parameter [parameter ...]
 fn get(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let patterns: Vec<&[u8]> = context.request.iter().skip(2).collect();
-    let found = context.server.config.get(&patterns);
+    let found = context.server.engine.config.get(&patterns);
     reply.map(found.len());
     for (name, value) in found {
         reply.bulk(&name);
@@ -90,7 +91,7 @@ fn set(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     let pairs: Vec<(&[u8], &[u8])> = words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
     let (server, origin) = (context.server, origin(context));
-    let is_loading = server.attention().contains(Attention::LOADING);
+    let is_loading = server.engine.attention().contains(Attention::LOADING);
     if is_loading && pairs.iter().any(|(name, _)| Config::is_kept_while_loading(name)) {
         return Err(LOADING);
     }
@@ -99,7 +100,8 @@ fn set(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     if holds && !context.batch.try_hold_all() {
         return Err(Error::InUse);
     }
-    let set = server.config.set_and_apply(&pairs, origin, |changed| apply(server, &pairs, changed, holds));
+    let set =
+        server.engine.config.set_and_apply(&pairs, origin, |changed| apply(server, &pairs, changed, holds));
     if holds {
         context.batch.release();
     }
@@ -113,7 +115,7 @@ fn begins_log(server: &Server, pairs: &[(&[u8], &[u8])]) -> bool {
     let asks = |name: &[u8], value: &[u8]| {
         name.eq_ignore_ascii_case(b"appendonly") && value.eq_ignore_ascii_case(b"yes")
     };
-    server.durability.log().is_none() && pairs.iter().any(|(name, value)| asks(name, value))
+    server.engine.durability.log().is_none() && pairs.iter().any(|(name, value)| asks(name, value))
 }
 
 /// Lets the server act on a change.
@@ -124,9 +126,9 @@ fn apply(
     holds_all: bool,
 ) -> std::result::Result<(), CannotApply> {
     if changed.iter().any(|change| change.name() == "maxclients") {
-        check_descriptors(&server.config)?;
+        check_descriptors(&server.engine.config)?;
     }
-    if server.durability.log().is_some() && changed.iter().any(|change| change.name() == "dir") {
+    if server.engine.durability.log().is_some() && changed.iter().any(|change| change.name() == "dir") {
         let reason = "the log stays where it is: a start with another directory would not find it".to_owned();
         return Err(CannotApply { name: "dir", reason });
     }
@@ -175,7 +177,7 @@ fn switch_log(
     changed: &[ChangedDirective],
     holds_all: bool,
 ) -> std::result::Result<(), String> {
-    if !server.config.appendonly() {
+    if !server.engine.config.appendonly() {
         return Err("the log ends with the server: start it with 'appendonly no'".to_owned());
     }
     if changed.iter().any(|change| matches!(change.name(), "port" | "tls-port" | "bind")) {
@@ -184,7 +186,7 @@ fn switch_log(
     if !holds_all {
         return Err("it cannot be set in a transaction".to_owned());
     }
-    durability::begin_amid_traffic(server).map_err(|error| error.to_string())
+    durable::begin_amid_traffic(server).map_err(|error| error.to_string())
 }
 
 const UNABLE_TO_LISTEN: &str = "Unable to listen on this port. Check server logs.";
@@ -231,7 +233,7 @@ pub(crate) fn origin(context: &Context<'_, '_>) -> Origin {
 
 /// CONFIG REWRITE
 fn rewrite(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let (config, acl) = (&context.server.config, &context.server.acl);
+    let (config, acl) = (&context.server.engine.config, &context.server.acl);
     if config.aclfile().is_empty() {
         // Otherwise the file of users is where they are kept.
         config.set_users(acl.config_lines());
@@ -246,9 +248,9 @@ fn resetstat(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()>
     let server = context.server;
     server.counts.reset();
     server.clients.reset_counts();
-    server.scripts.evicted.reset();
+    server.engine.scripts.evicted.reset();
     server.worker_counts.iter().for_each(|worker| worker.reset());
-    let keys = server.keyspace.stats();
+    let keys = server.engine.keyspace.stats();
     [&keys.hits, &keys.misses, &keys.expired, &keys.evicted].iter().for_each(|count| count.reset());
     keyspace::reaper::reset_freed();
     server.samples.reset(sys::memory::used_bytes());

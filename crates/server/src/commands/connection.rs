@@ -92,7 +92,7 @@ fn echo(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 fn select(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let index = value::number::parse_i64(context.request.arg(1)).ok_or(Error::NotInteger)?;
     let index = i32::try_from(index).map_err(|_| Error::OUTSIDE_INT32)?;
-    let db = u32::try_from(index).ok().filter(|db| *db < context.server.keyspace.databases());
+    let db = u32::try_from(index).ok().filter(|db| *db < context.server.engine.keyspace.databases());
     context.session.select(DbIndex(db.ok_or(Error::DB_INDEX)?));
     reply.ok();
     Ok(())
@@ -195,7 +195,7 @@ fn reset(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     context.enclose(&client.take_mail(), reply);
     let session = &mut *context.session;
     session.leave_transaction();
-    session.watched.clear(&server.watches, &server.keyspace, &client);
+    session.watched.clear(&server.watches, &server.engine.keyspace, &client);
     session.reset(Access::newcomer(&context.server.acl));
     reply.set_protocol(Protocol::Resp2);
     reply.simple("RESET");

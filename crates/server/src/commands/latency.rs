@@ -185,7 +185,7 @@ fn doctor(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 }
 
 fn report(server: &Server, now: UnixMs) -> String {
-    let threshold_ms = server.config.latency_monitor_threshold_ms();
+    let threshold_ms = server.engine.config.latency_monitor_threshold_ms();
     if threshold_ms == 0 {
         return "The latency monitor is off. Switch it on with CONFIG SET latency-monitor-threshold \
                 <milliseconds>, and come back when something has been slow."

@@ -85,7 +85,7 @@ fn usage(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         samples = usize::try_from(int(request.arg(at + 1))?).map_err(|_| Error::Syntax)?;
         at += 2;
     }
-    let key = context.server.keyspace.key(context.session.db, request.arg(2));
+    let key = context.server.engine.keyspace.key(context.session.db, request.arg(2));
     let keys = [key];
     let view = context.batch.try_view(&keys, context.now, Touch::No).ok_or(Error::InUse)?;
     match view.peek(&keys[0]) {
@@ -99,7 +99,8 @@ fn usage(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 /// MEMORY STATS
 fn stats(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let usage = Usage::now(context);
-    let used: Vec<DbIndex> = context.server.databases().filter(|db| !context.batch.is_empty(*db)).collect();
+    let used: Vec<DbIndex> =
+        context.server.engine.databases().filter(|db| !context.batch.is_empty(*db)).collect();
     let keys: u64 = used.iter().map(|db| context.batch.len(*db)).sum();
     let map = reply.deferred_map();
     let mut count = used.len();
@@ -161,7 +162,7 @@ fn databases_overhead(context: &Context<'_, '_>, db: DbIndex, reply: &mut Reply<
 /// MEMORY DOCTOR
 fn doctor(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let usage = Usage::now(context);
-    let ceiling = context.server.config.maxmemory();
+    let ceiling = context.server.engine.config.maxmemory();
     let clients = context.server.clients.count().max(1) as u64;
     if usage.used < DOCTOR_BYTES_MIN {
         reply.verbatim(

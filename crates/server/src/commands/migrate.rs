@@ -145,7 +145,7 @@ fn migrate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         timeout => timeout as u64,
     };
     let db = int(request.arg(4))?;
-    let (keyspace, own_db) = (&context.server.keyspace, context.session.db);
+    let (keyspace, own_db) = (&context.server.engine.keyspace, context.session.db);
     let keys: Vec<Key<'_>> =
         options.keys(&request).into_iter().map(|at| keyspace.key(own_db, request.arg(at))).collect();
     // A transaction holds them already.
@@ -199,7 +199,7 @@ impl Watch {
             return Ok(());
         }
         self.looked_at = Instant::now();
-        if self.server.is_ending() {
+        if self.server.engine.is_ending() {
             return Err(io::Error::other("the server ends"));
         }
         if !self.is_slow {
@@ -264,9 +264,9 @@ fn send_and_remove(
 
 /// Waits until what was seen of the keys is on disk: the other server must not have what a crash here could take back.
 fn await_disk(context: &Context<'_, '_>, watch: &mut Watch, timeout: Duration) -> Result<()> {
-    let durability = &context.server.durability;
+    let durability = &context.server.engine.durability;
     let began = Instant::now();
-    while !durability.gate.is_open(context.batch.seen()) {
+    while !context.server.gate.is_open(context.batch.seen()) {
         if began.elapsed() >= timeout || watch.look().is_err() {
             return Err(Error::text("IOERR error or timeout waiting for the disk"));
         }
@@ -332,7 +332,7 @@ impl Target<'_> {
         timeout: Duration,
         bytes: usize,
     ) -> Result<Target<'w>> {
-        let (begun, is_secure) = (Instant::now(), watch.server.config.tls_cluster());
+        let (begun, is_secure) = (Instant::now(), watch.server.engine.config.tls_cluster());
         let failed = |error: io::Error| {
             // A real server learns only when it writes that nobody listens, but for TLS.
             Error::text(match error.kind() {

@@ -1,9 +1,9 @@
 //! MONITOR: shows the session every command.
 
 use super::row;
+use crate::attention::Attention;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
-use crate::server::Attention;
 use command::{Flags, Group, Reach, Result, Row, Shows};
 use wire::Reply;
 
@@ -22,7 +22,9 @@ pub const ROWS: &[Row<ServerHandler>] = &[row(
 /// MONITOR
 fn monitor(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let server = context.server;
-    server.monitors.join(&context.session.client, |any| server.set_attention(Attention::MONITORS, any));
+    server
+        .monitors
+        .join(&context.session.client, |any| server.engine.set_attention(Attention::MONITORS, any));
     reply.ok();
     Ok(())
 }

@@ -48,7 +48,7 @@ fn in_progress(_: InProgress) -> Error {
 fn save(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     // It holds everything, and shows nothing of it but that it was written.
     let earlier = context.batch.take_seen();
-    let saved = snapshot::save_now(context.server, context.batch, context.now);
+    let saved = snapshot::save_now(&context.server.engine, context.batch, context.now);
     context.batch.take_seen();
     context.batch.see(earlier);
     let saved = saved.map_err(|why| match why {
@@ -68,7 +68,7 @@ fn bgsave(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         2 if context.request.arg(1).eq_ignore_ascii_case(b"schedule") => {}
         _ => return Err(Error::Syntax),
     }
-    context.server.snapshots.ask(context.now).map_err(in_progress)?;
+    context.server.engine.snapshots.ask(context.now).map_err(in_progress)?;
     context.server.bells.ring(context.server.placement.spare());
     reply.simple("Background saving started");
     Ok(())
@@ -76,11 +76,11 @@ fn bgsave(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// BGREWRITEAOF
 fn bgrewriteaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    if context.server.durability.log().is_none() {
-        durability::refuse_unread_log(context.server)
+    if context.server.engine.durability.log().is_none() {
+        durability::refuse_unread_log(&context.server.engine)
             .map_err(|error| Error::line(format!("ERR {error}").into_bytes()))?;
     }
-    durability::begin_rewrite(context.server)
+    durability::begin_rewrite(&context.server.engine)
         .map_err(|_| Error::text("ERR Background append only file rewriting already in progress"))?;
     // What a transaction has done is in it when that has ended.
     let is_in_exec = context.batch.is_holding();
@@ -93,6 +93,6 @@ fn bgrewriteaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<
 
 /// LASTSAVE
 fn lastsave(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    reply.int(context.server.snapshots.figures().saved_at.seconds() as i64);
+    reply.int(context.server.engine.snapshots.figures().saved_at.seconds() as i64);
     Ok(())
 }

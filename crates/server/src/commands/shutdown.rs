@@ -1,9 +1,10 @@
 //! SHUTDOWN: ends the server.
 
 use super::row;
+use crate::attention::Attention;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
-use crate::server::{Attention, Scripting};
+use crate::server::Scripting;
 use crate::session::Closing;
 use crate::snapshot::{self, Last};
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
@@ -70,19 +71,19 @@ fn shutdown(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
     log!(Warning, "User requested shutdown...");
     let server = context.server;
     // While the data is being loaded there is nothing to save.
-    let is_loaded = !server.attention().contains(Attention::LOADING);
-    let saves = is_loaded && (options.save || !server.config.save_points().is_empty());
+    let is_loaded = !server.engine.attention().contains(Attention::LOADING);
+    let saves = is_loaded && (options.save || !server.engine.config.save_points().is_empty());
     let mut last = Last::Unwanted;
     if saves && !options.nosave {
         // One in the background has not all of what is to be saved, and is given up.
-        let saved = snapshot::save_instead(server, context.batch, context.now).ok_or(Error::InUse)?;
+        let saved = snapshot::save_instead(&server.engine, context.batch, context.now).ok_or(Error::InUse)?;
         if saved.is_err() && !options.force {
             return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
         }
         // Others are served until the end is known to all workers.
         last = if saved.is_ok() { Last::Wanted } else { Last::Unwanted };
     }
-    server.snapshots.settle(last);
+    server.engine.snapshots.settle(last);
     context.session.closing = Closing::AfterReplies;
     // NOSAVE is how a script is ended that cannot be killed otherwise.
     let scripts = if options.nosave { Scripting::LeftBehind } else { Scripting::Awaited };

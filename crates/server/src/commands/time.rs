@@ -17,7 +17,7 @@ pub const ROWS: &[Row<ServerHandler>] =
 
 /// TIME; in a script the same until that is slow, as in Redis 7.2.
 fn time(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let clock_us = || context.server.clock.now_us();
+    let clock_us = || context.server.engine.clock.now_us();
     let now_us = match context.session.runs_script {
         true => *context.session.script_time_us.get_or_insert_with(clock_us),
         false => clock_us(),

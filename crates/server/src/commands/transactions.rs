@@ -5,11 +5,11 @@
 //! that as any other request: nobody sees a part of it.
 
 use super::row;
+use crate::attention::Attention;
 use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::reach::{self, reach_of};
 use crate::dispatch::rights;
 use crate::dispatch::{Context, checks};
-use crate::server::Attention;
 use crate::slow;
 use crate::transaction::Queued;
 use command::key_use::LOOKS;
@@ -93,7 +93,7 @@ fn watch(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     let (request, server, db) = (context.request, context.server, context.session.db);
     let keys: SmallVec<[Key<'_>; 4]> =
-        request.iter().skip(1).map(|name| server.keyspace.key(db, name)).collect();
+        request.iter().skip(1).map(|name| server.engine.keyspace.key(db, name)).collect();
     // All or none; and one whose time is up may be what somebody waits for, which is not to be served in between.
     if !context.batch.try_hold(&keys) {
         return Err(Error::InUse);
@@ -102,7 +102,7 @@ fn watch(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let session = &mut *context.session;
     let watched = keys.iter().try_for_each(|key| {
         session.watched.add(
-            (&server.watches, &server.keyspace),
+            (&server.watches, &server.engine.keyspace),
             context.batch,
             &session.client,
             *key,
@@ -126,7 +126,7 @@ fn unwatch(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 fn forget_watched(context: &mut Context<'_, '_>) {
     let session = &mut *context.session;
-    session.watched.clear(&context.server.watches, &context.server.keyspace, &session.client);
+    session.watched.clear(&context.server.watches, &context.server.engine.keyspace, &session.client);
 }
 
 /// EXEC
@@ -136,7 +136,7 @@ fn exec(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     // Behind what it ran.
     let has_run = was_begun && result != Err(Error::InUse);
     let server = context.server;
-    if has_run && server.attention().contains(Attention::MONITORS) {
+    if has_run && server.engine.attention().contains(Attention::MONITORS) {
         let caller = context.session.caller();
         server.monitors.show(&server.clients, &caller, context.command, &context.request);
     }
@@ -165,8 +165,12 @@ fn end_transaction(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Resu
     let transaction = context.session.transaction.replace(Box::default()).unwrap_or_default();
     let queue = transaction.into_queue();
     let session = &mut *context.session;
-    let disturbed =
-        session.watched.is_disturbed(&context.server.keyspace, context.batch, &session.client, context.now);
+    let disturbed = session.watched.is_disturbed(
+        &context.server.engine.keyspace,
+        context.batch,
+        &session.client,
+        context.now,
+    );
     forget_watched(context);
     let answered = disturbed.map(|is_disturbed| {
         if is_disturbed {
@@ -205,7 +209,7 @@ fn run(context: &mut Context<'_, '_>, queued: &Queued, reply: &mut Reply<'_>) {
         server.counts.note_error(error.as_bytes());
         return;
     }
-    if server.attention().contains(Attention::MONITORS) {
+    if server.engine.attention().contains(Attention::MONITORS) {
         server.monitors.show(&server.clients, &context.session.caller(), command, &request);
     }
     let mut inner = Context {
@@ -218,7 +222,7 @@ fn run(context: &mut Context<'_, '_>, queued: &Queued, reply: &mut Reply<'_>) {
         batch: context.batch,
     };
     let ending: Ending = inner.call(Hashed::NONE, reply);
-    let (counts, track) = (&server.worker_counts[context.worker], server.config.latency_tracking());
+    let (counts, track) = (&server.worker_counts[context.worker], server.engine.config.latency_tracking());
     let ended = server.ticks.now();
     counts.note(command.id, began, ended, ending, track);
     let spent = ended.0.saturating_sub(began.0);

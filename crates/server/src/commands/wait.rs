@@ -56,7 +56,7 @@ fn waitaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         .filter(|count| *count >= 0)
         .ok_or(Error::text("ERR value is out of range, must be positive"))?;
     let until = until(context, 3)?;
-    let log = context.server.durability.log().cloned();
+    let log = context.server.engine.durability.log().cloned();
     if local > 0 && log.is_none() {
         return Err(Error::text(
             "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
@@ -92,12 +92,12 @@ fn answer_when_durable(
     is_durable: impl Fn() -> bool + 'static,
     reply: Vec<u8>,
 ) {
-    if let Some(log) = server.durability.log() {
+    if let Some(log) = server.engine.durability.log() {
         log.request_sync();
     }
     tokio::task::spawn_local(async move {
         while waiter.waits() {
-            let mut committed = pin!(server.durability.committed.notified());
+            let mut committed = pin!(server.gate.committed.notified());
             committed.as_mut().enable();
             if is_durable() {
                 // It says what is on disk, and nothing else.

@@ -236,7 +236,7 @@ pub async fn serve(worker: Rc<Worker>, place: Rc<Place>) {
     let Some(mut connection) = place.0.borrow_mut().take() else { return };
     let client = connection.session.client.clone();
     if let Some((level, reason)) = reason.filter(|(level, _)| logger::is_on(*level)) {
-        logger::write(level, format_args!("{reason}: {}", client.line(server.clock.now())));
+        logger::write(level, format_args!("{reason}: {}", client.line(server.engine.clock.now())));
     }
     connection.stream.say_end();
     worker.forget(client.id);
@@ -260,7 +260,7 @@ fn wake_after_others(context: &mut Context<'_>) {
 
 /// A timer that wakes the task at a moment, or at once if that is past.
 fn alarm(worker: &Worker, until: UnixMs, context: &mut Context<'_>) -> Pin<Box<Sleep>> {
-    let wait_ms = until.0.saturating_sub(worker.server.clock.now().0);
+    let wait_ms = until.0.saturating_sub(worker.server.engine.clock.now().0);
     let mut sleep = Box::pin(tokio::time::sleep(Duration::from_millis(wait_ms)));
     if sleep.as_mut().poll(context).is_ready() {
         context.waker().wake_by_ref();
@@ -298,7 +298,7 @@ impl Connection {
         }
         if self.session.client.has_mail() {
             let letters = self.session.client.take_mail();
-            for (bytes, shows) in letters.stretches(durability::latest(&worker.server)) {
+            for (bytes, shows) in letters.stretches(durability::latest(&worker.server.engine)) {
                 buffers.output.extend_from_slice(bytes);
                 self.write_out(worker, buffers, context, shows)?;
             }
@@ -412,7 +412,7 @@ impl Connection {
         }
         if signals.contains(Signal::DRAIN) && self.session.closing == Closing::No {
             let letters = self.session.client.take_mail();
-            for (bytes, shows) in letters.stretches(durability::latest(server)) {
+            for (bytes, shows) in letters.stretches(durability::latest(&server.engine)) {
                 let from = self.pending.len();
                 self.pending.extend(bytes);
                 self.pending.hold(from, shows);
@@ -470,7 +470,7 @@ impl Connection {
         let is_stranger = self.trust(server) == Authenticated::No;
         let end = if is_stranger && bytes > STRANGER_INPUT_BYTES_MAX {
             End::StrangerDropped("it sent too long a request before it authenticated")
-        } else if bytes > server.config.client_query_buffer_limit() {
+        } else if bytes > server.engine.config.client_query_buffer_limit() {
             End::Dropped("it reached the limit of client-query-buffer-limit")
         } else {
             return Ok(());
@@ -542,7 +542,7 @@ impl Connection {
                         Verbose,
                         "Protocol error ({}) of client {}",
                         error.line().escape_ascii(),
-                        self.session.client.line(worker.server.clock.now())
+                        self.session.client.line(worker.server.engine.clock.now())
                     );
                     buffers.output.extend(b"-");
                     buffers.output.extend(error.line());
@@ -615,7 +615,7 @@ impl Connection {
             return Ok(());
         }
         let mut sent = 0;
-        let is_open = worker.server.durability.gate.is_open(seen);
+        let is_open = worker.server.gate.is_open(seen);
         if self.pending.is_empty() && is_open {
             while sent < buffers.output.len() {
                 if sent >= SENT_BYTES_IN_A_ROW {
@@ -661,7 +661,7 @@ impl Connection {
     /// Lets out what the gate is open for; waits on for what it is not.
     fn leave_gate(&mut self, worker: &Worker) {
         let Some(held_for) = self.pending.held_for() else { return };
-        let open_to = worker.server.durability.gate.open_to();
+        let open_to = worker.server.gate.open_to();
         if held_for <= open_to {
             self.pending.open(open_to);
         }
@@ -699,7 +699,7 @@ impl Connection {
         }
         if sent > 0 {
             // Who reads slowly is not silent.
-            let now = worker.server.clock.now();
+            let now = worker.server.engine.clock.now();
             self.session.client.active_at_ms.store(now.0, Ordering::Relaxed);
             worker.server.counts.writes.add(1);
             worker.server.counts.output_bytes.add(sent as i64);
@@ -709,7 +709,7 @@ impl Connection {
 
     fn check_output_limit(&mut self, server: &Server) -> Result<(), End> {
         let client = &self.session.client;
-        let limit = server.config.output_limit(client.class());
+        let limit = server.engine.config.output_limit(client.class());
         let bytes = (self.pending.len() + self.stream.unsent_bytes()) as u64;
         if bytes > STRANGER_OUTPUT_BYTES_MAX && self.trust(server) == Authenticated::No {
             server.clients.output_limit_disconnections.add(1);
@@ -725,7 +725,7 @@ impl Connection {
         if !is_over {
             since.store(0, Ordering::Relaxed);
         } else if since.load(Ordering::Relaxed) == 0 {
-            since.store(server.clock.now().0, Ordering::Relaxed);
+            since.store(server.engine.clock.now().0, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -1,13 +1,14 @@
 //! What comes before a command runs, in Redis' order: does it exist, are there
 //! enough words, may this session run it, is there memory, is there a pause.
 
+use crate::attention::Attention;
 use crate::dispatch::Context;
 use crate::dispatch::pause::{Pause, Paused};
 use crate::dispatch::reach;
 use crate::dispatch::rights;
 use crate::dispatch::transaction::flags_in_effect;
 use crate::residency;
-use crate::server::{Attention, Server};
+use crate::server::Server;
 use crate::session::Session;
 use command::table::Command;
 use command::{Error, Flags};
@@ -68,7 +69,7 @@ pub fn check_circumstances(
     request: &Request<'_>,
     now: UnixMs,
 ) -> Verdict {
-    let attention = server.attention();
+    let attention = server.engine.attention();
     if attention.is_empty() && session.subscriptions.is_none() {
         return Verdict::Run;
     }
@@ -171,8 +172,8 @@ fn check_memory(
     now: UnixMs,
 ) -> Verdict {
     let needs_room = may_grow || command.first_key > 0;
-    if needs_room && residency::is_over(server) && !server.residency.is_stuck() {
-        server.residency.ring();
+    if needs_room && residency::is_over(&server.engine) && !server.engine.residency.is_stuck() {
+        server.engine.residency.ring();
         return Verdict::Wait(UnixMs(now.0 + ROOM_PATIENCE_MS));
     }
     match fullness(server) {
@@ -194,7 +195,7 @@ fn check_memory(
 #[cold]
 pub fn disk_error(context: &Context<'_, '_>, fullness: &Fullness) -> Option<Error> {
     let server = context.server;
-    let attention = server.attention();
+    let attention = server.engine.attention();
     let of_snapshot = attention.contains(Attention::SAVE_FAILED) && are_writes_stopped(server);
     let of_log = || attention.contains(Attention::LOG_FAILED).then(|| log_error(server)).flatten();
     let of_store = || match fullness {
@@ -232,7 +233,7 @@ pub fn record_bytes_max(server: &Server) -> usize {
     const MOST: usize = 1 << 30;
     /// As much as may wait for the disk (see `durability::limit_buffer`).
     const SHARE: u64 = 8;
-    let share = server.keyspace.policy().memory_bytes_max() / SHARE;
+    let share = server.engine.keyspace.policy().memory_bytes_max() / SHARE;
     if share == 0 { MOST } else { MOST.min(share as usize) }
 }
 
@@ -245,14 +246,14 @@ const LOG_PATIENCE_MS: u64 = 1;
 /// Why writes are refused while the log does not go on.
 #[cold]
 pub fn log_error(server: &Server) -> Option<Error> {
-    let failure = server.durability.log()?.writable().err()?;
+    let failure = server.engine.durability.log()?.writable().err()?;
     Some(Error::line(format!("MISCONF Errors writing to the AOF file: {}", failure.reason)))
 }
 
 /// What whoever asks is told, while the log does not go on, of what would show something that is not on disk.
 #[cold]
 pub fn held_error(server: &Server) -> Option<Error> {
-    let failure = server.durability.log()?.writable().err()?;
+    let failure = server.engine.durability.log()?.writable().err()?;
     let reason = failure.reason;
     Some(Error::line(format!(
         "MISCONF Errors writing to the AOF file: {reason}. What was asked for is not on disk"
@@ -275,8 +276,8 @@ pub fn fullness(server: &Server) -> Fullness {
     if !is_memory_full(server) {
         return Fullness::Room;
     }
-    match server.residency.standing() {
-        _ if server.residency.store().is_none() => Fullness::Full,
+    match server.engine.residency.standing() {
+        _ if server.engine.residency.store().is_none() => Fullness::Full,
         (true, Some(reason)) => {
             Fullness::Refused(Error::line(format!("MISCONF Errors writing to the store: {reason}")))
         }
@@ -299,9 +300,9 @@ const NO_REPLICAS: Error = Error::text("NOREPLICAS Not enough good replicas to w
 /// Whether writes are refused because the last snapshot failed (`stop-writes-on-bgsave-error`).
 #[cold]
 pub fn are_writes_stopped(server: &Server) -> bool {
-    server.snapshots.figures().failed_last
-        && server.config.stop_writes_on_bgsave_error()
-        && !server.config.save_points().is_empty()
+    server.engine.snapshots.figures().failed_last
+        && server.engine.config.stop_writes_on_bgsave_error()
+        && !server.engine.config.save_points().is_empty()
 }
 
 /// The error of a command that needs data which is being loaded.
@@ -316,7 +317,7 @@ pub fn check_outside(
     request: &Request<'_>,
     now: UnixMs,
 ) -> Verdict {
-    match server.attention().contains(Attention::LOADING) {
+    match server.engine.attention().contains(Attention::LOADING) {
         false => reach::check_outside(server, session, command, request, now),
         true if command.is(Flags::LOADING) && !command.is(Flags::NEEDS_DATA) => Verdict::Run,
         true => Verdict::Refuse(LOADING),
@@ -325,9 +326,9 @@ pub fn check_outside(
 
 /// Whether memory is above its ceiling, and nothing of it can be sent to disk.
 pub fn is_memory_full(server: &Server) -> bool {
-    let ceiling = server.keyspace.policy().memory_bytes_max();
+    let ceiling = server.engine.keyspace.policy().memory_bytes_max();
     (ceiling > 0 && sys::memory::used_bytes() > ceiling)
-        && (server.residency.store().is_none() || server.residency.is_stuck())
+        && (server.engine.residency.store().is_none() || server.engine.residency.is_stuck())
         && counted_bytes(server) > ceiling
 }
 
@@ -340,7 +341,8 @@ fn counted_bytes(server: &Server) -> u64 {
 /// (see `durability::limit_buffer`); each key that were evicted for it would only add to it. Where there is a store, the
 /// ceiling is one of everything.
 pub(crate) fn uncounted_bytes(server: &Server) -> u64 {
-    let log = server.durability.log().filter(|_| server.residency.store().is_none());
+    let engine = &server.engine;
+    let log = engine.durability.log().filter(|_| engine.residency.store().is_none());
     log.map_or(0, |log| log.passing_bytes() as u64)
 }
 

@@ -30,14 +30,14 @@ impl Context<'_, '_> {
         waiting: Waiting<'_>,
         reply: &mut Reply<'_>,
     ) -> command::Result<()> {
-        let holds = snapshot::is_wanted_of_flush(self.server) && !self.batch.holds_all();
+        let holds = snapshot::is_wanted_of_flush(&self.server.engine) && !self.batch.holds_all();
         if holds && !self.batch.try_hold_all() {
             return Err(Error::InUse);
         }
         let done = self.run_row(row, Hashed::NONE, waiting, reply);
-        if done.is_ok() && snapshot::is_wanted_of_flush(self.server) {
+        if done.is_ok() && snapshot::is_wanted_of_flush(&self.server.engine) {
             // One in the background may have some of what is gone, and is given up. What fails is in the log.
-            let _ = snapshot::save_held_instead(self.server, self.batch, self.now);
+            let _ = snapshot::save_held_instead(&self.server.engine, self.batch, self.now);
         }
         if holds && !self.batch.has_ready() {
             self.batch.release();
@@ -58,9 +58,9 @@ impl Context<'_, '_> {
             waiting,
             ..Args::new(
                 self.request,
-                &self.server.keyspace,
+                &self.server.engine.keyspace,
                 (self.session.db, self.now),
-                &self.server.settings,
+                &self.server.engine.settings,
             )
         };
         let args = if self.session.runs_script { args.of_script() } else { args };
@@ -96,9 +96,9 @@ impl Context<'_, '_> {
             }),
             ..Args::new(
                 self.request,
-                &self.server.keyspace,
+                &self.server.engine.keyspace,
                 (self.session.db, self.now),
-                &self.server.settings,
+                &self.server.engine.settings,
             )
         };
         let outcome = execute(row, self.batch, &args, self.session.touch, reply);

@@ -16,9 +16,10 @@ pub mod reach;
 pub mod rights;
 mod transaction;
 
+use crate::attention::Attention;
 use crate::blocking;
 use crate::residency;
-use crate::server::{Attention, Server};
+use crate::server::Server;
 use crate::session::{Closing, ReplyMode, Session};
 use crate::slow;
 use checks::Verdict;
@@ -202,13 +203,13 @@ impl Runner {
             worker: self.worker,
             reply_bytes_max: server.reply_bytes_max(&session.client),
             session,
-            now: server.clock.now(),
+            now: server.engine.clock.now(),
             tick: server.ticks.now(),
-            track: server.config.latency_tracking(),
+            track: server.engine.config.latency_tracking(),
             stale_ticks: self.stale_ticks,
             batch,
             is_outside,
-            has_log_failed: server.attention().contains(Attention::LOG_FAILED),
+            has_log_failed: server.engine.attention().contains(Attention::LOG_FAILED),
             moment: 0,
             last: None,
             is_asked: false,
@@ -233,13 +234,14 @@ impl Runner {
 /// told in the second place.
 #[inline]
 fn enter(server: &Server, worker: usize) -> (Batch<'_>, bool) {
-    if server.attention().contains(Attention::LOADING) {
-        return (server.keyspace.stay_outside(worker), true);
+    if server.engine.attention().contains(Attention::LOADING) {
+        return (server.engine.keyspace.stay_outside(worker), true);
     }
-    let is_held_for_long = || server.attention().contains(Attention::SLOW_SCRIPT) && server.holders.has_all();
-    match server.keyspace.enter_unless(worker, is_held_for_long) {
+    let is_held_for_long =
+        || server.engine.attention().contains(Attention::SLOW_SCRIPT) && server.holders.has_all();
+    match server.engine.keyspace.enter_unless(worker, is_held_for_long) {
         Some(batch) => (batch, false),
-        None => (server.keyspace.stay_outside(worker), true),
+        None => (server.engine.keyspace.stay_outside(worker), true),
     }
 }
 
@@ -283,7 +285,7 @@ impl Turn<'_> {
     /// very first one, if something is on its way.
     #[inline]
     fn fetch(&mut self, requests: &wire::Batch, input: &[u8], from: usize) -> Option<usize> {
-        if !self.server.residency.fetches() {
+        if !self.server.engine.residency.fetches() {
             return None;
         }
         // What was fetched once and is cold again is read by its command: nobody is held back for ever.
@@ -291,7 +293,9 @@ impl Turn<'_> {
             return Some(requests.len().min(from + fetch.requests));
         }
         // While there is no room, what came back would only have to go again.
-        if self.is_outside || residency::is_over(self.server) && !self.server.residency.is_stuck() {
+        if self.is_outside
+            || residency::is_over(&self.server.engine) && !self.server.engine.residency.is_stuck()
+        {
             return None;
         }
         self.fetch_cold(requests, input, from)
@@ -309,13 +313,15 @@ impl Turn<'_> {
                 continue;
             };
             execute::key_positions(command.row.keys, &request, &mut positions);
-            let keys = positions.iter().map(|at| self.server.keyspace.key(self.session.db, request.arg(*at)));
+            let keys =
+                positions.iter().map(|at| self.server.engine.keyspace.key(self.session.db, request.arg(*at)));
             let purpose = execute::purpose(&command.row, &request);
             cold.extend(keys.filter_map(|key| self.batch.find_cold(&key, purpose)));
         }
         if !cold.is_empty() {
             let (waker, covered) = (self.session.client.waker(), fence - from);
-            self.session.fetch = residency::fetch::begin(self.server, self.worker, waker, covered, &cold);
+            let engine = &self.server.engine;
+            self.session.fetch = residency::fetch::begin(engine, self.worker, waker, covered, &cold);
             if self.session.fetch.is_some() {
                 return Some(from);
             }
@@ -373,7 +379,7 @@ impl Turn<'_> {
         first: usize,
         end: usize,
     ) {
-        let (keyspace, db) = (&self.server.keyspace, self.session.db);
+        let (keyspace, db) = (&self.server.engine.keyspace, self.session.db);
         // Nothing is ahead of a request alone, and a slow script's keyspace is not looked at.
         let is_group = end - first > 1 && !self.is_outside;
         prepared.clear();
@@ -401,7 +407,7 @@ impl Turn<'_> {
 
     fn begin_group(&mut self, follows_another: bool) {
         if follows_another {
-            self.now = self.server.clock.now();
+            self.now = self.server.engine.clock.now();
         }
     }
 
@@ -459,7 +465,7 @@ impl Turn<'_> {
         self.session.give_up_claim(self.server);
         if !self.is_outside && self.batch.has_ready() {
             // The command, or the transaction, may have taken longer than its keys were to live.
-            blocking::serve(self.server, &mut self.batch, self.worker, self.server.clock.now());
+            blocking::serve(self.server, &mut self.batch, self.worker, self.server.engine.clock.now());
         }
         if self.session.waits.is_some() {
             // It counts as a call when it ends.
@@ -603,7 +609,7 @@ impl Turn<'_> {
             slow::note_if_slow(self.server, &self.session.client, command, request, spent);
         }
         if spent >= self.stale_ticks {
-            self.now = self.server.clock.now();
+            self.now = self.server.engine.clock.now();
         }
     }
 
@@ -619,8 +625,7 @@ impl Turn<'_> {
         before: usize,
         out: &mut Vec<u8>,
     ) -> Option<UnixMs> {
-        let is_shown =
-            self.server.durability.gate.is_open(self.batch.seen()) || command.row.shows == Shows::Nothing;
+        let is_shown = self.server.gate.is_open(self.batch.seen()) || command.row.shows == Shows::Nothing;
         let has_written = self.batch.has_appended() && !command.is(Flags::READONLY);
         let is_answered = self.session.waits.is_none() && out.len() > before;
         let error = match is_answered && !is_shown && !has_written {
@@ -714,7 +719,7 @@ impl Turn<'_> {
             blocking::serve(self.server, &mut self.batch, self.worker, self.now);
         }
         self.server.tracking.end_batch(&self.server.clients, self.worker);
-        residency::fetch::look_up(self.server, self.worker, self.batch.take_shadowed());
+        residency::fetch::look_up(&self.server.engine, self.worker, self.batch.take_shadowed());
         if self.is_asked {
             self.session.client.note_batch(self.last.map(|command| command.id), self.count, self.now);
             self.server.counts.commands.add(self.count);

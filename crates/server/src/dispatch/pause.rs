@@ -6,7 +6,8 @@
 //! Invariant: the server's attention flag changes under the lock of the state, so that
 //! a pause that begins while another is found to be over is not overlooked.
 
-use crate::server::{Attention, Server};
+use crate::attention::Attention;
+use crate::server::Server;
 use parking_lot::Mutex;
 use sys::UnixMs;
 
@@ -34,8 +35,8 @@ impl Pause {
             Some((before, end)) if now < end => (before.max(what), end.max(until)),
             _ => (what, until),
         });
-        server.set_attention(Attention::PAUSED, true);
-        server.keyspace.keep_all(true);
+        server.engine.set_attention(Attention::PAUSED, true);
+        server.engine.keyspace.keep_all(true);
     }
 
     /// Ends the pause and wakes those who wait for it.
@@ -62,7 +63,7 @@ impl Pause {
 
     /// The state is locked.
     fn forget(server: &Server) {
-        server.set_attention(Attention::PAUSED, false);
-        server.keyspace.keep_all(false);
+        server.engine.set_attention(Attention::PAUSED, false);
+        server.engine.keyspace.keep_all(false);
     }
 }

@@ -43,7 +43,8 @@ impl<'a> Reach<'a> {
         now: UnixMs,
     ) -> Reach<'a> {
         if let Runs::Data(row) = command.row.handler {
-            let args = Args::new(*request, &server.keyspace, (session.db, now), &server.settings);
+            let args =
+                Args::new(*request, &server.engine.keyspace, (session.db, now), &server.engine.settings);
             let mut keys = Vec::new();
             keys_locked(row, &args, &mut keys);
             return if needs_all(row, &args) { Reach::All } else { Reach::Keys(keys) };
@@ -51,7 +52,9 @@ impl<'a> Reach<'a> {
         let named = || {
             let mut positions = Vec::new();
             key_positions(command.row.keys, request, &mut positions);
-            let key = |position: usize| request.get(position).map(|key| server.keyspace.key(session.db, key));
+            let key = |position: usize| {
+                request.get(position).map(|key| server.engine.keyspace.key(session.db, key))
+            };
             Reach::Keys(positions.into_iter().filter_map(key).collect())
         };
         match command.row.reach {
@@ -61,7 +64,7 @@ impl<'a> Reach<'a> {
                 reach_of(server, session, queue, now)
             }
             row::Reach::Script(_)
-                if plan::takes_all(&server.scripts, server.is_monitored(), command, request) =>
+                if plan::takes_all(&server.engine.scripts, server.is_monitored(), command, request) =>
             {
                 Reach::All
             }
@@ -75,7 +78,7 @@ impl<'a> Reach<'a> {
 /// A SELECT may be refused when it runs: rights change, by an AUTH in front of it or by somebody else. So what follows one may
 /// touch its keys in each database that was current before, too.
 pub fn reach_of<'a>(server: &'a Server, session: &'a Session, queue: &'a [Queued], now: UnixMs) -> Reach<'a> {
-    let mut keys: Vec<Key<'_>> = session.watched.keys(&server.keyspace).collect();
+    let mut keys: Vec<Key<'_>> = session.watched.keys(&server.engine.keyspace).collect();
     let mut databases: SmallVec<[DbIndex; 2]> = smallvec![session.db];
     let mut takes_all = false;
     for queued in queue {
@@ -83,14 +86,15 @@ pub fn reach_of<'a>(server: &'a Server, session: &'a Session, queue: &'a [Queued
         match command.row.handler {
             Runs::Data(row) => {
                 for db in &databases {
-                    let args = Args::new(request, &server.keyspace, (*db, now), &server.settings);
+                    let args =
+                        Args::new(request, &server.engine.keyspace, (*db, now), &server.engine.settings);
                     takes_all |= needs_all(row, &args);
                     keys_locked(row, &args, &mut keys);
                 }
             }
             Runs::Server(_) if command.effect == Some(Scope::Selection) => {
                 let chosen = value::number::parse_i64(request.arg(1)).and_then(|db| u32::try_from(db).ok());
-                let chosen = chosen.filter(|db| *db < server.keyspace.databases()).map(DbIndex);
+                let chosen = chosen.filter(|db| *db < server.engine.keyspace.databases()).map(DbIndex);
                 databases.extend(chosen.filter(|db| !databases.contains(db)));
             }
             Runs::Server(_) => takes_all |= command.looks_around() || command.names_keys(),
@@ -138,13 +142,13 @@ pub fn check(
 /// The script because of which a request is refused whatever it needs, where everybody is to be told that one is busy. Redis goes by the
 /// command's flag alone.
 fn busy_for_all(server: &Server, command: &Command, request: &Request<'_>) -> Option<Arc<Run>> {
-    if server.config.busy_reply_scope() == BusyScope::Keys
+    if server.engine.config.busy_reply_scope() == BusyScope::Keys
         || command.is(Flags::ALLOW_BUSY) && command.row.allow_busy_if.is_none()
         || is_always_served(command, request)
     {
         return None;
     }
-    let threshold = server.config.busy_reply_threshold()?;
+    let threshold = server.engine.config.busy_reply_threshold()?;
     server.holders.any().filter(|run| run.is_script() && run.began.elapsed() >= threshold)
 }
 
@@ -160,10 +164,10 @@ fn wanted(
     // A change to a key is not over before those are served who wait for it.
     let changed: &[Key<'_>] = if command.is(Flags::READONLY) { &[] } else { &keys };
     let names = changed.iter().map(|key| (key.db, key.bytes.into()));
-    let beside = server.keyspace.waiting().reached_from(names);
-    let beside = beside.iter().map(|(db, bytes)| server.keyspace.key(*db, bytes));
+    let beside = server.engine.keyspace.waiting().reached_from(names);
+    let beside = beside.iter().map(|(db, bytes)| server.engine.keyspace.key(*db, bytes));
     let keys: Vec<Key<'_>> = keys.iter().copied().chain(beside).collect();
-    Holding::of(&server.keyspace, &keys)
+    Holding::of(&server.engine.keyspace, &keys)
 }
 
 /// Whether a request may not run where its client is: the spare worker must stay free, to serve those who end what keeps the others. The
@@ -247,7 +251,7 @@ fn needs_no_keyspace(command: &Command) -> bool {
 fn held_back_by(server: &Server, run: &Run, now: UnixMs) -> Verdict {
     let elapsed = run.began.elapsed();
     // MIGRATE ends by itself.
-    match server.config.busy_reply_threshold().filter(|_| run.is_script()) {
+    match server.engine.config.busy_reply_threshold().filter(|_| run.is_script()) {
         None => after(UNTIL_WOKEN, now),
         Some(threshold) if elapsed < threshold => after(threshold - elapsed, now),
         Some(_) => Verdict::Refuse(busy(run)),

@@ -93,5 +93,5 @@ pub fn note_attempt(server: &Server, client: &Client, attempt: Attempt<'_>, now:
         Reason::Auth => counts.auth_failures.add(1),
         Reason::Certificate => counts.denied_certificates.add(1),
     }
-    server.acl.log.note(attempt, || client.line(now), now, server.config.acllog_max_len());
+    server.acl.log.note(attempt, || client.line(now), now, server.engine.config.acllog_max_len());
 }

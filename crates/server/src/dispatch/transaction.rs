@@ -20,7 +20,7 @@ pub fn queue(
     }
     let Some(transaction) = &mut session.transaction else { return false };
     let flags = match command.runs_script() {
-        true => plan::flags_in_effect(&server.scripts, command, request),
+        true => plan::flags_in_effect(&server.engine.scripts, command, request),
         false => command.row.flags,
     };
     transaction.push(command, flags, request, &session.client);
@@ -34,7 +34,7 @@ pub fn refusal_of(server: &Server, command: &Command, session: &mut Session, err
         return error;
     }
     session.leave_transaction();
-    session.watched.clear(&server.watches, &server.keyspace, &session.client);
+    session.watched.clear(&server.watches, &server.engine.keyspace, &session.client);
     let cause = error.as_bytes().strip_prefix(b"-").unwrap_or(error.as_bytes());
     let cause = cause.strip_prefix(b"ERR ").unwrap_or(cause).to_vec();
     Error::line([b"EXECABORT Transaction discarded because of: ", &cause[..]].concat())
@@ -51,7 +51,7 @@ pub fn flags_in_effect(
         Some(transaction) if command.is_exec() => {
             command.row.flags | transaction.flags.unwrap_or(Flags::empty())
         }
-        _ if command.runs_script() => plan::flags_in_effect(&server.scripts, command, request),
+        _ if command.runs_script() => plan::flags_in_effect(&server.engine.scripts, command, request),
         _ => command.row.flags,
     }
 }

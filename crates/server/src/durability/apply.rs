@@ -9,8 +9,8 @@
 //! 1. Nothing is allocated for an effect on one key, once the first few were applied.
 //! 2. The keyspace is left between two effects, so that another thread can have it alone.
 
-use crate::commands::scripting::replace_libraries;
-use crate::server::Server;
+use crate::engine::Engine;
+use crate::scripts::libraries;
 use command::table::Command;
 use command::transfer::Transfer;
 use command::{Args, Error, Row, execute};
@@ -82,7 +82,7 @@ impl OnDatabases {
     ///
     /// # Errors
     /// It is none, or of a database that is not there.
-    pub fn of(server: &Server, db: DbIndex, effect: &Request<'_>) -> Result<OnDatabases, Refusal> {
+    pub fn of(engine: &Engine, db: DbIndex, effect: &Request<'_>) -> Result<OnDatabases, Refusal> {
         let is = |name: &[u8]| effect.arg(0).eq_ignore_ascii_case(name);
         if is(b"flushall") {
             return Ok(OnDatabases::Flush(None));
@@ -91,7 +91,7 @@ impl OnDatabases {
         } else if !is(b"swapdb") || effect.len() != 3 {
             return Err(Refusal::unknown(effect));
         }
-        Ok(OnDatabases::Swap(database(server, effect.arg(1))?, database(server, effect.arg(2))?))
+        Ok(OnDatabases::Swap(database(engine, effect.arg(1))?, database(engine, effect.arg(2))?))
     }
 }
 
@@ -99,9 +99,9 @@ impl OnDatabases {
 ///
 /// # Errors
 /// There is none.
-pub fn database(server: &Server, word: &[u8]) -> Result<DbIndex, Refusal> {
+pub fn database(engine: &Engine, word: &[u8]) -> Result<DbIndex, Refusal> {
     let number = parse_i64(word).and_then(|number| u32::try_from(number).ok());
-    let there = number.filter(|number| *number < server.keyspace.databases()).map(DbIndex);
+    let there = number.filter(|number| *number < engine.keyspace.databases()).map(DbIndex);
     there.ok_or_else(|| Refusal::Database(word[..word.len().min(SHOWN_BYTES_MAX)].escape_ascii().to_string()))
 }
 
@@ -113,33 +113,33 @@ pub type Placed<'a> = (Transfer<'a>, [Key<'a>; 2]);
 /// # Errors
 /// It is none, or names a database that is not there.
 pub fn placed<'a>(
-    server: &Server,
+    engine: &Engine,
     db: DbIndex,
     row: &'static Row,
     effect: &Request<'a>,
 ) -> Result<Placed<'a>, Refusal> {
     let effect = Transfer::of(effect).ok_or(Refusal::NoKey(row.name))?;
-    let other = effect.database.map_or(Ok(db), |number| database(server, number))?;
-    let keyspace = &server.keyspace;
+    let other = effect.database.map_or(Ok(db), |number| database(engine, number))?;
+    let keyspace = &engine.keyspace;
     Ok((effect, [keyspace.key(db, effect.source), keyspace.key(other, effect.target)]))
 }
 
 /// Applies effects one by one, in the place of a worker that does not run yet.
 pub struct Applier<'s> {
-    server: &'s Server,
+    engine: &'s Engine,
     worker: usize,
     reply: Vec<u8>,
 }
 
 impl<'s> Applier<'s> {
     /// In the place of the worker of this number, which must be there.
-    pub fn new(server: &'s Server, worker: usize) -> Applier<'s> {
-        Applier { server, worker, reply: Vec::new() }
+    pub fn new(engine: &'s Engine, worker: usize) -> Applier<'s> {
+        Applier { engine, worker, reply: Vec::new() }
     }
 
     /// A stay in the keyspace.
     pub fn enter(&self) -> Batch<'s> {
-        self.server.keyspace.enter(self.worker)
+        self.engine.keyspace.enter(self.worker)
     }
 
     /// Applies an effect on one key of a database. Keys whose time was up at `now` are gone.
@@ -158,7 +158,7 @@ impl<'s> Applier<'s> {
             return Err(Refusal::Arity(row.name));
         }
         self.reply.clear();
-        let args = Args::new(*effect, &self.server.keyspace, (db, now), &self.server.settings).of_log();
+        let args = Args::new(*effect, &self.engine.keyspace, (db, now), &self.engine.settings).of_log();
         let mut reply = Reply::new(&mut self.reply, Protocol::Resp2);
         let executed = execute(row, batch, &args, Touch::No, &mut reply);
         if self.reply.capacity() > REPLY_BYTES_KEPT_MAX {
@@ -199,7 +199,7 @@ impl<'s> Applier<'s> {
         self.enter().exclusively(now, Touch::No, |all| match what {
             OnDatabases::Swap(one, other) => all.swap(one, other),
             OnDatabases::Flush(only) => {
-                let databases = self.server.databases().filter(|db| only.is_none_or(|only| only == *db));
+                let databases = self.engine.databases().filter(|db| only.is_none_or(|only| only == *db));
                 let cleared = databases.map(|db| all.clear_before(db, end)).collect();
                 all.free_afterwards(cleared);
             }
@@ -214,7 +214,7 @@ impl<'s> Applier<'s> {
         if effect.len() != 4 || !effect.arg(3).eq_ignore_ascii_case(b"flush") {
             return Err(Refusal::Arity(command.row.name));
         }
-        replace_libraries(self.server, effect.arg(2))
+        libraries::replace(self.engine, effect.arg(2))
             .map_err(|why| Refusal::Libraries(why.escape_ascii().to_string()))
     }
 }

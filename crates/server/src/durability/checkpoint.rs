@@ -16,8 +16,8 @@
 
 use super::parts::{self, Cursor, Lengths};
 use super::slots::{ChunkKind, Databases, put_index};
+use crate::engine::Engine;
 use crate::residency::Outbox;
-use crate::server::Server;
 use ::log::{CheckpointWriter, Log, Lsn};
 use keyspace::residency::index::SlotIndex;
 use keyspace::residency::spill::Aim;
@@ -67,8 +67,8 @@ pub enum Interval {
 ///
 /// # Errors
 /// If the disk refuses, or the server ends. There is no new checkpoint then.
-pub fn write(server: &Server, log: &Log, guest: usize, pace: Pace) -> io::Result<u64> {
-    write_beside(server, log, guest, pace, &mut |interval| match interval {
+pub fn write(engine: &Engine, log: &Log, guest: usize, pace: Pace) -> io::Result<u64> {
+    write_beside(engine, log, guest, pace, &mut |interval| match interval {
         Interval::BetweenSlots => {}
         Interval::BeforeSync => thread::sleep(SYNC_POLL),
     })
@@ -79,23 +79,23 @@ pub fn write(server: &Server, log: &Log, guest: usize, pace: Pace) -> io::Result
 /// # Errors
 /// Those of [`write`].
 pub fn write_beside(
-    server: &Server,
+    engine: &Engine,
     log: &Log,
     guest: usize,
     pace: Pace,
     beside: &mut dyn FnMut(Interval),
 ) -> io::Result<u64> {
-    let mark = server.residency.store().map(|store| (store, store.begin_checkpoint()));
-    let tour = server
+    let mark = engine.residency.store().map(|store| (store, store.begin_checkpoint()));
+    let tour = engine
         .keyspace
         .begin_tour()
         .ok_or_else(|| io::Error::other("another checkpoint is being written"))?;
-    let (start, numbers) = beginning(server, log, guest);
-    let mut copy = Copy::begin(server, log.begin_checkpoint(start)?, guest, pace);
-    copy.writer.chunk(&ChunkKind::Seed.chunk(&server.hash_seed.to_bytes()))?;
+    let (start, numbers) = beginning(engine, log, guest);
+    let mut copy = Copy::begin(engine, log.begin_checkpoint(start)?, guest, pace);
+    copy.writer.chunk(&ChunkKind::Seed.chunk(&engine.hash_seed.to_bytes()))?;
     copy.writer.chunk(&Databases { has_store: mark.is_some(), numbers }.chunk())?;
     copy.libraries()?;
-    (0..server.keyspace.databases()).try_for_each(|number| copy.database(number, &tour, beside))?;
+    (0..engine.keyspace.databases()).try_for_each(|number| copy.database(number, &tour, beside))?;
     drop(tour);
     copy.flush()?;
     if let Some((store, mark)) = mark {
@@ -111,13 +111,13 @@ pub fn write_beside(
 
 /// Where a checkpoint begins, and the databases' constant numbers there. All that was appended before is in the slots: it was appended
 /// under their locks. An exchange of databases is appended before whoever makes it lets others in: none is half done in a batch.
-fn beginning(server: &Server, log: &Log, guest: usize) -> (Lsn, Vec<u32>) {
-    let _batch = server.keyspace.enter(guest);
-    (log.appended(), server.keyspace.numbers())
+fn beginning(engine: &Engine, log: &Log, guest: usize) -> (Lsn, Vec<u32>) {
+    let _batch = engine.keyspace.enter(guest);
+    (log.appended(), engine.keyspace.numbers())
 }
 
 struct Copy<'s> {
-    server: &'s Server,
+    engine: &'s Engine,
     guest: usize,
     pace: Pace,
     writer: CheckpointWriter,
@@ -138,9 +138,9 @@ struct Stored<'s> {
 }
 
 impl Stored<'_> {
-    fn new(server: &Server, guest: usize) -> Option<Stored<'_>> {
-        let store = server.residency.store()?;
-        let outbox = Outbox::new(server, store, guest, Aim::Copies);
+    fn new(engine: &Engine, guest: usize) -> Option<Stored<'_>> {
+        let store = engine.residency.store()?;
+        let outbox = Outbox::new(engine, store, guest, Aim::Copies);
         Some(Stored { outbox, index: SlotIndex::default() })
     }
 
@@ -158,9 +158,9 @@ impl Stored<'_> {
 }
 
 impl<'s> Copy<'s> {
-    fn begin(server: &'s Server, writer: CheckpointWriter, guest: usize, pace: Pace) -> Copy<'s> {
+    fn begin(engine: &'s Engine, writer: CheckpointWriter, guest: usize, pace: Pace) -> Copy<'s> {
         Copy {
-            server,
+            engine,
             guest,
             pace,
             writer,
@@ -168,13 +168,13 @@ impl<'s> Copy<'s> {
             step_began: Instant::now(),
             copying: Duration::ZERO,
             keys: 0,
-            lengths: Lengths::of(server),
-            stored: Stored::new(server, guest),
+            lengths: Lengths::of(engine),
+            stored: Stored::new(engine, guest),
         }
     }
 
     fn libraries(&mut self) -> io::Result<()> {
-        for library in self.server.scripts.libraries().by_name.values() {
+        for library in self.engine.scripts.libraries().by_name.values() {
             self.writer.chunk(&ChunkKind::Library.chunk(&library.code))?;
         }
         Ok(())
@@ -221,7 +221,7 @@ impl<'s> Copy<'s> {
         let stamp_at = chunk.len();
         chunk.extend_from_slice(&[0; 16]);
         let body_at = chunk.len();
-        let batch = self.server.keyspace.enter(self.guest);
+        let batch = self.engine.keyspace.enter(self.guest);
         let (stored, lengths) = (&mut self.stored, self.lengths);
         let (copied, took) = batch.look_into(database, slot, |view| {
             // Nobody was held up while it waited for the slot.
@@ -276,7 +276,7 @@ impl<'s> Copy<'s> {
     ) -> io::Result<bool> {
         let (mut cursor, mut stamp, mut keys) = (Cursor::default(), None, 0);
         for number in 0.. {
-            let batch = self.server.keyspace.enter(self.guest);
+            let batch = self.engine.keyspace.enter(self.guest);
             let (lengths, stored, chunk) = (self.lengths, &mut self.stored, &mut self.chunk);
             let (is_last, took) = batch.look_into(place.0, place.1, |view| {
                 let began = Instant::now();
@@ -309,7 +309,7 @@ impl<'s> Copy<'s> {
 
     /// Copies a slot that somebody writes to all the time: it is held until all of it is written.
     fn held_parts(&mut self, place: (u32, Slot)) -> io::Result<()> {
-        let batch = self.server.keyspace.enter(self.guest);
+        let batch = self.engine.keyspace.enter(self.guest);
         let (lengths, stored, chunk, writer) =
             (self.lengths, &mut self.stored, &mut self.chunk, &mut self.writer);
         let (mut cursor, mut keys) = (Cursor::default(), 0);
@@ -343,7 +343,7 @@ impl<'s> Copy<'s> {
 
     /// A server that ends writes its last one in peace.
     fn fail_if_ending(&self) -> io::Result<()> {
-        match self.pace == Pace::Gentle && self.server.is_ending() {
+        match self.pace == Pace::Gentle && self.engine.is_ending() {
             true => Err(io::Error::new(io::ErrorKind::Interrupted, "the server ends")),
             false => Ok(()),
         }
@@ -359,7 +359,7 @@ impl<'s> Copy<'s> {
     }
 
     fn rest(&mut self) -> io::Result<()> {
-        self.server.durability.rewrites.note_copied(std::mem::take(&mut self.keys));
+        self.engine.durability.rewrites.note_copied(std::mem::take(&mut self.keys));
         if self.pace == Pace::Gentle {
             let due = self.copying * (1 + REST_FACTOR);
             thread::sleep(due.saturating_sub(self.step_began.elapsed()));

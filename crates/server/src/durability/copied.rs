@@ -7,9 +7,9 @@ use super::databases::{self, TooFew};
 use super::parts::{self, Parts};
 use super::recovery::in_parallel;
 use super::slots::{ChunkKind, Databases, numbers_of, seed_in, take_index};
-use crate::commands::scripting::load_library;
+use crate::engine::Engine;
 use crate::residency;
-use crate::server::Server;
+use crate::scripts::libraries;
 use crate::snapshot;
 use ::log::Checkpoint;
 use keyspace::{DbIndex, SLOTS, Slot, Stamp};
@@ -25,7 +25,7 @@ const DATABASES_AT: u64 = 1;
 
 /// A checkpoint that is loaded.
 pub struct Copied<'c> {
-    pub server: &'c Arc<Server>,
+    pub engine: &'c Arc<Engine>,
     pub checkpoint: &'c Checkpoint,
     /// None in one of an older version: its slots name databases as commands did.
     databases: Option<Databases>,
@@ -37,9 +37,9 @@ impl<'c> Copied<'c> {
     ///
     /// # Errors
     /// If it cannot be read, or is not right.
-    pub fn open(server: &'c Arc<Server>, checkpoint: &'c Checkpoint) -> io::Result<Copied<'c>> {
+    pub fn open(engine: &'c Arc<Engine>, checkpoint: &'c Checkpoint) -> io::Result<Copied<'c>> {
         let databases = databases_in(checkpoint)?;
-        Ok(Copied { server, checkpoint, databases, parts: Parts::default() })
+        Ok(Copied { engine, checkpoint, databases, parts: Parts::default() })
     }
 
     /// Puts everything in its place, by so many threads.
@@ -57,7 +57,7 @@ impl<'c> Copied<'c> {
         in_parallel(threads, |worker| {
             while let Some(of_slot) = self.parts.take() {
                 let requests = parts::load(self, worker, &of_slot)?;
-                self.server.durability.loading.note(0, 0, requests);
+                self.engine.durability.loading.note(0, 0, requests);
             }
             Ok(())
         })
@@ -65,7 +65,7 @@ impl<'c> Copied<'c> {
 
     /// Where what is in a chunk of this database belongs. None: there is no such database here.
     pub fn db(&self, number: u32) -> Option<DbIndex> {
-        named(self.databases.as_ref(), number).filter(|db| db.0 < self.server.keyspace.databases())
+        named(self.databases.as_ref(), number).filter(|db| db.0 < self.engine.keyspace.databases())
     }
 
     /// Loads the next chunk. False: there is none.
@@ -73,9 +73,9 @@ impl<'c> Copied<'c> {
         let Some((place, chunk)) = self.checkpoint.next_placed_chunk().map_err(io::Error::other)? else {
             return Ok(false);
         };
-        let server = self.server;
-        let has_store = server.residency.store().is_some();
-        if databases::needed_by(&chunk, self.databases.as_ref()) > server.keyspace.databases() {
+        let engine = self.engine;
+        let has_store = engine.residency.store().is_some();
+        if databases::needed_by(&chunk, self.databases.as_ref()) > engine.keyspace.databases() {
             return Err(TooFew.into());
         }
         let mut library = Ok(());
@@ -83,11 +83,11 @@ impl<'c> Copied<'c> {
             ChunkKind::Slots => self.load_slots(worker, body, false),
             ChunkKind::Index if has_store => self.load_slots(worker, body, true),
             // The stamps are of slots, and a key's slot must be the one that it had.
-            ChunkKind::Seed => (seed_in(&chunk) == Some(server.hash_seed)).then_some(0),
+            ChunkKind::Seed => (seed_in(&chunk) == Some(engine.hash_seed)).then_some(0),
             ChunkKind::Databases => self.restore_databases(),
-            ChunkKind::Numbers => server.keyspace.restore_numbers(&numbers_of(body)?).then_some(0),
+            ChunkKind::Numbers => engine.keyspace.restore_numbers(&numbers_of(body)?).then_some(0),
             ChunkKind::Library => {
-                library = load_library(server, body);
+                library = libraries::load(engine, body);
                 Some(0)
             }
             // They are put together when all are known.
@@ -101,8 +101,8 @@ impl<'c> Copied<'c> {
             let (path, line) = (self.checkpoint.path().display(), String::from_utf8_lossy(&line));
             io::Error::other(format!("a library of functions in {path} cannot be loaded: {line}"))
         })?;
-        server.durability.loading.note(chunk.len() as u64, keys, 0);
-        server.fail_start_if_ending()?;
+        engine.durability.loading.note(chunk.len() as u64, keys, 0);
+        engine.fail_start_if_ending()?;
         Ok(true)
     }
 
@@ -110,20 +110,20 @@ impl<'c> Copied<'c> {
     /// there were, as long as they hold everything.
     fn restore_databases(&self) -> Option<u64> {
         let Databases { has_store, numbers } = self.databases.as_ref()?;
-        (!has_store || self.server.keyspace.restore_numbers(numbers)).then_some(0)
+        (!has_store || self.engine.keyspace.restore_numbers(numbers)).then_some(0)
     }
 
     /// Puts the slots of a chunk in their places; gives how many keys they have. None: they are not right.
     fn load_slots(&self, worker: usize, body: &[u8], has_index: bool) -> Option<u64> {
-        let server = self.server;
+        let engine = self.engine;
         let (number, mut rest) = body.split_first_chunk::<4>()?;
         let db = self.db(u32::from_le_bytes(*number))?;
-        let thresholds = server.settings.thresholds();
-        let now = server.clock.now();
+        let thresholds = engine.settings.thresholds();
+        let now = engine.clock.now();
         let mut keys = 0;
         while !rest.is_empty() {
-            residency::wait_for_room(server);
-            let batch = server.keyspace.enter(worker);
+            residency::wait_for_room(engine);
+            let batch = engine.keyspace.enter(worker);
             let (slot, after) = rest.split_first_chunk::<2>()?;
             let (stamp, after) = after.split_first_chunk::<8>()?;
             let (bytes, after) = after.split_first_chunk::<8>()?;
@@ -140,7 +140,7 @@ impl<'c> Copied<'c> {
             }
             let mut entries = EntryReader::new(body);
             while let Some(entry) = entries.next_entry(&thresholds).ok()? {
-                snapshot::put(server, &batch, db, entry, now);
+                snapshot::put(engine, &batch, db, entry, now);
                 keys += 1;
             }
             // What cannot be read back cannot be replaced.

@@ -7,7 +7,8 @@
 //! Thread rule: one worker counts, anybody looks.
 
 use super::latest;
-use crate::server::{Attention, Server};
+use crate::attention::Attention;
+use crate::engine::Engine;
 use keyspace::{Batch, DbIndex, Stamp};
 use parking_lot::Mutex;
 use sys::UnixMs;
@@ -64,24 +65,24 @@ struct State {
 }
 
 /// What is there now for who is in the keyspace; it waits for all that was appended.
-pub fn of_now(server: &Server, batch: &Batch<'_>) -> Counted {
+pub fn of_now(engine: &Engine, batch: &Batch<'_>) -> Counted {
     let count = |db| KeyCount { db, keys: batch.len(db), expires: batch.expiring(db) };
-    let counted = Counted::of(server, count);
+    let counted = Counted::of(engine, count);
     batch.see_all();
     counted
 }
 
 impl Counted {
-    fn of(server: &Server, count: impl Fn(DbIndex) -> KeyCount) -> Counted {
-        let keys = server.databases().map(count).filter(|count| count.keys > 0).collect();
-        Counted { keys, writes: server.keyspace.writes(), functions: FunctionCount::of(server) }
+    fn of(engine: &Engine, count: impl Fn(DbIndex) -> KeyCount) -> Counted {
+        let keys = engine.databases().map(count).filter(|count| count.keys > 0).collect();
+        Counted { keys, writes: engine.keyspace.writes(), functions: FunctionCount::of(engine) }
     }
 }
 
 impl FunctionCount {
     /// What changes libraries is in the log before anybody sees it.
-    fn of(server: &Server) -> FunctionCount {
-        server.scripts.with_libraries(|all| {
+    fn of(engine: &Engine) -> FunctionCount {
+        engine.scripts.with_libraries(|all| {
             let code: usize = all.by_name.values().map(|library| library.code.len()).sum();
             FunctionCount {
                 libraries: all.by_name.len(),
@@ -93,34 +94,33 @@ impl FunctionCount {
 }
 
 impl KeyCounts {
-    /// Counts. Called again and again.
-    pub fn note(server: &Server) {
-        let gate = &server.durability.gate;
-        if server.durability.log().is_none() {
+    /// Counts. Called again and again, with up to where things may be shown.
+    pub fn note(engine: &Engine, open_to: impl Fn() -> Stamp) {
+        if engine.durability.log().is_none() {
             return;
         }
-        let open_to = gate.open_to();
-        let state = &mut *server.durability.key_counts.0.lock();
-        if let Some((_, counts)) = state.coming.take_if(|(stamp, _)| *stamp <= open_to) {
+        let shown_to = open_to();
+        let state = &mut *engine.durability.key_counts.0.lock();
+        if let Some((_, counts)) = state.coming.take_if(|(stamp, _)| *stamp <= shown_to) {
             state.durable = Some(counts);
         }
         if state.coming.is_none() {
             // What is not in the log yet is not among it, so that the log's end covers all of it.
             let count =
-                |db| KeyCount { db, keys: server.keyspace.len(db), expires: server.keyspace.expiring(db) };
-            let counted = Counted::of(server, count);
-            state.coming = Some((latest(server), counted));
+                |db| KeyCount { db, keys: engine.keyspace.len(db), expires: engine.keyspace.expiring(db) };
+            let counted = Counted::of(engine, count);
+            state.coming = Some((latest(engine), counted));
         }
-        if open_to != state.stands_at || gate.is_open(latest(server)) {
-            (state.stands_at, state.stands_since) = (open_to, server.clock.now());
+        if shown_to != state.stands_at || latest(engine) <= open_to() {
+            (state.stands_at, state.stands_since) = (shown_to, engine.clock.now());
         }
     }
 
-    /// What there is on disk, while that is behind; else None.
-    pub fn while_behind(&self, server: &Server) -> Option<Counted> {
+    /// What there is on disk, while that is behind, things up to here may be shown, and there are others; else None.
+    pub fn while_behind(&self, engine: &Engine, open_to: impl Fn() -> Stamp) -> Option<Counted> {
         let state = self.0.lock();
-        let is_behind = server.attention().contains(Attention::LOG_FAILED)
-            || server.clock.now().0.saturating_sub(state.stands_since.0) >= BEHIND_AFTER_MS;
-        state.durable.clone().filter(|_| is_behind && !server.durability.gate.is_open(latest(server)))
+        let is_behind = engine.attention().contains(Attention::LOG_FAILED)
+            || engine.clock.now().0.saturating_sub(state.stands_since.0) >= BEHIND_AFTER_MS;
+        state.durable.clone().filter(|_| is_behind && latest(engine) > open_to())
     }
 }

@@ -3,7 +3,7 @@
 use super::copied::{self, named};
 use super::recovery::UNLIMITED;
 use super::slots::{ChunkKind, Databases, PartHeader};
-use crate::server::Server;
+use crate::engine::Engine;
 use ::log::{Record, Recovery};
 use command::transfer::Transfer;
 use std::fmt;
@@ -50,11 +50,11 @@ pub fn too_few(dir: &Path, recovery: &Recovery, databases: u32) -> io::Result<Op
 
 /// Says how many databases are needed where there are [`TooFew`]; other errors stay as they are.
 #[cold]
-pub fn explained(server: &Server, recovery: &Recovery, error: io::Error) -> io::Error {
+pub fn explained(engine: &Engine, recovery: &Recovery, error: io::Error) -> io::Error {
     if !error.get_ref().is_some_and(|inner| inner.is::<TooFew>()) {
         return error;
     }
-    match too_few(&server.dir(), recovery, server.keyspace.databases()) {
+    match too_few(&engine.dir(), recovery, engine.keyspace.databases()) {
         Ok(sentence) => sentence.map_or(error, io::Error::other),
         // What cannot be read is what must be mended first.
         Err(unreadable) => unreadable,

@@ -1,6 +1,7 @@
 //! Between the keyspace and the log: effects go to the log, and what becomes of them to the gate and to those who ask.
 
-use crate::server::{Attention, Server};
+use crate::attention::Attention;
+use crate::engine::Engine;
 use ::log::{Failure, Log, Lsn, Observer};
 use keyspace::{DbIndex, Journal, Stamp};
 use std::cell::Cell;
@@ -8,10 +9,19 @@ use std::sync::{Arc, Weak};
 use sys::UnixMs;
 use telemetry::log;
 
+/// Those who wait for what the log makes durable: its flusher tells them how far it is.
+pub trait Watcher: Send + Sync {
+    /// The log is durable up to here.
+    fn committed(&self, up_to: Stamp);
+
+    /// Whether from now on nothing may be shown before it is durable.
+    fn hold(&self, on: bool);
+}
+
 /// Takes effects to the log.
 pub struct ToLog {
     pub log: Arc<Log>,
-    pub server: Weak<Server>,
+    pub engine: Weak<Engine>,
 }
 
 impl ToLog {
@@ -21,9 +31,9 @@ impl ToLog {
             GATHERED.set(Some(Gathered { bytes: gathered.bytes + bytes, ..gathered }));
         }
         if self.log.is_full()
-            && let Some(server) = self.server.upgrade()
+            && let Some(engine) = self.engine.upgrade()
         {
-            server.set_attention(Attention::LOG_FULL, true);
+            engine.set_attention(Attention::LOG_FULL, true);
         }
     }
 }
@@ -103,42 +113,49 @@ pub fn gather() {
     GATHERED.set(Some(Gathered::new(BATCHES_MIN)));
 }
 
-/// Has what gathered written. Called by the thread of a worker when it has nothing to do, or is at something that takes long.
-pub fn write_gathered(server: &Server, worker: usize) {
+/// Has what gathered written. Called by the thread of a worker when it has nothing to do, or is at something that takes long; it tells how
+/// many connections it has.
+pub fn write_gathered(engine: &Engine, connections: impl FnOnce() -> u32) {
     if GATHERED.get().is_some_and(|gathered| gathered.batches > 0)
-        && let Some(log) = server.durability.log()
+        && let Some(log) = engine.durability.log()
     {
-        let half = server.placement.connections_of(worker) / 2;
+        let half = connections() / 2;
         GATHERED.set(Some(Gathered::new(half.clamp(BATCHES_MIN, BATCHES_MAX))));
         log.nudge();
     }
 }
 
 /// Is told by the log's flusher.
-pub struct Watcher(pub Weak<Server>);
+pub struct Flushed {
+    pub engine: Weak<Engine>,
+    pub watcher: Arc<dyn Watcher>,
+}
 
-impl Observer for Watcher {
-    fn committed(&self, up_to: Lsn) {
-        let Some(server) = self.0.upgrade() else { return };
-        let is_full = server.durability.log().is_some_and(|log| log.is_full());
-        if server.attention().contains(Attention::LOG_FULL) && !is_full {
-            server.set_attention(Attention::LOG_FULL, false);
+impl Flushed {
+    fn set_failed(&self, on: bool) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.set_attention(Attention::LOG_FAILED, on);
         }
-        server.durability.gate.commit(Stamp(up_to.0));
-        server.durability.committed.notify_waiters();
+    }
+}
+
+impl Observer for Flushed {
+    fn committed(&self, up_to: Lsn) {
+        let Some(engine) = self.engine.upgrade() else { return };
+        let is_full = engine.durability.log().is_some_and(|log| log.is_full());
+        if engine.attention().contains(Attention::LOG_FULL) && !is_full {
+            engine.set_attention(Attention::LOG_FULL, false);
+        }
+        self.watcher.committed(Stamp(up_to.0));
     }
 
     fn failed(&self, failure: &Failure) {
         log!(Warning, "Can't write to the log: {failure}. Writes are refused until it goes on");
-        if let Some(server) = self.0.upgrade() {
-            server.set_attention(Attention::LOG_FAILED, true);
-        }
+        self.set_failed(true);
     }
 
     fn resumed(&self) {
         log!(Notice, "The log goes on: all that was written is on disk");
-        if let Some(server) = self.0.upgrade() {
-            server.set_attention(Attention::LOG_FAILED, false);
-        }
+        self.set_failed(false);
     }
 }

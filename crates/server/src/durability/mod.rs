@@ -1,6 +1,6 @@
 //! What makes writes durable: the log of the durable edition, and of the memory edition with `appendonly yes`.
 //!
-//! On a command's path this is what comes after the keyspace: effects go to the [`journal`], replies through the [`gate`].
+//! On a command's path this is what comes after the keyspace: effects go to the [`journal`], and a [`Watcher`] holds back what shows them.
 //! A start goes through [`open`]: [`recovery`], or what a Redis left in the directory; then the log is open. [`checkpoint`]s
 //! bound how much of it the next start has to replay.
 //!
@@ -12,7 +12,6 @@ mod copied;
 mod counts;
 mod crossing;
 pub mod databases;
-pub mod gate;
 mod journal;
 mod loading;
 mod parts;
@@ -21,19 +20,19 @@ mod rewrite;
 mod slots;
 
 pub use counts::{FunctionCount, KeyCount, KeyCounts, of_now as counts_of_now};
-pub use journal::{gather, write_gathered};
+pub use journal::{Watcher, gather, write_gathered};
 pub use loading::Loading;
 pub use rewrite::{Rewrites, begin_if_due, begin_rewrite};
 
+use crate::apply::Apply;
+use crate::engine::Engine;
 use crate::import::{self, Preference};
 use crate::residency::{self, Labour};
-use crate::server::Server;
 use crate::snapshot;
 use ::log::{Case, Checkpoint, Flushing, Log, Lsn, Options, Recovery, Refusal, SyncPolicy};
 use checkpoint::Pace;
 use config::{AppendFsync, Config, Edition};
-use gate::Gate;
-use journal::{ToLog, Watcher};
+use journal::{Flushed, ToLog};
 use keyspace::{HashSeed, Stamp};
 use slots::ChunkKind;
 use std::io;
@@ -43,14 +42,10 @@ use std::time::{Duration, Instant};
 use sys::Prng;
 use sys::file::{Fs, about};
 use telemetry::log;
-use tokio::sync::Notify;
 
-/// The state of durability.
+/// The state of durability; without a log at first.
+#[derive(Default)]
 pub struct Durability {
-    /// Holds replies back.
-    pub gate: Gate,
-    /// Told whenever the log is durable further than before.
-    pub committed: Notify,
     /// Checkpoints.
     pub rewrites: Rewrites,
     /// How far the start is.
@@ -62,19 +57,6 @@ pub struct Durability {
 }
 
 impl Durability {
-    /// For a server with so many workers, and without a log.
-    pub fn new(workers: usize) -> Durability {
-        Durability {
-            gate: Gate::new(workers),
-            committed: Notify::new(),
-            rewrites: Rewrites::default(),
-            loading: Loading::default(),
-            key_counts: KeyCounts::default(),
-            log: OnceLock::new(),
-            history: OnceLock::new(),
-        }
-    }
-
     /// What the log's files have in common, also of one that was only read, and of one that may begin later.
     pub fn history(&self) -> u64 {
         *self.history.get_or_init(|| Prng::from_entropy().next_u64())
@@ -85,6 +67,14 @@ impl Durability {
     pub fn log(&self) -> Option<&Arc<Log>> {
         self.log.get()
     }
+}
+
+/// What whoever opens an engine hands in.
+pub struct Above<'a> {
+    /// Is told what becomes of the log.
+    pub watcher: Arc<dyn Watcher>,
+    /// Runs the requests of a Redis' files.
+    pub apply: &'a mut dyn Apply,
 }
 
 /// Whether a configuration wants a log, and when it syncs.
@@ -108,10 +98,10 @@ pub fn preference(config: &Config) -> Preference {
 }
 
 /// The same beside what is there of a log. Where a server began it beside clients, and did not complete it, what was saved last counts.
-fn preference_of(server: &Server, case: Case) -> Preference {
+fn preference_of(engine: &Engine, case: Case) -> Preference {
     match case {
-        Case::NotComplete => import::newer(server),
-        _ => preference(&server.config),
+        Case::NotComplete => import::newer(engine),
+        _ => preference(&engine.config),
     }
 }
 
@@ -119,13 +109,13 @@ fn preference_of(server: &Server, case: Case) -> Preference {
 ///
 /// # Errors
 /// As [`load`].
-pub fn preference_in(server: &Server, fs: &Fs) -> io::Result<Preference> {
-    let dir = server.dir();
-    if policy(&server.config).is_none() || !has_log(fs, &dir)? {
-        return Ok(preference(&server.config));
+pub fn preference_in(engine: &Engine, fs: &Fs) -> io::Result<Preference> {
+    let dir = engine.dir();
+    if policy(&engine.config).is_none() || !has_log(fs, &dir)? {
+        return Ok(preference(&engine.config));
     }
     let recovery = ::log::recover_to_read(fs, &dir).map_err(io::Error::other)?;
-    Ok(preference_of(server, recovery.case()))
+    Ok(preference_of(engine, recovery.case()))
 }
 
 /// Fills the keyspace from the log of a directory, and leaves that as it is; gives where it ends. None: there is none, or the
@@ -133,17 +123,17 @@ pub fn preference_in(server: &Server, fs: &Fs) -> io::Result<Preference> {
 ///
 /// # Errors
 /// As [`open`].
-pub fn load(server: &Arc<Server>, fs: &Fs, passes_damage: bool) -> io::Result<Option<Lsn>> {
-    let dir = server.dir();
-    if policy(&server.config).is_none() || !has_log(fs, &dir)? {
+pub fn load(engine: &Arc<Engine>, fs: &Fs, passes_damage: bool) -> io::Result<Option<Lsn>> {
+    let dir = engine.dir();
+    if policy(&engine.config).is_none() || !has_log(fs, &dir)? {
         return Ok(None);
     }
     let recovery = ::log::recover_to_read(fs, &dir).map_err(io::Error::other)?;
     if recovery.is_new() {
         return Ok(None);
     }
-    import::refuse_newer_snapshot(server, &recovery)?;
-    fill(server, fs, &recovery, passes_damage)?;
+    import::refuse_newer_snapshot(engine, &recovery)?;
+    fill(engine, fs, &recovery, passes_damage)?;
     Ok(Some(recovery.end()))
 }
 
@@ -151,17 +141,17 @@ pub fn load(server: &Arc<Server>, fs: &Fs, passes_damage: bool) -> io::Result<Op
 ///
 /// # Errors
 /// As [`load`].
-pub(crate) fn load_beside(server: &Arc<Server>, fs: &Fs) -> io::Result<()> {
-    let recovery = ::log::inspect(fs, &server.dir()).map_err(io::Error::other)?;
-    fill(server, fs, &recovery, false)
+pub(crate) fn load_beside(engine: &Arc<Engine>, fs: &Fs) -> io::Result<()> {
+    let recovery = ::log::inspect(fs, &engine.dir()).map_err(io::Error::other)?;
+    fill(engine, fs, &recovery, false)
 }
 
-fn fill(server: &Arc<Server>, fs: &Fs, recovery: &Recovery, passes_damage: bool) -> io::Result<()> {
-    note_history(server, recovery.history());
+fn fill(engine: &Arc<Engine>, fs: &Fs, recovery: &Recovery, passes_damage: bool) -> io::Result<()> {
+    note_history(engine, recovery.history());
     if let Some(table) = store_table(recovery)? {
-        residency::open_to_read(server, fs, &table, passes_damage)?;
+        residency::open_to_read(engine, fs, &table, passes_damage)?;
     }
-    recovery::recover(server, recovery, 1).map_err(|error| explained(fs, &server.dir(), error))
+    recovery::recover(engine, recovery, 1).map_err(|error| explained(fs, &engine.dir(), error))
 }
 
 /// The seed by which keys had their slots when the newest checkpoint of a directory was written; None without one. What is
@@ -230,9 +220,9 @@ fn table_in(checkpoint: &Checkpoint) -> io::Result<Option<Vec<u8>>> {
 ///
 /// # Errors
 /// One sentence for the operator: a server must not start without the data that it was meant to have.
-pub fn open(server: &Arc<Server>, fs: &Fs, threads: usize) -> io::Result<()> {
-    let segment_bytes = server.config.log_segment_size();
-    open_with(server, fs, threads, Options { segment_bytes, ..Options::default() })
+pub fn open(engine: &Arc<Engine>, above: Above<'_>, fs: &Fs, threads: usize) -> io::Result<()> {
+    let segment_bytes = engine.config.log_segment_size();
+    open_with(engine, above, fs, threads, Options { segment_bytes, ..Options::default() })
 }
 
 /// The same with a log of other segments, another buffer, or one that is flushed by hand; then the store is worked on by hand,
@@ -240,50 +230,56 @@ pub fn open(server: &Arc<Server>, fs: &Fs, threads: usize) -> io::Result<()> {
 ///
 /// # Errors
 /// Those of [`open`].
-pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options) -> io::Result<()> {
-    let _past = server.keyspace.in_the_past();
-    let Some(sync) = policy(&server.config) else {
-        warn_of_log(server, fs)?;
-        return import::load_foreign(server, preference(&server.config)).map(|_| ());
+pub fn open_with(
+    engine: &Arc<Engine>,
+    above: Above<'_>,
+    fs: &Fs,
+    threads: usize,
+    options: Options,
+) -> io::Result<()> {
+    let _past = engine.keyspace.in_the_past();
+    let Some(sync) = policy(&engine.config) else {
+        warn_of_log(engine, fs)?;
+        return import::load_foreign(engine, above.apply, preference(&engine.config)).map(|_| ());
     };
-    let dir = server.dir();
-    let began = server.ticks.now();
+    let dir = engine.dir();
+    let began = Instant::now();
     if let Some(sentence) = orphaned_store(fs, &dir)? {
         return Err(io::Error::other(sentence));
     }
     let recovered = ::log::recover(fs, &dir).map_err(|refusal| match refusal {
-        Refusal::NotComplete => io::Error::other(import::not_complete(server)),
+        Refusal::NotComplete => io::Error::other(import::not_complete(engine)),
         refusal => io::Error::other(refusal),
     });
     let mut recovery = recovered?;
     let is_new = recovery.is_new();
     let labour = if options.flushing == Flushing::ByHand { Labour::ByHand } else { Labour::Threads };
-    residency::open(server, fs, store_table(&recovery)?.as_deref(), labour)?;
+    residency::open(engine, fs, store_table(&recovery)?.as_deref(), labour)?;
     if is_new {
-        import_for(server, &mut recovery)?;
+        import_for(engine, above.apply, &mut recovery)?;
     } else {
-        import::refuse_newer_snapshot(server, &recovery)?;
-        recovery::recover(server, &recovery, threads).map_err(|error| explained(fs, &dir, error))?;
-        residency::give_back(server);
-        let (keys, requests) = server.durability.loading.counts();
-        let seconds = server.ticks.nanos_between(began, server.ticks.now()) as f64 / 1e9;
+        import::refuse_newer_snapshot(engine, &recovery)?;
+        recovery::recover(engine, &recovery, threads).map_err(|error| explained(fs, &dir, error))?;
+        residency::give_back(engine);
+        let (keys, requests) = engine.durability.loading.counts();
+        let seconds = began.elapsed().as_secs_f64();
         log!(
             Notice,
             "Recovered to LSN {} in {seconds:.3} seconds: {keys} keys of a checkpoint, {requests} requests of the log",
             recovery.end().0
         );
     }
-    server.residency.note_loaded();
+    engine.residency.note_loaded();
     let has_imported = is_new && recovery.end() > Lsn::ZERO;
     if is_new && matches!(fs, Fs::Real) {
-        import::note(&dir, &snapshot::path(server)).map_err(about(&dir))?;
+        import::note(&dir, &snapshot::path(engine)).map_err(about(&dir))?;
     }
-    begin(server, recovery, Options { sync, ..options })?;
-    residency::mark(server, fs)?;
+    begin(engine, above.watcher, recovery, Options { sync, ..options })?;
+    residency::mark(engine, fs)?;
     if has_imported {
         // What was loaded is in no record of the log. Until this is complete the next start loads it again.
-        let log = server.durability.log().expect("it has just begun");
-        checkpoint::write(server, log, server.guest(), Pace::Full)?;
+        let log = engine.durability.log().expect("it has just begun");
+        checkpoint::write(engine, log, engine.guest(), Pace::Full)?;
     }
     Ok(())
 }
@@ -293,8 +289,8 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
 ///
 /// # Errors
 /// There is one, or the directory cannot be read.
-pub fn refuse_unread_log(server: &Server) -> io::Result<()> {
-    let dir = server.dir();
+pub fn refuse_unread_log(engine: &Engine) -> io::Result<()> {
+    let dir = engine.dir();
     if !has_log(&Fs::Real, &dir)? {
         return Ok(());
     }
@@ -312,39 +308,39 @@ pub fn refuse_unread_log(server: &Server) -> io::Result<()> {
 ///
 /// # Errors
 /// A sentence for the client: there is no log then.
-pub fn begin_amid_traffic(server: &Arc<Server>) -> io::Result<()> {
-    refuse_unread_log(server)?;
-    let (fs, dir) = (Fs::Real, server.dir());
-    let sync = policy(&server.config).expect("a log is wanted");
+pub fn begin_amid_traffic(engine: &Arc<Engine>, watcher: Arc<dyn Watcher>) -> io::Result<()> {
+    refuse_unread_log(engine)?;
+    let (fs, dir) = (Fs::Real, engine.dir());
+    let sync = policy(&engine.config).expect("a log is wanted");
     let mut recovery = ::log::recover(&fs, &dir).map_err(io::Error::other)?;
     recovery.begin_beside_clients();
-    import::note(&dir, &snapshot::path(server)).map_err(about(&dir))?;
-    let segment_bytes = server.config.log_segment_size();
-    begin(server, recovery, Options { sync, segment_bytes, ..Options::default() })?;
-    server.durability.rewrites.owe();
+    import::note(&dir, &snapshot::path(engine)).map_err(about(&dir))?;
+    let segment_bytes = engine.config.log_segment_size();
+    begin(engine, watcher, recovery, Options { sync, segment_bytes, ..Options::default() })?;
+    engine.durability.rewrites.owe();
     log!(Notice, "A log begins in {}; it is complete with its first checkpoint", dir.display());
     // If it cannot begin now, it is tried again.
-    let _ = begin_rewrite(server);
+    let _ = begin_rewrite(engine);
     Ok(())
 }
 
 /// Notes to which log belongs what is there now.
-fn note_history(server: &Server, history: Option<u64>) {
+fn note_history(engine: &Engine, history: Option<u64>) {
     if let Some(history) = history {
         // One that was read is the one that is opened.
-        let _ = server.durability.history.set(history);
+        let _ = engine.durability.history.set(history);
     }
 }
 
 /// Loads what a Redis left where no log is that goes on from it, and has the log begin behind that: a log that begins there, and has no
 /// checkpoint, is one whose import was cut short.
-fn import_for(server: &Arc<Server>, recovery: &mut Recovery) -> io::Result<()> {
+fn import_for(engine: &Engine, apply: &mut dyn Apply, recovery: &mut Recovery) -> io::Result<()> {
     let case = recovery.case();
-    let found = import::load_foreign(server, preference_of(server, case))?;
+    let found = import::load_foreign(engine, apply, preference_of(engine, case))?;
     match case {
         Case::CutShort => {
             if found.is_none() {
-                import::refuse_without_files(server)?;
+                import::refuse_without_files(engine)?;
             }
             log!(Notice, "An import was cut short before all of it was in the log; it was done again");
         }
@@ -353,15 +349,15 @@ fn import_for(server: &Arc<Server>, recovery: &mut Recovery) -> io::Result<()> {
                 Warning,
                 "A server had begun the log in {} and ended before its first checkpoint was complete: what was saved before counts, and \
                  what was in its memory only is gone",
-                server.dir().display()
+                engine.dir().display()
             );
             // It goes on from the same, should this be cut short, too.
             return Ok(());
         }
         _ => {}
     }
-    let has_keys = || server.databases().any(|db| !server.keyspace.is_empty(db));
-    if case == Case::CutShort || has_keys() || !server.scripts.libraries().by_name.is_empty() {
+    let has_keys = || engine.databases().any(|db| !engine.keyspace.is_empty(db));
+    if case == Case::CutShort || has_keys() || !engine.scripts.libraries().by_name.is_empty() {
         recovery.begin_behind_import();
     }
     Ok(())
@@ -369,40 +365,44 @@ fn import_for(server: &Arc<Server>, recovery: &mut Recovery) -> io::Result<()> {
 
 /// Keeps what waits for the disk to its share of `maxmemory`: where the disk is slow, it would else take the place of data, or
 /// come on top of it without a bound that goes with it where it does not count (see `checks::uncounted_bytes`).
-pub(crate) fn limit_buffer(server: &Server, log: &Log) {
+pub(crate) fn limit_buffer(engine: &Engine, log: &Log) {
     /// An eighth, so that memory near its ceiling has room for it.
     const SHARE: u64 = 8;
-    let share = Some(server.config.maxmemory() / SHARE).filter(|bytes| *bytes > 0);
+    let share = Some(engine.config.maxmemory() / SHARE).filter(|bytes| *bytes > 0);
     log.set_buffer_bytes_max(share.map_or(usize::MAX, |bytes| bytes as usize));
 }
 
 /// Opens the log where recovery ended: effects and replies go through it from now on.
-fn begin(server: &Arc<Server>, recovery: Recovery, options: Options) -> io::Result<()> {
-    let watcher = Arc::new(Watcher(Arc::downgrade(server)));
-    note_history(server, recovery.history());
-    let history = Some(server.durability.history());
-    let options = Options { clock: server.clock.clone(), history, ..options };
-    let log = recovery.open(&options, watcher).map_err(|failure| {
-        io::Error::other(format!("Can't begin the log in {}: {failure}", server.dir().display()))
+fn begin(
+    engine: &Arc<Engine>,
+    watcher: Arc<dyn Watcher>,
+    recovery: Recovery,
+    options: Options,
+) -> io::Result<()> {
+    note_history(engine, recovery.history());
+    let history = Some(engine.durability.history());
+    let options = Options { clock: engine.clock.clone(), history, ..options };
+    let flushed = Arc::new(Flushed { engine: Arc::downgrade(engine), watcher: watcher.clone() });
+    let log = recovery.open(&options, flushed).map_err(|failure| {
+        io::Error::other(format!("Can't begin the log in {}: {failure}", engine.dir().display()))
     })?;
     let log = Arc::new(log);
-    limit_buffer(server, &log);
-    let is_first = server.durability.log.set(log.clone()).is_ok();
+    limit_buffer(engine, &log);
+    let is_first = engine.durability.log.set(log.clone()).is_ok();
     assert!(is_first, "a server has one log");
-    let gate = &server.durability.gate;
-    gate.commit(Stamp(log.durable().0));
-    gate.hold(options.sync == SyncPolicy::Always);
-    server.keyspace.set_journal(Box::new(ToLog { log, server: Arc::downgrade(server) }));
+    watcher.committed(Stamp(log.durable().0));
+    watcher.hold(options.sync == SyncPolicy::Always);
+    engine.keyspace.set_journal(Box::new(ToLog { log, engine: Arc::downgrade(engine) }));
     Ok(())
 }
 
 /// Says that a log is left alone.
-fn warn_of_log(server: &Server, fs: &Fs) -> io::Result<()> {
-    if has_log(fs, &server.dir())? {
+fn warn_of_log(engine: &Engine, fs: &Fs) -> io::Result<()> {
+    if has_log(fs, &engine.dir())? {
         log!(
             Warning,
             "{} holds a log, which `edition memory` without `appendonly yes` does not read",
-            server.dir().display()
+            engine.dir().display()
         );
     }
     Ok(())
@@ -429,33 +429,33 @@ pub(crate) fn has_log(fs: &Fs, dir: &Path) -> io::Result<bool> {
     ::log::is_there(fs, dir).map_err(about(dir))
 }
 
-/// Follows a change of `appendfsync`.
-pub fn apply_config(server: &Server) {
-    let (Some(log), Some(sync)) = (server.durability.log(), policy(&server.config)) else { return };
-    if log.sync_policy() != sync {
+/// Follows a change of `appendfsync`; gives when the log syncs from now on, if that is another time than before.
+pub fn follow_config(engine: &Engine) -> Option<SyncPolicy> {
+    let (log, sync) = (engine.durability.log()?, policy(&engine.config)?);
+    (log.sync_policy() != sync).then(|| {
         log.set_sync_policy(sync);
-        server.durability.gate.hold(sync == SyncPolicy::Always);
-    }
+        sync
+    })
 }
 
 /// Makes all that was written durable; where there is a store, so that the next start need not replay it. After the last client.
 ///
 /// # Errors
 /// If the disk refuses.
-pub fn close(server: &Server) -> io::Result<()> {
-    if let Some(log) = server.durability.log() {
-        rewrite::write_last(server, log);
+pub fn close(engine: &Engine) -> io::Result<()> {
+    if let Some(log) = engine.durability.log() {
+        rewrite::write_last(engine, log);
     }
-    sync(server)?;
-    refuse_owed(server)
+    sync(engine)?;
+    refuse_owed(engine)
 }
 
 /// Says in an error that the log is worth nothing yet.
 ///
 /// # Errors
 /// If it was begun beside clients, and its first checkpoint is not complete.
-pub fn refuse_owed(server: &Server) -> io::Result<()> {
-    match server.durability.rewrites.figures().is_owed {
+pub fn refuse_owed(engine: &Engine) -> io::Result<()> {
+    match engine.durability.rewrites.figures().is_owed {
         true => Err(io::Error::other(
             "The log has not become complete: its first checkpoint could not be written",
         )),
@@ -473,8 +473,8 @@ const SYNC_TOLD_EVERY: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// If the disk refuses.
-pub fn sync(server: &Server) -> io::Result<()> {
-    let Some(log) = server.durability.log() else { return Ok(()) };
+pub fn sync(engine: &Engine) -> io::Result<()> {
+    let Some(log) = engine.durability.log() else { return Ok(()) };
     let end = log.appended();
     log.request_sync();
     let mut told = Instant::now();
@@ -491,6 +491,6 @@ pub fn sync(server: &Server) -> io::Result<()> {
 
 /// Up to where replies are held back now, for messages that may show anything.
 #[inline]
-pub fn latest(server: &Server) -> Stamp {
-    server.durability.log().map_or(Stamp(0), |log| Stamp(log.appended().0))
+pub fn latest(engine: &Engine) -> Stamp {
+    engine.durability.log().map_or(Stamp(0), |log| Stamp(log.appended().0))
 }

@@ -8,13 +8,14 @@
 //! 1. The parts that count show the slot at one moment, and hold its stamp.
 //! 2. Memory is bounded by a chunk and the longest element, however much the slot holds.
 
+use super::apply::Applier;
 use super::copied::Copied;
 use super::slots::{ChunkKind, PartHeader, take_index};
-use crate::replay::Replay;
+use crate::engine::Engine;
 use crate::residency;
-use crate::server::Server;
 use ::log::ChunkPlace;
 use command::pieces::{self, Pieces, Progress, Words};
+use command::table::{self, Runs};
 use keyspace::{DbIndex, Object, Position, Slot, SlotView};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -40,8 +41,8 @@ pub(super) struct Lengths {
 }
 
 impl Lengths {
-    pub fn of(server: &Server) -> Lengths {
-        let piece = server.settings.piece_bytes();
+    pub fn of(engine: &Engine) -> Lengths {
+        let piece = engine.settings.piece_bytes();
         Lengths { piece, part: CHUNK_PIECES * piece, slot: SLOT_PIECES * piece, value: VALUE_PIECES * piece }
     }
 
@@ -149,13 +150,13 @@ impl Parts {
 /// # Errors
 /// If they are not right, or cannot be read.
 pub(super) fn load(copied: &Copied<'_>, worker: usize, parts: &[Placed]) -> io::Result<u64> {
-    let (server, checkpoint) = (copied.server, copied.checkpoint);
+    let (engine, checkpoint) = (copied.engine, copied.checkpoint);
     let wrong = || {
         io::Error::other(format!("{} holds a part of a slot that is not right", checkpoint.path().display()))
     };
     let Some((_, PartHeader { database, slot, stamp, .. })) = parts.first() else { return Ok(0) };
     let db = copied.db(*database).ok_or_else(wrong)?;
-    let (mut replay, mut requests) = (Replay::new(server, worker), 0);
+    let (mut applier, mut requests) = (Applier::new(engine, worker), 0);
     for (expected, (place, header)) in parts.iter().enumerate() {
         let number = header.number as usize;
         if number != expected || header.stamp != *stamp {
@@ -164,44 +165,45 @@ pub(super) fn load(copied: &Copied<'_>, worker: usize, parts: &[Placed]) -> io::
         let chunk = checkpoint.chunk_at(*place).map_err(io::Error::other)?;
         let (_, content) =
             ChunkKind::of(&chunk).and_then(|(_, body)| PartHeader::take(body)).ok_or_else(wrong)?;
-        residency::wait_for_room(server);
+        residency::wait_for_room(engine);
         let content = if number == 0 {
-            load_index(server, worker, (db, *slot), content).ok_or_else(wrong)?
+            load_index(engine, worker, (db, *slot), content).ok_or_else(wrong)?
         } else {
             content
         };
-        requests += run(&mut replay, db, content).ok_or_else(wrong)?;
-        server.fail_start_if_ending()?;
+        requests += run(&mut applier, db, content).ok_or_else(wrong)?;
+        engine.fail_start_if_ending()?;
     }
-    server.keyspace.enter(worker).restore_stamp(db, *slot, *stamp);
+    engine.keyspace.enter(worker).restore_stamp(db, *slot, *stamp);
     Ok(requests)
 }
 
 /// Where there is a store, the first part begins with the index of what lies there.
 fn load_index<'c>(
-    server: &Server,
+    engine: &Engine,
     worker: usize,
     (db, slot): (DbIndex, Slot),
     mut content: &'c [u8],
 ) -> Option<&'c [u8]> {
     let index = take_index(&mut content)?;
     if !index.words.is_empty() {
-        server.residency.store()?;
+        engine.residency.store()?;
         let mut index = index;
-        server.keyspace.enter(worker).restore_index(db, slot, &mut index);
+        engine.keyspace.enter(worker).restore_index(db, slot, &mut index);
     }
     Some(content)
 }
 
 /// Runs the requests of a part. They expire nothing: what is over is over for whoever replays the log, or for clients.
-fn run(replay: &mut Replay<'_>, db: DbIndex, content: &[u8]) -> Option<u64> {
+fn run(applier: &mut Applier<'_>, db: DbIndex, content: &[u8]) -> Option<u64> {
     const UNLIMITED: Limits = Limits { bulk_bytes_max: u64::MAX, authenticated: Authenticated::Yes };
     let mut requests = Batch::new();
     let parsed = Parser::new().parse(content, &UNLIMITED, &mut requests, usize::MAX);
     (parsed.ok()? == content.len()).then_some(())?;
     let mut count = 0;
     for request in requests.iter(content) {
-        replay.run(db, UnixMs(0), &request).ok()?;
+        let Runs::Data(row) = table::find_for(&request)?.row.handler else { return None };
+        applier.on_key(&mut applier.enter(), row, (db, UnixMs(0)), &request).ok()?;
         count += 1;
     }
     Some(count)

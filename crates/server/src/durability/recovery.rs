@@ -16,8 +16,8 @@ use super::apply::{Applier, OnDatabases, Refusal, database, placed};
 use super::copied::Copied;
 use super::crossing::Crossing;
 use super::databases::{self, TooFew};
+use crate::engine::Engine;
 use crate::residency::{self, ReadAhead};
-use crate::server::Server;
 use ::log::{Checkpoint, Record, Recovery};
 use command::effects::Scope;
 use command::execute;
@@ -35,20 +35,20 @@ pub(super) const UNLIMITED: Limits = Limits { bulk_bytes_max: u64::MAX, authenti
 ///
 /// # Errors
 /// One sentence for the operator.
-pub fn recover(server: &Arc<Server>, recovery: &Recovery, threads: usize) -> io::Result<()> {
-    recover_by(server, recovery, threads).map_err(|error| databases::explained(server, recovery, error))
+pub fn recover(engine: &Arc<Engine>, recovery: &Recovery, threads: usize) -> io::Result<()> {
+    recover_by(engine, recovery, threads).map_err(|error| databases::explained(engine, recovery, error))
 }
 
-fn recover_by(server: &Arc<Server>, recovery: &Recovery, threads: usize) -> io::Result<()> {
+fn recover_by(engine: &Arc<Engine>, recovery: &Recovery, threads: usize) -> io::Result<()> {
     let checkpoint_bytes = recovery.checkpoint().map_or(0, Checkpoint::bytes);
     let log_bytes = recovery.end().0 - recovery.start().0;
-    server.durability.loading.begin(checkpoint_bytes + log_bytes);
+    engine.durability.loading.begin(checkpoint_bytes + log_bytes);
     if let Some(checkpoint) = recovery.checkpoint() {
-        Copied::open(server, checkpoint)?.load(threads)?;
+        Copied::open(engine, checkpoint)?.load(threads)?;
     }
     let crossing = Crossing::new(threads);
     let played = in_parallel(threads, |worker| {
-        Player::new(server, worker, threads, &crossing)
+        Player::new(engine, worker, threads, &crossing)
             .play(recovery)
             .map_err(|error| crossing.give_up(error))
     });
@@ -74,7 +74,7 @@ pub(super) fn in_parallel(threads: usize, work: impl Fn(usize) -> io::Result<()>
 
 /// Replays the part of one thread.
 struct Player<'s> {
-    server: &'s Server,
+    engine: &'s Engine,
     applier: Applier<'s>,
     worker: usize,
     threads: usize,
@@ -89,10 +89,10 @@ struct Player<'s> {
 }
 
 impl<'s> Player<'s> {
-    fn new(server: &'s Arc<Server>, worker: usize, threads: usize, crossing: &'s Crossing) -> Player<'s> {
+    fn new(engine: &'s Arc<Engine>, worker: usize, threads: usize, crossing: &'s Crossing) -> Player<'s> {
         Player {
-            server,
-            applier: Applier::new(server, worker),
+            engine,
+            applier: Applier::new(engine, worker),
             worker,
             threads,
             crossing,
@@ -100,7 +100,7 @@ impl<'s> Player<'s> {
             requests: wire::Batch::new(),
             changed: Vec::new(),
             applied: 0,
-            ahead: ReadAhead::new(server, worker),
+            ahead: ReadAhead::new(engine, worker),
         }
     }
 
@@ -116,8 +116,8 @@ impl<'s> Player<'s> {
             }
             // All threads read all blocks.
             let bytes = if self.worker == 0 { block.end().0 - block.lsn().0 } else { 0 };
-            self.server.durability.loading.note(bytes, 0, std::mem::take(&mut self.applied));
-            self.server.fail_start_if_ending()?;
+            self.engine.durability.loading.note(bytes, 0, std::mem::take(&mut self.applied));
+            self.engine.fail_start_if_ending()?;
         }
         Ok(())
     }
@@ -125,18 +125,18 @@ impl<'s> Player<'s> {
     /// Has the keys of this thread read that a record needs and that are on disk only. What cannot be told ahead is read later.
     fn look_ahead(&mut self, record: &Record<'_>) {
         let Some(ahead) = &mut self.ahead else { return };
-        residency::wait_for_room(self.server);
+        residency::wait_for_room(self.engine);
         self.requests.clear();
         let parsed = self.parser.parse(record.payload, &UNLIMITED, &mut self.requests, usize::MAX);
-        if parsed.is_err() || record.database >= self.server.keyspace.databases() {
+        if parsed.is_err() || record.database >= self.engine.keyspace.databases() {
             return;
         }
         for effect in self.requests.iter(record.payload) {
             let Some((command, scope)) = known(&effect) else { continue };
             let Some(position) = scope.key_position(&command.row, &effect) else { continue };
-            let key = self.server.keyspace.key(DbIndex(record.database), effect.arg(position));
+            let key = self.engine.keyspace.key(DbIndex(record.database), effect.arg(position));
             if usize::from(key.slot.0) % self.threads == self.worker {
-                let batch = self.server.keyspace.enter(self.worker);
+                let batch = self.engine.keyspace.enter(self.worker);
                 let is_due = batch.stamp_of(&key) < Stamp(record.end().0);
                 let cold = batch.find_cold(&key, execute::purpose(&command.row, &effect)).filter(|_| is_due);
                 drop(batch);
@@ -157,7 +157,7 @@ impl<'s> Player<'s> {
         let mut db = DbIndex(record.database);
         let requests = std::mem::take(&mut self.requests);
         for effect in requests.iter(record.payload) {
-            residency::wait_for_room(self.server);
+            residency::wait_for_room(self.engine);
             let applied = self.effect(db, record, &effect).map_err(|refusal| match refusal {
                 Refusal::Database(_) => TooFew.into(),
                 refusal => wrong(&refusal),
@@ -169,7 +169,7 @@ impl<'s> Player<'s> {
         }
         self.requests = requests;
         if !self.changed.is_empty() {
-            let batch = self.server.keyspace.enter(self.worker);
+            let batch = self.engine.keyspace.enter(self.worker);
             let end = Stamp(record.end().0);
             self.changed.drain(..).for_each(|(db, slot)| batch.restore_stamp(db, slot, end));
         }
@@ -178,7 +178,7 @@ impl<'s> Player<'s> {
 
     /// Applies an effect if it is this thread's; says where the next one is.
     fn effect(&mut self, db: DbIndex, record: &Record<'_>, effect: &Request<'_>) -> Result<Next, Refusal> {
-        if db.0 >= self.server.keyspace.databases() {
+        if db.0 >= self.engine.keyspace.databases() {
             return Err(Refusal::Database(db.0.to_string()));
         }
         let (command, scope) = known(effect).ok_or_else(|| Refusal::unknown(effect))?;
@@ -188,11 +188,11 @@ impl<'s> Player<'s> {
             }
             Scope::Transfer => return self.transfer(db, record, command, effect),
             Scope::Selection if effect.len() == 2 => {
-                return database(self.server, effect.arg(1)).map(Next::In);
+                return database(self.engine, effect.arg(1)).map(Next::In);
             }
             Scope::Selection => return Err(Refusal::Arity(command.row.name)),
             Scope::Databases => {
-                let what = OnDatabases::of(self.server, db, effect)?;
+                let what = OnDatabases::of(self.engine, db, effect)?;
                 let end = Stamp(record.end().0);
                 let applier = &self.applier;
                 let crossed = self.crossing.cross(self.worker, || {
@@ -223,7 +223,7 @@ impl<'s> Player<'s> {
     ) -> Result<(), Refusal> {
         let Runs::Data(row) = command.row.handler else { return Err(Refusal::unknown(effect)) };
         let position = scope.key_position(row, effect).ok_or(Refusal::NoKey(row.name))?;
-        let key = self.server.keyspace.key(db, effect.arg(position));
+        let key = self.engine.keyspace.key(db, effect.arg(position));
         if usize::from(key.slot.0) % self.threads != self.worker {
             return Ok(());
         }
@@ -247,7 +247,7 @@ impl<'s> Player<'s> {
         effect: &Request<'_>,
     ) -> Result<Next, Refusal> {
         let Runs::Data(row) = command.row.handler else { return Err(Refusal::unknown(effect)) };
-        let placed = placed(self.server, db, row, effect)?;
+        let placed = placed(self.engine, db, row, effect)?;
         let (end, applier) = (Stamp(record.end().0), &self.applier);
         if !self.crossing.cross(self.worker, || applier.transfer(row, &placed, end))? {
             return Ok(Next::GivenUp);

@@ -5,7 +5,8 @@
 //! does, which a start with `appendonly yes` reads.
 
 use super::checkpoint::{self, Pace};
-use crate::server::{Attention, Server};
+use crate::attention::Attention;
+use crate::engine::Engine;
 use crate::snapshot::append_only;
 use ::log::{Log, Retention};
 use parking_lot::Mutex;
@@ -86,44 +87,44 @@ impl Rewrites {
 ///
 /// # Errors
 /// If there is one.
-pub fn begin_rewrite(server: &Arc<Server>) -> Result<(), InProgress> {
-    let log = server.durability.log().cloned();
-    let began = server.clock.now();
-    let mut figures = server.durability.rewrites.0.lock();
+pub fn begin_rewrite(engine: &Arc<Engine>) -> Result<(), InProgress> {
+    let log = engine.durability.log().cloned();
+    let began = engine.clock.now();
+    let mut figures = engine.durability.rewrites.0.lock();
     if figures.running_since.is_some() {
         return Err(InProgress);
     }
     figures.running_since = Some(began);
     figures.keys_copied = 0;
-    figures.keys_total = server.databases().map(|db| server.keyspace.len(db)).sum();
+    figures.keys_total = engine.databases().map(|db| engine.keyspace.len(db)).sum();
     drop(figures);
     let task = {
-        let server = server.clone();
+        let engine = engine.clone();
         move || match log {
-            Some(log) => run(&server, &log, began),
-            None => run_without_log(&server, began),
+            Some(log) => run(&engine, &log, began),
+            None => run_without_log(&engine, began),
         }
     };
     if let Err(error) = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(task) {
-        end(server, began, &Err(error), 0);
+        end(engine, began, &Err(error), 0);
     }
     Ok(())
 }
 
 /// Begins one if the log has grown enough. Called once a second.
-pub fn begin_if_due(server: &Arc<Server>) {
-    let Some(log) = server.durability.log() else { return };
-    let figures = server.durability.rewrites.figures();
-    let rests = figures.failed_last && server.clock.now().0 < figures.tried_at.0 + RETRY_MS;
-    let percentage = server.config.auto_aof_rewrite_percentage();
+pub fn begin_if_due(engine: &Arc<Engine>) {
+    let Some(log) = engine.durability.log() else { return };
+    let figures = engine.durability.rewrites.figures();
+    let rests = figures.failed_last && engine.clock.now().0 < figures.tried_at.0 + RETRY_MS;
+    let percentage = engine.config.auto_aof_rewrite_percentage();
     if figures.running_since.is_some() || rests || (percentage == 0 && !figures.is_owed) {
         return;
     }
-    let bytes = replayed_bytes(server, log);
-    let store = server.residency.store();
+    let bytes = replayed_bytes(engine, log);
+    let store = engine.residency.store();
     let in_store = store.map_or(0, |store| store.stats().bytes_live);
     let limit =
-        ((figures.last_bytes + in_store) * percentage / 100).max(server.config.auto_aof_rewrite_min_size());
+        ((figures.last_bytes + in_store) * percentage / 100).max(engine.config.auto_aof_rewrite_min_size());
     if figures.is_owed {
         log!(Notice, "The log is not complete without a checkpoint: another is tried");
     } else if bytes >= limit {
@@ -134,7 +135,7 @@ pub fn begin_if_due(server: &Arc<Server>) {
         return;
     }
     // Somebody else may have begun one just now.
-    let _ = begin_rewrite(server);
+    let _ = begin_rewrite(engine);
 }
 
 /// Of so much log no checkpoint is written at the end.
@@ -142,73 +143,73 @@ const LAST_LOG_BYTES: u64 = 1 << 20;
 
 /// Writes a checkpoint at the server's end, if there is a store: the next start need not read what it needs to replay the log. Without
 /// it nothing is lost. And one that is owed.
-pub(super) fn write_last(server: &Server, log: &Log) {
-    let is_loaded = !server.attention().contains(Attention::LOADING);
-    let is_owed = server.durability.rewrites.figures().is_owed;
-    let is_worth_it = server.residency.store().is_some() && replayed_bytes(server, log) >= LAST_LOG_BYTES;
+pub(super) fn write_last(engine: &Engine, log: &Log) {
+    let is_loaded = !engine.attention().contains(Attention::LOADING);
+    let is_owed = engine.durability.rewrites.figures().is_owed;
+    let is_worth_it = engine.residency.store().is_some() && replayed_bytes(engine, log) >= LAST_LOG_BYTES;
     if !is_loaded || !(is_owed || is_worth_it) {
         return;
     }
     // One that is being written notices that the server ends.
-    while server.durability.rewrites.figures().running_since.is_some() {
+    while engine.durability.rewrites.figures().running_since.is_some() {
         std::thread::yield_now();
     }
-    let began = server.clock.now();
+    let began = engine.clock.now();
     log!(Notice, "Writing the last checkpoint before exiting");
-    write(server, log, began, Pace::Full);
+    write(engine, log, began, Pace::Full);
 }
 
 /// How much a start would have to replay: the log, and the values that it names.
-fn replayed_bytes(server: &Server, log: &Log) -> u64 {
-    let named = server.keyspace.named_bytes() - server.durability.rewrites.figures().named_before;
+fn replayed_bytes(engine: &Engine, log: &Log) -> u64 {
+    let named = engine.keyspace.named_bytes() - engine.durability.rewrites.figures().named_before;
     log.appended().0.saturating_sub(log.last_checkpoint().0) + named
 }
 
-fn run_without_log(server: &Server, began: UnixMs) {
+fn run_without_log(engine: &Engine, began: UnixMs) {
     log!(Notice, "Background append only file rewriting started");
-    let written = append_only::write(server);
+    let written = append_only::write(engine);
     let bytes = *written.as_ref().unwrap_or(&0);
-    end(server, began, &written.map(|_| ()), bytes);
+    end(engine, began, &written.map(|_| ()), bytes);
 }
 
-fn run(server: &Server, log: &Log, began: UnixMs) {
+fn run(engine: &Engine, log: &Log, began: UnixMs) {
     log!(Notice, "Checkpoint started");
-    write(server, log, began, Pace::Gentle);
+    write(engine, log, began, Pace::Gentle);
 }
 
-fn write(server: &Server, log: &Log, began: UnixMs, pace: Pace) {
-    let named_before = server.keyspace.named_bytes();
-    let written = checkpoint::write(server, log, server.guest(), pace);
+fn write(engine: &Engine, log: &Log, began: UnixMs, pace: Pace) {
+    let named_before = engine.keyspace.named_bytes();
+    let written = checkpoint::write(engine, log, engine.guest(), pace);
     if written.is_ok() {
-        let mut figures = server.durability.rewrites.0.lock();
+        let mut figures = engine.durability.rewrites.0.lock();
         (figures.named_before, figures.is_owed) = (named_before, false);
     }
-    let retired = written.as_ref().ok().map(|_| log.retire(retention(server)));
+    let retired = written.as_ref().ok().map(|_| log.retire(retention(engine)));
     if let Some(Err(error)) = retired {
         log!(
             Warning,
             "Can't remove what the checkpoint has replaced from {}: {error}",
-            server.dir().display()
+            engine.dir().display()
         );
     }
     if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::StorageFull) {
         log.drop_spares();
     }
     let bytes = *written.as_ref().unwrap_or(&0);
-    end(server, began, &written.map(|_| ()), bytes);
+    end(engine, began, &written.map(|_| ()), bytes);
 }
 
-fn end(server: &Server, began: UnixMs, result: &io::Result<()>, bytes: u64) {
-    let now = server.clock.now();
-    let what = if server.durability.log().is_some() { "Checkpoint" } else { "Append-only file" };
+fn end(engine: &Engine, began: UnixMs, result: &io::Result<()>, bytes: u64) {
+    let now = engine.clock.now();
+    let what = if engine.durability.log().is_some() { "Checkpoint" } else { "Append-only file" };
     match result {
         Ok(()) => log!(Notice, "{what} of {} KB written", bytes >> 10),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {
             log!(Notice, "{what} given up: {error}");
         }
-        Err(error) => log!(Warning, "{what} failed in {}: {error}", server.dir().display()),
+        Err(error) => log!(Warning, "{what} failed in {}: {error}", engine.dir().display()),
     }
-    let mut figures = server.durability.rewrites.0.lock();
+    let mut figures = engine.durability.rewrites.0.lock();
     figures.running_since = None;
     (figures.keys_copied, figures.keys_total) = (0, 0);
     figures.failures_in_a_row = if result.is_ok() { 0 } else { figures.failures_in_a_row + 1 };
@@ -221,6 +222,6 @@ fn end(server: &Server, began: UnixMs, result: &io::Result<()>, bytes: u64) {
     }
 }
 
-fn retention(server: &Server) -> Retention {
-    server.config.log_retention()
+fn retention(engine: &Engine) -> Retention {
+    engine.config.log_retention()
 }

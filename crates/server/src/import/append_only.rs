@@ -10,14 +10,13 @@
 
 use super::rdb::{self, Expired};
 use super::requests::{Next, Requests};
-use crate::replay::{Rejection, Replay};
-use crate::server::Server;
+use crate::apply::{Apply, Rejection};
+use crate::engine::Engine;
 use command::Group;
 use command::table;
 use keyspace::DbIndex;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use sys::UnixMs;
 use sys::file::{Fs, Mode};
 use telemetry::log;
@@ -63,11 +62,11 @@ pub struct Cut {
 ///
 /// # Errors
 /// One sentence for the operator that names file and place.
-pub fn load(server: &Arc<Server>, files: &[PathBuf]) -> io::Result<Tally> {
-    let now = server.clock.now();
+pub fn load(engine: &Engine, apply: &mut dyn Apply, files: &[PathBuf]) -> io::Result<Tally> {
+    let now = engine.clock.now();
     let mut loader = Loader {
-        server,
-        replay: Replay::new(server, 0),
+        engine,
+        apply,
         now,
         early: UnixMs(now.0 % CLOCKS_MS),
         tally: Tally::default(),
@@ -75,12 +74,12 @@ pub fn load(server: &Arc<Server>, files: &[PathBuf]) -> io::Result<Tally> {
     };
     let lengths = files.iter().map(|path| Fs::Real.open(path, Mode::Read).and_then(|file| file.len()));
     // A file that cannot be opened is complained about in its turn.
-    server.durability.loading.begin(lengths.map(|len| len.unwrap_or(0)).sum());
+    engine.durability.loading.begin(lengths.map(|len| len.unwrap_or(0)).sum());
     for (index, path) in files.iter().enumerate() {
         let cut = loader.load_file(path)?;
         loader.tally.files += 1;
         if let Some(cut) = cut {
-            judge_cut(server, &cut, index + 1 == files.len())?;
+            judge_cut(engine, &cut, index + 1 == files.len())?;
             loader.tally.cut = Some(cut);
         }
     }
@@ -88,7 +87,7 @@ pub fn load(server: &Arc<Server>, files: &[PathBuf]) -> io::Result<Tally> {
 }
 
 /// Whether a file that ends too early is loaded nevertheless.
-fn judge_cut(server: &Server, cut: &Cut, is_last: bool) -> io::Result<()> {
+fn judge_cut(engine: &Engine, cut: &Cut, is_last: bool) -> io::Result<()> {
     let Cut { path, offset } = cut;
     let path = path.display();
     if !is_last {
@@ -96,7 +95,7 @@ fn judge_cut(server: &Server, cut: &Cut, is_last: bool) -> io::Result<()> {
             "{path} ends in the middle of something behind offset {offset}, and is not the last file: put it back from a copy"
         )));
     }
-    if !server.config.aof_load_truncated() {
+    if !engine.config.aof_load_truncated() {
         return Err(io::Error::other(format!(
             "Unexpected end of file reading the append only file {path}: it is whole up to offset {offset}; cut it there, or \
              set aof-load-truncated to yes"
@@ -110,8 +109,8 @@ fn judge_cut(server: &Server, cut: &Cut, is_last: bool) -> io::Result<()> {
 }
 
 struct Loader<'s> {
-    server: &'s Arc<Server>,
-    replay: Replay<'s>,
+    engine: &'s Engine,
+    apply: &'s mut dyn Apply,
     now: UnixMs,
     /// A moment in the seventies at which access clocks stand as they do now, and no key expires.
     early: UnixMs,
@@ -181,7 +180,7 @@ impl Loader<'_> {
 
     /// Loads the RDB file that a file begins with; returns where it ends.
     fn load_rdb(&mut self, path: &Path) -> io::Result<u64> {
-        let loaded = rdb::load(self.server, path, self.early, Expired::Kept)?;
+        let loaded = rdb::load(self.engine, path, self.early, Expired::Kept)?;
         let loaded = loaded.ok_or_else(|| io::Error::other(format!("{} is gone", path.display())))?;
         self.tally.base_keys += loaded.keys;
         self.note(loaded.end, loaded.keys)?;
@@ -192,8 +191,8 @@ impl Loader<'_> {
     fn note(&mut self, bytes: u64, keys: u64) -> io::Result<()> {
         let requests = self.tally.requests - self.requests_noted;
         self.requests_noted = self.tally.requests;
-        self.server.durability.loading.note(bytes, keys, requests);
-        self.server.fail_start_if_ending()
+        self.engine.durability.loading.note(bytes, keys, requests);
+        self.engine.fail_start_if_ending()
     }
 
     /// Runs a request, or keeps it for the end of its transaction.
@@ -205,8 +204,7 @@ impl Loader<'_> {
         begin: u64,
     ) -> Result<DbIndex, Rejection> {
         // Redis logs what its clients sent.
-        let names = &self.server.names;
-        let own = names.own(names.find_for(request), request);
+        let own = self.apply.own(request);
         let request = &own.as_ref().map_or(*request, RequestBuf::as_request);
         let name = request.arg(0);
         let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
@@ -226,7 +224,7 @@ impl Loader<'_> {
     fn run(&mut self, db: DbIndex, request: &Request<'_>) -> Result<DbIndex, Rejection> {
         let now = if counts_from_now(request) { self.now } else { self.early };
         self.tally.requests += 1;
-        match self.replay.run(db, now, request) {
+        match self.apply.apply(db, now, request) {
             // What follows would go to another database.
             Err(failed @ Rejection::Failed("select", _)) => Err(failed),
             Err(failed @ Rejection::Failed(..)) => {

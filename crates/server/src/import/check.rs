@@ -6,9 +6,9 @@
 use super::append_only::RDB_MAGIC;
 use super::requests::{Next, Requests};
 use super::{Names, PassedOver, Place, Preference, in_manifest, locate, place_in};
-use crate::commands::scripting::load_library;
-use crate::replay;
-use crate::server::Server;
+use crate::apply;
+use crate::engine::Engine;
+use crate::scripts::libraries;
 use config::Config;
 use keyspace::HashSeed;
 use std::ffi::OsStr;
@@ -277,7 +277,7 @@ impl FileReport {
             false if is("multi") => *is_in_transaction = true,
             true if is("exec") || is("discard") => *is_in_transaction = false,
             _ => {
-                replay::judge(request).map_err(|rejection| rejection.to_string())?;
+                apply::judge(request).map_err(|rejection| rejection.to_string())?;
                 if is("select") {
                     let number = parse_i64(request.arg(1)).and_then(|number| u64::try_from(number).ok());
                     let number = number.ok_or_else(|| "it selects what is no database".to_owned())?;
@@ -318,13 +318,13 @@ impl RdbReport {
     }
 }
 
-/// Why one of these libraries cannot be loaded, if so: they are, into a server that has nothing else.
+/// Why one of these libraries cannot be loaded, if so: they are, into an engine that has nothing else.
 fn unfit_library(codes: &[Vec<u8>]) -> Option<String> {
     if codes.is_empty() {
         return None;
     }
-    let server = Server::with_seed(Config::defaults(), 2, Clock::Real, HashSeed::from_entropy());
-    let refused = codes.iter().find_map(|code| load_library(&server, code).err());
+    let engine = Engine::new(Config::defaults(), 2, Clock::Real, HashSeed::from_entropy());
+    let refused = codes.iter().find_map(|code| libraries::load(&engine, code).err());
     refused.map(|line| String::from_utf8_lossy(&line).into_owned())
 }
 

@@ -16,15 +16,15 @@ pub use append_only::{Cut, Tally};
 pub use manifest::{BadManifest, Manifest};
 pub(crate) use noted::note;
 
+use crate::apply::Apply;
+use crate::engine::Engine;
 use crate::moment::Moment;
 use crate::residency;
-use crate::server::Server;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use sys::UnixMs;
 use sys::file::{Fs, Kind, about, replaced_by};
 use telemetry::log;
@@ -97,8 +97,8 @@ struct Names {
 
 impl Names {
     /// Those that a configuration says.
-    fn of(server: &Server) -> Names {
-        let config = &server.config;
+    fn of(engine: &Engine) -> Names {
+        let config = &engine.config;
         let [directory, file, snapshot] =
             [config.appenddirname(), config.appendfilename(), config.dbfilename()].map(OsString::from_vec);
         Names { directory, file, snapshot }
@@ -139,19 +139,23 @@ enum Place {
 ///
 /// # Errors
 /// One sentence for the operator: nothing must start without the data that it was meant to have.
-pub fn load_foreign(server: &Arc<Server>, preference: Preference) -> io::Result<Option<Found>> {
-    let names = Names::of(server);
-    let dir = server.dir();
+pub fn load_foreign(
+    engine: &Engine,
+    apply: &mut dyn Apply,
+    preference: Preference,
+) -> io::Result<Option<Found>> {
+    let names = Names::of(engine);
+    let dir = engine.dir();
     let place = locate(&Fs::Real, &dir, &names, preference)?;
     match (&place, preference) {
         (Some(place), Preference::AppendOnly) => {
             if let Some(passed) = PassedOver::beside(place, &dir.join(&names.snapshot)) {
-                passed.judge_at_start(server)?;
+                passed.judge_at_start(engine)?;
             }
         }
         (_, Preference::Snapshot) => {
             let other = locate(&Fs::Real, &dir, &names, Preference::AppendOnly).unwrap_or(None);
-            let wants_log = crate::durability::policy(&server.config).is_some();
+            let wants_log = crate::durability::policy(&engine.config).is_some();
             other.iter().for_each(|place| warn_of_append_only(place, wants_log));
         }
         (None, _) => {}
@@ -159,7 +163,7 @@ pub fn load_foreign(server: &Arc<Server>, preference: Preference) -> io::Result<
     if place.is_none() {
         warn_of_other_snapshots(&dir, &names.snapshot);
     }
-    place.map(|place| load_place(server, place)).transpose()
+    place.map(|place| load_place(engine, apply, place)).transpose()
 }
 
 /// Says that append-only files are not read because the configuration has no log, or was given one beside clients that did not read them.
@@ -240,18 +244,18 @@ impl PassedOver {
     }
 
     /// A Redis with `appendonly yes` has all that it has in these files, and so they count; else somebody has to say which do.
-    fn judge_at_start(&self, server: &Server) -> io::Result<()> {
+    fn judge_at_start(&self, engine: &Engine) -> io::Result<()> {
         if !self.is_newer() {
             log!(Notice, "{} is left aside: {}", self.snapshot.display(), self);
             return Ok(());
         }
-        if server.config.appendonly() {
+        if engine.config.appendonly() {
             log!(
                 Warning,
                 "{snapshot} is left aside because `appendonly` is yes, but {self}; if it counts, end this server, move {append_only} and \
                  {files} away, and start again",
                 snapshot = self.snapshot.display(),
-                files = residency::files_of_log(&server.dir()),
+                files = residency::files_of_log(&engine.dir()),
                 append_only = self.append_only.display(),
             );
             return Ok(());
@@ -304,11 +308,11 @@ impl fmt::Display for PassedOver {
 ///
 /// # Errors
 /// The sentence that says what to do.
-pub(crate) fn refuse_newer_snapshot(server: &Server, recovery: &::log::Recovery) -> io::Result<()> {
-    let path = crate::snapshot::path(server);
+pub(crate) fn refuse_newer_snapshot(engine: &Engine, recovery: &::log::Recovery) -> io::Result<()> {
+    let path = crate::snapshot::path(engine);
     let log =
-        LogEnd { history: recovery.history(), last_time: recovery.last_time(), now: server.clock.now() };
-    match beside(&server.dir(), &Names::of(server), log) {
+        LogEnd { history: recovery.history(), last_time: recovery.last_time(), now: engine.clock.now() };
+    match beside(&engine.dir(), &Names::of(engine), log) {
         BesideLog::Nothing => {}
         BesideLog::Older(taken) => log!(
             Notice,
@@ -384,8 +388,8 @@ fn and_append_only(dir: &Path, names: &Names) -> String {
 }
 
 /// Why a start does not go by a log that was begun beside clients, was not complete, and holds something: the sentence.
-pub(crate) fn not_complete(server: &Server) -> String {
-    not_complete_with(&server.dir(), &Names::of(server))
+pub(crate) fn not_complete(engine: &Engine) -> String {
+    not_complete_with(&engine.dir(), &Names::of(engine))
 }
 
 /// The same of a directory whose files have their usual names.
@@ -412,8 +416,8 @@ fn older_append_only(dir: &Path, names: &Names) -> Option<PassedOver> {
 }
 
 /// Which of a server's files count where what it had in memory is gone: those that were written later.
-pub(crate) fn newer(server: &Server) -> Preference {
-    newer_of(&server.dir(), &Names::of(server))
+pub(crate) fn newer(engine: &Engine) -> Preference {
+    newer_of(&engine.dir(), &Names::of(engine))
 }
 
 /// The same of a directory whose RDB file has this name.
@@ -437,8 +441,8 @@ pub(crate) fn passed_over(dir: &Path, snapshot: &OsStr) -> Option<String> {
 ///
 /// # Errors
 /// The sentence that says what to do.
-pub(crate) fn refuse_without_files(server: &Server) -> io::Result<()> {
-    match gone(&server.dir(), &Names::of(server))? {
+pub(crate) fn refuse_without_files(engine: &Engine) -> io::Result<()> {
+    match gone(&engine.dir(), &Names::of(engine))? {
         Some(sentence) => Err(io::Error::other(sentence)),
         None => Ok(()),
     }
@@ -469,7 +473,7 @@ fn gone(dir: &Path, names: &Names) -> io::Result<Option<String>> {
 ///
 /// # Errors
 /// As [`load_foreign`], and if there is nothing there.
-pub fn load_from(server: &Arc<Server>, from: &Path) -> io::Result<Found> {
+pub fn load_from(engine: &Engine, apply: &mut dyn Apply, from: &Path) -> io::Result<Found> {
     let place = match Fs::Real.kind(from).map_err(about(from))? {
         Some(Kind::Directory) => {
             let place = place_in(&Fs::Real, from, &Names::usual())?;
@@ -486,21 +490,21 @@ pub fn load_from(server: &Arc<Server>, from: &Path) -> io::Result<Found> {
         let sentence = format!("{}: there is no RDB file and no append-only file", from.display());
         io::Error::new(io::ErrorKind::NotFound, sentence)
     };
-    load_place(server, place.ok_or_else(nothing)?)
+    load_place(engine, apply, place.ok_or_else(nothing)?)
 }
 
-fn load_place(server: &Arc<Server>, place: Place) -> io::Result<Found> {
+fn load_place(engine: &Engine, apply: &mut dyn Apply, place: Place) -> io::Result<Found> {
     let found = match place {
         Place::Snapshot(path) => {
-            let now = server.clock.now();
-            let loaded = rdb::load(server, &path, now, rdb::Expired::Passed)?;
+            let now = engine.clock.now();
+            let loaded = rdb::load(engine, &path, now, rdb::Expired::Passed)?;
             let loaded = loaded.ok_or_else(|| io::Error::other(format!("{} is gone", path.display())))?;
-            server.snapshots.note_load(loaded.keys, loaded.expired);
+            engine.snapshots.note_load(loaded.keys, loaded.expired);
             Found::Snapshot { path, keys: loaded.keys, expired: loaded.expired }
         }
         Place::AppendOnly { path, files } => {
-            let tally = append_only::load(server, &files)?;
-            server.snapshots.note_load(tally.base_keys, 0);
+            let tally = append_only::load(engine, apply, &files)?;
+            engine.snapshots.note_load(tally.base_keys, 0);
             // A file that somebody named, and that turned out to be an RDB file and nothing else.
             let is_snapshot = files == [path.clone()] && tally.requests == 0 && tally.cut.is_none();
             match is_snapshot && tally.base_keys > 0 {

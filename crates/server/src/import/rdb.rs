@@ -4,8 +4,8 @@
 //! Runs before the first client, on any one thread. A file that is not right is refused as a whole; what was loaded of it until
 //! then stays in a keyspace that nobody will use.
 
-use crate::commands::scripting::load_library;
-use crate::server::Server;
+use crate::engine::Engine;
+use crate::scripts::libraries;
 use crate::snapshot::{LOG_FACT, MOMENT_FACT, put};
 use keyspace::DbIndex;
 use std::fmt::Display;
@@ -97,14 +97,14 @@ fn is_all_after(known: [Option<UnixMs>; 2], moment: UnixMs) -> bool {
 ///
 /// # Errors
 /// One sentence for the operator that names the file.
-pub fn load(server: &Server, path: &Path, now: UnixMs, expired: Expired) -> io::Result<Option<Loaded>> {
-    let read = read(server, path, now, expired, |db, entry| {
-        put(server, &server.keyspace.enter(0), db, entry, now);
+pub fn load(engine: &Engine, path: &Path, now: UnixMs, expired: Expired) -> io::Result<Option<Loaded>> {
+    let read = read(engine, path, now, expired, |db, entry| {
+        put(engine, &engine.keyspace.enter(0), db, entry, now);
         Ok(())
     })?;
     let Some((loaded, libraries)) = read else { return Ok(None) };
     for code in libraries {
-        load_library(server, &code).map_err(|line| wrong(path, &String::from_utf8_lossy(&line)))?;
+        libraries::load(engine, &code).map_err(|line| wrong(path, &String::from_utf8_lossy(&line)))?;
     }
     Ok(Some(loaded))
 }
@@ -114,7 +114,7 @@ pub fn load(server: &Server, path: &Path, now: UnixMs, expired: Expired) -> io::
 /// # Errors
 /// One sentence for the operator that names the file; that of `take` if it refuses a key.
 pub(crate) fn read(
-    server: &Server,
+    engine: &Engine,
     path: &Path,
     now: UnixMs,
     expired: Expired,
@@ -124,17 +124,17 @@ pub(crate) fn read(
         return Ok(None);
     };
     let mut reader = FileReader::open(source).map_err(|error| wrong(path, &error))?;
-    reader.set_checksum(server.settings.checksum());
-    let thresholds = server.settings.thresholds();
+    reader.set_checksum(engine.settings.checksum());
+    let thresholds = engine.settings.thresholds();
     let mut loaded = Loaded { keys: 0, expired: 0, end: 0 };
     while let Some(entry) = reader.next_entry(&thresholds).map_err(|error| wrong(path, &error))? {
         if expired == Expired::Passed && entry.expires_at_ms.is_some_and(|at| at <= now.0) {
             loaded.expired += 1;
             continue;
         }
-        let db = u32::try_from(entry.database).ok().filter(|db| *db < server.keyspace.databases());
+        let db = u32::try_from(entry.database).ok().filter(|db| *db < engine.keyspace.databases());
         let db = db.ok_or_else(|| {
-            let (number, databases) = (entry.database, server.keyspace.databases());
+            let (number, databases) = (entry.database, engine.keyspace.databases());
             wrong(path, &format_args!("it has a database {number}, and `databases` is {databases}"))
         })?;
         take(DbIndex(db), entry)?;

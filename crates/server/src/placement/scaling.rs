@@ -147,7 +147,7 @@ pub async fn run(server: Arc<Server>) {
 
 /// How many are active whatever the load is.
 fn least(server: &Server) -> usize {
-    server.config.threads_min().clamp(1, server.placement.spare())
+    server.engine.config.threads_min().clamp(1, server.placement.spare())
 }
 
 /// Until nobody is busy.
@@ -223,7 +223,7 @@ fn send(server: &Server, client: &Client, worker: usize) {
 
 /// Clients that sent something of late, of those of which `wanted` holds.
 fn busy_clients(server: &Server, wanted: impl Fn(&Client) -> bool) -> Vec<Arc<Client>> {
-    let since = server.clock.now().0.saturating_sub(2 * SAMPLE_TIME.as_millis() as u64);
+    let since = server.engine.clock.now().0.saturating_sub(2 * SAMPLE_TIME.as_millis() as u64);
     let mut clients = server.clients.all();
     clients.retain(|client| wanted(client) && client.active_at_ms.load(Ordering::Relaxed) >= since);
     clients

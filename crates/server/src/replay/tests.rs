@@ -12,7 +12,7 @@ fn server() -> Arc<Server> {
 
 fn run(replay: &mut Replay<'_>, db: u32, words: &str) -> Result<DbIndex, Rejection> {
     let request = RequestBuf::from_args(words.split(' '));
-    replay.run(DbIndex(db), UnixMs(1_000_000), &request.as_request())
+    replay.apply(DbIndex(db), UnixMs(1_000_000), &request.as_request())
 }
 
 /// What a read replies with.
@@ -50,7 +50,7 @@ fn scripts_and_functions_run_whatever_users_may() {
     let mut replay = Replay::new(&server, 1);
     let mut run = |words: &[&str]| {
         let request = RequestBuf::from_args(words);
-        replay.run(DbIndex(2), UnixMs(1_000_000), &request.as_request())
+        replay.apply(DbIndex(2), UnixMs(1_000_000), &request.as_request())
     };
     let code =
         "#!lua name=l\nredis.register_function('put', function(k, a) redis.call('SET', k[1], a[1]) end)";

@@ -3,7 +3,7 @@
 //! Thread rule: each thread has its own.
 
 use super::fetch::{admit, parse};
-use crate::server::Server;
+use crate::engine::Engine;
 use keyspace::residency::ahead::ColdKey;
 use std::collections::HashMap;
 use store::{PageNo, Store};
@@ -14,7 +14,7 @@ const DEPTH: usize = 128;
 
 /// One thread's reads.
 pub struct ReadAhead<'s> {
-    server: &'s Server,
+    engine: &'s Engine,
     store: &'s Store,
     worker: usize,
     reads: Reads,
@@ -25,10 +25,10 @@ pub struct ReadAhead<'s> {
 impl<'s> ReadAhead<'s> {
     /// For a worker's thread; None if there is nothing to read, or the system does not give what that takes: then each key is read
     /// when it is needed.
-    pub fn new(server: &'s Server, worker: usize) -> Option<ReadAhead<'s>> {
-        let store = server.residency.store().filter(|_| server.residency.fetches())?;
+    pub fn new(engine: &'s Engine, worker: usize) -> Option<ReadAhead<'s>> {
+        let store = engine.residency.store().filter(|_| engine.residency.fetches())?;
         let reads = Reads::new(Way::Auto, DEPTH).ok()?;
-        Some(ReadAhead { server, store, worker, reads, wanted: HashMap::new() })
+        Some(ReadAhead { engine, store, worker, reads, wanted: HashMap::new() })
     }
 
     /// Wants a key. Some others may be in memory when this returns.
@@ -52,14 +52,14 @@ impl<'s> ReadAhead<'s> {
             files.push(file);
         }
         let buffers = self.reads.buffers().clone();
-        let (server, store, worker) = (self.server, self.store, self.worker);
+        let (engine, store, worker) = (self.engine, self.store, self.worker);
         while self.reads.in_flight() > 0 {
             self.reads.wait(|token, buffer, result| {
                 let at = token as u32;
                 if let Some(keys) = self.wanted.get(&at).filter(|_| result.is_ok())
                     && let Some(page) = parse(store, at, &buffer)
                 {
-                    admit(server, &server.keyspace.enter(worker), &page, keys);
+                    admit(engine, &engine.keyspace.enter(worker), &page, keys);
                 }
                 buffers.give_back(buffer);
             });

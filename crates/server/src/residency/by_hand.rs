@@ -2,7 +2,7 @@
 
 use super::cleaner;
 use super::outbox::Outbox;
-use crate::server::Server;
+use crate::engine::Engine;
 use keyspace::residency::spill::Aim;
 use keyspace::{SLOTS, Slot};
 use std::io;
@@ -11,10 +11,10 @@ use std::io;
 ///
 /// # Errors
 /// If the disk refuses.
-pub fn spill(server: &Server, beside: &mut dyn FnMut()) -> io::Result<()> {
-    let Some(store) = server.residency.store() else { return Ok(()) };
-    let mut outbox = Outbox::new(server, store, server.spiller_guest(), Aim::All);
-    for db in super::numbers_with_keys(server) {
+pub fn spill(engine: &Engine, beside: &mut dyn FnMut()) -> io::Result<()> {
+    let Some(store) = engine.residency.store() else { return Ok(()) };
+    let mut outbox = Outbox::new(engine, store, engine.spiller_guest(), Aim::All);
+    for db in super::numbers_with_keys(engine) {
         for slot in (0..SLOTS as u16).map(Slot) {
             if outbox.take(db, slot)?.leaving > 0 {
                 beside();
@@ -29,8 +29,8 @@ pub fn spill(server: &Server, beside: &mut dyn FnMut()) -> io::Result<()> {
 ///
 /// # Errors
 /// If the disk refuses.
-pub fn clean(server: &Server) -> io::Result<()> {
-    let Some(store) = server.residency.store() else { return Ok(()) };
-    cleaner::recount(server, store);
-    cleaner::clean(server, store)
+pub fn clean(engine: &Engine) -> io::Result<()> {
+    let Some(store) = engine.residency.store() else { return Ok(()) };
+    cleaner::recount(engine, store);
+    cleaner::clean(engine, store)
 }

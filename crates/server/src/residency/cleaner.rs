@@ -4,7 +4,7 @@
 //! [`super::outbox`]).
 
 use super::for_each_slot;
-use crate::server::Server;
+use crate::engine::Engine;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -14,34 +14,34 @@ use store::{Chunk, Found, OwnedRecord, PageNo, Record, Room, SegmentNo, Store};
 ///
 /// # Errors
 /// If the disk refuses; what was to be moved lies where it was.
-pub(super) fn clean_if_due(server: &Server, store: &Store) -> io::Result<()> {
+pub(super) fn clean_if_due(engine: &Engine, store: &Store) -> io::Result<()> {
     // While the index is loaded, nobody knows what lives.
-    let is_due = server.residency.is_loaded.load(Ordering::Acquire) && store.wants_cleaning();
-    if is_due { clean(server, store) } else { Ok(()) }
+    let is_due = engine.residency.is_loaded.load(Ordering::Acquire) && store.wants_cleaning();
+    if is_due { clean(engine, store) } else { Ok(()) }
 }
 
 /// Cleans the segment that is worth most.
 ///
 /// # Errors
 /// If the disk refuses; what was to be moved lies where it was.
-pub(super) fn clean(server: &Server, store: &Store) -> io::Result<()> {
+pub(super) fn clean(engine: &Engine, store: &Store) -> io::Result<()> {
     // A copy that is written while its object does not say so yet would count as dead.
-    let _turn = server.residency.turn.lock();
+    let _turn = engine.residency.turn.lock();
     let Some(victim) = store.victim() else { return Ok(()) };
-    Cleaner { server, store, chunk: None, moving: Vec::new(), keys_in_page: Vec::new() }.clean(victim)?;
-    server.residency.counts.cleaned_segments.fetch_add(1, Ordering::Relaxed);
+    Cleaner { engine, store, chunk: None, moving: Vec::new(), keys_in_page: Vec::new() }.clean(victim)?;
+    engine.residency.counts.cleaned_segments.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }
 
 /// Counts anew what lives in each segment.
-pub(super) fn recount(server: &Server, store: &Store) {
+pub(super) fn recount(engine: &Engine, store: &Store) {
     store.forget_counts();
     let note = |at| PageNo::new(at).into_iter().for_each(|page| store.note_live(page));
-    for_each_slot(server, |batch, db, slot| batch.places(db, slot, note));
+    for_each_slot(engine, |batch, db, slot| batch.places(db, slot, note));
 }
 
 struct Cleaner<'s> {
-    server: &'s Server,
+    engine: &'s Engine,
     store: &'s Store,
     /// With the class of what it takes.
     chunk: Option<(bool, Chunk)>,
@@ -96,7 +96,7 @@ impl Cleaner<'_> {
     }
 
     fn lives(&self, database: u32, key: &[u8], page: PageNo) -> bool {
-        self.server.keyspace.enter(self.server.spiller_guest()).lies_at(database, key, page.get())
+        self.engine.keyspace.enter(self.engine.spiller_guest()).lies_at(database, key, page.get())
     }
 
     fn copy(&mut self, from: PageNo, record: &Record<'_>) -> io::Result<()> {
@@ -106,7 +106,7 @@ impl Cleaner<'_> {
             room => self.add(record, room)?,
         };
         if self.looks_like_another(record, to) {
-            let batch = self.server.keyspace.enter(self.server.spiller_guest());
+            let batch = self.engine.keyspace.enter(self.engine.spiller_guest());
             batch.recall(record.database, record.key, from.get()).map_err(io::Error::other)?;
         }
         let (database, key) = (record.database, record.key.to_vec());
@@ -117,7 +117,7 @@ impl Cleaner<'_> {
 
     /// Whether a key in the same page could not be told apart from this one.
     fn looks_like_another(&self, record: &Record<'_>, to: PageNo) -> bool {
-        let batch = self.server.keyspace.enter(self.server.spiller_guest());
+        let batch = self.engine.keyspace.enter(self.engine.spiller_guest());
         let mut in_page = self
             .keys_in_page
             .iter()
@@ -142,10 +142,10 @@ impl Cleaner<'_> {
             chunk.write()?;
         }
         self.keys_in_page.clear();
-        let counts = &self.server.residency.counts;
+        let counts = &self.engine.residency.counts;
         counts.cleaned_records.fetch_add(self.moving.len() as u64, Ordering::Relaxed);
         for Moving { database, key, from, to } in self.moving.drain(..) {
-            let batch = self.server.keyspace.enter(self.server.spiller_guest());
+            let batch = self.engine.keyspace.enter(self.engine.spiller_guest());
             if !batch.move_kept(database, &key, from.get(), to.get()) {
                 self.store.note_dead(to);
             }

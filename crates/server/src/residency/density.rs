@@ -4,7 +4,7 @@
 //! pages while the process [is tight](super::is_tight).
 
 use super::for_each_slot;
-use crate::server::Server;
+use crate::engine::Engine;
 use keyspace::residency::density::Census;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ impl Density {
     }
 
     /// Moves some objects if more is resident than should be.
-    pub(super) fn improve_if_due(&mut self, server: &Server, ceiling: u64) {
+    pub(super) fn improve_if_due(&mut self, engine: &Engine, ceiling: u64) {
         if self.looked_at.elapsed() < LOOK_EVERY_TIGHT {
             return;
         }
@@ -42,11 +42,11 @@ impl Density {
         }
         self.looked_at = Instant::now();
         let mut census = Census::default();
-        for_each_slot(server, |batch, db, slot| batch.count_density(db, slot, &mut census));
+        for_each_slot(engine, |batch, db, slot| batch.count_density(db, slot, &mut census));
         let mut sparse = census.sparse(excess, MOVED_BYTES_MAX);
         if sparse.gain >= GAIN_BYTES_MIN {
-            for_each_slot(server, |batch, db, slot| batch.move_sparse(db, slot, &mut sparse));
-            server.residency.counts.stretches_emptied.fetch_add(sparse.stretches(), Ordering::Relaxed);
+            for_each_slot(engine, |batch, db, slot| batch.move_sparse(db, slot, &mut sparse));
+            engine.residency.counts.stretches_emptied.fetch_add(sparse.stretches(), Ordering::Relaxed);
         }
         // What others freed of this thread's own pages.
         sys::memory::collect();

@@ -10,7 +10,7 @@
 //!
 //! Thread rule: each worker fetches for its own sessions.
 
-use crate::server::Server;
+use crate::engine::Engine;
 use keyspace::residency::ahead::ColdKey;
 use keyspace::residency::shadow::Seen;
 use keyspace::{Batch, DbIndex};
@@ -67,7 +67,7 @@ thread_local! {
 
 /// A worker's fetches.
 struct Fetches {
-    server: Arc<Server>,
+    engine: Arc<Engine>,
     worker: usize,
     reads: RefCell<Reads>,
     pages: RefCell<HashMap<u32, Awaited>>,
@@ -92,13 +92,13 @@ struct Awaited {
 /// Starts to read the pages of some cold keys, for so many requests of a session, which is woken when they are here. None: nothing is on its way, and the commands
 /// read for themselves.
 pub fn begin(
-    server: &Arc<Server>,
+    engine: &Arc<Engine>,
     worker: usize,
     waker: Waker,
     requests: usize,
     keys: &[ColdKey],
 ) -> Option<Arc<Fetch>> {
-    let fetches = here(server, worker)?;
+    let fetches = here(engine, worker)?;
     let fetch = Arc::new(Fetch { requests, left: AtomicUsize::new(1), waker });
     keys.iter().for_each(|key| fetches.ask(*key, &fetch));
     fetches.reads.borrow_mut().submit();
@@ -109,24 +109,24 @@ pub fn begin(
 
 /// Has the pages read in which older versions of keys may lie that were replaced: as soon as there are some.
 #[inline]
-pub fn look_up(server: &Arc<Server>, worker: usize, shadowed: Vec<ColdKey>) {
+pub fn look_up(engine: &Arc<Engine>, worker: usize, shadowed: Vec<ColdKey>) {
     if !shadowed.is_empty() {
-        look_up_later(server, worker, shadowed, LOOK_UPS_TOGETHER);
+        look_up_later(engine, worker, shadowed, LOOK_UPS_TOGETHER);
     }
 }
 
 /// The same, however few there are: now and then.
-pub fn look_up_all(server: &Arc<Server>, worker: usize, shadowed: Vec<ColdKey>) {
+pub fn look_up_all(engine: &Arc<Engine>, worker: usize, shadowed: Vec<ColdKey>) {
     if !shadowed.is_empty() || HERE.with_borrow(Option::is_some) {
-        look_up_later(server, worker, shadowed, 1);
+        look_up_later(engine, worker, shadowed, 1);
     }
 }
 
-fn look_up_later(server: &Arc<Server>, worker: usize, shadowed: Vec<ColdKey>, at_least: usize) {
-    if !server.residency.fetches() {
+fn look_up_later(engine: &Arc<Engine>, worker: usize, shadowed: Vec<ColdKey>, at_least: usize) {
+    if !engine.residency.fetches() {
         return;
     }
-    let Some(fetches) = here(server, worker) else { return };
+    let Some(fetches) = here(engine, worker) else { return };
     let mut later = fetches.later.borrow_mut();
     let room = LATER_MAX.saturating_sub(later.len());
     later.extend(shadowed.into_iter().take(room));
@@ -138,10 +138,10 @@ fn look_up_later(server: &Arc<Server>, worker: usize, shadowed: Vec<ColdKey>, at
 }
 
 /// This worker's fetches, which begin with the first.
-fn here(server: &Arc<Server>, worker: usize) -> Option<Rc<Fetches>> {
+fn here(engine: &Arc<Engine>, worker: usize) -> Option<Rc<Fetches>> {
     HERE.with_borrow_mut(|here| {
         if here.is_none() {
-            match Fetches::start(server, worker) {
+            match Fetches::start(engine, worker) {
                 Ok(fetches) => *here = Some(fetches),
                 Err(error) => log!(Warning, "Cold keys are read one by one: {error}"),
             }
@@ -151,12 +151,12 @@ fn here(server: &Arc<Server>, worker: usize) -> Option<Rc<Fetches>> {
 }
 
 impl Fetches {
-    fn start(server: &Arc<Server>, worker: usize) -> io::Result<Rc<Fetches>> {
+    fn start(engine: &Arc<Engine>, worker: usize) -> io::Result<Rc<Fetches>> {
         let reads = Reads::new(Way::Auto, DEPTH)?;
         log!(Notice, "Worker {worker} reads cold keys by {}", reads.way());
         let bell = watched(reads.as_fd().try_clone_to_owned()?)?;
         let fetches = Rc::new(Fetches {
-            server: server.clone(),
+            engine: engine.clone(),
             worker,
             reads: RefCell::new(reads),
             pages: RefCell::default(),
@@ -193,7 +193,7 @@ impl Fetches {
 
     /// Has a page read, if nobody has yet, and notes who awaits it.
     fn await_page(&self, at: u32, note: impl FnOnce(&mut Awaited)) {
-        let Some((store, page)) = self.server.residency.store().zip(PageNo::new(at)) else { return };
+        let Some((store, page)) = self.engine.residency.store().zip(PageNo::new(at)) else { return };
         let mut pages = self.pages.borrow_mut();
         if let Some(awaited) = pages.get_mut(&at) {
             return note(awaited);
@@ -218,15 +218,15 @@ impl Fetches {
         if done.is_empty() {
             return;
         }
-        let Some(store) = self.server.residency.store() else { return };
+        let Some(store) = self.engine.residency.store() else { return };
         // Who holds everything does not wait for us, nor we for him.
-        let batch = self.server.keyspace.try_enter(self.worker);
+        let batch = self.engine.keyspace.try_enter(self.worker);
         for (at, buffer, is_read) in done {
             let Some(awaited) = self.pages.borrow_mut().remove(&at) else { continue };
             let page = if is_read { parse(store, at, &buffer) } else { None };
             match (&batch, page) {
                 (Some(batch), Some(page)) => {
-                    admit(&self.server, batch, &page, &awaited.keys);
+                    admit(&self.engine, batch, &page, &awaited.keys);
                     resolve(batch, &page, &awaited.shadowed);
                 }
                 (Some(batch), None) => awaited.shadowed.iter().for_each(|cold| batch.note_unseen(cold)),
@@ -253,21 +253,21 @@ pub(super) fn parse<'b>(store: &Store, at: u32, buffer: &'b AlignedBytes) -> Opt
 }
 
 /// Brings the keys into memory that were asked for, of a page that was read.
-pub(super) fn admit(server: &Server, batch: &Batch<'_>, page: &Page<'_>, keys: &[ColdKey]) {
+pub(super) fn admit(engine: &Engine, batch: &Batch<'_>, page: &Page<'_>, keys: &[ColdKey]) {
     if keys.is_empty() {
         return;
     }
     for found in page.records() {
         // What takes more than this page is the command's to read.
         let Found::Here(record) = found else { continue };
-        let key = server.keyspace.key(DbIndex(0), record.key);
+        let key = engine.keyspace.key(DbIndex(0), record.key);
         if !keys.iter().any(|cold| cold.is_of(record.database, &key)) {
             continue;
         }
         if let Some(image) = record.image.plain()
             && batch.admit(record.database, &key, record.expires_at, &image, page.no().get())
         {
-            server.residency.counts.cold_reads.fetch_add(1, Ordering::Relaxed);
+            engine.residency.counts.cold_reads.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

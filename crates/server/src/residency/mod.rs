@@ -16,7 +16,7 @@ mod outbox;
 mod shelf;
 mod spiller;
 
-use crate::server::Server;
+use crate::engine::Engine;
 pub use ahead::ReadAhead;
 use config::{Edition, StoreCompression};
 use keyspace::{Batch, SLOTS, Slot, reaper};
@@ -177,28 +177,28 @@ impl Residency {
 ///
 /// # Errors
 /// One sentence for the operator.
-pub fn open(server: &Arc<Server>, fs: &Fs, table: Option<&[u8]>, labour: Labour) -> io::Result<()> {
-    if server.config.edition() != Edition::Capacity {
-        let dir = server.dir();
+pub fn open(engine: &Arc<Engine>, fs: &Fs, table: Option<&[u8]>, labour: Labour) -> io::Result<()> {
+    if engine.config.edition() != Edition::Capacity {
+        let dir = engine.dir();
         let message = || {
             let start = "start it with `--edition capacity`, or take the data over with `tarn export`";
             format!("{} was written by the capacity edition: {start}", dir.display())
         };
         return table.map_or(Ok(()), |_| Err(io::Error::other(message())));
     }
-    let dir = folder(&server.dir());
+    let dir = folder(&engine.dir());
     let options = match labour {
-        Labour::Threads => options(server),
-        Labour::ByHand => Options { segment_pages: store::limits::SEGMENT_PAGES_MIN, ..options(server) },
+        Labour::Threads => options(engine),
+        Labour::ByHand => Options { segment_pages: store::limits::SEGMENT_PAGES_MIN, ..options(engine) },
     };
-    server.residency.is_by_hand.store(labour == Labour::ByHand, Ordering::Relaxed);
+    engine.residency.is_by_hand.store(labour == Labour::ByHand, Ordering::Relaxed);
     let store = match table {
         Some(table) => Store::open(fs, &dir, &options, table),
         None => Store::create(fs, &dir, &options),
     };
-    attach(server, store.map_err(io::Error::other)?);
+    attach(engine, store.map_err(io::Error::other)?);
     log!(Notice, "What does not fit into memory lies in {}", dir.display());
-    if labour == Labour::Threads { spiller::start(server) } else { Ok(()) }
+    if labour == Labour::Threads { spiller::start(engine) } else { Ok(()) }
 }
 
 /// Who spills and cleans.
@@ -214,9 +214,9 @@ pub enum Labour {
 ///
 /// # Errors
 /// One sentence for the operator.
-pub fn open_to_read(server: &Arc<Server>, fs: &Fs, table: &[u8], passes_damage: bool) -> io::Result<()> {
-    let store = Store::open_to_read(fs, &folder(&server.dir()), &options(server), table, passes_damage);
-    attach(server, store.map_err(io::Error::other)?);
+pub fn open_to_read(engine: &Arc<Engine>, fs: &Fs, table: &[u8], passes_damage: bool) -> io::Result<()> {
+    let store = Store::open_to_read(fs, &folder(&engine.dir()), &options(engine), table, passes_damage);
+    attach(engine, store.map_err(io::Error::other)?);
     Ok(())
 }
 
@@ -227,9 +227,9 @@ const MARK: &str = "has-a-log";
 ///
 /// # Errors
 /// If the disk refuses.
-pub fn mark(server: &Server, fs: &Fs) -> io::Result<()> {
-    let mark = folder(&server.dir()).join(MARK);
-    if server.config.edition() != Edition::Capacity || fs.kind(&mark)?.is_some() {
+pub fn mark(engine: &Engine, fs: &Fs) -> io::Result<()> {
+    let mark = folder(&engine.dir()).join(MARK);
+    if engine.config.edition() != Edition::Capacity || fs.kind(&mark)?.is_some() {
         return Ok(());
     }
     fs.replace(&mark, b"")
@@ -254,17 +254,17 @@ pub fn folder(dir: &Path) -> PathBuf {
     dir.join(FOLDER)
 }
 
-fn attach(server: &Arc<Server>, store: Store) {
-    server.keyspace.set_shelf(Box::new(OnDisk { store: store.clone(), server: Arc::downgrade(server) }));
-    let is_first = server.residency.store.set(store).is_ok();
+fn attach(engine: &Arc<Engine>, store: Store) {
+    engine.keyspace.set_shelf(Box::new(OnDisk { store: store.clone(), engine: Arc::downgrade(engine) }));
+    let is_first = engine.residency.store.set(store).is_ok();
     assert!(is_first, "a server has one store");
 }
 
-fn options(server: &Server) -> Options {
-    let ceiling = server.keyspace.policy().memory_bytes_max();
+fn options(engine: &Engine) -> Options {
+    let ceiling = engine.keyspace.policy().memory_bytes_max();
     let segment_pages = ceiling / SEGMENTS_PER_CEILING / store::limits::PAGE_BYTES as u64;
     let segment_pages = segment_pages.clamp(SEGMENT_PAGES_MIN, SEGMENT_PAGES_MAX) as u32;
-    let compression = match server.config.store_compression() {
+    let compression = match engine.config.store_compression() {
         StoreCompression::No => Compression::None,
         StoreCompression::Lz4 => Compression::Lz4,
     };
@@ -277,50 +277,50 @@ const SEGMENT_PAGES_MIN: u64 = 1 << 10;
 const SEGMENT_PAGES_MAX: u64 = 1 << 16;
 
 /// Waits until there is room in memory; for threads that load data. It is the spiller that makes it.
-pub fn wait_for_room(server: &Server) {
-    while is_over(server) && !server.residency.is_stuck() && !server.is_ending() {
-        server.residency.ring();
+pub fn wait_for_room(engine: &Engine) {
+    while is_over(engine) && !engine.residency.is_stuck() && !engine.is_ending() {
+        engine.residency.ring();
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 /// Databases that have keys, by their constant numbers: an exchange of databases makes nobody who goes over them meet one twice.
-fn numbers_with_keys(server: &Server) -> impl Iterator<Item = u32> {
-    (0..server.keyspace.databases()).filter(|number| !server.keyspace.is_number_empty(*number))
+fn numbers_with_keys(engine: &Engine) -> impl Iterator<Item = u32> {
+    (0..engine.keyspace.databases()).filter(|number| !engine.keyspace.is_number_empty(*number))
 }
 
 /// Shows every slot that may have keys to the spiller's thread, each in a stay of its own.
-fn for_each_slot(server: &Server, mut work: impl FnMut(&Batch<'_>, u32, Slot)) {
-    for db in numbers_with_keys(server) {
+fn for_each_slot(engine: &Engine, mut work: impl FnMut(&Batch<'_>, u32, Slot)) {
+    for db in numbers_with_keys(engine) {
         for slot in (0..SLOTS as u16).map(Slot) {
-            work(&server.keyspace.enter(server.spiller_guest()), db, slot);
+            work(&engine.keyspace.enter(engine.spiller_guest()), db, slot);
         }
     }
 }
 
 /// The ceiling of memory in the capacity edition, if there is one.
-fn ceiling(server: &Server) -> Option<u64> {
-    server.residency.store()?;
-    Some(server.keyspace.policy().memory_bytes_max()).filter(|bytes| *bytes > 0)
+fn ceiling(engine: &Engine) -> Option<u64> {
+    engine.residency.store()?;
+    Some(engine.keyspace.policy().memory_bytes_max()).filter(|bytes| *bytes > 0)
 }
 
 /// Whether the spiller has to send something away before anything more is stored.
-pub fn is_over(server: &Server) -> bool {
-    ceiling(server).is_some_and(|ceiling| reaper::without_pending(sys::memory::used_bytes()) > ceiling)
+pub fn is_over(engine: &Engine) -> bool {
+    ceiling(engine).is_some_and(|ceiling| reaper::without_pending(sys::memory::used_bytes()) > ceiling)
 }
 
 /// Whether the process has so much more in memory than its data takes that the ceiling's promise is near its end: what the
 /// allocator holds back has to be given back.
-pub fn is_tight(server: &Server) -> bool {
-    ceiling(server).is_some_and(|ceiling| sys::process::resident_bytes() > ceiling + RESIDENT_SLACK_BYTES)
+pub fn is_tight(engine: &Engine) -> bool {
+    ceiling(engine).is_some_and(|ceiling| sys::process::resident_bytes() > ceiling + RESIDENT_SLACK_BYTES)
 }
 
 /// A quarter of what may be resident beyond the ceiling.
 const RESIDENT_SLACK_BYTES: u64 = 16 << 20;
 
 /// Gives back what threads have left with the allocator that loaded the data and have ended, if there is a ceiling to keep to.
-pub fn give_back(server: &Server) {
-    if server.residency.store().is_some() {
+pub fn give_back(engine: &Engine) {
+    if engine.residency.store().is_some() {
         sys::memory::release();
     }
 }

@@ -4,7 +4,7 @@
 //! Thread rule: whoever has copies on their way has the turn, from the first until they are written and their objects say so: the
 //! spiller, or a checkpoint's thread. Nobody else has copies on their way, and no segment is cleaned meanwhile.
 
-use crate::server::Server;
+use crate::engine::Engine;
 use keyspace::Slot;
 use keyspace::residency::spill::{Aim, Carrier, Copied, Fate, Spilled, Sweep};
 use parking_lot::MutexGuard;
@@ -15,7 +15,7 @@ use store::{Chunk, Image, PageNo, Record, Room, Store};
 
 /// What is gathered, and by whom.
 pub struct Outbox<'s> {
-    server: &'s Server,
+    engine: &'s Engine,
     guest: usize,
     sweep: Sweep,
     gathered: Gathered<'s>,
@@ -26,7 +26,7 @@ pub struct Outbox<'s> {
 
 /// Chunks that are being filled.
 struct Gathered<'s> {
-    server: &'s Server,
+    engine: &'s Engine,
     store: &'s Store,
     small: Option<Chunk>,
     large: Vec<Chunk>,
@@ -37,10 +37,10 @@ struct Gathered<'s> {
 
 impl<'s> Outbox<'s> {
     /// An empty one, for a guest of the keyspace.
-    pub fn new(server: &'s Server, store: &'s Store, guest: usize, aim: Aim) -> Outbox<'s> {
+    pub fn new(engine: &'s Engine, store: &'s Store, guest: usize, aim: Aim) -> Outbox<'s> {
         let gathered =
-            Gathered { server, store, small: None, large: Vec::new(), refusal: None, is_closed: false };
-        Outbox { server, guest, sweep: Sweep::new(aim), gathered, turn: None, waited: Duration::ZERO }
+            Gathered { engine, store, small: None, large: Vec::new(), refusal: None, is_closed: false };
+        Outbox { engine, guest, sweep: Sweep::new(aim), gathered, turn: None, waited: Duration::ZERO }
     }
 
     /// What it does with objects from now on. Nothing may be on its way.
@@ -61,9 +61,9 @@ impl<'s> Outbox<'s> {
     /// If the disk refuses; nothing is on its way then.
     pub fn take(&mut self, db: u32, slot: Slot) -> io::Result<Spilled> {
         let asked = Instant::now();
-        self.turn.get_or_insert_with(|| self.server.residency.turn.lock());
+        self.turn.get_or_insert_with(|| self.engine.residency.turn.lock());
         let spilled = {
-            let batch = self.server.keyspace.enter(self.guest);
+            let batch = self.engine.keyspace.enter(self.guest);
             self.waited += asked.elapsed();
             batch.spill(db, slot, &mut self.sweep, &mut self.gathered)
         };
@@ -92,7 +92,7 @@ impl<'s> Outbox<'s> {
         let written = self.gathered.write();
         if self.sweep.has_leaving() {
             let asked = Instant::now();
-            let batch = self.server.keyspace.enter(self.guest);
+            let batch = self.engine.keyspace.enter(self.guest);
             self.waited += asked.elapsed();
             self.waited += batch.let_go(&mut self.sweep, written.is_ok());
         }
@@ -121,7 +121,7 @@ impl Carrier for Gathered<'_> {
         match page {
             Ok(Some(page)) => {
                 let bytes = (key.len() + image.len()) as u64;
-                self.server.residency.counts.image_bytes.fetch_add(bytes, Ordering::Relaxed);
+                self.engine.residency.counts.image_bytes.fetch_add(bytes, Ordering::Relaxed);
                 Fate::LeavesTo(page.get())
             }
             Ok(None) => Fate::Waits,

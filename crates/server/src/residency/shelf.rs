@@ -1,6 +1,6 @@
 //! Reading records for the keyspace, in the thread that asks.
 
-use crate::server::Server;
+use crate::engine::Engine;
 use keyspace::{Record, Shelf, Unreadable};
 use std::cell::RefCell;
 use std::fmt;
@@ -13,7 +13,7 @@ use sys::file::AlignedBytes;
 /// The store as the keyspace sees it.
 pub(super) struct OnDisk {
     pub store: Store,
-    pub server: Weak<Server>,
+    pub engine: Weak<Engine>,
 }
 
 thread_local! {
@@ -25,13 +25,13 @@ impl Shelf for OnDisk {
     fn read(&self, at: u32, is_it: &mut dyn FnMut(u32, &[u8]) -> bool) -> Result<Option<Record>, Unreadable> {
         let page = PageNo::new(at).ok_or_else(|| Unreadable("a cold key lies in page 0".to_owned()))?;
         let found = PAGE.with_borrow_mut(|buffer| self.find(page, buffer, is_it));
-        let server = self.server.upgrade();
-        if let (Some(server), Err(error)) = (&server, &found) {
-            server.residency.note_failed_read(at, &error.0);
+        let engine = self.engine.upgrade();
+        if let (Some(engine), Err(error)) = (&engine, &found) {
+            engine.residency.note_failed_read(at, &error.0);
         }
         let found = found?;
-        if let Some(server) = server {
-            server.residency.counts.cold_reads.fetch_add(1, Ordering::Relaxed);
+        if let Some(engine) = engine {
+            engine.residency.counts.cold_reads.fetch_add(1, Ordering::Relaxed);
         }
         Ok(found.map(|OwnedRecord { key, expires_at, image, .. }| Record { key, expires_at, image }))
     }
@@ -43,8 +43,8 @@ impl Shelf for OnDisk {
     }
 
     fn note_cleared(&self, keys: u64) {
-        if let Some(server) = self.server.upgrade() {
-            server.residency.note_cleared(keys);
+        if let Some(engine) = self.engine.upgrade() {
+            engine.residency.note_cleared(keys);
         }
     }
 }

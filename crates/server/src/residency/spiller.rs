@@ -6,7 +6,8 @@
 use super::cleaner;
 use super::density::Density;
 use super::outbox::Outbox;
-use crate::server::{Attention, Server};
+use crate::attention::Attention;
+use crate::engine::Engine;
 use keyspace::residency::spill::{Aim, Spilled};
 use keyspace::{SLOTS, Slot};
 use std::io;
@@ -59,17 +60,17 @@ const ROUNDS_MAX: u32 = 32;
 ///
 /// # Errors
 /// If the system gives no thread.
-pub(super) fn start(server: &Arc<Server>) -> io::Result<()> {
-    let server = server.clone();
+pub(super) fn start(engine: &Arc<Engine>) -> io::Result<()> {
+    let engine = engine.clone();
     let work = move || {
-        let store = server.residency.store().expect("it was made before").clone();
-        Spiller::new(&server, &store).run();
+        let store = engine.residency.store().expect("it was made before").clone();
+        Spiller::new(&engine, &store).run();
     };
     std::thread::Builder::new().name("spiller".to_owned()).spawn(work).map(|_| ())
 }
 
 struct Spiller<'s> {
-    server: &'s Server,
+    engine: &'s Engine,
     store: &'s Store,
     /// Where it goes on; the database by its constant number, so that SWAPDB does not lead it to the same slot twice.
     db: u32,
@@ -93,13 +94,13 @@ struct Spiller<'s> {
 }
 
 impl<'s> Spiller<'s> {
-    fn new(server: &'s Server, store: &'s Store) -> Spiller<'s> {
+    fn new(engine: &'s Engine, store: &'s Store) -> Spiller<'s> {
         Spiller {
-            server,
+            engine,
             store,
             db: 0,
             slot: 0,
-            outbox: Outbox::new(server, store, server.spiller_guest(), Aim::Unused),
+            outbox: Outbox::new(engine, store, engine.spiller_guest(), Aim::Unused),
             is_fruitful: false,
             fruitless_rounds: 0,
             rounds: 0,
@@ -114,12 +115,12 @@ impl<'s> Spiller<'s> {
     }
 
     fn run(mut self) {
-        while !self.server.is_ending() {
-            self.server.residency.wait_for_bell(self.nap());
+        while !self.engine.is_ending() {
+            self.engine.residency.wait_for_bell(self.nap());
             self.recount_if_due();
-            let sent = if self.server.config.eager_spill() { self.send_all() } else { Ok(()) };
+            let sent = if self.engine.config.eager_spill() { self.send_all() } else { Ok(()) };
             let made_room = sent.and_then(|()| self.make_room());
-            let result = made_room.and_then(|()| cleaner::clean_if_due(self.server, self.store));
+            let result = made_room.and_then(|()| cleaner::clean_if_due(self.engine, self.store));
             match result {
                 Ok(()) => self.note_recovery(),
                 Err(error) => self.go_without(&error),
@@ -128,7 +129,7 @@ impl<'s> Spiller<'s> {
     }
 
     fn nap(&self) -> Duration {
-        let sleeps_long = self.server.bells.is_idle() && !self.server.config.eager_spill();
+        let sleeps_long = self.engine.is_idle() && !self.engine.config.eager_spill();
         if sleeps_long && !self.store.wants_cleaning() { IDLE_NAP } else { NAP }
     }
 
@@ -136,7 +137,7 @@ impl<'s> Spiller<'s> {
     fn note_recovery(&mut self) {
         if self.refused_behind.take_if(|bytes| self.store.stats().bytes_written > *bytes).is_some() {
             log!(Notice, "Data can be sent to the store again");
-            self.server.residency.end_refusal();
+            self.engine.residency.end_refusal();
         }
     }
 
@@ -146,7 +147,7 @@ impl<'s> Spiller<'s> {
             log!(Warning, "Data cannot be sent to the store: {error}");
             self.warned_at = Some(Instant::now());
         }
-        *self.server.residency.refusal.lock() = Some(error.to_string());
+        *self.engine.residency.refusal.lock() = Some(error.to_string());
         self.refused_behind = Some(self.store.stats().bytes_written);
         self.outbox.set_closed(true);
         self.rests_until = Instant::now();
@@ -158,12 +159,12 @@ impl<'s> Spiller<'s> {
 
     /// Keys that expire, or go with their database, are counted as dead only so.
     fn recount_if_due(&mut self) {
-        let is_loaded = self.server.residency.is_loaded.load(Ordering::Acquire);
+        let is_loaded = self.engine.residency.is_loaded.load(Ordering::Acquire);
         let is_due = || self.recounted_at.elapsed() >= RECOUNT_EVERY || self.is_mostly_cleared();
         if is_loaded && is_due() && self.store.stats().bytes_in_use > 0 {
             // What goes while it counts is counted again.
-            self.server.residency.cleared_keys.store(0, Ordering::Relaxed);
-            cleaner::recount(self.server, self.store);
+            self.engine.residency.cleared_keys.store(0, Ordering::Relaxed);
+            cleaner::recount(self.engine, self.store);
             self.recounted_at = Instant::now();
         }
     }
@@ -171,9 +172,9 @@ impl<'s> Spiller<'s> {
     /// Whether more keys went with their databases than are left: to count these is less work than it was to make those, however often
     /// that comes.
     fn is_mostly_cleared(&self) -> bool {
-        let (residency, keyspace) = (&self.server.residency, &self.server.keyspace);
+        let (residency, keyspace) = (&self.engine.residency, &self.engine.keyspace);
         let cleared = residency.cleared_keys.load(Ordering::Relaxed);
-        let left = || self.server.databases().map(|db| keyspace.len(db)).sum::<u64>();
+        let left = || self.engine.databases().map(|db| keyspace.len(db)).sum::<u64>();
         cleared > 0 && cleared >= left()
     }
 
@@ -181,7 +182,7 @@ impl<'s> Spiller<'s> {
     fn send_all(&mut self) -> io::Result<()> {
         self.outbox.set_aim(Aim::All);
         let mut sent = Ok(());
-        for _ in 0..SLOTS * self.server.keyspace.databases() as usize {
+        for _ in 0..SLOTS * self.engine.keyspace.databases() as usize {
             sent = self.step();
             if sent.is_err() || self.at_beginning() {
                 break;
@@ -197,24 +198,24 @@ impl<'s> Spiller<'s> {
     }
 
     fn make_room(&mut self) -> io::Result<()> {
-        let ceiling = super::ceiling(self.server);
+        let ceiling = super::ceiling(self.engine);
         if ceiling.is_none_or(|ceiling| sys::memory::used_bytes() <= ceiling - ceiling / HIGH_SHARE) {
             self.fruitless_since = None;
-            if self.server.residency.is_stuck() {
-                self.server.residency.set_stuck(false);
+            if self.engine.residency.is_stuck() {
+                self.engine.residency.set_stuck(false);
             }
         }
         let Some(ceiling) = ceiling else { return Ok(()) };
-        self.density.improve_if_due(self.server, ceiling);
+        self.density.improve_if_due(self.engine, ceiling);
         let ceiling = self.pressure.under(ceiling);
         let is_near = sys::memory::used_bytes() > ceiling - ceiling / HIGH_SHARE;
         // Whoever waits for room does not wait for the end of a rest.
-        let has_waiting = super::is_over(self.server) && !self.server.residency.is_stuck();
+        let has_waiting = super::is_over(self.engine) && !self.engine.residency.is_stuck();
         if !is_near || Instant::now() < self.rests_until && !has_waiting {
             return Ok(());
         }
         (self.fruitless_rounds, self.rounds) = (0, 0);
-        while sys::memory::used_bytes() > ceiling - ceiling / LOW_SHARE && !self.server.is_ending() {
+        while sys::memory::used_bytes() > ceiling - ceiling / LOW_SHARE && !self.engine.is_ending() {
             self.step()?;
             if self.fruitless_rounds > FRUITLESS_ROUNDS_MAX {
                 self.note_fruitless();
@@ -232,16 +233,16 @@ impl<'s> Spiller<'s> {
     /// disk refuses, whoever waits for room is told.
     fn note_fruitless(&mut self) {
         self.rests_until = Instant::now() + AFTER_FRUITLESS;
-        if !super::is_over(self.server) {
+        if !super::is_over(self.engine) {
             self.fruitless_since = None;
             return;
         }
         let lasts = self.fruitless_since.get_or_insert_with(Instant::now).elapsed();
         if lasts < STUCK_AFTER && self.refused_behind.is_none() {
             std::thread::sleep(NAP);
-        } else if !self.server.residency.set_stuck(true) {
+        } else if !self.engine.residency.set_stuck(true) {
             let used = sys::memory::used_bytes();
-            let waiting = self.server.durability.log().map_or(0, |log| log.status().buffer_bytes);
+            let waiting = self.engine.durability.log().map_or(0, |log| log.status().buffer_bytes);
             log!(
                 Warning,
                 "Memory is full: {used} bytes are used, {waiting} of them wait for the log's disk, and nothing that can go to the store \
@@ -252,31 +253,31 @@ impl<'s> Spiller<'s> {
 
     /// Looks at one slot.
     fn step(&mut self) -> io::Result<()> {
-        if self.server.attention().contains(Attention::SLOW_SCRIPT) {
+        if self.engine.attention().contains(Attention::SLOW_SCRIPT) {
             std::thread::sleep(NAP);
         }
         let (db, slot) = (self.db, Slot(self.slot));
-        if self.slot == 0 && self.server.keyspace.is_number_empty(db) {
+        if self.slot == 0 && self.engine.keyspace.is_number_empty(db) {
             return self.next_database();
         }
         let spilled = self.outbox.take(db, slot)?;
         self.note(spilled);
         if spilled.is_full {
-            return cleaner::clean_if_due(self.server, self.store);
+            return cleaner::clean_if_due(self.engine, self.store);
         }
         self.slot += 1;
         if usize::from(self.slot) == SLOTS { self.next_database() } else { Ok(()) }
     }
 
     fn note(&mut self, spilled: Spilled) {
-        let counts = &self.server.residency.counts;
+        let counts = &self.engine.residency.counts;
         counts.spilled.fetch_add((spilled.gone + spilled.leaving) as u64, Ordering::Relaxed);
         counts.dropped_clean.fetch_add(spilled.gone as u64, Ordering::Relaxed);
         self.is_fruitful |= spilled.gone + spilled.leaving > 0;
     }
 
     fn next_database(&mut self) -> io::Result<()> {
-        (self.db, self.slot) = ((self.db + 1) % self.server.keyspace.databases(), 0);
+        (self.db, self.slot) = ((self.db + 1) % self.engine.keyspace.databases(), 0);
         if self.db > 0 {
             return Ok(());
         }

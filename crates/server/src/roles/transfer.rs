@@ -5,7 +5,8 @@
 
 use super::{Complaint, Given, Verdict};
 use crate::durability;
-use crate::import::{USUAL_SNAPSHOT, load_foreign, load_from};
+use crate::durable::{load_foreign, load_from};
+use crate::import::USUAL_SNAPSHOT;
 use crate::server::Server;
 use crate::snapshot::{self, Leaving};
 use config::{Config, Startup};
@@ -73,8 +74,8 @@ pub(super) fn import(words: &[String], shown: &mut String) -> Result<Verdict, Co
         )));
     }
     let found = load_from(&server, &from)?;
-    Fs::Real.create_dir_all(&server.dir()).map_err(about(&server.dir()))?;
-    let to = snapshot::path(&server);
+    Fs::Real.create_dir_all(&server.engine.dir()).map_err(about(&server.engine.dir()))?;
+    let to = snapshot::path(&server.engine);
     write(&server, &to, Leaving::default())?;
     writeln!(shown, "{found}\nWrote {} keys to {}", keys(&server), to.display()).expect("a string takes all");
     if let Some(directives) = needed_by_start(&server) {
@@ -115,20 +116,20 @@ pub(super) fn export(words: &[String], shown: &mut String) -> Result<Verdict, Co
     }
     writeln!(shown, "LEFT OUT {left_out} keys that cannot be read, whose names lie with them:")
         .expect("a string takes all");
-    let damage = server.residency.damage();
+    let damage = server.engine.residency.damage();
     damage.iter().for_each(|why| writeln!(shown, "  {why}").expect("a string takes all"));
     Ok(Verdict::Bad)
 }
 
 /// The directives without which a start does not find what was imported, as words behind others; None if there are none.
 fn needed_by_start(server: &Server) -> Option<String> {
-    let name = server.config.dbfilename();
+    let name = server.engine.config.dbfilename();
     let mut words = String::new();
     if name != USUAL_SNAPSHOT.as_bytes() {
         write!(words, " --dbfilename {}", String::from_utf8_lossy(&name)).expect("a string takes all");
     }
     let default = durability::databases::BY_DEFAULT;
-    let highest = server.databases().filter(|db| !server.keyspace.is_empty(*db)).last();
+    let highest = server.engine.databases().filter(|db| !server.engine.keyspace.is_empty(*db)).last();
     if let Some(db) = highest.filter(|db| db.0 >= default) {
         write!(words, " --databases {}", db.0 + 1).expect("a string takes all");
     }
@@ -149,10 +150,10 @@ fn moment_of(dir: &str) -> Result<UnixMs, Complaint> {
 
 /// Loads what the server's directory holds, as a start does, and leaves it as it is; says what that was.
 fn load(server: &Arc<Server>, skips_damaged: bool) -> Result<Option<String>, Complaint> {
-    if let Some(end) = durability::load(server, &Fs::Real, skips_damaged)? {
-        return Ok(Some(format!("Loaded the log of {} up to LSN {end}", server.dir().display())));
+    if let Some(end) = durability::load(&server.engine, &Fs::Real, skips_damaged)? {
+        return Ok(Some(format!("Loaded the log of {} up to LSN {end}", server.engine.dir().display())));
     }
-    let found = load_foreign(server, durability::preference_in(server, &Fs::Real)?)?;
+    let found = load_foreign(server, durability::preference_in(&server.engine, &Fs::Real)?)?;
     Ok(found.map(|found| found.to_string()))
 }
 
@@ -181,7 +182,7 @@ fn server_at(clock: Clock, dir: &str, given: Given) -> Result<Arc<Server>, Compl
 
 /// Something in the server's directory from which a server could start.
 fn data_in(server: &Server) -> Result<Option<PathBuf>, Complaint> {
-    let (dir, config) = (server.dir(), &server.config);
+    let (dir, config) = (server.engine.dir(), &server.engine.config);
     match Fs::Real.kind(&dir).map_err(about(&dir))? {
         None => return Ok(None),
         Some(Kind::Directory) => {}
@@ -198,11 +199,11 @@ fn data_in(server: &Server) -> Result<Option<PathBuf>, Complaint> {
 
 /// Gives how many keys were left out.
 fn write(server: &Server, to: &Path, leaving: Leaving) -> Result<u64, Complaint> {
-    let now = server.clock.now();
-    snapshot::write_all(server, &mut server.keyspace.enter(0), to, now, leaving)
+    let now = server.engine.clock.now();
+    snapshot::write_all(&server.engine, &mut server.engine.keyspace.enter(0), to, now, leaving)
         .map_err(|error| Complaint(format!("Can't write {}: {error}", to.display())))
 }
 
 fn keys(server: &Server) -> u64 {
-    server.databases().map(|db| server.keyspace.len(db)).sum()
+    server.engine.databases().map(|db| server.engine.keyspace.len(db)).sum()
 }

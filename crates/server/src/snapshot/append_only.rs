@@ -5,8 +5,8 @@
 //! it. The manifest's temporary file is there before the base is: a start that finds no manifest knows by it that the first one was cut short.
 
 use super::{CHUNK_BYTES, HELD_UP, Part, begin_file, copy_step};
+use crate::engine::Engine;
 use crate::import::{MANIFEST_BYTES_MAX, Manifest, is_part, refuse_without_manifest};
-use crate::server::Server;
 use keyspace::Cursor;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -20,10 +20,10 @@ use telemetry::log;
 ///
 /// # Errors
 /// If the disk refuses, a manifest cannot be read, or the server ends. What was there is there still.
-pub(crate) fn write(server: &Server) -> io::Result<u64> {
-    let directory = server.dir().join(OsString::from_vec(server.config.appenddirname()));
+pub(crate) fn write(engine: &Engine) -> io::Result<u64> {
+    let directory = engine.dir().join(OsString::from_vec(engine.config.appenddirname()));
     Fs::Real.create_dir_all(&directory)?;
-    let name = server.config.appendfilename();
+    let name = engine.config.appendfilename();
     let manifest = directory.join(OsStr::from_bytes(&[&name[..], b".manifest"].concat()));
     let before = manifest_before(&manifest)?;
     if before.is_none() {
@@ -41,8 +41,8 @@ pub(crate) fn write(server: &Server) -> io::Result<u64> {
     begun.sync()?;
     Fs::Real.sync_dir(&directory)?;
     let base = directory.join(OsStr::from_bytes(&base));
-    let bytes = write_base(server, &base)?;
-    let is_own = server.durability.rewrites.has_append_only();
+    let bytes = write_base(engine, &base)?;
+    let is_own = engine.durability.rewrites.has_append_only();
     if before.is_some() && !is_own {
         keep(&manifest, &directory, &name, number)?;
     }
@@ -52,7 +52,7 @@ pub(crate) fn write(server: &Server) -> io::Result<u64> {
         }
         return Err(error);
     }
-    server.durability.rewrites.note_append_only();
+    engine.durability.rewrites.note_append_only();
     let is_part = |file: &OsStr| is_part(file, OsStr::from_bytes(&name));
     let gone: Vec<OsString> = match before {
         Some(_) if !is_own => Vec::new(),
@@ -104,18 +104,18 @@ fn number_behind(files: impl Iterator<Item = OsString>, name: &[u8]) -> u64 {
     files.filter_map(number).filter(|number| *number < 1 << 32).max().unwrap_or(0) + 1
 }
 
-fn write_base(server: &Server, path: &Path) -> io::Result<u64> {
+fn write_base(engine: &Engine, path: &Path) -> io::Result<u64> {
     let mut file = Replacement::begin(&Fs::Real, path)?;
-    let mut writer = begin_file(server, server.clock.now(), Part::Base);
+    let mut writer = begin_file(engine, engine.clock.now(), Part::Base);
     let mut bytes = 0;
-    for db in server.databases().filter(|db| !server.keyspace.is_empty(*db)) {
-        writer.database(db.0, server.keyspace.len(db), server.keyspace.expiring(db));
+    for db in engine.databases().filter(|db| !engine.keyspace.is_empty(*db)) {
+        writer.database(db.0, engine.keyspace.len(db), engine.keyspace.expiring(db));
         let mut cursor = Cursor(0);
         loop {
-            if server.is_ending() {
+            if engine.is_ending() {
                 return Err(io::Error::new(io::ErrorKind::Interrupted, "the server ends"));
             }
-            let Some((next, _)) = copy_step(server, server.guest(), db, cursor, &mut writer)? else {
+            let Some((next, _)) = copy_step(engine, engine.guest(), db, cursor, &mut writer)? else {
                 thread::sleep(HELD_UP);
                 continue;
             };

@@ -80,13 +80,13 @@ fn transfer(prng: &mut Prng, key: &str) -> Request {
 fn checkpoint(site: &mut Site, prng: &mut Prng) {
     let (server, log) = (site.server.clone(), site.log());
     let mut slots = 0;
-    write_beside(&server, &log, server.guest(), Pace::Full, &mut |interval| match interval {
+    write_beside(&server.engine, &log, server.engine.guest(), Pace::Full, &mut |interval| match interval {
         Interval::BetweenSlots => {
             slots += 1;
             assert!(slots < 4 * DATABASES as usize * SLOTS, "it begins anew, and never ends");
             if prng.one_in(SLOTS_APART) {
                 if prng.one_in(10) {
-                    by_hand::spill(&server, &mut || {}).unwrap();
+                    by_hand::spill(&server.engine, &mut || {}).unwrap();
                 }
                 drop(site.run(&requests(prng)));
             }
@@ -113,7 +113,7 @@ fn exchange_beside_checkpoints(edition: &'static str) {
         let mut site = Site::open(edition, &disk, seed, &clock(), 1).unwrap();
         for life in 0..3 {
             (0..60).for_each(|_| drop(site.run(&requests(&mut prng))));
-            by_hand::spill(&site.server, &mut || {}).unwrap();
+            by_hand::spill(&site.server.engine, &mut || {}).unwrap();
             checkpoint(&mut site, &mut prng);
             (0..prng.below(20)).for_each(|_| drop(site.run(&requests(&mut prng))));
             let live = shown(&site);
@@ -148,17 +148,17 @@ fn checkpoints_of_the_first_version_are_loaded() {
         let (mut prng, mut disk) = (Prng::from_seed(seed), Disk::new(seed));
         let mut site = Site::open(edition, &disk, seed, &clock(), 1).unwrap();
         (0..200).for_each(|_| drop(site.run(&requests(&mut prng))));
-        by_hand::spill(&site.server, &mut || {}).unwrap();
+        by_hand::spill(&site.server.engine, &mut || {}).unwrap();
         (0..20).for_each(|_| drop(site.run(&requests(&mut prng))));
         if seed % 2 == 0 {
             // Then another chunk is the second.
             let code = "#!lua name=one\nredis.register_function('f', function() return 1 end)";
             site.run(&[words(&["FUNCTION", "LOAD", code])]);
         }
-        while site.server.keyspace.numbers() == [0, 1, 2] {
+        while site.server.engine.keyspace.numbers() == [0, 1, 2] {
             site.run(&[words(&["SWAPDB", "0", "1"])]);
         }
-        let numbers = site.server.keyspace.numbers();
+        let numbers = site.server.engine.keyspace.numbers();
         // Where nothing is exchanged meanwhile, both say the same.
         let (server, log) = (site.server.clone(), site.log());
         let flush = &mut |interval| {
@@ -166,7 +166,7 @@ fn checkpoints_of_the_first_version_are_loaded() {
                 log.flush();
             }
         };
-        write_beside(&server, &log, server.guest(), Pace::Full, flush).unwrap();
+        write_beside(&server.engine, &log, server.engine.guest(), Pace::Full, flush).unwrap();
         (0..20).for_each(|_| drop(site.run(&requests(&mut prng))));
         log.flush();
         let live = shown(&site);

@@ -5,6 +5,7 @@ use config::{Config, Startup};
 use keyspace::HashSeed;
 use log::{Flushing, Options};
 use server::durability;
+use server::durable;
 use server::server::Server;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -54,12 +55,12 @@ fn open(edition: &str, dir: &Path, disk: &Disk) -> io::Result<Arc<Server>> {
     let clock = Clock::simulated(UnixMs(1_700_000_000_000));
     let server = Server::with_seed(*config, WORKERS, clock, seed);
     let options = Options { segment_bytes: 24 * 1024, flushing: Flushing::ByHand, ..Options::default() };
-    durability::open_with(&server, &fs, 2, options)?;
+    durable::open_with(&server, &fs, 2, options)?;
     Ok(server)
 }
 
 fn keys(server: &Server) -> u64 {
-    server.databases().map(|db| server.keyspace.len(db)).sum()
+    server.engine.databases().map(|db| server.engine.keyspace.len(db)).sum()
 }
 
 /// The first start, filmed; gives the disk as it was before each change and at the end.

@@ -27,8 +27,8 @@ fn ask(site: &mut Site, request: &str) -> String {
 
 fn sweep(site: &Site) {
     for worker in 0..WORKERS {
-        let batch = site.server.keyspace.enter(worker);
-        let _ = batch.sweep_expired(site.server.clock.now(), || true, |_, _| {});
+        let batch = site.server.engine.keyspace.enter(worker);
+        let _ = batch.sweep_expired(site.server.engine.clock.now(), || true, |_, _| {});
     }
 }
 
@@ -57,7 +57,7 @@ fn what_groups_read_beside_a_checkpoint_is_read_once() {
     }
     let (server, log) = (site.server.clone(), site.log());
     let mut slots = 0;
-    write_beside(&server, &log, server.guest(), Pace::Full, &mut |interval| match interval {
+    write_beside(&server.engine, &log, server.engine.guest(), Pace::Full, &mut |interval| match interval {
         Interval::BetweenSlots => {
             slots += 1;
             if slots % (keyspace::SLOTS / STREAMS) == 0 {
@@ -93,7 +93,7 @@ fn a_group_that_goes_away_before_its_slot_is_copied_does_not_hinder_the_start() 
     }
     let (server, log) = (site.server.clone(), site.log());
     let mut is_first = true;
-    write_beside(&server, &log, server.guest(), Pace::Full, &mut |interval| match interval {
+    write_beside(&server.engine, &log, server.engine.guest(), Pace::Full, &mut |interval| match interval {
         Interval::BetweenSlots if is_first => {
             is_first = false;
             for (key, end) in [("s1", "DEL s1"), ("s2", "XGROUP DESTROY s2 g"), ("s3", "SET s3 x")] {
@@ -136,18 +136,23 @@ fn an_exchange_of_databases_that_a_checkpoint_begins_in_is_not_made_twice() {
     site.log().flush();
     let (server, log) = (site.server.clone(), site.log());
     // As in a transaction: what it has done is not in the log before it ends.
-    let mut batch = server.keyspace.enter(0);
+    let mut batch = server.engine.keyspace.enter(0);
     batch.hold_all();
     let swap = RequestBuf::from_args(["SWAPDB", "0", "1"]);
     let Runs::Data(row) = table::find(b"swapdb").unwrap().row.handler else { panic!("a data command") };
-    let args = Args::new(swap.as_request(), &server.keyspace, (DbIndex(0), clock.now()), &server.settings);
+    let args = Args::new(
+        swap.as_request(),
+        &server.engine.keyspace,
+        (DbIndex(0), clock.now()),
+        &server.engine.settings,
+    );
     let mut reply = Vec::new();
     let _ = execute(row, &mut batch, &args, Touch::No, &mut Reply::new(&mut reply, Protocol::Resp2)).unwrap();
     let is_begun = AtomicBool::new(false);
     thread::scope(|scope| {
         let writing = scope.spawn(|| {
             is_begun.store(true, Ordering::Relaxed);
-            write_beside(&server, &log, server.guest(), Pace::Full, &mut |interval| {
+            write_beside(&server.engine, &log, server.engine.guest(), Pace::Full, &mut |interval| {
                 if interval == Interval::BeforeSync {
                     log.flush();
                 }
@@ -232,6 +237,6 @@ fn when_a_consumer_was_active_outlives_renames_copies_and_starts() {
             log.flush();
         }
     };
-    write_beside(&server, &log, server.guest(), Pace::Full, flush).unwrap();
+    write_beside(&server.engine, &log, server.engine.guest(), Pace::Full, flush).unwrap();
     assert_eq!(shown(&restart(next, &mut disk, &clock), &keys), live);
 }

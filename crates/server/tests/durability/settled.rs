@@ -48,8 +48,8 @@ fn commands_of_the_server_that_meet_an_expired_key_leave_nothing_to_be_said_late
         clock.advance_ms(1000);
         site.run(&requests(&[look]));
         // Another worker's write comes first.
-        let key = site.server.keyspace.key(keyspace::DbIndex(0), b"k");
-        let batch = site.server.keyspace.enter(1);
+        let key = site.server.engine.keyspace.key(keyspace::DbIndex(0), b"k");
+        let batch = site.server.engine.keyspace.enter(1);
         let mut edit = batch.edit(&[key], clock.now(), keyspace::Touch::Yes);
         edit.set(&key, keyspace::NewValue::from_bytes(b"acknowledged"), keyspace::Expiry::Clear);
         edit.say(&key, &[b"SET", b"k", b"acknowledged"]);
@@ -78,7 +78,7 @@ fn what_expires_does_not_gather_while_the_log_has_failed() {
         let (out, _) = site.run(&requests(&["GET k:1", "EXISTS k:2 k:3"]));
         assert_eq!(String::from_utf8_lossy(&out), "$-1\r\n:0\r\n");
         for worker in 0..crate::site::WORKERS {
-            let batch = site.server.keyspace.enter(worker);
+            let batch = site.server.engine.keyspace.enter(worker);
             let swept = batch.sweep_expired(clock.now(), || true, |_, _| {});
             assert_eq!(swept, Progress::Done);
         }
@@ -100,7 +100,7 @@ fn a_watched_key_that_cannot_be_read_fails_who_watches_it_and_no_command() {
     let mut site = Site::open("capacity", &disk, 1, &clock, 1).unwrap();
     let broken = Faults { read_error_one_in: 1, ..Faults::default() };
     let mut ask = |disk: &Disk, faults: &Faults, lines: &[&str]| {
-        by_hand::spill(&site.server, &mut || {}).unwrap();
+        by_hand::spill(&site.server.engine, &mut || {}).unwrap();
         disk.set_faults(faults.clone());
         let (out, _) = site.run(&requests(lines));
         disk.set_faults(Faults::default());

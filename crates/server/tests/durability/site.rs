@@ -12,6 +12,7 @@ use net::client::Client;
 use server::blocking;
 use server::dispatch::{Runner, Stop};
 use server::durability;
+use server::durable;
 use server::server::Server;
 use server::session::Session;
 use std::io;
@@ -66,14 +67,14 @@ impl Site {
         let server = Server::with_seed(*config, WORKERS, clock.clone(), seed);
         let options =
             Options { segment_bytes: SEGMENT_BYTES, flushing: Flushing::ByHand, ..Options::default() };
-        durability::open_with(&server, &fs, threads, options)?;
+        durable::open_with(&server, &fs, threads, options)?;
         let client = Client::new(1, String::new(), String::new(), -1, (0, 0), clock.now());
         let session = Session::new(Arc::new(client), Access::newcomer(&server.acl));
         Ok(Site { runner: Runner::new(server.clone(), 0), session, server })
     }
 
     pub fn log(&self) -> Arc<Log> {
-        self.server.durability.log().unwrap().clone()
+        self.server.engine.durability.log().unwrap().clone()
     }
 
     /// Runs requests that came in one read; gives the replies and up to where they are held back.
@@ -90,7 +91,8 @@ impl Site {
 
     /// A session of a client with this number.
     pub fn session_of(&self, id: u64) -> Session {
-        let client = Client::new(id, String::new(), String::new(), -1, (0, 0), self.server.clock.now());
+        let client =
+            Client::new(id, String::new(), String::new(), -1, (0, 0), self.server.engine.clock.now());
         Session::new(Arc::new(client), Access::newcomer(&self.server.acl))
     }
 
@@ -113,24 +115,24 @@ impl Site {
 
     /// How many keys there are, those whose time is up counted.
     pub fn keys(&self) -> u64 {
-        self.server.databases().map(|db| self.server.keyspace.len(db)).sum()
+        self.server.engine.databases().map(|db| self.server.engine.keyspace.len(db)).sum()
     }
 
     /// The libraries of functions, by name.
     pub fn libraries(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let libraries = self.server.scripts.libraries();
+        let libraries = self.server.engine.scripts.libraries();
         libraries.by_name.iter().map(|(name, library)| (name.clone(), library.code.to_vec())).collect()
     }
 
     /// All of a key, even if its time is up: as somebody sees it who lives in 1970.
     pub fn shown(&self, db: u32, name: &[u8]) -> Option<Shown> {
-        let key = self.server.keyspace.key(DbIndex(db), name);
+        let key = self.server.engine.keyspace.key(DbIndex(db), name);
         // Looking would make a database of slots.
-        if self.server.keyspace.is_empty(key.db) {
+        if self.server.engine.keyspace.is_empty(key.db) {
             return None;
         }
         let (expires_at, known) = {
-            let batch = self.server.keyspace.enter(0);
+            let batch = self.server.engine.keyspace.enter(0);
             let view = batch.view(&[key], UnixMs(0), Touch::No);
             let object = view.peek(&key)?;
             let known = match object.value() {
@@ -179,8 +181,8 @@ impl Site {
         let Runs::Data(row) = table::find_for(&request).unwrap().row.handler else {
             panic!("a data command")
         };
-        let keyspace = &self.server.keyspace;
-        let args = Args::new(request, keyspace, (db, UnixMs(0)), &self.server.settings);
+        let keyspace = &self.server.engine.keyspace;
+        let args = Args::new(request, keyspace, (db, UnixMs(0)), &self.server.engine.settings);
         let mut out = Vec::new();
         let mut reply = Reply::new(&mut out, Protocol::Resp2);
         let _ = execute(row, &mut keyspace.enter(0), &args, Touch::No, &mut reply).unwrap();

@@ -69,8 +69,8 @@ fn run(site: &mut Site, db: u32, request: &str) -> u64 {
 /// A name that begins so, of a key in such a slot.
 fn name_in(site: &Site, prefix: &str, slots: &Range<u16>) -> String {
     let names = (0..).map(|number: u32| format!("{prefix}:{number}"));
-    let mut fit =
-        names.filter(|name| slots.contains(&site.server.keyspace.key(DbIndex(0), name.as_bytes()).slot.0));
+    let mut fit = names
+        .filter(|name| slots.contains(&site.server.engine.keyspace.key(DbIndex(0), name.as_bytes()).slot.0));
     fit.next().expect("there is a key for every slot")
 }
 
@@ -153,14 +153,20 @@ fn transfer_beside_a_checkpoint(edition: &str) {
         let (server, log) = (site.server.clone(), site.log());
         let mut slots = 0;
         let mut left: Vec<&Planned<'_>> = planned.iter().collect();
-        write_beside(&server, &log, server.guest(), Pace::Full, &mut |interval| match interval {
-            Interval::BetweenSlots => {
-                slots += 1;
-                let now = left.extract_if(.., |one| one.turn.slots(one.case) <= slots);
-                now.for_each(|one| one.run(&mut site));
-            }
-            Interval::BeforeSync => log.flush(),
-        })
+        write_beside(
+            &server.engine,
+            &log,
+            server.engine.guest(),
+            Pace::Full,
+            &mut |interval| match interval {
+                Interval::BetweenSlots => {
+                    slots += 1;
+                    let now = left.extract_if(.., |one| one.turn.slots(one.case) <= slots);
+                    now.for_each(|one| one.run(&mut site));
+                }
+                Interval::BeforeSync => log.flush(),
+            },
+        )
         .unwrap();
         assert!(left.is_empty());
         let live = shown(&site, &planned);
@@ -217,8 +223,8 @@ fn what_is_named_counts_for_when_a_checkpoint_is_due() {
     let mut site = Site::open("durable", &disk, 2, &clock, 1).unwrap();
     run(&mut site, 0, "SETRANGE s 10485760 x");
     let is_due = |site: &Site| {
-        durability::begin_if_due(&site.server);
-        let figures = site.server.durability.rewrites.figures();
+        durability::begin_if_due(&site.server.engine);
+        let figures = site.server.engine.durability.rewrites.figures();
         figures.running_since.is_some() || figures.count > 0
     };
     // The checkpoint waits for 64 MB.
@@ -280,7 +286,7 @@ fn the_sign_of_zero_is_kept_however_a_sorted_set_is_said() {
         let next = Site::open(edition, &after, seed, &clock, 2).unwrap();
         assert!(all(&next) == live, "{edition}, replayed");
         let (server, log) = (next.server.clone(), next.log());
-        write_beside(&server, &log, server.guest(), Pace::Full, &mut |interval| {
+        write_beside(&server.engine, &log, server.engine.guest(), Pace::Full, &mut |interval| {
             if matches!(interval, Interval::BeforeSync) {
                 log.flush();
             }

@@ -99,14 +99,14 @@ impl<'a> Work<'a> {
     }
 
     fn has_store(&self) -> bool {
-        self.site.server.residency.store().is_some()
+        self.site.server.engine.residency.store().is_some()
     }
 
     /// Sends everything to the store, with some steps while copies are on their way.
     fn spill(&mut self, inspect: Inspector<'_>) -> Result<(), String> {
         let server = self.site.server.clone();
         let mut result = Ok(());
-        let spilled = by_hand::spill(&server, &mut || {
+        let spilled = by_hand::spill(&server.engine, &mut || {
             if result.is_ok() && self.prng.one_in(4) {
                 result = self.write();
             }
@@ -117,7 +117,7 @@ impl<'a> Work<'a> {
 
     /// Moves what lives in a segment of the store.
     fn clean(&mut self, inspect: Inspector<'_>) -> Result<(), String> {
-        let cleaned = by_hand::clean(&self.site.server);
+        let cleaned = by_hand::clean(&self.site.server.engine);
         inspect(&self.history, self.disk.take_film());
         cleaned.map_err(|error| error.to_string())
     }
@@ -381,14 +381,14 @@ impl<'a> Work<'a> {
     fn sweep(&mut self) -> Result<(), String> {
         let now = self.clock.now();
         for worker in 0..WORKERS {
-            let batch = self.site.server.keyspace.enter(worker);
+            let batch = self.site.server.engine.keyspace.enter(worker);
             let _ = batch.sweep_expired(now, || true, |_, _| {});
         }
         self.history.note(&self.site, Kind::Removals, &[], Reach::All, || "a sweep".to_owned())
     }
 
     fn evict(&mut self) -> Result<(), String> {
-        let keyspace = &self.site.server.keyspace;
+        let keyspace = &self.site.server.engine.keyspace;
         let left = Cell::new(1 + self.prng.below(3));
         keyspace.policy().set_memory_bytes_max(1);
         let used_bytes = || {
@@ -420,7 +420,7 @@ impl<'a> Work<'a> {
         self.disk.wait_until_hanging();
         let result = (0..self.prng.below(STEPS_BESIDE)).try_for_each(|_| self.write());
         self.history.let_out(&self.site);
-        let is_open = self.site.server.durability.gate.open_to().0 > durable.0;
+        let is_open = self.site.server.gate.open_to().0 > durable.0;
         self.disk.hang(false);
         flusher.join().map_err(|_| "the flush panicked")?;
         inspect(&self.history, self.disk.take_film());
@@ -431,16 +431,16 @@ impl<'a> Work<'a> {
     /// Writes a checkpoint with other steps beside it.
     fn checkpoint(&mut self, inspect: Inspector<'_>) -> Result<(), String> {
         let (server, log) = (self.site.server.clone(), self.site.log());
-        let guest = server.guest();
-        let numbers = 0..server.keyspace.databases();
-        let used = numbers.filter(|number| server.keyspace.is_number_used(*number)).count() as u64;
+        let guest = server.engine.guest();
+        let numbers = 0..server.engine.keyspace.databases();
+        let used = numbers.filter(|number| server.engine.keyspace.is_number_used(*number)).count() as u64;
         let slots = used * keyspace::SLOTS as u64;
         let due: BTreeSet<u64> =
             (0..self.prng.below(STEPS_BESIDE)).map(|_| self.prng.below(slots.max(1))).collect();
         let exchanges = self.prng.one_in(3);
         let mut result = Ok(());
         let mut slot = 0;
-        let written = write_beside(&server, &log, guest, Pace::Full, &mut |interval| {
+        let written = write_beside(&server.engine, &log, guest, Pace::Full, &mut |interval| {
             if result.is_err() {
                 return;
             }

@@ -2,7 +2,7 @@
 //! what ends it.
 
 use crate::harness::{Peer, TestServer};
-use server::server::Attention;
+use server::attention::Attention;
 
 /// A field of INFO.
 fn info(peer: &mut Peer, section: &str, field: &str) -> String {
@@ -53,7 +53,7 @@ fn reset_and_the_end_of_the_session_end_monitor() {
     assert_eq!(monitor.ask("MONITOR"), "OK");
     drop(monitor);
     server.wait_until("the monitor is gone", || server.server.clients.count() == 1);
-    assert!(server.server.attention().is_empty());
+    assert!(server.server.engine.attention().is_empty());
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_monitor_that_does_not_read_is_closed_at_the_output_limit() {
     });
     assert!(closed);
     assert_eq!(server.server.clients.output_limit_disconnections.get(), 1);
-    assert!(server.server.attention().is_empty());
+    assert!(server.server.engine.attention().is_empty());
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_change_of_the_configuration_is_in_force_at_once() {
     let server = TestServer::start("");
     let mut peer = server.connect();
     assert_eq!(peer.ask("CONFIG SET maxmemory 1mb maxmemory-policy allkeys-lfu"), "OK");
-    assert_eq!(server.server.keyspace.policy().memory_bytes_max(), 1 << 20);
+    assert_eq!(server.server.engine.keyspace.policy().memory_bytes_max(), 1 << 20);
     assert_eq!(peer.ask("CONFIG SET proto-max-bulk-len 1mb"), "OK");
     assert!(peer.ask("SETRANGE a 1048576 x").starts_with("ERR string exceeds maximum"));
     let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -145,7 +145,7 @@ fn a_change_of_the_configuration_is_in_force_at_once() {
         "ERR CONFIG SET failed (possibly related to argument 'port') - Unable to listen on this port. Check server \
          logs."
     );
-    assert_eq!(server.server.config.timeout_s(), 0);
+    assert_eq!(server.server.engine.config.timeout_s(), 0);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn shutdown_ends_the_server_without_a_reply() {
 fn what_names_the_data_is_not_set_while_it_is_loaded() {
     let server = TestServer::start("edition memory\nenable-protected-configs yes");
     let mut peer = server.connect();
-    server.server.set_attention(Attention::LOADING, true);
+    server.server.engine.set_attention(Attention::LOADING, true);
     for line in
         ["dir /tmp", "appendonly yes", "appendonly no", "repl-diskless-load disabled", "timeout 0 dir /tmp"]
     {
@@ -170,6 +170,6 @@ fn what_names_the_data_is_not_set_while_it_is_loaded() {
         assert!(said.contains("LOADING Redis is loading the dataset in memory"), "{line}: {said}");
     }
     assert!(peer.ask("CONFIG SET timeout 0").contains("OK"));
-    server.server.set_attention(Attention::LOADING, false);
+    server.server.engine.set_attention(Attention::LOADING, false);
     assert_eq!(server.stop(), 0);
 }

@@ -1,7 +1,7 @@
 //! AUTH, HELLO, RESET and `requirepass`.
 
 use crate::harness::TestServer;
-use server::server::Attention;
+use server::attention::Attention;
 use wire::Value;
 
 const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
@@ -85,7 +85,7 @@ fn reset_ends_monitoring() {
     let server = TestServer::start("");
     let mut peer = server.connect();
     let client = server.server.clients.get(peer.id()).unwrap();
-    server.server.monitors.join(&client, |any| server.server.set_attention(Attention::MONITORS, any));
+    server.server.monitors.join(&client, |any| server.server.engine.set_attention(Attention::MONITORS, any));
     assert_eq!(server.connect().ask("PING"), "PONG");
     assert!(peer.text().ends_with("\"PING\""));
     peer.send(&["RESET"]);

@@ -102,7 +102,7 @@ fn who_came_first_is_served_first_across_workers() {
         assert_eq!(pair[1], Value::Bulk(index.to_string().into_bytes()));
     }
     assert_eq!(pusher.ask("EXISTS queue"), "0");
-    assert!(server.server.keyspace.interest().is_empty());
+    assert!(server.server.engine.keyspace.interest().is_empty());
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn keys_become_ready_in_every_way() {
 #[test]
 fn who_was_put_off_is_served_during_a_pause() {
     let server = TestServer::start("");
-    let (keyspace, mut peer) = (&server.server.keyspace, server.connect());
+    let (keyspace, mut peer) = (&server.server.engine.keyspace, server.connect());
     assert_eq!(peer.ask("XGROUP CREATE k g $ MKSTREAM"), "OK");
     let worker = server.server.clients.get(peer.id()).unwrap().worker();
     peer.send(&["XREADGROUP GROUP g c BLOCK 0 STREAMS k >"]);

@@ -309,9 +309,9 @@ fn scripts_that_eval_brings_take_little_however_long_they_are() {
         peer.stream.write_all(&request(&[b"EVAL", &text, b"0"])).unwrap();
         assert_eq!(peer.text(), number.to_string());
     }
-    let bytes = server.server.scripts.bytes();
+    let bytes = server.server.engine.scripts.bytes();
     assert!((40 * MIB..68 * MIB).contains(&bytes), "{bytes}");
-    assert!(server.server.scripts.evicted.get() > 0);
+    assert!(server.server.engine.scripts.evicted.get() > 0);
 }
 
 #[test]

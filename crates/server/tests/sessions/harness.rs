@@ -2,7 +2,7 @@
 
 use config::{Config, Startup};
 use log::{Flushing, Options};
-use server::durability;
+use server::durable;
 use server::listen::Listeners;
 use server::server::Server;
 use server::start::run_workers;
@@ -34,7 +34,7 @@ impl TestServer {
     pub fn start_durable(directives: &str, flushing: Flushing) -> TestServer {
         TestServer::start_after(&format!("dir /nowhere/tarn\n{directives}"), |server| {
             let (fs, options) = (Fs::Simulated(Disk::new(1)), Options { flushing, ..Options::default() });
-            durability::open_with(server, &fs, 1, options).unwrap();
+            durable::open_with(server, &fs, 1, options).unwrap();
         })
     }
 
@@ -78,7 +78,7 @@ impl TestServer {
     }
 
     pub fn set(&self, name: &str, value: &str) {
-        self.server.config.set(&[(name, value)], config::Origin::Local).unwrap();
+        self.server.engine.config.set(&[(name, value)], config::Origin::Local).unwrap();
         self.server.apply_config();
     }
 

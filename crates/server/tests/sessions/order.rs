@@ -3,7 +3,7 @@
 
 use crate::harness::{Peer, TestServer};
 use log::{Flushing, Options};
-use server::durability;
+use server::durable;
 use std::sync::atomic::{AtomicBool, Ordering};
 use sys::file::Fs;
 use wire::Value;
@@ -209,9 +209,9 @@ fn what_is_on_disk_comes_though_the_worker_that_began_to_read_it_is_occupied() {
         folder.0.display()
     );
     let server = TestServer::start_after(&directives, |server| {
-        durability::open_with(server, &Fs::Real, 1, Options::default()).unwrap();
+        durable::open_with(server, &Fs::Real, 1, Options::default()).unwrap();
     });
-    let spilled = &server.server.residency.counts.spilled;
+    let spilled = &server.server.engine.residency.counts.spilled;
     let mut sleeper = server.connect();
     let mut reader = peer_at(&server, &mut sleeper, true);
     let mut scripter = peer_at(&server, &mut sleeper, true);
@@ -221,8 +221,8 @@ fn what_is_on_disk_comes_though_the_worker_that_began_to_read_it_is_occupied() {
         assert_eq!(warden.ask(&format!("SET cold{round} v")), "OK");
         server.wait_until("it is on disk only", || spilled.load(Ordering::Relaxed) > before);
         sleeper.send(&["DEBUG SLEEP 0.05"]);
-        let keyspace = &server.server.keyspace;
-        server.wait_until("its worker sleeps", || keyspace.try_enter(server.server.guest()).is_none());
+        let keyspace = &server.server.engine.keyspace;
+        server.wait_until("its worker sleeps", || keyspace.try_enter(server.server.engine.guest()).is_none());
         // Both come to that worker at once: it begins to read, and then has no time.
         reader.send(&[&format!("GET cold{round}")]);
         scripter.send_words(&["EVAL", "while true do end", "0"]);

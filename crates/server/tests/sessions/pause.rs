@@ -47,8 +47,8 @@ fn no_write_takes_effect_behind_the_beginning_of_a_pause() {
     let server = TestServer::start("");
     let (mut admin, mut writer) = (server.connect(), server.connect());
     let worker = server.server.clients.get(writer.id()).unwrap().worker();
-    let mut batch = server.server.keyspace.enter(server.server.guest());
-    batch.hold(&[server.server.keyspace.key(keyspace::DbIndex(0), b"k")]);
+    let mut batch = server.server.engine.keyspace.enter(server.server.engine.guest());
+    batch.hold(&[server.server.engine.keyspace.key(keyspace::DbIndex(0), b"k")]);
     // It has been let through, and waits for its key.
     writer.send(&["SET k v"]);
     server.wait_until("it waits", || server.server.placement.is_occupied(worker));
@@ -56,7 +56,7 @@ fn no_write_takes_effect_behind_the_beginning_of_a_pause() {
     assert!(admin.is_silent(), "the pause has not begun");
     drop(batch);
     assert_eq!(admin.text(), "OK");
-    let changes = server.server.keyspace.writes();
+    let changes = server.server.engine.keyspace.writes();
     assert_eq!((writer.text().as_str(), changes), ("OK", 1), "it was before the pause");
     writer.send(&["SET k w"]);
     assert!(writer.is_silent());
@@ -80,7 +80,7 @@ fn keys_whose_time_is_up_stay_where_they_are_during_a_pause() {
     let clock = sys::Clock::simulated(sys::UnixMs(1_700_000_000_000));
     let server = TestServer::start_at(clock.clone(), "");
     let mut peer = server.connect();
-    let expired = &server.server.keyspace.stats().expired;
+    let expired = &server.server.engine.keyspace.stats().expired;
     peer.send(&["SET k v PX 10", "HSET h f v", "PEXPIRE h 10", "CLIENT PAUSE 600000 WRITE"]);
     assert_eq!(peer.texts(4), ["OK", "1", "1", "OK"]);
     clock.advance_ms(1000);

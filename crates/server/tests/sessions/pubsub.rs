@@ -164,7 +164,7 @@ fn expired_keys_are_told_of_before_what_takes_their_place() {
     let (mut listener, mut peer) = (server.connect(), server.connect());
     listener.send(&["PSUBSCRIBE __keyspace@0__:*"]);
     message(&mut listener);
-    server.server.keyspace.set_active_expiry(false);
+    server.server.engine.keyspace.set_active_expiry(false);
     peer.send(&["SET k v PX 1"]);
     server.wait_until("it has expired", || {
         std::thread::sleep(std::time::Duration::from_millis(3));
@@ -172,7 +172,7 @@ fn expired_keys_are_told_of_before_what_takes_their_place() {
     });
     peer.send(&["SET k w", "GET missing", "DEL k", "SET l v PX 1"]);
     let mut events: Vec<String> = (0..9).map(|_| message(&mut listener)[3].clone()).collect();
-    server.server.keyspace.set_active_expiry(true);
+    server.server.engine.keyspace.set_active_expiry(true);
     events.push(message(&mut listener)[3].clone());
     events.push(message(&mut listener)[3].clone());
     let expected =

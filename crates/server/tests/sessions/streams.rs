@@ -11,7 +11,7 @@ fn reader(server: &TestServer, writer: &mut Peer, request: &str) -> Peer {
     assert_eq!(writer.texts(3), ["OK", "1-0", "OK"]);
     let mut reader = server.connect();
     reader.send(&[request]);
-    server.wait_until("the reader waits", || server.server.keyspace.waiting().keys() > 0);
+    server.wait_until("the reader waits", || server.server.engine.keyspace.waiting().keys() > 0);
     reader
 }
 

@@ -98,7 +98,8 @@ fn a_handshake_keeps_little() {
 fn unfinished_handshakes_together_have_little() {
     const NEWCOMERS: usize = 700;
     let site = start(Clock::Real, "");
-    let descriptors = clients_possible(&site.server.server.config, 2 * NEWCOMERS as u32 + 500).unwrap();
+    let descriptors =
+        clients_possible(&site.server.server.engine.config, 2 * NEWCOMERS as u32 + 500).unwrap();
     assert!(descriptors > 2 * NEWCOMERS as u64, "the limit of open files is too low");
     let sockets: Vec<TcpStream> = (0..NEWCOMERS)
         .map(|_| {

@@ -194,7 +194,7 @@ fn nothing_is_kept_for_clients_that_are_gone() {
 fn who_finds_a_key_expired_is_told_as_redis_tells_it() {
     let clock = sys::Clock::simulated(sys::UnixMs(1_700_000_000_000));
     let server = TestServer::start_at(clock.clone(), "");
-    server.server.keyspace.set_active_expiry(false);
+    server.server.engine.keyspace.set_active_expiry(false);
     let mut writer = server.connect();
     // How it tracks; what it asks for when the key's time is up; whether it is told.
     let cases = [

@@ -91,7 +91,7 @@ fn watched_counters_lose_no_increment() {
         }
     });
     assert_eq!(server.connect().ask("GET counter"), (4 * TIMES).to_string());
-    assert!(server.server.keyspace.interest().is_empty(), "nobody watches any more");
+    assert!(server.server.engine.keyspace.interest().is_empty(), "nobody watches any more");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_session_that_goes_away_watches_nothing() {
     let list = other.ask("CLIENT LIST");
     assert!(list.contains("flags=x") && list.contains("multi=1"), "{list}");
     drop(peer);
-    server.wait_until("the keys are forgotten", || server.server.keyspace.interest().is_empty());
+    server.wait_until("the keys are forgotten", || server.server.engine.keyspace.interest().is_empty());
 }
 
 #[test]
@@ -172,8 +172,8 @@ fn a_time_to_live_begins_when_the_locks_are_had() {
     let worker = server.server.clients.get(peer.id()).unwrap().worker();
     let script = "EVAL \"return redis.call('SET', KEYS[1], 'v', 'PX', '5000')\" 1 k";
     for requests in [&["SET k v PX 5000"][..], &["MULTI", "SET k v PX 5000", "EXEC"], &[script]] {
-        let mut batch = server.server.keyspace.enter(server.server.guest());
-        batch.hold(&[server.server.keyspace.key(keyspace::DbIndex(0), b"k")]);
+        let mut batch = server.server.engine.keyspace.enter(server.server.engine.guest());
+        batch.hold(&[server.server.engine.keyspace.key(keyspace::DbIndex(0), b"k")]);
         peer.send(requests);
         server.wait_until("it waits", || server.server.placement.is_occupied(worker));
         clock.advance_ms(2000);
@@ -188,7 +188,7 @@ fn a_time_to_live_begins_when_the_locks_are_had() {
 fn a_key_that_is_over_may_be_watched_beside_others_while_somebody_waits_for_its_group() {
     let clock = Clock::simulated(UnixMs(1_800_000_000_000));
     let server = TestServer::start_at(clock.clone(), "");
-    server.server.keyspace.set_active_expiry(false);
+    server.server.engine.keyspace.set_active_expiry(false);
     let (mut peer, mut waiter) = (server.connect(), server.connect());
     for line in ["WATCH x y", "WATCH y x z"] {
         peer.ask("DEL x");
@@ -227,7 +227,7 @@ impl Goes {
 
     /// Has the only key go, whose time is up.
     fn happen(self, server: &TestServer, peer: &mut Peer) {
-        let keyspace = &server.server.keyspace;
+        let keyspace = &server.server.engine.keyspace;
         match self {
             Goes::NotYet => {}
             Goes::WithASweep => {
@@ -239,8 +239,11 @@ impl Goes {
             Goes::WhenEvicted => {
                 server.set("maxmemory", "1");
                 let used_bytes = || 2 * (1 - keyspace.stats().evicted.get());
-                let batch = keyspace.enter(server.server.guest());
-                assert_eq!(batch.evict(server.server.clock.now(), used_bytes, |_, _| {}), Ok(Progress::Done));
+                let batch = keyspace.enter(server.server.engine.guest());
+                assert_eq!(
+                    batch.evict(server.server.engine.clock.now(), used_bytes, |_, _| {}),
+                    Ok(Progress::Done)
+                );
                 server.set("maxmemory", "0");
             }
             Goes::WithEverything => assert_eq!(peer.ask("FLUSHALL"), "OK"),
@@ -252,7 +255,7 @@ impl Goes {
 fn watched_over(goes: Goes, is_over_before: bool, comes_back: bool) -> String {
     let clock = Clock::simulated(UnixMs(1_700_000_000_000));
     let server = TestServer::start_at(clock.clone(), "maxmemory-policy volatile-ttl");
-    server.server.keyspace.set_active_expiry(false);
+    server.server.engine.keyspace.set_active_expiry(false);
     let (mut peer, mut other) = (server.connect(), server.connect());
     peer.send(&["SET k v PX 10", "CLIENT PAUSE 600000 WRITE"]);
     assert_eq!(peer.texts(2), ["OK", "OK"]);

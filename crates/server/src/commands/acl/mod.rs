@@ -229,10 +229,10 @@ fn dry_run(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 /// ACL LOAD
 fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let server = context.server;
-    if server.config.aclfile().is_empty() {
+    if server.engine.config.aclfile().is_empty() {
         return Err(NO_FILE);
     }
-    server.acl.load(&server.config).map_err(|error| Error::line(format!("ERR {}", error.0)))?;
+    server.acl.load(&server.engine.config).map_err(|error| Error::line(format!("ERR {}", error.0)))?;
     users::close_connections_without_user(context);
     users::close_subscribers_without_right(context);
     reply.ok();
@@ -241,7 +241,7 @@ fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// ACL SAVE
 fn save(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    match context.server.acl.save(&context.server.config) {
+    match context.server.acl.save(&context.server.engine.config) {
         Ok(()) => reply.ok(),
         Err(SaveError::NoFile) => return Err(NO_FILE),
         Err(SaveError::Disk(_)) => {

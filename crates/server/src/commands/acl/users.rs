@@ -19,7 +19,7 @@ pub fn set(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         return Err(Error::text("ERR Usernames can't contain spaces or null characters"));
     }
     let rules: Vec<&[u8]> = request.iter().skip(3).collect();
-    server.acl.set_user(name, &rules, new_channels(&server.config)).map_err(|error| error.reply())?;
+    server.acl.set_user(name, &rules, new_channels(&server.engine.config)).map_err(|error| error.reply())?;
     close_subscribers_without_right(context);
     reply.ok();
     Ok(())

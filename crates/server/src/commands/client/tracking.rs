@@ -138,10 +138,10 @@ pub fn tracking(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<
             is_singled_out: false,
         };
         let session = &mut *context.session;
-        server.tracking.enable(&server.keyspace, &session.client, &mut session.tracking, wanted);
+        server.tracking.enable(&server.engine.keyspace, &session.client, &mut session.tracking, wanted);
     } else if request.arg(2).eq_ignore_ascii_case(b"off") {
         let session = &mut *context.session;
-        server.tracking.disable(&server.keyspace, &session.client, &mut session.tracking);
+        server.tracking.disable(&server.engine.keyspace, &session.client, &mut session.tracking);
     } else {
         return Err(Error::Syntax);
     }

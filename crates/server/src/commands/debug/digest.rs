@@ -141,7 +141,7 @@ pub fn of_all(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()
 pub fn of_keyspace(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> String {
     batch.exclusively(now, Touch::No, |all| {
         let mut digest = Digest::default();
-        for db in server.databases().filter(|db| !all.is_empty(*db)) {
+        for db in server.engine.databases().filter(|db| !all.is_empty(*db)) {
             // A database that has only keys whose time is up has none.
             let mut is_begun = false;
             all.for_each(db, |object| {
@@ -160,7 +160,7 @@ pub fn of_keyspace(server: &Server, batch: &mut Batch<'_>, now: UnixMs) -> Strin
 
 /// DEBUG DIGEST-VALUE [key ...]: of what each holds, without its name; zeroes for none.
 pub fn of_values(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let keyspace = &context.server.keyspace;
+    let keyspace = &context.server.engine.keyspace;
     let keys: Vec<_> =
         context.request.iter().skip(2).map(|name| keyspace.key(context.session.db, name)).collect();
     let now = context.now;

@@ -171,7 +171,7 @@ fn with_all<T>(
 
 /// DEBUG subcommand [arg [arg ...]]
 fn debug(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let is_allowed = match context.server.config.enable_debug_command() {
+    let is_allowed = match context.server.engine.config.enable_debug_command() {
         Access::Yes => true,
         Access::Local => config::origin(context) == Origin::Local,
         Access::No => false,
@@ -249,7 +249,7 @@ fn look<T>(
 
 /// DEBUG OBJECT key
 fn show_object(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let keyspace = &context.server.keyspace;
+    let keyspace = &context.server.engine.keyspace;
     let keys = [keyspace.key(context.session.db, context.request.arg(2))];
     let now = context.now;
     let line = look(context, &keys, |view| {
@@ -280,13 +280,13 @@ fn populate(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
         5 => Some(positive(4)? as usize).filter(|size| *size > 0),
         _ => None,
     };
-    if size.is_some_and(|size| size > context.server.config.proto_max_bulk_len()) {
+    if size.is_some_and(|size| size > context.server.engine.config.proto_max_bulk_len()) {
         return Err(Error::StringTooLong);
     }
     let takes_locks = !context.batch.is_holding();
     for number in 0..count {
         let name = [prefix, format!(":{number}").as_bytes()].concat();
-        let keys = [context.server.keyspace.key(context.session.db, &name)];
+        let keys = [context.server.engine.keyspace.key(context.session.db, &name)];
         let mut value = format!("value:{number}").into_bytes();
         if let Some(size) = size {
             value.resize(size, 0);
@@ -328,7 +328,7 @@ fn write_log(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()>
 /// DEBUG HTSTATS dbid [full]
 fn count_keys(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let number = command::parse::int(context.request.arg(2))?;
-    let db = u32::try_from(number).ok().filter(|db| *db < context.server.keyspace.databases());
+    let db = u32::try_from(number).ok().filter(|db| *db < context.server.engine.keyspace.databases());
     let db = DbIndex(db.ok_or(Error::text("ERR Out of range database"))?);
     context.batch.see_all();
     let (keys, expiring) = (context.batch.len(db), context.batch.expiring(db));
@@ -341,7 +341,7 @@ fn count_keys(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()
 
 /// DEBUG HTSTATS-KEY key [full]
 fn count_elements(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let keys = [context.server.keyspace.key(context.session.db, context.request.arg(2))];
+    let keys = [context.server.engine.keyspace.key(context.session.db, context.request.arg(2))];
     let elements = look(context, &keys, |view| match view.peek(&keys[0]).map(|object| object.value()) {
         None => Err(Error::NO_SUCH_KEY),
         Some(ValueRef::Collection(collection)) if !has_table(collection) => Err(NO_TABLE),

@@ -12,8 +12,9 @@ use super::{digest, with_all};
 use crate::commands::scripting::{Policy, put_libraries};
 use crate::dispatch::{Context, checks};
 use crate::durability;
+use crate::durable::load_foreign;
 use crate::import::rdb::{self, Expired};
-use crate::import::{Found, Preference, load_foreign};
+use crate::import::{Found, Preference};
 use crate::server::Server;
 use crate::snapshot;
 use ::log::Log;
@@ -75,12 +76,12 @@ fn refuse_in_group(context: &Context<'_, '_>) -> Result<()> {
 
 fn run(context: &mut Context<'_, '_>, options: &Options) -> Result<()> {
     if options.saves {
-        let saved = snapshot::save_held(context.server, context.batch, context.now);
+        let saved = snapshot::save_held(&context.server.engine, context.batch, context.now);
         let saved = saved.map_err(|_| Error::text("ERR Background save already in progress"))?;
         // The log says why not.
         saved.map_err(|_| Error::text("ERR"))?;
     }
-    let path = snapshot::path(context.server);
+    let path = snapshot::path(&context.server.engine);
     let done = match options.saves && options.flushes {
         true => put_back(context, &path),
         false => replace(context, &path, options),
@@ -95,10 +96,10 @@ fn run(context: &mut Context<'_, '_>, options: &Options) -> Result<()> {
 fn put_back(context: &mut Context<'_, '_>, path: &Path) -> io::Result<()> {
     let (server, now) = (context.server, context.now);
     read(context, path, |context, db, entry| {
-        let (batch, key) = (&*context.batch, server.keyspace.key(db, &entry.key));
+        let (batch, key) = (&*context.batch, server.engine.keyspace.key(db, &entry.key));
         let is_cold = batch.has_shelf() && batch.find_cold(&key, Purpose::Read).is_some();
         if !is_cold && is_held_whole(batch, &key, now) {
-            snapshot::put(server, batch, db, entry, now);
+            snapshot::put(&server.engine, batch, db, entry, now);
         }
         Ok(())
     })
@@ -122,12 +123,12 @@ fn is_held_whole(batch: &Batch<'_>, key: &Key<'_>, now: UnixMs) -> bool {
 /// Puts a file in the place of what is there, or beside it: all of it in one record of the log.
 fn replace(context: &mut Context<'_, '_>, path: &Path, options: &Options) -> io::Result<()> {
     let (server, now) = (context.server, context.now);
-    let has_log = server.durability.log().is_some();
+    let has_log = server.engine.durability.log().is_some();
     let most = if has_log { checks::record_bytes_max(server) } else { usize::MAX };
     let mut bytes = 0;
     let may_meet = options.flushes || options.merges;
     let libraries = read(context, path, |context, db, entry| {
-        let keys = [server.keyspace.key(db, &entry.key)];
+        let keys = [server.engine.keyspace.key(db, &entry.key)];
         let view = context.batch.view(&keys, now, Touch::No);
         let meets = !may_meet && view.peek(&keys[0]).is_some();
         view.finish();
@@ -157,7 +158,7 @@ fn read(
     mut take: impl FnMut(&mut Context<'_, '_>, DbIndex, FileEntry) -> io::Result<()>,
 ) -> io::Result<Vec<Vec<u8>>> {
     let (server, now) = (context.server, context.now);
-    let read = rdb::read(server, path, now, Expired::Passed, |db, entry| take(context, db, entry))?;
+    let read = rdb::read(&server.engine, path, now, Expired::Passed, |db, entry| take(context, db, entry))?;
     let (_, libraries) = read.ok_or_else(|| io::Error::other(format!("{} is not there", path.display())))?;
     Ok(libraries)
 }
@@ -198,7 +199,7 @@ fn run_request(context: &mut Context<'_, '_>, db: DbIndex, words: &[&[u8]]) -> i
     let command = table::find_for(&request).expect("it is in the table");
     let Runs::Data(row) = command.row.handler else { unreachable!("it is a data command") };
     let server = context.server;
-    let args = Args::new(request, &server.keyspace, (db, context.now), &server.settings);
+    let args = Args::new(request, &server.engine.keyspace, (db, context.now), &server.engine.settings);
     let mut out = Vec::new();
     execute(row, context.batch, &args, Touch::No, &mut Reply::new(&mut out, Protocol::Resp2))
         .map(drop)
@@ -224,7 +225,7 @@ pub fn load_log(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<
 /// Loads the log beside what is in memory, and compares the two; where there is none, the append-only files that are there.
 fn check_log(context: &mut Context<'_, '_>) -> io::Result<()> {
     let (server, now) = (context.server, context.now);
-    if let Some(log) = server.durability.log() {
+    if let Some(log) = server.engine.durability.log() {
         may_be_read(server)?;
         write_out(log)?;
     }
@@ -242,10 +243,10 @@ fn check_log(context: &mut Context<'_, '_>) -> io::Result<()> {
 
 /// Whether the log stays as it is for as long as everything is held, and has all that there is.
 fn may_be_read(server: &Server) -> io::Result<()> {
-    if server.durability.rewrites.figures().running_since.is_some() {
+    if server.engine.durability.rewrites.figures().running_since.is_some() {
         return Err(io::Error::other("a checkpoint is being written, and will replace files of the log"));
     }
-    if server.residency.store().is_some_and(|store| store.stats().bytes_live > 0) {
+    if server.engine.residency.store().is_some_and(|store| store.stats().bytes_live > 0) {
         return Err(io::Error::other("what lies in the store is read by a start only"));
     }
     Ok(())
@@ -273,21 +274,21 @@ impl State {
         let digest = digest::of_keyspace(server, batch, now);
         readable(batch).map_err(|error| io::Error::other(error.to_string()))?;
         let libraries =
-            server.scripts.libraries().by_name.values().map(|library| library.code.to_vec()).collect();
+            server.engine.scripts.libraries().by_name.values().map(|library| library.code.to_vec()).collect();
         Ok(State { digest, libraries })
     }
 }
 
 /// What a server has that is started from the log, or from append-only files.
 fn state_of_log(server: &Server, now: UnixMs) -> io::Result<State> {
-    let config = server.config.copy();
+    let config = server.engine.config.copy();
     let seed = durability::seed_of_checkpoint(&config, &Fs::Real).unwrap_or_else(HashSeed::from_entropy);
     // A worker for whoever loads, and the spare one.
     let loaded = Server::with_seed(config, 2, Clock::simulated(now), seed);
-    if server.durability.log().is_some() {
-        durability::load_beside(&loaded, &Fs::Real)?;
+    if server.engine.durability.log().is_some() {
+        durability::load_beside(&loaded.engine, &Fs::Real)?;
     } else if !matches!(load_foreign(&loaded, Preference::AppendOnly)?, Some(Found::AppendOnly { .. })) {
         return Err(io::Error::other("there is no log, and there are no append-only files"));
     }
-    State::of(&loaded, &mut loaded.keyspace.enter(0), now)
+    State::of(&loaded, &mut loaded.engine.keyspace.enter(0), now)
 }

@@ -21,14 +21,14 @@ pub fn hang_disk(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result
 
 /// DEBUG READ-GATE 0|1
 pub fn gate_reads(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    context.server.keyspace.set_reads_seen(is_on(context));
+    context.server.engine.keyspace.set_reads_seen(is_on(context));
     reply.ok();
     Ok(())
 }
 
 /// DEBUG SET-ACTIVE-EXPIRE 0|1
 pub fn expire_actively(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    context.server.keyspace.set_active_expiry(is_on(context));
+    context.server.engine.keyspace.set_active_expiry(is_on(context));
     reply.ok();
     Ok(())
 }
@@ -50,7 +50,7 @@ pub fn rest(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
 /// DEBUG SET-SKIP-CHECKSUM-VALIDATION 0|1
 pub fn ignore_checksums(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let checksum = if is_on(context) { Checksum::Ignored } else { Checksum::Checked };
-    context.server.settings.set_checksum(checksum);
+    context.server.engine.settings.set_checksum(checksum);
     reply.ok();
     Ok(())
 }

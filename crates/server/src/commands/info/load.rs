@@ -10,7 +10,7 @@ use telemetry::stats::{CommandTotals, bucket_floor};
 
 pub(super) fn stats(context: &mut Context<'_, '_>, page: &mut Page) {
     let server = context.server;
-    let (counts, keys) = (&server.counts, server.keyspace.stats());
+    let (counts, keys) = (&server.counts, server.engine.keyspace.stats());
     let kilobytes = |rate| format!("{:.2}", server.samples.per_second(rate) as f64 / 1024.0);
     page.lines(&[
         ("total_connections_received", &counts.connections.get()),
@@ -34,7 +34,7 @@ pub(super) fn stats(context: &mut Context<'_, '_>, page: &mut Page) {
         ("expire_cycle_cpu_milliseconds", &0),
         ("evicted_keys", &keys.evicted.get()),
         ("evicted_clients", &server.clients.evicted.get()),
-        ("evicted_scripts", &context.server.scripts.evicted.get()),
+        ("evicted_scripts", &context.server.engine.scripts.evicted.get()),
         ("total_eviction_exceeded_time", &0),
         ("current_eviction_exceeded_time", &0),
         ("keyspace_hits", &keys.hits.get()),
@@ -154,7 +154,7 @@ pub(super) fn errorstats(context: &mut Context<'_, '_>, page: &mut Page) {
 }
 
 pub(super) fn latencystats(context: &mut Context<'_, '_>, page: &mut Page) {
-    let percentiles = context.server.config.latency_percentiles();
+    let percentiles = context.server.engine.config.latency_percentiles();
     for command in table::all() {
         let counts = duration_counts(context.server, command.id);
         if counts.is_empty() {

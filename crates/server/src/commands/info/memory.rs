@@ -40,7 +40,12 @@ impl Usage {
             startup: context.server.startup_bytes,
             clients: context.server.clients.all().iter().map(|client| client_bytes(client)).sum(),
             tables: context.batch.overhead_bytes() as u64,
-            log_buffer: context.server.durability.log().map_or(0, |log| log.status().buffer_bytes as u64),
+            log_buffer: context
+                .server
+                .engine
+                .durability
+                .log()
+                .map_or(0, |log| log.status().buffer_bytes as u64),
             resident: sys::process::resident_bytes(),
         }
     }
@@ -78,7 +83,7 @@ fn client_bytes(client: &Client) -> u64 {
 
 pub(super) fn memory(context: &mut Context<'_, '_>, page: &mut Page) {
     let usage = Usage::beside(context, page.bytes());
-    let config = &context.server.config;
+    let config = &context.server.engine.config;
     let machine = sys::process::machine_bytes();
     let fragmentation = format!("{:.2}", usage.fragmentation());
     page.lines(&[
@@ -131,8 +136,8 @@ pub(super) fn memory(context: &mut Context<'_, '_>, page: &mut Page) {
 /// What the capacity edition has on disk, and what it has moved since the start.
 fn store(context: &Context<'_, '_>, page: &mut Page) {
     let server = context.server;
-    let Some(store) = server.residency.store() else { return };
-    let (stats, counts) = (store.stats(), &server.residency.counts);
+    let Some(store) = server.engine.residency.store() else { return };
+    let (stats, counts) = (store.stats(), &server.engine.residency.counts);
     let [reads, spilled, dropped, image_bytes, segments, records, stretches] = [
         &counts.cold_reads,
         &counts.spilled,
@@ -143,7 +148,7 @@ fn store(context: &Context<'_, '_>, page: &mut Page) {
         &counts.stretches_emptied,
     ]
     .map(|count| count.load(Ordering::Relaxed));
-    let (keys, changes) = (server.keyspace.stats(), server.keyspace.writes());
+    let (keys, changes) = (server.engine.keyspace.stats(), server.engine.keyspace.writes());
     let looked_up = keys.hits.get() + keys.misses.get() + changes;
     let in_memory = 1.0 - ratio(reads, looked_up.max(reads));
     page.lines(&[
@@ -156,7 +161,7 @@ fn store(context: &Context<'_, '_>, page: &mut Page) {
         ("store_records", &stats.records_live),
         ("store_cold_reads", &reads),
         ("store_failed_reads", &counts.failed_reads.load(Ordering::Relaxed)),
-        ("store_keys_shadowing", &server.keyspace.shadowing()),
+        ("store_keys_shadowing", &server.engine.keyspace.shadowing()),
         ("store_bytes_read", &stats.bytes_read),
         ("store_hit_ratio", &format_args!("{in_memory:.4}")),
         ("store_objects_spilled", &spilled),
@@ -166,17 +171,23 @@ fn store(context: &Context<'_, '_>, page: &mut Page) {
         ("store_segments_cleaned", &segments),
         ("store_records_cleaned", &records),
         ("store_stretches_emptied", &stretches),
-        ("store_is_full", &u8::from(server.residency.is_stuck())),
-        ("store_last_write_status", &if server.residency.refusal().is_none() { "ok" } else { "err" }),
+        ("store_is_full", &u8::from(server.engine.residency.is_stuck())),
+        ("store_last_write_status", &if server.engine.residency.refusal().is_none() { "ok" } else { "err" }),
     ]);
 }
 
 /// What scripts and functions take. Both run in the same interpreters.
 fn scripts(context: &Context<'_, '_>, page: &mut Page) {
-    let (scripts, interpreters) = (&context.server.scripts, context.server.interpreter_bytes.get() as u64);
+    let (scripts, interpreters) =
+        (&context.server.engine.scripts, context.server.engine.interpreter_bytes.get() as u64);
     let texts = scripts.bytes() as u64;
-    let kept = context.server.durability.key_counts.while_behind(context.server);
-    let counted = kept.unwrap_or_else(|| durability::counts_of_now(context.server, context.batch));
+    let kept = context
+        .server
+        .engine
+        .durability
+        .key_counts
+        .while_behind(&context.server.engine, || context.server.gate.open_to());
+    let counted = kept.unwrap_or_else(|| durability::counts_of_now(&context.server.engine, context.batch));
     let FunctionCount { libraries, functions, code_bytes: code } = counted.functions;
     page.lines(&[
         ("used_memory_lua", &interpreters),

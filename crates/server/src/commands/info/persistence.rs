@@ -3,9 +3,10 @@
 //! The fields that Redis has for its append-only file tell of the log; those that it has not begin with `log_`.
 
 use super::Page;
+use crate::attention::Attention;
 use crate::dispatch::Context;
 use crate::durability;
-use crate::server::{Attention, Server};
+use crate::server::Server;
 use std::fmt::Display;
 use sys::UnixMs;
 
@@ -26,10 +27,10 @@ pub(super) fn persistence(context: &mut Context<'_, '_>, page: &mut Page) {
 }
 
 fn loading(server: &Server, page: &mut Page) {
-    let is_loading = server.attention().contains(Attention::LOADING);
+    let is_loading = server.engine.attention().contains(Attention::LOADING);
     page.line("loading", u8::from(is_loading));
     if is_loading {
-        let (done, all) = server.durability.loading.progress();
+        let (done, all) = server.engine.durability.loading.progress();
         let seconds = seconds_since(server, server.started_at);
         page.lines(&[
             ("loading_start_time", &server.started_at.seconds()),
@@ -43,9 +44,9 @@ fn loading(server: &Server, page: &mut Page) {
 
 fn snapshots(context: &Context<'_, '_>, page: &mut Page) {
     let server = context.server;
-    let saves = server.snapshots.figures();
-    let kept = server.durability.key_counts.while_behind(server);
-    let counted = kept.unwrap_or_else(|| durability::counts_of_now(server, context.batch));
+    let saves = server.engine.snapshots.figures();
+    let kept = server.engine.durability.key_counts.while_behind(&server.engine, || server.gate.open_to());
+    let counted = kept.unwrap_or_else(|| durability::counts_of_now(&server.engine, context.batch));
     page.lines(&[
         ("current_save_keys_processed", &saves.keys_written),
         ("current_save_keys_total", &saves.keys_total),
@@ -63,10 +64,10 @@ fn snapshots(context: &Context<'_, '_>, page: &mut Page) {
 }
 
 fn rewrites(server: &Server, page: &mut Page) {
-    let rewrites = server.durability.rewrites.figures();
-    let failure = server.durability.log().and_then(|log| log.writable().err());
+    let rewrites = server.engine.durability.rewrites.figures();
+    let failure = server.engine.durability.log().and_then(|log| log.writable().err());
     page.lines(&[
-        ("aof_enabled", &u8::from(server.durability.log().is_some())),
+        ("aof_enabled", &u8::from(server.engine.durability.log().is_some())),
         ("aof_rewrite_in_progress", &u8::from(rewrites.running_since.is_some())),
         ("aof_rewrite_scheduled", &u8::from(rewrites.is_owed && rewrites.running_since.is_none())),
         ("aof_last_rewrite_time_sec", &or_never(rewrites.last_duration_s)),
@@ -84,8 +85,8 @@ fn rewrites(server: &Server, page: &mut Page) {
 
 /// What there is only with a log.
 fn log(server: &Server, page: &mut Page) {
-    let Some(log) = server.durability.log() else { return };
-    let (status, rewrites) = (log.status(), server.durability.rewrites.figures());
+    let Some(log) = server.engine.durability.log() else { return };
+    let (status, rewrites) = (log.status(), server.engine.durability.rewrites.figures());
     let checkpoint = log.last_checkpoint();
     page.lines(&[
         ("aof_current_size", &status.segment_bytes),
@@ -112,7 +113,7 @@ fn log(server: &Server, page: &mut Page) {
 }
 
 fn seconds_since(server: &Server, at: UnixMs) -> u64 {
-    server.clock.now().0.saturating_sub(at.0) / 1000
+    server.engine.clock.now().0.saturating_sub(at.0) / 1000
 }
 
 /// A time, or -1 for what has not been yet.

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 const LRU_CLOCK_MASK: u64 = (1 << 24) - 1;
 
 pub(super) fn server(context: &mut Context<'_, '_>, page: &mut Page) {
-    let (server, config) = (context.server, &context.server.config);
+    let (server, config) = (context.server, &context.server.engine.config);
     let uptime_s = context.now.0.saturating_sub(server.started_at.0) / 1000;
     let supervised = config.supervised();
     let executable = std::env::current_exe().unwrap_or_default();
@@ -33,7 +33,7 @@ pub(super) fn server(context: &mut Context<'_, '_>, page: &mut Page) {
         ("process_supervised", &if supervised == Supervision::No { "no" } else { supervised.word() }),
         ("run_id", &server.run_id),
         ("tcp_port", &server.port()),
-        ("server_time_usec", &server.clock.now_us()),
+        ("server_time_usec", &server.engine.clock.now_us()),
         ("uptime_in_seconds", &uptime_s),
         ("uptime_in_days", &(uptime_s / 86_400)),
         ("hz", &config.hz()),
@@ -61,7 +61,7 @@ pub(super) fn clients(context: &mut Context<'_, '_>, page: &mut Page) {
     page.lines(&[
         ("connected_clients", &all.len()),
         ("cluster_connections", &0),
-        ("maxclients", &context.server.config.maxclients()),
+        ("maxclients", &context.server.engine.config.maxclients()),
         (
             "client_recent_max_input_buffer",
             &most(|client| client.input_capacity.load(Ordering::Relaxed)).unwrap_or(0),
@@ -78,8 +78,8 @@ pub(super) fn clients(context: &mut Context<'_, '_>, page: &mut Page) {
         ("watching_clients", &watching.clone().count()),
         ("clients_in_timeout_table", &context.server.blocked.count_with_timeout()),
         ("total_watched_keys", &watching.sum::<usize>()),
-        ("total_blocking_keys", &context.server.keyspace.waiting().keys()),
-        ("total_blocking_keys_on_nokey", &context.server.keyspace.waiting().keys_on_gone()),
+        ("total_blocking_keys", &context.server.engine.keyspace.waiting().keys()),
+        ("total_blocking_keys_on_nokey", &context.server.engine.keyspace.waiting().keys_on_gone()),
     ]);
 }
 
@@ -105,9 +105,9 @@ pub(super) fn cluster(_: &mut Context<'_, '_>, page: &mut Page) {
 
 pub(super) fn keyspace(context: &mut Context<'_, '_>, page: &mut Page) {
     let server = context.server;
-    let kept = server.durability.key_counts.while_behind(server);
+    let kept = server.engine.durability.key_counts.while_behind(&server.engine, || server.gate.open_to());
     let is_now = kept.is_none();
-    let counted = kept.unwrap_or_else(|| durability::counts_of_now(server, context.batch));
+    let counted = kept.unwrap_or_else(|| durability::counts_of_now(&server.engine, context.batch));
     for KeyCount { db, keys, expires } in counted.keys {
         let average = match is_now && expires > 0 && context.batch.is_inside() {
             true => context.batch.average_ttl_ms(db, context.now),

@@ -1,11 +1,11 @@
 //! EVAL, EVALSHA, FCALL and those of them that change nothing.
 
 use super::host::{Limits, ScriptHost};
-use super::load::{Interpreter, Known, with_interpreter};
+use crate::attention::Attention;
 use crate::dispatch::Context;
 use crate::dispatch::checks::{self, Fullness};
+use crate::scripts::interpreter::{Interpreter, Known, with_interpreter};
 use crate::scripts::{Holds, Locks, plan};
-use crate::server::Attention;
 use ::script::{Ran, ScriptFlags, Sha};
 use command::{Error, Flags, Result};
 use keyspace::Key;
@@ -36,8 +36,8 @@ fn eval_text(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()>
     show(context);
     let keys = key_count(context)?;
     let (server, text) = (context.server, context.request.arg(1));
-    with_interpreter(server, |interpreter| {
-        let known = interpreter.by_text(server, text).map_err(Error::line)?;
+    with_interpreter(&server.engine, |interpreter| {
+        let known = interpreter.by_text(&server.engine, text).map_err(Error::line)?;
         run_script(context, &known, keys, interpreter, reply)
     })
 }
@@ -60,8 +60,8 @@ fn eval_named(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()
     let mut name = Sha::try_from(context.request.arg(1)).map_err(|_| NO_SCRIPT)?;
     name.make_ascii_lowercase();
     let keys = key_count(context)?;
-    with_interpreter(server, |interpreter| {
-        let known = interpreter.by_name(server, &name).map_err(Error::line)?.ok_or(NO_SCRIPT)?;
+    with_interpreter(&server.engine, |interpreter| {
+        let known = interpreter.by_name(&server.engine, &name).map_err(Error::line)?.ok_or(NO_SCRIPT)?;
         run_script(context, &known, keys, interpreter, reply)
     })
 }
@@ -90,7 +90,7 @@ pub(super) fn fcall_ro(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> 
 fn call_function(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (server, name) = (context.server, context.request.arg(1));
     show(context);
-    let found = server.scripts.function(name);
+    let found = server.engine.scripts.function(name);
     context.batch.see_apart();
     let (library, index) = found.ok_or(Error::text("ERR Function not found"))?;
     let function = &library.functions[index];
@@ -98,7 +98,7 @@ fn call_function(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result
         Err(Error::NotInteger) => return Err(Error::text("ERR Bad number of keys provided")),
         other => other?,
     };
-    with_interpreter(server, |interpreter| {
+    with_interpreter(&server.engine, |interpreter| {
         interpreter.load(&library).map_err(Error::line)?;
         let what = What::Function(library.number, &function.name);
         Plan { keys, flags: Some(function.flags), locks: &library.locks, what }.run(
@@ -140,7 +140,7 @@ impl Plan<'_> {
         interpreter: &mut Interpreter,
         reply: &mut Reply<'_>,
     ) -> Result<()> {
-        let fullness = match context.server.attention().contains(Attention::MEMORY_CEILING) {
+        let fullness = match context.server.engine.attention().contains(Attention::MEMORY_CEILING) {
             true => checks::fullness(context.server),
             false => Fullness::Room,
         };
@@ -208,7 +208,7 @@ impl Plan<'_> {
             Holds::All => context.batch.try_hold_all(),
             Holds::Declared => {
                 let (server, db, request) = (context.server, context.session.db, context.request);
-                let key = |position| server.keyspace.key(db, request.arg(position));
+                let key = |position| server.engine.keyspace.key(db, request.arg(position));
                 let keys: SmallVec<[Key<'_>; 4]> = (3..3 + self.keys).map(key).collect();
                 context.batch.try_hold(&keys)
             }

@@ -1,22 +1,19 @@
 //! FUNCTION: libraries of functions.
 
-use super::load::with_interpreter;
 use super::script::kill_slow;
 use super::{HELP_FLAGS, help, row, sub};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::holders::What;
-use crate::scripts::{Libraries, Library};
-use crate::server::Server;
+use crate::scripts::{Libraries, Library, libraries};
 use ::script::ScriptFlags;
-use ::script::limits::{LOAD_AGAIN_TIME_MAX, LOAD_TIME_MAX};
+use ::script::limits::LOAD_TIME_MAX;
 use ::script::shebang::library_name;
 use command::effects::Scope;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use std::sync::Arc;
-use std::time::Duration;
 use value::glob::{Case, glob_match};
-use value::rdb::{self, Checksum, RestoreError};
+use value::rdb::{self, RestoreError};
 use wire::Reply;
 
 const EVERYWHERE: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
@@ -94,48 +91,13 @@ const HELP: &[&str] = &[
     "    (APPEND, the default), or in place of those with the same names (REPLACE).",
 ];
 
-/// Runs a library's code, which may take so long; what it registered makes a library.
-fn make(server: &Server, code: &[u8], time_max: Duration) -> std::result::Result<Arc<Library>, Vec<u8>> {
-    let name = library_name(code)?;
-    let number = server.scripts.next_number();
-    let functions =
-        with_interpreter(server, |interpreter| interpreter.engine.load_library(number, code, time_max))?;
-    Ok(server.scripts.new_library(name, code, functions, number))
-}
-
-/// Loads a library that a file holds.
-///
-/// # Errors
-/// The error line.
-pub fn load_library(server: &Server, code: &[u8]) -> std::result::Result<(), Vec<u8>> {
-    let library = make(server, code, LOAD_AGAIN_TIME_MAX)?;
-    server.scripts.change_libraries(|all| all.add(library, false))
-}
-
-/// Puts the libraries of a payload in the place of all that there are, and tells no journal.
-///
-/// # Errors
-/// The error line; all are as they were then.
-pub fn replace_libraries(server: &Server, payload: &[u8]) -> std::result::Result<(), Vec<u8>> {
-    let codes = rdb::restore_libraries(payload, Checksum::Checked)
-        .map_err(|error| format!("{error:?}").into_bytes())?;
-    let libraries: Vec<Arc<Library>> = codes
-        .iter()
-        .map(|code| make(server, code, LOAD_AGAIN_TIME_MAX))
-        .collect::<std::result::Result<_, _>>()?;
-    server.scripts.change_libraries(|all| {
-        *all = Libraries::default();
-        libraries.into_iter().try_for_each(|library| all.add(library, false))
-    })
-}
-
 /// Changes the libraries; what they are then goes to the journal.
 fn change<T>(
     context: &Context<'_, '_>,
     change: impl FnOnce(&mut Libraries) -> std::result::Result<T, Vec<u8>>,
 ) -> Result<T> {
     let (server, batch) = (context.server, &*context.batch);
-    let result = server.scripts.change_libraries(|all| {
+    let result = server.engine.scripts.change_libraries(|all| {
         let changed = change(all)?;
         if batch.effects().is_some() {
             let payload = rdb::dump_libraries(all.by_name.values().map(|library| &library.code[..]));
@@ -160,10 +122,10 @@ fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     let (replaces, code) = (code_at > 2, request.arg(code_at));
     let name = library_name(code).map_err(Error::line)?;
-    if !replaces && server.scripts.with_libraries(|all| all.by_name.contains_key(&name)) {
+    if !replaces && server.engine.scripts.with_libraries(|all| all.by_name.contains_key(&name)) {
         return Err(Error::quoting("ERR Library '", &name, "' already exists"));
     }
-    let library = make(server, code, LOAD_TIME_MAX).map_err(Error::line)?;
+    let library = libraries::make(&server.engine, code, LOAD_TIME_MAX).map_err(Error::line)?;
     change(context, |all| all.add(library, replaces))?;
     reply.bulk(&name);
     Ok(())
@@ -214,7 +176,7 @@ fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
             return Err(Error::quoting("ERR Unknown argument ", word, ""));
         }
     }
-    let libraries = context.server.scripts.libraries();
+    let libraries = context.server.engine.scripts.libraries();
     context.batch.see_apart();
     let is_meant = |library: &&Arc<Library>| {
         pattern.is_none_or(|pattern| glob_match(pattern, &library.name, Case::Insensitive))
@@ -258,10 +220,10 @@ fn list_library(reply: &mut Reply<'_>, library: &Library, shows_code: bool) {
 
 /// FUNCTION STATS
 fn stats(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let scripts = &context.server.scripts;
+    let scripts = &context.server.engine.scripts;
     reply.map(2);
     reply.bulk(b"running_script");
-    match scripts.functions.lock().first() {
+    match context.server.functions.lock().first() {
         None => reply.null(),
         Some(run) => {
             reply.map(3);
@@ -297,7 +259,7 @@ fn kill(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// FUNCTION DUMP
 fn dump(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let libraries = context.server.scripts.libraries();
+    let libraries = context.server.engine.scripts.libraries();
     context.batch.see_apart();
     let payload = rdb::dump_libraries(libraries.by_name.values().map(|library| &library.code[..]));
     reply.bulk(&payload);
@@ -320,7 +282,7 @@ pub enum Policy {
 /// # Errors
 /// Why they cannot be; all are as they were then.
 pub fn put_libraries(context: &Context<'_, '_>, codes: &[Vec<u8>], policy: Policy) -> Result<()> {
-    let libraries = codes.iter().map(|code| make(context.server, code, LOAD_TIME_MAX));
+    let libraries = codes.iter().map(|code| libraries::make(&context.server.engine, code, LOAD_TIME_MAX));
     let libraries: Vec<Arc<Library>> =
         libraries.collect::<std::result::Result<_, Vec<u8>>>().map_err(Error::line)?;
     change(context, |all| {
@@ -347,11 +309,12 @@ fn restore(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
             ));
         }
     };
-    let codes =
-        rdb::restore_libraries(request.arg(2), server.settings.checksum()).map_err(|error| match error {
+    let codes = rdb::restore_libraries(request.arg(2), server.engine.settings.checksum()).map_err(
+        |error| match error {
             RestoreError::BadFooter => Error::DUMP_FOOTER,
             RestoreError::BadFormat => Error::text("ERR given type is not a function"),
-        })?;
+        },
+    )?;
     put_libraries(context, &codes, policy)?;
     reply.ok();
     Ok(())

@@ -1,11 +1,11 @@
 //! What a script asks of the server: its commands, checked as Redis checks them and run under what the script holds.
 
+use crate::attention::Attention;
 use crate::commands::debug;
 use crate::dispatch::rights;
 use crate::dispatch::{Context, checks};
 use crate::durability;
 use crate::holders::{Run, What};
-use crate::server::Attention;
 use crate::slow;
 use crate::worker;
 use ::script::limits::OUTPUT_BYTES_MAX;
@@ -79,7 +79,7 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         is_function: bool,
         began: Instant,
     ) -> ScriptHost<'h, 'a, 'k> {
-        let is_monitored = context.server.attention().contains(Attention::MONITORS);
+        let is_monitored = context.server.engine.attention().contains(Attention::MONITORS);
         ScriptHost {
             context,
             limits,
@@ -105,7 +105,7 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         }
         let Some(run) = self.shown else { return self.has_error };
         let server = self.context.server;
-        server.scripts.functions.lock().retain(|other| !Arc::ptr_eq(other, &run));
+        server.functions.lock().retain(|other| !Arc::ptr_eq(other, &run));
         if self.is_slow {
             server.holders.remove(server, &run);
         }
@@ -127,7 +127,7 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
             holding: Mutex::new(self.context.batch.holding()),
         });
         if self.is_function {
-            self.context.server.scripts.functions.lock().push(run.clone());
+            self.context.server.functions.lock().push(run.clone());
         }
         self.shown.insert(run).clone()
     }
@@ -261,15 +261,15 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
             Runs::Data(row) => {
                 let args = Args::new(
                     request,
-                    &context.server.keyspace,
+                    &context.server.engine.keyspace,
                     (context.session.db, context.now),
-                    &context.server.settings,
+                    &context.server.engine.settings,
                 );
                 keys_locked(row, &args, &mut keys);
                 needs_all(row, &args)
             }
             Runs::Server(_) => {
-                let (keyspace, db) = (&context.server.keyspace, context.session.db);
+                let (keyspace, db) = (&context.server.engine.keyspace, context.session.db);
                 let mut positions = Vec::new();
                 key_positions(command.row.keys, &request, &mut positions);
                 keys.extend(positions.into_iter().map(|at| keyspace.key(db, request.arg(at))));
@@ -320,7 +320,7 @@ impl Host for ScriptHost<'_, '_, '_> {
         let key = request
             .get(command.first_key)
             .filter(|_| command.first_key > 0)
-            .map(|bytes| self.context.server.keyspace.key(self.context.session.db, bytes));
+            .map(|bytes| self.context.server.engine.keyspace.key(self.context.session.db, bytes));
         self.hold(command, request, key.as_ref())?;
         if command.is(Flags::WRITE) {
             self.note_write();
@@ -332,7 +332,7 @@ impl Host for ScriptHost<'_, '_, '_> {
         }
         let context = &mut *self.context;
         let server = context.server;
-        if server.attention().contains(Attention::MONITORS) {
+        if server.engine.attention().contains(Attention::MONITORS) {
             server.monitors.show(&server.clients, &context.session.caller(), command, &request);
         }
         context.session.protocol = protocol;
@@ -353,7 +353,8 @@ impl Host for ScriptHost<'_, '_, '_> {
             *out = Vec::new();
             Reply::new(out, protocol).error("ERR the reply is longer than a script may be given");
         }
-        let (counts, track) = (&server.worker_counts[context.worker], server.config.latency_tracking());
+        let (counts, track) =
+            (&server.worker_counts[context.worker], server.engine.config.latency_tracking());
         let ended = server.ticks.now();
         counts.note(command.id, began, ended, ending, track);
         let spent = ended.0.saturating_sub(began.0);
@@ -405,7 +406,7 @@ impl Host for ScriptHost<'_, '_, '_> {
 
     fn pulse(&mut self) -> Pulse {
         let server = self.context.server;
-        durability::write_gathered(server, self.context.worker);
+        durability::write_gathered(&server.engine, || server.placement.connections_of(self.context.worker));
         let run = self.shown();
         if run.is_killed.load(Ordering::Relaxed) {
             return Pulse::End("Script killed by user with SCRIPT KILL...");
@@ -416,14 +417,15 @@ impl Host for ScriptHost<'_, '_, '_> {
         }
         // One that is late at this look may have been kept from running.
         let is_over_soon = !self.is_slow || elapsed < OVER_SOON;
-        if server.is_ending() && !is_over_soon && !self.is_whole_or_nothing() {
+        if server.engine.is_ending() && !is_over_soon && !self.is_whole_or_nothing() {
             return Pulse::End("The server is shutting down");
         }
         self.note_slow();
         worker::make_way();
         // A script may wait for time to pass.
         self.context.session.script_time_us = None;
-        if !self.is_busy && server.config.busy_reply_threshold().is_some_and(|threshold| elapsed >= threshold)
+        if !self.is_busy
+            && server.engine.config.busy_reply_threshold().is_some_and(|threshold| elapsed >= threshold)
         {
             self.is_busy = true;
             log!(

@@ -16,7 +16,6 @@
 mod eval;
 mod function;
 mod host;
-mod load;
 mod script;
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
@@ -25,8 +24,7 @@ use command::key_use::{KeyFlags, KeySpec};
 use command::key_use::{READS, UPDATES};
 use command::{Flags, Group, Keys, Reach, Row, ScriptBy, Shows};
 
-pub use function::{Policy, load_library, put_libraries, replace_libraries};
-pub use load::InterpreterBytes;
+pub use function::{Policy, put_libraries};
 
 /// The rows of scripting.
 pub const ROWS: &[Row<ServerHandler>] = &[

@@ -1,10 +1,10 @@
 //! SCRIPT: the cache of scripts, and the end of one that runs for too long.
 
-use super::load::with_interpreter;
 use super::{HELP_FLAGS, help, row, sub};
 use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::{Context, reach};
 use crate::holders::{Run, What};
+use crate::scripts::interpreter::with_interpreter;
 use crate::server::Server;
 use ::script::Sha;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
@@ -66,9 +66,9 @@ const HELP: &[&str] = &[
 /// SCRIPT LOAD script
 fn load(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (server, text) = (context.server, context.request.arg(2));
-    let known = with_interpreter(server, |interpreter| interpreter.by_text(server, text));
+    let known = with_interpreter(&server.engine, |interpreter| interpreter.by_text(&server.engine, text));
     let known = known.map_err(Error::line)?;
-    if !server.scripts.keep(known.name, &known.script) {
+    if !server.engine.scripts.keep(known.name, &known.script) {
         return Err(Error::text("OOM too many scripts are loaded: SCRIPT FLUSH forgets them"));
     }
     reply.bulk(&known.name);
@@ -81,7 +81,7 @@ fn exists(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     reply.array(names.len());
     for name in names.iter() {
         let name = Sha::try_from(name.to_ascii_lowercase());
-        let is_there = name.is_ok_and(|name| context.server.scripts.get(&name).is_some());
+        let is_there = name.is_ok_and(|name| context.server.engine.scripts.get(&name).is_some());
         reply.int(i64::from(is_there));
     }
     Ok(())
@@ -94,7 +94,7 @@ fn flush(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     if words.len() > 1 || !words.iter().all(is_known) {
         return Err(Error::text("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }
-    context.server.scripts.flush();
+    context.server.engine.scripts.flush();
     reply.ok();
     Ok(())
 }

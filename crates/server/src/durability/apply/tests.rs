@@ -2,19 +2,24 @@ use super::*;
 use command::effects::Scope;
 use command::table::{self, Runs};
 use config::{Config, Startup};
+use keyspace::HashSeed;
 use std::sync::Arc;
+use sys::Clock;
 use wire::RequestBuf;
 
-/// A server whose limits are as narrow as they can be.
-fn server() -> Arc<Server> {
+/// An engine whose limits are as narrow as they can be.
+fn engine() -> Arc<Engine> {
     let text = b"loglevel warning\nrequirepass secret\nproto-max-bulk-len 1mb\nhll-sparse-max-bytes 0\n";
     let Ok(Startup::Serve { config, .. }) = Config::from_text(text) else {
         panic!("the directives are known")
     };
-    Server::new(*config, 2)
+    crate::commands::install();
+    let engine = Engine::new(*config, 2, Clock::Real, HashSeed::from_entropy());
+    engine.follow_config(usize::MAX);
+    engine
 }
 
-fn apply(server: &Server, effect: &RequestBuf) -> Result<(), Refusal> {
+fn apply(engine: &Engine, effect: &RequestBuf) -> Result<(), Refusal> {
     let effect = effect.as_request();
     let command = table::find_for(&effect).ok_or_else(|| Refusal::unknown(&effect))?;
     let (Some(Scope::Key(_) | Scope::OnlyKey), Runs::Data(row)) = (command.effect, command.row.handler)
@@ -24,21 +29,21 @@ fn apply(server: &Server, effect: &RequestBuf) -> Result<(), Refusal> {
     if command.effect.unwrap().key_position(row, &effect).is_none() {
         return Err(Refusal::NoKey(row.name));
     }
-    let mut applier = Applier::new(server, 0);
+    let mut applier = Applier::new(engine, 0);
     let mut batch = applier.enter();
     applier.on_key(&mut batch, row, (DbIndex(0), UnixMs(1_000_000)), &effect)
 }
 
 /// Applies an effect on two keys, at the end of a record.
-fn transfer(server: &Server, words: &str, end: u64) -> Result<(), Refusal> {
+fn transfer(engine: &Engine, words: &str, end: u64) -> Result<(), Refusal> {
     let effect = effect(words);
     let effect = effect.as_request();
     let command = table::find_for(&effect).ok_or_else(|| Refusal::unknown(&effect))?;
     let (Some(Scope::Transfer), Runs::Data(row)) = (command.effect, command.row.handler) else {
         return Err(Refusal::unknown(&effect));
     };
-    let placed = placed(server, DbIndex(0), row, &effect)?;
-    Applier::new(server, 0).transfer(row, &placed, Stamp(end))
+    let placed = placed(engine, DbIndex(0), row, &effect)?;
+    Applier::new(engine, 0).transfer(row, &placed, Stamp(end))
 }
 
 fn effect(words: &str) -> RequestBuf {
@@ -46,37 +51,37 @@ fn effect(words: &str) -> RequestBuf {
 }
 
 /// What a read replies with.
-fn look(server: &Server, words: &str) -> String {
+fn look(engine: &Engine, words: &str) -> String {
     let request = effect(words);
     let Runs::Data(row) = table::find_for(&request.as_request()).unwrap().row.handler else {
         panic!("a data command")
     };
     let args =
-        Args::new(request.as_request(), &server.keyspace, (DbIndex(0), UnixMs(1_000_000)), &server.settings);
+        Args::new(request.as_request(), &engine.keyspace, (DbIndex(0), UnixMs(1_000_000)), &engine.settings);
     let mut out = Vec::new();
     let mut reply = Reply::new(&mut out, Protocol::Resp2);
-    let _ = execute(row, &mut server.keyspace.enter(0), &args, Touch::No, &mut reply).unwrap();
+    let _ = execute(row, &mut engine.keyspace.enter(0), &args, Touch::No, &mut reply).unwrap();
     String::from_utf8(out).unwrap()
 }
 
 #[test]
 fn limits_of_today_do_not_judge_what_was_done() {
-    let server = server();
+    let engine = engine();
     for words in ["SETRANGE s 2000000 x", "SETBIT b 80000000 1"] {
-        assert_eq!(apply(&server, &effect(words)), Ok(()), "{words}");
+        assert_eq!(apply(&engine, &effect(words)), Ok(()), "{words}");
     }
     let long = RequestBuf::from_args([&b"APPEND"[..], b"s", &[b'y'; 2 << 20]]);
-    assert_eq!(apply(&server, &long), Ok(()));
-    assert_eq!(look(&server, "STRLEN s"), format!(":{}\r\n", 2_000_001 + (2 << 20)));
-    assert_eq!(look(&server, "STRLEN b"), ":10000001\r\n");
+    assert_eq!(apply(&engine, &long), Ok(()));
+    assert_eq!(look(&engine, "STRLEN s"), format!(":{}\r\n", 2_000_001 + (2 << 20)));
+    assert_eq!(look(&engine, "STRLEN b"), ":10000001\r\n");
     // It was sparse when it was logged.
-    assert_eq!(apply(&server, &effect("PFADD h a b c")), Ok(()));
-    assert_eq!(look(&server, "PFDEBUG ENCODING h"), "+sparse\r\n");
+    assert_eq!(apply(&engine, &effect("PFADD h a b c")), Ok(()));
+    assert_eq!(look(&engine, "PFDEBUG ENCODING h"), "+sparse\r\n");
 }
 
 #[test]
 fn what_is_no_effect_is_refused_and_never_run_on_all() {
-    let server = server();
+    let engine = engine();
     for words in [
         "GET k",
         "KEYS *",
@@ -91,7 +96,7 @@ fn what_is_no_effect_is_refused_and_never_run_on_all() {
         "SHUTDOWN NOSAVE",
         "JSON.SET a",
     ] {
-        assert!(matches!(apply(&server, &effect(words)), Err(Refusal::Unknown(_))), "{words}");
+        assert!(matches!(apply(&engine, &effect(words)), Err(Refusal::Unknown(_))), "{words}");
     }
     for words in [
         "DEL a b",
@@ -100,13 +105,13 @@ fn what_is_no_effect_is_refused_and_never_run_on_all() {
         "XREADGROUP GROUP g c STREAMS a b > >",
         "XREADGROUP GROUP g c X a b >",
     ] {
-        assert!(matches!(apply(&server, &effect(words)), Err(Refusal::NoKey(_))), "{words}");
+        assert!(matches!(apply(&engine, &effect(words)), Err(Refusal::NoKey(_))), "{words}");
     }
     for words in ["RENAME a", "MOVE a", "COPY a b", "COPY a b DB 1", "COPY a b REPLACE DB 1"] {
-        assert!(matches!(transfer(&server, words, 1), Err(Refusal::NoKey(_))), "{words}");
+        assert!(matches!(transfer(&engine, words, 1), Err(Refusal::NoKey(_))), "{words}");
     }
-    assert_eq!(transfer(&server, "MOVE a 99", 1), Err(Refusal::Database("99".to_owned())));
-    assert_eq!(apply(&server, &effect("SET k")), Err(Refusal::Arity("set")));
+    assert_eq!(transfer(&engine, "MOVE a 99", 1), Err(Refusal::Database("99".to_owned())));
+    assert_eq!(apply(&engine, &effect("SET k")), Err(Refusal::Arity("set")));
 }
 
 #[test]
@@ -128,19 +133,19 @@ fn what_goes_from_key_to_key_is_done_as_far_as_it_is_due_and_needs_its_source() 
         ("MOVE missing 1", false, false, None),
         ("MOVE s 1", false, false, Some("- t")),
     ] {
-        let server = server();
+        let engine = engine();
         for line in ["SET s s PXAT 1000001", "SET t t"] {
-            assert_eq!(apply(&server, &effect(line)), Ok(()));
+            assert_eq!(apply(&engine, &effect(line)), Ok(()));
         }
         // Whatever has come to be over since.
-        server.keyspace.set_active_expiry(false);
-        let batch = server.keyspace.enter(0);
+        engine.keyspace.set_active_expiry(false);
+        let batch = engine.keyspace.enter(0);
         for (name, is_later) in [("s", source_later), ("missing", source_later), ("t", target_later)] {
-            let slot = server.keyspace.key(DbIndex(0), name.as_bytes()).slot;
+            let slot = engine.keyspace.key(DbIndex(0), name.as_bytes()).slot;
             batch.restore_stamp(DbIndex(0), slot, Stamp(if is_later { END } else { END - 1 }));
         }
         drop(batch);
-        let applied = transfer(&server, words, END);
+        let applied = transfer(&engine, words, END);
         let name = words.split(' ').next().unwrap().to_lowercase();
         match expected {
             None => {
@@ -148,7 +153,7 @@ fn what_goes_from_key_to_key_is_done_as_far_as_it_is_due_and_needs_its_source() 
             }
             Some(expected) => {
                 assert_eq!(applied, Ok(()), "{words}");
-                let held = ["s", "t"].map(|key| match &look(&server, &format!("GET {key}"))[..] {
+                let held = ["s", "t"].map(|key| match &look(&engine, &format!("GET {key}"))[..] {
                     "$-1\r\n" => "-".to_owned(),
                     reply => reply[4..5].to_owned(),
                 });
@@ -160,8 +165,8 @@ fn what_goes_from_key_to_key_is_done_as_far_as_it_is_due_and_needs_its_source() 
 
 #[test]
 fn only_databases_that_are_there_are_named() {
-    let server = server();
-    let of = |words: &str| OnDatabases::of(&server, DbIndex(3), &effect(words).as_request());
+    let engine = engine();
+    let of = |words: &str| OnDatabases::of(&engine, DbIndex(3), &effect(words).as_request());
     assert_eq!(of("FLUSHALL ASYNC"), Ok(OnDatabases::Flush(None)));
     assert_eq!(of("flushdb"), Ok(OnDatabases::Flush(Some(DbIndex(3)))));
     assert_eq!(of("SWAPDB 0 2"), Ok(OnDatabases::Swap(DbIndex(0), DbIndex(2))));
@@ -171,15 +176,15 @@ fn only_databases_that_are_there_are_named() {
 
 #[test]
 fn libraries_take_the_place_of_all_others() {
-    let server = server();
+    let engine = engine();
     let code = b"#!lua name=l\nredis.register_function('put', function(k, a) return 1 end)";
     let payload = value::rdb::dump_libraries([&code[..]].into_iter());
     let whole = RequestBuf::from_args([&b"FUNCTION"[..], b"RESTORE", &payload, b"FLUSH"]);
     let command = table::find_for(&whole.as_request()).unwrap();
     assert_eq!(command.effect, Some(Scope::Libraries));
-    let applier = Applier::new(&server, 1);
+    let applier = Applier::new(&engine, 1);
     assert_eq!(applier.libraries(command, &whole.as_request()), Ok(()));
-    assert!(server.scripts.with_libraries(|all| all.by_name.contains_key(&b"l"[..])));
+    assert!(engine.scripts.with_libraries(|all| all.by_name.contains_key(&b"l"[..])));
     let added = RequestBuf::from_args([&b"FUNCTION"[..], b"RESTORE", &payload, b"APPEND"]);
     assert!(matches!(applier.libraries(command, &added.as_request()), Err(Refusal::Arity(_))));
 }

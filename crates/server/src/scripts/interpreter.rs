@@ -5,10 +5,10 @@
 //! Invariants:
 //! 1. What a worker finds here is also among the scripts that all share, or is gone from both.
 
-use crate::scripts::{Library, Script};
-use crate::server::Server;
+use super::{Library, Script};
+use crate::engine::Engine;
 use ::script::limits::{COMPILED_SCRIPTS_MAX, LOAD_AGAIN_TIME_MAX};
-use ::script::{Compiled, Engine, Failure, Header, Sha, sha};
+use ::script::{Compiled, Failure, Header, Sha, sha};
 use command::version::REDIS_VERSION;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -24,8 +24,9 @@ const BYTES_UNTOLD_MAX: usize = 16 << 10;
 const COMPILED_SCRIPTS_GONE: usize = 256;
 
 /// A worker's interpreter.
-pub(super) struct Interpreter {
-    pub engine: Engine,
+pub struct Interpreter {
+    /// What runs it.
+    pub engine: ::script::Engine,
     scripts: HashMap<Sha, Rc<Known>, foldhash::fast::RandomState>,
     /// The same by a hash of their texts.
     by_text: HashMap<u64, Rc<Known>, foldhash::fast::RandomState>,
@@ -38,9 +39,12 @@ pub(super) struct Interpreter {
 }
 
 /// A script that is compiled here.
-pub(super) struct Known {
+pub struct Known {
+    /// Its name.
     pub name: Sha,
+    /// What all workers know of it.
     pub script: Arc<Script>,
+    /// What is to be run.
     pub compiled: Compiled,
 }
 
@@ -60,49 +64,49 @@ thread_local! {
 }
 
 /// Uses this worker's interpreter, which comes into being with its first use.
-pub(super) fn with_interpreter<T>(server: &Server, run: impl FnOnce(&mut Interpreter) -> T) -> T {
+pub fn with_interpreter<T>(engine: &Engine, run: impl FnOnce(&mut Interpreter) -> T) -> T {
     INTERPRETER.with_borrow_mut(|slot| {
-        let interpreter = slot.get_or_insert_with(|| Interpreter::new(server));
-        interpreter.forget_what_is_gone(server);
-        interpreter.engine.set_garbage_bytes_max(garbage_bytes_max(server));
+        let interpreter = slot.get_or_insert_with(|| Interpreter::new(engine));
+        interpreter.forget_what_is_gone(engine);
+        interpreter.engine.set_garbage_bytes_max(garbage_bytes_max(engine));
         let result = run(interpreter);
-        interpreter.note_bytes(server);
+        interpreter.note_bytes(engine);
         result
     })
 }
 
 /// How much garbage an interpreter may keep: a share of `maxmemory` in which data is not missed.
-fn garbage_bytes_max(server: &Server) -> usize {
+fn garbage_bytes_max(engine: &Engine) -> usize {
     const SHARE: u64 = 64;
-    match server.config.maxmemory() {
+    match engine.config.maxmemory() {
         0 => usize::MAX,
         ceiling => (ceiling / SHARE) as usize,
     }
 }
 
 impl Interpreter {
-    fn new(server: &Server) -> Interpreter {
+    fn new(engine: &Engine) -> Interpreter {
         Interpreter {
-            engine: Engine::new(REDIS_VERSION),
+            engine: ::script::Engine::new(REDIS_VERSION),
             scripts: HashMap::default(),
             by_text: HashMap::default(),
             hasher: foldhash::quality::RandomState::default(),
-            flushes: server.scripts.flushes(),
-            changes: server.scripts.changes(),
+            flushes: engine.scripts.flushes(),
+            changes: engine.scripts.changes(),
             bytes: 0,
             looks_at: 0,
         }
     }
 
-    fn forget_what_is_gone(&mut self, server: &Server) {
-        let (flushes, changes) = (server.scripts.flushes(), server.scripts.changes());
+    fn forget_what_is_gone(&mut self, engine: &Engine) {
+        let (flushes, changes) = (engine.scripts.flushes(), engine.scripts.changes());
         if self.flushes != flushes {
             self.flushes = flushes;
             self.forget_scripts();
         }
         if self.changes != changes {
             self.changes = changes;
-            server.scripts.with_libraries(|libraries| {
+            engine.scripts.with_libraries(|libraries| {
                 let is_there = |number| libraries.by_name.values().any(|library| library.number == number);
                 self.engine.retain_libraries(is_there);
             });
@@ -116,12 +120,12 @@ impl Interpreter {
         }
     }
 
-    fn note_bytes(&mut self, server: &Server) {
+    fn note_bytes(&mut self, engine: &Engine) {
         let bytes = self.engine.used_bytes();
         if bytes.abs_diff(self.bytes) < BYTES_UNTOLD_MAX {
             return;
         }
-        let sum = &server.interpreter_bytes.0;
+        let sum = &engine.interpreter_bytes.0;
         if bytes >= self.bytes {
             sum.fetch_add(bytes - self.bytes, Ordering::Relaxed);
         } else {
@@ -131,7 +135,10 @@ impl Interpreter {
     }
 
     /// The script of this text, known to all workers and compiled here.
-    pub fn by_text(&mut self, server: &Server, text: &[u8]) -> Result<Rc<Known>, Failure> {
+    ///
+    /// # Errors
+    /// It does not compile, or says of itself what cannot be followed.
+    pub fn by_text(&mut self, engine: &Engine, text: &[u8]) -> Result<Rc<Known>, Failure> {
         let hash = self.hasher.hash_one(text);
         if let Some(known) = self.by_text.get(&hash)
             && known.script.text == text
@@ -140,12 +147,12 @@ impl Interpreter {
             return Ok(known.clone());
         }
         let name = sha(text);
-        let known = match self.by_name(server, &name)? {
+        let known = match self.by_name(engine, &name)? {
             Some(known) => known,
             None => {
                 let header = Header::of_script(text)?;
                 let compiled = self.compile(text)?;
-                self.keep(name, server.scripts.add(name, text, header), compiled)
+                self.keep(name, engine.scripts.add(name, text, header), compiled)
             }
         };
         self.by_text.insert(hash, known.clone());
@@ -153,11 +160,14 @@ impl Interpreter {
     }
 
     /// The script of this name, if any worker knows it, compiled here.
-    pub fn by_name(&mut self, server: &Server, name: &Sha) -> Result<Option<Rc<Known>>, Failure> {
+    ///
+    /// # Errors
+    /// It does not compile.
+    pub fn by_name(&mut self, engine: &Engine, name: &Sha) -> Result<Option<Rc<Known>>, Failure> {
         if let Some(known) = self.scripts.get(name).filter(|known| known.script.note_use()) {
             return Ok(Some(known.clone()));
         }
-        let Some(script) = server.scripts.get(name) else { return Ok(None) };
+        let Some(script) = engine.scripts.get(name) else { return Ok(None) };
         let compiled = self.compile(&script.text)?;
         Ok(Some(self.keep(*name, script, compiled)))
     }
@@ -190,6 +200,9 @@ impl Interpreter {
     }
 
     /// Loads a library here, unless it is.
+    ///
+    /// # Errors
+    /// Its code does not run to its end.
     pub fn load(&mut self, library: &Library) -> Result<(), Failure> {
         if self.engine.has_library(library.number) {
             return Ok(());

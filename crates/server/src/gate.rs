@@ -28,6 +28,8 @@ pub struct Gate {
     /// Whether replies wait for the disk.
     is_holding: AtomicBool,
     bells: Box<[Bell]>,
+    /// Told whenever the log is durable further than before.
+    pub committed: Notify,
 }
 
 /// A worker's bell, on a cache line of its own.
@@ -45,6 +47,7 @@ impl Gate {
             durable: AtomicU64::new(0),
             is_holding: AtomicBool::new(false),
             bells: (0..workers).map(|_| Bell::default()).collect(),
+            committed: Notify::new(),
         }
     }
 
@@ -96,7 +99,7 @@ struct Waiting(Stamp, Arc<Client>);
 impl Queue {
     /// Wakes a session when the gate is open for this stamp.
     pub fn wait(&self, server: &Server, worker: usize, stamp: Stamp, client: &Arc<Client>) {
-        let gate = &server.durability.gate;
+        let gate = &server.gate;
         self.0.borrow_mut().push(Reverse(Waiting(stamp, client.clone())));
         gate.bells[worker].is_awaited.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -107,7 +110,7 @@ impl Queue {
 
     /// Wakes sessions whenever the bell rings, for as long as the worker lives.
     pub async fn attend(&self, server: &Server, worker: usize) {
-        let gate = &server.durability.gate;
+        let gate = &server.gate;
         loop {
             gate.bells[worker].rung.notified().await;
             let mut queue = self.0.borrow_mut();
@@ -161,7 +164,7 @@ mod tests {
 
     impl Wake for Closes {
         fn wake(self: Arc<Self>) {
-            self.0.durability.gate.hold(true);
+            self.0.gate.hold(true);
         }
     }
 
@@ -171,7 +174,7 @@ mod tests {
             panic!("it is to serve")
         };
         let server = Server::new(*config, 1);
-        let gate = &server.durability.gate;
+        let gate = &server.gate;
         let client = Arc::new(Client::new(1, String::new(), String::new(), -1, (0, 0), UnixMs(0)));
         client.set_waker(&Waker::from(Arc::new(Closes(server.clone()))));
         gate.hold(true);
