@@ -2,7 +2,10 @@
 //!
 //! A worker writes the line into the mail of each monitoring session, which may
 //! be on any worker. Nothing of this is touched while nobody monitors: who shows commands
-//! keeps a flag of that, which is changed while the sessions are locked.
+//! keeps a flag of that.
+//!
+//! Thread rule: one lock, of the list. Whether anybody monitors is noted while it is held, so
+//! that of a session that comes and one that goes the later has the last word.
 
 use command::Flags;
 use command::table::Command;

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const UNLIMITED: u64 = u64::MAX;
 
 /// The limits of all clients. They follow the configuration when it has changed.
-#[derive(Default)]
 pub(super) struct Limits {
     /// The hard limit of each class, in bytes; 0 is none.
     output_hard_bytes: [AtomicU64; 3],
@@ -15,6 +14,17 @@ pub(super) struct Limits {
     memory_bytes: AtomicU64,
     /// Whether `maxmemory-clients` says so.
     is_explicit: AtomicBool,
+}
+
+impl Default for Limits {
+    /// None at all.
+    fn default() -> Limits {
+        Limits {
+            output_hard_bytes: Default::default(),
+            memory_bytes: AtomicU64::new(UNLIMITED),
+            is_explicit: AtomicBool::new(false),
+        }
+    }
 }
 
 impl Limits {

@@ -26,7 +26,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Nobody is connected. Limits hold from the first [`Clients::follow`] on.
+    /// Nobody is connected, and there are no limits before the first [`Clients::follow`].
     pub fn new(clock: Clock) -> Clients {
         Clients {
             by_id: Mutex::default(),

@@ -89,8 +89,8 @@ struct Awaited {
     is_look_up: bool,
 }
 
-/// Starts to read the pages of some cold keys, for so many requests of a session, which is woken when they are here. None: nothing is on its way, and the commands
-/// read for themselves.
+/// Starts to read the pages of some cold keys, for so many requests of the session that is woken when all are here. None: nothing is
+/// on its way, and the commands read for themselves.
 pub fn begin(
     engine: &Arc<Engine>,
     worker: usize,
