@@ -2,7 +2,7 @@
 
 use super::Settings;
 use rustls::RootCertStore;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::path::{Path, PathBuf};
 use sys::file::Fs;
@@ -18,7 +18,7 @@ pub fn certificates(path: &Path, directive: &str) -> Result<Vec<CertificateDer<'
     let bytes = read(path, directive)?;
     let found: Vec<_> = CertificateDer::pem_slice_iter(&bytes)
         .collect::<Result<_, _>>()
-        .map_err(|error| format!("{directive} {}: {error}", path.display()))?;
+        .map_err(|error| format!("{directive} {}: {}", path.display(), damage(&error)))?;
     match found.is_empty() {
         true => Err(format!("{directive} {}: there is no certificate in it (PEM)", path.display())),
         false => Ok(found),
@@ -40,8 +40,33 @@ pub fn key(path: &Path, directive: &str) -> Result<PrivateKeyDer<'static>, Strin
         ));
     }
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| {
-        format!("{directive} {}: there is no private key in it (PEM): {error}", path.display())
+        format!("{directive} {}: there is no private key in it (PEM): {}", path.display(), damage(&error))
     })
+}
+
+/// What is wrong with a file. Tells nothing of what is in it, which may be a key.
+fn damage(error: &pem::Error) -> &'static str {
+    match error {
+        pem::Error::NoItemsFound => "nothing in it begins as one",
+        pem::Error::MissingSectionEnd { .. } => "it has no end line of its own; its line breaks may be lost",
+        pem::Error::IllegalSectionStart { .. } => "its first line is damaged; its line breaks may be lost",
+        pem::Error::Base64Decode(_) => "it is damaged within",
+        _ => "it cannot be read",
+    }
+}
+
+/// Why nobody can show a certificate with a key, which lie in these files under these directives.
+pub fn unusable(error: &rustls::Error, files: (&Path, &Path), directives: (&str, &str)) -> String {
+    let certificate = format!("{} {}", directives.0, files.0.display());
+    let key = format!("{} {}", directives.1, files.1.display());
+    match error {
+        rustls::Error::InconsistentKeys(_) => format!("{certificate} and {key} do not go together: {error}"),
+        rustls::Error::General(_) => format!(
+            "{key}: there is no use for such a key; there is for RSA of 2048 bits and more, ECDSA with P-256 and P-384, \
+             and Ed25519"
+        ),
+        _ => format!("{certificate}: there is no use for it: {error}"),
+    }
 }
 
 /// The authorities that the settings name, if they name any.
@@ -100,4 +125,35 @@ fn read(path: &Path, directive: &str) -> Result<Vec<u8>, String> {
         return Err(format!("No {directive} configured!"));
     }
     Fs::Real.read(path, FILE_BYTES_MAX).map_err(|error| format!("{directive} {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::tls::Authority;
+
+    #[test]
+    fn errors_of_damaged_keys_do_not_show_them() {
+        let dir = std::env::temp_dir().join(format!("tarn-files-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let whole = Authority::new("authority").itself().key;
+        let damaged = [
+            whole.replace('\n', ""),
+            whole.replace('\n', " "),
+            whole.replace('\n', "\\n"),
+            whole.replacen("KEY-----\n", "KEY", 1),
+            whole[..100].to_owned(),
+            whole.replacen("KEY-----\n", "KEY-----\n!", 1),
+        ];
+        for text in damaged {
+            let path = dir.join("damaged.key");
+            std::fs::write(&path, &text).unwrap();
+            let error = key(&path, "tls-key-file").unwrap_err();
+            let told = error.strip_prefix(&format!("tls-key-file {}: ", path.display())).unwrap();
+            assert!(told.len() < 120 && !told.contains(|letter: char| letter.is_ascii_digit()), "{error}");
+        }
+        std::fs::write(dir.join("whole.key"), &whole).unwrap();
+        assert!(key(&dir.join("whole.key"), "tls-key-file").is_ok());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

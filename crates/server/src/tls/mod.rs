@@ -129,11 +129,8 @@ fn server(
         }
     };
     let mut config = builder.with_single_cert(chain, key).map_err(|error| {
-        format!(
-            "tls-cert-file {} and tls-key-file {} do not go together: {error}",
-            settings.certificate.display(),
-            settings.key.display()
-        )
+        let files = (&*settings.certificate, &*settings.key);
+        files::unusable(&error, files, ("tls-cert-file", "tls-key-file"))
     })?;
     config.ignore_client_order = settings.prefers_own_order;
     config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -25,7 +25,7 @@ pub fn config(
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(OfAnyName(verifier)));
     let has_own = !settings.client_certificate.as_os_str().is_empty();
-    let (certificate, key, directives) = match has_own {
+    let (certificate, key_file, directives) = match has_own {
         true => {
             let directives = ("tls-client-cert-file", "tls-client-key-file");
             (&settings.client_certificate, &settings.client_key, directives)
@@ -33,10 +33,10 @@ pub fn config(
         false => (&settings.certificate, &settings.key, ("tls-cert-file", "tls-key-file")),
     };
     let chain = files::certificates(certificate, directives.0)?;
-    let key = files::key(key, directives.1)?;
-    builder.with_client_auth_cert(chain, key).map_err(|error| {
-        format!("{} {} and its key do not go together: {error}", directives.0, certificate.display())
-    })
+    let key = files::key(key_file, directives.1)?;
+    builder
+        .with_client_auth_cert(chain, key)
+        .map_err(|error| files::unusable(&error, (certificate, key_file), directives))
 }
 
 /// Checks who made a certificate, its times and its uses, but not the name in it.

@@ -171,7 +171,8 @@ impl Session {
     /// So many bytes more were about agreeing on keys.
     fn note_heard(&mut self, bytes: usize) {
         self.heard_bytes = match self.is_handshaking() {
-            true => self.heard_bytes + bytes,
+            // As it came, and as what it means.
+            true => self.heard_bytes + 2 * bytes,
             false => self.shown_bytes().saturating_sub(SHOWN_BYTES_ORDINARY),
         };
     }
