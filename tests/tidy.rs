@@ -18,6 +18,7 @@ const ORDER: &[&str] = &[
     "cluster",
     "server",
     "acl",
+    "engine",
     "telemetry",
     "config",
     "command",

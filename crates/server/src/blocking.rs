@@ -11,13 +11,13 @@
 use crate::client::{self, BehindReply, Client, Kept, Signal, Traits};
 use crate::dispatch::checks;
 use crate::dispatch::rights;
-use crate::durability;
 use crate::server::Server;
 use crate::session::Session;
 use crate::slow;
 use crate::tracking;
 use command::table::{Command, Runs};
 use command::{Args, Outcome, Sessions, Wait, Waiting, execute};
+use engine::durability;
 use keyspace::{Batch, Key, KeyName, Stamp, Ticket, Touch};
 use parking_lot::Mutex;
 use std::cell::Cell;

@@ -9,10 +9,10 @@ mod claims;
 
 pub use claims::{ClaimId, Needs};
 
-use crate::attention::Attention;
 use crate::client::Client;
 use crate::server::Server;
 use claims::{Claim, Claims, Standing};
+use engine::Attention;
 use keyspace::Holding;
 use parking_lot::Mutex;
 use std::sync::Arc;

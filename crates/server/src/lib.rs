@@ -2,8 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod apply;
-pub mod attention;
 pub mod audience;
 pub mod blocking;
 pub mod client;
@@ -12,27 +10,20 @@ mod connect;
 pub mod connection;
 pub mod descriptors;
 pub mod dispatch;
-pub mod durability;
 pub mod durable;
 pub mod encryption;
-pub mod engine;
 pub mod events;
 pub mod gate;
 pub mod holders;
-pub mod import;
 pub mod listen;
-mod moment;
 pub mod monitor;
 pub mod placement;
 pub mod pubsub;
 pub mod replay;
-pub mod residency;
 pub mod roles;
-pub mod scripts;
 pub mod server;
 pub mod session;
 pub mod slow;
-pub mod snapshot;
 pub mod start;
 pub mod supervision;
 pub mod switches;

@@ -4,12 +4,12 @@
 //! be on any worker. Nothing of this is touched while nobody monitors: the server's
 //! attention flag says so.
 
-use crate::attention::Attention;
 use crate::client::{self, Client, Traits};
 use crate::server::Server;
 use crate::session::Session;
 use command::Flags;
 use command::table::Command;
+use engine::Attention;
 use parking_lot::Mutex;
 use std::io::Write;
 use std::sync::Arc;

@@ -1,14 +1,11 @@
 //! What all workers share: one `Server` for the life of the process.
 
-use crate::attention::Attention;
 use crate::audience::Audience;
 use crate::blocking::{self, Blocked};
 use crate::client::{Client, Clients, Traits, eviction};
 use crate::commands;
 use crate::dispatch::names::Names;
 use crate::dispatch::pause::Pause;
-use crate::durability;
-use crate::engine::Engine;
 use crate::events;
 use crate::gate::Gate;
 use crate::holders::{Holders, Run};
@@ -26,6 +23,9 @@ use crate::watches::Watches;
 use ::log::SyncPolicy;
 use acl::Registry;
 use config::{ClientClass, Config};
+use engine::Attention;
+use engine::Engine;
+use engine::durability;
 use keyspace::{HashSeed, Interest};
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -19,8 +19,8 @@
 //!    says, and is never sealed: it goes before what still is, as if whoever sealed that had come later.
 
 use super::{Client, Signal, Traits};
-use crate::durability;
 use crate::server::Server;
+use engine::durability;
 use keyspace::Stamp;
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};

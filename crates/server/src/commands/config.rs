@@ -4,7 +4,6 @@
 //! is handed on by `Server::apply_config`.
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
-use crate::attention::Attention;
 use crate::client::eviction;
 use crate::dispatch::Context;
 use crate::dispatch::checks::LOADING;
@@ -14,6 +13,7 @@ use crate::tls::Contexts;
 use crate::{descriptors, durable, encryption, listen};
 use command::{Error, Flags, Group, Reach, Result, Row, Secrets, Shows};
 use config::{CannotApply, ChangedDirective, Config, Origin, TABLE};
+use engine::Attention;
 use std::sync::Arc;
 use telemetry::log;
 use wire::Reply;

@@ -5,7 +5,6 @@
 //! that as any other request: nobody sees a part of it.
 
 use super::row;
-use crate::attention::Attention;
 use crate::client::Traits;
 use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::reach::{self, reach_of};
@@ -16,6 +15,7 @@ use crate::slow;
 use crate::transaction::Queued;
 use command::key_use::LOOKS;
 use command::{Error, Flags, Group, Hashed, Keys, Reach, Result, Row, Shows};
+use engine::Attention;
 use keyspace::Key;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;

@@ -6,7 +6,6 @@
 use super::checks::Verdict;
 use crate::client::Signal;
 use crate::holders::{Asking, Needs, Run, Way, What};
-use crate::scripts::plan;
 use crate::server::Server;
 use crate::session::Session;
 use crate::transaction::Queued;
@@ -15,6 +14,7 @@ use command::execute::{key_positions, keys_locked, needs_all};
 use command::table::{Command, Runs};
 use command::{Args, Error, Flags, row};
 use config::BusyScope;
+use engine::scripts::plan;
 use keyspace::{DbIndex, Holding, Key};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;

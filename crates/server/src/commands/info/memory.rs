@@ -3,7 +3,7 @@
 use super::{Page, human_bytes, ratio};
 use crate::client::Client;
 use crate::dispatch::Context;
-use crate::durability::{self, FunctionCount};
+use engine::durability::{self, FunctionCount};
 use keyspace::reaper;
 use std::sync::atomic::Ordering;
 

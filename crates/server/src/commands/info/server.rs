@@ -3,9 +3,9 @@
 use super::Page;
 use crate::client::Traits;
 use crate::dispatch::Context;
-use crate::durability::{self, KeyCount};
 use command::version::REDIS_VERSION;
 use config::Supervision;
+use engine::durability::{self, KeyCount};
 use std::sync::atomic::Ordering;
 
 /// The Redis clock of access times has 24 bits.
