@@ -4,7 +4,7 @@
 use crate::imports::{append_only_dir, complaint, empty_redis, fill, increment, redis, rewrite, run};
 use crate::operators::{shown_by, text};
 use crate::tarn;
-use server::import::check::{Fault, FileReport, look_at};
+use engine::import::check::{Fault, FileReport, look_at};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -20,6 +20,7 @@ const ORDER: &[&str] = &[
     "notify",
     "net",
     "acl",
+    "engine",
     "telemetry",
     "config",
     "command",

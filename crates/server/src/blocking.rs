@@ -10,12 +10,12 @@
 
 use crate::dispatch::checks;
 use crate::dispatch::rights;
-use crate::durability;
 use crate::server::Server;
 use crate::session::Session;
 use crate::slow;
 use command::table::{Command, Runs};
 use command::{Args, Outcome, Sessions, Wait, Waiting, execute};
+use engine::durability;
 use keyspace::{Batch, Key, KeyName, Stamp, Ticket, Touch};
 use net::client::{self, BehindReply, Client, Kept, Signal, Traits};
 use parking_lot::Mutex;

@@ -2,11 +2,11 @@
 //!
 //! Thread rule: the log's flusher tells how far it is.
 
-use crate::durability::{self, Above, Watcher};
-use crate::import::{self, Found, Preference};
 use crate::replay::Replay;
 use crate::server::Server;
 use ::log::Options;
+use engine::durability::{self, Above, Watcher};
+use engine::import::{self, Found, Preference};
 use keyspace::Stamp;
 use std::io;
 use std::path::Path;
@@ -76,3 +76,6 @@ pub fn load_foreign(server: &Arc<Server>, preference: Preference) -> io::Result<
 pub fn load_from(server: &Arc<Server>, from: &Path) -> io::Result<Found> {
     import::load_from(&server.engine, &mut Replay::new(server, 0), from)
 }
+
+#[cfg(test)]
+mod tests;

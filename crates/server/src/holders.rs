@@ -9,9 +9,9 @@ mod claims;
 
 pub use claims::{ClaimId, Needs};
 
-use crate::attention::Attention;
 use crate::server::Server;
 use claims::{Claim, Claims, Standing};
+use engine::Attention;
 use keyspace::Holding;
 use net::client::Client;
 use parking_lot::Mutex;

@@ -11,7 +11,6 @@
 //! 2. The keyspace is left between two requests, so that a request of another thread can have it alone.
 //! 3. Nothing is held back: MULTI and EXEC are for whoever reads the log, which knows what belongs together.
 
-use crate::apply::{Apply, Rejection, judge};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::{self, ServerHandler};
 use crate::server::Server;
@@ -19,6 +18,7 @@ use crate::session::Session;
 use acl::Access;
 use command::table::{Command, Runs};
 use command::{Args, execute};
+use engine::apply::{Apply, Rejection, judge};
 use keyspace::{DbIndex, Touch};
 use net::client::Client;
 use std::sync::Arc;

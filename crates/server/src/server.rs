@@ -1,12 +1,9 @@
 //! What all workers share: one `Server` for the life of the process.
 
-use crate::attention::Attention;
 use crate::blocking::{self, Blocked};
 use crate::commands;
 use crate::dispatch::names::Names;
 use crate::dispatch::pause::Pause;
-use crate::durability;
-use crate::engine::Engine;
 use crate::gate::Gate;
 use crate::holders::{Holders, Run};
 use crate::listen::{Doors, Speech};
@@ -19,6 +16,9 @@ use crate::tls::Tls;
 use ::log::SyncPolicy;
 use acl::Registry;
 use config::{ClientClass, Config};
+use engine::Attention;
+use engine::Engine;
+use engine::durability;
 use keyspace::{HashSeed, Interest};
 use net::client::{Client, Clients, Traits, eviction};
 use notify::audience::Audience;

@@ -4,10 +4,10 @@
 
 use crate::blocking::Until;
 use crate::holders::ClaimId;
-use crate::residency::fetch::Fetch;
 use crate::server::Server;
 use crate::transaction::Transaction;
 use acl::{Access, Setting};
+use engine::residency::fetch::Fetch;
 use keyspace::{DbIndex, Touch};
 use net::client::{Client, Letters, Traits};
 use notify::monitor::Caller;

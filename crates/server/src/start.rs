@@ -1,13 +1,14 @@
 //! The story of one run of `tarn server`: read the configuration, take the
 //! addresses, start the workers, wait for the end.
 
-use crate::attention::Attention;
 use crate::dispatch::names::Names;
 use crate::listen::{Listeners, Speech};
 use crate::placement::Arrival;
 use crate::server::{Ending, Scripting, Server};
-use crate::{commands, descriptors, durability, durable, encryption, snapshot, supervision, worker};
+use crate::{commands, descriptors, durable, encryption, supervision, worker};
 use config::{Config, Edition, Startup};
+use engine::Attention;
+use engine::{durability, snapshot};
 use script::limits::STACK_BYTES;
 use std::ffi::OsString;
 use std::io;

@@ -4,16 +4,16 @@
 //! The spare worker keeps the time, `hz` times a second while anything happens and twice a second while nothing does, or
 //! sooner if a key comes due. The others sleep until it rings for them, so that an idle server is idle.
 
-use crate::attention::Attention;
 use crate::blocking;
 use crate::dispatch::checks;
 use crate::dispatch::pause::Pause;
-use crate::durability;
 use crate::placement::scaling::Glance;
-use crate::residency;
 use crate::server::Server;
-use crate::snapshot;
 use crate::worker::Worker;
+use engine::Attention;
+use engine::durability;
+use engine::residency;
+use engine::snapshot;
 use keyspace::Progress;
 use net::client::{Client, Traits, eviction};
 use std::mem;

@@ -4,7 +4,6 @@
 //! is handed on by `Server::apply_config`.
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
-use crate::attention::Attention;
 use crate::dispatch::Context;
 use crate::dispatch::checks::LOADING;
 use crate::dispatch::handlers::ServerHandler;
@@ -13,6 +12,7 @@ use crate::tls::Contexts;
 use crate::{descriptors, durable, encryption, listen};
 use command::{Error, Flags, Group, Reach, Result, Row, Secrets, Shows};
 use config::{CannotApply, ChangedDirective, Config, Origin, TABLE};
+use engine::Attention;
 use net::client::eviction;
 use std::sync::Arc;
 use telemetry::log;

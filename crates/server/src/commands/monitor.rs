@@ -1,10 +1,10 @@
 //! MONITOR: shows the session every command.
 
 use super::row;
-use crate::attention::Attention;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use command::{Flags, Group, Reach, Result, Row, Shows};
+use engine::Attention;
 use wire::Reply;
 
 /// MONITOR.

@@ -4,9 +4,9 @@
 use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
-use crate::durability;
-use crate::snapshot::{self, InProgress, Unsaved};
 use command::{Categories, Error, Flags, Group, Reach, Result, Row, Shows};
+use engine::durability;
+use engine::snapshot::{self, InProgress, Unsaved};
 use wire::Reply;
 
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING);

@@ -1,13 +1,13 @@
 //! SHUTDOWN: ends the server.
 
 use super::row;
-use crate::attention::Attention;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::server::Scripting;
 use crate::session::Closing;
-use crate::snapshot::{self, Last};
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
+use engine::Attention;
+use engine::snapshot::{self, Last};
 use telemetry::log;
 use wire::Reply;
 

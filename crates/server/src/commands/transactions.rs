@@ -5,7 +5,6 @@
 //! that as any other request: nobody sees a part of it.
 
 use super::row;
-use crate::attention::Attention;
 use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::reach::{self, reach_of};
 use crate::dispatch::rights;
@@ -14,6 +13,7 @@ use crate::slow;
 use crate::transaction::Queued;
 use command::key_use::LOOKS;
 use command::{Error, Flags, Group, Hashed, Keys, Reach, Result, Row, Shows};
+use engine::Attention;
 use keyspace::Key;
 use net::client::Traits;
 use smallvec::SmallVec;

@@ -27,7 +27,6 @@ pub mod stream;
 
 use crate::blocking::{self, Cut};
 use crate::dispatch::{OUTPUT_FLUSH_BYTES, Stop};
-use crate::durability;
 use crate::encryption;
 use crate::server::Server;
 use crate::session::{Closing, Session};
@@ -35,6 +34,7 @@ use crate::worker::{Buffers, Worker};
 use acl::Access;
 use config::LogLevel as Level;
 use counted::Noted;
+use engine::durability;
 use keyspace::Stamp;
 use net::client::{Client, Signal, Traits};
 use pending::Pending;

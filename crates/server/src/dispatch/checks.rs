@@ -1,17 +1,17 @@
 //! What comes before a command runs, in Redis' order: does it exist, are there
 //! enough words, may this session run it, is there memory, is there a pause.
 
-use crate::attention::Attention;
 use crate::dispatch::Context;
 use crate::dispatch::pause::{Pause, Paused};
 use crate::dispatch::reach;
 use crate::dispatch::rights;
 use crate::dispatch::transaction::flags_in_effect;
-use crate::residency;
 use crate::server::Server;
 use crate::session::Session;
 use command::table::Command;
 use command::{Error, Flags};
+use engine::Attention;
+use engine::residency;
 use keyspace::{Batch, OutOfMemory};
 use sys::UnixMs;
 use value::text::until_zero;
@@ -63,13 +63,13 @@ pub fn check_request(
 #[inline]
 pub fn check_circumstances(
     server: &Server,
+    attention: Attention,
     batch: &Batch<'_>,
     session: &mut Session,
     command: &Command,
     request: &Request<'_>,
     now: UnixMs,
 ) -> Verdict {
-    let attention = server.engine.attention();
     if attention.is_empty() && session.subscriptions.is_none() {
         return Verdict::Run;
     }

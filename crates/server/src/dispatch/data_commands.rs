@@ -2,8 +2,8 @@
 
 use super::Context;
 use crate::blocking::Beginner;
-use crate::snapshot;
 use command::{Args, Error, Flags, Hashed, Outcome, Row, Waiting, execute};
+use engine::snapshot;
 use std::cell::Cell;
 use wire::Reply;
 
@@ -53,15 +53,11 @@ impl Context<'_, '_> {
         waiting: Waiting<'_>,
         reply: &mut Reply<'_>,
     ) -> command::Result<()> {
+        let engine = &*self.server.engine;
         let args = Args {
             hashed,
             waiting,
-            ..Args::new(
-                self.request,
-                &self.server.engine.keyspace,
-                (self.session.db, self.now),
-                &self.server.engine.settings,
-            )
+            ..Args::new(self.request, &engine.keyspace, (self.session.db, self.now), &engine.settings)
         };
         let args = if self.session.runs_script { args.of_script() } else { args };
         let outcome = execute(row, self.batch, &args, self.session.touch, reply);
@@ -84,7 +80,7 @@ impl Context<'_, '_> {
         if self.session.transaction.is_some() || self.session.runs_script {
             return self.run_data(row, hashed, Waiting::Never, reply);
         }
-        let began = Cell::new(None);
+        let (began, engine) = (Cell::new(None), &*self.server.engine);
         let args = Args {
             hashed,
             waiting: Waiting::Begins(&Beginner {
@@ -94,12 +90,7 @@ impl Context<'_, '_> {
                 first_tried: self.server.ticks.now(),
                 began: &began,
             }),
-            ..Args::new(
-                self.request,
-                &self.server.engine.keyspace,
-                (self.session.db, self.now),
-                &self.server.engine.settings,
-            )
+            ..Args::new(self.request, &engine.keyspace, (self.session.db, self.now), &engine.settings)
         };
         let outcome = execute(row, self.batch, &args, self.session.touch, reply);
         self.session.waits = began.get();

@@ -16,15 +16,15 @@ pub mod reach;
 pub mod rights;
 mod transaction;
 
-use crate::attention::Attention;
 use crate::blocking;
-use crate::residency;
 use crate::server::Server;
 use crate::session::{Closing, ReplyMode, Session};
 use crate::slow;
 use checks::Verdict;
 use command::table::{Command, Runs};
 use command::{Error, Flags, Hashed, Shows, Waiting, execute};
+use engine::residency;
+use engine::{Attention, Engine};
 use keyspace::{Ahead, Batch, Key, Stamp};
 use net::client::{self, Letters, Traits};
 use std::sync::Arc;
@@ -198,18 +198,20 @@ impl Runner {
     ) -> (Stop, Stamp) {
         let server = &self.server;
         let (batch, is_outside) = enter(server, self.worker);
+        let engine = &*server.engine;
         let mut turn = Turn {
             server,
+            engine,
             worker: self.worker,
             reply_bytes_max: server.reply_bytes_max(&session.client),
             session,
-            now: server.engine.clock.now(),
+            now: engine.clock.now(),
             tick: server.ticks.now(),
-            track: server.engine.config.latency_tracking(),
+            track: engine.config.latency_tracking(),
             stale_ticks: self.stale_ticks,
             batch,
             is_outside,
-            has_log_failed: server.engine.attention().contains(Attention::LOG_FAILED),
+            has_log_failed: engine.attention().contains(Attention::LOG_FAILED),
             moment: 0,
             last: None,
             is_asked: false,
@@ -256,6 +258,7 @@ enum Flow {
 /// One stay of a session in the keyspace: the requests that one read brought.
 struct Turn<'a> {
     server: &'a Arc<Server>,
+    engine: &'a Engine,
     worker: usize,
     session: &'a mut Session,
     now: UnixMs,
@@ -285,7 +288,7 @@ impl Turn<'_> {
     /// very first one, if something is on its way.
     #[inline]
     fn fetch(&mut self, requests: &wire::Batch, input: &[u8], from: usize) -> Option<usize> {
-        if !self.server.engine.residency.fetches() {
+        if !self.engine.residency.fetches() {
             return None;
         }
         // What was fetched once and is cold again is read by its command: nobody is held back for ever.
@@ -293,9 +296,7 @@ impl Turn<'_> {
             return Some(requests.len().min(from + fetch.requests));
         }
         // While there is no room, what came back would only have to go again.
-        if self.is_outside
-            || residency::is_over(&self.server.engine) && !self.server.engine.residency.is_stuck()
-        {
+        if self.is_outside || residency::is_over(self.engine) && !self.engine.residency.is_stuck() {
             return None;
         }
         self.fetch_cold(requests, input, from)
@@ -313,8 +314,7 @@ impl Turn<'_> {
                 continue;
             };
             execute::key_positions(command.row.keys, &request, &mut positions);
-            let keys =
-                positions.iter().map(|at| self.server.engine.keyspace.key(self.session.db, request.arg(*at)));
+            let keys = positions.iter().map(|at| self.engine.keyspace.key(self.session.db, request.arg(*at)));
             let purpose = execute::purpose(&command.row, &request);
             cold.extend(keys.filter_map(|key| self.batch.find_cold(&key, purpose)));
         }
@@ -379,7 +379,7 @@ impl Turn<'_> {
         first: usize,
         end: usize,
     ) {
-        let (keyspace, db) = (&self.server.engine.keyspace, self.session.db);
+        let (keyspace, db) = (&self.engine.keyspace, self.session.db);
         // Nothing is ahead of a request alone, and a slow script's keyspace is not looked at.
         let is_group = end - first > 1 && !self.is_outside;
         prepared.clear();
@@ -407,7 +407,7 @@ impl Turn<'_> {
 
     fn begin_group(&mut self, follows_another: bool) {
         if follows_another {
-            self.now = self.server.engine.clock.now();
+            self.now = self.engine.clock.now();
         }
     }
 
@@ -465,7 +465,7 @@ impl Turn<'_> {
         self.session.give_up_claim(self.server);
         if !self.is_outside && self.batch.has_ready() {
             // The command, or the transaction, may have taken longer than its keys were to live.
-            blocking::serve(self.server, &mut self.batch, self.worker, self.server.engine.clock.now());
+            blocking::serve(self.server, &mut self.batch, self.worker, self.engine.clock.now());
         }
         if self.session.waits.is_some() {
             // It counts as a call when it ends.
@@ -516,7 +516,15 @@ impl Turn<'_> {
                 held_back => return held_back,
             }
         }
-        checks::check_circumstances(self.server, &self.batch, self.session, command, request, self.now)
+        checks::check_circumstances(
+            self.server,
+            self.engine.attention(),
+            &self.batch,
+            self.session,
+            command,
+            request,
+            self.now,
+        )
     }
 
     /// When to look again whether mail may leave, unless woken before.
@@ -609,7 +617,7 @@ impl Turn<'_> {
             slow::note_if_slow(self.server, &self.session.client, command, request, spent);
         }
         if spent >= self.stale_ticks {
-            self.now = self.server.engine.clock.now();
+            self.now = self.engine.clock.now();
         }
     }
 

@@ -6,8 +6,8 @@
 //! Invariant: the server's attention flag changes under the lock of the state, so that
 //! a pause that begins while another is found to be over is not overlooked.
 
-use crate::attention::Attention;
 use crate::server::Server;
+use engine::Attention;
 use parking_lot::Mutex;
 use sys::UnixMs;
 

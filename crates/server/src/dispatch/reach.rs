@@ -5,7 +5,6 @@
 
 use super::checks::Verdict;
 use crate::holders::{Asking, Needs, Run, Way, What};
-use crate::scripts::plan;
 use crate::server::Server;
 use crate::session::Session;
 use crate::transaction::Queued;
@@ -14,6 +13,7 @@ use command::execute::{key_positions, keys_locked, needs_all};
 use command::table::{Command, Runs};
 use command::{Args, Error, Flags, row};
 use config::BusyScope;
+use engine::scripts::plan;
 use keyspace::{DbIndex, Holding, Key};
 use net::client::Signal;
 use smallvec::{SmallVec, smallvec};

@@ -1,10 +1,10 @@
 //! What a transaction changes about dispatch: requests are queued instead of run.
 
-use crate::scripts::plan;
 use crate::server::Server;
 use crate::session::Session;
 use command::table::Command;
 use command::{Error, Flags};
+use engine::scripts::plan;
 use wire::{Reply, Request};
 
 /// Queues a request of a session in a transaction. False: it is one of those that run at once.

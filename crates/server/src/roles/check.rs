@@ -1,10 +1,10 @@
 //! `tarn check`: what lies in a directory of the log, and what a start would do with it. Of a Redis' files: `foreign`.
 
 use super::{Complaint, Given, Verdict, foreign, store};
-use crate::durability::{self, databases};
-use crate::import::{self, BesideLog, LogEnd, Preference};
-use crate::moment::Moment;
 use config::DATABASES_MAX;
+use engine::durability::{self, databases};
+use engine::import::{self, BesideLog, LogEnd, Preference};
+use engine::moment::Moment;
 use log::{Case, CheckpointReport, Report, SegmentReport};
 use std::ffi::OsStr;
 use std::fmt::{self, Write};

@@ -2,8 +2,8 @@
 
 use super::check::name;
 use super::{Complaint, Verdict};
-use crate::import::check::{Fault, FileReport, RdbReport, Report, look_at};
-use crate::moment::Moment;
+use engine::import::check::{Fault, FileReport, RdbReport, Report, look_at};
+use engine::moment::Moment;
 use std::ffi::OsStr;
 use std::fmt::{self, Display, Write};
 use std::path::Path;

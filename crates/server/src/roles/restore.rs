@@ -1,8 +1,8 @@
 //! `tarn restore`: a copy of a log as it was at some time, or up to some LSN.
 
 use super::{Complaint, Given, Verdict};
-use crate::durability;
-use crate::moment::Moment;
+use engine::durability;
+use engine::moment::Moment;
 use jiff::Timestamp;
 use log::{Lsn, Options, Restored, Target};
 use std::fmt::Write;

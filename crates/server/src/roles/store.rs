@@ -2,8 +2,8 @@
 
 use super::Complaint;
 use super::check::name;
-use crate::durability;
-use crate::residency;
+use engine::durability;
+use engine::residency;
 use std::fmt;
 use std::path::Path;
 use store::{Report, SegmentReport};

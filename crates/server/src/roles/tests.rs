@@ -1,7 +1,7 @@
 use super::check::{Shown, look_at};
 use super::restore::{copy, parse_target};
 use super::*;
-use crate::moment::Moment;
+use engine::moment::Moment;
 use log::{Failure, Flushing, Log, Lsn, Observer, Options, Target};
 use std::path::Path;
 use std::sync::Arc;

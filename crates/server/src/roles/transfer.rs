@@ -4,12 +4,12 @@
 //! understand is what they understand.
 
 use super::{Complaint, Given, Verdict};
-use crate::durability;
 use crate::durable::{load_foreign, load_from};
-use crate::import::USUAL_SNAPSHOT;
 use crate::server::Server;
-use crate::snapshot::{self, Leaving};
 use config::{Config, Startup};
+use engine::durability;
+use engine::import::USUAL_SNAPSHOT;
+use engine::snapshot::{self, Leaving};
 use keyspace::HashSeed;
 use std::ffi::OsString;
 use std::fmt::Write;

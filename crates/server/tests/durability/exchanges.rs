@@ -4,9 +4,9 @@
 use crate::older;
 use crate::shown::Shown;
 use crate::site::{DATABASES, Site, WORKERS, dir};
+use engine::durability::checkpoint::{Interval, Pace, write_beside};
+use engine::residency::by_hand;
 use keyspace::SLOTS;
-use server::durability::checkpoint::{Interval, Pace, write_beside};
-use server::residency::by_hand;
 use std::path::PathBuf;
 use sys::file::simulated::{Disk, Survival};
 use sys::{Clock, Prng, UnixMs};

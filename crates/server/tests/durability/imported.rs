@@ -2,9 +2,9 @@
 
 use crate::site::WORKERS;
 use config::{Config, Startup};
+use engine::durability;
 use keyspace::HashSeed;
 use log::{Flushing, Options};
-use server::durability;
 use server::durable;
 use server::server::Server;
 use std::io;

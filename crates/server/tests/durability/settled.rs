@@ -3,9 +3,9 @@
 
 use crate::shown::Content;
 use crate::site::Site;
+use engine::residency::by_hand;
 use keyspace::Progress;
 use log::Lsn;
-use server::residency::by_hand;
 use sys::file::simulated::{Disk, Faults, Survival};
 use sys::{Clock, UnixMs};
 use testkit::generate::words;

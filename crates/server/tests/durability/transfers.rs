@@ -2,11 +2,11 @@
 //! other; whatever it holds, every key is what it was.
 
 use crate::site::{Site, WORKERS};
-use keyspace::{DbIndex, SLOTS};
-use server::durability::{
+use engine::durability::{
     self,
     checkpoint::{Interval, Pace, write_beside},
 };
+use keyspace::{DbIndex, SLOTS};
 use std::ops::Range;
 use sys::file::simulated::{Disk, Survival};
 use sys::{Clock, UnixMs};

@@ -2,7 +2,7 @@
 //! what ends it.
 
 use crate::harness::{Peer, TestServer};
-use server::attention::Attention;
+use engine::Attention;
 
 /// A field of INFO.
 fn info(peer: &mut Peer, section: &str, field: &str) -> String {

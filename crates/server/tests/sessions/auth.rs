@@ -1,7 +1,7 @@
 //! AUTH, HELLO, RESET and `requirepass`.
 
 use crate::harness::TestServer;
-use server::attention::Attention;
+use engine::Attention;
 use wire::Value;
 
 const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";

@@ -2,7 +2,7 @@
 
 use super::{Page, human_bytes, ratio};
 use crate::dispatch::{Context, checks};
-use crate::durability::{self, FunctionCount};
+use engine::durability::{self, FunctionCount};
 use keyspace::reaper;
 use net::client::Client;
 use std::sync::atomic::Ordering;

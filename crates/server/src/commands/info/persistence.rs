@@ -3,10 +3,10 @@
 //! The fields that Redis has for its append-only file tell of the log; those that it has not begin with `log_`.
 
 use super::Page;
-use crate::attention::Attention;
 use crate::dispatch::Context;
-use crate::durability;
 use crate::server::Server;
+use engine::Attention;
+use engine::durability;
 use std::fmt::Display;
 use sys::UnixMs;
 

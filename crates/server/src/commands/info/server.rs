@@ -2,9 +2,9 @@
 
 use super::Page;
 use crate::dispatch::Context;
-use crate::durability::{self, KeyCount};
 use command::version::REDIS_VERSION;
 use config::Supervision;
+use engine::durability::{self, KeyCount};
 use net::client::Traits;
 use std::sync::atomic::Ordering;
 

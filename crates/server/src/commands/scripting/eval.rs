@@ -1,13 +1,13 @@
 //! EVAL, EVALSHA, FCALL and those of them that change nothing.
 
 use super::host::{Limits, ScriptHost};
-use crate::attention::Attention;
 use crate::dispatch::Context;
 use crate::dispatch::checks::{self, Fullness};
-use crate::scripts::interpreter::{Interpreter, Known, with_interpreter};
-use crate::scripts::{Holds, Locks, plan};
 use ::script::{Ran, ScriptFlags, Sha};
 use command::{Error, Flags, Result};
+use engine::Attention;
+use engine::scripts::interpreter::{Interpreter, Known, with_interpreter};
+use engine::scripts::{Holds, Locks, plan};
 use keyspace::Key;
 use smallvec::SmallVec;
 use std::time::Instant;

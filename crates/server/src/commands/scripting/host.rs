@@ -1,10 +1,8 @@
 //! What a script asks of the server: its commands, checked as Redis checks them and run under what the script holds.
 
-use crate::attention::Attention;
 use crate::commands::debug;
 use crate::dispatch::rights;
 use crate::dispatch::{Context, checks};
-use crate::durability;
 use crate::holders::{Run, What};
 use crate::slow;
 use crate::worker;
@@ -15,6 +13,8 @@ use command::execute::{key_positions, keys_locked, needs_all};
 use command::table::{Command, Runs};
 use command::{Args, Error, Flags, Handler, Hashed, Keys};
 use config::LogLevel as Level;
+use engine::Attention;
+use engine::durability;
 use keyspace::Key;
 use parking_lot::Mutex;
 use std::sync::Arc;

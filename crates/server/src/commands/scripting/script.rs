@@ -4,10 +4,10 @@ use super::{HELP_FLAGS, help, row, sub};
 use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::{Context, reach};
 use crate::holders::{Run, What};
-use crate::scripts::interpreter::with_interpreter;
 use crate::server::Server;
 use ::script::Sha;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
+use engine::scripts::interpreter::with_interpreter;
 use std::sync::atomic::Ordering;
 use wire::Reply;
 

@@ -1,0 +1,161 @@
+//! Between the keyspace and the log: effects go to the log, and what becomes of them to the gate and to those who ask.
+
+use crate::Attention;
+use crate::Engine;
+use ::log::{Failure, Log, Lsn, Observer};
+use keyspace::{DbIndex, Journal, Stamp};
+use std::cell::Cell;
+use std::sync::{Arc, Weak};
+use sys::UnixMs;
+use telemetry::log;
+
+/// Those who wait for what the log makes durable: its flusher tells them how far it is.
+pub trait Watcher: Send + Sync {
+    /// The log is durable up to here.
+    fn committed(&self, up_to: Stamp);
+
+    /// Whether from now on nothing may be shown before it is durable.
+    fn hold(&self, on: bool);
+}
+
+/// Takes effects to the log.
+pub struct ToLog {
+    pub log: Arc<Log>,
+    pub engine: Weak<Engine>,
+}
+
+impl ToLog {
+    #[inline]
+    fn note_appended(&self, bytes: usize) {
+        if let Some(gathered) = GATHERED.get() {
+            GATHERED.set(Some(Gathered { bytes: gathered.bytes + bytes, ..gathered }));
+        }
+        if self.log.is_full()
+            && let Some(engine) = self.engine.upgrade()
+        {
+            engine.set_attention(Attention::LOG_FULL, true);
+        }
+    }
+}
+
+impl Journal for ToLog {
+    fn append(&self, db: DbIndex, now: UnixMs, requests: &[u8]) -> Stamp {
+        let end = self.log.append(db.0, now, requests);
+        self.note_appended(requests.len());
+        Stamp(end.0)
+    }
+
+    fn append_parts(&self, db: DbIndex, now: UnixMs, parts: Vec<Vec<u8>>) -> Stamp {
+        let bytes = parts.iter().map(Vec::len).sum();
+        let end = self.log.append_parts(db.0, now, parts);
+        self.note_appended(bytes);
+        Stamp(end.0)
+    }
+
+    fn end(&self) -> Stamp {
+        Stamp(self.log.appended().0)
+    }
+
+    fn has_room(&self) -> bool {
+        !self.log.is_full() && self.log.writable().is_ok()
+    }
+
+    fn nudge(&self) {
+        match GATHERED.get() {
+            // Nobody but workers says when it is idle.
+            None => self.log.nudge(),
+            Some(gathered) => {
+                let gathered = Gathered { batches: gathered.batches + 1, ..gathered };
+                let is_enough = gathered.batches >= gathered.batches_wanted || gathered.bytes >= BYTES_MAX;
+                if is_enough {
+                    self.log.nudge();
+                }
+                GATHERED.set(Some(if is_enough { Gathered::new(gathered.batches_wanted) } else { gathered }));
+            }
+        }
+    }
+}
+
+/// Batches of a busy worker whose records gather for one sync, at least: fewer cost it more switches to the flusher, more
+/// keep its clients waiting. Measured on one core, as the others are.
+const BATCHES_MIN: u32 = 32;
+
+/// The same at most, however many connections a worker has. In between a half of them waits while the other half keeps it
+/// busy.
+const BATCHES_MAX: u32 = 256;
+
+/// Bytes of records that gather.
+const BYTES_MAX: usize = 128 << 10;
+
+/// What a worker has appended since it last nudged the flusher.
+#[derive(Clone, Copy)]
+struct Gathered {
+    batches: u32,
+    bytes: usize,
+    /// So many batches are enough.
+    batches_wanted: u32,
+}
+
+impl Gathered {
+    /// Nothing yet.
+    fn new(batches_wanted: u32) -> Gathered {
+        Gathered { batches: 0, bytes: 0, batches_wanted }
+    }
+}
+
+thread_local! {
+    /// None in threads that are no workers.
+    static GATHERED: Cell<Option<Gathered>> = const { Cell::new(None) };
+}
+
+/// Called by a worker's thread before its first batch: it will say when it is idle.
+pub fn gather() {
+    GATHERED.set(Some(Gathered::new(BATCHES_MIN)));
+}
+
+/// Has what gathered written. Called by the thread of a worker when it has nothing to do, or is at something that takes long; it tells how
+/// many connections it has.
+pub fn write_gathered(engine: &Engine, connections: impl FnOnce() -> u32) {
+    if GATHERED.get().is_some_and(|gathered| gathered.batches > 0)
+        && let Some(log) = engine.durability.log()
+    {
+        let half = connections() / 2;
+        GATHERED.set(Some(Gathered::new(half.clamp(BATCHES_MIN, BATCHES_MAX))));
+        log.nudge();
+    }
+}
+
+/// Is told by the log's flusher.
+pub struct Flushed {
+    pub engine: Weak<Engine>,
+    pub watcher: Arc<dyn Watcher>,
+}
+
+impl Flushed {
+    fn set_failed(&self, on: bool) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.set_attention(Attention::LOG_FAILED, on);
+        }
+    }
+}
+
+impl Observer for Flushed {
+    fn committed(&self, up_to: Lsn) {
+        let Some(engine) = self.engine.upgrade() else { return };
+        let is_full = engine.durability.log().is_some_and(|log| log.is_full());
+        if engine.attention().contains(Attention::LOG_FULL) && !is_full {
+            engine.set_attention(Attention::LOG_FULL, false);
+        }
+        self.watcher.committed(Stamp(up_to.0));
+    }
+
+    fn failed(&self, failure: &Failure) {
+        log!(Warning, "Can't write to the log: {failure}. Writes are refused until it goes on");
+        self.set_failed(true);
+    }
+
+    fn resumed(&self) {
+        log!(Notice, "The log goes on: all that was written is on disk");
+        self.set_failed(false);
+    }
+}

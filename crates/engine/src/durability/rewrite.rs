@@ -1,0 +1,227 @@
+//! When a checkpoint is written: on BGREWRITEAOF, and when the log, with the values that it names, has grown by
+//! `auto-aof-rewrite-percentage` since the last one.
+//!
+//! One at a time, in a thread of its own that is a guest of the keyspace. Without a log BGREWRITEAOF writes append-only files as a Redis
+//! does, which a start with `appendonly yes` reads.
+
+use super::checkpoint::{self, Pace};
+use crate::Attention;
+use crate::Engine;
+use crate::snapshot::append_only;
+use ::log::{Log, Retention};
+use parking_lot::Mutex;
+use std::io;
+use std::sync::Arc;
+use store::Store;
+use sys::UnixMs;
+use telemetry::log;
+
+/// After a failure the next one that nobody asked for waits this long.
+const RETRY_MS: u64 = 60_000;
+
+/// Checkpoints of one server.
+#[derive(Default)]
+pub struct Rewrites(Mutex<Figures>);
+
+/// What is known of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figures {
+    /// When the one that is being written was begun.
+    pub running_since: Option<UnixMs>,
+    /// Whether the last one failed.
+    pub failed_last: bool,
+    /// How many failed one after the other.
+    pub failures_in_a_row: u64,
+    /// Keys that the one that is being written has copied.
+    pub keys_copied: u64,
+    /// How many there were when it began.
+    pub keys_total: u64,
+    /// The log was begun amid traffic, and its first one is not complete: without it the log is worth nothing.
+    pub is_owed: bool,
+    /// How long the last one took.
+    pub last_duration_s: Option<u64>,
+    /// Those that were written since the start.
+    pub count: u64,
+    /// When the last one was tried.
+    tried_at: UnixMs,
+    /// Its bytes.
+    pub last_bytes: u64,
+    /// Whether the append-only files that there are were written by this server.
+    has_append_only: bool,
+    /// Bytes of the values that the log had named when the last one that was written began.
+    named_before: u64,
+}
+
+/// Nothing begins: one is being written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InProgress;
+
+impl Rewrites {
+    /// All figures, as they stand.
+    pub fn figures(&self) -> Figures {
+        *self.0.lock()
+    }
+
+    /// Notes that the log that begins needs one.
+    pub(super) fn owe(&self) {
+        self.0.lock().is_owed = true;
+    }
+
+    /// Whether the append-only files in the directory are this server's.
+    pub fn has_append_only(&self) -> bool {
+        self.0.lock().has_append_only
+    }
+
+    /// Notes that they are from now on.
+    pub fn note_append_only(&self) {
+        self.0.lock().has_append_only = true;
+    }
+
+    /// Counts keys that were copied.
+    pub(super) fn note_copied(&self, keys: u64) {
+        self.0.lock().keys_copied += keys;
+    }
+}
+
+/// Begins a checkpoint in the background; without a log, append-only files.
+///
+/// # Errors
+/// If there is one.
+pub fn begin_rewrite(engine: &Arc<Engine>) -> Result<(), InProgress> {
+    let log = engine.durability.log().cloned();
+    let began = engine.clock.now();
+    let mut figures = engine.durability.rewrites.0.lock();
+    if figures.running_since.is_some() {
+        return Err(InProgress);
+    }
+    figures.running_since = Some(began);
+    figures.keys_copied = 0;
+    figures.keys_total = engine.databases().map(|db| engine.keyspace.len(db)).sum();
+    drop(figures);
+    let task = {
+        let engine = engine.clone();
+        move || match log {
+            Some(log) => run(&engine, &log, began),
+            None => run_without_log(&engine, began),
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(task) {
+        end(engine, began, &Err(error), 0);
+    }
+    Ok(())
+}
+
+/// Begins one if the log has grown enough. Called once a second.
+pub fn begin_if_due(engine: &Arc<Engine>) {
+    let Some(log) = engine.durability.log() else { return };
+    let figures = engine.durability.rewrites.figures();
+    let rests = figures.failed_last && engine.clock.now().0 < figures.tried_at.0 + RETRY_MS;
+    let percentage = engine.config.auto_aof_rewrite_percentage();
+    if figures.running_since.is_some() || rests || (percentage == 0 && !figures.is_owed) {
+        return;
+    }
+    let bytes = replayed_bytes(engine, log);
+    let store = engine.residency.store();
+    let in_store = store.map_or(0, |store| store.stats().bytes_live);
+    let limit =
+        ((figures.last_bytes + in_store) * percentage / 100).max(engine.config.auto_aof_rewrite_min_size());
+    if figures.is_owed {
+        log!(Notice, "The log is not complete without a checkpoint: another is tried");
+    } else if bytes >= limit {
+        log!(Notice, "There are {} MB to replay since the last checkpoint", bytes >> 20);
+    } else if store.is_some_and(Store::wants_checkpoint) {
+        log!(Notice, "The store has emptied segments that a checkpoint has to free");
+    } else {
+        return;
+    }
+    // Somebody else may have begun one just now.
+    let _ = begin_rewrite(engine);
+}
+
+/// Of so much log no checkpoint is written at the end.
+const LAST_LOG_BYTES: u64 = 1 << 20;
+
+/// Writes a checkpoint at the server's end, if there is a store: the next start need not read what it needs to replay the log. Without
+/// it nothing is lost. And one that is owed.
+pub(super) fn write_last(engine: &Engine, log: &Log) {
+    let is_loaded = !engine.attention().contains(Attention::LOADING);
+    let is_owed = engine.durability.rewrites.figures().is_owed;
+    let is_worth_it = engine.residency.store().is_some() && replayed_bytes(engine, log) >= LAST_LOG_BYTES;
+    if !is_loaded || !(is_owed || is_worth_it) {
+        return;
+    }
+    // One that is being written notices that the server ends.
+    while engine.durability.rewrites.figures().running_since.is_some() {
+        std::thread::yield_now();
+    }
+    let began = engine.clock.now();
+    log!(Notice, "Writing the last checkpoint before exiting");
+    write(engine, log, began, Pace::Full);
+}
+
+/// How much a start would have to replay: the log, and the values that it names.
+fn replayed_bytes(engine: &Engine, log: &Log) -> u64 {
+    let named = engine.keyspace.named_bytes() - engine.durability.rewrites.figures().named_before;
+    log.appended().0.saturating_sub(log.last_checkpoint().0) + named
+}
+
+fn run_without_log(engine: &Engine, began: UnixMs) {
+    log!(Notice, "Background append only file rewriting started");
+    let written = append_only::write(engine);
+    let bytes = *written.as_ref().unwrap_or(&0);
+    end(engine, began, &written.map(|_| ()), bytes);
+}
+
+fn run(engine: &Engine, log: &Log, began: UnixMs) {
+    log!(Notice, "Checkpoint started");
+    write(engine, log, began, Pace::Gentle);
+}
+
+fn write(engine: &Engine, log: &Log, began: UnixMs, pace: Pace) {
+    let named_before = engine.keyspace.named_bytes();
+    let written = checkpoint::write(engine, log, engine.guest(), pace);
+    if written.is_ok() {
+        let mut figures = engine.durability.rewrites.0.lock();
+        (figures.named_before, figures.is_owed) = (named_before, false);
+    }
+    let retired = written.as_ref().ok().map(|_| log.retire(retention(engine)));
+    if let Some(Err(error)) = retired {
+        log!(
+            Warning,
+            "Can't remove what the checkpoint has replaced from {}: {error}",
+            engine.dir().display()
+        );
+    }
+    if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::StorageFull) {
+        log.drop_spares();
+    }
+    let bytes = *written.as_ref().unwrap_or(&0);
+    end(engine, began, &written.map(|_| ()), bytes);
+}
+
+fn end(engine: &Engine, began: UnixMs, result: &io::Result<()>, bytes: u64) {
+    let now = engine.clock.now();
+    let what = if engine.durability.log().is_some() { "Checkpoint" } else { "Append-only file" };
+    match result {
+        Ok(()) => log!(Notice, "{what} of {} KB written", bytes >> 10),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+            log!(Notice, "{what} given up: {error}");
+        }
+        Err(error) => log!(Warning, "{what} failed in {}: {error}", engine.dir().display()),
+    }
+    let mut figures = engine.durability.rewrites.0.lock();
+    figures.running_since = None;
+    (figures.keys_copied, figures.keys_total) = (0, 0);
+    figures.failures_in_a_row = if result.is_ok() { 0 } else { figures.failures_in_a_row + 1 };
+    figures.failed_last = result.is_err();
+    figures.tried_at = now;
+    figures.last_duration_s = Some(now.0.saturating_sub(began.0) / 1000);
+    if result.is_ok() {
+        figures.count += 1;
+        figures.last_bytes = bytes;
+    }
+}
+
+fn retention(engine: &Engine) -> Retention {
+    engine.config.log_retention()
+}

@@ -1,0 +1,92 @@
+//! Reading records for the keyspace, in the thread that asks.
+
+use crate::Engine;
+use keyspace::{Record, Shelf, Unreadable};
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Weak;
+use std::sync::atomic::Ordering;
+use store::limits::PAGE_BYTES;
+use store::{Found, OwnedRecord, Page, PageNo, Store};
+use sys::file::AlignedBytes;
+
+/// The store as the keyspace sees it.
+pub(super) struct OnDisk {
+    pub store: Store,
+    pub engine: Weak<Engine>,
+}
+
+thread_local! {
+    /// Where this thread's pages are read to.
+    static PAGE: RefCell<AlignedBytes> = RefCell::new(AlignedBytes::zeroed(PAGE_BYTES));
+}
+
+impl Shelf for OnDisk {
+    fn read(&self, at: u32, is_it: &mut dyn FnMut(u32, &[u8]) -> bool) -> Result<Option<Record>, Unreadable> {
+        let page = PageNo::new(at).ok_or_else(|| Unreadable("a cold key lies in page 0".to_owned()))?;
+        let found = PAGE.with_borrow_mut(|buffer| self.find(page, buffer, is_it));
+        let engine = self.engine.upgrade();
+        if let (Some(engine), Err(error)) = (&engine, &found) {
+            engine.residency.note_failed_read(at, &error.0);
+        }
+        let found = found?;
+        if let Some(engine) = engine {
+            engine.residency.counts.cold_reads.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(found.map(|OwnedRecord { key, expires_at, image, .. }| Record { key, expires_at, image }))
+    }
+
+    fn note_dead(&self, at: u32) {
+        if let Some(page) = PageNo::new(at) {
+            self.store.note_dead(page);
+        }
+    }
+
+    fn note_cleared(&self, keys: u64) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.residency.note_cleared(keys);
+        }
+    }
+}
+
+impl OnDisk {
+    fn find(
+        &self,
+        page: PageNo,
+        buffer: &mut AlignedBytes,
+        is_it: &mut dyn FnMut(u32, &[u8]) -> bool,
+    ) -> Result<Option<OwnedRecord>, Unreadable> {
+        // Its segment is not used for anything else while the file is held.
+        let (file, offset) = self.store.place_of(page).map_err(unreadable)?;
+        let read = file.read_at(buffer.as_mut_slice(), offset);
+        let bytes =
+            read.map_err(|error| Unreadable(format!("reading page {} of the store: {error}", page.get())))?;
+        self.store.note_read(bytes as u64);
+        let parsed = Page::parse(&buffer.as_slice()[..bytes], page, &self.store).map_err(unreadable)?;
+        for found in parsed.records() {
+            match found {
+                Found::Here(record) if is_it(record.database, record.key) => {
+                    let wrong = || {
+                        Unreadable(format!("an image in page {} of the store does not unpack", page.get()))
+                    };
+                    return record.to_owned().ok_or_else(wrong).map(Some);
+                }
+                Found::Here(_) => {}
+                Found::Continues(rest) => {
+                    if rest.key().is_some_and(|key| !is_it(rest.database(), key)) {
+                        continue;
+                    }
+                    let record = self.store.read_rest(rest).map_err(unreadable)?;
+                    if is_it(record.database, &record.key) {
+                        return Ok(Some(record));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn unreadable(error: impl fmt::Display) -> Unreadable {
+    Unreadable(error.to_string())
+}
