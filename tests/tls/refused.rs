@@ -175,6 +175,7 @@ fn a_start_that_cannot_have_tls_says_why_and_ends() {
     std::fs::write(path("empty"), "").unwrap();
     let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIB\n-----END ENCRYPTED PRIVATE KEY-----\n";
     std::fs::write(path("encrypted.key"), encrypted).unwrap();
+    assert!(Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
     let strange = "-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----\n";
     std::fs::write(path("strange.key"), strange).unwrap();
     let key = std::fs::read_to_string(path("server.key")).unwrap();
@@ -193,6 +194,7 @@ fn a_start_that_cannot_have_tls_says_why_and_ends() {
         ("key-file", path("empty"), "there is no private key in it"),
         ("key-file", path("client.key"), "do not go together"),
         ("key-file", path("encrypted.key"), "the key is encrypted"),
+        ("cert-file", path("pipe"), "that is no file"),
         ("key-file", path("strange.key"), "there is no use for such a key"),
         ("key-file", path("line.key"), "its line breaks may be lost"),
         ("ca-cert-file", path("server.key"), "there is no certificate in it"),

@@ -207,7 +207,9 @@ fn even_out(server: &Server, sample: &Sample, active: usize) {
         if much < FULL || much - little < UNEVEN {
             return;
         }
-        let clients = busy_clients(server, |client| client.home() == full);
+        let mut clients = busy_clients(server, |client| client.home() == full);
+        // Light ones first: one that fills a worker alone would make the other the full one, and come back.
+        clients.sort_by_key(|client| client.commands());
         // Half of the difference is what both have the same with; who is alone with its load keeps its worker.
         let part = (clients.len() as f64 * (much - little) / much / 2.0).ceil() as usize;
         for client in clients.iter().take(part.min(clients.len().saturating_sub(1)).min(MOVED_MAX)) {

@@ -5,7 +5,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::path::{Path, PathBuf};
-use sys::file::Fs;
+use sys::file::{Fs, Kind};
 
 /// The longest file that is read: a system's whole list of authorities has some hundred kilobytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -124,7 +124,12 @@ fn read(path: &Path, directive: &str) -> Result<Vec<u8>, String> {
     if path.as_os_str().is_empty() {
         return Err(format!("No {directive} configured!"));
     }
-    Fs::Real.read(path, FILE_BYTES_MAX).map_err(|error| format!("{directive} {}: {error}", path.display()))
+    let place = || format!("{directive} {}", path.display());
+    // Where nobody writes, reading from a pipe would take for ever.
+    if matches!(Fs::Real.kind(path), Ok(Some(Kind::Other))) {
+        return Err(format!("{}: that is no file", place()));
+    }
+    Fs::Real.read(path, FILE_BYTES_MAX).map_err(|error| format!("{}: {error}", place()))
 }
 
 #[cfg(test)]
