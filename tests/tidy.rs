@@ -33,6 +33,65 @@ const ORDER: &[&str] = &[
     "sys",
 ];
 
+/// Of these the first is to know nothing of the second, wherever they stand in the order.
+const APART: &[(&str, &str)] = &[
+    ("net", "engine"),
+    ("net", "keyspace"),
+    ("notify", "engine"),
+    ("acl", "keyspace"),
+    ("bench", "command"),
+];
+
+/// Modules of the server from the top to the bottom; each may use those after it.
+const MODULE_ORDER: &[&str] = &[
+    "start",
+    "roles",
+    "supervision",
+    "commands",
+    "durable",
+    "replay",
+    "tick",
+    "worker",
+    "listen",
+    "placement",
+    "gate",
+    "connection",
+    "encryption",
+    "dispatch",
+    "blocking",
+    "session",
+    "holders",
+    "slow",
+    "server",
+    "transaction",
+    "switches",
+    "connect",
+    "descriptors",
+    "tls",
+];
+
+/// What still uses something above it. Grows no more: what comes new goes down.
+const RISES: &[&str] = &[
+    "blocking -> dispatch",
+    "connection -> placement",
+    "connection -> worker",
+    "dispatch -> commands",
+    "holders -> dispatch",
+    "placement -> listen",
+    "server -> blocking",
+    "server -> commands",
+    "server -> dispatch",
+    "server -> gate",
+    "server -> holders",
+    "server -> listen",
+    "server -> placement",
+    "server -> session",
+    "server -> slow",
+    "server -> tick",
+    "session -> blocking",
+    "worker -> tick",
+];
+
 /// Lines of a file, without its tests, that are a defect.
 const FILE_LINES_MAX: usize = 800;
 /// Lines of a function, from its signature to its closing brace.
@@ -143,6 +202,22 @@ fn crates_use_only_what_is_below_them() {
     must_be_empty(
         &manifests.iter().flat_map(|manifest| rules::edges(manifest, ORDER)).collect::<Complaints>(),
     );
+}
+
+#[test]
+fn some_crates_know_nothing_of_each_other() {
+    let manifests = sources(&["Cargo.toml"]);
+    must_be_empty(
+        &manifests.iter().flat_map(|manifest| rules::acquaintances(manifest, APART)).collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn modules_of_the_server_use_what_is_below_them() {
+    let mut found = complaints(|source| rules::rises(source, "crates/server/src/", MODULE_ORDER));
+    found.sort();
+    found.dedup();
+    must_be(&found, RISES);
 }
 
 #[test]

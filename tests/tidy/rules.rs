@@ -67,6 +67,45 @@ pub fn edges(manifest: &Source, order: &[&str]) -> Complaints {
     complaints
 }
 
+/// Pairs of crates of which the first has the second among its dependencies, though they are to know nothing of each other.
+pub fn acquaintances(manifest: &Source, apart: &[(&str, &str)]) -> Complaints {
+    let own = manifest.path.strip_prefix("crates/").and_then(|rest| rest.split('/').next()).unwrap_or("tarn");
+    let is_there =
+        |name: &str| manifest.text.lines().any(|line| line.split(['.', '=', ' ']).next() == Some(name));
+    let known = apart.iter().filter(|(one, other)| *one == own && is_there(other));
+    known.map(|(one, other)| format!("{}: {one} is to know nothing of {other}", manifest.path)).collect()
+}
+
+/// Uses of modules of a crate that are not below the own one, as `module -> module`.
+pub fn rises(source: &Source, folder: &str, order: &[&str]) -> Complaints {
+    let Some(rest) = source.path.strip_prefix(folder).filter(|_| !source.is_test()) else {
+        return Complaints::new();
+    };
+    let own = rest.split(['/', '.']).next().unwrap_or("");
+    if own == "lib" {
+        return Complaints::new();
+    }
+    let Some(own_rank) = order.iter().position(|name| *name == own) else {
+        return vec![format!("{own}: this module has no place in the order")];
+    };
+    let text = source.lines().join("\n");
+    let mut named = Vec::new();
+    for behind in text.split("crate::").skip(1) {
+        let group = behind.strip_prefix('{').and_then(|group| group.split('}').next());
+        named.extend(group.unwrap_or(behind).split(',').take(if group.is_some() { usize::MAX } else { 1 }));
+    }
+    let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let mut rises = Complaints::new();
+    for name in named.iter().filter_map(|name| name.trim().split(|letter| !is_word(letter)).next()) {
+        let is_above = order.iter().position(|other| *other == name).is_some_and(|rank| rank < own_rank);
+        let rise = format!("{own} -> {name}");
+        if is_above && !rises.contains(&rise) {
+            rises.push(rise);
+        }
+    }
+    rises
+}
+
 /// The path, if the file is longer than `max` without its tests.
 pub fn long_file(source: &Source, max: usize) -> Complaints {
     let is_long = !source.is_test() && source.lines().len() > max;
@@ -302,6 +341,27 @@ mod tests {
         assert_eq!(check("crates/command/Cargo.toml", "[dependencies]\ntestkit.workspace = true\n"), 1);
         assert_eq!(check("crates/command/Cargo.toml", "[dev-dependencies]\ntestkit.workspace = true\n"), 0);
         assert_eq!(check("crates/new/Cargo.toml", "[dependencies]\n"), 1);
+    }
+
+    #[test]
+    fn modules_use_what_is_below_them() {
+        let order = ["start", "server", "slow"];
+        let check = |path: &str, text: &str| rises(&source(path, text), "crates/server/src/", &order);
+        assert_eq!(check("crates/server/src/slow.rs", "use crate::server::Server;\n"), ["slow -> server"]);
+        let group = "use crate::{slow, start};\nuse crate::slow;\n";
+        assert_eq!(check("crates/server/src/server/part.rs", group), ["server -> start"]);
+        assert!(
+            check("crates/server/src/start.rs", "use crate::server::Server;\nuse crate::slow;\n").is_empty()
+        );
+        assert!(check("crates/net/src/slow.rs", "use crate::server::Server;\n").is_empty());
+        assert_eq!(check("crates/server/src/new.rs", "").len(), 1);
+    }
+
+    #[test]
+    fn some_crates_know_nothing_of_each_other() {
+        let manifest = source("crates/net/Cargo.toml", "[dependencies]\nengine.workspace = true\n");
+        assert_eq!(acquaintances(&manifest, &[("net", "engine"), ("engine", "net")]).len(), 1);
+        assert!(acquaintances(&manifest, &[("net", "keyspace"), ("notify", "engine")]).is_empty());
     }
 
     #[test]
