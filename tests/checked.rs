@@ -22,6 +22,8 @@ fn checked(words: &[&str]) -> (String, bool) {
 
 /// The report on a file with such a content.
 fn report_of(path: &Path, content: &[u8]) -> FileReport {
+    // Requests are told apart by the table, as in the program.
+    server::commands::install();
     std::fs::write(path, content).unwrap();
     let report = look_at(&Fs::Real, path, OsStr::new("dump.rdb"), UnixMs(0)).unwrap();
     let mut files = report.expect("there is a file").files;
