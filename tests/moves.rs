@@ -3,12 +3,7 @@
 use crate::tarn;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use testkit::ask::{ask, call_well};
-use testkit::{Client, Server};
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
+use testkit::{Client, Server, free_port};
 
 fn listens(port: u16) -> bool {
     TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port))).is_ok()
@@ -28,7 +23,7 @@ fn get(client: &mut Client, name: &str) -> String {
 fn a_server_moves_to_another_port_and_keeps_its_connections() {
     let server = Server::start(tarn(), &["--edition", "memory"]).unwrap();
     let (first, mut client) = (server.address().port(), server.connect().unwrap());
-    let second = free_port();
+    let second = free_port().unwrap();
     assert_eq!(ask(&mut client, &["CONFIG", "SET", "port", &second.to_string()]), "OK");
     assert!(is_served(second) && !listens(first));
     assert_eq!(ask(&mut client, &["PING"]), "PONG");

@@ -24,7 +24,7 @@ pub struct Site {
 
 /// A port that was free a moment ago.
 fn free_port() -> u16 {
-    testkit::tls::free_port().unwrap()
+    testkit::free_port().unwrap()
 }
 
 impl Site {

@@ -11,7 +11,8 @@ use net::client::{CLIENT_BYTES, TLS_CLIENT_BYTES};
 use server::descriptors::clients_possible;
 use std::net::{SocketAddr, TcpStream};
 use sys::memory::{CountingAllocator, used_bytes};
-use testkit::tls::{Files, SecureClient, free_port};
+use testkit::free_port;
+use testkit::tls::{Files, SecureClient};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

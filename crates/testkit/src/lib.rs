@@ -23,6 +23,6 @@ pub mod values;
 
 pub use client::Client;
 pub use contents::Contents;
-pub use process::{Program, START_MAX, Server};
+pub use process::{Program, START_MAX, Server, free_port};
 pub use seed::Budget;
 pub use spec::Spec;

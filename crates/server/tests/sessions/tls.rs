@@ -7,7 +7,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use sys::{Clock, UnixMs};
-use testkit::tls::{Files, SecureClient, free_port};
+use testkit::free_port;
+use testkit::tls::{Files, SecureClient};
 
 const MIB: usize = 1 << 20;
 
