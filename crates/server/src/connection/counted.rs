@@ -57,8 +57,11 @@ impl Connection {
         if noted.bytes > before.bytes {
             eviction::note_growth(&server.clients, &self.session.client, noted.bytes);
         }
-        // Behind that: nobody sees a client above a limit that it goes for.
+        // Behind that, and not of one that goes: nobody sees a client above a limit that it goes for.
         let client = &self.session.client;
+        if client.is_killed() {
+            return Ok(());
+        }
         client.input_bytes.store(self.input.len(), Ordering::Relaxed);
         client.input_capacity.store(input_capacity, Ordering::Relaxed);
         client.output_bytes.store(self.pending.len() + self.stream.unsent_bytes(), Ordering::Relaxed);
