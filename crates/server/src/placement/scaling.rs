@@ -33,6 +33,9 @@ const EVEN_OUT_AFTER: u32 = 5;
 /// Connections moved at once, at most: each costs two workers some microseconds.
 const MOVED_MAX: usize = 128;
 
+/// What a glance is about, at least.
+const GLANCE_TIME: Duration = Duration::from_millis(50);
+
 /// So many rounds of a worker, without more than [`FAST`] between them, are a load.
 const ROUNDS: u32 = 16;
 /// See there.
@@ -95,9 +98,15 @@ impl Glance {
         if placement.watch.is_on.load(Ordering::Relaxed) {
             return;
         }
-        if self.is_busy(Instant::now(), placement.threads.used(placement.spare())) {
+        let now = Instant::now();
+        if self.is_time(now) && self.is_busy(now, placement.threads.used(placement.spare())) {
             placement.watch.wanted.notify_one();
         }
+    }
+
+    /// Of a moment it would tell nothing: workers that were just rung for have worked all of it.
+    fn is_time(&self, now: Instant) -> bool {
+        now.duration_since(self.at) >= GLANCE_TIME
     }
 
     fn is_busy(&mut self, at: Instant, used: Duration) -> bool {
@@ -240,6 +249,7 @@ mod tests {
         let mut glance = Glance::begin();
         let ms = Duration::from_millis;
         let began = glance.at;
+        assert!(!glance.is_time(began + ms(1)) && glance.is_time(began + ms(100)));
         assert!(!glance.is_busy(began + ms(100), ms(20)));
         assert!(glance.is_busy(began + ms(200), ms(110)));
         assert!(!glance.is_busy(began + ms(700), ms(115)));
