@@ -3,8 +3,8 @@
 //!
 //! Sessions note how much they have buffered and keep (requests of a transaction, names of what they watch, listen to, track
 //! and wait for); one that has grown calls
-//! [`note_growth`] at the end of its turn, so that memory never exceeds the
-//! limit by more than what one turn adds. Replicas and those that asked for it with
+//! [`note_growth`] before it runs what has gathered and at the end of its turn, so that memory
+//! never exceeds the limit by more than what one turn adds. Replicas and those that asked for it with
 //! CLIENT NO-EVICT are spared.
 
 use super::{CLIENT_BYTES, Client, Clients, Traits};
