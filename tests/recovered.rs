@@ -27,8 +27,8 @@ const PEER_ROUNDS: u64 = 2;
 const ROUND_REQUESTS: usize = 5_000;
 /// Keys that make checkpoints last: between those of the clients, in all slots.
 const BALLAST: &str = "40000";
-/// Longest pause before a checkpoint is begun.
-const PAUSE_MS_MAX: u64 = 200;
+/// The largest share of a round that passes before a checkpoint is begun.
+const STEP_MAX: f64 = 0.3;
 /// Checkpoints that are written while databases are exchanged all the time, and the longest that one may take.
 const EXCHANGED: u64 = 2;
 const CHECKPOINT_MAX: Duration = Duration::from_secs(180);
@@ -49,13 +49,16 @@ fn rounds(subject: &Subject, left_out: &[&[u8]], budget: Budget) {
             panic!("round {round}, TARN_SEED={}:\n{what}\n{}", budget.seed, server.last_lines())
         };
         load_ballast(&mut subject::connect(&server));
-        checkpoints += busy(&server, &mut prng);
+        busy(&server, &mut prng);
         assert!(server.ended().expect("the operating system says").is_none(), "{}", server.last_lines());
         // A checkpoint that never ended counts for nothing.
         if !prng.one_in(4) {
             end_checkpoint(&server);
         }
-        let before = read(&mut subject::connect(&server), left_out);
+        let mut client = subject::connect(&server);
+        checkpoints +=
+            crate::info(&mut client, "aof_rewrites") + crate::info(&mut client, "aof_rewrite_in_progress");
+        let before = read(&mut client, left_out);
         assert!(!before.is_empty(), "nothing is there to be lost");
         server.kill();
         if let Err(error) = server.restart() {
@@ -71,13 +74,13 @@ fn rounds(subject: &Subject, left_out: &[&[u8]], budget: Budget) {
         round += 1;
     }
     println!(
-        "{round} kills of {}: {keys} keys are as they were, over {checkpoints} checkpoints begun",
+        "{round} kills of {}: {keys} keys are as they were, over {checkpoints} checkpoints",
         server.program().name()
     );
 }
 
-/// Has all clients at work until they have sent enough; begins checkpoints meanwhile, and says how many.
-fn busy(server: &Server, prng: &mut Prng) -> u64 {
+/// Has all clients at work until they have sent enough; begins checkpoints meanwhile.
+fn busy(server: &Server, prng: &mut Prng) {
     let specs = traffic::specs();
     let progress = Progress::of(ROUND_REQUESTS);
     std::thread::scope(|scope| {
@@ -98,20 +101,26 @@ fn busy(server: &Server, prng: &mut Prng) -> u64 {
                 std::panic::resume_unwind(reason);
             }
         }
-        begun.expect("the server takes BGREWRITEAOF")
-    })
+        begun.expect("the server takes BGREWRITEAOF");
+    });
 }
 
-fn begin_checkpoints(server: &Server, mut prng: Prng, progress: &Progress) -> u64 {
+fn begin_checkpoints(server: &Server, mut prng: Prng, progress: &Progress) {
     let mut client = subject::connect(server);
-    let mut begun = 0;
-    while progress.share() < LAST_BEGINNING {
-        // The moments are what this is about; there is no event to wait for.
-        std::thread::sleep(Duration::from_micros(prng.below(PAUSE_MS_MAX * 1000)));
-        let Ok(reply) = client.call(&["BGREWRITEAOF"]) else { break };
-        begun += u64::from(matches!(reply, Value::Simple(_)));
+    loop {
+        // By how much was sent and not by the clock, so that a fast server has its checkpoints amid the traffic as well.
+        let at = progress.share() + prng.unit() * STEP_MAX;
+        if at > LAST_BEGINNING {
+            break;
+        }
+        while progress.share() < at {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        // One that runs already, of the server's own, does as well.
+        if client.call(&["BGREWRITEAOF"]).is_err() {
+            break;
+        }
     }
-    begun
 }
 
 /// Waits until no checkpoint is being written.
