@@ -142,9 +142,10 @@ fn are_alike(request: &Request, a: &Answer, b: &Answer) -> bool {
     let (Some(a), Some(b)) = (a, b) else { return false };
     rules::for_request(request).any(|rule| match rule.how {
         How::Unordered => unordered(a).is_some_and(|a| Some(a) == unordered(b)),
-        How::TiesAtZero => decode(a)
-            .zip(decode(b))
-            .is_some_and(|(a, b)| up_to_zero(&a) == up_to_zero(&b) && without_order(&a) == without_order(&b)),
+        How::TiesAtZero => decode(a).zip(decode(b)).is_some_and(|(a, b)| {
+            let are_same_parts = has_limit(request) || without_order(&a) == without_order(&b);
+            are_same_parts && up_to_zero(&a) == up_to_zero(&b)
+        }),
         How::Nested => decode(a).zip(decode(b)).is_some_and(|(a, b)| without_order(&a) == without_order(&b)),
         How::Within(tolerance) => decode(a).zip(decode(b)).is_some_and(|(a, b)| is_within(&a, &b, tolerance)),
         How::Shape => a[0] == b[0],
@@ -187,6 +188,11 @@ fn without_order(value: &Value) -> String {
         ),
         other => format!("{other:?}"),
     }
+}
+
+/// Whether something in a script may take a part of what is sorted.
+fn has_limit(request: &Request) -> bool {
+    request.iter().any(|word| word.to_ascii_lowercase().windows(5).any(|part| part == b"limit"))
 }
 
 /// A value with its texts up to their first byte 0.
