@@ -1,7 +1,7 @@
 //! TLS as the configuration has it: contexts are made at the start, and anew at each CONFIG SET of a directive of TLS and at SIGHUP. What cannot be
 //! made leaves those in force that are there.
 
-use crate::dispatch::rights;
+use crate::rights;
 use crate::server::Server;
 use crate::session::Session;
 use crate::tls::{self, ClientCertificates, Contexts, Settings};

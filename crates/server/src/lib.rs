@@ -2,6 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod assembly;
+pub mod bells;
+pub mod blocked;
 pub mod blocking;
 pub mod commands;
 mod connect;
@@ -13,8 +16,12 @@ pub mod encryption;
 pub mod gate;
 pub mod holders;
 pub mod listen;
+pub mod names;
+pub mod pause;
 pub mod placement;
+pub mod refusals;
 pub mod replay;
+pub mod rights;
 pub mod roles;
 pub mod server;
 pub mod session;

@@ -1,11 +1,11 @@
 //! The story of one run of `tarn server`: read the configuration, take the
 //! addresses, start the workers, wait for the end.
 
-use crate::dispatch::names::Names;
 use crate::listen::{Listeners, Speech};
+use crate::names::Names;
 use crate::placement::Arrival;
 use crate::server::{Ending, Scripting, Server};
-use crate::{commands, descriptors, durable, encryption, supervision, worker};
+use crate::{assembly, commands, descriptors, durable, encryption, supervision, worker};
 use config::{Config, Edition, Startup};
 use engine::Attention;
 use engine::{durability, snapshot};
@@ -123,7 +123,7 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     let _socket_file = listeners.unix_path().cloned().map(RemovedAtEnd);
     let _pidfile = write_pidfile(&config);
     // One more than are announced: the spare one (see `placement`).
-    let server = Server::new(config, workers + 1);
+    let server = assembly::new(config, workers + 1);
     encryption::begin(&server)?;
     announce(&server, &listeners, workers, warnings);
     acl::load_at_start(&server.acl, &server.engine.config)?;

@@ -6,10 +6,9 @@
 
 use crate::blocking;
 use crate::dispatch::checks;
-use crate::dispatch::pause::Pause;
 use crate::placement::scaling::Glance;
+use crate::refusals;
 use crate::server::Server;
-use crate::worker::Worker;
 use engine::Attention;
 use engine::durability;
 use engine::residency;
@@ -17,14 +16,12 @@ use engine::snapshot;
 use keyspace::Progress;
 use net::client::{Client, Traits, eviction};
 use std::mem;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 use sys::UnixMs;
 use telemetry::log;
-use tokio::sync::Notify;
 
 /// The longest that a worker frees expired keys before it looks at its clients again.
 const SWEEP_STEP: Duration = Duration::from_micros(500);
@@ -44,50 +41,17 @@ const IDLE_PAUSE: Duration = Duration::from_millis(500);
 /// For how long nothing must have happened before a server is idle.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
-/// How workers are told that there is something to do.
-pub struct Bells {
-    workers: Box<[Notify]>,
-    /// How many times all workers were to collect what was freed of their memory.
-    collections: AtomicU64,
-}
-
-impl Bells {
-    /// For so many workers.
-    pub fn new(workers: usize) -> Bells {
-        Bells { workers: (0..workers).map(|_| Notify::new()).collect(), collections: AtomicU64::new(0) }
-    }
-
-    /// Has a worker look around.
-    pub fn ring(&self, worker: usize) {
-        self.workers[worker].notify_one();
-    }
-
-    /// Has all workers look around.
-    pub fn ring_all(&self) {
-        (0..self.workers.len()).for_each(|worker| self.ring(worker));
-    }
-
-    /// Has all workers look around but this one.
-    fn ring_all_but(&self, worker: usize) {
-        (0..self.workers.len()).filter(|other| *other != worker).for_each(|other| self.ring(other));
-    }
-
-    async fn rung(&self, worker: usize) {
-        self.workers[worker].notified().await;
-    }
-}
-
 /// Runs for the life of worker number `index`.
-pub async fn run(worker: Rc<Worker>, index: usize) {
+pub async fn run(server: &Arc<Server>, index: usize) {
     // What is done once for all is done where no script runs.
-    if index == worker.server.placement.spare() {
-        return keep_time(worker, index).await;
+    if index == server.placement.spare() {
+        return keep_time(server, index).await;
     }
     let mut collected = 0;
     loop {
-        worker.server.bells.rung(index).await;
-        if !worker.server.engine.attention().contains(Attention::LOADING) {
-            look_around(&worker.server, index, &mut collected).await;
+        server.bells.rung(index).await;
+        if !server.engine.attention().contains(Attention::LOADING) {
+            look_around(server, index, &mut collected).await;
         }
     }
 }
@@ -97,14 +61,13 @@ async fn look_around(server: &Arc<Server>, worker: usize, collected: &mut u64) {
     serve_put_off(server, worker).await;
     sweep(server, worker).await;
     go_on_evicting(server, worker);
-    let collections = server.bells.collections.load(Ordering::Relaxed);
+    let collections = server.bells.collections();
     if mem::replace(collected, collections) != collections {
         sys::memory::collect();
     }
 }
 
-async fn keep_time(worker: Rc<Worker>, index: usize) {
-    let server = &worker.server;
+async fn keep_time(server: &Arc<Server>, index: usize) {
     let mut pace = Pace::new();
     let mut glance = Glance::begin();
     let mut freed = Freed::default();
@@ -116,7 +79,7 @@ async fn keep_time(worker: Rc<Worker>, index: usize) {
         }
         if server.engine.attention().contains(Attention::PAUSED) {
             // Forgets one that is over, whether or not a client asks.
-            Pause::at(server, server.engine.clock.now());
+            server.pause.at(&server.engine, server.engine.clock.now());
         }
         let is_second = pace.step(server);
         if server.engine.attention().contains(Attention::LOADING) {
@@ -243,7 +206,7 @@ fn sweep_step(server: &Arc<Server>, worker: usize) -> Progress {
 fn is_evicting(server: &Server) -> bool {
     server.engine.attention().difference(Attention::MONITORS) == Attention::MEMORY_CEILING
         && !server.switches.rests()
-        && checks::is_memory_full(server)
+        && refusals::is_memory_full(&server.engine)
         && server.engine.residency.refusal().is_none()
 }
 
@@ -287,8 +250,7 @@ impl Freed {
             self.held_bytes = self.held_bytes.max(used);
             return;
         }
-        server.bells.collections.fetch_add(1, Ordering::Relaxed);
-        server.bells.ring_all();
+        server.bells.ring_for_collection();
         *self = Freed { held_bytes: used, is_collected: true };
     }
 }

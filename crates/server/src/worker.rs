@@ -180,13 +180,14 @@ pub fn run(server: Arc<Server>, index: usize, arrivals: UnboundedReceiver<Arriva
 
 async fn work(worker: Rc<Worker>) {
     let mut ending = worker.server.ending();
-    tokio::task::spawn_local(tick::run(worker.clone(), worker.index));
+    let ticking = worker.clone();
+    tokio::task::spawn_local(async move { tick::run(&ticking.server, ticking.index).await });
     if worker.index == worker.server.placement.spare() {
         tokio::task::spawn_local(scaling::run(worker.server.clone()));
     }
     let attending = worker.clone();
     tokio::task::spawn_local(async move {
-        attending.gate_queue.attend(&attending.server, attending.index).await;
+        attending.gate_queue.attend(&attending.server.gate, attending.index).await;
     });
     let calling = worker.clone();
     tokio::task::spawn_local(async move { calling.handshakes.attend().await });

@@ -1,7 +1,7 @@
 //! CONFIG: reads and changes the configuration while the server runs.
 //!
 //! What a change means beyond the configuration itself (memory ceiling, thresholds)
-//! is handed on by `Server::apply_config`.
+//! is handed on by [`assembly::follow_config`].
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
@@ -9,7 +9,7 @@ use crate::dispatch::checks::LOADING;
 use crate::dispatch::handlers::ServerHandler;
 use crate::server::Server;
 use crate::tls::Contexts;
-use crate::{descriptors, durable, encryption, listen};
+use crate::{assembly, descriptors, durable, encryption, listen};
 use command::{Error, Flags, Group, Reach, Result, Row, Secrets, Shows};
 use config::{CannotApply, ChangedDirective, Config, Origin, TABLE};
 use engine::Attention;
@@ -145,7 +145,7 @@ fn apply(
         server.tls.replace(before);
     }
     moved?;
-    server.apply_config();
+    assembly::follow_config(server);
     if changed.iter().any(|change| change.name() == "maxmemory-clients") {
         // Who asks next who is there is not told of those that had to go.
         eviction::keep_within_limit(&server.clients);

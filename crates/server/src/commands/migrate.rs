@@ -204,7 +204,7 @@ impl Watch {
         }
         if !self.is_slow {
             self.is_slow = true;
-            self.server.holders.add(&self.server, &self.run);
+            self.server.holders.add(&self.server.engine, &self.run);
         }
         make_way();
         Ok(())
@@ -214,7 +214,8 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         if self.is_slow {
-            self.server.holders.remove(&self.server, &self.run);
+            let server = &self.server;
+            server.holders.remove(&server.engine, &server.bells, &self.run);
         }
     }
 }

@@ -7,8 +7,8 @@
 use super::row;
 use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::reach::{self, reach_of};
-use crate::dispatch::rights;
 use crate::dispatch::{Context, checks};
+use crate::rights;
 use crate::slow;
 use crate::transaction::Queued;
 use command::key_use::LOOKS;

@@ -2,7 +2,8 @@
 //! answered as soon as it is durable.
 
 use super::row;
-use crate::blocking::{self, Waiter};
+use crate::blocked::Waiter;
+use crate::blocking;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::server::Server;
@@ -101,7 +102,7 @@ fn answer_when_durable(
             committed.as_mut().enable();
             if is_durable() {
                 // It says what is on disk, and nothing else.
-                waiter.answer(&server, &reply, Stamp(0));
+                blocking::answer(&server, &waiter, &reply, Stamp(0));
                 return;
             }
             committed.await;

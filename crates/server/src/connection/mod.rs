@@ -246,7 +246,8 @@ pub async fn serve(worker: Rc<Worker>, place: Rc<Place>) {
 fn end_session(server: &Server, session: &mut Session, noted: Noted) {
     server.clients.buffer_bytes.add(-(noted.bytes as i64));
     server.clients.stranger_bytes.add(-(noted.stranger_bytes as i64));
-    server.session_ended(session);
+    session.end(server);
+    server.placement.leave(session.client.worker());
     server.clients.remove(session.client.id);
 }
 
@@ -654,7 +655,7 @@ impl Connection {
         let client = &self.session.client;
         if let Some(stamp) = self.pending.held_for().filter(|_| !client.is_at_gate()) {
             client.set_at_gate(true);
-            worker.gate_queue.wait(&worker.server, worker.index, stamp, client);
+            worker.gate_queue.wait(&worker.server.gate, worker.index, stamp, client);
         }
     }
 

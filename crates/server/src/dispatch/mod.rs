@@ -10,13 +10,11 @@
 pub mod checks;
 mod data_commands;
 pub mod handlers;
-pub mod names;
-pub mod pause;
 pub mod reach;
-pub mod rights;
 mod transaction;
 
 use crate::blocking;
+use crate::refusals;
 use crate::server::Server;
 use crate::session::{Closing, ReplyMode, Session};
 use crate::slow;
@@ -637,7 +635,7 @@ impl Turn<'_> {
         let has_written = self.batch.has_appended() && !command.is(Flags::READONLY);
         let is_answered = self.session.waits.is_none() && out.len() > before;
         let error = match is_answered && !is_shown && !has_written {
-            true => checks::held_error(self.server),
+            true => refusals::held_error(self.engine),
             false => None,
         };
         let Some(error) = error else {

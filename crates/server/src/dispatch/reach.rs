@@ -130,7 +130,7 @@ pub fn check(
         is_misplaced,
         free_workers: server.placement.free_workers(own),
     };
-    match server.holders.ask(server, &mut session.claim, &asking) {
+    match server.holders.ask(&server.engine, &mut session.claim, &asking) {
         Way::Free => Verdict::Run,
         // It is on its way.
         Way::Elsewhere => Verdict::Wait(UnixMs(now.0 + 1)),

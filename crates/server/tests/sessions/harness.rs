@@ -2,6 +2,7 @@
 
 use config::{Config, Startup};
 use log::{Flushing, Options};
+use server::assembly;
 use server::durable;
 use server::listen::Listeners;
 use server::server::Server;
@@ -57,7 +58,8 @@ impl TestServer {
             panic!("{directives}")
         };
         let listeners = Listeners::bind(&config).unwrap();
-        let server = Server::with_clock(*config, WORKERS + 1, clock);
+        server::commands::install();
+        let server = assembly::with_clock(*config, WORKERS + 1, clock);
         open(&server);
         let running = server.clone();
         let thread = std::thread::spawn(move || run_workers(&running, listeners, WORKERS + 1).unwrap());
@@ -79,7 +81,7 @@ impl TestServer {
 
     pub fn set(&self, name: &str, value: &str) {
         self.server.engine.config.set(&[(name, value)], config::Origin::Local).unwrap();
-        self.server.apply_config();
+        assembly::follow_config(&self.server);
     }
 
     pub fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {

@@ -1,7 +1,8 @@
 //! INFO's section Memory, and the figures that it shares with MEMORY STATS.
 
 use super::{Page, human_bytes, ratio};
-use crate::dispatch::{Context, checks};
+use crate::dispatch::Context;
+use crate::refusals;
 use engine::durability::{self, FunctionCount};
 use keyspace::reaper;
 use net::client::Client;
@@ -118,7 +119,7 @@ pub(super) fn memory(context: &mut Context<'_, '_>, page: &mut Page) {
         ("rss_overhead_bytes", &0),
         ("mem_fragmentation_ratio", &fragmentation),
         ("mem_fragmentation_bytes", &usage.fragmentation_bytes()),
-        ("mem_not_counted_for_evict", &checks::uncounted_bytes(context.server)),
+        ("mem_not_counted_for_evict", &refusals::uncounted_bytes(&context.server.engine)),
         ("mem_replication_backlog", &0),
         ("mem_total_replication_buffers", &0),
         ("mem_clients_slaves", &0),
