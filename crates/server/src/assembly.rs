@@ -45,7 +45,7 @@ pub fn with_seed(config: Config, workers: usize, clock: Clock, hash_seed: HashSe
 /// Those who are told of changes of keys.
 fn audience(server: &Server) -> Audience {
     Audience {
-        clients: server.clients.clone(),
+        clients: server.net.clients.clone(),
         watches: server.watches.clone(),
         tracking: server.tracking.clone(),
         events: server.events.clone(),
@@ -60,13 +60,13 @@ pub fn follow_config(server: &Server) {
     engine.follow_config(server.switches.list_plain_bytes_min());
     let needs_replicas = config.min_replicas_to_write() > 0 && config.min_replicas_max_lag_s() > 0;
     engine.set_attention(Attention::NO_REPLICAS, needs_replicas);
-    server.clients.follow(config);
+    server.net.clients.follow(config);
     server.follow_bounds();
     engine.keyspace.set_interest(Interest::EVENTS, server.events.follow(config));
     if let Some(sync) = durability::follow_config(engine) {
-        server.gate.hold(sync == SyncPolicy::Always);
+        server.net.gate.hold(sync == SyncPolicy::Always);
     }
-    server.tracking.follow(config, &server.clients);
-    server.placement.look_at_load();
+    server.tracking.follow(config, &server.net.clients);
+    server.net.placement.look_at_load();
     telemetry::logger::set_level(config.log_level());
 }

@@ -9,14 +9,11 @@
 use command::table::Command;
 use keyspace::{DbIndex, KeyName, Keyspace, Stamp, Ticket, Touch};
 use net::client::{Client, Kept, Traits};
+use net::service::Until;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
-use sys::UnixMs;
 use wire::{Protocol, RequestBuf};
-
-/// When a wait ends at the latest. None: it lasts.
-pub type Until = Option<UnixMs>;
 
 /// A session that waits.
 pub struct Waiter {

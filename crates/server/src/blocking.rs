@@ -7,7 +7,7 @@
 //!
 //! Thread rule: any worker.
 
-use crate::blocked::{Until, Waiter, WaitingRequest};
+use crate::blocked::{Waiter, WaitingRequest};
 use crate::refusals;
 use crate::rights;
 use crate::server::Server;
@@ -18,6 +18,7 @@ use command::{Args, Outcome, Sessions, Wait, Waiting, execute};
 use engine::durability;
 use keyspace::{Batch, Key, KeyName, Stamp, Ticket, Touch};
 use net::client::{self, BehindReply, Signal};
+use net::service::Until;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -171,7 +172,7 @@ pub fn answer(server: &Server, waiter: &Waiter, reply: &[u8], shows: Stamp) {
 
 /// Tells that there was nothing; while the log does not go on, that this is not known.
 fn time_out(server: &Server, waiter: &Waiter) -> Ending {
-    let error = match server.gate.is_open(waiter.shows) {
+    let error = match server.net.gate.is_open(waiter.shows) {
         true => None,
         false => refusals::held_error(&server.engine),
     };
@@ -190,7 +191,7 @@ fn time_out(server: &Server, waiter: &Waiter) -> Ending {
 /// Sends the client a reply, if it wants one.
 fn post(server: &Server, waiter: &Waiter, reply: &[u8], shows: Stamp) {
     if !waiter.is_silent {
-        client::answer(&server.clients, &waiter.client, reply, shows);
+        client::answer(&server.net.clients, &waiter.client, reply, shows);
     }
 }
 
@@ -233,11 +234,11 @@ fn try_again(server: &Server, waiter: &Waiter, batch: &mut Batch<'_>, worker: us
     if client::has_sealed() {
         // What was done before gets its place in the history, and whoever is told of that, too.
         batch.settle_held();
-        client::open_seals(&server.clients);
+        client::open_seals(&server.net.clients);
     }
-    let behind_reply = BehindReply::begin(&server.clients);
+    let behind_reply = BehindReply::begin(&server.net.clients);
     if request.is_cached {
-        server.tracking.remember(&server.clients, waiter.client.id, request.command, &args.request);
+        server.tracking.remember(&server.net.clients, waiter.client.id, request.command, &args.request);
     }
     let began = server.ticks.now();
     let mut out = Vec::new();
@@ -266,11 +267,11 @@ fn try_again(server: &Server, waiter: &Waiter, batch: &mut Batch<'_>, worker: us
     held.end(&server.blocked, &server.engine.keyspace);
     count(server, waiter, worker, ending, server.ticks.now().0.saturating_sub(began.0));
     if out.len() > bytes_max {
-        client::close_for_its_reply(&server.clients, &waiter.client);
+        client::close_for_its_reply(&server.net.clients, &waiter.client);
     } else {
         post(server, waiter, &out, durability::latest(&server.engine));
     }
     drop(behind_reply);
-    client::open_seals(&server.clients);
+    client::open_seals(&server.net.clients);
     waiter.client.signal(Signal::UNBLOCKED);
 }

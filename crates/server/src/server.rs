@@ -2,19 +2,17 @@
 
 use crate::bells::Bells;
 use crate::blocked::Blocked;
-use crate::gate::Gate;
 use crate::holders::{Holders, Run};
-use crate::listen::{Doors, Speech};
 use crate::names::Names;
 use crate::pause::Pause;
-use crate::placement::Placement;
 use crate::switches::Switches;
-use crate::tls::Tls;
 use acl::Registry;
 use config::{ClientClass, Config};
 use engine::Attention;
 use engine::Engine;
-use net::client::{Client, Clients, Traits, eviction};
+use net::Shared;
+use net::client::{Client, Traits, eviction};
+use net::listen::Speech;
 use notify::events::Events;
 use notify::monitor::Monitors;
 use notify::pubsub::PubSub;
@@ -57,14 +55,12 @@ pub enum Scripting {
 pub struct Server {
     /// The database.
     pub engine: Arc<Engine>,
-    /// Holds replies back.
-    pub gate: Gate,
+    /// What it shares with those who move its clients' bytes.
+    pub net: Shared,
     /// Who may do what.
     pub acl: Registry,
     /// What clients call commands.
     pub names: Names,
-    /// Who is connected.
-    pub clients: Arc<Clients>,
     /// Rare counts.
     pub counts: ServerCounts,
     /// Counts of commands by worker.
@@ -104,12 +100,6 @@ pub struct Server {
     pub switches: Switches,
     /// Bytes in use before the first client came.
     pub startup_bytes: u64,
-    /// Where it listens for TCP connections, with the port really taken.
-    pub doors: Doors,
-    /// What TLS connections are made from.
-    pub tls: Tls,
-    /// Which worker has which connections.
-    pub placement: Placement,
     /// How workers are told that there is something to do.
     pub bells: Bells,
     slow_ticks: AtomicU64,
@@ -129,9 +119,8 @@ impl Server {
             acl: Registry::default(),
             // The start has refused what cannot be followed.
             names: Names::of(&engine.config.renamed_commands()).unwrap_or_default(),
-            clients: Arc::new(Clients::new(engine.clock.clone())),
+            net: Shared::new(workers, engine.clock.clone()),
             engine,
-            gate: Gate::new(workers),
             counts: ServerCounts::default(),
             worker_counts: (0..workers).map(|_| WorkerCounts::new(command::table::command_count())).collect(),
             ticks: TickClock::default(),
@@ -152,9 +141,6 @@ impl Server {
             samples: Samples::default(),
             switches: Switches::default(),
             startup_bytes: sys::memory::used_bytes(),
-            doors: Doors::default(),
-            tls: Tls::default(),
-            placement: Placement::new(workers),
             bells: Bells::new(workers),
             slow_ticks: AtomicU64::new(u64::MAX),
             reply_bytes_max: AtomicUsize::new(usize::MAX),
@@ -224,11 +210,6 @@ impl Server {
         self.ending.subscribe()
     }
 
-    /// Whether clients have to give a password.
-    pub fn requires_password(&self) -> bool {
-        !self.acl.is_open()
-    }
-
     /// Forty random hexadecimal digits that name the history of this server's data (INFO's master_replid).
     pub fn replication_id(&self) -> String {
         self.replication_id.lock().clone()
@@ -241,8 +222,8 @@ impl Server {
 
     /// The TCP port, or 0 without one.
     pub fn port(&self) -> u16 {
-        match self.doors.port(Speech::Plain) {
-            0 => self.doors.port(Speech::Tls),
+        match self.net.doors.port(Speech::Plain) {
+            0 => self.net.doors.port(Speech::Tls),
             port => port,
         }
     }

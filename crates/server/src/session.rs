@@ -2,7 +2,6 @@
 //! worker that the connection is on, and nobody else sees it; what others may see
 //! is in its [`Client`].
 
-use crate::blocked::Until;
 use crate::holders::ClaimId;
 use crate::server::Server;
 use crate::transaction::Transaction;
@@ -11,6 +10,7 @@ use engine::Attention;
 use engine::residency::fetch::Fetch;
 use keyspace::{DbIndex, Touch};
 use net::client::{Client, Letters, Traits};
+use net::service::{Closing, Until};
 use notify::monitor::Caller;
 use notify::pubsub::Subscriptions;
 use notify::tracking::Tracker;
@@ -34,17 +34,6 @@ pub enum ReplyMode {
     SkipNext,
     /// The reply to this command is not.
     Skip,
-}
-
-/// Whether the connection goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Closing {
-    /// It does.
-    No,
-    /// It ends when the replies so far are out.
-    AfterReplies,
-    /// It ends without waiting for anything.
-    Now,
 }
 
 /// One client's state.

@@ -6,7 +6,6 @@
 
 use crate::blocking;
 use crate::dispatch::checks;
-use crate::placement::scaling::Glance;
 use crate::refusals;
 use crate::server::Server;
 use engine::Attention;
@@ -15,6 +14,7 @@ use engine::residency;
 use engine::snapshot;
 use keyspace::Progress;
 use net::client::{Client, Traits, eviction};
+use net::placement::scaling::Glance;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,7 +44,7 @@ const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// Runs for the life of worker number `index`.
 pub async fn run(server: &Arc<Server>, index: usize) {
     // What is done once for all is done where no script runs.
-    if index == server.placement.spare() {
+    if index == server.net.placement.spare() {
         return keep_time(server, index).await;
     }
     let mut collected = 0;
@@ -85,7 +85,7 @@ async fn keep_time(server: &Arc<Server>, index: usize) {
         if server.engine.attention().contains(Attention::LOADING) {
             continue;
         }
-        glance.take(server);
+        glance.take(&server.net.placement);
         if server.switches.rests() {
             rest(server, index).await;
             continue;
@@ -99,7 +99,7 @@ async fn keep_time(server: &Arc<Server>, index: usize) {
         }
         look_around(server, index, &mut collected).await;
         sample(server);
-        durability::KeyCounts::note(&server.engine, || server.gate.open_to());
+        durability::KeyCounts::note(&server.engine, || server.net.gate.open_to());
         snapshot::begin_if_due(&server.engine, index, is_second);
         if is_second {
             durability::begin_if_due(&server.engine);
@@ -167,14 +167,14 @@ async fn serve_put_off(server: &Arc<Server>, worker: usize) {
         match server.engine.keyspace.try_enter(worker) {
             Some(batch) => break batch,
             // The end of a slow script is rung for, and whoever keeps the time comes here again.
-            None if worker == server.placement.spare() => return,
+            None if worker == server.net.placement.spare() => return,
             None if server.engine.keyspace.has_any_slow_holder() => return,
             None => tokio::time::sleep(GATE_PAUSE).await,
         }
     };
     if batch.has_ready() {
         blocking::serve(server, &mut batch, worker, server.engine.clock.now());
-        server.tracking.end_batch(&server.clients, worker);
+        server.tracking.end_batch(&server.net.clients, worker);
     }
 }
 
@@ -196,7 +196,7 @@ fn sweep_step(server: &Arc<Server>, worker: usize) -> Progress {
     if batch.has_ready() {
         blocking::serve(server, &mut batch, worker, server.engine.clock.now());
     }
-    server.tracking.end_batch(&server.clients, worker);
+    server.tracking.end_batch(&server.net.clients, worker);
     residency::fetch::look_up_all(&server.engine, worker, batch.take_shadowed());
     server.note_latency("expire-cycle", began);
     progress
@@ -219,7 +219,7 @@ fn go_on_evicting(server: &Server, worker: usize) {
         if batch.has_ready() {
             blocking::serve(server, &mut batch, worker, server.engine.clock.now());
         }
-        server.tracking.end_batch(&server.clients, worker);
+        server.tracking.end_batch(&server.net.clients, worker);
     }
 }
 
@@ -264,7 +264,7 @@ fn sample(server: &Server) {
 
 fn close_overdue_clients(server: &Server) {
     let now = server.engine.clock.now();
-    for client in server.clients.all() {
+    for client in server.net.clients.all() {
         match reason_to_close(server, &client, now) {
             None => continue,
             Some(Overdue::Silent) => log!(Verbose, "Closing idle client {}", client.line(now)),
@@ -272,7 +272,7 @@ fn close_overdue_clients(server: &Server) {
                 log!(Verbose, "Closing a client that did not finish its handshake {}", client.line(now));
             }
             Some(Overdue::Unread) => {
-                server.clients.output_limit_disconnections.add(1);
+                server.net.clients.output_limit_disconnections.add(1);
                 log!(
                     Warning,
                     "Client closed because it was above the soft limit of client-output-buffer-limit for too \
@@ -281,10 +281,10 @@ fn close_overdue_clients(server: &Server) {
                 );
             }
         }
-        server.clients.kill(&client);
+        server.net.clients.kill(&client);
     }
     // The limit itself may have changed.
-    eviction::keep_within_limit(&server.clients);
+    eviction::keep_within_limit(&server.net.clients);
 }
 
 /// Why a client is closed.

@@ -8,12 +8,12 @@ use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::rights;
-use crate::session::Closing;
 use acl::{Access, Attempt, DEFAULT_USER, Reason, UserFlags};
 use command::effects::Scope;
 use command::version::REDIS_VERSION;
 use command::{Error, Flags, Group, OptionWords, Reach, Result, Row, Secrets, Shows};
 use keyspace::DbIndex;
+use net::service::Closing;
 use wire::{Protocol, Reply};
 
 const QUICK: Flags = Flags::FAST.union(Flags::LOADING).union(Flags::STALE);

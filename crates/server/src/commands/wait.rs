@@ -98,7 +98,7 @@ fn answer_when_durable(
     }
     tokio::task::spawn_local(async move {
         while waiter.waits() {
-            let mut committed = pin!(server.gate.committed.notified());
+            let mut committed = pin!(server.net.gate.committed.notified());
             committed.as_mut().enable();
             if is_durable() {
                 // It says what is on disk, and nothing else.

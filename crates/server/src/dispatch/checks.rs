@@ -158,7 +158,7 @@ fn check_state(
     // What is queued is shown when EXEC runs it, and EXEC itself after that.
     let runs_now = session.transaction.is_none() || command.is(Flags::RUNS_IN_MULTI) && !command.is_exec();
     if attention.contains(Attention::MONITORS) && runs_now {
-        server.monitors.show(&server.clients, &session.caller(), command, request);
+        server.monitors.show(&server.net.clients, &session.caller(), command, request);
     }
     Verdict::Run
 }

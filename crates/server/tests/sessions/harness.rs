@@ -2,9 +2,9 @@
 
 use config::{Config, Startup};
 use log::{Flushing, Options};
+use net::listen::Listeners;
 use server::assembly;
 use server::durable;
-use server::listen::Listeners;
 use server::server::Server;
 use server::start::run_workers;
 use std::io::{ErrorKind, Read, Write};
@@ -64,12 +64,12 @@ impl TestServer {
         let running = server.clone();
         let thread = std::thread::spawn(move || run_workers(&running, listeners, WORKERS + 1).unwrap());
         let server = TestServer { server, thread: Some(thread) };
-        server.wait_until("it listens", || server.server.doors.are_watched());
+        server.wait_until("it listens", || server.server.net.doors.are_watched());
         server
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.server.doors.addresses()[0].1
+        self.server.net.doors.addresses()[0].1
     }
 
     pub fn connect(&self) -> Peer {

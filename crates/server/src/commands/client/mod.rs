@@ -290,7 +290,7 @@ fn pause(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// CLIENT UNPAUSE
 fn unpause(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    context.server.pause.end(&context.server.engine, &context.server.clients);
+    context.server.pause.end(&context.server.engine, &context.server.net.clients);
     reply.ok();
     Ok(())
 }

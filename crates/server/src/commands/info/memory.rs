@@ -39,7 +39,7 @@ impl Usage {
             used,
             peak: context.server.samples.note_used_bytes(used),
             startup: context.server.startup_bytes,
-            clients: context.server.clients.all().iter().map(|client| client_bytes(client)).sum(),
+            clients: context.server.net.clients.all().iter().map(|client| client_bytes(client)).sum(),
             tables: context.batch.overhead_bytes() as u64,
             log_buffer: context
                 .server
@@ -187,7 +187,7 @@ fn scripts(context: &Context<'_, '_>, page: &mut Page) {
         .engine
         .durability
         .key_counts
-        .while_behind(&context.server.engine, || context.server.gate.open_to());
+        .while_behind(&context.server.engine, || context.server.net.gate.open_to());
     let counted = kept.unwrap_or_else(|| durability::counts_of_now(&context.server.engine, context.batch));
     let FunctionCount { libraries, functions, code_bytes: code } = counted.functions;
     page.lines(&[

@@ -29,7 +29,7 @@ fn show(context: &Context<'_, '_>) {
     let server = context.server;
     if server.is_monitored() {
         let caller = context.session.caller();
-        server.monitors.show_script(&server.clients, &caller, context.command, &context.request);
+        server.monitors.show_script(&server.net.clients, &caller, context.command, &context.request);
     }
 }
 

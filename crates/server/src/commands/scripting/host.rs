@@ -5,7 +5,6 @@ use crate::dispatch::{Context, checks};
 use crate::holders::{Run, What};
 use crate::rights;
 use crate::slow;
-use crate::worker::make_way;
 use ::script::limits::OUTPUT_BYTES_MAX;
 use ::script::{Host, Pulse, Ran, Refusal};
 use acl::Setting;
@@ -16,6 +15,7 @@ use config::LogLevel as Level;
 use engine::Attention;
 use engine::durability;
 use keyspace::Key;
+use net::worker::make_way;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -333,7 +333,7 @@ impl Host for ScriptHost<'_, '_, '_> {
         let context = &mut *self.context;
         let server = context.server;
         if server.engine.attention().contains(Attention::MONITORS) {
-            server.monitors.show(&server.clients, &context.session.caller(), command, &request);
+            server.monitors.show(&server.net.clients, &context.session.caller(), command, &request);
         }
         context.session.protocol = protocol;
         let mut inner = Context {
@@ -406,7 +406,9 @@ impl Host for ScriptHost<'_, '_, '_> {
 
     fn pulse(&mut self) -> Pulse {
         let server = self.context.server;
-        durability::write_gathered(&server.engine, || server.placement.connections_of(self.context.worker));
+        durability::write_gathered(&server.engine, || {
+            server.net.placement.connections_of(self.context.worker)
+        });
         let run = self.shown();
         if run.is_killed.load(Ordering::Relaxed) {
             return Pulse::End("Script killed by user with SCRIPT KILL...");

@@ -11,7 +11,7 @@
 //! 2. Who queues up looks at the gate once more afterwards; who moves the gate looks for bells afterwards. One of the two
 //!    sees the other.
 
-use net::client::Client;
+use crate::client::Client;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
