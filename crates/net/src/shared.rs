@@ -1,4 +1,4 @@
-//! What all threads that serve clients share.
+//! What all threads share that accept and serve clients: it is the same whatever is served.
 
 use crate::client::Clients;
 use crate::gate::Gate;
@@ -8,7 +8,7 @@ use crate::tls::Tls;
 use std::sync::Arc;
 use sys::Clock;
 
-/// See there.
+/// All of it.
 pub struct Shared {
     /// Who is connected.
     pub clients: Arc<Clients>,

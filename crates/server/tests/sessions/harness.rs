@@ -49,7 +49,7 @@ impl TestServer {
     }
 
     fn start_with(clock: Clock, directives: &str, open: impl FnOnce(&Arc<Server>)) -> TestServer {
-        // And the spare one (see `Server::lightest_worker`).
+        // And the spare one (see `net::placement`).
         const WORKERS: usize = 2;
         let text = format!(
             "port 0\nbind 127.0.0.1\nthreads {WORKERS}\nthreads-min {WORKERS}\nhz 100\nloglevel warning\n{directives}"
