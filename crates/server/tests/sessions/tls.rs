@@ -73,7 +73,8 @@ fn handshakes_that_do_not_end_are_closed() {
             socket
         })
         .into();
-    site.server.wait_until("all have come", || site.server.server.net.placement.connections() == 4);
+    // Whose time begins when a worker has it.
+    site.server.wait_until("all are known", || site.server.server.net.clients.count() == 4);
     clock.advance_ms(9_000);
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(site.server.server.net.placement.connections(), 4);
