@@ -1,15 +1,15 @@
-//! Sessions that wait: for a key (BLPOP), or only for time to pass (WAIT).
+//! What becomes of sessions that wait ([`crate::blocked`]): for a key (BLPOP), or only for time to pass (WAIT).
 //!
-//! A session that has to wait leaves its request here and runs nothing more. Whoever
+//! A session that has to wait leaves its request in the registry and runs nothing more. Whoever
 //! makes one of its keys ready runs the request again in the session's place, still
 //! holding the key's slot, and posts the reply; or its time is up, or CLIENT UNBLOCK
 //! ends the wait, or the client goes away. Exactly one of these happens.
 //!
-//! Thread rule: any worker. Locks are taken in the order slots, a waiting session's
-//! state, the registries.
+//! Thread rule: any worker.
 
-use crate::dispatch::checks;
-use crate::dispatch::rights;
+use crate::blocked::{Waiter, WaitingRequest};
+use crate::refusals;
+use crate::rights;
 use crate::server::Server;
 use crate::session::Session;
 use crate::slow;
@@ -17,60 +17,14 @@ use command::table::{Command, Runs};
 use command::{Args, Outcome, Sessions, Wait, Waiting, execute};
 use engine::durability;
 use keyspace::{Batch, Key, KeyName, Stamp, Ticket, Touch};
-use net::client::{self, BehindReply, Client, Kept, Signal, Traits};
-use parking_lot::Mutex;
+use net::client::{self, BehindReply, Signal};
+use net::service::Until;
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use sys::{Ticks, UnixMs};
 use telemetry::stats::Ending;
-use wire::{Protocol, Reply, RequestBuf};
-
-/// A session that waits.
-pub struct Waiter {
-    client: Arc<Client>,
-    /// What is run again. None: nothing ends the wait but time.
-    request: Option<WaitingRequest>,
-    /// What the client gets when its time is up.
-    on_timeout: Vec<u8>,
-    /// Up to where that shows what was written: it says that there was nothing.
-    shows: Stamp,
-    has_timeout: bool,
-    /// Its client wants no reply (CLIENT REPLY).
-    is_silent: bool,
-    state: Mutex<State>,
-}
-
-/// A request that is run again when a key is ready.
-struct WaitingRequest {
-    command: &'static Command,
-    words: RequestBuf,
-    /// Words that were rewritten, as they were.
-    originals: Vec<(usize, Box<[u8]>)>,
-    db: keyspace::DbIndex,
-    protocol: Protocol,
-    touch: Touch,
-    keys: Vec<KeyName>,
-    /// The version of all rights under which it was admitted.
-    rights: u64,
-    /// Whether its client caches what it reads.
-    is_cached: bool,
-    /// What it took until it had to wait.
-    ticks: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Waits,
-    Ended,
-}
-
-/// All sessions that wait.
-#[derive(Default)]
-pub struct Blocked {
-    by_ticket: Mutex<HashMap<Ticket, Arc<Waiter>>>,
-}
+use wire::{Reply, RequestBuf};
 
 /// Why a wait ends before a key is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,22 +33,6 @@ pub enum Cut {
     Timeout,
     /// CLIENT UNBLOCK ... ERROR.
     Error,
-}
-
-impl Blocked {
-    /// How many sessions wait.
-    pub fn count(&self) -> usize {
-        self.by_ticket.lock().len()
-    }
-
-    /// How many of them wait for a limited time.
-    pub fn count_with_timeout(&self) -> usize {
-        self.by_ticket.lock().values().filter(|waiter| waiter.has_timeout).count()
-    }
-
-    fn get(&self, ticket: Ticket) -> Option<Arc<Waiter>> {
-        self.by_ticket.lock().get(&ticket).cloned()
-    }
 }
 
 /// For a request that may have to wait: the session that would.
@@ -110,9 +48,6 @@ pub struct Beginner<'a> {
     /// Set when it begins to wait: until when, if not for ever.
     pub began: &'a Cell<Option<Until>>,
 }
-
-/// When a wait ends at the latest. None: it lasts.
-pub type Until = Option<UnixMs>;
 
 impl Sessions for Beginner<'_> {
     fn ticket(&self) -> Ticket {
@@ -155,61 +90,26 @@ fn begin(
     server: &Server,
     session: &Session,
     request: Option<WaitingRequest>,
-    (on_timeout, shows): (Vec<u8>, Stamp),
+    on_timeout: (Vec<u8>, Stamp),
     until: Until,
 ) -> Arc<Waiter> {
-    let client = &session.client;
-    client.set_trait(Traits::BLOCKED, true);
-    client.note_kept(Kept::Waiting, on_timeout.len());
-    if let Some(request) = &request {
-        client.note_kept(Kept::Waiting, on_timeout.len() + request.words.allocated_bytes());
-        request.keys.iter().for_each(|(_, key)| client.note_kept_name(Kept::Waiting, key, true));
-    }
-    let has_timeout = until.is_some();
-    let state = Mutex::new(State::Waits);
-    let waiter = Arc::new(Waiter {
-        client: client.clone(),
-        request,
-        on_timeout,
-        shows,
-        has_timeout,
-        is_silent: session.is_silent(),
-        state,
-    });
-    server.blocked.by_ticket.lock().insert(client.id, waiter.clone());
-    waiter
+    let client = session.client.clone();
+    server.blocked.add(Waiter::new(client, session.is_silent(), request, on_timeout, until))
 }
 
 /// Ends a wait that no key has ended, on this worker. False: it does not wait, or not any more.
 pub fn cut(server: &Server, worker: usize, ticket: Ticket, how: Cut) -> bool {
-    let Some(waiter) = end_wait(server, ticket) else { return false };
+    let Some(waiter) = server.blocked.end(&server.engine.keyspace, ticket) else { return false };
     let ending = match how {
-        Cut::Timeout => waiter.time_out(server),
+        Cut::Timeout => time_out(server, &waiter),
         Cut::Error => {
-            waiter.fail(server, b"UNBLOCKED client unblocked via CLIENT UNBLOCK");
+            fail(server, &waiter, b"UNBLOCKED client unblocked via CLIENT UNBLOCK");
             Ending::Failed
         }
     };
-    waiter.count(server, worker, ending, 0);
+    count(server, &waiter, worker, ending, 0);
     waiter.client.signal(Signal::UNBLOCKED);
     true
-}
-
-/// Ends the wait of a client that is gone; nobody is told.
-pub fn forget(server: &Server, ticket: Ticket) {
-    end_wait(server, ticket);
-}
-
-/// Takes a waiter out of all registries. None: it does not wait, or not any more.
-fn end_wait(server: &Server, ticket: Ticket) -> Option<Arc<Waiter>> {
-    let waiter = server.blocked.get(ticket)?;
-    let mut state = waiter.state.lock();
-    if std::mem::replace(&mut *state, State::Ended) == State::Ended {
-        return None;
-    }
-    waiter.leave(server);
-    drop(state);
-    Some(waiter)
 }
 
 /// Serves those who wait for keys that have changed in this batch, in the order in which
@@ -245,7 +145,7 @@ fn serve_key(server: &Server, batch: &mut Batch<'_>, worker: usize, now: UnixMs,
         }
         if let Some(waiter) = server.blocked.get(waiting.ticket) {
             batch.append_earlier(now);
-            waiter.try_again(server, batch, worker, now);
+            try_again(server, &waiter, batch, worker, now);
         }
     }
     true
@@ -261,150 +161,117 @@ fn try_hold(batch: &mut Batch<'_>, key: &[Key<'_>]) -> bool {
     batch.try_hold(key)
 }
 
-impl WaitingRequest {
-    /// The words as the client sent them.
-    fn original(&self) -> RequestBuf {
-        let words = self.words.as_request();
-        let mut words: Vec<&[u8]> = words.iter().collect();
-        self.originals.iter().for_each(|(position, word)| words[*position] = word);
-        RequestBuf::from_args(words)
+/// Ends the wait with this reply, if it has not ended. It shows what was written up to here.
+pub fn answer(server: &Server, waiter: &Waiter, reply: &[u8], shows: Stamp) {
+    if let Some(mut held) = waiter.hold() {
+        held.end(&server.blocked, &server.engine.keyspace);
+        post(server, waiter, reply, shows);
+        waiter.client.signal(Signal::UNBLOCKED);
     }
 }
 
-impl Waiter {
-    /// Whether it still waits.
-    pub fn waits(&self) -> bool {
-        *self.state.lock() == State::Waits
-    }
-
-    /// Ends the wait with this reply, if it has not ended. It shows what was written up to here.
-    pub fn answer(&self, server: &Server, reply: &[u8], shows: Stamp) {
-        let mut state = self.state.lock();
-        if *state == State::Waits {
-            *state = State::Ended;
-            self.leave(server);
-            self.post(server, reply, shows);
-            self.client.signal(Signal::UNBLOCKED);
+/// Tells that there was nothing; while the log does not go on, that this is not known.
+fn time_out(server: &Server, waiter: &Waiter) -> Ending {
+    let error = match server.net.gate.is_open(waiter.shows) {
+        true => None,
+        false => refusals::held_error(&server.engine),
+    };
+    match error {
+        None => {
+            post(server, waiter, &waiter.on_timeout, waiter.shows);
+            Ending::Done
+        }
+        Some(error) => {
+            fail(server, waiter, error.as_bytes());
+            Ending::Failed
         }
     }
+}
 
-    /// Tells that there was nothing; while the log does not go on, that this is not known.
-    fn time_out(&self, server: &Server) -> Ending {
-        let error = match server.gate.is_open(self.shows) {
-            true => None,
-            false => checks::held_error(server),
-        };
-        match error {
-            None => {
-                self.post(server, &self.on_timeout, self.shows);
-                Ending::Done
-            }
-            Some(error) => {
-                self.fail(server, error.as_bytes());
-                Ending::Failed
-            }
-        }
+/// Sends the client a reply, if it wants one.
+fn post(server: &Server, waiter: &Waiter, reply: &[u8], shows: Stamp) {
+    if !waiter.is_silent {
+        client::answer(&server.net.clients, &waiter.client, reply, shows);
     }
+}
 
-    /// Sends the client a reply, if it wants one.
-    fn post(&self, server: &Server, reply: &[u8], shows: Stamp) {
-        if !self.is_silent {
-            client::answer(&server.clients, &self.client, reply, shows);
-        }
+fn fail(server: &Server, waiter: &Waiter, line: &[u8]) {
+    server.counts.note_error(line);
+    post(server, waiter, &[b"-", line, b"\r\n"].concat(), Stamp(0));
+}
+
+/// Counts the request that ends now; `ticks` is what it took since it waits. What waited for time alone counts for nothing,
+/// as in Redis.
+fn count(server: &Server, waiter: &Waiter, worker: usize, ending: Ending, ticks: u64) {
+    let Some(request) = &waiter.request else { return };
+    let (counts, track) = (&server.worker_counts[worker], server.engine.config.latency_tracking());
+    let ticks = request.ticks + ticks;
+    counts.note(request.command.id, Ticks(0), Ticks(ticks), ending, track);
+    if ending != Ending::Rejected && ticks >= server.slow_ticks() {
+        let words = request.original();
+        slow::note_if_slow(server, &waiter.client, request.command, &words.as_request(), ticks);
     }
+}
 
-    fn fail(&self, server: &Server, line: &[u8]) {
-        server.counts.note_error(line);
-        self.post(server, &[b"-", line, b"\r\n"].concat(), Stamp(0));
-    }
-
-    /// Counts the request that ends now; `ticks` is what it took since it waits. What waited for time alone counts for nothing,
-    /// as in Redis.
-    fn count(&self, server: &Server, worker: usize, ending: Ending, ticks: u64) {
-        let Some(request) = &self.request else { return };
-        let (counts, track) = (&server.worker_counts[worker], server.engine.config.latency_tracking());
-        let ticks = request.ticks + ticks;
-        counts.note(request.command.id, Ticks(0), Ticks(ticks), ending, track);
-        if ending != Ending::Rejected && ticks >= server.slow_ticks() {
-            let words = request.original();
-            slow::note_if_slow(server, &self.client, request.command, &words.as_request(), ticks);
-        }
-    }
-
-    /// Runs the request again; if it need not wait any more, its client gets the reply.
-    fn try_again(&self, server: &Server, batch: &mut Batch<'_>, worker: usize, now: UnixMs) {
-        let Some(request) = &self.request else { return };
-        let Runs::Data(row) = request.command.row.handler else { return };
-        let args = Args {
-            waiting: Waiting::Already,
-            ..Args::new(
-                request.words.as_request(),
-                &server.engine.keyspace,
-                (request.db, now),
-                &server.engine.settings,
-            )
-        };
-        let mut keys = Vec::new();
-        command::execute::keys_locked(row, &args, &mut keys);
-        // It looks at what is held and at what is free. Whoever has the others serves it if there is anything.
-        batch.try_hold_also(&keys, Duration::ZERO);
-        let mut state = self.state.lock();
-        if *state == State::Ended {
-            return;
-        }
-        if client::has_sealed() {
-            // What was done before gets its place in the history, and whoever is told of that, too.
-            batch.settle_held();
-            client::open_seals(&server.clients);
-        }
-        let behind_reply = BehindReply::begin(&server.clients);
-        if request.is_cached {
-            server.tracking.remember(&server.clients, self.client.id, request.command, &args.request);
-        }
-        let began = server.ticks.now();
-        let mut out = Vec::new();
-        let bytes_max = server.reply_bytes_max(&self.client);
-        let mut reply = Reply::new(&mut out, request.protocol).at_most(bytes_max);
-        let admitted =
-            rights::admit_waiting(server, &self.client, request.rights, request.command, &args.request, now);
-        let if_fails = if admitted.is_ok() { Ending::Failed } else { Ending::Rejected };
-        let ending = match admitted.and_then(|()| execute(row, batch, &args, request.touch, &mut reply)) {
-            Ok(Outcome::Blocked(_)) => return,
-            Ok(outcome) => {
-                if outcome == Outcome::Changed {
-                    batch.count_write();
-                }
-                Ending::Done
-            }
-            Err(error) => {
-                out.clear();
-                Reply::new(&mut out, request.protocol).error(error.as_bytes());
-                server.counts.note_error(error.as_bytes());
-                if_fails
-            }
-        };
-        // Nobody learns of it before it has its place in the history.
+/// Runs the request again; if it need not wait any more, its client gets the reply.
+fn try_again(server: &Server, waiter: &Waiter, batch: &mut Batch<'_>, worker: usize, now: UnixMs) {
+    let Some(request) = &waiter.request else { return };
+    let Runs::Data(row) = request.command.row.handler else { return };
+    let args = Args {
+        waiting: Waiting::Already,
+        ..Args::new(
+            request.words.as_request(),
+            &server.engine.keyspace,
+            (request.db, now),
+            &server.engine.settings,
+        )
+    };
+    let mut keys = Vec::new();
+    command::execute::keys_locked(row, &args, &mut keys);
+    // It looks at what is held and at what is free. Whoever has the others serves it if there is anything.
+    batch.try_hold_also(&keys, Duration::ZERO);
+    let Some(mut held) = waiter.hold() else { return };
+    if client::has_sealed() {
+        // What was done before gets its place in the history, and whoever is told of that, too.
         batch.settle_held();
-        *state = State::Ended;
-        self.leave(server);
-        self.count(server, worker, ending, server.ticks.now().0.saturating_sub(began.0));
-        if out.len() > bytes_max {
-            client::close_for_its_reply(&server.clients, &self.client);
-        } else {
-            self.post(server, &out, durability::latest(&server.engine));
-        }
-        drop(behind_reply);
-        client::open_seals(&server.clients);
-        self.client.signal(Signal::UNBLOCKED);
+        client::open_seals(&server.net.clients);
     }
-
-    /// Takes the session out of all registries.
-    fn leave(&self, server: &Server) {
-        server.blocked.by_ticket.lock().remove(&self.client.id);
-        if let Some(request) = &self.request {
-            server.engine.keyspace.stop_waiting(self.client.id, &request.keys);
-        }
-        self.client.note_kept(Kept::Waiting, 0);
-        self.client.set_trait(Traits::BLOCKED, false);
+    let behind_reply = BehindReply::begin(&server.net.clients);
+    if request.is_cached {
+        server.tracking.remember(&server.net.clients, waiter.client.id, request.command, &args.request);
     }
+    let began = server.ticks.now();
+    let mut out = Vec::new();
+    let bytes_max = server.reply_bytes_max(&waiter.client);
+    let mut reply = Reply::new(&mut out, request.protocol).at_most(bytes_max);
+    let admitted =
+        rights::admit_waiting(server, &waiter.client, request.rights, request.command, &args.request, now);
+    let if_fails = if admitted.is_ok() { Ending::Failed } else { Ending::Rejected };
+    let ending = match admitted.and_then(|()| execute(row, batch, &args, request.touch, &mut reply)) {
+        Ok(Outcome::Blocked(_)) => return,
+        Ok(outcome) => {
+            if outcome == Outcome::Changed {
+                batch.count_write();
+            }
+            Ending::Done
+        }
+        Err(error) => {
+            out.clear();
+            Reply::new(&mut out, request.protocol).error(error.as_bytes());
+            server.counts.note_error(error.as_bytes());
+            if_fails
+        }
+    };
+    // Nobody learns of it before it has its place in the history.
+    batch.settle_held();
+    held.end(&server.blocked, &server.engine.keyspace);
+    count(server, waiter, worker, ending, server.ticks.now().0.saturating_sub(began.0));
+    if out.len() > bytes_max {
+        client::close_for_its_reply(&server.net.clients, &waiter.client);
+    } else {
+        post(server, waiter, &out, durability::latest(&server.engine));
+    }
+    drop(behind_reply);
+    client::open_seals(&server.net.clients);
+    waiter.client.signal(Signal::UNBLOCKED);
 }

@@ -19,14 +19,14 @@ struct Durable(Weak<Server>);
 impl Watcher for Durable {
     fn committed(&self, up_to: Stamp) {
         if let Some(server) = self.0.upgrade() {
-            server.gate.commit(up_to);
-            server.gate.committed.notify_waiters();
+            server.net.gate.commit(up_to);
+            server.net.gate.committed.notify_waiters();
         }
     }
 
     fn hold(&self, on: bool) {
         if let Some(server) = self.0.upgrade() {
-            server.gate.hold(on);
+            server.net.gate.hold(on);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Who holds keys for long: scripts and functions that are slow, and MIGRATEs that wait for another server; and who waits for them.
 //!
-//! Nobody waits for one with a worker's thread (see [`crate::dispatch::reach`]). Who waits has a claim ([`claims`]), so that its turn
+//! Nobody waits for one with a worker's thread (see `dispatch/reach`). Who waits has a claim ([`claims`]), so that its turn
 //! comes however many others begin.
 //!
 //! Thread rule: any thread. What a run holds is locked behind the list of those that are slow.
@@ -9,9 +9,9 @@ mod claims;
 
 pub use claims::{ClaimId, Needs};
 
-use crate::server::Server;
+use crate::bells::Bells;
 use claims::{Claim, Claims, Standing};
-use engine::Attention;
+use engine::{Attention, Engine};
 use keyspace::Holding;
 use net::client::Client;
 use parking_lot::Mutex;
@@ -124,16 +124,13 @@ impl State {
     }
 
     /// To be called when there are other runs or claims than before.
-    fn show(&self, server: &Server) {
-        server.engine.set_attention(Attention::SLOW_SCRIPT, !self.slow.is_empty() || !self.claims.is_empty());
+    fn show(&self, engine: &Engine) {
+        engine.set_attention(Attention::SLOW_SCRIPT, !self.slow.is_empty() || !self.claims.is_empty());
     }
 
     /// To be called when runs hold what they did not hold before, or no more.
-    fn show_held(&self, server: &Server) {
-        server
-            .engine
-            .keyspace
-            .set_slow_holders(self.slow.iter().map(|run| run.holding.lock().clone()).collect());
+    fn show_held(&self, engine: &Engine) {
+        engine.keyspace.set_slow_holders(self.slow.iter().map(|run| run.holding.lock().clone()).collect());
     }
 }
 
@@ -154,7 +151,7 @@ impl Holders {
     }
 
     /// What is in a request's way. If something is, `claim` is there from now on, until [`Holders::take_back`].
-    pub fn ask(&self, server: &Server, claim: &mut Option<ClaimId>, asking: &Asking<'_>) -> Way {
+    pub fn ask(&self, engine: &Engine, claim: &mut Option<ClaimId>, asking: &Asking<'_>) -> Way {
         let mut state = self.0.lock();
         let (way, standing) = state.look(*claim, asking);
         match (&way, *claim) {
@@ -162,7 +159,7 @@ impl Holders {
             (_, Some(id)) => state.claims.set(id, standing),
             (_, None) => {
                 *claim = Some(state.claims.put_up(asking.client, &asking.needs, standing));
-                state.show(server);
+                state.show(engine);
             }
         }
         way
@@ -170,26 +167,26 @@ impl Holders {
 
     /// A request has what it claimed, or wants it no more.
     #[cold]
-    pub fn take_back(&self, server: &Server, claim: ClaimId) {
+    pub fn take_back(&self, engine: &Engine, claim: ClaimId) {
         let mut state = self.0.lock();
         let woken = state.claims.take_back(claim);
-        state.show(server);
+        state.show(engine);
         drop(state);
         woken.iter().for_each(|client| client.wake());
     }
 
     /// Shows a run that takes long: who needs what it holds asks from now on before it waits.
-    pub fn add(&self, server: &Server, run: &Arc<Run>) {
+    pub fn add(&self, engine: &Engine, run: &Arc<Run>) {
         let mut state = self.0.lock();
         state.slow.push(run.clone());
-        state.show(server);
-        state.show_held(server);
+        state.show(engine);
+        state.show_held(engine);
     }
 
     /// A slow run holds more than before. Who stands in line behind somebody that it keeps from running looks again.
-    pub fn note_holding_more(&self, server: &Server) {
+    pub fn note_holding_more(&self, engine: &Engine) {
         let state = self.0.lock();
-        state.show_held(server);
+        state.show_held(engine);
         let waiting = state.claims.clients();
         drop(state);
         waiting.iter().for_each(|client| client.wake());
@@ -197,15 +194,15 @@ impl Holders {
 
     /// A slow run is over. All who have a claim look again, and go to sleep again if it is not their turn. (Who only waits for messages that
     /// the run has sealed is woken by these.)
-    pub fn remove(&self, server: &Server, run: &Arc<Run>) {
+    pub fn remove(&self, engine: &Engine, bells: &Bells, run: &Arc<Run>) {
         let mut state = self.0.lock();
         state.slow.retain(|known| !Arc::ptr_eq(known, run));
-        state.show(server);
-        state.show_held(server);
+        state.show(engine);
+        state.show_held(engine);
         let waiting = state.claims.clients();
         drop(state);
         waiting.iter().for_each(|client| client.wake());
         // Workers have put off what they could not hold.
-        server.bells.ring_all();
+        bells.ring_all();
     }
 }

@@ -2,20 +2,21 @@
 
 #![forbid(unsafe_code)]
 
+pub mod assembly;
+pub mod bells;
+pub mod blocked;
 pub mod blocking;
 pub mod commands;
-mod connect;
-pub mod connection;
-pub mod descriptors;
 pub mod dispatch;
 pub mod durable;
-pub mod encryption;
-pub mod gate;
 pub mod holders;
-pub mod listen;
-pub mod placement;
+pub mod names;
+pub mod pause;
+pub mod refusals;
 pub mod replay;
+pub mod rights;
 pub mod roles;
+mod serve;
 pub mod server;
 pub mod session;
 pub mod slow;
@@ -23,8 +24,6 @@ pub mod start;
 pub mod supervision;
 pub mod switches;
 pub mod tick;
-pub mod tls;
 pub mod transaction;
-pub mod worker;
 
 pub use start::run;

@@ -1,27 +1,19 @@
 //! What all workers share: one `Server` for the life of the process.
 
-use crate::blocking::{self, Blocked};
-use crate::commands;
-use crate::dispatch::names::Names;
-use crate::dispatch::pause::Pause;
-use crate::gate::Gate;
+use crate::bells::Bells;
+use crate::blocked::Blocked;
 use crate::holders::{Holders, Run};
-use crate::listen::{Doors, Speech};
-use crate::placement::Placement;
-use crate::session::Session;
-use crate::slow;
+use crate::names::Names;
+use crate::pause::Pause;
 use crate::switches::Switches;
-use crate::tick::Bells;
-use crate::tls::Tls;
-use ::log::{Lsn, ReplicationId, Stream, SyncPolicy};
+use ::log::{Lsn, ReplicationId, Stream};
 use acl::Registry;
 use config::{ClientClass, Config};
 use engine::Attention;
 use engine::Engine;
-use engine::durability;
-use keyspace::{HashSeed, Interest};
-use net::client::{Client, Clients, Traits, eviction};
-use notify::audience::Audience;
+use net::Shared;
+use net::client::{Client, Traits, eviction};
+use net::listen::Speech;
 use notify::events::Events;
 use notify::monitor::Monitors;
 use notify::pubsub::PubSub;
@@ -30,11 +22,10 @@ use notify::watches::Watches;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use sys::file::Fs;
-use sys::{Clock, Prng, TickClock, Ticks, UnixMs};
+use sys::{Prng, TickClock, Ticks, UnixMs};
 use telemetry::latency::LatencyMonitor;
 use telemetry::samples::Samples;
-use telemetry::slowlog::SlowLog;
+use telemetry::slowlog::{self, SlowLog};
 use telemetry::stats::{ServerCounts, WorkerCounts};
 use tokio::sync::watch;
 
@@ -65,14 +56,12 @@ pub enum Scripting {
 pub struct Server {
     /// The database.
     pub engine: Arc<Engine>,
-    /// Holds replies back.
-    pub gate: Gate,
+    /// What it shares with those who move its clients' bytes.
+    pub net: Shared,
     /// Who may do what.
     pub acl: Registry,
     /// What clients call commands.
     pub names: Names,
-    /// Who is connected.
-    pub clients: Arc<Clients>,
     /// Rare counts.
     pub counts: ServerCounts,
     /// Counts of commands by worker.
@@ -112,12 +101,6 @@ pub struct Server {
     pub switches: Switches,
     /// Bytes in use before the first client came.
     pub startup_bytes: u64,
-    /// Where it listens for TCP connections, with the port really taken.
-    pub doors: Doors,
-    /// What TLS connections are made from.
-    pub tls: Tls,
-    /// Which worker has which connections.
-    pub placement: Placement,
     /// How workers are told that there is something to do.
     pub bells: Bells,
     slow_ticks: AtomicU64,
@@ -126,30 +109,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with an empty keyspace, to be run by `workers` workers, the last of which is
-    /// the spare one.
-    pub fn new(config: Config, workers: usize) -> Arc<Server> {
-        let seed = durability::seed_of_checkpoint(&config, &Fs::Real);
-        Server::with_seed(config, workers, Clock::Real, seed.unwrap_or_else(HashSeed::from_entropy))
-    }
-
-    /// The same, by another clock, and for an empty directory.
-    pub fn with_clock(config: Config, workers: usize, clock: Clock) -> Arc<Server> {
-        Server::with_seed(config, workers, clock, HashSeed::from_entropy())
-    }
-
-    /// A server whose keys have their slots by this seed: that of the checkpoint that it will load, if there is one.
-    pub fn with_seed(config: Config, workers: usize, clock: Clock, hash_seed: HashSeed) -> Arc<Server> {
-        commands::install();
-        let started_at = clock.now();
-        let engine = Engine::new(config, workers, clock, hash_seed);
-        let server = Server {
+    /// The state of a server with this database, to be run by `workers` workers, the last of which is the spare one. None of it
+    /// follows the configuration yet.
+    ///
+    /// # Panics
+    /// If the table of commands has not been told of the server's own.
+    pub fn new(engine: Arc<Engine>, workers: usize) -> Server {
+        let started_at = engine.clock.now();
+        Server {
             acl: Registry::default(),
             // The start has refused what cannot be followed.
             names: Names::of(&engine.config.renamed_commands()).unwrap_or_default(),
-            clients: Arc::new(Clients::new(engine.clock.clone())),
+            net: Shared::new(workers, engine.clock.clone()),
             engine,
-            gate: Gate::new(workers),
             counts: ServerCounts::default(),
             worker_counts: (0..workers).map(|_| WorkerCounts::new(command::table::command_count())).collect(),
             ticks: TickClock::default(),
@@ -170,49 +142,19 @@ impl Server {
             samples: Samples::default(),
             switches: Switches::default(),
             startup_bytes: sys::memory::used_bytes(),
-            doors: Doors::default(),
-            tls: Tls::default(),
-            placement: Placement::new(workers),
             bells: Bells::new(workers),
             slow_ticks: AtomicU64::new(u64::MAX),
             reply_bytes_max: AtomicUsize::new(usize::MAX),
             ending: watch::Sender::new(Ending::NotYet),
-        };
-        let server = Arc::new(server);
-        server.engine.keyspace.set_observer(Box::new(server.audience()));
-        server.apply_config();
-        server
-    }
-
-    /// Those who are told of changes of keys.
-    fn audience(&self) -> Audience {
-        Audience {
-            clients: self.clients.clone(),
-            watches: self.watches.clone(),
-            tracking: self.tracking.clone(),
-            events: self.events.clone(),
-            pubsub: self.pubsub.clone(),
         }
     }
 
-    /// Hands what the configuration says on to those who do not read it themselves.
-    /// Called at the start and after each change.
-    pub fn apply_config(&self) {
+    /// Takes over from the configuration what is looked at with every command: [`Server::slow_ticks`] and [`Server::reply_bytes_max`].
+    pub fn follow_bounds(&self) {
         let config = &self.engine.config;
-        self.acl.follow_requirepass(&config.requirepass());
-        self.engine.follow_config(self.switches.list_plain_bytes_min());
-        let needs_replicas = config.min_replicas_to_write() > 0 && config.min_replicas_max_lag_s() > 0;
-        self.engine.set_attention(Attention::NO_REPLICAS, needs_replicas);
-        self.clients.follow(config);
-        self.reply_bytes_max.store(longest_reply(self, eviction::limit_bytes(config)), Ordering::Relaxed);
-        self.slow_ticks.store(slow::threshold_ticks(self), Ordering::Relaxed);
-        self.engine.keyspace.set_interest(Interest::EVENTS, self.events.follow(config));
-        if let Some(sync) = durability::follow_config(&self.engine) {
-            self.gate.hold(sync == SyncPolicy::Always);
-        }
-        self.tracking.follow(config, &self.clients);
-        self.placement.look_at_load();
-        telemetry::logger::set_level(config.log_level());
+        let slow_ticks = slowlog::threshold(config).map_or(u64::MAX, |span| self.ticks.ticks_in(span));
+        self.slow_ticks.store(slow_ticks, Ordering::Relaxed);
+        self.reply_bytes_max.store(longest_reply(config, eviction::limit_bytes(config)), Ordering::Relaxed);
     }
 
     /// Whether somebody is shown all commands.
@@ -220,7 +162,7 @@ impl Server {
         self.engine.attention().contains(Attention::MONITORS)
     }
 
-    /// The ticks from which a command is slow: see [`slow::note_if_slow`].
+    /// The ticks from which a command took long enough for the slow log or the latency monitor.
     #[inline]
     pub fn slow_ticks(&self) -> u64 {
         self.slow_ticks.load(Ordering::Relaxed)
@@ -232,7 +174,7 @@ impl Server {
     pub fn reply_bytes_max(&self, client: &Client) -> usize {
         match self.reply_bytes_max.load(Ordering::Relaxed) {
             usize::MAX => usize::MAX,
-            _ if client.traits().contains(Traits::NO_EVICT) => longest_reply(self, None),
+            _ if client.traits().contains(Traits::NO_EVICT) => longest_reply(&self.engine.config, None),
             bytes => bytes,
         }
     }
@@ -269,28 +211,6 @@ impl Server {
         self.ending.subscribe()
     }
 
-    /// Tells a session of nothing any more: no commands, no messages, no invalidations.
-    pub fn listen_no_more(&self, session: &mut Session) {
-        let client = &session.client;
-        self.monitors.leave(client, |any| self.engine.set_attention(Attention::MONITORS, any));
-        self.tracking.disable(&self.engine.keyspace, client, &mut session.tracking);
-        self.pubsub.leave_all(client, &mut session.subscriptions);
-    }
-
-    /// Gives back what a session held in the server.
-    pub fn session_ended(&self, session: &mut Session) {
-        self.listen_no_more(session);
-        blocking::forget(self, session.client.id);
-        session.give_up_claim(self);
-        session.watched.clear(&self.watches, &self.engine.keyspace, &session.client);
-        self.placement.leave(session.client.worker());
-    }
-
-    /// Whether clients have to give a password.
-    pub fn requires_password(&self) -> bool {
-        !self.acl.is_open()
-    }
-
     /// What this server's data are as a replication stream: that of its log, which outlives the process, or one that has only a
     /// name.
     pub fn stream(&self) -> Stream {
@@ -310,16 +230,16 @@ impl Server {
 
     /// The TCP port, or 0 without one.
     pub fn port(&self) -> u16 {
-        match self.doors.port(Speech::Plain) {
-            0 => self.doors.port(Speech::Tls),
+        match self.net.doors.port(Speech::Plain) {
+            0 => self.net.doors.port(Speech::Tls),
             port => port,
         }
     }
 }
 
 /// The longest reply: what one client may be owed, or all of them.
-fn longest_reply(server: &Server, clients_bytes_max: Option<u64>) -> usize {
-    let hard = server.engine.config.output_limit(ClientClass::Normal).hard_bytes;
+fn longest_reply(config: &Config, clients_bytes_max: Option<u64>) -> usize {
+    let hard = config.output_limit(ClientClass::Normal).hard_bytes;
     let least = Some(hard).filter(|bytes| *bytes > 0).into_iter().chain(clients_bytes_max).min();
     least.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)
 }

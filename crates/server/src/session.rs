@@ -2,14 +2,15 @@
 //! worker that the connection is on, and nobody else sees it; what others may see
 //! is in its [`Client`].
 
-use crate::blocking::Until;
 use crate::holders::ClaimId;
 use crate::server::Server;
 use crate::transaction::Transaction;
 use acl::{Access, Setting};
+use engine::Attention;
 use engine::residency::fetch::Fetch;
 use keyspace::{DbIndex, Touch};
 use net::client::{Client, Letters, Traits};
+use net::service::{Closing, Until};
 use notify::monitor::Caller;
 use notify::pubsub::Subscriptions;
 use notify::tracking::Tracker;
@@ -33,17 +34,6 @@ pub enum ReplyMode {
     SkipNext,
     /// The reply to this command is not.
     Skip,
-}
-
-/// Whether the connection goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Closing {
-    /// It does.
-    No,
-    /// It ends when the replies so far are out.
-    AfterReplies,
-    /// It ends without waiting for anything.
-    Now,
 }
 
 /// One client's state.
@@ -111,11 +101,27 @@ impl Session {
         }
     }
 
+    /// Is told of nothing any more: no commands, no messages, no invalidations.
+    pub fn listen_no_more(&mut self, server: &Server) {
+        let client = &self.client;
+        server.monitors.leave(client, |any| server.engine.set_attention(Attention::MONITORS, any));
+        server.tracking.disable(&server.engine.keyspace, client, &mut self.tracking);
+        server.pubsub.leave_all(client, &mut self.subscriptions);
+    }
+
+    /// Gives back what it held in the server: its client is gone.
+    pub fn end(&mut self, server: &Server) {
+        self.listen_no_more(server);
+        server.blocked.end(&server.engine.keyspace, self.client.id);
+        self.give_up_claim(server);
+        self.watched.clear(&server.watches, &server.engine.keyspace, &self.client);
+    }
+
     /// Its request has what it claimed, or wants it no more.
     #[inline]
     pub fn give_up_claim(&mut self, server: &Server) {
         if let Some(claim) = self.claim.take() {
-            server.holders.take_back(server, claim);
+            server.holders.take_back(&server.engine, claim);
         }
     }
 

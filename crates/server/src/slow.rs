@@ -6,11 +6,6 @@ use net::client::Client;
 use telemetry::slowlog::{self, Slow};
 use wire::Request;
 
-/// The ticks from which a command took long enough for one of the two.
-pub fn threshold_ticks(server: &Server) -> u64 {
-    slowlog::threshold(&server.engine.config).map_or(u64::MAX, |span| server.ticks.ticks_in(span))
-}
-
 /// Notes a command that took `ticks`, if that is long.
 #[inline]
 pub fn note_if_slow(server: &Server, client: &Client, command: &Command, request: &Request<'_>, ticks: u64) {
@@ -19,7 +14,7 @@ pub fn note_if_slow(server: &Server, client: &Client, command: &Command, request
     }
 }
 
-/// Notes a command that took `ticks`, which is at least [`threshold_ticks`].
+/// Notes a command that took `ticks`, which is at least [`Server::slow_ticks`].
 #[cold]
 fn note(server: &Server, client: &Client, command: &Command, request: &Request<'_>, ticks: u64) {
     let micros = server.ticks.nanos(ticks) / 1000;

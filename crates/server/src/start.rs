@@ -1,14 +1,16 @@
 //! The story of one run of `tarn server`: read the configuration, take the
 //! addresses, start the workers, wait for the end.
 
-use crate::dispatch::names::Names;
-use crate::listen::{Listeners, Speech};
-use crate::placement::Arrival;
+use crate::names::Names;
 use crate::server::{Ending, Scripting, Server};
-use crate::{commands, descriptors, durable, encryption, supervision, worker};
+use crate::{assembly, commands, durable, supervision};
 use config::{Config, Edition, Startup};
 use engine::Attention;
 use engine::{durability, snapshot};
+use net::inboxes::Inboxes;
+use net::listen::{Listeners, Speech};
+use net::worker::{self, Arrival};
+use net::{accept, descriptors, encryption};
 use script::limits::STACK_BYTES;
 use std::ffi::OsString;
 use std::io;
@@ -22,7 +24,7 @@ use sys::file::Fs;
 use telemetry::{log, logger};
 use tokio::runtime::{LocalOptions, LocalRuntime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, UnboundedSender, channel, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// Runs `tarn server` with the arguments that follow it.
 pub fn run(args: &[String]) -> ExitCode {
@@ -123,8 +125,8 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     let _socket_file = listeners.unix_path().cloned().map(RemovedAtEnd);
     let _pidfile = write_pidfile(&config);
     // One more than are announced: the spare one (see `placement`).
-    let server = Server::new(config, workers + 1);
-    encryption::begin(&server)?;
+    let server = assembly::new(config, workers + 1);
+    encryption::begin(&server.net.tls, &server.engine.config)?;
     announce(&server, &listeners, workers, warnings);
     acl::load_at_start(&server.acl, &server.engine.config)?;
     made.keep();
@@ -250,8 +252,6 @@ fn announce(server: &Server, listeners: &Listeners, workers: usize, warnings: &[
     }
 }
 
-type Channels = (Vec<UnboundedSender<Arrival>>, Vec<UnboundedReceiver<Arrival>>);
-
 /// Dropped by every worker at its end.
 type Alive = Sender<std::convert::Infallible>;
 
@@ -260,28 +260,27 @@ type Alive = Sender<std::convert::Infallible>;
 /// # Errors
 /// If users cannot be loaded, threads cannot be started or the listening sockets cannot be watched.
 pub fn run_workers(server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
-    encryption::begin(server)?;
+    encryption::begin(&server.net.tls, &server.engine.config)?;
     acl::load_at_start(&server.acl, &server.engine.config)?;
     run_behind(Front::new()?, server, listeners, workers)
 }
 
 fn run_behind(front: Front, server: &Arc<Server>, listeners: Listeners, workers: usize) -> io::Result<u8> {
-    listeners.open_doors(server)?;
-    let (doors, receivers): Channels = (0..workers).map(|_| unbounded_channel()).unzip();
-    server.placement.open(doors);
+    listeners.open(&server.net.doors)?;
+    let (inboxes, arrivals) = Inboxes::new(workers);
     let (alive, all_gone): (Alive, _) = channel(1);
     let mut threads = Vec::new();
-    for (index, receiver) in receivers.into_iter().enumerate() {
-        let (server, alive) = (server.clone(), alive.clone());
+    for (index, arrivals) in arrivals.into_iter().enumerate() {
+        let (server, inboxes, alive) = (server.clone(), inboxes.clone(), alive.clone());
         let work = move || {
-            worker::run(server, index, receiver);
+            worker::run(server, index, inboxes, arrivals);
             drop(alive);
         };
         let thread = std::thread::Builder::new().name(format!("worker-{index}")).stack_size(STACK_BYTES);
         threads.push(thread.spawn(work)?);
     }
     drop(alive);
-    let status = front.accept_until_end(server, listeners, all_gone);
+    let status = front.accept_until_end(server, (listeners, inboxes), all_gone);
     // Whatever ended the accepting ends the workers.
     server.stop(1);
     for thread in threads {
@@ -312,18 +311,18 @@ impl Front {
     fn accept_until_end(
         self,
         server: &Arc<Server>,
-        listeners: Listeners,
+        (listeners, inboxes): (Listeners, Inboxes<Arrival<Server>>),
         mut all_gone: Receiver<std::convert::Infallible>,
     ) -> io::Result<u8> {
         let Front { runtime, mut signals } = self;
         runtime.block_on(async {
-            listeners.spawn(server)?;
+            accept::spawn(listeners, server, &inboxes)?;
             let mut ending = server.ending();
             let (status, scripts) = loop {
                 tokio::select! {
                     name = signals.next() => {
                         if name == HANGUP {
-                            encryption::read_again(server);
+                            encryption::read_again(&server.net.tls, &server.engine.config);
                             continue;
                         }
                         log!(Warning, "Received {name}, scheduling shutdown...");

@@ -6,25 +6,22 @@
 
 use crate::blocking;
 use crate::dispatch::checks;
-use crate::dispatch::pause::Pause;
-use crate::placement::scaling::Glance;
+use crate::refusals;
 use crate::server::Server;
-use crate::worker::Worker;
 use engine::Attention;
 use engine::durability;
 use engine::residency;
 use engine::snapshot;
 use keyspace::Progress;
 use net::client::{Client, Traits, eviction};
+use net::placement::scaling::Glance;
 use std::mem;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 use sys::UnixMs;
 use telemetry::log;
-use tokio::sync::Notify;
 
 /// The longest that a worker frees expired keys before it looks at its clients again.
 const SWEEP_STEP: Duration = Duration::from_micros(500);
@@ -44,50 +41,17 @@ const IDLE_PAUSE: Duration = Duration::from_millis(500);
 /// For how long nothing must have happened before a server is idle.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
-/// How workers are told that there is something to do.
-pub struct Bells {
-    workers: Box<[Notify]>,
-    /// How many times all workers were to collect what was freed of their memory.
-    collections: AtomicU64,
-}
-
-impl Bells {
-    /// For so many workers.
-    pub fn new(workers: usize) -> Bells {
-        Bells { workers: (0..workers).map(|_| Notify::new()).collect(), collections: AtomicU64::new(0) }
-    }
-
-    /// Has a worker look around.
-    pub fn ring(&self, worker: usize) {
-        self.workers[worker].notify_one();
-    }
-
-    /// Has all workers look around.
-    pub fn ring_all(&self) {
-        (0..self.workers.len()).for_each(|worker| self.ring(worker));
-    }
-
-    /// Has all workers look around but this one.
-    fn ring_all_but(&self, worker: usize) {
-        (0..self.workers.len()).filter(|other| *other != worker).for_each(|other| self.ring(other));
-    }
-
-    async fn rung(&self, worker: usize) {
-        self.workers[worker].notified().await;
-    }
-}
-
 /// Runs for the life of worker number `index`.
-pub async fn run(worker: Rc<Worker>, index: usize) {
+pub async fn run(server: &Arc<Server>, index: usize) {
     // What is done once for all is done where no script runs.
-    if index == worker.server.placement.spare() {
-        return keep_time(worker, index).await;
+    if index == server.net.placement.spare() {
+        return keep_time(server, index).await;
     }
     let mut collected = 0;
     loop {
-        worker.server.bells.rung(index).await;
-        if !worker.server.engine.attention().contains(Attention::LOADING) {
-            look_around(&worker.server, index, &mut collected).await;
+        server.bells.rung(index).await;
+        if !server.engine.attention().contains(Attention::LOADING) {
+            look_around(server, index, &mut collected).await;
         }
     }
 }
@@ -97,14 +61,13 @@ async fn look_around(server: &Arc<Server>, worker: usize, collected: &mut u64) {
     serve_put_off(server, worker).await;
     sweep(server, worker).await;
     go_on_evicting(server, worker);
-    let collections = server.bells.collections.load(Ordering::Relaxed);
+    let collections = server.bells.collections();
     if mem::replace(collected, collections) != collections {
         sys::memory::collect();
     }
 }
 
-async fn keep_time(worker: Rc<Worker>, index: usize) {
-    let server = &worker.server;
+async fn keep_time(server: &Arc<Server>, index: usize) {
     let mut pace = Pace::new();
     let mut glance = Glance::begin();
     let mut freed = Freed::default();
@@ -116,13 +79,13 @@ async fn keep_time(worker: Rc<Worker>, index: usize) {
         }
         if server.engine.attention().contains(Attention::PAUSED) {
             // Forgets one that is over, whether or not a client asks.
-            Pause::at(server, server.engine.clock.now());
+            server.pause.at(&server.engine, server.engine.clock.now());
         }
         let is_second = pace.step(server);
         if server.engine.attention().contains(Attention::LOADING) {
             continue;
         }
-        glance.take(server);
+        glance.take(&server.net.placement);
         if server.switches.rests() {
             rest(server, index).await;
             continue;
@@ -136,7 +99,7 @@ async fn keep_time(worker: Rc<Worker>, index: usize) {
         }
         look_around(server, index, &mut collected).await;
         sample(server);
-        durability::KeyCounts::note(&server.engine, || server.gate.open_to());
+        durability::KeyCounts::note(&server.engine, || server.net.gate.open_to());
         snapshot::begin_if_due(&server.engine, index, is_second);
         if is_second {
             durability::begin_if_due(&server.engine);
@@ -204,14 +167,14 @@ async fn serve_put_off(server: &Arc<Server>, worker: usize) {
         match server.engine.keyspace.try_enter(worker) {
             Some(batch) => break batch,
             // The end of a slow script is rung for, and whoever keeps the time comes here again.
-            None if worker == server.placement.spare() => return,
+            None if worker == server.net.placement.spare() => return,
             None if server.engine.keyspace.has_any_slow_holder() => return,
             None => tokio::time::sleep(GATE_PAUSE).await,
         }
     };
     if batch.has_ready() {
         blocking::serve(server, &mut batch, worker, server.engine.clock.now());
-        server.tracking.end_batch(&server.clients, worker);
+        server.tracking.end_batch(&server.net.clients, worker);
     }
 }
 
@@ -233,7 +196,7 @@ fn sweep_step(server: &Arc<Server>, worker: usize) -> Progress {
     if batch.has_ready() {
         blocking::serve(server, &mut batch, worker, server.engine.clock.now());
     }
-    server.tracking.end_batch(&server.clients, worker);
+    server.tracking.end_batch(&server.net.clients, worker);
     residency::fetch::look_up_all(&server.engine, worker, batch.take_shadowed());
     server.note_latency("expire-cycle", began);
     progress
@@ -243,7 +206,7 @@ fn sweep_step(server: &Arc<Server>, worker: usize) -> Progress {
 fn is_evicting(server: &Server) -> bool {
     server.engine.attention().difference(Attention::MONITORS) == Attention::MEMORY_CEILING
         && !server.switches.rests()
-        && checks::is_memory_full(server)
+        && refusals::is_memory_full(&server.engine)
         && server.engine.residency.refusal().is_none()
 }
 
@@ -256,7 +219,7 @@ fn go_on_evicting(server: &Server, worker: usize) {
         if batch.has_ready() {
             blocking::serve(server, &mut batch, worker, server.engine.clock.now());
         }
-        server.tracking.end_batch(&server.clients, worker);
+        server.tracking.end_batch(&server.net.clients, worker);
     }
 }
 
@@ -287,8 +250,7 @@ impl Freed {
             self.held_bytes = self.held_bytes.max(used);
             return;
         }
-        server.bells.collections.fetch_add(1, Ordering::Relaxed);
-        server.bells.ring_all();
+        server.bells.ring_for_collection();
         *self = Freed { held_bytes: used, is_collected: true };
     }
 }
@@ -302,7 +264,7 @@ fn sample(server: &Server) {
 
 fn close_overdue_clients(server: &Server) {
     let now = server.engine.clock.now();
-    for client in server.clients.all() {
+    for client in server.net.clients.all() {
         match reason_to_close(server, &client, now) {
             None => continue,
             Some(Overdue::Silent) => log!(Verbose, "Closing idle client {}", client.line(now)),
@@ -310,7 +272,7 @@ fn close_overdue_clients(server: &Server) {
                 log!(Verbose, "Closing a client that did not finish its handshake {}", client.line(now));
             }
             Some(Overdue::Unread) => {
-                server.clients.output_limit_disconnections.add(1);
+                server.net.clients.output_limit_disconnections.add(1);
                 log!(
                     Warning,
                     "Client closed because it was above the soft limit of client-output-buffer-limit for too \
@@ -319,10 +281,10 @@ fn close_overdue_clients(server: &Server) {
                 );
             }
         }
-        server.clients.kill(&client);
+        server.net.clients.kill(&client);
     }
     // The limit itself may have changed.
-    eviction::keep_within_limit(&server.clients);
+    eviction::keep_within_limit(&server.net.clients);
 }
 
 /// Why a client is closed.

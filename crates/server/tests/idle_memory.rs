@@ -8,7 +8,7 @@ mod harness;
 
 use harness::TestServer;
 use net::client::CLIENT_BYTES;
-use server::descriptors::clients_possible;
+use net::descriptors::clients_possible;
 use sys::memory::{CountingAllocator, used_bytes};
 
 #[global_allocator]
@@ -35,7 +35,7 @@ fn an_idle_connection_takes_little_memory() {
         bytes.abs_diff(CLIENT_BYTES as u64) < CLIENT_BYTES as u64 / 2,
         "{bytes} are counted as {CLIENT_BYTES}"
     );
-    assert_eq!(server.server.placement.connections(), CONNECTIONS as usize + 50);
+    assert_eq!(server.server.net.placement.connections(), CONNECTIONS as usize + 50);
     drop(streams);
 }
 

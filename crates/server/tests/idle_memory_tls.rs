@@ -8,7 +8,7 @@ mod harness;
 
 use harness::TestServer;
 use net::client::{CLIENT_BYTES, TLS_CLIENT_BYTES};
-use server::descriptors::clients_possible;
+use net::descriptors::clients_possible;
 use std::net::{SocketAddr, TcpStream};
 use sys::memory::{CountingAllocator, used_bytes};
 use testkit::free_port;

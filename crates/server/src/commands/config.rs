@@ -1,19 +1,20 @@
 //! CONFIG: reads and changes the configuration while the server runs.
 //!
 //! What a change means beyond the configuration itself (memory ceiling, thresholds)
-//! is handed on by `Server::apply_config`.
+//! is handed on by [`assembly::follow_config`].
 
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
 use crate::dispatch::checks::LOADING;
 use crate::dispatch::handlers::ServerHandler;
 use crate::server::Server;
-use crate::tls::Contexts;
-use crate::{descriptors, durable, encryption, listen};
+use crate::{assembly, durable};
 use command::{Error, Flags, Group, Reach, Result, Row, Secrets, Shows};
 use config::{CannotApply, ChangedDirective, Config, Origin, TABLE};
 use engine::Attention;
 use net::client::eviction;
+use net::tls::Contexts;
+use net::{descriptors, encryption, listen};
 use std::sync::Arc;
 use telemetry::log;
 use wire::Reply;
@@ -142,13 +143,13 @@ fn apply(
     if moved.is_err()
         && let Some(before) = before
     {
-        server.tls.replace(before);
+        server.net.tls.replace(before);
     }
     moved?;
-    server.apply_config();
+    assembly::follow_config(server);
     if changed.iter().any(|change| change.name() == "maxmemory-clients") {
         // Who asks next who is there is not told of those that had to go.
-        eviction::keep_within_limit(&server.clients);
+        eviction::keep_within_limit(&server.net.clients);
     }
     Ok(())
 }
@@ -164,7 +165,7 @@ fn change_tls(
     let Some(named) = about().find(may_fail).or_else(|| about().next()) else {
         return Ok(None);
     };
-    encryption::follow_config(server).map(Some).map_err(|reason| {
+    encryption::follow_config(&server.net.tls, &server.engine.config).map(Some).map_err(|reason| {
         log!(Warning, "Failed to configure TLS: {reason}");
         let name = TABLE.iter().find(|row| row.is_named(named)).map_or("tls-port", |row| row.name);
         CannotApply { name, reason: "Unable to update TLS configuration. Check server logs.".to_owned() }
@@ -203,7 +204,7 @@ fn listen_elsewhere(server: &Server, changed: &[ChangedDirective]) -> std::resul
     } else {
         return Ok(());
     };
-    listen::move_to_configured(server, has_changed("port"))
+    listen::move_to_configured(&server.net.doors, &server.engine.config, has_changed("port"))
         .map_err(|_| CannotApply { name, reason: reason.to_owned() })
 }
 
@@ -247,7 +248,7 @@ fn rewrite(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 fn resetstat(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let server = context.server;
     server.counts.reset();
-    server.clients.reset_counts();
+    server.net.clients.reset_counts();
     server.engine.scripts.evicted.reset();
     server.worker_counts.iter().for_each(|worker| worker.reset());
     let keys = server.engine.keyspace.stats();

@@ -5,14 +5,15 @@
 
 use super::client::{check_label, set_name};
 use super::row;
+use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
-use crate::dispatch::{Context, rights};
-use crate::session::Closing;
+use crate::rights;
 use acl::{Access, Attempt, DEFAULT_USER, Reason, UserFlags};
 use command::effects::Scope;
 use command::version::REDIS_VERSION;
 use command::{Error, Flags, Group, OptionWords, Reach, Result, Row, Secrets, Shows};
 use keyspace::DbIndex;
+use net::service::Closing;
 use wire::{Protocol, Reply};
 
 const QUICK: Flags = Flags::FAST.union(Flags::LOADING).union(Flags::STALE);
@@ -190,7 +191,7 @@ fn write_greeting(context: &Context<'_, '_>, reply: &mut Reply<'_>) {
 /// RESET
 fn reset(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (server, client) = (context.server, context.session.client.clone());
-    server.listen_no_more(context.session);
+    context.session.listen_no_more(server);
     // Nothing that was posted may come behind the reply, where it would be taken for another.
     context.enclose(&client.take_mail(), reply);
     let session = &mut *context.session;

@@ -163,7 +163,7 @@ fn databases_overhead(context: &Context<'_, '_>, db: DbIndex, reply: &mut Reply<
 fn doctor(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let usage = Usage::now(context);
     let ceiling = context.server.engine.config.maxmemory();
-    let clients = context.server.clients.count().max(1) as u64;
+    let clients = context.server.net.clients.count().max(1) as u64;
     if usage.used < DOCTOR_BYTES_MIN {
         reply.verbatim(
             "txt",

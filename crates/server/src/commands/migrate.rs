@@ -14,12 +14,10 @@
 //! or script has written cannot be, since that is one record at its end; MIGRATE refuses such keys.
 
 use super::row;
-use crate::connect::{self, Outgoing, PATIENCE};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::holders::{Run, What};
 use crate::server::Server;
-use crate::worker::make_way;
 use command::generic::dump::payload;
 use command::key_use::{Begin, Find, TAKES};
 use command::parse::int;
@@ -27,6 +25,8 @@ use command::{
     Error, Flags, Group, KeyFlags, KeySpec, Keys, OptionWords, Reach, Result, Row, Secrets, Shows,
 };
 use keyspace::{Class, Key, Touch};
+use net::connect::{self, Outgoing, PATIENCE};
+use net::worker::make_way;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use std::io::{self, ErrorKind};
@@ -204,7 +204,7 @@ impl Watch {
         }
         if !self.is_slow {
             self.is_slow = true;
-            self.server.holders.add(&self.server, &self.run);
+            self.server.holders.add(&self.server.engine, &self.run);
         }
         make_way();
         Ok(())
@@ -214,7 +214,8 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         if self.is_slow {
-            self.server.holders.remove(&self.server, &self.run);
+            let server = &self.server;
+            server.holders.remove(&server.engine, &server.bells, &self.run);
         }
     }
 }
@@ -266,7 +267,7 @@ fn send_and_remove(
 fn await_disk(context: &Context<'_, '_>, watch: &mut Watch, timeout: Duration) -> Result<()> {
     let durability = &context.server.engine.durability;
     let began = Instant::now();
-    while !context.server.gate.is_open(context.batch.seen()) {
+    while !context.server.net.gate.is_open(context.batch.seen()) {
         if began.elapsed() >= timeout || watch.look().is_err() {
             return Err(Error::text("IOERR error or timeout waiting for the disk"));
         }
@@ -437,6 +438,6 @@ impl Target<'_> {
 
 /// What a connection with TLS to the other server is made from.
 fn tls_context(server: &Server) -> io::Result<Arc<ClientConfig>> {
-    let context = server.tls.contexts().and_then(|contexts| contexts.client.clone());
+    let context = server.net.tls.contexts().and_then(|contexts| contexts.client.clone());
     context.ok_or_else(|| io::Error::other("there is none"))
 }

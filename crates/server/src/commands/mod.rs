@@ -24,10 +24,8 @@ pub mod time;
 pub mod transactions;
 pub mod wait;
 
-pub use crate::dispatch::handlers::install;
-
 use crate::dispatch::Context;
-use crate::dispatch::handlers::ServerHandler;
+use crate::dispatch::handlers::{self, ServerHandler};
 use ::command::{Error, Flags, Reach, Result, Row};
 use wire::Reply;
 
@@ -58,6 +56,11 @@ pub const FAMILIES: &[&[Row<ServerHandler>]] = &[
     wait::ROWS,
 ];
 
+/// Tells the table of commands of these, unless that has been done. Whatever begins to work with commands calls it first.
+pub fn install() {
+    handlers::install(FAMILIES);
+}
+
 /// Begins a row of a server command: none may leave open what it touches.
 pub(crate) const fn row(
     name: &'static str,
@@ -87,3 +90,6 @@ pub(crate) fn unknown_subcommand(context: &Context<'_, '_>) -> Result<()> {
     let word = context.request.get(1).unwrap_or_default();
     Err(Error::unknown_subcommand(context.command.row.name, word))
 }
+
+#[cfg(test)]
+mod tests;

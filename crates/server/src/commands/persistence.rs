@@ -69,7 +69,7 @@ fn bgsave(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         _ => return Err(Error::Syntax),
     }
     context.server.engine.snapshots.ask(context.now).map_err(in_progress)?;
-    context.server.bells.ring(context.server.placement.spare());
+    context.server.bells.ring(context.server.net.placement.spare());
     reply.simple("Background saving started");
     Ok(())
 }

@@ -211,14 +211,14 @@ fn confirm(reply: &mut Reply<'_>, word: &str, name: Option<&[u8]>, count: usize)
 
 /// PUBLISH channel message
 fn publish(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let (pubsub, clients, request) = (&context.server.pubsub, &context.server.clients, context.request);
+    let (pubsub, clients, request) = (&context.server.pubsub, &context.server.net.clients, context.request);
     reply.int(pubsub.publish(clients, request.arg(1), request.arg(2)) as i64);
     Ok(())
 }
 
 /// SPUBLISH shardchannel message
 fn publish_in_shard(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    let (pubsub, clients, request) = (&context.server.pubsub, &context.server.clients, context.request);
+    let (pubsub, clients, request) = (&context.server.pubsub, &context.server.net.clients, context.request);
     reply.int(pubsub.publish_in_shard(clients, request.arg(1), request.arg(2)) as i64);
     Ok(())
 }

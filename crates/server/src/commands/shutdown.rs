@@ -4,10 +4,10 @@ use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::server::Scripting;
-use crate::session::Closing;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use engine::Attention;
 use engine::snapshot::{self, Last};
+use net::service::Closing;
 use telemetry::log;
 use wire::Reply;
 

@@ -7,8 +7,8 @@
 use super::row;
 use crate::dispatch::handlers::ServerHandler;
 use crate::dispatch::reach::{self, reach_of};
-use crate::dispatch::rights;
 use crate::dispatch::{Context, checks};
+use crate::rights;
 use crate::slow;
 use crate::transaction::Queued;
 use command::key_use::LOOKS;
@@ -138,7 +138,7 @@ fn exec(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let server = context.server;
     if has_run && server.engine.attention().contains(Attention::MONITORS) {
         let caller = context.session.caller();
-        server.monitors.show(&server.clients, &caller, context.command, &context.request);
+        server.monitors.show(&server.net.clients, &caller, context.command, &context.request);
     }
     result
 }
@@ -210,7 +210,7 @@ fn run(context: &mut Context<'_, '_>, queued: &Queued, reply: &mut Reply<'_>) {
         return;
     }
     if server.engine.attention().contains(Attention::MONITORS) {
-        server.monitors.show(&server.clients, &context.session.caller(), command, &request);
+        server.monitors.show(&server.net.clients, &context.session.caller(), command, &request);
     }
     let mut inner = Context {
         server,

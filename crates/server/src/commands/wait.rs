@@ -2,7 +2,8 @@
 //! answered as soon as it is durable.
 
 use super::row;
-use crate::blocking::{self, Waiter};
+use crate::blocked::Waiter;
+use crate::blocking;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::server::Server;
@@ -97,11 +98,11 @@ fn answer_when_durable(
     }
     tokio::task::spawn_local(async move {
         while waiter.waits() {
-            let mut committed = pin!(server.gate.committed.notified());
+            let mut committed = pin!(server.net.gate.committed.notified());
             committed.as_mut().enable();
             if is_durable() {
                 // It says what is on disk, and nothing else.
-                waiter.answer(&server, &reply, Stamp(0));
+                blocking::answer(&server, &waiter, &reply, Stamp(0));
                 return;
             }
             committed.await;

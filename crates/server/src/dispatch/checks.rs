@@ -2,10 +2,11 @@
 //! enough words, may this session run it, is there memory, is there a pause.
 
 use crate::dispatch::Context;
-use crate::dispatch::pause::{Pause, Paused};
 use crate::dispatch::reach;
-use crate::dispatch::rights;
 use crate::dispatch::transaction::flags_in_effect;
+use crate::pause::Paused;
+use crate::refusals::{self, Fullness};
+use crate::rights;
 use crate::server::Server;
 use crate::session::Session;
 use command::table::Command;
@@ -114,7 +115,7 @@ fn check_state(
     // Before memory, which is full because of it where what waits for the log fills it.
     if attention.contains(Attention::LOG_FAILED)
         && flags.contains(Flags::WRITE)
-        && let Some(error) = log_error(server)
+        && let Some(error) = refusals::log_error(&server.engine)
     {
         return Verdict::Refuse(error);
     }
@@ -129,12 +130,12 @@ fn check_state(
     }
     if attention.contains(Attention::SAVE_FAILED)
         && (flags.contains(Flags::WRITE) || command.is(Flags::ASKS_HEALTH))
-        && are_writes_stopped(server)
+        && refusals::are_writes_stopped(&server.engine)
     {
-        return Verdict::Refuse(MISCONF);
+        return Verdict::Refuse(refusals::MISCONF);
     }
     if attention.contains(Attention::NO_REPLICAS) && flags.contains(Flags::WRITE) {
-        return Verdict::Refuse(NO_REPLICAS);
+        return Verdict::Refuse(refusals::NO_REPLICAS);
     }
     if !attention.contains(Attention::LOG_FAILED)
         && attention.contains(Attention::LOG_FULL)
@@ -146,7 +147,7 @@ fn check_state(
         return Verdict::Refuse(only_messages(command));
     }
     if attention.contains(Attention::PAUSED) {
-        match Pause::at(server, now) {
+        match server.pause.at(&server.engine, now) {
             Some((Paused::All, until)) => return Verdict::Wait(until),
             Some((Paused::Writes, until)) if flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) => {
                 return Verdict::Wait(until);
@@ -157,7 +158,7 @@ fn check_state(
     // What is queued is shown when EXEC runs it, and EXEC itself after that.
     let runs_now = session.transaction.is_none() || command.is(Flags::RUNS_IN_MULTI) && !command.is_exec();
     if attention.contains(Attention::MONITORS) && runs_now {
-        server.monitors.show(&server.clients, &session.caller(), command, request);
+        server.monitors.show(&server.net.clients, &session.caller(), command, request);
     }
     Verdict::Run
 }
@@ -176,7 +177,7 @@ fn check_memory(
         server.engine.residency.ring();
         return Verdict::Wait(UnixMs(now.0 + ROOM_PATIENCE_MS));
     }
-    match fullness(server) {
+    match refusals::fullness(&server.engine) {
         Fullness::Room => return Verdict::Run,
         Fullness::Refused(error) if may_grow => return Verdict::Refuse(error),
         Fullness::Refused(_) => return Verdict::Run,
@@ -196,14 +197,17 @@ fn check_memory(
 pub fn disk_error(context: &Context<'_, '_>, fullness: &Fullness) -> Option<Error> {
     let server = context.server;
     let attention = server.engine.attention();
-    let of_snapshot = attention.contains(Attention::SAVE_FAILED) && are_writes_stopped(server);
-    let of_log = || attention.contains(Attention::LOG_FAILED).then(|| log_error(server)).flatten();
+    let of_snapshot =
+        attention.contains(Attention::SAVE_FAILED) && refusals::are_writes_stopped(&server.engine);
+    let of_log =
+        || attention.contains(Attention::LOG_FAILED).then(|| refusals::log_error(&server.engine)).flatten();
     let of_store = || match fullness {
         Fullness::Refused(error) => Some(error.clone()),
         Fullness::Room | Fullness::Full => None,
     };
-    let of_replicas = || attention.contains(Attention::NO_REPLICAS).then_some(NO_REPLICAS);
-    let error = of_snapshot.then_some(MISCONF).or_else(of_log).or_else(of_store).or_else(of_replicas);
+    let of_replicas = || attention.contains(Attention::NO_REPLICAS).then_some(refusals::NO_REPLICAS);
+    let error =
+        of_snapshot.then_some(refusals::MISCONF).or_else(of_log).or_else(of_store).or_else(of_replicas);
     error.filter(|_| !context.batch.has_effects())
 }
 
@@ -217,7 +221,7 @@ pub fn record_error(context: &Context<'_, '_>, command: &Command, request: &Requ
         // A single command is as long as it is.
         return None;
     }
-    let most = record_bytes_max(context.server);
+    let most = refusals::record_bytes_max(&context.server.engine);
     // Who only takes away is refused later.
     let most = if command.is(Flags::DENYOOM) { most } else { most * 2 };
     let bytes: usize = request.iter().map(<[u8]>::len).sum();
@@ -226,84 +230,11 @@ pub fn record_error(context: &Context<'_, '_>, command: &Command, request: &Requ
     })
 }
 
-/// Bytes that commands of one transaction or script may write. They are held in memory until its end, besides the data, and once
-/// more by who replays the log.
-pub fn record_bytes_max(server: &Server) -> usize {
-    /// Where there is no ceiling.
-    const MOST: usize = 1 << 30;
-    /// As much as may wait for the disk (see `durability::limit_buffer`).
-    const SHARE: u64 = 8;
-    let share = server.engine.keyspace.policy().memory_bytes_max() / SHARE;
-    if share == 0 { MOST } else { MOST.min(share as usize) }
-}
-
 /// How long a command waits before it looks again whether there is room in memory.
 const ROOM_PATIENCE_MS: u64 = 1;
 
 /// How long a write waits before it looks again whether the disk has caught up.
 const LOG_PATIENCE_MS: u64 = 1;
-
-/// Why writes are refused while the log does not go on.
-#[cold]
-pub fn log_error(server: &Server) -> Option<Error> {
-    let failure = server.engine.durability.log()?.writable().err()?;
-    Some(Error::line(format!("MISCONF Errors writing to the AOF file: {}", failure.reason)))
-}
-
-/// What whoever asks is told, while the log does not go on, of what would show something that is not on disk.
-#[cold]
-pub fn held_error(server: &Server) -> Option<Error> {
-    let failure = server.engine.durability.log()?.writable().err()?;
-    let reason = failure.reason;
-    Some(Error::line(format!(
-        "MISCONF Errors writing to the AOF file: {reason}. What was asked for is not on disk"
-    )))
-}
-
-/// Whether there is memory for what needs it.
-#[derive(Clone, Debug)]
-pub enum Fullness {
-    /// There is.
-    Room,
-    /// There is none, since the store's disk refuses what is to leave it.
-    Refused(Error),
-    /// There is none.
-    Full,
-}
-
-/// How memory stands.
-pub fn fullness(server: &Server) -> Fullness {
-    if !is_memory_full(server) {
-        return Fullness::Room;
-    }
-    match server.engine.residency.standing() {
-        _ if server.engine.residency.store().is_none() => Fullness::Full,
-        (true, Some(reason)) => {
-            Fullness::Refused(Error::line(format!("MISCONF Errors writing to the store: {reason}")))
-        }
-        (true, None) => Fullness::Full,
-        (false, _) => Fullness::Room,
-    }
-}
-
-/// The error of a write after a snapshot that failed.
-pub const MISCONF: Error = Error::text(
-    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may \
-     modify the data set are disabled, because this instance is configured to report errors during writes if RDB \
-     snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB \
-     error.",
-);
-
-/// The error of a write for which there are too few replicas (`min-replicas-to-write`).
-const NO_REPLICAS: Error = Error::text("NOREPLICAS Not enough good replicas to write.");
-
-/// Whether writes are refused because the last snapshot failed (`stop-writes-on-bgsave-error`).
-#[cold]
-pub fn are_writes_stopped(server: &Server) -> bool {
-    server.engine.snapshots.figures().failed_last
-        && server.engine.config.stop_writes_on_bgsave_error()
-        && !server.engine.config.save_points().is_empty()
-}
 
 /// The error of a command that needs data which is being loaded.
 pub(crate) const LOADING: Error = Error::text("LOADING Redis is loading the dataset in memory");
@@ -324,28 +255,6 @@ pub fn check_outside(
     }
 }
 
-/// Whether memory is above its ceiling, and nothing of it can be sent to disk.
-pub fn is_memory_full(server: &Server) -> bool {
-    let ceiling = server.engine.keyspace.policy().memory_bytes_max();
-    (ceiling > 0 && sys::memory::used_bytes() > ceiling)
-        && (server.engine.residency.store().is_none() || server.engine.residency.is_stuck())
-        && counted_bytes(server) > ceiling
-}
-
-/// What counts for the ceiling of all that is used.
-fn counted_bytes(server: &Server) -> u64 {
-    sys::memory::used_bytes().saturating_sub(uncounted_bytes(server))
-}
-
-/// What is used and does not count for the ceiling: what waits for the log's disk. It goes by itself, and is bounded by itself
-/// (see `durability::limit_buffer`); each key that were evicted for it would only add to it. Where there is a store, the
-/// ceiling is one of everything.
-pub(crate) fn uncounted_bytes(server: &Server) -> u64 {
-    let engine = &server.engine;
-    let log = engine.durability.log().filter(|_| engine.residency.store().is_none());
-    log.map_or(0, |log| log.passing_bytes() as u64)
-}
-
 /// Evicts until memory is below its ceiling, or for as long as one command may be
 /// held up; then it goes on before the next.
 ///
@@ -354,7 +263,7 @@ pub(crate) fn uncounted_bytes(server: &Server) -> u64 {
 #[cold]
 pub fn make_room(server: &Server, batch: &Batch<'_>, now: UnixMs) -> Result<(), OutOfMemory> {
     let began = server.ticks.now();
-    let evicted = batch.evict(now, || counted_bytes(server), |_, _| {});
+    let evicted = batch.evict(now, || refusals::counted_bytes(&server.engine), |_, _| {});
     server.note_latency("eviction-cycle", began);
     evicted.map(|_| ())
 }

@@ -10,15 +10,13 @@
 pub mod checks;
 mod data_commands;
 pub mod handlers;
-pub mod names;
-pub mod pause;
 pub mod reach;
-pub mod rights;
 mod transaction;
 
 use crate::blocking;
+use crate::refusals;
 use crate::server::Server;
-use crate::session::{Closing, ReplyMode, Session};
+use crate::session::{ReplyMode, Session};
 use crate::slow;
 use checks::Verdict;
 use command::table::{Command, Runs};
@@ -27,6 +25,7 @@ use engine::residency;
 use engine::{Attention, Engine};
 use keyspace::{Ahead, Batch, Key, Stamp};
 use net::client::{self, Letters, Traits};
+use net::service::{Closing, OUTPUT_FLUSH_BYTES, Stop};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -38,10 +37,6 @@ use wire::{Reply, Request, RequestBuf};
 /// Requests that are prepared together. More would ask for more memory lines than
 /// the first-level cache holds.
 const GROUP_REQUESTS: usize = 32;
-
-/// Replies that are written out before further requests run, so that a pipeline
-/// of large replies does not pile them up.
-pub const OUTPUT_FLUSH_BYTES: usize = 256 << 10;
 
 /// Cold keys that are read together for one session.
 const FETCH_KEYS_MAX: usize = 256;
@@ -84,7 +79,13 @@ impl Context<'_, '_> {
         let tracks = self.session.tracking.is_some();
         if let Some(tracker) = &self.session.tracking {
             let (server, reader) = (self.server, (&*self.session.client, &**tracker));
-            server.tracking.begin_command(&server.clients, self.worker, reader, self.command, &self.request);
+            server.tracking.begin_command(
+                &server.net.clients,
+                self.worker,
+                reader,
+                self.command,
+                &self.request,
+            );
         }
         let result = match self.command.row.handler {
             Runs::Data(row) if row.flags.contains(Flags::BLOCKING) => self.run_blocking(row, hashed, reply),
@@ -129,37 +130,6 @@ impl Context<'_, '_> {
             self.batch.see_all();
         }
     }
-}
-
-/// Why `run` returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// All requests are answered.
-    Done,
-    /// The replies so far should be written out; request `next` is the next to run.
-    Flush {
-        /// Its index.
-        next: usize,
-    },
-    /// A pause holds request `next` back until this moment.
-    Paused {
-        /// Its index.
-        next: usize,
-        /// When to try again.
-        until: UnixMs,
-    },
-    /// What the requests from `next` on need is being read from disk.
-    Fetching {
-        /// Its index.
-        next: usize,
-    },
-    /// The session has to wait; request `next` runs when that is over.
-    Blocked {
-        /// Its index.
-        next: usize,
-    },
-    /// The session is over; requests that follow are not run.
-    Closing,
 }
 
 /// Runs the requests of one worker's sessions.
@@ -485,7 +455,7 @@ impl Turn<'_> {
     fn patience_ms(&self) -> u64 {
         if self.session.client.has_sealed_mail() {
             SEAL_PATIENCE_MS
-        } else if self.worker == self.server.placement.spare() {
+        } else if self.worker == self.server.net.placement.spare() {
             SPARE_PATIENCE_MS
         } else {
             0
@@ -600,7 +570,7 @@ impl Turn<'_> {
     /// A reply went beyond what the client may be owed.
     #[cold]
     fn close_for_its_output(&mut self, out: &mut Vec<u8>) {
-        client::close_for_its_reply(&self.server.clients, &self.session.client);
+        client::close_for_its_reply(&self.server.net.clients, &self.session.client);
         self.session.closing = Closing::Now;
         *out = Vec::new();
     }
@@ -633,11 +603,11 @@ impl Turn<'_> {
         before: usize,
         out: &mut Vec<u8>,
     ) -> Option<UnixMs> {
-        let is_shown = self.server.gate.is_open(self.batch.seen()) || command.row.shows == Shows::Nothing;
+        let is_shown = self.server.net.gate.is_open(self.batch.seen()) || command.row.shows == Shows::Nothing;
         let has_written = self.batch.has_appended() && !command.is(Flags::READONLY);
         let is_answered = self.session.waits.is_none() && out.len() > before;
         let error = match is_answered && !is_shown && !has_written {
-            true => checks::held_error(self.server),
+            true => refusals::held_error(self.engine),
             false => None,
         };
         let Some(error) = error else {
@@ -686,7 +656,7 @@ impl Turn<'_> {
         let Some(moment) = self.batch.take_reading().filter(|moment| *moment > self.moment) else { return };
         self.moment = moment;
         if let Some(tracker) = &self.session.tracking {
-            tracker.forget_again(&self.server.clients, &self.session.client, command, request);
+            tracker.forget_again(&self.server.net.clients, &self.session.client, command, request);
         }
     }
 
@@ -726,7 +696,7 @@ impl Turn<'_> {
             // By an eviction in front of a request that was refused then.
             blocking::serve(self.server, &mut self.batch, self.worker, self.now);
         }
-        self.server.tracking.end_batch(&self.server.clients, self.worker);
+        self.server.tracking.end_batch(&self.server.net.clients, self.worker);
         residency::fetch::look_up(&self.server.engine, self.worker, self.batch.take_shadowed());
         if self.is_asked {
             self.session.client.note_batch(self.last.map(|command| command.id), self.count, self.now);

@@ -128,9 +128,9 @@ pub fn check(
         },
         may_take_long: may_take_long(session, command),
         is_misplaced,
-        free_workers: server.placement.free_workers(own),
+        free_workers: server.net.placement.free_workers(own),
     };
-    match server.holders.ask(server, &mut session.claim, &asking) {
+    match server.holders.ask(&server.engine, &mut session.claim, &asking) {
         Way::Free => Verdict::Run,
         // It is on its way.
         Way::Elsewhere => Verdict::Wait(UnixMs(now.0 + 1)),
@@ -173,10 +173,10 @@ fn wanted(
 /// Whether a request may not run where its client is: the spare worker must stay free, to serve those who end what keeps the others. The
 /// client leaves for a worker that is free.
 pub fn is_misplaced(server: &Server, session: &Session, command: &Command) -> bool {
-    if session.client.worker() != server.placement.spare() || !may_take_long(session, command) {
+    if session.client.worker() != server.net.placement.spare() || !may_take_long(session, command) {
         return false;
     }
-    if server.placement.has_free_worker() {
+    if server.net.placement.has_free_worker() {
         session.client.signal(Signal::GO_HOME);
     }
     true

@@ -7,7 +7,8 @@ fn server() -> Arc<Server> {
     else {
         panic!("the directives are known")
     };
-    Server::new(*config, 2)
+    crate::commands::install();
+    crate::assembly::new(*config, 2)
 }
 
 fn run(replay: &mut Replay<'_>, db: u32, words: &str) -> Result<DbIndex, Rejection> {

@@ -4,6 +4,7 @@
 //! understand is what they understand.
 
 use super::{Complaint, Given, Verdict};
+use crate::assembly;
 use crate::durable::{load_foreign, load_from};
 use crate::server::Server;
 use config::{Config, Startup};
@@ -172,7 +173,7 @@ fn server_at(clock: Clock, dir: &str, given: Given) -> Result<Arc<Server>, Compl
             None => {
                 let seed =
                     durability::seed_of_checkpoint(&config, &Fs::Real).unwrap_or_else(HashSeed::from_entropy);
-                Ok(Server::with_seed(*config, WORKERS, clock, seed))
+                Ok(assembly::with_seed(*config, WORKERS, clock, seed))
             }
         },
         Ok(_) => Err(Complaint("see --help".to_owned())),

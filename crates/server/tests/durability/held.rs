@@ -10,8 +10,8 @@ use command::execute::key_positions;
 use command::table::{self, Command, Runs};
 use engine::durability::{self, KeyCounts};
 use keyspace::{Batch, DbIndex, Expiry, Key, NewValue, Touch};
+use net::service::Stop;
 use server::blocking::{self, Cut};
-use server::dispatch::Stop;
 use sys::file::simulated::{Disk, Faults, Survival};
 use sys::{Clock, Prng, UnixMs};
 use testkit::generate::{Generator, Request, words};
@@ -207,7 +207,7 @@ impl Stage<'_> {
             site.run_as(&mut session, requests)
         });
         let [(stop, shown, stamp), (stop_without, without, _)] = &answers;
-        let is_held = !self.sites[0].server.gate.is_open(*stamp);
+        let is_held = !self.sites[0].server.net.gate.is_open(*stamp);
         self.tally.asked += 1;
         let differs = shown != without;
         self.tally.held += u64::from(differs && is_held);
@@ -319,9 +319,9 @@ fn messages_wait_for_the_disk_on_every_way_out_of_the_mail() {
         let (_, out, stamp) = site.run_as(&mut listener, &[words(way_out)]);
         let text = String::from_utf8_lossy(&out);
         assert!(text.contains("k is v"), "{way_out:?}: {text}");
-        assert!(!site.server.gate.is_open(stamp), "{way_out:?}");
+        assert!(!site.server.net.gate.is_open(stamp), "{way_out:?}");
         site.log().flush();
-        assert!(site.server.gate.is_open(stamp), "{way_out:?}");
+        assert!(site.server.net.gate.is_open(stamp), "{way_out:?}");
     }
 }
 
@@ -339,7 +339,7 @@ fn what_a_transaction_published_comes_before_the_reply_that_it_led_to_and_both_w
     let text = String::from_utf8_lossy(letters.as_bytes()).into_owned();
     let (message, reply) = (text.find("pushed").unwrap(), text.find("\r\nx\r\n").unwrap());
     assert!(message < reply, "{text}");
-    let gate = &site.server.gate;
+    let gate = &site.server.net.gate;
     let latest = || durability::latest(&site.server.engine);
     assert!(letters.stretches(latest()).all(|(_, shows)| !gate.is_open(shows)));
     site.log().flush();
@@ -352,8 +352,8 @@ fn on_a_full_disk(clock: &Clock) -> (Disk, Site) {
     let mut site = Site::open("durable", &disk, 1, clock, 1).unwrap();
     site.run(&[words(&["SET", "old", "v"])]);
     site.log().flush();
-    KeyCounts::note(&site.server.engine, || site.server.gate.open_to());
-    KeyCounts::note(&site.server.engine, || site.server.gate.open_to());
+    KeyCounts::note(&site.server.engine, || site.server.net.gate.open_to());
+    KeyCounts::note(&site.server.engine, || site.server.net.gate.open_to());
     disk.set_faults(Faults { space_bytes: Some(0), sync_error_one_in: 1, ..Faults::default() });
     (disk, site)
 }
@@ -367,7 +367,7 @@ fn answer(site: &mut Site, line: &str) -> (String, bool) {
         let Stop::Paused { until, .. } = stop else { break (out, stamp) };
         site.server.engine.clock.advance_ms(until.0 - site.server.engine.clock.now().0);
     };
-    (String::from_utf8_lossy(&out).into_owned(), site.server.gate.is_open(stamp))
+    (String::from_utf8_lossy(&out).into_owned(), site.server.net.gate.is_open(stamp))
 }
 
 #[test]
@@ -408,7 +408,7 @@ fn while_the_log_has_failed_everyone_is_answered_and_nobody_shown_what_is_not_on
     let transaction =
         ["MULTI", "GET old", "GET new", "EXEC"].map(|line| words(&line.split(' ').collect::<Vec<_>>()));
     let (_, out, stamp) = site.run_as(&mut session, &transaction);
-    assert!(site.server.gate.is_open(stamp));
+    assert!(site.server.net.gate.is_open(stamp));
     assert!(out.starts_with(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n-MISCONF "), "{}", out.escape_ascii());
     let (stop, ..) = site.run_as(&mut session, &[words(&["WAITAOF", "0", "1", "200"])]);
     assert!(matches!(stop, Stop::Blocked { .. }));
@@ -416,13 +416,13 @@ fn while_the_log_has_failed_everyone_is_answered_and_nobody_shown_what_is_not_on
     let letters = session.client.take_mail();
     assert_eq!(letters.as_bytes(), b"*2\r\n:0\r\n:0\r\n");
     let latest = durability::latest(&site.server.engine);
-    assert!(letters.stretches(latest).all(|(_, shows)| site.server.gate.is_open(shows)));
-    assert!(!site.server.gate.is_open(held));
+    assert!(letters.stretches(latest).all(|(_, shows)| site.server.net.gate.is_open(shows)));
+    assert!(!site.server.net.gate.is_open(held));
     // There is space again.
     disk.set_faults(Faults::default());
     clock.advance_ms(1000);
     site.log().flush();
-    assert!(site.server.gate.is_open(held));
+    assert!(site.server.net.gate.is_open(held));
     assert_eq!(answer(&mut site, "DBSIZE"), (":2\r\n".to_owned(), true));
     assert_eq!(answer(&mut site, "SET other v").0, "+OK\r\n");
 }
@@ -530,7 +530,7 @@ fn what_is_kept_of_counts_for_a_disk_that_fails_holds_nothing_that_had_not_ended
         all.swap(DbIndex(0), DbIndex(1));
         all.edit().say(&key, &[b"SWAPDB", b"0", b"1"]);
     });
-    (0..2).for_each(|_| KeyCounts::note(&server.engine, || server.gate.open_to()));
+    (0..2).for_each(|_| KeyCounts::note(&server.engine, || server.net.gate.open_to()));
     batch.release();
     drop(batch);
     site.log().flush();

@@ -152,7 +152,7 @@ impl History {
 
     /// Lets out the replies for which the gate is open.
     pub fn let_out(&mut self, site: &Site) {
-        let gate = &site.server.gate;
+        let gate = &site.server.net.gate;
         let (out, held) =
             std::mem::take(&mut self.held).into_iter().partition(|(stamp, _, _)| gate.is_open(*stamp));
         self.held = held;

@@ -5,6 +5,7 @@ use config::{Config, Startup};
 use engine::durability;
 use keyspace::HashSeed;
 use log::{Flushing, Options};
+use server::assembly;
 use server::durable;
 use server::server::Server;
 use std::io;
@@ -53,7 +54,8 @@ fn open(edition: &str, dir: &Path, disk: &Disk) -> io::Result<Arc<Server>> {
     let fs = Fs::Simulated(disk.clone());
     let seed = durability::seed_of_checkpoint(&config, &fs).unwrap_or_else(|| HashSeed::from_number(7));
     let clock = Clock::simulated(UnixMs(1_700_000_000_000));
-    let server = Server::with_seed(*config, WORKERS, clock, seed);
+    server::commands::install();
+    let server = assembly::with_seed(*config, WORKERS, clock, seed);
     let options = Options { segment_bytes: 24 * 1024, flushing: Flushing::ByHand, ..Options::default() };
     durable::open_with(&server, &fs, 2, options)?;
     Ok(server)

@@ -10,8 +10,9 @@ use engine::durability;
 use keyspace::{DbIndex, HashSeed, Key, Stamp, Touch, TypeName, ValueRef};
 use log::{Flushing, Log, Options};
 use net::client::Client;
-use server::blocking;
-use server::dispatch::{Runner, Stop};
+use net::service::Stop;
+use server::assembly;
+use server::dispatch::Runner;
 use server::durable;
 use server::server::Server;
 use server::session::Session;
@@ -64,7 +65,8 @@ impl Site {
         let fs = Fs::Simulated(disk.clone());
         let seed =
             durability::seed_of_checkpoint(&config, &fs).unwrap_or_else(|| HashSeed::from_number(seed));
-        let server = Server::with_seed(*config, WORKERS, clock.clone(), seed);
+        server::commands::install();
+        let server = assembly::with_seed(*config, WORKERS, clock.clone(), seed);
         let options =
             Options { segment_bytes: SEGMENT_BYTES, flushing: Flushing::ByHand, ..Options::default() };
         durable::open_with(&server, &fs, threads, options)?;
@@ -110,7 +112,7 @@ impl Site {
     }
 
     pub fn end_wait(&self) {
-        blocking::forget(&self.server, WAITER);
+        self.server.blocked.end(&self.server.engine.keyspace, WAITER);
     }
 
     /// How many keys there are, those whose time is up counted.

@@ -420,7 +420,7 @@ impl<'a> Work<'a> {
         self.disk.wait_until_hanging();
         let result = (0..self.prng.below(STEPS_BESIDE)).try_for_each(|_| self.write());
         self.history.let_out(&self.site);
-        let is_open = self.site.server.gate.open_to().0 > durable.0;
+        let is_open = self.site.server.net.gate.open_to().0 > durable.0;
         self.disk.hang(false);
         flusher.join().map_err(|_| "the flush panicked")?;
         inspect(&self.history, self.disk.take_film());

@@ -52,7 +52,7 @@ fn reset_and_the_end_of_the_session_end_monitor() {
     assert!(monitor.is_silent());
     assert_eq!(monitor.ask("MONITOR"), "OK");
     drop(monitor);
-    server.wait_until("the monitor is gone", || server.server.clients.count() == 1);
+    server.wait_until("the monitor is gone", || server.server.net.clients.count() == 1);
     assert!(server.server.engine.attention().is_empty());
 }
 
@@ -65,10 +65,10 @@ fn a_monitor_that_does_not_read_is_closed_at_the_output_limit() {
     let line = format!("ECHO {}", "x".repeat(60_000));
     let closed = (0..1000).any(|_| {
         assert_eq!(other.ask(&line).len(), 60_000);
-        server.server.clients.count() == 1
+        server.server.net.clients.count() == 1
     });
     assert!(closed);
-    assert_eq!(server.server.clients.output_limit_disconnections.get(), 1);
+    assert_eq!(server.server.net.clients.output_limit_disconnections.get(), 1);
     assert!(server.server.engine.attention().is_empty());
 }
 

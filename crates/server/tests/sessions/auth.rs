@@ -84,7 +84,7 @@ fn hello_authenticates_names_and_chooses_the_protocol() {
 fn reset_ends_monitoring() {
     let server = TestServer::start("");
     let mut peer = server.connect();
-    let client = server.server.clients.get(peer.id()).unwrap();
+    let client = server.server.net.clients.get(peer.id()).unwrap();
     server.server.monitors.join(&client, |any| server.server.engine.set_attention(Attention::MONITORS, any));
     assert_eq!(server.connect().ask("PING"), "PONG");
     assert!(peer.text().ends_with("\"PING\""));

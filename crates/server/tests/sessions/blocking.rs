@@ -3,7 +3,7 @@
 use crate::harness::{Peer, TestServer};
 use keyspace::{DbIndex, Touch};
 use net::client::Traits;
-use server::dispatch::pause::{Pause, Paused};
+use server::pause::Paused;
 use std::collections::BTreeSet;
 use sys::UnixMs;
 use wire::Value;
@@ -163,10 +163,10 @@ fn who_was_put_off_is_served_during_a_pause() {
     let server = TestServer::start("");
     let (keyspace, mut peer) = (&server.server.engine.keyspace, server.connect());
     assert_eq!(peer.ask("XGROUP CREATE k g $ MKSTREAM"), "OK");
-    let worker = server.server.clients.get(peer.id()).unwrap().worker();
+    let worker = server.server.net.clients.get(peer.id()).unwrap().worker();
     peer.send(&["XREADGROUP GROUP g c BLOCK 0 STREAMS k >"]);
     server.wait_until("it waits", || blocked(&server) == 1);
-    Pause::begin(&server.server, Paused::All, UnixMs(0), UnixMs(u64::MAX));
+    server.server.pause.begin(&server.server.engine, Paused::All, UnixMs(0), UnixMs(u64::MAX));
     // A worker without connections has made the key ready and could not hold it any more, since a slow script had come to.
     let key = [keyspace.key(DbIndex(0), b"k")];
     let mut batch = keyspace.enter((worker + 1) % 2);
@@ -263,7 +263,7 @@ fn who_wants_no_reply_gets_none_however_its_wait_ends() {
     let server = TestServer::start("");
     let (mut peer, mut other) = (server.connect(), server.connect());
     let id = peer.id();
-    let client = server.server.clients.get(id).unwrap();
+    let client = server.server.net.clients.get(id).unwrap();
     peer.send(&["CLIENT REPLY OFF", "BLPOP q 0.01", "ECHO 0", "CLIENT REPLY ON"]);
     assert_eq!(peer.text(), "OK");
     for request in ["BLPOP q 0.01", "WAIT 1 10"] {

@@ -31,9 +31,9 @@ fn strangers_who_do_not_read_are_closed() {
     for _ in 0..2000 {
         send_all(&mut stranger, &long);
     }
-    server.wait_until("it is closed", || server.server.placement.connections() == 0);
-    assert_eq!(server.server.clients.output_limit_disconnections.get(), 1);
-    assert_eq!(server.server.clients.stranger_bytes.get(), 0);
+    server.wait_until("it is closed", || server.server.net.placement.connections() == 0);
+    assert_eq!(server.server.net.clients.output_limit_disconnections.get(), 1);
+    assert_eq!(server.server.net.clients.stranger_bytes.get(), 0);
     // Who has authenticated has the limits of others.
     let mut known = server.connect();
     assert_eq!(known.ask("AUTH secret"), "OK");
@@ -71,14 +71,14 @@ fn strangers_together_have_little() {
     let part = [b"*10\r\n".to_vec(), word.clone(), word.clone(), word].concat();
     let mut strangers: Vec<Peer> = (0..STRANGERS).map(|_| server.connect()).collect();
     strangers.iter_mut().for_each(|stranger| send_all(stranger, &part));
-    server.wait_until("some are closed", || server.server.placement.connections() < STRANGERS);
-    assert!(server.server.clients.stranger_bytes.get() <= 17 * MIB as u64);
+    server.wait_until("some are closed", || server.server.net.placement.connections() < STRANGERS);
+    assert!(server.server.net.clients.stranger_bytes.get() <= 17 * MIB as u64);
     // Newcomers whose requests arrive at once are served all the same.
     let mut known = server.connect();
     assert_eq!(known.ask("AUTH secret"), "OK");
     assert_eq!(known.ask("PING"), "PONG");
     drop(strangers);
-    server.wait_until("nothing is left", || server.server.clients.stranger_bytes.get() == 0);
+    server.wait_until("nothing is left", || server.server.net.clients.stranger_bytes.get() == 0);
 }
 
 /// Makes a session keep `count` names of 100,000 bytes in one of the ways there are.
@@ -120,7 +120,7 @@ fn what_a_session_keeps_counts_for_maxmemory_clients() {
         let id = greedy.id();
         greedy.ask(before);
         keep(&mut greedy, way, 40);
-        let client = server.server.clients.get(id).unwrap();
+        let client = server.server.net.clients.get(id).unwrap();
         server.wait_until(way, || client.kept_bytes() > 4_000_000);
         let list = other.ask(&format!("CLIENT LIST ID {id}"));
         let total: usize = list.split("tot-mem=").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
@@ -132,10 +132,10 @@ fn what_a_session_keeps_counts_for_maxmemory_clients() {
         let mut next = server.connect();
         next.ask(before);
         keep(&mut next, way, 140);
-        server.wait_until(way, || server.server.clients.evicted.get() > 0);
+        server.wait_until(way, || server.server.net.clients.evicted.get() > 0);
         assert_eq!(other.ask("PING"), "PONG", "{way}");
         drop((greedy, next));
-        server.wait_until(way, || server.server.clients.buffer_bytes.get() == 0);
+        server.wait_until(way, || server.server.net.clients.buffer_bytes.get() == 0);
     }
 }
 
@@ -161,7 +161,7 @@ fn what_a_session_keeps_is_given_back() {
     let server = TestServer::start("");
     let mut peer = server.connect();
     let id = peer.id();
-    let client = server.server.clients.get(id).unwrap();
+    let client = server.server.net.clients.get(id).unwrap();
     for (begins, ends) in [
         (&["MULTI", "SET a b"][..], "DISCARD"),
         (&["MULTI", "SET a b"], "EXEC"),
@@ -193,7 +193,7 @@ fn a_doomed_transaction_keeps_nothing() {
     assert_eq!(peer.ask("MULTI"), "OK");
     assert!(peer.ask("NOSUCH").starts_with("ERR"));
     (0..100).for_each(|_| assert_eq!(peer.ask("SET a b"), "QUEUED"));
-    assert_eq!(server.server.clients.get(id).unwrap().kept_bytes(), 0);
+    assert_eq!(server.server.net.clients.get(id).unwrap().kept_bytes(), 0);
     assert!(peer.ask("EXEC").starts_with("EXECABORT"));
 }
 
@@ -214,7 +214,7 @@ fn a_reply_beyond_the_limit_is_not_computed_to_its_end() {
             assert_eq!(greedy.ask(&format!("{request} -134217728")), "END", "{directive}: {request}");
         }
         assert_eq!(peer.ask("PING"), "PONG");
-        assert_eq!(server.server.clients.output_limit_disconnections.get(), 3);
+        assert_eq!(server.server.net.clients.output_limit_disconnections.get(), 3);
     }
 }
 
@@ -224,14 +224,14 @@ fn a_reply_that_was_waited_for_is_cut_short_as_well() {
         let server = TestServer::start(directive);
         let (mut greedy, mut other) = (server.connect(), server.connect());
         let id = greedy.id();
-        let client = server.server.clients.get(id).unwrap();
+        let client = server.server.net.clients.get(id).unwrap();
         let words = format!("XREAD BLOCK 0 STREAMS {}{}", "s ".repeat(400), "$ ".repeat(400));
         greedy.send(&[&words]);
         server.wait_until("it waits", || client.traits().contains(Traits::BLOCKED));
         assert!(other.ask(&format!("XADD s * f {}", "x".repeat(60_000))).contains('-'));
         // Nothing was sent of what would have been 24 MB.
         assert_eq!(greedy.stream.read(&mut [0; 100]).unwrap_or(0), 0, "{directive}");
-        assert_eq!(server.server.clients.output_limit_disconnections.get(), 1, "{directive}");
+        assert_eq!(server.server.net.clients.output_limit_disconnections.get(), 1, "{directive}");
         assert_eq!(other.ask("PING"), "PONG");
     }
 }
@@ -257,8 +257,8 @@ fn clients_without_a_limit_of_their_own_stay_below_maxmemory() {
     for peer in &mut greedy {
         send_all(peer, "GET mib\r\n".repeat(30).as_bytes());
     }
-    server.wait_until("somebody is evicted", || server.server.clients.evicted.get() > 0);
-    server.wait_until("it is enough", || server.server.clients.buffer_bytes.get() <= 64 * MIB as u64);
+    server.wait_until("somebody is evicted", || server.server.net.clients.evicted.get() > 0);
+    server.wait_until("it is enough", || server.server.net.clients.buffer_bytes.get() <= 64 * MIB as u64);
     assert_eq!(other.ask("PING"), "PONG");
 }
 
@@ -334,7 +334,7 @@ fn watching_a_hundred_thousand_keys_is_no_work() {
         peer.stream.write_all(&request(&words)).unwrap();
         assert_eq!(peer.text(), "OK");
     }
-    assert_eq!(server.server.clients.get(id).unwrap().watched.load(Ordering::Relaxed), 100_000);
+    assert_eq!(server.server.net.clients.get(id).unwrap().watched.load(Ordering::Relaxed), 100_000);
 }
 
 #[test]
@@ -417,10 +417,12 @@ fn a_debugger_populates_with_values_as_long_as_any() {
 fn who_is_closed_already_is_not_counted_again() {
     let server = TestServer::start("");
     let mut peer = server.connect();
-    let client = server.server.clients.get(peer.id()).unwrap();
-    let clients = &server.server.clients;
+    let client = server.server.net.clients.get(peer.id()).unwrap();
+    let clients = &server.server.net.clients;
     assert_eq!([clients.kill(&client), clients.kill(&client)], [true, false]);
-    net::client::deliver(&server.server.clients, &client, |mail, _| mail.extend_from_slice(&[b'x'; 1000]));
+    net::client::deliver(&server.server.net.clients, &client, |mail, _| {
+        mail.extend_from_slice(&[b'x'; 1000])
+    });
     assert_eq!(client.mail_bytes(), 0, "nobody will read it");
 }
 

@@ -2,8 +2,9 @@
 
 use config::{Config, Startup};
 use log::{Flushing, Options};
+use net::listen::Listeners;
+use server::assembly;
 use server::durable;
-use server::listen::Listeners;
 use server::server::Server;
 use server::start::run_workers;
 use std::io::{ErrorKind, Read, Write};
@@ -48,7 +49,7 @@ impl TestServer {
     }
 
     fn start_with(clock: Clock, directives: &str, open: impl FnOnce(&Arc<Server>)) -> TestServer {
-        // And the spare one (see `Server::lightest_worker`).
+        // And the spare one (see `net::placement`).
         const WORKERS: usize = 2;
         let text = format!(
             "port 0\nbind 127.0.0.1\nthreads {WORKERS}\nthreads-min {WORKERS}\nhz 100\nloglevel warning\n{directives}"
@@ -57,17 +58,18 @@ impl TestServer {
             panic!("{directives}")
         };
         let listeners = Listeners::bind(&config).unwrap();
-        let server = Server::with_clock(*config, WORKERS + 1, clock);
+        server::commands::install();
+        let server = assembly::with_clock(*config, WORKERS + 1, clock);
         open(&server);
         let running = server.clone();
         let thread = std::thread::spawn(move || run_workers(&running, listeners, WORKERS + 1).unwrap());
         let server = TestServer { server, thread: Some(thread) };
-        server.wait_until("it listens", || server.server.doors.are_watched());
+        server.wait_until("it listens", || server.server.net.doors.are_watched());
         server
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.server.doors.addresses()[0].1
+        self.server.net.doors.addresses()[0].1
     }
 
     pub fn connect(&self) -> Peer {
@@ -79,7 +81,7 @@ impl TestServer {
 
     pub fn set(&self, name: &str, value: &str) {
         self.server.engine.config.set(&[(name, value)], config::Origin::Local).unwrap();
-        self.server.apply_config();
+        assembly::follow_config(&self.server);
     }
 
     pub fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {

@@ -17,7 +17,7 @@ fn killed_clients_are_gone_at_once_and_others_stay() {
     assert_eq!(peers[0].ask(&format!("CLIENT KILL LADDR {} TYPE normal", server.address())), "3");
     assert!(peers[3..].iter_mut().all(|peer| peer.text() == "END"));
     assert_eq!(peers[0].ask("PING"), "PONG");
-    server.wait_until("sessions are over", || server.server.placement.connections() == 1);
+    server.wait_until("sessions are over", || server.server.net.placement.connections() == 1);
 }
 
 #[test]
@@ -39,11 +39,11 @@ fn a_client_that_does_not_read_can_be_killed() {
     let mut stuck = server.connect();
     let id = stuck.id();
     stuck.send(&["SETRANGE big 33554432 x", "GET big"]);
-    let client = server.server.clients.get(id).unwrap();
+    let client = server.server.net.clients.get(id).unwrap();
     server.wait_until("replies pile up", || {
         client.output_bytes.load(std::sync::atomic::Ordering::Relaxed) > 1 << 20
     });
     assert_eq!(server.connect().ask(&format!("CLIENT KILL ID {id}")), "1");
-    server.wait_until("it is gone", || server.server.placement.connections() == 0);
-    assert_eq!(server.server.clients.buffer_bytes.get(), 0);
+    server.wait_until("it is gone", || server.server.net.placement.connections() == 0);
+    assert_eq!(server.server.net.clients.buffer_bytes.get(), 0);
 }

@@ -22,7 +22,7 @@ fn a_client_that_closes_its_half_gets_its_replies() {
     assert_eq!(peer.text(), "16777216");
     assert_eq!(peer.text().len(), 16 << 20);
     assert_eq!(peer.texts(2), ["PONG", "END"]);
-    server.wait_until("sessions are over", || server.server.placement.connections() == 0);
+    server.wait_until("sessions are over", || server.server.net.placement.connections() == 0);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn an_address_in_use_is_named_in_one_sentence() {
     let Ok(config::Startup::Serve { config, .. }) = config::Config::from_text(text.as_bytes()) else {
         panic!("not served")
     };
-    let error = server::listen::Listeners::bind(&config).err().unwrap();
+    let error = net::listen::Listeners::bind(&config).err().unwrap();
     let expected =
         format!("Failed listening on port {port} (TCP): 127.0.0.1:{port} is in use by another program");
     assert_eq!(error.to_string(), expected);

@@ -19,7 +19,7 @@ fn pile_up(peer: &mut Peer, mib: usize) {
 }
 
 fn output_bytes(server: &Server, id: u64) -> usize {
-    server.clients.get(id).map_or(0, |client| client.output_bytes.load(Ordering::Relaxed))
+    server.net.clients.get(id).map_or(0, |client| client.output_bytes.load(Ordering::Relaxed))
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn clients_beyond_maxclients_are_told_and_closed() {
     assert_eq!(refused.texts(2), ["ERR max number of clients reached", "END"]);
     assert_eq!(server.server.counts.rejected_connections.get(), 1);
     peers.pop();
-    server.wait_until("there is room", || server.server.placement.connections() == 2);
+    server.wait_until("there is room", || server.server.net.placement.connections() == 2);
     assert_eq!(server.connect().ask("PING"), "PONG");
 }
 
@@ -41,15 +41,15 @@ fn connections_are_spread_evenly_over_workers() {
     let mut peers: Vec<Peer> = (0..20).map(|_| server.connect()).collect();
     peers.iter_mut().for_each(|peer| assert_eq!(peer.ask("PING"), "PONG"));
     assert_eq!(
-        [server.server.placement.connections_of(0), server.server.placement.connections_of(1)],
+        [server.server.net.placement.connections_of(0), server.server.net.placement.connections_of(1)],
         [10, 10]
     );
     peers.truncate(10);
-    server.wait_until("half are gone", || server.server.placement.connections() == 10);
+    server.wait_until("half are gone", || server.server.net.placement.connections() == 10);
     peers.extend((0..10).map(|_| server.connect()));
     peers.iter_mut().for_each(|peer| assert_eq!(peer.ask("PING"), "PONG"));
     assert_eq!(
-        [server.server.placement.connections_of(0), server.server.placement.connections_of(1)],
+        [server.server.net.placement.connections_of(0), server.server.net.placement.connections_of(1)],
         [10, 10]
     );
 }
@@ -60,7 +60,7 @@ fn silent_clients_are_closed_and_monitors_are_not() {
     let server = TestServer::start_at(clock.clone(), "timeout 30");
     let (mut silent, mut monitor, mut lively) = (server.connect(), server.connect(), server.connect());
     let id = monitor.id();
-    let client = server.server.clients.get(id).unwrap();
+    let client = server.server.net.clients.get(id).unwrap();
     client.set_trait(net::client::Traits::MONITOR, true);
     assert_eq!(silent.ask("PING"), "PONG");
     clock.advance_ms(29_000);
@@ -86,9 +86,9 @@ fn slow_reader_beyond_the_hard_limit_is_closed() {
     let mut slow = server.connect();
     slow.id();
     pile_up(&mut slow, 40);
-    server.wait_until("it is closed", || server.server.placement.connections() == 0);
-    assert_eq!(server.server.clients.output_limit_disconnections.get(), 1);
-    assert_eq!(server.server.clients.buffer_bytes.get(), 0);
+    server.wait_until("it is closed", || server.server.net.placement.connections() == 0);
+    assert_eq!(server.server.net.clients.output_limit_disconnections.get(), 1);
+    assert_eq!(server.server.net.clients.buffer_bytes.get(), 0);
 }
 
 #[test]
@@ -98,13 +98,13 @@ fn slow_reader_above_the_soft_limit_is_closed_after_its_time() {
     let mut slow = server.connect();
     let id = slow.id();
     pile_up(&mut slow, 16);
-    let client = server.server.clients.get(id).unwrap();
+    let client = server.server.net.clients.get(id).unwrap();
     server.wait_until("it is above", || client.over_soft_limit_since_ms.load(Ordering::Relaxed) > 0);
     clock.advance_ms(9_000);
     std::thread::sleep(std::time::Duration::from_millis(1100));
-    assert_eq!(server.server.placement.connections(), 1);
+    assert_eq!(server.server.net.placement.connections(), 1);
     clock.advance_ms(2_000);
-    server.wait_until("it is closed", || server.server.placement.connections() == 0);
+    server.wait_until("it is closed", || server.server.net.placement.connections() == 0);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn slow_reader_gets_everything_in_order() {
         assert!(bytes.ends_with(number.to_string().as_bytes()) && bytes.len() >= MIB - 3, "{number}");
     }
     assert_eq!(slow.ask("PING"), "PONG");
-    server.wait_until("memory is given back", || server.server.clients.buffer_bytes.get() == 0);
+    server.wait_until("memory is given back", || server.server.net.clients.buffer_bytes.get() == 0);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_large_reply_is_held_once_and_given_back_as_it_is_read() {
     assert_eq!(slow.ask(&format!("SETRANGE big {} x", BYTES - 1)), BYTES.to_string());
     slow.send(&["GET big"]);
     server.wait_until("it waits", || output_bytes(&server.server, id) > BYTES / 2);
-    let buffered = server.server.clients.buffer_bytes.get() as usize;
+    let buffered = server.server.net.clients.buffer_bytes.get() as usize;
     assert!(buffered < BYTES + MIB, "{buffered}");
     assert!(matches!(slow.reply(), Some(Value::Bulk(bytes)) if bytes.len() == BYTES));
 }
@@ -155,7 +155,7 @@ fn a_large_request_arrives_in_any_pieces() {
     peer.stream.write_all(b"\r\nPING\r\n").unwrap();
     assert_eq!(peer.texts(2), ["OK", "PONG"]);
     assert_eq!(peer.ask("STRLEN big"), BYTES.to_string());
-    server.wait_until("memory is given back", || server.server.clients.buffer_bytes.get() == 0);
+    server.wait_until("memory is given back", || server.server.net.clients.buffer_bytes.get() == 0);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn requests_beyond_the_query_buffer_limit_close_the_connection() {
     let mut rest = Vec::new();
     let _ = peer.stream.read_to_end(&mut rest);
     assert!(rest.is_empty());
-    server.wait_until("it is closed", || server.server.placement.connections() == 0);
+    server.wait_until("it is closed", || server.server.net.placement.connections() == 0);
     assert_eq!(server.server.counts.query_limit_disconnections.get(), 1);
 }
 
@@ -183,9 +183,9 @@ fn largest_clients_are_evicted_first_and_the_protected_are_spared() {
     server.wait_until("the first waits", || output_bytes(&server.server, ids[0]) > 12 * MIB);
     pile_up(&mut peers[1], 8);
     server.wait_until("the second waits", || output_bytes(&server.server, ids[1]) > MIB);
-    assert_eq!(server.server.placement.connections(), 4);
+    assert_eq!(server.server.net.placement.connections(), 4);
     pile_up(&mut peers[2], 30);
-    server.wait_until("somebody is evicted", || server.server.clients.evicted.get() > 0);
+    server.wait_until("somebody is evicted", || server.server.net.clients.evicted.get() > 0);
     let mut watcher = server.connect();
     let list = watcher.ask("CLIENT LIST");
     assert!(list.contains(&format!("id={} ", ids[0])), "it asked to be spared: {list}");
@@ -222,7 +222,7 @@ fn nobody_sees_a_client_above_the_limit_that_it_goes_for() {
         let mut peer = server.connect();
         let id = peer.id();
         pile_up(&mut peer, 30);
-        while let Some(client) = server.server.clients.get(id) {
+        while let Some(client) = server.server.net.clients.get(id) {
             assert!(client.memory_bytes() <= 3 * MIB, "{}", client.memory_bytes());
         }
     }
@@ -240,7 +240,7 @@ fn a_lower_limit_holds_when_config_set_has_answered() {
         let begun = [format!("*2\r\n$3\r\nGET\r\n${}\r\n", len + 1).as_bytes(), &vec![b'a'; len]].concat();
         peer.stream.write_all(&begun).unwrap();
     }
-    server.wait_until("all is there", || server.server.clients.buffer_bytes.get() >= 3_000_000);
+    server.wait_until("all is there", || server.server.net.clients.buffer_bytes.get() >= 3_000_000);
     assert_eq!(watcher.ask("CONFIG SET maxmemory-clients 2mb"), "OK");
     let left = watcher.ask("CLIENT LIST").matches("name=filled").count();
     assert!(0 < left && left < PEERS, "{left} are left");

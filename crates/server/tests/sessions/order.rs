@@ -12,7 +12,7 @@ use wire::Value;
 fn peer_at(server: &TestServer, other: &mut Peer, is_same: bool) -> Peer {
     let worker_of = |peer: &mut Peer| {
         let id = peer.id();
-        server.server.clients.get(id).unwrap().worker()
+        server.server.net.clients.get(id).unwrap().worker()
     };
     let wanted = worker_of(other);
     let mut passed = Vec::new();
@@ -231,7 +231,7 @@ fn what_is_on_disk_comes_though_the_worker_that_began_to_read_it_is_occupied() {
         while warden.ask("SCRIPT KILL") != "OK" {}
         assert!(scripter.text().contains("killed by user"));
         server.wait_until("all are back", || {
-            server.server.clients.all().iter().all(|client| client.worker() == client.home())
+            server.server.net.clients.all().iter().all(|client| client.worker() == client.home())
         });
     }
 }
@@ -245,7 +245,7 @@ fn who_has_messages_of_a_script_that_is_not_over_waits_for_it_or_is_told_that_it
     listener.ask("HELLO 3");
     listener.ask("SUBSCRIBE c");
     scripter.send_words(&["EVAL", "redis.call('publish', 'c', 'm') while true do end", "0"]);
-    let client = server.server.clients.get(listener.id()).unwrap();
+    let client = server.server.net.clients.get(listener.id()).unwrap();
     server.wait_until("the message is there", || client.has_sealed_mail());
     assert!(listener.ask("GET k").starts_with("BUSY "));
     assert_eq!(listener.ask("ECHO on"), "on", "what shows nothing goes on");
@@ -272,7 +272,7 @@ fn who_has_begun_to_leave_a_channel_leaves_it_though_it_loses_the_right_meanwhil
     for (prefix, left_then) in [("", 1), ("P", 1), ("S", 0)] {
         listener.ask(&format!("{prefix}SUBSCRIBE c"));
         scripter.send_words(&["EVAL", "redis.call('publish', 'd', 'm') while true do end", "0"]);
-        let client = server.server.clients.get(id).unwrap();
+        let client = server.server.net.clients.get(id).unwrap();
         server.wait_until("the message is there", || client.has_sealed_mail());
         // It is closed, and waits for the message.
         let leaving = format!("{prefix}UNSUBSCRIBE c");

@@ -46,12 +46,12 @@ fn requests_of_a_client_that_went_away_in_a_pause_still_run() {
 fn no_write_takes_effect_behind_the_beginning_of_a_pause() {
     let server = TestServer::start("");
     let (mut admin, mut writer) = (server.connect(), server.connect());
-    let worker = server.server.clients.get(writer.id()).unwrap().worker();
+    let worker = server.server.net.clients.get(writer.id()).unwrap().worker();
     let mut batch = server.server.engine.keyspace.enter(server.server.engine.guest());
     batch.hold(&[server.server.engine.keyspace.key(keyspace::DbIndex(0), b"k")]);
     // It has been let through, and waits for its key.
     writer.send(&["SET k v"]);
-    server.wait_until("it waits", || server.server.placement.is_occupied(worker));
+    server.wait_until("it waits", || server.server.net.placement.is_occupied(worker));
     admin.send(&["CLIENT PAUSE 600000 WRITE"]);
     assert!(admin.is_silent(), "the pause has not begun");
     drop(batch);

@@ -137,7 +137,7 @@ fn a_subscriber_above_the_soft_limit_for_too_long_is_closed() {
     message(&mut slow);
     let text = "x".repeat(32 << 10);
     (0..400).for_each(|_| drop(publisher.ask(&format!("PUBLISH c {text}"))));
-    server.wait_until("it is closed", || server.server.clients.count() == 1);
+    server.wait_until("it is closed", || server.server.net.clients.count() == 1);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What clients with TLS can make the server keep, before keys are agreed on and afterwards (docs/security.md).
 
 use crate::harness::TestServer;
-use server::descriptors::clients_possible;
+use net::descriptors::clients_possible;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
@@ -38,7 +38,7 @@ impl Site {
     }
 
     fn stranger_bytes(&self) -> u64 {
-        self.server.server.clients.stranger_bytes.get()
+        self.server.server.net.clients.stranger_bytes.get()
     }
 }
 
@@ -73,10 +73,11 @@ fn handshakes_that_do_not_end_are_closed() {
             socket
         })
         .into();
-    site.server.wait_until("all have come", || site.server.server.placement.connections() == 4);
+    // Whose time begins when a worker has it.
+    site.server.wait_until("all are known", || site.server.server.net.clients.count() == 4);
     clock.advance_ms(9_000);
     std::thread::sleep(Duration::from_millis(1500));
-    assert_eq!(site.server.server.placement.connections(), 4);
+    assert_eq!(site.server.server.net.placement.connections(), 4);
     clock.advance_ms(2_000);
     assert!(sockets.into_iter().all(is_closed));
     done.call(&["PING"]).unwrap();
@@ -109,7 +110,7 @@ fn unfinished_handshakes_together_have_little() {
             socket
         })
         .collect();
-    site.server.wait_until("some are closed", || site.server.server.placement.connections() < NEWCOMERS);
+    site.server.wait_until("some are closed", || site.server.server.net.placement.connections() < NEWCOMERS);
     assert!(site.stranger_bytes() <= 17 * MIB as u64);
     // Whose first word comes whole needs none of it.
     site.connect().call(&["PING"]).unwrap();
@@ -123,7 +124,7 @@ fn sealed_replies_count_as_replies() {
     let mut client = site.connect();
     client.call(&["SETRANGE", "mib", "1048575", "x"]).unwrap();
     client.send(&b"GET mib\r\n".repeat(100)).unwrap();
-    let clients = &site.server.server.clients;
+    let clients = &site.server.server.net.clients;
     site.server.wait_until("it is closed", || clients.output_limit_disconnections.get() == 1);
     // A little that the socket does not take is shown as well.
     let client = site.connect();
@@ -132,6 +133,7 @@ fn sealed_replies_count_as_replies() {
     site.server.wait_until("some is left", || {
         site.server
             .server
+            .net
             .clients
             .get(id)
             .is_some_and(|client| client.output_bytes.load(Ordering::Relaxed) > 0)

@@ -165,7 +165,7 @@ fn redirected_invalidations_go_where_they_are_listened_to() {
     assert_eq!(ear.reply(), Some(Value::Array(vec![kind, channel, keys])));
     cache.ask("GET k");
     drop(ear);
-    server.wait_until("it is gone", || server.server.clients.count() == 2);
+    server.wait_until("it is gone", || server.server.net.clients.count() == 2);
     writer.ask("SET k 2");
     assert!(cache.is_silent());
     assert_eq!(cache.field("flags"), "tR");

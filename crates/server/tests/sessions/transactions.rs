@@ -169,13 +169,13 @@ fn a_time_to_live_begins_when_the_locks_are_had() {
     let clock = Clock::simulated(UnixMs(1_800_000_000_000));
     let server = TestServer::start_at(clock.clone(), "");
     let (mut peer, mut other) = (server.connect(), server.connect());
-    let worker = server.server.clients.get(peer.id()).unwrap().worker();
+    let worker = server.server.net.clients.get(peer.id()).unwrap().worker();
     let script = "EVAL \"return redis.call('SET', KEYS[1], 'v', 'PX', '5000')\" 1 k";
     for requests in [&["SET k v PX 5000"][..], &["MULTI", "SET k v PX 5000", "EXEC"], &[script]] {
         let mut batch = server.server.engine.keyspace.enter(server.server.engine.guest());
         batch.hold(&[server.server.engine.keyspace.key(keyspace::DbIndex(0), b"k")]);
         peer.send(requests);
-        server.wait_until("it waits", || server.server.placement.is_occupied(worker));
+        server.wait_until("it waits", || server.server.net.placement.is_occupied(worker));
         clock.advance_ms(2000);
         drop(batch);
         requests.iter().for_each(|_| drop(peer.reply().unwrap()));

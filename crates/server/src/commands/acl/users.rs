@@ -2,10 +2,10 @@
 //! users that are gone.
 
 use crate::dispatch::Context;
-use crate::session::Closing;
 use acl::{Access, DEFAULT_USER, Selector, is_valid_name, new_channels};
 use command::{Error, Result};
 use net::client::Client;
+use net::service::Closing;
 use notify::pubsub::Kind;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ pub fn delete(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()
 pub fn close_connections_without_user(context: &mut Context<'_, '_>) {
     let server = context.server;
     let users = server.acl.all();
-    for client in server.clients.all() {
+    for client in server.net.clients.all() {
         if users.contains_key(client.user().as_slice()) {
             continue;
         }
@@ -103,7 +103,7 @@ pub fn close_connections_without_user(context: &mut Context<'_, '_>) {
             context.session.closing = Closing::AfterReplies;
             context.session.act_as(Access::newcomer(&server.acl));
         } else {
-            server.clients.kill(&client);
+            server.net.clients.kill(&client);
         }
     }
 }
@@ -123,7 +123,7 @@ pub fn close_subscribers_without_right(context: &mut Context<'_, '_>) {
         if client.id == context.session.client.id {
             context.session.closing = Closing::AfterReplies;
         } else {
-            server.clients.kill(&client);
+            server.net.clients.kill(&client);
         }
     }
 }

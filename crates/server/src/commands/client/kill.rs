@@ -3,10 +3,10 @@
 use super::list::unknown_type;
 use crate::dispatch::Context;
 use crate::server::Server;
-use crate::session::Closing;
 use command::{Error, Result};
 use config::ClientClass;
 use net::client::{Client, class_from_name};
+use net::service::Closing;
 use wire::{Reply, Request};
 
 /// Which clients to close: those that fit all that is given.
@@ -30,7 +30,7 @@ pub fn kill(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
         false => Filter::parse(context.server, &request)?,
     };
     let mut killed = 0;
-    for client in context.server.clients.all() {
+    for client in context.server.net.clients.all() {
         let is_self = client.id == context.session.client.id;
         if !filter.fits(&client) || is_self && filter.spares_self {
             continue;
@@ -39,11 +39,11 @@ pub fn kill(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
         match is_self {
             // It gets to know that it was killed; others do not see it any more.
             true => {
-                context.server.clients.remove(client.id);
+                context.server.net.clients.remove(client.id);
                 context.session.closing = Closing::AfterReplies;
             }
             false => {
-                context.server.clients.kill(&client);
+                context.server.net.clients.kill(&client);
             }
         }
     }

@@ -16,7 +16,7 @@ pub fn info(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
 /// CLIENT LIST [TYPE type | ID client-id [client-id ...]]
 pub fn list(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     note_own_command(context);
-    let (clients, request) = (&context.server.clients, context.request);
+    let (clients, request) = (&context.server.net.clients, context.request);
     let option = request.get(2).unwrap_or_default();
     let listed = if request.len() == 4 && option.eq_ignore_ascii_case(b"type") {
         let class = class_from_name(request.arg(3)).ok_or_else(|| unknown_type(request.arg(3)))?;

@@ -10,7 +10,7 @@ use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::blocking::{self, Cut};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
-use crate::dispatch::pause::{Pause, Paused};
+use crate::pause::Paused;
 use crate::session::ReplyMode;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use keyspace::Touch;
@@ -276,7 +276,8 @@ fn pause(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         return Err(Error::InUse);
     }
     let now = context.batch.moment(context.now);
-    Pause::begin(context.server, what, now, UnixMs(until(now).unwrap_or(i64::MAX as u64)));
+    let (server, until) = (context.server, UnixMs(until(now).unwrap_or(i64::MAX as u64)));
+    server.pause.begin(&server.engine, what, now, until);
     if holds {
         context.batch.release();
     }
@@ -289,7 +290,7 @@ fn pause(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// CLIENT UNPAUSE
 fn unpause(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    Pause::end(context.server);
+    context.server.pause.end(&context.server.engine, &context.server.net.clients);
     reply.ok();
     Ok(())
 }

@@ -102,7 +102,7 @@ impl<'a> Options<'a> {
 
 fn existing_client(server: &Server, word: &[u8]) -> Result<u64> {
     let id = value::number::parse_i64(word).ok_or(Error::NotInteger)?;
-    let id = u64::try_from(id).ok().filter(|id| server.clients.get(*id).is_some());
+    let id = u64::try_from(id).ok().filter(|id| server.net.clients.get(*id).is_some());
     id.ok_or(Error::text("ERR The client ID you want redirect to does not exist"))
 }
 

@@ -9,8 +9,9 @@ mod reload;
 mod switch;
 
 use super::{config, help, row};
+use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
-use crate::dispatch::{Context, checks};
+use crate::refusals;
 use ::config::{Access, Origin};
 use command::execute::readable;
 use command::generic::{dump, object};
@@ -190,7 +191,7 @@ fn debug(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     match action {
         Some((name, _, run)) => {
             let writes = WRITING.contains(name);
-            let refusal = writes.then(|| checks::log_error(context.server)).flatten();
+            let refusal = writes.then(|| refusals::log_error(&context.server.engine)).flatten();
             refusal.map_or_else(|| run(context, reply), Err)
         }
         None => {

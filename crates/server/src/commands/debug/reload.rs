@@ -9,9 +9,11 @@
 //! 4. Neither is for transactions and scripts, whose changes so far are in no file and no record.
 
 use super::{digest, with_all};
+use crate::assembly;
 use crate::commands::scripting::{Policy, put_libraries};
-use crate::dispatch::{Context, checks};
+use crate::dispatch::Context;
 use crate::durable::load_foreign;
+use crate::refusals;
 use crate::server::Server;
 use ::log::Log;
 use command::execute::readable;
@@ -124,7 +126,7 @@ fn is_held_whole(batch: &Batch<'_>, key: &Key<'_>, now: UnixMs) -> bool {
 fn replace(context: &mut Context<'_, '_>, path: &Path, options: &Options) -> io::Result<()> {
     let (server, now) = (context.server, context.now);
     let has_log = server.engine.durability.log().is_some();
-    let most = if has_log { checks::record_bytes_max(server) } else { usize::MAX };
+    let most = if has_log { refusals::record_bytes_max(&server.engine) } else { usize::MAX };
     let mut bytes = 0;
     let may_meet = options.flushes || options.merges;
     let libraries = read(context, path, |context, db, entry| {
@@ -284,7 +286,7 @@ fn state_of_log(server: &Server, now: UnixMs) -> io::Result<State> {
     let config = server.engine.config.copy();
     let seed = durability::seed_of_checkpoint(&config, &Fs::Real).unwrap_or_else(HashSeed::from_entropy);
     // A worker for whoever loads, and the spare one.
-    let loaded = Server::with_seed(config, 2, Clock::simulated(now), seed);
+    let loaded = assembly::with_seed(config, 2, Clock::simulated(now), seed);
     if server.engine.durability.log().is_some() {
         durability::load_beside(&loaded.engine, &Fs::Real)?;
     } else if !matches!(load_foreign(&loaded, Preference::AppendOnly)?, Some(Found::AppendOnly { .. })) {

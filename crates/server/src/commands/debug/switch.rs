@@ -1,5 +1,6 @@
 //! What DEBUG switches on and off for tests.
 
+use crate::assembly;
 use crate::dispatch::Context;
 use ::config;
 use command::parse::int;
@@ -74,7 +75,7 @@ pub fn part_long_texts(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> 
         Ok(bytes) => bytes,
     };
     context.server.switches.set_list_plain_bytes_min(least);
-    context.server.apply_config();
+    assembly::follow_config(context.server);
     reply.ok();
     Ok(())
 }

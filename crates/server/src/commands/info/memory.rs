@@ -1,7 +1,8 @@
 //! INFO's section Memory, and the figures that it shares with MEMORY STATS.
 
 use super::{Page, human_bytes, ratio};
-use crate::dispatch::{Context, checks};
+use crate::dispatch::Context;
+use crate::refusals;
 use engine::durability::{self, FunctionCount};
 use keyspace::reaper;
 use net::client::Client;
@@ -38,7 +39,7 @@ impl Usage {
             used,
             peak: context.server.samples.note_used_bytes(used),
             startup: context.server.startup_bytes,
-            clients: context.server.clients.all().iter().map(|client| client_bytes(client)).sum(),
+            clients: context.server.net.clients.all().iter().map(|client| client_bytes(client)).sum(),
             tables: context.batch.overhead_bytes() as u64,
             log_buffer: context
                 .server
@@ -118,7 +119,7 @@ pub(super) fn memory(context: &mut Context<'_, '_>, page: &mut Page) {
         ("rss_overhead_bytes", &0),
         ("mem_fragmentation_ratio", &fragmentation),
         ("mem_fragmentation_bytes", &usage.fragmentation_bytes()),
-        ("mem_not_counted_for_evict", &checks::uncounted_bytes(context.server)),
+        ("mem_not_counted_for_evict", &refusals::uncounted_bytes(&context.server.engine)),
         ("mem_replication_backlog", &0),
         ("mem_total_replication_buffers", &0),
         ("mem_clients_slaves", &0),
@@ -186,7 +187,7 @@ fn scripts(context: &Context<'_, '_>, page: &mut Page) {
         .engine
         .durability
         .key_counts
-        .while_behind(&context.server.engine, || context.server.gate.open_to());
+        .while_behind(&context.server.engine, || context.server.net.gate.open_to());
     let counted = kept.unwrap_or_else(|| durability::counts_of_now(&context.server.engine, context.batch));
     let FunctionCount { libraries, functions, code_bytes: code } = counted.functions;
     page.lines(&[

@@ -45,7 +45,7 @@ fn loading(server: &Server, page: &mut Page) {
 fn snapshots(context: &Context<'_, '_>, page: &mut Page) {
     let server = context.server;
     let saves = server.engine.snapshots.figures();
-    let kept = server.engine.durability.key_counts.while_behind(&server.engine, || server.gate.open_to());
+    let kept = server.engine.durability.key_counts.while_behind(&server.engine, || server.net.gate.open_to());
     let counted = kept.unwrap_or_else(|| durability::counts_of_now(&server.engine, context.batch));
     page.lines(&[
         ("current_save_keys_processed", &saves.keys_written),

@@ -41,19 +41,19 @@ pub(super) fn server(context: &mut Context<'_, '_>, page: &mut Page) {
         ("lru_clock", &(context.now.seconds() & LRU_CLOCK_MASK)),
         ("executable", &executable.display()),
         ("config_file", &file.unwrap_or_default().display()),
-        ("worker_threads", &server.placement.spare()),
-        ("worker_threads_active", &server.placement.active()),
-        ("worker_moves", &server.placement.moves()),
+        ("worker_threads", &server.net.placement.spare()),
+        ("worker_threads_active", &server.net.placement.active()),
+        ("worker_moves", &server.net.placement.moves()),
         ("io_threads_active", &0),
     ]);
-    for (number, (speech, address)) in server.doors.addresses().into_iter().enumerate() {
+    for (number, (speech, address)) in server.net.doors.addresses().into_iter().enumerate() {
         let (name, ip, port) = (speech.name(), address.ip(), address.port());
         page.line(&format!("listener{number}"), format_args!("name={name},bind={ip},port={port}"));
     }
 }
 
 pub(super) fn clients(context: &mut Context<'_, '_>, page: &mut Page) {
-    let all = context.server.clients.all();
+    let all = context.server.net.clients.all();
     let most = |bytes: fn(&net::client::Client) -> usize| all.iter().map(|client| bytes(client)).max();
     let watching = all.iter().map(|client| client.watched.load(Ordering::Relaxed)).filter(|keys| *keys > 0);
     let subscribed = all.iter().filter(|client| client.traits().contains(Traits::SUBSCRIBED)).count();
@@ -106,7 +106,7 @@ pub(super) fn cluster(_: &mut Context<'_, '_>, page: &mut Page) {
 
 pub(super) fn keyspace(context: &mut Context<'_, '_>, page: &mut Page) {
     let server = context.server;
-    let kept = server.engine.durability.key_counts.while_behind(&server.engine, || server.gate.open_to());
+    let kept = server.engine.durability.key_counts.while_behind(&server.engine, || server.net.gate.open_to());
     let is_now = kept.is_none();
     let counted = kept.unwrap_or_else(|| durability::counts_of_now(&server.engine, context.batch));
     for KeyCount { db, keys, expires } in counted.keys {

@@ -2,7 +2,8 @@
 
 use super::host::{Limits, ScriptHost};
 use crate::dispatch::Context;
-use crate::dispatch::checks::{self, Fullness};
+use crate::dispatch::checks;
+use crate::refusals::{self, Fullness};
 use ::script::{Ran, ScriptFlags, Sha};
 use command::{Error, Flags, Result};
 use engine::Attention;
@@ -28,7 +29,7 @@ fn show(context: &Context<'_, '_>) {
     let server = context.server;
     if server.is_monitored() {
         let caller = context.session.caller();
-        server.monitors.show_script(&server.clients, &caller, context.command, &context.request);
+        server.monitors.show_script(&server.net.clients, &caller, context.command, &context.request);
     }
 }
 
@@ -141,7 +142,7 @@ impl Plan<'_> {
         reply: &mut Reply<'_>,
     ) -> Result<()> {
         let fullness = match context.server.engine.attention().contains(Attention::MEMORY_CEILING) {
-            true => checks::fullness(context.server),
+            true => refusals::fullness(&context.server.engine),
             false => Fullness::Room,
         };
         let is_full = matches!(fullness, Fullness::Full);

@@ -1,11 +1,10 @@
 //! What a script asks of the server: its commands, checked as Redis checks them and run under what the script holds.
 
 use crate::commands::debug;
-use crate::dispatch::rights;
 use crate::dispatch::{Context, checks};
 use crate::holders::{Run, What};
+use crate::rights;
 use crate::slow;
-use crate::worker;
 use ::script::limits::OUTPUT_BYTES_MAX;
 use ::script::{Host, Pulse, Ran, Refusal};
 use acl::Setting;
@@ -16,6 +15,7 @@ use config::LogLevel as Level;
 use engine::Attention;
 use engine::durability;
 use keyspace::Key;
+use net::worker::make_way;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -107,7 +107,7 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         let server = self.context.server;
         server.functions.lock().retain(|other| !Arc::ptr_eq(other, &run));
         if self.is_slow {
-            server.holders.remove(server, &run);
+            server.holders.remove(&server.engine, &server.bells, &run);
         }
         self.has_error
     }
@@ -136,8 +136,8 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
     fn note_slow(&mut self) {
         if !self.is_slow {
             self.is_slow = true;
-            let run = self.shown();
-            self.context.server.holders.add(self.context.server, &run);
+            let (run, server) = (self.shown(), self.context.server);
+            server.holders.add(&server.engine, &run);
         }
     }
 
@@ -287,7 +287,7 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
             if let Some(run) = &self.shown {
                 *run.holding.lock() = context.batch.holding();
                 if self.is_slow {
-                    context.server.holders.note_holding_more(context.server);
+                    context.server.holders.note_holding_more(&context.server.engine);
                 }
             }
             return Ok(());
@@ -333,7 +333,7 @@ impl Host for ScriptHost<'_, '_, '_> {
         let context = &mut *self.context;
         let server = context.server;
         if server.engine.attention().contains(Attention::MONITORS) {
-            server.monitors.show(&server.clients, &context.session.caller(), command, &request);
+            server.monitors.show(&server.net.clients, &context.session.caller(), command, &request);
         }
         context.session.protocol = protocol;
         let mut inner = Context {
@@ -406,7 +406,9 @@ impl Host for ScriptHost<'_, '_, '_> {
 
     fn pulse(&mut self) -> Pulse {
         let server = self.context.server;
-        durability::write_gathered(&server.engine, || server.placement.connections_of(self.context.worker));
+        durability::write_gathered(&server.engine, || {
+            server.net.placement.connections_of(self.context.worker)
+        });
         let run = self.shown();
         if run.is_killed.load(Ordering::Relaxed) {
             return Pulse::End("Script killed by user with SCRIPT KILL...");
@@ -421,7 +423,7 @@ impl Host for ScriptHost<'_, '_, '_> {
             return Pulse::End("The server is shutting down");
         }
         self.note_slow();
-        worker::make_way();
+        make_way();
         // A script may wait for time to pass.
         self.context.session.script_time_us = None;
         if !self.is_busy

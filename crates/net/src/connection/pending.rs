@@ -13,8 +13,8 @@
 //!    of their capacities.
 //! 3. Holds are in the order of the bytes and of the stamps.
 
-use keyspace::Stamp;
 use std::collections::VecDeque;
+use sys::Stamp;
 
 /// Replies are gathered in chunks of this size.
 const CHUNK_BYTES: usize = 16 << 10;

@@ -2,8 +2,8 @@
 //! authenticate against a bound of their own.
 
 use super::{Connection, End};
-use crate::server::Server;
-use net::client::eviction;
+use crate::client::eviction;
+use crate::service::{Service, Session};
 use std::sync::atomic::Ordering;
 use wire::Authenticated;
 
@@ -19,46 +19,46 @@ pub(super) struct Noted {
     pub(super) stranger_bytes: usize,
 }
 
-impl Connection {
+impl<S: Service> Connection<S> {
     /// Lets others see how much is buffered, and kept by the session.
     #[inline]
-    pub(super) fn note_buffers(&mut self, server: &Server) -> Result<(), End> {
+    pub(super) fn note_buffers(&mut self, service: &S) -> Result<(), End> {
         let is_quiet = self.input.capacity() == 0
             && self.stream.allocated_bytes() == (0, 0)
             && self.pending.is_empty()
-            && self.session.client.kept_bytes() == 0
+            && self.session.client().kept_bytes() == 0
             && self.noted.bytes == 0;
-        if is_quiet { Ok(()) } else { self.note_change_of_buffers(server) }
+        if is_quiet { Ok(()) } else { self.note_change_of_buffers(service) }
     }
 
-    fn note_change_of_buffers(&mut self, server: &Server) -> Result<(), End> {
-        let client = &self.session.client;
+    fn note_change_of_buffers(&mut self, service: &S) -> Result<(), End> {
+        let client = self.session.client();
         let (sealed_in, sealed_out) = self.stream.allocated_bytes();
         let input_capacity = self.input.capacity() + self.parser.allocated_bytes() + sealed_in;
         let output_capacity = self.pending.allocated_bytes() + sealed_out;
         let bytes = input_capacity + output_capacity + client.kept_bytes();
-        let is_stranger = self.trust(server) == Authenticated::No || self.stream.is_handshaking();
+        let is_stranger = self.trust(service) == Authenticated::No || self.stream.is_handshaking();
         let noted = Noted { bytes, stranger_bytes: if is_stranger { bytes } else { 0 } };
         let before = std::mem::replace(&mut self.noted, noted);
         if noted.stranger_bytes != before.stranger_bytes {
-            let total = &server.clients.stranger_bytes;
+            let total = &service.net().clients.stranger_bytes;
             total.add(noted.stranger_bytes as i64 - before.stranger_bytes as i64);
             // Who comes last goes: a newcomer whose request arrives at once has nothing buffered.
             if noted.stranger_bytes > before.stranger_bytes && total.get() > STRANGERS_BYTES_MAX {
-                server.clients.buffer_bytes.add(noted.bytes as i64 - before.bytes as i64);
+                service.net().clients.buffer_bytes.add(noted.bytes as i64 - before.bytes as i64);
                 return Err(End::StrangerDropped(
                     "clients that have not authenticated have too much buffered",
                 ));
             }
         }
         if noted.bytes != before.bytes {
-            server.clients.buffer_bytes.add(noted.bytes as i64 - before.bytes as i64);
+            service.net().clients.buffer_bytes.add(noted.bytes as i64 - before.bytes as i64);
         }
         if noted.bytes > before.bytes {
-            eviction::note_growth(&server.clients, &self.session.client, noted.bytes);
+            eviction::note_growth(&service.net().clients, self.session.client(), noted.bytes);
         }
         // Behind that, and not of one that goes: nobody sees a client above a limit that it goes for.
-        let client = &self.session.client;
+        let client = self.session.client();
         if client.is_killed() {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! Holds replies back until what they reveal is on disk.
 //!
 //! A session's replies carry a stamp: up to where in the history its batch has seen what was written. Those whose stamp
-//! the log has not made durable wait with their connection ([`crate::connection`]), which waits here. The log's flusher
+//! the log has not made durable wait with their connection (`connection`), which waits here. The log's flusher
 //! rings a bell for each worker whose connections wait; the worker then wakes those whose turn it is.
 //!
 //! Thread rule: a [`Queue`] belongs to a worker. The flusher moves the gate and rings; nobody waits for a lock.
@@ -11,14 +11,13 @@
 //! 2. Who queues up looks at the gate once more afterwards; who moves the gate looks for bells afterwards. One of the two
 //!    sees the other.
 
-use crate::server::Server;
-use keyspace::Stamp;
-use net::client::Client;
+use crate::client::Client;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use sys::Stamp;
 use tokio::sync::Notify;
 
 /// The gate, shared by all.
@@ -98,8 +97,7 @@ struct Waiting(Stamp, Arc<Client>);
 
 impl Queue {
     /// Wakes a session when the gate is open for this stamp.
-    pub fn wait(&self, server: &Server, worker: usize, stamp: Stamp, client: &Arc<Client>) {
-        let gate = &server.gate;
+    pub fn wait(&self, gate: &Gate, worker: usize, stamp: Stamp, client: &Arc<Client>) {
         self.0.borrow_mut().push(Reverse(Waiting(stamp, client.clone())));
         gate.bells[worker].is_awaited.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -109,8 +107,7 @@ impl Queue {
     }
 
     /// Wakes sessions whenever the bell rings, for as long as the worker lives.
-    pub async fn attend(&self, server: &Server, worker: usize) {
-        let gate = &server.gate;
+    pub async fn attend(&self, gate: &Gate, worker: usize) {
         loop {
             gate.bells[worker].rung.notified().await;
             let mut queue = self.0.borrow_mut();
@@ -155,35 +152,30 @@ impl Ord for Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::{Config, Startup};
     use std::task::{Wake, Waker};
     use sys::UnixMs;
 
     /// A session that finds the gate closed again when it is woken.
-    struct Closes(Arc<Server>);
+    struct Closes(Arc<Gate>);
 
     impl Wake for Closes {
         fn wake(self: Arc<Self>) {
-            self.0.gate.hold(true);
+            self.0.hold(true);
         }
     }
 
     #[test]
     fn who_is_woken_while_the_gate_is_open_for_a_moment_can_queue_up_again() {
-        let Startup::Serve { config, .. } = Config::from_text(b"edition memory").unwrap() else {
-            panic!("it is to serve")
-        };
-        let server = Server::new(*config, 1);
-        let gate = &server.gate;
+        let gate = Arc::new(Gate::new(1));
         let client = Arc::new(Client::new(1, String::new(), String::new(), -1, (0, 0), UnixMs(0)));
-        client.set_waker(&Waker::from(Arc::new(Closes(server.clone()))));
+        client.set_waker(&Waker::from(Arc::new(Closes(gate.clone()))));
         gate.hold(true);
         let queue = Queue::default();
         client.set_at_gate(true);
-        queue.wait(&server, 0, Stamp(5), &client);
+        queue.wait(&gate, 0, Stamp(5), &client);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let look = || {
-            let attending = async { queue.attend(&server, 0).await };
+            let attending = async { queue.attend(&gate, 0).await };
             runtime.block_on(async {
                 tokio::select! { biased; () = attending => {}, () = tokio::task::yield_now() => {} }
             });
@@ -194,7 +186,7 @@ mod tests {
         gate.hold(false);
         look();
         assert!(!gate.is_open(Stamp(5)) && !client.is_at_gate());
-        queue.wait(&server, 0, Stamp(5), &client);
+        queue.wait(&gate, 0, Stamp(5), &client);
         gate.commit(Stamp(5));
         look();
         assert!(queue.0.borrow().is_empty());

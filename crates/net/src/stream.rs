@@ -1,6 +1,8 @@
 //! The sockets that clients come by.
 
-use super::secure::{Scratch, Secure, UnwatchedSecure};
+pub mod secure;
+
+use secure::{Scratch, Secure, UnwatchedSecure};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -90,7 +92,7 @@ impl Stream {
         }
     }
 
-    /// Reads into a buffer of fixed length, with TLS of at least [`super::secure::SEALED_BYTES`]; 0 bytes is the end of the stream.
+    /// Reads into a buffer of fixed length, with TLS of at least [`secure::SEALED_BYTES`]; 0 bytes is the end of the stream.
     pub fn poll_read(
         &mut self,
         context: &mut Context<'_>,

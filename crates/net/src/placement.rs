@@ -14,27 +14,14 @@ mod demand;
 mod load;
 pub mod scaling;
 
-use crate::connection::Moved;
-use crate::listen::Accepted;
 use load::Threads;
 use scaling::Watch;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use tokio::sync::mpsc::UnboundedSender;
-
-/// A connection on its way to a worker.
-pub enum Arrival {
-    /// It has just been accepted.
-    New(Accepted),
-    /// Another worker had it.
-    Moved(Box<Moved>),
-}
 
 /// The workers, as those see them who have connections to give.
 pub struct Placement {
     seats: Box<[Seats]>,
     turn: AtomicU32,
-    doors: OnceLock<Vec<UnboundedSender<Arrival>>>,
     /// How many workers, from the first on, are to have connections that are busy.
     active: AtomicUsize,
     threads: Threads,
@@ -53,19 +40,10 @@ impl Placement {
         Placement {
             seats: (0..workers).map(|_| Seats::default()).collect(),
             turn: AtomicU32::new(0),
-            doors: OnceLock::new(),
             active: AtomicUsize::new(workers.saturating_sub(1).max(1)),
             threads: Threads::new(workers),
             watch: Watch::default(),
         }
-    }
-
-    /// Names the ways to the workers.
-    ///
-    /// # Panics
-    /// If they have been named.
-    pub fn open(&self, doors: Vec<UnboundedSender<Arrival>>) {
-        assert!(self.doors.set(doors).is_ok(), "a server is run once");
     }
 
     /// How many workers there are.
@@ -91,9 +69,9 @@ impl Placement {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// Sends a connection to `wanted`, or while that is occupied to the worker that is not and has the fewest.
-    /// False: the server ends.
-    pub fn send(&self, wanted: usize, arrival: Arrival) -> bool {
+    /// Counts a connection that is given to `wanted`, or while that is occupied to the worker that is not and has the fewest; which one
+    /// that is.
+    pub fn seat(&self, wanted: usize) -> usize {
         let free = (0..self.spare()).filter(|index| !self.is_occupied(*index));
         let fewest = |index: &usize| self.seats[*index].connections.load(Ordering::Relaxed);
         let index = match self.is_occupied(wanted) {
@@ -101,11 +79,7 @@ impl Placement {
             false => wanted,
         };
         self.seats[index].connections.fetch_add(1, Ordering::Relaxed);
-        let is_sent = self.doors.get().is_some_and(|doors| doors[index].send(arrival).is_ok());
-        if !is_sent {
-            self.leave(index);
-        }
-        is_sent
+        index
     }
 
     /// A connection has left a worker.
@@ -152,22 +126,8 @@ impl Placement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::listen::AcceptedSocket;
-    use std::os::unix::net::UnixStream;
-    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-
-    fn open(workers: usize) -> (Placement, Vec<UnboundedReceiver<Arrival>>) {
-        let placement = Placement::new(workers);
-        let (doors, arrivals) = (0..workers).map(|_| unbounded_channel()).unzip();
-        placement.open(doors);
-        (placement, arrivals)
-    }
-
     fn come(placement: &Placement) {
-        let socket = UnixStream::pair().unwrap().0;
-        let socket = AcceptedSocket::Unix { socket, path: "/".into() };
-        let home = placement.home();
-        assert!(placement.send(home, Arrival::New(Accepted { id: 1, home, socket })));
+        placement.seat(placement.home());
     }
 
     fn counts(placement: &Placement) -> Vec<u32> {
@@ -176,7 +136,7 @@ mod tests {
 
     #[test]
     fn connections_are_spread_over_all_workers_but_the_spare_one() {
-        let (placement, _arrivals) = open(4);
+        let placement = Placement::new(4);
         (0..9).for_each(|_| come(&placement));
         assert_eq!(counts(&placement), [3, 3, 3, 0]);
         placement.leave(1);
@@ -186,7 +146,7 @@ mod tests {
 
     #[test]
     fn an_occupied_worker_gets_none_and_the_spare_one_gets_them_when_all_are() {
-        let (placement, _arrivals) = open(3);
+        let placement = Placement::new(3);
         placement.set_occupied(0, true);
         (0..4).for_each(|_| come(&placement));
         assert_eq!(counts(&placement), [0, 4, 0]);
@@ -196,14 +156,5 @@ mod tests {
         placement.set_occupied(0, false);
         come(&placement);
         assert_eq!(counts(&placement), [1, 4, 2]);
-    }
-
-    #[test]
-    fn whoever_comes_when_the_server_ends_is_not_counted() {
-        let (placement, arrivals) = open(2);
-        drop(arrivals);
-        let socket = AcceptedSocket::Unix { socket: UnixStream::pair().unwrap().0, path: "/".into() };
-        assert!(!placement.send(0, Arrival::New(Accepted { id: 1, home: 0, socket })));
-        assert_eq!(placement.connections(), 0);
     }
 }

@@ -59,7 +59,7 @@ impl Doors {
     }
 
     /// What comes to whoever accepts connections; there is one.
-    pub(super) fn acceptor(&self) -> Option<UnboundedReceiver<Opened>> {
+    pub(crate) fn acceptor(&self) -> Option<UnboundedReceiver<Opened>> {
         self.acceptor.lock().take()
     }
 

@@ -20,35 +20,24 @@
 //! 2. `input` begins with the first byte that has not been run.
 
 mod counted;
-pub mod handshakes;
 pub mod pending;
-pub mod secure;
-pub mod stream;
 
-use crate::blocking::{self, Cut};
-use crate::dispatch::{OUTPUT_FLUSH_BYTES, Stop};
-use crate::encryption;
-use crate::server::Server;
-use crate::session::{Closing, Session};
-use crate::worker::{Buffers, Worker};
-use acl::Access;
+use crate::client::{Client, Signal, Traits};
+use crate::desk::{Buffers, Desk};
+use crate::service::{Closing, OUTPUT_FLUSH_BYTES, Service, Session, Stop};
+use crate::stream::{Stream, Unwatched};
 use config::LogLevel as Level;
 use counted::Noted;
-use engine::durability;
-use keyspace::Stamp;
-use net::client::{Client, Signal, Traits};
 use pending::Pending;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use stream::{Stream, Unwatched};
-use sys::UnixMs;
+use sys::{Stamp, UnixMs};
 use telemetry::log;
 use telemetry::logger;
 use tokio::time::Sleep;
@@ -102,9 +91,9 @@ enum End {
 }
 
 /// One connection.
-pub struct Connection {
+pub struct Connection<S: Service> {
     stream: Stream,
-    session: Session,
+    session: S::Session,
     parser: Parser,
     /// Bytes that have not been run yet.
     input: Vec<u8>,
@@ -121,12 +110,33 @@ pub struct Connection {
 }
 
 /// Where a connection lies at its worker. Empty: it has moved.
-pub struct Place(RefCell<Option<Connection>>);
+pub struct Place<S: Service>(RefCell<Option<Connection<S>>>);
+
+/// What became of a connection that was to leave its worker.
+pub enum Leaving<S: Service> {
+    /// It is being served, or is not there any more.
+    Stays,
+    /// It could not be taken away, and has ended.
+    Lost,
+    /// It is on its way.
+    Moves(Box<Moved<S>>),
+}
+
+/// How a connection's task has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// The connection has ended.
+    ToItsEnd,
+    /// It goes on at the worker that it belongs to, and waits to be sent there.
+    UntilItGoesHome,
+    /// It has moved already.
+    UntilItMoved,
+}
 
 /// A connection on its way from one worker to another.
-pub struct Moved {
+pub struct Moved<S: Service> {
     socket: Unwatched,
-    session: Session,
+    session: S::Session,
     parser: Parser,
     input: Vec<u8>,
     pending: Pending,
@@ -134,29 +144,29 @@ pub struct Moved {
     noted: Noted,
 }
 
-impl Place {
+impl<S: Service> Place<S> {
     /// For a connection that has just come.
     ///
     /// # Errors
     /// Its socket cannot be watched; the session has ended.
-    pub fn new(server: &Server, socket: Unwatched, client: &Arc<Client>) -> io::Result<Place> {
-        let session = Session::new(client.clone(), Access::newcomer(&server.acl));
+    pub fn new(service: &S, socket: Unwatched, client: &Arc<Client>) -> io::Result<Place<S>> {
+        let session = service.begin(client);
         let (parser, input, pending) = (Parser::new(), Vec::new(), Pending::default());
         let moved =
             Moved { socket, session, parser, input, pending, is_half_closed: false, noted: Noted::default() };
-        Place::of(server, moved)
+        Place::of(service, moved)
     }
 
     /// For one that another worker had.
     ///
     /// # Errors
     /// Its socket cannot be watched; the session has ended.
-    pub fn of(server: &Server, moved: Moved) -> io::Result<Place> {
+    pub fn of(service: &S, moved: Moved<S>) -> io::Result<Place<S>> {
         let Moved { socket, mut session, parser, input, pending, is_half_closed, noted } = moved;
-        let stream = Stream::watch(socket).inspect_err(|_| end_session(server, &mut session, noted))?;
+        let stream = Stream::watch(socket).inspect_err(|_| end_session(service, &mut session, noted))?;
         let (pause, wait) = (None, None);
         // It has queued up at another worker's gate, if at any.
-        session.client.set_at_gate(false);
+        session.client().set_at_gate(false);
         Ok(Place(RefCell::new(Some(Connection {
             stream,
             session,
@@ -171,58 +181,60 @@ impl Place {
     }
 
     /// Takes the connection away from its worker, unless it is being served at this moment. Its task ends.
-    pub fn leave(&self, worker: &Worker) -> Option<Moved> {
-        let server = &worker.server;
-        let mut connection = self.0.try_borrow_mut().ok()?.take()?;
-        // Also if it is lost.
-        worker.forget(connection.session.client.id);
+    pub fn leave(&self, service: &S) -> Leaving<S> {
+        let Some(mut connection) = self.0.try_borrow_mut().ok().and_then(|mut place| place.take()) else {
+            return Leaving::Stays;
+        };
         connection.leave_pause();
         // What this worker reads for it comes when its thread is free: where it goes it asks again.
-        connection.session.fetch = None;
-        connection.session.client.wake();
+        connection.session.forget_fetch();
+        connection.session.client().wake();
         let Connection { stream, mut session, parser, input, pending, is_half_closed, noted, .. } =
             connection;
         match stream.into_unwatched() {
-            Ok(socket) => Some(Moved { socket, session, parser, input, pending, is_half_closed, noted }),
+            Ok(socket) => {
+                let moved = Moved { socket, session, parser, input, pending, is_half_closed, noted };
+                Leaving::Moves(Box::new(moved))
+            }
             Err(error) => {
-                log!(Warning, "Client {} closed because it cannot move: {error}", session.client.id);
-                end_session(server, &mut session, noted);
-                None
+                log!(Warning, "Client {} closed because it cannot move: {error}", session.client().id);
+                end_session(service, &mut session, noted);
+                Leaving::Lost
             }
         }
     }
 }
 
-impl Moved {
+impl<S: Service> Moved<S> {
     /// Whose connection it is.
     pub fn client(&self) -> &Arc<Client> {
-        &self.session.client
+        self.session.client()
     }
 
     /// Ends a connection that nobody can take.
-    pub fn lose(mut self, server: &Server) {
-        end_session(server, &mut self.session, self.noted);
+    pub fn lose(mut self, service: &S) {
+        end_session(service, &mut self.session, self.noted);
     }
 }
 
 /// Serves a connection until it ends or moves.
-pub async fn serve(worker: Rc<Worker>, place: Rc<Place>) {
+pub async fn serve<S: Service>(desk: &Desk<S>, place: &Place<S>) -> Served {
     let mut is_new_here = true;
     let end = poll_fn(|context| {
         let mut connection = place.0.borrow_mut();
         let Some(connection) = connection.as_mut() else { return Poll::Ready(None) };
         if is_new_here {
-            connection.session.client.set_waker(context.waker());
-            connection.begin_wait(&worker, context);
+            connection.session.client().set_waker(context.waker());
+            connection.begin_wait(desk, context);
             is_new_here = false;
         }
-        connection.poll(&worker, context).map(Some)
+        connection.poll(desk, context).map(Some)
     })
     .await;
-    let server = &worker.server;
+    let service = &*desk.service;
     let reason = match end {
-        None => return,
-        Some(End::GoesHome) => return worker.send_home(&place),
+        None => return Served::UntilItMoved,
+        Some(End::GoesHome) => return Served::UntilItGoesHome,
         Some(End::Closed) => None,
         Some(End::Dropped(reason)) => Some((Level::Warning, format!("Client closed because {reason}"))),
         Some(End::StrangerDropped(reason)) => {
@@ -233,21 +245,25 @@ pub async fn serve(worker: Rc<Worker>, place: Rc<Place>) {
             Some((Level::Verbose, format!("Error accepting a client connection: {error}")))
         }
     };
-    let Some(mut connection) = place.0.borrow_mut().take() else { return };
-    let client = connection.session.client.clone();
+    let Some(mut connection) = place.0.borrow_mut().take() else {
+        return Served::UntilItMoved;
+    };
     if let Some((level, reason)) = reason.filter(|(level, _)| logger::is_on(*level)) {
-        logger::write(level, format_args!("{reason}: {}", client.line(server.engine.clock.now())));
+        let client = connection.session.client();
+        logger::write(level, format_args!("{reason}: {}", client.line(service.net().clients.clock().now())));
     }
     connection.stream.say_end();
-    worker.forget(client.id);
-    end_session(server, &mut connection.session, connection.noted);
+    end_session(service, &mut connection.session, connection.noted);
+    Served::ToItsEnd
 }
 
-fn end_session(server: &Server, session: &mut Session, noted: Noted) {
-    server.clients.buffer_bytes.add(-(noted.bytes as i64));
-    server.clients.stranger_bytes.add(-(noted.stranger_bytes as i64));
-    server.session_ended(session);
-    server.clients.remove(session.client.id);
+fn end_session<S: Service>(service: &S, session: &mut S::Session, noted: Noted) {
+    let net = service.net();
+    net.clients.buffer_bytes.add(-(noted.bytes as i64));
+    net.clients.stranger_bytes.add(-(noted.stranger_bytes as i64));
+    service.end(session);
+    net.placement.leave(session.client().worker());
+    net.clients.remove(session.client().id);
 }
 
 /// Asks for another turn, after all others that are ready and after the worker has
@@ -259,8 +275,8 @@ fn wake_after_others(context: &mut Context<'_>) {
 }
 
 /// A timer that wakes the task at a moment, or at once if that is past.
-fn alarm(worker: &Worker, until: UnixMs, context: &mut Context<'_>) -> Pin<Box<Sleep>> {
-    let wait_ms = until.0.saturating_sub(worker.server.engine.clock.now().0);
+fn alarm<S: Service>(desk: &Desk<S>, until: UnixMs, context: &mut Context<'_>) -> Pin<Box<Sleep>> {
+    let wait_ms = until.0.saturating_sub(desk.service.net().clients.clock().now().0);
     let mut sleep = Box::pin(tokio::time::sleep(Duration::from_millis(wait_ms)));
     if sleep.as_mut().poll(context).is_ready() {
         context.waker().wake_by_ref();
@@ -268,14 +284,14 @@ fn alarm(worker: &Worker, until: UnixMs, context: &mut Context<'_>) -> Pin<Box<S
     sleep
 }
 
-impl Connection {
-    fn poll(&mut self, worker: &Worker, context: &mut Context<'_>) -> Poll<End> {
-        if let Some(end) = self.follow_signals(worker) {
+impl<S: Service> Connection<S> {
+    fn poll(&mut self, desk: &Desk<S>, context: &mut Context<'_>) -> Poll<End> {
+        if let Some(end) = self.follow_signals(desk) {
             return Poll::Ready(end);
         }
-        let buffers = &mut *worker.buffers.borrow_mut();
-        let turned = self.turn(worker, buffers, context);
-        let noted = self.note_buffers(&worker.server);
+        let buffers = &mut *desk.buffers.borrow_mut();
+        let turned = self.turn(desk, buffers, context);
+        let noted = self.note_buffers(&desk.service);
         match noted.and(turned) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(end)) | Err(end) => Poll::Ready(end),
@@ -285,43 +301,43 @@ impl Connection {
     /// Does all that can be done now.
     fn turn(
         &mut self,
-        worker: &Worker,
+        desk: &Desk<S>,
         buffers: &mut Buffers,
         context: &mut Context<'_>,
     ) -> Result<Poll<End>, End> {
-        self.flush(worker, buffers, context)?;
-        if self.session.closing != Closing::No {
+        self.flush(desk, buffers, context)?;
+        if self.session.closing() != Closing::No {
             return Ok(self.end_when_sent(buffers));
         }
         if self.stream.is_handshaking() {
-            ready_or_pending!(self.shake_hands(worker, buffers, context)?);
+            ready_or_pending!(self.shake_hands(desk, buffers, context)?);
         }
-        if self.session.client.has_mail() {
-            let letters = self.session.client.take_mail();
-            for (bytes, shows) in letters.stretches(durability::latest(&worker.server.engine)) {
+        if self.session.client().has_mail() {
+            let letters = self.session.client().take_mail();
+            for (bytes, shows) in letters.stretches(desk.service.latest()) {
                 buffers.output.extend_from_slice(bytes);
-                self.write_out(worker, buffers, context, shows)?;
+                self.write_out(desk, buffers, context, shows)?;
             }
         }
         if self.is_fetching() {
-            return self.watch_while_held(worker, buffers, context);
+            return self.watch_while_held(desk, buffers, context);
         }
         self.leave_pause();
-        if !self.leave_wait(worker, context) {
-            return self.watch_while_held(worker, buffers, context);
+        if !self.leave_wait(desk, context) {
+            return self.watch_while_held(desk, buffers, context);
         }
         if !self.input.is_empty() && !self.parser.is_partial() {
             // Requests that a pause held back come before new ones.
-            self.run_input(worker, buffers, context)?;
+            self.run_input(desk, buffers, context)?;
         }
         for _ in 0..READS_IN_A_ROW {
             if self.is_finished() {
                 return Ok(self.end_when_sent(buffers));
             }
-            if self.pause.is_some() || self.session.waits.is_some() || self.is_fetching() {
-                return self.watch_while_held(worker, buffers, context);
+            if self.pause.is_some() || self.session.waits().is_some() || self.is_fetching() {
+                return self.watch_while_held(desk, buffers, context);
             }
-            ready_or_pending!(self.read_and_run(worker, buffers, context)?);
+            ready_or_pending!(self.read_and_run(desk, buffers, context)?);
         }
         wake_after_others(context);
         Ok(Poll::Pending)
@@ -330,38 +346,38 @@ impl Connection {
     /// Agrees on keys with a client that has just come. What it has said at the same time waits in `input`.
     fn shake_hands(
         &mut self,
-        worker: &Worker,
+        desk: &Desk<S>,
         buffers: &mut Buffers,
         context: &mut Context<'_>,
     ) -> Result<Poll<()>, End> {
         let Stream::Secure(stream) = &mut self.stream else { return Ok(Poll::Ready(())) };
-        let (client, input) = (&self.session.client, &mut self.input);
+        let (client, input) = (self.session.client(), &mut self.input);
         let shaken = stream.poll_handshake(
             context,
             &mut buffers.sealed,
-            |context, waits| worker.handshakes.may_go_on(client.id, context, waits),
+            |context, waits| desk.handshakes.may_go_on(client.id, context, waits),
             |piece| input.extend_from_slice(piece),
         );
         ready_or_pending!(shaken).map_err(End::HandshakeFailed)?;
         client.set_trait(Traits::HANDSHAKE, false);
-        encryption::name_user(&worker.server, &mut self.session, stream.session());
+        desk.service.meet(&mut self.session, stream.session());
         Ok(Poll::Ready(()))
     }
 
     /// Whether nothing more will be read or run.
     fn is_finished(&self) -> bool {
-        self.session.closing != Closing::No
+        self.session.closing() != Closing::No
             || self.is_half_closed && self.pause.is_none() && !self.is_fetching()
     }
 
     /// Whether what the next requests need is still being read from disk.
     fn is_fetching(&self) -> bool {
-        self.session.fetch.as_ref().is_some_and(|fetch| !fetch.is_done())
+        self.session.is_fetching()
     }
 
     /// Ends the connection of a session that is over as soon as its replies are out.
     fn end_when_sent(&mut self, buffers: &mut Buffers) -> Poll<End> {
-        if self.session.closing == Closing::Now {
+        if self.session.closing() == Closing::Now {
             return Poll::Ready(End::Closed);
         }
         if !self.pending.is_empty() || self.stream.unsent_bytes() > 0 {
@@ -374,7 +390,7 @@ impl Connection {
     /// Reads a little of what comes during a pause; it is run afterwards.
     fn watch_while_held(
         &mut self,
-        worker: &Worker,
+        desk: &Desk<S>,
         buffers: &mut Buffers,
         context: &mut Context<'_>,
     ) -> Result<Poll<End>, End> {
@@ -387,51 +403,51 @@ impl Connection {
                 &mut buffers.sealed,
             );
             let bytes = ready_or_pending!(read).map_err(End::Failed)?;
-            self.note_read(worker, bytes);
+            self.note_read(desk, bytes);
         }
         // Who went away while it waited for a key is not served any more.
-        let is_gone = self.is_half_closed && self.session.waits.is_some();
+        let is_gone = self.is_half_closed && self.session.waits().is_some();
         Ok(if is_gone { Poll::Ready(End::Closed) } else { Poll::Pending })
     }
 
     /// Counts a read. One of nothing is the end of what the client sends.
-    fn note_read(&mut self, worker: &Worker, bytes: usize) {
+    fn note_read(&mut self, desk: &Desk<S>, bytes: usize) {
         self.is_half_closed = bytes == 0;
-        worker.server.counts.reads.add(i64::from(bytes > 0));
-        worker.server.counts.input_bytes.add(bytes as i64);
+        desk.service.counts().reads.add(i64::from(bytes > 0));
+        desk.service.counts().input_bytes.add(bytes as i64);
     }
 
-    fn follow_signals(&mut self, worker: &Worker) -> Option<End> {
-        let server = &worker.server;
-        let signals = self.session.client.take_signals();
+    fn follow_signals(&mut self, desk: &Desk<S>) -> Option<End> {
+        let service = &*desk.service;
+        let signals = self.session.client().take_signals();
         if signals.is_empty() {
             return None;
         }
         if signals.contains(Signal::KILL) {
             return Some(End::Closed);
         }
-        if signals.contains(Signal::DRAIN) && self.session.closing == Closing::No {
-            let letters = self.session.client.take_mail();
-            for (bytes, shows) in letters.stretches(durability::latest(&server.engine)) {
+        if signals.contains(Signal::DRAIN) && self.session.closing() == Closing::No {
+            let letters = self.session.client().take_mail();
+            for (bytes, shows) in letters.stretches(service.latest()) {
                 let from = self.pending.len();
                 self.pending.extend(bytes);
                 self.pending.hold(from, shows);
             }
-            self.session.closing = Closing::AfterReplies;
+            self.session.close(Closing::AfterReplies);
         }
         if signals.contains(Signal::UNBLOCKED) {
-            self.session.waits = None;
+            self.session.wait_is_over();
             self.wait = None;
         }
         let goes_home = signals.contains(Signal::GO_HOME)
-            && server.placement.may_leave(worker.index, self.session.client.home())
-            && self.session.closing == Closing::No;
+            && service.net().placement.may_leave(desk.index, self.session.client().home())
+            && self.session.closing() == Closing::No;
         goes_home.then_some(End::GoesHome)
     }
 
     fn read_and_run(
         &mut self,
-        worker: &Worker,
+        desk: &Desk<S>,
         buffers: &mut Buffers,
         context: &mut Context<'_>,
     ) -> Result<Poll<()>, End> {
@@ -444,38 +460,38 @@ impl Connection {
             ready_or_pending!(self.stream.poll_read_to_end_of(context, &mut self.input, room, sealed))
         };
         let bytes = read.map_err(End::Failed)?;
-        self.note_read(worker, bytes);
+        self.note_read(desk, bytes);
         if self.is_half_closed {
             return Ok(Poll::Ready(()));
         }
         if is_fresh {
             let input = std::mem::take(&mut buffers.input);
-            let result = self.run_bytes(worker, buffers, &input[..bytes], context);
+            let result = self.run_bytes(desk, buffers, &input[..bytes], context);
             buffers.input = input;
             let taken = result?;
             self.input.extend_from_slice(&buffers.input[taken..bytes]);
         } else {
-            self.run_input(worker, buffers, context)?;
+            self.run_input(desk, buffers, context)?;
         }
-        self.check_input_limit(&worker.server)?;
+        self.check_input_limit(&desk.service)?;
         Ok(Poll::Ready(()))
     }
 
     /// What a session keeps of its requests counts as if it had not been run yet.
-    fn check_input_limit(&self, server: &Server) -> Result<(), End> {
-        let bytes = self.input.len() + self.session.client.kept_bytes();
+    fn check_input_limit(&self, service: &S) -> Result<(), End> {
+        let bytes = self.input.len() + self.session.client().kept_bytes();
         if bytes == 0 {
             return Ok(());
         }
-        let is_stranger = self.trust(server) == Authenticated::No;
+        let is_stranger = self.trust(service) == Authenticated::No;
         let end = if is_stranger && bytes > STRANGER_INPUT_BYTES_MAX {
             End::StrangerDropped("it sent too long a request before it authenticated")
-        } else if bytes > server.engine.config.client_query_buffer_limit() {
+        } else if bytes > service.config().client_query_buffer_limit() {
             End::Dropped("it reached the limit of client-query-buffer-limit")
         } else {
             return Ok(());
         };
-        server.counts.query_limit_disconnections.add(1);
+        service.counts().query_limit_disconnections.add(1);
         Err(end)
     }
 
@@ -489,17 +505,17 @@ impl Connection {
     /// Runs what is in the connection's own buffer.
     fn run_input(
         &mut self,
-        worker: &Worker,
+        desk: &Desk<S>,
         buffers: &mut Buffers,
         context: &mut Context<'_>,
     ) -> Result<(), End> {
         // What has arrived counts before it is run: whose request alone is too much goes with it.
-        self.note_buffers(&worker.server)?;
-        if self.session.client.is_killed() {
+        self.note_buffers(&desk.service)?;
+        if self.session.client().is_killed() {
             return Err(End::Closed);
         }
         let mut input = std::mem::take(&mut self.input);
-        let taken = self.run_bytes(worker, buffers, &input, context)?;
+        let taken = self.run_bytes(desk, buffers, &input, context)?;
         if taken < input.len() {
             input.drain(..taken);
             if input.capacity() > READ_BYTES_AHEAD {
@@ -515,7 +531,7 @@ impl Connection {
     /// returns how many bytes are done with.
     fn run_bytes(
         &mut self,
-        worker: &Worker,
+        desk: &Desk<S>,
         buffers: &mut Buffers,
         bytes: &[u8],
         context: &mut Context<'_>,
@@ -523,12 +539,12 @@ impl Connection {
         let mut at = 0;
         loop {
             let limits =
-                Limits { bulk_bytes_max: worker.bulk_bytes_max(), authenticated: self.trust(&worker.server) };
+                Limits { bulk_bytes_max: desk.bulk_bytes_max(), authenticated: self.trust(&desk.service) };
             // What follows AUTH is parsed under other limits.
             let requests_max = if limits.authenticated == Authenticated::Yes { REQUESTS_MAX } else { 1 };
             buffers.requests.clear();
             let parsed = self.parser.parse(&bytes[at..], &limits, &mut buffers.requests, requests_max);
-            let held_at = self.run_requests(worker, buffers, &bytes[at..], context)?;
+            let held_at = self.run_requests(desk, buffers, &bytes[at..], context)?;
             if let Some(held_at) = held_at {
                 // What the parser has seen behind this is looked at again later.
                 self.parser.restart();
@@ -536,19 +552,19 @@ impl Connection {
             }
             match parsed {
                 // Nothing that follows a QUIT is answered.
-                _ if self.session.closing != Closing::No => return Ok(bytes.len()),
+                _ if self.session.closing() != Closing::No => return Ok(bytes.len()),
                 Err(error) => {
                     log!(
                         Verbose,
                         "Protocol error ({}) of client {}",
                         error.line().escape_ascii(),
-                        self.session.client.line(worker.server.engine.clock.now())
+                        self.session.client().line(desk.service.net().clients.clock().now())
                     );
                     buffers.output.extend(b"-");
                     buffers.output.extend(error.line());
                     buffers.output.extend(b"\r\n");
-                    self.session.closing = Closing::AfterReplies;
-                    self.write_out(worker, buffers, context, Stamp(0))?;
+                    self.session.close(Closing::AfterReplies);
+                    self.write_out(desk, buffers, context, Stamp(0))?;
                     return Ok(bytes.len());
                 }
                 Ok(taken) => at += taken,
@@ -562,8 +578,8 @@ impl Connection {
     /// Which limits apply to what the client sends: those for strangers only where there
     /// is a password.
     #[inline]
-    fn trust(&self, server: &Server) -> Authenticated {
-        match self.session.access.is_unauthenticated(&server.acl) {
+    fn trust(&self, service: &S) -> Authenticated {
+        match service.is_unauthenticated(&self.session) {
             true => Authenticated::No,
             false => Authenticated::Yes,
         }
@@ -572,29 +588,34 @@ impl Connection {
     /// Runs the parsed requests. Some: a pause holds back those from this byte on.
     fn run_requests(
         &mut self,
-        worker: &Worker,
+        desk: &Desk<S>,
         buffers: &mut Buffers,
         bytes: &[u8],
         context: &mut Context<'_>,
     ) -> Result<Option<usize>, End> {
         let mut next = 0;
         while next < buffers.requests.len() {
-            let runner = &mut *worker.runner.borrow_mut();
-            let (stop, seen) =
-                runner.run(&mut self.session, &buffers.requests, bytes, next, &mut buffers.output);
-            self.write_out(worker, buffers, context, seen)?;
+            let (stop, seen) = S::run(
+                &mut desk.runner.borrow_mut(),
+                &mut self.session,
+                &buffers.requests,
+                bytes,
+                next,
+                &mut buffers.output,
+            );
+            self.write_out(desk, buffers, context, seen)?;
             match stop {
                 Stop::Done | Stop::Closing => return Ok(None),
                 Stop::Flush { next: from } => next = from,
                 Stop::Paused { next, until } => {
-                    self.begin_pause(worker, until, context);
+                    self.begin_pause(desk, until, context);
                     return Ok(Some(if next == 0 { 0 } else { buffers.requests.bytes_end(next - 1) }));
                 }
                 Stop::Fetching { next } => {
                     return Ok(Some(if next == 0 { 0 } else { buffers.requests.bytes_end(next - 1) }));
                 }
                 Stop::Blocked { next } => {
-                    self.begin_wait(worker, context);
+                    self.begin_wait(desk, context);
                     return Ok(Some(buffers.requests.bytes_end(next - 1)));
                 }
             }
@@ -606,7 +627,7 @@ impl Connection {
     /// not durable up to `seen`.
     fn write_out(
         &mut self,
-        worker: &Worker,
+        desk: &Desk<S>,
         buffers: &mut Buffers,
         context: &mut Context<'_>,
         seen: Stamp,
@@ -615,7 +636,7 @@ impl Connection {
             return Ok(());
         }
         let mut sent = 0;
-        let is_open = worker.server.gate.is_open(seen);
+        let is_open = desk.service.net().gate.is_open(seen);
         if self.pending.is_empty() && is_open {
             while sent < buffers.output.len() {
                 if sent >= SENT_BYTES_IN_A_ROW {
@@ -631,8 +652,8 @@ impl Connection {
                     Poll::Pending => break,
                 }
             }
-            worker.server.counts.writes.add(1);
-            worker.server.counts.output_bytes.add(sent as i64);
+            desk.service.counts().writes.add(1);
+            desk.service.counts().output_bytes.add(sent as i64);
         }
         if sent == buffers.output.len() {
             buffers.output.clear();
@@ -644,44 +665,39 @@ impl Connection {
         buffers.output.shrink_to(2 * OUTPUT_FLUSH_BYTES);
         if !is_open {
             self.pending.hold(from, seen);
-            self.wait_at_gate(worker);
+            self.wait_at_gate(desk);
         }
-        self.check_output_limit(&worker.server)
+        self.check_output_limit(&desk.service)
     }
 
     /// Asks to be woken when the replies that are held may go out.
-    fn wait_at_gate(&mut self, worker: &Worker) {
-        let client = &self.session.client;
+    fn wait_at_gate(&mut self, desk: &Desk<S>) {
+        let client = self.session.client();
         if let Some(stamp) = self.pending.held_for().filter(|_| !client.is_at_gate()) {
             client.set_at_gate(true);
-            worker.gate_queue.wait(&worker.server, worker.index, stamp, client);
+            desk.gate_queue.wait(&desk.service.net().gate, desk.index, stamp, client);
         }
     }
 
     /// Lets out what the gate is open for; waits on for what it is not.
-    fn leave_gate(&mut self, worker: &Worker) {
+    fn leave_gate(&mut self, desk: &Desk<S>) {
         let Some(held_for) = self.pending.held_for() else { return };
-        let open_to = worker.server.gate.open_to();
+        let open_to = desk.service.net().gate.open_to();
         if held_for <= open_to {
             self.pending.open(open_to);
         }
-        self.wait_at_gate(worker);
+        self.wait_at_gate(desk);
     }
 
     /// Sends replies that are waiting.
-    fn flush(
-        &mut self,
-        worker: &Worker,
-        buffers: &mut Buffers,
-        context: &mut Context<'_>,
-    ) -> Result<(), End> {
+    fn flush(&mut self, desk: &Desk<S>, buffers: &mut Buffers, context: &mut Context<'_>) -> Result<(), End> {
         if let Poll::Ready(Err(error)) = self.stream.poll_flush(context) {
             return Err(End::Failed(error));
         }
         if self.pending.is_empty() {
             return Ok(());
         }
-        self.leave_gate(worker);
+        self.leave_gate(desk);
         let mut sent = 0;
         while !self.pending.front().is_empty() {
             if sent >= SENT_BYTES_IN_A_ROW {
@@ -699,24 +715,24 @@ impl Connection {
         }
         if sent > 0 {
             // Who reads slowly is not silent.
-            let now = worker.server.engine.clock.now();
-            self.session.client.active_at_ms.store(now.0, Ordering::Relaxed);
-            worker.server.counts.writes.add(1);
-            worker.server.counts.output_bytes.add(sent as i64);
+            let now = desk.service.net().clients.clock().now();
+            self.session.client().active_at_ms.store(now.0, Ordering::Relaxed);
+            desk.service.counts().writes.add(1);
+            desk.service.counts().output_bytes.add(sent as i64);
         }
-        self.check_output_limit(&worker.server)
+        self.check_output_limit(&desk.service)
     }
 
-    fn check_output_limit(&mut self, server: &Server) -> Result<(), End> {
-        let client = &self.session.client;
-        let limit = server.engine.config.output_limit(client.class());
+    fn check_output_limit(&mut self, service: &S) -> Result<(), End> {
+        let client = self.session.client();
+        let limit = service.config().output_limit(client.class());
         let bytes = (self.pending.len() + self.stream.unsent_bytes()) as u64;
-        if bytes > STRANGER_OUTPUT_BYTES_MAX && self.trust(server) == Authenticated::No {
-            server.clients.output_limit_disconnections.add(1);
+        if bytes > STRANGER_OUTPUT_BYTES_MAX && self.trust(service) == Authenticated::No {
+            service.net().clients.output_limit_disconnections.add(1);
             return Err(End::StrangerDropped("it did not read what it was told before it authenticated"));
         }
         if limit.hard_bytes > 0 && bytes >= limit.hard_bytes {
-            server.clients.output_limit_disconnections.add(1);
+            service.net().clients.output_limit_disconnections.add(1);
             return Err(End::Dropped("it reached the hard limit of client-output-buffer-limit"));
         }
         // How long it has been above the soft limit is checked by the server's tick.
@@ -725,30 +741,29 @@ impl Connection {
         if !is_over {
             since.store(0, Ordering::Relaxed);
         } else if since.load(Ordering::Relaxed) == 0 {
-            since.store(server.engine.clock.now().0, Ordering::Relaxed);
+            since.store(service.net().clients.clock().now().0, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    fn begin_pause(&mut self, worker: &Worker, until: UnixMs, context: &mut Context<'_>) {
-        self.session.client.set_trait(Traits::PAUSED, true);
-        self.pause = Some(alarm(worker, until, context));
+    fn begin_pause(&mut self, desk: &Desk<S>, until: UnixMs, context: &mut Context<'_>) {
+        self.session.client().set_trait(Traits::PAUSED, true);
+        self.pause = Some(alarm(desk, until, context));
     }
 
     /// Sets the alarm for a session that has to wait.
-    fn begin_wait(&mut self, worker: &Worker, context: &mut Context<'_>) {
-        self.wait = self.session.waits.flatten().map(|until| alarm(worker, until, context));
+    fn begin_wait(&mut self, desk: &Desk<S>, context: &mut Context<'_>) {
+        self.wait = self.session.waits().flatten().map(|until| alarm(desk, until, context));
     }
 
     /// Ends a wait whose time is up. False: the session still waits.
-    fn leave_wait(&mut self, worker: &Worker, context: &mut Context<'_>) -> bool {
-        if self.session.waits.is_none() {
+    fn leave_wait(&mut self, desk: &Desk<S>, context: &mut Context<'_>) -> bool {
+        if self.session.waits().is_none() {
             return true;
         }
         let is_over = self.wait.as_mut().is_some_and(|alarm| alarm.as_mut().poll(context).is_ready());
         if is_over {
-            // Either this ends it or somebody did before; the mail with the reply is on its way.
-            blocking::cut(&worker.server, worker.index, self.session.client.id, Cut::Timeout);
+            desk.service.time_is_up(desk.index, &self.session);
             self.wait = None;
         }
         false
@@ -758,7 +773,7 @@ impl Connection {
     /// shorter or longer.
     fn leave_pause(&mut self) {
         if self.pause.take().is_some() {
-            self.session.client.set_trait(Traits::PAUSED, false);
+            self.session.client().set_trait(Traits::PAUSED, false);
         }
     }
 }

@@ -1,11 +1,13 @@
-//! Asks whether a session may run a request, and notes what is denied: in the counts and in ACL LOG.
+//! Who a client is by its certificate, whether a session may run a request, and what is noted of what is denied: in the counts and in
+//! ACL LOG.
 
 use crate::server::Server;
 use crate::session::Session;
-use acl::{Attempt, Denial, Reason, Setting};
+use acl::{Access, Attempt, Denial, Reason, Setting, UserFlags};
 use command::Error;
 use command::table::Command;
 use net::client::Client;
+use net::tls;
 use sys::UnixMs;
 use wire::Request;
 
@@ -94,4 +96,19 @@ pub fn note_attempt(server: &Server, client: &Client, attempt: Attempt<'_>, now:
         Reason::Certificate => counts.denied_certificates.add(1),
     }
     server.acl.log.note(attempt, || client.line(now), now, server.engine.config.acllog_max_len());
+}
+
+/// Lets a client whose certificate names a user be that user, if the configuration says so. Any other certificate leaves the client what it
+/// was, and is noted.
+pub fn name_user(server: &Server, session: &mut Session, secure: &tls::Session) {
+    if !server.engine.config.tls_auth_clients_user() {
+        return;
+    }
+    let Some(name) = secure.client_certificate().and_then(tls::common_name) else { return };
+    if let Some(user) = server.acl.get(&name).filter(|user| user.flags().contains(UserFlags::ON)) {
+        return session.act_as(Access::of(user));
+    }
+    let (reason, setting) = (Reason::Certificate, Setting::TopLevel);
+    let attempt = Attempt { reason, setting, object: b"", user: &name };
+    note_attempt(server, &session.client, attempt, server.engine.clock.now());
 }

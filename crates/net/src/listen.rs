@@ -1,0 +1,232 @@
+//! Listening: takes the addresses that the configuration names. Where it is listened may change meanwhile (`doors`); who comes is
+//! accepted in `accept`.
+
+mod doors;
+
+use config::Config;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use sys::file::Fs;
+use telemetry::log;
+
+pub use doors::Doors;
+
+/// How many free ports are tried before one is not free at all addresses.
+const FREE_PORT_ATTEMPTS: usize = 16;
+
+/// What is spoken at a TCP port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speech {
+    /// The protocol as it is.
+    Plain,
+    /// The protocol under TLS.
+    Tls,
+}
+
+impl Speech {
+    /// Its name in INFO and in the log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Speech::Plain => "tcp",
+            Speech::Tls => "tls",
+        }
+    }
+}
+
+/// A socket that listens, and what is spoken to those who come by it.
+pub struct Listening {
+    pub(crate) socket: Socket,
+    pub(crate) speech: Speech,
+}
+
+/// The sockets that the server listens on.
+pub struct Listeners {
+    tcp: Vec<Listening>,
+    unix: Option<(Socket, PathBuf)>,
+}
+
+impl Listeners {
+    /// Takes every address that the configuration names. An address with a `-` in
+    /// front may be missing on this machine.
+    ///
+    /// # Errors
+    /// A sentence that names the address.
+    pub fn bind(config: &Config) -> io::Result<Listeners> {
+        // A port that is free at one address may be taken at the next.
+        let attempts = if config.port() == 0 { FREE_PORT_ATTEMPTS } else { 1 };
+        for _ in 1..attempts {
+            match Listeners::bind_once(config) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                result => return result,
+            }
+        }
+        Listeners::bind_once(config)
+    }
+
+    fn bind_once(config: &Config) -> io::Result<Listeners> {
+        let unix_path = config.unixsocket();
+        let unix = match unix_path.is_empty() {
+            true => None,
+            false => Some(bind_unix(config, PathBuf::from(std::ffi::OsString::from_vec(unix_path)))?),
+        };
+        let mut tcp = Vec::new();
+        let serves_plain = config.port() != 0 || unix.is_none() && config.tls_port() == 0;
+        if serves_plain {
+            listen_at(config, config.port(), Speech::Plain, &mut tcp)?;
+        }
+        if config.tls_port() != 0 {
+            listen_at(config, config.tls_port(), Speech::Tls, &mut tcp)?;
+        }
+        if tcp.is_empty() && unix.is_none() {
+            return Err(io::Error::new(
+                io::ErrorKind::AddrNotAvailable,
+                "Failed listening: none of the addresses in 'bind' is there",
+            ));
+        }
+        Ok(Listeners { tcp, unix })
+    }
+
+    /// The TCP addresses, with their real ports, and what is spoken there.
+    pub fn addresses(&self) -> Vec<(Speech, SocketAddr)> {
+        let address = |socket: &Socket| socket.local_addr().ok()?.as_socket();
+        let addresses =
+            self.tcp.iter().filter_map(|listening| Some((listening.speech, address(&listening.socket)?)));
+        addresses.collect()
+    }
+
+    /// The Unix socket's path.
+    pub fn unix_path(&self) -> Option<&PathBuf> {
+        self.unix.as_ref().map(|(_, path)| path)
+    }
+
+    /// Makes doors of the TCP sockets; they are accepted from once `accept::spawn` was called.
+    ///
+    /// # Errors
+    /// If the process has no file left.
+    pub fn open(&self, doors: &Doors) -> io::Result<()> {
+        doors.open(&self.tcp)
+    }
+
+    /// The Unix socket, and its path.
+    pub(crate) fn into_unix(self) -> Option<(Socket, PathBuf)> {
+        self.unix
+    }
+}
+
+/// Listens where the configuration says now; it has just changed.
+///
+/// # Errors
+/// If an address cannot be had: then nothing has changed, and the log says which.
+pub fn move_to_configured(doors: &Doors, config: &Config, has_port_changed: bool) -> io::Result<()> {
+    // What was a free port at the start stays the port, whatever the addresses.
+    let port = match config.port() {
+        0 if !has_port_changed => doors.port(Speech::Plain),
+        port => port,
+    };
+    let mut addresses = Vec::new();
+    for (port, speech) in [(port, Speech::Plain), (config.tls_port(), Speech::Tls)] {
+        for name in config.bind().iter().filter(|_| port != 0) {
+            let found = wanted(name, port, speech).inspect_err(|error| log!(Warning, "{error}"))?;
+            addresses.extend(found);
+        }
+    }
+    doors.move_to(config, addresses)
+}
+
+/// An address to listen at.
+pub struct Wanted {
+    address: SocketAddr,
+    speech: Speech,
+    /// Whether this machine may lack it.
+    is_optional: bool,
+}
+
+impl Wanted {
+    fn may_be_missing(&self, error: &io::Error) -> bool {
+        const EAFNOSUPPORT: i32 = 97;
+        let is_missing =
+            error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(EAFNOSUPPORT);
+        self.is_optional && is_missing
+    }
+}
+
+/// The addresses that one word of `bind` stands for.
+fn wanted(name: &str, port: u16, speech: Speech) -> io::Result<Vec<Wanted>> {
+    let (host, is_optional) = name.strip_prefix('-').map_or((name, false), |host| (host, true));
+    let host = match host {
+        "*" => "0.0.0.0",
+        "::*" => "::",
+        other => other,
+    };
+    use std::net::ToSocketAddrs;
+    match (host, port).to_socket_addrs() {
+        Ok(found) => Ok(found.map(|address| Wanted { address, speech, is_optional }).collect()),
+        Err(_) if is_optional => Ok(Vec::new()),
+        Err(error) => {
+            Err(io::Error::new(error.kind(), format!("Could not resolve the address '{host}': {error}")))
+        }
+    }
+}
+
+/// Listens at all addresses with this port.
+fn listen_at(config: &Config, port: u16, speech: Speech, tcp: &mut Vec<Listening>) -> io::Result<()> {
+    let mut port = port;
+    for name in config.bind() {
+        for want in wanted(&name, port, speech)? {
+            let address = want.address;
+            match bind_tcp(config, address) {
+                Ok(socket) => {
+                    // With port 0 the first address gets a free port, and the others the same.
+                    port = local_port(&socket)?;
+                    tcp.push(Listening { socket, speech });
+                }
+                Err(error) if want.may_be_missing(&error) => {}
+                Err(error) => {
+                    let reason = match error.kind() {
+                        io::ErrorKind::AddrInUse => format!("{address} is in use by another program"),
+                        _ => format!("{address}: {error}"),
+                    };
+                    let (port, name) = (address.port(), speech.name().to_ascii_uppercase());
+                    let text = format!("Failed listening on port {port} ({name}): {reason}");
+                    return Err(io::Error::new(error.kind(), text));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn bind_tcp(config: &Config, address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(config.tcp_backlog() as i32)?;
+    Ok(socket)
+}
+
+fn bind_unix(config: &Config, path: PathBuf) -> io::Result<(Socket, PathBuf)> {
+    let in_context = |error: io::Error| {
+        io::Error::new(error.kind(), format!("Opening Unix socket {}: {error}", path.display()))
+    };
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(in_context)?;
+    // Left by a server that was killed, one would be in the way.
+    Fs::Real.remove_socket(&path).map_err(in_context)?;
+    socket.set_nonblocking(true).map_err(in_context)?;
+    socket.bind(&SockAddr::unix(&path).map_err(in_context)?).map_err(in_context)?;
+    socket.listen(config.tcp_backlog() as i32).map_err(in_context)?;
+    if let Some(mode) = config.unixsocketperm() {
+        Fs::Real.set_permissions(&path, mode).map_err(in_context)?;
+    }
+    Ok((socket, path))
+}
+
+fn local_port(socket: &Socket) -> io::Result<u16> {
+    Ok(socket.local_addr()?.as_socket().map_or(0, |address| address.port()))
+}

@@ -1,0 +1,160 @@
+//! What is served to clients: the seam between this crate, which moves bytes and places connections, and whoever knows what requests
+//! mean.
+//!
+//! A connection keeps the service's session of its client and hands it requests that came in one read; it is told why the service stopped
+//! there, and up to where in the history the replies show what was written. Everything here is monomorphized: the path of a request knows
+//! no indirection.
+//!
+//! Thread rule: a service is shared by all threads; a session and a runner belong to the worker that has the connection.
+
+use crate::client::Client;
+use crate::shared::Shared;
+use crate::tls;
+use config::Config;
+use std::future::Future;
+use std::sync::Arc;
+use sys::{Stamp, TickClock, UnixMs};
+use telemetry::stats::ServerCounts;
+
+/// Replies that are written out before further requests run, so that a pipeline
+/// of large replies does not pile them up.
+pub const OUTPUT_FLUSH_BYTES: usize = 256 << 10;
+
+/// Why a service stopped running requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// All requests are answered.
+    Done,
+    /// The replies so far should be written out; request `next` is the next to run.
+    Flush {
+        /// Its index.
+        next: usize,
+    },
+    /// A pause holds request `next` back until this moment.
+    Paused {
+        /// Its index.
+        next: usize,
+        /// When to try again.
+        until: UnixMs,
+    },
+    /// What the requests from `next` on need is being read from disk.
+    Fetching {
+        /// Its index.
+        next: usize,
+    },
+    /// The session has to wait; request `next` runs when that is over.
+    Blocked {
+        /// Its index.
+        next: usize,
+    },
+    /// The session is over; requests that follow are not run.
+    Closing,
+}
+
+/// Whether the connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// It does.
+    No,
+    /// It ends when the replies so far are out.
+    AfterReplies,
+    /// It ends without waiting for anything.
+    Now,
+}
+
+/// When a wait ends at the latest. None: it lasts.
+pub type Until = Option<UnixMs>;
+
+/// What a service knows of one client: as much of it as the connection has to look at.
+pub trait Session: 'static {
+    /// The part that others see.
+    fn client(&self) -> &Arc<Client>;
+
+    /// Whether the connection goes on.
+    fn closing(&self) -> Closing;
+
+    /// Says so.
+    fn close(&mut self, closing: Closing);
+
+    /// Some: it waits, and nothing further runs until that is over.
+    fn waits(&self) -> Option<Until>;
+
+    /// That is over.
+    fn wait_is_over(&mut self);
+
+    /// Whether what the next requests need is still being read from disk.
+    fn is_fetching(&self) -> bool;
+
+    /// What is being read for it is not waited for: it asks again where it goes to.
+    fn forget_fetch(&mut self);
+}
+
+/// What is served.
+pub trait Service: Send + Sync + Sized + 'static {
+    /// The state of one client.
+    type Session: Session;
+    /// What a worker runs requests with.
+    type Runner: 'static;
+
+    /// What all who serve clients share.
+    fn net(&self) -> &Shared;
+
+    /// The directives.
+    fn config(&self) -> &Config;
+
+    /// Where it is counted what happens.
+    fn counts(&self) -> &ServerCounts;
+
+    /// Short spans of time.
+    fn ticks(&self) -> &TickClock;
+
+    /// Whether clients have to give a password.
+    fn requires_password(&self) -> bool;
+
+    /// Whether the end has begun.
+    fn is_ending(&self) -> bool;
+
+    /// Returns when the end has begun.
+    fn ended(&self) -> impl Future<Output = ()>;
+
+    /// A worker's thread begins.
+    fn begin_thread(&self);
+
+    /// A worker's thread has done all that there was to do, or lets others take its place.
+    fn rest(&self, worker: usize);
+
+    /// What worker number `worker` does besides serving connections, for as long as it lives.
+    fn work(self: Arc<Self>, worker: usize) -> impl Future<Output = ()> + 'static;
+
+    /// What worker number `worker` runs requests with.
+    fn runner(self: &Arc<Self>, worker: usize) -> Self::Runner;
+
+    /// The session of a client that has just come.
+    fn begin(&self, client: &Arc<Client>) -> Self::Session;
+
+    /// Gives back what a session held in the service: its client is gone.
+    fn end(&self, session: &mut Self::Session);
+
+    /// A client has agreed on keys, and may have shown who it is.
+    fn meet(&self, session: &mut Self::Session, secure: &tls::Session);
+
+    /// Whether the client has yet to say who it is.
+    fn is_unauthenticated(&self, session: &Self::Session) -> bool;
+
+    /// Runs the requests of a batch, which lie in `input`, from index `from` on, and appends replies to `out`. Gives also up to where in
+    /// the history the replies show what was written.
+    fn run(
+        runner: &mut Self::Runner,
+        session: &mut Self::Session,
+        requests: &wire::Batch,
+        input: &[u8],
+        from: usize,
+        out: &mut Vec<u8>,
+    ) -> (Stop, Stamp);
+
+    /// The end of the history: what was posted to a client without a stamp may show anything before it.
+    fn latest(&self) -> Stamp;
+
+    /// The time of a session that waits is up. Either this ends the wait or somebody did before; the reply comes by mail.
+    fn time_is_up(&self, worker: usize, session: &Self::Session);
+}
