@@ -108,6 +108,8 @@ pub struct Connection {
     parser: Parser,
     /// Bytes that have not been run yet.
     input: Vec<u8>,
+    /// What `input` had allocated that is being run.
+    running_bytes: usize,
     /// Replies that the socket has not taken.
     pending: Pending,
     /// A pause that the next request waits for.
@@ -162,6 +164,7 @@ impl Place {
             session,
             parser,
             input,
+            running_bytes: 0,
             pending,
             pause,
             wait,
@@ -499,7 +502,9 @@ impl Connection {
             return Err(End::Closed);
         }
         let mut input = std::mem::take(&mut self.input);
+        self.running_bytes = input.capacity();
         let taken = self.run_bytes(worker, buffers, &input, context)?;
+        self.running_bytes = 0;
         if taken < input.len() {
             input.drain(..taken);
             if input.capacity() > READ_BYTES_AHEAD {
@@ -585,7 +590,10 @@ impl Connection {
             self.write_out(worker, buffers, context, seen)?;
             match stop {
                 Stop::Done | Stop::Closing => return Ok(None),
-                Stop::Flush { next: from } => next = from,
+                Stop::Flush { next: from } => {
+                    self.note_unsent(&worker.server)?;
+                    next = from;
+                }
                 Stop::Paused { next, until } => {
                     self.begin_pause(worker, until, context);
                     return Ok(Some(if next == 0 { 0 } else { buffers.requests.bytes_end(next - 1) }));
@@ -600,6 +608,15 @@ impl Connection {
             }
         }
         Ok(None)
+    }
+
+    /// Replies that have not been sent count before more of them are made: one read may ask for any number, of any length.
+    fn note_unsent(&mut self, server: &Server) -> Result<(), End> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        self.note_buffers(server)?;
+        if self.session.client.is_killed() { Err(End::Closed) } else { Ok(()) }
     }
 
     /// Writes the worker's output buffer, or keeps what the socket does not take, and what shows something that is
