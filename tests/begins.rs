@@ -277,6 +277,23 @@ fn without_a_log_bgrewriteaof_writes_append_only_files_that_a_redis_reads() {
 }
 
 #[test]
+fn append_only_files_are_not_called_a_checkpoint_when_a_log_has_begun_meanwhile() {
+    let server = Server::start(tarn(), &["--edition", "memory", "--enable-debug-command", "yes"]).unwrap();
+    let mut client = server.connect().unwrap();
+    // Copying takes so long that the log begins beside it.
+    call_well(&mut client, &["DEBUG", "POPULATE", "300000"]);
+    call_well(&mut client, &["BGREWRITEAOF"]);
+    assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", "yes"]), "OK");
+    wait_until("the log is complete", || is_complete(&mut client));
+    let counts = || {
+        let said = server.output();
+        ["Append-only file of", "Checkpoint of", "Checkpoint started"]
+            .map(|words| said.matches(words).count())
+    };
+    wait_until("each is told by its name", || counts() == [1, 1, 1]);
+}
+
+#[test]
 fn a_rewrite_keeps_its_base_though_a_file_of_the_last_one_is_gone() {
     let server = Server::start(tarn(), &["--edition", "memory"]).unwrap();
     let mut client = server.connect().unwrap();

@@ -98,6 +98,7 @@ pub fn begin_rewrite(engine: &Arc<Engine>) -> Result<(), InProgress> {
     figures.keys_copied = 0;
     figures.keys_total = engine.databases().map(|db| engine.keyspace.len(db)).sum();
     drop(figures);
+    let what = if log.is_some() { CHECKPOINT } else { APPEND_ONLY_FILE };
     let task = {
         let engine = engine.clone();
         move || match log {
@@ -106,7 +107,7 @@ pub fn begin_rewrite(engine: &Arc<Engine>) -> Result<(), InProgress> {
         }
     };
     if let Err(error) = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(task) {
-        end(engine, began, &Err(error), 0);
+        end(engine, what, began, &Err(error), 0);
     }
     Ok(())
 }
@@ -169,7 +170,7 @@ fn run_without_log(engine: &Engine, began: UnixMs) {
     log!(Notice, "Background append only file rewriting started");
     let written = append_only::write(engine);
     let bytes = *written.as_ref().unwrap_or(&0);
-    end(engine, began, &written.map(|_| ()), bytes);
+    end(engine, APPEND_ONLY_FILE, began, &written.map(|_| ()), bytes);
 }
 
 fn run(engine: &Engine, log: &Log, began: UnixMs) {
@@ -196,12 +197,15 @@ fn write(engine: &Engine, log: &Log, began: UnixMs, pace: Pace) {
         log.drop_spares();
     }
     let bytes = *written.as_ref().unwrap_or(&0);
-    end(engine, began, &written.map(|_| ()), bytes);
+    end(engine, CHECKPOINT, began, &written.map(|_| ()), bytes);
 }
 
-fn end(engine: &Engine, began: UnixMs, result: &io::Result<()>, bytes: u64) {
+/// What is written, for the server's log. A log may begin while an append-only file is.
+const CHECKPOINT: &str = "Checkpoint";
+const APPEND_ONLY_FILE: &str = "Append-only file";
+
+fn end(engine: &Engine, what: &str, began: UnixMs, result: &io::Result<()>, bytes: u64) {
     let now = engine.clock.now();
-    let what = if engine.durability.log().is_some() { "Checkpoint" } else { "Append-only file" };
     match result {
         Ok(()) => log!(Notice, "{what} of {} KB written", bytes >> 10),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {

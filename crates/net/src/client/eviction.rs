@@ -63,20 +63,27 @@ fn evict_down_to(clients: &Clients, limit: u64, grown: Option<(&Client, usize)>)
     let mut largest: Vec<_> =
         clients.all().into_iter().map(|client| (bytes_of(&client) as u64, client)).collect();
     let mut total: u64 = largest.iter().map(|(bytes, _)| bytes).sum();
-    largest.retain(|(_, client)| {
-        !client.traits().contains(Traits::NO_EVICT) && client.class() != ClientClass::Replica
-    });
+    largest.retain(|(_, client)| !is_spared(client));
     largest.sort_by_key(|(bytes, client)| (std::cmp::Reverse(*bytes), client.id));
     for (bytes, client) in largest {
         if total <= limit {
             return;
         }
-        let line = client.line(clients.clock().now());
-        // Several workers may find at once that it has to go.
-        if clients.kill(&client) {
-            log!(Notice, "Evicting client: {line}");
-            clients.evicted.add(1);
-        }
+        close(clients, &client, &client.line(clients.clock().now()));
         total -= bytes;
+    }
+}
+
+/// Whether a client stays, whatever it takes.
+pub(super) fn is_spared(client: &Client) -> bool {
+    client.traits().contains(Traits::NO_EVICT) || client.class() == ClientClass::Replica
+}
+
+/// Closes a client for what it takes, and tells what it was.
+pub(super) fn close(clients: &Clients, client: &Client, line: &str) {
+    // Several workers may find at once that it has to go.
+    if clients.kill(client) {
+        log!(Notice, "Evicting client: {line}");
+        clients.evicted.add(1);
     }
 }

@@ -8,8 +8,8 @@
 //! the old one after the reply to HELLO.
 //!
 //! Invariants:
-//! 1. Mail and replies that are not out stay below the hard limit of the session's
-//!    class; a session that does not read is closed, and its mail dropped.
+//! 1. Mail and replies that are not out stay below the hard limit of the session's class, and below what all clients together
+//!    may take; a session that does not read is closed, and its mail dropped.
 //! 2. If there is mail, the signal is set or about to be set by who posted.
 //! 3. What a transaction or a script posts is sealed until its effects are in the log: the session that takes it could not
 //!    know up to where the log must be durable for it. Nothing opens a seal but the thread that made it.
@@ -18,10 +18,10 @@
 //! 5. Messages may show anything that was in the log when they are taken. A reply that was posted shows what its poster
 //!    says, and is never sealed: it goes before what still is, as if whoever sealed that had come later.
 
-use super::{Client, Clients, Signal, Traits};
+use super::{Client, Clients, Signal, Traits, eviction};
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -150,8 +150,8 @@ impl Letters {
 #[derive(Default)]
 struct Group {
     seal: Seal,
-    /// Sessions that have sealed mail.
-    recipients: Vec<u64>,
+    /// Sessions that have sealed mail. There may be as many as there are clients, each with many messages.
+    recipients: BTreeSet<u64>,
 }
 
 thread_local! {
@@ -172,9 +172,7 @@ fn seal_for(client: &Client) -> Option<Seal> {
     }
     GROUP.with_borrow_mut(|group| {
         let group = group.get_or_insert_with(Group::default);
-        if !group.recipients.contains(&client.id) {
-            group.recipients.push(client.id);
-        }
+        group.recipients.insert(client.id);
         Some(group.seal.clone())
     })
 }
@@ -235,21 +233,41 @@ enum Posted {
     Refused,
 }
 
-/// Posts a message that `write` encodes in the protocol given. A session whose unread
-/// messages and replies reach the hard limit of `client-output-buffer-limit` is closed.
-pub fn deliver(clients: &Clients, client: &Client, write: impl FnOnce(&mut Vec<u8>, Protocol)) {
-    let limit = clients.limits.output_hard_bytes(client.class());
-    if client.post_within(limit, seal_for(client), write) == Posted::Overflowed {
-        close_unread(clients, client);
+/// What bounds the mail of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bound {
+    /// `client-output-buffer-limit`.
+    OfItsClass,
+    /// What all clients together may take. Mail that is sealed counts there only when it is taken, which may be long after.
+    OfAllClients,
+}
+
+/// How many bytes a session may be owed, and by which bound. 0 is any number.
+fn bound(clients: &Clients, client: &Client) -> (u64, Bound) {
+    let of_class = clients.limits.output_hard_bytes(client.class());
+    match clients.limits.memory_bytes() {
+        Some(of_all) if (of_class == 0 || of_all < of_class) && !eviction::is_spared(client) => {
+            (of_all, Bound::OfAllClients)
+        }
+        _ => (of_class, Bound::OfItsClass),
     }
 }
 
-/// Posts a reply that the session waits for (see [`Client::post`]). A session whose unread messages and replies reach the hard
-/// limit of `client-output-buffer-limit` with it is closed.
+/// Posts a message that `write` encodes in the protocol given. A session whose unread messages and replies reach the hard limit of
+/// `client-output-buffer-limit`, or what all clients together may take, is closed.
+pub fn deliver(clients: &Clients, client: &Client, write: impl FnOnce(&mut Vec<u8>, Protocol)) {
+    let (bytes_max, bound) = bound(clients, client);
+    if client.post_within(bytes_max, seal_for(client), write) == Posted::Overflowed {
+        close_unread(clients, client, bound);
+    }
+}
+
+/// Posts a reply that the session waits for (see [`Client::post`]). A session whose unread messages and replies reach one of these bounds
+/// with it is closed.
 pub fn answer(clients: &Clients, client: &Client, reply: &[u8], shows: Stamp) {
-    let limit = clients.limits.output_hard_bytes(client.class());
-    if client.post(limit, reply, shows) == Posted::Overflowed {
-        close_unread(clients, client);
+    let (bytes_max, bound) = bound(clients, client);
+    if client.post(bytes_max, reply, shows) == Posted::Overflowed {
+        close_unread(clients, client, bound);
     }
 }
 
@@ -266,13 +284,13 @@ pub fn close_for_its_reply(clients: &Clients, client: &Client) {
 }
 
 #[cold]
-fn close_unread(clients: &Clients, client: &Client) {
+fn close_unread(clients: &Clients, client: &Client, bound: Bound) {
+    let line = client.line(clients.clock().now());
+    if bound == Bound::OfAllClients {
+        return eviction::close(clients, client, &line);
+    }
     clients.output_limit_disconnections.add(1);
-    log!(
-        Warning,
-        "Client closed because it reached the hard limit of client-output-buffer-limit: {}",
-        client.line(clients.clock().now())
-    );
+    log!(Warning, "Client closed because it reached the hard limit of client-output-buffer-limit: {line}");
     client.signal(Signal::KILL);
 }
 
@@ -427,7 +445,8 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sys::UnixMs;
+    use config::{Config, Startup};
+    use sys::{Clock, UnixMs};
 
     fn client() -> Client {
         Client::new(1, String::new(), String::new(), -1, (0, 0), UnixMs(0))
@@ -473,6 +492,30 @@ mod tests {
         script.store(true, Ordering::Release);
         let letters = client.speak(Protocol::Resp3).unwrap();
         assert_eq!((letters.as_bytes(), client.protocol()), (&b"a"[..], Protocol::Resp3));
+    }
+
+    #[test]
+    fn mail_that_is_sealed_stays_below_what_all_clients_may_take() {
+        let config = match Config::from_text(b"maxmemory-clients 1mb") {
+            Ok(Startup::Serve { config, .. }) => config,
+            _ => panic!("it is a file of one line"),
+        };
+        let clients = Clients::new(Clock::Real);
+        clients.follow(&config);
+        let [monitor, spared] = [1, 2].map(|id| Arc::new(Client { id, ..client() }));
+        spared.set_trait(Traits::NO_EVICT, true);
+        [&monitor, &spared].into_iter().for_each(|one| clients.add(one.clone()));
+        begin_group();
+        for _ in 0..100 {
+            [&monitor, &spared].into_iter().for_each(|one| {
+                deliver(&clients, one, |mail, _| mail.resize(mail.len() + 100_000, b'x'));
+            });
+            assert!(monitor.mail_bytes() <= 2 << 20, "a vector grows to twice what it holds");
+        }
+        end_group(&clients);
+        assert!(monitor.is_killed() && monitor.take_mail().is_empty());
+        assert!(!spared.is_killed() && spared.take_mail().as_bytes().len() == 10_000_000);
+        assert_eq!((clients.evicted.get(), clients.output_limit_disconnections.get()), (1, 0));
     }
 
     #[test]

@@ -34,7 +34,8 @@ impl<S: Service> Connection<S> {
     fn note_change_of_buffers(&mut self, service: &S) -> Result<(), End> {
         let client = self.session.client();
         let (sealed_in, sealed_out) = self.stream.allocated_bytes();
-        let input_capacity = self.input.capacity() + self.parser.allocated_bytes() + sealed_in;
+        let input_capacity =
+            self.input.capacity() + self.running_bytes + self.parser.allocated_bytes() + sealed_in;
         let output_capacity = self.pending.allocated_bytes() + sealed_out;
         let bytes = input_capacity + output_capacity + client.kept_bytes();
         let is_stranger = self.trust(service) == Authenticated::No || self.stream.is_handshaking();

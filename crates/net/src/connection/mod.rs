@@ -97,6 +97,8 @@ pub struct Connection<S: Service> {
     parser: Parser,
     /// Bytes that have not been run yet.
     input: Vec<u8>,
+    /// What `input` had allocated that is being run.
+    running_bytes: usize,
     /// Replies that the socket has not taken.
     pending: Pending,
     /// A pause that the next request waits for.
@@ -172,6 +174,7 @@ impl<S: Service> Place<S> {
             session,
             parser,
             input,
+            running_bytes: 0,
             pending,
             pause,
             wait,
@@ -515,7 +518,9 @@ impl<S: Service> Connection<S> {
             return Err(End::Closed);
         }
         let mut input = std::mem::take(&mut self.input);
+        self.running_bytes = input.capacity();
         let taken = self.run_bytes(desk, buffers, &input, context)?;
+        self.running_bytes = 0;
         if taken < input.len() {
             input.drain(..taken);
             if input.capacity() > READ_BYTES_AHEAD {
@@ -606,7 +611,10 @@ impl<S: Service> Connection<S> {
             self.write_out(desk, buffers, context, seen)?;
             match stop {
                 Stop::Done | Stop::Closing => return Ok(None),
-                Stop::Flush { next: from } => next = from,
+                Stop::Flush { next: from } => {
+                    self.note_unsent(&desk.service)?;
+                    next = from;
+                }
                 Stop::Paused { next, until } => {
                     self.begin_pause(desk, until, context);
                     return Ok(Some(if next == 0 { 0 } else { buffers.requests.bytes_end(next - 1) }));
@@ -621,6 +629,15 @@ impl<S: Service> Connection<S> {
             }
         }
         Ok(None)
+    }
+
+    /// Replies that have not been sent count before more of them are made: one read may ask for any number, of any length.
+    fn note_unsent(&mut self, service: &S) -> Result<(), End> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        self.note_buffers(service)?;
+        if self.session.client().is_killed() { Err(End::Closed) } else { Ok(()) }
     }
 
     /// Writes the worker's output buffer, or keeps what the socket does not take, and what shows something that is

@@ -201,6 +201,21 @@ fn a_doomed_transaction_keeps_nothing() {
 const REPLY_LIMITS: [&str; 2] = ["client-output-buffer-limit normal 1mb 0 0", "maxmemory-clients 2mb"];
 
 #[test]
+fn replies_to_one_read_are_made_up_to_the_limit_only() {
+    let server = TestServer::start("maxmemory-clients 16mb");
+    let mut peer = server.connect();
+    peer.stream.write_all(&request(&[b"SET", b"long", &vec![b'x'; MIB]])).unwrap();
+    assert_eq!(peer.text(), "OK");
+    let mut greedy = server.connect();
+    send_all(&mut greedy, &request(&[b"GET", b"long"]).repeat(500));
+    server.wait_until("it is closed", || server.server.net.clients.evicted.get() == 1);
+    assert_eq!(peer.ask("PING"), "PONG");
+    // The socket takes a few megabytes.
+    let made = server.server.counts.commands.get();
+    assert!(made < 100, "{made} requests were run");
+}
+
+#[test]
 fn a_reply_beyond_the_limit_is_not_computed_to_its_end() {
     for directive in REPLY_LIMITS {
         let server = TestServer::start(directive);
