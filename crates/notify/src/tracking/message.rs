@@ -31,7 +31,11 @@ impl Invalid {
 
     /// Sends it to a tracking client, or to the one that it is redirected to.
     pub fn send(&self, clients: &Clients, client: &Arc<Client>) {
-        match client.redirection.load(Ordering::Relaxed) {
+        let redirection = client.redirection.load(Ordering::Relaxed);
+        if redirection != 0 {
+            client.redirected.fetch_add(1, Ordering::Release);
+        }
+        match redirection {
             0 => client::deliver(clients, client, |mail, protocol| {
                 if protocol == Protocol::Resp3 {
                     self.push(mail);

@@ -11,7 +11,7 @@
 //! a command leaves before its reply, what came later behind it. Whoever was told of
 //! anything between being put down and that moment may have been taken out of the table,
 //! and is told to forget what the reply says ([`Tracker::forget_again`]). So none is missed, and
-//! none comes before the reply that it is about.
+//! none comes before the reply that it is about; but one that is redirected may, on the other's connection.
 //!
 //! Invariants:
 //! 1. `Interest::TRACKED` is on as long as a client tracks, so that nothing of this
@@ -89,6 +89,10 @@ pub struct Tracking {
     keys_max: AtomicUsize,
     workers: Box<[Running]>,
 }
+
+/// How many invalidations of a client had gone to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Redirected(u64);
 
 /// What a worker is doing, on a cache line of its own.
 #[repr(align(64))]
@@ -198,7 +202,7 @@ impl Tracking {
     }
 
     /// Called before a command of a tracking session runs: what it is going to read is put
-    /// down for it.
+    /// down for it. Gives what [`Tracking::end_command`] wants to know.
     pub fn begin_command(
         &self,
         clients: &Clients,
@@ -206,7 +210,8 @@ impl Tracking {
         (client, tracker): (&Client, &Tracker),
         command: &Command,
         request: &Request<'_>,
-    ) {
+    ) -> Redirected {
+        let redirected = Redirected(client.redirected.load(Ordering::Acquire));
         let is_reading = tracker.caches(command);
         let running = &self.workers[worker];
         running.client.store(client.id, Ordering::Relaxed);
@@ -214,11 +219,25 @@ impl Tracking {
         if is_reading {
             self.remember(clients, client.id, command, request);
         }
+        redirected
     }
 
-    /// Called after it.
-    pub fn end_command(&self, worker: usize) {
+    /// Called after it; there is no tracker if it ended the session's tracking.
+    pub fn end_command(
+        &self,
+        clients: &Clients,
+        worker: usize,
+        (client, tracker): (&Arc<Client>, Option<&Tracker>),
+        before: Redirected,
+        (command, request): (&Command, &Request<'_>),
+    ) {
         self.workers[worker].client.store(0, Ordering::Relaxed);
+        // What was told to another since this one was put down has no place in its own mail that shows when it was.
+        if let Some(tracker) = tracker
+            && Redirected(client.redirected.load(Ordering::Acquire)) != before
+        {
+            tracker.forget_again(clients, client, command, request);
+        }
     }
 
     /// Puts a client down as a reader of the keys of a request.
@@ -330,5 +349,56 @@ impl Tracker {
                 Invalid::keys(&keys).send(clients, client);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use command::table;
+    use config::Config;
+    use keyspace::{KeyHasher, Options};
+    use sys::{Clock, UnixMs};
+    use wire::RequestBuf;
+
+    #[test]
+    fn a_read_that_is_overtaken_is_forgotten_also_where_another_is_told() {
+        let (tracking, clients) = (Tracking::new(2), Clients::new(Clock::Real));
+        let hasher = KeyHasher::from_seed(1);
+        let options = Options { databases: 1, workers: 2, guests: 0, hasher, seed: 1, now: UnixMs(1) };
+        let keyspace = Keyspace::new(options);
+        clients.follow(&Config::defaults());
+        let [reader, listener] =
+            [1, 2].map(|id| Arc::new(Client::new(id, String::new(), String::new(), -1, (0, 0), UnixMs(0))));
+        [&reader, &listener].into_iter().for_each(|client| clients.add(client.clone()));
+        listener.set_trait(Traits::SUBSCRIBED, true);
+        let told = || String::from_utf8_lossy(listener.take_mail().as_bytes()).matches("key").count();
+        let wanted = Tracker {
+            mode: Mode::Reads(Reads::All),
+            redirection: Some(listener.id),
+            own_changes: OwnChanges::Told,
+            is_singled_out: false,
+        };
+        let mut tracker = None;
+        tracking.enable(&keyspace, &reader, &mut tracker, wanted);
+        let tracker = tracker.as_deref().expect("it tracks");
+        table::install::<()>(&[]);
+        let request = RequestBuf::from_args(&["GET", "key"]);
+        let request = request.as_request();
+        let get = table::find(b"get").expect("it is there");
+        let begin = || tracking.begin_command(&clients, 0, (&reader, tracker), get, &request);
+        let end =
+            |before| tracking.end_command(&clients, 0, (&reader, Some(tracker)), before, (get, &request));
+        // Nothing comes in between.
+        end(begin());
+        assert_eq!((told(), tracking.key_count()), (0, 1));
+        tracking.invalidate(&clients, 1, b"key", false);
+        assert_eq!((told(), tracking.key_count()), (1, 0));
+        // Something does: what it reads then is in no table.
+        let before = begin();
+        tracking.invalidate(&clients, 1, b"key", false);
+        assert_eq!((told(), tracking.key_count()), (1, 0));
+        end(before);
+        assert_eq!(told(), 1);
     }
 }

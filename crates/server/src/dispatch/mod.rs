@@ -76,8 +76,7 @@ impl Context<'_, '_> {
     #[inline]
     pub fn call(&mut self, hashed: Hashed<'_>, reply: &mut Reply<'_>) -> Ending {
         let mark = reply.mark();
-        let tracks = self.session.tracking.is_some();
-        if let Some(tracker) = &self.session.tracking {
+        let tracked = self.session.tracking.as_ref().map(|tracker| {
             let (server, reader) = (self.server, (&*self.session.client, &**tracker));
             server.tracking.begin_command(
                 &server.net.clients,
@@ -85,8 +84,8 @@ impl Context<'_, '_> {
                 reader,
                 self.command,
                 &self.request,
-            );
-        }
+            )
+        });
         let result = match self.command.row.handler {
             Runs::Data(row) if row.flags.contains(Flags::BLOCKING) => self.run_blocking(row, hashed, reply),
             Runs::Data(row) => self.run_data(row, hashed, Waiting::Never, reply),
@@ -101,8 +100,10 @@ impl Context<'_, '_> {
         if self.command.row.shows == Shows::Everything {
             self.batch.see_all();
         }
-        if tracks {
-            self.server.tracking.end_command(self.worker);
+        if let Some(before) = tracked {
+            let reader = (&self.session.client, self.session.tracking.as_deref());
+            let (clients, read) = (&self.server.net.clients, (self.command, &self.request));
+            self.server.tracking.end_command(clients, self.worker, reader, before, read);
         }
         match result {
             Ok(()) => Ending::Done,

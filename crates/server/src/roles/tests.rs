@@ -45,6 +45,22 @@ fn wrong_words_are_complained_about() {
 }
 
 #[test]
+fn an_import_from_a_log_that_was_not_completed_says_what_is_to_be_done() {
+    let place = std::env::temp_dir().join(format!("tarn-roles-{}", std::process::id()));
+    let dir = place.join("from");
+    let options = Options { flushing: Flushing::ByHand, ..Options::default() };
+    let mut recovery = log::recover(&Fs::Real, &dir).unwrap();
+    recovery.begin_beside_clients();
+    let log = recovery.open(&options, Arc::new(Nobody)).unwrap();
+    log.append(0, UnixMs(1), b"record");
+    log.close().unwrap();
+    let line = format!("{} --dir {}", dir.display(), place.join("to").display());
+    let said = complaint(transfer::import, &line);
+    std::fs::remove_dir_all(&place).unwrap();
+    assert!(said.starts_with(&format!("{}: ", dir.display())) && said.contains("remove all log-*"), "{said}");
+}
+
+#[test]
 fn times_and_lsns_are_told_apart() {
     let time = |ms| Ok(Target::Time(UnixMs(ms)));
     assert_eq!(parse_target("1795339800"), Ok(Target::Lsn(Lsn(1_795_339_800))));

@@ -9,7 +9,7 @@ use crate::durable::{load_foreign, load_from};
 use crate::server::Server;
 use config::{Config, Startup};
 use engine::durability;
-use engine::import::USUAL_SNAPSHOT;
+use engine::import::{self, USUAL_SNAPSHOT};
 use engine::snapshot::{self, Leaving};
 use keyspace::HashSeed;
 use std::ffi::OsString;
@@ -68,6 +68,9 @@ pub(super) fn import(words: &[String], shown: &mut String) -> Result<Verdict, Co
     if Fs::Real.kind(&from).map_err(about(&from))? == Some(Kind::Directory)
         && durability::has_log(&Fs::Real, &from)?
     {
+        if matches!(::log::inspect(&Fs::Real, &from), Err(::log::Refusal::NotComplete)) {
+            return Err(Complaint(format!("{}: {}", from.display(), import::not_complete_in(&from))));
+        }
         return Err(Complaint(format!(
             "{from} holds a Tarn's log, and its other files are older or copies: start a server with `--dir {from}`, or make an RDB file of \
              it with `tarn export --dir {from} --to FILE.rdb`",
