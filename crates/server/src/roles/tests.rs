@@ -46,6 +46,7 @@ fn wrong_words_are_complained_about() {
 
 #[test]
 fn an_import_from_a_log_that_was_not_completed_says_what_is_to_be_done() {
+    crate::commands::install();
     let place = std::env::temp_dir().join(format!("tarn-roles-{}", std::process::id()));
     let dir = place.join("from");
     let options = Options { flushing: Flushing::ByHand, ..Options::default() };
