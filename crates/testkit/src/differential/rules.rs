@@ -27,7 +27,7 @@ pub enum How {
     Unordered,
     /// The same, with what is inside of the elements in any order too.
     Nested,
-    /// The same, where that is only about elements which are the same up to a byte 0.
+    /// A script may show the order of members that are the same up to a byte 0: it must be that of one real server.
     TiesAtZero,
     /// Numbers that are not negative may lie this far apart.
     Within(i64),
