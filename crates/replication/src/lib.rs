@@ -1,0 +1,11 @@
+//! Replication: how an acknowledged write survives its master.
+//!
+//! Here is what decides: [`insync`], the in-sync set of one shard as a pure state machine. What carries its messages,
+//! streams the log and asks the store of decisions lies outside of it and is handed in as events.
+//!
+//! What each setting promises, and every failure case by case: `docs/replication.md`.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
+
+pub mod insync;
