@@ -3,7 +3,7 @@
 mod run;
 
 use command::{Args, Settings, execute};
-use keyspace::{DbIndex, Journal, KeyHasher, Keyspace, Options, Stamp, Touch};
+use keyspace::{DbIndex, Journal, KeyHasher, Keyspace, Options, Span, Stamp, Touch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use sys::UnixMs;
@@ -66,7 +66,7 @@ fn hot_commands_allocate_nothing_in_steady_state() {
 struct Bytes(Arc<AtomicU64>);
 
 impl Journal for Bytes {
-    fn append(&self, _: DbIndex, _: UnixMs, requests: &[u8]) -> Stamp {
+    fn append(&self, _: Span, _: UnixMs, requests: &[u8]) -> Stamp {
         Stamp(self.0.fetch_add(requests.len() as u64, Ordering::Relaxed) + requests.len() as u64)
     }
 

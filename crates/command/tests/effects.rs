@@ -12,7 +12,7 @@ use command::args::Origin;
 use command::effects::Scope;
 use command::transfer::Transfer;
 use command::{Args, Flags, Outcome, Row, Settings, execute};
-use keyspace::{Cursor, DbIndex, Journal, KeyHasher, Keyspace, Options, Stamp, Touch};
+use keyspace::{Cursor, DbIndex, Journal, KeyHasher, Keyspace, Options, Span, Stamp, Touch};
 use run::find_row;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -79,11 +79,14 @@ impl Records {
 }
 
 impl Journal for Records {
-    fn append(&self, db: DbIndex, now: UnixMs, requests: &[u8]) -> Stamp {
+    fn append(&self, span: Span, now: UnixMs, requests: &[u8]) -> Stamp {
+        let said = effects_of(&(span.first, now, requests.to_vec()));
+        let last = said.last().map(|(db, ..)| *db);
+        assert_eq!((span.is_several, Some(span.last)), (said.len() > 1, last), "{}", requests.escape_ascii());
         if let Some(expected) = self.0.counts.lock().unwrap().take() {
             assert_eq!(self.counts(), expected, "seen before it is appended: {}", requests.escape_ascii());
         }
-        self.0.records.lock().unwrap().push((db, now, requests.to_vec()));
+        self.0.records.lock().unwrap().push((span.first, now, requests.to_vec()));
         self.end()
     }
 

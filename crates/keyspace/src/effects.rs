@@ -22,15 +22,32 @@ use std::sync::atomic::Ordering;
 use sys::{Stamp, UnixMs};
 use wire::{Request, encode_arg, encode_request_header};
 
+/// The databases in which the requests of a record run; SELECT stands between those of different ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Of the first request.
+    pub first: DbIndex,
+    /// Of the last.
+    pub last: DbIndex,
+    /// Whether there are several.
+    pub is_several: bool,
+}
+
+impl Span {
+    fn of(db: DbIndex) -> Span {
+        Span { first: db, last: db, is_several: false }
+    }
+}
+
 /// Takes effects in the order of execution: the log, or a test.
 pub trait Journal: Send + Sync {
-    /// Takes RESP requests that were executed together at `now`, the first of them in `db`; SELECT stands between those
-    /// of different databases. Gives the record's end. The slots of their keys are held; must not wait.
-    fn append(&self, db: DbIndex, now: UnixMs, requests: &[u8]) -> Stamp;
+    /// Takes RESP requests that were executed together at `now`. Gives the record's end. The slots of their keys are held; must not
+    /// wait.
+    fn append(&self, span: Span, now: UnixMs, requests: &[u8]) -> Stamp;
 
     /// The same for so much that it lies in several parts, cut anywhere. They are given back to the allocator one by one.
-    fn append_parts(&self, db: DbIndex, now: UnixMs, parts: Vec<Vec<u8>>) -> Stamp {
-        self.append(db, now, &parts.concat())
+    fn append_parts(&self, span: Span, now: UnixMs, parts: Vec<Vec<u8>>) -> Stamp {
+        self.append(span, now, &parts.concat())
     }
 
     /// The end of all that was appended.
@@ -60,6 +77,7 @@ struct Pending {
     named_bytes: usize,
     first: DbIndex,
     last: DbIndex,
+    is_several: bool,
     now: UnixMs,
     /// By the command that runs.
     has_said: bool,
@@ -144,7 +162,7 @@ impl Effects {
         if pending.is_empty()
             && let Some(sent) = request.as_sent()
         {
-            return journal.append(db, now, sent);
+            return journal.append(Span::of(db), now, sent);
         }
         pending.end_as(db, now, request.iter());
         pending.settle(journal)
@@ -159,6 +177,7 @@ impl Effects {
 
 impl Pending {
     fn add<'w>(&mut self, db: DbIndex, now: UnixMs, words: impl ExactSizeIterator<Item = &'w [u8]>) {
+        self.is_several = !self.is_empty();
         if self.is_empty() {
             self.first = db;
         } else if self.last != db {
@@ -193,7 +212,7 @@ impl Pending {
         if !self.parts.is_empty() {
             return self.settle_parts(journal);
         }
-        let stamp = journal.append(self.first, self.now, &self.requests);
+        let stamp = journal.append(self.span(), self.now, &self.requests);
         self.requests.clear();
         self.requests.shrink_to(KEPT_BYTES_MAX);
         stamp
@@ -204,7 +223,11 @@ impl Pending {
         let mut parts = mem::take(&mut self.parts);
         parts.extend(Some(mem::take(&mut self.requests)).filter(|last| !last.is_empty()));
         self.parts_bytes = 0;
-        journal.append_parts(self.first, self.now, parts)
+        journal.append_parts(self.span(), self.now, parts)
+    }
+
+    fn span(&self) -> Span {
+        Span { first: self.first, last: self.last, is_several: self.is_several }
     }
 }
 

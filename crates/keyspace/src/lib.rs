@@ -36,7 +36,7 @@ pub mod walk;
 pub use access::{Edit, ExpiredKey, Expiry, Purpose, Usage, View};
 pub use ahead::Ahead;
 pub use changes::{Change, Class, Interest, Observer, What};
-pub use effects::{Effects, Journal};
+pub use effects::{Effects, Journal, Span};
 pub use evict::OutOfMemory;
 pub use ids::{DbIndex, HashSeed, Key, KeyHasher, Position, SLOTS, Slot};
 pub use image::SlotView;

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)] // Tests may.
 
 use keyspace::{
-    Batch, DbIndex, Expiry, Journal, Key, KeyHasher, Keyspace, NewValue, Options, Stamp, Touch, TypeName,
+    Batch, DbIndex, Expiry, Journal, Key, KeyHasher, Keyspace, NewValue, Options, Span, Stamp, Touch,
+    TypeName,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,10 +28,10 @@ impl Records {
 }
 
 impl Journal for Records {
-    fn append(&self, db: DbIndex, _now: UnixMs, requests: &[u8]) -> Stamp {
+    fn append(&self, span: Span, _now: UnixMs, requests: &[u8]) -> Stamp {
         let words = String::from_utf8_lossy(requests).replace("\r\n", " ");
         let words: Vec<&str> = words.split(' ').filter(|word| !word.starts_with(['*', '$'])).collect();
-        self.records.lock().unwrap().push(format!("{}: {}", db.0, words.join(" ").trim()));
+        self.records.lock().unwrap().push(format!("{}: {}", span.first.0, words.join(" ").trim()));
         self.end()
     }
 

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // Tests may.
 
 use keyspace::{
-    Batch, Cursor, DbIndex, Expiry, Journal, Key, KeyHasher, Keyspace, NewValue, Options, Stamp, Touch,
+    Batch, Cursor, DbIndex, Expiry, Journal, Key, KeyHasher, Keyspace, NewValue, Options, Span, Stamp, Touch,
     when_stuck,
 };
 use std::cell::RefCell;
@@ -23,7 +23,7 @@ const OTHER: DbIndex = DbIndex(1);
 struct Count(Arc<AtomicU64>);
 
 impl Journal for Count {
-    fn append(&self, _db: DbIndex, _now: UnixMs, _requests: &[u8]) -> Stamp {
+    fn append(&self, _span: Span, _now: UnixMs, _requests: &[u8]) -> Stamp {
         Stamp(self.0.fetch_add(1, Ordering::AcqRel) + 1)
     }
 

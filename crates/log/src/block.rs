@@ -8,6 +8,7 @@
 
 use crate::Lsn;
 use crate::limits::{BLOCK_ALIGN, DATABASES_MAX};
+use crate::stream::Dress;
 use sys::UnixMs;
 use sys::file::AlignedBytes;
 use sys::prefetch::{LINE_BYTES, prefetch_to_write};
@@ -20,6 +21,12 @@ pub(crate) const FRAME_BYTES: usize = 16;
 const CONTINUED: u32 = 1 << 24;
 /// A frame's mark that it carries on the record of the frame before.
 const CONTINUING: u32 = 1 << 25;
+/// A frame's mark that its record's payload begins with a SELECT of the frame's database.
+const SELECTS: u32 = 1 << 26;
+/// A frame's mark that its record's effects stand between MULTI and EXEC.
+const SEVERAL: u32 = 1 << 27;
+/// All marks that have a meaning.
+const KNOWN_MARKS: u32 = CONTINUED | CONTINUING | SELECTS | SEVERAL;
 /// How far ahead of a record the block's memory is fetched: some records, which take longer than a miss.
 const PREFETCH_AHEAD_BYTES: usize = 512;
 /// Lines fetched for a record at most: for a longer one the processor goes on by itself.
@@ -58,6 +65,28 @@ impl Part {
 
     fn from_marks(marks: u32) -> Part {
         Part::of(marks & CONTINUING == 0, marks & CONTINUED == 0)
+    }
+}
+
+/// What is said of a record before its payload; of one in several frames, by each of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    /// The database in which it begins.
+    pub database: u32,
+    /// What stands round its effects.
+    pub dress: Dress,
+    /// When it was executed.
+    pub time: UnixMs,
+}
+
+impl Head {
+    /// A frame's second word.
+    #[inline]
+    fn marks(&self, part: Part) -> u32 {
+        assert!(self.database < DATABASES_MAX, "databases are far fewer");
+        let selects = if self.dress.selects { SELECTS } else { 0 };
+        let several = if self.dress.is_several { SEVERAL } else { 0 };
+        self.database | part.marks() | selects | several
     }
 }
 
@@ -160,16 +189,29 @@ impl Unwritten {
 
     /// Appends a frame. There must be room.
     #[inline]
-    pub fn push(&mut self, database: u32, time: UnixMs, payload: &[u8], part: Part) {
-        assert!(database < DATABASES_MAX, "databases are far fewer");
-        let mut frame = [0; FRAME_BYTES];
-        frame[..4].copy_from_slice(&u32_of(payload.len()).to_le_bytes());
-        frame[4..8].copy_from_slice(&(database | part.marks()).to_le_bytes());
-        frame[8..].copy_from_slice(&time.0.to_le_bytes());
-        self.bytes.extend(&frame);
+    pub fn push(&mut self, head: &Head, payload: &[u8], part: Part) {
+        self.push_frame(head, payload.len(), part);
         self.bytes.extend(payload);
-        self.end = self.end.plus(payload.len() as u64);
         self.prefetch_ahead(FRAME_BYTES + payload.len());
+    }
+
+    /// Appends a whole record with what stands round its effects. There must be room.
+    pub fn push_dressed(&mut self, head: &Head, effects: &[u8]) {
+        let (front, back) = (head.dress.front(head.database), head.dress.back());
+        let bytes = front.as_slice().len() + effects.len() + back.len();
+        self.push_frame(head, bytes, Part::Whole);
+        [front.as_slice(), effects, back].into_iter().for_each(|piece| self.bytes.extend(piece));
+        self.prefetch_ahead(FRAME_BYTES + bytes);
+    }
+
+    #[inline]
+    fn push_frame(&mut self, head: &Head, payload_bytes: usize, part: Part) {
+        let mut frame = [0; FRAME_BYTES];
+        frame[..4].copy_from_slice(&u32_of(payload_bytes).to_le_bytes());
+        frame[4..8].copy_from_slice(&head.marks(part).to_le_bytes());
+        frame[8..].copy_from_slice(&head.time.0.to_le_bytes());
+        self.bytes.extend(&frame);
+        self.end = self.end.plus(payload_bytes as u64);
     }
 
     /// Fetches memory for as many bytes as were just pushed, somewhat ahead of them: whoever unlocks the block waits for
@@ -248,7 +290,7 @@ impl<'a> Iterator for Records<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Record<'a>> {
-        let (frame, payload) = match self.joined.take() {
+        let (frame, stream) = match self.joined.take() {
             Some((frame, payload)) => (*frame, payload.as_slice()),
             None => {
                 let frame = Frame::decode(self.frames)?;
@@ -257,7 +299,15 @@ impl<'a> Iterator for Records<'a> {
                 (frame, payload)
             }
         };
-        let record = Record { lsn: self.lsn, database: frame.database, time: frame.time, payload };
+        let payload = frame.undress(stream).expect("it was looked at when the block was read");
+        let record = Record {
+            lsn: self.lsn,
+            database: frame.database,
+            time: frame.time,
+            payload,
+            stream,
+            dress: frame.dress,
+        };
         self.lsn = record.end();
         Some(record)
     }
@@ -269,6 +319,8 @@ struct Frame {
     payload_bytes: usize,
     database: u32,
     part: Part,
+    dress: Dress,
+    has_unknown_marks: bool,
     time: UnixMs,
 }
 
@@ -281,10 +333,21 @@ impl Frame {
             payload_bytes: u32_at(0) as usize,
             database: u32_at(4) & DATABASE_MASK,
             part: Part::from_marks(u32_at(4)),
+            dress: Dress { selects: u32_at(4) & SELECTS != 0, is_several: u32_at(4) & SEVERAL != 0 },
+            has_unknown_marks: u32_at(4) & !(DATABASE_MASK | KNOWN_MARKS) != 0,
             time: UnixMs(u64::from_le_bytes(bytes[8..].try_into().expect("eight bytes"))),
         })
     }
+
+    /// The effects in a whole payload.
+    #[inline]
+    fn undress<'a>(&self, payload: &'a [u8]) -> Option<&'a [u8]> {
+        self.dress.undress(self.database, payload)
+    }
 }
+
+/// What is said of a record whose payload does not begin or end as its frame says.
+const MISDRESSED: &str = "a record does not begin or end as its frame says";
 
 /// Puts blocks' bodies together to whole records.
 #[derive(Debug, Default)]
@@ -331,6 +394,7 @@ impl Joiner {
             }
             (Part::Last, Some((lsn, begun, mut payload))) => {
                 payload.extend_from_slice(own);
+                begun.undress(&payload).ok_or(MISDRESSED)?;
                 let frames = rest.to_owned();
                 Ok(Some(Block { lsn, end: header.end(), joined: Some((begun, payload)), frames }))
             }
@@ -362,7 +426,15 @@ fn check(header: &Header, body: &[u8]) -> Result<(), &'static str> {
     let (mut rest, mut payload_bytes) = (body, 0u64);
     while !rest.is_empty() {
         let frame = Frame::decode(rest).ok_or("a frame is cut off")?;
-        rest = rest[FRAME_BYTES..].get(frame.payload_bytes..).ok_or("a frame is longer than its block")?;
+        let behind = &rest[FRAME_BYTES..];
+        let payload = behind.get(..frame.payload_bytes).ok_or("a frame is longer than its block")?;
+        rest = &behind[frame.payload_bytes..];
+        if frame.has_unknown_marks {
+            return Err("a frame has marks that this version does not know");
+        }
+        if frame.part == Part::Whole {
+            frame.undress(payload).ok_or(MISDRESSED)?;
+        }
         payload_bytes += frame.payload_bytes as u64;
         let is_first = payload_bytes == frame.payload_bytes as u64;
         let is_in_place = match frame.part {
@@ -381,20 +453,28 @@ fn check(header: &Header, body: &[u8]) -> Result<(), &'static str> {
 /// A record: what one command, transaction or script did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Where its payload begins.
+    /// Where it begins.
     pub lsn: Lsn,
     /// The database in which it begins.
     pub database: u32,
     /// When it was executed.
     pub time: UnixMs,
-    /// Requests in RESP, one or more.
+    /// Its effects: requests in RESP, one or more.
     pub payload: &'a [u8],
+    /// The whole, as a replica reads it: the effects with what stands round them.
+    pub stream: &'a [u8],
+    dress: Dress,
 }
 
 impl Record<'_> {
-    /// Where its payload ends: the Lsn that appending it gave.
+    /// What its frame says of it.
+    pub(crate) fn head(&self) -> Head {
+        Head { database: self.database, dress: self.dress, time: self.time }
+    }
+
+    /// Where it ends: the Lsn that appending it gave.
     pub fn end(&self) -> Lsn {
-        self.lsn.plus(self.payload.len() as u64)
+        self.lsn.plus(self.stream.len() as u64)
     }
 }
 
@@ -404,4 +484,32 @@ impl Record<'_> {
 fn u32_of(bytes: usize) -> u32 {
     debug_assert!(u32::try_from(bytes).is_ok(), "a block is shorter");
     bytes as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_round_effects_is_what_the_frame_says_or_the_block_is_damaged() {
+        let head =
+            |selects, is_several| Head { database: 3, dress: Dress { selects, is_several }, time: UnixMs(1) };
+        let body_of = |push: &dyn Fn(&mut Unwritten)| {
+            let mut block = Unwritten::new(4096);
+            push(&mut block);
+            let sealed = block.sealed(1, Lsn::ZERO);
+            let header = Header::decode(sealed).expect("it is one");
+            (header, sealed[HEADER_BYTES..HEADER_BYTES + header.body_bytes as usize].to_vec())
+        };
+        let joined = |(header, body): (Header, Vec<u8>)| Joiner::default().push(&header, body);
+        let block = joined(body_of(&|block| block.push_dressed(&head(true, true), b"x"))).unwrap().unwrap();
+        assert_eq!(block.records().next().unwrap().payload, b"x");
+        for (selects, is_several) in [(true, false), (false, true), (true, true)] {
+            let found = joined(body_of(&|block| block.push(&head(selects, is_several), b"x", Part::Whole)));
+            assert_eq!(found.unwrap_err(), MISDRESSED);
+        }
+        let (header, mut body) = body_of(&|block| block.push(&head(false, false), b"x", Part::Whole));
+        body[7] |= 1 << 4;
+        assert!(joined((header, body)).unwrap_err().contains("does not know"));
+    }
 }

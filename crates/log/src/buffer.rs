@@ -1,6 +1,6 @@
 //! Where workers put records and the flusher finds them.
 //!
-//! The hot path: [`Buffer::append`] runs under the slots' locks, millions of times a second. It holds one short lock for a
+//! The hot path: [`Buffer::append_effects`] runs under the slots' locks, millions of times a second. It holds one short lock for a
 //! copy into a block that is there already; checksums are the flusher's, over whole blocks. The atomic additions alone that a
 //! ring with reservations needs cost as much as this lock (`benches/append.rs`).
 //!
@@ -9,8 +9,9 @@
 //! 2. No allocation while blocks come back as fast as they fill.
 
 use crate::Lsn;
-use crate::block::{FRAME_BYTES, HEADER_BYTES, Part, Unwritten};
+use crate::block::{FRAME_BYTES, HEADER_BYTES, Head, Part, Record, Unwritten};
 use crate::limits::FREE_BYTES_MAX;
+use crate::stream::{Dress, Span};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -36,6 +37,17 @@ struct Filling {
     block: Unwritten,
     full: VecDeque<Unwritten>,
     free: Vec<Unwritten>,
+    /// The database that who reads the stream has selected behind all that was appended, if that is known.
+    selected: Option<u32>,
+}
+
+impl Filling {
+    /// What has to stand round a record's effects for who reads the stream.
+    #[inline]
+    fn dress(&mut self, span: Span) -> Dress {
+        let before = self.selected.replace(span.ends_in);
+        Dress { selects: before != Some(span.database), is_several: span.is_several }
+    }
 }
 
 impl Buffer {
@@ -44,7 +56,7 @@ impl Buffer {
         let mut block = Unwritten::new(block_bytes);
         block.restart(lsn);
         Buffer {
-            filling: Mutex::new(Filling { block, full: VecDeque::new(), free: Vec::new() }),
+            filling: Mutex::new(Filling { block, full: VecDeque::new(), free: Vec::new(), selected: None }),
             appended: AtomicU64::new(lsn.0),
             held_bytes: AtomicUsize::new(block_bytes),
             passing_bytes: AtomicUsize::new(0),
@@ -54,24 +66,69 @@ impl Buffer {
         }
     }
 
-    /// Appends a record and gives its end.
+    /// Appends a record as it is, whatever it selects, and gives its end.
     #[inline]
     pub fn append(&self, database: u32, time: UnixMs, payload: &[u8]) -> Lsn {
-        assert!(!payload.is_empty(), "a record moves the log on");
         let mut filling = self.filling.lock();
-        if filling.block.room() >= payload.len() {
-            filling.block.push(database, time, payload, Part::Whole);
-        } else {
-            self.append_to_next(&mut filling, database, time, payload);
-        }
-        let end = filling.block.end;
-        self.appended.store(end.0, Ordering::Release);
-        end
+        filling.selected = None;
+        self.put(&mut filling, &Head { database, dress: Dress::default(), time }, payload)
     }
 
-    /// Appends a record that does not fit the block: to the next, or to as many as it takes.
+    /// Appends a record that was read, as it was.
+    pub fn append_copy(&self, record: &Record<'_>) -> Lsn {
+        let mut filling = self.filling.lock();
+        filling.selected = None;
+        self.put(&mut filling, &record.head(), record.stream)
+    }
+
+    /// Appends effects with what has to stand round them in the stream, and gives the record's end.
+    #[inline]
+    pub fn append_effects(&self, span: Span, time: UnixMs, effects: &[u8]) -> Lsn {
+        let mut filling = self.filling.lock();
+        let dress = filling.dress(span);
+        let head = Head { database: span.database, dress, time };
+        if dress.is_none() {
+            return self.put(&mut filling, &head, effects);
+        }
+        self.put_dressed(&mut filling, &head, effects)
+    }
+
+    /// The same for effects that lie in several parts, each of which is freed as soon as it is copied.
+    pub fn append_parts(&self, span: Span, time: UnixMs, parts: Vec<Vec<u8>>) -> Lsn {
+        let mut filling = self.filling.lock();
+        let head = Head { database: span.database, dress: filling.dress(span), time };
+        let front = head.dress.front(span.database).as_slice().to_vec();
+        let all = [front].into_iter().chain(parts).chain([head.dress.back().to_vec()]);
+        self.put_parts(&mut filling, &head, all)
+    }
+
+    #[inline]
+    fn put(&self, filling: &mut Filling, head: &Head, payload: &[u8]) -> Lsn {
+        assert!(!payload.is_empty(), "a record moves the log on");
+        if filling.block.room() >= payload.len() {
+            filling.block.push(head, payload, Part::Whole);
+        } else {
+            self.put_in_next(filling, head, payload);
+        }
+        self.publish(filling)
+    }
+
+    #[inline(never)]
+    fn put_dressed(&self, filling: &mut Filling, head: &Head, effects: &[u8]) -> Lsn {
+        assert!(!effects.is_empty(), "a record moves the log on");
+        let front = head.dress.front(head.database);
+        if filling.block.room() >= front.as_slice().len() + effects.len() + head.dress.back().len() {
+            filling.block.push_dressed(head, effects);
+            return self.publish(filling);
+        }
+        let whole = [front.as_slice(), effects, head.dress.back()].concat();
+        self.put_in_next(filling, head, &whole);
+        self.publish(filling)
+    }
+
+    /// Puts a record that does not fit the block into the next, or into as many as it takes.
     #[cold]
-    fn append_to_next(&self, filling: &mut Filling, database: u32, time: UnixMs, payload: &[u8]) {
+    fn put_in_next(&self, filling: &mut Filling, head: &Head, payload: &[u8]) {
         let piece_bytes_max = self.block_bytes - HEADER_BYTES - FRAME_BYTES;
         let (mut rest, mut is_first) = (payload, true);
         loop {
@@ -79,7 +136,7 @@ impl Buffer {
                 self.begin_block(filling);
             }
             let (piece, after) = rest.split_at(rest.len().min(piece_bytes_max));
-            filling.block.push(database, time, piece, Part::of(is_first, after.is_empty()));
+            filling.block.push(head, piece, Part::of(is_first, after.is_empty()));
             is_first = false;
             rest = after;
             if rest.is_empty() {
@@ -88,23 +145,27 @@ impl Buffer {
         }
     }
 
-    /// Appends a record that lies in several parts, each of which is freed as soon as it is copied, and gives its end.
-    pub fn append_parts(&self, database: u32, time: UnixMs, parts: Vec<Vec<u8>>) -> Lsn {
+    fn put_parts(&self, filling: &mut Filling, head: &Head, parts: impl Iterator<Item = Vec<u8>>) -> Lsn {
         let piece_bytes_max = self.block_bytes - HEADER_BYTES - FRAME_BYTES;
-        let mut parts = parts.into_iter().filter(|part| !part.is_empty()).peekable();
+        let mut parts = parts.filter(|part| !part.is_empty()).peekable();
         assert!(parts.peek().is_some(), "a record moves the log on");
-        let (mut is_first, mut filling) = (true, self.filling.lock());
+        let mut is_first = true;
         while let Some(part) = parts.next() {
             let mut pieces = part.chunks(piece_bytes_max).peekable();
             while let Some(piece) = pieces.next() {
                 if !filling.block.is_empty() {
-                    self.begin_block(&mut filling);
+                    self.begin_block(filling);
                 }
                 let is_last = pieces.peek().is_none() && parts.peek().is_none();
-                filling.block.push(database, time, piece, Part::of(is_first, is_last));
+                filling.block.push(head, piece, Part::of(is_first, is_last));
                 is_first = false;
             }
         }
+        self.publish(filling)
+    }
+
+    #[inline]
+    fn publish(&self, filling: &Filling) -> Lsn {
         let end = filling.block.end;
         self.appended.store(end.0, Ordering::Release);
         end

@@ -11,7 +11,7 @@
 use crate::checkpoint::{self, Mark};
 use crate::limits::{BLOCK_ALIGN, SHORT_SEGMENT_BYTES, SPARE_SEGMENTS, SPARE_SEGMENTS_KEPT};
 use crate::segment::{FIRST_BLOCK, Header, newest_path};
-use crate::{Failure, Lsn, Operation, Options};
+use crate::{Failure, Lsn, Operation, Options, Stream};
 use parking_lot::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,6 +27,8 @@ pub(crate) struct Directory {
     segment_bytes: u64,
     clock: Clock,
     next_number: AtomicU64,
+    /// What the log is as a stream; segments that are begun say so.
+    stream: Mutex<Stream>,
     /// From the oldest to the one that is written to.
     live: Mutex<Vec<Header>>,
     spares: Mutex<Vec<PathBuf>>,
@@ -81,7 +83,13 @@ pub(crate) struct Current {
 
 impl Directory {
     /// A directory without segments.
-    pub fn new(fs: Fs, path: PathBuf, history: u64, last_number: u64, options: &Options) -> Directory {
+    pub fn new(
+        fs: Fs,
+        path: PathBuf,
+        history: u64,
+        (last_number, stream): (u64, Stream),
+        options: &Options,
+    ) -> Directory {
         Directory {
             fs,
             path,
@@ -89,6 +97,7 @@ impl Directory {
             segment_bytes: options.whole_segment_bytes(),
             clock: options.clock.clone(),
             next_number: AtomicU64::new(last_number + 1),
+            stream: Mutex::new(stream),
             live: Mutex::new(Vec::new()),
             checkpoints: Mutex::new(Vec::new()),
             spares: Mutex::new(Vec::new()),
@@ -111,6 +120,16 @@ impl Directory {
         self._lock = lock;
     }
 
+    /// What the log is as a stream.
+    pub fn stream(&self) -> Stream {
+        *self.stream.lock()
+    }
+
+    /// From the next segment on it is this.
+    pub fn set_stream(&self, stream: Stream) {
+        *self.stream.lock() = stream;
+    }
+
     /// Begins a segment at `start`, behind the one with the number `previous`.
     ///
     /// # Errors
@@ -118,7 +137,8 @@ impl Directory {
     pub fn begin(&self, start: Lsn, previous: u64) -> Result<Current, Failure> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let time = self.clock.now();
-        let mut header = Header { history: self.history, number, previous, start, time, length: 0 };
+        let stream = Some(self.stream().seen_from(start));
+        let mut header = Header { history: self.history, number, previous, start, time, length: 0, stream };
         let ready = self.spares.lock().pop();
         let spare = ready.map_or_else(|| self.make_spare(number), Ok)?;
         let path = header.path(&self.path);

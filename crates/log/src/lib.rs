@@ -25,6 +25,7 @@ mod recovery;
 mod refusal;
 mod restore;
 mod segment;
+mod stream;
 mod threads;
 mod writer;
 
@@ -40,3 +41,4 @@ pub use reader::Blocks;
 pub use recovery::{Case, Recovery, inspect, is_there, newest_checkpoint, recover, recover_to_read};
 pub use refusal::Refusal;
 pub use restore::{Restored, Target, restore};
+pub use stream::{ReplicationId, Span, Stream};

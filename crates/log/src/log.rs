@@ -10,7 +10,9 @@ use crate::directory::Directory;
 use crate::limits::{RETRY_INTERVAL_MS, SYNC_INTERVAL_MS, WRITE_INTERVAL_MS};
 use crate::threads::Threads;
 use crate::writer::{Until, Writer};
-use crate::{CheckpointWriter, Failure, Flushing, Lsn, Options, Retention, Retired, SyncPolicy};
+use crate::{
+    CheckpointWriter, Failure, Flushing, Lsn, Options, Retention, Retired, Span, Stream, SyncPolicy,
+};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
@@ -68,6 +70,8 @@ pub(crate) struct Shared {
     durable: AtomicU64,
     policy: AtomicU8,
     sync_requested: AtomicBool,
+    /// A fresh segment is to be begun, whatever room there is.
+    is_segment_wanted: AtomicBool,
     has_failed: AtomicBool,
     failure: Mutex<Option<Failure>>,
     writer: Mutex<Turning>,
@@ -118,6 +122,7 @@ impl Log {
             durable: AtomicU64::new(end.0),
             policy: AtomicU8::new(options.sync as u8),
             sync_requested: AtomicBool::new(false),
+            is_segment_wanted: AtomicBool::new(false),
             has_failed: AtomicBool::new(failure.is_some()),
             failure: Mutex::new(failure.clone()),
             writer: Mutex::new(turning),
@@ -137,26 +142,35 @@ impl Log {
         Ok(Log { shared, threads })
     }
 
-    /// Appends a record: RESP requests that were executed together, in one or more databases; `database` is the one that the
-    /// first of them is for. Gives the Lsn up to which the log must be durable for the record to be.
+    /// Appends the effects of a record: RESP requests that were executed together, in one or more databases. For who follows the
+    /// stream SELECT, MULTI and EXEC are put round them where these are needed. Gives the Lsn up to which the log must be durable for
+    /// the record to be.
     ///
     /// Called while the slots of the keys are held, so that the log's order is the execution order of each key. Never
     /// waits for the disk and never fails: whoever executes writes asks [`Log::writable`] and [`Log::is_full`] before.
     /// Says nothing to the flusher: see [`Log::nudge`].
     ///
     /// # Panics
-    /// If the payload is empty, or the database beyond `DATABASES_MAX`.
+    /// If there are none, or the database is beyond `DATABASES_MAX`.
     #[inline]
-    pub fn append(&self, database: u32, time: UnixMs, payload: &[u8]) -> Lsn {
-        self.shared.buffer.append(database, time, payload)
+    pub fn append_effects(&self, span: Span, time: UnixMs, effects: &[u8]) -> Lsn {
+        self.shared.buffer.append_effects(span, time, effects)
     }
 
-    /// The same for a record that lies in several parts, cut anywhere. It takes memory once: each part is freed as it is copied.
+    /// The same for effects that lie in several parts, cut anywhere. They take memory once: each part is freed as it is copied.
     ///
     /// # Panics
-    /// As [`Log::append`].
-    pub fn append_parts(&self, database: u32, time: UnixMs, parts: Vec<Vec<u8>>) -> Lsn {
-        self.shared.buffer.append_parts(database, time, parts)
+    /// As [`Log::append_effects`].
+    pub fn append_parts(&self, span: Span, time: UnixMs, parts: Vec<Vec<u8>>) -> Lsn {
+        self.shared.buffer.append_parts(span, time, parts)
+    }
+
+    /// The same for a record that is to be in the log as it is; `database` is the one that its first request is for.
+    ///
+    /// # Panics
+    /// As [`Log::append_effects`].
+    pub fn append(&self, database: u32, time: UnixMs, payload: &[u8]) -> Lsn {
+        self.shared.buffer.append(database, time, payload)
     }
 
     /// Wants what was appended to be written, and wakes the flusher if it sleeps. A worker calls this, with no slot held, when
@@ -286,6 +300,19 @@ impl Log {
         self.shared.directory.drop_spares();
     }
 
+    /// What the log is as a stream, seen from the end of what was appended.
+    pub fn stream(&self) -> Stream {
+        self.shared.directory.stream().seen_from(self.appended())
+    }
+
+    /// Gives the stream a new name that nobody has, for all that is appended from now on. The next turn of the flusher begins a
+    /// segment that says so.
+    pub fn rename_stream(&self) {
+        self.shared.directory.set_stream(self.stream().renamed(self.appended()));
+        self.shared.is_segment_wanted.store(true, Ordering::Release);
+        self.nudge();
+    }
+
     /// What all files of the log have in common, and no other log's.
     pub fn history(&self) -> u64 {
         self.shared.directory.history
@@ -336,6 +363,7 @@ impl Shared {
     /// Whether something was appended that is not written, or a sync is asked for.
     pub fn has_work(&self) -> bool {
         self.sync_requested.load(Ordering::Acquire)
+            || self.is_segment_wanted.load(Ordering::Acquire)
             || self.buffer.appended().0 > self.written.load(Ordering::Acquire)
     }
 
@@ -360,7 +388,13 @@ impl Shared {
             SyncPolicy::EverySecond | SyncPolicy::Never => Until::Written,
         };
         let has_work = turning.writer.has_unwritten();
-        let result = self.advance(&mut turning, until);
+        let is_segment_wanted = self.is_segment_wanted.swap(false, Ordering::AcqRel);
+        let until = if is_segment_wanted { Until::Durable } else { until };
+        let mut result = self.advance(&mut turning, until);
+        if is_segment_wanted && result.is_ok() {
+            // After a failure the log goes on with a fresh one anyway.
+            result = turning.writer.begin();
+        }
         self.publish(&mut turning, result);
         match self.policy() {
             _ if self.has_failed.load(Ordering::Acquire) => Left::After(RETRY_INTERVAL_MS),

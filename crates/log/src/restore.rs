@@ -10,7 +10,7 @@ use crate::limits::{BUFFER_BYTES_DEFAULT, UNSYNCED_BYTES_MAX};
 use crate::reader::Link;
 use crate::recovery::{Case, Survey, UNFINISHED_NAME, end_of, inspect, is_of_log, recover};
 use crate::writer::{Until, Writer};
-use crate::{Blocks, Failure, Lsn, Options, Refusal};
+use crate::{Blocks, Failure, Lsn, Options, Refusal, Stream};
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
@@ -152,7 +152,8 @@ impl Source<'_> {
     ) -> Result<Restored, Refusal> {
         let failed = |failure: Failure| failed(to, &failure);
         let start = base.map_or(Lsn::ZERO, Checkpoint::start);
-        let directory = Directory::new(self.fs.clone(), to.to_owned(), history, 0, options);
+        let stream = Stream::begin(start);
+        let directory = Directory::new(self.fs.clone(), to.to_owned(), history, (0, stream), options);
         let mut writer = Writer::new(Arc::new(directory), start, 0);
         writer.begin().map_err(failed)?;
         let buffer = Buffer::new(start, options.block_bytes(), BUFFER_BYTES_DEFAULT);
@@ -160,7 +161,7 @@ impl Source<'_> {
         let mut blocks = self.blocks(start, cut);
         while let Some(block) = blocks.next_block()? {
             for record in block.records().take_while(|record| record.end() <= cut) {
-                buffer.append(record.database, record.time, record.payload);
+                buffer.append_copy(&record);
                 last_time = Some(record.time);
             }
             if buffer.held_bytes() >= UNSYNCED_BYTES_MAX {

@@ -5,6 +5,7 @@
 
 use crate::Lsn;
 use crate::limits::BLOCK_ALIGN;
+use crate::stream::{ReplicationId, Stream};
 use std::path::{Path, PathBuf};
 use sys::UnixMs;
 
@@ -13,9 +14,15 @@ pub(crate) const FIRST_BLOCK: u64 = BLOCK_ALIGN as u64;
 /// What a header counts a segment's length in, bytes.
 const LENGTH_UNIT: u64 = BLOCK_ALIGN as u64;
 /// The format that this program writes.
-pub(crate) const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// One in which frames have nothing round their effects, and headers do not name a stream.
+const VERSION_WITHOUT_STREAM: u32 = 1;
 const MAGIC: [u8; 8] = *b"TARNLOG\n";
-const USED_BYTES: usize = 60;
+/// Bytes that have their places in every version.
+const COMMON_BYTES: usize = 60;
+/// Where the stream is described, and bytes of that.
+const STREAM_AT: usize = 64;
+const STREAM_BYTES: usize = 68;
 
 /// A segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +39,8 @@ pub(crate) struct Header {
     pub time: UnixMs,
     /// Length of the file, which it has from its birth on, in units of [`BLOCK_ALIGN`]; 0 in a file of a program that did not say.
     pub length: u32,
+    /// Which stream it is from its beginning on; None in a file of a program that knew of none.
+    pub stream: Option<Stream>,
 }
 
 /// Why a header cannot be used.
@@ -58,7 +67,10 @@ impl Header {
         bytes[40..48].copy_from_slice(&self.start.0.to_le_bytes());
         bytes[48..56].copy_from_slice(&self.time.0.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..56]);
-        bytes[56..USED_BYTES].copy_from_slice(&crc.to_le_bytes());
+        bytes[56..COMMON_BYTES].copy_from_slice(&crc.to_le_bytes());
+        if let Some(stream) = &self.stream {
+            encode_stream(stream, &mut bytes[STREAM_AT..STREAM_AT + STREAM_BYTES]);
+        }
     }
 
     /// Reads a segment's beginning.
@@ -69,15 +81,17 @@ impl Header {
         if !bytes.starts_with(&MAGIC) {
             return Err(BadHeader::Magic);
         }
-        let bytes = bytes.get(..USED_BYTES).ok_or(BadHeader::Damaged)?;
+        let (all, bytes) = (bytes, bytes.get(..COMMON_BYTES).ok_or(BadHeader::Damaged)?);
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         if u32_at(56) != crc32c::crc32c(&bytes[..56]) {
             return Err(BadHeader::Damaged);
         }
-        if u32_at(8) != VERSION {
-            return Err(BadHeader::Newer(u32_at(8)));
-        }
+        let stream = match u32_at(8) {
+            VERSION => Some(decode_stream(Lsn(u64_at(40)), all.get(STREAM_AT..)).ok_or(BadHeader::Damaged)?),
+            VERSION_WITHOUT_STREAM => None,
+            newer => return Err(BadHeader::Newer(newer)),
+        };
         Ok(Header {
             history: u64_at(16),
             number: u64_at(24),
@@ -85,6 +99,7 @@ impl Header {
             start: Lsn(u64_at(40)),
             time: UnixMs(u64_at(48)),
             length: u32_at(12),
+            stream,
         })
     }
 
@@ -102,6 +117,32 @@ impl Header {
     pub fn path(&self, dir: &Path) -> PathBuf {
         path(dir, self.start, self.number)
     }
+}
+
+fn encode_stream(stream: &Stream, bytes: &mut [u8]) {
+    let (former, until) = stream.former.map_or(([0; ReplicationId::BYTES], 0), |(id, until)| (id.0, until));
+    bytes[..8].copy_from_slice(&stream.offset.to_le_bytes());
+    bytes[8..28].copy_from_slice(&stream.id.0);
+    bytes[28..48].copy_from_slice(&former);
+    bytes[48..56].copy_from_slice(&until.to_le_bytes());
+    bytes[56..60].copy_from_slice(&u32::from(stream.former.is_some()).to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..STREAM_BYTES - 4]);
+    bytes[STREAM_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn decode_stream(at: Lsn, bytes: Option<&[u8]>) -> Option<Stream> {
+    let bytes = bytes?.get(..STREAM_BYTES)?;
+    let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    let id_at =
+        |at: usize| ReplicationId(bytes[at..at + ReplicationId::BYTES].try_into().expect("twenty bytes"));
+    let is_right = u32_at(STREAM_BYTES - 4) == crc32c::crc32c(&bytes[..STREAM_BYTES - 4]);
+    is_right.then(|| Stream {
+        id: id_at(8),
+        at,
+        offset: u64_at(0),
+        former: (u32_at(56) != 0).then(|| (id_at(28), u64_at(48))),
+    })
 }
 
 /// Where the segment lies that begins at `start`.

@@ -70,7 +70,8 @@ impl Writer {
         self.written < self.held.len()
     }
 
-    /// Begins the first segment, so that a log that was opened can be found.
+    /// Begins a segment whatever room there is: the first, so that a log that was opened can be found, or one that says what the
+    /// stream is called from now on. All that was written must be durable.
     ///
     /// # Errors
     /// If that cannot be done.

@@ -4,7 +4,7 @@
 
 mod nobody;
 
-use log::{Case, Flushing, Log, Lsn, Options, Refusal, Target};
+use log::{Case, Flushing, Log, Lsn, Options, Refusal, Span, Target};
 use nobody::Nobody;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -631,12 +631,12 @@ fn a_copy_up_to_an_lsn_that_is_not_there_is_refused_with_the_range_that_is() {
     }
 }
 
-/// Files of each version, which must open for ever: in `v2` the checkpoint is of the second. Those of the newest are written by
+/// Files of each version, which must open for ever: in `v2` the checkpoint is of the second, in `v3` also the segments. Those of the newest are written by
 /// `TARN_WRITE_FIXTURE=1 cargo test -p log@0.1.0 --test recovery every_version`.
 #[test]
 fn files_of_every_version_open() {
     if std::env::var_os("TARN_WRITE_FIXTURE").is_some() {
-        let kept = fixture("v2");
+        let kept = fixture("v3");
         std::fs::create_dir_all(&kept).unwrap();
         let disk = Disk::new(1);
         let log = open(&disk);
@@ -646,20 +646,23 @@ fn files_of_every_version_open() {
         log.flush();
         // Of two parts, over two segments.
         log.append(6, UnixMs(78), &[b'y'; 20_000]);
+        log.append_effects(Span { database: 7, ends_in: 8, is_several: true }, UnixMs(79), b"effects");
         log.flush();
         log.close().unwrap();
         for path in disk.names(dir()) {
             std::fs::write(kept.join(path.file_name().unwrap()), disk.content(&path).unwrap()).unwrap();
         }
     }
-    ["v1", "v2"].into_iter().for_each(opens);
+    ["v1", "v2"].into_iter().for_each(|version| opens(version, 33_000, &[]));
+    opens("v3", 33_000 + 23 + 15 + 7 + 14, &[(7, 79, 7)]);
 }
 
 fn fixture(version: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version)
 }
 
-fn opens(version: &str) {
+/// The directory opens, and holds these records (database, time and length) behind those that all have.
+fn opens(version: &str, end: u64, more: &[(u32, u64, usize)]) {
     let disk = Disk::new(1);
     let fs = Fs::Simulated(disk.clone());
     fs.create_dir_all(dir()).unwrap();
@@ -667,7 +670,7 @@ fn opens(version: &str) {
         let path = file.unwrap().path();
         disk.place(&dir().join(path.file_name().unwrap()), std::fs::read(&path).unwrap());
     }
-    assert_eq!(recovered(&disk), Ok((Case::Whole, Lsn(33_000), 3)));
+    assert_eq!(recovered(&disk), Ok((Case::Whole, Lsn(end), 3 + more.len() as u64)));
     let recovery = log::recover(&fs, dir()).unwrap();
     let checkpoint = recovery.checkpoint().unwrap();
     assert_eq!(checkpoint.next_chunk().unwrap().unwrap(), b"all before 3000");
@@ -677,7 +680,7 @@ fn opens(version: &str) {
     while let Some(block) = blocks.next_block().unwrap() {
         seen.extend(block.records().map(|record| (record.database, record.time.0, record.payload.len())));
     }
-    assert_eq!(seen, [(0, 3, 1_000), (5, 77, 9_000), (6, 78, 20_000)]);
+    assert_eq!(seen, [&[(0, 3, 1_000), (5, 77, 9_000), (6, 78, 20_000)], more].concat());
     drop(recovery);
-    assert_eq!(open(&disk).appended(), Lsn(33_000));
+    assert_eq!(open(&disk).appended(), Lsn(end));
 }

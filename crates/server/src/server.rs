@@ -13,7 +13,7 @@ use crate::slow;
 use crate::switches::Switches;
 use crate::tick::Bells;
 use crate::tls::Tls;
-use ::log::SyncPolicy;
+use ::log::{Lsn, ReplicationId, Stream, SyncPolicy};
 use acl::Registry;
 use config::{ClientClass, Config};
 use engine::Attention;
@@ -83,7 +83,7 @@ pub struct Server {
     pub started_at: UnixMs,
     /// Forty random hexadecimal digits that name this run.
     pub run_id: String,
-    replication_id: Mutex<String>,
+    replication_id: Mutex<ReplicationId>,
     /// The pause, if there is one.
     pub pause: Pause,
     /// Commands that took long.
@@ -155,7 +155,7 @@ impl Server {
             ticks: TickClock::default(),
             started_at,
             run_id: random_hex(&mut Prng::from_entropy()),
-            replication_id: Mutex::new(random_hex(&mut Prng::from_entropy())),
+            replication_id: Mutex::default(),
             pause: Pause::default(),
             slowlog: SlowLog::default(),
             latency: LatencyMonitor::default(),
@@ -291,14 +291,21 @@ impl Server {
         !self.acl.is_open()
     }
 
-    /// Forty random hexadecimal digits that name the history of this server's data (INFO's master_replid).
-    pub fn replication_id(&self) -> String {
-        self.replication_id.lock().clone()
+    /// What this server's data are as a replication stream: that of its log, which outlives the process, or one that has only a
+    /// name.
+    pub fn stream(&self) -> Stream {
+        match self.engine.durability.log() {
+            Some(log) => log.stream(),
+            None => Stream { id: *self.replication_id.lock(), ..Stream::begin(Lsn::ZERO) },
+        }
     }
 
     /// Names it anew.
-    pub fn change_replication_id(&self) {
-        *self.replication_id.lock() = random_hex(&mut Prng::from_entropy());
+    pub fn rename_stream(&self) {
+        match self.engine.durability.log() {
+            Some(log) => log.rename_stream(),
+            None => *self.replication_id.lock() = ReplicationId::new(),
+        }
     }
 
     /// The TCP port, or 0 without one.

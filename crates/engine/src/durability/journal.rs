@@ -3,7 +3,7 @@
 use crate::Attention;
 use crate::Engine;
 use ::log::{Failure, Log, Lsn, Observer};
-use keyspace::{DbIndex, Journal, Stamp};
+use keyspace::{Journal, Span, Stamp};
 use std::cell::Cell;
 use std::sync::{Arc, Weak};
 use sys::UnixMs;
@@ -38,16 +38,20 @@ impl ToLog {
     }
 }
 
+fn in_log(span: Span) -> ::log::Span {
+    ::log::Span { database: span.first.0, ends_in: span.last.0, is_several: span.is_several }
+}
+
 impl Journal for ToLog {
-    fn append(&self, db: DbIndex, now: UnixMs, requests: &[u8]) -> Stamp {
-        let end = self.log.append(db.0, now, requests);
+    fn append(&self, span: Span, now: UnixMs, requests: &[u8]) -> Stamp {
+        let end = self.log.append_effects(in_log(span), now, requests);
         self.note_appended(requests.len());
         Stamp(end.0)
     }
 
-    fn append_parts(&self, db: DbIndex, now: UnixMs, parts: Vec<Vec<u8>>) -> Stamp {
+    fn append_parts(&self, span: Span, now: UnixMs, parts: Vec<Vec<u8>>) -> Stamp {
         let bytes = parts.iter().map(Vec::len).sum();
-        let end = self.log.append_parts(db.0, now, parts);
+        let end = self.log.append_parts(in_log(span), now, parts);
         self.note_appended(bytes);
         Stamp(end.0)
     }

@@ -19,7 +19,7 @@ use crate::reader::{Blocks, Link};
 use crate::restore::way_to;
 use crate::segment::{self, BadHeader};
 use crate::writer::Writer;
-use crate::{Failure, Log, Lsn, Observer, Options, Refusal};
+use crate::{Failure, Log, Lsn, Observer, Options, Refusal, Stream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use survey::{End, LOCK_NAME};
@@ -315,7 +315,10 @@ impl Recovery {
         let live = kept.iter().map(|link| link.header).collect();
         let checkpoints = survey.checkpoints.iter().map(|found| found.mark).collect();
         let history = survey.history.or(options.history).unwrap_or_else(|| Prng::from_entropy().next_u64());
-        let mut directory = Directory::new(fs.clone(), dir, history, last_number, options);
+        // Also one that holds nothing: it may be there to say so.
+        let known = links.last().and_then(|link| link.header.stream);
+        let stream = known.unwrap_or_else(|| Stream::begin(end));
+        let mut directory = Directory::new(fs.clone(), dir, history, (last_number, stream), options);
         directory.adopt(live, checkpoints, survey.newest.map(|(_, path)| path), lock);
         let directory = Arc::new(directory);
         let writer = Writer::new(Arc::clone(&directory), end, previous);

@@ -71,10 +71,10 @@ pub const ROWS: &[Row<ServerHandler>] = &[
 const MAY_ALWAYS: Flags = Flags::LOADING.union(Flags::STALE);
 
 /// ROLE
-fn role(_: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+fn role(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     reply.array(3);
     reply.bulk(b"master");
-    reply.int(0);
+    reply.int(i64::try_from(context.server.stream().offset).unwrap_or(i64::MAX));
     reply.array(0);
     Ok(())
 }

@@ -27,6 +27,8 @@ pub enum How {
     Unordered,
     /// The same, with what is inside of the elements in any order too.
     Nested,
+    /// The same, where that is only about elements which are the same up to a byte 0.
+    TiesAtZero,
     /// Numbers that are not negative may lie this far apart.
     Within(i64),
     /// The same kind of reply.
@@ -81,6 +83,13 @@ const CONFLICTS: &str =
 const WORDS: &str =
     "Valkey 8 speaks of itself in other words, and numbers have no more digits than they need since 7.2";
 
+/// Why sorted members of a set may have changed places in a script's reply.
+const TIES_AT_ZERO: &str = "SORT in scripts compares up to the first byte 0, and what is equal so far comes by the accidents of an unstable sort";
+
+/// Why one who waits for several keys may be served from another than the first.
+const ALL_READY: &str =
+    "SWAPDB makes keys ready in the order of the server's own table of those that are waited for";
+
 /// Why an empty score is refused now and then.
 const STALE_ERROR: &str =
     "a number out of range in an earlier request may still count as SORT's own error (errno)";
@@ -93,14 +102,26 @@ pub const RULES: &[Rule] = &[
     rule("multi", How::Right(Side::Redis, "can not be nested", "inside a transaction"), NESTED),
     rule("watch", How::Right(Side::Redis, "inside MULTI is not allowed", "inside a transaction"), NESTED),
     rule("exec", How::Right(Side::Redis, "", "EXECABORT"), NESTED),
+    rule("blpop", How::Right(Side::Either, "*", "*"), ALL_READY),
+    rule("brpop", How::Right(Side::Either, "*", "*"), ALL_READY),
+    rule("blmpop", How::Right(Side::Either, "*", "*"), ALL_READY),
+    rule("bzpopmin", How::Right(Side::Either, "*", "*"), ALL_READY),
+    rule("bzpopmax", How::Right(Side::Either, "*", "*"), ALL_READY),
+    rule("bzmpop", How::Right(Side::Either, "*", "*"), ALL_READY),
     rule("function|load", How::Either("Function f", "Function f"), CONFLICTS),
     rule("function|restore", How::Either("already exists", "already exists"), CONFLICTS),
     rule("eval", How::Wording, WORDS),
+    rule("eval", How::TiesAtZero, TIES_AT_ZERO),
     rule("eval_ro", How::Wording, WORDS),
+    rule("eval_ro", How::TiesAtZero, TIES_AT_ZERO),
     rule("evalsha", How::Wording, WORDS),
+    rule("evalsha", How::TiesAtZero, TIES_AT_ZERO),
     rule("evalsha_ro", How::Wording, WORDS),
+    rule("evalsha_ro", How::TiesAtZero, TIES_AT_ZERO),
     rule("fcall", How::Wording, WORDS),
+    rule("fcall", How::TiesAtZero, TIES_AT_ZERO),
     rule("fcall_ro", How::Wording, WORDS),
+    rule("fcall_ro", How::TiesAtZero, TIES_AT_ZERO),
     rule("function|load", How::Wording, WORDS),
     rule("function|restore", How::Wording, WORDS),
     rule("script|load", How::Wording, WORDS),

@@ -57,7 +57,7 @@ pub fn ignore_checksums(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) ->
 
 /// DEBUG CHANGE-REPL-ID
 pub fn change_replication_id(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    context.server.change_replication_id();
+    context.server.rename_stream();
     reply.ok();
     Ok(())
 }

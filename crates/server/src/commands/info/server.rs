@@ -84,13 +84,14 @@ pub(super) fn clients(context: &mut Context<'_, '_>, page: &mut Page) {
 }
 
 pub(super) fn replication(context: &mut Context<'_, '_>, page: &mut Page) {
+    let stream = context.server.stream();
     page.lines(&[
         ("role", &"master"),
         ("connected_slaves", &0),
         ("master_failover_state", &"no-failover"),
-        ("master_replid", &context.server.replication_id()),
+        ("master_replid", &stream.id),
         ("master_replid2", &"0".repeat(40)),
-        ("master_repl_offset", &0),
+        ("master_repl_offset", &stream.offset),
         ("second_repl_offset", &-1),
         ("repl_backlog_active", &0),
         ("repl_backlog_size", &(1 << 20)),

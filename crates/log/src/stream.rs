@@ -1,0 +1,224 @@
+//! The log as a replication stream: its payload bytes, in their order, are what a replica reads. Bytes: `docs/formats/log.md`.
+//!
+//! Pure. What a record did is data (`Effects` in the format's words); so that Redis' replicas can follow, SELECT stands before a
+//! record of another database than the one before ended in, and MULTI and EXEC round one of several requests. The frame says so
+//! by marks, and readers that only apply effects never see it.
+
+use crate::Lsn;
+use std::fmt;
+use std::str::FromStr;
+use sys::Prng;
+
+const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
+const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
+/// SELECT up to the length of its word.
+const SELECT: &[u8] = b"*2\r\n$6\r\nSELECT\r\n$";
+/// The longest front: SELECT of a number of eight digits, and MULTI.
+const FRONT_BYTES_MAX: usize = 48;
+
+/// Where a record's requests run, as the stream has to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The database of the first request.
+    pub database: u32,
+    /// The database of the last.
+    pub ends_in: u32,
+    /// Whether there are several requests, also a SELECT between them: they are one transaction for a replica.
+    pub is_several: bool,
+}
+
+impl Span {
+    /// Of one request.
+    #[inline]
+    pub fn of(database: u32) -> Span {
+        Span { database, ends_in: database, is_several: false }
+    }
+}
+
+/// What stands round a record's effects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dress {
+    /// A SELECT of the record's database, in front of all.
+    pub selects: bool,
+    /// MULTI and EXEC.
+    pub is_several: bool,
+}
+
+impl Dress {
+    /// Whether anything does.
+    #[inline]
+    pub fn is_none(self) -> bool {
+        !self.selects && !self.is_several
+    }
+
+    /// What comes before the effects of a record that begins in this database.
+    pub fn front(self, database: u32) -> Front {
+        let mut front = Front { bytes: [0; FRONT_BYTES_MAX], len: 0 };
+        if self.selects {
+            front.push_select(database);
+        }
+        if self.is_several {
+            front.push(MULTI);
+        }
+        front
+    }
+
+    /// What comes behind them.
+    #[inline]
+    pub fn back(self) -> &'static [u8] {
+        if self.is_several { EXEC } else { &[] }
+    }
+
+    /// The effects in a whole payload; None if that does not look as it should.
+    #[inline]
+    pub fn undress(self, database: u32, payload: &[u8]) -> Option<&[u8]> {
+        if self.is_none() {
+            return Some(payload);
+        }
+        payload.strip_prefix(self.front(database).as_slice())?.strip_suffix(self.back())
+    }
+}
+
+/// Bytes in front of a record's effects.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Front {
+    bytes: [u8; FRONT_BYTES_MAX],
+    len: usize,
+}
+
+impl Front {
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    fn push_select(&mut self, database: u32) {
+        let count = database.checked_ilog10().unwrap_or(0) + 1;
+        self.push(SELECT);
+        self.push(&[digit(count)]);
+        self.push(b"\r\n");
+        (0..count).rev().for_each(|place| self.push(&[digit(database / 10u32.pow(place) % 10)]));
+        self.push(b"\r\n");
+    }
+}
+
+fn digit(number: u32) -> u8 {
+    u8::try_from(number).map_or(b'?', |number| b'0' + number)
+}
+
+/// The name of a history of data among servers that replicate it: forty hexadecimal digits (INFO's master_replid).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReplicationId(pub(crate) [u8; ReplicationId::BYTES]);
+
+impl ReplicationId {
+    pub(crate) const BYTES: usize = 20;
+
+    /// One that nobody has.
+    pub fn new() -> ReplicationId {
+        let mut prng = Prng::from_entropy();
+        let mut bytes = [0; ReplicationId::BYTES];
+        bytes
+            .chunks_mut(8)
+            .for_each(|chunk| chunk.copy_from_slice(&prng.next_u64().to_le_bytes()[..chunk.len()]));
+        ReplicationId(bytes)
+    }
+}
+
+impl Default for ReplicationId {
+    fn default() -> ReplicationId {
+        ReplicationId::new()
+    }
+}
+
+impl fmt::Display for ReplicationId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
+
+impl FromStr for ReplicationId {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<ReplicationId, &'static str> {
+        const WRONG: &str = "a replication id has forty hexadecimal digits";
+        let mut bytes = [0; ReplicationId::BYTES];
+        if text.len() != 2 * bytes.len() || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(WRONG);
+        }
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| WRONG)?;
+        }
+        Ok(ReplicationId(bytes))
+    }
+}
+
+/// Which stream a log is. Every payload byte is one of the stream's, so that an offset is an Lsn and a constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// Its name.
+    pub id: ReplicationId,
+    /// A place in the log.
+    pub at: Lsn,
+    /// Bytes of the stream before that place, as Redis counts them.
+    pub offset: u64,
+    /// The name that it had before, and the offset up to which that holds.
+    pub former: Option<(ReplicationId, u64)>,
+}
+
+impl Stream {
+    /// One that begins at a place in the log: offsets are its Lsns.
+    pub fn begin(at: Lsn) -> Stream {
+        Stream { id: ReplicationId::new(), at, offset: at.0, former: None }
+    }
+
+    /// The same, seen from another place.
+    #[must_use]
+    pub fn seen_from(self, at: Lsn) -> Stream {
+        Stream { at, offset: self.offset.wrapping_add(at.0.wrapping_sub(self.at.0)), ..self }
+    }
+
+    /// The same bytes under a new name from `at` on; what it was called before is forgotten.
+    #[must_use]
+    pub fn renamed(self, at: Lsn) -> Stream {
+        Stream { id: ReplicationId::new(), former: None, ..self.seen_from(at) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effects_are_dressed_and_undressed() {
+        let dress = Dress { selects: true, is_several: true };
+        let front = dress.front(1205);
+        assert_eq!(
+            front.as_slice().escape_ascii().to_string(),
+            r"*2\r\n$6\r\nSELECT\r\n$4\r\n1205\r\n*1\r\n$5\r\nMULTI\r\n"
+        );
+        let whole = [front.as_slice(), b"effects", dress.back()].concat();
+        assert_eq!(dress.undress(1205, &whole), Some(&b"effects"[..]));
+        assert_eq!(dress.undress(120, &whole), None);
+        assert_eq!(dress.undress(1205, &whole[..whole.len() - 1]), None);
+        assert_eq!(Dress::default().undress(3, b"as it is"), Some(&b"as it is"[..]));
+        let zero = Dress { selects: true, is_several: false };
+        assert_eq!(zero.front(0).as_slice(), b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n");
+        let highest = crate::limits::DATABASES_MAX - 1;
+        assert!(dress.front(highest).as_slice().len() <= FRONT_BYTES_MAX);
+    }
+
+    #[test]
+    fn an_id_is_forty_digits() {
+        let id = ReplicationId::new();
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert_ne!(id, ReplicationId::new());
+        for wrong in ["", "12", &"g".repeat(40), &"0".repeat(41), &"é".repeat(20)] {
+            assert!(wrong.parse::<ReplicationId>().is_err(), "{wrong}");
+        }
+    }
+}
