@@ -6,7 +6,8 @@
 //! Redis' replica counts as well (`commandProcessed` in `networking.c` of 7.2.6 leaves the offset alone until EXEC).
 //!
 //! `REPLCONF GETACK *` is a unit: it wants `REPLCONF ACK` of the offset BEFORE it. Redis' replica answers while it executes the
-//! request (`replconfCommand` calls `replicationSendAck` in `replication.c`) and counts its bytes afterwards (`commandProcessed`).
+//! request (`replconfCommand` calls `replicationSendAck` in `replication.c`) and counts its bytes afterwards (`commandProcessed`). The
+//! replicas of Redis 7.0.15 and Valkey 8.0.1 were seen to do so.
 //!
 //! A line end between units counts as a byte of the stream and means nothing (`processInlineBuffer`). Everything else that is not a
 //! request in the form in which masters write them is a corrupt stream: inline requests, empty ones, a length that does not
