@@ -1,0 +1,207 @@
+//! How a member becomes master.
+//!
+//! 1. It reads the decision, and goes on only if it is a member. Until then it lends as before, so that a store that cannot be
+//!    reached costs nobody anything.
+//! 2. It lends no more, and waits until all that it lent is over. It still acknowledges records: whatever it acknowledges is in
+//!    its log before its own epoch begins.
+//! 3. It proposes itself with the next epoch. Until the outcome is certain it goes on not lending, since the proposal
+//!    may be carried out at any time.
+
+use super::decisions::{Decision, Request};
+use super::event::{Action, Loss};
+use super::fault::Fault;
+use super::identity::{Epoch, MemberId, Moment};
+use super::mastership::Mastership;
+use super::member::{Member, State};
+use std::collections::BTreeSet;
+
+/// A wish to be master.
+#[derive(Clone, Debug)]
+pub(super) struct Candidacy {
+    reason: Reason,
+    stage: Stage,
+    began_at: Moment,
+}
+
+/// Why a node wants to be master.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// Its master, of this epoch, is silent.
+    Silence(Epoch),
+    /// A command said so.
+    Command(Loss),
+    /// It was master when its process ended, and still is by the decision. It needs an epoch of its own all the same: what it
+    /// had sent without having it on disk is with its replicas, and must not be taken for what it writes now.
+    Resumption,
+}
+
+/// How far it has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    Reading,
+    Waiting,
+    Proposed(Decision),
+}
+
+impl Candidacy {
+    /// Whether the node still lends time to read.
+    pub fn is_lending(&self) -> bool {
+        self.stage == Stage::Reading
+    }
+}
+
+impl Member {
+    /// Wants to be master from now on.
+    pub(super) fn stand(&mut self, reason: Reason, now: Moment) {
+        if self.candidacy.is_some() || !matches!(self.state, State::Following(_)) {
+            return;
+        }
+        self.candidacy = Some(Candidacy { reason, stage: Stage::Reading, began_at: now });
+        self.asking = None;
+        self.ask(Request::Read, now);
+    }
+
+    /// A silent master's replica stands if it is told to.
+    pub(super) fn stand_if_silent(&mut self, now: Moment) {
+        let State::Following(following) = &self.state else { return };
+        if self.options.failover.is_some_and(|failover| now.since(following.heard_at) > failover) {
+            self.stand(Reason::Silence(self.epoch), now);
+        }
+    }
+
+    /// The decision was read.
+    pub(super) fn consider(&mut self, now: Moment) {
+        let resumes = self.known.as_ref().is_some_and(|known| self.is_this_node(known.master));
+        if self.candidacy.is_none() && resumes && matches!(self.state, State::Following(_)) {
+            self.candidacy =
+                Some(Candidacy { reason: Reason::Resumption, stage: Stage::Reading, began_at: now });
+        }
+        let Some(candidacy) = self.candidacy.as_ref() else { return };
+        if self.may_stand(candidacy) {
+            self.enter(Stage::Waiting);
+            self.propose_itself(now);
+        } else {
+            self.give_up(now);
+        }
+    }
+
+    /// Whether the newest decision known lets this node be master, and the reason to want it holds.
+    fn may_stand(&self, candidacy: &Candidacy) -> bool {
+        let Some(known) = &self.known else { return false };
+        let State::Following(following) = &self.state else { return false };
+        let is_member = self.counts_in(&known.members);
+        match candidacy.reason {
+            Reason::Silence(epoch) => {
+                let is_silent = following.heard_at < candidacy.began_at;
+                is_member && is_silent && known.epoch == epoch
+            }
+            Reason::Command(Loss::Accepted) => true,
+            Reason::Command(Loss::Refused) => is_member,
+            Reason::Resumption => is_member && self.is_this_node(known.master),
+        }
+    }
+
+    /// Whether this node's data is among the members.
+    fn counts_in(&self, members: &BTreeSet<MemberId>) -> bool {
+        match self.fault {
+            Some(Fault::NonMemberPromoted) => true,
+            Some(Fault::RemovedMemberPromoted) => self.was_member || members.contains(&self.id),
+            Some(Fault::LifeIgnored) => members.iter().any(|member| member.node == self.id.node),
+            _ => members.contains(&self.id),
+        }
+    }
+
+    fn is_this_node(&self, other: MemberId) -> bool {
+        other == self.id || self.fault == Some(Fault::LifeIgnored) && other.node == self.id.node
+    }
+
+    fn enter(&mut self, stage: Stage) {
+        if let Some(candidacy) = &mut self.candidacy {
+            candidacy.stage = stage;
+        }
+    }
+
+    /// Wants nothing any more, and lends again: no proposal is out.
+    pub(super) fn give_up(&mut self, now: Moment) {
+        if self.candidacy.take().is_none() {
+            return;
+        }
+        if let State::Following(following) = &mut self.state {
+            // The next attempt is due when the master has been silent as long again.
+            following.heard_at = now;
+        }
+    }
+
+    /// Proposes itself, if nobody reads on what it lent any more.
+    pub(super) fn propose_itself(&mut self, now: Moment) {
+        let Some(candidacy) = self.candidacy.as_ref().filter(|it| it.stage == Stage::Waiting) else { return };
+        if !self.may_stand(candidacy) {
+            return self.give_up(now);
+        }
+        let Some(known) = &self.known else { return };
+        if !self.granted.is_over(now) && !self.lent_nothing_since(known) {
+            return;
+        }
+        let proposal = self.promotion(candidacy.reason, known);
+        self.enter(Stage::Proposed(proposal.clone()));
+        self.ask(Request::Propose(proposal), now);
+    }
+
+    /// Whether this node was master of the current epoch before it was started again, and so lent nothing to anybody then:
+    /// its log holds its beginning, and nobody but the master of an epoch begins it.
+    fn lent_nothing_since(&self, known: &Decision) -> bool {
+        self.granted.is_assumed()
+            && known.master == self.id
+            && known.epoch == self.history.last_epoch()
+            && known.epoch == self.epoch
+    }
+
+    fn promotion(&self, reason: Reason, known: &Decision) -> Decision {
+        let mut members = known.members.clone();
+        let is_lossy = reason == Reason::Command(Loss::Accepted) && !members.contains(&self.id);
+        if is_lossy {
+            members.clear();
+        } else if matches!(reason, Reason::Silence(_)) {
+            // It would have to be waited for, and removed, before anything is acknowledged.
+            members.remove(&known.master);
+        }
+        if self.fault == Some(Fault::LifeIgnored) {
+            members.retain(|member| member.node != self.id.node);
+        }
+        members.insert(self.id);
+        let resumes = reason == Reason::Resumption
+            && self.fault == Some(Fault::EpochResumed)
+            && known.epoch == self.history.last_epoch();
+        let epoch = if resumes { known.epoch } else { known.epoch.next() };
+        Decision { version: known.version.next(), epoch, master: self.id, members, is_lossy }
+    }
+
+    /// The store says what came of a proposal, or which other decision came before it.
+    pub(super) fn proposal_decided(&mut self, decision: Decision, now: Moment) {
+        let Some(candidacy) = &self.candidacy else { return self.learn(decision, now) };
+        let is_own = matches!(&candidacy.stage, Stage::Proposed(proposal) if *proposal == decision);
+        if is_own && decision.epoch >= self.epoch {
+            return self.reign(decision, now);
+        }
+        self.enter(Stage::Waiting);
+        self.learn(decision, now);
+        self.propose_itself(now);
+    }
+
+    /// This node is master by decision. It serves once its epoch is durable and has begun.
+    fn reign(&mut self, decision: Decision, now: Moment) {
+        self.candidacy = None;
+        if let State::Following(following) = &self.state
+            && let Some(link) = following.link()
+        {
+            self.actions.push(Action::Close { link });
+        }
+        self.epoch = decision.epoch;
+        self.state = State::Leading(Mastership::new(&decision, now));
+        self.known = Some(decision);
+        if self.durable_epoch < self.epoch {
+            self.actions.push(Action::Persist { epoch: self.epoch });
+        }
+        self.begin_epoch(now);
+    }
+}

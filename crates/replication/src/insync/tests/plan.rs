@@ -1,0 +1,131 @@
+//! What a seed makes of a shard: its nodes, settings, delays, and which disturbances befall it.
+
+use super::super::{Fault, Options};
+use std::time::Duration;
+use sys::Prng;
+
+/// One thing that may befall a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disturbance {
+    /// A process ends and starts again; what it wrote stays.
+    Kill,
+    /// The power goes; what was not synced is gone.
+    PowerCut,
+    /// A process stands still while its clock goes on.
+    Pause,
+    /// Nothing passes between two nodes.
+    Cut,
+    /// Nothing passes from one node to another, but the other way.
+    CutOneWay,
+    /// A node is cut off from all others.
+    Isolate,
+    /// A connection breaks.
+    Break,
+    /// A link becomes a hundred times as slow.
+    Throttle,
+    /// A disk takes its time for a sync.
+    SlowDisk,
+    /// The store of decisions is not there, or nobody hears its answers.
+    NoStore,
+    /// A command wants a node to be master.
+    Promote,
+}
+
+const ALL: &[Disturbance] = &[
+    Disturbance::Kill,
+    Disturbance::PowerCut,
+    Disturbance::Pause,
+    Disturbance::Cut,
+    Disturbance::CutOneWay,
+    Disturbance::Isolate,
+    Disturbance::Break,
+    Disturbance::Throttle,
+    Disturbance::SlowDisk,
+    Disturbance::NoStore,
+    Disturbance::Promote,
+];
+
+/// A shard and its fate. Times in microseconds.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub nodes: usize,
+    /// Nodes without a log: they come back empty.
+    pub is_memory: Vec<bool>,
+    pub options: Options,
+    /// How much faster or slower each clock goes, in millionths.
+    pub clock_ppm: Vec<i64>,
+    /// Whether all nodes are members from the first, or the first one only.
+    pub begins_whole: bool,
+    pub network_delay_max: u64,
+    pub disk_delay_max: u64,
+    pub store_delay_max: u64,
+    /// How often a request to the store is late, or its answer lost: once in so many.
+    pub store_loss_one_in: u64,
+    /// How often a cut turns out to be impossible: once in so many.
+    pub cut_impossible_one_in: u64,
+    pub clients: usize,
+    pub registers: u64,
+    /// Pauses of a client between two operations.
+    pub think_max: u64,
+    pub disturbances: Vec<Disturbance>,
+    pub disturbed_every: u64,
+    /// For how long disturbances last at most.
+    pub spell_max: u64,
+    /// When disturbances end.
+    pub disturbed_until: u64,
+    pub fault: Option<Fault>,
+}
+
+const MILLI: u64 = 1_000;
+
+impl Plan {
+    /// What `seed` means.
+    pub fn from_seed(seed: u64, fault: Option<Fault>) -> Plan {
+        let mut prng = Prng::from_seed(seed);
+        let nodes = 3 + pick(&mut prng, &[0, 0, 0, 1, 2]);
+        let has_memory = prng.one_in(4);
+        let has_drift = !prng.one_in(4);
+        let kinds: Vec<Disturbance> = ALL.iter().copied().filter(|_| prng.one_in(3)).collect();
+        let disturbances = if kinds.is_empty() { ALL.to_vec() } else { kinds };
+        let drift = |prng: &mut Prng| if prng.one_in(2) { 4_900 } else { -4_900 };
+        Plan {
+            nodes,
+            is_memory: (0..nodes).map(|_| has_memory && !prng.one_in(4)).collect(),
+            options: options(&mut prng),
+            clock_ppm: (0..nodes).map(|_| if has_drift { drift(&mut prng) } else { 0 }).collect(),
+            begins_whole: !prng.one_in(3),
+            network_delay_max: pick(&mut prng, &[100, 300, 300, 3 * MILLI, 30 * MILLI]),
+            disk_delay_max: pick(&mut prng, &[100, MILLI, 10 * MILLI]),
+            store_delay_max: pick(&mut prng, &[200, 200, 2 * MILLI, 50 * MILLI]),
+            store_loss_one_in: pick(&mut prng, &[4, 20, 1_000]),
+            cut_impossible_one_in: pick(&mut prng, &[4, 1_000]),
+            clients: 2 + pick(&mut prng, &[0, 1, 2]),
+            registers: 1 + prng.below(3),
+            think_max: pick(&mut prng, &[4 * MILLI, 20 * MILLI, 80 * MILLI]),
+            disturbances,
+            disturbed_every: pick(&mut prng, &[100 * MILLI, 400 * MILLI, 1_200 * MILLI]),
+            spell_max: pick(&mut prng, &[300 * MILLI, 2_000 * MILLI, 4_000 * MILLI]),
+            disturbed_until: 6_000 * MILLI,
+            fault,
+        }
+    }
+}
+
+fn options(prng: &mut Prng) -> Options {
+    let silence = pick(prng, &[100, 250, 500]);
+    let lease = pick(prng, &[silence * 2, 300, 2_000]);
+    Options {
+        members_min: pick(prng, &[1, 1, 2]),
+        silence: Duration::from_millis(silence),
+        heartbeat: Duration::from_millis(silence / 5),
+        lease: Duration::from_millis(lease),
+        lease_max: Duration::from_millis(lease),
+        margin: Duration::from_millis(1),
+        failover: (!prng.one_in(4)).then(|| Duration::from_millis(silence + pick(prng, &[50, 200, 800]))),
+        answer: Duration::from_millis(pick(prng, &[100, 400])),
+    }
+}
+
+fn pick<T: Copy>(prng: &mut Prng, from: &[T]) -> T {
+    from[prng.below(from.len() as u64) as usize]
+}

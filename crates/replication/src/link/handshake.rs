@@ -1,0 +1,269 @@
+//! From a new connection to the master's answer to PSYNC.
+//!
+//! PING; then AUTH and the REPLCONFs in one write; then, once all of them are answered, PSYNC. What each reply means is as in
+//! Redis' replica (`syncWithMaster` and `slaveTryPartialResynchronization` in `replication.c` of 7.2.6), and so are the sentences:
+//! - PING: any `+` will do, and so will a master that wants to know first who asks (`-NOAUTH`, `-NOPERM`, and the words that
+//!   servers before 2.6 used). Everything else ends it.
+//! - AUTH: an error ends it. A master without a password refuses one that is given.
+//! - REPLCONF: an error is noted and changes nothing. So a master that wanted a password and was given none answers PSYNC with `-NOAUTH`.
+//! - PSYNC: line ends before the reply keep the connection alive (the master is preparing). SYNC, to which Redis falls back
+//!   where PSYNC is not known, is not spoken here: it has no offsets.
+//!
+//! Stricter than Redis, which goes on where it cannot be right: a reply that is neither `+` nor `-`, ids that are none, and the
+//! continuation of a history that was not asked for end it.
+//!
+//! Invariants:
+//! 1. Nothing behind the reply to PSYNC is taken: those bytes are the transfer's or the stream's.
+//! 2. The outcome is given once and for all; later bytes are left alone.
+
+use super::ending::{Ending, printable};
+use super::line::Line;
+use log::ReplicationId;
+use std::fmt;
+use std::str::FromStr;
+use wire::encode_request;
+
+/// What a replica says of itself.
+#[derive(Clone, Default)]
+pub struct Replica {
+    /// The user to authenticate as, where the master has users.
+    pub user: Option<Vec<u8>>,
+    /// The password; without it there is no AUTH.
+    pub password: Option<Vec<u8>>,
+    /// The port on which it listens, for the master's INFO.
+    pub listening_port: u16,
+    /// The address by which the master is to know it, where that is not the connection's.
+    pub announced_address: Option<String>,
+    /// The version to tell the master (Valkey asks for it from 8.0 on); nothing is sent without it.
+    pub version: Option<String>,
+}
+
+impl fmt::Debug for Replica {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Replica")
+            .field("listening_port", &self.listening_port)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a replica asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// A full sync: it has nothing to go on from.
+    Full,
+    /// The rest of a stream.
+    Rest {
+        /// Which stream.
+        id: ReplicationId,
+        /// Bytes of it that the replica has. PSYNC names the next one.
+        offset: u64,
+    },
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A full sync: an RDB follows, and behind it a stream.
+    Full {
+        /// The stream's name.
+        id: ReplicationId,
+        /// Bytes of the stream that the RDB stands for.
+        offset: u64,
+    },
+    /// The stream goes on where the replica asked.
+    Partial {
+        /// Its new name, if it has one. The old one holds up to the offset that was asked for.
+        renamed: Option<ReplicationId>,
+    },
+    /// The master will be able to later: it is loading, or has lost its own master.
+    Later(Ending),
+    /// The master does not take this replica as it is, or is no master.
+    Refused(Ending),
+}
+
+/// What one call made of the bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// Bytes that were taken from the front.
+    pub used: usize,
+    /// Bytes to send now.
+    pub send: Vec<u8>,
+    /// Refusals that change nothing, for the log.
+    pub notes: Vec<String>,
+    /// How it ended, if it did.
+    pub outcome: Option<Outcome>,
+}
+
+/// A reply that is to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    Ping,
+    Auth,
+    /// To a REPLCONF of this option.
+    Option(&'static str),
+    Psync,
+}
+
+/// The handshake on one connection.
+#[derive(Debug)]
+pub struct Handshake {
+    replica: Replica,
+    ask: Ask,
+    line: Line,
+    /// Replies to come, the next one last.
+    awaited: Vec<Awaited>,
+    outcome: Option<Outcome>,
+}
+
+impl Handshake {
+    /// One that begins, and the bytes to send first.
+    #[must_use]
+    pub fn begin(replica: Replica, ask: Ask) -> (Handshake, Vec<u8>) {
+        let mut ping = Vec::new();
+        encode_request(&mut ping, &[b"PING"]);
+        let begun =
+            Handshake { replica, ask, line: Line::default(), awaited: vec![Awaited::Ping], outcome: None };
+        (begun, ping)
+    }
+
+    /// Takes what the master sent. Once there is an outcome, `used` may be less than what came, and no later call takes
+    /// anything.
+    pub fn step(&mut self, received: &[u8]) -> Step {
+        let mut step = Step::default();
+        while self.outcome.is_none() && step.used < received.len() {
+            match self.line.take(&received[step.used..]) {
+                Ok((used, line)) => {
+                    step.used += used;
+                    self.outcome = line.and_then(|line| self.take_reply(&line, &mut step));
+                }
+                Err(ending) => self.outcome = Some(Outcome::Refused(ending)),
+            }
+        }
+        step.outcome.clone_from(&self.outcome);
+        step
+    }
+
+    fn take_reply(&mut self, line: &[u8], step: &mut Step) -> Option<Outcome> {
+        let awaited = *self.awaited.last().expect("without an outcome something is awaited");
+        if awaited == Awaited::Psync {
+            return judge_psync(line, self.ask);
+        }
+        match judge(awaited, line) {
+            Ok(note) => step.notes.extend(note),
+            Err(outcome) => return Some(outcome),
+        }
+        self.awaited.pop();
+        if awaited == Awaited::Ping {
+            self.introduce(&mut step.send);
+        } else if self.awaited.is_empty() {
+            self.awaited.push(Awaited::Psync);
+            self.write_psync(&mut step.send);
+        }
+        None
+    }
+
+    /// Writes AUTH and all REPLCONFs, and remembers which replies follow.
+    fn introduce(&mut self, out: &mut Vec<u8>) {
+        if let Some(password) = &self.replica.password {
+            match &self.replica.user {
+                Some(user) => encode_request(out, &[b"AUTH", user, password]),
+                None => encode_request(out, &[b"AUTH", password]),
+            }
+            self.awaited.push(Awaited::Auth);
+        }
+        let port = self.replica.listening_port.to_string();
+        encode_request(out, &[b"REPLCONF", b"listening-port", port.as_bytes()]);
+        self.awaited.push(Awaited::Option("listening-port"));
+        if let Some(address) = &self.replica.announced_address {
+            encode_request(out, &[b"REPLCONF", b"ip-address", address.as_bytes()]);
+            self.awaited.push(Awaited::Option("ip-address"));
+        }
+        encode_request(out, &[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"]);
+        self.awaited.push(Awaited::Option("capa"));
+        if let Some(version) = &self.replica.version {
+            encode_request(out, &[b"REPLCONF", b"version", version.as_bytes()]);
+            self.awaited.push(Awaited::Option("version"));
+        }
+        self.awaited.reverse();
+    }
+
+    fn write_psync(&self, out: &mut Vec<u8>) {
+        match self.ask {
+            Ask::Full => encode_request(out, &[b"PSYNC", b"?", b"-1"]),
+            Ask::Rest { id, offset } => {
+                let next = offset.saturating_add(1).to_string();
+                encode_request(out, &[b"PSYNC", id.to_string().as_bytes(), next.as_bytes()]);
+            }
+        }
+    }
+}
+
+/// Judges a reply before PSYNC: a note, or what ends the handshake.
+fn judge(awaited: Awaited, line: &[u8]) -> Result<Option<String>, Outcome> {
+    let refused = |words: &str| Err(Outcome::Refused(Ending::quoting(words, line)));
+    match (awaited, line.first()) {
+        (_, Some(b'+')) => Ok(None),
+        (Awaited::Ping, _) if wants_authentication(line) => Ok(None),
+        (Awaited::Ping, _) if is_passing(line) => {
+            Err(Outcome::Later(Ending::quoting("Error reply to PING from master: ", line)))
+        }
+        (Awaited::Ping, _) => refused("Error reply to PING from master: "),
+        (Awaited::Auth, Some(b'-')) => refused("Unable to AUTH to MASTER: "),
+        (Awaited::Option(option), Some(b'-')) => Ok(Some(format!(
+            "(Non critical) Master does not understand REPLCONF {option}: {}",
+            printable(line)
+        ))),
+        _ => refused("The master answered the handshake with what is no reply: "),
+    }
+}
+
+/// Whether a master wants to know first who asks.
+fn wants_authentication(line: &[u8]) -> bool {
+    [&b"-NOAUTH"[..], b"-NOPERM", b"-ERR operation not permitted"].iter().any(|begin| line.starts_with(begin))
+}
+
+/// Whether an error says that the master will be able to later.
+fn is_passing(line: &[u8]) -> bool {
+    [&b"-LOADING"[..], b"-NOMASTERLINK", b"-MASTERDOWN", b"-BUSY"].iter().any(|begin| line.starts_with(begin))
+}
+
+/// Judges a line that comes behind PSYNC. None: it keeps the connection alive.
+fn judge_psync(line: &[u8], ask: Ask) -> Option<Outcome> {
+    if line.is_empty() {
+        return None;
+    }
+    let refused = |words: &str| Some(Outcome::Refused(Ending::quoting(words, line)));
+    let mut words = line.split(|&byte| byte == b' ');
+    match (words.next().unwrap_or_default(), words.next(), words.next(), words.next()) {
+        (b"+FULLRESYNC", Some(id), Some(offset), None) => match (parse_id(id), parse_offset(offset)) {
+            (Some(id), Some(offset)) => Some(Outcome::Full { id, offset }),
+            _ => refused("Master replied with wrong +FULLRESYNC syntax: "),
+        },
+        (b"+FULLRESYNC", ..) => refused("Master replied with wrong +FULLRESYNC syntax: "),
+        (b"+CONTINUE", new, None, None) => match (ask, new.map(parse_id)) {
+            (Ask::Full, _) => refused("Master continues a stream that was not asked for: "),
+            (_, None) => Some(Outcome::Partial { renamed: None }),
+            (Ask::Rest { id, .. }, Some(Some(new))) => {
+                Some(Outcome::Partial { renamed: (new != id).then_some(new) })
+            }
+            _ => refused("Master replied with wrong +CONTINUE syntax: "),
+        },
+        (b"+CONTINUE", ..) => refused("Master replied with wrong +CONTINUE syntax: "),
+        _ if is_passing(line) => Some(Outcome::Later(Ending::quoting(
+            "Master is currently unable to PSYNC but should be in the future: ",
+            line,
+        ))),
+        _ if line.starts_with(b"-ERR") => refused("Master does not support PSYNC or is in error state: "),
+        _ => refused("Unexpected reply to PSYNC from master: "),
+    }
+}
+
+fn parse_id(word: &[u8]) -> Option<ReplicationId> {
+    ReplicationId::from_str(std::str::from_utf8(word).ok()?).ok()
+}
+
+/// An offset: Redis counts in 64 bits with a sign, and PSYNC has to be able to name the next one.
+fn parse_offset(word: &[u8]) -> Option<u64> {
+    u64::try_from(wire::number::parse_int(word)?).ok().filter(|&offset| offset < i64::MAX.unsigned_abs())
+}

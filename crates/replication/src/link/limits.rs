@@ -1,0 +1,18 @@
+//! The named limits of the link, each with its reason.
+//!
+//! Each bounds what a master, or whoever answers in its place, can make this side keep. What depends on the data (how large a
+//! transaction or an RDB may be) is given by the owner; here are the values to begin with.
+
+/// Longest line in bytes before the RDB begins: a reply of the handshake, or the RDB's length. Redis reads 255 and 1023 bytes;
+/// an error that tells of a user's rights may be longer.
+pub const LINE_BYTES_MAX: usize = 4096;
+
+/// Longest unit of the stream in bytes: one request, or all from MULTI to EXEC. It is kept until it is whole. Redis' replica
+/// sets no bound; a client's request is at most 1 GB there, and a transaction holds several, mostly small.
+pub const UNIT_BYTES_MAX_DEFAULT: usize = 2 << 30;
+
+/// Largest RDB in bytes: above the memory of any machine, so that it refuses lengths which can only be garbage.
+pub const RDB_BYTES_MAX_DEFAULT: u64 = 1 << 46;
+
+/// Buffer of the stream in bytes that stays allocated between units. One large transaction must not keep its memory for good.
+pub const STREAM_BYTES_KEPT_MAX: usize = 1 << 20;
