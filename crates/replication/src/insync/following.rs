@@ -1,5 +1,6 @@
 //! A replica's side, member or learner: finds the master, cuts what only itself has, takes the log, acknowledges and lends.
 
+use super::candidacy::Candidacy;
 use super::decisions::Request;
 use super::event::Action;
 use super::fault::Fault;
@@ -235,7 +236,10 @@ impl Member {
         let State::Following(following) = &self.state else { return };
         let Phase::Streaming(link) = following.phase else { return };
         let lease = following.asked.filter(|_| is_lending).map(|(asked_at, came_at)| {
-            self.granted.lend(came_at, self.wait_for(wait));
+            // Only a planted mistake lends while it waits.
+            if self.candidacy.as_ref().is_none_or(Candidacy::is_lending) {
+                self.granted.lend(came_at, self.wait_for(wait));
+            }
             Lease { asked_at, length: self.options.lease }
         });
         let durable = match self.fault {

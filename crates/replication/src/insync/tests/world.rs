@@ -39,6 +39,7 @@ enum Happening {
     WayOpens { from: usize, to: usize },
     DiskIsFast { node: usize },
     StoreIsBack,
+    ReachesStoreAgain { node: usize },
 }
 
 /// What a client learns.
@@ -71,6 +72,8 @@ pub struct Node {
     pub disk: Disk,
     pub is_paused: bool,
     is_disk_slow: bool,
+    /// Whether the store of decisions is out of its reach.
+    is_storeless: bool,
     process: u64,
     life: u64,
     clock_offset: u64,
@@ -103,7 +106,7 @@ struct StoreLine<'a> {
 impl Decisions for StoreLine<'_> {
     fn submit(&mut self, ticket: Ticket, request: Request) {
         let world = &mut *self.world;
-        if !world.is_store_up {
+        if !world.has_store(self.end.node) {
             if world.prng.one_in(2) {
                 let answer = Event::Answered { ticket, answer: Answer::Unreached };
                 world.soon(500, Happening::Arrives(self.end, Arrival::Event(answer)));
@@ -131,6 +134,10 @@ pub struct World {
     /// Promotions, as a measure of what was tried.
     pub promotions: u64,
     pub cuts: u64,
+    /// The last two masters. Whoever was one may still think that it is.
+    leaders: [usize; 2],
+    /// The register of the last write that was acknowledged.
+    written: u64,
     is_store_up: bool,
     network: Network,
     queue: BTreeMap<(u64, u64), Happening>,
@@ -151,6 +158,7 @@ impl World {
                 disk: Disk::default(),
                 is_paused: false,
                 is_disk_slow: false,
+                is_storeless: false,
                 process: 0,
                 life: 0,
                 clock_offset: prng.below(1 << 40),
@@ -173,6 +181,8 @@ impl World {
             violation: None,
             promotions: 0,
             cuts: 0,
+            leaders: [0; 2],
+            written: 0,
             is_store_up: true,
             queue: BTreeMap::new(),
             happened: 0,
@@ -204,7 +214,7 @@ impl World {
         self.lives += 1;
         self.nodes[node].life = self.lives;
         let generation = self.nodes[node].disk.generation + 1;
-        self.nodes[node].disk = Disk { generation, ..Disk::default() };
+        self.nodes[node].disk = Disk::empty(generation);
     }
 
     pub fn id(&self, node: usize) -> MemberId {
@@ -286,6 +296,7 @@ impl World {
             }
             Happening::DiskIsFast { node } => self.nodes[node].is_disk_slow = false,
             Happening::StoreIsBack => self.is_store_up = true,
+            Happening::ReachesStoreAgain { node } => self.nodes[node].is_storeless = false,
         }
     }
 
@@ -368,8 +379,11 @@ impl World {
     fn take(&mut self, node: usize, arrival: Arrival) {
         match arrival {
             Arrival::Event(event) => self.step(node, event, Vec::new()),
-            Arrival::Message { link, from, parcel: (message, records) } => {
+            Arrival::Message { link, from, parcel: Parcel::Message(message, records) } => {
                 self.step(node, Event::Received { link, from, message }, records);
+            }
+            Arrival::Message { link, parcel: Parcel::Closed, .. } => {
+                self.step(node, Event::Closed { link: Some(link) }, Vec::new());
             }
             Arrival::Synced { generation, end } => {
                 if self.nodes[node].disk.generation == generation {
@@ -429,15 +443,15 @@ impl World {
             Action::Send { link, message } => self.send(node, link, message),
             Action::Append { start, end } => {
                 let records = records.take().unwrap_or_default();
-                let log = &mut self.nodes[node].disk.log;
+                let log = &self.nodes[node].disk.log;
                 if log.len() as u64 != start.0 || records.len() as u64 != end.0 - start.0 {
                     return self.fail(format!("{node} is to append {start}..{end} at {}", records.len()));
                 }
-                log.extend(records);
+                records.into_iter().for_each(|record| self.nodes[node].disk.append(record));
                 self.sync(node);
             }
             Action::BeginEpoch { beginning, origin } => {
-                self.nodes[node].disk.log.push(Record::Begin {
+                self.nodes[node].disk.append(Record::Begin {
                     epoch: beginning.epoch,
                     origin,
                     is_lossy: beginning.is_lossy,
@@ -451,7 +465,10 @@ impl World {
             }
             Action::Ask { ticket, request } => StoreLine { world: self, end }.submit(ticket, request),
             Action::Commit { end } => self.compare(node, end.0 as usize),
-            Action::Lead { .. } => self.promotions += 1,
+            Action::Lead { .. } => {
+                self.promotions += 1;
+                self.leaders = [self.leaders[1], node];
+            }
             Action::StepDown => self.drop_waiting(node),
             Action::BeginNewLife => {
                 self.stop(node, true);
@@ -472,7 +489,10 @@ impl World {
             }
             _ => Vec::new(),
         };
-        let sent = self.network.send(link, node, (message, records), self.now, &mut self.prng);
+        let sent = {
+            let parcel = Parcel::Message(message, records);
+            self.network.send(link, node, parcel, self.now, &mut self.prng)
+        };
         if let Some((at, end, parcel)) = sent {
             let from = self.id(node);
             self.at(at, Happening::Arrives(end, Arrival::Message { link, from, parcel }));
@@ -529,8 +549,12 @@ impl World {
         self.arrive(dialler, Arrival::Event(event));
     }
 
+    fn has_store(&self, node: usize) -> bool {
+        self.is_store_up && !self.nodes[node].is_storeless
+    }
+
     fn reach_store(&mut self, end: End, ticket: Ticket, request: Request) {
-        if !self.is_store_up {
+        if !self.has_store(end.node) {
             return;
         }
         let answer = self.store.answer(request);
@@ -562,15 +586,21 @@ impl World {
         if self.now > self.plan.disturbed_until + 500_000 {
             return;
         }
+        let kind = self.prng.below(20);
+        let is_write = kind < 10;
         let node = match self.prng.below(8) {
             0 => self.prng.below(self.nodes.len() as u64) as usize,
+            1..=4 => self.leaders[usize::from(is_write)],
             _ => self.clients[client].favourite,
         };
-        let kind = self.prng.below(20);
         self.values += 1;
+        let register = match self.prng.below(2) {
+            0 if !is_write => self.written,
+            _ => self.prng.below(self.plan.registers),
+        };
         self.operations.push(Operation {
-            register: self.prng.below(self.plan.registers),
-            wrote: (kind < 10).then_some(self.values),
+            register,
+            wrote: is_write.then_some(self.values),
             saw: None,
             began: self.now,
             ended: None,
@@ -581,7 +611,7 @@ impl World {
         self.clients[client].favourite = node;
         let (end, delay) = (self.end(node), self.prng.below(200));
         self.soon(delay, Happening::Arrives(end, Arrival::Asked { operation }));
-        let patience = 300_000 + self.prng.below(1_000_000);
+        let patience = self.plan.patience_max / 4 + self.prng.below(self.plan.patience_max);
         self.soon(patience, Happening::ClientHears { client, operation, outcome: Outcome::Unknown });
     }
 
@@ -594,7 +624,7 @@ impl World {
             if member.writes() != Writes::Taken {
                 return self.reply(operation, Outcome::Refused);
             }
-            self.nodes[node].disk.log.push(Record::Write { register: asked.register, value });
+            self.nodes[node].disk.append(Record::Write { register: asked.register, value });
             let stamp = self.nodes[node].disk.log.len();
             let waiting = Waiting { operation, stamp, outcome: Outcome::Written, is_at_master: true };
             self.nodes[node].waiting.push(waiting);
@@ -653,7 +683,10 @@ impl World {
         self.clients[client].operation = None;
         let asked = &mut self.operations[operation];
         match outcome {
-            Outcome::Written => asked.ended = Some(self.now),
+            Outcome::Written => {
+                asked.ended = Some(self.now);
+                self.written = asked.register;
+            }
             Outcome::Read(value) => (asked.ended, asked.saw) = (Some(self.now), value),
             Outcome::Refused | Outcome::Unknown => {
                 self.clients[client].favourite = self.prng.below(self.nodes.len() as u64) as usize;
@@ -693,6 +726,10 @@ impl World {
             }
             CutOneWay => self.cut_way(node, other, spell),
             Isolate => {
+                if self.prng.one_in(2) {
+                    self.nodes[node].is_storeless = true;
+                    self.soon(spell, Happening::ReachesStoreAgain { node });
+                }
                 for other in (0..self.nodes.len()).filter(|other| *other != node) {
                     self.cut_way(node, other, spell);
                     self.cut_way(other, node, spell);
@@ -740,20 +777,13 @@ impl World {
         self.arrive(end, Arrival::Event(Event::Promote { loss }));
     }
 
-    pub fn kill(&mut self, node: usize) {
-        self.stop(node, false);
-    }
-
-    pub fn start_now(&mut self, node: usize) {
-        self.start(node);
-    }
-
     /// Ends all disturbances at once.
     pub fn heal(&mut self) {
         self.trace(|| "HEALED".to_owned());
         self.is_store_up = true;
         for from in 0..self.nodes.len() {
             self.nodes[from].is_disk_slow = false;
+            self.nodes[from].is_storeless = false;
             for to in (0..self.nodes.len()).filter(|to| *to != from) {
                 self.soon(0, Happening::WayOpens { from, to });
             }
