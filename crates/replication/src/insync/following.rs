@@ -246,8 +246,7 @@ impl Member {
             Some(Fault::ReceivedCounts) => self.appended,
             _ => self.durable,
         };
-        let message =
-            Message::Acknowledgement { epoch: self.epoch, received: self.appended, durable, lease };
+        let message = Message::Acknowledgement { epoch: self.epoch, received: self.appended, durable, lease };
         self.actions.push(Action::Send { link, message });
     }
 

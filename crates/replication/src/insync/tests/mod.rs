@@ -8,6 +8,7 @@ mod faults;
 mod linear;
 mod network;
 mod plan;
+mod scenes;
 
 mod world;
 
@@ -81,7 +82,7 @@ fn come_to_rest(world: &mut World, from: u64) -> bool {
 
 #[test]
 fn shards_keep_what_was_acknowledged_and_go_on() {
-    let budget = Budget::from_env(1, 1_500);
+    let budget = Budget::from_env(1, 2_000);
     let began = std::time::Instant::now();
     let (mut total, mut lost, mut done) = (Outcome::default(), 0, 0);
     while budget.allows(done) {
@@ -98,7 +99,10 @@ fn shards_keep_what_was_acknowledged_and_go_on() {
         }
         done += 1;
     }
-    println!("{done} seeds in {:.1} s: {total:?}, {lost} lost all members' data", began.elapsed().as_secs_f64());
+    println!(
+        "{done} seeds in {:.1} s: {total:?}, {lost} lost all members' data",
+        began.elapsed().as_secs_f64()
+    );
     if done >= 1_000 {
         assert!(total.promotions > 2 * done && total.cuts > done / 4, "too little was tried: {total:?}");
         assert!(lost < done / 20, "{lost} of {done} had nothing to go on with");

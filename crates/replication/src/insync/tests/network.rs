@@ -101,12 +101,8 @@ impl Network {
     pub fn connect(&mut self, dialler: End, dialled: End) -> LinkId {
         self.made += 1;
         let id = LinkId(self.made);
-        let link = Link {
-            ends: [dialler, dialled],
-            is_open: true,
-            last: [0; 2],
-            stalled: [Vec::new(), Vec::new()],
-        };
+        let link =
+            Link { ends: [dialler, dialled], is_open: true, last: [0; 2], stalled: [Vec::new(), Vec::new()] };
         self.links.insert(id, link);
         id
     }
@@ -163,13 +159,7 @@ impl Network {
     }
 
     /// A process is gone. The others learn of it if its kernel is there to tell them.
-    pub fn gone(
-        &mut self,
-        end: End,
-        tells: bool,
-        now: u64,
-        prng: &mut Prng,
-    ) -> Vec<(LinkId, u64, End)> {
+    pub fn gone(&mut self, end: End, tells: bool, now: u64, prng: &mut Prng) -> Vec<(LinkId, u64, End)> {
         let its: Vec<LinkId> = self
             .links
             .iter()

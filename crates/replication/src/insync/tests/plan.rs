@@ -148,7 +148,7 @@ impl Plan {
             store_loss_one_in: pick(&mut prng, &[3, 1_000]),
             clients: 6,
             // One that a former master has written in vain shows nothing stale there.
-            registers: 100,
+            registers: 2_000,
             think_max: 8 * MILLI,
             patience_max: 40 * MILLI,
             disturbances: vec![cut, cut, beside],

@@ -71,7 +71,7 @@ pub struct Node {
     pub member: Option<Member>,
     pub disk: Disk,
     pub is_paused: bool,
-    is_disk_slow: bool,
+    pub is_disk_slow: bool,
     /// Whether the store of decisions is out of its reach.
     is_storeless: bool,
     process: u64,
@@ -283,7 +283,7 @@ impl World {
                 self.client_hears(client, operation, outcome)
             }
             Happening::Disturbance => {
-                if self.now < self.plan.disturbed_until {
+                if self.now < self.plan.disturbed_until && !self.plan.disturbances.is_empty() {
                     self.disturb();
                     self.disturb_later();
                 }
@@ -306,7 +306,7 @@ impl World {
 
     // ---- Processes. ----
 
-    fn start(&mut self, node: usize) {
+    pub fn start(&mut self, node: usize) {
         if self.nodes[node].is_up() {
             return;
         }
@@ -331,7 +331,7 @@ impl World {
         self.soon(0, Happening::Ticks(end));
     }
 
-    fn stop(&mut self, node: usize, is_power_cut: bool) {
+    pub fn stop(&mut self, node: usize, is_power_cut: bool) {
         if !self.nodes[node].is_up() {
             return;
         }
@@ -470,6 +470,12 @@ impl World {
                 self.leaders = [self.leaders[1], node];
             }
             Action::StepDown => self.drop_waiting(node),
+            Action::RefuseWaitingWrites => {
+                let is_write = |one: &mut Waiting| one.outcome == Outcome::Written;
+                for one in self.nodes[node].waiting.extract_if(.., is_write).collect::<Vec<_>>() {
+                    self.reply(one.operation, Outcome::Unknown);
+                }
+            }
             Action::BeginNewLife => {
                 self.stop(node, true);
                 self.begin_life(node);
@@ -654,11 +660,25 @@ impl World {
         for one in waiting {
             if one.stamp > committed {
                 self.nodes[node].waiting.push(one);
-            } else if one.outcome == Outcome::Written || !one.is_at_master || may_read {
+            } else if one.outcome == Outcome::Written {
+                self.count_copies(node, one.stamp);
+                self.reply(one.operation, one.outcome);
+            } else if !one.is_at_master || may_read {
                 self.reply(one.operation, one.outcome);
             } else {
                 self.reply(one.operation, Outcome::Refused);
             }
+        }
+    }
+
+    /// What is acknowledged is on as many disks as it should be.
+    fn count_copies(&mut self, node: usize, stamp: usize) {
+        let record = self.nodes[node].disk.log[stamp - 1];
+        let has_it = |node: &&Node| node.disk.synced.get(stamp - 1) == Some(&record);
+        let copies = self.nodes.iter().filter(has_it).count();
+        // One that was in memory may be gone in the meantime.
+        if copies < self.plan.options.members_min && !self.plan.is_memory.contains(&true) {
+            self.fail(format!("{record:?} is acknowledged with {copies} copies"));
         }
     }
 
@@ -775,6 +795,11 @@ impl World {
     pub fn promote(&mut self, node: usize, loss: Loss) {
         let end = self.end(node);
         self.arrive(end, Arrival::Event(Event::Promote { loss }));
+    }
+
+    /// The store of decisions is away until all is healed.
+    pub fn lose_store(&mut self) {
+        self.is_store_up = false;
     }
 
     /// Ends all disturbances at once.
