@@ -82,7 +82,7 @@ fn come_to_rest(world: &mut World, from: u64) -> bool {
 
 #[test]
 fn shards_keep_what_was_acknowledged_and_go_on() {
-    let budget = Budget::from_env(1, 2_000);
+    let budget = Budget::from_env(1, 1_500);
     let began = std::time::Instant::now();
     let (mut total, mut lost, mut done) = (Outcome::default(), 0, 0);
     while budget.allows(done) {

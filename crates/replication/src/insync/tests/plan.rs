@@ -90,9 +90,13 @@ pub struct Plan {
 const MILLI: u64 = 1_000;
 
 impl Plan {
-    /// What `seed` means. One seed of eight is about leases.
+    /// What `seed` means. One seed of eight is about leases, one about learners.
     pub fn from_seed(seed: u64, fault: Option<Fault>) -> Plan {
-        if seed.is_multiple_of(8) { Plan::about_leases(seed, fault) } else { Plan::about_all(seed, fault) }
+        match seed % 8 {
+            0 => Plan::about_leases(seed, fault),
+            4 => Plan::about_learners(seed, fault),
+            _ => Plan::about_all(seed, fault),
+        }
     }
 
     /// Anything may happen.
@@ -155,6 +159,43 @@ impl Plan {
             disturbed_every: pick(&mut prng, &[400 * MILLI, 1_200 * MILLI]),
             spell_max: 4_000 * MILLI,
             disturbed_until: 6_000 * MILLI,
+            fault,
+            ..plan
+        }
+    }
+
+    /// Nodes come and go all the time, and disks and the store take theirs.
+    pub fn about_learners(seed: u64, fault: Option<Fault>) -> Plan {
+        let mut prng = Prng::from_seed(seed);
+        let nodes = 3 + pick(&mut prng, &[0, 1]);
+        let plan = Plan::quiet(nodes);
+        Plan {
+            options: Options {
+                silence: Duration::from_millis(100),
+                heartbeat: Duration::from_millis(20),
+                lease: Duration::from_millis(100),
+                lease_max: Duration::from_millis(100),
+                failover: Some(Duration::from_millis(150)),
+                answer: Duration::from_millis(100),
+                ..plan.options
+            },
+            begins_whole: false,
+            network_delay_max: pick(&mut prng, &[300, 3 * MILLI]),
+            disk_delay_max: 10 * MILLI,
+            store_delay_max: pick(&mut prng, &[2 * MILLI, 50 * MILLI]),
+            store_loss_one_in: pick(&mut prng, &[3, 1_000]),
+            clients: 4,
+            think_max: 4 * MILLI,
+            patience_max: 50 * MILLI,
+            disturbances: vec![
+                Disturbance::Kill,
+                Disturbance::Break,
+                Disturbance::Isolate,
+                Disturbance::Throttle,
+            ],
+            disturbed_every: pick(&mut prng, &[100 * MILLI, 400 * MILLI]),
+            spell_max: 400 * MILLI,
+            disturbed_until: 4_000 * MILLI,
             fault,
             ..plan
         }
