@@ -17,6 +17,7 @@ const ORDER: &[&str] = &[
     "bench",
     "cluster",
     "server",
+    "replication",
     "notify",
     "net",
     "acl",

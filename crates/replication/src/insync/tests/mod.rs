@@ -68,7 +68,7 @@ fn come_to_rest(world: &mut World, from: u64) -> bool {
         }
         world.run(until);
         // Where no failover is set, somebody who watches has to say that a member is to be master.
-        if world.master().is_none() && (until / 100_000) % 25 == 0 {
+        if world.master().is_none() && until.is_multiple_of(2_500_000) {
             let members = world.living_members();
             if !members.is_empty() {
                 let chosen = members[world.prng.below(members.len() as u64) as usize];
