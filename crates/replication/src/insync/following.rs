@@ -26,7 +26,7 @@ pub(super) struct Following {
     pub heard_at: Moment,
     /// The newest request for a lease, by the master's clock, and when it came.
     asked: Option<(Moment, Moment)>,
-    /// Whether the master says that this node is a member.
+    /// Whether the master said last that this node is a member.
     pub is_member: bool,
     /// Whether the log cannot be brought in line with the master's.
     pub is_stuck: bool,
@@ -93,7 +93,7 @@ impl Following {
     /// Without a link from now on.
     pub fn parted(&mut self, now: Moment) {
         self.enter(Phase::Apart, now);
-        (self.is_member, self.asked) = (false, None);
+        self.asked = None;
     }
 }
 
@@ -198,7 +198,7 @@ impl Member {
     pub(super) fn stream(&mut self, now: Moment) {
         let State::Following(following) = &mut self.state else { return };
         let Phase::Settling(link, _) = following.phase else { return };
-        following.heard_at = now;
+        (following.heard_at, following.is_member) = (now, false);
         following.enter(Phase::Streaming(link), now);
         self.acknowledge();
     }
@@ -215,7 +215,6 @@ impl Member {
         following.heard_at = now;
         following.asked = Some((records.asked_at, now));
         following.is_member = records.is_member;
-        self.was_member |= records.is_member;
         if records.end > records.start {
             self.appended = records.end;
             self.history.follow(&following.source, records.end);
