@@ -2,7 +2,7 @@
 //! queue of what happens next. Everything follows from the seed.
 
 use super::super::{
-    Action, Answer, Decision, Decisions, Epoch, Event, Life, LinkId, Loss, Member, MemberId, Message, Moment,
+    Action, Answer, Decision, Decisions, Epoch, Event, Life, LinkId, Member, MemberId, Message, Moment,
     NodeId, Register, Request, Restored, Ticket, Version, Writes,
 };
 use super::disk::{Disk, Record};
@@ -12,6 +12,9 @@ use super::plan::Plan;
 use log::Lsn;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use sys::Prng;
+
+mod clients;
+mod disturbances;
 
 /// Something that comes to a process of a node.
 #[derive(Clone, Debug)]
@@ -304,8 +307,6 @@ impl World {
         self.nodes[end.node].process == end.process && self.nodes[end.node].is_up()
     }
 
-    // ---- Processes. ----
-
     pub fn start(&mut self, node: usize) {
         if self.nodes[node].is_up() {
             return;
@@ -408,8 +409,6 @@ impl World {
             Arrival::Asked { operation } => self.serve(node, operation),
         }
     }
-
-    // ---- The state machine and what it wants. ----
 
     fn step(&mut self, node: usize, event: Event, records: Vec<Record>) {
         let now = self.local(node);
@@ -584,238 +583,6 @@ impl World {
         let more = log[known..].to_vec();
         self.committed.extend(more);
         self.nodes[node].compared = end;
-    }
-
-    // ---- Clients. ----
-
-    fn client_acts(&mut self, client: usize) {
-        if self.now > self.plan.disturbed_until + 500_000 {
-            return;
-        }
-        let kind = self.prng.below(20);
-        let is_write = kind < 10;
-        let node = match self.prng.below(8) {
-            0 => self.prng.below(self.nodes.len() as u64) as usize,
-            1..=4 => self.leaders[usize::from(is_write)],
-            _ => self.clients[client].favourite,
-        };
-        self.values += 1;
-        let register = match self.prng.below(2) {
-            0 if !is_write => self.written,
-            _ => self.prng.below(self.plan.registers),
-        };
-        self.operations.push(Operation {
-            register,
-            wrote: is_write.then_some(self.values),
-            saw: None,
-            began: self.now,
-            ended: None,
-            is_at_master: kind < 19,
-        });
-        let operation = self.operations.len() - 1;
-        self.clients[client].operation = Some(operation);
-        self.clients[client].favourite = node;
-        let (end, delay) = (self.end(node), self.prng.below(200));
-        self.soon(delay, Happening::Arrives(end, Arrival::Asked { operation }));
-        let patience = self.plan.patience_max / 4 + self.prng.below(self.plan.patience_max);
-        self.soon(patience, Happening::ClientHears { client, operation, outcome: Outcome::Unknown });
-    }
-
-    /// A node runs what a client asks for.
-    fn serve(&mut self, node: usize, operation: usize) {
-        let now = self.local(node);
-        let asked = self.operations[operation];
-        let Some(member) = &self.nodes[node].member else { return };
-        if let Some(value) = asked.wrote {
-            if member.writes() != Writes::Taken {
-                return self.reply(operation, Outcome::Refused);
-            }
-            self.nodes[node].disk.append(Record::Write { register: asked.register, value });
-            let stamp = self.nodes[node].disk.log.len();
-            let waiting = Waiting { operation, stamp, outcome: Outcome::Written, is_at_master: true };
-            self.nodes[node].waiting.push(waiting);
-            return self.appended(node);
-        }
-        let may_read = !asked.is_at_master || member.reads_until().is_some_and(|until| now < until);
-        if !may_read {
-            return self.reply(operation, Outcome::Refused);
-        }
-        let (stamp, value) = self.nodes[node].disk.last_write(asked.register);
-        let outcome = Outcome::Read(value);
-        let waiting = Waiting { operation, stamp, outcome, is_at_master: asked.is_at_master };
-        self.nodes[node].waiting.push(waiting);
-        self.open_gate(node);
-    }
-
-    /// Lets out the replies that show nothing but what is committed, and of reads those that are still covered.
-    fn open_gate(&mut self, node: usize) {
-        let now = self.local(node);
-        let Some(member) = &self.nodes[node].member else { return };
-        if self.nodes[node].waiting.is_empty() {
-            return;
-        }
-        let committed = member.committed().0 as usize;
-        let may_read = member.reads_until().is_some_and(|until| now < until);
-        let waiting = std::mem::take(&mut self.nodes[node].waiting);
-        for one in waiting {
-            if one.stamp > committed {
-                self.nodes[node].waiting.push(one);
-            } else if one.outcome == Outcome::Written {
-                self.count_copies(node, one.stamp);
-                self.reply(one.operation, one.outcome);
-            } else if !one.is_at_master || may_read {
-                self.reply(one.operation, one.outcome);
-            } else {
-                self.reply(one.operation, Outcome::Refused);
-            }
-        }
-    }
-
-    /// What is acknowledged is on as many disks as it should be.
-    fn count_copies(&mut self, node: usize, stamp: usize) {
-        let record = self.nodes[node].disk.log[stamp - 1];
-        let has_it = |node: &&Node| node.disk.synced.get(stamp - 1) == Some(&record);
-        let copies = self.nodes.iter().filter(has_it).count();
-        // One that was in memory may be gone in the meantime.
-        if copies < self.plan.options.members_min && !self.plan.is_memory.contains(&true) {
-            self.fail(format!("{record:?} is acknowledged with {copies} copies"));
-        }
-    }
-
-    fn drop_waiting(&mut self, node: usize) {
-        for one in std::mem::take(&mut self.nodes[node].waiting) {
-            self.reply(one.operation, Outcome::Unknown);
-        }
-    }
-
-    fn reply(&mut self, operation: usize, outcome: Outcome) {
-        let delay = self.prng.below(200);
-        let client = self.clients.iter().position(|client| client.operation == Some(operation));
-        if let Some(client) = client {
-            self.soon(delay, Happening::ClientHears { client, operation, outcome });
-        }
-    }
-
-    fn client_hears(&mut self, client: usize, operation: usize, outcome: Outcome) {
-        if self.clients[client].operation != Some(operation) {
-            return;
-        }
-        self.clients[client].operation = None;
-        let asked = &mut self.operations[operation];
-        match outcome {
-            Outcome::Written => {
-                asked.ended = Some(self.now);
-                self.written = asked.register;
-            }
-            Outcome::Read(value) => (asked.ended, asked.saw) = (Some(self.now), value),
-            Outcome::Refused | Outcome::Unknown => {
-                self.clients[client].favourite = self.prng.below(self.nodes.len() as u64) as usize;
-            }
-        }
-        self.trace(|| format!("client {client} hears {outcome:?} of {:?}", self.operations[operation]));
-        let think = self.prng.below(self.plan.think_max);
-        self.soon(think, Happening::ClientActs { client });
-    }
-
-    // ---- Disturbances. ----
-
-    fn disturb_later(&mut self) {
-        let wait = self.prng.below(2 * self.plan.disturbed_every);
-        self.soon(wait, Happening::Disturbance);
-    }
-
-    fn disturb(&mut self) {
-        use super::plan::Disturbance::*;
-        let kinds = &self.plan.disturbances;
-        let kind = kinds[self.prng.below(kinds.len() as u64) as usize];
-        let count = self.nodes.len() as u64;
-        let node = self.prng.below(count) as usize;
-        let other = (node + 1 + self.prng.below(count - 1) as usize) % self.nodes.len();
-        let spell = self.prng.below(self.plan.spell_max);
-        self.trace(|| format!("DISTURBANCE {kind:?} of {node} ({other}) for {spell}"));
-        match kind {
-            Kill | PowerCut => {
-                self.stop(node, kind == PowerCut);
-                let down = if self.prng.one_in(2) { spell } else { 1_000 };
-                self.soon(down, Happening::Starts(node));
-            }
-            Pause => self.pause(node, spell),
-            Cut => {
-                self.cut_way(node, other, spell);
-                self.cut_way(other, node, spell);
-            }
-            CutOneWay => self.cut_way(node, other, spell),
-            Isolate => {
-                if self.prng.one_in(2) {
-                    self.nodes[node].is_storeless = true;
-                    self.soon(spell, Happening::ReachesStoreAgain { node });
-                }
-                for other in (0..self.nodes.len()).filter(|other| *other != node) {
-                    self.cut_way(node, other, spell);
-                    self.cut_way(other, node, spell);
-                }
-            }
-            Break => {
-                if let Some((link, ends)) = self.network.break_one(self.now, &mut self.prng) {
-                    for (at, end) in ends {
-                        let closed = Event::Closed { link: Some(link) };
-                        self.at(at, Happening::Arrives(end, Arrival::Event(closed)));
-                    }
-                }
-            }
-            Throttle => {
-                self.network.slow(node, other);
-                self.soon(spell, Happening::WayOpens { from: node, to: other });
-            }
-            SlowDisk => {
-                self.nodes[node].is_disk_slow = true;
-                self.soon(spell, Happening::DiskIsFast { node });
-            }
-            NoStore => {
-                self.is_store_up = false;
-                self.soon(spell, Happening::StoreIsBack);
-            }
-            Promote => self.promote(node, Loss::Refused),
-        }
-    }
-
-    pub fn pause(&mut self, node: usize, spell: u64) {
-        if self.nodes[node].is_up() && !self.nodes[node].is_paused {
-            self.nodes[node].is_paused = true;
-            let end = self.end(node);
-            self.soon(spell, Happening::Resumes(end));
-        }
-    }
-
-    pub fn cut_way(&mut self, from: usize, to: usize, spell: u64) {
-        self.network.cut(from, to);
-        self.soon(spell, Happening::WayOpens { from, to });
-    }
-
-    pub fn promote(&mut self, node: usize, loss: Loss) {
-        let end = self.end(node);
-        self.arrive(end, Arrival::Event(Event::Promote { loss }));
-    }
-
-    /// The store of decisions is away until all is healed.
-    pub fn lose_store(&mut self) {
-        self.is_store_up = false;
-    }
-
-    /// Ends all disturbances at once.
-    pub fn heal(&mut self) {
-        self.trace(|| "HEALED".to_owned());
-        self.is_store_up = true;
-        for from in 0..self.nodes.len() {
-            self.nodes[from].is_disk_slow = false;
-            self.nodes[from].is_storeless = false;
-            for to in (0..self.nodes.len()).filter(|to| *to != from) {
-                self.soon(0, Happening::WayOpens { from, to });
-            }
-            self.soon(0, Happening::Starts(from));
-            let end = self.end(from);
-            self.soon(0, Happening::Resumes(end));
-        }
     }
 
     /// Who is master and serves writes and reads, by the decision of the store.
