@@ -105,7 +105,10 @@ impl Member {
     fn counts_in(&self, members: &BTreeSet<MemberId>) -> bool {
         match self.fault {
             Some(Fault::NonMemberPromoted) => true,
-            Some(Fault::RemovedMemberPromoted) => self.was_member || members.contains(&self.id),
+            Some(Fault::RemovedMemberPromoted) => {
+                let was_one = matches!(&self.state, State::Following(following) if following.is_member);
+                was_one || members.contains(&self.id)
+            }
             Some(Fault::LifeIgnored) => members.iter().any(|member| member.node == self.id.node),
             _ => members.contains(&self.id),
         }

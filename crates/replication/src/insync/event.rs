@@ -136,6 +136,9 @@ pub enum Action {
         /// Its epoch.
         epoch: Epoch,
     },
+    /// Members are too few from now on, or will be if a proposal is carried out: writes that wait for the gate end with `-NOREPLICAS`. They are
+    /// in the log, and reads may show them, but they are not where `min-sync-replicas` wants them.
+    RefuseWaitingWrites,
     /// This node is not master any more. Nothing is appended from now on, and what waits for the gate ends without a reply.
     StepDown,
     /// What is here cannot be brought in line with the master's log: begin another life, without data.

@@ -24,6 +24,8 @@ pub(super) enum Fault {
     RemovedMemberPromoted,
     /// The same node with other data counts as the same member.
     LifeIgnored,
+    /// Writes that wait are acknowledged though members have become too few.
+    MinimumIgnored,
     /// A member counts no more as soon as its removal is proposed.
     GateBeforeRemoval,
     /// A new member counts only once its addition is confirmed.

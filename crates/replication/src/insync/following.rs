@@ -1,5 +1,6 @@
 //! A replica's side, member or learner: finds the master, cuts what only itself has, takes the log, acknowledges and lends.
 
+use super::candidacy::Candidacy;
 use super::decisions::Request;
 use super::event::Action;
 use super::fault::Fault;
@@ -25,7 +26,7 @@ pub(super) struct Following {
     pub heard_at: Moment,
     /// The newest request for a lease, by the master's clock, and when it came.
     asked: Option<(Moment, Moment)>,
-    /// Whether the master says that this node is a member.
+    /// Whether the master said last that this node is a member.
     pub is_member: bool,
     /// Whether the log cannot be brought in line with the master's.
     pub is_stuck: bool,
@@ -92,7 +93,7 @@ impl Following {
     /// Without a link from now on.
     pub fn parted(&mut self, now: Moment) {
         self.enter(Phase::Apart, now);
-        (self.is_member, self.asked) = (false, None);
+        self.asked = None;
     }
 }
 
@@ -197,7 +198,7 @@ impl Member {
     pub(super) fn stream(&mut self, now: Moment) {
         let State::Following(following) = &mut self.state else { return };
         let Phase::Settling(link, _) = following.phase else { return };
-        following.heard_at = now;
+        (following.heard_at, following.is_member) = (now, false);
         following.enter(Phase::Streaming(link), now);
         self.acknowledge();
     }
@@ -214,7 +215,6 @@ impl Member {
         following.heard_at = now;
         following.asked = Some((records.asked_at, now));
         following.is_member = records.is_member;
-        self.was_member |= records.is_member;
         if records.end > records.start {
             self.appended = records.end;
             self.history.follow(&following.source, records.end);
@@ -235,15 +235,17 @@ impl Member {
         let State::Following(following) = &self.state else { return };
         let Phase::Streaming(link) = following.phase else { return };
         let lease = following.asked.filter(|_| is_lending).map(|(asked_at, came_at)| {
-            self.granted.lend(came_at, self.wait_for(wait));
+            // Only a planted mistake lends while it waits.
+            if self.candidacy.as_ref().is_none_or(Candidacy::is_lending) {
+                self.granted.lend(came_at, self.wait_for(wait));
+            }
             Lease { asked_at, length: self.options.lease }
         });
         let durable = match self.fault {
             Some(Fault::ReceivedCounts) => self.appended,
             _ => self.durable,
         };
-        let message =
-            Message::Acknowledgement { epoch: self.epoch, received: self.appended, durable, lease };
+        let message = Message::Acknowledgement { epoch: self.epoch, received: self.appended, durable, lease };
         self.actions.push(Action::Send { link, message });
     }
 

@@ -84,7 +84,8 @@ impl History {
         if same == 0 || self.origin != other.origin {
             return Lsn::ZERO;
         }
-        let first_unlike = |history: &History| history.beginnings.get(same).map_or(Lsn(u64::MAX), |it| it.first);
+        let first_unlike =
+            |history: &History| history.beginnings.get(same).map_or(Lsn(u64::MAX), |it| it.first);
         end.min(other_end).min(first_unlike(self)).min(first_unlike(other))
     }
 

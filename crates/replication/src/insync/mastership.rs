@@ -205,10 +205,11 @@ impl Member {
         self.feed_all(now);
     }
 
-    /// Moves the committed position to what everybody who counts has. With fewer members than the minimum it stays.
+    /// Moves the committed position to what everybody who counts has. With fewer members than writes need it moves, too, so that what
+    /// was written can be read; but no write waits for it then.
     pub(super) fn commit(&mut self) {
         let State::Leading(mastership) = &self.state else { return };
-        if mastership.started.is_none() || !mastership.is_enough(self.options.members_min) {
+        if mastership.started.is_none() {
             return;
         }
         let end = mastership.durable_everywhere(self.id, self.durable);
@@ -269,8 +270,13 @@ impl Member {
         let Some(known) = self.known.clone() else { return };
         let State::Leading(mastership) = &mut self.state else { return };
         assert!(members.contains(&id), "a master is a member");
+        let was_enough = mastership.is_enough(self.options.members_min);
         mastership.proposed = Some(members.clone());
         mastership.count(fault, now);
+        let is_enough = mastership.is_enough(self.options.members_min);
+        if was_enough && !is_enough && fault != Some(Fault::MinimumIgnored) {
+            self.actions.push(Action::RefuseWaitingWrites);
+        }
         let successor = Decision { version: known.version.next(), members, ..known };
         self.ask(Request::Propose(successor), now);
         self.commit();

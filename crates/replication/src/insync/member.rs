@@ -102,8 +102,6 @@ pub struct Member {
     pub(super) granted: Granted,
     pub(super) state: State,
     pub(super) candidacy: Option<Candidacy>,
-    /// Whether a master ever said that this node is a member. Of use to nothing but a planted mistake.
-    pub(super) was_member: bool,
     stepped_at: Moment,
     pub(super) actions: Vec<Action>,
     pub(super) fault: Option<Fault>,
@@ -131,7 +129,6 @@ impl Member {
             granted: Granted::at_start(now, wait),
             state: State::Following(Following::new(now)),
             candidacy: None,
-            was_member: false,
             stepped_at: now,
             actions: Vec::new(),
             fault: None,
@@ -184,8 +181,13 @@ impl Member {
     pub fn role(&self) -> Role {
         match &self.state {
             State::Leading(mastership) if mastership.started.is_some() => Role::Master,
-            State::Following(following) if following.is_member => Role::Member,
-            State::Following(following) if following.is_streaming() => Role::Learner,
+            State::Following(following) if following.is_streaming() => {
+                if following.is_member {
+                    Role::Member
+                } else {
+                    Role::Learner
+                }
+            }
             _ => Role::Nobody,
         }
     }

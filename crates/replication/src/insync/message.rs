@@ -1,12 +1,14 @@
 //! What members say to each other. A replica dials its master; on a link the replica speaks first.
 //!
-//!     replica                                   master
-//!     Hello {history, end}          ->
-//!                                   <-          Welcome {history, cut}
-//!     (epoch durable, tail cut)
-//!     Acknowledgement               ->
-//!                                   <-          Records {start, end} ...       also empty, as heartbeats
-//!     Acknowledgement ...           ->
+//! ```text
+//! replica                                   master
+//! Hello {history, end}          ->
+//!                               <-          Welcome {history, cut}
+//! (epoch durable, tail cut)
+//! Acknowledgement               ->
+//!                               <-          Records {start, end} ...       also empty, as heartbeats
+//! Acknowledgement ...           ->
+//! ```
 //!
 //! Every message carries the epoch. Whoever has seen a higher one answers with a [`Refusal`](Message::Refusal).
 

@@ -4,6 +4,7 @@
 
 use super::super::{Beginning, Epoch, History};
 use log::Lsn;
+use std::collections::BTreeMap;
 use sys::Prng;
 
 /// One record.
@@ -25,13 +26,35 @@ pub struct Disk {
     /// The epoch persisted.
     pub epoch: Epoch,
     /// Where a sync under way began, if there is one.
-    pub syncing: bool,
+    syncing: bool,
     /// Syncs from before a cut tell nothing any more.
     pub generation: u64,
     pub is_cutting: bool,
+    /// The last write of each register: where its record ends, and its value.
+    registers: BTreeMap<u64, (usize, u64)>,
 }
 
 impl Disk {
+    /// An empty one, of which no sync from before is told.
+    pub fn empty(generation: u64) -> Disk {
+        Disk { generation, ..Disk::default() }
+    }
+
+    /// Appends a record, in memory for now.
+    pub fn append(&mut self, record: Record) {
+        self.log.push(record);
+        if let Record::Write { register, value } = record {
+            self.registers.insert(register, (self.log.len(), value));
+        }
+    }
+
+    fn truncate(&mut self, end: usize) {
+        self.registers.clear();
+        let mut log = std::mem::take(&mut self.log);
+        log.truncate(end);
+        log.into_iter().for_each(|record| self.append(record));
+    }
+
     /// Up to where a sync that begins now reaches; nothing if one is under way or there is nothing to sync.
     pub fn begin_sync(&mut self) -> Option<usize> {
         if self.syncing || self.is_cutting || self.synced.len() == self.log.len() {
@@ -49,7 +72,7 @@ impl Disk {
 
     /// Removes what lies behind `end`, in memory for now.
     pub fn begin_cut(&mut self, end: usize) {
-        self.log.truncate(end);
+        self.truncate(end);
         self.generation += 1;
         (self.is_cutting, self.syncing) = (true, false);
     }
@@ -69,6 +92,7 @@ impl Disk {
         }
         let (synced, epoch, generation) = (std::mem::take(&mut self.synced), self.epoch, self.generation + 1);
         *self = Disk { log: synced.clone(), synced, epoch, generation, ..Disk::default() };
+        self.truncate(usize::MAX);
     }
 
     /// The epochs of the log.
@@ -86,14 +110,6 @@ impl Disk {
 
     /// Where a register was written last, as the end of that record, and what was written.
     pub fn last_write(&self, register: u64) -> (usize, Option<u64>) {
-        for (at, record) in self.log.iter().enumerate().rev() {
-            match record {
-                Record::Write { register: written, value } if *written == register => {
-                    return (at + 1, Some(*value));
-                }
-                _ => {}
-            }
-        }
-        (0, None)
+        self.registers.get(&register).map_or((0, None), |(end, value)| (*end, Some(*value)))
     }
 }

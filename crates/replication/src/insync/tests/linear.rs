@@ -92,8 +92,7 @@ fn stale_reads_lost_writes_and_wrong_orders_are_found() {
         ended: Some(ended),
         is_at_master: true,
     };
-    let read =
-        |value, began, ended| Operation { wrote: None, saw: value, ..write(0, began, ended) };
+    let read = |value, began, ended| Operation { wrote: None, saw: value, ..write(0, began, ended) };
     let check = |operations: &[Operation]| complaint(operations, &log).is_none();
     assert!(check(&[write(1, 0, 5), read(Some(1), 6, 7), write(2, 6, 20), read(Some(1), 8, 9)]));
     assert!(check(&[write(2, 0, 9), write(1, 0, 9), read(None, 0, 1), read(Some(3), 0, 1)]));

@@ -8,8 +8,12 @@ use super::disk::Record;
 use std::collections::{BTreeMap, BTreeSet};
 use sys::Prng;
 
-/// A message and the records that travel with it.
-pub type Parcel = (Message, Vec<Record>);
+/// What travels on a link: a message with its records, or that the other side has closed it.
+#[derive(Clone, Debug)]
+pub enum Parcel {
+    Message(Message, Vec<Record>),
+    Closed,
+}
 
 /// One end of a link: a process of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,12 +101,8 @@ impl Network {
     pub fn connect(&mut self, dialler: End, dialled: End) -> LinkId {
         self.made += 1;
         let id = LinkId(self.made);
-        let link = Link {
-            ends: [dialler, dialled],
-            is_open: true,
-            last: [0; 2],
-            stalled: [Vec::new(), Vec::new()],
-        };
+        let link =
+            Link { ends: [dialler, dialled], is_open: true, last: [0; 2], stalled: [Vec::new(), Vec::new()] };
         self.links.insert(id, link);
         id
     }
@@ -128,7 +128,7 @@ impl Network {
     }
 
     fn schedule(&mut self, id: LinkId, side: usize, now: u64, prng: &mut Prng) -> Option<(u64, End)> {
-        let link = self.links.get(&id).filter(|link| link.is_open)?;
+        let link = self.links.get(&id)?;
         let (from, to) = (link.ends[1 - side].node, link.ends[side].node);
         let at = (now + self.delay(from, to, prng)).max(link.last[side] + 1);
         let link = self.links.get_mut(&id)?;
@@ -136,15 +136,13 @@ impl Network {
         Some((at, link.ends[side]))
     }
 
-    /// One end closes a link. Replies with when the other end learns it; nothing if the way there is cut or it was closed already.
+    /// One end closes a link: it takes nothing more, and what was sent before goes on its way, with the end behind it. Replies with when the
+    /// other end learns it; nothing if that waits for a cut way to open, or the link was closed already.
     pub fn close(&mut self, id: LinkId, from: usize, now: u64, prng: &mut Prng) -> Option<(u64, End)> {
-        let link = self.links.get_mut(&id)?;
-        let side = if link.ends[0].node == from { 1 } else { 0 };
-        let way = (from, link.ends[side].node);
-        let due = if self.cut.contains(&way) { None } else { self.schedule(id, side, now, prng) };
-        let link = self.links.get_mut(&id)?;
-        link.is_open = false;
-        link.stalled = [Vec::new(), Vec::new()];
+        let due = self.send(id, from, Parcel::Closed, now, prng).map(|(at, end, _)| (at, end));
+        if let Some(link) = self.links.get_mut(&id) {
+            link.is_open = false;
+        }
         due
     }
 
@@ -161,13 +159,7 @@ impl Network {
     }
 
     /// A process is gone. The others learn of it if its kernel is there to tell them.
-    pub fn gone(
-        &mut self,
-        end: End,
-        tells: bool,
-        now: u64,
-        prng: &mut Prng,
-    ) -> Vec<(LinkId, u64, End)> {
+    pub fn gone(&mut self, end: End, tells: bool, now: u64, prng: &mut Prng) -> Vec<(LinkId, u64, End)> {
         let its: Vec<LinkId> = self
             .links
             .iter()
@@ -176,11 +168,14 @@ impl Network {
             .collect();
         let mut told = Vec::new();
         for id in its {
-            if let Some((at, other)) = self.close(id, end.node, now, prng).filter(|_| tells) {
-                told.push((id, at, other));
+            if tells {
+                told.extend(self.close(id, end.node, now, prng).map(|(at, other)| (id, at, other)));
+            } else if let Some(link) = self.links.get_mut(&id) {
+                link.is_open = false;
+                link.stalled = [Vec::new(), Vec::new()];
             }
         }
-        self.links.retain(|_, link| link.is_open || now < link.last[0].max(link.last[1]));
+        self.links.retain(|_, link| link.is_open || link.stalled.iter().any(|stalled| !stalled.is_empty()));
         told
     }
 }

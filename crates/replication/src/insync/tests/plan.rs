@@ -45,6 +45,15 @@ const ALL: &[Disturbance] = &[
     Disturbance::Promote,
 ];
 
+const APART: &[Disturbance] = &[
+    Disturbance::Pause,
+    Disturbance::Cut,
+    Disturbance::Isolate,
+    Disturbance::Isolate,
+    Disturbance::Throttle,
+    Disturbance::Kill,
+];
+
 /// A shard and its fate. Times in microseconds.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -67,6 +76,8 @@ pub struct Plan {
     pub registers: u64,
     /// Pauses of a client between two operations.
     pub think_max: u64,
+    /// How long a client waits for a reply.
+    pub patience_max: u64,
     pub disturbances: Vec<Disturbance>,
     pub disturbed_every: u64,
     /// For how long disturbances last at most.
@@ -79,15 +90,24 @@ pub struct Plan {
 const MILLI: u64 = 1_000;
 
 impl Plan {
-    /// What `seed` means.
+    /// What `seed` means. One seed of eight is about leases, one about learners.
     pub fn from_seed(seed: u64, fault: Option<Fault>) -> Plan {
+        match seed % 8 {
+            0 => Plan::about_leases(seed, fault),
+            4 => Plan::about_learners(seed, fault),
+            _ => Plan::about_all(seed, fault),
+        }
+    }
+
+    /// Anything may happen.
+    fn about_all(seed: u64, fault: Option<Fault>) -> Plan {
         let mut prng = Prng::from_seed(seed);
-        let nodes = 3 + pick(&mut prng, &[0, 0, 0, 1, 2]);
+        let nodes = 2 + pick(&mut prng, &[0, 0, 1, 1, 1, 2, 3]);
         let has_memory = prng.one_in(4);
         let has_drift = !prng.one_in(4);
-        let kinds: Vec<Disturbance> = ALL.iter().copied().filter(|_| prng.one_in(3)).collect();
-        let disturbances = if kinds.is_empty() { ALL.to_vec() } else { kinds };
-        let drift = |prng: &mut Prng| if prng.one_in(2) { 4_900 } else { -4_900 };
+        let among = if prng.one_in(4) { APART } else { ALL };
+        let kinds: Vec<Disturbance> = among.iter().copied().filter(|_| prng.one_in(3)).collect();
+        let disturbances = if kinds.is_empty() { among.to_vec() } else { kinds };
         Plan {
             nodes,
             is_memory: (0..nodes).map(|_| has_memory && !prng.one_in(4)).collect(),
@@ -102,6 +122,7 @@ impl Plan {
             clients: 2 + pick(&mut prng, &[0, 1, 2]),
             registers: 1 + prng.below(3),
             think_max: pick(&mut prng, &[4 * MILLI, 20 * MILLI, 80 * MILLI]),
+            patience_max: pick(&mut prng, &[50 * MILLI, 1_000 * MILLI]),
             disturbances,
             disturbed_every: pick(&mut prng, &[100 * MILLI, 400 * MILLI, 1_200 * MILLI]),
             spell_max: pick(&mut prng, &[300 * MILLI, 2_000 * MILLI, 4_000 * MILLI]),
@@ -109,6 +130,106 @@ impl Plan {
             fault,
         }
     }
+
+    /// Masters live on where only clients hear them, leases are long, and everything else is quick.
+    pub fn about_leases(seed: u64, fault: Option<Fault>) -> Plan {
+        let mut prng = Prng::from_seed(seed);
+        let nodes = 2 + pick(&mut prng, &[0, 0, 1]);
+        let cut = pick(&mut prng, &[Disturbance::Isolate, Disturbance::Isolate, Disturbance::Cut]);
+        let beside = pick(&mut prng, &[Disturbance::Isolate, Disturbance::Kill, Disturbance::Pause]);
+        let plan = Plan::quiet(nodes);
+        Plan {
+            options: Options {
+                silence: Duration::from_millis(100),
+                heartbeat: Duration::from_millis(20),
+                lease: Duration::from_millis(2_000),
+                lease_max: Duration::from_millis(2_000),
+                failover: Some(Duration::from_millis(150)),
+                answer: Duration::from_millis(100),
+                ..plan.options
+            },
+            clock_ppm: (0..nodes).map(|_| drift(&mut prng)).collect(),
+            store_loss_one_in: pick(&mut prng, &[3, 1_000]),
+            clients: 6,
+            // One that a former master has written in vain shows nothing stale there.
+            registers: 2_000,
+            think_max: 8 * MILLI,
+            patience_max: 40 * MILLI,
+            disturbances: vec![cut, cut, beside],
+            disturbed_every: pick(&mut prng, &[400 * MILLI, 1_200 * MILLI]),
+            spell_max: 4_000 * MILLI,
+            disturbed_until: 6_000 * MILLI,
+            fault,
+            ..plan
+        }
+    }
+
+    /// Nodes come and go all the time, and disks and the store take theirs.
+    pub fn about_learners(seed: u64, fault: Option<Fault>) -> Plan {
+        let mut prng = Prng::from_seed(seed);
+        let nodes = 3 + pick(&mut prng, &[0, 1]);
+        let plan = Plan::quiet(nodes);
+        Plan {
+            options: Options {
+                silence: Duration::from_millis(100),
+                heartbeat: Duration::from_millis(20),
+                lease: Duration::from_millis(100),
+                lease_max: Duration::from_millis(100),
+                failover: Some(Duration::from_millis(150)),
+                answer: Duration::from_millis(100),
+                ..plan.options
+            },
+            begins_whole: false,
+            network_delay_max: pick(&mut prng, &[300, 3 * MILLI]),
+            disk_delay_max: 10 * MILLI,
+            store_delay_max: pick(&mut prng, &[2 * MILLI, 50 * MILLI]),
+            store_loss_one_in: pick(&mut prng, &[3, 1_000]),
+            clients: 4,
+            think_max: 4 * MILLI,
+            patience_max: 50 * MILLI,
+            disturbances: vec![
+                Disturbance::Kill,
+                Disturbance::Break,
+                Disturbance::Isolate,
+                Disturbance::Throttle,
+            ],
+            disturbed_every: pick(&mut prng, &[100 * MILLI, 400 * MILLI]),
+            spell_max: 400 * MILLI,
+            disturbed_until: 4_000 * MILLI,
+            fault,
+            ..plan
+        }
+    }
+
+    /// Nothing happens but what a test makes happen.
+    pub fn quiet(nodes: usize) -> Plan {
+        Plan {
+            nodes,
+            is_memory: vec![false; nodes],
+            options: Options { margin: Duration::from_millis(1), ..Options::default() },
+            clock_ppm: vec![0; nodes],
+            begins_whole: true,
+            network_delay_max: 200,
+            disk_delay_max: 100,
+            store_delay_max: 200,
+            store_loss_one_in: 1_000_000_000,
+            cut_impossible_one_in: 1_000_000_000,
+            clients: 2,
+            registers: 2,
+            think_max: 20 * MILLI,
+            patience_max: 1_000 * MILLI,
+            disturbances: Vec::new(),
+            disturbed_every: 1_000 * MILLI,
+            spell_max: 0,
+            disturbed_until: 0,
+            fault: None,
+        }
+    }
+}
+
+/// As fast or as slow as a clock may be.
+fn drift(prng: &mut Prng) -> i64 {
+    if prng.one_in(2) { 4_900 } else { -4_900 }
 }
 
 fn options(prng: &mut Prng) -> Options {

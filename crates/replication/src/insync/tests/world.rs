@@ -2,7 +2,7 @@
 //! queue of what happens next. Everything follows from the seed.
 
 use super::super::{
-    Action, Answer, Decision, Decisions, Epoch, Event, Life, LinkId, Loss, Member, MemberId, Message, Moment,
+    Action, Answer, Decision, Decisions, Epoch, Event, Life, LinkId, Member, MemberId, Message, Moment,
     NodeId, Register, Request, Restored, Ticket, Version, Writes,
 };
 use super::disk::{Disk, Record};
@@ -12,6 +12,9 @@ use super::plan::Plan;
 use log::Lsn;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use sys::Prng;
+
+mod clients;
+mod disturbances;
 
 /// Something that comes to a process of a node.
 #[derive(Clone, Debug)]
@@ -39,6 +42,7 @@ enum Happening {
     WayOpens { from: usize, to: usize },
     DiskIsFast { node: usize },
     StoreIsBack,
+    ReachesStoreAgain { node: usize },
 }
 
 /// What a client learns.
@@ -70,7 +74,9 @@ pub struct Node {
     pub member: Option<Member>,
     pub disk: Disk,
     pub is_paused: bool,
-    is_disk_slow: bool,
+    pub is_disk_slow: bool,
+    /// Whether the store of decisions is out of its reach.
+    is_storeless: bool,
     process: u64,
     life: u64,
     clock_offset: u64,
@@ -103,7 +109,7 @@ struct StoreLine<'a> {
 impl Decisions for StoreLine<'_> {
     fn submit(&mut self, ticket: Ticket, request: Request) {
         let world = &mut *self.world;
-        if !world.is_store_up {
+        if !world.has_store(self.end.node) {
             if world.prng.one_in(2) {
                 let answer = Event::Answered { ticket, answer: Answer::Unreached };
                 world.soon(500, Happening::Arrives(self.end, Arrival::Event(answer)));
@@ -131,6 +137,10 @@ pub struct World {
     /// Promotions, as a measure of what was tried.
     pub promotions: u64,
     pub cuts: u64,
+    /// The last two masters. Whoever was one may still think that it is.
+    leaders: [usize; 2],
+    /// The register of the last write that was acknowledged.
+    written: u64,
     is_store_up: bool,
     network: Network,
     queue: BTreeMap<(u64, u64), Happening>,
@@ -151,6 +161,7 @@ impl World {
                 disk: Disk::default(),
                 is_paused: false,
                 is_disk_slow: false,
+                is_storeless: false,
                 process: 0,
                 life: 0,
                 clock_offset: prng.below(1 << 40),
@@ -173,6 +184,8 @@ impl World {
             violation: None,
             promotions: 0,
             cuts: 0,
+            leaders: [0; 2],
+            written: 0,
             is_store_up: true,
             queue: BTreeMap::new(),
             happened: 0,
@@ -204,7 +217,7 @@ impl World {
         self.lives += 1;
         self.nodes[node].life = self.lives;
         let generation = self.nodes[node].disk.generation + 1;
-        self.nodes[node].disk = Disk { generation, ..Disk::default() };
+        self.nodes[node].disk = Disk::empty(generation);
     }
 
     pub fn id(&self, node: usize) -> MemberId {
@@ -273,7 +286,7 @@ impl World {
                 self.client_hears(client, operation, outcome)
             }
             Happening::Disturbance => {
-                if self.now < self.plan.disturbed_until {
+                if self.now < self.plan.disturbed_until && !self.plan.disturbances.is_empty() {
                     self.disturb();
                     self.disturb_later();
                 }
@@ -286,6 +299,7 @@ impl World {
             }
             Happening::DiskIsFast { node } => self.nodes[node].is_disk_slow = false,
             Happening::StoreIsBack => self.is_store_up = true,
+            Happening::ReachesStoreAgain { node } => self.nodes[node].is_storeless = false,
         }
     }
 
@@ -293,9 +307,7 @@ impl World {
         self.nodes[end.node].process == end.process && self.nodes[end.node].is_up()
     }
 
-    // ---- Processes. ----
-
-    fn start(&mut self, node: usize) {
+    pub fn start(&mut self, node: usize) {
         if self.nodes[node].is_up() {
             return;
         }
@@ -320,7 +332,7 @@ impl World {
         self.soon(0, Happening::Ticks(end));
     }
 
-    fn stop(&mut self, node: usize, is_power_cut: bool) {
+    pub fn stop(&mut self, node: usize, is_power_cut: bool) {
         if !self.nodes[node].is_up() {
             return;
         }
@@ -368,8 +380,11 @@ impl World {
     fn take(&mut self, node: usize, arrival: Arrival) {
         match arrival {
             Arrival::Event(event) => self.step(node, event, Vec::new()),
-            Arrival::Message { link, from, parcel: (message, records) } => {
+            Arrival::Message { link, from, parcel: Parcel::Message(message, records) } => {
                 self.step(node, Event::Received { link, from, message }, records);
+            }
+            Arrival::Message { link, parcel: Parcel::Closed, .. } => {
+                self.step(node, Event::Closed { link: Some(link) }, Vec::new());
             }
             Arrival::Synced { generation, end } => {
                 if self.nodes[node].disk.generation == generation {
@@ -394,8 +409,6 @@ impl World {
             Arrival::Asked { operation } => self.serve(node, operation),
         }
     }
-
-    // ---- The state machine and what it wants. ----
 
     fn step(&mut self, node: usize, event: Event, records: Vec<Record>) {
         let now = self.local(node);
@@ -429,15 +442,15 @@ impl World {
             Action::Send { link, message } => self.send(node, link, message),
             Action::Append { start, end } => {
                 let records = records.take().unwrap_or_default();
-                let log = &mut self.nodes[node].disk.log;
+                let log = &self.nodes[node].disk.log;
                 if log.len() as u64 != start.0 || records.len() as u64 != end.0 - start.0 {
                     return self.fail(format!("{node} is to append {start}..{end} at {}", records.len()));
                 }
-                log.extend(records);
+                records.into_iter().for_each(|record| self.nodes[node].disk.append(record));
                 self.sync(node);
             }
             Action::BeginEpoch { beginning, origin } => {
-                self.nodes[node].disk.log.push(Record::Begin {
+                self.nodes[node].disk.append(Record::Begin {
                     epoch: beginning.epoch,
                     origin,
                     is_lossy: beginning.is_lossy,
@@ -451,8 +464,17 @@ impl World {
             }
             Action::Ask { ticket, request } => StoreLine { world: self, end }.submit(ticket, request),
             Action::Commit { end } => self.compare(node, end.0 as usize),
-            Action::Lead { .. } => self.promotions += 1,
+            Action::Lead { .. } => {
+                self.promotions += 1;
+                self.leaders = [self.leaders[1], node];
+            }
             Action::StepDown => self.drop_waiting(node),
+            Action::RefuseWaitingWrites => {
+                let is_write = |one: &mut Waiting| one.outcome == Outcome::Written;
+                for one in self.nodes[node].waiting.extract_if(.., is_write).collect::<Vec<_>>() {
+                    self.reply(one.operation, Outcome::Unknown);
+                }
+            }
             Action::BeginNewLife => {
                 self.stop(node, true);
                 self.begin_life(node);
@@ -472,7 +494,10 @@ impl World {
             }
             _ => Vec::new(),
         };
-        let sent = self.network.send(link, node, (message, records), self.now, &mut self.prng);
+        let sent = {
+            let parcel = Parcel::Message(message, records);
+            self.network.send(link, node, parcel, self.now, &mut self.prng)
+        };
         if let Some((at, end, parcel)) = sent {
             let from = self.id(node);
             self.at(at, Happening::Arrives(end, Arrival::Message { link, from, parcel }));
@@ -529,8 +554,12 @@ impl World {
         self.arrive(dialler, Arrival::Event(event));
     }
 
+    fn has_store(&self, node: usize) -> bool {
+        self.is_store_up && !self.nodes[node].is_storeless
+    }
+
     fn reach_store(&mut self, end: End, ticket: Ticket, request: Request) {
-        if !self.is_store_up {
+        if !self.has_store(end.node) {
             return;
         }
         let answer = self.store.answer(request);
@@ -554,213 +583,6 @@ impl World {
         let more = log[known..].to_vec();
         self.committed.extend(more);
         self.nodes[node].compared = end;
-    }
-
-    // ---- Clients. ----
-
-    fn client_acts(&mut self, client: usize) {
-        if self.now > self.plan.disturbed_until + 500_000 {
-            return;
-        }
-        let node = match self.prng.below(8) {
-            0 => self.prng.below(self.nodes.len() as u64) as usize,
-            _ => self.clients[client].favourite,
-        };
-        let kind = self.prng.below(20);
-        self.values += 1;
-        self.operations.push(Operation {
-            register: self.prng.below(self.plan.registers),
-            wrote: (kind < 10).then_some(self.values),
-            saw: None,
-            began: self.now,
-            ended: None,
-            is_at_master: kind < 19,
-        });
-        let operation = self.operations.len() - 1;
-        self.clients[client].operation = Some(operation);
-        self.clients[client].favourite = node;
-        let (end, delay) = (self.end(node), self.prng.below(200));
-        self.soon(delay, Happening::Arrives(end, Arrival::Asked { operation }));
-        let patience = 300_000 + self.prng.below(1_000_000);
-        self.soon(patience, Happening::ClientHears { client, operation, outcome: Outcome::Unknown });
-    }
-
-    /// A node runs what a client asks for.
-    fn serve(&mut self, node: usize, operation: usize) {
-        let now = self.local(node);
-        let asked = self.operations[operation];
-        let Some(member) = &self.nodes[node].member else { return };
-        if let Some(value) = asked.wrote {
-            if member.writes() != Writes::Taken {
-                return self.reply(operation, Outcome::Refused);
-            }
-            self.nodes[node].disk.log.push(Record::Write { register: asked.register, value });
-            let stamp = self.nodes[node].disk.log.len();
-            let waiting = Waiting { operation, stamp, outcome: Outcome::Written, is_at_master: true };
-            self.nodes[node].waiting.push(waiting);
-            return self.appended(node);
-        }
-        let may_read = !asked.is_at_master || member.reads_until().is_some_and(|until| now < until);
-        if !may_read {
-            return self.reply(operation, Outcome::Refused);
-        }
-        let (stamp, value) = self.nodes[node].disk.last_write(asked.register);
-        let outcome = Outcome::Read(value);
-        let waiting = Waiting { operation, stamp, outcome, is_at_master: asked.is_at_master };
-        self.nodes[node].waiting.push(waiting);
-        self.open_gate(node);
-    }
-
-    /// Lets out the replies that show nothing but what is committed, and of reads those that are still covered.
-    fn open_gate(&mut self, node: usize) {
-        let now = self.local(node);
-        let Some(member) = &self.nodes[node].member else { return };
-        if self.nodes[node].waiting.is_empty() {
-            return;
-        }
-        let committed = member.committed().0 as usize;
-        let may_read = member.reads_until().is_some_and(|until| now < until);
-        let waiting = std::mem::take(&mut self.nodes[node].waiting);
-        for one in waiting {
-            if one.stamp > committed {
-                self.nodes[node].waiting.push(one);
-            } else if one.outcome == Outcome::Written || !one.is_at_master || may_read {
-                self.reply(one.operation, one.outcome);
-            } else {
-                self.reply(one.operation, Outcome::Refused);
-            }
-        }
-    }
-
-    fn drop_waiting(&mut self, node: usize) {
-        for one in std::mem::take(&mut self.nodes[node].waiting) {
-            self.reply(one.operation, Outcome::Unknown);
-        }
-    }
-
-    fn reply(&mut self, operation: usize, outcome: Outcome) {
-        let delay = self.prng.below(200);
-        let client = self.clients.iter().position(|client| client.operation == Some(operation));
-        if let Some(client) = client {
-            self.soon(delay, Happening::ClientHears { client, operation, outcome });
-        }
-    }
-
-    fn client_hears(&mut self, client: usize, operation: usize, outcome: Outcome) {
-        if self.clients[client].operation != Some(operation) {
-            return;
-        }
-        self.clients[client].operation = None;
-        let asked = &mut self.operations[operation];
-        match outcome {
-            Outcome::Written => asked.ended = Some(self.now),
-            Outcome::Read(value) => (asked.ended, asked.saw) = (Some(self.now), value),
-            Outcome::Refused | Outcome::Unknown => {
-                self.clients[client].favourite = self.prng.below(self.nodes.len() as u64) as usize;
-            }
-        }
-        self.trace(|| format!("client {client} hears {outcome:?} of {:?}", self.operations[operation]));
-        let think = self.prng.below(self.plan.think_max);
-        self.soon(think, Happening::ClientActs { client });
-    }
-
-    // ---- Disturbances. ----
-
-    fn disturb_later(&mut self) {
-        let wait = self.prng.below(2 * self.plan.disturbed_every);
-        self.soon(wait, Happening::Disturbance);
-    }
-
-    fn disturb(&mut self) {
-        use super::plan::Disturbance::*;
-        let kinds = &self.plan.disturbances;
-        let kind = kinds[self.prng.below(kinds.len() as u64) as usize];
-        let count = self.nodes.len() as u64;
-        let node = self.prng.below(count) as usize;
-        let other = (node + 1 + self.prng.below(count - 1) as usize) % self.nodes.len();
-        let spell = self.prng.below(self.plan.spell_max);
-        self.trace(|| format!("DISTURBANCE {kind:?} of {node} ({other}) for {spell}"));
-        match kind {
-            Kill | PowerCut => {
-                self.stop(node, kind == PowerCut);
-                let down = if self.prng.one_in(2) { spell } else { 1_000 };
-                self.soon(down, Happening::Starts(node));
-            }
-            Pause => self.pause(node, spell),
-            Cut => {
-                self.cut_way(node, other, spell);
-                self.cut_way(other, node, spell);
-            }
-            CutOneWay => self.cut_way(node, other, spell),
-            Isolate => {
-                for other in (0..self.nodes.len()).filter(|other| *other != node) {
-                    self.cut_way(node, other, spell);
-                    self.cut_way(other, node, spell);
-                }
-            }
-            Break => {
-                if let Some((link, ends)) = self.network.break_one(self.now, &mut self.prng) {
-                    for (at, end) in ends {
-                        let closed = Event::Closed { link: Some(link) };
-                        self.at(at, Happening::Arrives(end, Arrival::Event(closed)));
-                    }
-                }
-            }
-            Throttle => {
-                self.network.slow(node, other);
-                self.soon(spell, Happening::WayOpens { from: node, to: other });
-            }
-            SlowDisk => {
-                self.nodes[node].is_disk_slow = true;
-                self.soon(spell, Happening::DiskIsFast { node });
-            }
-            NoStore => {
-                self.is_store_up = false;
-                self.soon(spell, Happening::StoreIsBack);
-            }
-            Promote => self.promote(node, Loss::Refused),
-        }
-    }
-
-    pub fn pause(&mut self, node: usize, spell: u64) {
-        if self.nodes[node].is_up() && !self.nodes[node].is_paused {
-            self.nodes[node].is_paused = true;
-            let end = self.end(node);
-            self.soon(spell, Happening::Resumes(end));
-        }
-    }
-
-    pub fn cut_way(&mut self, from: usize, to: usize, spell: u64) {
-        self.network.cut(from, to);
-        self.soon(spell, Happening::WayOpens { from, to });
-    }
-
-    pub fn promote(&mut self, node: usize, loss: Loss) {
-        let end = self.end(node);
-        self.arrive(end, Arrival::Event(Event::Promote { loss }));
-    }
-
-    pub fn kill(&mut self, node: usize) {
-        self.stop(node, false);
-    }
-
-    pub fn start_now(&mut self, node: usize) {
-        self.start(node);
-    }
-
-    /// Ends all disturbances at once.
-    pub fn heal(&mut self) {
-        self.trace(|| "HEALED".to_owned());
-        self.is_store_up = true;
-        for from in 0..self.nodes.len() {
-            self.nodes[from].is_disk_slow = false;
-            for to in (0..self.nodes.len()).filter(|to| *to != from) {
-                self.soon(0, Happening::WayOpens { from, to });
-            }
-            self.soon(0, Happening::Starts(from));
-            let end = self.end(from);
-            self.soon(0, Happening::Resumes(end));
-        }
     }
 
     /// Who is master and serves writes and reads, by the decision of the store.

@@ -1,0 +1,235 @@
+//! Single courses of events, told step by step: on a quiet shard, and on one member alone.
+
+use super::super::{
+    Action, Answer, Decision, Epoch, Event, Fault, History, Lease, Life, LinkId, Loss, Member, MemberId,
+    Message, Moment, NodeId, Options, Request, Restored, Role, Ticket, Version, Writes,
+};
+use super::disk::Record;
+use super::linear;
+use super::plan::Plan;
+use super::world::World;
+use log::Lsn;
+use std::collections::BTreeSet;
+
+const SECOND: u64 = 1_000_000;
+
+fn shard(nodes: usize, change: impl FnOnce(&mut Plan)) -> World {
+    let mut plan = Plan::quiet(nodes);
+    plan.disturbed_until = 3_600 * SECOND;
+    change(&mut plan);
+    let mut world = World::new(1, plan);
+    world.run(3 * SECOND);
+    assert_eq!(world.master(), Some(0));
+    world
+}
+
+/// Runs on for so long; replies with how many writes and reads were answered meanwhile.
+fn answered(world: &mut World, seconds: u64) -> (usize, usize) {
+    let from = world.now;
+    world.run(from + seconds * SECOND);
+    assert_eq!(world.violation, None);
+    assert_eq!(linear::complaint(&world.operations, &world.committed), None);
+    let ended = world.operations.iter().filter(|it| it.ended.is_some_and(|at| at > from) && it.is_at_master);
+    let writes = ended.clone().filter(|operation| operation.wrote.is_some()).count();
+    (writes, ended.count() - writes)
+}
+
+fn members(world: &World) -> usize {
+    world.store.current().unwrap().members.len()
+}
+
+#[test]
+fn nobody_notices_that_the_store_of_decisions_is_away() {
+    let mut world = shard(3, |_| {});
+    world.lose_store();
+    let (writes, reads) = answered(&mut world, 60);
+    assert!(writes > 1_000 && reads > 1_000, "{writes} {reads}");
+}
+
+#[test]
+fn a_dead_member_stops_writes_until_it_is_removed_and_reads_at_no_time() {
+    let mut world = shard(3, |_| {});
+    world.stop(2, true);
+    assert!(answered(&mut world, 10).0 > 100);
+    assert_eq!(members(&world), 2);
+    world.start(2);
+    answered(&mut world, 2);
+    assert_eq!(members(&world), 3);
+
+    // Without the store nobody can be removed.
+    world.lose_store();
+    world.stop(2, true);
+    let from = world.now;
+    world.run(from + 10 * SECOND);
+    assert_eq!(world.nodes[0].member.as_ref().unwrap().writes(), Writes::Taken);
+    assert_eq!(answered(&mut world, 10), (0, 0), "neither is its lease there");
+}
+
+#[test]
+fn with_fewer_members_than_the_minimum_reads_go_on_and_writes_do_not() {
+    let mut world = shard(2, |plan| plan.options.members_min = 2);
+    world.stop(1, false);
+    answered(&mut world, 3);
+    assert_eq!(world.nodes[0].member.as_ref().unwrap().writes(), Writes::TooFewMembers);
+    let (writes, reads) = answered(&mut world, 10);
+    assert!(writes == 0 && reads > 100, "{writes} {reads}");
+    world.start(1);
+    assert!(answered(&mut world, 3).0 > 10);
+}
+
+#[test]
+fn a_member_whose_disk_takes_nothing_more_is_removed() {
+    let mut world = shard(3, |_| {});
+    world.nodes[2].is_disk_slow = true;
+    let (writes, _) = answered(&mut world, 10);
+    assert!(writes > 100 && members(&world) == 2, "{writes}");
+}
+
+#[test]
+fn data_that_is_gone_is_no_member_wherever_it_was() {
+    let mut world = shard(2, |plan| plan.is_memory = vec![true; 2]);
+    let committed = world.committed.len();
+    world.stop(0, false);
+    world.start(0);
+    world.run(world.now + 5 * SECOND);
+    assert_eq!(world.nodes[0].member.as_ref().unwrap().role(), Role::Nobody);
+    assert_eq!(world.master(), None, "it empties nobody");
+    world.promote(0, Loss::Refused);
+    world.promote(1, Loss::Refused);
+    world.run(world.now + 5 * SECOND);
+    assert_eq!(world.master(), Some(1));
+    answered(&mut world, 5);
+    assert!(members(&world) == 2 && world.committed.len() > committed);
+}
+
+#[test]
+fn with_one_member_left_nobody_is_promoted_unless_loss_is_accepted() {
+    let mut world = shard(2, |_| {});
+    world.stop(1, true);
+    answered(&mut world, 5);
+    assert_eq!(members(&world), 1);
+    world.stop(0, true);
+    world.start(1);
+    world.promote(1, Loss::Refused);
+    world.run(world.now + 10 * SECOND);
+    assert_eq!(world.master(), None);
+    world.promote(1, Loss::Accepted);
+    let lost = world.committed.len() - world.nodes[1].disk.log.len();
+    world.committed.truncate(world.nodes[1].disk.log.len());
+    world.run(world.now + 5 * SECOND);
+    assert_eq!(world.master(), Some(1));
+    assert!(lost > 0 && world.store.current().unwrap().is_lossy);
+
+    // The other one comes back, and gives up what only it has.
+    world.start(0);
+    world.run(world.now + 5 * SECOND);
+    assert_eq!((world.violation.clone(), members(&world)), (None, 2));
+    let is_beginning = |record: &Record| matches!(record, Record::Begin { is_lossy: true, .. });
+    assert!(world.nodes[0].disk.log.iter().any(is_beginning));
+}
+
+// ---- One member alone. ----
+
+const fn id(node: u32) -> MemberId {
+    MemberId { node: NodeId(node), life: Life(1) }
+}
+
+/// A master of epoch 1 at node 0 that held 10 records when it was promoted, with node 1 as another member who is not heard of.
+fn lone_master(fault: Option<Fault>) -> Member {
+    let options = Options { lease_max: Options::default().lease, ..Options::default() };
+    let beginning = super::super::Beginning { epoch: Epoch(1), first: Lsn(0), is_lossy: false };
+    let history = History::new(1, vec![beginning]);
+    let restored = Restored { epoch: Epoch(1), history, end: Lsn(10) };
+    let mut member = Member::new(id(0), options, restored, Moment(0));
+    if let Some(fault) = fault {
+        member.plant(fault, Moment(0));
+    }
+    let decision = Decision {
+        version: Version(4),
+        epoch: Epoch(1),
+        master: id(0),
+        members: BTreeSet::from([id(0), id(1)]),
+        is_lossy: false,
+    };
+    let ticket = asked(&member.step(Event::Tick, Moment(SECOND))).0;
+    let answer = Answer::Current(Some(decision));
+    let actions = member.step(Event::Answered { ticket, answer }, Moment(SECOND));
+    let (ticket, Request::Propose(decision)) = asked(&actions) else { panic!("{actions:?}") };
+    assert_eq!(decision.epoch, Epoch(2));
+    member.step(Event::Answered { ticket, answer: Answer::Done(decision) }, Moment(SECOND));
+    let actions = member.step(Event::Persisted { epoch: Epoch(2) }, Moment(SECOND));
+    assert!(actions.contains(&Action::Lead { epoch: Epoch(2) }));
+    member.step(Event::Appended { end: Lsn(11) }, Moment(SECOND));
+    member.step(Event::Durable { end: Lsn(11) }, Moment(SECOND));
+    member
+}
+
+fn asked(actions: &[Action]) -> (Ticket, Request) {
+    let ask = actions.iter().find_map(|action| match action {
+        Action::Ask { ticket, request } => Some((*ticket, request.clone())),
+        _ => None,
+    });
+    ask.unwrap()
+}
+
+fn says(member: &mut Member, node: u32, link: u64, message: Message, now: u64) -> Vec<Action> {
+    member.step(Event::Received { link: LinkId(link), from: id(node), message }, Moment(now))
+}
+
+fn hello(end: u64) -> Message {
+    let beginning = super::super::Beginning { epoch: Epoch(1), first: Lsn(0), is_lossy: false };
+    Message::Hello { epoch: Epoch(1), history: History::new(1, vec![beginning]), end: Lsn(end) }
+}
+
+fn acknowledgement(epoch: u64, durable: u64) -> Message {
+    let lease = Some(Lease { asked_at: Moment(SECOND), length: Options::default().lease });
+    Message::Acknowledgement { epoch: Epoch(epoch), received: Lsn(durable), durable: Lsn(durable), lease }
+}
+
+#[test]
+fn acknowledgements_of_other_epochs_and_links_count_for_nothing() {
+    for (fault, committed) in [(None, 0), (Some(Fault::ForeignAcknowledgement), 9)] {
+        let mut member = lone_master(fault);
+        says(&mut member, 1, 7, hello(8), SECOND);
+        says(&mut member, 1, 7, acknowledgement(1, 9), SECOND);
+        says(&mut member, 1, 6, acknowledgement(2, 9), SECOND);
+        assert_eq!(member.committed(), Lsn(committed), "{fault:?}");
+        assert_eq!(member.reads_until() > Some(Moment(0)), fault.is_some());
+    }
+    let mut member = lone_master(None);
+    says(&mut member, 1, 7, hello(8), SECOND);
+    says(&mut member, 1, 7, acknowledgement(2, 8), SECOND);
+    says(&mut member, 1, 7, acknowledgement(2, 11), SECOND);
+    assert_eq!(member.committed(), Lsn(11));
+    assert_eq!(member.reads_until(), Some(Moment(2 * SECOND)));
+}
+
+#[test]
+fn a_new_master_adds_nobody_who_lacks_what_it_held_when_it_was_promoted() {
+    for (fault, is_added) in [(None, false), (Some(Fault::AddedBehindEpoch), true)] {
+        let mut member = lone_master(fault);
+        says(&mut member, 2, 7, hello(8), SECOND);
+        says(&mut member, 2, 7, acknowledgement(2, 8), SECOND);
+        let actions = member.step(Event::Tick, Moment(SECOND + 50_000));
+        let proposes = actions.iter().any(|action| matches!(action, Action::Ask { .. }));
+        assert_eq!(proposes, is_added, "{fault:?}");
+        // It has all that was held then; what was appended since, it has not.
+        says(&mut member, 2, 7, acknowledgement(2, 10), SECOND + 50_000);
+        if !is_added {
+            let (_, request) = asked(&member.step(Event::Tick, Moment(SECOND + 100_000)));
+            let Request::Propose(decision) = request else { panic!("{request:?}") };
+            assert!(decision.members.contains(&id(2)));
+        }
+    }
+}
+
+#[test]
+fn who_has_seen_a_higher_epoch_ends_a_reign() {
+    let mut member = lone_master(None);
+    let actions = says(&mut member, 1, 7, Message::Refusal { epoch: Epoch(3) }, SECOND);
+    assert!(actions.contains(&Action::StepDown));
+    assert_eq!((member.epoch(), member.writes(), member.reads_until()), (Epoch(3), Writes::NotMaster, None));
+    let refusal = Message::Refusal { epoch: Epoch(3) };
+    let actions = says(&mut member, 1, 8, hello(8), SECOND);
+    assert!(actions.contains(&Action::Send { link: LinkId(8), message: refusal }));
+}
