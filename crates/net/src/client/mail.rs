@@ -519,6 +519,20 @@ mod tests {
     }
 
     #[test]
+    fn many_who_hear_much_of_one_transaction_are_no_work() {
+        let clients = Clients::new(Clock::Real);
+        let all: Vec<_> = (0..40_000).map(|id| Arc::new(Client { id, ..client() })).collect();
+        all.iter().for_each(|client| clients.add(client.clone()));
+        begin_group();
+        // Looking through all of them for each makes minutes of this.
+        for _ in 0..10 {
+            all.iter().for_each(|client| deliver(&clients, client, |mail, _| mail.push(b'x')));
+        }
+        end_group(&clients);
+        assert!(all.iter().all(|client| client.take_mail().as_bytes() == [b'x'; 10]));
+    }
+
+    #[test]
     fn a_reply_waits_for_no_more_than_it_shows_and_messages_for_all() {
         let client = client();
         publish(&client, None, "ab");
