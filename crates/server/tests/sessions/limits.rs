@@ -179,9 +179,10 @@ fn largest_clients_are_evicted_first_and_the_protected_are_spared() {
     let mut peers: Vec<Peer> = (0..4).map(|_| server.connect()).collect();
     let ids: Vec<u64> = peers.iter_mut().map(Peer::id).collect();
     assert_eq!(peers[0].ask("CLIENT NO-EVICT ON"), "OK");
-    pile_up(&mut peers[0], 24);
+    pile_up(&mut peers[0], 18);
     server.wait_until("the first waits", || output_bytes(&server.server, ids[0]) > 12 * MIB);
-    pile_up(&mut peers[1], 8);
+    // Far less than what is left for the third when all together have too much.
+    pile_up(&mut peers[1], 6);
     server.wait_until("the second waits", || output_bytes(&server.server, ids[1]) > MIB);
     assert_eq!(server.server.net.placement.connections(), 4);
     pile_up(&mut peers[2], 30);
