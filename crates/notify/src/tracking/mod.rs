@@ -383,7 +383,7 @@ mod tests {
         tracking.enable(&keyspace, &reader, &mut tracker, wanted);
         let tracker = tracker.as_deref().expect("it tracks");
         table::install::<()>(&[]);
-        let request = RequestBuf::from_args(&["GET", "key"]);
+        let request = RequestBuf::from_args(["GET", "key"]);
         let request = request.as_request();
         let get = table::find(b"get").expect("it is there");
         let begin = || tracking.begin_command(&clients, 0, (&reader, tracker), get, &request);
