@@ -3,7 +3,7 @@
 //! `cargo bench -p log@0.1.0`. The clock stands still while what was appended is handed to the operating system.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use log::{Failure, Flushing, Log, Lsn, Observer, Options, SyncPolicy};
+use log::{Failure, Flushing, Log, Lsn, Observer, Options, Span, SyncPolicy};
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn append_many(log: &Log, payload: &[u8], count: u64) -> Duration {
         let now = left.min(AT_ONCE);
         let begun = Instant::now();
         for _ in 0..now {
-            black_box(log.append(0, UnixMs(1), black_box(payload)));
+            black_box(log.append_effects(Span::of(0), UnixMs(1), black_box(payload)));
         }
         spent += begun.elapsed();
         left -= now;
@@ -78,7 +78,7 @@ fn append(criterion: &mut Criterion) {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     if !log.is_full() {
-                        log.append(1, UnixMs(1), &payload);
+                        log.append_effects(Span::of(1), UnixMs(1), &payload);
                     }
                 }
             });
@@ -128,7 +128,7 @@ fn commit(criterion: &mut Criterion) {
     let log = recovery.open(&Options::default(), Arc::new(Nobody)).expect("there is room");
     group.bench_function("one record of 100 bytes", |bencher| {
         bencher.iter(|| {
-            let end = log.append(0, UnixMs(1), black_box(&[b'x'; 100]));
+            let end = log.append_effects(Span::of(0), UnixMs(1), black_box(&[b'x'; 100]));
             log.nudge();
             while log.durable() < end {
                 std::thread::yield_now();

@@ -105,11 +105,10 @@ impl Buffer {
     #[inline]
     fn put(&self, filling: &mut Filling, head: &Head, payload: &[u8]) -> Lsn {
         assert!(!payload.is_empty(), "a record moves the log on");
-        if filling.block.room() >= payload.len() {
-            filling.block.push(head, payload, Part::Whole);
-        } else {
-            self.put_in_next(filling, head, payload);
+        if filling.block.room() < payload.len() {
+            return self.put_parts(filling, head, std::iter::once(payload));
         }
+        filling.block.push(head, payload, Part::Whole);
         self.publish(filling)
     }
 
@@ -122,36 +121,23 @@ impl Buffer {
             return self.publish(filling);
         }
         let whole = [front.as_slice(), effects, head.dress.back()].concat();
-        self.put_in_next(filling, head, &whole);
-        self.publish(filling)
+        self.put_parts(filling, head, std::iter::once(whole))
     }
 
-    /// Puts a record that does not fit the block into the next, or into as many as it takes.
+    /// Puts a record that does not fit the block, or lies in several parts, into the next, or into as many as it takes.
     #[cold]
-    fn put_in_next(&self, filling: &mut Filling, head: &Head, payload: &[u8]) {
+    fn put_parts<P: AsRef<[u8]>>(
+        &self,
+        filling: &mut Filling,
+        head: &Head,
+        parts: impl Iterator<Item = P>,
+    ) -> Lsn {
         let piece_bytes_max = self.block_bytes - HEADER_BYTES - FRAME_BYTES;
-        let (mut rest, mut is_first) = (payload, true);
-        loop {
-            if !filling.block.is_empty() {
-                self.begin_block(filling);
-            }
-            let (piece, after) = rest.split_at(rest.len().min(piece_bytes_max));
-            filling.block.push(head, piece, Part::of(is_first, after.is_empty()));
-            is_first = false;
-            rest = after;
-            if rest.is_empty() {
-                return;
-            }
-        }
-    }
-
-    fn put_parts(&self, filling: &mut Filling, head: &Head, parts: impl Iterator<Item = Vec<u8>>) -> Lsn {
-        let piece_bytes_max = self.block_bytes - HEADER_BYTES - FRAME_BYTES;
-        let mut parts = parts.filter(|part| !part.is_empty()).peekable();
+        let mut parts = parts.filter(|part| !part.as_ref().is_empty()).peekable();
         assert!(parts.peek().is_some(), "a record moves the log on");
         let mut is_first = true;
         while let Some(part) = parts.next() {
-            let mut pieces = part.chunks(piece_bytes_max).peekable();
+            let mut pieces = part.as_ref().chunks(piece_bytes_max).peekable();
             while let Some(piece) = pieces.next() {
                 if !filling.block.is_empty() {
                     self.begin_block(filling);

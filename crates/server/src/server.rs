@@ -6,7 +6,7 @@ use crate::holders::{Holders, Run};
 use crate::names::Names;
 use crate::pause::Pause;
 use crate::switches::Switches;
-use ::log::{Lsn, ReplicationId, Stream};
+use ::log::{Lsn, Stream};
 use acl::Registry;
 use config::{ClientClass, Config};
 use engine::Attention;
@@ -72,7 +72,8 @@ pub struct Server {
     pub started_at: UnixMs,
     /// Forty random hexadecimal digits that name this run.
     pub run_id: String,
-    replication_id: Mutex<ReplicationId>,
+    /// What the data are as a replication stream while there is no log.
+    stream: Mutex<Stream>,
     /// The pause, if there is one.
     pub pause: Pause,
     /// Commands that took long.
@@ -127,7 +128,7 @@ impl Server {
             ticks: TickClock::default(),
             started_at,
             run_id: random_hex(&mut Prng::from_entropy()),
-            replication_id: Mutex::default(),
+            stream: Mutex::new(Stream::begin(Lsn::ZERO)),
             pause: Pause::default(),
             slowlog: SlowLog::default(),
             latency: LatencyMonitor::default(),
@@ -216,7 +217,7 @@ impl Server {
     pub fn stream(&self) -> Stream {
         match self.engine.durability.log() {
             Some(log) => log.stream(),
-            None => Stream { id: *self.replication_id.lock(), ..Stream::begin(Lsn::ZERO) },
+            None => *self.stream.lock(),
         }
     }
 
@@ -224,7 +225,7 @@ impl Server {
     pub fn rename_stream(&self) {
         match self.engine.durability.log() {
             Some(log) => log.rename_stream(),
-            None => *self.replication_id.lock() = ReplicationId::new(),
+            None => *self.stream.lock() = Stream::begin(Lsn::ZERO),
         }
     }
 
