@@ -339,6 +339,11 @@ impl Frame {
         })
     }
 
+    /// Whether both may be parts of the same record, which say the same of it.
+    fn is_of_one_record_with(&self, other: &Frame) -> bool {
+        (self.database, self.dress) == (other.database, other.dress)
+    }
+
     /// The effects in a whole payload.
     #[inline]
     fn undress<'a>(&self, payload: &'a [u8]) -> Option<&'a [u8]> {
@@ -356,12 +361,19 @@ pub(crate) struct Joiner {
     from: Lsn,
     /// The record that the last body left unfinished, and where it begins.
     open: Option<(Lsn, Frame, Vec<u8>)>,
+    /// What comes first may be the rest of a record whose beginning is not there.
+    is_behind_cut: bool,
 }
 
 impl Joiner {
     /// A joiner of the records from `from` on.
     pub fn new(from: Lsn) -> Joiner {
-        Joiner { from, open: None }
+        Joiner { from, ..Joiner::default() }
+    }
+
+    /// One that passes over the rest of a record whose beginning is not there, if that comes first.
+    pub fn behind_cut() -> Joiner {
+        Joiner { is_behind_cut: true, ..Joiner::default() }
     }
 
     /// Where the record begins that is not finished yet.
@@ -381,7 +393,17 @@ impl Joiner {
             return Ok(None);
         };
         let (own, rest) = body[FRAME_BYTES..].split_at(first.payload_bytes);
-        match (first.part, self.open.take()) {
+        if std::mem::take(&mut self.is_behind_cut) && matches!(first.part, Part::Middle | Part::Last) {
+            self.is_behind_cut = first.part == Part::Middle;
+            let lsn = lsn.plus(first.payload_bytes as u64);
+            let whole = Block { lsn, end: header.end(), joined: None, frames: rest.to_owned() };
+            return Ok(Some(whole).filter(|block| !block.frames.is_empty()));
+        }
+        let open = self.open.take();
+        if open.as_ref().is_some_and(|(_, begun, _)| !first.is_of_one_record_with(begun)) {
+            return Err("the parts of a record are not of one database and one form");
+        }
+        match (first.part, open) {
             (Part::Whole, None) => Ok(Some(Block { lsn, end: header.end(), joined: None, frames: body })),
             (Part::First, None) => {
                 self.open = Some((lsn, first, own.to_owned()));

@@ -87,11 +87,13 @@ pub struct CheckpointReport {
 /// If the disk does not read.
 pub fn check(fs: &Fs, dir: &Path) -> Result<Report, Refusal> {
     let survey = Survey::of(fs, dir)?;
-    let mut joiner = Joiner::default();
+    // The beginning of the oldest segment that is left may be the rest of a record.
+    let is_beginning = survey.chain.first().is_none_or(|oldest| oldest.header.previous == 0);
+    let mut joiner = if is_beginning { Joiner::default() } else { Joiner::behind_cut() };
     let mut segments = Vec::new();
     for link in &survey.segments {
         let linked = survey.chain.iter().find(|other| other.header.number == link.header.number);
-        let mut alone = Joiner::default();
+        let mut alone = Joiner::behind_cut();
         let joiner = if linked.is_some() { &mut joiner } else { &mut alone };
         segments.push(look_at(fs, linked.unwrap_or(link), linked.is_some(), joiner)?);
     }
@@ -153,14 +155,16 @@ fn look_at(fs: &Fs, link: &Link, is_linked: bool, joiner: &mut Joiner) -> Result
                         report.last_time = Some(record.time);
                     }),
                     Ok(None) => {}
-                    // The beginning of the oldest segment may be the rest of a record.
-                    Err(_) if report.blocks == 1 && report.records == 0 => {}
-                    Err(what) => report.damage = report.damage.or(Some((at, what))),
+                    Err(what) => {
+                        report.damage = report.damage.or(Some((at, what)));
+                        *joiner = Joiner::behind_cut();
+                    }
                 }
             }
             Found::Torn | Found::Nothing => {
                 if !is_last || segment.has_proof_of_loss().map_err(Refusal::disk(&link.path))? {
                     report.damage = report.damage.or(Some((at, NOT_WRITTEN)));
+                    *joiner = Joiner::behind_cut();
                 } else if segment.is_cut() {
                     report.damage = report.damage.or(Some((segment.bytes(), CUT)));
                 }

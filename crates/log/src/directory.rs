@@ -28,7 +28,7 @@ pub(crate) struct Directory {
     clock: Clock,
     next_number: AtomicU64,
     /// What the log is as a stream; segments that are begun say so.
-    stream: Mutex<Stream>,
+    stream: Mutex<Option<Stream>>,
     /// From the oldest to the one that is written to.
     live: Mutex<Vec<Header>>,
     spares: Mutex<Vec<PathBuf>>,
@@ -87,7 +87,7 @@ impl Directory {
         fs: Fs,
         path: PathBuf,
         history: u64,
-        (last_number, stream): (u64, Stream),
+        (last_number, stream): (u64, Option<Stream>),
         options: &Options,
     ) -> Directory {
         Directory {
@@ -120,14 +120,14 @@ impl Directory {
         self._lock = lock;
     }
 
-    /// What the log is as a stream.
-    pub fn stream(&self) -> Stream {
+    /// What the log is as a stream; None in a copy that is none.
+    pub fn stream(&self) -> Option<Stream> {
         *self.stream.lock()
     }
 
     /// From the next segment on it is this.
     pub fn set_stream(&self, stream: Stream) {
-        *self.stream.lock() = stream;
+        *self.stream.lock() = Some(stream);
     }
 
     /// Begins a segment at `start`, behind the one with the number `previous`.
@@ -137,7 +137,7 @@ impl Directory {
     pub fn begin(&self, start: Lsn, previous: u64) -> Result<Current, Failure> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let time = self.clock.now();
-        let stream = Some(self.stream().seen_from(start));
+        let stream = self.stream().map(|stream| stream.seen_from(start));
         let mut header = Header { history: self.history, number, previous, start, time, length: 0, stream };
         let ready = self.spares.lock().pop();
         let spare = ready.map_or_else(|| self.make_spare(number), Ok)?;

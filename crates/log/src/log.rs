@@ -300,15 +300,19 @@ impl Log {
         self.shared.directory.drop_spares();
     }
 
-    /// What the log is as a stream, seen from the end of what was appended.
+    /// What the log is as a stream, seen from the end of what is on disk: nobody is told of more.
     pub fn stream(&self) -> Stream {
-        self.shared.directory.stream().seen_from(self.appended())
+        self.whole_stream().seen_from(self.durable())
+    }
+
+    fn whole_stream(&self) -> Stream {
+        self.shared.directory.stream().expect("a log that is open is one")
     }
 
     /// Gives the stream a new name that nobody has, for all that is appended from now on. The next turn of the flusher begins a
     /// segment that says so.
     pub fn rename_stream(&self) {
-        self.shared.directory.set_stream(self.stream().renamed(self.appended()));
+        self.shared.directory.set_stream(self.whole_stream().renamed());
         self.shared.is_segment_wanted.store(true, Ordering::Release);
         self.nudge();
     }

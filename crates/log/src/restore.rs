@@ -152,7 +152,9 @@ impl Source<'_> {
     ) -> Result<Restored, Refusal> {
         let failed = |failure: Failure| failed(to, &failure);
         let start = base.map_or(Lsn::ZERO, Checkpoint::start);
-        let stream = Stream::begin(start);
+        // Records of programs that knew of no stream are copied as they are.
+        let is_stream = self.links.iter().all(|link| link.header.stream.is_some());
+        let stream = is_stream.then(|| Stream::begin(start));
         let directory = Directory::new(self.fs.clone(), to.to_owned(), history, (0, stream), options);
         let mut writer = Writer::new(Arc::new(directory), start, 0);
         writer.begin().map_err(failed)?;

@@ -39,7 +39,7 @@ pub(crate) struct Header {
     pub time: UnixMs,
     /// Length of the file, which it has from its birth on, in units of [`BLOCK_ALIGN`]; 0 in a file of a program that did not say.
     pub length: u32,
-    /// Which stream it is from its beginning on; None in a file of a program that knew of none.
+    /// Which stream it is from its beginning on; None in a file of a program that knew of none, and in a copy of such files.
     pub stream: Option<Stream>,
 }
 
@@ -68,9 +68,8 @@ impl Header {
         bytes[48..56].copy_from_slice(&self.time.0.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..56]);
         bytes[56..COMMON_BYTES].copy_from_slice(&crc.to_le_bytes());
-        if let Some(stream) = &self.stream {
-            encode_stream(stream, &mut bytes[STREAM_AT..STREAM_AT + STREAM_BYTES]);
-        }
+        let none = Stream { id: ReplicationId::NONE, at: self.start, offset: 0, former: None };
+        encode_stream(&self.stream.unwrap_or(none), &mut bytes[STREAM_AT..STREAM_AT + STREAM_BYTES]);
     }
 
     /// Reads a segment's beginning.
@@ -88,7 +87,11 @@ impl Header {
             return Err(BadHeader::Damaged);
         }
         let stream = match u32_at(8) {
-            VERSION => Some(decode_stream(Lsn(u64_at(40)), all.get(STREAM_AT..)).ok_or(BadHeader::Damaged)?),
+            VERSION => {
+                let stream =
+                    decode_stream(Lsn(u64_at(40)), all.get(STREAM_AT..)).ok_or(BadHeader::Damaged)?;
+                Some(stream).filter(|stream| stream.id != ReplicationId::NONE)
+            }
             VERSION_WITHOUT_STREAM => None,
             newer => return Err(BadHeader::Newer(newer)),
         };

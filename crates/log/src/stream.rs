@@ -117,6 +117,8 @@ pub struct ReplicationId(pub(crate) [u8; ReplicationId::BYTES]);
 
 impl ReplicationId {
     pub(crate) const BYTES: usize = 20;
+    /// Nobody's: that of what is no stream.
+    pub(crate) const NONE: ReplicationId = ReplicationId([0; ReplicationId::BYTES]);
 
     /// One that nobody has.
     pub fn new() -> ReplicationId {
@@ -182,10 +184,10 @@ impl Stream {
         Stream { at, offset: self.offset.wrapping_add(at.0.wrapping_sub(self.at.0)), ..self }
     }
 
-    /// The same bytes under a new name from `at` on; what it was called before is forgotten.
+    /// The same bytes under a new name; what it was called before is forgotten.
     #[must_use]
-    pub fn renamed(self, at: Lsn) -> Stream {
-        Stream { id: ReplicationId::new(), former: None, ..self.seen_from(at) }
+    pub fn renamed(self) -> Stream {
+        Stream { id: ReplicationId::new(), former: None, ..self }
     }
 }
 

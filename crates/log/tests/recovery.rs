@@ -4,7 +4,7 @@
 
 mod nobody;
 
-use log::{Case, Flushing, Log, Lsn, Options, Refusal, Span, Target};
+use log::{Case, Flushing, Log, Lsn, Options, Refusal, Retention, Span, Target};
 use nobody::Nobody;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -389,6 +389,48 @@ fn a_file_in_place_of_the_directory_is_refused() {
 }
 
 #[test]
+fn check_passes_over_the_rest_of_a_record_whose_beginning_was_not_kept() {
+    let disk = Disk::new(1);
+    let fs = Fs::Simulated(disk.clone());
+    let clock = Clock::simulated(UnixMs(0));
+    let options = Options { segment_bytes: 1 << 20, flushing: Flushing::ByHand, clock, ..Options::default() };
+    for bytes in (600_000..3_000_000).step_by(150_000) {
+        let log = log::recover(&fs, dir()).unwrap().open(&options, Arc::new(Nobody)).unwrap();
+        log.append(0, UnixMs(1), &vec![1; bytes]);
+        log.flush();
+        checkpoint(&log, 3);
+        log.retire(Retention::None).unwrap();
+        log.close().unwrap();
+        let report = log::check(&fs, dir()).unwrap();
+        assert!(report.is_intact(), "{bytes}: {report:?}");
+        assert_eq!(report.verdict.unwrap().0, Case::Whole);
+    }
+}
+
+#[test]
+fn check_finds_damage_in_the_first_block_of_every_segment() {
+    const HEADER_BYTES: usize = 40;
+    for segment in 0..4 {
+        let disk = ten_records();
+        let path = files(&disk, "segment")[segment].clone();
+        let mut bytes = disk.content(&path).unwrap();
+        let block = &mut bytes[4096..];
+        let body_bytes = u32::from_le_bytes(block[32..36].try_into().unwrap()) as usize;
+        // The first frame says that MULTI and EXEC are there; both checksums are right.
+        block[HEADER_BYTES + 7] |= 1 << 3;
+        let body_crc = crc32c::crc32c(&block[HEADER_BYTES..HEADER_BYTES + body_bytes]);
+        block[4..8].copy_from_slice(&body_crc.to_le_bytes());
+        let header_crc = crc32c::crc32c(&block[4..HEADER_BYTES]);
+        block[..4].copy_from_slice(&header_crc.to_le_bytes());
+        disk.place(&path, bytes);
+        let report = log::check(&Fs::Simulated(disk.clone()), dir()).unwrap();
+        let damage: Vec<_> = report.segments.iter().map(|segment| segment.damage.is_some()).collect();
+        assert_eq!(damage.iter().position(|is_damaged| *is_damaged), Some(segment), "{report:?}");
+        assert_refused(&disk, "does not begin or end as its frame says");
+    }
+}
+
+#[test]
 fn check_tells_what_is_there() {
     let disk = with_checkpoints();
     let report = log::check(&Fs::Simulated(disk), dir()).unwrap();
@@ -682,5 +724,11 @@ fn opens(version: &str, end: u64, more: &[(u32, u64, usize)]) {
     }
     assert_eq!(seen, [&[(0, 3, 1_000), (5, 77, 9_000), (6, 78, 20_000)], more].concat());
     drop(recovery);
+    // A copy is a stream if all of it was one.
+    let is_stream = more.len() == 1;
+    restore(&fs, Target::Lsn(Lsn(end)), Path::new("/copy")).unwrap();
+    for path in disk.names(Path::new("/copy")).iter().filter(|path| path.extension().unwrap() == "segment") {
+        assert_eq!(disk.content(path).unwrap()[72..92] != [0; 20], is_stream, "{}", path.display());
+    }
     assert_eq!(open(&disk).appended(), Lsn(end));
 }

@@ -138,6 +138,35 @@ fn a_stream_keeps_its_name_and_its_offsets_over_starts() {
 }
 
 #[test]
+fn nobody_is_told_of_more_than_is_on_disk() {
+    let fs = Fs::Simulated(Disk::new(1));
+    let log = open(&fs);
+    log.append(0, UnixMs(1), b"abc");
+    assert_eq!(log.stream().offset, 0);
+    log.flush();
+    assert_eq!(log.stream().offset, 3);
+}
+
+#[test]
+fn a_log_that_was_not_completed_is_no_stream_that_goes_on() {
+    let fs = Fs::Simulated(Disk::new(1));
+    let begin = |beside: bool| {
+        let mut recovery = recover(&fs, DIR);
+        if beside {
+            recovery.begin_beside_clients()
+        } else {
+            recovery.begin_behind_import()
+        }
+        let log = recovery.open(&options(), Arc::new(Nobody)).unwrap();
+        let id = log.stream().id;
+        log.close().unwrap();
+        id
+    };
+    let ids = [begin(false), begin(false), begin(true)];
+    assert!(ids[0] != ids[1] && ids[1] != ids[2], "{ids:?}");
+}
+
+#[test]
 fn a_copy_is_another_stream() {
     let fs = Fs::Simulated(Disk::new(1));
     let log = open(&fs);

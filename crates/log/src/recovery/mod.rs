@@ -315,10 +315,10 @@ impl Recovery {
         let live = kept.iter().map(|link| link.header).collect();
         let checkpoints = survey.checkpoints.iter().map(|found| found.mark).collect();
         let history = survey.history.or(options.history).unwrap_or_else(|| Prng::from_entropy().next_u64());
-        // Also one that holds nothing: it may be there to say so.
-        let known = links.last().and_then(|link| link.header.stream);
+        // Also one that holds nothing: it may be there to say so. What was not completed was another stream.
+        let known = links.last().and_then(|link| link.header.stream).filter(|_| !is_new);
         let stream = known.unwrap_or_else(|| Stream::begin(end));
-        let mut directory = Directory::new(fs.clone(), dir, history, (last_number, stream), options);
+        let mut directory = Directory::new(fs.clone(), dir, history, (last_number, Some(stream)), options);
         directory.adopt(live, checkpoints, survey.newest.map(|(_, path)| path), lock);
         let directory = Arc::new(directory);
         let writer = Writer::new(Arc::clone(&directory), end, previous);

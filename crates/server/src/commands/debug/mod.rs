@@ -39,7 +39,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[row("debug", -2, Reach::All, FLAGS, de
 
 const HELP: &[&str] = &[
     "CHANGE-REPL-ID",
-    "    Give the server's data a new name (master_replid).",
+    "    Give the server's data a new name (master_replid); a log says so a moment later.",
     "DIGEST",
     "    Forty hexadecimal digits for all that is there: the same for the same data.",
     "DIGEST-VALUE [<key> ...]",
