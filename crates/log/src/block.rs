@@ -5,6 +5,8 @@
 //!    one, are never taken for it. Zeros are no block.
 //! 2. A block holds whole frames. A record that needs more than one block is one frame in each, all but the last marked
 //!    as continued, all but the first as continuing.
+//! 3. A record whose effects are not what the stream says has both: first frames that are not of the stream, then frames that are
+//!    no effects. Two that fit one block stand there side by side.
 
 use crate::Lsn;
 use crate::limits::{BLOCK_ALIGN, DATABASES_MAX};
@@ -25,8 +27,12 @@ const CONTINUING: u32 = 1 << 25;
 const SELECTS: u32 = 1 << 26;
 /// A frame's mark that its record's effects stand between MULTI and EXEC.
 const SEVERAL: u32 = 1 << 27;
+/// A frame's mark that its payload is no part of the stream.
+const HIDDEN: u32 = 1 << 28;
+/// A frame's mark that its payload is of the stream only, and no effects.
+const MUTE: u32 = 1 << 29;
 /// All marks that have a meaning.
-const KNOWN_MARKS: u32 = CONTINUED | CONTINUING | SELECTS | SEVERAL;
+const KNOWN_MARKS: u32 = CONTINUED | CONTINUING | SELECTS | SEVERAL | HIDDEN | MUTE;
 /// How far ahead of a record the block's memory is fetched: some records, which take longer than a miss.
 const PREFETCH_AHEAD_BYTES: usize = 512;
 /// Lines fetched for a record at most: for a longer one the processor goes on by itself.
@@ -68,6 +74,43 @@ impl Part {
     }
 }
 
+/// For whom the bytes of a frame are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// They are effects, and what a replica reads.
+    #[default]
+    Both,
+    /// They are effects, of which the stream has others or none.
+    Effects,
+    /// They are what a replica reads, and say nothing to who applies effects.
+    Stream,
+}
+
+impl Use {
+    fn marks(self) -> u32 {
+        match self {
+            Use::Both => 0,
+            Use::Effects => HIDDEN,
+            Use::Stream => MUTE,
+        }
+    }
+
+    /// None: the marks contradict each other.
+    fn from_marks(marks: u32) -> Option<Use> {
+        match (marks & HIDDEN != 0, marks & MUTE != 0) {
+            (false, false) => Some(Use::Both),
+            (true, false) => Some(Use::Effects),
+            (false, true) => Some(Use::Stream),
+            (true, true) => None,
+        }
+    }
+
+    /// Whether frames for this may stand behind frames for another in one record.
+    fn follows(self, before: Use) -> bool {
+        self == before || (before, self) == (Use::Effects, Use::Stream)
+    }
+}
+
 /// What is said of a record before its payload; of one in several frames, by each of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
@@ -75,18 +118,25 @@ pub(crate) struct Head {
     pub database: u32,
     /// What stands round its effects.
     pub dress: Dress,
+    /// For whom its bytes are.
+    pub used_for: Use,
     /// When it was executed.
     pub time: UnixMs,
 }
 
 impl Head {
+    /// Of bytes that nothing stands round.
+    pub fn plain(database: u32, used_for: Use, time: UnixMs) -> Head {
+        Head { database, dress: Dress::default(), used_for, time }
+    }
+
     /// A frame's second word.
     #[inline]
     fn marks(&self, part: Part) -> u32 {
         assert!(self.database < DATABASES_MAX, "databases are far fewer");
         let selects = if self.dress.selects { SELECTS } else { 0 };
         let several = if self.dress.is_several { SEVERAL } else { 0 };
-        self.database | part.marks() | selects | several
+        self.database | part.marks() | selects | several | self.used_for.marks()
     }
 }
 
@@ -149,6 +199,8 @@ pub(crate) struct Unwritten {
     pub lsn: Lsn,
     /// After the last payload byte.
     pub end: Lsn,
+    /// Payload bytes that are no part of the stream.
+    hidden_bytes: u64,
     /// Bytes of all frames, once it was sealed.
     sealed_body: Option<usize>,
 }
@@ -157,7 +209,8 @@ impl Unwritten {
     /// An empty block.
     pub fn new(capacity: usize) -> Unwritten {
         let bytes = AlignedBytes::with_capacity(capacity);
-        let mut block = Unwritten { bytes, lsn: Lsn::ZERO, end: Lsn::ZERO, sealed_body: None };
+        let mut block =
+            Unwritten { bytes, lsn: Lsn::ZERO, end: Lsn::ZERO, hidden_bytes: 0, sealed_body: None };
         block.restart(Lsn::ZERO);
         block
     }
@@ -172,7 +225,19 @@ impl Unwritten {
         self.bytes.resize(0);
         self.bytes.resize(HEADER_BYTES);
         (self.lsn, self.end) = (lsn, lsn);
+        self.hidden_bytes = 0;
         self.sealed_body = None;
+    }
+
+    /// Payload bytes that are of the stream.
+    pub fn stream_bytes(&self) -> u64 {
+        self.end.0 - self.lsn.0 - self.hidden_bytes
+    }
+
+    /// What it holds of the stream, piece by piece. It was sealed.
+    pub fn stream(&self) -> impl Iterator<Item = &[u8]> {
+        let body_bytes = self.sealed_body.unwrap_or(self.bytes.len() - HEADER_BYTES);
+        stream_in(&self.bytes.as_slice()[HEADER_BYTES..HEADER_BYTES + body_bytes])
     }
 
     /// Whether it holds no frame.
@@ -212,6 +277,9 @@ impl Unwritten {
         frame[8..].copy_from_slice(&head.time.0.to_le_bytes());
         self.bytes.extend(&frame);
         self.end = self.end.plus(payload_bytes as u64);
+        if head.used_for == Use::Effects {
+            self.hidden_bytes += payload_bytes as u64;
+        }
     }
 
     /// Fetches memory for as many bytes as were just pushed, somewhat ahead of them: whoever unlocks the block waits for
@@ -255,9 +323,47 @@ impl Unwritten {
 pub struct Block {
     lsn: Lsn,
     end: Lsn,
-    /// A record of several frames, its payload put together: the first of this block.
-    joined: Option<(Frame, Vec<u8>)>,
+    /// A record of several frames: the first of this block.
+    joined: Option<Joined>,
     frames: Vec<u8>,
+}
+
+/// The frames of a record, put together.
+#[derive(Clone, Debug)]
+struct Joined {
+    lsn: Lsn,
+    first: Frame,
+    last: Use,
+    payload: Vec<u8>,
+    /// Bytes in front that are no part of the stream.
+    hidden: usize,
+}
+
+impl Joined {
+    fn begin(lsn: Lsn, first: Frame, payload: &[u8]) -> Joined {
+        let hidden = if first.used_for == Use::Effects { payload.len() } else { 0 };
+        Joined { lsn, first, last: first.used_for, payload: payload.to_owned(), hidden }
+    }
+
+    fn push(&mut self, frame: &Frame, payload: &[u8]) -> Result<(), &'static str> {
+        if !frame.is_of_one_record_with(&self.first) || !frame.used_for.follows(self.last) {
+            return Err("the parts of a record are not of one database and one form");
+        }
+        self.last = frame.used_for;
+        self.payload.extend_from_slice(payload);
+        if frame.used_for == Use::Effects {
+            self.hidden += payload.len();
+        }
+        Ok(())
+    }
+
+    /// Its effects, and what it is of the stream.
+    fn parts(&self) -> Option<(&[u8], &[u8])> {
+        match (self.first.used_for, self.last) {
+            (Use::Both, _) => Some((self.first.undress(&self.payload)?, &self.payload)),
+            _ => Some(self.payload.split_at(self.hidden)),
+        }
+    }
 }
 
 impl Block {
@@ -281,7 +387,7 @@ impl Block {
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     lsn: Lsn,
-    joined: Option<&'a (Frame, Vec<u8>)>,
+    joined: Option<&'a Joined>,
     frames: &'a [u8],
 }
 
@@ -290,26 +396,42 @@ impl<'a> Iterator for Records<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Record<'a>> {
-        let (frame, stream) = match self.joined.take() {
-            Some((frame, payload)) => (*frame, payload.as_slice()),
-            None => {
-                let frame = Frame::decode(self.frames)?;
-                let (payload, rest) = self.frames[FRAME_BYTES..].split_at(frame.payload_bytes);
-                self.frames = rest;
-                (frame, payload)
-            }
+        const CHECKED: &str = "it was looked at when the block was read";
+        if let Some(joined) = self.joined.take() {
+            let (payload, stream) = joined.parts().expect(CHECKED);
+            return Some(self.record(&joined.first, payload, stream, joined.payload.len()));
+        }
+        let (frame, whole) = self.frame()?;
+        let (payload, stream) = match (frame.used_for, frame.part) {
+            (Use::Both, _) => (frame.undress(whole).expect(CHECKED), whole),
+            (Use::Stream, _) => (&whole[..0], whole),
+            (Use::Effects, Part::Whole) => (whole, &whole[..0]),
+            // What the stream has of it stands behind.
+            (Use::Effects, _) => (whole, self.frame().expect(CHECKED).1),
         };
-        let payload = frame.undress(stream).expect("it was looked at when the block was read");
-        let record = Record {
-            lsn: self.lsn,
-            database: frame.database,
-            time: frame.time,
-            payload,
-            stream,
-            dress: frame.dress,
+        let bytes = match frame.used_for {
+            Use::Effects => payload.len() + stream.len(),
+            Use::Both | Use::Stream => whole.len(),
         };
-        self.lsn = record.end();
-        Some(record)
+        Some(self.record(&frame, payload, stream, bytes))
+    }
+}
+
+impl<'a> Records<'a> {
+    #[inline]
+    fn frame(&mut self) -> Option<(Frame, &'a [u8])> {
+        let frame = Frame::decode(self.frames)?;
+        let (payload, rest) = self.frames[FRAME_BYTES..].split_at(frame.payload_bytes);
+        self.frames = rest;
+        Some((frame, payload))
+    }
+
+    #[inline]
+    fn record(&mut self, frame: &Frame, payload: &'a [u8], stream: &'a [u8], bytes: usize) -> Record<'a> {
+        let lsn = self.lsn;
+        self.lsn = lsn.plus(bytes as u64);
+        let Frame { database, time, dress, .. } = *frame;
+        Record { lsn, database, time, payload, stream, bytes, dress, used_for: frame.used_for }
     }
 }
 
@@ -320,6 +442,7 @@ struct Frame {
     database: u32,
     part: Part,
     dress: Dress,
+    used_for: Use,
     has_unknown_marks: bool,
     time: UnixMs,
 }
@@ -334,9 +457,23 @@ impl Frame {
             database: u32_at(4) & DATABASE_MASK,
             part: Part::from_marks(u32_at(4)),
             dress: Dress { selects: u32_at(4) & SELECTS != 0, is_several: u32_at(4) & SEVERAL != 0 },
-            has_unknown_marks: u32_at(4) & !(DATABASE_MASK | KNOWN_MARKS) != 0,
+            used_for: Use::from_marks(u32_at(4)).unwrap_or_default(),
+            has_unknown_marks: u32_at(4) & !(DATABASE_MASK | KNOWN_MARKS) != 0
+                || Use::from_marks(u32_at(4)).is_none(),
             time: UnixMs(u64::from_le_bytes(bytes[8..].try_into().expect("eight bytes"))),
         })
+    }
+
+    /// Whether the next frame carries on its record.
+    fn goes_on(&self) -> bool {
+        matches!(self.part, Part::First | Part::Middle)
+    }
+
+    /// Whether it is the effects of a record of which the other is what the stream has.
+    fn is_first_of_pair_with(&self, other: &Frame) -> bool {
+        self.part == Part::First
+            && (self.used_for, other.used_for) == (Use::Effects, Use::Stream)
+            && self.is_of_one_record_with(other)
     }
 
     /// Whether both may be parts of the same record, which say the same of it.
@@ -351,6 +488,9 @@ impl Frame {
     }
 }
 
+/// What is said of frames that are not where they may be.
+const MISPLACED: &str = "a part of a record is not where it belongs";
+
 /// What is said of a record whose payload does not begin or end as its frame says.
 const MISDRESSED: &str = "a record does not begin or end as its frame says";
 
@@ -359,8 +499,8 @@ const MISDRESSED: &str = "a record does not begin or end as its frame says";
 pub(crate) struct Joiner {
     /// What lies before this is left out: a place where a record begins.
     from: Lsn,
-    /// The record that the last body left unfinished, and where it begins.
-    open: Option<(Lsn, Frame, Vec<u8>)>,
+    /// The record that the last body left unfinished.
+    open: Option<Joined>,
     /// What comes first may be the rest of a record whose beginning is not there.
     is_behind_cut: bool,
 }
@@ -378,7 +518,7 @@ impl Joiner {
 
     /// Where the record begins that is not finished yet.
     pub fn open_since(&self) -> Option<Lsn> {
-        self.open.as_ref().map(|(lsn, ..)| *lsn)
+        self.open.as_ref().map(|open| open.lsn)
     }
 
     /// Takes the next body, whose checksum was right. None while a record goes on in the next body.
@@ -400,25 +540,24 @@ impl Joiner {
             return Ok(Some(whole).filter(|block| !block.frames.is_empty()));
         }
         let open = self.open.take();
-        if open.as_ref().is_some_and(|(_, begun, _)| !first.is_of_one_record_with(begun)) {
-            return Err("the parts of a record are not of one database and one form");
-        }
+        // Of two frames side by side the first is none that goes on in another block.
+        let is_whole = first.part == Part::Whole || first.part == Part::First && !rest.is_empty();
         match (first.part, open) {
-            (Part::Whole, None) => Ok(Some(Block { lsn, end: header.end(), joined: None, frames: body })),
+            (_, None) if is_whole => Ok(Some(Block { lsn, end: header.end(), joined: None, frames: body })),
             (Part::First, None) => {
-                self.open = Some((lsn, first, own.to_owned()));
+                self.open = Some(Joined::begin(lsn, first, own));
                 Ok(None)
             }
-            (Part::Middle, Some((lsn, begun, mut payload))) => {
-                payload.extend_from_slice(own);
-                self.open = Some((lsn, begun, payload));
+            (Part::Middle, Some(mut open)) => {
+                open.push(&first, own)?;
+                self.open = Some(open);
                 Ok(None)
             }
-            (Part::Last, Some((lsn, begun, mut payload))) => {
-                payload.extend_from_slice(own);
-                begun.undress(&payload).ok_or(MISDRESSED)?;
-                let frames = rest.to_owned();
-                Ok(Some(Block { lsn, end: header.end(), joined: Some((begun, payload)), frames }))
+            (Part::Last, Some(mut open)) => {
+                open.push(&first, own)?;
+                open.parts().ok_or(MISDRESSED)?;
+                let (lsn, frames) = (open.lsn, rest.to_owned());
+                Ok(Some(Block { lsn, end: header.end(), joined: Some(open), frames }))
             }
             _ => Err("the parts of a record do not follow each other"),
         }
@@ -443,9 +582,24 @@ pub(crate) fn begins_record(body: &[u8]) -> Option<bool> {
     Frame::decode(body).map(|frame| matches!(frame.part, Part::Whole | Part::First))
 }
 
-/// Whether the frames fill the body, and only a body's only frame is continued.
+/// What the frames of a body hold of the stream.
+pub(crate) fn stream_in(mut body: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        loop {
+            let frame = Frame::decode(body)?;
+            let (payload, rest) = body[FRAME_BYTES..].split_at_checked(frame.payload_bytes)?;
+            body = rest;
+            if frame.used_for != Use::Effects {
+                return Some(payload);
+            }
+        }
+    })
+}
+
+/// Whether the frames fill the body, and only a body's only frame is continued, or one of two that belong together.
 fn check(header: &Header, body: &[u8]) -> Result<(), &'static str> {
     let (mut rest, mut payload_bytes) = (body, 0u64);
+    let mut before: Option<Frame> = None;
     while !rest.is_empty() {
         let frame = Frame::decode(rest).ok_or("a frame is cut off")?;
         let behind = &rest[FRAME_BYTES..];
@@ -454,19 +608,25 @@ fn check(header: &Header, body: &[u8]) -> Result<(), &'static str> {
         if frame.has_unknown_marks {
             return Err("a frame has marks that this version does not know");
         }
-        if frame.part == Part::Whole {
+        if frame.part == Part::Whole && frame.used_for == Use::Both {
             frame.undress(payload).ok_or(MISDRESSED)?;
         }
         payload_bytes += frame.payload_bytes as u64;
-        let is_first = payload_bytes == frame.payload_bytes as u64;
-        let is_in_place = match frame.part {
-            Part::Whole => true,
-            Part::First | Part::Middle => is_first && rest.is_empty(),
-            Part::Last => is_first,
+        let is_in_place = match (frame.part, &before) {
+            (Part::Whole, Some(before)) => !before.goes_on(),
+            (Part::Whole, None) | (Part::First, None) | (Part::Middle, None) | (Part::Last, None) => true,
+            (Part::First, Some(before)) => !before.goes_on() && frame.used_for == Use::Effects,
+            (Part::Last, Some(before)) => before.is_first_of_pair_with(&frame),
+            (Part::Middle, Some(_)) => false,
         };
         if !is_in_place {
-            return Err("a part of a record is not where it belongs");
+            return Err(MISPLACED);
         }
+        before = Some(frame);
+    }
+    // What goes on behind the body is all of it.
+    if before.is_some_and(|last| last.goes_on() && last.payload_bytes as u64 != payload_bytes) {
+        return Err(MISPLACED);
     }
     let is_right = payload_bytes == u64::from(header.payload_bytes);
     if is_right { Ok(()) } else { Err("the frames are not as long as the block says") }
@@ -481,22 +641,24 @@ pub struct Record<'a> {
     pub database: u32,
     /// When it was executed.
     pub time: UnixMs,
-    /// Its effects: requests in RESP, one or more.
+    /// Its effects: requests in RESP, mostly one; none where it moves the stream on only.
     pub payload: &'a [u8],
-    /// The whole, as a replica reads it: the effects with what stands round them.
+    /// What a replica reads: the effects with what stands round them, or what they came from at a master elsewhere.
     pub stream: &'a [u8],
+    bytes: usize,
     dress: Dress,
+    used_for: Use,
 }
 
 impl Record<'_> {
     /// What its frame says of it.
     pub(crate) fn head(&self) -> Head {
-        Head { database: self.database, dress: self.dress, time: self.time }
+        Head { database: self.database, dress: self.dress, used_for: self.used_for, time: self.time }
     }
 
     /// Where it ends: the Lsn that appending it gave.
     pub fn end(&self) -> Lsn {
-        self.lsn.plus(self.stream.len() as u64)
+        self.lsn.plus(self.bytes as u64)
     }
 }
 
@@ -514,8 +676,12 @@ mod tests {
 
     #[test]
     fn what_stands_round_effects_is_what_the_frame_says_or_the_block_is_damaged() {
-        let head =
-            |selects, is_several| Head { database: 3, dress: Dress { selects, is_several }, time: UnixMs(1) };
+        let head = |selects, is_several| Head {
+            database: 3,
+            dress: Dress { selects, is_several },
+            used_for: Use::Both,
+            time: UnixMs(1),
+        };
         let body_of = |push: &dyn Fn(&mut Unwritten)| {
             let mut block = Unwritten::new(4096);
             push(&mut block);
@@ -531,7 +697,7 @@ mod tests {
             assert_eq!(found.unwrap_err(), MISDRESSED);
         }
         let (header, mut body) = body_of(&|block| block.push(&head(false, false), b"x", Part::Whole));
-        body[7] |= 1 << 4;
+        body[7] |= 1 << 6;
         assert!(joined((header, body)).unwrap_err().contains("does not know"));
     }
 }

@@ -9,10 +9,11 @@
 //! 2. No allocation while blocks come back as fast as they fill.
 
 use crate::Lsn;
-use crate::block::{FRAME_BYTES, HEADER_BYTES, Head, Part, Record, Unwritten};
+use crate::block::{FRAME_BYTES, HEADER_BYTES, Head, Part, Record, Unwritten, Use};
 use crate::limits::FREE_BYTES_MAX;
 use crate::stream::{Dress, Span};
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sys::UnixMs;
@@ -71,14 +72,31 @@ impl Buffer {
     pub fn append(&self, database: u32, time: UnixMs, payload: &[u8]) -> Lsn {
         let mut filling = self.filling.lock();
         filling.selected = None;
-        self.put(&mut filling, &Head { database, dress: Dress::default(), time }, payload)
+        self.put(&mut filling, &Head::plain(database, Use::Both, time), payload)
+    }
+
+    /// Appends what the stream of a master has, with the effects that it had here, which begin in `database`; either may be empty.
+    pub fn append_unit(&self, database: u32, time: UnixMs, effects: Vec<Vec<u8>>, stream: &[u8]) -> Lsn {
+        let mut filling = self.filling.lock();
+        filling.selected = None;
+        if matches!(&effects[..], [effects] if effects == stream) {
+            return self.put(&mut filling, &Head::plain(database, Use::Both, time), stream);
+        }
+        self.put_apart(&mut filling, (database, time), effects, stream)
     }
 
     /// Appends a record that was read, as it was.
     pub fn append_copy(&self, record: &Record<'_>) -> Lsn {
         let mut filling = self.filling.lock();
         filling.selected = None;
-        self.put(&mut filling, &record.head(), record.stream)
+        let head = record.head();
+        match head.used_for {
+            Use::Both => self.put(&mut filling, &head, record.stream),
+            Use::Effects | Use::Stream => {
+                let effects = vec![record.payload.to_owned()];
+                self.put_apart(&mut filling, (head.database, head.time), effects, record.stream)
+            }
+        }
     }
 
     /// Appends effects with what has to stand round them in the stream, and gives the record's end.
@@ -86,7 +104,7 @@ impl Buffer {
     pub fn append_effects(&self, span: Span, time: UnixMs, effects: &[u8]) -> Lsn {
         let mut filling = self.filling.lock();
         let dress = filling.dress(span);
-        let head = Head { database: span.database, dress, time };
+        let head = Head { database: span.database, dress, used_for: Use::Both, time };
         if dress.is_none() {
             return self.put(&mut filling, &head, effects);
         }
@@ -96,20 +114,49 @@ impl Buffer {
     /// The same for effects that lie in several parts, each of which is freed as soon as it is copied.
     pub fn append_parts(&self, span: Span, time: UnixMs, parts: Vec<Vec<u8>>) -> Lsn {
         let mut filling = self.filling.lock();
-        let head = Head { database: span.database, dress: filling.dress(span), time };
+        let head = Head { database: span.database, dress: filling.dress(span), used_for: Use::Both, time };
         let front = head.dress.front(span.database).as_slice().to_vec();
         let all = [front].into_iter().chain(parts).chain([head.dress.back().to_vec()]);
-        self.put_parts(&mut filling, &head, all)
+        self.put_parts(&mut filling, all.map(|part| (head, part)))
     }
 
     #[inline]
     fn put(&self, filling: &mut Filling, head: &Head, payload: &[u8]) -> Lsn {
         assert!(!payload.is_empty(), "a record moves the log on");
         if filling.block.room() < payload.len() {
-            return self.put_parts(filling, head, std::iter::once(payload));
+            return self.put_parts(filling, std::iter::once((*head, payload)));
         }
         filling.block.push(head, payload, Part::Whole);
         self.publish(filling)
+    }
+
+    /// Puts a record of effects that are not of the stream, and what the stream has in their place.
+    #[inline(never)]
+    fn put_apart(
+        &self,
+        filling: &mut Filling,
+        (database, time): (u32, UnixMs),
+        effects: Vec<Vec<u8>>,
+        stream: &[u8],
+    ) -> Lsn {
+        let hidden = Head::plain(database, Use::Effects, time);
+        let mute = Head::plain(database, Use::Stream, time);
+        let effects_bytes: usize = effects.iter().map(Vec::len).sum();
+        match (effects_bytes, stream.len()) {
+            (0, _) => return self.put(filling, &mute, stream),
+            (bytes, 0) if bytes <= filling.block.room() => {
+                return self.put(filling, &hidden, &effects.concat());
+            }
+            (_, 0) => return self.put_parts(filling, effects.into_iter().map(|part| (hidden, part))),
+            _ => {}
+        }
+        if filling.block.room() >= effects_bytes + FRAME_BYTES + stream.len() {
+            filling.block.push(&hidden, &effects.concat(), Part::First);
+            filling.block.push(&mute, stream, Part::Last);
+            return self.publish(filling);
+        }
+        let effects = effects.into_iter().map(|part| (hidden, Cow::Owned(part)));
+        self.put_parts(filling, effects.chain([(mute, Cow::Borrowed(stream))]))
     }
 
     #[inline(never)]
@@ -121,7 +168,7 @@ impl Buffer {
             return self.publish(filling);
         }
         let whole = [front.as_slice(), effects, head.dress.back()].concat();
-        self.put_parts(filling, head, std::iter::once(whole))
+        self.put_parts(filling, std::iter::once((*head, whole)))
     }
 
     /// Puts a record that does not fit the block, or lies in several parts, into the next, or into as many as it takes.
@@ -129,21 +176,20 @@ impl Buffer {
     fn put_parts<P: AsRef<[u8]>>(
         &self,
         filling: &mut Filling,
-        head: &Head,
-        parts: impl Iterator<Item = P>,
+        parts: impl Iterator<Item = (Head, P)>,
     ) -> Lsn {
         let piece_bytes_max = self.block_bytes - HEADER_BYTES - FRAME_BYTES;
-        let mut parts = parts.filter(|part| !part.as_ref().is_empty()).peekable();
+        let mut parts = parts.filter(|(_, part)| !part.as_ref().is_empty()).peekable();
         assert!(parts.peek().is_some(), "a record moves the log on");
         let mut is_first = true;
-        while let Some(part) = parts.next() {
+        while let Some((head, part)) = parts.next() {
             let mut pieces = part.as_ref().chunks(piece_bytes_max).peekable();
             while let Some(piece) = pieces.next() {
                 if !filling.block.is_empty() {
                     self.begin_block(filling);
                 }
                 let is_last = pieces.peek().is_none() && parts.peek().is_none();
-                filling.block.push(head, piece, Part::of(is_first, is_last));
+                filling.block.push(&head, piece, Part::of(is_first, is_last));
                 is_first = false;
             }
         }

@@ -27,8 +27,10 @@ pub(crate) struct Directory {
     segment_bytes: u64,
     clock: Clock,
     next_number: AtomicU64,
-    /// What the log is as a stream; segments that are begun say so.
+    /// What the log is as a stream, seen from where it is durable; segments that are begun say so. None: what is appended is none.
     stream: Mutex<Option<Stream>>,
+    /// From which offset on the stream is kept for replicas, whatever else is dispensable.
+    kept_from: Mutex<Option<u64>>,
     /// From the oldest to the one that is written to.
     live: Mutex<Vec<Header>>,
     spares: Mutex<Vec<PathBuf>>,
@@ -98,6 +100,7 @@ impl Directory {
             clock: options.clock.clone(),
             next_number: AtomicU64::new(last_number + 1),
             stream: Mutex::new(stream),
+            kept_from: Mutex::new(None),
             live: Mutex::new(Vec::new()),
             checkpoints: Mutex::new(Vec::new()),
             spares: Mutex::new(Vec::new()),
@@ -125,9 +128,35 @@ impl Directory {
         *self.stream.lock()
     }
 
-    /// From the next segment on it is this.
-    pub fn set_stream(&self, stream: Stream) {
-        *self.stream.lock() = Some(stream);
+    /// From the next segment on it is something else.
+    pub fn change_stream(&self, change: impl FnOnce(Option<Stream>) -> Option<Stream>) {
+        let mut stream = self.stream.lock();
+        *stream = change(*stream);
+    }
+
+    /// Notes that it is durable up to `durable` now, which are so many bytes of the stream more.
+    pub fn advance_stream(&self, durable: Lsn, bytes: u64) {
+        if let Some(stream) = &mut *self.stream.lock() {
+            (stream.at, stream.offset) = (durable, stream.offset + bytes);
+        }
+    }
+
+    /// Keeps the segments that hold the stream from this offset on.
+    pub fn keep_stream_from(&self, offset: Option<u64>) {
+        *self.kept_from.lock() = offset;
+    }
+
+    /// The segments that hold the stream as it is called now, from the oldest on.
+    pub fn live_of_stream(&self) -> Vec<Header> {
+        let Some(stream) = self.stream() else { return Vec::new() };
+        let is_of_it = |header: &Header| {
+            header
+                .stream
+                .is_some_and(|own| own.id == stream.id || stream.former.is_some_and(|(id, _)| own.id == id))
+        };
+        let live = self.live.lock();
+        let others = live.iter().rposition(|header| !is_of_it(header)).map_or(0, |last| last + 1);
+        live[others..].to_vec()
     }
 
     /// Begins a segment at `start`, behind the one with the number `previous`.
@@ -137,7 +166,11 @@ impl Directory {
     pub fn begin(&self, start: Lsn, previous: u64) -> Result<Current, Failure> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let time = self.clock.now();
-        let stream = self.stream().map(|stream| stream.seen_from(start));
+        let stream = self.stream();
+        debug_assert!(
+            stream.is_none_or(|stream| stream.at == start),
+            "a segment begins where all is durable"
+        );
         let mut header = Header { history: self.history, number, previous, start, time, length: 0, stream };
         let ready = self.spares.lock().pop();
         let spare = ready.map_or_else(|| self.make_spare(number), Ok)?;
@@ -249,7 +282,10 @@ impl Directory {
     /// # Errors
     /// The first; what was removed until then is gone.
     pub fn retire(&self, retention: Retention) -> io::Result<Retired> {
-        let base = self.oldest_needed(retention);
+        let mut base = self.oldest_needed(retention);
+        if let (Some(base), Some(kept)) = (&mut base, self.oldest_kept()) {
+            *base = kept.min(*base);
+        }
         let mut retired = Retired::default();
         let Some(base) = base else { return Ok(retired) };
         let mut checkpoints = self.checkpoints.lock();
@@ -303,6 +339,15 @@ impl Directory {
                 Some(checkpoints.iter().find(fits).map_or(newest, |mark| mark.start))
             }
         }
+    }
+
+    /// Where the first segment begins that is kept for replicas.
+    fn oldest_kept(&self) -> Option<Lsn> {
+        let kept_from = (*self.kept_from.lock())?;
+        let begins_before = |header: &Header| header.stream.is_some_and(|stream| stream.offset <= kept_from);
+        let of_stream = self.live_of_stream();
+        let first = of_stream.iter().rfind(|header| begins_before(header)).or(of_stream.first());
+        first.map(|header| header.start)
     }
 
     /// Removes a segment, or makes a spare of it if there are few.

@@ -26,6 +26,7 @@ mod refusal;
 mod restore;
 mod segment;
 mod stream;
+mod stream_reader;
 mod threads;
 mod writer;
 
@@ -42,3 +43,4 @@ pub use recovery::{Case, Recovery, inspect, is_there, newest_checkpoint, recover
 pub use refusal::Refusal;
 pub use restore::{Restored, Target, restore};
 pub use stream::{ReplicationId, Span, Stream};
+pub use stream_reader::StreamReader;

@@ -8,10 +8,12 @@
 use crate::buffer::Buffer;
 use crate::directory::Directory;
 use crate::limits::{RETRY_INTERVAL_MS, SYNC_INTERVAL_MS, WRITE_INTERVAL_MS};
+use crate::stream_reader::StreamReader;
 use crate::threads::Threads;
 use crate::writer::{Until, Writer};
 use crate::{
-    CheckpointWriter, Failure, Flushing, Lsn, Options, Retention, Retired, Span, Stream, SyncPolicy,
+    CheckpointWriter, Failure, Flushing, Lsn, Options, Refusal, ReplicationId, Retention, Retired, Span,
+    Stream, SyncPolicy,
 };
 use parking_lot::Mutex;
 use std::io;
@@ -21,6 +23,13 @@ use sys::{Clock, UnixMs};
 
 /// Is told what becomes of what was appended, by the thread that flushes. Must not block and must not append.
 pub trait Observer: Send + Sync {
+    /// These bytes of the stream may go to replicas: they are durable, or, where the policy does not sync at once, written. Each call
+    /// goes on where the one before ended, unless the log has become another stream, or was not told to say so meanwhile
+    /// ([`Log::set_streamed`]). Told before [`Observer::committed`].
+    fn streamed(&self, from: u64, bytes: &[u8]) {
+        let _ = (from, bytes);
+    }
+
     /// The log is durable up to here, further than before; and where it was full, there may be room again.
     fn committed(&self, up_to: Lsn);
 
@@ -72,6 +81,8 @@ pub(crate) struct Shared {
     sync_requested: AtomicBool,
     /// A fresh segment is to be begun, whatever room there is.
     is_segment_wanted: AtomicBool,
+    /// Somebody follows the stream.
+    is_streamed: AtomicBool,
     has_failed: AtomicBool,
     failure: Mutex<Option<Failure>>,
     writer: Mutex<Turning>,
@@ -123,6 +134,7 @@ impl Log {
             policy: AtomicU8::new(options.sync as u8),
             sync_requested: AtomicBool::new(false),
             is_segment_wanted: AtomicBool::new(false),
+            is_streamed: AtomicBool::new(false),
             has_failed: AtomicBool::new(failure.is_some()),
             failure: Mutex::new(failure.clone()),
             writer: Mutex::new(turning),
@@ -171,6 +183,16 @@ impl Log {
     /// As [`Log::append_effects`].
     pub fn append(&self, database: u32, time: UnixMs, payload: &[u8]) -> Lsn {
         self.shared.buffer.append(database, time, payload)
+    }
+
+    /// Appends what a master's stream has, bytes that are whole requests, together with the effects that it had here: requests in parts, cut
+    /// anywhere, of which the first runs in `database`. Both are one record. Either may be empty: a heartbeat has no effect, and what
+    /// is written here only is in nobody's stream.
+    ///
+    /// # Panics
+    /// If both are empty, or as [`Log::append_effects`].
+    pub fn append_unit(&self, database: u32, time: UnixMs, effects: Vec<Vec<u8>>, stream: &[u8]) -> Lsn {
+        self.shared.buffer.append_unit(database, time, effects, stream)
     }
 
     /// Wants what was appended to be written, and wakes the flusher if it sleeps. A worker calls this, with no slot held, when
@@ -300,21 +322,59 @@ impl Log {
         self.shared.directory.drop_spares();
     }
 
-    /// What the log is as a stream, seen from the end of what is on disk: nobody is told of more.
+    /// What the log is as a stream, seen from the end of what is on disk: nobody is told of more. One that is none has the id
+    /// [`ReplicationId::NONE`].
     pub fn stream(&self) -> Stream {
-        self.whole_stream().seen_from(self.durable())
-    }
-
-    fn whole_stream(&self) -> Stream {
-        self.shared.directory.stream().expect("a log that is open is one")
+        let none = || Stream { id: ReplicationId::NONE, at: self.durable(), offset: 0, former: None };
+        self.shared.directory.stream().unwrap_or_else(none)
     }
 
     /// Gives the stream a new name that nobody has, for all that is appended from now on. The next turn of the flusher begins a
     /// segment that says so.
     pub fn rename_stream(&self) {
-        self.shared.directory.set_stream(self.whole_stream().renamed());
+        self.shared.directory.change_stream(|stream| stream.map(Stream::renamed));
         self.shared.is_segment_wanted.store(true, Ordering::Release);
         self.nudge();
+    }
+
+    /// Has what is appended from now on be another stream, whose offset and names these are; None: it is no stream. When it returns, the
+    /// directory says so. Waits for the disk; nobody appends meanwhile, and all that was appended is durable.
+    ///
+    /// # Errors
+    /// It is not, or the disk refuses.
+    pub fn begin_stream(&self, stream: Option<Stream>) -> io::Result<()> {
+        let mut turning = self.shared.writer.lock();
+        let at = turning.writer.durable();
+        if at != self.appended() {
+            return Err(io::Error::other("the log is not durable up to its end"));
+        }
+        let before = self.shared.directory.stream();
+        self.shared.directory.change_stream(|_| stream.map(|stream| Stream { at, ..stream }));
+        let begun = turning.writer.begin();
+        let error = begun.as_ref().err().map(|failure| io::Error::new(failure.kind, failure.to_string()));
+        if error.is_some() {
+            self.shared.directory.change_stream(|_| before);
+        }
+        self.shared.publish(&mut turning, begun);
+        error.map_or(Ok(()), Err)
+    }
+
+    /// Has the observer told of the stream from the next turn on, or not any more.
+    pub fn set_streamed(&self, on: bool) {
+        self.shared.is_streamed.store(on, Ordering::Release);
+    }
+
+    /// Reads the stream from an offset on, up to what is durable now. None: that is not there, or not any more.
+    ///
+    /// # Errors
+    /// That the disk does not read, or damage.
+    pub fn read_stream(&self, from: u64) -> Result<Option<StreamReader>, Refusal> {
+        StreamReader::open(&self.shared.directory, from)
+    }
+
+    /// Keeps the segments that hold the stream from this offset on, whatever checkpoints there are; None: no more than a start needs.
+    pub fn keep_stream_from(&self, offset: Option<u64>) {
+        self.shared.directory.keep_stream_from(offset);
     }
 
     /// What all files of the log have in common, and no other log's.
@@ -430,7 +490,14 @@ impl Shared {
         let writer = &mut turning.writer;
         self.syncs.store(writer.syncs, Ordering::Relaxed);
         self.written.store(writer.written().0, Ordering::Release);
-        writer.released.drain(..).for_each(|block| self.buffer.give_back(block));
+        match self.is_streamed.load(Ordering::Acquire) {
+            true => {
+                let until = if self.policy() == SyncPolicy::Always { Until::Durable } else { Until::Written };
+                writer.tell(until, |from, bytes| self.observer.streamed(from, bytes));
+            }
+            false => writer.tell_nobody(),
+        }
+        writer.take_released().for_each(|block| self.buffer.give_back(block));
         let durable = writer.durable();
         if durable.0 > self.durable.swap(durable.0, Ordering::AcqRel) {
             self.observer.committed(durable);

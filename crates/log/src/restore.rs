@@ -298,7 +298,7 @@ fn copy_checkpoint(fs: &Fs, checkpoint: &Checkpoint, to: &Path, history: u64) ->
 fn write_out(buffer: &Buffer, writer: &mut Writer) -> Result<(), Failure> {
     buffer.take(&mut writer.held);
     writer.advance(Until::Durable)?;
-    writer.released.drain(..).for_each(|block| buffer.give_back(block));
+    writer.take_released().for_each(|block| buffer.give_back(block));
     Ok(())
 }
 

@@ -118,7 +118,7 @@ pub struct ReplicationId(pub(crate) [u8; ReplicationId::BYTES]);
 impl ReplicationId {
     pub(crate) const BYTES: usize = 20;
     /// Nobody's: that of what is no stream.
-    pub(crate) const NONE: ReplicationId = ReplicationId([0; ReplicationId::BYTES]);
+    pub const NONE: ReplicationId = ReplicationId([0; ReplicationId::BYTES]);
 
     /// One that nobody has.
     pub fn new() -> ReplicationId {
@@ -159,7 +159,8 @@ impl FromStr for ReplicationId {
     }
 }
 
-/// Which stream a log is. Every payload byte is one of the stream's, so that an offset is an Lsn and a constant.
+/// Which stream a log is, seen from a place in it. Where nothing but what was executed here is in it, every payload byte is one of the
+/// stream's, and an offset is an Lsn and a constant; where a master elsewhere is followed, effects come between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// Its name.
@@ -178,10 +179,10 @@ impl Stream {
         Stream { id: ReplicationId::new(), at, offset: at.0, former: None }
     }
 
-    /// The same, seen from another place.
+    /// The same, seen from a place so many bytes of it further on.
     #[must_use]
-    pub fn seen_from(self, at: Lsn) -> Stream {
-        Stream { at, offset: self.offset.wrapping_add(at.0.wrapping_sub(self.at.0)), ..self }
+    pub fn moved(self, at: Lsn, bytes: u64) -> Stream {
+        Stream { at, offset: self.offset.wrapping_add(bytes), ..self }
     }
 
     /// The same bytes under a new name; what it was called before is forgotten.

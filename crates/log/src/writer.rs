@@ -31,10 +31,12 @@ pub(crate) struct Writer {
     previous: u64,
     pub held: VecDeque<Unwritten>,
     written: usize,
+    /// Of those released and those held behind them, so many were told to who follows the stream.
+    told: usize,
     unsynced_bytes: usize,
     durable: Lsn,
     /// Whose records are durable, for reuse.
-    pub released: Vec<Unwritten>,
+    released: Vec<Unwritten>,
     /// Syncs that came back without error.
     pub syncs: u64,
 }
@@ -48,6 +50,7 @@ impl Writer {
             previous,
             held: VecDeque::new(),
             written: 0,
+            told: 0,
             unsynced_bytes: 0,
             durable,
             released: Vec::new(),
@@ -143,10 +146,46 @@ impl Writer {
     /// What was written is durable now.
     fn release(&mut self) {
         self.durable = self.written();
+        let stream_bytes = self.held.iter().take(self.written).map(Unwritten::stream_bytes).sum();
+        self.directory.advance_stream(self.durable, stream_bytes);
         self.released.extend(self.held.drain(..self.written));
         self.written = 0;
         self.unsynced_bytes = 0;
         self.syncs += 1;
+    }
+
+    /// Tells what there is of the stream that was not told, as far as it is durable, or written: from which offset on, and the bytes.
+    pub fn tell(&mut self, until: Until, mut teller: impl FnMut(u64, &[u8])) {
+        let Some(stream) = self.directory.stream() else { return self.tell_nobody() };
+        let unwritten = match until {
+            Until::Durable => self.held.len(),
+            Until::Written => self.held.len() - self.written,
+        };
+        let released: u64 = self.released.iter().map(Unwritten::stream_bytes).sum();
+        let mut offset = stream.offset - released;
+        let blocks = self.released.iter().chain(&self.held);
+        for (index, block) in blocks.take(self.released.len() + self.held.len() - unwritten).enumerate() {
+            if index < self.told {
+                offset += block.stream_bytes();
+                continue;
+            }
+            for piece in block.stream() {
+                teller(offset, piece);
+                offset += piece.len() as u64;
+            }
+            self.told += 1;
+        }
+    }
+
+    /// Nobody follows: what there is now is told to nobody later.
+    pub fn tell_nobody(&mut self) {
+        self.told = self.released.len() + self.written;
+    }
+
+    /// Takes away those that are released, for reuse.
+    pub fn take_released(&mut self) -> impl Iterator<Item = Unwritten> {
+        self.told = self.told.saturating_sub(self.released.len());
+        self.released.drain(..)
     }
 
     fn next_segment(&mut self) -> Result<(), Failure> {

@@ -4,10 +4,12 @@
 
 mod nobody;
 
-use log::{Log, Lsn, Options, Recovery, Span, Target, restore};
+use log::{
+    Failure, Log, Lsn, Observer, Options, Recovery, ReplicationId, Span, Stream, SyncPolicy, Target, restore,
+};
 use nobody::Nobody;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use sys::file::Fs;
 use sys::file::simulated::Disk;
 use sys::{Clock, UnixMs};
@@ -39,8 +41,32 @@ fn read(recovery: &Recovery) -> (Vec<Vec<u8>>, Vec<u8>) {
             stream.extend_from_slice(record.stream);
         }
     }
-    assert_eq!(stream.len() as u64, at.0);
     (effects, stream)
+}
+
+/// Keeps what it is told of the stream.
+#[derive(Default)]
+struct Follower(Mutex<Option<(u64, Vec<u8>)>>);
+
+impl Observer for Follower {
+    fn streamed(&self, from: u64, bytes: &[u8]) {
+        let mut told = self.0.lock().unwrap();
+        let (begin, all) = told.get_or_insert((from, Vec::new()));
+        assert_eq!(*begin + all.len() as u64, from);
+        all.extend_from_slice(bytes);
+    }
+    fn committed(&self, _: Lsn) {}
+    fn failed(&self, _: &Failure) {}
+    fn resumed(&self) {}
+}
+
+fn read_stream(log: &Log, from: u64) -> Option<Vec<u8>> {
+    let mut reader = log.read_stream(from).unwrap()?;
+    let mut all = Vec::new();
+    while let Some(bytes) = reader.next().unwrap() {
+        all.extend(bytes);
+    }
+    Some(all)
 }
 
 fn select(db: u32) -> String {
@@ -178,4 +204,140 @@ fn a_copy_is_another_stream() {
     let copy = recover(&fs, "/copy").open(&options(), Arc::new(Nobody)).unwrap();
     assert_ne!(copy.stream().id, id);
     assert_eq!(copy.stream().offset, 3);
+}
+
+#[test]
+fn a_masters_bytes_are_the_stream_and_what_they_did_is_applied() {
+    for sync in [SyncPolicy::Always, SyncPolicy::EverySecond] {
+        let fs = Fs::Simulated(Disk::new(1));
+        let follower = Arc::new(Follower::default());
+        let options = Options { sync, ..options() };
+        let log = recover(&fs, DIR).open(&options, follower.clone()).unwrap();
+        let long = vec![b'l'; 20_000];
+        // What the effects were, and what the stream says: alike, apart, one of them only, in one block, in several and over segments.
+        let units: [(&[u8], &[u8]); 9] = [
+            (b"same", b"same"),
+            (b"effects", b"one request"),
+            (b"", b"PING"),
+            (b"of nobody's stream", b""),
+            (&long, b"short"),
+            (b"short", &long),
+            (&long, &long[1..]),
+            (b"", &long),
+            (&long, b""),
+        ];
+        log.append_effects(Span::of(0), UnixMs(1), b"before");
+        log.flush();
+        log.set_streamed(true);
+        let mut stream = select(0).into_bytes();
+        stream.extend(b"before");
+        let told_from = stream.len() as u64;
+        for (effects, bytes) in units {
+            // Cut anywhere.
+            let (one, two) = effects.split_at(effects.len() / 2);
+            let parts =
+                if effects == bytes { vec![effects.to_vec()] } else { vec![one.to_vec(), two.to_vec()] };
+            log.append_unit(7, UnixMs(1), parts, bytes);
+            log.append_unit(7, UnixMs(1), vec![one.to_vec(), two.to_vec()], b"again");
+            stream.extend(bytes);
+            stream.extend(b"again");
+            log.flush();
+        }
+        log.request_sync();
+        log.flush();
+        assert_eq!(
+            follower.0.lock().unwrap().take(),
+            Some((told_from, stream[told_from as usize..].to_vec()))
+        );
+        let end = log.stream();
+        assert_eq!(end.offset, stream.len() as u64);
+        assert_eq!(read_stream(&log, 0).as_deref(), Some(&stream[..]));
+        for from in [1, told_from, told_from + 3, 20_000, 50_001, stream.len() as u64] {
+            assert_eq!(read_stream(&log, from).as_deref(), Some(&stream[from as usize..]), "{from}");
+        }
+        assert_eq!(read_stream(&log, stream.len() as u64 + 1), None);
+        log.close().unwrap();
+        // All records are there as they were, and so is the place in the stream; a copy has both, too.
+        let copied = restore(&fs, Path::new(DIR), Target::Lsn(end.at), Path::new("/copy"), &options).unwrap();
+        assert_eq!(copied.end, end.at);
+        let wanted = units.iter().flat_map(|(effects, _)| [*effects, *effects]);
+        for dir in [DIR, "/copy"] {
+            let (effects, found) = read(&recover(&fs, dir));
+            assert_eq!(found, stream);
+            assert!(effects.iter().skip(1).map(Vec::as_slice).eq(wanted.clone()));
+        }
+        let log = open(&fs);
+        assert_eq!((log.stream().id, log.stream().offset), (end.id, end.offset));
+    }
+}
+
+#[test]
+fn whoever_is_cut_off_in_a_unit_has_none_of_it() {
+    let long = vec![b'l'; 20_000];
+    for (effects, bytes) in [(&b"effects"[..], &b"one request"[..]), (&long, b"short"), (b"short", &long)] {
+        let fs = Fs::Simulated(Disk::new(1));
+        let log = open(&fs);
+        log.append_unit(0, UnixMs(1), vec![b"first".to_vec()], b"1");
+        log.flush();
+        log.append_unit(0, UnixMs(1), vec![effects.to_vec()], bytes);
+        log.flush();
+        drop(log);
+        let names = fs.list(Path::new(DIR)).unwrap();
+        let mut segments: Vec<_> = names
+            .iter()
+            .filter(|name| name.to_str().is_some_and(|name| name.ends_with(".segment")))
+            .collect();
+        segments.sort_unstable();
+        // The last block of the last segment that has one is not what was written.
+        let blocks = |name: &std::ffi::OsString| {
+            let bytes = fs.read(&Path::new(DIR).join(name), 1 << 20).unwrap();
+            let of_block = bytes.chunks(4096).skip(1).rposition(|chunk| chunk.iter().any(|byte| *byte != 0));
+            of_block.map(|index| (bytes, (index + 1) * 4096))
+        };
+        let (path, (mut content, at)) =
+            segments.iter().rev().find_map(|name| Some((Path::new(DIR).join(name), blocks(name)?))).unwrap();
+        content[at..at + 4096].fill(0);
+        fs.write(&path, &content).unwrap();
+        let recovery = recover(&fs, DIR);
+        let (effects, stream) = read(&recovery);
+        assert_eq!((effects.len(), &stream[..]), (1, &b"1"[..]));
+        let log = recovery.open(&options(), Arc::new(Nobody)).unwrap();
+        assert_eq!(log.stream().offset, 1);
+    }
+}
+
+#[test]
+fn a_log_becomes_another_stream_where_a_copy_took_the_place_of_all() {
+    let fs = Fs::Simulated(Disk::new(1));
+    let log = open(&fs);
+    log.append(0, UnixMs(1), b"abc");
+    // Not behind what is not on disk.
+    assert!(log.begin_stream(None).is_err());
+    log.flush();
+    log.begin_stream(None).unwrap();
+    assert_eq!((log.stream().id, read_stream(&log, 0)), (ReplicationId::NONE, None));
+    drop(log);
+    // Whoever starts then has nothing to go on from.
+    let log = open(&fs);
+    let other = log.stream().id;
+    assert_ne!(other, ReplicationId::NONE);
+    let adopted = Stream { id: ReplicationId::new(), at: Lsn::ZERO, offset: 1000, former: None };
+    log.begin_stream(None).unwrap();
+    log.begin_stream(Some(adopted)).unwrap();
+    log.append_unit(0, UnixMs(1), Vec::new(), b"PING");
+    log.flush();
+    assert_eq!(read_stream(&log, 1001).as_deref(), Some(&b"ING"[..]));
+    assert_eq!(read_stream(&log, 3), None);
+    // Under a new name the old one's bytes are still there.
+    let renamed = Stream { id: ReplicationId::new(), former: Some((adopted.id, 1004)), ..log.stream() };
+    log.begin_stream(Some(renamed)).unwrap();
+    log.append_unit(0, UnixMs(1), Vec::new(), b"!");
+    log.flush();
+    drop(log);
+    let log = open(&fs);
+    assert_eq!(
+        (log.stream().id, log.stream().offset, log.stream().former),
+        (renamed.id, 1005, renamed.former)
+    );
+    assert_eq!(read_stream(&log, 1000).as_deref(), Some(&b"PING!"[..]));
 }

@@ -38,6 +38,7 @@ pub struct Recovery {
     base: Option<usize>,
     links: Arc<[Link]>,
     end: Lsn,
+    stream: Option<Stream>,
     last_time: UnixMs,
     moment: UnixMs,
 }
@@ -130,6 +131,7 @@ pub fn inspect(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
         base: index,
         links,
         end: end.lsn,
+        stream: end.stream,
         last_time,
         moment,
     })
@@ -297,7 +299,7 @@ impl Recovery {
     /// Why no segment can be begun. What was there stays.
     pub fn open(self, options: &Options, observer: Arc<dyn Observer>) -> Result<Log, Failure> {
         let is_new = self.is_new();
-        let Recovery { fs, dir, lock, survey, links, end, .. } = self;
+        let Recovery { fs, dir, lock, survey, links, end, stream, .. } = self;
         let is_linked = |path: &Path| links.iter().any(|link| link.path == path);
         let unlinked = survey.segments.iter().map(|link| &link.path).filter(|path| !is_linked(path));
         for leftover in survey.leftovers.iter().chain(unlinked) {
@@ -315,8 +317,8 @@ impl Recovery {
         let live = kept.iter().map(|link| link.header).collect();
         let checkpoints = survey.checkpoints.iter().map(|found| found.mark).collect();
         let history = survey.history.or(options.history).unwrap_or_else(|| Prng::from_entropy().next_u64());
-        // Also one that holds nothing: it may be there to say so. What was not completed was another stream.
-        let known = links.last().and_then(|link| link.header.stream).filter(|_| !is_new);
+        // What was not completed was another stream.
+        let known = stream.filter(|_| !is_new).map(|stream| Stream { at: end, ..stream });
         let stream = known.unwrap_or_else(|| Stream::begin(end));
         let mut directory = Directory::new(fs.clone(), dir, history, (last_number, Some(stream)), options);
         directory.adopt(live, checkpoints, survey.newest.map(|(_, path)| path), lock);

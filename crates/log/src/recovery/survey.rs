@@ -1,12 +1,12 @@
 //! What lies in a directory: files by their names and headers, the chain of segments, how the last one ends. Only reads.
 
 use super::table::{Headers, Origin, Reach, Tail};
-use crate::block::{Joiner, begins_record};
+use crate::block::{Joiner, begins_record, stream_in};
 use crate::checkpoint::{self, Checkpoint, NotWhole};
 use crate::limits::{BESIDE_CLIENTS_START, BLOCK_ALIGN, IMPORTED_START};
 use crate::reader::{Found, Link, Segment};
 use crate::segment::{self, BadHeader};
-use crate::{Lsn, Refusal};
+use crate::{Lsn, Refusal, Stream};
 use std::io;
 use std::path::{Path, PathBuf};
 use sys::UnixMs;
@@ -60,6 +60,8 @@ pub(crate) struct End {
     pub lsn: Lsn,
     /// When the last record of the last segments was executed.
     pub time: UnixMs,
+    /// What the log is as a stream there, if it is one.
+    pub stream: Option<Stream>,
     /// The damage, if there is some.
     pub damage: Option<Damage>,
 }
@@ -76,7 +78,7 @@ pub(crate) struct Damage {
 impl End {
     /// The end of a log that is not damaged.
     pub fn whole(tail: Tail, lsn: Lsn) -> End {
-        End { tail, lsn, time: UnixMs(0), damage: None }
+        End { tail, lsn, time: UnixMs(0), stream: None, damage: None }
     }
 
     fn damaged(link: &Link, offset: u64, lsn: Lsn, what: &'static str) -> End {
@@ -84,6 +86,7 @@ impl End {
             tail: Tail::Damaged,
             lsn,
             time: UnixMs(0),
+            stream: None,
             damage: Some(Damage { path: link.path.clone(), offset, what }),
         }
     }
@@ -288,13 +291,21 @@ pub(crate) fn end_of(fs: &Fs, chain: &[Link], needed: Lsn) -> Result<End, Refusa
     let mut joiner = Joiner::new(needed);
     let links = last_links(fs, chain)?;
     let (mut lsn, mut time) = (links[0].header.start, UnixMs(0));
+    // Behind all records that are whole, and behind all blocks.
+    let (mut stream, mut all_of_stream): (Option<Stream>, Option<Stream>) = (None, None);
     for link in links {
+        if joiner.open_since().is_none() {
+            stream = link.header.stream;
+            all_of_stream = stream;
+        }
         let mut segment = Segment::open(fs, &link.path, link.header).map_err(Refusal::disk(&link.path))?;
         while segment.lsn < link.end {
             let (position, begin) = (segment.position, segment.lsn);
             let found = segment.next().map_err(Refusal::disk(&link.path))?;
             let is_torn = matches!(found, Found::Torn);
             if let Found::Block(header, body) = found {
+                let bytes = stream_in(&body).map(<[u8]>::len).sum::<usize>() as u64;
+                all_of_stream = all_of_stream.map(|stream| stream.moved(header.end(), bytes));
                 match joiner.push(&header, body) {
                     Ok(block) => {
                         let last = block.as_ref().and_then(|block| block.records().last());
@@ -303,6 +314,9 @@ pub(crate) fn end_of(fs: &Fs, chain: &[Link], needed: Lsn) -> Result<End, Refusa
                     Err(what) => return Ok(End::damaged(link, position, begin, what)),
                 }
                 lsn = joiner.open_since().unwrap_or(header.end());
+                if joiner.open_since().is_none() {
+                    stream = all_of_stream;
+                }
                 continue;
             }
             let is_last = link.end == Lsn(u64::MAX);
@@ -313,10 +327,10 @@ pub(crate) fn end_of(fs: &Fs, chain: &[Link], needed: Lsn) -> Result<End, Refusa
                 return Ok(End::damaged(link, segment.bytes(), lsn, CUT));
             }
             let tail = if is_torn || joiner.open_since().is_some() { Tail::Torn } else { Tail::Clean };
-            return Ok(End { time, ..End::whole(tail, lsn) });
+            return Ok(End { time, stream, ..End::whole(tail, lsn) });
         }
     }
-    Ok(End { time, ..End::whole(Tail::Clean, lsn) })
+    Ok(End { time, stream, ..End::whole(Tail::Clean, lsn) })
 }
 
 /// The last segments, as many as a record that is unfinished at the end may reach back over.
