@@ -106,6 +106,11 @@ impl<'a> Args<'a> {
         self.origin == Origin::Log
     }
 
+    /// The moment at which it runs, for what notes that: `now` but for what a master wants, at which no time is up.
+    pub fn present(&self) -> UnixMs {
+        self.keyspace.present(self.now)
+    }
+
     /// The longest string that the request may build, in bytes.
     pub fn string_bytes_max(&self) -> u64 {
         match self.origin {

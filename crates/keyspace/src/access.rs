@@ -281,7 +281,7 @@ impl<'b> Access<'b> {
     }
 
     fn fresh_clock(&self) -> u32 {
-        clock::fresh(self.keyspace().policy(), self.now)
+        clock::fresh(self.keyspace().policy(), self.keyspace().present(self.now))
     }
 }
 

@@ -39,6 +39,17 @@ impl Span {
     }
 }
 
+/// What a master wanted to be done.
+#[derive(Clone, Copy, Debug)]
+pub struct Unit<'a> {
+    /// The database of the first effect.
+    pub first: DbIndex,
+    /// When it is done.
+    pub now: UnixMs,
+    /// The bytes of the master's stream, which are whole requests; none for what else came of them.
+    pub stream: &'a [u8],
+}
+
 /// Takes effects in the order of execution: the log, or a test.
 pub trait Journal: Send + Sync {
     /// Takes RESP requests that were executed together at `now`. Gives the record's end. The slots of their keys are held; must not
@@ -48,6 +59,13 @@ pub trait Journal: Send + Sync {
     /// The same for so much that it lies in several parts, cut anywhere. They are given back to the allocator one by one.
     fn append_parts(&self, span: Span, now: UnixMs, parts: Vec<Vec<u8>>) -> Stamp {
         self.append(span, now, &parts.concat())
+    }
+
+    /// Takes what was done on a server that follows a master, in parts, and what the master's stream has of it: both are one record. Either
+    /// may be empty.
+    fn append_unit(&self, unit: Unit<'_>, effects: Vec<Vec<u8>>) -> Stamp {
+        let span = Span { first: unit.first, last: unit.first, is_several: false };
+        if effects.is_empty() { self.end() } else { self.append_parts(span, unit.now, effects) }
     }
 
     /// The end of all that was appended.
@@ -81,6 +99,10 @@ struct Pending {
     now: UnixMs,
     /// By the command that runs.
     has_said: bool,
+    /// A master's bytes are being executed, and when.
+    followed_at: Option<UnixMs>,
+    /// Those that are in no record yet.
+    stream: Vec<u8>,
 }
 
 /// What a worker keeps of memory for effects.
@@ -160,6 +182,7 @@ impl Effects {
         let pending = &mut *self.0.lock();
         // Whoever has said something has it here.
         if pending.is_empty()
+            && pending.followed_at.is_none()
             && let Some(sent) = request.as_sent()
         {
             return journal.append(Span::of(db), now, sent);
@@ -209,6 +232,9 @@ impl Pending {
 
     fn settle(&mut self, journal: &dyn Journal) -> Stamp {
         self.named_bytes = 0;
+        if let Some(now) = self.followed_at {
+            return self.settle_unit(journal, now);
+        }
         if !self.parts.is_empty() {
             return self.settle_parts(journal);
         }
@@ -220,10 +246,24 @@ impl Pending {
 
     #[cold]
     fn settle_parts(&mut self, journal: &dyn Journal) -> Stamp {
+        let parts = self.take_parts();
+        journal.append_parts(self.span(), self.now, parts)
+    }
+
+    fn take_parts(&mut self) -> Vec<Vec<u8>> {
         let mut parts = mem::take(&mut self.parts);
         parts.extend(Some(mem::take(&mut self.requests)).filter(|last| !last.is_empty()));
         self.parts_bytes = 0;
-        journal.append_parts(self.span(), self.now, parts)
+        parts
+    }
+
+    /// Appends what came of a master's bytes: they go with the first that did.
+    fn settle_unit(&mut self, journal: &dyn Journal, now: UnixMs) -> Stamp {
+        let parts = self.take_parts();
+        let stamp = journal.append_unit(Unit { first: self.first, now, stream: &self.stream }, parts);
+        self.stream.clear();
+        self.stream.shrink_to(KEPT_BYTES_MAX);
+        stamp
     }
 
     fn span(&self) -> Span {
@@ -345,7 +385,7 @@ impl<'k> Batch<'k> {
 
     /// Whether keys that nobody changes may be removed now.
     pub(crate) fn may_remove(&self) -> bool {
-        !self.keyspace.keeps_all.load(Ordering::Relaxed)
+        self.keyspace.keeps_all.load(Ordering::Relaxed) == 0
             && self.keyspace.journal.get().is_none_or(|journal| journal.has_room())
     }
 
@@ -370,6 +410,25 @@ impl<'k> Batch<'k> {
     /// Bytes of what was said that is not appended yet, and of values that were copied and only named there.
     pub fn effects_bytes(&self) -> usize {
         self.effects().map_or(0, |effects| effects.0.lock().bytes())
+    }
+
+    /// What the batch does until [`Batch::end_unit`] is what a master wanted, whose stream has these bytes.
+    pub fn begin_unit(&self, stream: &[u8], now: UnixMs) {
+        let Some(effects) = self.effects() else { return };
+        let pending = &mut *effects.0.lock();
+        pending.followed_at = Some(now);
+        pending.stream.extend_from_slice(stream);
+    }
+
+    /// All of it is done. Bytes that changed nothing are appended by themselves. The batch holds nothing.
+    pub fn end_unit(&self) {
+        let Some((effects, journal)) = self.effects().zip(self.keyspace.journal.get()) else { return };
+        let pending = &mut *effects.0.lock();
+        if let Some(now) = pending.followed_at.filter(|_| !pending.stream.is_empty()) {
+            self.see(pending.settle_unit(&**journal, now));
+            self.has_appended.set(true);
+        }
+        pending.followed_at = None;
     }
 
     /// Whether the batch has appended anything.

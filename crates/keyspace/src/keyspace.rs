@@ -33,7 +33,7 @@ use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use sys::{Clock, Counter, Prng, Stamp, UnixMs};
 use value::collection::TypeName;
 use value::timers::Epoch;
@@ -105,11 +105,23 @@ pub struct Keyspace {
     /// See [`Keyspace::set_reads_seen`].
     pub(crate) are_reads_unseen: AtomicBool,
     /// See [`Keyspace::keep_all`].
-    pub(crate) keeps_all: AtomicBool,
+    pub(crate) keeps_all: AtomicU8,
     /// Of the checkpoint that is being written.
     pub(crate) way: Way,
     /// See [`Keyspace::in_the_past`].
     is_in_the_past: AtomicBool,
+}
+
+/// The moment at which is done what a master wants: it says which keys' time is up, and when, so that here none's is.
+pub const NO_TIME_IS_UP: UnixMs = UnixMs(0);
+
+/// Why keys that nobody changes stay where they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepsAll {
+    /// Writes pause.
+    Pause = 1,
+    /// A master says what goes.
+    Following = 2,
 }
 
 /// See [`Keyspace::in_the_past`].
@@ -191,7 +203,7 @@ impl Keyspace {
             slow_holders: Mutex::default(),
             clock: OnceLock::new(),
             are_reads_unseen: AtomicBool::new(false),
-            keeps_all: AtomicBool::new(false),
+            keeps_all: AtomicU8::new(0),
             way: Way::default(),
             is_in_the_past: AtomicBool::default(),
         }
@@ -232,10 +244,13 @@ impl Keyspace {
         self.active_expiry.load(Ordering::Relaxed)
     }
 
-    /// Whether keys that nobody changes stay where they are, their time up or memory full. Those whose time is up are not there
-    /// for anybody who looks. Batches that begin later keep to it.
-    pub fn keep_all(&self, on: bool) {
-        self.keeps_all.store(on, Ordering::Relaxed);
+    /// Whether, for this reason, keys that nobody changes stay where they are, their time up or memory full. Those whose time is up are
+    /// not there for anybody who looks. Batches that begin later keep to it.
+    pub fn keep_all(&self, reason: KeepsAll, on: bool) {
+        match on {
+            true => self.keeps_all.fetch_or(reason as u8, Ordering::Relaxed),
+            false => self.keeps_all.fetch_and(!(reason as u8), Ordering::Relaxed),
+        };
     }
 
     /// Names the one who is told of changes, as far as there is interest in them.
@@ -323,11 +338,23 @@ impl Keyspace {
         assert!(self.clock.set(clock).is_ok(), "a keyspace has one clock");
     }
 
-    /// The present moment, which is not before `begun`.
+    /// The present moment, which is not before `begun`; [`NO_TIME_IS_UP`] stays what it is.
     #[cold]
     pub(crate) fn moment(&self, begun: UnixMs) -> UnixMs {
+        if begun == NO_TIME_IS_UP {
+            return begun;
+        }
         let clock = self.clock.get().filter(|_| !self.is_in_the_past.load(Ordering::Acquire));
         clock.map_or(begun, |clock| clock.now().max(begun))
+    }
+
+    /// The moment of what is done at `now`, for what notes it: the clock's at [`NO_TIME_IS_UP`].
+    #[inline]
+    pub fn present(&self, now: UnixMs) -> UnixMs {
+        match self.clock.get() {
+            Some(clock) if now == NO_TIME_IS_UP => clock.now(),
+            _ => now,
+        }
     }
 
     /// What is done from now on, until the guard is dropped, is done at the moments that are given to it, whoever has to wait for locks: what

@@ -31,8 +31,10 @@ const SEVERAL: u32 = 1 << 27;
 const HIDDEN: u32 = 1 << 28;
 /// A frame's mark that its payload is of the stream only, and no effects.
 const MUTE: u32 = 1 << 29;
+/// A frame's mark that a master elsewhere says which time is up: at its record's time none is.
+const FOLLOWED: u32 = 1 << 30;
 /// All marks that have a meaning.
-const KNOWN_MARKS: u32 = CONTINUED | CONTINUING | SELECTS | SEVERAL | HIDDEN | MUTE;
+const KNOWN_MARKS: u32 = CONTINUED | CONTINUING | SELECTS | SEVERAL | HIDDEN | MUTE | FOLLOWED;
 /// How far ahead of a record the block's memory is fetched: some records, which take longer than a miss.
 const PREFETCH_AHEAD_BYTES: usize = 512;
 /// Lines fetched for a record at most: for a longer one the processor goes on by itself.
@@ -120,14 +122,16 @@ pub(crate) struct Head {
     pub dress: Dress,
     /// For whom its bytes are.
     pub used_for: Use,
+    /// Whether a master elsewhere says which time is up.
+    pub is_followed: bool,
     /// When it was executed.
     pub time: UnixMs,
 }
 
 impl Head {
-    /// Of bytes that nothing stands round.
-    pub fn plain(database: u32, used_for: Use, time: UnixMs) -> Head {
-        Head { database, dress: Dress::default(), used_for, time }
+    /// Of effects of its own.
+    pub fn own(database: u32, dress: Dress, time: UnixMs) -> Head {
+        Head { database, dress, used_for: Use::Both, is_followed: false, time }
     }
 
     /// A frame's second word.
@@ -136,7 +140,8 @@ impl Head {
         assert!(self.database < DATABASES_MAX, "databases are far fewer");
         let selects = if self.dress.selects { SELECTS } else { 0 };
         let several = if self.dress.is_several { SEVERAL } else { 0 };
-        self.database | part.marks() | selects | several | self.used_for.marks()
+        let followed = if self.is_followed { FOLLOWED } else { 0 };
+        self.database | part.marks() | selects | several | self.used_for.marks() | followed
     }
 }
 
@@ -430,8 +435,8 @@ impl<'a> Records<'a> {
     fn record(&mut self, frame: &Frame, payload: &'a [u8], stream: &'a [u8], bytes: usize) -> Record<'a> {
         let lsn = self.lsn;
         self.lsn = lsn.plus(bytes as u64);
-        let Frame { database, time, dress, .. } = *frame;
-        Record { lsn, database, time, payload, stream, bytes, dress, used_for: frame.used_for }
+        let Frame { database, time, dress, used_for, is_followed, .. } = *frame;
+        Record { lsn, database, time, is_followed, payload, stream, bytes, dress, used_for }
     }
 }
 
@@ -443,6 +448,7 @@ struct Frame {
     part: Part,
     dress: Dress,
     used_for: Use,
+    is_followed: bool,
     has_unknown_marks: bool,
     time: UnixMs,
 }
@@ -458,6 +464,7 @@ impl Frame {
             part: Part::from_marks(u32_at(4)),
             dress: Dress { selects: u32_at(4) & SELECTS != 0, is_several: u32_at(4) & SEVERAL != 0 },
             used_for: Use::from_marks(u32_at(4)).unwrap_or_default(),
+            is_followed: u32_at(4) & FOLLOWED != 0,
             has_unknown_marks: u32_at(4) & !(DATABASE_MASK | KNOWN_MARKS) != 0
                 || Use::from_marks(u32_at(4)).is_none(),
             time: UnixMs(u64::from_le_bytes(bytes[8..].try_into().expect("eight bytes"))),
@@ -478,7 +485,7 @@ impl Frame {
 
     /// Whether both may be parts of the same record, which say the same of it.
     fn is_of_one_record_with(&self, other: &Frame) -> bool {
-        (self.database, self.dress) == (other.database, other.dress)
+        (self.database, self.dress, self.is_followed) == (other.database, other.dress, other.is_followed)
     }
 
     /// The effects in a whole payload.
@@ -641,6 +648,8 @@ pub struct Record<'a> {
     pub database: u32,
     /// When it was executed.
     pub time: UnixMs,
+    /// Whether it was executed for a master elsewhere, which says which time is up: for its effects none is.
+    pub is_followed: bool,
     /// Its effects: requests in RESP, mostly one; none where it moves the stream on only.
     pub payload: &'a [u8],
     /// What a replica reads: the effects with what stands round them, or what they came from at a master elsewhere.
@@ -653,7 +662,8 @@ pub struct Record<'a> {
 impl Record<'_> {
     /// What its frame says of it.
     pub(crate) fn head(&self) -> Head {
-        Head { database: self.database, dress: self.dress, used_for: self.used_for, time: self.time }
+        let Record { database, dress, used_for, is_followed, time, .. } = *self;
+        Head { database, dress, used_for, is_followed, time }
     }
 
     /// Where it ends: the Lsn that appending it gave.
@@ -676,12 +686,7 @@ mod tests {
 
     #[test]
     fn what_stands_round_effects_is_what_the_frame_says_or_the_block_is_damaged() {
-        let head = |selects, is_several| Head {
-            database: 3,
-            dress: Dress { selects, is_several },
-            used_for: Use::Both,
-            time: UnixMs(1),
-        };
+        let head = |selects, is_several| Head::own(3, Dress { selects, is_several }, UnixMs(1));
         let body_of = |push: &dyn Fn(&mut Unwritten)| {
             let mut block = Unwritten::new(4096);
             push(&mut block);

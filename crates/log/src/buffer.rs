@@ -11,7 +11,7 @@
 use crate::Lsn;
 use crate::block::{FRAME_BYTES, HEADER_BYTES, Head, Part, Record, Unwritten, Use};
 use crate::limits::FREE_BYTES_MAX;
-use crate::stream::{Dress, Span};
+use crate::stream::{Dress, Span, Unit};
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -72,17 +72,18 @@ impl Buffer {
     pub fn append(&self, database: u32, time: UnixMs, payload: &[u8]) -> Lsn {
         let mut filling = self.filling.lock();
         filling.selected = None;
-        self.put(&mut filling, &Head::plain(database, Use::Both, time), payload)
+        self.put(&mut filling, &Head::own(database, Dress::default(), time), payload)
     }
 
-    /// Appends what the stream of a master has, with the effects that it had here, which begin in `database`; either may be empty.
-    pub fn append_unit(&self, database: u32, time: UnixMs, effects: Vec<Vec<u8>>, stream: &[u8]) -> Lsn {
+    /// Appends what is not said to replicas as it was done here.
+    pub fn append_unit(&self, unit: &Unit<'_>, effects: Vec<Vec<u8>>) -> Lsn {
         let mut filling = self.filling.lock();
         filling.selected = None;
-        if matches!(&effects[..], [effects] if effects == stream) {
-            return self.put(&mut filling, &Head::plain(database, Use::Both, time), stream);
+        let head = unit.head();
+        if matches!(&effects[..], [effects] if effects == unit.stream) {
+            return self.put(&mut filling, &head, unit.stream);
         }
-        self.put_apart(&mut filling, (database, time), effects, stream)
+        self.put_apart(&mut filling, &head, effects, unit.stream)
     }
 
     /// Appends a record that was read, as it was.
@@ -94,7 +95,7 @@ impl Buffer {
             Use::Both => self.put(&mut filling, &head, record.stream),
             Use::Effects | Use::Stream => {
                 let effects = vec![record.payload.to_owned()];
-                self.put_apart(&mut filling, (head.database, head.time), effects, record.stream)
+                self.put_apart(&mut filling, &head, effects, record.stream)
             }
         }
     }
@@ -104,7 +105,7 @@ impl Buffer {
     pub fn append_effects(&self, span: Span, time: UnixMs, effects: &[u8]) -> Lsn {
         let mut filling = self.filling.lock();
         let dress = filling.dress(span);
-        let head = Head { database: span.database, dress, used_for: Use::Both, time };
+        let head = Head::own(span.database, dress, time);
         if dress.is_none() {
             return self.put(&mut filling, &head, effects);
         }
@@ -114,7 +115,7 @@ impl Buffer {
     /// The same for effects that lie in several parts, each of which is freed as soon as it is copied.
     pub fn append_parts(&self, span: Span, time: UnixMs, parts: Vec<Vec<u8>>) -> Lsn {
         let mut filling = self.filling.lock();
-        let head = Head { database: span.database, dress: filling.dress(span), used_for: Use::Both, time };
+        let head = Head::own(span.database, filling.dress(span), time);
         let front = head.dress.front(span.database).as_slice().to_vec();
         let all = [front].into_iter().chain(parts).chain([head.dress.back().to_vec()]);
         self.put_parts(&mut filling, all.map(|part| (head, part)))
@@ -132,15 +133,9 @@ impl Buffer {
 
     /// Puts a record of effects that are not of the stream, and what the stream has in their place.
     #[inline(never)]
-    fn put_apart(
-        &self,
-        filling: &mut Filling,
-        (database, time): (u32, UnixMs),
-        effects: Vec<Vec<u8>>,
-        stream: &[u8],
-    ) -> Lsn {
-        let hidden = Head::plain(database, Use::Effects, time);
-        let mute = Head::plain(database, Use::Stream, time);
+    fn put_apart(&self, filling: &mut Filling, head: &Head, effects: Vec<Vec<u8>>, stream: &[u8]) -> Lsn {
+        let hidden = Head { used_for: Use::Effects, ..*head };
+        let mute = Head { used_for: Use::Stream, ..*head };
         let effects_bytes: usize = effects.iter().map(Vec::len).sum();
         match (effects_bytes, stream.len()) {
             (0, _) => return self.put(filling, &mute, stream),

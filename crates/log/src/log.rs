@@ -13,7 +13,7 @@ use crate::threads::Threads;
 use crate::writer::{Until, Writer};
 use crate::{
     CheckpointWriter, Failure, Flushing, Lsn, Options, Refusal, ReplicationId, Retention, Retired, Span,
-    Stream, SyncPolicy,
+    Stream, SyncPolicy, Unit,
 };
 use parking_lot::Mutex;
 use std::io;
@@ -185,14 +185,14 @@ impl Log {
         self.shared.buffer.append(database, time, payload)
     }
 
-    /// Appends what a master's stream has, bytes that are whole requests, together with the effects that it had here: requests in parts, cut
-    /// anywhere, of which the first runs in `database`. Both are one record. Either may be empty: a heartbeat has no effect, and what
-    /// is written here only is in nobody's stream.
+    /// Appends what was done on a server that follows a master: its effects, requests in parts that are cut anywhere, and what the
+    /// master's stream has of it. Both are one record. Either may be empty: a heartbeat has no effect, and what is written here only is
+    /// in nobody's stream.
     ///
     /// # Panics
     /// If both are empty, or as [`Log::append_effects`].
-    pub fn append_unit(&self, database: u32, time: UnixMs, effects: Vec<Vec<u8>>, stream: &[u8]) -> Lsn {
-        self.shared.buffer.append_unit(database, time, effects, stream)
+    pub fn append_unit(&self, unit: &Unit<'_>, effects: Vec<Vec<u8>>) -> Lsn {
+        self.shared.buffer.append_unit(unit, effects)
     }
 
     /// Wants what was appended to be written, and wakes the flusher if it sleeps. A worker calls this, with no slot held, when

@@ -5,9 +5,10 @@
 //! by marks, and readers that only apply effects never see it.
 
 use crate::Lsn;
+use crate::block::Head;
 use std::fmt;
 use std::str::FromStr;
-use sys::Prng;
+use sys::{Prng, UnixMs};
 
 const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
 const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
@@ -32,6 +33,26 @@ impl Span {
     #[inline]
     pub fn of(database: u32) -> Span {
         Span { database, ends_in: database, is_several: false }
+    }
+}
+
+/// What is done on a server that follows a master.
+#[derive(Clone, Copy, Debug)]
+pub struct Unit<'a> {
+    /// The database in which its first effect runs.
+    pub database: u32,
+    /// When it is done.
+    pub time: UnixMs,
+    /// What the master's stream has: whole requests. Empty for what is in nobody's stream.
+    pub stream: &'a [u8],
+    /// Whether the master wanted it, who says which time is up.
+    pub is_followed: bool,
+}
+
+impl Unit<'_> {
+    pub(crate) fn head(&self) -> Head {
+        let head = Head::own(self.database, Dress::default(), self.time);
+        Head { is_followed: self.is_followed, ..head }
     }
 }
 

@@ -5,7 +5,8 @@
 mod nobody;
 
 use log::{
-    Failure, Log, Lsn, Observer, Options, Recovery, ReplicationId, Span, Stream, SyncPolicy, Target, restore,
+    Failure, Log, Lsn, Observer, Options, Recovery, ReplicationId, Span, Stream, SyncPolicy, Target, Unit,
+    restore,
 };
 use nobody::Nobody;
 use std::path::Path;
@@ -58,6 +59,11 @@ impl Observer for Follower {
     fn committed(&self, _: Lsn) {}
     fn failed(&self, _: &Failure) {}
     fn resumed(&self) {}
+}
+
+fn append_unit(log: &Log, database: u32, effects: &[&[u8]], stream: &[u8]) -> Lsn {
+    let unit = Unit { database, time: UnixMs(1), stream, is_followed: true };
+    log.append_unit(&unit, effects.iter().map(|part| part.to_vec()).collect())
 }
 
 fn read_stream(log: &Log, from: u64) -> Option<Vec<u8>> {
@@ -235,10 +241,9 @@ fn a_masters_bytes_are_the_stream_and_what_they_did_is_applied() {
         for (effects, bytes) in units {
             // Cut anywhere.
             let (one, two) = effects.split_at(effects.len() / 2);
-            let parts =
-                if effects == bytes { vec![effects.to_vec()] } else { vec![one.to_vec(), two.to_vec()] };
-            log.append_unit(7, UnixMs(1), parts, bytes);
-            log.append_unit(7, UnixMs(1), vec![one.to_vec(), two.to_vec()], b"again");
+            let parts = if effects == bytes { vec![effects] } else { vec![one, two] };
+            append_unit(&log, 7, &parts, bytes);
+            append_unit(&log, 7, &[one, two], b"again");
             stream.extend(bytes);
             stream.extend(b"again");
             log.flush();
@@ -277,9 +282,9 @@ fn whoever_is_cut_off_in_a_unit_has_none_of_it() {
     for (effects, bytes) in [(&b"effects"[..], &b"one request"[..]), (&long, b"short"), (b"short", &long)] {
         let fs = Fs::Simulated(Disk::new(1));
         let log = open(&fs);
-        log.append_unit(0, UnixMs(1), vec![b"first".to_vec()], b"1");
+        append_unit(&log, 0, &[b"first"], b"1");
         log.flush();
-        log.append_unit(0, UnixMs(1), vec![effects.to_vec()], bytes);
+        append_unit(&log, 0, &[effects], bytes);
         log.flush();
         drop(log);
         let names = fs.list(Path::new(DIR)).unwrap();
@@ -324,14 +329,14 @@ fn a_log_becomes_another_stream_where_a_copy_took_the_place_of_all() {
     let adopted = Stream { id: ReplicationId::new(), at: Lsn::ZERO, offset: 1000, former: None };
     log.begin_stream(None).unwrap();
     log.begin_stream(Some(adopted)).unwrap();
-    log.append_unit(0, UnixMs(1), Vec::new(), b"PING");
+    append_unit(&log, 0, &[], b"PING");
     log.flush();
     assert_eq!(read_stream(&log, 1001).as_deref(), Some(&b"ING"[..]));
     assert_eq!(read_stream(&log, 3), None);
     // Under a new name the old one's bytes are still there.
     let renamed = Stream { id: ReplicationId::new(), former: Some((adopted.id, 1004)), ..log.stream() };
     log.begin_stream(Some(renamed)).unwrap();
-    log.append_unit(0, UnixMs(1), Vec::new(), b"!");
+    append_unit(&log, 0, &[], b"!");
     log.flush();
     drop(log);
     let log = open(&fs);

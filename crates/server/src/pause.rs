@@ -7,6 +7,7 @@
 //! a pause that begins while another is found to be over is not overlooked.
 
 use engine::{Attention, Engine};
+use keyspace::KeepsAll;
 use net::client::Clients;
 use parking_lot::Mutex;
 use sys::UnixMs;
@@ -64,5 +65,5 @@ impl Pause {
 /// Has commands look at the pause, or not. Its state is locked.
 fn show(engine: &Engine, is_on: bool) {
     engine.set_attention(Attention::PAUSED, is_on);
-    engine.keyspace.keep_all(is_on);
+    engine.keyspace.keep_all(KeepsAll::Pause, is_on);
 }

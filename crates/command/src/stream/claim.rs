@@ -36,7 +36,7 @@ fn check_group(found: Option<Object<'_>>, args: &Args<'_>) -> Result<()> {
 
 /// The consumer at position 3, which is made if need be. The flag says that it was.
 fn claimant(group: &mut Group, args: &Args<'_>) -> (ConsumerId, bool) {
-    let now = moment(args.now);
+    let now = moment(args.present());
     let created = group.create_consumer(args.bytes(3), now);
     let consumer = created.or_else(|| group.find_consumer(args.bytes(3)));
     let consumer = consumer.expect("a name that is taken can be found");
@@ -57,7 +57,7 @@ struct Claim {
 
 impl Claim {
     fn parse(args: &Args<'_>) -> Result<Claim> {
-        let now = moment(args.now);
+        let now = moment(args.present());
         let idle_min_ms = number(args.bytes(4), "ERR Invalid min-idle-time argument for XCLAIM")?;
         let ids: Vec<StreamId> =
             (5..args.len()).map_while(|position| id(args.bytes(position)).ok()).collect();
@@ -144,7 +144,7 @@ enum Claimed {
 pub(super) fn xclaim(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     check_group(edit.get_as_reader(&args.key(1)), args)?;
     let claim = Claim::parse(args)?;
-    let (key, now) = (args.key(1), moment(args.now));
+    let (key, now) = (args.key(1), moment(args.present()));
     let mut stream = edit.open::<Stream>(&key)?.expect("the key was found above");
     let (group, entries) = stream.group_mut(args.bytes(2)).expect("the group was found above");
     group.last_id = group.last_id.max(claim.last_id);
@@ -220,7 +220,7 @@ pub(super) fn xautoclaim(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply
     if claim.count > AutoClaim::COUNT_POSSIBLE_MAX {
         return Err(Error::XAUTOCLAIM_TOO_MANY);
     }
-    let (key, now) = (args.key(1), moment(args.now));
+    let (key, now) = (args.key(1), moment(args.present()));
     let mut stream = edit.open::<Stream>(&key)?.expect("the key was found above");
     let (group, entries) = stream.group_mut(args.bytes(2)).expect("the group was found above");
     let (consumer, is_new) = claimant(group, args);

@@ -74,7 +74,7 @@ fn consumers(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<
     let stream = stream_of(view, args)?;
     let group =
         stream.group(args.bytes(3)).ok_or_else(|| Error::no_group_in(args.bytes(3), args.bytes(2)))?;
-    let now = moment(args.now);
+    let now = moment(args.present());
     reply.array(group.consumer_count());
     for (_, consumer) in group.consumers() {
         reply.map(4);

@@ -185,7 +185,7 @@ fn create_consumer(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) 
     let key = args.key(2);
     let mut stream = edit.open::<Stream>(&key)?.ok_or(Error::XGROUP_NO_KEY)?;
     let (group, _) = group_mut(&mut stream, args)?;
-    let created = group.create_consumer(args.bytes(4), moment(args.now)).is_some();
+    let created = group.create_consumer(args.bytes(4), moment(args.present())).is_some();
     drop(stream);
     reply.int(i64::from(created));
     if !created {

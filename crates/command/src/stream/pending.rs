@@ -51,7 +51,7 @@ pub(super) fn xpending(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) 
         .ok_or_else(|| Error::no_group(args.bytes(1), args.bytes(2), ""))?;
     match selection {
         None => reply_summary(group, reply),
-        Some(selection) => reply_selection(group, &selection, moment(args.now), reply),
+        Some(selection) => reply_selection(group, &selection, moment(args.present()), reply),
     }
     Ok(())
 }

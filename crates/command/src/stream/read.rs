@@ -255,9 +255,9 @@ pub(super) fn xreadgroup(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply
         let mut stream = edit.open::<Stream>(&key)?.expect("the key was found above");
         let told = Reader { key: key.bytes, group, consumer };
         let (group, entries) = stream.group_mut(group).expect("the group was found above");
-        let created = group.create_consumer(consumer, moment(args.now));
+        let created = group.create_consumer(consumer, moment(args.present()));
         let reader = created.or_else(|| group.find_consumer(consumer)).expect("it is there or was made");
-        group.consumer_mut(reader).seen_at = moment(args.now);
+        group.consumer_mut(reader).seen_at = moment(args.present());
         if created.is_some() {
             told.log_creation(args);
         }
@@ -265,13 +265,13 @@ pub(super) fn xreadgroup(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply
             Asked::History(behind) => {
                 streams.add(key.bytes, reply);
                 let got = redeliver(group, entries, (reader, behind), &words, args, reply);
-                told.log_got(args, &got, moment(args.now), group.last_id);
+                told.log_got(args, &got, moment(args.present()), group.last_id);
                 told.log_mention(args, group.consumer(reader), group.last_id);
             }
             Asked::New if entries.has_above(group.last_id) => {
                 streams.add(key.bytes, reply);
                 let got = deliver(group, entries, reader, &words, args, reply);
-                told.log_got(args, &got, moment(args.now), group.last_id);
+                told.log_got(args, &got, moment(args.present()), group.last_id);
                 told.log_progress(args, group);
                 if words.acknowledges {
                     told.log_mention(args, group.consumer(reader), group.last_id);
@@ -307,7 +307,7 @@ fn deliver(
     reply: &mut Reply<'_>,
 ) -> Got {
     const FIRST: u64 = 1;
-    let (now, mut got) = (moment(args.now), Got::new());
+    let (now, mut got) = (moment(args.present()), Got::new());
     let start = group.last_id.next().unwrap_or(StreamId::MAX);
     let new = entries.range(start, StreamId::MAX, Order::Ascending).take(words.limit());
     reply_entries(
@@ -343,7 +343,7 @@ fn redeliver(
         match entries.entry(id) {
             Some(entry) => {
                 reply_entry(&entry, reply);
-                group.deliver_again(id, moment(args.now));
+                group.deliver_again(id, moment(args.present()));
                 got.extend(group.pending(id).filter(|_| args.is_logged()).map(|it| (id, it.deliveries)));
             }
             None => {

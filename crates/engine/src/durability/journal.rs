@@ -3,8 +3,9 @@
 use crate::Attention;
 use crate::Engine;
 use ::log::{Failure, Log, Lsn, Observer};
-use keyspace::{Journal, Span, Stamp};
+use keyspace::{Journal, Span, Stamp, Unit};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use sys::UnixMs;
 use telemetry::log;
@@ -22,9 +23,28 @@ pub trait Watcher: Send + Sync {
 pub struct ToLog {
     pub log: Arc<Log>,
     pub engine: Weak<Engine>,
+    /// A master is followed: what is written here is in nobody's stream.
+    pub is_following: Arc<AtomicBool>,
 }
 
 impl ToLog {
+    /// What a client of a server wrote that follows a master.
+    #[cold]
+    fn append_own(&self, span: Span, time: UnixMs, effects: Vec<Vec<u8>>) -> Stamp {
+        let unit = ::log::Unit { database: span.first.0, time, stream: &[], is_followed: false };
+        self.append_followed(&unit, effects)
+    }
+
+    fn append_followed(&self, unit: &::log::Unit<'_>, effects: Vec<Vec<u8>>) -> Stamp {
+        let bytes = effects.iter().map(Vec::len).sum::<usize>() + unit.stream.len();
+        if bytes == 0 {
+            return self.end();
+        }
+        let end = self.log.append_unit(unit, effects);
+        self.note_appended(bytes);
+        Stamp(end.0)
+    }
+
     #[inline]
     fn note_appended(&self, bytes: usize) {
         if let Some(gathered) = GATHERED.get() {
@@ -44,16 +64,27 @@ fn in_log(span: Span) -> ::log::Span {
 
 impl Journal for ToLog {
     fn append(&self, span: Span, now: UnixMs, requests: &[u8]) -> Stamp {
+        if self.is_following.load(Ordering::Relaxed) {
+            return self.append_own(span, now, vec![requests.to_vec()]);
+        }
         let end = self.log.append_effects(in_log(span), now, requests);
         self.note_appended(requests.len());
         Stamp(end.0)
     }
 
     fn append_parts(&self, span: Span, now: UnixMs, parts: Vec<Vec<u8>>) -> Stamp {
+        if self.is_following.load(Ordering::Relaxed) {
+            return self.append_own(span, now, parts);
+        }
         let bytes = parts.iter().map(Vec::len).sum();
         let end = self.log.append_parts(in_log(span), now, parts);
         self.note_appended(bytes);
         Stamp(end.0)
+    }
+
+    fn append_unit(&self, unit: Unit<'_>, effects: Vec<Vec<u8>>) -> Stamp {
+        let Unit { first, now: time, stream } = unit;
+        self.append_followed(&::log::Unit { database: first.0, time, stream, is_followed: true }, effects)
     }
 
     fn end(&self) -> Stamp {

@@ -37,6 +37,7 @@ use keyspace::{HashSeed, Stamp};
 use slots::ChunkKind;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use sys::Prng;
@@ -52,6 +53,7 @@ pub struct Durability {
     pub loading: Loading,
     /// How many keys there are on disk.
     pub key_counts: KeyCounts,
+    is_following: Arc<AtomicBool>,
     log: OnceLock<Arc<Log>>,
     history: OnceLock<u64>,
 }
@@ -60,6 +62,11 @@ impl Durability {
     /// What the log's files have in common, also of one that was only read, and of one that may begin later.
     pub fn history(&self) -> u64 {
         *self.history.get_or_init(|| Prng::from_entropy().next_u64())
+    }
+
+    /// Notes whether a master elsewhere is followed. What is written here meanwhile is in no stream of a replica's.
+    pub fn set_following(&self, on: bool) {
+        self.is_following.store(on, Ordering::Relaxed);
     }
 
     /// The log, if there is one.
@@ -392,7 +399,8 @@ fn begin(
     assert!(is_first, "a server has one log");
     watcher.committed(Stamp(log.durable().0));
     watcher.hold(options.sync == SyncPolicy::Always);
-    engine.keyspace.set_journal(Box::new(ToLog { log, engine: Arc::downgrade(engine) }));
+    let is_following = engine.durability.is_following.clone();
+    engine.keyspace.set_journal(Box::new(ToLog { log, engine: Arc::downgrade(engine), is_following }));
     Ok(())
 }
 

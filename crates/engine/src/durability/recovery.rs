@@ -22,7 +22,7 @@ use ::log::{Checkpoint, Record, Recovery};
 use command::effects::Scope;
 use command::execute;
 use command::table::{self, Command, Runs};
-use keyspace::{DbIndex, Key, Slot, Stamp};
+use keyspace::{DbIndex, Key, NO_TIME_IS_UP, Slot, Stamp};
 use script::limits::STACK_BYTES;
 use std::io;
 use std::sync::Arc;
@@ -232,7 +232,9 @@ impl<'s> Player<'s> {
         if batch.stamp_of(&key) >= Stamp(record.end().0) {
             return Ok(());
         }
-        self.applier.on_key(&mut batch, row, (db, record.time), effect)?;
+        // A master elsewhere has said what went, and when.
+        let now = if record.is_followed { NO_TIME_IS_UP } else { record.time };
+        self.applier.on_key(&mut batch, row, (db, now), effect)?;
         self.applied += 1;
         self.changed.push((db, key.slot));
         Ok(())
