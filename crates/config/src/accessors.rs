@@ -120,6 +120,22 @@ numbers! {
     min_replicas_max_lag_s: i64 = "min-replicas-max-lag", |n| n;
     /// How many replicas there have to be for writes.
     min_replicas_to_write: i64 = "min-replicas-to-write", |n| n;
+    /// After how many seconds of silence a link between a master and a replica is given up.
+    repl_timeout_s: u64 = "repl-timeout", |n| n as u64;
+    /// The port by which a master is to know this server; 0: the one that it listens on.
+    replica_announce_port: u16 = "replica-announce-port", |n| n as u16;
+    /// Whether Sentinel is to know of this replica.
+    replica_announced: bool = "replica-announced", |n| n != 0;
+    /// Whether a replica goes above `maxmemory` rather than evict what its master keeps.
+    replica_ignore_maxmemory: bool = "replica-ignore-maxmemory", |n| n != 0;
+    /// How eagerly Sentinel makes this replica the master: the lowest first, 0 never.
+    replica_priority: i64 = "replica-priority", |n| n;
+    /// Whether clients of a replica may only read.
+    replica_read_only: bool = "replica-read-only", |n| n != 0;
+    /// Whether a replica answers from what it has while its master is away.
+    replica_serve_stale_data: bool = "replica-serve-stale-data", |n| n != 0;
+    /// Whether links to a master, and to other servers, are encrypted.
+    tls_replication: bool = "tls-replication", |n| n != 0;
     /// Microseconds that a snapshot in the background rests after each key, for tests; negative: so many keys for one.
     rdb_key_save_delay: i64 = "rdb-key-save-delay", |n| n;
     /// How loud the log is.
@@ -202,6 +218,12 @@ numbers! {
 }
 
 texts! {
+    /// What a master is given to authenticate this server, if it wants a password.
+    masterauth = "masterauth";
+    /// As whom, where it has users.
+    masteruser = "masteruser";
+    /// The address by which a master is to know this server, if not the connection's.
+    replica_announce_ip = "replica-announce-ip";
     /// The file of ACL users; empty where there is none.
     aclfile = "aclfile";
     /// The name of the directory in `dir` of a Redis' append-only files.
@@ -347,6 +369,19 @@ impl Config {
     /// The `user` lines for CONFIG REWRITE, as `users` gives them.
     pub fn set_users(&self, lines: Vec<Vec<Vec<u8>>>) {
         self.values.write()[const { index_of("user") }] = Value::Lines(lines);
+    }
+
+    /// The master that is followed, if there is one.
+    pub fn replicaof(&self) -> Option<(String, u16)> {
+        match &self.values.read()[const { index_of("replicaof") }] {
+            Value::ReplicaOf(master) => master.clone(),
+            _ => None,
+        }
+    }
+
+    /// Notes whom REPLICAOF named, for CONFIG REWRITE.
+    pub fn set_replicaof(&self, master: Option<(String, u16)>) {
+        self.values.write()[const { index_of("replicaof") }] = Value::ReplicaOf(master);
     }
 
     fn text(&self, index: usize) -> Vec<u8> {

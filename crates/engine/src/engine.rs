@@ -20,8 +20,9 @@ use sys::Clock;
 use sys::prng::entropy_seed;
 use value::collection::Thresholds;
 
-/// Threads that enter the keyspace and are no workers: the one that writes a checkpoint, the spiller, and whoever saves before the end.
-const GUESTS: usize = 3;
+/// Threads that enter the keyspace and are no workers: the one that writes a checkpoint, the spiller, whoever saves before the end, and
+/// the one that follows a master.
+const GUESTS: usize = 4;
 
 /// A database without clients.
 pub struct Engine {
@@ -176,6 +177,16 @@ impl Engine {
     /// The same for whoever saves before the end.
     pub fn ending_guest(&self) -> usize {
         self.guest() + 2
+    }
+
+    /// The same for whoever does what a master wants.
+    pub fn following_guest(&self) -> usize {
+        self.guest() + 3
+    }
+
+    /// How many numbers there are under which somebody enters the keyspace.
+    pub fn entrants(&self) -> usize {
+        self.workers + GUESTS
     }
 
     /// All databases by number.

@@ -9,6 +9,7 @@ pub mod durability;
 mod engine;
 pub mod import;
 pub mod moment;
+pub mod replacement;
 pub mod residency;
 pub mod scripts;
 pub mod snapshot;

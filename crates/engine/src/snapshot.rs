@@ -163,6 +163,11 @@ impl Snapshots {
         Ok(self.turns.take())
     }
 
+    /// Gives up the one in the background: what it goes over is replaced.
+    pub fn give_up(&self) {
+        self.turns.take();
+    }
+
     /// The same in place of one in the background, which is given up.
     fn claim_instead(&self, now: UnixMs) -> Turn {
         let turn = self.turns.take();

@@ -44,6 +44,8 @@ impl Span {
 pub struct Unit<'a> {
     /// The database of the first effect.
     pub first: DbIndex,
+    /// The database that is selected in the stream behind it.
+    pub last: DbIndex,
     /// When it is done.
     pub now: UnixMs,
     /// The bytes of the master's stream, which are whole requests; none for what else came of them.
@@ -101,6 +103,8 @@ struct Pending {
     has_said: bool,
     /// A master's bytes are being executed, and when.
     followed_at: Option<UnixMs>,
+    /// The database that is selected behind them.
+    ends_in: DbIndex,
     /// Those that are in no record yet.
     stream: Vec<u8>,
 }
@@ -260,7 +264,9 @@ impl Pending {
     /// Appends what came of a master's bytes: they go with the first that did.
     fn settle_unit(&mut self, journal: &dyn Journal, now: UnixMs) -> Stamp {
         let parts = self.take_parts();
-        let stamp = journal.append_unit(Unit { first: self.first, now, stream: &self.stream }, parts);
+        let first = if parts.is_empty() { self.ends_in } else { self.first };
+        let unit = Unit { first, last: self.ends_in, now, stream: &self.stream };
+        let stamp = journal.append_unit(unit, parts);
         self.stream.clear();
         self.stream.shrink_to(KEPT_BYTES_MAX);
         stamp
@@ -412,11 +418,12 @@ impl<'k> Batch<'k> {
         self.effects().map_or(0, |effects| effects.0.lock().bytes())
     }
 
-    /// What the batch does until [`Batch::end_unit`] is what a master wanted, whose stream has these bytes.
-    pub fn begin_unit(&self, stream: &[u8], now: UnixMs) {
+    /// What the batch does until [`Batch::end_unit`] is what a master wanted, whose stream has these bytes, and this database selected behind
+    /// them.
+    pub fn begin_unit(&self, stream: &[u8], ends_in: DbIndex, now: UnixMs) {
         let Some(effects) = self.effects() else { return };
         let pending = &mut *effects.0.lock();
-        pending.followed_at = Some(now);
+        (pending.followed_at, pending.ends_in) = (Some(now), ends_in);
         pending.stream.extend_from_slice(stream);
     }
 

@@ -339,6 +339,7 @@ struct Joined {
     lsn: Lsn,
     first: Frame,
     last: Use,
+    ends_in: u32,
     payload: Vec<u8>,
     /// Bytes in front that are no part of the stream.
     hidden: usize,
@@ -347,7 +348,14 @@ struct Joined {
 impl Joined {
     fn begin(lsn: Lsn, first: Frame, payload: &[u8]) -> Joined {
         let hidden = if first.used_for == Use::Effects { payload.len() } else { 0 };
-        Joined { lsn, first, last: first.used_for, payload: payload.to_owned(), hidden }
+        Joined {
+            lsn,
+            first,
+            last: first.used_for,
+            ends_in: first.database,
+            payload: payload.to_owned(),
+            hidden,
+        }
     }
 
     fn push(&mut self, frame: &Frame, payload: &[u8]) -> Result<(), &'static str> {
@@ -355,6 +363,7 @@ impl Joined {
             return Err("the parts of a record are not of one database and one form");
         }
         self.last = frame.used_for;
+        self.ends_in = frame.database;
         self.payload.extend_from_slice(payload);
         if frame.used_for == Use::Effects {
             self.hidden += payload.len();
@@ -404,21 +413,26 @@ impl<'a> Iterator for Records<'a> {
         const CHECKED: &str = "it was looked at when the block was read";
         if let Some(joined) = self.joined.take() {
             let (payload, stream) = joined.parts().expect(CHECKED);
-            return Some(self.record(&joined.first, payload, stream, joined.payload.len()));
+            return Some(self.record((&joined.first, joined.ends_in), payload, stream, joined.payload.len()));
         }
         let (frame, whole) = self.frame()?;
+        let mut ends_in = frame.database;
         let (payload, stream) = match (frame.used_for, frame.part) {
             (Use::Both, _) => (frame.undress(whole).expect(CHECKED), whole),
             (Use::Stream, _) => (&whole[..0], whole),
             (Use::Effects, Part::Whole) => (whole, &whole[..0]),
             // What the stream has of it stands behind.
-            (Use::Effects, _) => (whole, self.frame().expect(CHECKED).1),
+            (Use::Effects, _) => {
+                let (other, stream) = self.frame().expect(CHECKED);
+                ends_in = other.database;
+                (whole, stream)
+            }
         };
         let bytes = match frame.used_for {
             Use::Effects => payload.len() + stream.len(),
             Use::Both | Use::Stream => whole.len(),
         };
-        Some(self.record(&frame, payload, stream, bytes))
+        Some(self.record((&frame, ends_in), payload, stream, bytes))
     }
 }
 
@@ -432,11 +446,17 @@ impl<'a> Records<'a> {
     }
 
     #[inline]
-    fn record(&mut self, frame: &Frame, payload: &'a [u8], stream: &'a [u8], bytes: usize) -> Record<'a> {
+    fn record(
+        &mut self,
+        (frame, ends_in): (&Frame, u32),
+        payload: &'a [u8],
+        stream: &'a [u8],
+        bytes: usize,
+    ) -> Record<'a> {
         let lsn = self.lsn;
         self.lsn = lsn.plus(bytes as u64);
         let Frame { database, time, dress, used_for, is_followed, .. } = *frame;
-        Record { lsn, database, time, is_followed, payload, stream, bytes, dress, used_for }
+        Record { lsn, database, time, is_followed, payload, stream, bytes, dress, used_for, ends_in }
     }
 }
 
@@ -485,7 +505,9 @@ impl Frame {
 
     /// Whether both may be parts of the same record, which say the same of it.
     fn is_of_one_record_with(&self, other: &Frame) -> bool {
-        (self.database, self.dress, self.is_followed) == (other.database, other.dress, other.is_followed)
+        // What is of the stream only says which database is selected behind it.
+        (self.used_for != other.used_for || self.database == other.database)
+            && (self.dress, self.is_followed) == (other.dress, other.is_followed)
     }
 
     /// The effects in a whole payload.
@@ -589,6 +611,18 @@ pub(crate) fn begins_record(body: &[u8]) -> Option<bool> {
     Frame::decode(body).map(|frame| matches!(frame.part, Part::Whole | Part::First))
 }
 
+/// The database that is selected in a master's stream behind the frames of a body; None if none is of such a stream.
+pub(crate) fn selected_in(mut body: &[u8]) -> Option<u32> {
+    let mut selected = None;
+    while let Some(frame) = Frame::decode(body) {
+        if frame.is_followed && frame.used_for != Use::Effects {
+            selected = Some(frame.database);
+        }
+        body = body[FRAME_BYTES..].get(frame.payload_bytes..).unwrap_or_default();
+    }
+    selected
+}
+
 /// What the frames of a body hold of the stream.
 pub(crate) fn stream_in(mut body: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
@@ -657,6 +691,8 @@ pub struct Record<'a> {
     bytes: usize,
     dress: Dress,
     used_for: Use,
+    /// The database that its frames for the stream name.
+    pub(crate) ends_in: u32,
 }
 
 impl Record<'_> {
@@ -702,7 +738,7 @@ mod tests {
             assert_eq!(found.unwrap_err(), MISDRESSED);
         }
         let (header, mut body) = body_of(&|block| block.push(&head(false, false), b"x", Part::Whole));
-        body[7] |= 1 << 6;
+        body[7] |= 1 << 7;
         assert!(joined((header, body)).unwrap_err().contains("does not know"));
     }
 }

@@ -80,10 +80,10 @@ impl Buffer {
         let mut filling = self.filling.lock();
         filling.selected = None;
         let head = unit.head();
-        if matches!(&effects[..], [effects] if effects == unit.stream) {
+        if unit.database == unit.ends_in && matches!(&effects[..], [effects] if effects == unit.stream) {
             return self.put(&mut filling, &head, unit.stream);
         }
-        self.put_apart(&mut filling, &head, effects, unit.stream)
+        self.put_apart(&mut filling, (&head, unit.ends_in), effects, unit.stream)
     }
 
     /// Appends a record that was read, as it was.
@@ -95,7 +95,7 @@ impl Buffer {
             Use::Both => self.put(&mut filling, &head, record.stream),
             Use::Effects | Use::Stream => {
                 let effects = vec![record.payload.to_owned()];
-                self.put_apart(&mut filling, &head, effects, record.stream)
+                self.put_apart(&mut filling, (&head, record.ends_in), effects, record.stream)
             }
         }
     }
@@ -133,9 +133,15 @@ impl Buffer {
 
     /// Puts a record of effects that are not of the stream, and what the stream has in their place.
     #[inline(never)]
-    fn put_apart(&self, filling: &mut Filling, head: &Head, effects: Vec<Vec<u8>>, stream: &[u8]) -> Lsn {
+    fn put_apart(
+        &self,
+        filling: &mut Filling,
+        (head, ends_in): (&Head, u32),
+        effects: Vec<Vec<u8>>,
+        stream: &[u8],
+    ) -> Lsn {
         let hidden = Head { used_for: Use::Effects, ..*head };
-        let mute = Head { used_for: Use::Stream, ..*head };
+        let mute = Head { database: ends_in, used_for: Use::Stream, ..*head };
         let effects_bytes: usize = effects.iter().map(Vec::len).sum();
         match (effects_bytes, stream.len()) {
             (0, _) => return self.put(filling, &mute, stream),

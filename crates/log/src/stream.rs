@@ -41,6 +41,8 @@ impl Span {
 pub struct Unit<'a> {
     /// The database in which its first effect runs.
     pub database: u32,
+    /// The database that is selected in the master's stream behind it.
+    pub ends_in: u32,
     /// When it is done.
     pub time: UnixMs,
     /// What the master's stream has: whole requests. Empty for what is in nobody's stream.

@@ -62,7 +62,7 @@ impl Observer for Follower {
 }
 
 fn append_unit(log: &Log, database: u32, effects: &[&[u8]], stream: &[u8]) -> Lsn {
-    let unit = Unit { database, time: UnixMs(1), stream, is_followed: true };
+    let unit = Unit { database, ends_in: 9, time: UnixMs(1), stream, is_followed: true };
     log.append_unit(&unit, effects.iter().map(|part| part.to_vec()).collect())
 }
 
@@ -339,6 +339,7 @@ fn a_log_becomes_another_stream_where_a_copy_took_the_place_of_all() {
     append_unit(&log, 0, &[], b"!");
     log.flush();
     drop(log);
+    assert_eq!(recover(&fs, DIR).selected(), Some(9));
     let log = open(&fs);
     assert_eq!(
         (log.stream().id, log.stream().offset, log.stream().former),

@@ -7,17 +7,23 @@ mod absent;
 mod durability;
 mod memory;
 mod network;
+mod replication;
 mod server;
 mod tls;
 
 use crate::row::Row;
 
-pub(super) const AREAS: [&[Row]; 6] =
-    [network::ROWS, server::ROWS, memory::ROWS, durability::ROWS, tls::ROWS, absent::ROWS];
+pub(super) const AREAS: [&[Row]; 7] =
+    [network::ROWS, server::ROWS, memory::ROWS, durability::ROWS, tls::ROWS, replication::ROWS, absent::ROWS];
 
 /// How many directives there are.
-pub const COUNT: usize =
-    AREAS[0].len() + AREAS[1].len() + AREAS[2].len() + AREAS[3].len() + AREAS[4].len() + AREAS[5].len();
+pub const COUNT: usize = AREAS[0].len()
+    + AREAS[1].len()
+    + AREAS[2].len()
+    + AREAS[3].len()
+    + AREAS[4].len()
+    + AREAS[5].len()
+    + AREAS[6].len();
 
 /// All directives, area by area.
 pub const TABLE: &[Row; COUNT] = &joined();

@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Row] = &[
     works("tls-port", PORT, "0"),
     works("tls-prefer-server-ciphers", BOOL, "no"),
     works("tls-protocols", TEXT, "").here("`TLSv1.2` and `TLSv1.3`; older versions are left out"),
-    absent("tls-replication", BOOL, "no", "replication does not exist in this version"),
+    works("tls-replication", BOOL, "no"),
     absent("tls-session-cache-size", INT, "20480", CACHE),
     works("tls-session-cache-timeout", INT, "300"),
     works("tls-session-caching", BOOL, "yes").here("by tickets: the server keeps nothing of sessions that are over"),

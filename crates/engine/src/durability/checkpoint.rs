@@ -341,12 +341,15 @@ impl<'s> Copy<'s> {
         Ok(())
     }
 
-    /// A server that ends writes its last one in peace.
+    /// A server that ends writes its last one in peace, and so does one whose keys were replaced.
     fn fail_if_ending(&self) -> io::Result<()> {
-        match self.pace == Pace::Gentle && self.engine.is_ending() {
-            true => Err(io::Error::new(io::ErrorKind::Interrupted, "the server ends")),
-            false => Ok(()),
-        }
+        let reason = match self.pace {
+            Pace::Full => return Ok(()),
+            Pace::Gentle if self.engine.is_ending() => "the server ends",
+            Pace::Gentle if self.engine.durability.rewrites.is_held() => "all keys are being replaced",
+            Pace::Gentle => return Ok(()),
+        };
+        Err(io::Error::new(io::ErrorKind::Interrupted, reason))
     }
 
     fn flush(&mut self) -> io::Result<()> {

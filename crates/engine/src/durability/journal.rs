@@ -31,7 +31,13 @@ impl ToLog {
     /// What a client of a server wrote that follows a master.
     #[cold]
     fn append_own(&self, span: Span, time: UnixMs, effects: Vec<Vec<u8>>) -> Stamp {
-        let unit = ::log::Unit { database: span.first.0, time, stream: &[], is_followed: false };
+        let unit = ::log::Unit {
+            database: span.first.0,
+            ends_in: span.first.0,
+            time,
+            stream: &[],
+            is_followed: false,
+        };
         self.append_followed(&unit, effects)
     }
 
@@ -83,8 +89,9 @@ impl Journal for ToLog {
     }
 
     fn append_unit(&self, unit: Unit<'_>, effects: Vec<Vec<u8>>) -> Stamp {
-        let Unit { first, now: time, stream } = unit;
-        self.append_followed(&::log::Unit { database: first.0, time, stream, is_followed: true }, effects)
+        let Unit { first, last, now: time, stream } = unit;
+        let unit = ::log::Unit { database: first.0, ends_in: last.0, time, stream, is_followed: true };
+        self.append_followed(&unit, effects)
     }
 
     fn end(&self) -> Stamp {

@@ -12,9 +12,13 @@ use ::log::{Log, Retention};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 use store::Store;
 use sys::UnixMs;
 use telemetry::log;
+
+/// How often it looks whether the one that is given up has ended.
+const HOLD_POLL: Duration = Duration::from_millis(1);
 
 /// After a failure the next one that nobody asked for waits this long.
 const RETRY_MS: u64 = 60_000;
@@ -50,6 +54,8 @@ pub struct Figures {
     has_append_only: bool,
     /// Bytes of the values that the log had named when the last one that was written began.
     named_before: u64,
+    /// None begins: all keys are being replaced.
+    is_held: bool,
 }
 
 /// Nothing begins: one is being written.
@@ -77,6 +83,24 @@ impl Rewrites {
         self.0.lock().has_append_only = true;
     }
 
+    /// Gives up what is being written and has none begin until [`Rewrites::let_go`]. Waits for the end of the one that is given up.
+    pub(crate) fn hold(&self) {
+        self.0.lock().is_held = true;
+        while self.figures().running_since.is_some() {
+            std::thread::sleep(HOLD_POLL);
+        }
+    }
+
+    /// They may begin again.
+    pub(crate) fn let_go(&self) {
+        self.0.lock().is_held = false;
+    }
+
+    /// Whether none may go on.
+    pub fn is_held(&self) -> bool {
+        self.figures().is_held
+    }
+
     /// Counts keys that were copied.
     pub(super) fn note_copied(&self, keys: u64) {
         self.0.lock().keys_copied += keys;
@@ -91,7 +115,7 @@ pub fn begin_rewrite(engine: &Arc<Engine>) -> Result<(), InProgress> {
     let log = engine.durability.log().cloned();
     let began = engine.clock.now();
     let mut figures = engine.durability.rewrites.0.lock();
-    if figures.running_since.is_some() {
+    if figures.running_since.is_some() || figures.is_held {
         return Err(InProgress);
     }
     figures.running_since = Some(began);
@@ -118,7 +142,7 @@ pub fn begin_if_due(engine: &Arc<Engine>) {
     let figures = engine.durability.rewrites.figures();
     let rests = figures.failed_last && engine.clock.now().0 < figures.tried_at.0 + RETRY_MS;
     let percentage = engine.config.auto_aof_rewrite_percentage();
-    if figures.running_since.is_some() || rests || (percentage == 0 && !figures.is_owed) {
+    if figures.running_since.is_some() || figures.is_held || rests || (percentage == 0 && !figures.is_owed) {
         return;
     }
     let bytes = replayed_bytes(engine, log);

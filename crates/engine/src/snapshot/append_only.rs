@@ -115,6 +115,9 @@ fn write_base(engine: &Engine, path: &Path) -> io::Result<u64> {
             if engine.is_ending() {
                 return Err(io::Error::new(io::ErrorKind::Interrupted, "the server ends"));
             }
+            if engine.durability.rewrites.is_held() {
+                return Err(io::Error::new(io::ErrorKind::Interrupted, "all keys are being replaced"));
+            }
             let Some((next, _)) = copy_step(engine, engine.guest(), db, cursor, &mut writer)? else {
                 thread::sleep(HELD_UP);
                 continue;

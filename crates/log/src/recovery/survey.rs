@@ -1,7 +1,7 @@
 //! What lies in a directory: files by their names and headers, the chain of segments, how the last one ends. Only reads.
 
 use super::table::{Headers, Origin, Reach, Tail};
-use crate::block::{Joiner, begins_record, stream_in};
+use crate::block::{Joiner, begins_record, selected_in, stream_in};
 use crate::checkpoint::{self, Checkpoint, NotWhole};
 use crate::limits::{BESIDE_CLIENTS_START, BLOCK_ALIGN, IMPORTED_START};
 use crate::reader::{Found, Link, Segment};
@@ -62,6 +62,8 @@ pub(crate) struct End {
     pub time: UnixMs,
     /// What the log is as a stream there, if it is one.
     pub stream: Option<Stream>,
+    /// The database that is selected in a master's stream there, if that is known.
+    pub selected: Option<u32>,
     /// The damage, if there is some.
     pub damage: Option<Damage>,
 }
@@ -78,7 +80,7 @@ pub(crate) struct Damage {
 impl End {
     /// The end of a log that is not damaged.
     pub fn whole(tail: Tail, lsn: Lsn) -> End {
-        End { tail, lsn, time: UnixMs(0), stream: None, damage: None }
+        End { tail, lsn, time: UnixMs(0), stream: None, selected: None, damage: None }
     }
 
     fn damaged(link: &Link, offset: u64, lsn: Lsn, what: &'static str) -> End {
@@ -87,6 +89,7 @@ impl End {
             lsn,
             time: UnixMs(0),
             stream: None,
+            selected: None,
             damage: Some(Damage { path: link.path.clone(), offset, what }),
         }
     }
@@ -292,6 +295,7 @@ pub(crate) fn end_of(fs: &Fs, chain: &[Link], needed: Lsn) -> Result<End, Refusa
     let links = last_links(fs, chain)?;
     let (mut lsn, mut time) = (links[0].header.start, UnixMs(0));
     // Behind all records that are whole, and behind all blocks.
+    let mut selected = None;
     let (mut stream, mut all_of_stream): (Option<Stream>, Option<Stream>) = (None, None);
     for link in links {
         if joiner.open_since().is_none() {
@@ -305,6 +309,7 @@ pub(crate) fn end_of(fs: &Fs, chain: &[Link], needed: Lsn) -> Result<End, Refusa
             let is_torn = matches!(found, Found::Torn);
             if let Found::Block(header, body) = found {
                 let bytes = stream_in(&body).map(<[u8]>::len).sum::<usize>() as u64;
+                selected = selected_in(&body).or(selected);
                 all_of_stream = all_of_stream.map(|stream| stream.moved(header.end(), bytes));
                 match joiner.push(&header, body) {
                     Ok(block) => {
@@ -327,10 +332,10 @@ pub(crate) fn end_of(fs: &Fs, chain: &[Link], needed: Lsn) -> Result<End, Refusa
                 return Ok(End::damaged(link, segment.bytes(), lsn, CUT));
             }
             let tail = if is_torn || joiner.open_since().is_some() { Tail::Torn } else { Tail::Clean };
-            return Ok(End { time, stream, ..End::whole(tail, lsn) });
+            return Ok(End { time, stream, selected, ..End::whole(tail, lsn) });
         }
     }
-    Ok(End { time, stream, ..End::whole(Tail::Clean, lsn) })
+    Ok(End { time, stream, selected, ..End::whole(Tail::Clean, lsn) })
 }
 
 /// The last segments, as many as a record that is unfinished at the end may reach back over.
