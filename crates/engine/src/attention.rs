@@ -23,5 +23,7 @@ bitflags::bitflags! {
         const LOADING = 1 << 7;
         /// Writes need replicas, and there are none.
         const NO_REPLICAS = 1 << 8;
+        /// A master is followed.
+        const FOLLOWING = 1 << 9;
     }
 }

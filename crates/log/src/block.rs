@@ -206,6 +206,8 @@ pub(crate) struct Unwritten {
     pub end: Lsn,
     /// Payload bytes that are no part of the stream.
     hidden_bytes: u64,
+    /// The database that is selected in a master's stream behind its frames, if some are of such a one.
+    pub selected: Option<u32>,
     /// Bytes of all frames, once it was sealed.
     sealed_body: Option<usize>,
 }
@@ -214,8 +216,14 @@ impl Unwritten {
     /// An empty block.
     pub fn new(capacity: usize) -> Unwritten {
         let bytes = AlignedBytes::with_capacity(capacity);
-        let mut block =
-            Unwritten { bytes, lsn: Lsn::ZERO, end: Lsn::ZERO, hidden_bytes: 0, sealed_body: None };
+        let mut block = Unwritten {
+            bytes,
+            lsn: Lsn::ZERO,
+            end: Lsn::ZERO,
+            hidden_bytes: 0,
+            selected: None,
+            sealed_body: None,
+        };
         block.restart(Lsn::ZERO);
         block
     }
@@ -230,7 +238,7 @@ impl Unwritten {
         self.bytes.resize(0);
         self.bytes.resize(HEADER_BYTES);
         (self.lsn, self.end) = (lsn, lsn);
-        self.hidden_bytes = 0;
+        (self.hidden_bytes, self.selected) = (0, None);
         self.sealed_body = None;
     }
 
@@ -284,6 +292,8 @@ impl Unwritten {
         self.end = self.end.plus(payload_bytes as u64);
         if head.used_for == Use::Effects {
             self.hidden_bytes += payload_bytes as u64;
+        } else if head.is_followed {
+            self.selected = Some(head.database);
         }
     }
 

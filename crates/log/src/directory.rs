@@ -134,10 +134,10 @@ impl Directory {
         *stream = change(*stream);
     }
 
-    /// Notes that it is durable up to `durable` now, which are so many bytes of the stream more.
-    pub fn advance_stream(&self, durable: Lsn, bytes: u64) {
+    /// Notes that it is durable up to `durable` now, so many bytes of the stream further on, and what is selected there if that changed.
+    pub fn advance_stream(&self, durable: Lsn, bytes: u64, selected: Option<u32>) {
         if let Some(stream) = &mut *self.stream.lock() {
-            (stream.at, stream.offset) = (durable, stream.offset + bytes);
+            *stream = stream.moved(durable, bytes, selected);
         }
     }
 

@@ -12,8 +12,8 @@ use crate::stream_reader::StreamReader;
 use crate::threads::Threads;
 use crate::writer::{Until, Writer};
 use crate::{
-    CheckpointWriter, Failure, Flushing, Lsn, Options, Refusal, ReplicationId, Retention, Retired, Span,
-    Stream, SyncPolicy, Unit,
+    CheckpointWriter, Failure, Flushing, Lsn, Options, Refusal, Retention, Retired, Span, Stream, SyncPolicy,
+    Unit,
 };
 use parking_lot::Mutex;
 use std::io;
@@ -325,8 +325,7 @@ impl Log {
     /// What the log is as a stream, seen from the end of what is on disk: nobody is told of more. One that is none has the id
     /// [`ReplicationId::NONE`].
     pub fn stream(&self) -> Stream {
-        let none = || Stream { id: ReplicationId::NONE, at: self.durable(), offset: 0, former: None };
-        self.shared.directory.stream().unwrap_or_else(none)
+        self.shared.directory.stream().unwrap_or_else(|| Stream::none(self.durable()))
     }
 
     /// Gives the stream a new name that nobody has, for all that is appended from now on. The next turn of the flusher begins a

@@ -68,7 +68,7 @@ impl Header {
         bytes[48..56].copy_from_slice(&self.time.0.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..56]);
         bytes[56..COMMON_BYTES].copy_from_slice(&crc.to_le_bytes());
-        let none = Stream { id: ReplicationId::NONE, at: self.start, offset: 0, former: None };
+        let none = Stream::none(self.start);
         encode_stream(&self.stream.unwrap_or(none), &mut bytes[STREAM_AT..STREAM_AT + STREAM_BYTES]);
     }
 
@@ -129,6 +129,7 @@ fn encode_stream(stream: &Stream, bytes: &mut [u8]) {
     bytes[28..48].copy_from_slice(&former);
     bytes[48..56].copy_from_slice(&until.to_le_bytes());
     bytes[56..60].copy_from_slice(&u32::from(stream.former.is_some()).to_le_bytes());
+    bytes[60..64].copy_from_slice(&stream.selected.map_or(0, |database| database + 1).to_le_bytes());
     let crc = crc32c::crc32c(&bytes[..STREAM_BYTES - 4]);
     bytes[STREAM_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
 }
@@ -145,6 +146,7 @@ fn decode_stream(at: Lsn, bytes: Option<&[u8]>) -> Option<Stream> {
         at,
         offset: u64_at(0),
         former: (u32_at(56) != 0).then(|| (id_at(28), u64_at(48))),
+        selected: u32_at(60).checked_sub(1),
     })
 }
 

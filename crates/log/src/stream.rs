@@ -194,18 +194,38 @@ pub struct Stream {
     pub offset: u64,
     /// The name that it had before, and the offset up to which that holds.
     pub former: Option<(ReplicationId, u64)>,
+    /// The database that is selected there, where it is a master's elsewhere. None: the next record of another selects its own.
+    pub selected: Option<u32>,
 }
 
 impl Stream {
     /// One that begins at a place in the log: offsets are its Lsns.
     pub fn begin(at: Lsn) -> Stream {
-        Stream { id: ReplicationId::new(), at, offset: at.0, former: None }
+        Stream { id: ReplicationId::new(), at, offset: at.0, former: None, selected: None }
     }
 
-    /// The same, seen from a place so many bytes of it further on.
+    /// What has the name of none.
+    pub fn none(at: Lsn) -> Stream {
+        Stream { id: ReplicationId::NONE, at, offset: 0, former: None, selected: None }
+    }
+
+    /// The same, seen from a place so many bytes of it further on, behind which this database is selected, unless none was in between.
     #[must_use]
-    pub fn moved(self, at: Lsn, bytes: u64) -> Stream {
-        Stream { at, offset: self.offset.wrapping_add(bytes), ..self }
+    pub fn moved(self, at: Lsn, bytes: u64, selected: Option<u32>) -> Stream {
+        let offset = self.offset.wrapping_add(bytes);
+        Stream { at, offset, selected: selected.or(self.selected), ..self }
+    }
+
+    /// What goes on behind a master's stream when its follower becomes a master: a new name, and the former one up to here.
+    #[must_use]
+    pub fn succeeded(self) -> Stream {
+        Stream { id: ReplicationId::new(), former: Some((self.id, self.offset)), selected: None, ..self }
+    }
+
+    /// The same stream, which its master calls otherwise from here on.
+    #[must_use]
+    pub fn called(self, id: ReplicationId) -> Stream {
+        Stream { id, former: Some((self.id, self.offset)), ..self }
     }
 
     /// The same bytes under a new name; what it was called before is forgotten.

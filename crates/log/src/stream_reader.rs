@@ -49,7 +49,7 @@ impl StreamReader {
     ///
     /// # Errors
     /// That the disk does not read, or damage.
-    pub fn next(&mut self) -> Result<Option<Vec<u8>>, Refusal> {
+    pub fn next_bytes(&mut self) -> Result<Option<Vec<u8>>, Refusal> {
         while self.offset < self.end {
             let Some(bytes) = self.next_block()? else { return Ok(None) };
             let before = self.offset;

@@ -147,7 +147,8 @@ impl Writer {
     fn release(&mut self) {
         self.durable = self.written();
         let stream_bytes = self.held.iter().take(self.written).map(Unwritten::stream_bytes).sum();
-        self.directory.advance_stream(self.durable, stream_bytes);
+        let selected = self.held.iter().take(self.written).rev().find_map(|block| block.selected);
+        self.directory.advance_stream(self.durable, stream_bytes, selected);
         self.released.extend(self.held.drain(..self.written));
         self.written = 0;
         self.unsynced_bytes = 0;

@@ -69,7 +69,7 @@ fn append_unit(log: &Log, database: u32, effects: &[&[u8]], stream: &[u8]) -> Ls
 fn read_stream(log: &Log, from: u64) -> Option<Vec<u8>> {
     let mut reader = log.read_stream(from).unwrap()?;
     let mut all = Vec::new();
-    while let Some(bytes) = reader.next().unwrap() {
+    while let Some(bytes) = reader.next_bytes().unwrap() {
         all.extend(bytes);
     }
     Some(all)
@@ -326,7 +326,8 @@ fn a_log_becomes_another_stream_where_a_copy_took_the_place_of_all() {
     let log = open(&fs);
     let other = log.stream().id;
     assert_ne!(other, ReplicationId::NONE);
-    let adopted = Stream { id: ReplicationId::new(), at: Lsn::ZERO, offset: 1000, former: None };
+    let adopted =
+        Stream { id: ReplicationId::new(), at: Lsn::ZERO, offset: 1000, former: None, selected: Some(3) };
     log.begin_stream(None).unwrap();
     log.begin_stream(Some(adopted)).unwrap();
     append_unit(&log, 0, &[], b"PING");
@@ -334,16 +335,20 @@ fn a_log_becomes_another_stream_where_a_copy_took_the_place_of_all() {
     assert_eq!(read_stream(&log, 1001).as_deref(), Some(&b"ING"[..]));
     assert_eq!(read_stream(&log, 3), None);
     // Under a new name the old one's bytes are still there.
-    let renamed = Stream { id: ReplicationId::new(), former: Some((adopted.id, 1004)), ..log.stream() };
+    let renamed = log.stream().called(ReplicationId::new());
+    assert_eq!((renamed.former, renamed.selected), (Some((adopted.id, 1004)), Some(9)));
     log.begin_stream(Some(renamed)).unwrap();
     append_unit(&log, 0, &[], b"!");
     log.flush();
     drop(log);
-    assert_eq!(recover(&fs, DIR).selected(), Some(9));
     let log = open(&fs);
     assert_eq!(
         (log.stream().id, log.stream().offset, log.stream().former),
         (renamed.id, 1005, renamed.former)
     );
     assert_eq!(read_stream(&log, 1000).as_deref(), Some(&b"PING!"[..]));
+    assert_eq!(log.stream().selected, Some(9));
+    log.begin_stream(Some(log.stream().succeeded())).unwrap();
+    drop(log);
+    assert_eq!(open(&fs).stream().selected, None);
 }

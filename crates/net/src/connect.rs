@@ -52,6 +52,31 @@ impl Outgoing {
         Ok(outgoing)
     }
 
+    /// Sets how often it looks whether a wait is to end, from now on.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
+        self.socket.set_read_timeout(Some(patience))?;
+        self.socket.set_write_timeout(Some(patience))
+    }
+
+    /// By which another thread may end it.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn ender(&self) -> io::Result<TcpStream> {
+        self.socket.try_clone()
+    }
+
+    /// The address of this end.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn own_address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
     /// Sets when all that follows has to be done.
     pub fn set_deadline(&mut self, deadline: Instant) {
         self.deadline = deadline;

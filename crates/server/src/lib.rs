@@ -9,6 +9,8 @@ pub mod blocking;
 pub mod commands;
 pub mod dispatch;
 pub mod durable;
+pub mod followed;
+mod following;
 pub mod holders;
 pub mod names;
 pub mod pause;

@@ -58,6 +58,13 @@ pub const MISCONF: Error = Error::text(
 /// The error of a write for which there are too few replicas (`min-replicas-to-write`).
 pub const NO_REPLICAS: Error = Error::text("NOREPLICAS Not enough good replicas to write.");
 
+/// The error of a client's write while a master is followed (`replica-read-only`).
+pub const READ_ONLY: Error = Error::text("READONLY You can't write against a read only replica.");
+
+/// The error of what shows data while the master is away (`replica-serve-stale-data`).
+pub const MASTER_DOWN: Error =
+    Error::text("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
+
 /// Whether writes are refused because the last snapshot failed (`stop-writes-on-bgsave-error`).
 #[cold]
 pub fn are_writes_stopped(engine: &Engine) -> bool {

@@ -19,7 +19,7 @@ use acl::Access;
 use command::table::{Command, Runs};
 use command::{Args, execute};
 use engine::apply::{Apply, Rejection, judge};
-use keyspace::{DbIndex, Touch};
+use keyspace::{Batch, DbIndex, Touch};
 use net::client::Client;
 use std::sync::Arc;
 use sys::UnixMs;
@@ -46,6 +46,34 @@ impl<'s> Replay<'s> {
         Replay { server, worker, session: None, reply: Vec::new() }
     }
 
+    /// As [`Apply::apply`], within a batch of the same worker's.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn apply_within(
+        &mut self,
+        batch: &mut Batch<'_>,
+        db: DbIndex,
+        now: UnixMs,
+        request: &Request<'_>,
+    ) -> Result<DbIndex, Rejection> {
+        let command = judge(request)?;
+        self.reply.clear();
+        match command.row.handler {
+            Runs::Data(row) => {
+                let engine = &self.server.engine;
+                let args = Args::new(*request, &engine.keyspace, (db, now), &engine.settings).of_log();
+                let mut reply = Reply::new(&mut self.reply, Protocol::Resp2);
+                execute(row, batch, &args, Touch::No, &mut reply)
+                    .map(|_| db)
+                    .map_err(|error| Rejection::Failed(row.name, error))
+            }
+            Runs::Server(number) => {
+                self.run_on_server(command, handlers::get(number), db, now, request, batch)
+            }
+        }
+    }
+
     /// Runs one of the server's own commands, if it is one that a log may hold.
     #[cold]
     fn run_on_server(
@@ -55,17 +83,14 @@ impl<'s> Replay<'s> {
         db: DbIndex,
         now: UnixMs,
         request: &Request<'_>,
+        batch: &mut Batch<'_>,
     ) -> Result<DbIndex, Rejection> {
         let row = &command.row;
         let (server, worker) = (self.server, self.worker);
         let session = self.session.get_or_insert_with(|| own_session(worker, now));
         session.select(db);
-        let result = {
-            let mut batch = server.engine.keyspace.enter(worker);
-            let mut context =
-                Context { server, worker, session, request: *request, command, now, batch: &mut batch };
-            handler(&mut context, &mut Reply::new(&mut self.reply, Protocol::Resp2))
-        };
+        let mut context = Context { server, worker, session, request: *request, command, now, batch };
+        let result = handler(&mut context, &mut Reply::new(&mut self.reply, Protocol::Resp2));
         if self.reply.capacity() > REPLY_BYTES_KEPT_MAX {
             self.reply = Vec::new();
         }
@@ -76,21 +101,8 @@ impl<'s> Replay<'s> {
 
 impl Apply for Replay<'_> {
     fn apply(&mut self, db: DbIndex, now: UnixMs, request: &Request<'_>) -> Result<DbIndex, Rejection> {
-        let command = judge(request)?;
-        self.reply.clear();
-        match command.row.handler {
-            Runs::Data(row) => {
-                let server = self.server;
-                let args =
-                    Args::new(*request, &server.engine.keyspace, (db, now), &server.engine.settings).of_log();
-                let mut batch = server.engine.keyspace.enter(self.worker);
-                let mut reply = Reply::new(&mut self.reply, Protocol::Resp2);
-                execute(row, &mut batch, &args, Touch::No, &mut reply)
-                    .map(|_| db)
-                    .map_err(|error| Rejection::Failed(row.name, error))
-            }
-            Runs::Server(number) => self.run_on_server(command, handlers::get(number), db, now, request),
-        }
+        let mut batch = self.server.engine.keyspace.enter(self.worker);
+        self.apply_within(&mut batch, db, now, request)
     }
 
     fn own(&self, request: &Request<'_>) -> Option<RequestBuf> {

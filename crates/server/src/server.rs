@@ -2,6 +2,7 @@
 
 use crate::bells::Bells;
 use crate::blocked::Blocked;
+use crate::followed::Following;
 use crate::holders::{Holders, Run};
 use crate::names::Names;
 use crate::pause::Pause;
@@ -84,6 +85,8 @@ pub struct Server {
     pub monitors: Monitors,
     /// Keys that sessions watch.
     pub watches: Arc<Watches>,
+    /// The master that is followed.
+    pub following: Following,
     /// Sessions that wait for keys.
     pub blocked: Blocked,
     /// Functions that run now.
@@ -116,7 +119,7 @@ impl Server {
     /// # Panics
     /// If the table of commands has not been told of the server's own.
     pub fn new(engine: Arc<Engine>, workers: usize) -> Server {
-        let started_at = engine.clock.now();
+        let (started_at, entrants) = (engine.clock.now(), engine.entrants());
         Server {
             acl: Registry::default(),
             // The start has refused what cannot be followed.
@@ -124,7 +127,9 @@ impl Server {
             net: Shared::new(workers, engine.clock.clone()),
             engine,
             counts: ServerCounts::default(),
-            worker_counts: (0..workers).map(|_| WorkerCounts::new(command::table::command_count())).collect(),
+            worker_counts: (0..entrants)
+                .map(|_| WorkerCounts::new(command::table::command_count()))
+                .collect(),
             ticks: TickClock::default(),
             started_at,
             run_id: random_hex(&mut Prng::from_entropy()),
@@ -134,12 +139,13 @@ impl Server {
             latency: LatencyMonitor::default(),
             monitors: Monitors::default(),
             watches: Arc::default(),
+            following: Following::default(),
             blocked: Blocked::default(),
             functions: Mutex::default(),
             holders: Holders::default(),
             pubsub: Arc::default(),
             events: Arc::default(),
-            tracking: Arc::new(Tracking::new(workers)),
+            tracking: Arc::new(Tracking::new(entrants)),
             samples: Samples::default(),
             switches: Switches::default(),
             startup_bytes: sys::memory::used_bytes(),
@@ -227,6 +233,11 @@ impl Server {
             Some(log) => log.rename_stream(),
             None => *self.stream.lock() = Stream::begin(Lsn::ZERO),
         }
+    }
+
+    /// Notes what it is while there is no log.
+    pub fn set_stream(&self, stream: Stream) {
+        *self.stream.lock() = stream;
     }
 
     /// The TCP port, or 0 without one.

@@ -48,6 +48,16 @@ pub struct Age {
     pub is_to_the_ms: bool,
 }
 
+/// The database that is selected in the stream behind a master's copy.
+pub fn stream_database(path: &Path) -> u32 {
+    let read = || {
+        let facts = FileReader::open(Content::open(&Fs::Real, path).ok()??).ok()?.facts();
+        let (_, value) = facts.into_iter().find(|(name, _)| name == b"repl-stream-db")?;
+        std::str::from_utf8(&value).ok()?.parse().ok()
+    };
+    read().unwrap_or(0)
+}
+
 /// How far the times of a file system may lie behind the clock: it goes by the kernel's ticks.
 const FILE_TIME_LAG_MS: u64 = 10;
 

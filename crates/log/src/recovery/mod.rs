@@ -39,7 +39,6 @@ pub struct Recovery {
     links: Arc<[Link]>,
     end: Lsn,
     stream: Option<Stream>,
-    selected: Option<u32>,
     last_time: UnixMs,
     moment: UnixMs,
 }
@@ -133,7 +132,6 @@ pub fn inspect(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
         links,
         end: end.lsn,
         stream: end.stream,
-        selected: end.selected,
         last_time,
         moment,
     })
@@ -280,12 +278,6 @@ impl Recovery {
     /// The moment of which its content is: of the last record, or of the checkpoint if there is none behind it. A copy keeps it.
     pub fn moment(&self) -> UnixMs {
         self.moment
-    }
-
-    /// The database that is selected in the stream of the master that was followed, where the log ends; None if none was, as far as its last
-    /// segments tell.
-    pub fn selected(&self) -> Option<u32> {
-        self.selected
     }
 
     /// What all files of the log have in common, and no other log's; None if there are none.

@@ -62,8 +62,6 @@ pub(crate) struct End {
     pub time: UnixMs,
     /// What the log is as a stream there, if it is one.
     pub stream: Option<Stream>,
-    /// The database that is selected in a master's stream there, if that is known.
-    pub selected: Option<u32>,
     /// The damage, if there is some.
     pub damage: Option<Damage>,
 }
@@ -80,7 +78,7 @@ pub(crate) struct Damage {
 impl End {
     /// The end of a log that is not damaged.
     pub fn whole(tail: Tail, lsn: Lsn) -> End {
-        End { tail, lsn, time: UnixMs(0), stream: None, selected: None, damage: None }
+        End { tail, lsn, time: UnixMs(0), stream: None, damage: None }
     }
 
     fn damaged(link: &Link, offset: u64, lsn: Lsn, what: &'static str) -> End {
@@ -89,7 +87,6 @@ impl End {
             lsn,
             time: UnixMs(0),
             stream: None,
-            selected: None,
             damage: Some(Damage { path: link.path.clone(), offset, what }),
         }
     }
@@ -295,7 +292,6 @@ pub(crate) fn end_of(fs: &Fs, chain: &[Link], needed: Lsn) -> Result<End, Refusa
     let links = last_links(fs, chain)?;
     let (mut lsn, mut time) = (links[0].header.start, UnixMs(0));
     // Behind all records that are whole, and behind all blocks.
-    let mut selected = None;
     let (mut stream, mut all_of_stream): (Option<Stream>, Option<Stream>) = (None, None);
     for link in links {
         if joiner.open_since().is_none() {
@@ -309,8 +305,8 @@ pub(crate) fn end_of(fs: &Fs, chain: &[Link], needed: Lsn) -> Result<End, Refusa
             let is_torn = matches!(found, Found::Torn);
             if let Found::Block(header, body) = found {
                 let bytes = stream_in(&body).map(<[u8]>::len).sum::<usize>() as u64;
-                selected = selected_in(&body).or(selected);
-                all_of_stream = all_of_stream.map(|stream| stream.moved(header.end(), bytes));
+                let selected = selected_in(&body);
+                all_of_stream = all_of_stream.map(|stream| stream.moved(header.end(), bytes, selected));
                 match joiner.push(&header, body) {
                     Ok(block) => {
                         let last = block.as_ref().and_then(|block| block.records().last());
@@ -332,10 +328,10 @@ pub(crate) fn end_of(fs: &Fs, chain: &[Link], needed: Lsn) -> Result<End, Refusa
                 return Ok(End::damaged(link, segment.bytes(), lsn, CUT));
             }
             let tail = if is_torn || joiner.open_since().is_some() { Tail::Torn } else { Tail::Clean };
-            return Ok(End { time, stream, selected, ..End::whole(tail, lsn) });
+            return Ok(End { time, stream, ..End::whole(tail, lsn) });
         }
     }
-    Ok(End { time, stream, selected, ..End::whole(Tail::Clean, lsn) })
+    Ok(End { time, stream, ..End::whole(Tail::Clean, lsn) })
 }
 
 /// The last segments, as many as a record that is unfinished at the end may reach back over.

@@ -6,6 +6,8 @@
 use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
+use crate::followed::{Master, Phase};
+use crate::following::{self, Order};
 use command::category::Categories;
 use command::parse::int;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
@@ -72,6 +74,19 @@ const MAY_ALWAYS: Flags = Flags::LOADING.union(Flags::STALE);
 
 /// ROLE
 fn role(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    if let Some(status) = context.server.following.status() {
+        reply.array(5);
+        reply.bulk(b"slave");
+        reply.bulk(status.master.host.as_bytes());
+        reply.int(i64::from(status.master.port));
+        reply.bulk(status.phase.word().as_bytes());
+        let offset = context.server.stream().offset;
+        reply.int(match status.phase {
+            Phase::Connected => i64::try_from(offset).unwrap_or(i64::MAX),
+            _ => -1,
+        });
+        return Ok(());
+    }
     reply.array(3);
     reply.bulk(b"master");
     reply.int(i64::try_from(context.server.stream().offset).unwrap_or(i64::MAX));
@@ -83,14 +98,21 @@ fn role(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 fn replicaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let request = context.request;
     let (host, port) = (request.arg(1), request.arg(2));
-    if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
-        reply.ok();
-        return Ok(());
+    let master = match host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
+        true => None,
+        false => {
+            let port = int(port).ok().and_then(|port| u16::try_from(port).ok());
+            let port = port.ok_or(Error::text("ERR Invalid master port"))?;
+            Some(Master { host: String::from_utf8_lossy(host).into_owned(), port })
+        }
+    };
+    match following::follow(context.server, master) {
+        // Within a transaction nobody waits.
+        Order::Underway if context.session.transaction.is_none() => return Err(Error::InUse),
+        Order::Already => reply.simple("OK Already connected to specified master"),
+        Order::Done | Order::Underway => reply.ok(),
     }
-    if !int(port).is_ok_and(|port| (0..=65_535).contains(&port)) {
-        return Err(Error::text("ERR Invalid master port"));
-    }
-    Err(Error::text("ERR Replication is not supported by this server: it cannot follow another one"))
+    Ok(())
 }
 
 /// PSYNC and SYNC

@@ -119,7 +119,11 @@ fn check_state(
     {
         return Verdict::Refuse(error);
     }
-    if attention.contains(Attention::MEMORY_CEILING) {
+    let ignores_ceiling =
+        attention.contains(Attention::FOLLOWING) && server.engine.config.replica_ignore_maxmemory();
+    if attention.contains(Attention::MEMORY_CEILING)
+        && !(ignores_ceiling && server.engine.residency.store().is_none())
+    {
         // What is queued takes memory, whatever it is.
         let may_grow = flags.contains(Flags::DENYOOM)
             || session.transaction.is_some() && !command.is(Flags::ENDS_TRANSACTION);
@@ -134,7 +138,12 @@ fn check_state(
     {
         return Verdict::Refuse(refusals::MISCONF);
     }
-    if attention.contains(Attention::NO_REPLICAS) && flags.contains(Flags::WRITE) {
+    if attention.contains(Attention::FOLLOWING) {
+        match check_following(server, flags) {
+            Verdict::Run => {}
+            refused => return refused,
+        }
+    } else if attention.contains(Attention::NO_REPLICAS) && flags.contains(Flags::WRITE) {
         return Verdict::Refuse(refusals::NO_REPLICAS);
     }
     if !attention.contains(Attention::LOG_FAILED)
@@ -159,6 +168,18 @@ fn check_state(
     let runs_now = session.transaction.is_none() || command.is(Flags::RUNS_IN_MULTI) && !command.is_exec();
     if attention.contains(Attention::MONITORS) && runs_now {
         server.monitors.show(&server.net.clients, &session.caller(), command, request);
+    }
+    Verdict::Run
+}
+
+/// Checks a command while a master is followed.
+fn check_following(server: &Server, flags: Flags) -> Verdict {
+    if flags.contains(Flags::WRITE) && server.engine.config.replica_read_only() {
+        return Verdict::Refuse(refusals::READ_ONLY);
+    }
+    let may_be_stale = flags.contains(Flags::STALE) || server.engine.config.replica_serve_stale_data();
+    if !may_be_stale && server.following.is_stale() {
+        return Verdict::Refuse(refusals::MASTER_DOWN);
     }
     Verdict::Run
 }
@@ -205,6 +226,10 @@ pub fn disk_error(context: &Context<'_, '_>, fullness: &Fullness) -> Option<Erro
         Fullness::Refused(error) => Some(error.clone()),
         Fullness::Room | Fullness::Full => None,
     };
+    if attention.contains(Attention::FOLLOWING) {
+        // Whatever it has written: who may not write may write nothing.
+        return server.engine.config.replica_read_only().then_some(refusals::READ_ONLY);
+    }
     let of_replicas = || attention.contains(Attention::NO_REPLICAS).then_some(refusals::NO_REPLICAS);
     let error =
         of_snapshot.then_some(refusals::MISCONF).or_else(of_log).or_else(of_store).or_else(of_replicas);

@@ -213,6 +213,10 @@ fn enter(server: &Server, worker: usize) -> (Batch<'_>, bool) {
     let is_held_for_long =
         || server.engine.attention().contains(Attention::SLOW_SCRIPT) && server.holders.has_all();
     match server.engine.keyspace.enter_unless(worker, is_held_for_long) {
+        // It may have begun since: then nobody is let in.
+        Some(_) if server.engine.attention().contains(Attention::LOADING) => {
+            (server.engine.keyspace.stay_outside(worker), true)
+        }
         Some(batch) => (batch, false),
         None => (server.engine.keyspace.stay_outside(worker), true),
     }

@@ -2,11 +2,13 @@
 
 use super::Page;
 use crate::dispatch::Context;
+use crate::followed::{Phase, Status};
 use command::version::REDIS_VERSION;
 use config::Supervision;
 use engine::durability::{self, KeyCount};
 use net::client::Traits;
 use std::sync::atomic::Ordering;
+use sys::UnixMs;
 
 /// The Redis clock of access times has 24 bits.
 const LRU_CLOCK_MASK: u64 = (1 << 24) - 1;
@@ -85,8 +87,11 @@ pub(super) fn clients(context: &mut Context<'_, '_>, page: &mut Page) {
 
 pub(super) fn replication(context: &mut Context<'_, '_>, page: &mut Page) {
     let stream = context.server.stream();
+    match context.server.following.status() {
+        Some(status) => follower(context, page, &status),
+        None => page.line("role", "master"),
+    }
     page.lines(&[
-        ("role", &"master"),
         ("connected_slaves", &0),
         ("master_failover_state", &"no-failover"),
         ("master_replid", &stream.id),
@@ -97,6 +102,46 @@ pub(super) fn replication(context: &mut Context<'_, '_>, page: &mut Page) {
         ("repl_backlog_size", &(1 << 20)),
         ("repl_backlog_first_byte_offset", &0),
         ("repl_backlog_histlen", &0),
+    ]);
+}
+
+/// What is told of the link to the master.
+fn follower(context: &mut Context<'_, '_>, page: &mut Page, status: &Status) {
+    let (config, offset) = (&context.server.engine.config, context.server.stream().offset);
+    let since = |moment: UnixMs| context.now.0.saturating_sub(moment.0) / 1000;
+    let is_up = status.phase == Phase::Connected;
+    let is_syncing = status.phase == Phase::Sync;
+    page.lines(&[
+        ("role", &"slave"),
+        ("master_host", &status.master.host),
+        ("master_port", &status.master.port),
+        ("master_link_status", &if is_up { "up" } else { "down" }),
+        (
+            "master_last_io_seconds_ago",
+            &if is_up { since(status.heard_at).to_string() } else { "-1".to_owned() },
+        ),
+        ("master_sync_in_progress", &u8::from(is_syncing)),
+        ("slave_read_repl_offset", &if is_up { status.offset } else { offset }),
+        ("slave_repl_offset", &offset),
+    ]);
+    if is_syncing {
+        let (copied, all) = (status.copied_bytes, status.copy_bytes);
+        let percent = all.map_or(0.0, |all| 100.0 * copied as f64 / all.max(1) as f64);
+        page.lines(&[
+            ("master_sync_total_bytes", &all.unwrap_or(0)),
+            ("master_sync_read_bytes", &copied),
+            ("master_sync_left_bytes", &all.map_or(0, |all| all.saturating_sub(copied))),
+            ("master_sync_perc", &format_args!("{percent:.2}")),
+            ("master_sync_last_io_seconds_ago", &since(status.heard_at)),
+        ]);
+    }
+    if !is_up {
+        page.line("master_link_down_since_seconds", since(status.down_since));
+    }
+    page.lines(&[
+        ("slave_priority", &config.replica_priority()),
+        ("slave_read_only", &u8::from(config.replica_read_only())),
+        ("replica_announced", &u8::from(config.replica_announced())),
     ]);
 }
 

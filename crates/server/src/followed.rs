@@ -1,0 +1,149 @@
+//! The master that is followed, if there is one: what is told of the link to it, and what is wanted. Who acts on it is above
+//! ([`crate::following`]).
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+use sys::UnixMs;
+
+/// Another server's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Master {
+    /// Its name or address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+}
+
+/// How far the link is, with Redis' words for ROLE.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// It is to be tried.
+    #[default]
+    Connect,
+    /// It is being tried.
+    Connecting,
+    /// Who is who is being agreed upon.
+    Handshake,
+    /// A full copy comes, or is loaded.
+    Sync,
+    /// The stream is followed.
+    Connected,
+}
+
+impl Phase {
+    /// The word that ROLE has for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Phase::Connect => "connect",
+            Phase::Connecting => "connecting",
+            Phase::Handshake => "handshake",
+            Phase::Sync => "sync",
+            Phase::Connected => "connected",
+        }
+    }
+}
+
+/// What is told of the link.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// The master.
+    pub master: Master,
+    /// How far the link is.
+    pub phase: Phase,
+    /// When something came from the master last.
+    pub heard_at: UnixMs,
+    /// Since when there is no stream to follow.
+    pub down_since: UnixMs,
+    /// Bytes of a full copy that have come.
+    pub copied_bytes: u64,
+    /// All of them, if that is known.
+    pub copy_bytes: Option<u64>,
+    /// Bytes of the stream that are done here.
+    pub offset: u64,
+}
+
+/// The master that is followed.
+#[derive(Debug, Default)]
+pub struct Following {
+    /// What is wanted, and what is known. Held for a moment only.
+    pub state: Mutex<State>,
+    /// Somebody waits for the end of a thread, or the pause before the next try.
+    pub changed: Condvar,
+    /// Held by the thread that has the link.
+    pub thread: Mutex<()>,
+    /// Held while something of the master's is done.
+    pub applying: Mutex<()>,
+}
+
+/// What is known of the link, and what is wanted of it.
+#[derive(Debug, Default)]
+pub struct State {
+    /// What is told of it; None: there is no master.
+    pub status: Option<Status>,
+    /// Of the newest order: threads that carry out an older one end.
+    pub order: u64,
+    /// Whether the newest order is carried out, as far as it concerns what clients may do.
+    pub is_carried_out: bool,
+    /// Ends the connection.
+    pub ender: Option<TcpStream>,
+}
+
+impl Following {
+    /// What is told of the link; None: this server is a master.
+    pub fn status(&self) -> Option<Status> {
+        self.state.lock().status.clone()
+    }
+
+    /// Whether clients may not be shown what there is: the link is down, and nothing old is to be served.
+    pub fn is_stale(&self) -> bool {
+        self.state.lock().status.as_ref().is_some_and(|status| status.phase != Phase::Connected)
+    }
+
+    /// Nothing of the master's is done while this is held: what there is, is of one moment, and a multiple of the master's requests.
+    pub fn stand_still(&self) -> MutexGuard<'_, ()> {
+        self.applying.lock()
+    }
+
+    /// Changes what is told, unless another order came. False: it did.
+    pub fn change(&self, order: u64, change: impl FnOnce(&mut Status)) -> bool {
+        let mut state = self.state.lock();
+        if state.order != order {
+            return false;
+        }
+        if let Some(status) = &mut state.status {
+            change(status);
+        }
+        true
+    }
+
+    /// Whether an order is the newest.
+    pub fn is_in_force(&self, order: u64) -> bool {
+        self.state.lock().order == order
+    }
+
+    /// Keeps what ends the connection when another order comes.
+    pub fn keep_ender(&self, order: u64, ender: TcpStream) {
+        let mut state = self.state.lock();
+        match state.order == order {
+            true => state.ender = Some(ender),
+            false => drop(ender.shutdown(Shutdown::Both)),
+        }
+    }
+
+    /// The connection is over.
+    pub fn forget_ender(&self, order: u64) {
+        let mut state = self.state.lock();
+        if state.order == order {
+            state.ender = None;
+        }
+    }
+
+    /// Waits, but not beyond the end of an order.
+    pub fn rest(&self, order: u64, time: Duration) {
+        let mut state = self.state.lock();
+        if state.order == order {
+            self.changed.wait_for(&mut state, time);
+        }
+    }
+}

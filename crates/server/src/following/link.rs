@@ -1,0 +1,449 @@
+//! The link to the master: connects, shakes hands, has a full copy or the rest of the stream, and follows; when it breaks, again.
+//!
+//! Thread rule: one thread, which has the link for as long as its order is in force. It waits for the other server only with a look at
+//! that, and every wait has an end (`repl-timeout`).
+
+use super::applying::Applier;
+use super::copy::Spool;
+use crate::followed::{Phase, Status};
+use crate::server::Server;
+use ::log::{Lsn, ReplicationId, Stream, SyncPolicy};
+use engine::durability;
+use engine::import::rdb;
+use engine::replacement::{self, Failure};
+use net::connect::Outgoing;
+use replication::insync::Moment;
+use replication::link::limits::{RDB_BYTES_MAX_DEFAULT, UNIT_BYTES_MAX_DEFAULT};
+use replication::link::{
+    Ask, Form, Handshake, MasterStream, Outcome, Place, Replica, Report, Reports, Transfer, UnitKind,
+    acknowledgement,
+};
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use telemetry::log;
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How often it looks whether there is something to report.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long it waits before it looks again whether the disk has taken something.
+const DISK_POLL: Duration = Duration::from_micros(200);
+
+/// How long an answer to the master waits for the disk before the stream is read on.
+const DISK_PATIENCE: Duration = Duration::from_millis(50);
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 256 << 10;
+
+/// Follows the master for as long as the order is in force.
+pub fn run(server: &Arc<Server>, order: u64) {
+    durability::gather();
+    let mut applier = Applier::new(server);
+    let is_on = || server.following.is_in_force(order) && !server.engine.is_ending();
+    while is_on() {
+        let Some(status) = server.following.status() else { return };
+        let ended = attempt(server, order, &status, &mut applier);
+        let now = server.engine.clock.now();
+        server.following.change(order, |status| {
+            if status.phase == Phase::Connected {
+                status.down_since = now;
+            }
+            status.phase = Phase::Connect;
+        });
+        server.following.forget_ender(order);
+        let Err(error) = ended;
+        if !is_on() {
+            return;
+        }
+        log!(Warning, "{error}");
+        server.following.rest(order, PAUSE);
+    }
+}
+
+fn attempt(
+    server: &Arc<Server>,
+    order: u64,
+    status: &Status,
+    applier: &mut Applier<'_>,
+) -> io::Result<std::convert::Infallible> {
+    let mut link = Link::connect(server, order, status)?;
+    let stream = match link.shake_hands()? {
+        Agreed::Copy(stream) => link.copy(stream)?,
+        Agreed::Rest(stream) => stream,
+    };
+    link.follow(stream, applier)
+}
+
+/// What a handshake came to.
+enum Agreed {
+    /// A full copy comes, and behind it this stream.
+    Copy(Stream),
+    /// The rest of this stream comes.
+    Rest(Stream),
+}
+
+/// A connection to the master.
+struct Link<'s> {
+    server: &'s Arc<Server>,
+    order: u64,
+    outgoing: Outgoing,
+    /// What has come and is not used.
+    received: Vec<u8>,
+    used: usize,
+    reports: Reports,
+    began: Instant,
+    heard: Instant,
+}
+
+impl<'s> Link<'s> {
+    fn connect(server: &'s Arc<Server>, order: u64, status: &Status) -> io::Result<Link<'s>> {
+        let (host, port) = (status.master.host.clone(), status.master.port);
+        log!(Notice, "Connecting to MASTER {host}:{port}");
+        server.following.change(order, |status| status.phase = Phase::Connecting);
+        let context = match server.engine.config.tls_replication() {
+            true => {
+                let context = server.net.tls.contexts().and_then(|contexts| contexts.client.clone());
+                Some(context.ok_or_else(|| {
+                    io::Error::other(
+                        "tls-replication is yes, and there are no certificates to speak TLS with",
+                    )
+                })?)
+            }
+            false => None,
+        };
+        let deadline = Instant::now() + timeout(server);
+        let outgoing = Outgoing::connect(host, port, context, deadline, &mut || look(server, order))
+            .map_err(|error| {
+                io::Error::new(error.kind(), format!("Error condition on socket for SYNC: {error}"))
+            })?;
+        outgoing.set_patience(PATIENCE)?;
+        server.following.keep_ender(order, outgoing.ender()?);
+        let now = Instant::now();
+        log!(Notice, "MASTER <-> REPLICA sync started");
+        Ok(Link {
+            server,
+            order,
+            outgoing,
+            received: Vec::new(),
+            used: 0,
+            reports: Reports::new(),
+            began: now,
+            heard: now,
+        })
+    }
+
+    fn now(&self) -> Moment {
+        Moment(u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+
+    fn look(&self) -> io::Result<()> {
+        look(self.server, self.order)
+    }
+
+    /// What is there and not used.
+    fn rest(&self) -> &[u8] {
+        &self.received[self.used..]
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let (server, order) = (self.server, self.order);
+        self.outgoing.set_deadline(Instant::now() + timeout(server));
+        self.outgoing.write_all(bytes, &mut || look(server, order))
+    }
+
+    /// Reads what comes within a short time. False: nothing.
+    fn read(&mut self) -> io::Result<bool> {
+        self.received.drain(..self.used);
+        self.used = 0;
+        let had = self.received.len();
+        self.received.resize(had + READ_BYTES, 0);
+        let (server, order) = (self.server, self.order);
+        self.outgoing.set_deadline(Instant::now() + PATIENCE);
+        let read = self.outgoing.read(&mut self.received[had..], &mut || look(server, order));
+        let count = *read.as_ref().unwrap_or(&0);
+        self.received.truncate(had + count);
+        match read {
+            Ok(0) => Err(io::Error::new(ErrorKind::UnexpectedEof, "Connection with master lost.")),
+            Ok(_) => {
+                self.heard = Instant::now();
+                let now = self.server.engine.clock.now();
+                self.server.following.change(self.order, |status| status.heard_at = now);
+                Ok(true)
+            }
+            Err(error) if error.kind() == ErrorKind::TimedOut => match self.heard.elapsed() > timeout(server)
+            {
+                true => {
+                    Err(io::Error::new(ErrorKind::TimedOut, "MASTER timeout: no data nor PING received..."))
+                }
+                false => Ok(false),
+            },
+            Err(error) => Err(io::Error::new(error.kind(), format!("Connection with master lost: {error}"))),
+        }
+    }
+
+    fn shake_hands(&mut self) -> io::Result<Agreed> {
+        self.server.following.change(self.order, |status| status.phase = Phase::Handshake);
+        let before = known_stream(self.server)?;
+        let ask = before.map_or(Ask::Full, |stream| Ask::Rest { id: stream.id, offset: stream.offset });
+        let (mut handshake, first) = Handshake::begin(replica(self.server), ask);
+        self.send(&first)?;
+        let outcome = loop {
+            let step = handshake.step(self.rest());
+            self.used += step.used;
+            step.notes.iter().for_each(|note| log!(Notice, "{note}"));
+            self.send(&step.send)?;
+            match step.outcome {
+                Some(outcome) => break outcome,
+                None => drop(self.read()?),
+            }
+        };
+        match (outcome, before) {
+            (Outcome::Full { id, offset }, _) => {
+                log!(Notice, "Full resync from master: {id}:{offset}");
+                Ok(Agreed::Copy(Stream { id, offset, ..Stream::none(Lsn::ZERO) }))
+            }
+            (Outcome::Partial { renamed }, Some(before)) => {
+                log!(Notice, "Successful partial resynchronization with master.");
+                let selected = before.selected.or(Some(0));
+                let stream = Stream { selected, ..renamed.map_or(before, |id| before.called(id)) };
+                if stream != before {
+                    log!(Notice, "Master replication ID changed to {}", stream.id);
+                    begin_stream(self.server, stream)?;
+                }
+                Ok(Agreed::Rest(stream))
+            }
+            (Outcome::Partial { .. }, None) => Err(io::Error::other("The master goes on where nothing was")),
+            (Outcome::Later(ending) | Outcome::Refused(ending), _) => Err(io::Error::other(ending)),
+        }
+    }
+
+    /// Takes a full copy, and puts it in the place of all that is here.
+    fn copy(&mut self, stream: Stream) -> io::Result<Stream> {
+        self.server.following.change(self.order, |status| {
+            (status.phase, status.copied_bytes, status.copy_bytes) = (Phase::Sync, 0, None);
+        });
+        let about = |error: io::Error| {
+            io::Error::new(error.kind(), format!("The master's copy cannot be written to disk: {error}"))
+        };
+        let mut spool = Spool::begin(self.server).map_err(about)?;
+        let mut transfer = Transfer::new(RDB_BYTES_MAX_DEFAULT);
+        loop {
+            let taken = transfer.step(&self.received[self.used..]).map_err(io::Error::other)?;
+            taken.parts().into_iter().try_for_each(|part| spool.push(part)).map_err(about)?;
+            self.used += taken.used;
+            let (bytes, form) = (transfer.handed_out(), transfer.form());
+            self.server.following.change(self.order, |status| {
+                status.copied_bytes = bytes;
+                status.copy_bytes = match form {
+                    Some(Form::Length(bytes)) => Some(bytes),
+                    Some(Form::Mark) | None => None,
+                };
+            });
+            if taken.is_complete {
+                break;
+            }
+            self.report(Report::Loading)?;
+            self.read()?;
+        }
+        self.load(&spool, stream)
+    }
+
+    fn load(&mut self, spool: &Spool, stream: Stream) -> io::Result<Stream> {
+        let server = self.server;
+        log!(Notice, "MASTER <-> REPLICA sync: Loading DB in memory");
+        replacement::check(&server.engine, spool.path(), &mut || {
+            self.look()?;
+            self.report(Report::Loading)
+        })?;
+        let stream = Stream { selected: Some(rdb::stream_database(spool.path())), ..stream };
+        let _still = server.following.stand_still();
+        // From here on nothing is left undone: that the master is gone shows behind it.
+        let mut meanwhile = || {
+            let _ = self.report(Report::Loading);
+            Ok(())
+        };
+        let replaced = replacement::replace(&server.engine, spool.path(), stream, &mut meanwhile);
+        let is_emptied = !matches!(replaced, Err(Failure::Kept(_)));
+        if server.engine.durability.log().is_none() && is_emptied {
+            let now = if replaced.is_ok() { stream } else { Stream::begin(Lsn::ZERO) };
+            server.set_stream(now);
+        }
+        match replaced {
+            Ok(()) => {
+                log!(Notice, "MASTER <-> REPLICA sync: Finished with success");
+                Ok(stream)
+            }
+            Err(Failure::Torn(error)) => {
+                log!(
+                    Warning,
+                    "The master's copy was loaded, but the log cannot begin behind it: {error}. The server ends; its directory holds what was \
+                     there before"
+                );
+                server.stop(1);
+                Err(error)
+            }
+            Err(failure) => Err(io::Error::other(format!("The master's copy was not loaded: {failure}"))),
+        }
+    }
+
+    fn report(&mut self, report: Report) -> io::Result<()> {
+        let bytes = self.reports.step(self.now(), report);
+        self.send(&bytes)
+    }
+
+    /// Follows the stream to its end, which is an error.
+    fn follow(&mut self, stream: Stream, applier: &mut Applier<'_>) -> io::Result<std::convert::Infallible> {
+        let place = Place { offset: stream.offset, database: stream.selected.unwrap_or(0) };
+        let mut units = MasterStream::new(place, UNIT_BYTES_MAX_DEFAULT);
+        self.server.following.change(self.order, |status| {
+            (status.phase, status.offset) = (Phase::Connected, place.offset);
+        });
+        // What the master wants to hear of, once it is done here.
+        let mut asked = None;
+        loop {
+            units.feed(&self.received[self.used..]);
+            self.used = self.received.len();
+            asked = self.apply(&mut units, stream, applier)?.or(asked);
+            if let Some(offset) = asked
+                && self.wait_until_done(offset)?
+            {
+                let done = self.done();
+                self.send(&acknowledgement(done.0, done.1))?;
+                asked = None;
+            }
+            let (applied, durable) = self.done();
+            self.report(Report::Following { applied, durable })?;
+            self.read()?;
+        }
+    }
+
+    /// Does all units that are whole. Gives the offset that the master asks for an acknowledgement of, if it does.
+    fn apply(
+        &mut self,
+        units: &mut MasterStream,
+        stream: Stream,
+        applier: &mut Applier<'_>,
+    ) -> io::Result<Option<u64>> {
+        let server = self.server;
+        let mut asked = None;
+        let applying = server.following.applying.lock();
+        let result = loop {
+            match units.next_unit() {
+                Ok(Some(unit)) => {
+                    if unit.kind() == UnitKind::GetAck {
+                        asked = unit.acknowledged().or(asked);
+                    }
+                    applier.apply(&unit);
+                }
+                Ok(None) => break Ok(asked),
+                Err(ending) => break Err(io::Error::other(ending)),
+            }
+            if let Err(error) = self.wait_for_log() {
+                break Err(error);
+            }
+        };
+        durability::write_gathered(&server.engine, || 1);
+        let Place { offset, database } = units.place();
+        if server.engine.durability.log().is_none() {
+            server.set_stream(Stream { offset, selected: Some(database), ..stream });
+        }
+        server.following.change(self.order, |status| status.offset = offset);
+        drop(applying);
+        result
+    }
+
+    /// Waits until the log takes more.
+    fn wait_for_log(&self) -> io::Result<()> {
+        let Some(log) = self.server.engine.durability.log() else { return Ok(()) };
+        while log.is_full() || log.writable().is_err() {
+            log.nudge();
+            self.look()?;
+            std::thread::sleep(DISK_POLL);
+        }
+        Ok(())
+    }
+
+    /// What of the stream is done here, and what of it is on disk, where that is promised.
+    fn done(&self) -> (u64, Option<u64>) {
+        let engine = &self.server.engine;
+        let applied = || self.server.following.status().map_or(0, |status| status.offset);
+        match engine.durability.log() {
+            None => (applied(), None),
+            Some(log) => {
+                let durable = log.stream().offset;
+                // What a crash could take back is not done.
+                let done = if log.sync_policy() == SyncPolicy::Always { durable } else { applied() };
+                (done, Some(durable))
+            }
+        }
+    }
+
+    /// Waits a little until the stream is done here up to an offset. False: not yet.
+    fn wait_until_done(&self, offset: u64) -> io::Result<bool> {
+        let until = Instant::now() + DISK_PATIENCE;
+        while self.done().0 < offset {
+            if Instant::now() >= until {
+                return Ok(false);
+            }
+            self.look()?;
+            std::thread::sleep(DISK_POLL);
+        }
+        Ok(true)
+    }
+}
+
+/// Ends a wait when the order is not in force any more, or the server ends.
+fn look(server: &Server, order: u64) -> io::Result<()> {
+    match server.following.is_in_force(order) && !server.engine.is_ending() {
+        true => Ok(()),
+        false => Err(io::Error::new(ErrorKind::ConnectionAborted, "the master is followed no more")),
+    }
+}
+
+fn timeout(server: &Server) -> Duration {
+    Duration::from_secs(server.engine.config.repl_timeout_s().max(1))
+}
+
+/// The stream of which all is here up to its offset; None: there is nothing to go on from. In editions with a log all of it is on disk.
+fn known_stream(server: &Server) -> io::Result<Option<Stream>> {
+    let engine = &server.engine;
+    let is_counted = engine.durability.log().is_some();
+    durability::sync(engine)?;
+    let stream = server.stream();
+    let is_known = stream.id != ReplicationId::NONE && (is_counted || stream.selected.is_some());
+    Ok(Some(stream).filter(|_| is_known))
+}
+
+fn begin_stream(server: &Server, stream: Stream) -> io::Result<()> {
+    match server.engine.durability.log() {
+        Some(log) => log.begin_stream(Some(stream)),
+        None => {
+            server.set_stream(stream);
+            Ok(())
+        }
+    }
+}
+
+/// What this server says of itself.
+fn replica(server: &Server) -> Replica {
+    let config = &server.engine.config;
+    let given = |text: Vec<u8>| Some(text).filter(|text| !text.is_empty());
+    let password = given(config.masterauth());
+    let announced = given(config.replica_announce_ip());
+    Replica {
+        user: given(config.masteruser()),
+        password,
+        listening_port: match config.replica_announce_port() {
+            0 => server.port(),
+            port => port,
+        },
+        announced_address: announced.map(|address| String::from_utf8_lossy(&address).into_owned()),
+        version: None,
+    }
+}

@@ -1,0 +1,145 @@
+//! The master that this server follows, if it follows one: REPLICAOF, what is told of the link to it, and what follows for clients.
+//!
+//! A thread of its own has the link ([`link`]): it connects, shakes hands, takes a full copy ([`copy`]) or the rest of the stream, and does
+//! what the master wants ([`applying`]). What it does goes into the log as one record with the master's bytes.
+//!
+//! 1. From REPLICAOF on clients' writes are refused before anything of the master's is done.
+//! 2. There is one link at a time: the next thread waits for the one before to end.
+//! 3. A follower's log is its master's stream. It becomes a stream of its own when REPLICAOF NO ONE takes effect, and not before all of
+//!    the master's is durable; the former name holds up to there.
+
+mod applying;
+mod copy;
+mod link;
+
+use crate::followed::{Master, Phase, Status};
+use crate::server::Server;
+use engine::{Attention, durability};
+use keyspace::{KeepsAll, Touch};
+use std::io;
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::time::Duration;
+use telemetry::log;
+
+/// How often a server that is to be a master tries to begin a stream of its own, while its disk refuses.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// What became of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// It is carried out, as far as clients can tell.
+    Done,
+    /// That was so before.
+    Already,
+    /// It is being carried out: ask again.
+    Underway,
+}
+
+/// Follows another server, or none. May be called again and again until it is done.
+pub fn follow(server: &Arc<Server>, master: Option<Master>) -> Order {
+    let mut state = server.following.state.lock();
+    if state.status.as_ref().map(|status| &status.master) == master.as_ref() {
+        return match state.is_carried_out || master.is_some() || state.order == 0 {
+            true if master.is_none() => Order::Done,
+            true => Order::Already,
+            false => Order::Underway,
+        };
+    }
+    let now = server.engine.clock.now();
+    state.order += 1;
+    state.is_carried_out = false;
+    state.ender.take().into_iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
+    server.following.changed.notify_all();
+    server.engine.config.set_replicaof(master.clone().map(|master| (master.host, master.port)));
+    let is_follower = master.is_some();
+    state.status = master.map(|master| Status {
+        master,
+        phase: Phase::Connect,
+        heard_at: now,
+        down_since: now,
+        copied_bytes: 0,
+        copy_bytes: None,
+        offset: 0,
+    });
+    if is_follower {
+        server.engine.set_attention(Attention::FOLLOWING, true);
+    }
+    let order = state.order;
+    drop(state);
+    let carrier = server.clone();
+    let work = move || carry_out(&carrier, order, is_follower);
+    if let Err(error) = std::thread::Builder::new().name("follow".to_owned()).spawn(work) {
+        log!(Warning, "Can't start the thread that follows the master: {error}");
+    }
+    match is_follower {
+        true => Order::Done,
+        false => Order::Underway,
+    }
+}
+
+/// Begins to follow whom the configuration names. Once, after the start has loaded the data.
+pub fn begin(server: &Arc<Server>) {
+    copy::remove_left(&server.engine.dir());
+    let Some((host, port)) = server.engine.config.replicaof() else { return };
+    follow(server, Some(Master { host, port }));
+}
+
+fn carry_out(server: &Arc<Server>, order: u64, is_follower: bool) {
+    let _only = server.following.thread.lock();
+    if !server.following.is_in_force(order) {
+        return;
+    }
+    if is_follower {
+        become_follower(server);
+        server.following.state.lock().is_carried_out = true;
+        link::run(server, order);
+    } else {
+        become_master(server, order);
+    }
+}
+
+/// From now on nothing goes into the stream but what a master sends.
+fn become_follower(server: &Server) {
+    let engine = &server.engine;
+    engine.keyspace.keep_all(KeepsAll::Following, true);
+    // Those who were let in before clients' writes were refused have left.
+    engine.keyspace.enter(engine.following_guest()).exclusively(engine.clock.now(), Touch::No, |_| {
+        engine.durability.set_following(true);
+    });
+}
+
+/// Begins a stream of its own, and lets clients write.
+fn become_master(server: &Arc<Server>, order: u64) {
+    while let Err(error) = begin_own_stream(server) {
+        log!(Warning, "Can't begin a stream of its own yet: {error}");
+        server.following.rest(order, RETRY);
+        if !server.following.is_in_force(order) || server.engine.is_ending() {
+            return;
+        }
+    }
+    let engine = &server.engine;
+    engine.durability.set_following(false);
+    engine.keyspace.keep_all(KeepsAll::Following, false);
+    let mut state = server.following.state.lock();
+    if state.order == order {
+        state.is_carried_out = true;
+        engine.set_attention(Attention::FOLLOWING, false);
+        log!(Notice, "MASTER MODE enabled");
+    }
+    drop(state);
+    server.net.clients.wake_all();
+}
+
+fn begin_own_stream(server: &Server) -> io::Result<()> {
+    let engine = &server.engine;
+    durability::sync(engine)?;
+    let own = server.stream().succeeded();
+    match engine.durability.log() {
+        Some(log) => log.begin_stream(Some(own)),
+        None => {
+            server.set_stream(own);
+            Ok(())
+        }
+    }
+}
