@@ -306,7 +306,10 @@ impl<'s> Link<'s> {
         });
         // What the master wants to hear of, once it is done here.
         let mut asked = None;
+        // A Redis that has sent a copy without a file holds the stream back until it hears that the copy is loaded, and may have been busy.
+        let mut is_waiting = true;
         loop {
+            is_waiting &= self.used == self.received.len();
             units.feed(&self.received[self.used..]);
             self.used = self.received.len();
             asked = self.apply(&mut units, stream, applier)?.or(asked);
@@ -318,7 +321,10 @@ impl<'s> Link<'s> {
                 asked = None;
             }
             let (applied, durable) = self.done();
-            self.report(Report::Following { applied, durable })?;
+            match is_waiting {
+                true => self.send(&acknowledgement(applied, durable))?,
+                false => self.report(Report::Following { applied, durable })?,
+            }
             self.read()?;
         }
     }
