@@ -157,7 +157,7 @@ pub trait Service: Send + Sync + Sized + 'static {
 
     /// Appends to `out` what a session that is fed is to be sent next, in order; nothing, if there is nothing now: whoever has more for it
     /// wakes its client. It is asked for when the socket has taken all that was sent before. It may end the session.
-    fn feed(&self, session: &mut Self::Session, out: &mut Vec<u8>);
+    fn feed(self: &Arc<Self>, session: &mut Self::Session, out: &mut Vec<u8>);
 
     /// The end of the history: what was posted to a client without a stamp may show anything before it.
     fn latest(&self) -> Stamp;

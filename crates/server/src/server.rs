@@ -2,6 +2,7 @@
 
 use crate::bells::Bells;
 use crate::blocked::Blocked;
+use crate::feeding::Feeding;
 use crate::followed::Following;
 use crate::holders::{Holders, Run};
 use crate::names::Names;
@@ -75,6 +76,8 @@ pub struct Server {
     pub run_id: String,
     /// What the data are as a replication stream while there is no log.
     stream: Mutex<Stream>,
+    /// Who follows this server.
+    pub feeding: Arc<Feeding>,
     /// The pause, if there is one.
     pub pause: Pause,
     /// Commands that took long.
@@ -134,6 +137,7 @@ impl Server {
             started_at,
             run_id: random_hex(&mut Prng::from_entropy()),
             stream: Mutex::new(Stream::begin(Lsn::ZERO)),
+            feeding: Arc::default(),
             pause: Pause::default(),
             slowlog: SlowLog::default(),
             latency: LatencyMonitor::default(),
@@ -223,7 +227,11 @@ impl Server {
     pub fn stream(&self) -> Stream {
         match self.engine.durability.log() {
             Some(log) => log.stream(),
-            None => *self.stream.lock(),
+            None => {
+                let stream = *self.stream.lock();
+                let end = self.feeding.end_without_log().unwrap_or_default();
+                Stream { at: Lsn(end), offset: end, ..stream }
+            }
         }
     }
 
