@@ -153,7 +153,7 @@ impl Drop for Ends<'_> {
 fn copies_under_writes(edition: &str, directives: &[&str]) {
     let master = master(edition, directives);
     let mut client = master.connect().unwrap();
-    call(&mut client, &["DEBUG", "POPULATE", BALLAST]);
+    call(&mut client, &["DEBUG", "POPULATE", if edition == "capacity" { "3000" } else { BALLAST }]);
     let replicas = [follower(Program::Redis), follower(Program::Valkey)];
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -30,6 +30,9 @@ const STEP: Duration = Duration::from_micros(300);
 /// How much longer it does not copy after each step: it rests, unless handing on has taken that long.
 const REST_FACTOR: u32 = 9;
 
+/// The same where objects are read from a store: most of that is waiting for the disk.
+const STORE_REST_FACTOR: u32 = 1;
+
 /// How long it waits where as many go over the slots as may.
 const HELD_UP: Duration = Duration::from_millis(20);
 
@@ -194,7 +197,8 @@ impl Copy<'_> {
     }
 
     fn rest(&mut self) -> io::Result<()> {
-        let due = self.copying * (1 + REST_FACTOR);
+        let has_store = self.engine.residency.store().is_some();
+        let due = self.copying * (1 + if has_store { STORE_REST_FACTOR } else { REST_FACTOR });
         thread::sleep(due.saturating_sub(self.step_began.elapsed()));
         fail_if_ending(self.engine)?;
         (self.step_began, self.copying) = (Instant::now(), Duration::ZERO);

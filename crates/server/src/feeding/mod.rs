@@ -78,6 +78,8 @@ struct State {
     /// When the last of them left, and the offset from which those that left may want to go on.
     left: Option<(UnixMs, u64)>,
     pinged_at: UnixMs,
+    /// Where replicas were last asked how far they are.
+    asked_at: u64,
     /// How long the backlog may become for those that are behind.
     held_bytes_max: u64,
     /// Between these offsets there is something that a Redis does not know.
@@ -199,9 +201,18 @@ fn say(server: &Server, request: &[u8]) {
     }
 }
 
-/// Asks all replicas how far they are.
-pub fn ask(server: &Server) {
-    if server.feeding.is_followed() {
+/// Asks all replicas how far they are, unless they have been asked by somebody behind this offset.
+pub fn ask(server: &Server, offset: u64) {
+    let end = end(server);
+    let is_asked = {
+        let mut state = server.feeding.state.lock();
+        let is_asked = state.replicas.is_empty() || state.asked_at >= offset && state.asked_at > 0;
+        if !is_asked {
+            state.asked_at = end;
+        }
+        is_asked
+    };
+    if !is_asked {
         say(server, GETACK);
     }
 }
