@@ -229,8 +229,10 @@ impl Server {
             Some(log) => log.stream(),
             None => {
                 let stream = *self.stream.lock();
-                let end = self.feeding.end_without_log().unwrap_or_default();
-                Stream { at: Lsn(end), offset: end, ..stream }
+                match self.feeding.end_without_log() {
+                    Some(end) => Stream { at: Lsn(end), offset: end, ..stream },
+                    None => stream,
+                }
             }
         }
     }
@@ -239,13 +241,17 @@ impl Server {
     pub fn rename_stream(&self) {
         match self.engine.durability.log() {
             Some(log) => log.rename_stream(),
-            None => *self.stream.lock() = Stream::begin(Lsn::ZERO),
+            None => {
+                let now = self.stream().renamed();
+                *self.stream.lock() = now;
+            }
         }
     }
 
     /// Notes what it is while there is no log.
     pub fn set_stream(&self, stream: Stream) {
         *self.stream.lock() = stream;
+        self.feeding.follow_stream(stream.offset);
     }
 
     /// The TCP port, or 0 without one.

@@ -67,7 +67,7 @@ impl<'s> Reading<'s> {
                 Some(reader) => reader,
                 none => none.insert(log.read_stream(self.offset).map_err(io::Error::other)?.ok_or_else(lost)?),
             };
-            match reader.next().map_err(io::Error::other)? {
+            match reader.next_bytes().map_err(io::Error::other)? {
                 Some(bytes) => return Ok(bytes),
                 None => self.segments = None,
             }

@@ -11,9 +11,10 @@
 use super::behind::{self, Reading};
 use super::filter::Filter;
 use super::replica::{Form, Replica, Stage};
-use super::{end, offset_of};
+use super::{end, is_relayed, offset_of};
 use crate::server::Server;
 use ::log::ReplicationId;
+use engine::durability;
 use engine::full_copy::{self, Beginning, Stamps, Wanted};
 use std::io;
 use std::path::PathBuf;
@@ -92,6 +93,9 @@ impl Copying<'_> {
     fn copy(&self) -> io::Result<Copied> {
         let (server, replica, engine) = (self.server, self.replica, &*self.server.engine);
         replica.set_stage(Stage::Copies);
+        if is_relayed(server) {
+            return self.copy_relayed();
+        }
         let beginning = full_copy::begin(engine, || self.begin_selection());
         let from = offset_of(engine, beginning.at);
         replica.set_position(from);
@@ -100,7 +104,8 @@ impl Copying<'_> {
             replica.say(format!("+FULLRESYNC {id} {from}\r\n").as_bytes());
         }
         let by_mark = replica.said.knows_eof && engine.config.repl_diskless_sync();
-        let facts = self.facts(from);
+        // The stream selects before anything else.
+        let facts = self.facts(from, 0);
         let stamps = match by_mark {
             true => self.send_by_mark(&beginning, &facts)?,
             false => self.send_by_file(&beginning, &facts)?,
@@ -108,6 +113,25 @@ impl Copying<'_> {
         let until = end(server);
         server.feeding.state.lock().ranges.add(from, until);
         Ok(Copied { beginning, stamps, from, until, by_mark })
+    }
+
+    /// The same on a server that follows another: nothing of the master's is done meanwhile, so that the copy is of one moment, and the
+    /// stream goes on behind it as it comes. It goes through a file, since the master is not to wait for the replica.
+    fn copy_relayed(&self) -> io::Result<Copied> {
+        let (server, replica, engine) = (self.server, self.replica, &*self.server.engine);
+        let still = server.following.stand_still();
+        durability::sync(engine)?;
+        let stream = server.stream();
+        let from = stream.offset;
+        replica.set_position(from);
+        if replica.form == Form::Psync {
+            replica.say(format!("+FULLRESYNC {} {from}\r\n", stream.id).as_bytes());
+        }
+        let beginning = full_copy::begin(engine, || durability::latest(engine));
+        let (spool, stamps) = self.spool(&beginning, &self.facts(from, stream.selected.unwrap_or_default()))?;
+        drop(still);
+        self.send_spool(&spool)?;
+        Ok(Copied { beginning, stamps, from, until: from, by_mark: false })
     }
 
     /// Has the stream select its database anew, and gives where it does.
@@ -137,15 +161,14 @@ impl Copying<'_> {
         }
     }
 
-    fn facts(&self, offset: u64) -> Vec<(&'static str, String)> {
+    fn facts(&self, offset: u64, database: u32) -> Vec<(&'static str, String)> {
         let server = self.server;
         vec![
             ("redis-ver", command::version::REDIS_VERSION.to_owned()),
             ("redis-bits", "64".to_owned()),
             ("ctime", server.engine.clock.now().seconds().to_string()),
             ("used-mem", sys::memory::used_bytes().to_string()),
-            // The stream selects before anything else.
-            ("repl-stream-db", "0".to_owned()),
+            ("repl-stream-db", database.to_string()),
             ("repl-id", server.stream().id.to_string()),
             ("repl-offset", offset.to_string()),
             ("aof-base", "0".to_owned()),
@@ -167,6 +190,12 @@ impl Copying<'_> {
     }
 
     fn send_by_file(&self, beginning: &Beginning, facts: &[(&str, String)]) -> io::Result<Stamps> {
+        let (spool, stamps) = self.spool(beginning, facts)?;
+        self.send_spool(&spool)?;
+        Ok(stamps)
+    }
+
+    fn spool(&self, beginning: &Beginning, facts: &[(&str, String)]) -> io::Result<(Spool, Stamps)> {
         let (server, replica) = (self.server, self.replica);
         let mut spool = Spool::begin(server.engine.dir(), replica.client.id)?;
         let stamps = full_copy::write(&server.engine, beginning, self.wanted(), facts, &mut |piece| {
@@ -175,6 +204,11 @@ impl Copying<'_> {
             }
             spool.write(&piece)
         })?;
+        Ok((spool, stamps))
+    }
+
+    fn send_spool(&self, spool: &Spool) -> io::Result<()> {
+        let (server, replica) = (self.server, self.replica);
         behind::wait_until_sendable(server, end(server))?;
         replica.take_blanks(false);
         let patience = behind::patience(server);
@@ -185,7 +219,7 @@ impl Copying<'_> {
             at += piece.len() as u64;
             replica.send(piece, patience)?;
         }
-        Ok(stamps)
+        Ok(())
     }
 
     /// Sends what was written while the copy was made, and has the replica read on by itself.

@@ -4,6 +4,7 @@ use super::behind::{catch_up, read_some};
 use super::journal::ToBacklog;
 use super::replica::{Given, Replica};
 use super::{FEED_BYTES, Feeding, State, copying};
+use crate::followed::Phase;
 use crate::server::Server;
 use ::log::Stream;
 use command::{Error, Result};
@@ -35,6 +36,9 @@ pub fn join(
     replica: &Arc<Replica>,
     wish: Option<&Wish>,
 ) -> Result<()> {
+    if server.following.status().is_some_and(|status| status.phase != Phase::Connected) {
+        return Err(Error::text("NOMASTERLINK Can't SYNC while not connected with my master"));
+    }
     begin_stream(server, batch)?;
     log!(Notice, "Replica {} asks for synchronization", replica.name());
     let stream = server.stream();
@@ -97,14 +101,17 @@ fn begin_stream(server: &Arc<Server>, batch: &mut Batch<'_>) -> Result<()> {
         super::upkeep::follow_config(server);
         return Ok(());
     }
+    // Where the master's stream is, is known between its requests only.
+    let Some(_still) = server.following.applying.try_lock() else { return Err(Error::InUse) };
     if !batch.try_hold_all() {
         return Err(Error::InUse);
     }
+    let at = server.stream().offset;
     let mut state = feeding.state.lock();
     if state.backlog.is_none() {
         let is_first = !state.has_journal;
-        state.backlog = Some(Backlog::new(state.journal_end, size));
-        state.has_journal = true;
+        state.backlog = Some(Backlog::new(at, size));
+        (state.has_journal, state.journal_end) = (true, at);
         state.dresser.forget();
         drop(state);
         if is_first {
@@ -129,7 +136,7 @@ pub fn feed(server: &Arc<Server>, replica: &Arc<Replica>, out: &mut Vec<u8>) -> 
     let feeding = &server.feeding;
     match replica.give(out, FEED_BYTES) {
         Given::OfOutbox => {}
-        Given::Nothing => return Err(io::Error::other("it has what it asked for")),
+        Given::Nothing => return Err(io::Error::other("nothing more is for it in this stream")),
         Given::Backlog(from) => {
             let state = feeding.state.lock();
             let Some(bytes) = read_some(&state.backlog, from) else {

@@ -6,7 +6,7 @@
 
 use super::Feeding;
 use ::log::Span as LogSpan;
-use keyspace::{Journal, Span};
+use keyspace::{Journal, Span, Unit};
 use std::sync::Arc;
 use sys::{Stamp, UnixMs};
 
@@ -38,6 +38,19 @@ impl Journal for ToBacklog {
 
     fn append_parts(&self, span: Span, _: UnixMs, parts: Vec<Vec<u8>>) -> Stamp {
         self.take(span, &parts.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    }
+
+    fn append_unit(&self, unit: Unit<'_>, _: Vec<Vec<u8>>) -> Stamp {
+        let has_foreign = self.0.has_foreign(unit.stream);
+        let state = &mut *self.0.state.lock();
+        let before = state.journal_end;
+        state.append(unit.stream);
+        state.journal_end += unit.stream.len() as u64;
+        if has_foreign {
+            state.note_foreign(before, state.journal_end);
+        }
+        state.trim();
+        Stamp(state.journal_end)
     }
 
     fn end(&self) -> Stamp {

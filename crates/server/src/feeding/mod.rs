@@ -23,7 +23,7 @@ pub mod standing;
 pub mod upkeep;
 
 use crate::server::Server;
-use ::log::Dresser;
+use ::log::{Dresser, ReplicationId, Unit};
 use engine::Engine;
 use parking_lot::Mutex;
 use replica::Replica;
@@ -75,6 +75,8 @@ struct State {
     /// Those that wait for a full copy.
     waiting: VecDeque<Arc<Replica>>,
     is_copying: bool,
+    /// What the stream was called when replicas were looked after last.
+    id: Option<ReplicationId>,
     /// When the last of them left, and the offset from which those that left may want to go on.
     left: Option<(UnixMs, u64)>,
     pinged_at: UnixMs,
@@ -88,6 +90,14 @@ struct State {
 }
 
 impl State {
+    /// The stream does not go on where it was: it is another one, or some of it was under way when somebody began to read.
+    fn break_off(&mut self, at: u64) {
+        if let Some(backlog) = &mut self.backlog {
+            backlog.restart(at);
+            self.replicas.iter().for_each(|replica| replica.end());
+        }
+    }
+
     /// Appends to the backlog.
     fn append(&mut self, bytes: &[u8]) {
         let Some(backlog) = &mut self.backlog else { return };
@@ -122,13 +132,10 @@ impl Feeding {
     pub fn streamed(&self, from: u64, bytes: &[u8]) {
         let has_foreign = self.has_foreign(bytes);
         let mut state = self.state.lock();
-        let Some(backlog) = &mut state.backlog else { return };
-        if from > backlog.end() {
-            // What was under way when this began is with nobody who reads here.
-            backlog.restart(from);
+        if state.backlog.as_ref().is_none_or(|backlog| backlog.end() != from) {
+            state.break_off(from);
         }
-        let known = usize::try_from(backlog.end() - from).unwrap_or(usize::MAX).min(bytes.len());
-        backlog.append(&bytes[known..]);
+        state.append(bytes);
         if has_foreign {
             state.note_foreign(from, from + bytes.len() as u64);
         }
@@ -140,9 +147,13 @@ impl Feeding {
         self.looks_for_foreign.load(Ordering::Relaxed) && foreign::is_in(&[bytes])
     }
 
-    /// Whether anybody follows.
-    pub fn is_followed(&self) -> bool {
-        !self.state.lock().replicas.is_empty()
+    /// Notes where the stream is without a log, by somebody else's account: that of the master that is followed.
+    pub fn follow_stream(&self, offset: u64) {
+        let mut state = self.state.lock();
+        if state.has_journal && state.journal_end != offset {
+            state.journal_end = offset;
+            state.break_off(offset);
+        }
     }
 
     /// Whether effects go to a journal of this: there can be no other.
@@ -173,19 +184,31 @@ fn offset_of(engine: &Engine, stamp: Stamp) -> u64 {
     }
 }
 
+/// Whether the stream is a master's, in which nothing of this server's own may stand.
+fn is_relayed(server: &Server) -> bool {
+    server.following.status().is_some()
+}
+
 /// The offset behind all that was written.
 pub fn end(server: &Server) -> u64 {
     match server.engine.durability.log() {
+        // What is here only is in between.
+        Some(log) if is_relayed(server) => log.stream().offset,
         Some(log) => offset_of(&server.engine, Stamp(log.appended().0)),
-        None => server.feeding.end_without_log().unwrap_or_default(),
+        None => server.stream().offset,
     }
 }
 
 /// Puts a request into the stream that has no effect.
 fn say(server: &Server, request: &[u8]) {
+    if is_relayed(server) {
+        return;
+    }
     match server.engine.durability.log() {
         Some(log) if log.writable().is_ok() && !log.is_full() => {
-            log.append_unit(0, server.engine.clock.now(), Vec::new(), request);
+            let time = server.engine.clock.now();
+            let unit = Unit { database: 0, ends_in: 0, time, stream: request, is_followed: false };
+            log.append_unit(&unit, Vec::new());
             log.nudge();
         }
         Some(_) => {}

@@ -22,6 +22,7 @@ pub fn look_after(server: &Arc<Server>) {
             close(server, replica, &io::Error::other(reason));
         }
     }
+    end_renamed(server);
     copying::begin_next(server);
     if is_ping_due(server, now) {
         say(server, PING);
@@ -29,6 +30,15 @@ pub fn look_after(server: &Arc<Server>) {
     standing::follow_minimum(server);
     keep_stream(server);
     end_stream(server, now);
+}
+
+/// Where the stream has another name, replicas ask to go on under that.
+fn end_renamed(server: &Server) {
+    let id = server.stream().id;
+    let mut state = server.feeding.state.lock();
+    if state.id.replace(id).is_some_and(|before| before != id) {
+        state.replicas.iter().filter(|replica| replica.stage() == Stage::Online).for_each(|replica| replica.end());
+    }
 }
 
 fn is_ping_due(server: &Server, now: UnixMs) -> bool {
