@@ -107,7 +107,8 @@ pub fn write(
             writer.add_function_library(&library.code);
         }
     }
-    let mut copy = Copy { engine, wanted, writer, hand_on, step_began: Instant::now(), copying: Duration::ZERO };
+    let mut copy =
+        Copy { engine, wanted, writer, hand_on, step_began: Instant::now(), copying: Duration::ZERO };
     let mut stamps = Stamps { of_databases: Vec::new(), numbers: beginning.numbers.clone() };
     for number in 0..engine.keyspace.databases() {
         let copied = if wanted.keys { copy.database(number, beginning, &tour)? } else { None };

@@ -3,10 +3,10 @@
 //! Parts that act on directives do not read them themselves, so that none of them knows the configuration while it works; what is to
 //! be told to whom is here.
 
+use crate::feeding::upkeep;
 use crate::server::Server;
 use ::log::SyncPolicy;
 use config::Config;
-use crate::feeding::upkeep;
 use engine::{Engine, durability};
 use keyspace::{HashSeed, Interest};
 use notify::audience::Audience;

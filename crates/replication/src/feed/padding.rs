@@ -37,7 +37,9 @@ fn is_ping(bytes: usize) -> bool {
 /// How long the argument is of a heartbeat of so many bytes; None: there is none.
 fn argument_of(bytes: usize) -> Option<usize> {
     let around = FRONT.len() + ENDS;
-    (1..=5).filter_map(|digits| bytes.checked_sub(around + digits)).find(|argument| ping_bytes(*argument) == bytes)
+    (1..=5)
+        .filter_map(|digits| bytes.checked_sub(around + digits))
+        .find(|argument| ping_bytes(*argument) == bytes)
 }
 
 fn ping_bytes(argument: usize) -> usize {

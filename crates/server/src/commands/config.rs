@@ -185,7 +185,9 @@ fn switch_log(
         return Err("it cannot be set together with 'port', 'tls-port' or 'bind'".to_owned());
     }
     if server.feeding.has_journal() {
-        return Err("replicas have followed since the start, without a log: restart with 'appendonly yes'".to_owned());
+        return Err(
+            "replicas have followed since the start, without a log: restart with 'appendonly yes'".to_owned()
+        );
     }
     if !holds_all {
         return Err("it cannot be set in a transaction".to_owned());

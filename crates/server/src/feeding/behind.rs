@@ -1,6 +1,7 @@
 //! The stream as a thread reads it: from the backlog, and where that does not go back so far, from the log's segments.
 
 use super::Feeding;
+use super::foreign;
 use super::replica::Replica;
 use crate::server::Server;
 use ::log::StreamReader;
@@ -65,7 +66,9 @@ impl<'s> Reading<'s> {
         for _ in 0..2 {
             let reader = match &mut self.segments {
                 Some(reader) => reader,
-                none => none.insert(log.read_stream(self.offset).map_err(io::Error::other)?.ok_or_else(lost)?),
+                none => {
+                    none.insert(log.read_stream(self.offset).map_err(io::Error::other)?.ok_or_else(lost)?)
+                }
             };
             match reader.next_bytes().map_err(io::Error::other)? {
                 Some(bytes) => return Ok(bytes),
@@ -131,7 +134,9 @@ fn run(server: &Server, replica: &Replica, from: u64) -> io::Result<()> {
             replica.go_on(Some(reading.offset()));
             return Ok(());
         }
+        let before = reading.offset();
         let bytes = reading.next(u64::MAX)?;
+        server.feeding.look_at(replica, &bytes, before)?;
         if bytes.is_empty() {
             thread::sleep(LOOK_AGAIN);
         }
@@ -156,6 +161,15 @@ pub fn close(server: &Server, replica: &Replica, error: &io::Error) {
 }
 
 impl Feeding {
+    /// Looks at what comes from segments, which nobody has looked at in this process.
+    fn look_at(&self, replica: &Replica, bytes: &[u8], from: u64) -> io::Result<()> {
+        let end = from + bytes.len() as u64;
+        if !replica.said.is_tarn && foreign::is_in(&[bytes]) {
+            self.state.lock().note_foreign(from, end);
+        }
+        self.refuse_foreign(replica, end)
+    }
+
     fn has_in_backlog(&self, offset: u64) -> bool {
         self.state.lock().backlog.as_ref().is_some_and(|backlog| backlog.holds(offset))
     }

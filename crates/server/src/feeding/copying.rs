@@ -128,7 +128,8 @@ impl Copying<'_> {
             replica.say(format!("+FULLRESYNC {} {from}\r\n", stream.id).as_bytes());
         }
         let beginning = full_copy::begin(engine, || durability::latest(engine));
-        let (spool, stamps) = self.spool(&beginning, &self.facts(from, stream.selected.unwrap_or_default()))?;
+        let (spool, stamps) =
+            self.spool(&beginning, &self.facts(from, stream.selected.unwrap_or_default()))?;
         drop(still);
         self.send_spool(&spool)?;
         Ok(Copied { beginning, stamps, from, until: from, by_mark: false })

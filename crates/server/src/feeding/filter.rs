@@ -116,14 +116,17 @@ impl Judge<'_> {
             }
             (Some(Scope::Transfer), Runs::Data(row)) => {
                 let placed = apply::placed(self.engine, db, row, &effect);
-                let (transfer, [source, target]) = placed.map_err(|refusal| io::Error::other(refusal.to_string()))?;
+                let (transfer, [source, target]) =
+                    placed.map_err(|refusal| io::Error::other(refusal.to_string()))?;
                 Ok(match (self.is_due(&source, end), self.is_due(&target, end)) {
                     (true, true) => Verdict::Due,
                     (false, false) => Verdict::Done,
                     // The copy has the target as it became; a copy of the source left that as it was.
                     (true, false) if transfer.is_copy => Verdict::Done,
                     (true, false) => Verdict::Instead(removal(source.bytes)),
-                    (false, true) => return Err(io::Error::other("a key was copied without what became of it")),
+                    (false, true) => {
+                        return Err(io::Error::other("a key was copied without what became of it"));
+                    }
                 })
             }
             (Some(Scope::Libraries | Scope::Selection), _) => Ok(Verdict::Due),

@@ -44,7 +44,9 @@ pub fn join(
     let stream = server.stream();
     let feeding = &server.feeding;
     let mut state = feeding.state.lock();
-    let from = wish.filter(|wish| may_go_on(server, &state, &stream, wish)).map(|wish| wish.offset);
+    let is_known = |wish: &&Wish| replica.said.is_tarn || wish.offset >= state.foreign_until;
+    let may_go_on = |wish: &&Wish| is_known(wish) && may_go_on(server, &state, &stream, wish);
+    let from = wish.filter(may_go_on).map(|wish| wish.offset);
     replica.client.set_trait(Traits::REPLICA, true);
     state.replicas.push(replica.clone());
     state.left = None;
@@ -58,7 +60,11 @@ pub fn join(
         drop(state);
         replica.say(line.as_bytes());
         replica.go_on(Some(from));
-        log!(Notice, "Partial resynchronization request from {} accepted, from offset {from}", replica.name());
+        log!(
+            Notice,
+            "Partial resynchronization request from {} accepted, from offset {from}",
+            replica.name()
+        );
     } else {
         feeding.refused.add(i64::from(wish.is_some()));
         state.waiting.push_back(replica.clone());
@@ -72,8 +78,8 @@ pub fn join(
 /// Whether the stream can be gone on with from there.
 fn may_go_on(server: &Server, state: &State, stream: &Stream, wish: &Wish) -> bool {
     let is = |id: &::log::ReplicationId| id.to_string().as_bytes().eq_ignore_ascii_case(&wish.id);
-    let is_known = is(&stream.id)
-        || stream.former.as_ref().is_some_and(|(id, until)| is(id) && wish.offset <= *until);
+    let is_known =
+        is(&stream.id) || stream.former.as_ref().is_some_and(|(id, until)| is(id) && wish.offset <= *until);
     if !is_known || state.ranges.cover(wish.offset) {
         return false;
     }

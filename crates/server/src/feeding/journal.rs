@@ -18,8 +18,7 @@ impl ToBacklog {
         let has_foreign = parts.iter().any(|part| self.0.has_foreign(part));
         let state = &mut *self.0.state.lock();
         if let Some(backlog) = &mut state.backlog {
-            let span =
-                LogSpan { database: span.first.0, ends_in: span.last.0, is_several: span.is_several };
+            let span = LogSpan { database: span.first.0, ends_in: span.last.0, is_several: span.is_several };
             state.dresser.show(span, parts, |bytes| backlog.append(bytes));
             let before = std::mem::replace(&mut state.journal_end, backlog.end());
             if has_foreign {

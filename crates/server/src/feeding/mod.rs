@@ -107,7 +107,8 @@ impl State {
     /// Notes that there is something between these offsets that a Redis does not know. All between the first and the last of such places that
     /// a replica may still read counts as if it were.
     fn note_foreign(&mut self, from: u64, until: u64) {
-        let is_read = self.replicas.iter().any(|replica| replica.position().is_some_and(|at| at < self.foreign_until));
+        let is_read =
+            self.replicas.iter().any(|replica| replica.position().is_some_and(|at| at < self.foreign_until));
         if !is_read {
             self.foreign_from = from;
         }

@@ -3,8 +3,8 @@
 //! Thread rule: a thread that has something for it puts it into the outbox and waits there for room; its connection takes it out. How far
 //! it is can be looked at by anybody.
 
-use parking_lot::{Condvar, Mutex};
 use net::client::Client;
+use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;

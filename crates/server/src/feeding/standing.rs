@@ -47,7 +47,8 @@ impl Feeding {
     /// How many replicas count for `min-replicas-to-write`.
     pub fn count_good(&self, max_lag_s: i64, now: UnixMs) -> usize {
         let is_good = |replica: &&Arc<Replica>| {
-            replica.stage() == Stage::Online && i64::try_from(lag_s(replica, now)).is_ok_and(|lag| lag <= max_lag_s)
+            replica.stage() == Stage::Online
+                && i64::try_from(lag_s(replica, now)).is_ok_and(|lag| lag <= max_lag_s)
         };
         self.state.lock().replicas.iter().filter(is_good).count()
     }

@@ -37,7 +37,11 @@ fn end_renamed(server: &Server) {
     let id = server.stream().id;
     let mut state = server.feeding.state.lock();
     if state.id.replace(id).is_some_and(|before| before != id) {
-        state.replicas.iter().filter(|replica| replica.stage() == Stage::Online).for_each(|replica| replica.end());
+        state
+            .replicas
+            .iter()
+            .filter(|replica| replica.stage() == Stage::Online)
+            .for_each(|replica| replica.end());
     }
 }
 

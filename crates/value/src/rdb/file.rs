@@ -19,7 +19,9 @@
 use super::{
     Checksum, Reader, RestoreError, Restored, TYPE_STRING, VERSION_OF_72, VERSION_READ_MAX, VERSION_WRITTEN,
 };
-use super::{read_value, write_collection, write_collection_for_72, write_exactly, write_length, write_string};
+use super::{
+    read_value, write_collection, write_collection_for_72, write_exactly, write_length, write_string,
+};
 use crate::collection::{CollectionRef, Thresholds};
 use crate::crc64::crc64;
 use crate::stream::Reads;
