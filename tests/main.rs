@@ -32,6 +32,7 @@ mod operators;
 mod printed;
 mod recovered;
 mod renamed;
+mod replicas;
 mod replies;
 mod rows;
 mod secrets;

@@ -183,6 +183,18 @@ numbers! {
     syslog_enabled: bool = "syslog-enabled", |n| n != 0;
     /// Under which facility.
     syslog_facility: SyslogFacility = "syslog-facility", |n| SyslogFacility::from_number(n);
+    /// Bytes of the stream that are kept in memory for replicas.
+    repl_backlog_size: u64 = "repl-backlog-size", |n| n as u64;
+    /// Seconds that it is kept when nobody follows; 0 stands for ever.
+    repl_backlog_ttl_s: u64 = "repl-backlog-ttl", |n| n.max(0) as u64;
+    /// Whether full copies go to replicas while they are made.
+    repl_diskless_sync: bool = "repl-diskless-sync", |n| n != 0;
+    /// Seconds between heartbeats.
+    repl_ping_replica_period_s: u64 = "repl-ping-replica-period", |n| n as u64;
+    /// The RDB version of full copies.
+    repl_rdb_version: u16 = "repl-rdb-version", |n| n as u16;
+    /// Bytes of the log that are kept for replicas.
+    replica_log_keep: u64 = "replica-log-keep", |n| n as u64;
     /// Length of the accept queue.
     tcp_backlog: u32 = "tcp-backlog", |n| n as u32;
     /// Seconds between keep-alive probes of an idle connection; 0 stands for none.

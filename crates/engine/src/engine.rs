@@ -21,8 +21,8 @@ use sys::prng::entropy_seed;
 use value::collection::Thresholds;
 
 /// Threads that enter the keyspace and are no workers: the one that writes a checkpoint, the spiller, whoever saves before the end, and
-/// the one that follows a master.
-const GUESTS: usize = 4;
+/// the ones that follow a master and that copy everything for a replica.
+const GUESTS: usize = 5;
 
 /// A database without clients.
 pub struct Engine {
@@ -187,6 +187,11 @@ impl Engine {
     /// How many numbers there are under which somebody enters the keyspace.
     pub fn entrants(&self) -> usize {
         self.workers + GUESTS
+    }
+
+    /// The same for whoever copies everything for a replica.
+    pub fn copying_guest(&self) -> usize {
+        self.guest() + 4
     }
 
     /// All databases by number.

@@ -574,7 +574,13 @@ fn begin_file(engine: &Engine, now: UnixMs, part: Part) -> FileWriter {
 }
 
 /// Writes one key, with its use if the eviction policy goes by that, and with its time to live if that ends after `times_by`.
-fn add(engine: &Engine, writer: &mut FileWriter, object: Object<'_>, now: UnixMs, times_by: UnixMs) {
+pub(crate) fn add(
+    engine: &Engine,
+    writer: &mut FileWriter,
+    object: Object<'_>,
+    now: UnixMs,
+    times_by: UnixMs,
+) {
     let policy = engine.keyspace.policy();
     let word = engine.config.maxmemory_policy().word();
     let usage = match () {

@@ -26,7 +26,7 @@ use crate::residency::ahead::ColdKey;
 use crate::residency::{Shelf, Unreadable};
 use crate::slot::{Frame, SlotKeys};
 use crate::sweep::SweepFrom;
-use crate::tour::Way;
+use crate::tour::Ways;
 use crate::unsettled::Unsettled;
 use crate::waiting::{KeyName, Ticket, Waiter, Waiting};
 use parking_lot::Mutex;
@@ -106,8 +106,8 @@ pub struct Keyspace {
     pub(crate) are_reads_unseen: AtomicBool,
     /// See [`Keyspace::keep_all`].
     pub(crate) keeps_all: AtomicU8,
-    /// Of the checkpoint that is being written.
-    pub(crate) way: Way,
+    /// Of those who go over all slots.
+    pub(crate) ways: Ways,
     /// See [`Keyspace::in_the_past`].
     is_in_the_past: AtomicBool,
 }
@@ -204,7 +204,7 @@ impl Keyspace {
             clock: OnceLock::new(),
             are_reads_unseen: AtomicBool::new(false),
             keeps_all: AtomicU8::new(0),
-            way: Way::default(),
+            ways: Ways::default(),
             is_in_the_past: AtomicBool::default(),
         }
     }

@@ -1,4 +1,5 @@
-//! How far a checkpoint has come on its way over all slots, for whoever would say of a key that it is now what another key was.
+//! How far a checkpoint, or a full copy for a replica, has come on its way over all slots, for whoever would say of a key that it is now
+//! what another key was.
 //!
 //! Such an effect ([`Keyspace::may_name_source`]) is on two slots. A checkpoint that is copied meanwhile could hold the target as it was
 //! before the effect and the source as it was after: whoever replays the journal over it would find nothing at the source, and the value
@@ -14,7 +15,7 @@
 //! them when it was asked is true of the effect; and a tour that begins meanwhile copies both behind it. A slot that is copied in parts is
 //! between its beginning and its end all the while: what counts is copied in between.
 //!
-//! Thread rule: there is one tour at a time, in any thread; anybody asks how far it is.
+//! Thread rule: there are [`TOURS_MAX`] tours at a time, in any threads; anybody asks how far they are.
 
 use crate::ids::{Key, SLOTS, Slot};
 use crate::keyspace::Keyspace;
@@ -24,6 +25,9 @@ use sys::Counter;
 
 /// Elements from which the bytes of a collection are estimated.
 const SAMPLES: usize = 5;
+
+/// Tours that may be under way at a time: a checkpoint's, and a replica's.
+pub(crate) const TOURS_MAX: usize = 2;
 
 /// Where a slot stands in the order of a tour: by its database's constant number, and its own.
 type Place = u64;
@@ -36,6 +40,12 @@ pub(crate) struct Way {
     begun: AtomicU64,
     /// All before this are copied.
     done: AtomicU64,
+}
+
+/// All tours.
+#[derive(Debug, Default)]
+pub(crate) struct Ways {
+    all: [Way; TOURS_MAX],
     /// Bytes of all values that were named, or made of their names by a replay.
     named_bytes: Counter,
 }
@@ -61,44 +71,46 @@ impl Keyspace {
     /// holds neither key without the other. Asked with both slots locked, as they are until the effect is in the journal.
     pub fn may_name_source(&self, source: &Key<'_>, target: &Key<'_>) -> bool {
         let place = |key: &Key<'_>| place(self.physical(key.db), key.slot);
-        !self.way.may_part(place(source), place(target))
+        let (source, target) = (place(source), place(target));
+        !self.ways.all.iter().any(|way| way.may_part(source, target))
     }
 
     /// Counts the value of a key that was named, or has been made of its name, and gives its bytes, roughly: it is little journal, and
     /// costs whoever replays it what the value costs.
     pub fn note_named(&self, object: Object<'_>) -> usize {
         let bytes = object.bytes(SAMPLES);
-        self.way.named_bytes.add(bytes as i64);
+        self.ways.named_bytes.add(bytes as i64);
         bytes
     }
 
     /// Bytes of all values that were named, roughly.
     pub fn named_bytes(&self) -> u64 {
-        self.way.named_bytes.get()
+        self.ways.named_bytes.get()
     }
 
-    /// Begins a tour. None: another one is under way.
+    /// Begins a tour. None: as many as there may be are under way.
     pub fn begin_tour(&self) -> Option<Tour<'_>> {
-        let is_first = !self.way.is_under_way.swap(true, Ordering::AcqRel);
-        is_first.then_some(Tour { keyspace: self })
+        let way = self.ways.all.iter().find(|way| !way.is_under_way.swap(true, Ordering::AcqRel))?;
+        Some(Tour { keyspace: self, way })
     }
 }
 
-/// A checkpoint's way over all slots: of the databases by their constant numbers, from 0 on, each slot from 0 on. It ends when it is
-/// dropped, wherever it is then: a checkpoint that is given up counts for nothing.
+/// A way over all slots: of the databases by their constant numbers, from 0 on, each slot from 0 on. It ends when it is
+/// dropped, wherever it is then: a copy that is given up counts for nothing.
 pub struct Tour<'k> {
     keyspace: &'k Keyspace,
+    way: &'k Way,
 }
 
 impl Tour<'_> {
     /// Says, before a slot is locked, that it is copied now.
     pub fn enter(&self, number: u32, slot: Slot) {
-        self.keyspace.way.begun.store(place(number, slot) + 1, Ordering::Release);
+        self.way.begun.store(place(number, slot) + 1, Ordering::Release);
     }
 
     /// Says that the slot is copied: what its copy holds stays as it is.
     pub fn leave(&self, number: u32, slot: Slot) {
-        self.keyspace.way.done.store(place(number, slot) + 1, Ordering::Release);
+        self.way.done.store(place(number, slot) + 1, Ordering::Release);
     }
 
     /// Whether a database was never used; it counts as copied then.
@@ -106,7 +118,7 @@ impl Tour<'_> {
         if self.keyspace.is_number_used(number) {
             return false;
         }
-        let (way, end) = (&self.keyspace.way, place(number + 1, Slot(0)));
+        let (way, end) = (self.way, place(number + 1, Slot(0)));
         way.begun.store(end, Ordering::Release);
         // It may be used from any moment on. Whoever does so before the next look is seen by it, or has seen that this has begun.
         fence(Ordering::SeqCst);
@@ -120,7 +132,7 @@ impl Tour<'_> {
 
 impl Drop for Tour<'_> {
     fn drop(&mut self) {
-        let way = &self.keyspace.way;
+        let way = self.way;
         // In this order, so that whoever looks in between finds too little copied, and not too little begun.
         way.done.store(0, Ordering::Release);
         way.begun.store(0, Ordering::Release);
@@ -137,13 +149,15 @@ mod tests {
     #[test]
     fn only_a_target_that_is_copied_and_a_source_that_is_not_are_kept_apart() {
         let keyspace = fixture::new_keyspace(1);
-        let way = &keyspace.way;
+        let way = &keyspace.ways.all[0];
         let slots = || (0..4).map(Slot);
         let pairs = || slots().flat_map(|source| slots().map(move |target| (source, target)));
         let parts = |pair: (Slot, Slot)| way.may_part(place(0, pair.0), place(0, pair.1));
         assert!(!pairs().any(parts), "no tour is under way");
         let tour = keyspace.begin_tour().unwrap();
+        let second = keyspace.begin_tour().unwrap();
         assert!(keyspace.begin_tour().is_none());
+        drop(second);
         for next in slots() {
             for (source, target) in pairs() {
                 assert_eq!(parts((source, target)), target < next && source >= next, "before {next:?}");
@@ -163,7 +177,7 @@ mod tests {
     #[test]
     fn a_database_that_nobody_has_used_is_passed_as_a_whole() {
         let keyspace = fixture::new_keyspace(1);
-        let way = &keyspace.way;
+        let way = &keyspace.ways.all[0];
         let tour = keyspace.begin_tour().unwrap();
         assert!(tour.passes_unused(0));
         // What comes to be in it from now on is not in the checkpoint, and what is in later ones will be.

@@ -233,6 +233,13 @@ impl Buffer {
         }
     }
 
+    /// The next record selects its database, whichever is selected: somebody begins to read there. Gives the end of the last record.
+    pub fn forget_selected(&self) -> Lsn {
+        let mut filling = self.filling.lock();
+        filling.selected = None;
+        filling.block.end
+    }
+
     /// The end of the last record.
     #[inline]
     pub fn appended(&self) -> Lsn {

@@ -42,5 +42,5 @@ pub use reader::Blocks;
 pub use recovery::{Case, Recovery, inspect, is_there, newest_checkpoint, recover, recover_to_read};
 pub use refusal::Refusal;
 pub use restore::{Restored, Target, restore};
-pub use stream::{ReplicationId, Span, Stream, Unit};
+pub use stream::{Dresser, ReplicationId, Span, Stream, Unit};
 pub use stream_reader::StreamReader;

@@ -216,6 +216,12 @@ impl Log {
         self.shared.failure.lock().clone().map_or(Ok(()), Err)
     }
 
+    /// Has the next record select its database, whichever is selected, and gives where it will begin: a place from which somebody who
+    /// knows nothing of what was selected before can read the stream.
+    pub fn begin_selection(&self) -> Lsn {
+        self.shared.buffer.forget_selected()
+    }
+
     /// Whether the disk is so far behind that no writes should be executed for now; [`Observer::committed`] tells when to
     /// ask again.
     #[inline]

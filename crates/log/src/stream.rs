@@ -102,6 +102,29 @@ impl Dress {
     }
 }
 
+/// Dresses records for a stream that is kept without a log, as the log does.
+#[derive(Debug, Default)]
+pub struct Dresser {
+    /// The database that who reads the stream has selected, if that is known.
+    selected: Option<u32>,
+}
+
+impl Dresser {
+    /// Shows a record's bytes in the stream: its effects, which may lie in several parts, with what has to stand round them.
+    pub fn show(&mut self, span: Span, effects: &[&[u8]], mut take: impl FnMut(&[u8])) {
+        let before = self.selected.replace(span.ends_in);
+        let dress = Dress { selects: before != Some(span.database), is_several: span.is_several };
+        take(dress.front(span.database).as_slice());
+        effects.iter().for_each(|part| take(part));
+        take(dress.back());
+    }
+
+    /// The next record selects its database, whichever is selected: somebody begins to read there.
+    pub fn forget(&mut self) {
+        self.selected = None;
+    }
+}
+
 /// Bytes in front of a record's effects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Front {

@@ -87,6 +87,9 @@ pub trait Session: 'static {
 
     /// What is being read for it is not waited for: it asks again where it goes to.
     fn forget_fetch(&mut self);
+
+    /// Whether it is sent more than replies and messages: see [`Service::feed`].
+    fn is_fed(&self) -> bool;
 }
 
 /// What is served.
@@ -151,6 +154,10 @@ pub trait Service: Send + Sync + Sized + 'static {
         from: usize,
         out: &mut Vec<u8>,
     ) -> (Stop, Stamp);
+
+    /// Appends to `out` what a session that is fed is to be sent next, in order; nothing, if there is nothing now: whoever has more for it
+    /// wakes its client. It is asked for when the socket has taken all that was sent before. It may end the session.
+    fn feed(self: &Arc<Self>, session: &mut Self::Session, out: &mut Vec<u8>);
 
     /// The end of the history: what was posted to a client without a stamp may show anything before it.
     fn latest(&self) -> Stamp;

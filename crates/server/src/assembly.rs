@@ -3,10 +3,11 @@
 //! Parts that act on directives do not read them themselves, so that none of them knows the configuration while it works; what is to
 //! be told to whom is here.
 
+use crate::feeding::upkeep;
 use crate::server::Server;
 use ::log::SyncPolicy;
 use config::Config;
-use engine::{Attention, Engine, durability};
+use engine::{Engine, durability};
 use keyspace::{HashSeed, Interest};
 use notify::audience::Audience;
 use std::sync::Arc;
@@ -58,8 +59,7 @@ pub fn follow_config(server: &Server) {
     let (engine, config) = (&*server.engine, &server.engine.config);
     server.acl.follow_requirepass(&config.requirepass());
     engine.follow_config(server.switches.list_plain_bytes_min());
-    let needs_replicas = config.min_replicas_to_write() > 0 && config.min_replicas_max_lag_s() > 0;
-    engine.set_attention(Attention::NO_REPLICAS, needs_replicas);
+    upkeep::follow_config(server);
     server.net.clients.follow(config);
     server.follow_bounds();
     engine.keyspace.set_interest(Interest::EVENTS, server.events.follow(config));

@@ -24,6 +24,12 @@ impl Watcher for Durable {
         }
     }
 
+    fn streamed(&self, from: u64, bytes: &[u8]) {
+        if let Some(server) = self.0.upgrade() {
+            server.feeding.streamed(from, bytes);
+        }
+    }
+
     fn hold(&self, on: bool) {
         if let Some(server) = self.0.upgrade() {
             server.net.gate.hold(on);

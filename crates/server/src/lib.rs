@@ -9,6 +9,7 @@ pub mod blocking;
 pub mod commands;
 pub mod dispatch;
 pub mod durable;
+pub mod feeding;
 pub mod followed;
 mod following;
 pub mod holders;

@@ -2,6 +2,7 @@
 
 use crate::blocking::{self, Cut};
 use crate::dispatch::Runner;
+use crate::feeding::joining;
 use crate::rights;
 use crate::server::{Ending, Server};
 use crate::session::Session;
@@ -14,6 +15,7 @@ use net::service::{Closing, Service, Stop, Until};
 use net::{Shared, tls, worker};
 use std::sync::Arc;
 use sys::{Stamp, TickClock};
+use telemetry::log;
 use telemetry::stats::ServerCounts;
 
 impl Service for Server {
@@ -99,6 +101,14 @@ impl Service for Server {
         runner.run(session, requests, input, from, out)
     }
 
+    fn feed(self: &Arc<Server>, session: &mut Session, out: &mut Vec<u8>) {
+        let Some(replica) = &session.replica else { return };
+        if let Err(error) = joining::feed(self, replica, out) {
+            log!(Warning, "Replica {} is closed: {error}", replica.name());
+            session.closing = Closing::Now;
+        }
+    }
+
     fn latest(&self) -> Stamp {
         durability::latest(&self.engine)
     }
@@ -139,5 +149,10 @@ impl net::service::Session for Session {
 
     fn forget_fetch(&mut self) {
         self.fetch = None;
+    }
+
+    #[inline]
+    fn is_fed(&self) -> bool {
+        self.replica.is_some()
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::bells::Bells;
 use crate::blocked::Blocked;
+use crate::feeding::Feeding;
 use crate::followed::Following;
 use crate::holders::{Holders, Run};
 use crate::names::Names;
@@ -75,6 +76,8 @@ pub struct Server {
     pub run_id: String,
     /// What the data are as a replication stream while there is no log.
     stream: Mutex<Stream>,
+    /// Who follows this server.
+    pub feeding: Arc<Feeding>,
     /// The pause, if there is one.
     pub pause: Pause,
     /// Commands that took long.
@@ -134,6 +137,7 @@ impl Server {
             started_at,
             run_id: random_hex(&mut Prng::from_entropy()),
             stream: Mutex::new(Stream::begin(Lsn::ZERO)),
+            feeding: Arc::default(),
             pause: Pause::default(),
             slowlog: SlowLog::default(),
             latency: LatencyMonitor::default(),
@@ -223,7 +227,13 @@ impl Server {
     pub fn stream(&self) -> Stream {
         match self.engine.durability.log() {
             Some(log) => log.stream(),
-            None => *self.stream.lock(),
+            None => {
+                let stream = *self.stream.lock();
+                match self.feeding.end_without_log() {
+                    Some(end) => Stream { at: Lsn(end), offset: end, ..stream },
+                    None => stream,
+                }
+            }
         }
     }
 
@@ -231,13 +241,17 @@ impl Server {
     pub fn rename_stream(&self) {
         match self.engine.durability.log() {
             Some(log) => log.rename_stream(),
-            None => *self.stream.lock() = Stream::begin(Lsn::ZERO),
+            None => {
+                let now = self.stream().renamed();
+                *self.stream.lock() = now;
+            }
         }
     }
 
     /// Notes what it is while there is no log.
     pub fn set_stream(&self, stream: Stream) {
         *self.stream.lock() = stream;
+        self.feeding.follow_stream(stream.offset);
     }
 
     /// The TCP port, or 0 without one.

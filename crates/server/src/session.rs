@@ -2,6 +2,7 @@
 //! worker that the connection is on, and nobody else sees it; what others may see
 //! is in its [`Client`].
 
+use crate::feeding::replica::{Replica, Said};
 use crate::holders::ClaimId;
 use crate::server::Server;
 use crate::transaction::Transaction;
@@ -34,6 +35,8 @@ pub enum ReplyMode {
     SkipNext,
     /// The reply to this command is not.
     Skip,
+    /// None is any more: what it is sent is not made of replies.
+    Never,
 }
 
 /// One client's state.
@@ -74,6 +77,10 @@ pub struct Session {
     pub is_leaving: bool,
     /// How it tracks what it caches; None if it does not.
     pub tracking: Option<Box<Tracker>>,
+    /// What it has said as one that may become a replica.
+    pub said: Option<Box<Said>>,
+    /// The replica that it is.
+    pub replica: Option<Arc<Replica>>,
 }
 
 impl Session {
@@ -98,6 +105,8 @@ impl Session {
             subscriptions: None,
             is_leaving: false,
             tracking: None,
+            said: None,
+            replica: None,
         }
     }
 
@@ -113,6 +122,9 @@ impl Session {
     pub fn end(&mut self, server: &Server) {
         self.listen_no_more(server);
         server.blocked.end(&server.engine.keyspace, self.client.id);
+        if let Some(replica) = self.replica.take() {
+            server.feeding.leave(&replica, server.engine.clock.now());
+        }
         self.give_up_claim(server);
         self.watched.clear(&server.watches, &server.engine.keyspace, &self.client);
     }
@@ -215,7 +227,7 @@ impl Session {
 
     /// Whether the reply to its request at hand is not sent.
     pub fn is_silent(&self) -> bool {
-        matches!(self.reply_mode, ReplyMode::Off | ReplyMode::Skip)
+        matches!(self.reply_mode, ReplyMode::Off | ReplyMode::Skip | ReplyMode::Never)
     }
 
     /// Whether only messages may come: a RESP2 client that has subscribed could not tell

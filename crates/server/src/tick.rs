@@ -6,6 +6,7 @@
 
 use crate::blocking;
 use crate::dispatch::checks;
+use crate::feeding::upkeep;
 use crate::refusals;
 use crate::server::Server;
 use engine::Attention;
@@ -103,6 +104,7 @@ async fn keep_time(server: &Arc<Server>, index: usize) {
         snapshot::begin_if_due(&server.engine, index, is_second);
         if is_second {
             durability::begin_if_due(&server.engine);
+            upkeep::look_after(server);
             close_overdue_clients(server);
         }
     }

@@ -22,6 +22,8 @@ use crate::zset::Zset;
 
 /// The version that payloads are written with: that of Redis 7.0, so that it reads them too.
 pub const VERSION_WRITTEN: u16 = 10;
+/// The version of Redis 7.2, which knows when consumers of streams were active.
+pub const VERSION_OF_72: u16 = 11;
 /// The newest version that is read. 12 (Redis 7.4 and 8.0) only adds types, which are refused as such.
 pub const VERSION_READ_MAX: u16 = 12;
 
@@ -134,6 +136,14 @@ fn write_collection(collection: CollectionRef<'_>, out: &mut Vec<u8>) {
         CollectionRef::Set(set) => set.write_image(out),
         CollectionRef::Zset(zset) => zset.write_image(out),
         CollectionRef::Stream(stream) => stream.write_image(Reads::Redis70, out),
+    }
+}
+
+/// The same as Redis 7.2 writes it.
+fn write_collection_for_72(collection: CollectionRef<'_>, out: &mut Vec<u8>) {
+    match collection {
+        CollectionRef::Stream(stream) => stream.write_image(Reads::Redis72, out),
+        other => write_collection(other, out),
     }
 }
 

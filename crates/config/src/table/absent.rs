@@ -1,19 +1,17 @@
 //! Directives of persistence, replication, cluster, scripts and modules: parts that this version does not have.
 
-use crate::row::{BOOL, Flags, INT, Kind, LONG, MEMORY, PORT, Row, TEXT, absent, int, memory_from};
+use crate::row::{BOOL, Flags, INT, Kind, LONG, MEMORY, PORT, Row, TEXT, absent, int};
 
 const APPEND_ONLY: &str = "the append-only file does not exist in this version";
 const SNAPSHOTS: &str = "snapshots are always compressed, checked, and written beside the work of clients";
 const SHUTDOWN: &str = "signals save if there are save points";
 const PAYLOADS: &str = "payloads are always checked";
 const REPLICATION: &str = "replication does not exist in this version";
+const COPIES: &str = "each replica gets a full copy of its own, as soon as the one before it is made";
 const CLUSTER: &str = "cluster mode does not exist in this version";
 const SCRIPTS: &str = "scripts find what Redis 7 offers them and nothing older";
 const MODULES: &str = "modules cannot be loaded";
 const TEST_HOOK: &str = "it only serves Redis' own tests";
-
-/// Replication's backlog is never smaller than this many bytes.
-const BACKLOG_BYTES_MIN: i64 = 16 << 10;
 
 const ENDPOINTS: Kind = Kind::Enum(&["ip", "hostname", "unknown-endpoint"]);
 
@@ -59,15 +57,9 @@ pub(super) const ROWS: &[Row] = &[
     absent("rdb-save-incremental-fsync", BOOL, "yes", SNAPSHOTS),
     absent("rdbchecksum", BOOL, "yes", SNAPSHOTS).at_start(),
     absent("rdbcompression", BOOL, "yes", SNAPSHOTS),
-    absent("repl-backlog-size", memory_from(1), "1mb", REPLICATION)
-        .adjust(|bytes| bytes.max(BACKLOG_BYTES_MIN)),
-    absent("repl-backlog-ttl", LONG, "3600", REPLICATION),
     absent("repl-disable-tcp-nodelay", BOOL, "no", REPLICATION),
-    absent("repl-diskless-sync", BOOL, "yes", REPLICATION),
-    absent("repl-diskless-sync-delay", INT, "5", REPLICATION),
-    absent("repl-diskless-sync-max-replicas", INT, "0", REPLICATION),
-    absent("repl-ping-replica-period", int(1, i32::MAX as i64), "10", REPLICATION)
-        .alias("repl-ping-slave-period"),
+    absent("repl-diskless-sync-delay", INT, "5", COPIES),
+    absent("repl-diskless-sync-max-replicas", INT, "0", COPIES),
     absent("replica-ignore-disk-write-errors", BOOL, "no", REPLICATION),
     absent("replica-lazy-flush", BOOL, "no", REPLICATION).alias("slave-lazy-flush"),
     absent("sanitize-dump-payload", Kind::Enum(&["no", "yes", "clients"]), "no", PAYLOADS),

@@ -5,6 +5,7 @@
 
 mod absent;
 mod durability;
+mod feeding;
 mod memory;
 mod network;
 mod replication;
@@ -13,8 +14,16 @@ mod tls;
 
 use crate::row::Row;
 
-pub(super) const AREAS: [&[Row]; 7] =
-    [network::ROWS, server::ROWS, memory::ROWS, durability::ROWS, tls::ROWS, replication::ROWS, absent::ROWS];
+pub(super) const AREAS: [&[Row]; 8] = [
+    network::ROWS,
+    server::ROWS,
+    memory::ROWS,
+    durability::ROWS,
+    feeding::ROWS,
+    tls::ROWS,
+    replication::ROWS,
+    absent::ROWS,
+];
 
 /// How many directives there are.
 pub const COUNT: usize = AREAS[0].len()
@@ -23,7 +32,8 @@ pub const COUNT: usize = AREAS[0].len()
     + AREAS[3].len()
     + AREAS[4].len()
     + AREAS[5].len()
-    + AREAS[6].len();
+    + AREAS[6].len()
+    + AREAS[7].len();
 
 /// All directives, area by area.
 pub const TABLE: &[Row; COUNT] = &joined();

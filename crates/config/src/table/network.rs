@@ -21,9 +21,7 @@ pub(super) const ROWS: &[Row] = &[
         .here("counts what a session keeps as well: requests of a transaction, watched keys, channels, a waiting request"),
     works("maxclients", int(1, u32::MAX as i64), "10000"),
     works("min-replicas-max-lag", INT, "10").alias("min-slaves-max-lag"),
-    works("min-replicas-to-write", INT, "0")
-        .alias("min-slaves-to-write")
-        .here("there are no replicas: with any other number writes are refused"),
+    works("min-replicas-to-write", INT, "0").alias("min-slaves-to-write"),
     works("port", PORT, "6379")
         .here("0 at the start takes a free port and prints it, if there is no Unix socket; set to 0 later, it ends listening"),
     works("protected-mode", BOOL, "yes"),

@@ -17,6 +17,12 @@ pub trait Watcher: Send + Sync {
 
     /// Whether from now on nothing may be shown before it is durable.
     fn hold(&self, on: bool);
+
+    /// These bytes of the stream are durable, from this offset on. Told before [`Watcher::committed`], while the log was told to
+    /// (`Log::set_streamed`); each call goes on where the one before ended.
+    fn streamed(&self, from: u64, bytes: &[u8]) {
+        let _ = (from, bytes);
+    }
 }
 
 /// Takes effects to the log.
@@ -189,6 +195,10 @@ impl Observer for Flushed {
             engine.set_attention(Attention::LOG_FULL, false);
         }
         self.watcher.committed(Stamp(up_to.0));
+    }
+
+    fn streamed(&self, from: u64, bytes: &[u8]) {
+        self.watcher.streamed(from, bytes);
     }
 
     fn failed(&self, failure: &Failure) {

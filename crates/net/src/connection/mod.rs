@@ -20,6 +20,7 @@
 //! 2. `input` begins with the first byte that has not been run.
 
 mod counted;
+mod fed;
 pub mod pending;
 
 use crate::client::{Client, Signal, Traits};
@@ -322,6 +323,7 @@ impl<S: Service> Connection<S> {
                 self.write_out(desk, buffers, context, shows)?;
             }
         }
+        self.feed(desk, buffers, context)?;
         if self.is_fetching() {
             return self.watch_while_held(desk, buffers, context);
         }

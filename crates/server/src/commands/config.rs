@@ -184,6 +184,11 @@ fn switch_log(
     if changed.iter().any(|change| matches!(change.name(), "port" | "tls-port" | "bind")) {
         return Err("it cannot be set together with 'port', 'tls-port' or 'bind'".to_owned());
     }
+    if server.feeding.has_journal() {
+        return Err(
+            "replicas have followed since the start, without a log: restart with 'appendonly yes'".to_owned()
+        );
+    }
     if !holds_all {
         return Err("it cannot be set in a transaction".to_owned());
     }

@@ -1,16 +1,20 @@
 //! ROLE, REPLICAOF, FAILOVER, and what a replica says to its master: REPLCONF, PSYNC, SYNC.
 //!
-//! The server is a master without replicas. Everything that would make it more is refused before
-//! anything happens; what only states that it is one is answered.
+//! The server is a master: others follow it (`crate::feeding`). It follows nobody.
 
 use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
+use crate::feeding::joining::{self, Wish};
+use crate::feeding::replica::{Form, Replica, Said, Stage};
 use crate::followed::{Master, Phase};
 use crate::following::{self, Order};
+use crate::session::ReplyMode;
 use command::category::Categories;
 use command::parse::int;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
+use std::sync::Arc;
+use value::number::parse_i64;
 use wire::Reply;
 
 const ADMIN: Flags = Flags::ADMIN.union(Flags::NOSCRIPT);
@@ -26,7 +30,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .complexity("O(1)")
         .syntax("[TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]")
         .summary("Hands the role of the master to a replica."),
-    row("psync", -3, Reach::Around, SYNCS, refuse_replica)
+    row("psync", -3, Reach::Around, SYNCS, psync)
         .shows(Shows::Nothing)
         .group(Group::Server)
         .since("2.8.0")
@@ -64,7 +68,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
         .complexity("O(1)")
         .syntax("<host port | NO ONE>")
         .summary("Makes the server follow another, or none."),
-    row("sync", 1, Reach::Around, SYNCS, refuse_replica)
+    row("sync", 1, Reach::Around, SYNCS, sync)
         .shows(Shows::Nothing)
         .group(Group::Server)
         .summary("Is what an old replica asks for the stream of changes with."),
@@ -87,10 +91,18 @@ fn role(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         });
         return Ok(());
     }
+    let replicas = context.server.feeding.replicas();
+    let online: Vec<_> = replicas.iter().filter(|replica| replica.stage() == Stage::Online).collect();
     reply.array(3);
     reply.bulk(b"master");
     reply.int(i64::try_from(context.server.stream().offset).unwrap_or(i64::MAX));
-    reply.array(0);
+    reply.array(online.len());
+    for replica in online {
+        reply.array(3);
+        reply.bulk(replica.host().as_bytes());
+        reply.bulk(replica.said.port.to_string().as_bytes());
+        reply.bulk(replica.acknowledged().to_string().as_bytes());
+    }
     Ok(())
 }
 
@@ -115,34 +127,113 @@ fn replicaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()>
     Ok(())
 }
 
-/// PSYNC and SYNC
-fn refuse_replica(_: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
-    Err(Error::text("ERR Replication is not supported by this server: it takes no replicas"))
+/// PSYNC replicationid offset
+fn psync(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
+    let request = context.request;
+    if request.get(3).is_some_and(|word| word.eq_ignore_ascii_case(b"failover")) {
+        return Err(Error::text("ERR PSYNC FAILOVER can't be sent to a master."));
+    }
+    let (id, offset) = (request.arg(1), int(request.arg(2))?);
+    // A replica asks for the byte behind what it has; the first of a stream is byte 1.
+    let had = u64::try_from(offset).ok().and_then(|offset| offset.checked_sub(1));
+    let wish = had.filter(|_| id != b"?").map(|offset| Wish { id: id.to_vec(), offset });
+    become_replica(context, Form::Psync, wish.as_ref())
 }
 
-/// What REPLCONF takes from somebody who may become a replica, and what follows of it.
-const STATEMENTS: [&[u8]; 5] = [b"listening-port", b"ip-address", b"capa", b"rdb-only", b"rdb-filter-only"];
+/// SYNC
+fn sync(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
+    become_replica(context, Form::Sync, None)
+}
+
+/// There is no reply: what a replica is sent comes from elsewhere from now on.
+fn become_replica(context: &mut Context<'_, '_>, form: Form, wish: Option<&Wish>) -> Result<()> {
+    if context.session.replica.is_some() {
+        return Ok(());
+    }
+    let said = context.session.said.as_deref().cloned().unwrap_or_default();
+    let replica = Arc::new(Replica::new(context.session.client.clone(), said, form, context.now));
+    joining::join(context.server, context.batch, &replica, wish)?;
+    context.session.said = None;
+    context.session.replica = Some(replica);
+    context.session.reply_mode = ReplyMode::Never;
+    Ok(())
+}
+
+/// The longest address that a replica may say that it has.
+const ADDRESS_BYTES_MAX: usize = 256;
 
 /// REPLCONF [option value ...]
 ///
-/// Statements are taken; PSYNC is where a replica is refused. ACK and GETACK have no reply in Redis either, so that
-/// only a replica may send them.
+/// ACK and GETACK have no reply: a replica says the one, and a master the other.
 fn replconf(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let request = context.request;
     if request.len().is_multiple_of(2) {
         return Err(Error::Syntax);
     }
+    let mut said = context.session.said.as_deref().cloned().unwrap_or_default();
     for at in (1..request.len()).step_by(2) {
-        let option = request.arg(at);
-        if !STATEMENTS.iter().any(|known| option.eq_ignore_ascii_case(known)) {
-            return Err(Error::quoting("ERR Unrecognized REPLCONF option: ", option, ""));
+        let (option, value) = (request.arg(at).to_ascii_lowercase(), request.arg(at + 1));
+        match option.as_slice() {
+            b"listening-port" => {
+                said.port = u16::try_from(int(value)?).unwrap_or_default();
+            }
+            b"ip-address" if value.len() >= ADDRESS_BYTES_MAX => {
+                return Err(Error::line(format!(
+                    "ERR REPLCONF ip-address provided by replica instance is too long: {} bytes",
+                    value.len()
+                )));
+            }
+            b"ip-address" => said.address = Some(value.to_vec()).filter(|address| !address.is_empty()),
+            b"capa" if value.eq_ignore_ascii_case(b"eof") => said.knows_eof = true,
+            b"capa" if value.eq_ignore_ascii_case(b"psync2") => said.knows_psync2 = true,
+            b"capa" if value.eq_ignore_ascii_case(b"tarn") => said.is_tarn = true,
+            // What it can do beside that is of no use here.
+            b"capa" | b"version" => {}
+            b"rdb-only" => said.rdb_only = rdb_only(value)?,
+            b"rdb-filter-only" => filter_only(&mut said, value)?,
+            b"ack" => {
+                note_acknowledgement(context);
+                return Ok(());
+            }
+            b"getack" => return Ok(()),
+            _ => return Err(Error::quoting("ERR Unrecognized REPLCONF option: ", request.arg(at), "")),
         }
-        if option.eq_ignore_ascii_case(b"listening-port") || option.eq_ignore_ascii_case(b"rdb-only") {
-            int(request.arg(at + 1))?;
-        }
+    }
+    if context.session.replica.is_none() {
+        context.session.said = Some(Box::new(said));
     }
     reply.ok();
     Ok(())
+}
+
+fn rdb_only(value: &[u8]) -> Result<bool> {
+    match int(value)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Error::text("ERR value is out of range")),
+    }
+}
+
+/// Of a copy only these parts are wanted.
+fn filter_only(said: &mut Said, value: &[u8]) -> Result<()> {
+    (said.leaves_keys, said.leaves_functions) = (true, true);
+    for part in value.split(u8::is_ascii_whitespace).filter(|part| !part.is_empty() && *part != b"\"\"") {
+        match part.eq_ignore_ascii_case(b"functions") {
+            true => said.leaves_functions = false,
+            false => return Err(Error::quoting("ERR Unsupported rdb-filter-only option: ", part, "")),
+        }
+    }
+    Ok(())
+}
+
+/// REPLCONF ACK offset [FACK offset]
+fn note_acknowledgement(context: &mut Context<'_, '_>) {
+    let request = context.request;
+    let Some(replica) = &context.session.replica else { return };
+    let offset = |at: usize| parse_i64(request.get(at)?).and_then(|offset| u64::try_from(offset).ok());
+    let Some(acknowledged) = offset(2) else { return };
+    let durable = offset(4).filter(|_| request.arg(3).eq_ignore_ascii_case(b"fack"));
+    context.server.feeding.acknowledge(replica, acknowledged, durable, context.now);
 }
 
 /// FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]

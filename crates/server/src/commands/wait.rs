@@ -1,16 +1,19 @@
-//! WAIT and WAITAOF. There are no replicas: who waits for them waits for its time to be up. Who waits for the log is
-//! answered as soon as it is durable.
+//! WAIT and WAITAOF: who waits is answered as soon as so many replicas have acknowledged what was written, and the log is durable up to
+//! there, or when the time is up.
 
 use super::row;
 use crate::blocked::Waiter;
 use crate::blocking;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
+use crate::feeding;
 use crate::server::Server;
+use ::log::Lsn;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use keyspace::Stamp;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 use sys::UnixMs;
 use value::number::parse_i64;
 use wire::Reply;
@@ -39,11 +42,8 @@ pub const ROWS: &[Row<ServerHandler>] = &[
 fn wait(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let replicas = int(context.request.arg(1))?;
     let until = until(context, 2)?;
-    if replicas <= 0 || !may_wait(context) {
-        reply.int(0);
-    } else {
-        begin(context, until, |reply| reply.int(0));
-    }
+    let needs = Needs::now(context.server, false, replicas, Shape::Count);
+    answer_or_wait(context, needs, until, reply);
     Ok(())
 }
 
@@ -57,58 +57,121 @@ fn waitaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         .filter(|count| *count >= 0)
         .ok_or(Error::text("ERR value is out of range, must be positive"))?;
     let until = until(context, 3)?;
-    let log = context.server.engine.durability.log().cloned();
-    if local > 0 && log.is_none() {
+    if local > 0 && context.server.engine.durability.log().is_none() {
         return Err(Error::text(
             "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
         ));
     }
-    // Whatever the session has written is in the log by now.
-    let end = log.as_ref().map(|log| log.appended());
-    let is_durable = move || log.as_ref().is_some_and(|log| end.is_some_and(|end| log.durable() >= end));
-    let answer = |local: bool, reply: &mut Reply<'_>| {
-        reply.array(2);
-        reply.int(i64::from(local));
-        reply.int(0);
-    };
-    let is_met = replicas == 0 && (local == 0 || is_durable());
-    if is_met || !may_wait(context) {
-        answer(is_durable(), reply);
-        return Ok(());
-    }
-    let protocol = context.session.protocol;
-    let waiter = begin(context, until, |reply| answer(false, reply));
-    if replicas == 0 {
-        let mut out = Vec::new();
-        answer(true, &mut Reply::new(&mut out, protocol));
-        answer_when_durable(context.server.clone(), waiter, is_durable, out);
-    }
+    let needs = Needs::now(context.server, local > 0, replicas, Shape::Both);
+    answer_or_wait(context, needs, until, reply);
     Ok(())
 }
 
-/// Answers who waits for the log once it is durable enough.
-fn answer_when_durable(
-    server: Arc<Server>,
-    waiter: Arc<Waiter>,
-    is_durable: impl Fn() -> bool + 'static,
-    reply: Vec<u8>,
-) {
+/// What the reply tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// How many replicas have it (WAIT).
+    Count,
+    /// Whether it is on disk here, and on how many replicas (WAITAOF).
+    Both,
+}
+
+/// What somebody waits for.
+#[derive(Clone, Copy)]
+struct Needs {
+    shape: Shape,
+    /// Whether it must be on disk here.
+    local: bool,
+    replicas: i64,
+    /// The end of what was written, in the log and in the stream.
+    end: Lsn,
+    offset: u64,
+}
+
+/// What there is of it.
+#[derive(Clone, Copy)]
+struct Standing {
+    local: bool,
+    replicas: usize,
+}
+
+impl Needs {
+    /// What has been written so far: whatever the session has written is in the stream by now.
+    fn now(server: &Server, local: bool, replicas: i64, shape: Shape) -> Needs {
+        let end = server.engine.durability.log().map_or(Lsn::ZERO, |log| log.appended());
+        Needs { shape, local, replicas, end, offset: feeding::end(server) }
+    }
+
+    fn standing(&self, server: &Server) -> Standing {
+        Standing {
+            local: server.engine.durability.log().is_some_and(|log| log.durable() >= self.end),
+            replicas: server.feeding.count_with(self.offset, self.shape == Shape::Both),
+        }
+    }
+
+    fn is_met(&self, standing: Standing) -> bool {
+        (standing.local || !self.local)
+            && i64::try_from(standing.replicas).is_ok_and(|replicas| replicas >= self.replicas)
+    }
+
+    fn write(&self, standing: Standing, reply: &mut Reply<'_>) {
+        let replicas = i64::try_from(standing.replicas).unwrap_or(i64::MAX);
+        if self.shape == Shape::Both {
+            reply.array(2);
+            reply.int(i64::from(standing.local));
+        }
+        reply.int(replicas);
+    }
+}
+
+/// Answers at once if that may be, or when what is needed is there or the time is up.
+fn answer_or_wait(context: &mut Context<'_, '_>, needs: Needs, until: Option<UnixMs>, reply: &mut Reply<'_>) {
+    let (server, standing) = (context.server, needs.standing(context.server));
+    if needs.is_met(standing) || !may_wait(context) {
+        return needs.write(standing, reply);
+    }
+    let protocol = context.session.protocol;
+    let waiter = begin(context, until, |reply| needs.write(standing, reply));
     if let Some(log) = server.engine.durability.log() {
         log.request_sync();
     }
+    if needs.replicas > 0 {
+        feeding::ask(server, needs.offset);
+    }
+    let (server, now) = (server.clone(), context.now);
     tokio::task::spawn_local(async move {
+        let span = until.map_or(FOR_EVER, |until| Duration::from_millis(until.0.saturating_sub(now.0)));
+        let mut time_is_up = pin!(tokio::time::sleep(span));
+        let mut is_up = false;
         while waiter.waits() {
             let mut committed = pin!(server.net.gate.committed.notified());
+            let mut acknowledged = pin!(server.feeding.acknowledged.notified());
             committed.as_mut().enable();
-            if is_durable() {
-                // It says what is on disk, and nothing else.
-                blocking::answer(&server, &waiter, &reply, Stamp(0));
+            acknowledged.as_mut().enable();
+            let standing = needs.standing(&server);
+            if is_up || needs.is_met(standing) {
+                let mut out = Vec::new();
+                needs.write(standing, &mut Reply::new(&mut out, protocol));
+                // It says where things are, and nothing else.
+                blocking::answer(&server, &waiter, &out, Stamp(0));
                 return;
             }
-            committed.await;
+            tokio::select! {
+                () = committed => {}
+                () = acknowledged => {}
+                () = &mut time_is_up => is_up = true,
+                // Who waits may have gone.
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
+            }
         }
     });
 }
+
+/// A wait without an end.
+const FOR_EVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+
+/// How often it is looked whether somebody still waits.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Transactions and scripts get the answer of this moment.
 fn may_wait(context: &Context<'_, '_>) -> bool {
@@ -127,14 +190,15 @@ fn until(context: &Context<'_, '_>, position: usize) -> Result<Option<UnixMs>> {
     Ok((timeout > 0).then(|| UnixMs(context.now.0.saturating_add(timeout))))
 }
 
+/// Whoever waits is answered by the task that it begins, also when the time is up: what is there then is not known before.
 fn begin(
     context: &mut Context<'_, '_>,
     until: Option<UnixMs>,
     answer: impl FnOnce(&mut Reply<'_>),
 ) -> Arc<Waiter> {
-    let mut on_timeout = Vec::new();
-    answer(&mut Reply::new(&mut on_timeout, context.session.protocol));
-    let waiter = blocking::wait_for_time(context.server, context.session, until, on_timeout);
-    context.session.waits = Some(until);
+    let mut if_cut = Vec::new();
+    answer(&mut Reply::new(&mut if_cut, context.session.protocol));
+    let waiter = blocking::wait_for_time(context.server, context.session, until, if_cut);
+    context.session.waits = Some(None);
     waiter
 }

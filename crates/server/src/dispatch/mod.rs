@@ -636,7 +636,7 @@ impl Turn<'_> {
     fn settle_reply(&mut self, before: usize, out: &mut Vec<u8>) {
         match self.session.reply_mode {
             ReplyMode::On => {}
-            ReplyMode::Off => out.truncate(before),
+            ReplyMode::Off | ReplyMode::Never => out.truncate(before),
             ReplyMode::SkipNext => self.session.reply_mode = ReplyMode::Skip,
             ReplyMode::Skip => {
                 out.truncate(before);

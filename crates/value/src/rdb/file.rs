@@ -13,13 +13,18 @@
 //!
 //! Pure: the writer makes bytes, the reader takes them from any source. One thread at a time.
 //!
-//! 1. What is written is what Redis 7.0 reads (but for hashes with fields that expire, which 7.4 brought).
+//! 1. What is written is what Redis 7.0 reads, or 7.2 where that is asked for (but for hashes with fields that expire, which 7.4 brought).
 //! 2. No file, however hostile, makes the reader panic, or hold much more than the file has bytes.
 
-use super::{Checksum, Reader, RestoreError, Restored, TYPE_STRING, VERSION_READ_MAX, VERSION_WRITTEN};
-use super::{read_value, write_collection, write_exactly, write_length, write_string};
+use super::{
+    Checksum, Reader, RestoreError, Restored, TYPE_STRING, VERSION_OF_72, VERSION_READ_MAX, VERSION_WRITTEN,
+};
+use super::{
+    read_value, write_collection, write_collection_for_72, write_exactly, write_length, write_string,
+};
 use crate::collection::{CollectionRef, Thresholds};
 use crate::crc64::crc64;
+use crate::stream::Reads;
 use std::fmt;
 use std::io::{self, Read};
 
@@ -61,6 +66,7 @@ pub enum FileValue<'a> {
 pub struct FileWriter {
     out: Vec<u8>,
     crc: u64,
+    reads: Reads,
 }
 
 impl Default for FileWriter {
@@ -72,9 +78,18 @@ impl Default for FileWriter {
 impl FileWriter {
     /// Begins a file.
     pub fn new() -> FileWriter {
+        FileWriter::for_readers(Reads::Redis70)
+    }
+
+    /// Begins a file for readers of this version and later ones.
+    pub fn for_readers(reads: Reads) -> FileWriter {
+        let version = match reads {
+            Reads::Redis70 => VERSION_WRITTEN,
+            Reads::Redis72 => VERSION_OF_72,
+        };
         let mut out = MAGIC.to_vec();
-        out.extend_from_slice(format!("{VERSION_WRITTEN:04}").as_bytes());
-        FileWriter { out, crc: 0 }
+        out.extend_from_slice(format!("{version:04}").as_bytes());
+        FileWriter { out, crc: 0, reads }
     }
 
     /// A fact about the writer.
@@ -107,7 +122,16 @@ impl FileWriter {
         expires_at_ms: Option<u64>,
         usage: Option<FileUsage>,
     ) {
-        write_entry(&mut self.out, key, value, expires_at_ms, usage);
+        let write_image = match self.reads {
+            Reads::Redis70 => write_collection,
+            Reads::Redis72 => write_collection_for_72,
+        };
+        write_entry_by(write_image, &mut self.out, key, value, expires_at_ms, usage);
+    }
+
+    /// Takes back what was added behind these bytes, none of which was taken.
+    pub fn truncate(&mut self, pending_bytes: usize) {
+        self.out.truncate(pending_bytes);
     }
 
     /// How many bytes wait to be taken.

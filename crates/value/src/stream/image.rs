@@ -33,7 +33,7 @@ type Result<T> = std::result::Result<T, RestoreError>;
 
 /// Who is to read an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reads {
+pub enum Reads {
     /// Redis 7.0 and later ones.
     Redis70,
     /// Redis 7.2 and later ones.

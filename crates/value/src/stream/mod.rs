@@ -19,7 +19,7 @@ pub use element::Element;
 pub use entries::{AppendError, Entries, NodeLimits, SetIdError};
 pub use group::{Consumer, ConsumerId, Group, Moment, Pending};
 pub use id::{IdText, InvalidId, NewId, StreamId};
-pub(crate) use image::Reads;
+pub use image::Reads;
 pub use node::{Entry, Fields};
 pub use range::{Order, Range};
 pub use trim::{Bound, Trim};

@@ -2,6 +2,7 @@
 
 use super::Page;
 use crate::dispatch::Context;
+use crate::feeding::standing;
 use crate::followed::{Phase, Status};
 use command::version::REDIS_VERSION;
 use config::Supervision;
@@ -86,22 +87,47 @@ pub(super) fn clients(context: &mut Context<'_, '_>, page: &mut Page) {
 }
 
 pub(super) fn replication(context: &mut Context<'_, '_>, page: &mut Page) {
-    let stream = context.server.stream();
-    match context.server.following.status() {
+    let server = context.server;
+    let (stream, config) = (server.stream(), &server.engine.config);
+    let replicas = server.feeding.replicas();
+    match server.following.status() {
         Some(status) => follower(context, page, &status),
         None => page.line("role", "master"),
     }
+    page.line("connected_slaves", replicas.len());
+    let (wanted, max_lag_s) = (config.min_replicas_to_write(), config.min_replicas_max_lag_s());
+    if wanted > 0 && max_lag_s > 0 {
+        page.line("min_slaves_good_slaves", server.feeding.count_good(max_lag_s, context.now));
+    }
+    for (number, replica) in replicas.iter().enumerate() {
+        page.line(
+            &format!("slave{number}"),
+            format_args!(
+                "ip={},port={},state={},offset={},lag={}",
+                replica.host(),
+                replica.said.port,
+                standing::state_name(replica.stage()),
+                replica.acknowledged(),
+                standing::lag_s(replica, context.now)
+            ),
+        );
+    }
+    let (former, former_until) = match stream.former {
+        // Redis counts from 1, and says up to where somebody may ask.
+        Some((id, until)) => (id.to_string(), i64::try_from(until + 1).unwrap_or(i64::MAX)),
+        None => ("0".repeat(40), -1),
+    };
+    let backlog = server.feeding.backlog_figures();
     page.lines(&[
-        ("connected_slaves", &0),
         ("master_failover_state", &"no-failover"),
         ("master_replid", &stream.id),
-        ("master_replid2", &"0".repeat(40)),
+        ("master_replid2", &former),
         ("master_repl_offset", &stream.offset),
-        ("second_repl_offset", &-1),
-        ("repl_backlog_active", &0),
-        ("repl_backlog_size", &(1 << 20)),
-        ("repl_backlog_first_byte_offset", &0),
-        ("repl_backlog_histlen", &0),
+        ("second_repl_offset", &former_until),
+        ("repl_backlog_active", &u8::from(backlog.is_active)),
+        ("repl_backlog_size", &config.repl_backlog_size()),
+        ("repl_backlog_first_byte_offset", &backlog.first_byte),
+        ("repl_backlog_histlen", &backlog.bytes),
     ]);
 }
 

@@ -1,0 +1,54 @@
+//! Which offsets of the stream mean something to one replica alone.
+//!
+//! A full copy is not of one moment: it holds what was written while it was made, slot by slot. What the replica is sent of that time is
+//! filtered for its copy, so that a replica that stopped in the middle of it cannot go on from the stream that all others read.
+//!
+//! Invariant: ranges are in the order of their ends.
+
+use std::collections::VecDeque;
+
+/// Ranges that are remembered. Of more the oldest are taken together: too much is refused then, and never too little.
+const RANGES_MAX: usize = 64;
+
+/// Offsets between the beginning and the end of full copies.
+#[derive(Debug, Default)]
+pub struct Ranges(VecDeque<(u64, u64)>);
+
+impl Ranges {
+    /// Notes that a copy was made between these two offsets.
+    pub fn add(&mut self, begin: u64, end: u64) {
+        if end <= begin {
+            return;
+        }
+        self.0.push_back((begin, end));
+        if self.0.len() > RANGES_MAX
+            && let (Some(first), Some(second)) = (self.0.pop_front(), self.0.pop_front())
+        {
+            self.0.push_front((first.0.min(second.0), first.1.max(second.1)));
+        }
+    }
+
+    /// Whether nobody can go on from here with the stream that all read.
+    #[must_use]
+    pub fn cover(&self, offset: u64) -> bool {
+        self.0.iter().any(|(begin, end)| *begin < offset && offset < *end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_inside_is_covered_and_the_ends_are_not() {
+        let mut ranges = Ranges::default();
+        ranges.add(5, 5);
+        ranges.add(10, 20);
+        assert_eq!([9, 10, 11, 19, 20].map(|at| ranges.cover(at)), [false, false, true, true, false]);
+        for number in 2..200 {
+            ranges.add(number * 10, number * 10 + 5);
+        }
+        assert!(ranges.0.len() <= RANGES_MAX);
+        assert!(ranges.cover(15) && ranges.cover(1992) && !ranges.cover(1997));
+    }
+}

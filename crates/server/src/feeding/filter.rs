@@ -1,0 +1,150 @@
+//! The stream of the time in which a full copy was made, as the replica that got the copy needs it.
+//!
+//! A slot's copy holds what was written to it up to its stamp; what stands in the stream for that must not be applied again. It is left
+//! out, and bytes that do nothing stand for it behind the unit, so that every offset between units is what it is for all others.
+//!
+//! Thread rule: one thread. Invariant: what comes out of a unit is as long as what went in.
+
+use command::effects::Scope;
+use command::table::{self, Runs};
+use engine::Engine;
+use engine::durability::apply;
+use engine::full_copy::Stamps;
+use keyspace::{DbIndex, Key};
+use replication::feed::pad;
+use replication::link::{MasterStream, Place, Role, Unit, UnitRequest};
+use std::io;
+use sys::Stamp;
+use wire::{encode_arg, encode_request_header};
+
+/// The longest unit that is looked at: a transaction is in memory as a whole.
+const UNIT_BYTES_MAX: usize = 2 << 30;
+
+/// Makes a replica's stream of the one that all read.
+pub struct Filter<'f> {
+    engine: &'f Engine,
+    stamps: &'f Stamps,
+    stream: MasterStream,
+    /// What an offset is less than the stamp of the same place.
+    less: u64,
+}
+
+/// What is to be done with a request.
+enum Verdict {
+    /// The copy has not got it.
+    Due,
+    /// It has.
+    Done,
+    /// This is what it has not got of it.
+    Instead(Vec<u8>),
+}
+
+impl<'f> Filter<'f> {
+    /// For a copy that began at an offset, which was this place in the history.
+    pub fn new(engine: &'f Engine, stamps: &'f Stamps, offset: u64, at: Stamp) -> Filter<'f> {
+        let stream = MasterStream::new(Place { offset, database: 0 }, UNIT_BYTES_MAX);
+        Filter { engine, stamps, stream, less: at.0.wrapping_sub(offset) }
+    }
+
+    /// Takes the next bytes of the stream, and appends what the replica is to be sent.
+    ///
+    /// # Errors
+    /// Something in it cannot be taken apart by keys, or is nothing that this version knows.
+    pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        self.stream.feed(bytes);
+        let (engine, stamps, less) = (self.engine, self.stamps, self.less);
+        let judge = Judge { engine, stamps };
+        while let Some(unit) =
+            self.stream.next_unit().map_err(|ending| io::Error::other(ending.to_string()))?
+        {
+            judge.unit(&unit, Stamp(unit.end().offset.wrapping_add(less)), out)?;
+        }
+        Ok(())
+    }
+}
+
+struct Judge<'f> {
+    engine: &'f Engine,
+    stamps: &'f Stamps,
+}
+
+impl Judge<'_> {
+    fn unit(&self, unit: &Unit<'_>, end: Stamp, out: &mut Vec<u8>) -> io::Result<()> {
+        let mut verdicts = Vec::new();
+        for request in unit.commands() {
+            verdicts.push(self.request(&request, end)?);
+        }
+        if verdicts.iter().all(|verdict| matches!(verdict, Verdict::Due)) {
+            out.extend_from_slice(unit.bytes());
+            return Ok(());
+        }
+        let begin = out.len();
+        if !verdicts.iter().all(|verdict| matches!(verdict, Verdict::Done)) {
+            let mut verdicts = verdicts.into_iter();
+            for request in unit.requests() {
+                match request.role {
+                    Role::Command => match verdicts.next() {
+                        None | Some(Verdict::Due) => out.extend_from_slice(request.bytes),
+                        Some(Verdict::Done) => {}
+                        Some(Verdict::Instead(bytes)) => out.extend_from_slice(&bytes),
+                    },
+                    _ => out.extend_from_slice(request.bytes),
+                }
+            }
+        }
+        let kept = out.len() - begin;
+        let left_out = unit.bytes().len().checked_sub(kept);
+        pad(out, left_out.ok_or_else(|| io::Error::other("a request became longer"))?);
+        Ok(())
+    }
+
+    fn request(&self, request: &UnitRequest<'_>, end: Stamp) -> io::Result<Verdict> {
+        let (effect, db) = (request.request, DbIndex(request.database));
+        let unknown = || {
+            let name = effect.get(0).unwrap_or_default().escape_ascii().to_string();
+            io::Error::other(format!("'{name}' cannot be taken apart by its keys"))
+        };
+        if db.0 >= self.engine.keyspace.databases() {
+            return Err(unknown());
+        }
+        let command = table::find_for(&effect).ok_or_else(unknown)?;
+        match (command.effect, command.row.handler) {
+            (Some(scope @ (Scope::Key(_) | Scope::OnlyKey)), Runs::Data(row)) => {
+                let position = scope.key_position(row, &effect).ok_or_else(unknown)?;
+                let key = self.engine.keyspace.key(db, effect.arg(position));
+                Ok(if self.is_due(&key, end) { Verdict::Due } else { Verdict::Done })
+            }
+            (Some(Scope::Transfer), Runs::Data(row)) => {
+                let placed = apply::placed(self.engine, db, row, &effect);
+                let (transfer, [source, target]) =
+                    placed.map_err(|refusal| io::Error::other(refusal.to_string()))?;
+                Ok(match (self.is_due(&source, end), self.is_due(&target, end)) {
+                    (true, true) => Verdict::Due,
+                    (false, false) => Verdict::Done,
+                    // The copy has the target as it became; a copy of the source left that as it was.
+                    (true, false) if transfer.is_copy => Verdict::Done,
+                    (true, false) => Verdict::Instead(removal(source.bytes)),
+                    (false, true) => {
+                        return Err(io::Error::other("a key was copied without what became of it"));
+                    }
+                })
+            }
+            (Some(Scope::Libraries | Scope::Selection), _) => Ok(Verdict::Due),
+            (Some(Scope::Databases), _) => {
+                Err(io::Error::other("databases were emptied or exchanged while they were copied"))
+            }
+            _ => Err(unknown()),
+        }
+    }
+
+    fn is_due(&self, key: &Key<'_>, end: Stamp) -> bool {
+        self.stamps.of(key.db.0, key.slot) < end
+    }
+}
+
+fn removal(key: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode_request_header(&mut out, 2);
+    [&b"DEL"[..], key].into_iter().for_each(|word| encode_arg(&mut out, word));
+    out
+}

@@ -1,0 +1,219 @@
+//! How a connection becomes a replica, what it is given from then on, and its end.
+
+use super::behind::{catch_up, read_some};
+use super::journal::ToBacklog;
+use super::replica::{Given, Replica};
+use super::{FEED_BYTES, Feeding, State, copying};
+use crate::followed::Phase;
+use crate::server::Server;
+use ::log::Stream;
+use command::{Error, Result};
+use keyspace::Batch;
+use net::client::Traits;
+use replication::feed::Backlog;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use sys::UnixMs;
+use telemetry::log;
+
+/// From where a replica would go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// The name of the stream that it has read.
+    pub id: Vec<u8>,
+    /// The offset behind what it has.
+    pub offset: u64,
+}
+
+/// Makes a connection a replica. `wish`: it would go on from there; else it gets a full copy.
+///
+/// # Errors
+/// Something that is slow has the keyspace: the command is to be run again.
+pub fn join(
+    server: &Arc<Server>,
+    batch: &mut Batch<'_>,
+    replica: &Arc<Replica>,
+    wish: Option<&Wish>,
+) -> Result<()> {
+    if server.following.status().is_some_and(|status| status.phase != Phase::Connected) {
+        return Err(Error::text("NOMASTERLINK Can't SYNC while not connected with my master"));
+    }
+    begin_stream(server, batch)?;
+    log!(Notice, "Replica {} asks for synchronization", replica.name());
+    let stream = server.stream();
+    let feeding = &server.feeding;
+    let mut state = feeding.state.lock();
+    let is_known = |wish: &&Wish| replica.said.is_tarn || wish.offset >= state.foreign_until;
+    let may_go_on = |wish: &&Wish| is_known(wish) && may_go_on(server, &state, &stream, wish);
+    let from = wish.filter(may_go_on).map(|wish| wish.offset);
+    replica.client.set_trait(Traits::REPLICA, true);
+    state.replicas.push(replica.clone());
+    state.left = None;
+    feeding.look_for_foreign(&state);
+    if let Some(from) = from {
+        feeding.continued.add(1);
+        let line = match replica.said.knows_psync2 {
+            true => format!("+CONTINUE {}\r\n", stream.id),
+            false => "+CONTINUE\r\n".to_owned(),
+        };
+        drop(state);
+        replica.say(line.as_bytes());
+        replica.go_on(Some(from));
+        log!(
+            Notice,
+            "Partial resynchronization request from {} accepted, from offset {from}",
+            replica.name()
+        );
+    } else {
+        feeding.refused.add(i64::from(wish.is_some()));
+        state.waiting.push_back(replica.clone());
+        drop(state);
+        copying::begin_next(server);
+    }
+    super::upkeep::keep_stream(server);
+    Ok(())
+}
+
+/// Whether the stream can be gone on with from there.
+fn may_go_on(server: &Server, state: &State, stream: &Stream, wish: &Wish) -> bool {
+    let is = |id: &::log::ReplicationId| id.to_string().as_bytes().eq_ignore_ascii_case(&wish.id);
+    let is_known =
+        is(&stream.id) || stream.former.as_ref().is_some_and(|(id, until)| is(id) && wish.offset <= *until);
+    if !is_known || state.ranges.cover(wish.offset) {
+        return false;
+    }
+    let in_backlog = state.backlog.as_ref().is_some_and(|backlog| backlog.holds(wish.offset));
+    let in_segments = || {
+        let log = server.engine.durability.log();
+        log.is_some_and(|log| log.read_stream(wish.offset).is_ok_and(|reader| reader.is_some()))
+    };
+    in_backlog || wish.offset <= stream.offset && in_segments()
+}
+
+/// Has the stream be there for whoever follows.
+fn begin_stream(server: &Arc<Server>, batch: &mut Batch<'_>) -> Result<()> {
+    let (feeding, engine) = (&server.feeding, &server.engine);
+    if feeding.state.lock().backlog.is_some() {
+        return Ok(());
+    }
+    let size = engine.config.repl_backlog_size();
+    if let Some(log) = engine.durability.log() {
+        log.set_streamed(true);
+        let mut state = feeding.state.lock();
+        let at = log.stream().offset;
+        state.backlog.get_or_insert_with(|| Backlog::new(at, size));
+        drop(state);
+        super::upkeep::follow_config(server);
+        return Ok(());
+    }
+    // Where the master's stream is, is known between its requests only.
+    let Some(_still) = server.following.applying.try_lock() else { return Err(Error::InUse) };
+    if !batch.try_hold_all() {
+        return Err(Error::InUse);
+    }
+    let at = server.stream().offset;
+    let mut state = feeding.state.lock();
+    if state.backlog.is_none() {
+        let is_first = !state.has_journal;
+        state.backlog = Some(Backlog::new(at, size));
+        (state.has_journal, state.journal_end) = (true, at);
+        state.dresser.forget();
+        drop(state);
+        if is_first {
+            engine.keyspace.set_journal(Box::new(ToBacklog(feeding.clone())));
+        } else {
+            // What was written meanwhile is in no stream.
+            server.rename_stream();
+        }
+    } else {
+        drop(state);
+    }
+    batch.release();
+    super::upkeep::follow_config(server);
+    Ok(())
+}
+
+/// Gives a replica's connection what is next. An error is why it ends.
+///
+/// # Errors
+/// What it needs is not there any more, or is nothing for it.
+pub fn feed(server: &Arc<Server>, replica: &Arc<Replica>, out: &mut Vec<u8>) -> io::Result<()> {
+    let feeding = &server.feeding;
+    match replica.give(out, FEED_BYTES) {
+        Given::OfOutbox => {}
+        Given::Nothing => return Err(io::Error::other("nothing more is for it in this stream")),
+        Given::Backlog(from) => {
+            let state = feeding.state.lock();
+            let Some(bytes) = read_some(&state.backlog, from) else {
+                drop(state);
+                return fall_behind(server, replica, from);
+            };
+            if bytes.is_empty() {
+                replica.sleep();
+                return Ok(());
+            }
+            let end = from + bytes.len() as u64;
+            refuse_foreign(&state, replica, end)?;
+            replica.set_position(end);
+            drop(state);
+            *out = bytes;
+        }
+    }
+    feeding.sent_bytes.add(i64::try_from(out.len()).unwrap_or(0));
+    Ok(())
+}
+
+/// A replica is further behind than the backlog.
+fn fall_behind(server: &Arc<Server>, replica: &Arc<Replica>, from: u64) -> io::Result<()> {
+    if server.engine.durability.log().is_none() {
+        server.net.clients.output_limit_disconnections.add(1);
+        return Err(io::Error::other(
+            "it is further behind than is kept for it (client-output-buffer-limit replica, repl-backlog-size)",
+        ));
+    }
+    catch_up(server, replica, from);
+    Ok(())
+}
+
+/// What a Redis does not know is not sent to one.
+fn refuse_foreign(state: &State, replica: &Replica, end: u64) -> io::Result<()> {
+    let from = replica.position().unwrap_or_default();
+    match !replica.said.is_tarn && from < state.foreign_until && state.foreign_from < end {
+        true => Err(io::Error::other(
+            "fields of a hash got a time to live (HPEXPIRE), which a replica of Redis 7.2 cannot know",
+        )),
+        false => Ok(()),
+    }
+}
+
+impl Feeding {
+    pub(super) fn refuse_foreign(&self, replica: &Replica, end: u64) -> io::Result<()> {
+        refuse_foreign(&self.state.lock(), replica, end)
+    }
+
+    fn look_for_foreign(&self, state: &State) {
+        let any = state.replicas.iter().any(|replica| !replica.said.is_tarn);
+        self.looks_for_foreign.store(any, Ordering::Relaxed);
+    }
+
+    /// A replica has acknowledged so much.
+    pub fn acknowledge(&self, replica: &Replica, offset: u64, durable: Option<u64>, now: UnixMs) {
+        replica.acknowledge(offset, durable, now);
+        self.acknowledged.notify_waiters();
+    }
+
+    /// A replica's connection is gone.
+    pub fn leave(&self, replica: &Arc<Replica>, now: UnixMs) {
+        replica.leave();
+        let mut state = self.state.lock();
+        state.replicas.retain(|known| !Arc::ptr_eq(known, replica));
+        state.waiting.retain(|known| !Arc::ptr_eq(known, replica));
+        let had = replica.acknowledged().min(replica.position().unwrap_or(u64::MAX));
+        let before = state.left.map_or(u64::MAX, |(_, offset)| offset);
+        state.left = Some((now, before.min(if had == 0 { u64::MAX } else { had })));
+        self.look_for_foreign(&state);
+        drop(state);
+        self.acknowledged.notify_waiters();
+    }
+}

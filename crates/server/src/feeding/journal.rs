@@ -1,0 +1,62 @@
+//! The journal of a server that has no log: effects become the stream at once, and nothing waits for it.
+//!
+//! Its stamps are offsets in the stream. It is the keyspace's for good once the first replica has come.
+//!
+//! Thread rule: any worker, with slots locked.
+
+use super::Feeding;
+use ::log::Span as LogSpan;
+use keyspace::{Journal, Span, Unit};
+use std::sync::Arc;
+use sys::{Stamp, UnixMs};
+
+/// Effects on their way to the backlog.
+pub struct ToBacklog(pub Arc<Feeding>);
+
+impl ToBacklog {
+    fn take(&self, span: Span, parts: &[&[u8]]) -> Stamp {
+        let has_foreign = parts.iter().any(|part| self.0.has_foreign(part));
+        let state = &mut *self.0.state.lock();
+        if let Some(backlog) = &mut state.backlog {
+            let span = LogSpan { database: span.first.0, ends_in: span.last.0, is_several: span.is_several };
+            state.dresser.show(span, parts, |bytes| backlog.append(bytes));
+            let before = std::mem::replace(&mut state.journal_end, backlog.end());
+            if has_foreign {
+                state.note_foreign(before, state.journal_end);
+            }
+            state.trim();
+        }
+        Stamp(state.journal_end)
+    }
+}
+
+impl Journal for ToBacklog {
+    fn append(&self, span: Span, _: UnixMs, requests: &[u8]) -> Stamp {
+        self.take(span, &[requests])
+    }
+
+    fn append_parts(&self, span: Span, _: UnixMs, parts: Vec<Vec<u8>>) -> Stamp {
+        self.take(span, &parts.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    }
+
+    fn append_unit(&self, unit: Unit<'_>, _: Vec<Vec<u8>>) -> Stamp {
+        let has_foreign = self.0.has_foreign(unit.stream);
+        let state = &mut *self.0.state.lock();
+        let before = state.journal_end;
+        state.append(unit.stream);
+        state.journal_end += unit.stream.len() as u64;
+        if has_foreign {
+            state.note_foreign(before, state.journal_end);
+        }
+        state.trim();
+        Stamp(state.journal_end)
+    }
+
+    fn end(&self) -> Stamp {
+        Stamp(self.0.state.lock().journal_end)
+    }
+
+    fn nudge(&self) {
+        self.0.state.lock().wake();
+    }
+}

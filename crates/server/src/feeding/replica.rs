@@ -1,0 +1,337 @@
+//! One server that follows this one, as it is known here: what it said of itself, how far it is, and what waits for it.
+//!
+//! Thread rule: a thread that has something for it puts it into the outbox and waits there for room; its connection takes it out. How far
+//! it is can be looked at by anybody.
+
+use net::client::Client;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use sys::UnixMs;
+
+/// Bytes that wait in an outbox, besides the last piece.
+const OUTBOX_BYTES_MAX: usize = 1 << 20;
+
+/// How often who waits for a replica looks whether it is still there.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Reads from no place of the backlog.
+const NOWHERE: u64 = u64::MAX;
+
+/// What a replica has said of itself before it asked to follow (REPLCONF).
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    /// The port at which it listens; 0 if it has said none.
+    pub port: u16,
+    /// Its address, if that is not the connection's.
+    pub address: Option<Vec<u8>>,
+    /// It can find the end of a copy whose length it is not told.
+    pub knows_eof: bool,
+    /// It knows `+CONTINUE` with a name of the stream.
+    pub knows_psync2: bool,
+    /// It is a Tarn.
+    pub is_tarn: bool,
+    /// It wants a copy and nothing behind it.
+    pub rdb_only: bool,
+    /// It wants no keys in it.
+    pub leaves_keys: bool,
+    /// It wants no libraries of functions in it.
+    pub leaves_functions: bool,
+}
+
+/// How it has asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// PSYNC: it tells how far it is.
+    Psync,
+    /// SYNC: it does not.
+    Sync,
+}
+
+/// How far a replica has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stage {
+    /// It waits for a full copy.
+    Waits,
+    /// It is sent one, or what was written meanwhile.
+    Copies,
+    /// It reads the stream.
+    Online,
+}
+
+/// A server that follows this one.
+pub struct Replica {
+    /// Its connection.
+    pub client: Arc<Client>,
+    /// What it has said of itself.
+    pub said: Said,
+    /// How it has asked.
+    pub form: Form,
+    stage: AtomicU8,
+    /// Of the first byte of the stream that it has not been given.
+    position: AtomicU64,
+    acknowledged: AtomicU64,
+    acknowledged_durable: AtomicU64,
+    acknowledged_at_ms: AtomicU64,
+    /// It has been given all there was.
+    is_asleep: AtomicBool,
+    outbox: Mutex<Outbox>,
+    changed: Condvar,
+    /// Since when it has been above the soft limit; 0: it is not.
+    pub(super) over_soft_since_ms: AtomicU64,
+}
+
+#[derive(Default)]
+struct Outbox {
+    pieces: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// What comes behind is in the backlog.
+    goes_on: bool,
+    /// Nothing comes behind: it is closed.
+    ends: bool,
+    /// Its connection is gone.
+    is_gone: bool,
+    has_acknowledged: bool,
+    /// An empty line may be sent now, which says that this server is still there.
+    takes_blank: bool,
+}
+
+/// What a connection is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Given {
+    /// Something from the outbox, or nothing for now.
+    OfOutbox,
+    /// What is in the backlog from here on.
+    Backlog(u64),
+    /// It is to be closed.
+    Nothing,
+}
+
+impl Replica {
+    /// One that has just asked.
+    pub fn new(client: Arc<Client>, said: Said, form: Form, now: UnixMs) -> Replica {
+        Replica {
+            client,
+            said,
+            form,
+            stage: AtomicU8::new(Stage::Waits as u8),
+            position: AtomicU64::new(NOWHERE),
+            acknowledged: AtomicU64::new(0),
+            acknowledged_durable: AtomicU64::new(0),
+            acknowledged_at_ms: AtomicU64::new(now.0),
+            is_asleep: AtomicBool::new(false),
+            outbox: Mutex::new(Outbox { takes_blank: true, ..Outbox::default() }),
+            changed: Condvar::new(),
+            over_soft_since_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// How far it has come.
+    pub fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Acquire) {
+            0 => Stage::Waits,
+            1 => Stage::Copies,
+            _ => Stage::Online,
+        }
+    }
+
+    pub(super) fn set_stage(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Release);
+    }
+
+    /// The offset of the first byte that it has not been given; None: it does not read the stream yet.
+    pub fn position(&self) -> Option<u64> {
+        Some(self.position.load(Ordering::Acquire)).filter(|position| *position != NOWHERE)
+    }
+
+    pub(super) fn set_position(&self, offset: u64) {
+        self.position.store(offset, Ordering::Release);
+    }
+
+    /// Up to where it has acknowledged the stream.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::Acquire)
+    }
+
+    /// Up to where it has it on disk, as it says.
+    pub fn acknowledged_durable(&self) -> u64 {
+        self.acknowledged_durable.load(Ordering::Acquire)
+    }
+
+    /// When it did.
+    pub fn acknowledged_at(&self) -> UnixMs {
+        UnixMs(self.acknowledged_at_ms.load(Ordering::Relaxed))
+    }
+
+    /// Notes what it has acknowledged.
+    pub(super) fn acknowledge(&self, offset: u64, durable: Option<u64>, now: UnixMs) {
+        self.acknowledged.fetch_max(offset, Ordering::AcqRel);
+        if let Some(durable) = durable {
+            self.acknowledged_durable.fetch_max(durable, Ordering::AcqRel);
+        }
+        self.acknowledged_at_ms.store(now.0, Ordering::Relaxed);
+        self.outbox.lock().has_acknowledged = true;
+        self.changed.notify_all();
+    }
+
+    /// Its host, as it said or as it is seen.
+    pub fn host(&self) -> String {
+        if let Some(address) = &self.said.address {
+            return String::from_utf8_lossy(address).into_owned();
+        }
+        let address = &self.client.address;
+        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+        host.trim_start_matches('[').trim_end_matches(']').to_owned()
+    }
+
+    /// Host and port, for the log.
+    pub fn name(&self) -> String {
+        match self.said.port {
+            0 => self.client.address.clone(),
+            port => format!("{}:{port}", self.host()),
+        }
+    }
+
+    /// Gives its connection what is next.
+    pub(super) fn give(&self, out: &mut Vec<u8>, bytes: usize) -> Given {
+        let mut outbox = self.outbox.lock();
+        while out.len() < bytes
+            && let Some(piece) = outbox.pieces.pop_front()
+        {
+            outbox.bytes -= piece.len();
+            match out.is_empty() {
+                true => *out = piece,
+                false => out.extend_from_slice(&piece),
+            }
+        }
+        if !out.is_empty() {
+            self.changed.notify_all();
+            return Given::OfOutbox;
+        }
+        match (outbox.ends, outbox.goes_on) {
+            (true, _) => Given::Nothing,
+            (false, true) => Given::Backlog(self.position.load(Ordering::Acquire)),
+            (false, false) => Given::OfOutbox,
+        }
+    }
+
+    /// It has been given all there was: who adds something wakes it. Called with what it reads from locked.
+    pub(super) fn sleep(&self) {
+        self.is_asleep.store(true, Ordering::Release);
+    }
+
+    pub(super) fn wake_if_asleep(&self) {
+        if self.is_asleep.load(Ordering::Acquire) && self.is_asleep.swap(false, Ordering::AcqRel) {
+            self.client.wake();
+        }
+    }
+
+    /// Puts something into the outbox, however much there is: short lines only.
+    pub(super) fn say(&self, line: &[u8]) {
+        let mut outbox = self.outbox.lock();
+        outbox.bytes += line.len();
+        outbox.pieces.push_back(line.to_vec());
+        drop(outbox);
+        self.client.wake();
+    }
+
+    /// Says that this server is still there, where that can be said.
+    pub(super) fn say_blank(&self) {
+        let is_quiet = {
+            let outbox = self.outbox.lock();
+            outbox.takes_blank && outbox.pieces.is_empty()
+        };
+        if is_quiet {
+            self.say(b"\n");
+        }
+    }
+
+    /// Whether that can be said.
+    pub(super) fn take_blanks(&self, on: bool) {
+        self.outbox.lock().takes_blank = on;
+    }
+
+    /// Puts a piece into the outbox as soon as there is room.
+    ///
+    /// # Errors
+    /// If it is gone, or has read nothing for so long.
+    pub(super) fn send(&self, piece: Vec<u8>, patience: Duration) -> io::Result<()> {
+        if piece.is_empty() {
+            return Ok(());
+        }
+        let mut outbox = self.outbox.lock();
+        let (mut since, mut before) = (Instant::now(), outbox.bytes);
+        while outbox.bytes >= OUTBOX_BYTES_MAX && !outbox.is_gone {
+            self.changed.wait_for(&mut outbox, LOOK_AGAIN);
+            if outbox.bytes != before {
+                (since, before) = (Instant::now(), outbox.bytes);
+            } else if since.elapsed() > patience {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not read (repl-timeout)"));
+            }
+        }
+        if outbox.is_gone {
+            return Err(gone());
+        }
+        outbox.bytes += piece.len();
+        outbox.pieces.push_back(piece);
+        drop(outbox);
+        self.client.wake();
+        Ok(())
+    }
+
+    /// Waits until it has acknowledged anything: it has loaded its copy. `may_go_on` is asked again and again.
+    ///
+    /// # Errors
+    /// If it is gone, or `may_go_on` fails.
+    pub(super) fn wait_for_acknowledgement(
+        &self,
+        mut may_go_on: impl FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
+        loop {
+            may_go_on()?;
+            let mut outbox = self.outbox.lock();
+            if outbox.is_gone {
+                return Err(gone());
+            }
+            if outbox.has_acknowledged {
+                return Ok(());
+            }
+            self.changed.wait_for(&mut outbox, LOOK_AGAIN);
+        }
+    }
+
+    /// What comes behind the outbox is in the backlog from this offset on, or no more for now.
+    pub(super) fn go_on(&self, from: Option<u64>) {
+        if let Some(from) = from {
+            self.set_position(from);
+            self.set_stage(Stage::Online);
+        }
+        self.outbox.lock().goes_on = from.is_some();
+        self.client.wake();
+    }
+
+    /// Nothing comes behind the outbox.
+    pub(super) fn end(&self) {
+        self.outbox.lock().ends = true;
+        self.client.wake();
+    }
+
+    /// Its connection is gone.
+    pub(super) fn leave(&self) {
+        self.outbox.lock().is_gone = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether it is.
+    pub(super) fn is_gone(&self) -> bool {
+        self.outbox.lock().is_gone
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "it is gone")
+}

@@ -1,0 +1,77 @@
+//! How replicas stand: for WAIT, `min-replicas-to-write`, INFO and ROLE.
+
+use super::Feeding;
+use super::replica::{Replica, Stage};
+use crate::server::Server;
+use engine::Attention;
+use std::sync::Arc;
+use sys::UnixMs;
+
+/// What INFO shows of a backlog.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BacklogFigures {
+    /// Whether there is one.
+    pub is_active: bool,
+    /// The offset of its first byte, as Redis counts: the first byte of a stream is 1.
+    pub first_byte: u64,
+    /// How many bytes it holds.
+    pub bytes: u64,
+    /// The memory that it takes.
+    pub allocated_bytes: usize,
+}
+
+/// What a replica is doing, in Redis' words.
+pub fn state_name(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Waits => "wait_bgsave",
+        Stage::Copies => "send_bulk",
+        Stage::Online => "online",
+    }
+}
+
+/// For how many seconds a replica has said nothing.
+pub fn lag_s(replica: &Replica, now: UnixMs) -> u64 {
+    now.0.saturating_sub(replica.acknowledged_at().0) / 1000
+}
+
+impl Feeding {
+    /// How many replicas have the stream up to an offset; `durable`: on disk.
+    pub fn count_with(&self, offset: u64, durable: bool) -> usize {
+        let has = |replica: &&Arc<Replica>| {
+            let up_to = if durable { replica.acknowledged_durable() } else { replica.acknowledged() };
+            replica.stage() == Stage::Online && up_to >= offset
+        };
+        self.state.lock().replicas.iter().filter(has).count()
+    }
+
+    /// How many replicas count for `min-replicas-to-write`.
+    pub fn count_good(&self, max_lag_s: i64, now: UnixMs) -> usize {
+        let is_good = |replica: &&Arc<Replica>| {
+            replica.stage() == Stage::Online
+                && i64::try_from(lag_s(replica, now)).is_ok_and(|lag| lag <= max_lag_s)
+        };
+        self.state.lock().replicas.iter().filter(is_good).count()
+    }
+
+    /// What is to be shown of the backlog.
+    pub fn backlog_figures(&self) -> BacklogFigures {
+        self.state.lock().backlog.as_ref().map_or(BacklogFigures::default(), |backlog| BacklogFigures {
+            is_active: true,
+            first_byte: backlog.start() + 1,
+            bytes: backlog.end() - backlog.start(),
+            allocated_bytes: backlog.allocated_bytes(),
+        })
+    }
+}
+
+/// Notes whether there are replicas enough for writes (`min-replicas-to-write`).
+pub fn follow_minimum(server: &Server) {
+    let config = &server.engine.config;
+    let (wanted, max_lag_s) = (config.min_replicas_to_write(), config.min_replicas_max_lag_s());
+    let is_wanted = wanted > 0 && max_lag_s > 0;
+    let lacks = is_wanted && {
+        let good = server.feeding.count_good(max_lag_s, server.engine.clock.now());
+        i64::try_from(good).is_ok_and(|good| good < wanted)
+    };
+    server.engine.set_attention(Attention::NO_REPLICAS, lacks);
+}

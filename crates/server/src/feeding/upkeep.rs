@@ -1,0 +1,148 @@
+//! What is done for replicas once a second: heartbeats, those that are silent or too far behind, and how much of the stream is kept.
+
+use super::behind::close;
+use super::replica::{Form, Replica, Stage};
+use super::{PING, copying, say, standing};
+use crate::server::Server;
+use config::{ClientClass, OutputLimit};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use sys::UnixMs;
+
+/// To be called once a second.
+pub fn look_after(server: &Arc<Server>) {
+    let now = server.engine.clock.now();
+    let replicas = server.feeding.replicas();
+    for replica in &replicas {
+        if replica.stage() != Stage::Online {
+            replica.say_blank();
+        }
+        if let Some(reason) = reason_to_close(server, replica, now) {
+            close(server, replica, &io::Error::other(reason));
+        }
+    }
+    end_renamed(server);
+    copying::begin_next(server);
+    if is_ping_due(server, now) {
+        say(server, PING);
+    }
+    standing::follow_minimum(server);
+    keep_stream(server);
+    end_stream(server, now);
+}
+
+/// Where the stream has another name, replicas ask to go on under that.
+fn end_renamed(server: &Server) {
+    let id = server.stream().id;
+    let mut state = server.feeding.state.lock();
+    if state.id.replace(id).is_some_and(|before| before != id) {
+        state
+            .replicas
+            .iter()
+            .filter(|replica| replica.stage() == Stage::Online)
+            .for_each(|replica| replica.end());
+    }
+}
+
+fn is_ping_due(server: &Server, now: UnixMs) -> bool {
+    let period_ms = server.engine.config.repl_ping_replica_period_s() * 1000;
+    let mut state = server.feeding.state.lock();
+    let is_due = !state.replicas.is_empty() && now.0.saturating_sub(state.pinged_at.0) >= period_ms;
+    if is_due {
+        state.pinged_at = now;
+    }
+    is_due
+}
+
+fn reason_to_close(server: &Server, replica: &Replica, now: UnixMs) -> Option<&'static str> {
+    if replica.stage() != Stage::Online {
+        return None;
+    }
+    let timeout_ms = server.engine.config.repl_timeout_s() * 1000;
+    let is_silent = now.0.saturating_sub(replica.acknowledged_at().0) > timeout_ms;
+    if is_silent && replica.form == Form::Psync {
+        return Some("it has said nothing for too long (repl-timeout)");
+    }
+    if server.engine.durability.log().is_some() {
+        // What it does not read is in segments.
+        return None;
+    }
+    let behind = super::end(server).saturating_sub(replica.position().unwrap_or(u64::MAX));
+    let limit = server.engine.config.output_limit(ClientClass::Replica);
+    let is_over = is_over(replica, limit, behind, now);
+    if is_over.is_some() {
+        server.net.clients.output_limit_disconnections.add(1);
+    }
+    is_over
+}
+
+fn is_over(replica: &Replica, limit: OutputLimit, behind: u64, now: UnixMs) -> Option<&'static str> {
+    if limit.hard_bytes > 0 && behind >= limit.hard_bytes {
+        return Some("it reached the hard limit of client-output-buffer-limit");
+    }
+    let since = &replica.over_soft_since_ms;
+    if limit.soft_bytes == 0 || behind < limit.soft_bytes {
+        since.store(0, Ordering::Relaxed);
+        return None;
+    }
+    match since.load(Ordering::Relaxed) {
+        0 => since.store(now.0, Ordering::Relaxed),
+        began if now.0.saturating_sub(began) > limit.soft_s * 1000 => {
+            return Some("it was above the soft limit of client-output-buffer-limit for too long");
+        }
+        _ => {}
+    }
+    None
+}
+
+/// Keeps the segments that replicas need, or those that were here of late, as far as `replica-log-keep` goes.
+pub fn keep_stream(server: &Server) {
+    let Some(log) = server.engine.durability.log() else { return };
+    let state = server.feeding.state.lock();
+    if state.backlog.is_none() {
+        return;
+    }
+    let end = log.stream().offset;
+    let of_replicas = state.replicas.iter().filter_map(|replica| replica.position()).min();
+    let of_left = state.left.map(|(_, offset)| offset);
+    let needed = of_replicas.into_iter().chain(of_left).min().unwrap_or(end).min(end);
+    let least = end.saturating_sub(server.engine.config.replica_log_keep());
+    log.keep_stream_from(Some(needed.max(least)));
+}
+
+/// Forgets the stream when nobody has followed for `repl-backlog-ttl`.
+fn end_stream(server: &Server, now: UnixMs) {
+    let ttl_ms = server.engine.config.repl_backlog_ttl_s() * 1000;
+    let mut state = server.feeding.state.lock();
+    let is_over = state.replicas.is_empty()
+        && ttl_ms > 0
+        && state.left.is_some_and(|(left, _)| now.0.saturating_sub(left.0) > ttl_ms);
+    if !is_over {
+        return;
+    }
+    (state.backlog, state.left) = (None, None);
+    drop(state);
+    if let Some(log) = server.engine.durability.log() {
+        log.set_streamed(false);
+        log.keep_stream_from(None);
+    }
+}
+
+/// Takes over what the directives say.
+pub fn follow_config(server: &Server) {
+    let config = &server.engine.config;
+    let hard = config.output_limit(ClientClass::Replica).hard_bytes;
+    let has_log = server.engine.durability.log().is_some();
+    let mut state = server.feeding.state.lock();
+    state.held_bytes_max = match (has_log, hard) {
+        (true, _) => 0,
+        (false, 0) => u64::MAX,
+        (false, hard) => hard,
+    };
+    if let Some(backlog) = &mut state.backlog {
+        backlog.set_size(config.repl_backlog_size());
+    }
+    drop(state);
+    standing::follow_minimum(server);
+}

@@ -1,0 +1,437 @@
+//! Real servers follow a Tarn: full copies made under writes of all kinds, the stream, links that are cut, restarts, and replicas that do
+//! not behave.
+//!
+//! What is compared is what DEBUG DIGEST says, which is the same of the same keys here and in a Redis, and the offsets.
+
+use crate::{info, tarn};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use sys::Prng;
+use testkit::ask::{call, shown};
+use testkit::{Client, Program, Server};
+use wire::Value;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Keys that make a full copy last.
+const BALLAST: &str = "30000";
+
+/// Keys that writers meet at.
+const KEYS: u64 = 40;
+
+const WRITERS: u64 = 3;
+
+/// A master of this edition, whose copies both peers can read, and whose values are soon long enough to be named.
+fn master(edition: &str, directives: &[&str]) -> Server {
+    let own = ["--edition", edition, "--repl-rdb-version", "10", "--log-piece-size", "200"];
+    let rest = ["--enable-debug-command", "yes", "--repl-ping-replica-period", "1"];
+    let directives: Vec<&str> = own.iter().chain(&rest).chain(directives).copied().collect();
+    Server::start(tarn(), &directives).expect("it starts")
+}
+
+fn follower(program: Program) -> Server {
+    Server::start(program, &["--repl-timeout", "60"]).expect("it starts")
+}
+
+fn follow(replica: &mut Client, master: &Server) {
+    let port = master.address().port().to_string();
+    call(replica, &["REPLICAOF", "127.0.0.1", &port]);
+}
+
+fn field(client: &mut Client, name: &str) -> Option<String> {
+    let Value::Bulk(all) = call(client, &["INFO", "everything"]) else { panic!("INFO is text") };
+    let all = String::from_utf8_lossy(&all).into_owned();
+    let line = all.lines().find(|line| line.split_once(':').is_some_and(|(found, _)| found == name))?;
+    line.split_once(':').map(|(_, value)| value.to_owned())
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "waited in vain until {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits until a replica has all that the master has, and compares the two.
+fn agree(master: &Server, replica: &Server) {
+    let (mut here, mut there) = (master.connect().unwrap(), replica.connect().unwrap());
+    wait_until("the link is up", || field(&mut there, "master_link_status").as_deref() == Some("up"));
+    let offset = |client: &mut Client, name: &str| field(client, name).unwrap().parse::<u64>().unwrap();
+    wait_until("the offsets are the same", || {
+        offset(&mut here, "master_repl_offset") == offset(&mut there, "slave_repl_offset")
+    });
+    let (mine, its) = (call(&mut here, &["DEBUG", "DIGEST"]), call(&mut there, &["DEBUG", "DIGEST"]));
+    if mine != its {
+        panic!(
+            "{}\n{}\n{}",
+            first_difference(&mut here, &mut there),
+            master.last_lines(),
+            replica.last_lines()
+        );
+    }
+}
+
+fn first_difference(here: &mut Client, there: &mut Client) -> String {
+    for db in 0..3 {
+        let keys = [&mut *here, &mut *there].map(|client| {
+            call(client, &["SELECT", &db.to_string()]);
+            let Value::Array(keys) = call(client, &["KEYS", "*"]) else { panic!("KEYS are an array") };
+            let mut keys: Vec<String> =
+                keys.iter().map(|key| shown(key).trim_matches('"').to_owned()).collect();
+            keys.sort();
+            keys
+        });
+        for key in keys.concat() {
+            let of = |client: &mut Client| match call(client, &["DEBUG", "DIGEST-VALUE", &key]) {
+                Value::Array(digests) => digests.iter().map(shown).collect::<Vec<_>>(),
+                other => panic!("{other:?}"),
+            };
+            let (mine, its) = (of(here), of(there));
+            let expiry = |client: &mut Client| call(client, &["PEXPIRETIME", &key]);
+            let times = (expiry(here), expiry(there));
+            if mine != its || times.0 != times.1 {
+                let kind = (call(here, &["TYPE", &key]), call(there, &["TYPE", &key]));
+                return format!("{key} of database {db} differs: {kind:?} {times:?} {mine:?} {its:?}");
+            }
+        }
+    }
+    "no key alone differs".to_owned()
+}
+
+/// One client that writes values of all types at random, in three databases.
+fn write(server: &Server, seed: u64, is_over: &AtomicBool) {
+    let mut client = server.connect().expect("it listens");
+    let mut prng = Prng::from_seed(seed);
+    for group in ["g1", "g2"] {
+        client.call(&["XGROUP", "CREATE", "x1", group, "$", "MKSTREAM"]).expect("it answers");
+    }
+    while !is_over.load(Ordering::Relaxed) {
+        let request = request(&mut prng);
+        let words: Vec<&str> = request.iter().map(String::as_str).collect();
+        client.call(&words).expect("it answers");
+    }
+}
+
+fn request(prng: &mut Prng) -> Vec<String> {
+    const FORMS: &[&str] = &[
+        "SET sK V",
+        "SET sK V PX 900000",
+        "APPEND sK V",
+        "INCR nK",
+        "INCRBYFLOAT fK 1.25",
+        "SETRANGE sK 30 V",
+        "DEL sK",
+        "RPUSH lK V V V V V",
+        "LPUSH lK V",
+        "LPOP lK 2",
+        "LMOVE lK lL LEFT RIGHT",
+        "LINSERT lK BEFORE V V",
+        "LTRIM lK 0 60",
+        "SADD eK V V V V",
+        "SPOP eK",
+        "SMOVE eK eL V",
+        "SINTERSTORE eK eL eM",
+        "SUNIONSTORE eK eL eM",
+        "SREM eK V",
+        "HSET hK V V V V V V",
+        "HINCRBY hK n 3",
+        "HDEL hK V",
+        "HINCRBYFLOAT hK f 0.5",
+        "ZADD zK 1 V 2 V 3.5 V",
+        "ZINCRBY zK 2 V",
+        "ZPOPMIN zK",
+        "ZUNIONSTORE zK 2 zL zM",
+        "ZREMRANGEBYRANK zK 0 1",
+        "XADD xK * a V",
+        "XADD xK MAXLEN ~ 50 * a V b V",
+        "XREADGROUP GROUP g1 c1 COUNT 2 STREAMS x1 >",
+        "XTRIM xK MAXLEN 40",
+        "PFADD pK V V",
+        "PFMERGE pK pL",
+        "SETBIT bK 77 1",
+        "BITOP OR bK bL bM",
+        "GEOADD oK 13.3 38.1 V",
+        "RENAME lK lL",
+        "RENAME hK hL",
+        "COPY eK eL REPLACE",
+        "COPY zK zL REPLACE",
+        "RENAME sK sL",
+        "MOVE lK 2",
+        "COPY hK hL DB 1 REPLACE",
+        "EXPIRE lK 10000",
+        "PERSIST lK",
+        "PEXPIRE eK 8000000",
+        "SORT lK ALPHA STORE lL",
+        "GETDEL sK",
+        "GETEX sK EX 5000",
+        "SELECT 0",
+        "SELECT 1",
+        "SELECT 2",
+        "MULTI",
+        "EXEC",
+        "EXEC",
+        "EXEC",
+        "DISCARD",
+        "MSET sK V sL V sM V",
+        "UNLINK lK eL zM",
+    ];
+    const SCRIPT: &str = "redis.call('SET', KEYS[1], ARGV[1]); redis.call('RPUSH', KEYS[2], ARGV[1]); redis.call('SELECT', 2); \
+                          redis.call('INCR', KEYS[3])";
+    let mut key = || prng.below(KEYS).to_string();
+    let (k, l, m) = (key(), key(), key());
+    if prng.one_in(30) {
+        let keys = [format!("s{k}"), format!("l{l}"), format!("n{m}"), prng.below(1000).to_string()];
+        return ["EVAL", SCRIPT, "3"].map(str::to_owned).into_iter().chain(keys).collect();
+    }
+    let form = FORMS[prng.below(FORMS.len() as u64) as usize];
+    form.split(' ')
+        .map(|word| match word {
+            "V" => "v".repeat(prng.below(30) as usize + 1) + &prng.below(200).to_string(),
+            _ if word.len() == 2 && word.ends_with('K') => word.replace('K', &k),
+            _ if word.len() == 2 && word.ends_with('L') && word != "NL" => word.replace('L', &l),
+            _ if word.len() == 2 && word.ends_with('M') => word.replace('M', &m),
+            _ => word.to_owned(),
+        })
+        .collect()
+}
+
+/// Has the writers end, however what runs beside them does.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Has replicas come while clients write, cuts their links, and compares them when the clients have ended.
+fn copies_under_writes(edition: &str, directives: &[&str]) {
+    let master = master(edition, directives);
+    let mut client = master.connect().unwrap();
+    call(&mut client, &["DEBUG", "POPULATE", if edition == "capacity" { "3000" } else { BALLAST }]);
+    let replicas = [follower(Program::Redis), follower(Program::Valkey)];
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ends = Ends(&is_over);
+        for seed in 0..WRITERS {
+            let (master, is_over) = (&master, &is_over);
+            scope.spawn(move || write(master, seed, is_over));
+        }
+        thread::sleep(Duration::from_millis(300));
+        for replica in &replicas {
+            follow(&mut replica.connect().unwrap(), &master);
+        }
+        for replica in &replicas {
+            let mut there = replica.connect().unwrap();
+            wait_until("the link is up", || field(&mut there, "master_link_status").as_deref() == Some("up"));
+        }
+        for _ in 0..3 {
+            thread::sleep(Duration::from_millis(300));
+            call(&mut client, &["CLIENT", "KILL", "TYPE", "replica"]);
+        }
+        thread::sleep(Duration::from_millis(300));
+    });
+    replicas.iter().for_each(|replica| agree(&master, replica));
+    assert!(info(&mut client, "sync_partial_ok") > 0, "{}", master.last_lines());
+    println!(
+        "{edition}: {} full copies, {} went on, {} did not, {} bytes of stream",
+        info(&mut client, "sync_full"),
+        info(&mut client, "sync_partial_ok"),
+        info(&mut client, "sync_partial_err"),
+        info(&mut client, "master_repl_offset")
+    );
+}
+
+#[test]
+fn a_memory_edition_is_copied_under_writes() {
+    copies_under_writes("memory", &[]);
+}
+
+#[test]
+fn a_durable_edition_is_copied_under_writes() {
+    copies_under_writes("durable", &[]);
+}
+
+#[test]
+fn a_capacity_edition_is_copied_under_writes() {
+    copies_under_writes("capacity", &["--eager-spill", "yes"]);
+}
+
+#[test]
+fn copies_go_through_a_file_where_that_is_wanted() {
+    copies_under_writes("durable", &["--repl-diskless-sync", "no"]);
+}
+
+#[test]
+fn a_tarn_follows_a_tarn_that_follows_a_tarn() {
+    for (first, second) in [("durable", "memory"), ("memory", "durable")] {
+        let master = master(first, &[]);
+        let middle = Server::start(tarn(), &["--edition", second, "--repl-rdb-version", "10"]).unwrap();
+        let last = follower(Program::Redis);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let _ends = Ends(&is_over);
+            scope.spawn(|| write(&master, 5, &is_over));
+            follow(&mut middle.connect().unwrap(), &master);
+            let mut there = middle.connect().unwrap();
+            wait_until("the link is up", || field(&mut there, "master_link_status").as_deref() == Some("up"));
+            follow(&mut last.connect().unwrap(), &middle);
+            let mut there = last.connect().unwrap();
+            wait_until("the link is up", || field(&mut there, "master_link_status").as_deref() == Some("up"));
+            thread::sleep(Duration::from_millis(500));
+        });
+        agree(&master, &last);
+    }
+}
+
+#[test]
+fn a_replica_goes_on_after_its_master_was_killed_and_after_it_was_killed_itself() {
+    let mut master = master("durable", &[]);
+    let mut replica =
+        Server::start(tarn(), &["--edition", "durable", "--enable-debug-command", "yes"]).unwrap();
+    let redis = follower(Program::Redis);
+    for server in [&replica, &redis] {
+        follow(&mut server.connect().unwrap(), &master);
+    }
+    let mut client = master.connect().unwrap();
+    call(&mut client, &["SET", "a", "1"]);
+    [&replica, &redis].into_iter().for_each(|server| agree(&master, server));
+    replica.kill();
+    for number in 0..20_000 {
+        call(&mut client, &["SET", "b", &number.to_string()]);
+    }
+    replica.restart().unwrap();
+    follow(&mut replica.connect().unwrap(), &master);
+    agree(&master, &replica);
+    assert_eq!(info(&mut client, "sync_full"), 2, "it went on from where it was: {}", master.last_lines());
+    master.kill();
+    master.restart().unwrap();
+    let mut client = master.connect().unwrap();
+    call(&mut client, &["SET", "c", "3"]);
+    for server in [&replica, &redis] {
+        follow(&mut server.connect().unwrap(), &master);
+        agree(&master, server);
+    }
+}
+
+#[test]
+fn replicas_that_are_waited_for_have_what_was_written() {
+    for edition in ["memory", "durable"] {
+        let master = master(edition, &[]);
+        let mut client = master.connect().unwrap();
+        assert_eq!(call(&mut client, &["WAIT", "1", "50"]), Value::Int(0));
+        let replica = follower(Program::Redis);
+        follow(&mut replica.connect().unwrap(), &master);
+        let mut there = replica.connect().unwrap();
+        wait_until("the link is up", || field(&mut there, "master_link_status").as_deref() == Some("up"));
+        for number in 0..20 {
+            call(&mut client, &["SET", "a", &number.to_string()]);
+            assert_eq!(call(&mut client, &["WAIT", "1", "20000"]), Value::Int(1), "{edition} {number}");
+            assert_eq!(call(&mut there, &["GET", "a"]), Value::Bulk(number.to_string().into_bytes()));
+        }
+        assert_eq!(call(&mut client, &["WAIT", "2", "50"]), Value::Int(1));
+        call(&mut client, &["CONFIG", "SET", "min-replicas-to-write", "2"]);
+        assert!(
+            matches!(call(&mut client, &["SET", "a", "1"]), Value::Error(text) if text.starts_with(b"NOREPLICAS"))
+        );
+        call(&mut client, &["CONFIG", "SET", "min-replicas-to-write", "1"]);
+        assert_eq!(call(&mut client, &["SET", "a", "1"]), Value::Simple(b"OK".to_vec()));
+    }
+}
+
+/// Says what a replica says before it asks to follow, and asks.
+fn shake_hands(master: &Server) -> Client {
+    let mut client = master.connect().unwrap();
+    for request in [&["REPLCONF", "listening-port", "1"][..], &["REPLCONF", "capa", "eof", "capa", "psync2"]]
+    {
+        call(&mut client, request);
+    }
+    client.send_request(&["PSYNC", "?", "-1"]).unwrap();
+    client
+}
+
+#[test]
+fn replicas_that_do_not_read_take_little_and_are_put_out() {
+    let limits = ["--client-output-buffer-limit", "replica 2mb 1mb 1", "--repl-backlog-size", "16kb"];
+    let master = master("memory", &limits);
+    let mut client = master.connect().unwrap();
+    let silent: Vec<Client> = (0..5).map(|_| shake_hands(&master)).collect();
+    wait_until("they are there", || info(&mut client, "connected_slaves") == 5);
+    let before = info(&mut client, "used_memory");
+    let value = "v".repeat(100_000);
+    for number in 0..200 {
+        call(&mut client, &["SET", &format!("k{}", number % 10), &value]);
+    }
+    assert!(
+        info(&mut client, "used_memory") < before + (12 << 20),
+        "{}",
+        info(&mut client, "used_memory") - before
+    );
+    wait_until("they are put out", || info(&mut client, "connected_slaves") == 0);
+    drop(silent);
+}
+
+#[test]
+fn half_handshakes_harm_nobody() {
+    let master = master("durable", &[]);
+    let mut client = master.connect().unwrap();
+    for cut in 0..3 {
+        let mut half = master.connect().unwrap();
+        let requests: [&[&str]; 3] = [
+            &["REPLCONF", "capa", "eof"],
+            &["PSYNC", "0123456789012345678901234567890123456789", "77"],
+            &["SYNC"],
+        ];
+        requests[..=cut].iter().for_each(|request| half.send_request(request).unwrap());
+    }
+    let mut twice = shake_hands(&master);
+    twice.send_request(&["PSYNC", "?", "-1"]).unwrap();
+    twice.send_request(&["REPLCONF", "ACK", "x"]).unwrap();
+    twice.send_request(&["GET", "a"]).unwrap();
+    drop(twice);
+    wait_until("they are gone", || info(&mut client, "connected_slaves") == 0);
+    let replica = follower(Program::Redis);
+    follow(&mut replica.connect().unwrap(), &master);
+    call(&mut client, &["SET", "a", "1"]);
+    agree(&master, &replica);
+}
+
+#[test]
+fn times_of_fields_are_not_sent_to_who_does_not_know_them() {
+    let master = master("memory", &[]);
+    let mut client = master.connect().unwrap();
+    let replica = follower(Program::Redis);
+    follow(&mut replica.connect().unwrap(), &master);
+    call(&mut client, &["HSET", "h", "f", "1"]);
+    agree(&master, &replica);
+    call(&mut client, &["HPEXPIRE", "h", "1000000", "FIELDS", "1", "f"]);
+    wait_until("the link ends", || master.output().contains("which a replica of Redis 7.2 cannot know"));
+    wait_until("the copy is refused", || master.output().contains("a hash has fields with a time to live"));
+    call(&mut client, &["DEL", "h"]);
+    call(&mut client, &["SET", "a", "1"]);
+    agree(&master, &replica);
+}
+
+#[test]
+fn tools_take_a_copy() {
+    let master = master("memory", &[]);
+    let mut client = master.connect().unwrap();
+    call(&mut client, &["DEBUG", "POPULATE", "1000"]);
+    let to = master.dir().join("taken.rdb");
+    let port = master.address().port().to_string();
+    let taken =
+        std::process::Command::new("redis-cli").args(["-p", &port, "--rdb"]).arg(&to).output().unwrap();
+    assert!(taken.status.success(), "{taken:?}");
+    let bytes = std::fs::read(&to).unwrap();
+    assert!(bytes.starts_with(b"REDIS0010"));
+    let reader = value::rdb::file::FileReader::open(&bytes[..]);
+    let mut reader = reader.unwrap();
+    let mut keys = 0;
+    while reader.next_entry(&value::collection::Thresholds::default()).unwrap().is_some() {
+        keys += 1;
+    }
+    assert_eq!(keys, 1000);
+}
