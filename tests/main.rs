@@ -32,6 +32,7 @@ mod operators;
 mod printed;
 mod recovered;
 mod renamed;
+mod replicated;
 mod replies;
 mod rows;
 mod secrets;
