@@ -39,7 +39,8 @@ fn valkey() -> Member {
 
 /// With all its workers serving, whatever the load is: what goes wrong between them is looked for.
 fn tarn(directives: &[&str]) -> Member {
-    let always = ["--threads-min", "1024", "--enable-debug-command", "yes"];
+    // Of a version that Redis 7.0 reads.
+    let always = ["--threads-min", "1024", "--enable-debug-command", "yes", "--repl-rdb-version", "10"];
     Member::new(crate::tarn(), &[&always[..], directives].concat())
 }
 

@@ -20,6 +20,8 @@ const CHUNK_KEYS: usize = 2_000;
 /// What HPEXPIRETIME says of a field that is not there, and how often a hash that has one is read again: a few of its fields may
 /// expire one after the other.
 const NO_FIELD: i64 = -2;
+/// What they say of one that has no time to live.
+const NEVER: i64 = -1;
 const FIELDS_ASKED_AGAIN: u32 = 5;
 
 /// Names in XINFO STREAM FULL of what depends on memory, or on who asked for nothing.
@@ -233,6 +235,10 @@ fn read_keys(
             }
             (parts, fields) = self::parts(&kind, &client.call(&ask(&["HGETALL"], name))?, left_out);
             fields_expire_at = moments(client, name, &fields)?;
+        }
+        // A server that knows of no such moments says as much as one that has none.
+        if fields_expire_at.iter().all(|at| *at == NEVER) {
+            fields_expire_at.clear();
         }
         // It may have expired in between.
         if !parts.is_empty() {

@@ -179,7 +179,7 @@ impl Handshake {
             encode_request(out, &[b"REPLCONF", b"ip-address", address.as_bytes()]);
             self.awaited.push(Awaited::Option("ip-address"));
         }
-        encode_request(out, &[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"]);
+        encode_request(out, &[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2", b"capa", b"tarn"]);
         self.awaited.push(Awaited::Option("capa"));
         if let Some(version) = &self.replica.version {
             encode_request(out, &[b"REPLCONF", b"version", version.as_bytes()]);

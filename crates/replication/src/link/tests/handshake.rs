@@ -72,7 +72,7 @@ fn a_replica_introduces_itself_and_asks() {
         "AUTH tarn secret",
         "REPLCONF listening-port 6380",
         "REPLCONF ip-address 10.0.0.7",
-        "REPLCONF capa eof capa psync2",
+        "REPLCONF capa eof capa psync2 capa tarn",
         "REPLCONF version 8.0.0",
         "PSYNC ? -1",
     ];
@@ -88,7 +88,7 @@ fn a_stream_goes_on_behind_what_the_replica_has() {
     let master = b"+PONG\r\n+OK\r\n+OK\r\n+CONTINUE\r\n*1\r\n";
     let played = play_all(&Replica::default(), known(), master);
     let psync = format!("PSYNC {ID} 42");
-    let sent = ["PING", "REPLCONF listening-port 0", "REPLCONF capa eof capa psync2", &psync];
+    let sent = ["PING", "REPLCONF listening-port 0", "REPLCONF capa eof capa psync2 capa tarn", &psync];
     assert_eq!(played.sent, requests(&sent));
     assert_eq!(played.outcome, Some(Outcome::Partial { renamed: None }));
     assert_eq!(&master[played.used..], b"*1\r\n");
