@@ -148,7 +148,7 @@ fn add_image(effects: &Effects, key: &Key<'_>, args: &Args<'_>, object: Option<O
         return;
     };
     let (digits, at) = (&mut IntBuffer::new(), object.expires_at().map_or(0, |at| at.0 as i64));
-    let (payload, at) = (exact_payload(object), format_i64(at, digits));
+    let (payload, at) = (exact_payload(object, args.settings.image_reads()), format_i64(at, digits));
     let words = [&b"RESTORE"[..], key.bytes, at, &payload, b"REPLACE", b"ABSTTL"];
     effects.add(key.db, now, words.into_iter());
 }
@@ -156,7 +156,8 @@ fn add_image(effects: &Effects, key: &Key<'_>, args: &Args<'_>, object: Option<O
 /// A large value: one word of it would have to be had as a whole by whoever reads the log.
 #[cold]
 fn add_pieces(effects: &Effects, key: &Key<'_>, args: &Args<'_>, object: Object<'_>) {
-    let pieces = Pieces::new(key.bytes, object, args.settings.piece_bytes());
+    let pieces =
+        Pieces::new(key.bytes, object, args.settings.piece_bytes()).for_readers(args.settings.image_reads());
     let (mut progress, mut words) = (Progress::Nothing, Words::default());
     while progress != Progress::Everything {
         progress =

@@ -18,6 +18,7 @@ use value::listpack::Element;
 use value::number::{IntBuffer, format_f64, format_i64};
 use value::rdb;
 use value::set::SetRef;
+use value::stream::Reads;
 use value::stream::{IdText, Order, Stream, StreamId};
 use value::table::Position;
 use value::zset::ZsetRef;
@@ -195,12 +196,18 @@ pub struct Pieces<'a> {
     key: &'a [u8],
     object: Object<'a>,
     bytes_max: usize,
+    reads: Reads,
 }
 
 impl<'a> Pieces<'a> {
     /// Requests of at most so many bytes and one element.
     pub fn new(key: &'a [u8], object: Object<'a>, bytes_max: usize) -> Pieces<'a> {
-        Pieces { key, object, bytes_max }
+        Pieces { key, object, bytes_max, reads: Reads::Redis72 }
+    }
+
+    /// Says it in a form that these readers know.
+    pub fn for_readers(self, reads: Reads) -> Pieces<'a> {
+        Pieces { reads, ..self }
     }
 
     /// Says the next request, or the next few; gives how far that goes.
@@ -219,7 +226,7 @@ impl<'a> Pieces<'a> {
         let at = self.object.expires_at().map_or(0, |at| at.0);
         words.begin(&[b"RESTORE", self.key]);
         words.push_int(at);
-        words.push(&exact_payload(self.object));
+        words.push(&exact_payload(self.object, self.reads));
         words.push(b"REPLACE");
         words.push(b"ABSTTL");
         say(words);
@@ -367,7 +374,7 @@ impl<'a> Pieces<'a> {
     /// The groups come first, in a stream that has no entries yet: what they know of entries that are gone is said by no command.
     fn say_groups(&self, stream: &Stream, words: &mut Words, say: Say<'_>) -> Progress {
         words.begin(&[b"RESTORE", self.key, b"0"]);
-        words.push(&rdb::dump_groups(stream));
+        words.push(&rdb::dump_groups(stream, self.reads));
         words.push(b"REPLACE");
         say(words);
         Progress::Before(StreamId::MIN)

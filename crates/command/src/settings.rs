@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use value::collection::Thresholds;
 use value::rdb::Checksum;
+use value::stream::Reads;
 
 /// Settings shared by all workers. Each is read alone, so relaxed order is enough.
 #[derive(Debug)]
@@ -11,6 +12,7 @@ pub struct Settings {
     string_bytes_max: AtomicU64,
     flushes_in_background: AtomicBool,
     piece_bytes: AtomicUsize,
+    images_for_70: AtomicBool,
     ignores_checksums: AtomicBool,
     thresholds: SharedThresholds,
 }
@@ -21,6 +23,7 @@ impl Default for Settings {
             string_bytes_max: AtomicU64::new(512 << 20),
             flushes_in_background: AtomicBool::new(false),
             piece_bytes: AtomicUsize::new(PIECE_BYTES_DEFAULT),
+            images_for_70: AtomicBool::new(false),
             ignores_checksums: AtomicBool::new(false),
             thresholds: SharedThresholds::default(),
         }
@@ -57,6 +60,16 @@ impl Settings {
     /// Sets [`Settings::piece_bytes`].
     pub fn set_piece_bytes(&self, bytes: usize) {
         self.piece_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Who reads the values that are logged as a whole: replicas, too.
+    pub fn image_reads(&self) -> Reads {
+        if self.images_for_70.load(Ordering::Relaxed) { Reads::Redis70 } else { Reads::Redis72 }
+    }
+
+    /// Sets [`Settings::image_reads`].
+    pub fn set_image_reads(&self, reads: Reads) {
+        self.images_for_70.store(reads == Reads::Redis70, Ordering::Relaxed);
     }
 
     /// Whether payloads and files must have the right checksum (DEBUG SET-SKIP-CHECKSUM-VALIDATION).

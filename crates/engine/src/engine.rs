@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sys::Clock;
 use sys::prng::entropy_seed;
 use value::collection::Thresholds;
+use value::stream::Reads;
 
 /// Threads that enter the keyspace and are no workers: the one that writes a checkpoint, the spiller, whoever saves before the end, and
 /// the ones that follow a master and that copy everything for a replica.
@@ -97,6 +98,7 @@ impl Engine {
         policy.set_lfu_decay_minutes(config.lfu_decay_time_min());
         self.settings.set_string_bytes_max(config.proto_max_bulk_len() as u64);
         self.settings.set_piece_bytes(config.log_piece_size());
+        self.settings.set_image_reads(image_reads(config));
         self.settings.set_flushes_in_background(config.lazyfree_lazy_user_flush());
         self.settings.set_thresholds(Thresholds {
             list_max_listpack_size: config.list_max_listpack_size(),
@@ -202,5 +204,13 @@ impl Engine {
     /// Where files go.
     pub fn dir(&self) -> PathBuf {
         self.config.dir()
+    }
+}
+
+/// For whom values are written that replicas are sent (`repl-rdb-version`).
+pub fn image_reads(config: &Config) -> Reads {
+    match config.repl_rdb_version() {
+        10 => Reads::Redis70,
+        _ => Reads::Redis72,
     }
 }

@@ -16,4 +16,4 @@ pub mod scripts;
 pub mod snapshot;
 
 pub use attention::Attention;
-pub use engine::Engine;
+pub use engine::{Engine, image_reads};

@@ -84,10 +84,13 @@ pub fn dump(collection: CollectionRef<'_>) -> Vec<u8> {
     out
 }
 
-/// The same for our own use, as exact as there is one.
-pub fn dump_exactly(collection: CollectionRef<'_>) -> Vec<u8> {
+/// The same for our own use, as exact as these readers know one.
+pub fn dump_exactly(collection: CollectionRef<'_>, reads: Reads) -> Vec<u8> {
     let mut out = Vec::new();
-    write_exactly(collection, &mut out);
+    match collection {
+        CollectionRef::Stream(stream) => stream.write_image(reads, &mut out),
+        other => write_exactly(other, &mut out),
+    }
     write_footer(&mut out);
     out
 }
@@ -115,9 +118,9 @@ pub fn of_image(image: &[u8], thresholds: &Thresholds) -> Result<Collection, Res
 }
 
 /// The DUMP payload of a stream with this one's groups, exactly, to which nothing was added yet.
-pub fn dump_groups(stream: &Stream) -> Vec<u8> {
+pub fn dump_groups(stream: &Stream, reads: Reads) -> Vec<u8> {
     let mut out = Vec::new();
-    stream.write_groups_image(Reads::Redis72, &mut out);
+    stream.write_groups_image(reads, &mut out);
     write_footer(&mut out);
     out
 }

@@ -14,6 +14,7 @@ use keyspace::{Class, Edit, Expiry, NewValue, Object, Usage, ValueRef, View};
 use sys::UnixMs;
 use value::number::{IntBuffer, format_i64};
 use value::rdb::{self, RestoreError, Restored};
+use value::stream::Reads;
 use wire::Reply;
 
 /// Rows of this file.
@@ -66,10 +67,10 @@ pub fn payload(object: Object<'_>) -> Vec<u8> {
     }
 }
 
-/// The same with all that there is to know of the value, for a log.
-pub fn exact_payload(object: Object<'_>) -> Vec<u8> {
+/// The same with all that there is to know of the value, as far as these readers know it, for a log.
+pub fn exact_payload(object: Object<'_>, reads: Reads) -> Vec<u8> {
     match object.value() {
-        ValueRef::Collection(collection) => rdb::dump_exactly(collection),
+        ValueRef::Collection(collection) => rdb::dump_exactly(collection, reads),
         ValueRef::Bytes(_) | ValueRef::Int(_) => payload(object),
     }
 }

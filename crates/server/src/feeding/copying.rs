@@ -24,7 +24,6 @@ use std::time::Duration;
 use sys::Stamp;
 use sys::file::{File, Fs, Mode};
 use telemetry::log;
-use value::stream::Reads;
 
 /// Bytes read at once of a file.
 const PIECE_BYTES: usize = 256 << 10;
@@ -152,10 +151,7 @@ impl Copying<'_> {
     fn wanted(&self) -> Wanted {
         let said = &self.replica.said;
         Wanted {
-            reads: match self.server.engine.config.repl_rdb_version() {
-                10 => Reads::Redis70,
-                _ => Reads::Redis72,
-            },
+            reads: engine::image_reads(&self.server.engine.config),
             knows_field_times: said.is_tarn,
             keys: !said.leaves_keys,
             functions: !said.leaves_functions,

@@ -263,7 +263,10 @@ fn exact_images_keep_the_sign_of_zero_and_other_scores() {
     let scores = [-0.0, 0.0, f64::NEG_INFINITY, f64::INFINITY, 0.1, 5e-324, -1e300];
     let members = scores.iter().map(|score| (format!("{score:?}"), *score)).collect();
     let zset = Zset::native_of(members);
-    let payload = crate::rdb::dump_exactly(crate::collection::CollectionRef::Zset(zset.as_ref()));
+    let payload = crate::rdb::dump_exactly(
+        crate::collection::CollectionRef::Zset(zset.as_ref()),
+        crate::stream::Reads::Redis72,
+    );
     let Ok(Restored::Collection(restored)) = restore(&payload, &thresholds) else { panic!("it is an image") };
     let crate::collection::Collection::Zset(restored) = restored else { panic!("of a sorted set") };
     assert!(matches!(restored.as_ref(), ZsetRef::Native(_)));
@@ -273,5 +276,5 @@ fn exact_images_keep_the_sign_of_zero_and_other_scores() {
     // Without a -0 it is as small as it can be.
     let zset = Zset::native_of(vec![("a", 0.0)]);
     let collection = crate::collection::CollectionRef::Zset(zset.as_ref());
-    assert_eq!(crate::rdb::dump_exactly(collection), dump(collection));
+    assert_eq!(crate::rdb::dump_exactly(collection, crate::stream::Reads::Redis72), dump(collection));
 }
