@@ -10,17 +10,26 @@ use std::collections::VecDeque;
 /// Ranges that are remembered. Of more the oldest are taken together: too much is refused then, and never too little.
 const RANGES_MAX: usize = 64;
 
-/// Offsets between the beginning and the end of full copies.
+/// Offsets between the beginning and the end of full copies: the first that is covered, and the first behind them.
 #[derive(Debug, Default)]
 pub struct Ranges(VecDeque<(u64, u64)>);
 
 impl Ranges {
     /// Notes that a copy was made between these two offsets.
     pub fn add(&mut self, begin: u64, end: u64) {
-        if end <= begin {
+        self.cover_from(begin + 1, end);
+    }
+
+    /// Notes that a replica that has such a copy was left before it was sent what belongs to it: it stands at the beginning.
+    pub fn add_broken(&mut self, begin: u64, end: u64) {
+        self.cover_from(begin, end);
+    }
+
+    fn cover_from(&mut self, first: u64, end: u64) {
+        if end <= first {
             return;
         }
-        self.0.push_back((begin, end));
+        self.0.push_back((first, end));
         if self.0.len() > RANGES_MAX
             && let (Some(first), Some(second)) = (self.0.pop_front(), self.0.pop_front())
         {
@@ -31,7 +40,7 @@ impl Ranges {
     /// Whether nobody can go on from here with the stream that all read.
     #[must_use]
     pub fn cover(&self, offset: u64) -> bool {
-        self.0.iter().any(|(begin, end)| *begin < offset && offset < *end)
+        self.0.iter().any(|(first, end)| *first <= offset && offset < *end)
     }
 }
 
@@ -45,6 +54,8 @@ mod tests {
         ranges.add(5, 5);
         ranges.add(10, 20);
         assert_eq!([9, 10, 11, 19, 20].map(|at| ranges.cover(at)), [false, false, true, true, false]);
+        ranges.add_broken(30, 40);
+        assert_eq!([29, 30, 39, 40].map(|at| ranges.cover(at)), [false, true, true, false]);
         for number in 2..200 {
             ranges.add(number * 10, number * 10 + 5);
         }

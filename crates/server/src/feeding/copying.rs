@@ -65,7 +65,12 @@ fn run(server: &Arc<Server>, replica: &Replica) {
     let copied = Copying { server, replica }.copy();
     server.feeding.state.lock().is_copying = false;
     begin_next(server);
-    let done = copied.and_then(|copied| Copying { server, replica }.go_on(copied));
+    let done = copied.and_then(|copied| {
+        let (from, until) = (copied.from, copied.until);
+        Copying { server, replica }.go_on(copied).inspect_err(|_| {
+            server.feeding.state.lock().ranges.add_broken(from, until);
+        })
+    });
     match done {
         Ok(()) => log!(Notice, "Synchronization with replica {} succeeded", replica.name()),
         Err(error) => behind::close(server, replica, &error),
