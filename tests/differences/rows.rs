@@ -199,16 +199,6 @@ pub const CHECKS: &[(&str, Check)] = &[
     ),
     ("`MEMORY USAGE`", By(by_hand::sizes_of_values)),
     (
-        "`REPLICAOF host port`, `PSYNC`, `SYNC`",
-        Asked(&[
-            ("REPLICAOF 127.0.0.1 1", "~-ERR Replication is not supported", ""),
-            ("SYNC", "~-ERR Replication is not supported", ""),
-            ("PSYNC ? -1", "~-ERR Replication is not supported", ""),
-            ("REPLICAOF NO ONE", "+OK", "+OK"),
-            ("REPLCONF listening-port 1", "+OK", "+OK"),
-        ]),
-    ),
-    (
         "`MODULE LOAD`, `LOADEX`, `UNLOAD`",
         Started(
             &["--edition", "memory", "--enable-module-command", "yes"],
@@ -242,14 +232,6 @@ pub const CHECKS: &[(&str, Check)] = &[
                 "",
             ),
             ("DEBUG SET-DISABLE-DENY-SCRIPTS 0", "+OK", ""),
-        ]),
-    ),
-    (
-        "`min-replicas-to-write`",
-        Asked(&[
-            ("CONFIG SET min-replicas-to-write 1", "+OK", "+OK"),
-            ("SET k v", "~-NOREPLICAS", "~-NOREPLICAS"),
-            ("CONFIG SET min-replicas-to-write 0", "+OK", "+OK"),
         ]),
     ),
     ("`COMMAND DOCS`", Asked(&[("COMMAND DOCS set", "! history", "~ history")])),

@@ -17,6 +17,7 @@ pub mod names;
 pub mod pause;
 pub mod refusals;
 pub mod replay;
+pub mod replicas;
 pub mod rights;
 pub mod roles;
 mod serve;

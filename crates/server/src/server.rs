@@ -2,11 +2,11 @@
 
 use crate::bells::Bells;
 use crate::blocked::Blocked;
-use crate::feeding::Feeding;
 use crate::followed::Following;
 use crate::holders::{Holders, Run};
 use crate::names::Names;
 use crate::pause::Pause;
+use crate::replicas::Feeding;
 use crate::switches::Switches;
 use ::log::{Lsn, Stream};
 use acl::Registry;

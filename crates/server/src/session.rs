@@ -2,8 +2,8 @@
 //! worker that the connection is on, and nobody else sees it; what others may see
 //! is in its [`Client`].
 
-use crate::feeding::replica::{Replica, Said};
 use crate::holders::ClaimId;
+use crate::replicas::replica::{Replica, Said};
 use crate::server::Server;
 use crate::transaction::Transaction;
 use acl::{Access, Setting};

@@ -1,8 +1,6 @@
 //! The stream as a thread reads it: from the backlog, and where that does not go back so far, from the log's segments.
 
-use super::Feeding;
-use super::foreign;
-use super::replica::Replica;
+use crate::replicas::replica::Replica;
 use crate::server::Server;
 use ::log::StreamReader;
 use std::io;
@@ -158,19 +156,4 @@ pub fn close(server: &Server, replica: &Replica, error: &io::Error) {
     }
     log!(Warning, "Replica {} is closed: {error}", replica.name());
     server.net.clients.kill(&replica.client);
-}
-
-impl Feeding {
-    /// Looks at what comes from segments, which nobody has looked at in this process.
-    fn look_at(&self, replica: &Replica, bytes: &[u8], from: u64) -> io::Result<()> {
-        let end = from + bytes.len() as u64;
-        if !replica.said.is_tarn && foreign::is_in(&[bytes]) {
-            self.state.lock().note_foreign(from, end);
-        }
-        self.refuse_foreign(replica, end)
-    }
-
-    fn has_in_backlog(&self, offset: u64) -> bool {
-        self.state.lock().backlog.as_ref().is_some_and(|backlog| backlog.holds(offset))
-    }
 }

@@ -10,8 +10,8 @@
 
 use super::behind::{self, Reading};
 use super::filter::Filter;
-use super::replica::{Form, Replica, Stage};
 use super::{end, is_relayed, offset_of};
+use crate::replicas::replica::{Form, Replica, Stage};
 use crate::server::Server;
 use ::log::ReplicationId;
 use engine::durability;

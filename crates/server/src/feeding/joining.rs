@@ -1,10 +1,11 @@
 //! How a connection becomes a replica, what it is given from then on, and its end.
 
 use super::behind::{catch_up, read_some};
-use super::journal::ToBacklog;
-use super::replica::{Given, Replica};
-use super::{FEED_BYTES, Feeding, State, copying};
+use super::copying;
 use crate::followed::Phase;
+use crate::replicas::journal::ToBacklog;
+use crate::replicas::replica::{Given, Replica};
+use crate::replicas::{State, refuse_foreign};
 use crate::server::Server;
 use ::log::Stream;
 use command::{Error, Result};
@@ -13,9 +14,10 @@ use net::client::Traits;
 use replication::feed::Backlog;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use sys::UnixMs;
 use telemetry::log;
+
+/// What a connection is given at a time.
+const FEED_BYTES: usize = 256 << 10;
 
 /// From where a replica would go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,46 +176,4 @@ fn fall_behind(server: &Arc<Server>, replica: &Arc<Replica>, from: u64) -> io::R
     }
     catch_up(server, replica, from);
     Ok(())
-}
-
-/// What a Redis does not know is not sent to one.
-fn refuse_foreign(state: &State, replica: &Replica, end: u64) -> io::Result<()> {
-    let from = replica.position().unwrap_or_default();
-    match !replica.said.is_tarn && from < state.foreign_until && state.foreign_from < end {
-        true => Err(io::Error::other(
-            "fields of a hash got a time to live (HPEXPIRE), which a replica of Redis 7.2 cannot know",
-        )),
-        false => Ok(()),
-    }
-}
-
-impl Feeding {
-    pub(super) fn refuse_foreign(&self, replica: &Replica, end: u64) -> io::Result<()> {
-        refuse_foreign(&self.state.lock(), replica, end)
-    }
-
-    fn look_for_foreign(&self, state: &State) {
-        let any = state.replicas.iter().any(|replica| !replica.said.is_tarn);
-        self.looks_for_foreign.store(any, Ordering::Relaxed);
-    }
-
-    /// A replica has acknowledged so much.
-    pub fn acknowledge(&self, replica: &Replica, offset: u64, durable: Option<u64>, now: UnixMs) {
-        replica.acknowledge(offset, durable, now);
-        self.acknowledged.notify_waiters();
-    }
-
-    /// A replica's connection is gone.
-    pub fn leave(&self, replica: &Arc<Replica>, now: UnixMs) {
-        replica.leave();
-        let mut state = self.state.lock();
-        state.replicas.retain(|known| !Arc::ptr_eq(known, replica));
-        state.waiting.retain(|known| !Arc::ptr_eq(known, replica));
-        let had = replica.acknowledged().min(replica.position().unwrap_or(u64::MAX));
-        let before = state.left.map_or(u64::MAX, |(_, offset)| offset);
-        state.left = Some((now, before.min(if had == 0 { u64::MAX } else { had })));
-        self.look_for_foreign(&state);
-        drop(state);
-        self.acknowledged.notify_waiters();
-    }
 }

@@ -1,10 +1,11 @@
 //! What is done for replicas once a second: heartbeats, those that are silent or too far behind, and how much of the stream is kept.
 
 use super::behind::close;
-use super::replica::{Form, Replica, Stage};
-use super::{PING, copying, say, standing};
+use super::{PING, copying, say};
+use crate::replicas::replica::{Form, Replica, Stage};
 use crate::server::Server;
 use config::{ClientClass, OutputLimit};
+use engine::Attention;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +28,7 @@ pub fn look_after(server: &Arc<Server>) {
     if is_ping_due(server, now) {
         say(server, PING);
     }
-    standing::follow_minimum(server);
+    follow_minimum(server);
     keep_stream(server);
     end_stream(server, now);
 }
@@ -144,5 +145,17 @@ pub fn follow_config(server: &Server) {
         backlog.set_size(config.repl_backlog_size());
     }
     drop(state);
-    standing::follow_minimum(server);
+    follow_minimum(server);
+}
+
+/// Notes whether there are replicas enough for writes (`min-replicas-to-write`).
+fn follow_minimum(server: &Server) {
+    let config = &server.engine.config;
+    let (wanted, max_lag_s) = (config.min_replicas_to_write(), config.min_replicas_max_lag_s());
+    let is_wanted = wanted > 0 && max_lag_s > 0;
+    let lacks = is_wanted && {
+        let good = server.feeding.count_good(max_lag_s, server.engine.clock.now());
+        i64::try_from(good).is_ok_and(|good| good < wanted)
+    };
+    server.engine.set_attention(Attention::NO_REPLICAS, lacks);
 }

@@ -2,8 +2,8 @@
 
 use super::Page;
 use crate::dispatch::Context;
-use crate::feeding::standing;
 use crate::followed::{Phase, Status};
+use crate::replicas::standing;
 use command::version::REDIS_VERSION;
 use config::Supervision;
 use engine::durability::{self, KeyCount};

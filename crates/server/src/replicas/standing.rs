@@ -1,9 +1,9 @@
 //! How replicas stand: for WAIT, `min-replicas-to-write`, INFO and ROLE.
+//!
+//! Thread rule: any thread.
 
 use super::Feeding;
 use super::replica::{Replica, Stage};
-use crate::server::Server;
-use engine::Attention;
 use std::sync::Arc;
 use sys::UnixMs;
 
@@ -62,16 +62,4 @@ impl Feeding {
             allocated_bytes: backlog.allocated_bytes(),
         })
     }
-}
-
-/// Notes whether there are replicas enough for writes (`min-replicas-to-write`).
-pub fn follow_minimum(server: &Server) {
-    let config = &server.engine.config;
-    let (wanted, max_lag_s) = (config.min_replicas_to_write(), config.min_replicas_max_lag_s());
-    let is_wanted = wanted > 0 && max_lag_s > 0;
-    let lacks = is_wanted && {
-        let good = server.feeding.count_good(max_lag_s, server.engine.clock.now());
-        i64::try_from(good).is_ok_and(|good| good < wanted)
-    };
-    server.engine.set_attention(Attention::NO_REPLICAS, lacks);
 }

@@ -82,7 +82,7 @@ pub struct Replica {
     outbox: Mutex<Outbox>,
     changed: Condvar,
     /// Since when it has been above the soft limit; 0: it is not.
-    pub(super) over_soft_since_ms: AtomicU64,
+    pub over_soft_since_ms: AtomicU64,
 }
 
 #[derive(Default)]
@@ -102,7 +102,7 @@ struct Outbox {
 
 /// What a connection is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Given {
+pub enum Given {
     /// Something from the outbox, or nothing for now.
     OfOutbox,
     /// What is in the backlog from here on.
@@ -139,7 +139,8 @@ impl Replica {
         }
     }
 
-    pub(super) fn set_stage(&self, stage: Stage) {
+    /// It has come so far.
+    pub fn set_stage(&self, stage: Stage) {
         self.stage.store(stage as u8, Ordering::Release);
     }
 
@@ -148,7 +149,8 @@ impl Replica {
         Some(self.position.load(Ordering::Acquire)).filter(|position| *position != NOWHERE)
     }
 
-    pub(super) fn set_position(&self, offset: u64) {
+    /// It has been given all before this offset.
+    pub fn set_position(&self, offset: u64) {
         self.position.store(offset, Ordering::Release);
     }
 
@@ -168,7 +170,7 @@ impl Replica {
     }
 
     /// Notes what it has acknowledged.
-    pub(super) fn acknowledge(&self, offset: u64, durable: Option<u64>, now: UnixMs) {
+    pub fn acknowledge(&self, offset: u64, durable: Option<u64>, now: UnixMs) {
         self.acknowledged.fetch_max(offset, Ordering::AcqRel);
         if let Some(durable) = durable {
             self.acknowledged_durable.fetch_max(durable, Ordering::AcqRel);
@@ -197,7 +199,7 @@ impl Replica {
     }
 
     /// Gives its connection what is next.
-    pub(super) fn give(&self, out: &mut Vec<u8>, bytes: usize) -> Given {
+    pub fn give(&self, out: &mut Vec<u8>, bytes: usize) -> Given {
         let mut outbox = self.outbox.lock();
         while out.len() < bytes
             && let Some(piece) = outbox.pieces.pop_front()
@@ -220,18 +222,19 @@ impl Replica {
     }
 
     /// It has been given all there was: who adds something wakes it. Called with what it reads from locked.
-    pub(super) fn sleep(&self) {
+    pub fn sleep(&self) {
         self.is_asleep.store(true, Ordering::Release);
     }
 
-    pub(super) fn wake_if_asleep(&self) {
+    /// There is more for it than it had been given.
+    pub fn wake_if_asleep(&self) {
         if self.is_asleep.load(Ordering::Acquire) && self.is_asleep.swap(false, Ordering::AcqRel) {
             self.client.wake();
         }
     }
 
     /// Puts something into the outbox, however much there is: short lines only.
-    pub(super) fn say(&self, line: &[u8]) {
+    pub fn say(&self, line: &[u8]) {
         let mut outbox = self.outbox.lock();
         outbox.bytes += line.len();
         outbox.pieces.push_back(line.to_vec());
@@ -240,7 +243,7 @@ impl Replica {
     }
 
     /// Says that this server is still there, where that can be said.
-    pub(super) fn say_blank(&self) {
+    pub fn say_blank(&self) {
         let is_quiet = {
             let outbox = self.outbox.lock();
             outbox.takes_blank && outbox.pieces.is_empty()
@@ -251,7 +254,7 @@ impl Replica {
     }
 
     /// Whether that can be said.
-    pub(super) fn take_blanks(&self, on: bool) {
+    pub fn take_blanks(&self, on: bool) {
         self.outbox.lock().takes_blank = on;
     }
 
@@ -259,7 +262,7 @@ impl Replica {
     ///
     /// # Errors
     /// If it is gone, or has read nothing for so long.
-    pub(super) fn send(&self, piece: Vec<u8>, patience: Duration) -> io::Result<()> {
+    pub fn send(&self, piece: Vec<u8>, patience: Duration) -> io::Result<()> {
         if piece.is_empty() {
             return Ok(());
         }
@@ -287,10 +290,7 @@ impl Replica {
     ///
     /// # Errors
     /// If it is gone, or `may_go_on` fails.
-    pub(super) fn wait_for_acknowledgement(
-        &self,
-        mut may_go_on: impl FnMut() -> io::Result<()>,
-    ) -> io::Result<()> {
+    pub fn wait_for_acknowledgement(&self, mut may_go_on: impl FnMut() -> io::Result<()>) -> io::Result<()> {
         loop {
             may_go_on()?;
             let mut outbox = self.outbox.lock();
@@ -305,7 +305,7 @@ impl Replica {
     }
 
     /// What comes behind the outbox is in the backlog from this offset on, or no more for now.
-    pub(super) fn go_on(&self, from: Option<u64>) {
+    pub fn go_on(&self, from: Option<u64>) {
         if let Some(from) = from {
             self.set_position(from);
             self.set_stage(Stage::Online);
@@ -315,19 +315,19 @@ impl Replica {
     }
 
     /// Nothing comes behind the outbox.
-    pub(super) fn end(&self) {
+    pub fn end(&self) {
         self.outbox.lock().ends = true;
         self.client.wake();
     }
 
     /// Its connection is gone.
-    pub(super) fn leave(&self) {
+    pub fn leave(&self) {
         self.outbox.lock().is_gone = true;
         self.changed.notify_all();
     }
 
     /// Whether it is.
-    pub(super) fn is_gone(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         self.outbox.lock().is_gone
     }
 }

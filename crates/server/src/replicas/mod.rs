@@ -1,0 +1,229 @@
+//! Who follows this server, as far as it is known without the server: what each has said and is to be sent, the newest of the stream, and
+//! the journal of a server without a log. Who acts on it is above (`feeding`).
+//!
+//! Thread rule: one lock, of the state; nothing else is locked while it is held but an outbox, and slots may be locked when it is taken.
+
+mod foreign;
+pub mod journal;
+pub mod replica;
+pub mod standing;
+
+use ::log::{Dresser, ReplicationId};
+use parking_lot::Mutex;
+use replica::Replica;
+use replication::feed::{Backlog, Ranges};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use sys::{Counter, UnixMs};
+use tokio::sync::Notify;
+
+/// Who follows.
+#[derive(Default)]
+pub struct Feeding {
+    /// What is known, and what is kept. Held for a moment only.
+    pub state: Mutex<State>,
+    /// Told whenever a replica has acknowledged something, or is gone.
+    pub acknowledged: Notify,
+    /// Full copies that were begun.
+    pub full_copies: Counter,
+    /// Replicas that went on where they were.
+    pub continued: Counter,
+    /// Those that could not.
+    pub refused: Counter,
+    /// Bytes that replicas were sent.
+    pub sent_bytes: Counter,
+    /// Whether the stream is looked at for what a Redis does not know.
+    looks_for_foreign: AtomicBool,
+}
+
+/// What is known of those who follow, and what is kept for them.
+#[derive(Default)]
+pub struct State {
+    /// None: nobody has followed, or not of late.
+    pub backlog: Option<Backlog>,
+    /// Of the journal without a log.
+    pub dresser: Dresser,
+    /// Whether that is the keyspace's: it is for good.
+    pub has_journal: bool,
+    /// The end of what that journal has been told.
+    pub journal_end: u64,
+    /// All of them, in the order in which they came.
+    pub replicas: Vec<Arc<Replica>>,
+    /// Which offsets are one replica's alone.
+    pub ranges: Ranges,
+    /// Those that wait for a full copy.
+    pub waiting: VecDeque<Arc<Replica>>,
+    /// Whether a full copy is made.
+    pub is_copying: bool,
+    /// What the stream was called when replicas were looked after last.
+    pub id: Option<ReplicationId>,
+    /// When the last of them left, and the offset from which those that left may want to go on.
+    pub left: Option<(UnixMs, u64)>,
+    /// When the last heartbeat went into the stream.
+    pub pinged_at: UnixMs,
+    /// Where replicas were last asked how far they are.
+    pub asked_at: u64,
+    /// How long the backlog may become for those that are behind.
+    pub held_bytes_max: u64,
+    /// Where there is something that a Redis does not know.
+    pub foreign_from: u64,
+    /// The end of that.
+    pub foreign_until: u64,
+}
+
+impl State {
+    /// The stream does not go on where it was: it is another one, or some of it was under way when somebody began to read.
+    fn break_off(&mut self, at: u64) {
+        if let Some(backlog) = &mut self.backlog {
+            backlog.restart(at);
+            self.replicas.iter().for_each(|replica| replica.end());
+        }
+    }
+
+    /// Appends to the backlog.
+    pub fn append(&mut self, bytes: &[u8]) {
+        let Some(backlog) = &mut self.backlog else { return };
+        backlog.append(bytes);
+    }
+
+    /// Notes that there is something between these offsets that a Redis does not know. All between the first and the last of such places that
+    /// a replica may still read counts as if it were.
+    fn note_foreign(&mut self, from: u64, until: u64) {
+        let is_read =
+            self.replicas.iter().any(|replica| replica.position().is_some_and(|at| at < self.foreign_until));
+        if !is_read {
+            self.foreign_from = from;
+        }
+        self.foreign_until = until;
+    }
+
+    /// Drops what is kept for nobody.
+    pub fn trim(&mut self) {
+        let State { backlog, replicas, held_bytes_max, .. } = self;
+        if let Some(backlog) = backlog {
+            backlog.trim(|| replicas.iter().filter_map(|one| one.position()).min(), *held_bytes_max);
+        }
+    }
+
+    /// Wakes those that have read all there was.
+    pub fn wake(&self) {
+        self.replicas.iter().for_each(|replica| replica.wake_if_asleep());
+    }
+}
+
+impl Feeding {
+    /// Takes what is durable of the stream, from an offset on.
+    pub fn streamed(&self, from: u64, bytes: &[u8]) {
+        let has_foreign = self.has_foreign(bytes);
+        let mut state = self.state.lock();
+        if state.backlog.as_ref().is_none_or(|backlog| backlog.end() != from) {
+            state.break_off(from);
+        }
+        state.append(bytes);
+        if has_foreign {
+            state.note_foreign(from, from + bytes.len() as u64);
+        }
+        state.trim();
+        state.wake();
+    }
+
+    fn has_foreign(&self, bytes: &[u8]) -> bool {
+        self.looks_for_foreign.load(Ordering::Relaxed) && foreign::is_in(&[bytes])
+    }
+
+    /// Notes where the stream is without a log, by somebody else's account: that of the master that is followed.
+    pub fn follow_stream(&self, offset: u64) {
+        let mut state = self.state.lock();
+        if state.has_journal && state.journal_end != offset {
+            state.journal_end = offset;
+            state.break_off(offset);
+        }
+    }
+
+    /// Whether effects go to a journal of this: there can be no other.
+    pub fn has_journal(&self) -> bool {
+        self.state.lock().has_journal
+    }
+
+    /// The end of the stream without a log; None: it has never begun.
+    pub fn end_without_log(&self) -> Option<u64> {
+        let state = self.state.lock();
+        state.has_journal.then_some(state.journal_end)
+    }
+
+    /// All replicas, in the order in which they came.
+    pub fn replicas(&self) -> Vec<Arc<Replica>> {
+        self.state.lock().replicas.clone()
+    }
+}
+
+/// What a Redis does not know is not sent to one.
+///
+/// # Errors
+/// There is something of that before this offset.
+pub fn refuse_foreign(state: &State, replica: &Replica, end: u64) -> io::Result<()> {
+    let from = replica.position().unwrap_or_default();
+    match !replica.said.is_tarn && from < state.foreign_until && state.foreign_from < end {
+        true => Err(io::Error::other(
+            "fields of a hash got a time to live (HPEXPIRE), which a replica of Redis 7.2 cannot know",
+        )),
+        false => Ok(()),
+    }
+}
+
+impl Feeding {
+    /// The same as [`refuse_foreign`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn refuse_foreign(&self, replica: &Replica, end: u64) -> io::Result<()> {
+        refuse_foreign(&self.state.lock(), replica, end)
+    }
+
+    /// Notes whether the stream has to be looked at for what a Redis does not know.
+    pub fn look_for_foreign(&self, state: &State) {
+        let any = state.replicas.iter().any(|replica| !replica.said.is_tarn);
+        self.looks_for_foreign.store(any, Ordering::Relaxed);
+    }
+
+    /// A replica has acknowledged so much.
+    pub fn acknowledge(&self, replica: &Replica, offset: u64, durable: Option<u64>, now: UnixMs) {
+        replica.acknowledge(offset, durable, now);
+        self.acknowledged.notify_waiters();
+    }
+
+    /// A replica's connection is gone.
+    pub fn leave(&self, replica: &Arc<Replica>, now: UnixMs) {
+        replica.leave();
+        let mut state = self.state.lock();
+        state.replicas.retain(|known| !Arc::ptr_eq(known, replica));
+        state.waiting.retain(|known| !Arc::ptr_eq(known, replica));
+        let had = replica.acknowledged().min(replica.position().unwrap_or(u64::MAX));
+        let before = state.left.map_or(u64::MAX, |(_, offset)| offset);
+        state.left = Some((now, before.min(if had == 0 { u64::MAX } else { had })));
+        self.look_for_foreign(&state);
+        drop(state);
+        self.acknowledged.notify_waiters();
+    }
+}
+
+impl Feeding {
+    /// Looks at what comes from segments, which nobody has looked at in this process.
+    ///
+    /// # Errors
+    /// It is nothing for this replica.
+    pub fn look_at(&self, replica: &Replica, bytes: &[u8], from: u64) -> io::Result<()> {
+        let end = from + bytes.len() as u64;
+        if !replica.said.is_tarn && foreign::is_in(&[bytes]) {
+            self.state.lock().note_foreign(from, end);
+        }
+        self.refuse_foreign(replica, end)
+    }
+
+    /// Whether the backlog goes back to an offset.
+    pub fn has_in_backlog(&self, offset: u64) -> bool {
+        self.state.lock().backlog.as_ref().is_some_and(|backlog| backlog.holds(offset))
+    }
+}
