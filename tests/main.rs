@@ -33,6 +33,7 @@ mod printed;
 mod recovered;
 mod renamed;
 mod replicas;
+mod replicated;
 mod replies;
 mod rows;
 mod secrets;

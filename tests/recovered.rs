@@ -2,23 +2,24 @@
 //! go, everything in it is read, it is killed (SIGKILL) and started again, and everything is read once more.
 //!
 //! Nothing is expected of a request beforehand: the server itself, a moment before, says what must be there, key by key, time
-//! by time, field by field, group by group. So no kind of request needs a model. `traffic` says what the clients send.
+//! by time, field by field, group by group. So no kind of request needs a model. `testkit::traffic` says what the clients send.
 //!
 //! 1. All clients have had their last answer before the first reading: everything that it shows is durable.
 //! 2. The seed gives the same requests, but not the moments at which the server's threads met.
 //!
 //!     TARN_SECONDS=3600 TARN_SEED=$RANDOM ./test --test tests -- --nocapture recovered::
 
-mod traffic;
-
 use crate::subject::{self, Subject};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use sys::Prng;
+use testkit::contents::{self, LeftOut};
+use testkit::traffic::{self, Habits, Progress, Traffic};
 use testkit::{Budget, Client, Contents, Server};
-use traffic::{Progress, Traffic};
-use wire::Value;
 
+/// What clients send: everything.
+const HABITS: Habits =
+    Habits { use_newer: true, set_directives: true, begin_checkpoints: true, withhold: true };
 /// Rounds of an ordinary test run.
 const ROUNDS: u64 = 6;
 /// Rounds of a server that is only there to test the test.
@@ -40,7 +41,7 @@ const LAST_BEGINNING: f64 = 0.8;
 
 /// Plays rounds on one directory, each behind the state that the last one left. What streams say under the names that are left
 /// out is not compared.
-fn rounds(subject: &Subject, left_out: &[&[u8]], budget: Budget) {
+fn rounds(subject: &Subject, left_out: LeftOut, budget: Budget) {
     let mut prng = Prng::from_seed(budget.seed);
     let mut server = subject.start();
     let (mut round, mut keys, mut checkpoints) = (0, 0, 0);
@@ -66,7 +67,7 @@ fn rounds(subject: &Subject, left_out: &[&[u8]], budget: Budget) {
         }
         let mut client = subject::connect(&server);
         let after = read(&mut client, left_out);
-        let now = now_ms(&mut client);
+        let now = contents::now_ms(&mut client).expect("the server says");
         if let Some(difference) = before.difference(&after, now) {
             complain(difference, &server);
         }
@@ -81,13 +82,13 @@ fn rounds(subject: &Subject, left_out: &[&[u8]], budget: Budget) {
 
 /// Has all clients at work until they have sent enough; begins checkpoints meanwhile.
 fn busy(server: &Server, prng: &mut Prng) {
-    let specs = traffic::specs();
+    let specs = traffic::specs(crate::specs(), HABITS);
     let progress = Progress::of(ROUND_REQUESTS);
     std::thread::scope(|scope| {
         let progress = &progress;
-        let clients: Vec<_> = traffic::roles(&specs, prng.next_u64())
+        let clients: Vec<_> = traffic::roles(&specs, HABITS, prng.next_u64())
             .into_iter()
-            .map(|mut traffic: Traffic<'_>| scope.spawn(move || traffic.play(server, progress)))
+            .map(|mut traffic: Traffic<'_>| scope.spawn(move || traffic.play(server.address(), progress)))
             .collect();
         let seed = prng.next_u64();
         let rewriter = scope.spawn(move || begin_checkpoints(server, Prng::from_seed(seed), progress));
@@ -113,9 +114,7 @@ fn begin_checkpoints(server: &Server, mut prng: Prng, progress: &Progress) {
         if at > LAST_BEGINNING {
             break;
         }
-        while progress.share() < at {
-            std::thread::sleep(Duration::from_micros(200));
-        }
+        progress.wait_for(at);
         // One that runs already, of the server's own, does as well.
         if client.call(&["BGREWRITEAOF"]).is_err() {
             break;
@@ -150,11 +149,11 @@ fn exchange_beside_checkpoints(subject: &Subject) {
             exchangers.map(|exchanger| exchanger.join().expect("the server answers"))
         });
         assert!(crate::info(&mut client, "aof_rewrites") > completed, "{}", server.last_lines());
-        let before = read(&mut client, &[]);
+        let before = read(&mut client, LeftOut::default());
         server.kill();
         let mut client = subject::restart(&mut server);
-        let after = read(&mut client, &[]);
-        let now = now_ms(&mut client);
+        let after = read(&mut client, LeftOut::default());
+        let now = contents::now_ms(&mut client).expect("the server says");
         if let Some(difference) = before.difference(&after, now) {
             panic!("round {round}:\n{difference}\n{}", server.last_lines());
         }
@@ -193,28 +192,18 @@ fn load_ballast(client: &mut Client) {
     client.call(&["DEBUG", "POPULATE", BALLAST]).expect("the server answers");
 }
 
-fn read(client: &mut Client, left_out: &[&[u8]]) -> Contents {
+fn read(client: &mut Client, left_out: LeftOut) -> Contents {
     Contents::read_but(client, left_out).expect("the server answers")
-}
-
-/// The moment by the server's clock.
-fn now_ms(client: &mut Client) -> i64 {
-    let Ok(Value::Array(words)) = client.call(&["TIME"]) else { panic!("TIME gives two numbers") };
-    let number = |at: usize| match &words[at] {
-        Value::Bulk(text) => String::from_utf8_lossy(text).parse::<i64>().expect("a number"),
-        other => panic!("{other:?} is no number"),
-    };
-    number(0) * 1000 + number(1) / 1000 + 1
 }
 
 #[test]
 fn everything_in_durable_tarn_is_there_after_a_kill_beside_checkpoints() {
-    rounds(&Subject::durable_tarn(), &[], Budget::from_env(1, ROUNDS));
+    rounds(&Subject::durable_tarn(), LeftOut::default(), Budget::from_env(1, ROUNDS));
 }
 
 #[test]
 fn everything_in_capacity_tarn_is_there_after_a_kill_beside_checkpoints() {
-    rounds(&Subject::capacity_tarn(), &[], Budget::from_env(1, ROUNDS));
+    rounds(&Subject::capacity_tarn(), LeftOut::default(), Budget::from_env(1, ROUNDS));
 }
 
 #[test]
@@ -230,5 +219,6 @@ fn databases_that_are_exchanged_all_the_time_do_not_keep_capacity_tarn_from_a_ch
 #[test]
 fn nothing_is_missed_in_a_server_that_keeps_its_word() {
     // Redis guesses anew how much a group has read when it replays its log.
-    rounds(&Subject::redis("always"), &[b"entries-read", b"lag"], Budget::from_env(1, PEER_ROUNDS));
+    let left_out = LeftOut { names: &[b"entries-read", b"lag"], idle_consumers: false };
+    rounds(&Subject::redis("always"), left_out, Budget::from_env(1, PEER_ROUNDS));
 }

@@ -118,15 +118,7 @@ fn has_line(text: &[u8], line: &str) -> bool {
 
 /// A connection to a server that has read its files.
 pub fn connect(server: &Server) -> Client {
-    let mut client = server.connect().expect("the server accepts connections");
-    loop {
-        match client.call(&["PING"]).expect("the server answers") {
-            Value::Error(text) if text.starts_with(b"LOADING") => {
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
-            _ => return client,
-        }
-    }
+    server.connect_loaded().expect("the server answers")
 }
 
 /// Has the server write its keys anew, in the background. It may still be at it.

@@ -11,6 +11,8 @@ use wire::{Value, encode_request, skip_reply};
 
 /// Longest wait for the next byte of a reply, or for room to write.
 const REPLY_SECONDS_MAX: u64 = 20;
+/// How often a server that reads its files is asked whether it has.
+const LOADING_ASKED_EVERY: Duration = Duration::from_millis(5);
 /// Bytes asked for in one read.
 const READ_BYTES: usize = 256 * 1024;
 
@@ -37,6 +39,18 @@ impl Client {
         stream.set_read_timeout(timeout)?;
         stream.set_write_timeout(timeout)?;
         Ok(Client { stream, buf: Vec::new(), at: 0, end: 0, out: Vec::new() })
+    }
+
+    /// Connects to a server, and waits until it has read its files.
+    ///
+    /// # Errors
+    /// If nobody listens there, or does not answer.
+    pub fn connect_loaded(address: SocketAddr) -> io::Result<Client> {
+        let mut client = Client::connect(address)?;
+        while matches!(client.call(&["PING"])?, Value::Error(text) if text.starts_with(b"LOADING")) {
+            std::thread::sleep(LOADING_ASKED_EVERY);
+        }
+        Ok(client)
     }
 
     /// Sends bytes as they are.

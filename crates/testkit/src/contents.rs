@@ -25,6 +25,15 @@ const FIELDS_ASKED_AGAIN: u32 = 5;
 /// Names in XINFO STREAM FULL of what depends on memory, or on who asked for nothing.
 const NOT_CONTENT: [&[u8]; 3] = [b"radix-tree-keys", b"radix-tree-nodes", b"seen-time"];
 
+/// What is not read of streams.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeftOut {
+    /// What a description says under these names.
+    pub names: &'static [&'static [u8]],
+    /// Consumers to whom nothing is pending.
+    pub idle_consumers: bool,
+}
+
 /// A reading.
 #[derive(Debug)]
 pub struct Contents {
@@ -49,21 +58,20 @@ impl Contents {
     /// # Errors
     /// If the server does not answer.
     pub fn read(client: &mut Client) -> io::Result<Contents> {
-        Contents::read_but(client, &[])
+        Contents::read_but(client, LeftOut::default())
     }
 
-    /// The same without what a description of a stream says under these names.
+    /// The same without some of what a description of a stream says.
     ///
     /// # Errors
     /// If the server does not answer.
-    pub fn read_but(client: &mut Client, names: &[&[u8]]) -> io::Result<Contents> {
-        let left_out = [&NOT_CONTENT[..], names].concat();
+    pub fn read_but(client: &mut Client, left_out: LeftOut) -> io::Result<Contents> {
         let mut keys = BTreeMap::new();
         for db in 0..DATABASES {
             client.call(&["SELECT", &db.to_string()])?;
             let names = texts(client.call(&["KEYS", "*"])?);
             for names in names.chunks(CHUNK_KEYS) {
-                read_keys(client, db, (names, &left_out), &mut keys)?;
+                read_keys(client, db, (names, left_out), &mut keys)?;
             }
         }
         client.call(&["SELECT", "0"])?;
@@ -128,10 +136,59 @@ impl Held {
     }
 }
 
+/// How lists, hashes and streams are held, by database and name.
+pub type Encodings = BTreeMap<(u32, Vec<u8>), String>;
+
+/// Reads the encodings of all keys that commands alone decide about: SORT and SPOP leave sorted sets and sets otherwise than who
+/// follows makes them of the effects, and INCRBYFLOAT strings. Meanwhile nobody may write.
+///
+/// # Errors
+/// If the server does not answer.
+pub fn encodings(client: &mut Client) -> io::Result<Encodings> {
+    const TYPES: [&[u8]; 3] = [b"+list\r\n", b"+hash\r\n", b"+stream\r\n"];
+    let mut encodings = BTreeMap::new();
+    for db in 0..DATABASES {
+        client.call(&["SELECT", &db.to_string()])?;
+        let names = texts(client.call(&["KEYS", "*"])?);
+        let ask = |words: &[&str], name: &[u8]| [crate::generate::words(words), vec![name.to_vec()]].concat();
+        let asks: Vec<Request> = names
+            .iter()
+            .flat_map(|name| [ask(&["TYPE"], name), ask(&["OBJECT", "ENCODING"], name)])
+            .collect();
+        for (name, replies) in names.into_iter().zip(client.pipeline(&asks)?.chunks(2)) {
+            if let Some(Value::Bulk(encoding)) = decode(&replies[1])
+                && TYPES.contains(&&replies[0][..])
+            {
+                encodings.insert((db, name), String::from_utf8_lossy(&encoding).into_owned());
+            }
+        }
+    }
+    Ok(encodings)
+}
+
+/// The first key of both that is held otherwise, or None.
+pub fn difference_of_encodings(a: &Encodings, b: &Encodings) -> Option<String> {
+    a.iter().find_map(|(key, encoding)| {
+        let other = b.get(key).filter(|other| *other != encoding)?;
+        Some(format!("{} of database {} is {encoding} and {other}", key.1.escape_ascii(), key.0))
+    })
+}
+
+/// The moment by a server's clock, the next millisecond.
+///
+/// # Errors
+/// If the server does not say.
+pub fn now_ms(client: &mut Client) -> io::Result<i64> {
+    let Value::Array(words) = client.call(&["TIME"])? else { return Err(io::ErrorKind::InvalidData.into()) };
+    let number = |at: usize| words.get(at).and_then(text)?.escape_ascii().to_string().parse::<i64>().ok();
+    let seconds_and_micros = number(0).zip(number(1)).ok_or(io::ErrorKind::InvalidData)?;
+    Ok(seconds_and_micros.0 * 1000 + seconds_and_micros.1 / 1000 + 1)
+}
+
 fn read_keys(
     client: &mut Client,
     db: u32,
-    (names, left_out): (&[Vec<u8>], &[&[u8]]),
+    (names, left_out): (&[Vec<u8>], LeftOut),
     keys: &mut BTreeMap<(u32, Vec<u8>), Held>,
 ) -> io::Result<()> {
     let ask = |words: &[&str], name: &[u8]| -> Request {
@@ -186,7 +243,7 @@ fn read_keys(
 }
 
 /// A value in parts; of a hash also the names of its fields, in the same order.
-fn parts(kind: &str, value: &Value, left_out: &[&[u8]]) -> (Vec<String>, Vec<Vec<u8>>) {
+fn parts(kind: &str, value: &Value, left_out: LeftOut) -> (Vec<String>, Vec<Vec<u8>>) {
     match (kind, value) {
         ("set", Value::Array(members)) => (sorted(members.iter().map(shown)), Vec::new()),
         ("hash", Value::Array(words)) => {
@@ -195,11 +252,21 @@ fn parts(kind: &str, value: &Value, left_out: &[&[u8]]) -> (Vec<String>, Vec<Vec
             let fields = pairs.iter().filter_map(|pair| text(&pair[0])).collect();
             (pairs.iter().map(|pair| format!("{}={}", shown(&pair[0]), shown(&pair[1]))).collect(), fields)
         }
+        ("zset", Value::Array(words)) => {
+            let pairs = words.chunks(2);
+            (pairs.flat_map(|pair| [shown(&pair[0]), score(&pair[1])]).collect(), Vec::new())
+        }
         ("stream", value) => (vec![shown(&without(value, left_out))], Vec::new()),
         (_, Value::Array(elements)) => (elements.iter().map(shown).collect(), Vec::new()),
         (_, Value::Null) => (Vec::new(), Vec::new()),
         (_, other) => (vec![shown(other)], Vec::new()),
     }
+}
+
+/// A score by its value: servers write one with more digits or with fewer.
+fn score(value: &Value) -> String {
+    let number = text(value).and_then(|text| String::from_utf8_lossy(&text).parse::<f64>().ok());
+    number.map_or_else(|| shown(value), |number| format!("{number:?}"))
 }
 
 /// When fields expire; empty where the server knows no such thing.
@@ -218,18 +285,32 @@ fn moments(client: &mut Client, name: &[u8], fields: &[Vec<u8>]) -> io::Result<V
     })
 }
 
-/// A description of a stream without what stands under these names.
-fn without(value: &Value, left_out: &[&[u8]]) -> Value {
+/// A description of a stream without what is left out.
+fn without(value: &Value, left_out: LeftOut) -> Value {
     let Value::Array(values) = value else { return value.clone() };
     let mut kept = Vec::new();
     let mut values = values.iter();
     while let Some(value) = values.next() {
         match value {
-            Value::Bulk(name) if left_out.contains(&name.as_slice()) => drop(values.next()),
+            Value::Bulk(name) if NOT_CONTENT.contains(&&name[..]) || left_out.names.contains(&&name[..]) => {
+                values.next();
+            }
+            value if left_out.idle_consumers && is_idle_consumer(value) => {}
             value => kept.push(without(value, left_out)),
         }
     }
     Value::Array(kept)
+}
+
+/// Whether this describes a consumer to whom nothing is pending.
+fn is_idle_consumer(value: &Value) -> bool {
+    let Value::Array(values) = value else { return false };
+    let has = |name: &[u8]| values.iter().any(|value| matches!(value, Value::Bulk(text) if text == name));
+    let pairs = values.windows(2);
+    // Groups have a number of entries pending as well, and the last id that was delivered.
+    let has_none =
+        |pair: &[Value]| matches!(pair, [Value::Bulk(name), Value::Int(0)] if name == b"pel-count");
+    has(b"seen-time") && !has(b"last-delivered-id") && pairs.clone().any(has_none)
 }
 
 /// A library as FUNCTION LIST describes it, its functions in a fixed order.
@@ -282,6 +363,15 @@ mod tests {
     fn contents(held: Option<Held>) -> Contents {
         let keys = held.map(|held| ((0, b"k".to_vec()), held)).into_iter().collect();
         Contents { keys, libraries: Vec::new() }
+    }
+
+    #[test]
+    fn scores_are_compared_by_value() {
+        let set = |score: &str| Value::Array(vec![Value::Bulk(b"m".to_vec()), Value::Bulk(score.into())]);
+        let parts = |score| parts("zset", &set(score), LeftOut::default()).0;
+        assert_eq!(parts("0.29999999999999999"), parts("0.3"));
+        assert_ne!(parts("0.30000000000000004"), parts("0.3"));
+        assert_ne!(parts("-inf"), parts("inf"));
     }
 
     #[test]

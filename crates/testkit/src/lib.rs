@@ -15,11 +15,13 @@ pub mod differential;
 pub mod generate;
 pub mod process;
 pub mod relay;
+pub mod replicated;
 pub mod seed;
 pub mod settings;
 pub mod spec;
 pub mod syntax;
 pub mod tls;
+pub mod traffic;
 pub mod values;
 
 pub use client::Client;

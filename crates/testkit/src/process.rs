@@ -181,6 +181,14 @@ impl Server {
         Client::connect(self.address)
     }
 
+    /// A new connection to it, once it has read its files.
+    ///
+    /// # Errors
+    /// If it does not accept one, or does not answer.
+    pub fn connect_loaded(&self) -> io::Result<Client> {
+        Client::connect_loaded(self.address)
+    }
+
     /// Resident memory in bytes, as the operating system counts it.
     ///
     /// # Errors

@@ -1,16 +1,19 @@
-//! What the clients of a round send: generated streams of data commands and of scripts, waits and what ends them, short times
+//! Traffic of many clients at once: generated streams of data commands and of scripts, waits and what ends them, short times
 //! to live of keys and fields, and what concerns whole databases, alone, in transactions and in scripts.
 //!
-//! Answers are read and not judged: other suites do that. A server that closes a connection or does not answer fails.
+//! Answers are read and not judged: other suites do that. A server that closes a connection or does not answer fails. Clients
+//! run each in a thread of its own and share a [`Progress`]. The same seed makes the same requests of each client; how they
+//! meet is up to the server.
 
-use crate::subject;
+use crate::client::Client;
+use crate::differential::rules;
+use crate::generate::{CONNECTIONS, Generator, Request, Step, scripts, words};
+use crate::spec::Spec;
+use crate::values::{KEYS, pick};
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::net::SocketAddr;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use sys::Prng;
-use testkit::differential::rules;
-use testkit::generate::{CONNECTIONS, Generator, Request, Step, scripts, words};
-use testkit::values::{KEYS, pick};
-use testkit::{Client, Server, Spec};
 
 /// Of FLUSHALL and FLUSHDB in generated streams, one of so many stays.
 const FLUSHES_KEPT: u64 = 40;
@@ -30,7 +33,21 @@ const HASHES: &[&str] = &["h1", "h2", "h3", "h4", "h5", "h6", "h7", "h8", "k1"];
 const FIELDS: &[&str] = &["a", "b", "c"];
 const LISTS: &[&str] = &["l", "m", "k2"];
 
+/// What clients send and what they do not.
+#[derive(Clone, Copy, Debug)]
+pub struct Habits {
+    /// Commands that are newer than the real servers.
+    pub use_newer: bool,
+    /// Directives of the server.
+    pub set_directives: bool,
+    /// BGREWRITEAOF.
+    pub begin_checkpoints: bool,
+    /// Scripts and functions that keep what they do from followers.
+    pub withhold: bool,
+}
+
 /// What one client does.
+#[derive(Clone, Copy, Debug)]
 enum Role<'a> {
     Stream(&'a [Spec]),
     Scripts(&'a [Spec]),
@@ -39,67 +56,97 @@ enum Role<'a> {
 }
 
 /// How far a round has come, for all of its clients: counted in what `Role::Whole` has sent, so that it is long enough for
-/// checkpoints to begin in it, whatever the others do.
+/// what goes on beside it, whatever the others do; or in what a client sends that is alone.
+#[derive(Debug)]
 pub struct Progress {
-    sent: AtomicUsize,
+    sent: Mutex<usize>,
+    grew: Condvar,
     wanted: usize,
 }
 
 impl Progress {
+    /// Of a round of so many requests.
     pub fn of(wanted: usize) -> Progress {
-        Progress { sent: AtomicUsize::new(0), wanted }
+        Progress { sent: Mutex::new(0), grew: Condvar::new(), wanted }
     }
 
     /// From 0 to 1, and more when it is over.
     pub fn share(&self) -> f64 {
-        self.sent.load(Ordering::Relaxed) as f64 / self.wanted as f64
+        *self.sent() as f64 / self.wanted as f64
+    }
+
+    /// Waits until it has come so far.
+    pub fn wait_for(&self, share: f64) {
+        let sent = self.sent();
+        let is_before = |sent: &mut usize| (*sent as f64) < share * self.wanted as f64;
+        drop(self.grew.wait_while(sent, is_before).unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Ends the round.
     pub fn end(&self) {
-        self.sent.fetch_add(self.wanted, Ordering::Relaxed);
+        self.note(self.wanted);
     }
 
     fn note(&self, requests: usize) {
-        self.sent.fetch_add(requests, Ordering::Relaxed);
+        *self.sent() += requests;
+        self.grew.notify_all();
     }
 
     fn is_over(&self) -> bool {
         self.share() >= 1.0
     }
+
+    fn sent(&self) -> MutexGuard<'_, usize> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// One client's part of a round.
+#[derive(Debug)]
 pub struct Traffic<'a> {
     role: Role<'a>,
     prng: Prng,
+    habits: Habits,
+    /// Whether the round is measured by what it sends.
+    counts: bool,
     /// Whether databases are exchanged in this round. That stamps all slots together: in the other rounds each has its own stamp.
     swaps: bool,
 }
 
-/// Commands that are generated: also those that are newer than the real servers.
-pub fn specs() -> Vec<Spec> {
+/// Those of `specs` that are generated.
+pub fn specs(specs: Vec<Spec>, habits: Habits) -> Vec<Spec> {
     let is_fit = |spec: &Spec| {
         let name = spec.name.split('|').next().unwrap_or_default();
         let is_newer = name.starts_with('h') && name != "hello" || ["delifeq", "msetex"].contains(&name);
-        is_newer || rules::is_generated(&spec.name)
+        (habits.set_directives || spec.name != "config|set")
+            && (habits.use_newer && is_newer || rules::is_generated(&spec.name))
     };
-    crate::specs().into_iter().filter(is_fit).collect()
+    specs.into_iter().filter(is_fit).collect()
 }
 
 /// The clients of a round.
-pub fn roles<'a>(specs: &'a [Spec], seed: u64) -> Vec<Traffic<'a>> {
+pub fn roles(specs: &[Spec], habits: Habits, seed: u64) -> Vec<Traffic<'_>> {
     let mut prng = Prng::from_seed(seed);
-    let mut all = Vec::new();
     let swaps = prng.one_in(2);
-    let mut add = |role: Role<'a>| {
-        all.push(Traffic { role, prng: Prng::from_seed(prng.next_u64()), swaps });
-    };
-    (0..STREAMS).for_each(|_| add(Role::Stream(specs)));
-    add(Role::Scripts(specs));
-    (0..WHOLES).for_each(|_| add(Role::Whole));
-    (0..WAITERS).for_each(|_| add(Role::Waiter));
-    all
+    let groups = [
+        (Role::Stream(specs), STREAMS),
+        (Role::Scripts(specs), 1),
+        (Role::Whole, WHOLES),
+        (Role::Waiter, WAITERS),
+    ];
+    let roles = groups.into_iter().flat_map(|(role, count)| std::iter::repeat_n(role, count));
+    let of = |role: Role<'_>| matches!(role, Role::Whole);
+    roles
+        .map(|role| Traffic { counts: of(role), role, prng: Prng::from_seed(prng.next_u64()), habits, swaps })
+        .collect()
+}
+
+/// The client of a round that has only one, which never waits.
+pub fn alone(specs: &[Spec], habits: Habits, seed: u64) -> Traffic<'_> {
+    let mut prng = Prng::from_seed(seed);
+    let swaps = prng.one_in(2);
+    let role = pick(&mut prng, &[Role::Stream(specs), Role::Scripts(specs), Role::Whole]);
+    Traffic { role, prng, habits, counts: true, swaps }
 }
 
 impl Traffic<'_> {
@@ -107,7 +154,7 @@ impl Traffic<'_> {
     ///
     /// # Panics
     /// If the server does not answer.
-    pub fn play(&mut self, server: &Server, progress: &Progress) {
+    pub fn play(&mut self, server: SocketAddr, progress: &Progress) {
         let played = match self.role {
             Role::Stream(specs) => self.play_streams(server, progress, |seed| {
                 Generator::new(specs, seed).stream(STREAM_REQUESTS, rules::is_allowed)
@@ -128,17 +175,20 @@ impl Traffic<'_> {
     /// Plays streams, each over connections of its own, batch by batch.
     fn play_streams(
         &mut self,
-        server: &Server,
+        server: SocketAddr,
         progress: &Progress,
         generate: impl Fn(u64) -> Vec<Step>,
     ) -> io::Result<()> {
         while !progress.is_over() {
             let stream = generate(self.prng.next_u64());
-            let mut clients: Vec<Client> = (0..CONNECTIONS).map(|_| subject::connect(server)).collect();
+            let mut clients = (0..CONNECTIONS)
+                .map(|_| Client::connect_loaded(server))
+                .collect::<io::Result<Vec<Client>>>()?;
             for batch in stream.chunk_by(|a, b| a.batch == b.batch && a.connection == b.connection) {
                 let requests = batch.iter().map(|step| step.request.clone());
                 let requests: Vec<Request> = requests.filter(|request| self.is_kept(request)).collect();
                 send(&mut clients[batch[0].connection], &requests)?;
+                self.note(progress, requests.len());
                 if progress.is_over() {
                     break;
                 }
@@ -149,11 +199,16 @@ impl Traffic<'_> {
 
     /// Whether a generated request is sent: what empties or exchanges everything comes too often for anything to grow.
     fn is_kept(&mut self, request: &Request) -> bool {
+        let withholds = |word: &Vec<u8>| word.windows(8).any(|part| part == b"set_repl");
+        if !self.habits.withhold && request.iter().any(withholds) {
+            return false;
+        }
         let name = request[0].to_ascii_lowercase();
         match name.as_slice() {
             b"swapdb" => self.swaps,
             b"flushall" | b"flushdb" => self.prng.one_in(FLUSHES_KEPT),
             // Full memory is no matter of this, and in the capacity edition everybody waits for some of it to be free.
+            b"config" if !self.habits.set_directives => false,
             b"config" => !request.iter().any(|word| word.eq_ignore_ascii_case(b"maxmemory")),
             _ => true,
         }
@@ -161,19 +216,23 @@ impl Traffic<'_> {
 
     fn repeat(
         &mut self,
-        server: &Server,
+        server: SocketAddr,
         progress: &Progress,
         make: fn(&mut Self) -> Vec<Request>,
     ) -> io::Result<()> {
-        let mut client = subject::connect(server);
+        let mut client = Client::connect_loaded(server)?;
         while !progress.is_over() {
             let requests = make(self);
             send(&mut client, &requests)?;
-            if matches!(self.role, Role::Whole) {
-                progress.note(requests.len());
-            }
+            self.note(progress, requests.len());
         }
         Ok(())
+    }
+
+    fn note(&self, progress: &Progress, requests: usize) {
+        if self.counts {
+            progress.note(requests);
+        }
     }
 
     /// A few requests, alone or as one transaction.
@@ -189,14 +248,14 @@ impl Traffic<'_> {
 
     fn request(&mut self) -> Request {
         match self.prng.below(40) {
-            0..8 => self.about_fields(),
+            0..8 if self.habits.use_newer => self.about_fields(),
             8..18 => self.about_streams(),
             18..24 => self.about_times(),
             24..29 => self.about_names(),
             29..32 => self.push(),
             32 if self.swaps => words(&["SWAPDB", "0", self.pick(&["1", "2"])]),
             33..36 => words(&["SELECT", self.pick(&["0", "0", "1", "2"])]),
-            36 => words(&["BGREWRITEAOF"]),
+            36 if self.habits.begin_checkpoints => words(&["BGREWRITEAOF"]),
             37 => self.script(),
             38 => self.functions(),
             _ => words(&[self.pick(&["OBJECT", "MEMORY"]), "HELP"]),
