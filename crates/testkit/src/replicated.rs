@@ -231,9 +231,9 @@ impl Chain {
 }
 
 /// A section of INFO.
-type Info = BTreeMap<String, String>;
+type Fields = BTreeMap<String, String>;
 
-fn info(client: &mut Client, section: &str) -> io::Result<Info> {
+fn info(client: &mut Client, section: &str) -> io::Result<Fields> {
     match client.call(&["INFO", section])? {
         Value::Bulk(text) => {
             let text = String::from_utf8_lossy(&text);
@@ -241,22 +241,22 @@ fn info(client: &mut Client, section: &str) -> io::Result<Info> {
             Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
         }
         // It reads its files, or what its master sends.
-        Value::Error(_) => Ok(Info::new()),
+        Value::Error(_) => Ok(Fields::new()),
         other => Err(io::Error::other(format!("INFO: {other:?}"))),
     }
 }
 
-fn number(info: &Info, field: &str) -> u64 {
+fn number(info: &Fields, field: &str) -> u64 {
     info.get(field).and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
 /// The offset up to which all have the same history; None if they do not, or a link is not what it is to be.
-fn agreed(infos: &[Info]) -> Option<u64> {
-    let is = |info: &Info, field: &str, value: &str| info.get(field).is_some_and(|found| found == value);
+fn agreed(infos: &[Fields]) -> Option<u64> {
+    let is = |info: &Fields, field: &str, value: &str| info.get(field).is_some_and(|found| found == value);
     let (head, followers) = infos.split_first()?;
     let history = head.get("master_replid")?;
     let offset = head.get("master_repl_offset")?;
-    let agrees = |info: &Info| {
+    let agrees = |info: &Fields| {
         is(info, "role", "slave")
             && is(info, "master_link_status", "up")
             && is(info, "master_sync_in_progress", "0")
@@ -273,7 +273,7 @@ fn agreed(infos: &[Info]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn info_of(pairs: &[(&str, &str)]) -> Info {
+    fn info_of(pairs: &[(&str, &str)]) -> Fields {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 

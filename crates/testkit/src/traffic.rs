@@ -42,7 +42,8 @@ pub struct Habits {
     pub set_directives: bool,
     /// BGREWRITEAOF.
     pub begin_checkpoints: bool,
-    /// Scripts and functions that keep what they do from followers.
+    /// What real servers keep from their followers: what scripts and functions do that ask for it, and how long a BITFIELD makes
+    /// a string that then fails.
     pub withhold: bool,
 }
 
@@ -199,8 +200,7 @@ impl Traffic<'_> {
 
     /// Whether a generated request is sent: what empties or exchanges everything comes too often for anything to grow.
     fn is_kept(&mut self, request: &Request) -> bool {
-        let withholds = |word: &Vec<u8>| word.windows(8).any(|part| part == b"set_repl");
-        if !self.habits.withhold && request.iter().any(withholds) {
+        if !self.habits.withhold && is_withheld(request) {
             return false;
         }
         let name = request[0].to_ascii_lowercase();
@@ -397,6 +397,14 @@ impl Traffic<'_> {
         };
         vec![request]
     }
+}
+
+/// Whether something of this may be kept from followers by a real server.
+fn is_withheld(request: &Request) -> bool {
+    let has = |part: &[u8]| {
+        request.iter().any(|word| word.windows(part.len()).any(|found| found.eq_ignore_ascii_case(part)))
+    };
+    has(b"set_repl") || has(b"bitfield") && has(b"fail")
 }
 
 /// Sends requests in one write and reads an answer to each; messages out of band answer none.
