@@ -269,7 +269,7 @@ fn score(value: &Value) -> String {
     number.map_or_else(|| shown(value), |number| format!("{number:?}"))
 }
 
-/// When fields expire; empty where the server knows no such thing.
+/// When fields expire; never where the server knows no such thing.
 fn moments(client: &mut Client, name: &[u8], fields: &[Vec<u8>]) -> io::Result<Vec<i64>> {
     if fields.is_empty() {
         return Ok(Vec::new());
@@ -281,7 +281,7 @@ fn moments(client: &mut Client, name: &[u8], fields: &[Vec<u8>]) -> io::Result<V
         Value::Array(moments) => {
             moments.iter().map(|at| if let Value::Int(at) = at { *at } else { -1 }).collect()
         }
-        _ => Vec::new(),
+        _ => vec![-1; fields.len()],
     })
 }
 
