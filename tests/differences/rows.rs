@@ -155,6 +155,10 @@ pub const CHECKS: &[(&str, Check)] = &[
         ]),
     ),
     ("`INFO`'s `eventloop_*`", Asked(&[("INFO debug", "~eventloop_duration_cron_sum:0 ", "")])),
+    (
+        "`INFO`'s `used_memory_lua`, `used_memory_vm_*`",
+        Not("how many workers run scripts depends on the load"),
+    ),
     ("`CLIENT LIST`", By(by_hand::the_buffers_of_clients)),
     ("messages of several publishers", Not("the order in which threads publish is a race")),
     ("`CLIENT TRACKING ... BCAST`", Not("how changes of several threads are parted into messages is a race")),

@@ -524,3 +524,19 @@ fn form_of(words: &Request) -> String {
 fn is_number(word: &str) -> bool {
     word.parse::<u64>().is_ok()
 }
+
+#[test]
+fn a_trim_that_a_redis_tells_has_a_limit_that_counts_no_more() {
+    let (side, now) = (Side::new(1), UnixMs(1_700_000_000_000));
+    let run = |line: &str, origin| {
+        let request: Request = words(&line.split(' ').collect::<Vec<_>>());
+        side.reply(&request, (DbIndex(0), now), Touch::No, origin).map(|(reply, _)| reply)
+    };
+    for entry in 1..=3 {
+        assert!(run(&format!("XADD s {entry}-0 f v"), Origin::Log).is_some());
+    }
+    assert_eq!(run("XTRIM s MAXLEN = 1 LIMIT 1", Origin::Client), None);
+    assert_eq!(run("XTRIM s MAXLEN = 2 LIMIT 1", Origin::Log).unwrap(), b":1\r\n");
+    assert!(run("XADD s MAXLEN = 1 LIMIT 1 4-0 f v", Origin::Log).is_some());
+    assert_eq!(run("XLEN s", Origin::Client).unwrap(), b":1\r\n");
+}

@@ -20,8 +20,6 @@ const CHUNK_KEYS: usize = 2_000;
 /// What HPEXPIRETIME says of a field that is not there, and how often a hash that has one is read again: a few of its fields may
 /// expire one after the other.
 const NO_FIELD: i64 = -2;
-/// What they say of one that has no time to live.
-const NEVER: i64 = -1;
 const FIELDS_ASKED_AGAIN: u32 = 5;
 
 /// Names in XINFO STREAM FULL of what depends on memory, or on who asked for nothing.
@@ -236,10 +234,6 @@ fn read_keys(
             (parts, fields) = self::parts(&kind, &client.call(&ask(&["HGETALL"], name))?, left_out);
             fields_expire_at = moments(client, name, &fields)?;
         }
-        // A server that knows of no such moments says as much as one that has none.
-        if fields_expire_at.iter().all(|at| *at == NEVER) {
-            fields_expire_at.clear();
-        }
         // It may have expired in between.
         if !parts.is_empty() {
             keys.insert((db, name.clone()), Held { expires_at, kind, parts, fields_expire_at });
@@ -275,7 +269,7 @@ fn score(value: &Value) -> String {
     number.map_or_else(|| shown(value), |number| format!("{number:?}"))
 }
 
-/// When fields expire; empty where the server knows no such thing.
+/// When fields expire; never where the server knows no such thing.
 fn moments(client: &mut Client, name: &[u8], fields: &[Vec<u8>]) -> io::Result<Vec<i64>> {
     if fields.is_empty() {
         return Ok(Vec::new());
@@ -287,7 +281,7 @@ fn moments(client: &mut Client, name: &[u8], fields: &[Vec<u8>]) -> io::Result<V
         Value::Array(moments) => {
             moments.iter().map(|at| if let Value::Int(at) = at { *at } else { -1 }).collect()
         }
-        _ => Vec::new(),
+        _ => vec![-1; fields.len()],
     })
 }
 

@@ -28,6 +28,9 @@ const BACKLOG: &str = "256mb";
 /// What real servers are, so that a full synchronization begins at once.
 const REAL: &[&str] = &["--repl-diskless-sync-delay", "0"];
 
+/// How Tarn, and how real servers complain of what their master sent.
+const COMPLAINTS: [&str; 2] = ["could not be done here", "== CRITICAL =="];
+
 /// What is each server's own: when a consumer was last active there.
 const OWN: LeftOut = LeftOut { names: &[b"active-time"], idle_consumers: false };
 /// The same where real servers are among them. They do not tell each other how much a group has read, and Redis 7.0 makes
@@ -49,6 +52,12 @@ impl Member {
         let own = if matches!(program, Program::Tarn(_)) { &[] } else { REAL };
         let directives = [COMMON, own, directives].concat().into_iter().map(str::to_owned).collect();
         Member { program, directives, patience: START_MAX }
+    }
+
+    /// The same with further directives.
+    pub fn with(mut self, directives: &[&str]) -> Member {
+        self.directives.extend(directives.iter().map(|word| (*word).to_owned()));
+        self
     }
 
     /// One that may take so long to start.
@@ -194,7 +203,14 @@ impl Chain {
         }
     }
 
-    /// How all synchronizations of the chain went, up to now.
+    /// What a server says of something that its master sent and that it could not do; None if it says nothing of the kind.
+    pub fn complaint(&self) -> Option<String> {
+        let output = self.nodes.iter().map(|node| node.server.output()).collect::<Vec<_>>().join("\n");
+        let complaint = output.lines().find(|line| COMPLAINTS.iter().any(|words| line.contains(words)));
+        complaint.map(str::to_owned)
+    }
+
+    /// How a server's synchronizations went, up to now.
     ///
     /// # Errors
     /// If a server does not answer.

@@ -362,10 +362,11 @@ impl Traffic<'_> {
     /// A script that does some of all that, in databases that it selects.
     fn script(&mut self) -> Request {
         const TEXT: &str = "redis.pcall('SELECT', ARGV[1]) redis.pcall('XREADGROUP', 'GROUP', 'g', 'ann', 'STREAMS', 's', '>') \
-             if ARGV[3] == '1' then redis.pcall('SWAPDB', 0, ARGV[2]) end redis.pcall('HPEXPIRE', 'h1', 5, 'FIELDS', 1, 'a') \
-             redis.pcall('RENAME', 'k1', 'k3') redis.pcall('INCR', 'k4') return redis.pcall('SPOP', 'k2')";
+             if ARGV[3] == '1' then redis.pcall('SWAPDB', 0, ARGV[2]) end \
+             if ARGV[4] == '1' then redis.pcall('HPEXPIRE', 'h1', 5, 'FIELDS', 1, 'a') end redis.pcall('RENAME', 'k1', 'k3') redis.pcall('INCR', 'k4') return redis.pcall('SPOP', 'k2')";
         let (one, other) = (self.pick(&["0", "1"]), self.pick(&["1", "2"]));
-        words(&["EVAL", TEXT, "0", one, other, if self.swaps { "1" } else { "0" }])
+        let flag = |is_set| if is_set { "1" } else { "0" };
+        words(&["EVAL", TEXT, "0", one, other, flag(self.swaps), flag(self.habits.use_newer)])
     }
 
     fn functions(&mut self) -> Request {

@@ -52,8 +52,9 @@ impl TrimWords {
         Ok(0)
     }
 
-    /// What they come to.
-    fn finish(self, limits: NodeLimits) -> Result<Option<Trim>> {
+    /// What they come to. A Redis that tells its followers or its log what it trimmed writes `=` and the bound that it came to in
+    /// the place of `~`, and leaves LIMIT, which counts no more.
+    fn finish(self, args: &Args<'_>, limits: NodeLimits) -> Result<Option<Trim>> {
         let Some(bound) = self.bound else {
             return match self.limit {
                 None => Ok(None),
@@ -64,8 +65,8 @@ impl TrimWords {
         };
         match (self.is_approximate, self.limit) {
             (true, limit) => Ok(Some(Trim::WholeNodes(bound, limit.unwrap_or_else(|| usual_limit(limits))))),
-            (false, None) => Ok(Some(Trim::Exact(bound))),
-            (false, Some(_)) => Err(Error::TRIM_LIMIT_EXACT),
+            (false, limit) if limit.is_none() || args.is_of_log() => Ok(Some(Trim::Exact(bound))),
+            (false, _) => Err(Error::TRIM_LIMIT_EXACT),
         }
     }
 }
@@ -116,7 +117,7 @@ impl Addition {
                 new_id = Some(NewId::parse(word).map_err(|_| Error::STREAM_ID)?);
             }
         }
-        let trim = trim.finish(limits)?;
+        let trim = trim.finish(args, limits)?;
         let words = args.len() - position.min(args.len());
         let Some(id) = new_id.filter(|_| words >= 2 && words.is_multiple_of(2)) else {
             return Err(Error::arity("xadd"));
@@ -190,7 +191,7 @@ pub(super) fn xtrim(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>)
     if words.bound.is_none() && words.limit.is_none_or(|limit| limit == 0) {
         return Err(Error::TRIM_UNBOUND);
     }
-    let trim = words.finish(node_limits(args))?.ok_or(Error::TRIM_UNBOUND)?;
+    let trim = words.finish(args, node_limits(args))?.ok_or(Error::TRIM_UNBOUND)?;
     let key = args.key(1);
     let Some(mut stream) = edit.open::<Stream>(&key)? else {
         reply.int(0);

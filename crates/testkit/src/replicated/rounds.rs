@@ -185,6 +185,9 @@ impl<'a> Rounds<'a> {
         }
         self.report.counts.full += counts.full.saturating_sub(before.full);
         self.report.counts.partial += counts.partial.saturating_sub(before.partial);
+        if let Some(complaint) = self.chain.complaint() {
+            return Ok(Err(complaint));
+        }
         Ok(self.chain.difference(self.are_of_a_kind && self.are_grown)?.map(|keys| self.report.keys += keys))
     }
 
