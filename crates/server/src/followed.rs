@@ -1,5 +1,5 @@
 //! The master that is followed, if there is one: what is told of the link to it, and what is wanted. Who acts on it is above
-//! ([`crate::following`]).
+//! (`following`).
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::net::{Shutdown, TcpStream};

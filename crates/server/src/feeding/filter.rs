@@ -148,3 +148,74 @@ fn removal(key: &[u8]) -> Vec<u8> {
     [&b"DEL"[..], key].into_iter().for_each(|word| encode_arg(&mut out, word));
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{assembly, commands};
+    use config::{Config, Startup};
+    use engine::full_copy::{self, Wanted};
+    use value::stream::Reads;
+    use wire::RequestBuf;
+
+    fn encoded(lines: &[&str]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for line in lines {
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            encode_request_header(&mut out, words.len());
+            words.into_iter().for_each(|word| encode_arg(&mut out, word));
+        }
+        out
+    }
+
+    /// What is left to be done of a stream of requests, and that nothing moved.
+    fn left(filter: &mut Filter<'_>, lines: &[&str]) -> io::Result<Vec<String>> {
+        let (bytes, mut out) = (encoded(lines), Vec::new());
+        filter.take(&bytes, &mut out)?;
+        assert_eq!(out.len(), bytes.len());
+        let mut stream = MasterStream::new(Place::default(), UNIT_BYTES_MAX);
+        stream.feed(&out);
+        let mut done = Vec::new();
+        while let Some(unit) = stream.next_unit().expect("it is a stream") {
+            done.extend(unit.commands().map(|request| {
+                let words: Vec<_> = request.request.iter().map(String::from_utf8_lossy).collect();
+                format!("{} {}", request.database, words.join(" "))
+            }));
+        }
+        Ok(done)
+    }
+
+    #[test]
+    fn what_a_copy_has_is_left_out_and_what_it_lacks_stays() {
+        commands::install();
+        let Ok(Startup::Serve { config, .. }) = Config::from_text(b"edition memory") else {
+            panic!("it is a file of one line")
+        };
+        let server = assembly::new(*config, 2);
+        let engine = &server.engine;
+        // The slot of "copied" was copied when all of the stream had been done there.
+        let key = engine.keyspace.key(DbIndex(0), b"copied");
+        engine.keyspace.enter(0).restore_stamp(DbIndex(0), key.slot, Stamp(1 << 40));
+        let set = RequestBuf::from_args(["SET", "copied", "1"]);
+        let Runs::Data(row) = table::find_for(&set.as_request()).unwrap().row.handler else { panic!() };
+        apply::Applier::new(engine, 0)
+            .on_key(&mut engine.keyspace.enter(0), row, (DbIndex(0), sys::UnixMs(0)), &set.as_request())
+            .unwrap();
+        let beginning = full_copy::begin(engine, || Stamp(0));
+        let wanted = Wanted { reads: Reads::Redis72, knows_field_times: false, keys: true, functions: true };
+        let stamps = full_copy::write(engine, &beginning, wanted, &[], &mut |_| Ok(())).unwrap();
+        let mut filter = Filter::new(engine, &stamps, 0, Stamp(0));
+        let mut left = |lines: &[&str]| left(&mut filter, lines);
+        assert_eq!(left(&["SELECT 0", "SET copied 1", "SET other 2"]).unwrap(), ["0 SET other 2"]);
+        let several =
+            ["MULTI", "SET copied 1", "SELECT 1", "SET copied 3", "SELECT 0", "INCR copied", "EXEC"];
+        assert_eq!(left(&several).unwrap(), ["1 SET copied 3"]);
+        assert!(left(&["MULTI", "APPEND copied x", "DEL copied", "EXEC"]).unwrap().is_empty());
+        assert_eq!(left(&["RENAME other copied"]).unwrap(), ["0 DEL other"]);
+        assert!(left(&["COPY other copied REPLACE"]).unwrap().is_empty());
+        assert_eq!(left(&["RENAME other another"]).unwrap(), ["0 RENAME other another"]);
+        assert!(left(&["RENAME copied other"]).is_err());
+        let mut filter = Filter::new(engine, &stamps, 0, Stamp(0));
+        assert!(super::tests::left(&mut filter, &["FLUSHALL"]).is_err());
+    }
+}
