@@ -58,13 +58,23 @@ pub fn judge(request: &Request, answers: &[Answer], queue: &mut Queue) -> Verdic
     verdict
 }
 
-/// Whether as many errors are in each of the answers.
+/// Whether the same errors are in each of the answers, by their first words.
 pub fn have_same_errors(answers: &[Answer]) -> bool {
-    let count = |answer: &Answer| {
-        let reply = answer.as_deref().unwrap_or_default();
-        usize::from(reply.starts_with(b"-")) + reply.windows(3).filter(|bytes| bytes == b"\r\n-").count()
+    answers.windows(2).all(|pair| error_codes(&pair[0]) == error_codes(&pair[1]))
+}
+
+/// The capital letters that errors begin with, sorted. Texts that begin with a dash are taken for errors too, numbers for some without any.
+fn error_codes(answer: &Answer) -> Vec<&[u8]> {
+    let reply = answer.as_deref().unwrap_or_default();
+    let is_start = |at: &usize| *at == 0 || reply[..*at].ends_with(b"\r\n");
+    let code = |at: usize| {
+        let rest = &reply[at + 1..];
+        &rest[..rest.iter().position(|byte| !byte.is_ascii_uppercase()).unwrap_or(rest.len())]
     };
-    answers.windows(2).all(|pair| count(&pair[0]) == count(&pair[1]))
+    let dashes = (0..reply.len()).filter(|at| reply[*at] == b'-');
+    let mut codes: Vec<&[u8]> = dashes.filter(is_start).map(code).collect();
+    codes.sort_unstable();
+    codes
 }
 
 fn judge_one(request: &Request, answers: &[Answer]) -> Verdict {
@@ -314,6 +324,18 @@ mod tests {
         assert_ne!(verdict(sorts, ["2", "1", "1\0"]), Verdict::Same);
         assert_ne!(verdict(sorts, ["1", "1", "2"]), Verdict::Same);
         assert_ne!(verdict("return redis.call('GET', KEYS[1])", ["1", "1", "1\0"]), Verdict::Same);
+    }
+
+    #[test]
+    fn errors_are_the_same_by_their_first_words() {
+        let are_same = |one: &str, other: &str| {
+            have_same_errors(&[Some(one.as_bytes().to_vec()), Some(other.as_bytes().to_vec())])
+        };
+        assert!(are_same("-ERR one text\r\n", "-ERR another\r\n"));
+        assert!(are_same("*2\r\n-ERR\r\n$2\r\n-5\r\n", "*2\r\n-ERR\r\n$2\r\n-6\r\n"));
+        assert!(!are_same("-ERR wrong number\r\n", "-WRONGTYPE wrong kind\r\n"));
+        assert!(!are_same("*1\r\n-WRONGTYPE\r\n", "-EXECABORT\r\n"));
+        assert!(!are_same("+OK\r\n", "-ERR no\r\n"));
     }
 
     #[test]
