@@ -49,6 +49,8 @@ pub enum How {
     ShorterNumbers,
     /// Where the real servers differ in words that Valkey 8 has changed, or in digits, see `wording`.
     Wording,
+    /// Messages that hold this and come from Valkey alone are right, where without them the real servers are the same.
+    TellsMore(&'static str),
     /// Where the real servers differ and the parts of their replies named here occur, this one is right.
     Right(Side, &'static str, &'static str),
 }
@@ -102,6 +104,8 @@ pub const RULES: &[Rule] = &[
     rule("multi", How::Right(Side::Redis, "can not be nested", "inside a transaction"), NESTED),
     rule("watch", How::Right(Side::Redis, "inside MULTI is not allowed", "inside a transaction"), NESTED),
     rule("exec", How::Right(Side::Redis, "", "EXECABORT"), NESTED),
+    // It looks for its keys again, and says so where one is missing.
+    rule("*", How::TellsMore("keymiss\r\n"), RUN_AGAIN),
     rule("blpop", How::Right(Side::Either, "*", "*"), ALL_READY),
     rule("brpop", How::Right(Side::Either, "*", "*"), ALL_READY),
     rule("blmpop", How::Right(Side::Either, "*", "*"), ALL_READY),
@@ -678,6 +682,11 @@ pub fn right_side(request: &Request, redis: &Answer, valkey: &Answer) -> Option<
         How::ShorterNumbers => are_same_numbers(redis, valkey).then_some(Side::Valkey),
         _ => None,
     })
+}
+
+/// Whether a message is one of those that Valkey alone may send, by a rule for this request.
+pub fn may_be_more(request: &Request, message: &[u8]) -> bool {
+    for_request(request).any(|rule| matches!(rule.how, How::TellsMore(part) if has_part(message, part)))
 }
 
 /// Whether two answers differ in nothing but how numbers are written.
