@@ -21,6 +21,7 @@ pub mod picks;
 mod records;
 pub mod rules;
 mod shrink;
+mod ties;
 mod wording;
 
 use crate::client::{Client, decode};
@@ -489,9 +490,9 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} at: {}", self.verdict, show(&self.request))?;
         for (name, answer) in &self.answers {
-            let shown = answer
-                .as_ref()
-                .map_or("(closed, or no answer)".into(), |reply| shorten(&reply.escape_ascii().to_string()));
+            let shown = answer.as_ref().map_or("(closed, or nothing more)".into(), |reply| {
+                shorten(&reply.escape_ascii().to_string())
+            });
             writeln!(f, "{name:>8}: {shown}")?;
         }
         writeln!(f, "after these requests (connection: request):")?;

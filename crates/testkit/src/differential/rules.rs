@@ -27,7 +27,7 @@ pub enum How {
     Unordered,
     /// The same, with what is inside of the elements in any order too.
     Nested,
-    /// A script may show the order of members that are the same up to a byte 0: it must be that of one real server.
+    /// A script may show the order of members that are the same up to a byte 0, see `ties`; else it must be as at one real server.
     TiesAtZero,
     /// Numbers that are not negative may lie this far apart.
     Within(i64),
@@ -86,7 +86,7 @@ const WORDS: &str =
     "Valkey 8 speaks of itself in other words, and numbers have no more digits than they need since 7.2";
 
 /// Why sorted members of a set may have changed places in a script's reply.
-const TIES_AT_ZERO: &str = "SORT in scripts compares up to the first byte 0, and what is equal so far comes by the accidents of an unstable sort";
+const TIES_AT_ZERO: &str = "SORT in scripts compares up to the first byte 0, and what is equal so far comes by the order of each server's own table";
 
 /// Why one who waits for several keys may be served from another than the first.
 const ALL_READY: &str =
