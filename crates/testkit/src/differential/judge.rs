@@ -15,6 +15,8 @@ use wire::{Value, skip_reply};
 pub enum Verdict {
     /// As they should be.
     Same,
+    /// As they should be, but the real servers hold different things from here on.
+    Parted,
     /// The server under test answers otherwise than it should.
     Different,
     /// The real servers differ among themselves, and no rule says which is right.
@@ -25,6 +27,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Verdict::Same => "no difference",
+            Verdict::Parted => "THE REAL SERVERS HAVE PARTED",
             Verdict::Different => "DIFFERENCE",
             Verdict::OraclesDiffer => "THE REAL SERVERS DIFFER, and no rule says which is right,",
         })
@@ -103,7 +106,10 @@ fn judge_one(request: &Request, answers: &[Answer]) -> Verdict {
         rules::are_same_numbers(redis, other)
             && value(subject).zip(value(right)).is_some_and(|(a, b)| wording::is_shorter(&a, &b))
     };
-    if are_alike(request, subject, right) || is_other_form() { Verdict::Same } else { Verdict::Different }
+    if !are_alike(request, subject, right) && !is_other_form() {
+        return Verdict::Different;
+    }
+    if rules::have_parted(request, redis, other) { Verdict::Parted } else { Verdict::Same }
 }
 
 /// Whether the answer is the one that two others make together.
@@ -166,7 +172,12 @@ fn are_alike(request: &Request, a: &Answer, b: &Answer) -> bool {
         How::Either(one, other) => {
             [a, b].iter().all(|reply| [one, other].iter().any(|part| rules::has_part(reply, part)))
         }
-        How::Right(..) | How::ShorterNumbers | How::Wording | How::TiesAtZero | How::TellsMore(_) => false,
+        How::Right(..)
+        | How::Parts(..)
+        | How::ShorterNumbers
+        | How::Wording
+        | How::TiesAtZero
+        | How::TellsMore(_) => false,
     })
 }
 
@@ -323,6 +334,15 @@ mod tests {
     fn real_servers_that_differ_need_a_rule() {
         let answers = ["$1\r\na\r\n", "$1\r\na\r\n", "$1\r\nb\r\n"];
         assert_eq!(verdict(&["GET", "k"], &answers), Verdict::OraclesDiffer);
+    }
+
+    #[test]
+    fn real_servers_may_part() {
+        let broken = "-INVALIDOBJ Corrupted HLL object detected\r\n";
+        assert_eq!(verdict(&["PFMERGE", "a", "b"], &[broken, broken, "+OK\r\n"]), Verdict::Parted);
+        assert_eq!(verdict(&["PFMERGE", "a", "b"], &["+OK\r\n", broken, "+OK\r\n"]), Verdict::Different);
+        assert_eq!(verdict(&["PFMERGE", "a", "b"], &[broken, broken, broken]), Verdict::Same);
+        assert_eq!(verdict(&["PFMERGE", "a", "b"], &[broken, "+OK\r\n", broken]), Verdict::OraclesDiffer);
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub enum How {
     TellsMore(&'static str),
     /// Where the real servers differ and the parts of their replies named here occur, this one is right.
     Right(Side, &'static str, &'static str),
+    /// The same, and they hold different things from then on, so that the stream is given up.
+    Parts(Side, &'static str, &'static str),
 }
 
 /// One excuse.
@@ -92,6 +94,9 @@ const TIES_AT_ZERO: &str = "SORT in scripts compares up to the first byte 0, and
 const ALL_READY: &str =
     "SWAPDB makes keys ready in the order of the server's own table of those that are waited for";
 
+/// Why a broken HyperLogLog is taken by Valkey.
+const OVERFULL: &str = "registers behind the last one are refused by Redis 7.2.10, and by 7.0 as it is packaged, but not by Valkey 8.0.1";
+
 /// Why an empty score is refused now and then.
 const STALE_ERROR: &str =
     "a number out of range in an earlier request may still count as SORT's own error (errno)";
@@ -104,6 +109,9 @@ pub const RULES: &[Rule] = &[
     rule("multi", How::Right(Side::Redis, "can not be nested", "inside a transaction"), NESTED),
     rule("watch", How::Right(Side::Redis, "inside MULTI is not allowed", "inside a transaction"), NESTED),
     rule("exec", How::Right(Side::Redis, "", "EXECABORT"), NESTED),
+    rule("pfmerge", How::Parts(Side::Redis, "INVALIDOBJ", "OK"), OVERFULL),
+    rule("pfcount", How::Parts(Side::Redis, "INVALIDOBJ", ":"), OVERFULL),
+    rule("pfadd", How::Parts(Side::Redis, "INVALIDOBJ", ":"), OVERFULL),
     // It looks for its keys again, and says so where one is missing.
     rule("*", How::TellsMore("keymiss\r\n"), RUN_AGAIN),
     rule("blpop", How::Right(Side::Either, "*", "*"), ALL_READY),
@@ -676,12 +684,19 @@ pub fn for_request(request: &Request) -> impl Iterator<Item = &'static Rule> {
 /// Which of two real servers that differ is right, if a rule says so.
 pub fn right_side(request: &Request, redis: &Answer, valkey: &Answer) -> Option<Side> {
     for_request(request).find_map(|rule| match rule.how {
-        How::Right(side, in_redis, in_valkey) if contains(redis, in_redis) && contains(valkey, in_valkey) => {
+        How::Right(side, in_redis, in_valkey) | How::Parts(side, in_redis, in_valkey)
+            if contains(redis, in_redis) && contains(valkey, in_valkey) =>
+        {
             Some(side)
         }
         How::ShorterNumbers => are_same_numbers(redis, valkey).then_some(Side::Valkey),
         _ => None,
     })
+}
+
+/// Whether two real servers that differ hold different things from then on, as a rule says.
+pub fn have_parted(request: &Request, redis: &Answer, valkey: &Answer) -> bool {
+    for_request(request).any(|rule| matches!(rule.how, How::Parts(_, in_redis, in_valkey) if contains(redis, in_redis) && contains(valkey, in_valkey)))
 }
 
 /// Whether a message is one of those that Valkey alone may send, by a rule for this request.
