@@ -177,7 +177,7 @@ fn are_alike(request: &Request, a: &Answer, b: &Answer) -> bool {
         | How::ShorterNumbers
         | How::Wording
         | How::TiesAtZero
-        | How::TellsMore(_) => false,
+        | How::Tells(_) => false,
     })
 }
 

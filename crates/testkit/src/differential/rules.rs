@@ -49,8 +49,8 @@ pub enum How {
     ShorterNumbers,
     /// Where the real servers differ in words that Valkey 8 has changed, or in digits, see `wording`.
     Wording,
-    /// Messages that hold this and come from Valkey alone are right, where without them the real servers are the same.
-    TellsMore(&'static str),
+    /// Messages that hold this are as Valkey has them, where without them the real servers are the same.
+    Tells(&'static str),
     /// Where the real servers differ and the parts of their replies named here occur, this one is right.
     Right(Side, &'static str, &'static str),
     /// The same, and they hold different things from then on, so that the stream is given up.
@@ -113,7 +113,9 @@ pub const RULES: &[Rule] = &[
     rule("pfcount", How::Parts(Side::Redis, "INVALIDOBJ", ":"), OVERFULL),
     rule("pfadd", How::Parts(Side::Redis, "INVALIDOBJ", ":"), OVERFULL),
     // It looks for its keys again, and says so where one is missing.
-    rule("*", How::TellsMore("keymiss\r\n"), RUN_AGAIN),
+    rule("*", How::Tells("keymiss\r\n"), RUN_AGAIN),
+    // In Redis 7.0 only once there is something for it.
+    rule("*", How::Tells("xgroup-createconsumer\r\n"), CLAIMANTS),
     rule("blpop", How::Right(Side::Either, "*", "*"), ALL_READY),
     rule("brpop", How::Right(Side::Either, "*", "*"), ALL_READY),
     rule("blmpop", How::Right(Side::Either, "*", "*"), ALL_READY),
@@ -699,9 +701,9 @@ pub fn have_parted(request: &Request, redis: &Answer, valkey: &Answer) -> bool {
     for_request(request).any(|rule| matches!(rule.how, How::Parts(_, in_redis, in_valkey) if contains(redis, in_redis) && contains(valkey, in_valkey)))
 }
 
-/// Whether a message is one of those that Valkey alone may send, by a rule for this request.
-pub fn may_be_more(request: &Request, message: &[u8]) -> bool {
-    for_request(request).any(|rule| matches!(rule.how, How::TellsMore(part) if has_part(message, part)))
+/// Whether a message is as Valkey has it, by a rule for this request.
+pub fn is_as_valkey_has_it(request: &Request, message: &[u8]) -> bool {
+    for_request(request).any(|rule| matches!(rule.how, How::Tells(part) if has_part(message, part)))
 }
 
 /// Whether two answers differ in nothing but how numbers are written.
