@@ -86,7 +86,7 @@ fn judge_one(request: &Request, answers: &[Answer]) -> Verdict {
     if rules::for_request(request).any(|rule| matches!(rule.how, How::Wording))
         && !oracles.iter().all(|oracle| are_alike(request, subject, oracle))
     {
-        if is_alike_with_ties(request, subject, oracles) {
+        if is_right_but_for_ties(request, subject, oracles) {
             return Verdict::Same;
         }
         return judge_wording(subject, redis, oracles.last().unwrap_or(redis));
@@ -115,8 +115,12 @@ fn judge_one(request: &Request, answers: &[Answer]) -> Verdict {
 /// Whether the answer is the one that two others make together.
 fn judge_wording(subject: &Answer, redis: &Answer, valkey: &Answer) -> Verdict {
     let value = |answer: &Answer| wording::decode(answer.as_ref()?);
-    let right = value(redis).zip(value(valkey)).and_then(|(redis, valkey)| wording::right(&redis, &valkey));
-    match (right, value(subject)) {
+    judge_values(value(subject), value(redis), value(valkey))
+}
+
+fn judge_values(subject: Option<Value>, redis: Option<Value>, valkey: Option<Value>) -> Verdict {
+    let right = redis.zip(valkey).and_then(|(redis, valkey)| wording::right(&redis, &valkey));
+    match (right, subject) {
         (None, _) => Verdict::OraclesDiffer,
         (Some(right), Some(subject)) if wording::is_shorter(&subject, &right) => Verdict::Same,
         _ => Verdict::Different,
@@ -210,36 +214,32 @@ fn without_order(value: &Value) -> String {
     }
 }
 
-/// Whether a script shows, but for the order that a rule leaves to each server, what one of the real servers shows, or all of them where it
-/// cannot be seen whether it sorts.
-fn is_alike_with_ties(request: &Request, subject: &Answer, oracles: &[Answer]) -> bool {
+/// Whether a script shows what it should, but for the order that a rule leaves to each server; or, where it sorts so, what one of the real
+/// servers shows.
+fn is_right_but_for_ties(request: &Request, subject: &Answer, oracles: &[Answer]) -> bool {
     let has_rule = rules::for_request(request).any(|rule| matches!(rule.how, How::TiesAtZero));
-    let has_zero = |answer: &Answer| {
-        answer.as_ref().is_some_and(|a| a.contains(&0) || has(a, br"\000") || has(a, br"\u0000"))
-    };
-    if !has_rule || !oracles.iter().any(has_zero) {
+    let has_zero = |answer: &Answer| answer.as_deref().is_some_and(ties::has_zero);
+    let is_script_here = is(request, "eval") || is(request, "eval_ro");
+    let sorts = has_word(request, b"nosort");
+    if !has_rule || !oracles.iter().any(has_zero) || is_script_here && !sorts {
         return false;
     }
-    let is_part = names_word(request, b"limit");
+    let is_part = has_word(request, b"limit");
     let value = |answer: &Answer| wording::decode(answer.as_ref()?);
-    let is_as_at = |oracle: &Answer| {
-        value(subject).zip(value(oracle)).is_some_and(|(a, b)| ties::are_alike(&a, &b, is_part))
-    };
-    let is_script_here = is(request, "eval") || is(request, "eval_ro");
-    if is_script_here {
-        // Nothing else that scripts may sort without an order of its own is shown.
-        return names_word(request, b"nosort") && oracles.iter().any(is_as_at);
-    }
-    oracles.iter().all(is_as_at)
-}
-
-fn has(bytes: &[u8], wanted: &[u8]) -> bool {
-    bytes.windows(wanted.len()).any(|part| part == wanted)
+    let ordered = |answer: &Answer| value(answer).map(|value| ties::in_one_order(&value, is_part));
+    let redis = &oracles[0];
+    let valkey = oracles.last().unwrap_or(redis);
+    judge_values(ordered(subject), ordered(redis), ordered(valkey)) == Verdict::Same
+        || sorts
+            && oracles
+                .iter()
+                .any(|oracle| judge_values(value(subject), value(oracle), value(oracle)) == Verdict::Same)
 }
 
 /// Whether a word has this, which is in lower case, anywhere.
-fn names_word(request: &Request, wanted: &[u8]) -> bool {
-    request.iter().any(|word| has(&word.to_ascii_lowercase(), wanted))
+fn has_word(request: &Request, wanted: &[u8]) -> bool {
+    let has = |word: &[u8]| word.windows(wanted.len()).any(|part| part == wanted);
+    request.iter().any(|word| has(&word.to_ascii_lowercase()))
 }
 
 fn is_within(a: &Value, b: &Value, tolerance: i64) -> bool {
@@ -397,6 +397,9 @@ mod tests {
         assert_eq!(verdict([one, one, other]), Verdict::Same);
         assert_ne!(verdict([["1", "1"], other, other]), Verdict::Same);
         assert_ne!(verdict([one, one, ["2\0", "1"]]), Verdict::Same);
+        let (redis, valkey) =
+            ("Unknown Redis command called from script", "Unknown command called from script");
+        assert_eq!(verdict([["1\0", redis], ["1\0", redis], ["1\0", valkey]]), Verdict::Same);
     }
 
     #[test]
