@@ -181,6 +181,7 @@ fn are_alike(request: &Request, a: &Answer, b: &Answer) -> bool {
         | How::ShorterNumbers
         | How::Wording
         | How::TiesAtZero
+        | How::Served
         | How::Tells(_) => false,
     })
 }
@@ -343,6 +344,19 @@ mod tests {
         assert_eq!(verdict(&["PFMERGE", "a", "b"], &["+OK\r\n", broken, "+OK\r\n"]), Verdict::Different);
         assert_eq!(verdict(&["PFMERGE", "a", "b"], &[broken, broken, broken]), Verdict::Same);
         assert_eq!(verdict(&["PFMERGE", "a", "b"], &[broken, "+OK\r\n", broken]), Verdict::OraclesDiffer);
+    }
+
+    #[test]
+    fn who_waits_is_served_as_by_valkey() {
+        let served = |answers: [Option<&str>; 3]| {
+            let answers = answers.map(|answer| answer.map(|text| text.as_bytes().to_vec()));
+            judge(&words(&["BLPOP", "d", "d", "0"]), &answers, &mut Queue::default())
+        };
+        let popped = Some("*2\r\n$1\r\nd\r\n$1\r\nx\r\n");
+        assert_eq!(served([None, popped, None]), Verdict::Same);
+        assert_eq!(served([popped, None, popped]), Verdict::Same);
+        assert_eq!(served([popped, popped, None]), Verdict::Different);
+        assert_eq!(served([None, Some("-ERR\r\n"), None]), Verdict::OraclesDiffer);
     }
 
     #[test]

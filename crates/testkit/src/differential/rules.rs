@@ -49,6 +49,8 @@ pub enum How {
     ShorterNumbers,
     /// Where the real servers differ in words that Valkey 8 has changed, or in digits, see `wording`.
     Wording,
+    /// Where one of the real servers has served who waited and the other has not, or with something else, Valkey is right.
+    Served,
     /// Messages that hold this are as Valkey has them, where without them the real servers are the same.
     Tells(&'static str),
     /// Where the real servers differ and the parts of their replies named here occur, this one is right.
@@ -290,11 +292,19 @@ pub const RULES: &[Rule] = &[
         "ZRANK takes more since Redis 7.2",
     ),
     rule("blpop", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("blpop", How::Served, RUN_AGAIN),
     rule("brpop", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("brpop", How::Served, RUN_AGAIN),
     rule("blmpop", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("blmpop", How::Served, RUN_AGAIN),
     rule("bzpopmin", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("bzpopmin", How::Served, RUN_AGAIN),
     rule("bzpopmax", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("bzpopmax", How::Served, RUN_AGAIN),
     rule("bzmpop", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("bzmpop", How::Served, RUN_AGAIN),
+    rule("blmove", How::Served, RUN_AGAIN),
+    rule("brpoplpush", How::Served, RUN_AGAIN),
     rule(
         "*",
         How::Right(Side::Redis, "", "-NOSUB"),
@@ -692,6 +702,7 @@ pub fn right_side(request: &Request, redis: &Answer, valkey: &Answer) -> Option<
             Some(side)
         }
         How::ShorterNumbers => are_same_numbers(redis, valkey).then_some(Side::Valkey),
+        How::Served => [redis, valkey].iter().all(|answer| !is_error(answer)).then_some(Side::Valkey),
         _ => None,
     })
 }
@@ -704,6 +715,10 @@ pub fn have_parted(request: &Request, redis: &Answer, valkey: &Answer) -> bool {
 /// Whether a message is as Valkey has it, by a rule for this request.
 pub fn is_as_valkey_has_it(request: &Request, message: &[u8]) -> bool {
     for_request(request).any(|rule| matches!(rule.how, How::Tells(part) if has_part(message, part)))
+}
+
+fn is_error(answer: &Answer) -> bool {
+    answer.as_ref().is_some_and(|reply| reply.starts_with(b"-"))
 }
 
 /// Whether two answers differ in nothing but how numbers are written.
