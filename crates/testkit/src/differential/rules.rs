@@ -386,7 +386,7 @@ pub const RULES: &[Rule] = &[
     rule("xinfo|consumers", How::Moments, "idle times are measured"),
     rule(
         "xsetid",
-        How::Right(Side::Valkey, "OK", "smaller than current"),
+        How::Parts(Side::Valkey, "OK", "smaller than current"),
         "checked for empty streams too since Redis 7.2",
     ),
     rule(
