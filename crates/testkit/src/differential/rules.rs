@@ -243,6 +243,11 @@ pub const RULES: &[Rule] = &[
     ),
     rule(
         "object|encoding",
+        How::Right(Side::Valkey, "intset", "hashtable"),
+        "SADD goes by how many members it is given, though some are the same, since Redis 7.2",
+    ),
+    rule(
+        "object|encoding",
         How::Either("listpack", "skiplist"),
         "SORT leaves sorted sets in another encoding in Redis; cases hold when they change by themselves",
     ),
