@@ -7,12 +7,12 @@ use crate::limits::{
     STATE_BYTES_MAX, VALUES_MAX,
 };
 use crate::raise::{self, Raise, Stop};
-use crate::raw::Anchors;
 use crate::raw::run::{self, Ended, Raw, Run, Takes};
-use crate::redis::{self, SANDBOX, as_text};
+use crate::raw::{self, Anchors};
+use crate::redis::{self, SANDBOX};
 use crate::shebang::ScriptFlags;
 use crate::{Sha, bits, cjson, cmsgpack, gate, library, random, structs};
-use mlua::{ChunkMode, Function, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value};
+use mlua::{Function, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -332,14 +332,8 @@ impl Engine {
             Some(_) => &text[text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len())..],
             None => text,
         };
-        let body = as_text(body);
-        let chunk = self.lua.load(&*body).set_name(name).set_mode(ChunkMode::Text);
-        chunk.set_environment(self.sandbox.env.clone()).into_function().map_err(|error| {
-            match raise::root(&error) {
-                Raise::Text(message) | Raise::Reply(message) => message,
-                Raise::Stop(_) => Vec::new(),
-            }
-        })
+        raw::compile(&self.lua, body, name.as_bytes(), &self.sandbox.env)
+            .unwrap_or_else(|error| Err(error.to_string().into_bytes()))
     }
 
     /// Runs a compiled script, which others know by `name`. The request's words from `first` on are its keys, and those

@@ -7,9 +7,8 @@ use crate::host;
 use crate::library::{self, BYTES_PER_INSTRUCTION};
 use crate::limits::{LOG_LINE_BYTES_MAX, SOURCE_BYTES_MAX};
 use crate::raise::{self, Raise, Stop};
-use crate::raw::{Errors, caller, push_number};
-use mlua::{ChunkMode, Function, IntoLuaMulti, Lua, MultiValue, Result, Table, Value};
-use std::borrow::Cow;
+use crate::raw::{self, Errors, caller, push_number};
+use mlua::{Function, IntoLuaMulti, Lua, MultiValue, Result, Table, Value};
 use std::rc::Rc;
 use wire::{Protocol, RequestBuf};
 
@@ -102,8 +101,8 @@ pub(crate) fn inner_functions(lua: &Lua, state: &Rc<State>) -> Result<Table> {
         let arguments = Arguments::new(lua, &values);
         let text = arguments.string(1)?.as_bytes().to_vec();
         let name = match arguments.is_given(2) {
-            true => arguments.string(2)?.to_string_lossy(),
-            false => String::from_utf8_lossy(&text).into_owned(),
+            true => arguments.string(2)?.as_bytes().to_vec(),
+            false => text.clone(),
         };
         load_text(lua, &loading, &text, &name)
     })?;
@@ -116,8 +115,8 @@ pub(crate) fn inner_functions(lua: &Lua, state: &Rc<State>) -> Result<Table> {
             return Err(arguments.bad(1, format!("function expected, got {got}")));
         };
         let name = match arguments.is_given(2) {
-            true => arguments.string(2)?.to_string_lossy(),
-            false => "=(load)".to_owned(),
+            true => arguments.string(2)?.as_bytes().to_vec(),
+            false => b"=(load)".to_vec(),
         };
         let pieces = pieces.clone();
         // Whoever loads while pieces are made must not find the interpreter full of our references.
@@ -138,32 +137,16 @@ pub(crate) fn inner_functions(lua: &Lua, state: &Rc<State>) -> Result<Table> {
     Ok(inner)
 }
 
-/// Compiles text, and nothing that was compiled before: the interpreter does not check such code.
-fn load_text(lua: &Lua, state: &State, text: &[u8], name: &str) -> Result<MultiValue> {
+/// Compiles text for a script.
+fn load_text(lua: &Lua, state: &State, text: &[u8], name: &[u8]) -> Result<MultiValue> {
     if text.len() > SOURCE_BYTES_MAX {
         return (Value::Nil, "chunk is too large").into_lua_multi(lua);
     }
     state.charge(text.len() * COMPILING_WORK)?;
-    let name = name.replace('\0', "");
     let env = state.env.borrow().clone().expect("the sandbox is built before scripts run");
-    let text = as_text(text);
-    let chunk = lua.load(&*text).set_name(name).set_mode(ChunkMode::Text).set_environment(env);
-    match chunk.into_function() {
+    match raw::compile(lua, text, name, &env)? {
         Ok(function) => function.into_lua_multi(lua),
-        Err(error) => match raise::root(&error) {
-            Raise::Text(message) | Raise::Reply(message) => {
-                (Value::Nil, lua.create_string(message)?).into_lua_multi(lua)
-            }
-            Raise::Stop(_) => Err(error),
-        },
-    }
-}
-
-/// What was compiled before, as text that does not compile: a blank in front of its mark.
-pub(crate) fn as_text(text: &[u8]) -> Cow<'_, [u8]> {
-    match text.first() {
-        Some(b'\x1b') => Cow::Owned([b" ", text].concat()),
-        _ => Cow::Borrowed(text),
+        Err(message) => (Value::Nil, lua.create_string(message)?).into_lua_multi(lua),
     }
 }
 

@@ -21,6 +21,7 @@ pub mod picks;
 mod records;
 pub mod rules;
 mod shrink;
+mod ties;
 mod wording;
 
 use crate::client::{Client, decode};
@@ -94,6 +95,8 @@ pub struct Differential {
     kind: Kind,
     /// The real servers have refused different requests of the stream that is played, as a rule allows.
     have_parted: bool,
+    /// What the stream that is played was given up at, as the real servers hold different things from there on.
+    given_up: Option<Request>,
 }
 
 /// What was found, with the shortest stream that shows it.
@@ -124,7 +127,7 @@ impl Differential {
         let programs = std::iter::once(&subject).chain(oracles);
         let nodes =
             programs.map(|program| Node::start(program.clone())).collect::<io::Result<Vec<Node>>>()?;
-        Ok(Differential { nodes, kind: Kind::Stream, have_parted: false })
+        Ok(Differential { nodes, kind: Kind::Stream, have_parted: false, given_up: None })
     }
 
     /// Plays schedules from now on.
@@ -175,6 +178,9 @@ impl Differential {
             let found = self
                 .play(&stream)
                 .map_err(|error| io::Error::new(error.kind(), format!("seed {seed}: {error}")))?;
+            if let Some(request) = &self.given_up {
+                println!("seed {seed}: given up where the real servers part: {}", show(request));
+            }
             if let Some(found) = found {
                 if lost < LOST_MAX && self.replace_mute(&found)? {
                     println!(
@@ -227,6 +233,7 @@ impl Differential {
             node.reset()?;
         }
         self.have_parted = false;
+        self.given_up = None;
         if self.kind == Kind::Schedule {
             return self.play_schedule(stream);
         }
@@ -236,6 +243,9 @@ impl Differential {
             if let Some(found) = self.play_batch(batch, &mut queues[batch[0].connection])? {
                 let position = position + found.position.unwrap_or(0);
                 return Ok(Some(Difference { position: Some(position), ..found }));
+            }
+            if self.given_up.is_some() {
+                return Ok(None);
             }
             position += batch.len();
         }
@@ -271,6 +281,10 @@ impl Differential {
                 self.nodes.iter_mut().map(|node| node.answer(connection, &step.request)).collect();
             let verdict = judge::judge(&step.request, &answers, queue);
             self.have_parted |= !judge::have_same_errors(&answers[1..]);
+            if verdict == Verdict::Parted {
+                self.given_up = Some(step.request.clone());
+                return Ok(None);
+            }
             if verdict != Verdict::Same {
                 let found = self.difference(&step.request, answers, verdict)?;
                 return Ok(Some(Difference { position: Some(position), ..found }));
@@ -489,9 +503,9 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} at: {}", self.verdict, show(&self.request))?;
         for (name, answer) in &self.answers {
-            let shown = answer
-                .as_ref()
-                .map_or("(closed, or no answer)".into(), |reply| shorten(&reply.escape_ascii().to_string()));
+            let shown = answer.as_ref().map_or("(closed, or nothing more)".into(), |reply| {
+                shorten(&reply.escape_ascii().to_string())
+            });
             writeln!(f, "{name:>8}: {shown}")?;
         }
         writeln!(f, "after these requests (connection: request):")?;

@@ -24,7 +24,8 @@ pub(crate) use call::{Errors, caller, push_number};
 use crate::raise::{Raise, Stop};
 use mlua::ffi::{self, lua_State};
 use mlua::{Function, IntoLua, Lua, Result, Table, Value};
-use std::ffi::c_int;
+use std::borrow::Cow;
+use std::ffi::{CString, c_int};
 
 /// Values that are found again by number: names that tables have, and what runs need.
 #[derive(Clone, Copy)]
@@ -197,5 +198,47 @@ unsafe fn bytes_at<'a>(lua: *mut lua_State, index: c_int) -> &'a [u8] {
     unsafe {
         let bytes = ffi::lua_tolstring(lua, index, &raw mut length);
         std::slice::from_raw_parts(bytes.cast(), length)
+    }
+}
+
+/// A function from a text, with this environment, or what the compiler says against it, in its own bytes: the library in front takes
+/// messages for UTF-8, which a script need not be. `name` is the chunk's, which ends at its first byte 0.
+///
+/// # Errors
+/// The interpreter's memory is full.
+pub(crate) fn compile(
+    lua: &Lua,
+    text: &[u8],
+    name: &[u8],
+    environment: &Table,
+) -> Result<std::result::Result<Function, Vec<u8>>> {
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    let name = CString::new(name).expect("it ends in front of the first byte 0");
+    let text = as_text(text);
+    // SAFETY: the environment is alone on the stack; there is room for a function, or a message, behind it, and one of these is all
+    // that stays. The text is no bytecode, and it and the name outlive the call. Nothing here raises an error: loading catches its own.
+    let made = unsafe {
+        lua.exec_raw::<Value>(environment, |lua| {
+            let status = ffi::luaL_loadbuffer(lua, text.as_ptr().cast(), text.len(), name.as_ptr());
+            if status == ffi::LUA_OK {
+                ffi::lua_insert(lua, -2);
+                ffi::lua_setfenv(lua, -2);
+            } else {
+                ffi::lua_remove(lua, -2);
+            }
+        })?
+    };
+    Ok(match made {
+        Value::Function(function) => Ok(function),
+        Value::String(message) => Err(message.as_bytes().to_vec()),
+        _ => Err(Vec::new()),
+    })
+}
+
+/// What was compiled before, as text that does not compile: a blank in front of its mark. The interpreter does not check such code.
+fn as_text(text: &[u8]) -> Cow<'_, [u8]> {
+    match text.first() {
+        Some(b'\x1b') => Cow::Owned([b" ", text].concat()),
+        _ => Cow::Borrowed(text),
     }
 }

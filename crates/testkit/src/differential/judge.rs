@@ -4,7 +4,7 @@
 
 use super::moments;
 use super::rules::{self, How, Side};
-use super::{Answer, shorten, wording};
+use super::{Answer, shorten, ties, wording};
 use crate::client::decode;
 use crate::generate::Request;
 use std::fmt;
@@ -15,6 +15,8 @@ use wire::{Value, skip_reply};
 pub enum Verdict {
     /// As they should be.
     Same,
+    /// As they should be, but the real servers hold different things from here on.
+    Parted,
     /// The server under test answers otherwise than it should.
     Different,
     /// The real servers differ among themselves, and no rule says which is right.
@@ -25,6 +27,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Verdict::Same => "no difference",
+            Verdict::Parted => "THE REAL SERVERS HAVE PARTED",
             Verdict::Different => "DIFFERENCE",
             Verdict::OraclesDiffer => "THE REAL SERVERS DIFFER, and no rule says which is right,",
         })
@@ -58,13 +61,23 @@ pub fn judge(request: &Request, answers: &[Answer], queue: &mut Queue) -> Verdic
     verdict
 }
 
-/// Whether as many errors are in each of the answers.
+/// Whether the same errors are in each of the answers, by their first words.
 pub fn have_same_errors(answers: &[Answer]) -> bool {
-    let count = |answer: &Answer| {
-        let reply = answer.as_deref().unwrap_or_default();
-        usize::from(reply.starts_with(b"-")) + reply.windows(3).filter(|bytes| bytes == b"\r\n-").count()
+    answers.windows(2).all(|pair| error_codes(&pair[0]) == error_codes(&pair[1]))
+}
+
+/// The capital letters that errors begin with, sorted. Texts that begin with a dash are taken for errors too, numbers for some without any.
+fn error_codes(answer: &Answer) -> Vec<&[u8]> {
+    let reply = answer.as_deref().unwrap_or_default();
+    let is_start = |at: &usize| *at == 0 || reply[..*at].ends_with(b"\r\n");
+    let code = |at: usize| {
+        let rest = &reply[at + 1..];
+        &rest[..rest.iter().position(|byte| !byte.is_ascii_uppercase()).unwrap_or(rest.len())]
     };
-    answers.windows(2).all(|pair| count(&pair[0]) == count(&pair[1]))
+    let dashes = (0..reply.len()).filter(|at| reply[*at] == b'-');
+    let mut codes: Vec<&[u8]> = dashes.filter(is_start).map(code).collect();
+    codes.sort_unstable();
+    codes
 }
 
 fn judge_one(request: &Request, answers: &[Answer]) -> Verdict {
@@ -73,9 +86,7 @@ fn judge_one(request: &Request, answers: &[Answer]) -> Verdict {
     if rules::for_request(request).any(|rule| matches!(rule.how, How::Wording))
         && !oracles.iter().all(|oracle| are_alike(request, subject, oracle))
     {
-        let ties = rules::for_request(request).any(|rule| matches!(rule.how, How::TiesAtZero));
-        let is_as_at = |oracle: &Answer| judge_wording(subject, oracle, oracle) == Verdict::Same;
-        if ties && may_show_ties(request, oracles) && oracles.iter().any(is_as_at) {
+        if is_right_but_for_ties(request, subject, oracles) {
             return Verdict::Same;
         }
         return judge_wording(subject, redis, oracles.last().unwrap_or(redis));
@@ -95,14 +106,21 @@ fn judge_one(request: &Request, answers: &[Answer]) -> Verdict {
         rules::are_same_numbers(redis, other)
             && value(subject).zip(value(right)).is_some_and(|(a, b)| wording::is_shorter(&a, &b))
     };
-    if are_alike(request, subject, right) || is_other_form() { Verdict::Same } else { Verdict::Different }
+    if !are_alike(request, subject, right) && !is_other_form() {
+        return Verdict::Different;
+    }
+    if rules::have_parted(request, redis, other) { Verdict::Parted } else { Verdict::Same }
 }
 
 /// Whether the answer is the one that two others make together.
 fn judge_wording(subject: &Answer, redis: &Answer, valkey: &Answer) -> Verdict {
     let value = |answer: &Answer| wording::decode(answer.as_ref()?);
-    let right = value(redis).zip(value(valkey)).and_then(|(redis, valkey)| wording::right(&redis, &valkey));
-    match (right, value(subject)) {
+    judge_values(value(subject), value(redis), value(valkey))
+}
+
+fn judge_values(subject: Option<Value>, redis: Option<Value>, valkey: Option<Value>) -> Verdict {
+    let right = redis.zip(valkey).and_then(|(redis, valkey)| wording::right(&redis, &valkey));
+    match (right, subject) {
         (None, _) => Verdict::OraclesDiffer,
         (Some(right), Some(subject)) if wording::is_shorter(&subject, &right) => Verdict::Same,
         _ => Verdict::Different,
@@ -158,7 +176,13 @@ fn are_alike(request: &Request, a: &Answer, b: &Answer) -> bool {
         How::Either(one, other) => {
             [a, b].iter().all(|reply| [one, other].iter().any(|part| rules::has_part(reply, part)))
         }
-        How::Right(..) | How::ShorterNumbers | How::Wording | How::TiesAtZero => false,
+        How::Right(..)
+        | How::Parts(..)
+        | How::ShorterNumbers
+        | How::Wording
+        | How::TiesAtZero
+        | How::Served
+        | How::Tells(_) => false,
     })
 }
 
@@ -191,11 +215,32 @@ fn without_order(value: &Value) -> String {
     }
 }
 
-/// Whether a script may show the order in which members came that are the same up to a byte 0.
-fn may_show_ties(request: &Request, oracles: &[Answer]) -> bool {
-    let has = |bytes: &[u8], wanted: &[u8]| bytes.windows(wanted.len()).any(|part| part == wanted);
-    let has_zero = |answer: &Answer| answer.as_ref().is_some_and(|a| a.contains(&0) || has(a, br"\000"));
-    request.iter().any(|word| has(&word.to_ascii_lowercase(), b"sort")) && oracles.iter().any(has_zero)
+/// Whether a script shows what it should, but for the order that a rule leaves to each server; or, where it sorts so, what one of the real
+/// servers shows.
+fn is_right_but_for_ties(request: &Request, subject: &Answer, oracles: &[Answer]) -> bool {
+    let has_rule = rules::for_request(request).any(|rule| matches!(rule.how, How::TiesAtZero));
+    let has_zero = |answer: &Answer| answer.as_deref().is_some_and(ties::has_zero);
+    let is_script_here = is(request, "eval") || is(request, "eval_ro");
+    let sorts = has_word(request, b"nosort");
+    if !has_rule || !oracles.iter().any(has_zero) || is_script_here && !sorts {
+        return false;
+    }
+    let is_part = has_word(request, b"limit");
+    let value = |answer: &Answer| wording::decode(answer.as_ref()?);
+    let ordered = |answer: &Answer| value(answer).map(|value| ties::in_one_order(&value, is_part));
+    let redis = &oracles[0];
+    let valkey = oracles.last().unwrap_or(redis);
+    judge_values(ordered(subject), ordered(redis), ordered(valkey)) == Verdict::Same
+        || sorts
+            && oracles
+                .iter()
+                .any(|oracle| judge_values(value(subject), value(oracle), value(oracle)) == Verdict::Same)
+}
+
+/// Whether a word has this, which is in lower case, anywhere.
+fn has_word(request: &Request, wanted: &[u8]) -> bool {
+    let has = |word: &[u8]| word.windows(wanted.len()).any(|part| part == wanted);
+    request.iter().any(|word| has(&word.to_ascii_lowercase()))
 }
 
 fn is_within(a: &Value, b: &Value, tolerance: i64) -> bool {
@@ -293,6 +338,40 @@ mod tests {
     }
 
     #[test]
+    fn real_servers_may_part() {
+        let broken = "-INVALIDOBJ Corrupted HLL object detected\r\n";
+        assert_eq!(verdict(&["PFMERGE", "a", "b"], &[broken, broken, "+OK\r\n"]), Verdict::Parted);
+        assert_eq!(verdict(&["PFMERGE", "a", "b"], &["+OK\r\n", broken, "+OK\r\n"]), Verdict::Different);
+        assert_eq!(verdict(&["PFMERGE", "a", "b"], &[broken, broken, broken]), Verdict::Same);
+        assert_eq!(verdict(&["PFMERGE", "a", "b"], &[broken, "+OK\r\n", broken]), Verdict::OraclesDiffer);
+    }
+
+    #[test]
+    fn who_waits_is_served_as_by_valkey() {
+        let served = |answers: [Option<&str>; 3]| {
+            let answers = answers.map(|answer| answer.map(|text| text.as_bytes().to_vec()));
+            judge(&words(&["BLPOP", "d", "d", "0"]), &answers, &mut Queue::default())
+        };
+        let popped = Some("*2\r\n$1\r\nd\r\n$1\r\nx\r\n");
+        assert_eq!(served([None, popped, None]), Verdict::Same);
+        assert_eq!(served([popped, None, popped]), Verdict::Same);
+        assert_eq!(served([popped, popped, None]), Verdict::Different);
+        assert_eq!(served([None, Some("-ERR\r\n"), None]), Verdict::OraclesDiffer);
+    }
+
+    #[test]
+    fn errors_are_the_same_by_their_first_words() {
+        let are_same = |one: &str, other: &str| {
+            have_same_errors(&[Some(one.as_bytes().to_vec()), Some(other.as_bytes().to_vec())])
+        };
+        assert!(are_same("-ERR one text\r\n", "-ERR another\r\n"));
+        assert!(are_same("*2\r\n-ERR\r\n$2\r\n-5\r\n", "*2\r\n-ERR\r\n$2\r\n-6\r\n"));
+        assert!(!are_same("-ERR wrong number\r\n", "-WRONGTYPE wrong kind\r\n"));
+        assert!(!are_same("*1\r\n-WRONGTYPE\r\n", "-EXECABORT\r\n"));
+        assert!(!are_same("+OK\r\n", "-ERR no\r\n"));
+    }
+
+    #[test]
     fn order_of_keys_does_not_matter_but_their_number_does() {
         assert_eq!(verdict(&["keys", "*"], &["*2\r\n+a\r\n+b\r\n", "*2\r\n+b\r\n+a\r\n"]), Verdict::Same);
         assert_eq!(
@@ -308,12 +387,33 @@ mod tests {
             let [subject, redis, valkey] = answers.map(reply);
             verdict(&["EVAL", script, "1", "k"], &[&subject, &redis, &valkey])
         };
-        let sorts = "return redis.call('SORT', KEYS[1])[1]";
+        let sorts = "return redis.call('SORT', KEYS[1], 'BY', 'nosort', 'LIMIT', 0, 1)[1]";
         assert_eq!(verdict(sorts, ["1\0", "1", "1\0"]), Verdict::Same);
         assert_eq!(verdict(sorts, ["1", "1", r"1\000"]), Verdict::Same);
         assert_ne!(verdict(sorts, ["2", "1", "1\0"]), Verdict::Same);
         assert_ne!(verdict(sorts, ["1", "1", "2"]), Verdict::Same);
         assert_ne!(verdict("return redis.call('GET', KEYS[1])", ["1", "1", "1\0"]), Verdict::Same);
+        assert_ne!(verdict("return redis.call('GET', KEYS[1])", ["1", "1\0", "1\0"]), Verdict::Same);
+    }
+
+    #[test]
+    fn what_a_script_that_is_not_seen_sorted_has_its_elements_only_in_another_order() {
+        let reply = |texts: [&str; 2]| {
+            let bulk = |text: &&str| format!("${}\r\n{text}\r\n", text.len());
+            format!("*2\r\n{}", texts.iter().map(bulk).collect::<String>())
+        };
+        let verdict = |answers: [[&str; 2]; 3]| {
+            let [subject, redis, valkey] = answers.map(reply);
+            verdict(&["FCALL", "f", "0"], &[&subject, &redis, &valkey])
+        };
+        let (one, other) = (["1", "1\0"], ["1\0", "1"]);
+        assert_eq!(verdict([one, other, other]), Verdict::Same);
+        assert_eq!(verdict([one, one, other]), Verdict::Same);
+        assert_ne!(verdict([["1", "1"], other, other]), Verdict::Same);
+        assert_ne!(verdict([one, one, ["2\0", "1"]]), Verdict::Same);
+        let (redis, valkey) =
+            ("Unknown Redis command called from script", "Unknown command called from script");
+        assert_eq!(verdict([["1\0", redis], ["1\0", redis], ["1\0", valkey]]), Verdict::Same);
     }
 
     #[test]

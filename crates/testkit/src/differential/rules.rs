@@ -27,7 +27,7 @@ pub enum How {
     Unordered,
     /// The same, with what is inside of the elements in any order too.
     Nested,
-    /// A script may show the order of members that are the same up to a byte 0: it must be that of one real server.
+    /// A script may show the order of members that are the same up to a byte 0, see `ties`; else it must be as at one real server.
     TiesAtZero,
     /// Numbers that are not negative may lie this far apart.
     Within(i64),
@@ -49,8 +49,14 @@ pub enum How {
     ShorterNumbers,
     /// Where the real servers differ in words that Valkey 8 has changed, or in digits, see `wording`.
     Wording,
+    /// Where one of the real servers has served who waited and the other has not, or with something else, Valkey is right.
+    Served,
+    /// Messages that hold this are as Valkey has them, where without them the real servers are the same.
+    Tells(&'static str),
     /// Where the real servers differ and the parts of their replies named here occur, this one is right.
     Right(Side, &'static str, &'static str),
+    /// The same, and they hold different things from then on, so that the stream is given up.
+    Parts(Side, &'static str, &'static str),
 }
 
 /// One excuse.
@@ -84,11 +90,14 @@ const WORDS: &str =
     "Valkey 8 speaks of itself in other words, and numbers have no more digits than they need since 7.2";
 
 /// Why sorted members of a set may have changed places in a script's reply.
-const TIES_AT_ZERO: &str = "SORT in scripts compares up to the first byte 0, and what is equal so far comes by the accidents of an unstable sort";
+const TIES_AT_ZERO: &str = "SORT in scripts compares up to the first byte 0, and what is equal so far comes by the order of each server's own table";
 
 /// Why one who waits for several keys may be served from another than the first.
 const ALL_READY: &str =
     "SWAPDB makes keys ready in the order of the server's own table of those that are waited for";
+
+/// Why a broken HyperLogLog is taken by Valkey.
+const OVERFULL: &str = "registers behind the last one are refused by Redis 7.2.10, and by 7.0 as it is packaged, but not by Valkey 8.0.1";
 
 /// Why an empty score is refused now and then.
 const STALE_ERROR: &str =
@@ -102,6 +111,13 @@ pub const RULES: &[Rule] = &[
     rule("multi", How::Right(Side::Redis, "can not be nested", "inside a transaction"), NESTED),
     rule("watch", How::Right(Side::Redis, "inside MULTI is not allowed", "inside a transaction"), NESTED),
     rule("exec", How::Right(Side::Redis, "", "EXECABORT"), NESTED),
+    rule("pfmerge", How::Parts(Side::Redis, "INVALIDOBJ", "OK"), OVERFULL),
+    rule("pfcount", How::Parts(Side::Redis, "INVALIDOBJ", ":"), OVERFULL),
+    rule("pfadd", How::Parts(Side::Redis, "INVALIDOBJ", ":"), OVERFULL),
+    // It looks for its keys again, and says so where one is missing.
+    rule("*", How::Tells("keymiss\r\n"), RUN_AGAIN),
+    // In Redis 7.0 only once there is something for it.
+    rule("*", How::Tells("xgroup-createconsumer\r\n"), CLAIMANTS),
     rule("blpop", How::Right(Side::Either, "*", "*"), ALL_READY),
     rule("brpop", How::Right(Side::Either, "*", "*"), ALL_READY),
     rule("blmpop", How::Right(Side::Either, "*", "*"), ALL_READY),
@@ -227,6 +243,11 @@ pub const RULES: &[Rule] = &[
     ),
     rule(
         "object|encoding",
+        How::Right(Side::Valkey, "intset", "hashtable"),
+        "SADD goes by how many members it is given, though some are the same, since Redis 7.2",
+    ),
+    rule(
+        "object|encoding",
         How::Either("listpack", "skiplist"),
         "SORT leaves sorted sets in another encoding in Redis; cases hold when they change by themselves",
     ),
@@ -276,11 +297,19 @@ pub const RULES: &[Rule] = &[
         "ZRANK takes more since Redis 7.2",
     ),
     rule("blpop", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("blpop", How::Served, RUN_AGAIN),
     rule("brpop", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("brpop", How::Served, RUN_AGAIN),
     rule("blmpop", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("blmpop", How::Served, RUN_AGAIN),
     rule("bzpopmin", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("bzpopmin", How::Served, RUN_AGAIN),
     rule("bzpopmax", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("bzpopmax", How::Served, RUN_AGAIN),
     rule("bzmpop", How::Right(Side::Valkey, "", "WRONGTYPE"), RUN_AGAIN),
+    rule("bzmpop", How::Served, RUN_AGAIN),
+    rule("blmove", How::Served, RUN_AGAIN),
+    rule("brpoplpush", How::Served, RUN_AGAIN),
     rule(
         "*",
         How::Right(Side::Redis, "", "-NOSUB"),
@@ -362,7 +391,7 @@ pub const RULES: &[Rule] = &[
     rule("xinfo|consumers", How::Moments, "idle times are measured"),
     rule(
         "xsetid",
-        How::Right(Side::Valkey, "OK", "smaller than current"),
+        How::Parts(Side::Valkey, "OK", "smaller than current"),
         "checked for empty streams too since Redis 7.2",
     ),
     rule(
@@ -672,12 +701,29 @@ pub fn for_request(request: &Request) -> impl Iterator<Item = &'static Rule> {
 /// Which of two real servers that differ is right, if a rule says so.
 pub fn right_side(request: &Request, redis: &Answer, valkey: &Answer) -> Option<Side> {
     for_request(request).find_map(|rule| match rule.how {
-        How::Right(side, in_redis, in_valkey) if contains(redis, in_redis) && contains(valkey, in_valkey) => {
+        How::Right(side, in_redis, in_valkey) | How::Parts(side, in_redis, in_valkey)
+            if contains(redis, in_redis) && contains(valkey, in_valkey) =>
+        {
             Some(side)
         }
         How::ShorterNumbers => are_same_numbers(redis, valkey).then_some(Side::Valkey),
+        How::Served => [redis, valkey].iter().all(|answer| !is_error(answer)).then_some(Side::Valkey),
         _ => None,
     })
+}
+
+/// Whether two real servers that differ hold different things from then on, as a rule says.
+pub fn have_parted(request: &Request, redis: &Answer, valkey: &Answer) -> bool {
+    for_request(request).any(|rule| matches!(rule.how, How::Parts(_, in_redis, in_valkey) if contains(redis, in_redis) && contains(valkey, in_valkey)))
+}
+
+/// Whether a message is as Valkey has it, by a rule for this request.
+pub fn is_as_valkey_has_it(request: &Request, message: &[u8]) -> bool {
+    for_request(request).any(|rule| matches!(rule.how, How::Tells(part) if has_part(message, part)))
+}
+
+fn is_error(answer: &Answer) -> bool {
+    answer.as_ref().is_some_and(|reply| reply.starts_with(b"-"))
 }
 
 /// Whether two answers differ in nothing but how numbers are written.

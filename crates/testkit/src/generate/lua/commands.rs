@@ -221,8 +221,9 @@ fn usage(is_number_text: bool, request: &Request) -> Use {
     if is_same_in_scripts(request) {
         return Use::Shown;
     }
-    let own: Vec<How> =
-        rules::for_request(request).filter(|rule| rule.command != "*").map(|rule| rule.how).collect();
+    // What is given up where real servers part is the same everywhere else.
+    let is_own = |rule: &&rules::Rule| rule.command != "*" && !matches!(rule.how, How::Parts(..));
+    let own: Vec<How> = rules::for_request(request).filter(is_own).map(|rule| rule.how).collect();
     if own.is_empty()
         && picks::Pick::of(request).is_none()
         && !["client", "info"].iter().any(|name| is(request, name))
