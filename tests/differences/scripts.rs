@@ -76,10 +76,6 @@ pub const CHECKS: &[(&str, Check)] = &[
         Asked(&[(r#"EVAL "error({})" 0"#, "~-ERR unknown error", "")]),
     ),
     (
-        "bytes that are no UTF-8 in errors of compiling",
-        Asked(&[(r#"EVAL "\xff" 0"#, r"~\xef\xbf\xbd", r"~\xff")]),
-    ),
-    (
         "error of a function of `redis`, `cjson`, `cmsgpack`, `struct` or `bit` that leaves a `coroutine.wrap`",
         Asked(&[(
             r#"EVAL "local f = coroutine.wrap(function() cjson.decode('x') end)\n\nf()" 0"#,
