@@ -60,10 +60,26 @@ pub(super) fn hsetnx(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>
         reply.int(0);
         return Ok(Outcome::Unchanged);
     }
+    let is_made_anew = is_made_anew(&hash, args);
     hash.set(name, value, FieldExpiry::Clear, &args.settings.thresholds(), args.now);
     hash.note(Class::HASH, "hset");
+    if is_made_anew {
+        log_made(args, value);
+    }
     reply.int(1);
     Ok(Outcome::Changed)
+}
+
+/// Whether a field that is not there may only be over: whoever follows a master has it until it is told, so that what is made in its place is
+/// said as such.
+fn is_made_anew(hash: &Hash, args: &Args<'_>) -> bool {
+    args.is_logged()
+        && Type::as_ref(hash).next_expiry().is_some()
+        && hash.get(args.bytes(2), args.now).is_none()
+}
+
+fn log_made(args: &Args<'_>, value: &[u8]) {
+    args.log_as(&[b"HSET", args.bytes(1), args.bytes(2), value]);
 }
 
 /// HDEL key field [field ...]
@@ -111,12 +127,18 @@ pub(super) fn hincrby(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_
     let increment = int(args.bytes(3))?;
     let key = args.key(1);
     let mut hash = edit.open_or_new(&key, Hash::default)?;
+    let is_made_anew = is_made_anew(&hash, args);
     let old = match hash.get(args.bytes(2), args.now) {
         None => 0,
         Some(value) => value.int().ok_or(Error::text("ERR hash value is not an integer"))?,
     };
     let new = old.checked_add(increment).ok_or(Error::text("ERR increment or decrement would overflow"))?;
-    store(&mut hash, args, format_i64(new, &mut IntBuffer::new()), "hincrby");
+    let digits = &mut IntBuffer::new();
+    let text = format_i64(new, digits);
+    store(&mut hash, args, text, "hincrby");
+    if is_made_anew {
+        log_made(args, text);
+    }
     reply.int(new);
     Ok(Outcome::Changed)
 }
@@ -129,6 +151,7 @@ pub(super) fn hincrbyfloat(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Rep
     }
     let key = args.key(1);
     let mut hash = edit.open_or_new(&key, Hash::default)?;
+    let is_made_anew = is_made_anew(&hash, args);
     let old = match hash.get(args.bytes(2), args.now) {
         None => Extended::from_i64(0),
         Some(Element::Int(number)) => Extended::from_i64(number),
@@ -142,6 +165,9 @@ pub(super) fn hincrbyfloat(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Rep
     let mut text = Vec::with_capacity(32);
     new.write(&mut text);
     store(&mut hash, args, &text, "hincrbyfloat");
+    if is_made_anew {
+        log_made(args, &text);
+    }
     reply.bulk(&text);
     Ok(Outcome::Changed)
 }

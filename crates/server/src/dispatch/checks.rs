@@ -139,7 +139,7 @@ fn check_state(
         return Verdict::Refuse(refusals::MISCONF);
     }
     if attention.contains(Attention::FOLLOWING) {
-        match check_following(server, flags) {
+        match check_following(server, session, command, flags) {
             Verdict::Run => {}
             refused => return refused,
         }
@@ -173,11 +173,15 @@ fn check_state(
 }
 
 /// Checks a command while a master is followed.
-fn check_following(server: &Server, flags: Flags) -> Verdict {
+fn check_following(server: &Server, session: &Session, command: &Command, flags: Flags) -> Verdict {
     if flags.contains(Flags::WRITE) && server.engine.config.replica_read_only() {
         return Verdict::Refuse(refusals::READ_ONLY);
     }
-    let may_be_stale = flags.contains(Flags::STALE) || server.engine.config.replica_serve_stale_data();
+    // EXEC shows what its requests do.
+    let queued =
+        session.transaction.as_ref().filter(|_| command.is_exec()).map_or(&[][..], |all| all.queue());
+    let is_harmless = flags.contains(Flags::STALE) && queued.iter().all(|one| one.command().is(Flags::STALE));
+    let may_be_stale = is_harmless || server.engine.config.replica_serve_stale_data();
     if !may_be_stale && server.following.is_stale() {
         return Verdict::Refuse(refusals::MASTER_DOWN);
     }
