@@ -219,23 +219,23 @@ impl Chain {
         Ok(Counts { full: number(&stats, "sync_full"), partial: number(&stats, "sync_partial_ok") })
     }
 
-    /// What a follower holds otherwise than the head, and how many keys the head has; with `encodings` also how it holds it.
+    /// What a follower holds otherwise than the head, and how many keys the head has; with `encodings` also how it holds it, hashes `with_hashes` only.
     ///
     /// # Errors
     /// If a server does not answer.
-    pub fn difference(&self, encodings: bool) -> io::Result<Result<usize, String>> {
+    pub fn difference(&self, encodings: bool, with_hashes: bool) -> io::Result<Result<usize, String>> {
         let is_tarn = |node: &Node| matches!(node.server.program(), Program::Tarn(_));
         let left_out = if self.nodes.iter().all(is_tarn) { OWN } else { OWN_OF_REAL };
         let mut head = self.nodes[0].server.connect()?;
         let expected = Contents::read_but(&mut head, left_out)?;
-        let forms = if encodings { contents::encodings(&mut head)? } else { BTreeMap::new() };
+        let forms = if encodings { contents::encodings(&mut head, with_hashes)? } else { BTreeMap::new() };
         for (at, node) in self.nodes.iter().enumerate().skip(1) {
             let mut client = node.server.connect()?;
             let found = Contents::read_but(&mut client, left_out)?;
             let now = contents::now_ms(&mut client)?;
             let mut difference = expected.difference(&found, now);
             if encodings && difference.is_none() {
-                let found = contents::encodings(&mut client)?;
+                let found = contents::encodings(&mut client, with_hashes)?;
                 difference = contents::difference_of_encodings(&forms, &found);
             }
             if let Some(difference) = difference {

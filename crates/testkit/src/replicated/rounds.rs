@@ -188,7 +188,10 @@ impl<'a> Rounds<'a> {
         if let Some(complaint) = self.chain.complaint() {
             return Ok(Err(complaint));
         }
-        Ok(self.chain.difference(self.are_of_a_kind && self.are_grown)?.map(|keys| self.report.keys += keys))
+        Ok(self
+            .chain
+            .difference(self.are_of_a_kind && self.are_grown, !self.habits.use_newer)?
+            .map(|keys| self.report.keys += keys))
     }
 
     /// Has clients at work until they have sent enough, and disturbs the chain meanwhile.
