@@ -10,6 +10,7 @@ use crate::locks::{self, SlotId};
 use crate::object::Object;
 use crate::slot::{Change, SlotKeys};
 use std::mem;
+use std::sync::atomic::Ordering;
 
 impl Keyspace {
     /// Whether a database, by its constant number, was ever used: only then its slots hold anything.
@@ -92,5 +93,16 @@ impl Exclusive<'_> {
         let cleared = Cleared { slots };
         self.batch.keyspace.note_cleared(cleared.keys());
         cleared
+    }
+
+    /// Forgets where in the history slots were last written. For a keyspace that was emptied, and whose journal goes on at another place.
+    pub fn forget_stamps(&mut self) {
+        let keyspace = self.batch.keyspace;
+        keyspace.whole_stamp.store(0, Ordering::Relaxed);
+        keyspace.apart_stamp.store(0, Ordering::Relaxed);
+        for db in (0..keyspace.databases()).map(DbIndex) {
+            let stamps = keyspace.database(db).stamps().unwrap_or_default();
+            stamps.iter().for_each(|stamp| stamp.store(0, Ordering::Relaxed));
+        }
     }
 }

@@ -14,6 +14,7 @@ mod link;
 
 use crate::followed::{Master, Phase, Status};
 use crate::server::Server;
+use ::log::SyncPolicy;
 use engine::{Attention, durability};
 use keyspace::{KeepsAll, Touch};
 use std::io;
@@ -81,7 +82,14 @@ pub fn follow(server: &Arc<Server>, master: Option<Master>) -> Order {
 /// Begins to follow whom the configuration names. Once, after the start has loaded the data.
 pub fn begin(server: &Arc<Server>) {
     copy::remove_left(&server.engine.dir());
-    let Some((host, port)) = server.engine.config.replicaof() else { return };
+    let Some((host, port)) = server.engine.config.replicaof() else {
+        let log = server.engine.durability.log();
+        if log.is_some_and(|log| log.sync_policy() != SyncPolicy::Always) {
+            // Replicas may have been sent what a power cut has taken back here: what is written in its place is another stream.
+            server.rename_stream();
+        }
+        return;
+    };
     follow(server, Some(Master { host, port }));
 }
 
