@@ -43,17 +43,27 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Reads a copy through, and keeps nothing of it. Calls `meanwhile` often.
+/// Reads a copy through, and keeps nothing of it but its libraries, which are made here. Calls `meanwhile` often.
 ///
 /// # Errors
 /// One sentence that says what is wrong with it.
-pub fn check(engine: &Engine, path: &Path, meanwhile: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+pub fn check(
+    engine: &Engine,
+    path: &Path,
+    meanwhile: &mut dyn FnMut() -> io::Result<()>,
+) -> io::Result<Libraries> {
     let mut keys = 0;
     let read = rdb::read(engine, path, engine.clock.now(), Expired::Kept, |_, _| {
         keys += 1;
         if keys % KEYS_BETWEEN_CALLS == 0 { meanwhile() } else { Ok(()) }
     })?;
-    read.map(|_| ()).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the copy is gone"))
+    let (_, codes) = read.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the copy is gone"))?;
+    libraries::made_of(engine, &codes).map_err(|line| {
+        io::Error::other(format!(
+            "a library of the copy cannot be loaded: {}",
+            String::from_utf8_lossy(&line)
+        ))
+    })
 }
 
 /// Puts a copy in the place of all keys and functions. What is appended to the log from then on is `stream`. Calls `meanwhile` often.
@@ -62,7 +72,7 @@ pub fn check(engine: &Engine, path: &Path, meanwhile: &mut dyn FnMut() -> io::Re
 /// What became of what was there.
 pub fn replace(
     engine: &Engine,
-    path: &Path,
+    (path, libraries): (&Path, Libraries),
     stream: Stream,
     meanwhile: &mut dyn FnMut() -> io::Result<()>,
 ) -> Result<(), Failure> {
@@ -72,7 +82,7 @@ pub fn replace(
         durability::sync(engine).and_then(|()| log.begin_stream(None)).map_err(Failure::Kept)?;
     }
     clear(engine);
-    let loaded = load(engine, path, meanwhile).and_then(|()| match log {
+    let loaded = load(engine, path, libraries, meanwhile).and_then(|()| match log {
         Some(log) => settle(engine, log, stream),
         None => Ok(()),
     });
@@ -116,14 +126,23 @@ fn clear(engine: &Engine) {
             all.forget_stamps();
         }
     });
-    let emptied = engine.scripts.change_libraries(|all| {
-        *all = Libraries::default();
-        Ok::<(), ()>(())
-    });
-    emptied.unwrap_or_default();
+    set_libraries(engine, Libraries::default());
 }
 
-fn load(engine: &Engine, path: &Path, meanwhile: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+fn set_libraries(engine: &Engine, libraries: Libraries) {
+    let set = engine.scripts.change_libraries(|all| {
+        *all = libraries;
+        Ok::<(), ()>(())
+    });
+    set.unwrap_or_default();
+}
+
+fn load(
+    engine: &Engine,
+    path: &Path,
+    libraries: Libraries,
+    meanwhile: &mut dyn FnMut() -> io::Result<()>,
+) -> io::Result<()> {
     let (guest, now) = (engine.following_guest(), engine.clock.now());
     let mut keys = 0;
     let read = rdb::read(engine, path, now, Expired::Kept, |db, entry| {
@@ -132,11 +151,8 @@ fn load(engine: &Engine, path: &Path, meanwhile: &mut dyn FnMut() -> io::Result<
         keys += 1;
         if keys % KEYS_BETWEEN_CALLS == 0 { meanwhile() } else { Ok(()) }
     })?;
-    let (loaded, codes) = read.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the copy is gone"))?;
-    for code in codes {
-        libraries::load(engine, &code)
-            .map_err(|line| io::Error::other(String::from_utf8_lossy(&line).into_owned()))?;
-    }
+    let (loaded, _) = read.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the copy is gone"))?;
+    set_libraries(engine, libraries);
     log!(Notice, "Loaded {} keys of the master's", loaded.keys);
     Ok(())
 }

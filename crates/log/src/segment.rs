@@ -4,7 +4,7 @@
 //! recovery refuses a segment whose name and header differ.
 
 use crate::Lsn;
-use crate::limits::BLOCK_ALIGN;
+use crate::limits::{BLOCK_ALIGN, DATABASES_MAX};
 use crate::stream::{ReplicationId, Stream};
 use std::path::{Path, PathBuf};
 use sys::UnixMs;
@@ -146,7 +146,7 @@ fn decode_stream(at: Lsn, bytes: Option<&[u8]>) -> Option<Stream> {
         at,
         offset: u64_at(0),
         former: (u32_at(56) != 0).then(|| (id_at(28), u64_at(48))),
-        selected: u32_at(60).checked_sub(1),
+        selected: u32_at(60).checked_sub(1).filter(|database| *database < DATABASES_MAX),
     })
 }
 

@@ -3,7 +3,7 @@
 
 use crate::names::Names;
 use crate::server::{Ending, Scripting, Server};
-use crate::{assembly, commands, durable, following, supervision};
+use crate::{assembly, commands, durable, feeding, following, supervision};
 use config::{Config, Edition, Startup};
 use engine::Attention;
 use engine::{durability, snapshot};
@@ -177,6 +177,7 @@ fn load(
         snapshot::remove_unfinished(&server.engine);
         let loaded = durable::open(&server, &Fs::Real, workers);
         if loaded.is_ok() {
+            feeding::remove_left(&server.engine.dir());
             following::begin(&server);
             server.engine.set_attention(Attention::LOADING, false);
             ready.iter().for_each(|line| log!(Notice, "{line}"));

@@ -54,6 +54,13 @@ impl Batch {
         Batch::default()
     }
 
+    /// Bytes allocated, for memory limits.
+    pub fn allocated_bytes(&self) -> usize {
+        self.spans.capacity() * size_of::<Span>()
+            + self.inline_bytes.capacity()
+            + self.requests.capacity() * size_of::<Range>()
+    }
+
     /// Forgets all requests. Keeps the memory unless an unusually large request has grown it.
     pub fn clear(&mut self) {
         self.spans.clear();

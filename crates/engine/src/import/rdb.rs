@@ -7,6 +7,7 @@
 use crate::Engine;
 use crate::scripts::libraries;
 use crate::snapshot::{LOG_FACT, MOMENT_FACT, put};
+use ::log::limits::DATABASES_MAX;
 use keyspace::DbIndex;
 use std::fmt::Display;
 use std::io;
@@ -48,14 +49,14 @@ pub struct Age {
     pub is_to_the_ms: bool,
 }
 
-/// The database that is selected in the stream behind a master's copy.
-pub fn stream_database(path: &Path) -> u32 {
+/// The database that is selected in the stream behind a master's copy; None: it names one that there cannot be.
+pub fn stream_database(path: &Path) -> Option<u32> {
     let read = || {
         let facts = FileReader::open(Content::open(&Fs::Real, path).ok()??).ok()?.facts();
         let (_, value) = facts.into_iter().find(|(name, _)| name == b"repl-stream-db")?;
-        std::str::from_utf8(&value).ok()?.parse().ok()
+        std::str::from_utf8(&value).ok()?.parse::<u64>().ok()
     };
-    read().unwrap_or(0)
+    u32::try_from(read().unwrap_or(0)).ok().filter(|database| *database < DATABASES_MAX)
 }
 
 /// How far the times of a file system may lie behind the clock: it goes by the kernel's ticks.

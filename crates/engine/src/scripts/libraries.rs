@@ -5,7 +5,7 @@
 use super::interpreter::with_interpreter;
 use super::{Libraries, Library};
 use crate::Engine;
-use ::script::limits::LOAD_AGAIN_TIME_MAX;
+use ::script::limits::{LOAD_AGAIN_TIME_MAX, LOAD_TIME_MAX};
 use ::script::shebang::library_name;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +30,18 @@ pub fn make(engine: &Engine, code: &[u8], time_max: Duration) -> Result<Arc<Libr
 pub fn load(engine: &Engine, code: &[u8]) -> Result<(), Vec<u8>> {
     let library = make(engine, code, LOAD_AGAIN_TIME_MAX)?;
     engine.scripts.change_libraries(|all| all.add(library, false))
+}
+
+/// The libraries of a copy, made and found to fit together; they are put in no place yet. Each may take as long as one that a client loads.
+///
+/// # Errors
+/// The error line.
+pub fn made_of(engine: &Engine, codes: &[Vec<u8>]) -> Result<Libraries, Vec<u8>> {
+    let mut all = Libraries::default();
+    for code in codes {
+        all.add(make(engine, code, LOAD_TIME_MAX)?, false)?;
+    }
+    Ok(all)
 }
 
 /// Puts the libraries of a payload in the place of all that there are, and tells no journal. The code of one that is there already, word

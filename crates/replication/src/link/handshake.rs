@@ -260,7 +260,7 @@ fn judge_psync(line: &[u8], ask: Ask) -> Option<Outcome> {
 }
 
 fn parse_id(word: &[u8]) -> Option<ReplicationId> {
-    ReplicationId::from_str(std::str::from_utf8(word).ok()?).ok()
+    ReplicationId::from_str(std::str::from_utf8(word).ok()?).ok().filter(|id| *id != ReplicationId::NONE)
 }
 
 /// An offset: Redis counts in 64 bits with a sign, and PSYNC has to be able to name the next one.

@@ -254,7 +254,14 @@ impl MasterStream {
     /// Bytes allocated, for memory limits.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
-        self.buf.capacity() + self.pieces.capacity() * size_of::<Piece>() + self.parser.allocated_bytes()
+        self.buf.capacity() + self.noted_bytes()
+    }
+
+    /// What is noted of the unit beside its bytes: for many small words it is much more than these.
+    fn noted_bytes(&self) -> usize {
+        self.pieces.capacity() * size_of::<Piece>()
+            + self.parser.allocated_bytes()
+            + self.batch.allocated_bytes()
     }
 
     /// Hands out the unit that was read.
@@ -316,7 +323,7 @@ impl MasterStream {
             }
         };
         let bytes_now = if used > 0 { used } else { rest.len().max(self.parser.bytes_wanted().unwrap_or(0)) };
-        if bytes_now > self.bytes_max - self.parsed {
+        if bytes_now > self.bytes_max - self.parsed || self.noted_bytes() > self.bytes_max {
             return Err(self.too_large());
         }
         if used == 0 {

@@ -17,10 +17,10 @@ use ::log::ReplicationId;
 use engine::durability;
 use engine::full_copy::{self, Beginning, Stamps, Wanted};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sys::Stamp;
 use sys::file::{File, Fs, Mode};
 use telemetry::log;
@@ -232,7 +232,11 @@ impl Copying<'_> {
             return Ok(());
         }
         if copied.by_mark {
-            replica.wait_for_acknowledgement(|| self.check_room(copied.from))?;
+            let (began, patience) = (Instant::now(), behind::patience(server));
+            replica.wait_for_acknowledgement(|| match began.elapsed() > patience {
+                true => Err(io::Error::other("it does not say that it has loaded its copy")),
+                false => self.check_room(copied.from),
+            })?;
         }
         let patience = behind::patience(server);
         let mut filter = Filter::new(&server.engine, &copied.stamps, copied.from, copied.beginning.at);
@@ -269,6 +273,19 @@ impl Copying<'_> {
     }
 }
 
+/// With which the names of such files begin.
+const SPOOL_BEGIN: &str = "temp-replica-";
+
+/// Removes what a run that was ended has left of copies on their way to replicas.
+pub fn remove_left(dir: &Path) {
+    let names = Fs::Real.list(dir).unwrap_or_default();
+    let is_left = |name: &&str| name.starts_with(SPOOL_BEGIN) && name.ends_with(".rdb");
+    for name in names.iter().filter_map(|name| name.to_str()).filter(is_left) {
+        // What stays does no harm but by its size.
+        let _ = Fs::Real.remove(&dir.join(name));
+    }
+}
+
 /// A copy on its way through a file, which goes with this.
 struct Spool {
     path: PathBuf,
@@ -278,7 +295,7 @@ struct Spool {
 
 impl Spool {
     fn begin(dir: PathBuf, number: u64) -> io::Result<Spool> {
-        let path = dir.join(format!("temp-replica-{}-{number}.rdb", std::process::id()));
+        let path = dir.join(format!("{SPOOL_BEGIN}{}-{number}.rdb", std::process::id()));
         let file = Fs::Real.open(&path, Mode::CreateNew)?;
         Ok(Spool { path, file, bytes: 0 })
     }

@@ -18,6 +18,8 @@ mod filter;
 pub mod joining;
 pub mod upkeep;
 
+pub use copying::remove_left;
+
 use crate::server::Server;
 use ::log::Unit;
 use engine::Engine;

@@ -40,7 +40,7 @@ impl Drop for Spool {
     }
 }
 
-/// Removes what a crash has left of a copy.
+/// Removes what a run that was ended has left of a copy.
 pub fn remove_left(dir: &Path) {
     let _ = Fs::Real.remove(&dir.join(NAME));
 }

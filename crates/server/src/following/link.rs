@@ -257,18 +257,22 @@ impl<'s> Link<'s> {
     fn load(&mut self, spool: &Spool, stream: Stream) -> io::Result<Stream> {
         let server = self.server;
         log!(Notice, "MASTER <-> REPLICA sync: Loading DB in memory");
-        replacement::check(&server.engine, spool.path(), &mut || {
+        let libraries = replacement::check(&server.engine, spool.path(), &mut || {
             self.look()?;
             self.report(Report::Loading)
         })?;
-        let stream = Stream { selected: Some(rdb::stream_database(spool.path())), ..stream };
+        let selected = rdb::stream_database(spool.path());
+        let selected = selected
+            .ok_or_else(|| io::Error::other("The master's copy names no database that there can be"))?;
+        let stream = Stream { selected: Some(selected), ..stream };
         let _still = server.following.stand_still();
         // From here on nothing is left undone: that the master is gone shows behind it.
         let mut meanwhile = || {
             let _ = self.report(Report::Loading);
             Ok(())
         };
-        let replaced = replacement::replace(&server.engine, spool.path(), stream, &mut meanwhile);
+        let replaced =
+            replacement::replace(&server.engine, (spool.path(), libraries), stream, &mut meanwhile);
         let is_emptied = !matches!(replaced, Err(Failure::Kept(_)));
         if server.engine.durability.log().is_none() && is_emptied {
             let now = if replaced.is_ok() { stream } else { Stream::begin(Lsn::ZERO) };

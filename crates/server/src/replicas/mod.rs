@@ -76,6 +76,8 @@ pub struct State {
 impl State {
     /// The stream does not go on where it was: it is another one, or some of it was under way when somebody began to read.
     fn break_off(&mut self, at: u64) {
+        self.asked_at = 0;
+        (self.foreign_from, self.foreign_until) = (0, 0);
         if let Some(backlog) = &mut self.backlog {
             backlog.restart(at);
             self.replicas.iter().for_each(|replica| replica.end());

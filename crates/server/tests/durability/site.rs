@@ -23,6 +23,7 @@ use sys::file::Fs;
 use sys::file::simulated::Disk;
 use sys::{Clock, UnixMs};
 use testkit::generate::{Request, words};
+use tokio::runtime::LocalOptions;
 use wire::{Limits, Parser, Protocol, Reply, RequestBuf, encode_arg, encode_request_header};
 
 /// Databases: two that are mostly used, and one that rarely is.
@@ -203,6 +204,9 @@ fn run(runner: &mut Runner, session: &mut Session, requests: &[Request]) -> (Sto
     let parsed = Parser::new().parse(&input, &Limits::default(), &mut batch, usize::MAX);
     assert_eq!(parsed.unwrap(), input.len());
     let mut out = Vec::new();
-    let (stop, stamp) = runner.run(session, &batch, &input, 0, &mut out);
+    // Some of them leave something to do for later.
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build_local(LocalOptions::default()).unwrap();
+    let (stop, stamp) = runtime.block_on(async { runner.run(session, &batch, &input, 0, &mut out) });
     (stop, out, stamp)
 }
