@@ -178,6 +178,7 @@ fn load(
         let loaded = durable::open(&server, &Fs::Real, workers);
         if loaded.is_ok() {
             feeding::remove_left(&server.engine.dir());
+            feeding::unfinished::begin(&server);
             following::begin(&server);
             server.engine.set_attention(Attention::LOADING, false);
             ready.iter().for_each(|line| log!(Notice, "{line}"));

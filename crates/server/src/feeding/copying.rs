@@ -10,6 +10,7 @@
 
 use super::behind::{self, Reading};
 use super::filter::Filter;
+use super::unfinished;
 use super::{end, is_relayed, offset_of};
 use crate::replicas::replica::{Form, Replica, Stage};
 use crate::server::Server;
@@ -59,17 +60,24 @@ fn next_in_turn(server: &Server) -> Option<Arc<Replica>> {
     Some(replica)
 }
 
-fn run(server: &Arc<Server>, replica: &Replica) {
+fn run(server: &Arc<Server>, replica: &Arc<Replica>) {
     log!(Notice, "Starting a full copy for replica {}", replica.name());
     server.feeding.full_copies.add(1);
-    let copied = Copying { server, replica }.copy();
+    let copied = Copying { server, replica }.copy().inspect_err(|_| {
+        // It may have all of its copy, and stands where that begins.
+        let (from, until) = (replica.position(), end(server));
+        from.into_iter().for_each(|from| server.feeding.state.lock().ranges.add_broken(from, until));
+    });
     server.feeding.state.lock().is_copying = false;
     begin_next(server);
     let done = copied.and_then(|copied| {
         let (from, until) = (copied.from, copied.until);
-        Copying { server, replica }.go_on(copied).inspect_err(|_| {
-            server.feeding.state.lock().ranges.add_broken(from, until);
-        })
+        Copying { server, replica }
+            .go_on(copied)
+            .map(|()| unfinished::note_sent(server, replica, until))
+            .inspect_err(|_| {
+                server.feeding.state.lock().ranges.add_broken(from, until);
+            })
     });
     match done {
         Ok(()) => log!(Notice, "Synchronization with replica {} succeeded", replica.name()),
@@ -90,7 +98,7 @@ struct Copied {
 
 struct Copying<'c> {
     server: &'c Arc<Server>,
-    replica: &'c Replica,
+    replica: &'c Arc<Replica>,
 }
 
 impl Copying<'_> {
@@ -105,6 +113,7 @@ impl Copying<'_> {
         replica.set_position(from);
         let id = server.stream().id;
         if replica.form == Form::Psync {
+            unfinished::note_begun(server, replica)?;
             replica.say(format!("+FULLRESYNC {id} {from}\r\n").as_bytes());
         }
         let by_mark = replica.said.knows_eof && engine.config.repl_diskless_sync();

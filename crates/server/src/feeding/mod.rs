@@ -16,6 +16,7 @@ mod behind;
 mod copying;
 mod filter;
 pub mod joining;
+pub mod unfinished;
 pub mod upkeep;
 
 pub use copying::remove_left;

@@ -1,7 +1,7 @@
 //! What is done for replicas once a second: heartbeats, those that are silent or too far behind, and how much of the stream is kept.
 
 use super::behind::close;
-use super::{PING, copying, say};
+use super::{PING, copying, say, unfinished};
 use crate::replicas::replica::{Form, Replica, Stage};
 use crate::server::Server;
 use config::{ClientClass, OutputLimit};
@@ -24,6 +24,7 @@ pub fn look_after(server: &Arc<Server>) {
         }
     }
     end_renamed(server);
+    unfinished::look_after(server);
     copying::begin_next(server);
     if is_ping_due(server, now) {
         say(server, PING);

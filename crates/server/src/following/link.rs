@@ -42,10 +42,12 @@ const READ_BYTES: usize = 256 << 10;
 pub fn run(server: &Arc<Server>, order: u64) {
     durability::gather();
     let mut applier = Applier::new(server);
+    // What the master sends behind the place that was reached makes no sense: only all of it helps.
+    let mut asks_for_all = false;
     let is_on = || server.following.is_in_force(order) && !server.engine.is_ending();
     while is_on() {
         let Some(status) = server.following.status() else { return };
-        let ended = attempt(server, order, &status, &mut applier);
+        let ended = attempt(server, order, (&status, asks_for_all), &mut applier);
         let now = server.engine.clock.now();
         server.following.change(order, |status| {
             if status.phase == Phase::Connected {
@@ -55,6 +57,7 @@ pub fn run(server: &Arc<Server>, order: u64) {
         });
         server.following.forget_ender(order);
         let Err(error) = ended;
+        asks_for_all = error.kind() == ErrorKind::InvalidData;
         if !is_on() {
             return;
         }
@@ -66,11 +69,11 @@ pub fn run(server: &Arc<Server>, order: u64) {
 fn attempt(
     server: &Arc<Server>,
     order: u64,
-    status: &Status,
+    (status, asks_for_all): (&Status, bool),
     applier: &mut Applier<'_>,
 ) -> io::Result<std::convert::Infallible> {
     let mut link = Link::connect(server, order, status)?;
-    let stream = match link.shake_hands()? {
+    let stream = match link.shake_hands(asks_for_all)? {
         Agreed::Copy(stream) => link.copy(stream)?,
         Agreed::Rest(stream) => stream,
     };
@@ -187,9 +190,9 @@ impl<'s> Link<'s> {
         }
     }
 
-    fn shake_hands(&mut self) -> io::Result<Agreed> {
+    fn shake_hands(&mut self, asks_for_all: bool) -> io::Result<Agreed> {
         self.server.following.change(self.order, |status| status.phase = Phase::Handshake);
-        let before = known_stream(self.server)?;
+        let before = known_stream(self.server)?.filter(|_| !asks_for_all);
         let ask = before.map_or(Ask::Full, |stream| Ask::Rest { id: stream.id, offset: stream.offset });
         let (mut handshake, first) = Handshake::begin(replica(self.server), ask);
         self.send(&first)?;
@@ -280,6 +283,7 @@ impl<'s> Link<'s> {
         }
         match replaced {
             Ok(()) => {
+                server.feeding.break_off(stream.offset);
                 log!(Notice, "MASTER <-> REPLICA sync: Finished with success");
                 Ok(stream)
             }
@@ -352,7 +356,7 @@ impl<'s> Link<'s> {
                     applier.apply(&unit);
                 }
                 Ok(None) => break Ok(asked),
-                Err(ending) => break Err(io::Error::other(ending)),
+                Err(ending) => break Err(io::Error::new(ErrorKind::InvalidData, ending)),
             }
             if let Err(error) = self.wait_for_log() {
                 break Err(error);
@@ -431,6 +435,7 @@ fn known_stream(server: &Server) -> io::Result<Option<Stream>> {
 }
 
 fn begin_stream(server: &Server, stream: Stream) -> io::Result<()> {
+    server.feeding.end_all();
     match server.engine.durability.log() {
         Some(log) => log.begin_stream(Some(stream)),
         None => {

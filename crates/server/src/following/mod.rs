@@ -143,11 +143,14 @@ fn begin_own_stream(server: &Server) -> io::Result<()> {
     let engine = &server.engine;
     durability::sync(engine)?;
     let own = server.stream().succeeded();
-    match engine.durability.log() {
+    let begun = match engine.durability.log() {
         Some(log) => log.begin_stream(Some(own)),
         None => {
             server.set_stream(own);
             Ok(())
         }
-    }
+    };
+    // Nobody is sent a byte of it under the former name: clients are let write behind this.
+    server.feeding.end_all();
+    begun
 }

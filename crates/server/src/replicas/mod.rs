@@ -63,6 +63,10 @@ pub struct State {
     pub left: Option<(UnixMs, u64)>,
     /// When the last heartbeat went into the stream.
     pub pinged_at: UnixMs,
+    /// Copies that their replicas have not passed, as far as is known: up to which offset that goes.
+    pub unfinished: Vec<(Arc<Replica>, u64)>,
+    /// Whether the directory says that there are some.
+    pub is_unfinished_noted: bool,
     /// Where replicas were last asked how far they are.
     pub asked_at: u64,
     /// How long the backlog may become for those that are behind.
@@ -142,6 +146,17 @@ impl Feeding {
             state.journal_end = offset;
             state.break_off(offset);
         }
+    }
+
+    /// Ends all replicas: what comes is another stream, or has another name, of which they are to hear before its first byte.
+    pub fn end_all(&self) {
+        self.state.lock().replicas.iter().for_each(|replica| replica.end());
+    }
+
+    /// The same where the stream does not go on from what they have.
+    pub fn break_off(&self, at: u64) {
+        self.state.lock().break_off(at);
+        self.end_all();
     }
 
     /// Whether effects go to a journal of this: there can be no other.

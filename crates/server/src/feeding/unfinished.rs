@@ -1,0 +1,76 @@
+//! Full copies that replicas have not passed yet, as a start has to know of them.
+//!
+//! A copy is of no one moment, and what was written while it was made is sent filtered for it: a replica that has the copy and not all of
+//! that cannot go on from the stream that all others read. While the server runs it knows who these are (`Ranges`). A server that was killed
+//! does not; so a file says that there are some, and a start that finds it gives the stream a new name.
+
+use crate::replicas::replica::Replica;
+use crate::server::Server;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use sys::file::{Fs, Mode};
+use telemetry::log;
+
+/// The file's name in the server's directory.
+const NAME: &str = "replica-copies-unfinished";
+
+fn path(server: &Server) -> PathBuf {
+    server.engine.dir().join(NAME)
+}
+
+/// A copy begins. Where there is a log, which goes on over starts, the directory says so before the replica is told anything.
+///
+/// # Errors
+/// If the disk refuses.
+pub fn note_begun(server: &Server, replica: &Arc<Replica>) -> io::Result<()> {
+    if server.engine.durability.log().is_none() {
+        return Ok(());
+    }
+    let mut state = server.feeding.state.lock();
+    state.unfinished.push((replica.clone(), u64::MAX));
+    if !state.is_unfinished_noted {
+        Fs::Real.open(&path(server), Mode::Truncate)?.sync_data()?;
+        Fs::Real.sync_dir(&server.engine.dir())?;
+        state.is_unfinished_noted = true;
+    }
+    Ok(())
+}
+
+/// A replica was sent all that belongs to its copy, which is up to this offset.
+pub fn note_sent(server: &Server, replica: &Arc<Replica>, until: u64) {
+    let mut state = server.feeding.state.lock();
+    let of_it = state.unfinished.iter_mut().filter(|(one, _)| Arc::ptr_eq(one, replica));
+    of_it.for_each(|(_, end)| *end = until);
+}
+
+/// Takes the note back when all have passed their copies. One that left before may come again whenever it likes: then the note stays.
+pub fn look_after(server: &Server) {
+    let mut state = server.feeding.state.lock();
+    if !state.is_unfinished_noted {
+        return;
+    }
+    state.unfinished.retain(|(replica, until)| replica.acknowledged() < *until);
+    if state.unfinished.is_empty() && Fs::Real.remove(&path(server)).is_ok() {
+        state.is_unfinished_noted = false;
+    }
+}
+
+/// Gives the stream a new name if the run before left copies unfinished. Once, when the log is open, and before any replica is served.
+pub fn begin(server: &Server) {
+    if !Fs::Real.kind(&path(server)).is_ok_and(|kind| kind.is_some()) {
+        return;
+    }
+    // That of a follower is its master's, who made no such copies of it.
+    let log = server.engine.durability.log().filter(|_| server.engine.config.replicaof().is_none());
+    if let Some(log) = log {
+        log!(Notice, "Replicas were left with copies that were not finished: the stream gets a new name");
+        if let Err(error) = log.begin_stream(Some(log.stream().renamed())) {
+            log!(Warning, "Its name is not on disk yet: {error}");
+            log.rename_stream();
+            return;
+        }
+    }
+    // What stays costs another name.
+    let _ = Fs::Real.remove(&path(server));
+}
