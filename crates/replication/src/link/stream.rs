@@ -323,7 +323,7 @@ impl MasterStream {
             }
         };
         let bytes_now = if used > 0 { used } else { rest.len().max(self.parser.bytes_wanted().unwrap_or(0)) };
-        if bytes_now > self.bytes_max - self.parsed || self.noted_bytes() > self.bytes_max {
+        if bytes_now > self.bytes_max - self.parsed {
             return Err(self.too_large());
         }
         if used == 0 {
