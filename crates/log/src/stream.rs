@@ -254,7 +254,7 @@ impl Stream {
     /// The same bytes under a new name; what it was called before is forgotten.
     #[must_use]
     pub fn renamed(self) -> Stream {
-        Stream { id: ReplicationId::new(), former: None, ..self }
+        Stream { id: ReplicationId::new(), former: None, selected: None, ..self }
     }
 }
 

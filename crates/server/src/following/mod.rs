@@ -83,14 +83,24 @@ pub fn follow(server: &Arc<Server>, master: Option<Master>) -> Order {
 pub fn begin(server: &Arc<Server>) {
     copy::remove_left(&server.engine.dir());
     let Some((host, port)) = server.engine.config.replicaof() else {
-        let log = server.engine.durability.log();
-        if log.is_some_and(|log| log.sync_policy() != SyncPolicy::Always) {
-            // Replicas may have been sent what a power cut has taken back here: what is written in its place is another stream.
-            server.rename_stream();
-        }
-        return;
+        return begin_as_master(server);
     };
     follow(server, Some(Master { host, port }));
+}
+
+/// What is written from now on is no master's, and is not under the name of what was.
+fn begin_as_master(server: &Server) {
+    let Some(log) = server.engine.durability.log() else { return };
+    let stream = log.stream();
+    if log.sync_policy() != SyncPolicy::Always {
+        // Replicas may have been sent what a power cut has taken back here: what is written in its place is another stream.
+        server.rename_stream();
+    } else if stream.selected.is_some()
+        && let Err(error) = log.begin_stream(Some(stream.succeeded()))
+    {
+        log!(Warning, "The stream's own name is not on disk yet: {error}");
+        server.rename_stream();
+    }
 }
 
 fn carry_out(server: &Arc<Server>, order: u64, is_follower: bool) {
