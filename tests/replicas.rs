@@ -290,8 +290,9 @@ fn a_tarn_follows_a_tarn_that_follows_a_tarn() {
 #[test]
 fn a_replica_goes_on_after_its_master_was_killed_and_after_it_was_killed_itself() {
     let mut master = master("durable", &[]);
-    let mut replica =
-        Server::start(tarn(), &["--edition", "durable", "--enable-debug-command", "yes"]).unwrap();
+    let address = format!("127.0.0.1 {}", master.address().port());
+    let own = ["--edition", "durable", "--enable-debug-command", "yes", "--replicaof", &address];
+    let mut replica = Server::start(tarn(), &own).unwrap();
     let redis = follower(Program::Redis);
     for server in [&replica, &redis] {
         follow(&mut server.connect().unwrap(), &master);

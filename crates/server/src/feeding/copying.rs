@@ -66,18 +66,15 @@ fn run(server: &Arc<Server>, replica: &Arc<Replica>) {
     let copied = Copying { server, replica }.copy().inspect_err(|_| {
         // It may have all of its copy, and stands where that begins.
         let (from, until) = (replica.position(), end(server));
-        from.into_iter().for_each(|from| server.feeding.state.lock().ranges.add_broken(from, until));
+        from.into_iter().for_each(|from| server.feeding.state.lock().ranges.add(from, until));
     });
     server.feeding.state.lock().is_copying = false;
     begin_next(server);
     let done = copied.and_then(|copied| {
-        let (from, until) = (copied.from, copied.until);
-        Copying { server, replica }
-            .go_on(copied)
-            .map(|()| unfinished::note_sent(server, replica, until))
-            .inspect_err(|_| {
-                server.feeding.state.lock().ranges.add_broken(from, until);
-            })
+        let until = copied.until;
+        Copying { server, replica }.go_on(copied)?;
+        unfinished::note_sent(server, replica, until);
+        Ok(())
     });
     match done {
         Ok(()) => log!(Notice, "Synchronization with replica {} succeeded", replica.name()),
