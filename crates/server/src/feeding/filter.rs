@@ -79,7 +79,11 @@ impl Judge<'_> {
             return Ok(());
         }
         let begin = out.len();
-        if !verdicts.iter().all(|verdict| matches!(verdict, Verdict::Done)) {
+        if verdicts.iter().all(|verdict| matches!(verdict, Verdict::Done)) {
+            // What comes behind it is for the database that it selected last.
+            let selection = unit.requests().filter(|request| request.role == Role::Select).last();
+            selection.into_iter().for_each(|select| out.extend_from_slice(select.bytes));
+        } else {
             let mut verdicts = verdicts.into_iter();
             for request in unit.requests() {
                 match request.role {
@@ -211,6 +215,9 @@ mod tests {
             ["MULTI", "SET copied 1", "SELECT 1", "SET copied 3", "SELECT 0", "INCR copied", "EXEC"];
         assert_eq!(left(&several).unwrap(), ["1 SET copied 3"]);
         assert!(left(&["MULTI", "APPEND copied x", "DEL copied", "EXEC"]).unwrap().is_empty());
+        // Of a transaction of which nothing is left it stays which database it selected.
+        let selecting = ["MULTI", "SET copied 1", "SELECT 1", "EXEC", "SET later 5", "SELECT 0"];
+        assert_eq!(left(&selecting).unwrap(), ["1 SET later 5"]);
         assert_eq!(left(&["RENAME other copied"]).unwrap(), ["0 DEL other"]);
         assert!(left(&["COPY other copied REPLACE"]).unwrap().is_empty());
         assert_eq!(left(&["RENAME other another"]).unwrap(), ["0 RENAME other another"]);
