@@ -11,7 +11,7 @@
 use crate::Lsn;
 use crate::block::{FRAME_BYTES, HEADER_BYTES, Head, Part, Record, Unwritten, Use};
 use crate::limits::FREE_BYTES_MAX;
-use crate::stream::{Dress, Span, Unit};
+use crate::stream::{Dress, Dresser, Span, Unit};
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -38,17 +38,7 @@ struct Filling {
     block: Unwritten,
     full: VecDeque<Unwritten>,
     free: Vec<Unwritten>,
-    /// The database that who reads the stream has selected behind all that was appended, if that is known.
-    selected: Option<u32>,
-}
-
-impl Filling {
-    /// What has to stand round a record's effects for who reads the stream.
-    #[inline]
-    fn dress(&mut self, span: Span) -> Dress {
-        let before = self.selected.replace(span.ends_in);
-        Dress { selects: before != Some(span.database), is_several: span.is_several }
-    }
+    dresser: Dresser,
 }
 
 impl Buffer {
@@ -57,7 +47,12 @@ impl Buffer {
         let mut block = Unwritten::new(block_bytes);
         block.restart(lsn);
         Buffer {
-            filling: Mutex::new(Filling { block, full: VecDeque::new(), free: Vec::new(), selected: None }),
+            filling: Mutex::new(Filling {
+                block,
+                full: VecDeque::new(),
+                free: Vec::new(),
+                dresser: Dresser::default(),
+            }),
             appended: AtomicU64::new(lsn.0),
             held_bytes: AtomicUsize::new(block_bytes),
             passing_bytes: AtomicUsize::new(0),
@@ -71,14 +66,14 @@ impl Buffer {
     #[inline]
     pub fn append(&self, database: u32, time: UnixMs, payload: &[u8]) -> Lsn {
         let mut filling = self.filling.lock();
-        filling.selected = None;
+        filling.dresser.forget();
         self.put(&mut filling, &Head::own(database, Dress::default(), time), payload)
     }
 
     /// Appends what is not said to replicas as it was done here.
     pub fn append_unit(&self, unit: &Unit<'_>, effects: Vec<Vec<u8>>) -> Lsn {
         let mut filling = self.filling.lock();
-        filling.selected = None;
+        filling.dresser.forget();
         let head = unit.head();
         if unit.database == unit.ends_in && matches!(&effects[..], [effects] if effects == unit.stream) {
             return self.put(&mut filling, &head, unit.stream);
@@ -89,7 +84,7 @@ impl Buffer {
     /// Appends a record that was read, as it was.
     pub fn append_copy(&self, record: &Record<'_>) -> Lsn {
         let mut filling = self.filling.lock();
-        filling.selected = None;
+        filling.dresser.forget();
         let head = record.head();
         match head.used_for {
             Use::Both => self.put(&mut filling, &head, record.stream),
@@ -104,7 +99,7 @@ impl Buffer {
     #[inline]
     pub fn append_effects(&self, span: Span, time: UnixMs, effects: &[u8]) -> Lsn {
         let mut filling = self.filling.lock();
-        let dress = filling.dress(span);
+        let dress = filling.dresser.dress(span);
         let head = Head::own(span.database, dress, time);
         if dress.is_none() {
             return self.put(&mut filling, &head, effects);
@@ -115,7 +110,7 @@ impl Buffer {
     /// The same for effects that lie in several parts, each of which is freed as soon as it is copied.
     pub fn append_parts(&self, span: Span, time: UnixMs, parts: Vec<Vec<u8>>) -> Lsn {
         let mut filling = self.filling.lock();
-        let head = Head::own(span.database, filling.dress(span), time);
+        let head = Head::own(span.database, filling.dresser.dress(span), time);
         let front = head.dress.front(span.database).as_slice().to_vec();
         let all = [front].into_iter().chain(parts).chain([head.dress.back().to_vec()]);
         self.put_parts(&mut filling, all.map(|part| (head, part)))
@@ -236,7 +231,7 @@ impl Buffer {
     /// The next record selects its database, whichever is selected: somebody begins to read there. Gives the end of the last record.
     pub fn forget_selected(&self) -> Lsn {
         let mut filling = self.filling.lock();
-        filling.selected = None;
+        filling.dresser.forget();
         filling.block.end
     }
 

@@ -112,14 +112,21 @@ pub struct Dresser {
 impl Dresser {
     /// Shows a record's bytes in the stream: its effects, which may lie in several parts, with what has to stand round them.
     pub fn show(&mut self, span: Span, effects: &[&[u8]], mut take: impl FnMut(&[u8])) {
-        let before = self.selected.replace(span.ends_in);
-        let dress = Dress { selects: before != Some(span.database), is_several: span.is_several };
+        let dress = self.dress(span);
         take(dress.front(span.database).as_slice());
         effects.iter().for_each(|part| take(part));
         take(dress.back());
     }
 
+    /// What has to stand round a record's effects for who reads the stream.
+    #[inline]
+    pub(crate) fn dress(&mut self, span: Span) -> Dress {
+        let before = self.selected.replace(span.ends_in);
+        Dress { selects: before != Some(span.database), is_several: span.is_several }
+    }
+
     /// The next record selects its database, whichever is selected: somebody begins to read there.
+    #[inline]
     pub fn forget(&mut self) {
         self.selected = None;
     }
