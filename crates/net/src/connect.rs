@@ -69,14 +69,6 @@ impl Outgoing {
         self.socket.try_clone()
     }
 
-    /// The address of this end.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub fn own_address(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
-    }
-
     /// Sets when all that follows has to be done.
     pub fn set_deadline(&mut self, deadline: Instant) {
         self.deadline = deadline;

@@ -27,32 +27,32 @@ pub fn note_begun(server: &Server, replica: &Arc<Replica>) -> io::Result<()> {
     if server.engine.durability.log().is_none() {
         return Ok(());
     }
-    let mut state = server.feeding.state.lock();
-    state.unfinished.push((replica.clone(), u64::MAX));
-    if !state.is_unfinished_noted {
+    let mut unfinished = server.feeding.unfinished.lock();
+    unfinished.copies.push((replica.clone(), u64::MAX));
+    if !unfinished.is_noted {
         Fs::Real.open(&path(server), Mode::Truncate)?.sync_data()?;
         Fs::Real.sync_dir(&server.engine.dir())?;
-        state.is_unfinished_noted = true;
+        unfinished.is_noted = true;
     }
     Ok(())
 }
 
 /// A replica was sent all that belongs to its copy, which is up to this offset.
 pub fn note_sent(server: &Server, replica: &Arc<Replica>, until: u64) {
-    let mut state = server.feeding.state.lock();
-    let of_it = state.unfinished.iter_mut().filter(|(one, _)| Arc::ptr_eq(one, replica));
+    let mut unfinished = server.feeding.unfinished.lock();
+    let of_it = unfinished.copies.iter_mut().filter(|(one, _)| Arc::ptr_eq(one, replica));
     of_it.for_each(|(_, end)| *end = until);
 }
 
 /// Takes the note back when all have passed their copies. One that left before may come again whenever it likes: then the note stays.
 pub fn look_after(server: &Server) {
-    let mut state = server.feeding.state.lock();
-    if !state.is_unfinished_noted {
+    let mut unfinished = server.feeding.unfinished.lock();
+    if !unfinished.is_noted {
         return;
     }
-    state.unfinished.retain(|(replica, until)| replica.acknowledged() < *until);
-    if state.unfinished.is_empty() && Fs::Real.remove(&path(server)).is_ok() {
-        state.is_unfinished_noted = false;
+    unfinished.copies.retain(|(replica, until)| replica.acknowledged() < *until);
+    if unfinished.copies.is_empty() && Fs::Real.remove(&path(server)).is_ok() {
+        unfinished.is_noted = false;
     }
 }
 

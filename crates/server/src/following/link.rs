@@ -4,6 +4,7 @@
 //! that, and every wait has an end (`repl-timeout`).
 
 use super::applying::Applier;
+use super::begin_stream;
 use super::copy::Spool;
 use crate::followed::{Phase, Status};
 use crate::server::Server;
@@ -432,17 +433,6 @@ fn known_stream(server: &Server) -> io::Result<Option<Stream>> {
     let stream = server.stream();
     let is_known = stream.id != ReplicationId::NONE && (is_counted || stream.selected.is_some());
     Ok(Some(stream).filter(|_| is_known))
-}
-
-fn begin_stream(server: &Server, stream: Stream) -> io::Result<()> {
-    server.feeding.end_all();
-    match server.engine.durability.log() {
-        Some(log) => log.begin_stream(Some(stream)),
-        None => {
-            server.set_stream(stream);
-            Ok(())
-        }
-    }
 }
 
 /// What this server says of itself.

@@ -14,7 +14,7 @@ mod link;
 
 use crate::followed::{Master, Phase, Status};
 use crate::server::Server;
-use ::log::SyncPolicy;
+use ::log::{Stream, SyncPolicy};
 use engine::{Attention, durability};
 use keyspace::{KeepsAll, Touch};
 use std::io;
@@ -150,17 +150,20 @@ fn become_master(server: &Arc<Server>, order: u64) {
 }
 
 fn begin_own_stream(server: &Server) -> io::Result<()> {
-    let engine = &server.engine;
-    durability::sync(engine)?;
-    let own = server.stream().succeeded();
-    let begun = match engine.durability.log() {
-        Some(log) => log.begin_stream(Some(own)),
+    durability::sync(&server.engine)?;
+    begin_stream(server, server.stream().succeeded())
+}
+
+/// Has what is written from now on be this stream. All that was written is durable, and nobody writes until it returns.
+fn begin_stream(server: &Server, stream: Stream) -> io::Result<()> {
+    let begun = match server.engine.durability.log() {
+        Some(log) => log.begin_stream(Some(stream)),
         None => {
-            server.set_stream(own);
+            server.set_stream(stream);
             Ok(())
         }
     };
-    // Nobody is sent a byte of it under the former name: clients are let write behind this.
+    // Nobody is sent a byte of it under another name.
     server.feeding.end_all();
     begun
 }

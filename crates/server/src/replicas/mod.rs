@@ -24,6 +24,8 @@ use tokio::sync::Notify;
 pub struct Feeding {
     /// What is known, and what is kept. Held for a moment only.
     pub state: Mutex<State>,
+    /// Copies that their replicas have not passed. Held while the directory is told of them, and never with the state.
+    pub unfinished: Mutex<Unfinished>,
     /// Told whenever a replica has acknowledged something, or is gone.
     pub acknowledged: Notify,
     /// Full copies that were begun.
@@ -36,6 +38,15 @@ pub struct Feeding {
     pub sent_bytes: Counter,
     /// Whether the stream is looked at for what a Redis does not know.
     looks_for_foreign: AtomicBool,
+}
+
+/// Full copies that their replicas have not passed, as far as is known.
+#[derive(Default)]
+pub struct Unfinished {
+    /// Of whom, and up to which offset that goes.
+    pub copies: Vec<(Arc<Replica>, u64)>,
+    /// Whether the directory says that there are some.
+    pub is_noted: bool,
 }
 
 /// What is known of those who follow, and what is kept for them.
@@ -63,10 +74,6 @@ pub struct State {
     pub left: Option<(UnixMs, u64)>,
     /// When the last heartbeat went into the stream.
     pub pinged_at: UnixMs,
-    /// Copies that their replicas have not passed, as far as is known: up to which offset that goes.
-    pub unfinished: Vec<(Arc<Replica>, u64)>,
-    /// Whether the directory says that there are some.
-    pub is_unfinished_noted: bool,
     /// Where replicas were last asked how far they are.
     pub asked_at: u64,
     /// How long the backlog may become for those that are behind.
@@ -84,8 +91,12 @@ impl State {
         (self.foreign_from, self.foreign_until) = (0, 0);
         if let Some(backlog) = &mut self.backlog {
             backlog.restart(at);
-            self.replicas.iter().for_each(|replica| replica.end());
         }
+        self.end_all();
+    }
+
+    fn end_all(&self) {
+        self.replicas.iter().for_each(|replica| replica.end());
     }
 
     /// Appends to the backlog.
@@ -150,13 +161,12 @@ impl Feeding {
 
     /// Ends all replicas: what comes is another stream, or has another name, of which they are to hear before its first byte.
     pub fn end_all(&self) {
-        self.state.lock().replicas.iter().for_each(|replica| replica.end());
+        self.state.lock().end_all();
     }
 
     /// The same where the stream does not go on from what they have.
     pub fn break_off(&self, at: u64) {
         self.state.lock().break_off(at);
-        self.end_all();
     }
 
     /// Whether effects go to a journal of this: there can be no other.
