@@ -118,8 +118,12 @@ numbers! {
     list_max_listpack_size: i32 = "list-max-listpack-size", |n| n as i32;
     /// After how many seconds of silence a replica does not count for [`Config::min_replicas_to_write`]; 0: none is needed.
     min_replicas_max_lag_s: i64 = "min-replicas-max-lag", |n| n;
+    /// How many replicas must have a write before it is answered.
+    min_sync_replicas: usize = "min-sync-replicas", |n| n as usize;
     /// How many replicas there have to be for writes.
     min_replicas_to_write: i64 = "min-replicas-to-write", |n| n;
+    /// After how many milliseconds without [`Config::min_sync_replicas`] writes are refused.
+    sync_timeout_ms: u64 = "sync-timeout", |n| n as u64;
     /// After how many seconds of silence a link between a master and a replica is given up.
     repl_timeout_s: u64 = "repl-timeout", |n| n as u64;
     /// The port by which a master is to know this server; 0: the one that it listens on.

@@ -61,6 +61,11 @@ impl Outgoing {
         self.socket.set_write_timeout(Some(patience))
     }
 
+    /// What becomes readable when something has come that was not read.
+    pub fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
     /// By which another thread may end it.
     ///
     /// # Errors

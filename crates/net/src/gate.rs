@@ -1,17 +1,22 @@
-//! Holds replies back until what they reveal is on disk.
+//! Holds replies back until what they reveal is on disk, and on as many replicas as it must be.
 //!
-//! A session's replies carry a stamp: up to where in the history its batch has seen what was written. Those whose stamp
-//! the log has not made durable wait with their connection (`connection`), which waits here. The log's flusher
-//! rings a bell for each worker whose connections wait; the worker then wakes those whose turn it is.
+//! A session's replies carry what they show ([`Shown`]): up to where in the history its batch has seen what was written, and whether it has
+//! written itself. Those whose stamp is not committed wait with their connection (`connection`), which waits here. Who moves the gate (the
+//! log's flusher, a replica's acknowledgement) rings a bell for each worker whose connections wait; the worker then wakes those whose turn
+//! it is.
 //!
-//! Thread rule: a [`Queue`] belongs to a worker. The flusher moves the gate and rings; nobody waits for a lock.
+//! While there are too few replicas, reads go by the disk alone, and what was written is failed: nobody is told that it was done.
+//!
+//! Thread rule: a [`Queue`] belongs to a worker. Any thread moves the gate and rings; only such threads wait for each other.
 //!
 //! Invariants:
 //! 1. While the gate holds, it is open as far as the log is durable, and no further.
-//! 2. Who queues up looks at the gate once more afterwards; who moves the gate looks for bells afterwards. One of the two
+//! 2. For what was written it is open as far as replicas have it, and no further, also while these are too few.
+//! 3. Who queues up looks at the gate once more afterwards; who moves the gate looks for bells afterwards. One of the two
 //!    sees the other.
 
 use crate::client::Client;
+use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,15 +25,50 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use sys::Stamp;
 use tokio::sync::Notify;
 
+/// What replies show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Up to where they show what was written.
+    pub up_to: Stamp,
+    /// Whether they tell somebody that what he wrote was done.
+    pub is_write: bool,
+}
+
+impl Shown {
+    /// Nothing of what was written.
+    pub const NOTHING: Shown = Shown::read(Stamp(0));
+
+    /// What was written by others.
+    pub const fn read(up_to: Stamp) -> Shown {
+        Shown { up_to, is_write: false }
+    }
+}
+
 /// The gate, shared by all.
 pub struct Gate {
-    /// What is on disk.
-    durable: AtomicU64,
-    /// Whether replies wait for the disk.
-    is_holding: AtomicBool,
+    /// What it goes by. Locked by who moves it.
+    state: Mutex<State>,
+    /// Up to where replies may go out that only show something.
+    open: AtomicU64,
+    /// The same for those to what was written.
+    open_for_writes: AtomicU64,
+    /// While there are too few replicas: behind this, nothing that was written is acknowledged.
+    fails_behind: AtomicU64,
     bells: Box<[Bell]>,
     /// Told whenever the log is durable further than before.
     pub committed: Notify,
+}
+
+/// What the gate goes by.
+struct State {
+    /// What is on disk.
+    durable: Stamp,
+    /// Whether replies wait for the disk.
+    is_holding: bool,
+    /// What as many replicas have as must have it; [`Stamp::LAST`]: none must.
+    replicated: Stamp,
+    /// Whether there are too few replicas.
+    is_short: bool,
 }
 
 /// A worker's bell, on a cache line of its own.
@@ -42,39 +82,86 @@ struct Bell {
 impl Gate {
     /// A gate that holds nothing back, for so many workers.
     pub fn new(workers: usize) -> Gate {
+        let (durable, replicated) = (Stamp(0), Stamp::LAST);
         Gate {
-            durable: AtomicU64::new(0),
-            is_holding: AtomicBool::new(false),
+            state: Mutex::new(State { durable, is_holding: false, replicated, is_short: false }),
+            open: AtomicU64::new(Stamp::LAST.0),
+            open_for_writes: AtomicU64::new(Stamp::LAST.0),
+            fails_behind: AtomicU64::new(Stamp::LAST.0),
             bells: (0..workers).map(|_| Bell::default()).collect(),
             committed: Notify::new(),
         }
     }
 
-    /// Whether replies with this stamp may go out.
+    /// Whether replies may go out that show something up to this stamp.
     #[inline]
     pub fn is_open(&self, stamp: Stamp) -> bool {
         stamp <= self.open_to()
     }
 
-    /// Up to where replies may go out.
+    /// Up to where such replies may go out.
     #[inline]
     pub fn open_to(&self) -> Stamp {
-        match self.is_holding.load(Ordering::Acquire) {
-            true => Stamp(self.durable.load(Ordering::Acquire)),
-            false => Stamp::LAST,
+        Stamp(self.open.load(Ordering::Acquire))
+    }
+
+    /// Whether replies that show this may go out.
+    #[inline]
+    pub fn is_open_for(&self, shown: Shown) -> bool {
+        match shown.is_write {
+            true => shown.up_to.0 <= self.open_for_writes.load(Ordering::Acquire),
+            false => self.is_open(shown.up_to),
         }
+    }
+
+    /// Whether what was written up to there is not to be acknowledged: replicas are too few, and have not got it.
+    pub fn has_failed(&self, shown: Shown) -> bool {
+        shown.is_write && shown.up_to.0 > self.fails_behind.load(Ordering::Acquire)
     }
 
     /// Notes that the log is durable up to here.
     pub fn commit(&self, durable: Stamp) {
-        self.durable.fetch_max(durable.0, Ordering::AcqRel);
-        self.ring();
+        self.change(|state| state.durable = state.durable.max(durable));
     }
 
     /// Holds replies back that show what is not durable, or no longer.
     pub fn hold(&self, on: bool) {
-        self.is_holding.store(on, Ordering::Release);
+        self.change(|state| state.is_holding = on);
+    }
+
+    /// Notes that enough replicas have what was written up to here; [`Stamp::LAST`]: none need it.
+    pub fn replicate(&self, up_to: Stamp) {
+        self.change(|state| {
+            let is_first = state.replicated == Stamp::LAST;
+            state.replicated = if is_first { up_to } else { state.replicated.max(up_to) };
+        });
+    }
+
+    /// There are too few replicas, or no longer.
+    pub fn set_short(&self, on: bool) {
+        self.change(|state| state.is_short = on);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        change(&mut state);
+        let durable = if state.is_holding { state.durable } else { Stamp::LAST };
+        let committed = durable.min(state.replicated);
+        let (open, fails_behind) = match state.is_short {
+            true => (durable, state.replicated),
+            false => (committed, Stamp::LAST),
+        };
+        // Who finds that it is open behind what it wrote finds the whole of it.
+        self.open_for_writes.store(committed.0, Ordering::Release);
+        self.fails_behind.store(fails_behind.0, Ordering::Release);
+        self.open.store(open.0, Ordering::Release);
+        drop(state);
         self.ring();
+    }
+
+    /// Whether who waits for this has something to do.
+    fn lets_go(&self, shown: Shown) -> bool {
+        self.is_open_for(shown) || self.has_failed(shown)
     }
 
     /// Tells those who wait to look again.
@@ -93,15 +180,15 @@ impl Gate {
 pub struct Queue(RefCell<BinaryHeap<Reverse<Waiting>>>);
 
 /// One of them, in the order of stamps.
-struct Waiting(Stamp, Arc<Client>);
+struct Waiting(Shown, Arc<Client>);
 
 impl Queue {
-    /// Wakes a session when the gate is open for this stamp.
-    pub fn wait(&self, gate: &Gate, worker: usize, stamp: Stamp, client: &Arc<Client>) {
-        self.0.borrow_mut().push(Reverse(Waiting(stamp, client.clone())));
+    /// Wakes a session when the gate is open for this, or it has failed.
+    pub fn wait(&self, gate: &Gate, worker: usize, shown: Shown, client: &Arc<Client>) {
+        self.0.borrow_mut().push(Reverse(Waiting(shown, client.clone())));
         gate.bells[worker].is_awaited.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if gate.is_open(stamp) {
+        if gate.lets_go(shown) {
             gate.bells[worker].rung.notify_one();
         }
     }
@@ -112,7 +199,7 @@ impl Queue {
             gate.bells[worker].rung.notified().await;
             let mut queue = self.0.borrow_mut();
             while let Some(Reverse(first)) = queue.peek() {
-                if gate.is_open(first.0) {
+                if gate.lets_go(first.0) {
                     // The gate may be closed again when the session looks: it queues up once more then.
                     first.1.set_at_gate(false);
                     first.1.wake();
@@ -121,7 +208,7 @@ impl Queue {
                 }
                 gate.bells[worker].is_awaited.store(true, Ordering::Relaxed);
                 fence(Ordering::SeqCst);
-                if !gate.is_open(first.0) {
+                if !gate.lets_go(first.0) {
                     break;
                 }
             }
@@ -131,7 +218,7 @@ impl Queue {
 
 impl PartialEq for Waiting {
     fn eq(&self, other: &Waiting) -> bool {
-        self.0 == other.0
+        self.0.up_to == other.0.up_to
     }
 }
 
@@ -145,7 +232,7 @@ impl PartialOrd for Waiting {
 
 impl Ord for Waiting {
     fn cmp(&self, other: &Waiting) -> std::cmp::Ordering {
-        self.0.cmp(&other.0)
+        self.0.up_to.cmp(&other.0.up_to)
     }
 }
 
@@ -172,7 +259,7 @@ mod tests {
         gate.hold(true);
         let queue = Queue::default();
         client.set_at_gate(true);
-        queue.wait(&gate, 0, Stamp(5), &client);
+        queue.wait(&gate, 0, Shown::read(Stamp(5)), &client);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let look = || {
             let attending = async { queue.attend(&gate, 0).await };
@@ -186,9 +273,35 @@ mod tests {
         gate.hold(false);
         look();
         assert!(!gate.is_open(Stamp(5)) && !client.is_at_gate());
-        queue.wait(&gate, 0, Stamp(5), &client);
+        queue.wait(&gate, 0, Shown::read(Stamp(5)), &client);
         gate.commit(Stamp(5));
         look();
         assert!(queue.0.borrow().is_empty());
+    }
+
+    #[test]
+    fn what_was_written_waits_for_replicas_and_fails_where_they_are_too_few() {
+        let gate = Gate::new(1);
+        let (read, write) = (|at| Shown::read(Stamp(at)), |at| Shown { up_to: Stamp(at), is_write: true });
+        assert!(gate.is_open_for(write(9)) && !gate.has_failed(write(9)));
+        gate.hold(true);
+        gate.replicate(Stamp(3));
+        gate.commit(Stamp(5));
+        assert!(gate.is_open_for(write(3)) && gate.is_open_for(read(3)));
+        assert!(!gate.is_open_for(write(4)) && !gate.is_open_for(read(4)) && !gate.has_failed(write(4)));
+        gate.set_short(true);
+        assert!(gate.is_open_for(read(5)) && !gate.is_open_for(read(6)));
+        assert!(!gate.is_open_for(write(4)) && gate.has_failed(write(4)) && !gate.has_failed(write(3)));
+        // They have got it after all.
+        gate.replicate(Stamp(4));
+        gate.set_short(false);
+        assert!(gate.is_open_for(write(4)) && !gate.is_open_for(write(5)) && !gate.has_failed(write(5)));
+        // What replicas have need not be on disk here.
+        gate.replicate(Stamp(8));
+        assert!(gate.is_open_for(write(5)) && !gate.is_open_for(write(6)));
+        gate.replicate(Stamp::LAST);
+        assert!(!gate.is_open_for(write(6)));
+        gate.hold(false);
+        assert!(gate.is_open_for(write(99)));
     }
 }

@@ -8,6 +8,7 @@
 //! Thread rule: a service is shared by all threads; a session and a runner belong to the worker that has the connection.
 
 use crate::client::Client;
+use crate::gate::Shown;
 use crate::shared::Shared;
 use crate::tls;
 use config::Config;
@@ -144,8 +145,8 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// Whether the client has yet to say who it is.
     fn is_unauthenticated(&self, session: &Self::Session) -> bool;
 
-    /// Runs the requests of a batch, which lie in `input`, from index `from` on, and appends replies to `out`. Gives also up to where in
-    /// the history the replies show what was written.
+    /// Runs the requests of a batch, which lie in `input`, from index `from` on, and appends replies to `out`. Gives also what of the
+    /// history the replies show.
     fn run(
         runner: &mut Self::Runner,
         session: &mut Self::Session,
@@ -153,11 +154,14 @@ pub trait Service: Send + Sync + Sized + 'static {
         input: &[u8],
         from: usize,
         out: &mut Vec<u8>,
-    ) -> (Stop, Stamp);
+    ) -> (Stop, Shown);
 
     /// Appends to `out` what a session that is fed is to be sent next, in order; nothing, if there is nothing now: whoever has more for it
     /// wakes its client. It is asked for when the socket has taken all that was sent before. It may end the session.
     fn feed(self: &Arc<Self>, session: &mut Self::Session, out: &mut Vec<u8>);
+
+    /// What a client is told of what it wrote when replicas are too few for it: an error, without its first byte and its end.
+    fn unreplicated(&self) -> Vec<u8>;
 
     /// The end of the history: what was posted to a client without a stamp may show anything before it.
     fn latest(&self) -> Stamp;

@@ -21,6 +21,7 @@ impl Watcher for Durable {
         if let Some(server) = self.0.upgrade() {
             server.net.gate.commit(up_to);
             server.net.gate.committed.notify_waiters();
+            server.following.bell.ring();
         }
     }
 

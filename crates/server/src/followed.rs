@@ -3,8 +3,11 @@
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use sys::UnixMs;
+use sys::{Bell, UnixMs};
 
 /// Another server's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +77,45 @@ pub struct Following {
     pub thread: Mutex<()>,
     /// Held while something of the master's is done.
     pub applying: Mutex<()>,
+    /// Rung for the thread that has the link.
+    pub bell: DiskBell,
+}
+
+/// Rings when the log is durable further than before, for one who waits for that and for the master at once.
+#[derive(Debug, Default)]
+pub struct DiskBell {
+    bell: OnceLock<Bell>,
+    is_awaited: AtomicBool,
+}
+
+impl DiskBell {
+    /// Waits until the log is durable further than when `is_done` was asked, or a socket has something, but no longer than `patience`.
+    /// Whether the socket has something; true also where that is not known.
+    pub fn wait(&self, socket: &impl AsFd, patience: Duration, is_done: impl FnOnce() -> bool) -> bool {
+        let Some(bell) = self.bell() else { return true };
+        bell.silence();
+        self.is_awaited.store(true, Ordering::SeqCst);
+        !is_done() && bell.wait_beside(socket, patience).unwrap_or(true)
+    }
+
+    fn bell(&self) -> Option<&Bell> {
+        if self.bell.get().is_none() {
+            // Without a descriptor to spare it is waited for the socket alone.
+            let _ = self.bell.set(Bell::new().ok()?);
+        }
+        self.bell.get()
+    }
+
+    /// The log is durable further than before.
+    #[inline]
+    pub fn ring(&self) {
+        if self.is_awaited.load(Ordering::SeqCst)
+            && self.is_awaited.swap(false, Ordering::SeqCst)
+            && let Some(bell) = self.bell.get()
+        {
+            bell.ring();
+        }
+    }
 }
 
 /// What is known of the link, and what is wanted of it.

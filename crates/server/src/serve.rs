@@ -2,7 +2,8 @@
 
 use crate::blocking::{self, Cut};
 use crate::dispatch::Runner;
-use crate::feeding::joining;
+use crate::feeding::{joining, synced};
+use crate::refusals;
 use crate::rights;
 use crate::server::{Ending, Server};
 use crate::session::Session;
@@ -11,6 +12,7 @@ use acl::Access;
 use config::Config;
 use engine::durability;
 use net::client::Client;
+use net::gate::Shown;
 use net::service::{Closing, Service, Stop, Until};
 use net::{Shared, tls, worker};
 use std::sync::Arc;
@@ -61,6 +63,7 @@ impl Service for Server {
     }
 
     fn rest(&self, worker: usize) {
+        synced::ask(self);
         durability::write_gathered(&self.engine, || self.net.placement.connections_of(worker));
     }
 
@@ -97,7 +100,7 @@ impl Service for Server {
         input: &[u8],
         from: usize,
         out: &mut Vec<u8>,
-    ) -> (Stop, Stamp) {
+    ) -> (Stop, Shown) {
         runner.run(session, requests, input, from, out)
     }
 
@@ -107,6 +110,10 @@ impl Service for Server {
             log!(Warning, "Replica {} is closed: {error}", replica.name());
             session.closing = Closing::Now;
         }
+    }
+
+    fn unreplicated(&self) -> Vec<u8> {
+        refusals::UNREPLICATED.as_bytes().to_vec()
     }
 
     fn latest(&self) -> Stamp {

@@ -6,7 +6,7 @@
 
 use crate::blocking;
 use crate::dispatch::checks;
-use crate::feeding::upkeep;
+use crate::feeding::{synced, upkeep};
 use crate::refusals;
 use crate::server::Server;
 use engine::Attention;
@@ -87,6 +87,7 @@ async fn keep_time(server: &Arc<Server>, index: usize) {
             continue;
         }
         glance.take(&server.net.placement);
+        synced::look_after(server);
         if server.switches.rests() {
             rest(server, index).await;
             continue;

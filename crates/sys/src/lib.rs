@@ -6,6 +6,7 @@
 //! number or the allocator themselves. Beside the moments of a clock there are those of
 //! the history of what was written ([`Stamp`]), which all who show something of it share.
 
+pub mod bell;
 pub mod clock;
 pub mod counter;
 pub mod file;
@@ -18,6 +19,7 @@ pub mod stamp;
 pub mod thread;
 pub mod ticks;
 
+pub use bell::Bell;
 pub use clock::{Clock, UnixMs};
 pub use counter::Counter;
 pub use prng::Prng;

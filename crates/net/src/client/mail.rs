@@ -19,6 +19,7 @@
 //!    says, and is never sealed: it goes before what still is, as if whoever sealed that had come later.
 
 use super::{Client, Clients, Signal, Traits, eviction};
+use crate::gate::Shown;
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -132,16 +133,17 @@ impl Letters {
 
     /// Stretch by stretch, with that up to which the log must be durable for it. Messages may show anything that was in the log
     /// up to `latest`, which is asked for before they are sent.
-    pub fn stretches(&self, latest: Stamp) -> impl Iterator<Item = (&[u8], Stamp)> {
-        let starts =
-            std::iter::once((0, latest)).chain(self.marks.iter().map(move |(from, mark)| match mark {
-                Mark::Messages | Mark::Sealed(_) => (*from, latest),
-                Mark::Reply(stamp) => (*from, *stamp),
-            }));
+    pub fn stretches(&self, latest: Stamp) -> impl Iterator<Item = (&[u8], Shown)> {
+        let any = Shown::read(latest);
+        let starts = std::iter::once((0, any)).chain(self.marks.iter().map(move |(from, mark)| match mark {
+            Mark::Messages | Mark::Sealed(_) => (*from, any),
+            // Who has waited may have taken something, unless it shows nothing.
+            Mark::Reply(stamp) => (*from, Shown { up_to: *stamp, is_write: *stamp > Stamp(0) }),
+        }));
         let ends = self.marks.iter().map(|(from, _)| *from).chain([self.bytes.len()]);
         starts
             .zip(ends)
-            .map(|((from, stamp), end)| (&self.bytes[from..end], stamp))
+            .map(|((from, shown), end)| (&self.bytes[from..end], shown))
             .filter(|(bytes, _)| !bytes.is_empty())
     }
 }
@@ -540,6 +542,7 @@ mod tests {
         publish(&client, None, "c");
         let letters = client.take_mail();
         let stretches: Vec<_> = letters.stretches(Stamp(9)).collect();
-        assert_eq!(stretches, [(&b"ab"[..], Stamp(9)), (b"reply", Stamp(7)), (b"c", Stamp(9))]);
+        let (any, reply) = (Shown::read(Stamp(9)), Shown { up_to: Stamp(7), is_write: true });
+        assert_eq!(stretches, [(&b"ab"[..], any), (b"reply", reply), (b"c", any)]);
     }
 }

@@ -5,9 +5,9 @@
 
 use super::{Connection, End, wake_after_others};
 use crate::desk::{Buffers, Desk};
+use crate::gate::Shown;
 use crate::service::{Service, Session};
 use std::task::Context;
-use sys::Stamp;
 
 /// How often in a row the service is asked before the connection lets others go on.
 const FEEDS_IN_A_ROW: usize = 4;
@@ -38,7 +38,7 @@ impl<S: Service> Connection<S> {
             if buffers.output.is_empty() {
                 return Ok(());
             }
-            self.write_out(desk, buffers, context, Stamp(0))?;
+            self.write_out(desk, buffers, context, Shown::NOTHING)?;
         }
         wake_after_others(context);
         Ok(())

@@ -25,6 +25,7 @@ pub mod pending;
 
 use crate::client::{Client, Signal, Traits};
 use crate::desk::{Buffers, Desk};
+use crate::gate::Shown;
 use crate::service::{Closing, OUTPUT_FLUSH_BYTES, Service, Session, Stop};
 use crate::stream::{Stream, Unwatched};
 use config::LogLevel as Level;
@@ -38,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use sys::{Stamp, UnixMs};
+use sys::UnixMs;
 use telemetry::log;
 use telemetry::logger;
 use tokio::time::Sleep;
@@ -571,7 +572,7 @@ impl<S: Service> Connection<S> {
                     buffers.output.extend(error.line());
                     buffers.output.extend(b"\r\n");
                     self.session.close(Closing::AfterReplies);
-                    self.write_out(desk, buffers, context, Stamp(0))?;
+                    self.write_out(desk, buffers, context, Shown::NOTHING)?;
                     return Ok(bytes.len());
                 }
                 Ok(taken) => at += taken,
@@ -602,7 +603,7 @@ impl<S: Service> Connection<S> {
     ) -> Result<Option<usize>, End> {
         let mut next = 0;
         while next < buffers.requests.len() {
-            let (stop, seen) = S::run(
+            let (stop, shown) = S::run(
                 &mut desk.runner.borrow_mut(),
                 &mut self.session,
                 &buffers.requests,
@@ -610,7 +611,7 @@ impl<S: Service> Connection<S> {
                 next,
                 &mut buffers.output,
             );
-            self.write_out(desk, buffers, context, seen)?;
+            self.write_out(desk, buffers, context, shown)?;
             match stop {
                 Stop::Done | Stop::Closing => return Ok(None),
                 Stop::Flush { next: from } => {
@@ -642,20 +643,20 @@ impl<S: Service> Connection<S> {
         if self.session.client().is_killed() { Err(End::Closed) } else { Ok(()) }
     }
 
-    /// Writes the worker's output buffer, or keeps what the socket does not take, and what shows something that is
-    /// not durable up to `seen`.
+    /// Writes the worker's output buffer, or keeps what the socket does not take, and what shows something that the gate
+    /// is not open for.
     fn write_out(
         &mut self,
         desk: &Desk<S>,
         buffers: &mut Buffers,
         context: &mut Context<'_>,
-        seen: Stamp,
+        shown: Shown,
     ) -> Result<(), End> {
         if buffers.output.is_empty() {
             return Ok(());
         }
         let mut sent = 0;
-        let is_open = desk.service.net().gate.is_open(seen);
+        let is_open = desk.service.net().gate.is_open_for(shown);
         if self.pending.is_empty() && is_open {
             while sent < buffers.output.len() {
                 if sent >= SENT_BYTES_IN_A_ROW {
@@ -682,28 +683,35 @@ impl<S: Service> Connection<S> {
         let from = self.pending.len();
         self.pending.absorb(&mut buffers.output, sent);
         buffers.output.shrink_to(2 * OUTPUT_FLUSH_BYTES);
-        if !is_open {
-            self.pending.hold(from, seen);
+        // What is behind something that is held is told apart from it, should that fail.
+        if !is_open || self.pending.held_for().is_some() {
+            self.pending.hold(from, shown);
             self.wait_at_gate(desk);
         }
         self.check_output_limit(&desk.service)
     }
 
-    /// Asks to be woken when the replies that are held may go out.
+    /// Asks to be woken when there is something to do about the replies that are held.
     fn wait_at_gate(&mut self, desk: &Desk<S>) {
         let client = self.session.client();
-        if let Some(stamp) = self.pending.held_for().filter(|_| !client.is_at_gate()) {
+        if let Some(shown) = self.pending.held_for().filter(|_| !client.is_at_gate()) {
             client.set_at_gate(true);
-            desk.gate_queue.wait(&desk.service.net().gate, desk.index, stamp, client);
+            desk.gate_queue.wait(&desk.service.net().gate, desk.index, shown, client);
         }
     }
 
-    /// Lets out what the gate is open for; waits on for what it is not.
+    /// Lets out what the gate is open for, fails what has failed, and waits on for the rest.
     fn leave_gate(&mut self, desk: &Desk<S>) {
-        let Some(held_for) = self.pending.held_for() else { return };
-        let open_to = desk.service.net().gate.open_to();
-        if held_for <= open_to {
-            self.pending.open(open_to);
+        if self.pending.held_for().is_none() {
+            return;
+        }
+        let gate = &desk.service.net().gate;
+        self.pending.open(|shown| gate.is_open_for(shown));
+        if self.pending.held_for().is_some_and(|shown| gate.has_failed(shown)) {
+            let error = desk.service.unreplicated();
+            let failed = self.pending.fail(|shown| gate.has_failed(shown), &error);
+            (0..failed).for_each(|_| desk.service.counts().note_error(&error));
+            self.pending.open(|shown| gate.is_open_for(shown) || gate.has_failed(shown));
         }
         self.wait_at_gate(desk);
     }

@@ -4,17 +4,16 @@
 //! taken over as it stands if it is large, so that a reply of hundreds of megabytes
 //! is never copied. A chunk's memory goes back as soon as it is sent.
 //!
-//! Replies that show what is not on disk yet are held: they and all behind them are not given out before their stamp
-//! is durable.
+//! Replies that show what is not committed yet are held: they and all behind them are not given out before the gate is open for them.
 //!
 //! Invariants:
 //! 1. No chunk is empty, and `sent` is less than the length of the first.
 //! 2. `bytes` is the sum of the chunks' lengths less `sent`; `allocated` is the sum
 //!    of their capacities.
-//! 3. Holds are in the order of the bytes and of the stamps.
+//! 3. Holds are in the order of the bytes and of the stamps, and begin where a reply or a message does.
 
+use crate::gate::Shown;
 use std::collections::VecDeque;
-use sys::Stamp;
 
 /// Replies are gathered in chunks of this size.
 const CHUNK_BYTES: usize = 16 << 10;
@@ -30,8 +29,8 @@ pub struct Pending {
     sent: usize,
     bytes: usize,
     allocated: usize,
-    /// From which byte on, counted from the oldest that waits, what must be durable.
-    holds: VecDeque<(usize, Stamp)>,
+    /// From which byte on, counted from the oldest that waits, what is shown.
+    holds: VecDeque<(usize, Shown)>,
 }
 
 impl Pending {
@@ -44,25 +43,69 @@ impl Pending {
         }
     }
 
-    /// Holds the bytes from `from` on (see [`Pending::len`]) until this is durable.
-    pub fn hold(&mut self, from: usize, stamp: Stamp) {
-        if from < self.bytes && self.holds.back().is_none_or(|(_, last)| *last < stamp) {
-            self.holds.push_back((from, stamp));
+    /// Holds the bytes from `from` on (see [`Pending::len`]) until the gate is open for this.
+    pub fn hold(&mut self, from: usize, shown: Shown) {
+        let last = self.holds.back().map(|(_, last)| *last);
+        let is_new = last.is_none_or(|last| last.up_to < shown.up_to || last.is_write != shown.is_write);
+        if from < self.bytes && is_new {
+            let up_to = last.map_or(shown.up_to, |last| last.up_to.max(shown.up_to));
+            self.holds.push_back((from, Shown { up_to, ..shown }));
         }
     }
 
-    /// Lets out what is held for no more than this.
+    /// Lets out what is held in front, as long as the gate is open for it.
     #[inline]
-    pub fn open(&mut self, to: Stamp) {
-        while self.holds.front().is_some_and(|(_, stamp)| *stamp <= to) {
+    pub fn open(&mut self, is_open: impl Fn(Shown) -> bool) {
+        while self.holds.front().is_some_and(|(_, shown)| is_open(*shown)) {
             self.holds.pop_front();
         }
     }
 
-    /// What has to be durable next.
+    /// What is held next.
     #[inline]
-    pub fn held_for(&self) -> Option<Stamp> {
-        self.holds.front().map(|(_, stamp)| *stamp)
+    pub fn held_for(&self) -> Option<Shown> {
+        self.holds.front().map(|(_, shown)| *shown)
+    }
+
+    /// Puts this error in the place of each reply that is held in front and has failed. Messages stay. Gives how many replies there were.
+    #[cold]
+    pub fn fail(&mut self, has_failed: impl Fn(Shown) -> bool, error: &[u8]) -> usize {
+        let mut bytes = Vec::with_capacity(self.bytes);
+        self.chunks.iter().for_each(|chunk| bytes.extend_from_slice(chunk));
+        bytes.drain(..self.sent);
+        let holds = std::mem::take(&mut self.holds);
+        let ends: Vec<usize> = holds.iter().skip(1).map(|(from, _)| *from).chain([bytes.len()]).collect();
+        let first = holds.front().map_or(bytes.len(), |(from, _)| *from);
+        *self = Pending::default();
+        self.extend(&bytes[..first]);
+        let (mut failed, mut is_in_front) = (0, true);
+        for ((from, shown), end) in holds.into_iter().zip(ends) {
+            is_in_front &= has_failed(shown);
+            let at = self.bytes;
+            match is_in_front {
+                true => failed += self.extend_failed(&bytes[from..end], error),
+                false => self.extend(&bytes[from..end]),
+            }
+            self.holds.push_back((at, shown));
+        }
+        failed
+    }
+
+    /// Adds an error for each reply in these bytes, and what is none.
+    fn extend_failed(&mut self, mut bytes: &[u8], error: &[u8]) -> usize {
+        let mut replies = 0;
+        // Only whole replies are held.
+        while let Ok(Some(len)) = wire::skip_reply(bytes) {
+            let (reply, rest) = bytes.split_at(len);
+            if reply.first() == Some(&b'>') {
+                self.extend(reply);
+            } else {
+                self.extend(&[b"-", error, b"\r\n"].concat());
+                replies += 1;
+            }
+            bytes = rest;
+        }
+        replies
     }
 
     /// How much is waiting.
@@ -145,6 +188,7 @@ impl Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sys::Stamp;
 
     #[test]
     fn bytes_leave_in_the_order_they_came() {
@@ -178,5 +222,30 @@ mod tests {
         assert!(buffer.is_empty() && buffer.capacity() == 0);
         assert_eq!(pending.front().as_ptr(), address.wrapping_add(5));
         assert_eq!((pending.len(), pending.chunks()), ((1 << 20) - 5, 1));
+    }
+
+    #[test]
+    fn what_failed_is_answered_with_an_error_for_each_reply() {
+        let (write, read) = (|at| Shown { up_to: Stamp(at), is_write: true }, |at| Shown::read(Stamp(at)));
+        let mut pending = Pending::default();
+        pending.extend(b"+PONG\r\n");
+        for (bytes, shown) in [
+            (&b"+OK\r\n*2\r\n:1\r\n$1\r\na\r\n>2\r\n+push\r\n:2\r\n"[..], write(5)),
+            (b"$1\r\nr\r\n", read(2)),
+            (b":7\r\n", write(9)),
+        ] {
+            let from = pending.len();
+            pending.extend(bytes);
+            pending.hold(from, shown);
+        }
+        let (first, _) = pending.front().split_at(3);
+        assert_eq!(first, b"+PO");
+        pending.sent(3);
+        assert_eq!(pending.fail(|shown| shown.is_write, b"E"), 2);
+        pending.open(|shown| shown.is_write);
+        assert_eq!(pending.front(), b"NG\r\n-E\r\n-E\r\n>2\r\n+push\r\n:2\r\n");
+        assert_eq!(pending.held_for(), Some(read(5)), "it is behind what was written");
+        pending.open(|_| true);
+        assert!(pending.front().ends_with(b"$1\r\nr\r\n:7\r\n"));
     }
 }

@@ -6,6 +6,7 @@ use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::feeding::joining::{self, Wish};
+use crate::feeding::synced;
 use crate::followed::{Master, Phase};
 use crate::following::{self, Order};
 use crate::replicas::replica::{Form, Replica, Said, Stage};
@@ -234,6 +235,7 @@ fn note_acknowledgement(context: &mut Context<'_, '_>) {
     let Some(acknowledged) = offset(2) else { return };
     let durable = offset(4).filter(|_| request.arg(3).eq_ignore_ascii_case(b"fack"));
     context.server.feeding.acknowledge(replica, acknowledged, durable, context.now);
+    synced::note(context.server);
 }
 
 /// FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]

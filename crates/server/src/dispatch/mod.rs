@@ -25,6 +25,7 @@ use engine::residency;
 use engine::{Attention, Engine};
 use keyspace::{Ahead, Batch, Key, Stamp};
 use net::client::{self, Letters, Traits};
+use net::gate::Shown;
 use net::service::{Closing, OUTPUT_FLUSH_BYTES, Stop};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -157,8 +158,8 @@ impl Runner {
         Runner { server, worker, prepared: Vec::with_capacity(GROUP_REQUESTS), stale_ticks }
     }
 
-    /// Runs the requests of a batch from index `from` on, appending replies to `out`. Gives also up to where in the
-    /// history the replies show what was written.
+    /// Runs the requests of a batch from index `from` on, appending replies to `out`. Gives also what of the history the
+    /// replies show.
     pub fn run(
         &mut self,
         session: &mut Session,
@@ -166,7 +167,7 @@ impl Runner {
         input: &[u8],
         from: usize,
         out: &mut Vec<u8>,
-    ) -> (Stop, Stamp) {
+    ) -> (Stop, Shown) {
         let server = &self.server;
         let (batch, is_outside) = enter(server, self.worker);
         let engine = &*server.engine;
@@ -695,8 +696,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Ends the stay; gives up to where in the history it has seen what was written.
-    fn end(mut self) -> Stamp {
+    /// Ends the stay; gives what of the history it has seen.
+    fn end(mut self) -> Shown {
         if self.batch.is_inside() && self.batch.has_ready() {
             // By an eviction in front of a request that was refused then.
             blocking::serve(self.server, &mut self.batch, self.worker, self.now);
@@ -710,6 +711,6 @@ impl Turn<'_> {
         if self.session.closing != Closing::No {
             self.session.client.set_trait(Traits::CLOSING, true);
         }
-        self.batch.take_seen()
+        Shown { up_to: self.batch.take_seen(), is_write: self.batch.has_appended() }
     }
 }

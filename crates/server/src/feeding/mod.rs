@@ -16,6 +16,7 @@ mod behind;
 mod copying;
 mod filter;
 pub mod joining;
+pub mod synced;
 pub mod unfinished;
 pub mod upkeep;
 
@@ -84,16 +85,38 @@ fn say(server: &Server, request: &[u8]) {
 
 /// Asks all replicas how far they are, unless they have been asked by somebody behind this offset.
 pub fn ask(server: &Server, offset: u64) {
-    let end = end(server);
     let is_asked = {
-        let mut state = server.feeding.state.lock();
-        let is_asked = state.replicas.is_empty() || state.asked_at >= offset && state.asked_at > 0;
-        if !is_asked {
-            state.asked_at = end;
-        }
-        is_asked
+        let state = server.feeding.state.lock();
+        state.replicas.is_empty() || state.asked_at >= offset && state.asked_at > 0
     };
     if !is_asked {
-        say(server, GETACK);
+        ask_again(server);
     }
+}
+
+/// The same for all that is written, unless nothing was since they were asked.
+fn ask_behind(server: &Server, end: u64) {
+    let is_asked = {
+        let state = server.feeding.state.lock();
+        state.replicas.is_empty() || state.asked_end >= end && state.asked_end > 0
+    };
+    if !is_asked {
+        ask_again(server);
+    }
+}
+
+/// Asks them in any case.
+fn ask_again(server: &Server) {
+    let at = end(server);
+    say(server, GETACK);
+    let end = end(server);
+    let mut state = server.feeding.state.lock();
+    (state.asked_at, state.asked_end) = (state.asked_at.max(at), state.asked_end.max(end));
+}
+
+/// The end of what was written, less the request that asked for it.
+fn asked_for(server: &Server) -> u64 {
+    let end = end(server);
+    let state = server.feeding.state.lock();
+    if state.asked_end == end { state.asked_at } else { end }
 }

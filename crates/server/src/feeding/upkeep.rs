@@ -1,8 +1,9 @@
 //! What is done for replicas once a second: heartbeats, those that are silent or too far behind, and how much of the stream is kept.
 
 use super::behind::close;
-use super::{PING, copying, say, unfinished};
+use super::{PING, copying, say, synced, unfinished};
 use crate::replicas::replica::{Form, Replica, Stage};
+use crate::replicas::synced::Standing;
 use crate::server::Server;
 use config::{ClientClass, OutputLimit};
 use engine::Attention;
@@ -146,11 +147,17 @@ pub fn follow_config(server: &Server) {
         backlog.set_size(config.repl_backlog_size());
     }
     drop(state);
+    synced::follow_config(server);
     follow_minimum(server);
 }
 
-/// Notes whether there are replicas enough for writes (`min-replicas-to-write`).
+/// Notes whether there are replicas enough for writes (`min-replicas-to-write`, `min-sync-replicas`).
 fn follow_minimum(server: &Server) {
+    note_minimum(server, &server.feeding.synced.standing.lock());
+}
+
+/// The same, with how it stands locked.
+pub(super) fn note_minimum(server: &Server, standing: &Standing) {
     let config = &server.engine.config;
     let (wanted, max_lag_s) = (config.min_replicas_to_write(), config.min_replicas_max_lag_s());
     let is_wanted = wanted > 0 && max_lag_s > 0;
@@ -158,5 +165,5 @@ fn follow_minimum(server: &Server) {
         let good = server.feeding.count_good(max_lag_s, server.engine.clock.now());
         i64::try_from(good).is_ok_and(|good| good < wanted)
     };
-    server.engine.set_attention(Attention::NO_REPLICAS, lacks);
+    server.engine.set_attention(Attention::NO_REPLICAS, lacks || standing.is_short);
 }

@@ -19,6 +19,7 @@ use replication::link::{
     Ask, Form, Handshake, MasterStream, Outcome, Place, Replica, Report, Reports, Transfer, UnitKind,
     acknowledgement,
 };
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,9 +33,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long it waits before it looks again whether the disk has taken something.
 const DISK_POLL: Duration = Duration::from_micros(200);
-
-/// How long an answer to the master waits for the disk before the stream is read on.
-const DISK_PATIENCE: Duration = Duration::from_millis(50);
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 256 << 10;
@@ -97,6 +95,8 @@ struct Link<'s> {
     /// What has come and is not used.
     received: Vec<u8>,
     used: usize,
+    /// There may be more of what has come than was read.
+    has_more: bool,
     reports: Reports,
     began: Instant,
     heard: Instant,
@@ -133,6 +133,7 @@ impl<'s> Link<'s> {
             outgoing,
             received: Vec::new(),
             used: 0,
+            has_more: false,
             reports: Reports::new(),
             began: now,
             heard: now,
@@ -161,16 +162,21 @@ impl<'s> Link<'s> {
         self.outgoing.write_all(bytes, &mut || look(server, order))
     }
 
-    /// Reads what comes within a short time. False: nothing.
-    fn read(&mut self) -> io::Result<bool> {
+    fn forget_used(&mut self) {
         self.received.drain(..self.used);
         self.used = 0;
+    }
+
+    /// Reads what comes within a short time. False: nothing.
+    fn read(&mut self) -> io::Result<bool> {
+        self.forget_used();
         let had = self.received.len();
         self.received.resize(had + READ_BYTES, 0);
         let (server, order) = (self.server, self.order);
         self.outgoing.set_deadline(Instant::now() + PATIENCE);
         let read = self.outgoing.read(&mut self.received[had..], &mut || look(server, order));
         let count = *read.as_ref().unwrap_or(&0);
+        self.has_more = count == READ_BYTES;
         self.received.truncate(had + count);
         match read {
             Ok(0) => Err(io::Error::new(ErrorKind::UnexpectedEof, "Connection with master lost.")),
@@ -314,49 +320,61 @@ impl<'s> Link<'s> {
             (status.phase, status.offset) = (Phase::Connected, place.offset);
         });
         // What the master wants to hear of, once it is done here.
-        let mut asked = None;
+        let mut asked = VecDeque::new();
         // A Redis that has sent a copy without a file holds the stream back until it hears that the copy is loaded, and may have been busy.
         let mut is_waiting = true;
         loop {
             is_waiting &= self.used == self.received.len();
             units.feed(&self.received[self.used..]);
             self.used = self.received.len();
-            asked = self.apply(&mut units, stream, applier)?.or(asked);
-            if let Some(offset) = asked
-                && self.wait_until_done(offset)?
-            {
-                let done = self.done();
-                self.send(&acknowledgement(done.0, done.1))?;
-                asked = None;
-            }
+            self.apply(&mut units, stream, (applier, &mut asked))?;
             let (applied, durable) = self.done();
-            match is_waiting {
+            let is_asked = asked.front().is_some_and(|offset| *offset <= applied);
+            asked.retain(|offset| *offset > applied);
+            match is_waiting || is_asked {
                 true => self.send(&acknowledgement(applied, durable))?,
                 false => self.report(Report::Following { applied, durable })?,
             }
-            self.read()?;
+            self.read_or_answer(asked.front().copied())?;
         }
     }
 
-    /// Does all units that are whole. Gives the offset that the master asks for an acknowledgement of, if it does.
+    /// Reads what comes within a short time, unless the stream is done here up to an offset before.
+    fn read_or_answer(&mut self, asked: Option<u64>) -> io::Result<()> {
+        let is_there = match asked {
+            Some(offset) if !self.has_more => {
+                let (socket, is_done) = (self.outgoing.socket(), || self.done().0 >= offset);
+                self.server.following.bell.wait(socket, PATIENCE, is_done)
+            }
+            _ => true,
+        };
+        match is_there {
+            true => self.read().map(drop),
+            false => {
+                self.forget_used();
+                self.look()
+            }
+        }
+    }
+
+    /// Does all units that are whole, and notes up to which offsets the master asks for an acknowledgement.
     fn apply(
         &mut self,
         units: &mut MasterStream,
         stream: Stream,
-        applier: &mut Applier<'_>,
-    ) -> io::Result<Option<u64>> {
+        (applier, asked): (&mut Applier<'_>, &mut VecDeque<u64>),
+    ) -> io::Result<()> {
         let server = self.server;
-        let mut asked = None;
         let applying = server.following.applying.lock();
         let result = loop {
             match units.next_unit() {
                 Ok(Some(unit)) => {
                     if unit.kind() == UnitKind::GetAck {
-                        asked = unit.acknowledged().or(asked);
+                        asked.extend(unit.acknowledged());
                     }
                     applier.apply(&unit);
                 }
-                Ok(None) => break Ok(asked),
+                Ok(None) => break Ok(()),
                 Err(ending) => break Err(io::Error::new(ErrorKind::InvalidData, ending)),
             }
             if let Err(error) = self.wait_for_log() {
@@ -397,19 +415,6 @@ impl<'s> Link<'s> {
                 (done, Some(durable))
             }
         }
-    }
-
-    /// Waits a little until the stream is done here up to an offset. False: not yet.
-    fn wait_until_done(&self, offset: u64) -> io::Result<bool> {
-        let until = Instant::now() + DISK_PATIENCE;
-        while self.done().0 < offset {
-            if Instant::now() >= until {
-                return Ok(false);
-            }
-            self.look()?;
-            std::thread::sleep(DISK_POLL);
-        }
-        Ok(true)
     }
 }
 

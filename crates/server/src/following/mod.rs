@@ -12,6 +12,7 @@ mod applying;
 mod copy;
 mod link;
 
+use crate::feeding::synced;
 use crate::followed::{Master, Phase, Status};
 use crate::server::Server;
 use ::log::{Stream, SyncPolicy};
@@ -68,6 +69,7 @@ pub fn follow(server: &Arc<Server>, master: Option<Master>) -> Order {
     }
     let order = state.order;
     drop(state);
+    synced::begin_anew(server);
     let carrier = server.clone();
     let work = move || carry_out(&carrier, order, is_follower);
     if let Err(error) = std::thread::Builder::new().name("follow".to_owned()).spawn(work) {

@@ -7,6 +7,7 @@ mod foreign;
 pub mod journal;
 pub mod replica;
 pub mod standing;
+pub mod synced;
 
 use ::log::{Dresser, ReplicationId};
 use parking_lot::Mutex;
@@ -16,6 +17,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use synced::Synced;
 use sys::{Counter, UnixMs};
 use tokio::sync::Notify;
 
@@ -26,6 +28,8 @@ pub struct Feeding {
     pub state: Mutex<State>,
     /// Copies that their replicas have not passed. Held while the directory is told of them, and never with the state.
     pub unfinished: Mutex<Unfinished>,
+    /// What enough of them have.
+    pub synced: Synced,
     /// Told whenever a replica has acknowledged something, or is gone.
     pub acknowledged: Notify,
     /// Full copies that were begun.
@@ -76,6 +80,8 @@ pub struct State {
     pub pinged_at: UnixMs,
     /// Where replicas were last asked how far they are.
     pub asked_at: u64,
+    /// The end of that request.
+    pub asked_end: u64,
     /// How long the backlog may become for those that are behind.
     pub held_bytes_max: u64,
     /// Where there is something that a Redis does not know.
@@ -87,7 +93,7 @@ pub struct State {
 impl State {
     /// The stream does not go on where it was: it is another one, or some of it was under way when somebody began to read.
     fn break_off(&mut self, at: u64) {
-        self.asked_at = 0;
+        (self.asked_at, self.asked_end) = (0, 0);
         (self.foreign_from, self.foreign_until) = (0, 0);
         if let Some(backlog) = &mut self.backlog {
             backlog.restart(at);

@@ -10,7 +10,6 @@
 //! 2. Each read comes back exactly once, in no order, through `finished` or `wait`.
 //! 3. While something has come back and was not taken, the descriptor is readable, or is about to become so.
 
-mod bell;
 mod buffers;
 mod ring;
 mod threads;
@@ -18,8 +17,7 @@ mod threads;
 pub use buffers::Buffers;
 
 use super::{AlignedBytes, DIRECT_ALIGN, File};
-use crate::Prng;
-use bell::Bell;
+use crate::{Bell, Prng};
 use ring::Ring;
 use std::collections::VecDeque;
 use std::fmt;

@@ -12,7 +12,7 @@
 
 #![allow(unsafe_code)] // Entries name memory by its address.
 
-use super::bell::Bell;
+use crate::Bell;
 use super::{Outcome, Read};
 use crate::file::File;
 use io_uring::squeue::{Entry, SubmissionQueue};

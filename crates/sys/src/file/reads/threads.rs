@@ -6,7 +6,7 @@
 //! Any thread may ask; what has come back lies in the asker's own mailbox. Invariant: a mailbox that holds something
 //! is one for which the bell was rung after the asker last silenced it, or is about to be.
 
-use super::bell::Bell;
+use crate::Bell;
 use super::{Outcome, Read};
 use std::collections::VecDeque;
 use std::io;
