@@ -42,6 +42,7 @@ mod snapshots;
 mod soak;
 mod starts;
 mod subject;
+mod synced;
 mod tidy;
 mod tls;
 mod whitepaper_runs;

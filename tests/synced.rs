@@ -1,0 +1,169 @@
+//! `min-sync-replicas`: a write is answered when enough replicas have it, and what was answered outlives its master.
+
+use crate::tarn;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use sys::Prng;
+use testkit::ask::{call, ok, text, wait_until};
+use testkit::relay::{Relay, Way};
+use testkit::{Client, Program, Server};
+use wire::Value;
+
+const WRITERS: u64 = 4;
+
+fn server(program: Program, edition: &str, directives: &[&str]) -> Server {
+    let own = match &program {
+        Program::Tarn(_) => vec!["--edition", edition, "--repl-rdb-version", "10"],
+        _ => vec!["--appendonly", "no"],
+    };
+    let directives: Vec<&str> = own.iter().chain(directives).copied().collect();
+    let server = Server::start(program, &directives).expect("it starts");
+    server.connect_loaded().expect("it loads");
+    server
+}
+
+fn follow(client: &mut Client, port: u16) {
+    assert_eq!(call(client, &["REPLICAOF", "127.0.0.1", &port.to_string()]), ok());
+}
+
+fn is_taken(client: &mut Client) -> bool {
+    call(client, &["SET", "asked", "1"]) == ok()
+}
+
+fn error(value: &Value) -> String {
+    let Value::Error(line) = value else { panic!("{value:?} is no error") };
+    String::from_utf8_lossy(line).into_owned()
+}
+
+fn a_write_waits_for_its_replica(master: &str, replica: (Program, &str)) {
+    let master = server(tarn(), master, &["--min-sync-replicas", "1", "--sync-timeout", "400"]);
+    let (mut writer, mut other) = (master.connect().unwrap(), master.connect().unwrap());
+    let refused = error(&call(&mut writer, &["SET", "k", "1"]));
+    assert_eq!(refused, "NOREPLICAS Not enough good replicas to write.");
+    assert_eq!(call(&mut writer, &["GET", "k"]), Value::Null);
+    let relay = Relay::to(master.address()).expect("it listens");
+    let replica = server(replica.0, replica.1, &[]);
+    let mut there = replica.connect().unwrap();
+    follow(&mut there, relay.address().port());
+    wait_until("the replica has everything", || is_taken(&mut writer));
+    for round in 0..50 {
+        let round = round.to_string();
+        call(&mut writer, &["SET", "k", &round]);
+        assert_eq!(call(&mut there, &["GET", "k"]), text(&round));
+    }
+    // What the replica acknowledges does not arrive any more.
+    relay.stop(Way::There);
+    let began = Instant::now();
+    let waited = error(&call(&mut writer, &["INCR", "n"]));
+    assert!(began.elapsed() >= Duration::from_millis(400), "it waited for {:?} only", began.elapsed());
+    assert!(waited.starts_with("NOREPLICAS Not enough good replicas have what was written"), "{waited}");
+    let refused = error(&call(&mut other, &["INCR", "n"]));
+    assert_eq!(refused, "NOREPLICAS Not enough good replicas to write.");
+    assert_eq!(call(&mut other, &["GET", "n"]), text("1"), "reads go on");
+    assert_eq!(info(&mut other, "min_sync_status"), "short");
+    relay.mend();
+    wait_until("the replica has everything again", || is_taken(&mut other));
+    assert_eq!(info(&mut other, "min_sync_status"), "ok");
+    assert_eq!(call(&mut other, &["INCR", "n"]), Value::Int(2));
+    assert_eq!(call(&mut there, &["GET", "n"]), text("2"));
+    // Without the directive nobody is waited for.
+    relay.stop(Way::There);
+    let waiting = thread::scope(|scope| {
+        let waiting = scope.spawn(|| call(&mut writer, &["INCR", "n"]));
+        wait_until("it is under way", || info(&mut other, "master_repl_offset") != "0");
+        call(&mut other, &["CONFIG", "SET", "min-sync-replicas", "0"]);
+        waiting.join().expect("it is answered")
+    });
+    assert_eq!(waiting, Value::Int(3));
+}
+
+fn info(client: &mut Client, name: &str) -> String {
+    let Value::Bulk(all) = call(client, &["INFO", "replication"]) else { panic!("INFO is text") };
+    let all = String::from_utf8_lossy(&all).into_owned();
+    let line = all.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("{name} is not in {all}")).to_owned()
+}
+
+#[test]
+fn a_write_is_answered_when_its_replica_has_it_on_disk() {
+    a_write_waits_for_its_replica("durable", (tarn(), "durable"));
+}
+
+#[test]
+fn a_write_is_answered_when_its_replica_has_it_in_memory() {
+    a_write_waits_for_its_replica("memory", (tarn(), "memory"));
+}
+
+#[test]
+fn a_redis_can_be_the_replica_that_must_have_it() {
+    a_write_waits_for_its_replica("memory", (Program::Redis, ""));
+}
+
+/// Writes until the connection breaks; what was answered is noted.
+fn write(server: SocketAddr, writer: u64, counter: &AtomicU64, answered: &Mutex<BTreeMap<String, u64>>) {
+    let Ok(mut client) = Client::connect(server) else { return };
+    loop {
+        let value = counter.fetch_add(1, Ordering::Relaxed);
+        let key = format!("w{writer}:{}", value % 50);
+        match client.call(&["SET", &key, &value.to_string()]) {
+            Ok(Value::Simple(_)) => drop(answered.lock().unwrap().insert(key, value)),
+            Ok(Value::Error(_)) => {}
+            Ok(other) => panic!("{other:?}"),
+            Err(_) => return,
+        }
+    }
+}
+
+/// Kills masters under load, has their replicas promoted, and the others follow.
+fn nothing_answered_is_lost(edition: &str, rounds: u64) {
+    let own = ["--min-sync-replicas", "1"];
+    let (mut master, mut replica) = (server(tarn(), edition, &own), server(tarn(), edition, &own));
+    let (counter, answered) = (AtomicU64::new(1), Mutex::new(BTreeMap::new()));
+    let mut prng = Prng::from_seed(8001);
+    for round in 0..rounds {
+        follow(&mut replica.connect_loaded().unwrap(), master.address().port());
+        let mut client = master.connect_loaded().unwrap();
+        wait_until("the replica has everything", || is_taken(&mut client));
+        let moment = Duration::from_millis(50 + prng.below(300));
+        thread::scope(|scope| {
+            let (address, counter, answered) = (master.address(), &counter, &answered);
+            for writer in 0..WRITERS {
+                scope.spawn(move || write(address, writer, counter, answered));
+            }
+            // The moment is what this is about; there is no event to wait for.
+            thread::sleep(moment);
+            master.kill();
+        });
+        let mut promoted = replica.connect().unwrap();
+        call(&mut promoted, &["REPLICAOF", "NO", "ONE"]);
+        for (key, value) in answered.lock().unwrap().iter() {
+            let Value::Bulk(has) = call(&mut promoted, &["GET", key]) else {
+                panic!("round {round}: {key} is gone, which was {value}")
+            };
+            let has: u64 = String::from_utf8_lossy(&has).parse().expect("a number");
+            assert!(has >= *value, "round {round}: {key} is {has}, and {value} was answered");
+        }
+        master.restart().expect("it starts");
+        std::mem::swap(&mut master, &mut replica);
+    }
+    assert!(!answered.lock().unwrap().is_empty(), "something was answered");
+}
+
+/// So many rounds unless `TARN_ROUNDS` says how many.
+fn rounds() -> u64 {
+    std::env::var("TARN_ROUNDS").map_or(4, |rounds| rounds.parse().expect("a number of rounds"))
+}
+
+#[test]
+fn nothing_answered_is_lost_with_a_master_on_disk() {
+    nothing_answered_is_lost("durable", rounds());
+}
+
+#[test]
+fn nothing_answered_is_lost_with_a_master_in_memory() {
+    nothing_answered_is_lost("memory", rounds());
+}
