@@ -2,8 +2,8 @@
 
 use crate::tarn;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -151,6 +151,31 @@ fn nothing_answered_is_lost(edition: &str, rounds: u64) {
         std::mem::swap(&mut master, &mut replica);
     }
     assert!(!answered.lock().unwrap().is_empty(), "something was answered");
+}
+
+#[test]
+fn a_master_that_begins_again_with_nothing_does_not_empty_its_replica() {
+    let own = ["--min-sync-replicas", "1"];
+    let (mut master, replica) = (server(tarn(), "memory", &own), server(tarn(), "memory", &own));
+    let relay = Relay::to(master.address()).expect("it listens");
+    let (mut here, mut there) = (master.connect().unwrap(), replica.connect().unwrap());
+    follow(&mut there, relay.address().port());
+    wait_until("the replica has everything", || is_taken(&mut here));
+    for key in 0..100 {
+        assert_eq!(call(&mut here, &["SET", &format!("k{key}"), "v"]), ok());
+    }
+    master.kill();
+    master.restart().expect("it starts");
+    relay.aim(master.address());
+    let refuses = || replica.output().contains("another history");
+    wait_until("the copy is refused", refuses);
+    assert_eq!(call(&mut there, &["DBSIZE"]), Value::Int(101));
+    let mut here = master.connect().unwrap();
+    assert!(error(&call(&mut here, &["SET", "k", "v"])).starts_with("NOREPLICAS"));
+    // Somebody says that it is to be so.
+    call(&mut there, &["REPLICAOF", "127.0.0.1", &relay.address().port().to_string()]);
+    wait_until("the replica has everything", || is_taken(&mut here));
+    assert_eq!(call(&mut there, &["DBSIZE"]), Value::Int(1));
 }
 
 /// So many rounds unless `TARN_ROUNDS` says how many.

@@ -1,6 +1,7 @@
 //! The master that is followed, if there is one: what is told of the link to it, and what is wanted. Who acts on it is above
 //! (`following`).
 
+use ::log::ReplicationId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
@@ -129,6 +130,9 @@ pub struct State {
     pub is_carried_out: bool,
     /// Ends the connection.
     pub ender: Option<TcpStream>,
+    /// The stream that was followed by this order, or before a start. A master that offers a copy of another one has lost what it had:
+    /// where others count on what is here (`min-sync-replicas`), that is not given up for it without a new order.
+    pub history: Option<ReplicationId>,
 }
 
 impl Following {
@@ -157,6 +161,14 @@ impl Following {
             change(status);
         }
         true
+    }
+
+    /// Notes which stream is followed.
+    pub fn keep_history(&self, order: u64, id: ReplicationId) {
+        let mut state = self.state.lock();
+        if state.order == order {
+            state.history = Some(id);
+        }
     }
 
     /// Whether an order is the newest.

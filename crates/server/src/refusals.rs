@@ -56,8 +56,9 @@ pub const MISCONF: Error = Error::text(
 );
 
 /// The error of a write that was done and that too few replicas have (`min-sync-replicas`): it may hold or not.
-pub const UNREPLICATED: Error =
-    Error::text("NOREPLICAS Not enough good replicas have what was written: it is not known whether it holds.");
+pub const UNREPLICATED: Error = Error::text(
+    "NOREPLICAS Not enough good replicas have what was written: it is not known whether it holds.",
+);
 
 /// The error of a write for which there are too few replicas (`min-replicas-to-write`, `min-sync-replicas`).
 pub const NO_REPLICAS: Error = Error::text("NOREPLICAS Not enough good replicas to write.");

@@ -73,10 +73,27 @@ fn attempt(
 ) -> io::Result<std::convert::Infallible> {
     let mut link = Link::connect(server, order, status)?;
     let stream = match link.shake_hands(asks_for_all)? {
-        Agreed::Copy(stream) => link.copy(stream)?,
+        Agreed::Copy(stream) => {
+            may_be_replaced(server, stream.id)?;
+            link.copy(stream)?
+        }
         Agreed::Rest(stream) => stream,
     };
+    server.following.keep_history(order, stream.id);
     link.follow(stream, applier)
+}
+
+/// # Errors
+/// What is here is not given up for a copy of this stream.
+fn may_be_replaced(server: &Server, offered: ReplicationId) -> io::Result<()> {
+    let history = server.following.state.lock().history;
+    match history.filter(|history| *history != offered && server.engine.config.min_sync_replicas() > 0) {
+        None => Ok(()),
+        Some(history) => Err(io::Error::other(format!(
+            "The master has begun another history ({offered}), and what is here of {history} may be all there is of it: a copy is taken only if \
+             REPLICAOF says so once more (min-sync-replicas)"
+        ))),
+    }
 }
 
 /// What a handshake came to.

@@ -15,7 +15,7 @@ mod link;
 use crate::feeding::synced;
 use crate::followed::{Master, Phase, Status};
 use crate::server::Server;
-use ::log::{Stream, SyncPolicy};
+use ::log::{ReplicationId, Stream, SyncPolicy};
 use engine::{Attention, durability};
 use keyspace::{KeepsAll, Touch};
 use std::io;
@@ -40,8 +40,17 @@ pub enum Order {
 
 /// Follows another server, or none. May be called again and again until it is done.
 pub fn follow(server: &Arc<Server>, master: Option<Master>) -> Order {
+    order(server, master, None)
+}
+
+/// The same. `history`: no copy is taken of another stream than this where replicas have to have what is written (see
+/// [`crate::followed::State::history`]).
+fn order(server: &Arc<Server>, master: Option<Master>, history: Option<ReplicationId>) -> Order {
     let mut state = server.following.state.lock();
     if state.status.as_ref().map(|status| &status.master) == master.as_ref() {
+        if state.status.as_ref().is_some_and(|status| status.phase != Phase::Connected) {
+            state.history = history;
+        }
         return match state.is_carried_out || master.is_some() || state.order == 0 {
             true if master.is_none() => Order::Done,
             true => Order::Already,
@@ -55,6 +64,7 @@ pub fn follow(server: &Arc<Server>, master: Option<Master>) -> Order {
     server.following.changed.notify_all();
     server.engine.config.set_replicaof(master.clone().map(|master| (master.host, master.port)));
     let is_follower = master.is_some();
+    state.history = history;
     state.status = master.map(|master| Status {
         master,
         phase: Phase::Connect,
@@ -87,7 +97,9 @@ pub fn begin(server: &Arc<Server>) {
     let Some((host, port)) = server.engine.config.replicaof() else {
         return begin_as_master(server);
     };
-    follow(server, Some(Master { host, port }));
+    let stream = server.stream();
+    let history = stream.selected.map(|_| stream.id).filter(|id| *id != ReplicationId::NONE);
+    order(server, Some(Master { host, port }), history);
 }
 
 /// What is written from now on is no master's, and is not under the name of what was.

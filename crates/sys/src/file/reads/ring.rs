@@ -12,8 +12,8 @@
 
 #![allow(unsafe_code)] // Entries name memory by its address.
 
-use crate::Bell;
 use super::{Outcome, Read};
+use crate::Bell;
 use crate::file::File;
 use io_uring::squeue::{Entry, SubmissionQueue};
 use io_uring::types::Fd;

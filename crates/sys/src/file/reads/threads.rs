@@ -6,8 +6,8 @@
 //! Any thread may ask; what has come back lies in the asker's own mailbox. Invariant: a mailbox that holds something
 //! is one for which the bell was rung after the asker last silenced it, or is about to be.
 
-use crate::Bell;
 use super::{Outcome, Read};
+use crate::Bell;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
