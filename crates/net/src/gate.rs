@@ -22,27 +22,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use sys::Stamp;
+use sys::{Shown, Stamp};
 use tokio::sync::Notify;
-
-/// What replies show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shown {
-    /// Up to where they show what was written.
-    pub up_to: Stamp,
-    /// Whether they tell somebody that what he wrote was done.
-    pub is_write: bool,
-}
-
-impl Shown {
-    /// Nothing of what was written.
-    pub const NOTHING: Shown = Shown::read(Stamp(0));
-
-    /// What was written by others.
-    pub const fn read(up_to: Stamp) -> Shown {
-        Shown { up_to, is_write: false }
-    }
-}
 
 /// The gate, shared by all.
 pub struct Gate {

@@ -8,13 +8,12 @@
 //! Thread rule: a service is shared by all threads; a session and a runner belong to the worker that has the connection.
 
 use crate::client::Client;
-use crate::gate::Shown;
 use crate::shared::Shared;
 use crate::tls;
 use config::Config;
 use std::future::Future;
 use std::sync::Arc;
-use sys::{Stamp, TickClock, UnixMs};
+use sys::{Shown, Stamp, TickClock, UnixMs};
 use telemetry::stats::ServerCounts;
 
 /// Replies that are written out before further requests run, so that a pipeline

@@ -12,11 +12,10 @@ use acl::Access;
 use config::Config;
 use engine::durability;
 use net::client::Client;
-use net::gate::Shown;
 use net::service::{Closing, Service, Stop, Until};
 use net::{Shared, tls, worker};
 use std::sync::Arc;
-use sys::{Stamp, TickClock};
+use sys::{Shown, Stamp, TickClock};
 use telemetry::log;
 use telemetry::stats::ServerCounts;
 

@@ -23,5 +23,5 @@ pub use bell::Bell;
 pub use clock::{Clock, UnixMs};
 pub use counter::Counter;
 pub use prng::Prng;
-pub use stamp::Stamp;
+pub use stamp::{Shown, Stamp};
 pub use ticks::{TickClock, Ticks};

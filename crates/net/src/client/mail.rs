@@ -19,14 +19,13 @@
 //!    says, and is never sealed: it goes before what still is, as if whoever sealed that had come later.
 
 use super::{Client, Clients, Signal, Traits, eviction};
-use crate::gate::Shown;
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use sys::Stamp;
+use sys::{Shown, Stamp};
 use telemetry::log;
 use wire::Protocol;
 

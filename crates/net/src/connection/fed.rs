@@ -5,9 +5,9 @@
 
 use super::{Connection, End, wake_after_others};
 use crate::desk::{Buffers, Desk};
-use crate::gate::Shown;
 use crate::service::{Service, Session};
 use std::task::Context;
+use sys::Shown;
 
 /// How often in a row the service is asked before the connection lets others go on.
 const FEEDS_IN_A_ROW: usize = 4;

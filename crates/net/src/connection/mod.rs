@@ -21,11 +21,11 @@
 
 mod counted;
 mod fed;
+mod held;
 pub mod pending;
 
 use crate::client::{Client, Signal, Traits};
 use crate::desk::{Buffers, Desk};
-use crate::gate::Shown;
 use crate::service::{Closing, OUTPUT_FLUSH_BYTES, Service, Session, Stop};
 use crate::stream::{Stream, Unwatched};
 use config::LogLevel as Level;
@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use sys::UnixMs;
+use sys::{Shown, UnixMs};
 use telemetry::log;
 use telemetry::logger;
 use tokio::time::Sleep;
@@ -689,31 +689,6 @@ impl<S: Service> Connection<S> {
             self.wait_at_gate(desk);
         }
         self.check_output_limit(&desk.service)
-    }
-
-    /// Asks to be woken when there is something to do about the replies that are held.
-    fn wait_at_gate(&mut self, desk: &Desk<S>) {
-        let client = self.session.client();
-        if let Some(shown) = self.pending.held_for().filter(|_| !client.is_at_gate()) {
-            client.set_at_gate(true);
-            desk.gate_queue.wait(&desk.service.net().gate, desk.index, shown, client);
-        }
-    }
-
-    /// Lets out what the gate is open for, fails what has failed, and waits on for the rest.
-    fn leave_gate(&mut self, desk: &Desk<S>) {
-        if self.pending.held_for().is_none() {
-            return;
-        }
-        let gate = &desk.service.net().gate;
-        self.pending.open(|shown| gate.is_open_for(shown));
-        if self.pending.held_for().is_some_and(|shown| gate.has_failed(shown)) {
-            let error = desk.service.unreplicated();
-            let failed = self.pending.fail(|shown| gate.has_failed(shown), &error);
-            (0..failed).for_each(|_| desk.service.counts().note_error(&error));
-            self.pending.open(|shown| gate.is_open_for(shown) || gate.has_failed(shown));
-        }
-        self.wait_at_gate(desk);
     }
 
     /// Sends replies that are waiting.

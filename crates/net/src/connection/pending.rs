@@ -12,8 +12,8 @@
 //!    of their capacities.
 //! 3. Holds are in the order of the bytes and of the stamps, and begin where a reply or a message does.
 
-use crate::gate::Shown;
 use std::collections::VecDeque;
+use sys::Shown;
 
 /// Replies are gathered in chunks of this size.
 const CHUNK_BYTES: usize = 16 << 10;

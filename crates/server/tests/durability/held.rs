@@ -341,9 +341,9 @@ fn what_a_transaction_published_comes_before_the_reply_that_it_led_to_and_both_w
     assert!(message < reply, "{text}");
     let gate = &site.server.net.gate;
     let latest = || durability::latest(&site.server.engine);
-    assert!(letters.stretches(latest()).all(|(_, shows)| !gate.is_open(shows)));
+    assert!(letters.stretches(latest()).all(|(_, shown)| !gate.is_open_for(shown)));
     site.log().flush();
-    assert!(letters.stretches(latest()).all(|(_, shows)| gate.is_open(shows)));
+    assert!(letters.stretches(latest()).all(|(_, shown)| gate.is_open_for(shown)));
 }
 
 /// A server with a key on a disk that has no room for anything more.
@@ -416,7 +416,7 @@ fn while_the_log_has_failed_everyone_is_answered_and_nobody_shown_what_is_not_on
     let letters = session.client.take_mail();
     assert_eq!(letters.as_bytes(), b"*2\r\n:0\r\n:0\r\n");
     let latest = durability::latest(&site.server.engine);
-    assert!(letters.stretches(latest).all(|(_, shows)| site.server.net.gate.is_open(shows)));
+    assert!(letters.stretches(latest).all(|(_, shown)| site.server.net.gate.is_open_for(shown)));
     assert!(!site.server.net.gate.is_open(held));
     // There is space again.
     disk.set_faults(Faults::default());
