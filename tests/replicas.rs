@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use sys::Prng;
-use testkit::ask::{call, shown};
+use testkit::ask::{call, shown, text};
 use testkit::{Client, Program, Server};
 use wire::Value;
 
@@ -435,4 +435,36 @@ fn tools_take_a_copy() {
         keys += 1;
     }
     assert_eq!(keys, 1000);
+}
+
+/// Messages that are published at the master come to who listens at its replica, behind what their transaction or script wrote.
+fn messages_come_to_replicas(master: &Server, replica: &Server) {
+    let (mut here, mut there) = (master.connect().unwrap(), replica.connect().unwrap());
+    follow(&mut there, master);
+    wait_until("the link is up", || field(&mut there, "master_link_status").as_deref() == Some("up"));
+    wait_until("it is online", || field(&mut here, "slave0").is_some_and(|line| line.contains("online")));
+    let mut listener = replica.connect().unwrap();
+    call(&mut listener, &["SUBSCRIBE", "news"]);
+    assert_eq!(call(&mut here, &["PUBLISH", "news", "plain"]), Value::Int(0));
+    call(&mut here, &["MULTI"]);
+    for request in [&["PUBLISH", "news", "exec"][..], &["SET", "of-exec", "1"]] {
+        call(&mut here, request);
+    }
+    call(&mut here, &["EXEC"]);
+    let script = "redis.call('publish', 'news', 'script') redis.call('set', KEYS[1], 1)";
+    call(&mut here, &["EVAL", script, "1", "of-script"]);
+    for (message, key) in [("plain", None), ("exec", Some("of-exec")), ("script", Some("of-script"))] {
+        let heard = listener.read_value().expect("a message comes");
+        assert_eq!(heard, Value::Array(["message", "news", message].map(text).to_vec()));
+        if let (Some(key), Program::Tarn(_)) = (key, master.program()) {
+            assert_eq!(call(&mut there, &["GET", key]), Value::Bulk(b"1".to_vec()), "{key}");
+        }
+    }
+}
+
+#[test]
+fn messages_come_to_who_listens_at_a_replica() {
+    messages_come_to_replicas(&master("memory", &[]), &follower(Program::Redis));
+    messages_come_to_replicas(&master("durable", &[]), &follower(tarn()));
+    messages_come_to_replicas(&follower(Program::Redis), &master("durable", &[]));
 }

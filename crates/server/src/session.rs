@@ -71,6 +71,8 @@ pub struct Session {
     pub runs_script: bool,
     /// The moment that its script has seen, in microseconds since 1970: it sees no other until it is slow.
     pub script_time_us: Option<u64>,
+    /// What its transaction or script has published, for replicas: whole requests.
+    pub published: Vec<u8>,
     /// What it listens to; None of nothing.
     pub subscriptions: Option<Box<Subscriptions>>,
     /// Some of that is closed, and its next request, which was held back, leaves it.
@@ -102,6 +104,7 @@ impl Session {
             asks_until: None,
             runs_script: false,
             script_time_us: None,
+            published: Vec::new(),
             subscriptions: None,
             is_leaving: false,
             tracking: None,

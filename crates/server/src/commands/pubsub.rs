@@ -6,6 +6,7 @@
 use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
+use crate::feeding;
 use command::key_use::KeyFlags;
 use command::{Channels, Error, Flags, Group, Keys, Reach, Result, Row, Shows};
 use notify::pubsub::{self, Kind};
@@ -213,13 +214,29 @@ fn confirm(reply: &mut Reply<'_>, word: &str, name: Option<&[u8]>, count: usize)
 fn publish(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (pubsub, clients, request) = (&context.server.pubsub, &context.server.net.clients, context.request);
     reply.int(pubsub.publish(clients, request.arg(1), request.arg(2)) as i64);
+    pass_on(context);
     Ok(())
+}
+
+/// Replicas have subscribers, too. They hear of it behind what the same transaction or script has written.
+fn pass_on(context: &mut Context<'_, '_>) {
+    if !feeding::is_read(context.server) {
+        return;
+    }
+    let mut request = Vec::new();
+    wire::encode_request(&mut request, &context.request.iter().collect::<Vec<_>>());
+    if context.batch.is_holding() || context.session.runs_script {
+        context.session.published.extend(request);
+    } else {
+        feeding::pass_on(context.server, &request);
+    }
 }
 
 /// SPUBLISH shardchannel message
 fn publish_in_shard(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let (pubsub, clients, request) = (&context.server.pubsub, &context.server.net.clients, context.request);
     reply.int(pubsub.publish_in_shard(clients, request.arg(1), request.arg(2)) as i64);
+    pass_on(context);
     Ok(())
 }
 

@@ -14,6 +14,7 @@ pub mod reach;
 mod transaction;
 
 use crate::blocking;
+use crate::feeding;
 use crate::refusals;
 use crate::server::Server;
 use crate::session::{ReplyMode, Session};
@@ -26,6 +27,7 @@ use engine::{Attention, Engine};
 use keyspace::{Ahead, Batch, Key, Stamp};
 use net::client::{self, Letters, Traits};
 use net::service::{Closing, OUTPUT_FLUSH_BYTES, Stop};
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -702,6 +704,9 @@ impl Turn<'_> {
             blocking::serve(self.server, &mut self.batch, self.worker, self.now);
         }
         self.server.tracking.end_batch(&self.server.net.clients, self.worker);
+        if !self.session.published.is_empty() {
+            feeding::pass_on(self.server, &mem::take(&mut self.session.published));
+        }
         residency::fetch::look_up(&self.server.engine, self.worker, self.batch.take_shadowed());
         if self.is_asked {
             self.session.client.note_batch(self.last.map(|command| command.id), self.count, self.now);

@@ -24,7 +24,7 @@ pub use copying::remove_left;
 
 use crate::server::Server;
 use ::log::Unit;
-use engine::Engine;
+use engine::{Attention, Engine};
 use sys::Stamp;
 
 /// A request that is no effect, of one word, with an answer of its own from nobody.
@@ -81,6 +81,16 @@ fn say(server: &Server, request: &[u8]) {
             }
         }
     }
+}
+
+/// Whether somebody reads the stream, or did of late, and it is this server's own.
+pub fn is_read(server: &Server) -> bool {
+    !server.engine.attention().contains(Attention::FOLLOWING) && server.feeding.state.lock().backlog.is_some()
+}
+
+/// Passes published messages on, which are nothing that is kept: whole requests.
+pub fn pass_on(server: &Server, requests: &[u8]) {
+    say(server, requests);
 }
 
 /// Asks all replicas how far they are, unless they have been asked by somebody behind this offset.
