@@ -61,7 +61,7 @@ impl Unit<'_> {
 /// What stands round a record's effects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dress {
-    /// A SELECT of the record's database, in front of all.
+    /// A SELECT of the record's database, in front of its effects.
     pub selects: bool,
     /// MULTI and EXEC.
     pub is_several: bool,
@@ -77,12 +77,20 @@ impl Dress {
     /// What comes before the effects of a record that begins in this database.
     pub fn front(self, database: u32) -> Front {
         let mut front = Front { bytes: [0; FRONT_BYTES_MAX], len: 0 };
-        if self.selects {
-            front.push_select(database);
-        }
         if self.is_several {
             front.push(MULTI);
         }
+        if self.selects {
+            front.push_select(database);
+        }
+        front
+    }
+
+    /// The same as it was once.
+    #[cold]
+    fn former_front(self, database: u32) -> Front {
+        let mut front = Dress { is_several: false, ..self }.front(database);
+        front.push(Dress { selects: false, ..self }.front(database).as_slice());
         front
     }
 
@@ -98,7 +106,9 @@ impl Dress {
         if self.is_none() {
             return Some(payload);
         }
-        payload.strip_prefix(self.front(database).as_slice())?.strip_suffix(self.back())
+        let inner = payload.strip_prefix(self.front(database).as_slice());
+        let inner = inner.or_else(|| payload.strip_prefix(self.former_front(database).as_slice()));
+        inner?.strip_suffix(self.back())
     }
 }
 
@@ -275,10 +285,13 @@ mod tests {
         let front = dress.front(1205);
         assert_eq!(
             front.as_slice().escape_ascii().to_string(),
-            r"*2\r\n$6\r\nSELECT\r\n$4\r\n1205\r\n*1\r\n$5\r\nMULTI\r\n"
+            r"*1\r\n$5\r\nMULTI\r\n*2\r\n$6\r\nSELECT\r\n$4\r\n1205\r\n"
         );
         let whole = [front.as_slice(), b"effects", dress.back()].concat();
         assert_eq!(dress.undress(1205, &whole), Some(&b"effects"[..]));
+        let former = [dress.former_front(1205).as_slice(), b"effects", dress.back()].concat();
+        assert!(former.starts_with(b"*2\r\n$6\r\nSELECT") && former.len() == whole.len());
+        assert_eq!(dress.undress(1205, &former), Some(&b"effects"[..]), "as logs were once");
         assert_eq!(dress.undress(120, &whole), None);
         assert_eq!(dress.undress(1205, &whole[..whole.len() - 1]), None);
         assert_eq!(Dress::default().undress(3, b"as it is"), Some(&b"as it is"[..]));

@@ -107,13 +107,13 @@ fn a_replica_reads_where_effects_belong_and_what_belongs_together() {
     let expected = [
         select(0) + "a",
         "b".into(),
-        select(12) + MULTI + "c" + EXEC,
+        MULTI.to_owned() + &select(12) + "c" + EXEC,
         "d".into(),
         MULTI.to_owned() + "e" + EXEC,
         "f".into(),
         select(3) + "g",
         MULTI.to_owned() + &line + &line + EXEC,
-        select(5) + MULTI + &line + EXEC,
+        MULTI.to_owned() + &select(5) + &line + EXEC,
         "h".into(),
     ];
     let (effects, stream) = read(&recover(&fs, DIR));

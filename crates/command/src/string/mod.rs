@@ -277,6 +277,7 @@ fn getdel(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result
         return Ok(Outcome::Unchanged);
     }
     remove(edit, &args.key(1));
+    args.log_as(&[b"DEL", args.bytes(1)]);
     Ok(Outcome::Changed)
 }
 

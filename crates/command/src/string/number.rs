@@ -72,6 +72,8 @@ pub(super) fn incrbyfloat(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Repl
     let mut text = Vec::with_capacity(32);
     new.write(&mut text);
     edit.set(&key, NewValue::Bytes(&text), Expiry::Keep);
+    // Who follows may have another arithmetic.
+    args.log_as(&[b"SET", key.bytes, &text, b"KEEPTTL"]);
     edit.note(Class::STRING, "incrbyfloat", &key);
     reply.bulk(&text);
     Ok(Outcome::Changed)
