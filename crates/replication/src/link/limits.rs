@@ -8,7 +8,8 @@
 pub const LINE_BYTES_MAX: usize = 4096;
 
 /// Longest unit of the stream in bytes: one request, or all from MULTI to EXEC. It is kept until it is whole. Redis' replica
-/// sets no bound; a client's request is at most 1 GB there, and a transaction holds several, mostly small.
+/// sets no bound; a client's request is at most 1 GB there, and a transaction holds several, mostly small. With 16 bytes for each word of
+/// its longest request, which are noted when that is applied, a unit may be twice as much: 1 GB is at most 179 million words.
 pub const UNIT_BYTES_MAX_DEFAULT: usize = 2 << 30;
 
 /// Largest RDB in bytes: above the memory of any machine, so that it refuses lengths which can only be garbage.
@@ -16,3 +17,9 @@ pub const RDB_BYTES_MAX_DEFAULT: u64 = 1 << 46;
 
 /// Buffer of the stream in bytes that stays allocated between units. One large transaction must not keep its memory for good.
 pub const STREAM_BYTES_KEPT_MAX: usize = 1 << 20;
+
+/// Most words of a request: Redis reads their number into a C `int`.
+pub const ARGUMENTS_MAX: usize = i32::MAX as usize;
+
+/// Words of a unit whose places are noted at a time, unless a request has more: 1 MiB of notes.
+pub const GROUP_WORDS_MAX: usize = 1 << 16;

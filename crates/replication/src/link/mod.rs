@@ -14,6 +14,7 @@
 //! (named where a detail was decided by them), and compared with live servers by `tests/follow.rs`.
 
 mod ending;
+mod form;
 mod handshake;
 pub mod limits;
 mod line;
@@ -22,9 +23,11 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod transfer;
+mod walk;
 
 pub use ending::Ending;
 pub use handshake::{Ask, Handshake, Outcome, Replica, Step};
 pub use reports::{Report, Reports, acknowledgement};
-pub use stream::{MasterStream, Place, Role, Unit, UnitKind, UnitRequest};
+pub use stream::{MasterStream, Place, Role, Unit, UnitKind};
 pub use transfer::{Form, Taken, Transfer};
+pub use walk::{Group, UnitRequest, Walk, Words};

@@ -13,15 +13,19 @@
 //! request in the form in which masters write them is a corrupt stream: inline requests, empty ones, a length that does not
 //! fit its argument, MULTI in MULTI, EXEC without it, DISCARD.
 //!
+//! Of a unit nothing is kept but its bytes: where its words are is found again when it is gone over, for some requests at a time
+//! ([`Unit::walk`]). Notes of many small words would be many times their bytes.
+//!
 //! Invariants:
 //! 1. The bytes of all units, one behind the other, are the bytes that came in; their places follow each other without a gap.
-//! 2. Between calls `parsed` bytes of the next unit are whole requests, with one piece and one request of the batch each.
+//! 2. Between calls `parsed` bytes of the next unit are whole requests that were judged.
 //! 3. After an error no unit is handed out any more.
 
-use super::ending::{Ending, printable};
+use super::ending::Ending;
+use super::form::{Arriving, Room, Wrong, begin_of};
 use super::limits::STREAM_BYTES_KEPT_MAX;
+use super::walk::{Walk, Words};
 use log::limits::DATABASES_MAX;
-use wire::{Batch, Limits, Parser, Request};
 
 /// A place in a stream between two units: all that is needed to go on from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,31 +70,6 @@ pub enum Role {
     Command,
 }
 
-/// One request of a unit.
-#[derive(Clone, Copy, Debug)]
-pub struct UnitRequest<'a> {
-    /// Its arguments.
-    pub request: Request<'a>,
-    /// Its exact bytes.
-    pub bytes: &'a [u8],
-    /// Bytes of the stream up to its end.
-    pub end: u64,
-    /// The database in which it runs; of a SELECT, the one that it selects.
-    pub database: u32,
-    /// What it is for the stream.
-    pub role: Role,
-}
-
-/// A request of the unit that is being read.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    /// Where its bytes are, counted from the unit's first.
-    begin: usize,
-    end: usize,
-    database: u32,
-    role: Role,
-}
-
 /// Something that is whole: applied as one, or not at all.
 #[derive(Clone, Copy, Debug)]
 pub struct Unit<'a> {
@@ -98,8 +77,6 @@ pub struct Unit<'a> {
     begin: Place,
     end: Place,
     bytes: &'a [u8],
-    pieces: &'a [Piece],
-    batch: &'a Batch,
 }
 
 impl<'a> Unit<'a> {
@@ -134,21 +111,12 @@ impl<'a> Unit<'a> {
         (self.kind == UnitKind::GetAck).then_some(self.begin.offset)
     }
 
-    /// All its requests, MULTI and EXEC among them. A blank has none.
-    pub fn requests(&self) -> impl Iterator<Item = UnitRequest<'a>> + use<'a> {
-        let Unit { begin, bytes, batch, pieces, .. } = *self;
-        pieces.iter().enumerate().map(move |(index, piece)| UnitRequest {
-            request: batch.request(index, &bytes[piece.begin..]),
-            bytes: &bytes[piece.begin..piece.end],
-            end: begin.offset + piece.end as u64,
-            database: piece.database,
-            role: piece.role,
-        })
-    }
-
-    /// The requests to apply, in order.
-    pub fn commands(&self) -> impl Iterator<Item = UnitRequest<'a>> + use<'a> {
-        self.requests().filter(|request| request.role == Role::Command)
+    /// Goes over its requests, MULTI and EXEC among them. A blank has none.
+    pub fn walk<'w>(&self, words: &'w mut Words) -> Walk<'w>
+    where
+        'a: 'w,
+    {
+        Walk::new(*self, words)
     }
 }
 
@@ -170,9 +138,10 @@ pub struct MasterStream {
     at: usize,
     /// Bytes behind `at` that are whole requests of the next unit, or the unit that was handed out last.
     parsed: usize,
-    parser: Parser,
-    batch: Batch,
-    pieces: Vec<Piece>,
+    /// The request behind these, as far as it was looked at.
+    arriving: Arriving,
+    /// Whether those are of a transaction that goes on.
+    is_open: bool,
     /// In front of the unit at `at`.
     begin: Place,
     /// Behind the whole requests.
@@ -185,16 +154,16 @@ pub struct MasterStream {
 
 impl MasterStream {
     /// One that begins at a place: the offset and id of a full sync with the database that the RDB names, or where a partial one
-    /// resumes. A unit of more than `unit_bytes_max` bytes is refused (see [`super::limits::UNIT_BYTES_MAX_DEFAULT`]).
+    /// resumes. A unit of more than `unit_bytes_max` bytes is refused, or one that would take twice as many with the notes that its
+    /// longest request needs when it is applied (see [`super::limits::UNIT_BYTES_MAX_DEFAULT`]).
     #[must_use]
     pub fn new(place: Place, unit_bytes_max: usize) -> MasterStream {
         MasterStream {
             buf: Vec::new(),
             at: 0,
             parsed: 0,
-            parser: Parser::new(),
-            batch: Batch::new(),
-            pieces: Vec::new(),
+            arriving: Arriving::default(),
+            is_open: false,
             begin: place,
             place,
             is_given: false,
@@ -213,6 +182,10 @@ impl MasterStream {
             // At least half is used up, so that moving the rest costs less than having read it.
             self.buf.drain(..self.at);
             self.at = 0;
+        }
+        if self.buf.len() + bytes.len() > self.buf.capacity() {
+            // Not twice as much: that would be kept for nothing where a unit is large.
+            self.buf.reserve_exact(bytes.len().max(self.buf.len() / 4));
         }
         self.buf.extend_from_slice(bytes);
     }
@@ -254,27 +227,13 @@ impl MasterStream {
     /// Bytes allocated, for memory limits.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
-        self.buf.capacity() + self.noted_bytes()
-    }
-
-    /// What is noted of the unit beside its bytes: for many small words it is much more than these.
-    fn noted_bytes(&self) -> usize {
-        self.pieces.capacity() * size_of::<Piece>()
-            + self.parser.allocated_bytes()
-            + self.batch.allocated_bytes()
+        self.buf.capacity()
     }
 
     /// Hands out the unit that was read.
     fn give(&mut self, kind: UnitKind) -> Unit<'_> {
         self.is_given = true;
-        Unit {
-            kind,
-            begin: self.begin,
-            end: self.place,
-            bytes: &self.buf[self.at..self.at + self.parsed],
-            pieces: &self.pieces,
-            batch: &self.batch,
-        }
+        Unit { kind, begin: self.begin, end: self.place, bytes: &self.buf[self.at..self.at + self.parsed] }
     }
 
     /// Forgets the unit that was handed out, if one was.
@@ -284,9 +243,6 @@ impl MasterStream {
         }
         self.at += std::mem::take(&mut self.parsed);
         self.begin = self.place;
-        self.batch.clear();
-        self.pieces.clear();
-        self.pieces.shrink_to(STREAM_BYTES_KEPT_MAX / size_of::<Piece>());
         if self.at == self.buf.len() {
             self.buf.clear();
             self.buf.shrink_to(STREAM_BYTES_KEPT_MAX);
@@ -305,7 +261,7 @@ impl MasterStream {
         let rest = &self.buf[self.at + self.parsed..];
         match front(rest) {
             Front::Request => {}
-            Front::Blank(bytes) if self.pieces.is_empty() => {
+            Front::Blank(bytes) if !self.is_open => {
                 self.parsed = bytes;
                 self.place.offset += bytes as u64;
                 return Ok(Reading::Unit(UnitKind::Blank));
@@ -313,40 +269,26 @@ impl MasterStream {
             Front::Partial => return Ok(Reading::Partial),
             Front::Blank(_) | Front::Garbage => return Err(self.corrupt("this is no request")),
         }
-        // The unit's bound is the bound of its arguments.
-        let limits = Limits { bulk_bytes_max: u64::MAX, ..Limits::default() };
-        let used = match self.parser.parse(rest, &limits, &mut self.batch, 1) {
-            Ok(used) => used,
-            Err(error) => {
-                let line = error.line();
-                return Err(self.corrupt(&printable(line.strip_prefix(b"ERR ").unwrap_or(&line))));
-            }
-        };
-        let bytes_now = if used > 0 { used } else { rest.len().max(self.parser.bytes_wanted().unwrap_or(0)) };
-        if bytes_now > self.bytes_max - self.parsed {
-            return Err(self.too_large());
+        let room = Room::of(self.bytes_max, self.parsed);
+        match self.arriving.look(rest, room) {
+            Ok(Some(bytes)) => self.place_request(bytes),
+            Ok(None) => Ok(Reading::Partial),
+            Err(Wrong::TooLarge) => Err(self.too_large()),
+            Err(Wrong::Corrupt(reason)) => Err(self.corrupt(&reason)),
         }
-        if used == 0 {
-            return Ok(Reading::Partial);
-        }
-        self.place_request(used)
     }
 
-    /// Judges the request that was parsed last and makes a piece of it.
+    /// Judges the request that has come whole.
     fn place_request(&mut self, bytes: usize) -> Result<Reading, Ending> {
-        let rest = &self.buf[self.at + self.parsed..];
-        let request = self.batch.request(self.pieces.len(), rest);
-        if request.as_sent() != Some(&rest[..bytes]) {
-            return Err(self.corrupt("a request is not in the form in which masters write them"));
-        }
-        let is_open = !self.pieces.is_empty();
-        let (role, database) = role(request).map_err(|reason| self.corrupt(reason))?;
-        let reading = reading(role, is_open).map_err(|reason| self.corrupt(reason))?;
+        let first = self.at + self.parsed;
+        let (words, name, argument) = begin_of(&self.buf[first..first + bytes]);
+        let (role, database) = role(words, name, argument).map_err(|reason| self.corrupt(reason))?;
+        let reading = reading(role, self.is_open).map_err(|reason| self.corrupt(reason))?;
+        self.arriving = Arriving::default();
+        self.is_open = matches!(reading, Reading::Request);
         self.place.database = database.unwrap_or(self.place.database);
         self.place.offset += bytes as u64;
-        let (begin, end) = (self.parsed, self.parsed + bytes);
-        self.pieces.push(Piece { begin, end, database: self.place.database, role });
-        self.parsed = end;
+        self.parsed += bytes;
         Ok(reading)
     }
 
@@ -356,7 +298,8 @@ impl MasterStream {
 
     fn too_large(&self) -> Ending {
         Ending::new(format!(
-            "The master's stream has a request or transaction of more than {} bytes at offset {}.",
+            "The master's stream has a request or transaction of more than {} bytes at offset {}, or one of so many words that it would take \
+             twice as much memory.",
             self.bytes_max, self.begin.offset
         ))
     }
@@ -383,20 +326,25 @@ fn front(bytes: &[u8]) -> Front {
     }
 }
 
-/// What a request is for the stream, and the database that it selects. An error says why masters do not send it.
-fn role(request: Request<'_>) -> Result<(Role, Option<u32>), &'static str> {
-    let name = request.arg(0);
+/// What a request of so many words is for the stream, by its name and the word behind it, and the database that it selects. An error says
+/// why masters do not send it.
+pub(super) fn role(
+    words: usize,
+    name: &[u8],
+    argument: Option<&[u8]>,
+) -> Result<(Role, Option<u32>), &'static str> {
     let is = |word: &[u8]| name.eq_ignore_ascii_case(word);
-    let is_alone = request.len() == 1;
+    let is_alone = words == 1;
     let role = match name.len() {
         4 if is(b"PING") => Role::Ping,
         4 if is(b"EXEC") && is_alone => Role::Exec,
         5 if is(b"MULTI") && is_alone => Role::Multi,
         6 if is(b"SELECT") => {
-            let database = selected(request).ok_or("SELECT names no database")?;
+            let number = argument.filter(|_| words == 2);
+            let database = number.and_then(selected).ok_or("SELECT names no database")?;
             return Ok((Role::Select, Some(database)));
         }
-        8 if is(b"REPLCONF") && request.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"GETACK")) => {
+        8 if is(b"REPLCONF") && argument.is_some_and(|word| word.eq_ignore_ascii_case(b"GETACK")) => {
             Role::GetAck
         }
         4 | 5 if is(b"EXEC") || is(b"MULTI") => return Err("MULTI or EXEC has an argument"),
@@ -406,8 +354,7 @@ fn role(request: Request<'_>) -> Result<(Role, Option<u32>), &'static str> {
     Ok((role, None))
 }
 
-fn selected(request: Request<'_>) -> Option<u32> {
-    let number = request.get(1).filter(|_| request.len() == 2)?;
+fn selected(number: &[u8]) -> Option<u32> {
     let database = u32::try_from(wire::number::parse_int(number)?).ok()?;
     (database < DATABASES_MAX).then_some(database)
 }

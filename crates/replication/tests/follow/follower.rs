@@ -4,7 +4,7 @@ use log::ReplicationId;
 use replication::insync::Moment;
 use replication::link::limits::{RDB_BYTES_MAX_DEFAULT, UNIT_BYTES_MAX_DEFAULT};
 use replication::link::{
-    Ask, Form, Handshake, MasterStream, Outcome, Place, Replica, Report, Reports, Transfer, UnitKind,
+    Ask, Form, Handshake, MasterStream, Outcome, Place, Replica, Report, Reports, Transfer, UnitKind, Words,
     acknowledgement,
 };
 use std::io::{ErrorKind, Read, Write};
@@ -152,11 +152,15 @@ impl Follower {
             if let Some(offset) = unit.acknowledged() {
                 self.connection.send(&acknowledgement(offset, None));
             }
-            self.applied.extend(unit.commands().map(|one| Applied {
-                database: one.database,
-                arguments: one.request.iter().map(<[u8]>::to_vec).collect(),
-                unit: self.kinds.len(),
-            }));
+            let mut words = Words::default();
+            let mut walk = unit.walk(&mut words);
+            while let Some(group) = walk.next_group() {
+                self.applied.extend(group.commands().map(|one| Applied {
+                    database: one.database,
+                    arguments: one.request.iter().map(<[u8]>::to_vec).collect(),
+                    unit: self.kinds.len(),
+                }));
+            }
             self.kinds.push(unit.kind());
         }
     }

@@ -12,7 +12,7 @@ use engine::durability::apply;
 use engine::full_copy::Stamps;
 use keyspace::{DbIndex, Key};
 use replication::feed::pad;
-use replication::link::{MasterStream, Place, Role, Unit, UnitRequest};
+use replication::link::{MasterStream, Place, Role, Unit, UnitRequest, Words};
 use std::io;
 use sys::Stamp;
 use wire::{encode_arg, encode_request_header};
@@ -25,6 +25,7 @@ pub struct Filter<'f> {
     engine: &'f Engine,
     stamps: &'f Stamps,
     stream: MasterStream,
+    words: Words,
     /// What an offset is less than the stamp of the same place.
     less: u64,
 }
@@ -43,7 +44,7 @@ impl<'f> Filter<'f> {
     /// For a copy that began at an offset, which was this place in the history.
     pub fn new(engine: &'f Engine, stamps: &'f Stamps, offset: u64, at: Stamp) -> Filter<'f> {
         let stream = MasterStream::new(Place { offset, database: 0 }, UNIT_BYTES_MAX);
-        Filter { engine, stamps, stream, less: at.0.wrapping_sub(offset) }
+        Filter { engine, stamps, stream, words: Words::default(), less: at.0.wrapping_sub(offset) }
     }
 
     /// Takes the next bytes of the stream, and appends what the replica is to be sent.
@@ -57,7 +58,7 @@ impl<'f> Filter<'f> {
         while let Some(unit) =
             self.stream.next_unit().map_err(|ending| io::Error::other(ending.to_string()))?
         {
-            judge.unit(&unit, Stamp(unit.end().offset.wrapping_add(less)), out)?;
+            judge.unit(&unit, (Stamp(unit.end().offset.wrapping_add(less)), &mut self.words), out)?;
         }
         Ok(())
     }
@@ -69,36 +70,52 @@ struct Judge<'f> {
 }
 
 impl Judge<'_> {
-    fn unit(&self, unit: &Unit<'_>, end: Stamp, out: &mut Vec<u8>) -> io::Result<()> {
-        let mut verdicts = Vec::new();
-        for request in unit.commands() {
-            verdicts.push(self.request(&request, end)?);
+    fn unit(&self, unit: &Unit<'_>, (end, words): (Stamp, &mut Words), out: &mut Vec<u8>) -> io::Result<()> {
+        let (mut are_all_due, mut are_all_done) = (true, true);
+        let mut walk = unit.walk(words);
+        while let Some(group) = walk.next_group() {
+            for request in group.commands() {
+                let verdict = self.request(&request, end)?;
+                are_all_due &= matches!(verdict, Verdict::Due);
+                are_all_done &= matches!(verdict, Verdict::Done);
+            }
         }
-        if verdicts.iter().all(|verdict| matches!(verdict, Verdict::Due)) {
+        if are_all_due {
             out.extend_from_slice(unit.bytes());
             return Ok(());
         }
         let begin = out.len();
-        if verdicts.iter().all(|verdict| matches!(verdict, Verdict::Done)) {
-            // What comes behind it is for the database that it selected last.
-            let selection = unit.requests().filter(|request| request.role == Role::Select).last();
-            selection.into_iter().for_each(|select| out.extend_from_slice(select.bytes));
-        } else {
-            let mut verdicts = verdicts.into_iter();
-            for request in unit.requests() {
-                match request.role {
-                    Role::Command => match verdicts.next() {
-                        None | Some(Verdict::Due) => out.extend_from_slice(request.bytes),
-                        Some(Verdict::Done) => {}
-                        Some(Verdict::Instead(bytes)) => out.extend_from_slice(&bytes),
-                    },
-                    _ => out.extend_from_slice(request.bytes),
-                }
-            }
+        match are_all_done {
+            true => keep_selection(unit, words, out),
+            false => self.keep_due(unit, (end, words), out)?,
         }
         let kept = out.len() - begin;
         let left_out = unit.bytes().len().checked_sub(kept);
         pad(out, left_out.ok_or_else(|| io::Error::other("a request became longer"))?);
+        Ok(())
+    }
+
+    /// Appends what the copy has not got of a unit. Each verdict is found again: kept, those of many small requests would be more than these.
+    fn keep_due(
+        &self,
+        unit: &Unit<'_>,
+        (end, words): (Stamp, &mut Words),
+        out: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let mut walk = unit.walk(words);
+        while let Some(group) = walk.next_group() {
+            for request in group.requests() {
+                let verdict = match request.role {
+                    Role::Command => self.request(&request, end)?,
+                    _ => Verdict::Due,
+                };
+                match verdict {
+                    Verdict::Due => out.extend_from_slice(request.bytes),
+                    Verdict::Done => {}
+                    Verdict::Instead(bytes) => out.extend_from_slice(&bytes),
+                }
+            }
+        }
         Ok(())
     }
 
@@ -146,6 +163,18 @@ impl Judge<'_> {
     }
 }
 
+/// Appends what is kept of a unit of which nothing is due: what comes behind it is for the database that it selected last.
+fn keep_selection(unit: &Unit<'_>, words: &mut Words, out: &mut Vec<u8>) {
+    let begin = out.len();
+    let mut walk = unit.walk(words);
+    while let Some(group) = walk.next_group() {
+        if let Some(select) = group.requests().filter(|request| request.role == Role::Select).last() {
+            out.truncate(begin);
+            out.extend_from_slice(select.bytes);
+        }
+    }
+}
+
 fn removal(key: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     encode_request_header(&mut out, 2);
@@ -181,7 +210,10 @@ mod tests {
         stream.feed(&out);
         let mut done = Vec::new();
         while let Some(unit) = stream.next_unit().expect("it is a stream") {
-            done.extend(unit.commands().map(|request| {
+            let mut words = Words::default();
+            let mut walk = unit.walk(&mut words);
+            let Some(group) = walk.next_group() else { continue };
+            done.extend(group.commands().map(|request| {
                 let words: Vec<_> = request.request.iter().map(String::from_utf8_lossy).collect();
                 format!("{} {}", request.database, words.join(" "))
             }));

@@ -13,7 +13,7 @@ use command::execute::{keys_locked, needs_all};
 use command::table::{self, Runs};
 use engine::residency;
 use keyspace::{Batch, DbIndex, Key, NO_TIME_IS_UP};
-use replication::link::{Unit, UnitKind, UnitRequest};
+use replication::link::{Group, Unit, UnitKind, UnitRequest, Words};
 use std::sync::Arc;
 use telemetry::log;
 
@@ -25,13 +25,14 @@ pub struct Applier<'s> {
     server: &'s Arc<Server>,
     guest: usize,
     replay: Replay<'s>,
+    words: Words,
     errors: u64,
 }
 
 impl<'s> Applier<'s> {
     pub fn new(server: &'s Arc<Server>) -> Applier<'s> {
         let guest = server.engine.following_guest();
-        Applier { server, guest, replay: Replay::new(server, guest), errors: 0 }
+        Applier { server, guest, replay: Replay::new(server, guest), words: Words::default(), errors: 0 }
     }
 
     /// Does a unit.
@@ -41,12 +42,17 @@ impl<'s> Applier<'s> {
         let now = server.engine.clock.now();
         let mut batch = server.engine.keyspace.enter(self.guest);
         batch.begin_unit(unit.bytes(), DbIndex(unit.end().database), now);
-        if unit.kind() == UnitKind::Transaction {
-            self.hold(&mut batch, unit);
+        let mut words = std::mem::take(&mut self.words);
+        let mut walk = unit.walk(&mut words);
+        while let Some(group) = walk.next_group() {
+            if unit.kind() == UnitKind::Transaction && !batch.is_holding() {
+                self.hold(&mut batch, group);
+            }
+            for request in group.commands() {
+                self.command(&mut batch, &request);
+            }
         }
-        for request in unit.commands() {
-            self.command(&mut batch, &request);
-        }
+        self.words = words;
         if batch.is_holding() {
             batch.settle_held();
         }
@@ -70,11 +76,15 @@ impl<'s> Applier<'s> {
         }
     }
 
-    /// Holds what the commands of a transaction touch, so that nobody sees a part of it.
-    fn hold(&self, batch: &mut Batch<'_>, unit: &Unit<'_>) {
+    /// Holds what the commands of a transaction touch, so that nobody sees a part of it. One with more words than are noted at a time
+    /// holds everything: the names of its keys would take more memory than itself.
+    fn hold(&self, batch: &mut Batch<'_>, group: Group<'_>) {
+        if !group.is_all {
+            return batch.hold_all();
+        }
         let engine = &self.server.engine;
         let mut keys: Vec<Key<'_>> = Vec::new();
-        for request in unit.commands() {
+        for request in group.commands() {
             let row = table::find_for(&request.request).map(|command| command.row.handler);
             let Some(Runs::Data(row)) = row else { return batch.hold_all() };
             if !row.accepts(request.request.len()) || request.database >= engine.keyspace.databases() {

@@ -1,5 +1,6 @@
 //! Damaged transcripts: no machine panics, keeps more than it may, or hands out what depends on how the bytes were cut.
 
+use super::super::form::{Arriving, Room};
 use super::stream::play as play_stream;
 use super::*;
 use testkit::seed::Budget;
@@ -51,6 +52,10 @@ fn stream(prng: &mut Prng) -> Vec<u8> {
             ]));
         } else if prng.one_in(12) {
             out.push(b'\n');
+        } else if prng.one_in(12) {
+            let words = 1 + below(prng, 30);
+            out.extend(format!("*{words}\r\n").into_bytes());
+            out.extend(b"$0\r\n\r\n".repeat(words));
         } else {
             let line = if prng.one_in(9) { LINES[below(prng, LINES.len())] } else { LINES[below(prng, 3)] };
             out.extend(requests(&[line]));
@@ -76,7 +81,7 @@ fn a_damaged_stream_is_the_same_however_it_is_cut() {
     run(10_000, |prng| {
         let mut bytes = stream(prng);
         damage(&mut bytes, prng);
-        let bound = [30, 80, 5000][below(prng, 3)];
+        let bound = [30, 80, 200, 5000][below(prng, 4)];
         let whole = play_stream(&bytes, &[bytes.len()], bound);
         for cutting in [vec![1; bytes.len()], random_cutting(bytes.len(), prng)] {
             let (units, place, ending) = play_stream(&bytes, &cutting, bound);
@@ -84,6 +89,31 @@ fn a_damaged_stream_is_the_same_however_it_is_cut() {
         }
         let joined: Vec<u8> = whole.0.iter().flat_map(|unit| unit.bytes.clone()).collect();
         assert!(bytes.starts_with(&joined));
+    });
+}
+
+#[test]
+fn a_request_is_taken_where_the_parser_of_clients_takes_it_in_its_shortest_form() {
+    run(20_000, |prng| {
+        let mut bytes = stream(prng);
+        damage(&mut bytes, prng);
+        if !matches!(bytes[..], [b'*', b'1'..=b'9', ..]) {
+            return;
+        }
+        let taken = Arriving::default().look(&bytes, Room::of(1 << 20, 0));
+        let limits = wire::Limits { bulk_bytes_max: 1 << 20, ..wire::Limits::default() };
+        let mut batch = wire::Batch::new();
+        match wire::Parser::new().parse(&bytes, &limits, &mut batch, 1) {
+            // What cannot become one in that form may be known to be none already.
+            Ok(0) => assert!(matches!(taken, Ok(None) | Err(_))),
+            Ok(used) => match batch.request(0, &bytes).as_sent() {
+                Some(sent) => {
+                    assert!(matches!(taken, Ok(Some(bytes)) if bytes == used && bytes == sent.len()))
+                }
+                None => assert!(taken.is_err()),
+            },
+            Err(_) => assert!(taken.is_err()),
+        }
     });
 }
 

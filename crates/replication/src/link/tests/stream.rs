@@ -14,20 +14,19 @@ pub(super) struct Seen {
 }
 
 pub(super) fn seen(unit: &Unit<'_>) -> Seen {
-    let requests = unit.requests().map(|one| {
-        let last = one.request.arg(one.request.len() - 1).escape_ascii().to_string();
-        (last, one.database, one.end, one.role)
-    });
-    let joined: Vec<u8> = unit.requests().flat_map(|one| one.bytes.to_vec()).collect();
+    let (mut requests, mut joined, mut words) = (Vec::new(), Vec::new(), Words::default());
+    let mut walk = unit.walk(&mut words);
+    while let Some(group) = walk.next_group() {
+        for one in group.requests() {
+            let last = one.request.arg(one.request.len() - 1).escape_ascii().to_string();
+            requests.push((last, one.database, one.end, one.role));
+            assert_eq!(one.request.as_sent(), Some(one.bytes));
+            joined.extend_from_slice(one.bytes);
+        }
+    }
     assert!(joined == unit.bytes() || unit.kind() == UnitKind::Blank);
     assert_eq!(unit.end().offset - unit.begin().offset, unit.bytes().len() as u64);
-    Seen {
-        kind: unit.kind(),
-        bytes: unit.bytes().to_vec(),
-        begin: unit.begin(),
-        end: unit.end(),
-        requests: requests.collect(),
-    }
+    Seen { kind: unit.kind(), bytes: unit.bytes().to_vec(), begin: unit.begin(), end: unit.end(), requests }
 }
 
 pub(super) const BEGIN: Place = Place { offset: 1000, database: 3 };
@@ -123,8 +122,13 @@ fn commands_are_what_is_to_be_applied() {
     let mut stream = MasterStream::new(BEGIN, 1000);
     stream.feed(&requests(&["MULTI", "SELECT 0", "PING", "SET a 1", "SET b 2", "EXEC"]));
     let unit = stream.next_unit().unwrap().unwrap();
-    let names: Vec<&[u8]> = unit.commands().map(|one| one.request.arg(1)).collect();
+    let mut words = Words::default();
+    let mut walk = unit.walk(&mut words);
+    let group = walk.next_group().unwrap();
+    let names: Vec<&[u8]> = group.commands().map(|one| one.request.arg(1)).collect();
     assert_eq!(names, [b"a", b"b"]);
+    assert!(group.is_all);
+    assert!(walk.next_group().is_none());
 }
 
 #[test]
@@ -218,4 +222,54 @@ fn a_long_stream_keeps_no_more_than_its_partial_unit() {
         assert!(stream.kept_bytes() < 10_000, "{}", stream.kept_bytes());
     }
     assert_eq!((units, stream.place().offset), (40_000, 1000 + bytes.len() as u64));
+}
+
+/// What a stream keeps at most while these bytes come in pieces, and the memory for going over the unit that they are.
+fn memory_of(bytes: &[u8], requests: usize) -> (usize, usize) {
+    let mut stream = MasterStream::new(BEGIN, 1 << 30);
+    let (mut kept_bytes, mut counted, mut words) = (0, 0, Words::default());
+    for piece in bytes.chunks(100_000) {
+        stream.feed(piece);
+        if let Some(unit) = stream.next_unit().unwrap() {
+            let mut walk = unit.walk(&mut words);
+            while let Some(group) = walk.next_group() {
+                counted += group.requests().count();
+            }
+        }
+        kept_bytes = kept_bytes.max(stream.kept_bytes());
+    }
+    assert_eq!(counted, requests);
+    (kept_bytes, words.allocated_bytes())
+}
+
+#[test]
+fn a_unit_of_many_small_words_takes_hardly_more_than_its_bytes() {
+    for one in [&requests(&["SET a 1"])[..], b"*1\r\n$0\r\n\r\n"] {
+        let count = 4_000_000 / one.len();
+        let bytes = [requests(&["MULTI"]), one.repeat(count), requests(&["EXEC"])].concat();
+        let (kept, noted) = memory_of(&bytes, count + 2);
+        assert!(kept < bytes.len() * 13 / 10 + 100_000, "{kept} for {}", bytes.len());
+        assert!(noted < 8 << 20, "{noted}");
+    }
+}
+
+#[test]
+fn a_request_of_many_small_words_is_bounded_with_what_is_noted_of_them() {
+    let request = |words: usize| [format!("*{words}\r\n").as_bytes(), &b"$0\r\n\r\n".repeat(words)].concat();
+    // 606 bytes, and 1600 for the places of 100 words.
+    let large = request(100);
+    for (bound, is_taken) in [(1103, true), (1102, false)] {
+        for cutting in cuttings(large.len(), &mut Prng::from_seed(6)) {
+            let (units, _, ending) = play(&large, &cutting, bound);
+            assert_eq!((units.len() == 1, ending.is_none()), (is_taken, is_taken), "{bound}");
+        }
+    }
+    // Notes are of one request at a time.
+    let many = [requests(&["MULTI"]), request(40).repeat(20), requests(&["EXEC"])].concat();
+    assert_eq!(play(&many, &[many.len()], many.len()).0.len(), 1);
+    let mut stream = MasterStream::new(BEGIN, 1102);
+    stream.feed(b"*100\r\n");
+    assert!(stream.next_unit().is_err(), "it is refused before it has come");
+    let (_, noted) = memory_of(&request(200_000), 1);
+    assert!(noted < 200_000 * 16 + (3 << 20), "{noted}");
 }
