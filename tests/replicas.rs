@@ -4,6 +4,7 @@
 //! What is compared is what DEBUG DIGEST says, which is the same of the same keys here and in a Redis, and the offsets.
 
 use crate::{info, tarn};
+use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -373,6 +374,76 @@ fn replicas_that_do_not_read_take_little_and_are_put_out() {
     );
     wait_until("they are put out", || info(&mut client, "connected_slaves") == 0);
     drop(silent);
+}
+
+/// Values of which a copy is more than sockets and outboxes take.
+fn fill(client: &mut Client) {
+    let mut prng = Prng::from_seed(3);
+    for number in 0..240u8 {
+        let value: Vec<u8> = (0..12_500).flat_map(|_| prng.next_u64().to_le_bytes()).collect();
+        client.call(&[&b"SET"[..], &[number], &value]).unwrap();
+    }
+}
+
+/// How long an honest replica waits at most for its copy beside others: much less than each of these may take (`repl-timeout`, 60 s).
+const SOON: Duration = Duration::from_secs(25);
+
+#[test]
+fn replicas_that_do_not_read_their_copies_hold_up_nobody_else() {
+    for (edition, directives) in [("memory", &[][..]), ("durable", &["--repl-diskless-sync", "no"])] {
+        let master = master(edition, directives);
+        let mut client = master.connect().unwrap();
+        fill(&mut client);
+        let mut silent: Vec<Client> = (0..6).map(|_| shake_hands(&master)).collect();
+        wait_until("they are there", || info(&mut client, "connected_slaves") == 6);
+        for number in 0..3 {
+            let began = Instant::now();
+            let replica = follower(Program::Redis);
+            follow(&mut replica.connect().unwrap(), &master);
+            call(&mut client, &["SET", "a", &number.to_string()]);
+            agree(&master, &replica);
+            assert!(
+                began.elapsed() < SOON,
+                "{edition} {number}: {:?}\n{}",
+                began.elapsed(),
+                master.last_lines()
+            );
+            // Others come between, and read a byte now and then.
+            silent.push(shake_hands(&master));
+            silent.iter().for_each(read_a_byte);
+        }
+        assert!(files_of_copies(&master) <= 2);
+        drop(silent);
+        wait_until("they are gone", || info(&mut client, "connected_slaves") == 0);
+        wait_until("their files are gone", || files_of_copies(&master) == 0);
+    }
+}
+
+fn read_a_byte(client: &Client) {
+    // It may have been closed.
+    let _ = client.stream().read(&mut [0]);
+}
+
+/// How many files of copies there are.
+fn files_of_copies(master: &Server) -> usize {
+    let names = std::fs::read_dir(master.dir()).unwrap();
+    names
+        .filter(|name| name.as_ref().unwrap().file_name().to_string_lossy().starts_with("temp-replica-"))
+        .count()
+}
+
+#[test]
+fn who_takes_too_little_of_a_copy_is_put_out() {
+    let master = master("memory", &["--repl-timeout", "2", "--repl-diskless-sync", "no"]);
+    let mut client = master.connect().unwrap();
+    fill(&mut client);
+    let slow = shake_hands(&master);
+    wait_until("it is there", || info(&mut client, "connected_slaves") == 1);
+    wait_until("it is put out", || {
+        read_a_byte(&slow);
+        info(&mut client, "connected_slaves") == 0
+    });
+    assert!(master.output().contains("it does not read (repl-timeout)"), "{}", master.last_lines());
 }
 
 #[test]

@@ -26,8 +26,8 @@ use sys::Counter;
 /// Elements from which the bytes of a collection are estimated.
 const SAMPLES: usize = 5;
 
-/// Tours that may be under way at a time: a checkpoint's, and a replica's.
-pub(crate) const TOURS_MAX: usize = 2;
+/// Tours that may be under way at a time: a checkpoint's, and two of copies for replicas.
+pub(crate) const TOURS_MAX: usize = 3;
 
 /// Where a slot stands in the order of a tour: by its database's constant number, and its own.
 type Place = u64;
@@ -155,9 +155,9 @@ mod tests {
         let parts = |pair: (Slot, Slot)| way.may_part(place(0, pair.0), place(0, pair.1));
         assert!(!pairs().any(parts), "no tour is under way");
         let tour = keyspace.begin_tour().unwrap();
-        let second = keyspace.begin_tour().unwrap();
+        let others = [keyspace.begin_tour().unwrap(), keyspace.begin_tour().unwrap()];
         assert!(keyspace.begin_tour().is_none());
-        drop(second);
+        drop(others);
         for next in slots() {
             for (source, target) in pairs() {
                 assert_eq!(parts((source, target)), target < next && source >= next, "before {next:?}");

@@ -1,331 +1,323 @@
-//! Full copies: what a replica gets that cannot go on from where it is.
+//! Which full copy a replica gets that cannot go on from where it is, and the threads that make and send them.
 //!
-//! A thread makes one copy at a time; other replicas wait, and are told every second that this server is still there. A copy goes to its
-//! replica while it is made where that knows the end of one whose length it is not told, else by way of a file. Behind it comes what was
-//! written meanwhile, filtered ([`super::filter`]), and then the stream that all read.
+//! No replica waits for what another one reads. One that comes alone is sent its copy while that is made, if it knows the end of one whose
+//! length it is not told: so no disk is needed. All others get copies by way of files ([`crate::replicas::copies`]): a copy is made at the
+//! pace of the disk, for all who want the same, and is sent to each at its own pace. Who comes later gets one that is there, if that is new
+//! or there are as many as may be.
 //!
 //! Invariants:
-//! 1. A copy holds nothing that is not as durable as the stream that is sent.
-//! 2. Nothing follows a copy without a length before the replica has said that it has it: it looks for the end in what comes last.
+//! 1. At most two copies are made at a time: one that is sent meanwhile, and one in a file.
+//! 2. There are at most [`COPIES_MAX`] files. Where another is needed the oldest is given up, with those who are sent it: at once if
+//!    nobody can use it, else when it had its time (`repl-timeout`).
+//! 3. Who waits first is looked at first.
 
-use super::behind::{self, Reading};
-use super::filter::Filter;
-use super::unfinished;
-use super::{end, is_relayed, offset_of};
-use crate::replicas::replica::{Form, Replica, Stage};
+use super::sending::Sending;
+use super::{behind, end, is_relayed, offset_of, unfinished};
+use crate::replicas::State;
+use crate::replicas::copies::{Copy, Made, Spool};
+use crate::replicas::replica::Replica;
 use crate::server::Server;
 use ::log::ReplicationId;
 use engine::durability;
-use engine::full_copy::{self, Beginning, Stamps, Wanted};
+use engine::full_copy::{self, Wanted};
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use sys::Stamp;
-use sys::file::{File, Fs, Mode};
 use telemetry::log;
 
-/// Bytes read at once of a file.
-const PIECE_BYTES: usize = 256 << 10;
+/// Copies in files at a time.
+const COPIES_MAX: usize = 2;
 
-/// How often it looks for more of the stream.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// So long after its beginning a copy goes to who comes: longer, and much of the stream would have to be sent behind it.
+const NEW_FOR: Duration = Duration::from_secs(60);
 
-/// Begins the next copy if there is none and somebody waits for one.
+/// What is done for somebody who waits.
+enum Step {
+    /// It is sent a copy while that is made.
+    Direct(Arc<Replica>),
+    /// It is sent this one.
+    Send(Arc<Replica>, Arc<Copy>),
+    /// One is made in a file, for it and for others.
+    Make(Arc<Replica>),
+    /// This one has to go before.
+    GiveUp(Arc<Copy>),
+}
+
+/// Does what can be done for those that wait for copies.
 pub fn begin_next(server: &Arc<Server>) {
-    let Some(replica) = next_in_turn(server) else { return };
+    while let Some(step) = next_step(server) {
+        match step {
+            Step::Direct(replica) => {
+                let ended = |server: &Server| server.feeding.state.lock().is_sending_directly = false;
+                spawn(server, replica, direct, ended);
+            }
+            Step::Make(replica) => {
+                let ended = |server: &Server| server.feeding.state.lock().is_making = false;
+                spawn(server, replica, make, ended);
+            }
+            Step::Send(replica, copy) => send(server, replica, copy),
+            Step::GiveUp(copy) => {
+                give_up(server, &copy);
+                // They come to their ends, and then it goes on.
+                return;
+            }
+        }
+    }
+}
+
+fn spawn(
+    server: &Arc<Server>,
+    replica: Arc<Replica>,
+    work: impl FnOnce(&Arc<Server>, &Arc<Replica>) + Send + 'static,
+    ended: impl FnOnce(&Server),
+) {
     let (thread_server, thread_replica) = (server.clone(), replica.clone());
     let spawned = thread::Builder::new()
         .name("replica-copy".to_owned())
-        .spawn(move || run(&thread_server, &thread_replica));
+        .spawn(move || work(&thread_server, &thread_replica));
     if let Err(error) = spawned {
-        server.feeding.state.lock().is_copying = false;
+        ended(server);
         behind::close(server, &replica, &error);
     }
 }
 
-fn next_in_turn(server: &Server) -> Option<Arc<Replica>> {
+fn next_step(server: &Server) -> Option<Step> {
+    let (id, relays) = (server.stream().id, is_relayed(server));
     let state = &mut *server.feeding.state.lock();
-    if state.is_copying {
-        return None;
-    }
-    let replica = loop {
-        let replica = state.waiting.pop_front()?;
-        if !replica.is_gone() {
-            break replica;
+    state.waiting.retain(|replica| !replica.is_gone());
+    state.copies.retain(|copy| copy.strong_count() > 0);
+    let looking = Looking { server, id, relays, state };
+    let (at, step) = (0..looking.state.waiting.len()).find_map(|at| Some((at, looking.step_for(at)?)))?;
+    match &step {
+        Step::GiveUp(_) => return Some(step),
+        Step::Direct(_) => state.is_sending_directly = true,
+        Step::Make(_) => state.is_making = true,
+        Step::Send(replica, copy) => {
+            // From now on what is behind it is kept for this one.
+            replica.set_position(copy.from);
+            copy.add_receiver(replica);
         }
-    };
-    state.is_copying = true;
-    Some(replica)
+    }
+    state.waiting.remove(at);
+    Some(step)
 }
 
-fn run(server: &Arc<Server>, replica: &Arc<Replica>) {
+/// Looks for what can be done.
+struct Looking<'l> {
+    server: &'l Server,
+    id: ReplicationId,
+    relays: bool,
+    state: &'l State,
+}
+
+impl Looking<'_> {
+    fn step_for(&self, at: usize) -> Option<Step> {
+        let (state, replica) = (self.state, &self.state.waiting[at]);
+        let wanted = wanted(self.server, replica);
+        let copies: Vec<Arc<Copy>> = state.copies.iter().filter_map(Weak::upgrade).collect();
+        let is_any_left = copies.len() < COPIES_MAX;
+        let fits = copies.iter().rev().find(|copy| copy.wanted == wanted && self.is_of_use(copy));
+        if let Some(copy) = fits
+            && (!is_any_left || copy.is_underway() || copy.began.elapsed() < NEW_FOR)
+        {
+            return Some(Step::Send(replica.clone(), copy.clone()));
+        }
+        let is_idle = !state.is_making && !state.is_sending_directly;
+        let knows_eof = replica.said.knows_eof && self.server.engine.config.repl_diskless_sync();
+        if is_idle && knows_eof && !self.relays && state.waiting.len() == 1 {
+            return Some(Step::Direct(replica.clone()));
+        }
+        match (state.is_making, is_any_left) {
+            (true, _) => None,
+            (false, true) => Some(Step::Make(replica.clone())),
+            (false, false) => self.dispensable(&copies).map(Step::GiveUp),
+        }
+    }
+
+    /// Whether who gets a copy can go on behind it.
+    fn is_of_use(&self, copy: &Copy) -> bool {
+        if copy.is_spoilt() || copy.stream != (self.id, self.state.generation) {
+            return false;
+        }
+        let in_backlog = self.state.backlog.as_ref().is_some_and(|backlog| backlog.holds(copy.from));
+        let in_segments = || {
+            let log = self.server.engine.durability.log();
+            log.is_some_and(|log| log.read_stream(copy.from).is_ok_and(|reader| reader.is_some()))
+        };
+        in_backlog || in_segments()
+    }
+
+    fn dispensable(&self, copies: &[Arc<Copy>]) -> Option<Arc<Copy>> {
+        let had_its_time = |copy: &Copy| copy.began.elapsed() > behind::patience(self.server);
+        let useless = copies.iter().find(|copy| !self.is_of_use(copy));
+        useless.or_else(|| copies.iter().find(|copy| had_its_time(copy))).cloned()
+    }
+}
+
+/// What a replica wants of a copy.
+pub fn wanted(server: &Server, replica: &Replica) -> Wanted {
+    let said = &replica.said;
+    Wanted {
+        reads: engine::image_reads(&server.engine.config),
+        knows_field_times: said.is_tarn,
+        keys: !said.leaves_keys,
+        functions: !said.leaves_functions,
+    }
+}
+
+fn give_up(server: &Server, copy: &Copy) {
+    copy.spoil();
+    let error = io::Error::other("its copy is given up for others, who wait for a newer one");
+    copy.receivers().iter().filter(|one| !one.is_gone()).for_each(|one| behind::close(server, one, &error));
+}
+
+/// Notes that a replica gets a copy.
+fn note(server: &Server, replica: &Replica) {
     log!(Notice, "Starting a full copy for replica {}", replica.name());
     server.feeding.full_copies.add(1);
-    let copied = Copying { server, replica }.copy().inspect_err(|_| {
-        // It may have all of its copy, and stands where that begins.
-        let (from, until) = (replica.position(), end(server));
-        from.into_iter().for_each(|from| server.feeding.state.lock().ranges.add(from, until));
-    });
-    server.feeding.state.lock().is_copying = false;
-    begin_next(server);
-    let done = copied.and_then(|copied| {
-        let until = copied.until;
-        Copying { server, replica }.go_on(copied)?;
-        unfinished::note_sent(server, replica, until);
-        Ok(())
-    });
+}
+
+fn tell(server: &Server, replica: &Arc<Replica>, done: io::Result<u64>) {
     match done {
-        Ok(()) => log!(Notice, "Synchronization with replica {} succeeded", replica.name()),
+        Ok(until) => {
+            unfinished::note_sent(server, replica, until);
+            log!(Notice, "Synchronization with replica {} succeeded", replica.name());
+        }
         Err(error) => behind::close(server, replica, &error),
     }
 }
 
-/// A copy that has been handed on.
-struct Copied {
-    beginning: Beginning,
-    stamps: Stamps,
-    /// Offsets of its beginning and end.
-    from: u64,
-    until: u64,
-    /// Whether its length was not told.
-    by_mark: bool,
+fn direct(server: &Arc<Server>, replica: &Arc<Replica>) {
+    note(server, replica);
+    let sending = Sending { server, replica };
+    let copied = sending.directly().inspect_err(|_| {
+        // It may have all of its copy, and stands where that begins.
+        let (from, until) = (replica.position(), end(server));
+        from.into_iter().for_each(|from| server.feeding.state.lock().ranges.add(from, until));
+    });
+    server.feeding.state.lock().is_sending_directly = false;
+    begin_next(server);
+    tell(server, replica, copied.and_then(|copied| sending.go_on(&copied.behind()).map(|()| copied.until)));
 }
 
-struct Copying<'c> {
-    server: &'c Arc<Server>,
-    replica: &'c Arc<Replica>,
+fn send(server: &Arc<Server>, replica: Arc<Replica>, copy: Arc<Copy>) {
+    let work = move |server: &Arc<Server>, replica: &Arc<Replica>| {
+        note(server, replica);
+        let done = Sending { server, replica }.by_file(&copy);
+        drop(copy);
+        tell(server, replica, done);
+        begin_next(server);
+    };
+    spawn(server, replica, work, |_| ());
 }
 
-impl Copying<'_> {
-    fn copy(&self) -> io::Result<Copied> {
-        let (server, replica, engine) = (self.server, self.replica, &*self.server.engine);
-        replica.set_stage(Stage::Copies);
-        if is_relayed(server) {
-            return self.copy_relayed();
+/// Makes a copy in a file, of which a replica is the first to get it.
+fn make(server: &Arc<Server>, first: &Arc<Replica>) {
+    if let Err(error) = make_for(server, first) {
+        log!(Warning, "A full copy for replicas cannot be made: {error}");
+        behind::close(server, first, &error);
+    }
+    server.feeding.state.lock().is_making = false;
+    begin_next(server);
+}
+
+/// On a server that follows another nothing of the master's is done meanwhile, so that the copy is of one moment, and the stream goes on
+/// behind it as it comes.
+///
+/// # Errors
+/// If it cannot be begun. What comes behind that is told to who gets it.
+fn make_for(server: &Arc<Server>, first: &Arc<Replica>) -> io::Result<()> {
+    let engine = &*server.engine;
+    let spool = Spool::begin(&engine.dir(), first.client.id)?;
+    let relays = is_relayed(server);
+    let still = relays.then(|| server.following.stand_still());
+    let (beginning, from, selected) = match &still {
+        Some(_) => {
+            durability::sync(engine)?;
+            let stream = server.stream();
+            first.set_position(stream.offset);
+            let beginning = full_copy::begin(engine, || durability::latest(engine));
+            (beginning, stream.offset, stream.selected.unwrap_or_default())
         }
-        let beginning = full_copy::begin(engine, || self.begin_selection());
-        let from = offset_of(engine, beginning.at);
-        replica.set_position(from);
-        let id = server.stream().id;
-        if replica.form == Form::Psync {
-            unfinished::note_begun(server, replica)?;
-            replica.say(format!("+FULLRESYNC {id} {from}\r\n").as_bytes());
+        None => {
+            let beginning = full_copy::begin(engine, || begin_selection(server, first));
+            let from = offset_of(engine, beginning.at);
+            first.set_position(from);
+            // The stream selects before anything else.
+            (beginning, from, 0)
         }
-        let by_mark = replica.said.knows_eof && engine.config.repl_diskless_sync();
-        // The stream selects before anything else.
-        let facts = self.facts(from, 0);
-        let stamps = match by_mark {
-            true => self.send_by_mark(&beginning, &facts)?,
-            false => self.send_by_file(&beginning, &facts)?,
-        };
-        let until = end(server);
-        server.feeding.state.lock().ranges.add(from, until);
-        Ok(Copied { beginning, stamps, from, until, by_mark })
-    }
+    };
+    let (id, wanted) = (server.stream().id, wanted(server, first));
+    let copy = {
+        let mut state = server.feeding.state.lock();
+        let copy = Arc::new(Copy::new(wanted, (id, state.generation), beginning, from));
+        copy.add_receiver(first);
+        state.copies.push(Arc::downgrade(&copy));
+        copy
+    };
+    send(server, first.clone(), copy.clone());
+    // Others want the same.
+    begin_next(server);
+    let made = write(server, &copy, spool, selected);
+    let until = if relays { from } else { end(server) };
+    server.feeding.state.lock().ranges.add(from, until);
+    copy.finish(made.map(|(spool, stamps)| Made { spool, stamps, until }));
+    Ok(())
+}
 
-    /// The same on a server that follows another: nothing of the master's is done meanwhile, so that the copy is of one moment, and the
-    /// stream goes on behind it as it comes. It goes through a file, since the master is not to wait for the replica.
-    fn copy_relayed(&self) -> io::Result<Copied> {
-        let (server, replica, engine) = (self.server, self.replica, &*self.server.engine);
-        let still = server.following.stand_still();
-        durability::sync(engine)?;
-        let stream = server.stream();
-        let from = stream.offset;
-        replica.set_position(from);
-        if replica.form == Form::Psync {
-            replica.say(format!("+FULLRESYNC {} {from}\r\n", stream.id).as_bytes());
+fn write(
+    server: &Server,
+    copy: &Arc<Copy>,
+    mut spool: Spool,
+    selected: u32,
+) -> io::Result<(Spool, full_copy::Stamps)> {
+    let facts = facts(server, copy.from, selected);
+    let stamps = full_copy::write(&server.engine, &copy.beginning, copy.wanted, &facts, &mut |piece| {
+        if is_wanted_by_nobody(server, copy) {
+            return Err(io::Error::other("nobody waits for it any more"));
         }
-        let beginning = full_copy::begin(engine, || durability::latest(engine));
-        let (spool, stamps) =
-            self.spool(&beginning, &self.facts(from, stream.selected.unwrap_or_default()))?;
-        drop(still);
-        self.send_spool(&spool)?;
-        Ok(Copied { beginning, stamps, from, until: from, by_mark: false })
-    }
+        spool.write(&piece)
+    })?;
+    Ok((spool, stamps))
+}
 
-    /// Has the stream select its database anew, and gives where it does.
-    fn begin_selection(&self) -> Stamp {
-        match self.server.engine.durability.log() {
-            Some(log) => Stamp(log.begin_selection().0),
-            None => {
-                let mut state = self.server.feeding.state.lock();
-                state.dresser.forget();
-                // From now on the backlog keeps what is behind it.
-                self.replica.set_position(state.journal_end);
-                Stamp(state.journal_end)
-            }
-        }
+/// Whether all who were to get a copy are gone. Nobody gets it any more then.
+fn is_wanted_by_nobody(server: &Server, copy: &Arc<Copy>) -> bool {
+    // Who comes is given it with this locked.
+    let _state = server.feeding.state.lock();
+    let is_so = Arc::strong_count(copy) == 1;
+    if is_so {
+        copy.spoil();
     }
+    is_so
+}
 
-    fn wanted(&self) -> Wanted {
-        let said = &self.replica.said;
-        Wanted {
-            reads: engine::image_reads(&self.server.engine.config),
-            knows_field_times: said.is_tarn,
-            keys: !said.leaves_keys,
-            functions: !said.leaves_functions,
-        }
-    }
-
-    fn facts(&self, offset: u64, database: u32) -> Vec<(&'static str, String)> {
-        let server = self.server;
-        vec![
-            ("redis-ver", command::version::REDIS_VERSION.to_owned()),
-            ("redis-bits", "64".to_owned()),
-            ("ctime", server.engine.clock.now().seconds().to_string()),
-            ("used-mem", sys::memory::used_bytes().to_string()),
-            ("repl-stream-db", database.to_string()),
-            ("repl-id", server.stream().id.to_string()),
-            ("repl-offset", offset.to_string()),
-            ("aof-base", "0".to_owned()),
-        ]
-    }
-
-    fn send_by_mark(&self, beginning: &Beginning, facts: &[(&str, String)]) -> io::Result<Stamps> {
-        let (server, replica) = (self.server, self.replica);
-        let patience = behind::patience(server);
-        let mark = ReplicationId::new().to_string();
-        replica.take_blanks(false);
-        replica.send(format!("$EOF:{mark}\r\n").into_bytes(), patience)?;
-        let stamps = full_copy::write(&server.engine, beginning, self.wanted(), facts, &mut |piece| {
-            behind::wait_until_sendable(server, end(server))?;
-            replica.send(piece, patience)
-        })?;
-        replica.send(mark.into_bytes(), patience)?;
-        Ok(stamps)
-    }
-
-    fn send_by_file(&self, beginning: &Beginning, facts: &[(&str, String)]) -> io::Result<Stamps> {
-        let (spool, stamps) = self.spool(beginning, facts)?;
-        self.send_spool(&spool)?;
-        Ok(stamps)
-    }
-
-    fn spool(&self, beginning: &Beginning, facts: &[(&str, String)]) -> io::Result<(Spool, Stamps)> {
-        let (server, replica) = (self.server, self.replica);
-        let mut spool = Spool::begin(server.engine.dir(), replica.client.id)?;
-        let stamps = full_copy::write(&server.engine, beginning, self.wanted(), facts, &mut |piece| {
-            if replica.is_gone() {
-                return Err(io::Error::other("it is gone"));
-            }
-            spool.write(&piece)
-        })?;
-        Ok((spool, stamps))
-    }
-
-    fn send_spool(&self, spool: &Spool) -> io::Result<()> {
-        let (server, replica) = (self.server, self.replica);
-        behind::wait_until_sendable(server, end(server))?;
-        replica.take_blanks(false);
-        let patience = behind::patience(server);
-        replica.send(format!("${}\r\n", spool.bytes).into_bytes(), patience)?;
-        let mut at = 0;
-        while at < spool.bytes {
-            let piece = spool.read(at)?;
-            at += piece.len() as u64;
-            replica.send(piece, patience)?;
-        }
-        Ok(())
-    }
-
-    /// Sends what was written while the copy was made, and has the replica read on by itself.
-    fn go_on(&self, copied: Copied) -> io::Result<()> {
-        let (server, replica) = (self.server, self.replica);
-        if replica.said.rdb_only {
-            replica.end();
-            return Ok(());
-        }
-        if copied.by_mark {
-            let (began, patience) = (Instant::now(), behind::patience(server));
-            replica.wait_for_acknowledgement(|| match began.elapsed() > patience {
-                true => Err(io::Error::other("it does not say that it has loaded its copy")),
-                false => self.check_room(copied.from),
-            })?;
-        }
-        let patience = behind::patience(server);
-        let mut filter = Filter::new(&server.engine, &copied.stamps, copied.from, copied.beginning.at);
-        let mut reading = Reading::new(server, copied.from);
-        while reading.offset() < copied.until {
-            let bytes = reading.next(copied.until)?;
-            if bytes.is_empty() {
-                behind::wait_until_sendable(server, copied.until)?;
-                thread::sleep(LOOK_AGAIN);
-                continue;
-            }
-            server.feeding.refuse_foreign(replica, reading.offset())?;
-            let mut filtered = Vec::new();
-            filter.take(&bytes, &mut filtered)?;
-            replica.send(filtered, patience)?;
-            replica.set_position(reading.offset());
-        }
-        replica.go_on(Some(copied.until));
-        Ok(())
-    }
-
-    /// Fails where what the replica will need is not kept any more.
-    fn check_room(&self, from: u64) -> io::Result<()> {
-        let server = self.server;
-        let is_lost = server.engine.durability.log().is_none()
-            && server.feeding.state.lock().backlog.as_ref().is_none_or(|backlog| !backlog.holds(from));
-        match (server.engine.is_ending(), is_lost) {
-            (true, _) => Err(io::Error::other("the server ends")),
-            (_, true) => Err(io::Error::other(
-                "more was written than is kept for it (client-output-buffer-limit replica, repl-backlog-size)",
-            )),
-            _ => Ok(()),
+/// Has the stream select its database anew, and gives where it does.
+pub fn begin_selection(server: &Server, replica: &Replica) -> Stamp {
+    match server.engine.durability.log() {
+        Some(log) => Stamp(log.begin_selection().0),
+        None => {
+            let mut state = server.feeding.state.lock();
+            state.dresser.forget();
+            // From now on the backlog keeps what is behind it.
+            replica.set_position(state.journal_end);
+            Stamp(state.journal_end)
         }
     }
 }
 
-/// With which the names of such files begin.
-const SPOOL_BEGIN: &str = "temp-replica-";
-
-/// Removes what a run that was ended has left of copies on their way to replicas.
-pub fn remove_left(dir: &Path) {
-    let names = Fs::Real.list(dir).unwrap_or_default();
-    let is_left = |name: &&str| name.starts_with(SPOOL_BEGIN) && name.ends_with(".rdb");
-    for name in names.iter().filter_map(|name| name.to_str()).filter(is_left) {
-        // What stays does no harm but by its size.
-        let _ = Fs::Real.remove(&dir.join(name));
-    }
-}
-
-/// A copy on its way through a file, which goes with this.
-struct Spool {
-    path: PathBuf,
-    file: File,
-    bytes: u64,
-}
-
-impl Spool {
-    fn begin(dir: PathBuf, number: u64) -> io::Result<Spool> {
-        let path = dir.join(format!("{SPOOL_BEGIN}{}-{number}.rdb", std::process::id()));
-        let file = Fs::Real.open(&path, Mode::CreateNew)?;
-        Ok(Spool { path, file, bytes: 0 })
-    }
-
-    fn write(&mut self, piece: &[u8]) -> io::Result<()> {
-        self.file.write_at(piece, self.bytes)?;
-        self.bytes += piece.len() as u64;
-        Ok(())
-    }
-
-    fn read(&self, at: u64) -> io::Result<Vec<u8>> {
-        let mut piece = vec![0; PIECE_BYTES.min(usize::try_from(self.bytes - at).unwrap_or(PIECE_BYTES))];
-        let read = self.file.read_full_at(&mut piece, at)?;
-        if read == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter"));
-        }
-        piece.truncate(read);
-        Ok(piece)
-    }
-}
-
-impl Drop for Spool {
-    fn drop(&mut self) {
-        // It may be gone already.
-        let _ = Fs::Real.remove(&self.path);
-    }
+/// What stands at the beginning of a copy.
+pub fn facts(server: &Server, offset: u64, database: u32) -> Vec<(&'static str, String)> {
+    vec![
+        ("redis-ver", command::version::REDIS_VERSION.to_owned()),
+        ("redis-bits", "64".to_owned()),
+        ("ctime", server.engine.clock.now().seconds().to_string()),
+        ("used-mem", sys::memory::used_bytes().to_string()),
+        ("repl-stream-db", database.to_string()),
+        ("repl-id", server.stream().id.to_string()),
+        ("repl-offset", offset.to_string()),
+        ("aof-base", "0".to_owned()),
+    ]
 }

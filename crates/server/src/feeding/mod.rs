@@ -1,10 +1,11 @@
 //! A master's side of Redis' replication: who follows this server, and what each is sent.
 //!
 //! A connection that has said PSYNC or SYNC is a replica. What it is sent comes from its outbox, which a thread fills (a full copy,
-//! [`copying`], or a part of the stream that only segments hold, [`behind`]), and then from the backlog, which its own connection reads.
+//! [`copying`] and [`sending`], or a part of the stream that only segments hold, [`behind`]), and then from the backlog, which its own connection reads.
 //! The backlog is filled with what is durable by the log's flusher, or, without a log, by a journal of its own ([`crate::replicas`]).
 //!
-//! Thread rule: one lock, of the state; nothing else is locked while it is held but an outbox, and slots may be locked when it is taken.
+//! Thread rule: one lock, of the state; nothing else is locked while it is held but an outbox or a copy, and slots may be locked when it
+//! is taken.
 //!
 //! Invariants:
 //! 1. Nobody is sent a byte of the stream that is not in the backlog or in a segment: where there is a log, it has been made durable
@@ -16,11 +17,12 @@ mod behind;
 mod copying;
 mod filter;
 pub mod joining;
+mod sending;
 pub mod synced;
 pub mod unfinished;
 pub mod upkeep;
 
-pub use copying::remove_left;
+pub use crate::replicas::copies::remove_left;
 
 use crate::server::Server;
 use ::log::Unit;

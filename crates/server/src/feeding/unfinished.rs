@@ -4,6 +4,7 @@
 //! that cannot go on from the stream that all others read. While the server runs it knows who these are (`Ranges`). A server that was killed
 //! does not; so a file says that there are some, and a start that finds it gives the stream a new name.
 
+use crate::replicas::Unfinished;
 use crate::replicas::replica::Replica;
 use crate::server::Server;
 use std::io;
@@ -50,8 +51,13 @@ pub fn look_after(server: &Server) {
     if !unfinished.is_noted {
         return;
     }
-    unfinished.copies.retain(|(replica, until)| replica.acknowledged() < *until);
-    if unfinished.copies.is_empty() && Fs::Real.remove(&path(server)).is_ok() {
+    let Unfinished { copies, has_lost, .. } = &mut *unfinished;
+    copies.retain(|(replica, until)| {
+        let has_passed = replica.acknowledged() >= *until;
+        *has_lost |= !has_passed && replica.is_gone();
+        !has_passed && !replica.is_gone()
+    });
+    if copies.is_empty() && !*has_lost && Fs::Real.remove(&path(server)).is_ok() {
         unfinished.is_noted = false;
     }
 }

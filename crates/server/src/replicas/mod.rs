@@ -3,6 +3,7 @@
 //!
 //! Thread rule: one lock, of the state; nothing else is locked while it is held but an outbox, and slots may be locked when it is taken.
 
+pub mod copies;
 mod foreign;
 pub mod journal;
 pub mod replica;
@@ -15,8 +16,8 @@ use replica::Replica;
 use replication::feed::{Backlog, Ranges};
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use synced::Synced;
 use sys::{Counter, UnixMs};
 use tokio::sync::Notify;
@@ -49,6 +50,8 @@ pub struct Feeding {
 pub struct Unfinished {
     /// Of whom, and up to which offset that goes.
     pub copies: Vec<(Arc<Replica>, u64)>,
+    /// Whether somebody left before: it may come again whenever it likes.
+    pub has_lost: bool,
     /// Whether the directory says that there are some.
     pub is_noted: bool,
 }
@@ -70,8 +73,14 @@ pub struct State {
     pub ranges: Ranges,
     /// Those that wait for a full copy.
     pub waiting: VecDeque<Arc<Replica>>,
-    /// Whether a full copy is made.
-    pub is_copying: bool,
+    /// Whether somebody is sent a full copy while that is made.
+    pub is_sending_directly: bool,
+    /// Whether one is made in a file.
+    pub is_making: bool,
+    /// Those in files, in the order of their beginnings, as long as anybody has them.
+    pub copies: Vec<Weak<copies::Copy>>,
+    /// How often the stream did not go on where it was.
+    pub generation: u64,
     /// What the stream was called when replicas were looked after last.
     pub id: Option<ReplicationId>,
     /// When the last of them left, and the offset from which those that left may want to go on.
@@ -94,6 +103,7 @@ impl State {
     /// The stream does not go on where it was: it is another one, or some of it was under way when somebody began to read.
     fn break_off(&mut self, at: u64) {
         (self.asked_at, self.asked_end) = (0, 0);
+        self.generation += 1;
         (self.foreign_from, self.foreign_until) = (0, 0);
         if let Some(backlog) = &mut self.backlog {
             backlog.restart(at);

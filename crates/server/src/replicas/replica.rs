@@ -15,6 +15,9 @@ use sys::UnixMs;
 /// Bytes that wait in an outbox, besides the last piece.
 const OUTBOX_BYTES_MAX: usize = 1 << 20;
 
+/// How long a piece in an outbox is at most, and how much a replica has to take within its time.
+const PIECE_BYTES: usize = 256 << 10;
+
 /// How often who waits for a replica looks whether it is still there.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -258,19 +261,25 @@ impl Replica {
         self.outbox.lock().takes_blank = on;
     }
 
-    /// Puts a piece into the outbox as soon as there is room.
+    /// Puts bytes into the outbox as soon as there is room. Longer ones are cut into pieces, so that nobody waits for long until some of them are
+    /// taken.
     ///
     /// # Errors
-    /// If it is gone, or has read nothing for so long.
-    pub fn send(&self, piece: Vec<u8>, patience: Duration) -> io::Result<()> {
-        if piece.is_empty() {
-            return Ok(());
+    /// If it is gone, or has taken less than a piece for so long.
+    pub fn send(&self, bytes: Vec<u8>, patience: Duration) -> io::Result<()> {
+        match bytes.len() {
+            0 => Ok(()),
+            1..=PIECE_BYTES => self.send_piece(bytes, patience),
+            _ => bytes.chunks(PIECE_BYTES).try_for_each(|piece| self.send_piece(piece.to_vec(), patience)),
         }
+    }
+
+    fn send_piece(&self, piece: Vec<u8>, patience: Duration) -> io::Result<()> {
         let mut outbox = self.outbox.lock();
         let (mut since, mut before) = (Instant::now(), outbox.bytes);
         while outbox.bytes >= OUTBOX_BYTES_MAX && !outbox.is_gone {
             self.changed.wait_for(&mut outbox, LOOK_AGAIN);
-            if outbox.bytes != before {
+            if outbox.bytes + PIECE_BYTES <= before {
                 (since, before) = (Instant::now(), outbox.bytes);
             } else if since.elapsed() > patience {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not read (repl-timeout)"));
@@ -320,9 +329,9 @@ impl Replica {
         self.client.wake();
     }
 
-    /// Its connection is gone.
+    /// Its connection is gone, and what waited for it.
     pub fn leave(&self) {
-        self.outbox.lock().is_gone = true;
+        *self.outbox.lock() = Outbox { is_gone: true, ..Outbox::default() };
         self.changed.notify_all();
     }
 
