@@ -376,6 +376,67 @@ fn replicas_that_do_not_read_take_little_and_are_put_out() {
     drop(silent);
 }
 
+fn holds(bytes: &[u8], what: &[u8]) -> bool {
+    bytes.windows(what.len()).any(|window| window == what)
+}
+
+/// Reads what a replica is sent, until something is in it.
+fn read_until(server: &Server, replica: &Client, read: &mut Vec<u8>, what: &[u8]) {
+    while !holds(read, what) {
+        let mut some = [0; 4096];
+        let count = replica.stream().read(&mut some).expect("it is sent something");
+        assert!(count > 0, "the link ended behind {}\n{}", read.escape_ascii(), server.last_lines());
+        read.extend_from_slice(&some[..count]);
+    }
+}
+
+#[test]
+fn what_is_written_on_a_follower_is_in_no_stream() {
+    let master = Server::start(Program::Redis, &["--repl-ping-replica-period", "3600"]).unwrap();
+    let middle = ["--edition", "memory", "--replica-read-only", "no", "--repl-rdb-version", "10"];
+    let middle = Server::start(tarn(), &middle).unwrap();
+    let (mut head, mut client) = (master.connect().unwrap(), middle.connect().unwrap());
+    follow(&mut client, &master);
+    wait_until("the link is up", || field(&mut client, "master_link_status").as_deref() == Some("up"));
+    let last = shake_hands(&middle);
+    let (mut read, mut offsets) = (Vec::new(), 0);
+    wait_until("the copy is made", || {
+        field(&mut client, "slave0").is_some_and(|line| line.contains("online"))
+    });
+    for number in 0..5 {
+        // The master's stream selects a database that nothing is written in here.
+        call(&mut head, &["SELECT", "3"]);
+        call(&mut head, &["SET", "of-master", "1"]);
+        call(&mut client, &["MSET", "own", "x", "own2", "y"]);
+        call(&mut client, &["SET", "own-expiring", "x", "PX", "20"]);
+        call(&mut client, &["EVAL", "redis.call('SET', 'own', 1) redis.call('INCR', 'own')", "0"]);
+        wait_until("its time is up", || call(&mut client, &["EXISTS", "own-expiring"]) == Value::Int(0));
+        call(&mut head, &["SET", &format!("marker-{number}"), "1"]);
+        read_until(&middle, &last, &mut read, format!("marker-{number}").as_bytes());
+        wait_until("the offsets are the same", || {
+            offsets = info(&mut head, "master_repl_offset");
+            info(&mut client, "master_repl_offset") == offsets
+        });
+    }
+    // The copy was made before.
+    assert!(!holds(&read, b"own"), "{}", read.escape_ascii());
+    assert_eq!(info(&mut client, "connected_slaves"), 1);
+    assert_eq!(info(&mut client, "sync_full"), 1);
+    // As a master it selects what its own writes are in.
+    call(&mut client, &["REPLICAOF", "NO", "ONE"]);
+    drop(last);
+    let mut last = middle.connect().unwrap();
+    call(&mut last, &["REPLCONF", "capa", "psync2"]);
+    last.send_request(&["PSYNC", &field(&mut client, "master_replid2").unwrap(), &(offsets + 1).to_string()])
+        .unwrap();
+    read.clear();
+    read_until(&middle, &last, &mut read, b"+CONTINUE");
+    call(&mut client, &["SET", "own", "z"]);
+    read_until(&middle, &last, &mut read, b"$1\r\nz\r\n");
+    let own = b"SELECT\r\n$1\r\n0\r\n*3\r\n$3\r\nSET\r\n$3\r\nown\r\n";
+    assert!(holds(&read, own), "{}", read.escape_ascii());
+}
+
 /// Values of which a copy is more than sockets and outboxes take.
 fn fill(client: &mut Client) {
     let mut prng = Prng::from_seed(3);

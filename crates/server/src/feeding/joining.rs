@@ -42,6 +42,7 @@ pub fn join(
         return Err(Error::text("NOMASTERLINK Can't SYNC while not connected with my master"));
     }
     begin_stream(server, batch)?;
+    super::upkeep::end_renamed(server);
     log!(Notice, "Replica {} asks for synchronization", replica.name());
     let stream = server.stream();
     let feeding = &server.feeding;

@@ -35,8 +35,8 @@ pub fn look_after(server: &Arc<Server>) {
     end_stream(server, now);
 }
 
-/// Where the stream has another name, replicas ask to go on under that.
-fn end_renamed(server: &Server) {
+/// Where the stream has another name, replicas ask to go on under that. Before one joins that knows it, too.
+pub fn end_renamed(server: &Server) {
     let id = server.stream().id;
     let mut state = server.feeding.state.lock();
     if state.id.replace(id).is_some_and(|before| before != id) {

@@ -138,6 +138,7 @@ fn become_follower(server: &Server) {
     // Those who were let in before clients' writes were refused have left.
     engine.keyspace.enter(engine.following_guest()).exclusively(engine.clock.now(), Touch::No, |_| {
         engine.durability.set_following(true);
+        server.feeding.set_following(true);
     });
 }
 
@@ -152,6 +153,7 @@ fn become_master(server: &Arc<Server>, order: u64) {
     }
     let engine = &server.engine;
     engine.durability.set_following(false);
+    server.feeding.set_following(false);
     engine.keyspace.keep_all(KeepsAll::Following, false);
     let mut state = server.following.state.lock();
     if state.order == order {

@@ -2,6 +2,8 @@
 //!
 //! Its stamps are offsets in the stream. It is the keyspace's for good once the first replica has come.
 //!
+//! Invariant: while a master is followed, nothing goes into the stream but the master's bytes.
+//!
 //! Thread rule: any worker, with slots locked.
 
 use super::Feeding;
@@ -17,7 +19,7 @@ impl ToBacklog {
     fn take(&self, span: Span, parts: &[&[u8]]) -> Stamp {
         let has_foreign = parts.iter().any(|part| self.0.has_foreign(part));
         let state = &mut *self.0.state.lock();
-        if let Some(backlog) = &mut state.backlog {
+        if let Some(backlog) = state.backlog.as_mut().filter(|_| !state.is_following) {
             let span = LogSpan { database: span.first.0, ends_in: span.last.0, is_several: span.is_several };
             state.dresser.show(span, parts, |bytes| backlog.append(bytes));
             let before = std::mem::replace(&mut state.journal_end, backlog.end());

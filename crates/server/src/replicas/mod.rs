@@ -65,8 +65,10 @@ pub struct State {
     pub dresser: Dresser,
     /// Whether that is the keyspace's: it is for good.
     pub has_journal: bool,
-    /// The end of what that journal has been told.
+    /// The end of what of the stream that journal has been told.
     pub journal_end: u64,
+    /// A master is followed: what is written here, and is not its, is in nobody's stream.
+    pub is_following: bool,
     /// All of them, in the order in which they came.
     pub replicas: Vec<Arc<Replica>>,
     /// Which offsets are one replica's alone.
@@ -173,6 +175,14 @@ impl Feeding {
             state.journal_end = offset;
             state.break_off(offset);
         }
+    }
+
+    /// Notes whether a master is followed. To be called while nobody writes, or what is written is still not to be in the stream.
+    pub fn set_following(&self, on: bool) {
+        let mut state = self.state.lock();
+        state.is_following = on;
+        // What a master has selected is not known here.
+        state.dresser.forget();
     }
 
     /// Ends all replicas: what comes is another stream, or has another name, of which they are to hear before its first byte.
