@@ -437,6 +437,46 @@ fn what_is_written_on_a_follower_is_in_no_stream() {
     assert!(holds(&read, own), "{}", read.escape_ascii());
 }
 
+#[test]
+fn a_stream_that_nobody_follows_any_more_is_forgotten() {
+    let ttl = ["--repl-backlog-ttl", "1"];
+    for (edition, name_stays) in [("memory", false), ("durable", true)] {
+        let master = master(edition, &ttl);
+        let mut client = master.connect().unwrap();
+        for round in 0..2 {
+            let mut replica = master.connect().unwrap();
+            replica.send_request(&["PSYNC", "?", "-1"]).unwrap();
+            read_until(&master, &replica, &mut Vec::new(), b"$");
+            wait_until("it is there", || field(&mut client, "repl_backlog_active").as_deref() == Some("1"));
+            call(&mut client, &["SET", "a", "1"]);
+            let name = field(&mut client, "master_replid").unwrap();
+            let offset = info(&mut client, "master_repl_offset");
+            assert!(offset > 0);
+            drop(replica);
+            wait_until("it is forgotten", || {
+                field(&mut client, "repl_backlog_active").as_deref() == Some("0")
+            });
+            assert_eq!(info(&mut client, "repl_backlog_histlen"), 0);
+            let later = field(&mut client, "master_replid").unwrap();
+            assert_eq!(later == name, name_stays, "{edition}");
+            call(&mut client, &["MSET", "b", &round.to_string(), "c", "3"]);
+            if edition == "memory" {
+                assert_eq!(info(&mut client, "master_repl_offset"), offset, "nobody says what is written");
+                // Neither name leads past what was not said.
+                for name in [&name, &later] {
+                    let mut back = master.connect().unwrap();
+                    back.send_request(&["PSYNC", name, &(offset + 1).to_string()]).unwrap();
+                    read_until(&master, &back, &mut Vec::new(), b"+FULLRESYNC");
+                }
+            }
+        }
+        let replica = follower(Program::Redis);
+        follow(&mut replica.connect().unwrap(), &master);
+        call(&mut client, &["SET", "d", "4"]);
+        agree(&master, &replica);
+    }
+}
+
 /// Values of which a copy is more than sockets and outboxes take.
 fn fill(client: &mut Client) {
     let mut prng = Prng::from_seed(3);

@@ -283,16 +283,6 @@ fn encode<'w>(out: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'w [u8]>)
 }
 
 impl Keyspace {
-    /// Names the journal to which all effects go from now on. Called before the first client, or while a batch
-    /// holds everything that has said nothing: without a journal nothing is said.
-    ///
-    /// # Panics
-    /// If there is one already.
-    pub fn set_journal(&self, journal: Box<dyn Journal>) {
-        let is_first = self.journal.set(journal).is_ok();
-        assert!(is_first, "a keyspace has one journal");
-    }
-
     /// Whether batches remember what they only looked at (on at first). Off, replies that show what others have written
     /// count as showing nothing: for tests that must notice.
     pub fn set_reads_seen(&self, on: bool) {
@@ -322,7 +312,7 @@ impl<'k> Batch<'k> {
     /// Where effects go; None if nobody takes them.
     #[inline]
     pub fn effects(&self) -> Option<&'k Effects> {
-        self.keyspace.journal.get().map(|_| self.keyspace.effects_of(self.worker))
+        self.keyspace.journal().map(|_| self.keyspace.effects_of(self.worker))
     }
 
     /// Up to where in the history the batch has seen what was written: whoever learns of it must not learn of it
@@ -345,7 +335,7 @@ impl<'k> Batch<'k> {
 
     /// Notes that the batch has looked at anything that there is.
     pub fn see_all(&self) {
-        if let Some(journal) = self.keyspace.journal.get() {
+        if let Some(journal) = self.keyspace.journal() {
             self.see(journal.end());
         }
     }
@@ -353,7 +343,7 @@ impl<'k> Batch<'k> {
     /// Notes what an access has locked.
     #[inline]
     pub(crate) fn see_locked(&self, locks: &Locks<'_>) {
-        if self.keyspace.journal.get().is_none() || self.keyspace.are_reads_unseen.load(Ordering::Relaxed) {
+        if self.keyspace.journal().is_none() || self.keyspace.are_reads_unseen.load(Ordering::Relaxed) {
             return;
         }
         match locks {
@@ -392,7 +382,7 @@ impl<'k> Batch<'k> {
     /// Whether keys that nobody changes may be removed now.
     pub(crate) fn may_remove(&self) -> bool {
         self.keyspace.keeps_all.load(Ordering::Relaxed) == 0
-            && self.keyspace.journal.get().is_none_or(|journal| journal.has_room())
+            && self.keyspace.journal().is_none_or(|journal| journal.has_room())
     }
 
     /// Whether something was said that is not appended yet: what the batch does with slots held has begun to write.
@@ -429,10 +419,10 @@ impl<'k> Batch<'k> {
 
     /// All of it is done. Bytes that changed nothing are appended by themselves. The batch holds nothing.
     pub fn end_unit(&self) {
-        let Some((effects, journal)) = self.effects().zip(self.keyspace.journal.get()) else { return };
+        let Some((effects, journal)) = self.effects().zip(self.keyspace.journal()) else { return };
         let pending = &mut *effects.0.lock();
         if let Some(now) = pending.followed_at.filter(|_| !pending.stream.is_empty()) {
-            self.see(pending.settle_unit(&**journal, now));
+            self.see(pending.settle_unit(journal, now));
             self.has_appended.set(true);
         }
         pending.followed_at = None;
@@ -472,7 +462,7 @@ impl<'k> Batch<'k> {
     /// Notes that the batch has looked at what concerns no slot. Called behind the look. Whoever writes it while it holds
     /// something holds everything.
     pub fn see_apart(&self) {
-        if self.keyspace.journal.get().is_some() {
+        if self.keyspace.journal().is_some() {
             let apart = Stamp(self.keyspace.apart_stamp.load(Ordering::Acquire));
             self.see(apart.max(self.keyspace.whole_stamp()));
         }
@@ -504,7 +494,7 @@ impl<'k> Batch<'k> {
     /// Says that something was appended, with no slot held. At the batch's end.
     pub(crate) fn nudge(&self) {
         if self.has_appended.get()
-            && let Some(journal) = self.keyspace.journal.get()
+            && let Some(journal) = self.keyspace.journal()
         {
             journal.nudge();
         }
@@ -523,8 +513,8 @@ impl<'k> Batch<'k> {
 
     #[inline]
     fn append_by(&self, settle: impl FnOnce(&Effects, &dyn Journal) -> Option<Stamp>) -> Option<Stamp> {
-        let journal = self.keyspace.journal.get()?;
-        let stamp = settle(self.keyspace.effects_of(self.worker), &**journal)?;
+        let journal = self.keyspace.journal()?;
+        let stamp = settle(self.keyspace.effects_of(self.worker), journal)?;
         self.see(stamp);
         self.has_appended.set(true);
         Some(stamp)

@@ -90,7 +90,9 @@ pub struct Keyspace {
     observer: OnceLock<Box<dyn Observer>>,
     waiting: Waiting,
     /// Where effects go.
-    pub(crate) journal: OnceLock<Box<dyn Journal>>,
+    journal: OnceLock<Box<dyn Journal>>,
+    /// They go nowhere for now.
+    journal_rests: AtomicBool,
     /// Where objects lie that are not in memory.
     pub(crate) shelf: OnceLock<Box<dyn Shelf>>,
     /// Each worker's, on their way.
@@ -195,6 +197,7 @@ impl Keyspace {
             observer: OnceLock::new(),
             waiting: Waiting::default(),
             journal: OnceLock::new(),
+            journal_rests: AtomicBool::new(false),
             shelf: OnceLock::new(),
             effects: (0..options.workers).map(|_| Effects::default()).collect(),
             whole_stamp: AtomicU64::new(0),
@@ -262,7 +265,29 @@ impl Keyspace {
         assert!(is_first, "a keyspace has one observer");
     }
 
-    /// The observer, where it is told of changes before they are in a journal.
+    /// Names the journal to which all effects go from now on. Called before the first client, or while a batch
+    /// holds everything that has said nothing: without a journal nothing is said.
+    ///
+    /// # Panics
+    /// If there is one already.
+    pub fn set_journal(&self, journal: Box<dyn Journal>) {
+        let is_first = self.journal.set(journal).is_ok();
+        assert!(is_first, "a keyspace has one journal");
+    }
+
+    /// Has nothing be said to the journal for now, as if there were none, or again. Called while a batch holds everything that has said
+    /// nothing.
+    pub fn rest_journal(&self, rests: bool) {
+        self.journal_rests.store(rests, Ordering::Relaxed);
+    }
+
+    /// Where effects go; None if nobody takes them.
+    #[inline]
+    pub(crate) fn journal(&self) -> Option<&dyn Journal> {
+        self.journal.get().filter(|_| !self.journal_rests.load(Ordering::Relaxed)).map(|journal| &**journal)
+    }
+
+    /// The observer, where it is told of changes before they are in a journal; also while that rests, since what begins ends.
     pub(crate) fn observer_of_groups(&self) -> Option<&dyn Observer> {
         self.journal.get().and(self.observer.get()).map(|observer| &**observer)
     }

@@ -163,3 +163,24 @@ fn a_record_is_of_one_moment() {
     batch.release();
     assert_eq!(records.take(), ["0: SET k"]);
 }
+
+#[test]
+fn nothing_is_said_to_a_journal_that_rests() {
+    let (keyspace, records) = keyspace();
+    let key = keyspace.key(DB, b"k");
+    let rest = |rests| {
+        let mut batch = keyspace.enter(1);
+        batch.hold_all();
+        keyspace.rest_journal(rests);
+        batch.release();
+    };
+    for _ in 0..2 {
+        rest(true);
+        set(&keyspace, &key, Expiry::Clear);
+        assert!(keyspace.enter(0).effects().is_none(), "nobody makes what nobody takes");
+        assert!(records.take().is_empty());
+        rest(false);
+        set(&keyspace, &key, Expiry::Clear);
+        assert_eq!(records.take(), ["0: SET k"]);
+    }
+}

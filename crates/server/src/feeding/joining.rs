@@ -126,8 +126,11 @@ fn begin_stream(server: &Arc<Server>, batch: &mut Batch<'_>) -> Result<()> {
         if is_first {
             engine.keyspace.set_journal(Box::new(ToBacklog(feeding.clone())));
         } else {
-            // What was written meanwhile is in no stream.
-            server.rename_stream();
+            engine.keyspace.rest_journal(false);
+            if server.following.status().is_none() {
+                // What was written meanwhile is in no stream.
+                server.rename_stream();
+            }
         }
     } else {
         drop(state);

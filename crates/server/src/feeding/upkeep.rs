@@ -2,6 +2,7 @@
 
 use super::behind::close;
 use super::{PING, copying, say, synced, unfinished};
+use crate::replicas::State;
 use crate::replicas::replica::{Form, Replica, Stage};
 use crate::replicas::synced::Standing;
 use crate::server::Server;
@@ -114,22 +115,51 @@ pub fn keep_stream(server: &Server) {
     log.keep_stream_from(Some(needed.max(least)));
 }
 
-/// Forgets the stream when nobody has followed for `repl-backlog-ttl`.
+/// Forgets the stream when nobody has followed for `repl-backlog-ttl`. A follower does not, since it may become the master of those who follow
+/// its own: as in Redis.
 fn end_stream(server: &Server, now: UnixMs) {
-    let ttl_ms = server.engine.config.repl_backlog_ttl_s() * 1000;
-    let mut state = server.feeding.state.lock();
-    let is_over = state.replicas.is_empty()
-        && ttl_ms > 0
-        && state.left.is_some_and(|(left, _)| now.0.saturating_sub(left.0) > ttl_ms);
-    if !is_over {
+    if super::is_relayed(server) || !is_unwanted(server, &server.feeding.state.lock(), now) {
         return;
     }
-    (state.backlog, state.left) = (None, None);
-    drop(state);
-    if let Some(log) = server.engine.durability.log() {
-        log.set_streamed(false);
-        log.keep_stream_from(None);
+    match server.engine.durability.log() {
+        Some(log) => {
+            let mut state = server.feeding.state.lock();
+            (state.backlog, state.left) = (None, None);
+            drop(state);
+            log.set_streamed(false);
+            log.keep_stream_from(None);
+        }
+        None => end_stream_without_log(server, now),
     }
+}
+
+fn is_unwanted(server: &Server, state: &State, now: UnixMs) -> bool {
+    let ttl_ms = server.engine.config.repl_backlog_ttl_s() * 1000;
+    state.replicas.is_empty()
+        && ttl_ms > 0
+        && state.left.is_some_and(|(left, _)| now.0.saturating_sub(left.0) > ttl_ms)
+}
+
+/// The same without a log: from now on nobody says what writes come down to. It is tried again where something slow has the keyspace.
+fn end_stream_without_log(server: &Server, now: UnixMs) {
+    let engine = &server.engine;
+    let Some(mut batch) = engine.keyspace.try_enter(engine.copying_guest()) else { return };
+    if !batch.try_hold_all() {
+        return;
+    }
+    let mut state = server.feeding.state.lock();
+    // Somebody may have come.
+    let is_over = is_unwanted(server, &state, now);
+    if is_over {
+        (state.backlog, state.left) = (None, None);
+        drop(state);
+        engine.keyspace.rest_journal(true);
+        // What is written from now on is in no stream.
+        server.rename_stream();
+    } else {
+        drop(state);
+    }
+    batch.release();
 }
 
 /// Takes over what the directives say.
