@@ -548,6 +548,57 @@ fn who_takes_too_little_of_a_copy_is_put_out() {
 }
 
 #[test]
+fn who_acknowledges_more_than_there_is_counts_for_nothing() {
+    for edition in ["memory", "durable"] {
+        let master = master(edition, &["--min-replicas-max-lag", "2", "--repl-ping-replica-period", "3600"]);
+        let mut client = master.connect().unwrap();
+        let mut liar = master.connect().unwrap();
+        liar.send_request(&["PSYNC", "?", "-1"]).unwrap();
+        let is_online =
+            |client: &mut Client| field(client, "slave0").is_some_and(|line| line.contains("online"));
+        wait_until("it is online", || is_online(&mut client));
+        call(&mut client, &["SET", "a", "1"]);
+        let offset = info(&mut client, "master_repl_offset");
+        for lie in [offset + 1000, i64::MAX as u64, u64::MAX] {
+            let lie = lie.to_string();
+            liar.send_request(&["REPLCONF", "ACK", &lie, "FACK", &lie]).unwrap();
+        }
+        for id in ["0123456789012345678901234567890123456789", &field(&mut client, "master_replid").unwrap()]
+        {
+            for beyond in ["9223372036854775807", "9223372036854775808", "-9223372036854775808"] {
+                let mut other = master.connect().unwrap();
+                other.send_request(&["PSYNC", id, beyond]).unwrap();
+                let mut read = Vec::new();
+                read_until(&master, &other, &mut read, b"\r\n");
+                assert!(read.starts_with(b"+FULLRESYNC") || read.starts_with(b"-ERR value"), "{beyond}");
+            }
+        }
+        assert_eq!(call(&mut client, &["WAIT", "1", "200"]), Value::Int(0));
+        let Value::Array(standing) = call(&mut client, &["WAITAOF", "0", "1", "200"]) else {
+            panic!("two numbers")
+        };
+        assert_eq!(standing[1], Value::Int(0));
+        assert!(
+            field(&mut client, "slave0").unwrap().contains(",offset=0,"),
+            "{:?}",
+            field(&mut client, "slave0")
+        );
+        call(&mut client, &["CONFIG", "SET", "min-replicas-to-write", "1"]);
+        wait_until("it is no good replica", || {
+            liar.send_request(&["REPLCONF", "ACK", "9223372036854775807"]).unwrap();
+            matches!(call(&mut client, &["SET", "a", "1"]), Value::Error(text) if text.starts_with(b"NOREPLICAS"))
+        });
+        // What is true counts, and who follows cannot say whom to follow.
+        call(&mut client, &["CONFIG", "SET", "min-replicas-to-write", "0"]);
+        liar.send_request(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
+        let offset = info(&mut client, "master_repl_offset").to_string();
+        liar.send_request(&["REPLCONF", "ACK", &offset, "FACK", &offset]).unwrap();
+        wait_until("it counts", || call(&mut client, &["WAIT", "1", "100"]) == Value::Int(1));
+        assert_eq!(field(&mut client, "role").as_deref(), Some("master"));
+    }
+}
+
+#[test]
 fn half_handshakes_harm_nobody() {
     let master = master("durable", &[]);
     let mut client = master.connect().unwrap();

@@ -128,11 +128,20 @@ pub struct State {
     pub order: u64,
     /// Whether the newest order is carried out, as far as it concerns what clients may do.
     pub is_carried_out: bool,
+    /// No thread could be started for the newest order: it is tried again.
+    pub is_unattended: bool,
     /// Ends the connection.
     pub ender: Option<TcpStream>,
     /// The stream that was followed by this order, or before a start. A master that offers a copy of another one has lost what it had:
     /// where others count on what is here (`min-sync-replicas`), that is not given up for it without a new order.
     pub history: Option<ReplicationId>,
+}
+
+impl Master {
+    /// Whether it is the same address: names have no case.
+    pub fn is_same(&self, other: &Master) -> bool {
+        self.host.eq_ignore_ascii_case(&other.host) && self.port == other.port
+    }
 }
 
 impl Following {

@@ -17,6 +17,7 @@
 //! 2. The outcome is given once and for all; later bytes are left alone.
 
 use super::ending::{Ending, printable};
+use super::limits::OFFSET_MAX;
 use super::line::Line;
 use log::ReplicationId;
 use std::fmt;
@@ -263,7 +264,7 @@ fn parse_id(word: &[u8]) -> Option<ReplicationId> {
     ReplicationId::from_str(std::str::from_utf8(word).ok()?).ok().filter(|id| *id != ReplicationId::NONE)
 }
 
-/// An offset: Redis counts in 64 bits with a sign, and PSYNC has to be able to name the next one.
+/// An offset: Redis counts in 64 bits with a sign, and whatever follows has to be counted, too.
 fn parse_offset(word: &[u8]) -> Option<u64> {
-    u64::try_from(wire::number::parse_int(word)?).ok().filter(|&offset| offset < i64::MAX.unsigned_abs())
+    u64::try_from(wire::number::parse_int(word)?).ok().filter(|&offset| offset <= OFFSET_MAX)
 }

@@ -12,6 +12,9 @@ pub const LINE_BYTES_MAX: usize = 4096;
 /// its longest request, which are noted when that is applied, a unit may be twice as much: 1 GB is at most 179 million words.
 pub const UNIT_BYTES_MAX_DEFAULT: usize = 2 << 30;
 
+/// Highest offset at which a stream may begin: no server has sent so much, and what it sends behind it cannot be more than can be counted.
+pub const OFFSET_MAX: u64 = 1 << 62;
+
 /// Largest RDB in bytes: above the memory of any machine, so that it refuses lengths which can only be garbage.
 pub const RDB_BYTES_MAX_DEFAULT: u64 = 1 << 46;
 

@@ -1,10 +1,11 @@
 //! ROLE, REPLICAOF, FAILOVER, and what a replica says to its master: REPLCONF, PSYNC, SYNC.
 //!
-//! The server is a master: others follow it (`crate::feeding`). It follows nobody.
+//! Others follow the server (`crate::feeding`), and it may follow one (`crate::following`).
 
 use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
+use crate::feeding;
 use crate::feeding::joining::{self, Wish};
 use crate::feeding::synced;
 use crate::followed::{Master, Phase};
@@ -110,6 +111,9 @@ fn role(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 /// REPLICAOF <host port | NO ONE>
 fn replicaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let request = context.request;
+    if context.session.replica.is_some() {
+        return Err(Error::text("ERR Command is not valid when client is a replica."));
+    }
     let (host, port) = (request.arg(1), request.arg(2));
     let master = match host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
         true => None,
@@ -211,7 +215,7 @@ fn rdb_only(value: &[u8]) -> Result<bool> {
     match int(value)? {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(Error::text("ERR value is out of range")),
+        _ => Err(Error::text("ERR value is out of range, value must between 0 and 1")),
     }
 }
 
@@ -232,8 +236,10 @@ fn note_acknowledgement(context: &mut Context<'_, '_>) {
     let request = context.request;
     let Some(replica) = &context.session.replica else { return };
     let offset = |at: usize| parse_i64(request.get(at)?).and_then(|offset| u64::try_from(offset).ok());
-    let Some(acknowledged) = offset(2) else { return };
-    let durable = offset(4).filter(|_| request.arg(3).eq_ignore_ascii_case(b"fack"));
+    // Who says that it has more than there is has something else, and counts for nothing.
+    let end = feeding::sent_end(context.server);
+    let Some(acknowledged) = offset(2).filter(|offset| *offset <= end) else { return };
+    let durable = offset(4).filter(|offset| *offset <= end && request.arg(3).eq_ignore_ascii_case(b"fack"));
     context.server.feeding.acknowledge(replica, acknowledged, durable, context.now);
     synced::note(context.server);
 }

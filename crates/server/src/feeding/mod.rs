@@ -60,6 +60,13 @@ pub fn end(server: &Server) -> u64 {
     }
 }
 
+/// The offset behind all that any replica can have been sent. On a follower what is sent may be done and not be durable.
+pub fn sent_end(server: &Server) -> u64 {
+    let in_backlog = server.feeding.state.lock().backlog.as_ref().map_or(0, |backlog| backlog.end());
+    let followed = server.following.status().map_or(0, |status| status.offset);
+    end(server).max(in_backlog).max(followed)
+}
+
 /// Puts a request into the stream that has no effect.
 fn say(server: &Server, request: &[u8]) {
     if is_relayed(server) {

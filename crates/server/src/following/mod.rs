@@ -47,7 +47,11 @@ pub fn follow(server: &Arc<Server>, master: Option<Master>) -> Order {
 /// [`crate::followed::State::history`]).
 fn order(server: &Arc<Server>, master: Option<Master>, history: Option<ReplicationId>) -> Order {
     let mut state = server.following.state.lock();
-    if state.status.as_ref().map(|status| &status.master) == master.as_ref() {
+    let is_same = match (&state.status, &master) {
+        (Some(status), Some(master)) => status.master.is_same(master),
+        (before, wanted) => before.is_none() && wanted.is_none(),
+    };
+    if is_same {
         if state.status.as_ref().is_some_and(|status| status.phase != Phase::Connected) {
             state.history = history;
         }
@@ -59,7 +63,7 @@ fn order(server: &Arc<Server>, master: Option<Master>, history: Option<Replicati
     }
     let now = server.engine.clock.now();
     state.order += 1;
-    state.is_carried_out = false;
+    (state.is_carried_out, state.is_unattended) = (false, false);
     state.ender.take().into_iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
     server.following.changed.notify_all();
     server.engine.config.set_replicaof(master.clone().map(|master| (master.host, master.port)));
@@ -80,15 +84,32 @@ fn order(server: &Arc<Server>, master: Option<Master>, history: Option<Replicati
     let order = state.order;
     drop(state);
     synced::begin_anew(server);
-    let carrier = server.clone();
-    let work = move || carry_out(&carrier, order, is_follower);
-    if let Err(error) = std::thread::Builder::new().name("follow".to_owned()).spawn(work) {
-        log!(Warning, "Can't start the thread that follows the master: {error}");
-    }
+    begin_to_carry_out(server, order, is_follower);
     match is_follower {
         true => Order::Done,
         false => Order::Underway,
     }
+}
+
+fn begin_to_carry_out(server: &Arc<Server>, order: u64, is_follower: bool) {
+    let carrier = server.clone();
+    let work = move || carry_out(&carrier, order, is_follower);
+    if let Err(error) = std::thread::Builder::new().name("follow".to_owned()).spawn(work) {
+        log!(Warning, "Can't start the thread that follows the master, which is tried again: {error}");
+        let mut state = server.following.state.lock();
+        state.is_unattended = state.order == order;
+    }
+}
+
+/// Tries again what could not be begun. To be called once a second.
+pub fn look_after(server: &Arc<Server>) {
+    let mut state = server.following.state.lock();
+    if !std::mem::take(&mut state.is_unattended) {
+        return;
+    }
+    let (order, is_follower) = (state.order, state.status.is_some());
+    drop(state);
+    begin_to_carry_out(server, order, is_follower);
 }
 
 /// Begins to follow whom the configuration names. Once, after the start has loaded the data.
@@ -182,4 +203,36 @@ fn begin_stream(server: &Server, stream: Stream) -> io::Result<()> {
     // Nobody is sent a byte of it under another name.
     server.feeding.end_all();
     begun
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{assembly, commands};
+    use config::{Config, Startup};
+    use std::time::Instant;
+
+    #[test]
+    fn an_order_without_a_thread_gets_one_later() {
+        commands::install();
+        let Ok(Startup::Serve { config, .. }) = Config::from_text(b"edition memory") else {
+            panic!("it is a file of one line")
+        };
+        let server = Arc::new(assembly::new(*config, 2));
+        // As where the thread could not be started.
+        let mut state = server.following.state.lock();
+        (state.order, state.is_unattended) = (1, true);
+        drop(state);
+        assert_eq!(follow(&server, None), Order::Underway);
+        let began = Instant::now();
+        while follow(&server, None) != Order::Done {
+            look_after(&server);
+            assert!(began.elapsed() < Duration::from_secs(20), "nobody carries it out");
+            std::thread::yield_now();
+        }
+        let master = |host: &str| Some(Master { host: host.to_owned(), port: 0 });
+        assert_eq!(follow(&server, master("Nobody.invalid")), Order::Done);
+        assert_eq!(follow(&server, master("nobody.INVALID")), Order::Already);
+        follow(&server, None);
+    }
 }

@@ -165,7 +165,7 @@ fn what_cannot_be_right_is_refused() {
         let sentence = refusal(psync(known(), &reply));
         assert!(sentence.starts_with("Master replied with wrong +FULLRESYNC syntax"), "{sentence}");
     }
-    let beyond = format!("+FULLRESYNC {ID} 9223372036854775807\r\n");
+    let beyond = format!("+FULLRESYNC {ID} {}\r\n", limits::OFFSET_MAX + 1);
     assert!(refusal(psync(known(), &beyond)).starts_with("Master replied with wrong"));
     assert!(refusal(psync(known(), "+CONTINUE abc\r\n")).starts_with("Master replied with wrong +CONTINUE"));
     assert!(refusal(psync(Ask::Full, "+CONTINUE\r\n")).starts_with("Master continues a stream"));
