@@ -32,6 +32,7 @@ mod operators;
 mod printed;
 mod recovered;
 mod renamed;
+mod replconf;
 mod replicas;
 mod replicated;
 mod replies;

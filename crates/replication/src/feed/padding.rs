@@ -62,6 +62,8 @@ fn push_ping(out: &mut Vec<u8>, argument: usize) {
 mod tests {
     use super::*;
     use crate::link::{MasterStream, Place, UnitKind};
+    use sys::Prng;
+    use testkit::Budget;
 
     #[test]
     fn every_length_is_met_by_what_does_nothing() {
@@ -81,6 +83,33 @@ mod tests {
             if bytes >= 20 {
                 assert!(ends <= 1, "{bytes}");
             }
+        }
+    }
+
+    #[test]
+    fn padding_among_requests_moves_nothing() {
+        let budget = Budget::from_env(1, 300);
+        let mut done = 0;
+        while budget.allows(done) {
+            let seed = budget.seed.wrapping_add(done);
+            let prng = &mut Prng::from_seed(seed);
+            let (mut out, mut ends) = (Vec::new(), Vec::new());
+            for _ in 0..prng.below(10) {
+                let most = [30, 300, 70_000][usize::try_from(prng.below(3)).unwrap()];
+                pad(&mut out, usize::try_from(prng.below(most)).unwrap());
+                wire::encode_request(&mut out, &[&b"SET"[..], b"a", b"1"]);
+                ends.push(out.len() as u64);
+            }
+            let mut stream = MasterStream::new(Place::default(), 1 << 20);
+            let mut found = Vec::new();
+            for piece in out.chunks(1 + usize::try_from(prng.below(5000)).unwrap()) {
+                stream.feed(piece);
+                while let Some(unit) = stream.next_unit().expect("it is a stream") {
+                    found.extend((unit.kind() == UnitKind::Command).then_some(unit.end().offset));
+                }
+            }
+            assert_eq!(found, ends, "repeat with TARN_SEED={seed} TARN_STEPS=1");
+            done += 1;
         }
     }
 }

@@ -17,7 +17,7 @@ use command::parse::int;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use std::sync::Arc;
 use value::number::parse_i64;
-use wire::Reply;
+use wire::{Reply, split_words};
 
 const ADMIN: Flags = Flags::ADMIN.union(Flags::NOSCRIPT);
 const FOLLOWS: Flags = ADMIN.union(Flags::STALE).union(Flags::NO_ASYNC_LOADING);
@@ -221,11 +221,12 @@ fn rdb_only(value: &[u8]) -> Result<bool> {
 
 /// Of a copy only these parts are wanted.
 fn filter_only(said: &mut Said, value: &[u8]) -> Result<()> {
+    let parts = split_words(value).map_err(|_| Error::text("ERR Missing rdb-filter-only values"))?;
     (said.leaves_keys, said.leaves_functions) = (true, true);
-    for part in value.split(u8::is_ascii_whitespace).filter(|part| !part.is_empty() && *part != b"\"\"") {
+    for part in parts {
         match part.eq_ignore_ascii_case(b"functions") {
             true => said.leaves_functions = false,
-            false => return Err(Error::quoting("ERR Unsupported rdb-filter-only option: ", part, "")),
+            false => return Err(Error::quoting("ERR Unsupported rdb-filter-only option: ", &part, "")),
         }
     }
     Ok(())

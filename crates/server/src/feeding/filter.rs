@@ -185,9 +185,14 @@ fn removal(key: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::Server;
     use crate::{assembly, commands};
     use config::{Config, Startup};
     use engine::full_copy::{self, Wanted};
+    use std::panic::AssertUnwindSafe;
+    use std::sync::Arc;
+    use sys::Prng;
+    use testkit::Budget;
     use value::stream::Reads;
     use wire::RequestBuf;
 
@@ -201,35 +206,14 @@ mod tests {
         out
     }
 
-    /// What is left to be done of a stream of requests, and that nothing moved.
-    fn left(filter: &mut Filter<'_>, lines: &[&str]) -> io::Result<Vec<String>> {
-        let (bytes, mut out) = (encoded(lines), Vec::new());
-        filter.take(&bytes, &mut out)?;
-        assert_eq!(out.len(), bytes.len());
-        let mut stream = MasterStream::new(Place::default(), UNIT_BYTES_MAX);
-        stream.feed(&out);
-        let mut done = Vec::new();
-        while let Some(unit) = stream.next_unit().expect("it is a stream") {
-            let mut words = Words::default();
-            let mut walk = unit.walk(&mut words);
-            let Some(group) = walk.next_group() else { continue };
-            done.extend(group.commands().map(|request| {
-                let words: Vec<_> = request.request.iter().map(String::from_utf8_lossy).collect();
-                format!("{} {}", request.database, words.join(" "))
-            }));
-        }
-        Ok(done)
-    }
-
-    #[test]
-    fn what_a_copy_has_is_left_out_and_what_it_lacks_stays() {
+    /// A server of which the slot of "copied" was copied when all of the stream had been done there.
+    fn with_copied() -> (Arc<Server>, Stamps) {
         commands::install();
         let Ok(Startup::Serve { config, .. }) = Config::from_text(b"edition memory") else {
             panic!("it is a file of one line")
         };
         let server = assembly::new(*config, 2);
         let engine = &server.engine;
-        // The slot of "copied" was copied when all of the stream had been done there.
         let key = engine.keyspace.key(DbIndex(0), b"copied");
         engine.keyspace.enter(0).restore_stamp(DbIndex(0), key.slot, Stamp(1 << 40));
         let set = RequestBuf::from_args(["SET", "copied", "1"]);
@@ -240,6 +224,38 @@ mod tests {
         let beginning = full_copy::begin(engine, || Stamp(0));
         let wanted = Wanted { reads: Reads::Redis72, knows_field_times: false, keys: true, functions: true };
         let stamps = full_copy::write(engine, &beginning, wanted, &[], &mut |_| Ok(())).unwrap();
+        (server, stamps)
+    }
+
+    /// What is left to be done of a stream of requests, and that nothing moved.
+    fn left(filter: &mut Filter<'_>, lines: &[&str]) -> io::Result<Vec<String>> {
+        let (bytes, mut out) = (encoded(lines), Vec::new());
+        filter.take(&bytes, &mut out)?;
+        assert_eq!(out.len(), bytes.len());
+        Ok(commands_of(&out))
+    }
+
+    /// All that is to be done of a stream.
+    fn commands_of(bytes: &[u8]) -> Vec<String> {
+        let mut stream = MasterStream::new(Place::default(), UNIT_BYTES_MAX);
+        stream.feed(bytes);
+        let mut done = Vec::new();
+        while let Some(unit) = stream.next_unit().expect("it is a stream") {
+            let mut words = Words::default();
+            let mut walk = unit.walk(&mut words);
+            let Some(group) = walk.next_group() else { continue };
+            done.extend(group.commands().map(|request| {
+                let words: Vec<_> = request.request.iter().map(String::from_utf8_lossy).collect();
+                format!("{} {}", request.database, words.join(" "))
+            }));
+        }
+        done
+    }
+
+    #[test]
+    fn what_a_copy_has_is_left_out_and_what_it_lacks_stays() {
+        let (server, stamps) = with_copied();
+        let engine = &server.engine;
         let mut filter = Filter::new(engine, &stamps, 0, Stamp(0));
         let mut left = |lines: &[&str]| left(&mut filter, lines);
         assert_eq!(left(&["SELECT 0", "SET copied 1", "SET other 2"]).unwrap(), ["0 SET other 2"]);
@@ -256,5 +272,138 @@ mod tests {
         assert!(left(&["RENAME copied other"]).is_err());
         let mut filter = Filter::new(engine, &stamps, 0, Stamp(0));
         assert!(super::tests::left(&mut filter, &["FLUSHALL"]).is_err());
+    }
+
+    fn below(prng: &mut Prng, bound: usize) -> usize {
+        usize::try_from(prng.below(bound as u64)).unwrap()
+    }
+
+    /// A request in a database, and what of it is left for who has what was copied in database 0.
+    fn request(prng: &mut Prng, database: u32) -> (String, Option<String>) {
+        const KEYS: [&str; 3] = ["copied", "other", "another"];
+        let (key, target) = (KEYS[below(prng, 3)], KEYS[1 + below(prng, 2)]);
+        let has = |key: &str| database == 0 && key == "copied";
+        let line = match prng.below(6) {
+            0 => "PING".to_owned(),
+            1 if key != target && key != "copied" => {
+                // What a copy has of the target became of what the source was.
+                return match (prng.one_in(2), database == 0) {
+                    (true, true) => (format!("RENAME {key} copied"), Some(format!("DEL {key}"))),
+                    (true, false) => (format!("RENAME {key} copied"), Some(format!("RENAME {key} copied"))),
+                    (false, true) => (format!("COPY {key} copied REPLACE"), None),
+                    (false, false) => {
+                        let line = format!("COPY {key} {target} REPLACE");
+                        (line.clone(), Some(line))
+                    }
+                };
+            }
+            2 => format!("APPEND {key} {}", "x".repeat(below(prng, 50))),
+            3 => format!("INCR {key}"),
+            _ => format!("SET {key} {}", prng.below(1 << 20)),
+        };
+        let left = Some(line.clone()).filter(|line| line != "PING" && !has(key));
+        (line, left)
+    }
+
+    /// A stream of units, its bytes unit by unit, and what is left to be done of it.
+    fn stream(prng: &mut Prng) -> (Vec<Vec<u8>>, Vec<String>) {
+        let (mut units, mut left, mut database) = (vec![encoded(&["SELECT 0"])], Vec::new(), 0);
+        for _ in 0..prng.below(15) {
+            let mut unit = Vec::new();
+            let count = if prng.one_in(3) { 1 + below(prng, 6) } else { 0 };
+            for _ in 0..count.max(1) {
+                if prng.one_in(4) {
+                    database = u32::try_from(prng.below(3)).unwrap();
+                    unit.push(format!("SELECT {database}"));
+                    if count == 0 {
+                        break;
+                    }
+                }
+                let (line, of_it) = request(prng, database);
+                unit.push(line);
+                left.extend(of_it.map(|line| format!("{database} {line}")));
+            }
+            if count > 0 {
+                unit = [vec!["MULTI".to_owned()], unit, vec!["EXEC".to_owned()]].concat();
+            }
+            units.push(encoded(&unit.iter().map(String::as_str).collect::<Vec<_>>()));
+        }
+        units.push(encoded(&["SET other last"]));
+        left.push(format!("{database} SET other last"));
+        (units, left)
+    }
+
+    /// What comes out of a stream in these pieces, and the error behind which nothing does.
+    fn filtered<'p>(
+        (server, stamps): &(Arc<Server>, Stamps),
+        pieces: impl Iterator<Item = &'p [u8]>,
+    ) -> (Vec<u8>, Option<String>) {
+        let mut filter = Filter::new(&server.engine, stamps, 0, Stamp(0));
+        let (mut out, mut fed) = (Vec::new(), 0);
+        for piece in pieces {
+            fed += piece.len();
+            if let Err(error) = filter.take(piece, &mut out) {
+                return (out, Some(error.to_string()));
+            }
+            assert!(out.len() <= fed);
+        }
+        (out, None)
+    }
+
+    /// Runs `step` for each seed and tells which one failed.
+    fn run(step: impl Fn(&mut Prng)) {
+        let budget = Budget::from_env(1, 2000);
+        let mut done = 0;
+        while budget.allows(done) {
+            let seed = budget.seed.wrapping_add(done);
+            let told = std::panic::catch_unwind(AssertUnwindSafe(|| step(&mut Prng::from_seed(seed))));
+            assert!(told.is_ok(), "repeat with TARN_SEED={seed} TARN_STEPS=1");
+            done += 1;
+        }
+    }
+
+    #[test]
+    fn of_any_stream_that_is_left_which_a_copy_lacks() {
+        let copied = with_copied();
+        run(|prng| {
+            let (units, expected) = stream(prng);
+            let bytes = units.concat();
+            let (out, done) = filtered(&copied, units.iter().map(Vec::as_slice));
+            assert_eq!((done, out.len()), (None, bytes.len()), "{}", bytes.escape_ascii());
+            assert_eq!(commands_of(&out), expected);
+            // Each unit is as long as it was.
+            let mut filter = Filter::new(&copied.0.engine, &copied.1, 0, Stamp(0));
+            for unit in &units {
+                let mut out = Vec::new();
+                filter.take(unit, &mut out).unwrap();
+                assert_eq!(out.len(), unit.len());
+            }
+            let length = 1 + below(prng, 40);
+            assert_eq!(filtered(&copied, bytes.chunks(length)).0, out);
+        });
+    }
+
+    #[test]
+    fn a_damaged_stream_is_filtered_alike_however_it_is_cut() {
+        let copied = with_copied();
+        run(|prng| {
+            let mut bytes = stream(prng).0.concat();
+            for _ in 0..1 + prng.below(3) {
+                if bytes.is_empty() {
+                    break;
+                }
+                let at = below(prng, bytes.len());
+                match prng.below(4) {
+                    0 => bytes[at] = prng.next_u64().to_le_bytes()[0],
+                    1 => drop(bytes.remove(at)),
+                    2 => bytes.insert(at, b"\r\n$*019SX"[below(prng, 9)]),
+                    _ => bytes.truncate(at + 1),
+                }
+            }
+            let whole = filtered(&copied, [&bytes[..]].into_iter());
+            for length in [1, 1 + below(prng, 60)] {
+                assert_eq!(filtered(&copied, bytes.chunks(length)), whole);
+            }
+        });
     }
 }

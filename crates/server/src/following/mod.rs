@@ -218,7 +218,7 @@ mod tests {
         let Ok(Startup::Serve { config, .. }) = Config::from_text(b"edition memory") else {
             panic!("it is a file of one line")
         };
-        let server = Arc::new(assembly::new(*config, 2));
+        let server = assembly::new(*config, 2);
         // As where the thread could not be started.
         let mut state = server.following.state.lock();
         (state.order, state.is_unattended) = (1, true);
