@@ -283,6 +283,28 @@ fn encode<'w>(out: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'w [u8]>)
 }
 
 impl Keyspace {
+    /// Names the journal to which all effects go from now on. Called before the first client, or while a batch
+    /// holds everything that has said nothing: without a journal nothing is said.
+    ///
+    /// # Panics
+    /// If there is one already.
+    pub fn set_journal(&self, journal: Box<dyn Journal>) {
+        let is_first = self.journal.set(journal).is_ok();
+        assert!(is_first, "a keyspace has one journal");
+    }
+
+    /// Has nothing be said to the journal for now, as if there were none, or again. Called while a batch holds everything that has said
+    /// nothing.
+    pub fn rest_journal(&self, rests: bool) {
+        self.journal_rests.store(rests, Ordering::Relaxed);
+    }
+
+    /// Where effects go; None if nobody takes them.
+    #[inline]
+    pub(crate) fn journal(&self) -> Option<&dyn Journal> {
+        self.journal.get().filter(|_| !self.journal_rests.load(Ordering::Relaxed)).map(|journal| &**journal)
+    }
+
     /// Whether batches remember what they only looked at (on at first). Off, replies that show what others have written
     /// count as showing nothing: for tests that must notice.
     pub fn set_reads_seen(&self, on: bool) {

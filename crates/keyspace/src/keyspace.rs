@@ -90,9 +90,9 @@ pub struct Keyspace {
     observer: OnceLock<Box<dyn Observer>>,
     waiting: Waiting,
     /// Where effects go.
-    journal: OnceLock<Box<dyn Journal>>,
+    pub(crate) journal: OnceLock<Box<dyn Journal>>,
     /// They go nowhere for now.
-    journal_rests: AtomicBool,
+    pub(crate) journal_rests: AtomicBool,
     /// Where objects lie that are not in memory.
     pub(crate) shelf: OnceLock<Box<dyn Shelf>>,
     /// Each worker's, on their way.
@@ -263,28 +263,6 @@ impl Keyspace {
     pub fn set_observer(&self, observer: Box<dyn Observer>) {
         let is_first = self.observer.set(observer).is_ok();
         assert!(is_first, "a keyspace has one observer");
-    }
-
-    /// Names the journal to which all effects go from now on. Called before the first client, or while a batch
-    /// holds everything that has said nothing: without a journal nothing is said.
-    ///
-    /// # Panics
-    /// If there is one already.
-    pub fn set_journal(&self, journal: Box<dyn Journal>) {
-        let is_first = self.journal.set(journal).is_ok();
-        assert!(is_first, "a keyspace has one journal");
-    }
-
-    /// Has nothing be said to the journal for now, as if there were none, or again. Called while a batch holds everything that has said
-    /// nothing.
-    pub fn rest_journal(&self, rests: bool) {
-        self.journal_rests.store(rests, Ordering::Relaxed);
-    }
-
-    /// Where effects go; None if nobody takes them.
-    #[inline]
-    pub(crate) fn journal(&self) -> Option<&dyn Journal> {
-        self.journal.get().filter(|_| !self.journal_rests.load(Ordering::Relaxed)).map(|journal| &**journal)
     }
 
     /// The observer, where it is told of changes before they are in a journal; also while that rests, since what begins ends.

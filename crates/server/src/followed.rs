@@ -128,8 +128,8 @@ pub struct State {
     pub order: u64,
     /// Whether the newest order is carried out, as far as it concerns what clients may do.
     pub is_carried_out: bool,
-    /// No thread could be started for the newest order: it is tried again.
-    pub is_unattended: bool,
+    /// Tries again to start a thread for the newest order, where that could not be done.
+    pub retry: Option<Retry>,
     /// Ends the connection.
     pub ender: Option<TcpStream>,
     /// The stream that was followed by this order, or before a start. A master that offers a copy of another one has lost what it had:
@@ -141,6 +141,15 @@ impl Master {
     /// Whether it is the same address: names have no case.
     pub fn is_same(&self, other: &Master) -> bool {
         self.host.eq_ignore_ascii_case(&other.host) && self.port == other.port
+    }
+}
+
+/// Something to be done again.
+pub struct Retry(pub Box<dyn FnOnce() + Send>);
+
+impl std::fmt::Debug for Retry {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Retry")
     }
 }
 
@@ -183,6 +192,14 @@ impl Following {
     /// Whether an order is the newest.
     pub fn is_in_force(&self, order: u64) -> bool {
         self.state.lock().order == order
+    }
+
+    /// Tries again what could not be begun. To be called once a second.
+    pub fn look_after(&self) {
+        let retry = self.state.lock().retry.take();
+        if let Some(Retry(retry)) = retry {
+            retry();
+        }
     }
 
     /// Keeps what ends the connection when another order comes.

@@ -7,7 +7,6 @@
 use crate::blocking;
 use crate::dispatch::checks;
 use crate::feeding::{synced, upkeep};
-use crate::following;
 use crate::refusals;
 use crate::server::Server;
 use engine::Attention;
@@ -107,7 +106,7 @@ async fn keep_time(server: &Arc<Server>, index: usize) {
         if is_second {
             durability::begin_if_due(&server.engine);
             upkeep::look_after(server);
-            following::look_after(server);
+            server.following.look_after();
             close_overdue_clients(server);
         }
     }

@@ -13,7 +13,7 @@ mod copy;
 mod link;
 
 use crate::feeding::synced;
-use crate::followed::{Master, Phase, Status};
+use crate::followed::{Master, Phase, Retry, Status};
 use crate::server::Server;
 use ::log::{ReplicationId, Stream, SyncPolicy};
 use engine::{Attention, durability};
@@ -63,7 +63,7 @@ fn order(server: &Arc<Server>, master: Option<Master>, history: Option<Replicati
     }
     let now = server.engine.clock.now();
     state.order += 1;
-    (state.is_carried_out, state.is_unattended) = (false, false);
+    (state.is_carried_out, state.retry) = (false, None);
     state.ender.take().into_iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
     server.following.changed.notify_all();
     server.engine.config.set_replicaof(master.clone().map(|master| (master.host, master.port)));
@@ -96,20 +96,16 @@ fn begin_to_carry_out(server: &Arc<Server>, order: u64, is_follower: bool) {
     let work = move || carry_out(&carrier, order, is_follower);
     if let Err(error) = std::thread::Builder::new().name("follow".to_owned()).spawn(work) {
         log!(Warning, "Can't start the thread that follows the master, which is tried again: {error}");
-        let mut state = server.following.state.lock();
-        state.is_unattended = state.order == order;
+        try_later(server, order, is_follower);
     }
 }
 
-/// Tries again what could not be begun. To be called once a second.
-pub fn look_after(server: &Arc<Server>) {
+fn try_later(server: &Arc<Server>, order: u64, is_follower: bool) {
     let mut state = server.following.state.lock();
-    if !std::mem::take(&mut state.is_unattended) {
-        return;
+    if state.order == order {
+        let server = server.clone();
+        state.retry = Some(Retry(Box::new(move || begin_to_carry_out(&server, order, is_follower))));
     }
-    let (order, is_follower) = (state.order, state.status.is_some());
-    drop(state);
-    begin_to_carry_out(server, order, is_follower);
 }
 
 /// Begins to follow whom the configuration names. Once, after the start has loaded the data.
@@ -220,13 +216,12 @@ mod tests {
         };
         let server = assembly::new(*config, 2);
         // As where the thread could not be started.
-        let mut state = server.following.state.lock();
-        (state.order, state.is_unattended) = (1, true);
-        drop(state);
+        server.following.state.lock().order = 1;
+        try_later(&server, 1, false);
         assert_eq!(follow(&server, None), Order::Underway);
         let began = Instant::now();
         while follow(&server, None) != Order::Done {
-            look_after(&server);
+            server.following.look_after();
             assert!(began.elapsed() < Duration::from_secs(20), "nobody carries it out");
             std::thread::yield_now();
         }
