@@ -160,6 +160,9 @@ fn end_stream_without_log(server: &Server, now: UnixMs) {
         drop(state);
     }
     batch.release();
+    if is_over {
+        synced::begin_anew(server);
+    }
 }
 
 /// Takes over what the directives say.
