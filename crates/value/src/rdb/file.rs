@@ -9,7 +9,7 @@
 //! | 252 and 8 bytes, or 253 and 4 bytes | the next key expires at this Unix time, in milliseconds or seconds |
 //! | 248, length; 249, byte | the next key was idle for so many seconds; was used so often |
 //! | type, string, value | a key and what it holds |
-//! | 255, 8 bytes | the end, and the CRC-64 of all before; zero says that there is none |
+//! | 255, 8 bytes | the end, and the CRC-64 of all before; zero says that there is none. Before version 5 a file ends without it |
 //!
 //! Pure: the writer makes bytes, the reader takes them from any source. One thread at a time.
 //!
@@ -31,6 +31,8 @@ use std::io::{self, Read};
 const MAGIC: &[u8; 5] = b"REDIS";
 const HEADER_BYTES: usize = 9;
 const CHECKSUM_BYTES: usize = 8;
+/// Files of older versions have no checksum.
+const VERSION_WITH_CHECKSUM: u32 = 5;
 const OP_SLOT: u8 = 244;
 const OP_FUNCTIONS: u8 = 245;
 const OP_IDLE: u8 = 248;
@@ -343,7 +345,7 @@ impl<S: Read> FileReader<S> {
         self.version
     }
 
-    /// Offset of the first byte that is not done with: where an item begins, or the checksum.
+    /// Offset of the first byte that is not done with: where an item begins, or the checksum, if there is one.
     pub fn position(&self) -> u64 {
         self.offset + self.at as u64
     }
@@ -389,7 +391,10 @@ impl<S: Read> FileReader<S> {
 
     /// The offset of the first byte behind the file, which may go on with something else; once there are no more keys.
     pub fn end_offset(&self) -> u64 {
-        self.position() + CHECKSUM_BYTES as u64
+        match self.has_checksum() {
+            true => self.position() + CHECKSUM_BYTES as u64,
+            false => self.position(),
+        }
     }
 
     /// Reads one item, with as much of the file in the window as it takes.
@@ -427,7 +432,14 @@ impl<S: Read> FileReader<S> {
         Ok(())
     }
 
+    fn has_checksum(&self) -> bool {
+        self.version >= VERSION_WITH_CHECKSUM
+    }
+
     fn check_sum(&mut self) -> Result<(), FileError> {
+        if !self.has_checksum() {
+            return Ok(());
+        }
         if self.window.len() - self.at < CHECKSUM_BYTES && !self.is_at_end {
             self.fill(CHECKSUM_BYTES)?;
         }

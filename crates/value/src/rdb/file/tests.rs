@@ -76,6 +76,17 @@ fn file_without_a_checksum_is_taken() {
 }
 
 #[test]
+fn old_files_end_without_a_checksum() {
+    let old = b"REDIS0003\xfe\0\0\x03key\x05value\xff";
+    let mut reader = FileReader::open(&old[..]).unwrap();
+    let entry = reader.next_entry(&Thresholds::default()).unwrap().unwrap();
+    assert_eq!(entry.key, b"key");
+    assert!(reader.next_entry(&Thresholds::default()).unwrap().is_none());
+    assert_eq!(reader.end_offset(), old.len() as u64);
+    assert!(matches!(read(&old[..old.len() - 1]), Err(FileError::CutOff)));
+}
+
+#[test]
 fn every_cut_is_noticed() {
     let file = written();
     for cut in 0..file.len() {
