@@ -164,6 +164,8 @@ impl Error {
 impl Error {
     /// A timeout that is no number.
     pub const TIMEOUT_NOT_FLOAT: Error = Error::text("ERR timeout is not a float or out of range");
+    /// A timeout in milliseconds that is no number.
+    pub const TIMEOUT_NOT_INTEGER: Error = Error::text("ERR timeout is not an integer or out of range");
     /// A timeout below zero.
     pub const TIMEOUT_NEGATIVE: Error = Error::text("ERR timeout is negative");
     /// A timeout that ends beyond the last moment.
@@ -233,12 +235,6 @@ impl Error {
     /// XSETID's ENTRIESADDED is below the number of entries.
     pub const XSETID_BELOW_LENGTH: Error =
         Error::text("ERR The entries_added specified in XSETID is smaller than the target stream length");
-    /// BLOCK with a word that is no number.
-    pub const BLOCK_NOT_INTEGER: Error = Error::text("ERR timeout is not an integer or out of range");
-    /// BLOCK with a negative number.
-    pub const BLOCK_NEGATIVE: Error = Error::text("ERR timeout is negative");
-    /// BLOCK with a number that leads beyond 63 bits.
-    pub const BLOCK_TOO_FAR: Error = Error::text("ERR timeout is out of range");
     /// XREAD with GROUP.
     pub const XREAD_GROUP: Error =
         Error::text("ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.");

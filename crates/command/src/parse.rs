@@ -64,6 +64,19 @@ pub fn timeout(text: &[u8], now: UnixMs) -> Result<Option<UnixMs>> {
     }
 }
 
+/// The moment at which a wait of so many milliseconds ends. None: never, the argument is 0.
+///
+/// # Errors
+/// The texts of a timeout that is no integer, negative, or beyond the last moment.
+pub fn timeout_ms(text: &[u8], now: UnixMs) -> Result<Option<UnixMs>> {
+    let timeout = parse_i64(text).ok_or(Error::TIMEOUT_NOT_INTEGER)?;
+    match u64::try_from(timeout).map_err(|_| Error::TIMEOUT_NEGATIVE)? {
+        0 => Ok(None),
+        ms if ms > i64::MAX as u64 - now.0 => Err(Error::TIMEOUT_OUT_OF_RANGE),
+        ms => Ok(Some(UnixMs(now.0 + ms))),
+    }
+}
+
 /// The options after a request's fixed arguments, read from left to right.
 pub struct Options<'a> {
     request: Request<'a>,

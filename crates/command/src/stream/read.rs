@@ -8,13 +8,12 @@ use super::told::{Got, Reader};
 use super::{id, moment, reply_entries, reply_entry, reply_id};
 use crate::args::Args;
 use crate::error::{Error, Result};
-use crate::parse::int;
+use crate::parse::{int, timeout_ms};
 use crate::row::Outcome;
 use crate::wait::{Null, Wait};
 use keyspace::{Class, Edit, TypeName, View};
 use smallvec::SmallVec;
 use sys::UnixMs;
-use value::number::parse_i64;
 use value::stream::{ConsumerId, Entries, Group, IdText, Order, Pending, Stream, StreamId};
 use value::text::until_zero;
 use wire::{Protocol, Reply, Request};
@@ -83,7 +82,7 @@ impl<'a> Words<'a> {
                 if args.is_of_script() {
                     return Err(Error::block_in_script(args.bytes(0)));
                 }
-                words.until = Some(until(args.bytes(position + 1), args.now)?);
+                words.until = Some(timeout_ms(args.bytes(position + 1), args.now)?);
                 position += 2;
             } else if more > 0 && args.is(position, "COUNT") {
                 let count = int(args.bytes(position + 1))?.max(0);
@@ -144,16 +143,6 @@ impl<'a> Words<'a> {
 
     fn limit(&self) -> usize {
         if self.count == 0 { usize::MAX } else { self.count }
-    }
-}
-
-/// BLOCK's operand: milliseconds from now, 0 for ever.
-fn until(text: &[u8], now: UnixMs) -> Result<Until> {
-    let timeout = parse_i64(text).ok_or(Error::BLOCK_NOT_INTEGER)?;
-    match u64::try_from(timeout).map_err(|_| Error::BLOCK_NEGATIVE)? {
-        0 => Ok(None),
-        ms if ms > i64::MAX as u64 - now.0 => Err(Error::BLOCK_TOO_FAR),
-        ms => Ok(Some(UnixMs(now.0 + ms))),
     }
 }
 

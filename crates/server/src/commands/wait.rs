@@ -9,6 +9,7 @@ use crate::dispatch::handlers::ServerHandler;
 use crate::feeding;
 use crate::server::Server;
 use ::log::Lsn;
+use command::parse::timeout_ms;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use keyspace::Stamp;
 use std::pin::pin;
@@ -41,7 +42,7 @@ pub const ROWS: &[Row<ServerHandler>] = &[
 /// WAIT numreplicas timeout
 fn wait(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let replicas = int(context.request.arg(1))?;
-    let until = until(context, 2)?;
+    let until = timeout_ms(context.request.arg(2), context.now)?;
     let needs = Needs::now(context.server, false, replicas, Shape::Count);
     answer_or_wait(context, needs, until, reply);
     Ok(())
@@ -56,7 +57,7 @@ fn waitaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let replicas = parse_i64(context.request.arg(2))
         .filter(|count| *count >= 0)
         .ok_or(Error::text("ERR value is out of range, must be positive"))?;
-    let until = until(context, 3)?;
+    let until = timeout_ms(context.request.arg(3), context.now)?;
     if local > 0 && context.server.engine.durability.log().is_none() {
         return Err(Error::text(
             "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
@@ -180,14 +181,6 @@ fn may_wait(context: &Context<'_, '_>) -> bool {
 
 fn int(word: &[u8]) -> Result<i64> {
     parse_i64(word).ok_or(Error::NotInteger)
-}
-
-/// The moment that a timeout in milliseconds means; None for one of 0, which never comes.
-fn until(context: &Context<'_, '_>, position: usize) -> Result<Option<UnixMs>> {
-    let timeout = parse_i64(context.request.arg(position))
-        .ok_or(Error::text("ERR timeout is not an integer or out of range"))?;
-    let timeout = u64::try_from(timeout).map_err(|_| Error::text("ERR timeout is negative"))?;
-    Ok((timeout > 0).then(|| UnixMs(context.now.0.saturating_add(timeout))))
 }
 
 /// Whoever waits is answered by the task that it begins, also when the time is up: what is there then is not known before.
