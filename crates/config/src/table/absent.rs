@@ -1,4 +1,4 @@
-//! Directives of persistence, replication, cluster, scripts and modules: parts that this version does not have.
+//! Directives of persistence, replication, cluster, scripts and modules that steer what this version does not have, or does in one way only.
 
 use crate::row::{BOOL, Flags, INT, Kind, LONG, MEMORY, PORT, Row, TEXT, absent, int};
 
@@ -6,7 +6,10 @@ const APPEND_ONLY: &str = "the append-only file does not exist in this version";
 const SNAPSHOTS: &str = "snapshots are always compressed, checked, and written beside the work of clients";
 const SHUTDOWN: &str = "signals save if there are save points";
 const PAYLOADS: &str = "payloads are always checked";
-const REPLICATION: &str = "replication does not exist in this version";
+const LINKS: &str = "what replicas are sent waits for nothing";
+const MASTERS_WRITES: &str = "what a master sends and cannot be done is told in the log, and passed over";
+const DISK: &str = "a replica whose disk refuses waits until it does not";
+const REPLACED: &str = "what a full copy takes the place of is freed afterwards";
 const COPIES: &str = "each replica gets a full copy of its own, as soon as the one before it is made";
 const CLUSTER: &str = "cluster mode does not exist in this version";
 const SCRIPTS: &str = "scripts find what Redis 7 offers them and nothing older";
@@ -51,17 +54,17 @@ pub(super) const ROWS: &[Row] = &[
         "propagation-error-behavior",
         Kind::Enum(&["ignore", "panic", "panic-on-replicas"]),
         "ignore",
-        REPLICATION,
+        MASTERS_WRITES,
     ),
     absent("rdb-del-sync-files", BOOL, "no", SNAPSHOTS),
     absent("rdb-save-incremental-fsync", BOOL, "yes", SNAPSHOTS),
     absent("rdbchecksum", BOOL, "yes", SNAPSHOTS).at_start(),
     absent("rdbcompression", BOOL, "yes", SNAPSHOTS),
-    absent("repl-disable-tcp-nodelay", BOOL, "no", REPLICATION),
+    absent("repl-disable-tcp-nodelay", BOOL, "no", LINKS),
     absent("repl-diskless-sync-delay", INT, "5", COPIES),
     absent("repl-diskless-sync-max-replicas", INT, "0", COPIES),
-    absent("replica-ignore-disk-write-errors", BOOL, "no", REPLICATION),
-    absent("replica-lazy-flush", BOOL, "no", REPLICATION).alias("slave-lazy-flush"),
+    absent("replica-ignore-disk-write-errors", BOOL, "no", DISK),
+    absent("replica-lazy-flush", BOOL, "no", REPLACED).alias("slave-lazy-flush"),
     absent("sanitize-dump-payload", Kind::Enum(&["no", "yes", "clients"]), "no", PAYLOADS),
     absent("shutdown-on-sigint", Kind::ShutdownFlags, "default", SHUTDOWN),
     absent("shutdown-on-sigterm", Kind::ShutdownFlags, "default", SHUTDOWN),
