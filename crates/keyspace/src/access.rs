@@ -20,7 +20,7 @@ pub use cold::Purpose;
 use crate::changes::{Change as KeyChange, Class, Interest, What};
 use crate::clock;
 use crate::ids::{DbIndex, Key};
-use crate::keyspace::{Batch, Keyspace, Touch};
+use crate::keyspace::{Batch, Keyspace, NO_TIME_IS_UP, Touch};
 use crate::locks::Locks;
 use crate::object::{Detached, NewValue, Object, ValueRef};
 use crate::opened::{Opened, Whole, WrongType};
@@ -89,7 +89,9 @@ impl<'b> Access<'b> {
     #[inline]
     pub(crate) fn new(batch: &'b Batch<'b>, locks: Locks<'b>, now: UnixMs, touch: Touch) -> Access<'b> {
         // Read under the locks: whoever has seen a key before this is registered by now.
-        let interest = batch.keyspace.interest();
+        let mut interest = batch.keyspace.interest();
+        // What a master writes is not beside it.
+        interest.set(Interest::BESIDE, interest.contains(Interest::BESIDE) && now != NO_TIME_IS_UP);
         batch.see_locked(&locks);
         debug_assert!(
             matches!(locks, Locks::OfBatch) || !batch.has_effects(),
@@ -118,7 +120,9 @@ impl<'b> Access<'b> {
 
     #[inline]
     fn note_change(&self, key: &Key<'_>, what: What) {
-        if self.interest.intersects(Interest::WATCHED | Interest::TRACKED | Interest::WAITING) {
+        const WHO: Interest =
+            Interest::WATCHED.union(Interest::TRACKED).union(Interest::WAITING).union(Interest::BESIDE);
+        if self.interest.intersects(WHO) {
             self.note(key, what);
         }
     }

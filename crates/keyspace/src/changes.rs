@@ -20,6 +20,8 @@ bitflags::bitflags! {
         const EVENTS = 1 << 2;
         /// Sessions wait for keys.
         const WAITING = 1 << 3;
+        /// Keys that clients write beside a master, and that expire, are remembered (see [`crate::beside`]).
+        const BESIDE = 1 << 4;
     }
 }
 

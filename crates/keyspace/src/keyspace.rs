@@ -13,6 +13,7 @@
 //! 3. The moment of a command is one at which it has its locks.
 
 use crate::access::{Access, Edit, Purpose, View};
+use crate::beside::Beside;
 use crate::changes::{Change as KeyChange, Interest, Interests, Observer, What};
 use crate::database::Database;
 use crate::effects::{Effects, Journal};
@@ -108,6 +109,8 @@ pub struct Keyspace {
     pub(crate) are_reads_unseen: AtomicBool,
     /// See [`Keyspace::keep_all`].
     pub(crate) keeps_all: AtomicU8,
+    /// See [`Keyspace::remember_beside`].
+    pub(crate) beside: Beside,
     /// Of those who go over all slots.
     pub(crate) ways: Ways,
     /// See [`Keyspace::in_the_past`].
@@ -207,6 +210,7 @@ impl Keyspace {
             clock: OnceLock::new(),
             are_reads_unseen: AtomicBool::new(false),
             keeps_all: AtomicU8::new(0),
+            beside: Beside::default(),
             ways: Ways::default(),
             is_in_the_past: AtomicBool::default(),
         }

@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod ahead;
+pub mod beside;
 pub mod changes;
 mod clock;
 mod database;

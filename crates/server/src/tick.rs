@@ -107,6 +107,7 @@ async fn keep_time(server: &Arc<Server>, index: usize) {
             durability::begin_if_due(&server.engine);
             upkeep::look_after(server);
             server.following.look_after();
+            free_beside(server, index);
             close_overdue_clients(server);
         }
     }
@@ -204,6 +205,21 @@ fn sweep_step(server: &Arc<Server>, worker: usize) -> Progress {
     residency::fetch::look_up_all(&server.engine, worker, batch.take_shadowed());
     server.note_latency("expire-cycle", began);
     progress
+}
+
+/// Frees the keys that clients have written beside the master and whose time is up, of which that says nothing.
+fn free_beside(server: &Arc<Server>, worker: usize) {
+    let keyspace = &server.engine.keyspace;
+    if keyspace.remembered_beside() == 0 || server.engine.attention().contains(Attention::PAUSED) {
+        return;
+    }
+    let Some(mut batch) = keyspace.try_enter(worker) else { return };
+    let now = server.engine.clock.now();
+    batch.sweep_beside(now);
+    if batch.has_ready() {
+        blocking::serve(server, &mut batch, worker, now);
+    }
+    server.tracking.end_batch(&server.net.clients, worker);
 }
 
 /// Whether memory is full and keys may be evicted.

@@ -2,7 +2,7 @@
 //! slots are unlocked. It ends so whether it is finished or dropped.
 
 use super::{Access, ExpiredKey, Purpose};
-use crate::changes::Interest;
+use crate::changes::{Change, Interest, What};
 use crate::ids::{DbIndex, Key};
 use crate::locks::Locks;
 use std::{mem, thread};
@@ -29,6 +29,9 @@ impl Access<'_> {
             self.settle();
             let changes = self.noted().changes.take();
             self.batch.tell(&changes);
+            if self.interest.contains(Interest::BESIDE) {
+                self.note_beside(&changes);
+            }
             let type_now = |key: &Key<'_>| self.look(key).map(|object| object.value().type_name());
             is_ready |=
                 self.interest.contains(Interest::WAITING) && self.batch.note_ready(&changes, type_now);
@@ -42,6 +45,16 @@ impl Access<'_> {
             self.batch.keep(mem::replace(&mut self.locks, Locks::OfBatch));
         }
         all_expired
+    }
+
+    /// Notes keys with an expiry that no master has written.
+    fn note_beside(&self, changes: &[Change]) {
+        for change in changes.iter().filter(|change| change.what == What::Modified) {
+            let object = self.look(&self.keyspace().key(change.db, &change.key));
+            if object.is_some_and(|object| object.expires_at().is_some()) {
+                self.keyspace().beside.note(change.db, &change.key);
+            }
+        }
     }
 
     #[cold]

@@ -45,6 +45,7 @@ pub(super) fn stats(context: &mut Context<'_, '_>, page: &mut Page) {
         ("pubsub_channels", &pubsub.channels.count()),
         ("pubsub_patterns", &pubsub.patterns.count()),
         ("pubsubshard_channels", &pubsub.shard_channels.count()),
+        ("slave_expires_tracked_keys", &server.engine.keyspace.remembered_beside()),
     ]);
     absent(page);
     page.lines(&[
@@ -96,11 +97,10 @@ pub(super) fn debug(_: &mut Context<'_, '_>, page: &mut Page) {
 
 /// What the server does not have.
 fn absent(page: &mut Page) {
-    const NAMES: [&str; 10] = [
+    const NAMES: [&str; 9] = [
         "latest_fork_usec",
         "total_forks",
         "migrate_cached_sockets",
-        "slave_expires_tracked_keys",
         "active_defrag_hits",
         "active_defrag_misses",
         "active_defrag_key_hits",
