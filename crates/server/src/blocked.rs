@@ -79,6 +79,11 @@ impl Blocked {
         self.by_ticket.lock().values().filter(|waiter| waiter.has_timeout).count()
     }
 
+    /// The tickets of all of them.
+    pub fn tickets(&self) -> Vec<Ticket> {
+        self.by_ticket.lock().keys().copied().collect()
+    }
+
     /// The session with this ticket, if it waits.
     pub fn get(&self, ticket: Ticket) -> Option<Arc<Waiter>> {
         self.by_ticket.lock().get(&ticket).cloned()

@@ -33,6 +33,8 @@ pub enum Cut {
     Timeout,
     /// CLIENT UNBLOCK ... ERROR.
     Error,
+    /// Its server follows a master now, which nobody here may write beside; the client is closed behind the answer.
+    Demoted,
 }
 
 /// For a request that may have to wait: the session that would.
@@ -106,10 +108,23 @@ pub fn cut(server: &Server, worker: usize, ticket: Ticket, how: Cut) -> bool {
             fail(server, &waiter, b"UNBLOCKED client unblocked via CLIENT UNBLOCK");
             Ending::Failed
         }
+        Cut::Demoted => {
+            let text = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
+            fail(server, &waiter, text.as_bytes());
+            Ending::Failed
+        }
     };
     count(server, &waiter, worker, ending, 0);
-    waiter.client.signal(Signal::UNBLOCKED);
+    let closes = if how == Cut::Demoted { Signal::DRAIN } else { Signal::empty() };
+    waiter.client.signal(Signal::UNBLOCKED | closes);
     true
+}
+
+/// Ends all waits: the server has become another's replica. What others do on their keys is the master's affair.
+pub fn cut_all(server: &Server, worker: usize) {
+    for ticket in server.blocked.tickets() {
+        cut(server, worker, ticket, Cut::Demoted);
+    }
 }
 
 /// Serves those who wait for keys that have changed in this batch, in the order in which

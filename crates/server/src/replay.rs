@@ -23,6 +23,7 @@ use keyspace::{Batch, DbIndex, Touch};
 use net::client::Client;
 use std::sync::Arc;
 use sys::UnixMs;
+use telemetry::stats::Ending;
 use wire::{Protocol, Reply, Request, RequestBuf};
 
 /// Bytes that are kept for replies, which nobody reads.
@@ -35,6 +36,8 @@ pub struct Replay<'s> {
     /// For the server's own commands; none as long as there were none.
     session: Option<Box<Session>>,
     reply: Vec<u8>,
+    /// Whether it counts what it runs, as what clients run is counted.
+    counts: bool,
 }
 
 impl<'s> Replay<'s> {
@@ -43,7 +46,12 @@ impl<'s> Replay<'s> {
     /// # Panics
     /// When the first request runs, if the server has no such worker.
     pub fn new(server: &'s Arc<Server>, worker: usize) -> Replay<'s> {
-        Replay { server, worker, session: None, reply: Vec::new() }
+        Replay { server, worker, session: None, reply: Vec::new(), counts: false }
+    }
+
+    /// The same for what a master sends, which shows in the statistics of commands.
+    pub fn of_master(server: &'s Arc<Server>, worker: usize) -> Replay<'s> {
+        Replay { counts: true, ..Replay::new(server, worker) }
     }
 
     /// As [`Apply::apply`], within a batch of the same worker's.
@@ -59,6 +67,26 @@ impl<'s> Replay<'s> {
     ) -> Result<DbIndex, Rejection> {
         let command = judge(request)?;
         self.reply.clear();
+        if !self.counts {
+            return self.run(command, batch, db, now, request);
+        }
+        let began = self.server.ticks.now();
+        let result = self.run(command, batch, db, now, request);
+        let ending = if result.is_ok() { Ending::Done } else { Ending::Failed };
+        let (counts, track) =
+            (&self.server.worker_counts[self.worker], self.server.engine.config.latency_tracking());
+        counts.note(command.id, began, self.server.ticks.now(), ending, track);
+        result
+    }
+
+    fn run(
+        &mut self,
+        command: &'static Command,
+        batch: &mut Batch<'_>,
+        db: DbIndex,
+        now: UnixMs,
+        request: &Request<'_>,
+    ) -> Result<DbIndex, Rejection> {
         match command.row.handler {
             Runs::Data(row) => {
                 let engine = &self.server.engine;

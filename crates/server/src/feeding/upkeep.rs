@@ -52,11 +52,13 @@ pub fn end_renamed(server: &Server) {
 fn is_ping_due(server: &Server, now: UnixMs) -> bool {
     let period_ms = server.engine.config.repl_ping_replica_period_s() * 1000;
     let mut state = server.feeding.state.lock();
-    let is_due = !state.replicas.is_empty() && now.0.saturating_sub(state.pinged_at.0) >= period_ms;
-    if is_due {
+    // With nobody there, the next is due a period after the first has come: what nothing was written to stays as it is so long.
+    let is_due = now.0.saturating_sub(state.pinged_at.0) >= period_ms;
+    let is_alone = state.replicas.is_empty();
+    if is_due || is_alone {
         state.pinged_at = now;
     }
-    is_due
+    is_due && !is_alone
 }
 
 fn reason_to_close(server: &Server, replica: &Replica, now: UnixMs) -> Option<&'static str> {

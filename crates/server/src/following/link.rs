@@ -308,6 +308,8 @@ impl<'s> Link<'s> {
         match replaced {
             Ok(()) => {
                 server.feeding.break_off(stream.offset);
+                // What was written beside the former data is gone.
+                server.engine.keyspace.remember_beside(true);
                 log!(Notice, "MASTER <-> REPLICA sync: Finished with success");
                 Ok(stream)
             }

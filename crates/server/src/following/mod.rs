@@ -3,7 +3,7 @@
 //! A thread of its own has the link ([`link`]): it connects, shakes hands, takes a full copy ([`copy`]) or the rest of the stream, and does
 //! what the master wants ([`applying`]). What it does goes into the log as one record with the master's bytes.
 //!
-//! 1. From REPLICAOF on clients' writes are refused before anything of the master's is done.
+//! 1. From REPLICAOF on clients' writes are refused before anything of the master's is done; whoever waits for a key is sent away before.
 //! 2. There is one link at a time: the next thread waits for the one before to end.
 //! 3. A follower's log is its master's stream. It becomes a stream of its own when REPLICAOF NO ONE takes effect, and not before all of
 //!    the master's is durable; the former name holds up to there.
@@ -12,6 +12,7 @@ mod applying;
 mod copy;
 mod link;
 
+use crate::blocking;
 use crate::feeding::synced;
 use crate::followed::{Master, Phase, Retry, Status};
 use crate::server::Server;
@@ -141,6 +142,7 @@ fn carry_out(server: &Arc<Server>, order: u64, is_follower: bool) {
     }
     if is_follower {
         become_follower(server);
+        blocking::cut_all(server, server.engine.following_guest());
         server.following.state.lock().is_carried_out = true;
         link::run(server, order);
     } else {
@@ -156,6 +158,7 @@ fn become_follower(server: &Server) {
     engine.keyspace.enter(engine.following_guest()).exclusively(engine.clock.now(), Touch::No, |_| {
         engine.durability.set_following(true);
         server.feeding.set_following(true);
+        engine.keyspace.remember_beside(true);
     });
 }
 
@@ -171,6 +174,7 @@ fn become_master(server: &Arc<Server>, order: u64) {
     let engine = &server.engine;
     engine.durability.set_following(false);
     server.feeding.set_following(false);
+    engine.keyspace.remember_beside(false);
     engine.keyspace.keep_all(KeepsAll::Following, false);
     let mut state = server.following.state.lock();
     if state.order == order {
