@@ -12,6 +12,7 @@ mod checked;
 mod clients;
 mod crash;
 mod debug;
+mod demoted;
 mod differences;
 mod differential;
 mod directives;

@@ -75,7 +75,11 @@ fn edit<'b>(
         true => batch.try_replace(keys, args.now, touch),
         false => batch.try_edit(keys, args.now, touch),
     };
-    let edit = edit.ok_or(Error::InUse)?;
+    let mut edit = edit.ok_or(Error::InUse)?;
+    if row.flags.contains(Flags::READONLY) {
+        // It edits what it caches in a value, and may do so where nobody may write.
+        edit.remove_nothing_kept();
+    }
     readable(batch).map(|()| edit)
 }
 

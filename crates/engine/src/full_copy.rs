@@ -107,8 +107,8 @@ pub fn write(
             writer.add_function_library(&library.code);
         }
     }
-    let mut copy =
-        Copy { engine, wanted, writer, hand_on, step_began: Instant::now(), copying: Duration::ZERO };
+    let (began, copying) = (Instant::now(), Duration::ZERO);
+    let mut copy = Copy { engine, wanted, writer, hand_on, step_began: began, copying, began, keys: 0 };
     let mut stamps = Stamps { of_databases: Vec::new(), numbers: beginning.numbers.clone() };
     for number in 0..engine.keyspace.databases() {
         let copied = if wanted.keys { copy.database(number, beginning, &tour)? } else { None };
@@ -135,6 +135,8 @@ struct Copy<'c> {
     step_began: Instant,
     /// How much of the step went into copying.
     copying: Duration,
+    began: Instant,
+    keys: u64,
 }
 
 impl Copy<'_> {
@@ -156,6 +158,7 @@ impl Copy<'_> {
             tour.enter(number, slot);
             stamps[usize::from(slot.0)] = self.slot((number, slot), name, &mut is_named)?;
             tour.leave(number, slot);
+            self.linger()?;
             if self.writer.pending_bytes() >= PIECE_BYTES {
                 (self.hand_on)(self.writer.take())?;
             }
@@ -171,7 +174,7 @@ impl Copy<'_> {
         let (engine, wanted, now) = (self.engine, self.wanted, self.engine.clock.now());
         let writer = &mut self.writer;
         let batch = engine.keyspace.enter(engine.copying_guest());
-        let mut has_field_times = false;
+        let (mut has_field_times, mut keys) = (false, 0);
         let (stamp, took) = batch.look_into(number, slot, |view| {
             let began = Instant::now();
             view.visit(|object| {
@@ -180,6 +183,7 @@ impl Copy<'_> {
                     let db = keyspace::DbIndex(name);
                     writer.database(name, engine.keyspace.len(db), engine.keyspace.expiring(db));
                 }
+                keys += 1;
                 has_field_times |= has_times_of_fields(object);
                 snapshot::add(engine, writer, object, now, UnixMs(0));
             });
@@ -187,7 +191,7 @@ impl Copy<'_> {
         });
         let unreadable = batch.take_unreadable();
         drop(batch);
-        self.copying += took;
+        (self.copying, self.keys) = (self.copying + took, self.keys + keys);
         unreadable.map_or(Ok(()), |error| Err(io::Error::other(error)))?;
         match has_field_times && !wanted.knows_field_times {
             true => Err(io::Error::other(
@@ -195,6 +199,16 @@ impl Copy<'_> {
             )),
             false => Ok(stamp),
         }
+    }
+
+    /// Rests as long as `rdb-key-save-delay` says, and hands on what it has meanwhile: that whoever takes it is gone ends the copy.
+    fn linger(&mut self) -> io::Result<()> {
+        while self.began.elapsed() < snapshot::time_for_keys(self.engine, self.keys) {
+            (self.hand_on)(self.writer.take())?;
+            thread::sleep(snapshot::LOOK_AGAIN);
+            fail_if_ending(self.engine)?;
+        }
+        Ok(())
     }
 
     fn rest(&mut self) -> io::Result<()> {

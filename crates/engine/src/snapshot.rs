@@ -516,17 +516,21 @@ async fn copy_out(
 
 /// Rests as long as `rdb-key-save-delay` says that the keys copied so far take, for tests that look at a snapshot while it is taken.
 async fn linger(engine: &Engine, turn: &Turn, keys: u64, began: Instant) {
-    const LOOK_AGAIN: Duration = Duration::from_millis(10);
-    let micros = |delay: i64| match delay {
-        0.. => keys.saturating_mul(delay.unsigned_abs()),
-        _ => keys / delay.unsigned_abs(),
-    };
     // The delay may be taken back meanwhile.
-    while !turn.is_over()
-        && began.elapsed() < Duration::from_micros(micros(engine.config.rdb_key_save_delay()))
-    {
+    while !turn.is_over() && began.elapsed() < time_for_keys(engine, keys) {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
+}
+
+/// Between two looks whether it has rested enough.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// How long so many keys take by `rdb-key-save-delay`, at least.
+pub(crate) fn time_for_keys(engine: &Engine, keys: u64) -> Duration {
+    Duration::from_micros(match engine.config.rdb_key_save_delay() {
+        delay @ 0.. => keys.saturating_mul(delay.unsigned_abs()),
+        delay => keys / delay.unsigned_abs(),
+    })
 }
 
 /// Copies some keys; None if it cannot go on at this moment.

@@ -3,7 +3,8 @@
 
 use ::log::ReplicationId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::net::{Shutdown, TcpStream};
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -209,6 +210,16 @@ impl Following {
             true => state.ender = Some(ender),
             false => drop(ender.shutdown(Shutdown::Both)),
         }
+    }
+
+    /// Ends the connection if its two addresses, the master's and the own, are wanted; the next try follows as after any other end. False:
+    /// there is none, or it is not.
+    pub fn end_link_if(&self, is_wanted: impl FnOnce(&str, &str) -> bool) -> bool {
+        let state = self.state.lock();
+        let Some(socket) = &state.ender else { return false };
+        let text = |address: io::Result<SocketAddr>| address.map_or(String::new(), |one| one.to_string());
+        is_wanted(&text(socket.peer_addr()), &text(socket.local_addr()))
+            && socket.shutdown(Shutdown::Both).is_ok()
     }
 
     /// The connection is over.

@@ -201,6 +201,7 @@ fn set_expiring(
 pub(super) fn getset(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     reply_old(edit, args, reply)?;
     store(edit, &args.key(1), args.bytes(2), Expiry::Clear);
+    args.log_as(&[b"SET", args.bytes(1), args.bytes(2)]);
     Ok(Outcome::Changed)
 }
 

@@ -16,6 +16,7 @@ use command::category::Categories;
 use command::parse::int;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use std::sync::Arc;
+use telemetry::log;
 use value::number::parse_i64;
 use wire::{Reply, split_words};
 
@@ -138,7 +139,14 @@ fn psync(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
     if request.get(3).is_some_and(|word| word.eq_ignore_ascii_case(b"failover")) {
         return Err(Error::text("ERR PSYNC FAILOVER can't be sent to a master."));
     }
-    let (id, offset) = (request.arg(1), int(request.arg(2))?);
+    let (id, offset) = (request.arg(1), int(request.arg(2)));
+    let offset = offset.inspect_err(|_| {
+        log!(
+            Warning,
+            "Replica {} asks for synchronization but with a wrong offset",
+            context.session.client.address
+        );
+    })?;
     // A replica asks for the byte behind what it has; the first of a stream is byte 1.
     let had = u64::try_from(offset).ok().and_then(|offset| offset.checked_sub(1));
     let wish = had.filter(|_| id != b"?").map(|offset| Wish { id: id.to_vec(), offset });

@@ -9,7 +9,7 @@ use crate::replicas::{State, refuse_foreign};
 use crate::server::Server;
 use ::log::Stream;
 use command::{Error, Result};
-use keyspace::Batch;
+use keyspace::{Batch, Touch};
 use net::client::Traits;
 use replication::feed::Backlog;
 use std::io;
@@ -94,20 +94,64 @@ fn may_go_on(server: &Server, state: &State, stream: &Stream, wish: &Wish) -> bo
     in_backlog || wish.offset <= stream.offset && in_segments()
 }
 
+/// Has the stream of a master's be kept from here on, though nobody follows this server yet: who follows the same master may follow this
+/// one instead some day, and goes on where it is. To be called by whoever does what the master wants, between two requests.
+pub fn keep_relayed(server: &Server) {
+    let engine = &server.engine;
+    if server.feeding.state.lock().backlog.is_some() {
+        return;
+    }
+    if engine.durability.log().is_some() {
+        stream_log(server);
+        return;
+    }
+    engine.keyspace.enter(engine.following_guest()).exclusively(engine.clock.now(), Touch::No, |_| {
+        stream_effects(server);
+    });
+    super::upkeep::follow_config(server);
+}
+
+fn stream_log(server: &Server) {
+    let Some(log) = server.engine.durability.log() else { return };
+    log.set_streamed(true);
+    let (at, size) = (log.stream().offset, server.engine.config.repl_backlog_size());
+    server.feeding.state.lock().backlog.get_or_insert_with(|| Backlog::new(at, size));
+    super::upkeep::follow_config(server);
+}
+
+/// The same without a log, with all slots held.
+fn stream_effects(server: &Server) {
+    let (feeding, size) = (&server.feeding, server.engine.config.repl_backlog_size());
+    let at = server.stream().offset;
+    let mut state = feeding.state.lock();
+    if state.backlog.is_some() {
+        return;
+    }
+    let is_first = !state.has_journal;
+    state.backlog = Some(Backlog::new(at, size));
+    (state.has_journal, state.journal_end) = (true, at);
+    state.dresser.forget();
+    let is_following = state.is_following;
+    drop(state);
+    if is_first {
+        server.engine.keyspace.set_journal(Box::new(ToBacklog(feeding.clone())));
+        return;
+    }
+    server.engine.keyspace.rest_journal(false);
+    if !is_following {
+        // What was written meanwhile is in no stream.
+        server.rename_stream();
+    }
+}
+
 /// Has the stream be there for whoever follows.
 fn begin_stream(server: &Arc<Server>, batch: &mut Batch<'_>) -> Result<()> {
-    let (feeding, engine) = (&server.feeding, &server.engine);
-    if feeding.state.lock().backlog.is_some() {
+    let engine = &server.engine;
+    if server.feeding.state.lock().backlog.is_some() {
         return Ok(());
     }
-    let size = engine.config.repl_backlog_size();
-    if let Some(log) = engine.durability.log() {
-        log.set_streamed(true);
-        let mut state = feeding.state.lock();
-        let at = log.stream().offset;
-        state.backlog.get_or_insert_with(|| Backlog::new(at, size));
-        drop(state);
-        super::upkeep::follow_config(server);
+    if engine.durability.log().is_some() {
+        stream_log(server);
         return Ok(());
     }
     // Where the master's stream is, is known between its requests only.
@@ -115,26 +159,7 @@ fn begin_stream(server: &Arc<Server>, batch: &mut Batch<'_>) -> Result<()> {
     if !batch.try_hold_all() {
         return Err(Error::InUse);
     }
-    let at = server.stream().offset;
-    let mut state = feeding.state.lock();
-    if state.backlog.is_none() {
-        let is_first = !state.has_journal;
-        state.backlog = Some(Backlog::new(at, size));
-        (state.has_journal, state.journal_end) = (true, at);
-        state.dresser.forget();
-        drop(state);
-        if is_first {
-            engine.keyspace.set_journal(Box::new(ToBacklog(feeding.clone())));
-        } else {
-            engine.keyspace.rest_journal(false);
-            if server.following.status().is_none() {
-                // What was written meanwhile is in no stream.
-                server.rename_stream();
-            }
-        }
-    } else {
-        drop(state);
-    }
+    stream_effects(server);
     batch.release();
     super::upkeep::follow_config(server);
     Ok(())

@@ -65,7 +65,6 @@ impl Sending<'_> {
     /// If it cannot be made, or the replica does not take it.
     pub fn directly(&self) -> io::Result<Copied> {
         let (server, replica, engine) = (self.server, self.replica, &*self.server.engine);
-        replica.set_stage(Stage::Copies);
         let beginning = full_copy::begin(engine, || begin_selection(server, replica));
         let from = offset_of(engine, beginning.at);
         replica.set_position(from);

@@ -62,20 +62,23 @@ fn is_ping_due(server: &Server, now: UnixMs) -> bool {
 }
 
 fn reason_to_close(server: &Server, replica: &Replica, now: UnixMs) -> Option<&'static str> {
-    if replica.stage() != Stage::Online {
-        return None;
-    }
-    let timeout_ms = server.engine.config.repl_timeout_s() * 1000;
-    let is_silent = now.0.saturating_sub(replica.acknowledged_at().0) > timeout_ms;
-    if is_silent && replica.form == Form::Psync {
+    let config = &server.engine.config;
+    let silent_ms = now.0.saturating_sub(replica.acknowledged_at().0);
+    let is_silent = silent_ms > config.repl_timeout_s() * 1000;
+    if is_silent && replica.form == Form::Psync && replica.stage() == Stage::Online {
         return Some("it has said nothing for too long (repl-timeout)");
     }
     if server.engine.durability.log().is_some() {
         // What it does not read is in segments.
         return None;
     }
+    // One that is copied for is behind, too.
     let behind = super::end(server).saturating_sub(replica.position().unwrap_or(u64::MAX));
-    let limit = server.engine.config.output_limit(ClientClass::Replica);
+    let mut limit = config.output_limit(ClientClass::Replica);
+    if limit.hard_bytes > 0 {
+        // What the backlog keeps by itself takes no memory for a replica.
+        limit.hard_bytes = limit.hard_bytes.max(config.repl_backlog_size());
+    }
     let is_over = is_over(replica, limit, behind, now);
     if is_over.is_some() {
         server.net.clients.output_limit_disconnections.add(1);

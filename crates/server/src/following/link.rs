@@ -6,6 +6,7 @@
 use super::applying::Applier;
 use super::begin_stream;
 use super::copy::Spool;
+use crate::feeding::joining;
 use crate::followed::{Phase, Status};
 use crate::server::Server;
 use ::log::{Lsn, ReplicationId, Stream, SyncPolicy};
@@ -205,12 +206,22 @@ impl<'s> Link<'s> {
             }
             Err(error) if error.kind() == ErrorKind::TimedOut => match self.heard.elapsed() > timeout(server)
             {
-                true => {
-                    Err(io::Error::new(ErrorKind::TimedOut, "MASTER timeout: no data nor PING received..."))
-                }
+                true => Err(io::Error::new(ErrorKind::TimedOut, self.what_was_silent())),
                 false => Ok(false),
             },
             Err(error) => Err(io::Error::new(error.kind(), format!("Connection with master lost: {error}"))),
+        }
+    }
+
+    /// What was waited for in vain, in Redis' words.
+    fn what_was_silent(&self) -> &'static str {
+        match self.server.following.status().map(|status| status.phase) {
+            Some(Phase::Connected) => "MASTER timeout: no data nor PING received...",
+            Some(Phase::Sync) => {
+                "Timeout receiving bulk data from MASTER... If the problem persists try to set the 'repl-timeout' parameter in redis.conf to \
+                 a larger value."
+            }
+            _ => "Timeout connecting to the MASTER...",
         }
     }
 
@@ -335,6 +346,7 @@ impl<'s> Link<'s> {
     fn follow(&mut self, stream: Stream, applier: &mut Applier<'_>) -> io::Result<std::convert::Infallible> {
         let place = Place { offset: stream.offset, database: stream.selected.unwrap_or(0) };
         let mut units = MasterStream::new(place, UNIT_BYTES_MAX_DEFAULT);
+        joining::keep_relayed(self.server);
         self.server.following.change(self.order, |status| {
             (status.phase, status.offset) = (Phase::Connected, place.offset);
         });
@@ -452,7 +464,8 @@ fn timeout(server: &Server) -> Duration {
 /// The stream of which all is here up to its offset; None: there is nothing to go on from. In editions with a log all of it is on disk.
 fn known_stream(server: &Server) -> io::Result<Option<Stream>> {
     let engine = &server.engine;
-    let is_counted = engine.durability.log().is_some();
+    // Without a log it is where the master was followed, or replicas have read along.
+    let is_counted = engine.durability.log().is_some() || server.feeding.is_counted();
     durability::sync(engine)?;
     let stream = server.stream();
     let is_known = stream.id != ReplicationId::NONE && (is_counted || stream.selected.is_some());

@@ -168,6 +168,12 @@ impl Feeding {
         self.looks_for_foreign.load(Ordering::Relaxed) && foreign::is_in(&[bytes])
     }
 
+    /// Whether the stream without a log has all that is written, so that its offset says what is here.
+    pub fn is_counted(&self) -> bool {
+        let state = self.state.lock();
+        state.has_journal && state.backlog.is_some()
+    }
+
     /// Notes where the stream is without a log, by somebody else's account: that of the master that is followed.
     pub fn follow_stream(&self, offset: u64) {
         let mut state = self.state.lock();
@@ -193,6 +199,12 @@ impl Feeding {
     /// The same where the stream does not go on from what they have.
     pub fn break_off(&self, at: u64) {
         self.state.lock().break_off(at);
+    }
+
+    /// Whether a full copy is made.
+    pub fn is_copying(&self) -> bool {
+        let state = self.state.lock();
+        state.is_making || state.is_sending_directly
     }
 
     /// Whether effects go to a journal of this: there can be no other.
@@ -257,6 +269,8 @@ impl Feeding {
         let before = state.left.map_or(u64::MAX, |(_, offset)| offset);
         state.left = Some((now, before.min(if had == 0 { u64::MAX } else { had })));
         self.look_for_foreign(&state);
+        // What was kept for it alone.
+        state.trim();
         drop(state);
         self.acknowledged.notify_waiters();
     }

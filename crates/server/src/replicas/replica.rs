@@ -58,9 +58,9 @@ pub enum Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Stage {
-    /// It waits for a full copy.
+    /// It waits for a full copy, or is sent one that is made on the way.
     Waits,
-    /// It is sent one, or what was written meanwhile.
+    /// It is sent one that was made.
     Copies,
     /// It reads the stream.
     Online,
@@ -222,6 +222,11 @@ impl Replica {
             (false, true) => Given::Backlog(self.position.load(Ordering::Acquire)),
             (false, false) => Given::OfOutbox,
         }
+    }
+
+    /// Bytes that wait in its outbox.
+    pub fn outbox_bytes(&self) -> usize {
+        self.outbox.lock().bytes
     }
 
     /// It has been given all there was: who adds something wakes it. Called with what it reads from locked.

@@ -20,6 +20,17 @@ pub struct BacklogFigures {
     pub allocated_bytes: usize,
 }
 
+/// Bytes that are kept for replicas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Buffers {
+    /// The backlog as far as it is kept for whoever comes.
+    pub backlog: usize,
+    /// What is kept beyond that for those that are behind.
+    pub beyond: usize,
+    /// What waits for one of them alone.
+    pub outboxes: usize,
+}
+
 /// What a replica is doing, in Redis' words.
 pub fn state_name(stage: Stage) -> &'static str {
     match stage {
@@ -51,6 +62,15 @@ impl Feeding {
                 && i64::try_from(lag_s(replica, now)).is_ok_and(|lag| lag <= max_lag_s)
         };
         self.state.lock().replicas.iter().filter(is_good).count()
+    }
+
+    /// What is kept for replicas, of which the backlog takes so much by itself.
+    pub fn buffers(&self, backlog_size: u64) -> Buffers {
+        let state = self.state.lock();
+        let all = state.backlog.as_ref().map_or(0, |backlog| backlog.allocated_bytes());
+        let backlog = usize::try_from(backlog_size).map_or(all, |size| all.min(size));
+        let outboxes = state.replicas.iter().map(|replica| replica.outbox_bytes()).sum();
+        Buffers { backlog, beyond: all - backlog, outboxes }
     }
 
     /// What is to be shown of the backlog.

@@ -47,6 +47,8 @@ pub fn kill(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
             }
         }
     }
+    let is_master = |its: &str, own: &str| filter.fits_master(its.as_bytes(), own.as_bytes());
+    killed += i64::from(context.server.following.end_link_if(is_master));
     match is_old_form {
         true if killed == 0 => return Err(Error::text("ERR No such client")),
         true => reply.ok(),
@@ -82,6 +84,19 @@ impl<'a> Filter<'a> {
             && self.local_address.is_none_or(|address| address == client.local_address.as_bytes())
             && self.user.is_none_or(|user| client.is_user(user))
             && self.class.is_none_or(|class| class == Some(client.class()))
+    }
+
+    /// Whether it means the link to the master, which is no client, but has addresses and a type as one.
+    fn fits_master(&self, address: &[u8], local_address: &[u8]) -> bool {
+        let is_named = self.address == Some(address)
+            || self.local_address == Some(local_address)
+            || self.class.is_some_and(|class| class.is_none());
+        is_named
+            && self.id.is_none()
+            && self.user.is_none()
+            && self.address.is_none_or(|one| one == address)
+            && self.local_address.is_none_or(|one| one == local_address)
+            && self.class.is_none_or(|class| class.is_none())
     }
 }
 

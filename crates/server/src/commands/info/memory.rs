@@ -106,6 +106,7 @@ pub(super) fn memory(context: &mut Context<'_, '_>, page: &mut Page) {
         ("total_system_memory_human", &human_bytes(machine)),
     ]);
     scripts(context, page);
+    let buffers = context.server.feeding.buffers(config.repl_backlog_size());
     let (ceiling, policy) = (config.maxmemory(), config.maxmemory_policy().word());
     page.lines(&[
         ("maxmemory", &ceiling),
@@ -120,9 +121,9 @@ pub(super) fn memory(context: &mut Context<'_, '_>, page: &mut Page) {
         ("mem_fragmentation_ratio", &fragmentation),
         ("mem_fragmentation_bytes", &usage.fragmentation_bytes()),
         ("mem_not_counted_for_evict", &refusals::uncounted_bytes(&context.server.engine)),
-        ("mem_replication_backlog", &0),
-        ("mem_total_replication_buffers", &0),
-        ("mem_clients_slaves", &0),
+        ("mem_replication_backlog", &buffers.backlog),
+        ("mem_total_replication_buffers", &(buffers.backlog + buffers.beyond)),
+        ("mem_clients_slaves", &(buffers.beyond + buffers.outboxes)),
         ("mem_clients_normal", &usage.clients),
         ("mem_cluster_links", &0),
         ("mem_aof_buffer", &usage.log_buffer),

@@ -51,7 +51,7 @@ fn snapshots(context: &Context<'_, '_>, page: &mut Page) {
         ("current_save_keys_processed", &saves.keys_written),
         ("current_save_keys_total", &saves.keys_total),
         ("rdb_changes_since_last_save", &counted.writes.saturating_sub(saves.changes_saved)),
-        ("rdb_bgsave_in_progress", &u8::from(saves.running_since.is_some())),
+        ("rdb_bgsave_in_progress", &u8::from(saves.running_since.is_some() || server.feeding.is_copying())),
         ("rdb_last_save_time", &saves.saved_at.seconds()),
         ("rdb_last_bgsave_status", &status(saves.failed_last)),
         ("rdb_last_bgsave_time_sec", &or_never(saves.last_duration_s)),

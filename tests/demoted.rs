@@ -1,0 +1,154 @@
+//! Servers change parts: who was a master follows, who followed becomes one, and what clients do meanwhile.
+
+use crate::{info, tarn};
+use testkit::ask::{ask, call, ok, text, wait_until};
+use testkit::{Client, Program, Server};
+use wire::Value;
+
+fn tarn_of(edition: &str) -> Server {
+    let own = ["--edition", edition, "--enable-debug-command", "yes", "--repl-ping-replica-period", "3600"];
+    Server::start(tarn(), &own).expect("it starts")
+}
+
+fn says(client: &mut Client, line: &str) -> bool {
+    ask(client, &["INFO", "replication"]).contains(line)
+}
+
+/// Has one follow another, and waits until it has all.
+fn follow(replica: &Server, master: &Server) {
+    let (mut there, mut here) = (replica.connect().unwrap(), master.connect().unwrap());
+    call(&mut there, &["REPLICAOF", "127.0.0.1", &master.address().port().to_string()]);
+    wait_until("the link is up", || says(&mut there, "master_link_status:up"));
+    wait_until("the offsets agree", || {
+        info(&mut here, "master_repl_offset") == info(&mut there, "slave_repl_offset")
+    });
+}
+
+fn promote(server: &Server) {
+    assert_eq!(call(&mut server.connect().unwrap(), &["REPLICAOF", "NO", "ONE"]), ok());
+}
+
+fn full_copies(server: &Server) -> u64 {
+    info(&mut server.connect().unwrap(), "sync_full")
+}
+
+#[test]
+fn no_copy_is_needed_where_parts_are_changed() {
+    for edition in ["memory", "durable"] {
+        let (first, second, third) = (tarn_of(edition), tarn_of(edition), tarn_of(edition));
+        let mut client = first.connect().unwrap();
+        follow(&second, &first);
+        follow(&third, &first);
+        call(&mut client, &["SET", "a", "1"]);
+        assert_eq!(call(&mut client, &["WAIT", "2", "20000"]), Value::Int(2));
+        // From one replica of a master to another.
+        follow(&third, &second);
+        assert_eq!((full_copies(&first), full_copies(&second)), (2, 0), "{edition}");
+        // The former master follows the new one.
+        promote(&second);
+        follow(&first, &second);
+        let mut client = second.connect().unwrap();
+        call(&mut client, &["SET", "b", "2"]);
+        assert_eq!(call(&mut client, &["WAIT", "2", "20000"]), Value::Int(2), "{edition}");
+        assert_eq!(full_copies(&second), 0, "{edition}: {}", second.last_lines());
+        assert_eq!(call(&mut first.connect().unwrap(), &["GET", "b"]), text("2"));
+    }
+}
+
+#[test]
+fn a_new_master_says_which_database_it_writes_to() {
+    let (first, second, third) = (tarn_of("memory"), tarn_of("memory"), tarn_of("memory"));
+    let mut client = first.connect().unwrap();
+    follow(&third, &first);
+    call(&mut client, &["SELECT", "9"]);
+    call(&mut client, &["SET", "mine", "1"]);
+    follow(&first, &second);
+    let mut other = second.connect().unwrap();
+    call(&mut other, &["SELECT", "3"]);
+    call(&mut other, &["SET", "its", "1"]);
+    follow(&first, &second);
+    follow(&third, &first);
+    promote(&first);
+    call(&mut client, &["SET", "again", "1"]);
+    follow(&third, &first);
+    let mut there = third.connect().unwrap();
+    call(&mut there, &["SELECT", "9"]);
+    assert_eq!(call(&mut there, &["GET", "again"]), text("1"));
+}
+
+#[test]
+fn what_is_written_beside_a_master_is_in_no_stream_and_goes_when_its_time_is_up() {
+    for edition in ["memory", "durable"] {
+        let (master, middle, last) = (tarn_of(edition), tarn_of(edition), tarn_of(edition));
+        follow(&middle, &master);
+        follow(&last, &middle);
+        let mut between = middle.connect().unwrap();
+        call(&mut between, &["CONFIG", "SET", "replica-read-only", "no"]);
+        assert_eq!(call(&mut between, &["SET", "own", "1"]), ok());
+        assert_eq!(call(&mut between, &["SET", "short", "1", "PX", "50"]), ok());
+        assert_eq!(info(&mut between, "slave_expires_tracked_keys"), 1);
+        call(&mut master.connect().unwrap(), &["SET", "theirs", "1"]);
+        wait_until("it is through", || call(&mut last.connect().unwrap(), &["GET", "theirs"]) == text("1"));
+        assert_eq!(call(&mut last.connect().unwrap(), &["DBSIZE"]), Value::Int(1), "{edition}");
+        assert_eq!(full_copies(&middle), 1, "{edition}: {}", middle.last_lines());
+        wait_until("its time is up", || call(&mut between, &["DBSIZE"]) == Value::Int(2));
+        assert_eq!(info(&mut between, "slave_expires_tracked_keys"), 0);
+    }
+}
+
+#[test]
+fn who_waits_on_a_server_that_begins_to_follow_is_sent_away() {
+    let (master, server) = (tarn_of("memory"), tarn_of("memory"));
+    let requests =
+        [&["BLPOP", "k", "0"][..], &["WAIT", "1", "0"], &["XREAD", "BLOCK", "0", "STREAMS", "s", "$"]];
+    let mut waiting: Vec<Client> = requests.map(|_| server.connect().unwrap()).into();
+    waiting.iter_mut().zip(requests).for_each(|(client, request)| client.send_request(request).unwrap());
+    let mut client = server.connect().unwrap();
+    wait_until("they wait", || info(&mut client, "blocked_clients") == 3);
+    follow(&server, &master);
+    for mut client in waiting {
+        let answer = String::from_utf8(client.read_to_close().unwrap()).unwrap();
+        assert!(answer.starts_with("-UNBLOCKED force unblock from blocking operation, "), "{answer}");
+    }
+    call(&mut master.connect().unwrap(), &["RPUSH", "k", "a"]);
+    wait_until("it is here", || call(&mut client, &["LLEN", "k"]) == Value::Int(1));
+}
+
+#[test]
+fn a_link_to_a_master_is_ended_as_a_client_is() {
+    let (master, replica) = (Server::start(Program::Redis, &[]).unwrap(), tarn_of("memory"));
+    follow(&replica, &master);
+    let (mut here, mut client) = (master.connect().unwrap(), replica.connect().unwrap());
+    let address = format!("127.0.0.1:{}", master.address().port());
+    let requests = [
+        &["CLIENT", "KILL", "TYPE", "master"][..],
+        &["CLIENT", "KILL", &address],
+        &["CLIENT", "KILL", "ADDR", &address],
+    ];
+    for (times, request) in (1..).zip(requests) {
+        let done = if request.len() == 3 { ok() } else { Value::Int(1) };
+        assert_eq!(call(&mut client, request), done);
+        wait_until("it is back", || info(&mut here, "sync_partial_ok") == times);
+        wait_until("the link is up", || says(&mut client, "master_link_status:up"));
+    }
+    assert_eq!(call(&mut client, &["CLIENT", "KILL", "TYPE", "replica"]), Value::Int(0));
+    assert_eq!(info(&mut here, "sync_full"), 1);
+}
+
+#[test]
+fn counting_leaves_what_the_master_has_not_ended() {
+    let (master, replica) = (tarn_of("memory"), tarn_of("memory"));
+    let mut here = master.connect().unwrap();
+    call(&mut here, &["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+    follow(&replica, &master);
+    call(&mut here, &["PFADD", "k", "a", "b"]);
+    call(&mut here, &["PEXPIRE", "k", "1"]);
+    let mut there = replica.connect().unwrap();
+    wait_until("it is here, and over", || {
+        call(&mut there, &["DBSIZE"]) == Value::Int(1) && call(&mut there, &["EXISTS", "k"]) == Value::Int(0)
+    });
+    assert_eq!(call(&mut there, &["PFCOUNT", "k"]), Value::Int(0));
+    assert_eq!(call(&mut there, &["DBSIZE"]), Value::Int(1));
+    // What a master sends is counted as what clients send.
+    assert!(ask(&mut there, &["INFO", "commandstats"]).contains("cmdstat_pexpireat:calls=1,"));
+}
