@@ -152,3 +152,19 @@ fn counting_leaves_what_the_master_has_not_ended() {
     // What a master sends is counted as what clients send.
     assert!(ask(&mut there, &["INFO", "commandstats"]).contains("cmdstat_pexpireat:calls=1,"));
 }
+
+#[test]
+fn who_asks_for_a_reply_is_no_replica() {
+    let master = tarn_of("memory");
+    for (request, name) in [(&["PING"][..], "ping"), (&["XINFO", "HELP"], "xinfo|help")] {
+        let mut client = master.connect().unwrap();
+        client.send_request(&["SYNC"]).unwrap();
+        client.send_request(request).unwrap();
+        client.read_to_close().unwrap();
+        let line = format!("Replica generated a reply to command '{name}', disconnecting it: ");
+        assert!(master.output().contains(&line), "{}", master.last_lines());
+    }
+    let mut client = master.connect().unwrap();
+    assert!(ask(&mut client, &["PSYNC", "?", "here"]).contains("value is not an integer"));
+    assert!(master.output().contains("asks for synchronization but with a wrong offset"));
+}

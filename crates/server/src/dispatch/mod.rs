@@ -453,6 +453,9 @@ impl Turn<'_> {
         }
         self.count_one(command, request, ending);
         let is_message = ending == Ending::Done && command.is(Flags::ANSWERS_BY_MESSAGE);
+        if self.session.reply_mode == ReplyMode::Never && out.len() > before {
+            self.part_with_replica(command);
+        }
         self.settle_reply(if is_message { out.len() } else { before }, out);
         if self.session.closing == Closing::No { Flow::Next } else { Flow::Close }
     }
@@ -631,6 +634,18 @@ impl Turn<'_> {
         Reply::new(out, self.session.protocol).error(error.as_bytes());
         self.server.counts.note_error(error.as_bytes());
         None
+    }
+
+    /// A reply would stand in the middle of the stream. Who asks for one is no replica, whatever it said.
+    #[cold]
+    fn part_with_replica(&mut self, command: &Command) {
+        let line = self.session.client.line(self.now);
+        log!(
+            Warning,
+            "Replica generated a reply to command '{}', disconnecting it: {line}",
+            command.row.name
+        );
+        self.session.closing = Closing::Now;
     }
 
     /// Takes the reply back if the session wants none.
