@@ -60,7 +60,6 @@ impl Batch<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::fixture::{DB, NOW, new_keyspace, seconds_later, set};
     use crate::{Expiry, KeepsAll, NO_TIME_IS_UP};
 
