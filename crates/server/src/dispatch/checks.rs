@@ -181,11 +181,17 @@ fn check_following(server: &Server, session: &Session, command: &Command, flags:
     let queued =
         session.transaction.as_ref().filter(|_| command.is_exec()).map_or(&[][..], |all| all.queue());
     let is_harmless = flags.contains(Flags::STALE) && queued.iter().all(|one| one.command().is(Flags::STALE));
-    let may_be_stale = is_harmless || server.engine.config.replica_serve_stale_data();
-    if !may_be_stale && server.following.is_stale() {
-        return Verdict::Refuse(refusals::MASTER_DOWN);
+    match !is_harmless && hides_stale_data(server) {
+        true => Verdict::Refuse(refusals::MASTER_DOWN),
+        false => Verdict::Run,
     }
-    Verdict::Run
+}
+
+/// Whether what there is may not be shown: it is a master's, whose link is down, and `replica-serve-stale-data` is no.
+pub fn hides_stale_data(server: &Server) -> bool {
+    server.engine.attention().contains(Attention::FOLLOWING)
+        && !server.engine.config.replica_serve_stale_data()
+        && server.following.is_stale()
 }
 
 /// Checks a command while there is a ceiling of memory: where there is a store it waits until there is room, else keys are evicted.

@@ -191,6 +191,10 @@ impl Plan<'_> {
     fn check(&self, context: &Context<'_, '_>, is_full: bool) -> Result<bool> {
         let of_command = context.command.row.flags;
         let reads_only = plan::reads_only(of_command, self.flags);
+        let allows_stale = self.flags.is_some_and(|flags| flags.contains(ScriptFlags::ALLOW_STALE));
+        if !allows_stale && checks::hides_stale_data(context.server) {
+            return Err(self.flags.map_or(refusals::MASTER_DOWN, |_| refusals::SCRIPT_MASTER_DOWN));
+        }
         let Some(flags) = self.flags else { return Ok(reads_only) };
         if of_command.contains(Flags::READONLY) && !reads_only {
             return Err(Error::text("ERR Can not execute a script with write flag using *_ro command."));

@@ -203,6 +203,9 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
             return Err(Error::text("ERR This Redis command is not allowed from script"));
         }
         let context = &mut *self.context;
+        if !command.is(Flags::STALE) && checks::hides_stale_data(context.server) {
+            return Err(Error::text("ERR Can not execute the command on a stale replica"));
+        }
         if !context.session.access.is_unrestricted(&context.server.acl) {
             // What is refused is shown with the command that the client sent.
             context.session.client.note_command(context.command.id);
