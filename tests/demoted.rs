@@ -168,3 +168,53 @@ fn who_asks_for_a_reply_is_no_replica() {
     assert!(ask(&mut client, &["PSYNC", "?", "here"]).contains("value is not an integer"));
     assert!(master.output().contains("asks for synchronization but with a wrong offset"));
 }
+
+#[test]
+fn scripts_show_no_more_of_old_data_than_commands_do() {
+    let server = tarn_of("memory");
+    let mut client = server.connect().unwrap();
+    call(&mut client, &["SET", "x", "1"]);
+    call(&mut client, &["CONFIG", "SET", "replica-serve-stale-data", "no"]);
+    // Nobody is there.
+    call(&mut client, &["REPLICAOF", "127.0.0.1", "1"]);
+    let cases = [
+        ("return redis.call('get','x')", "MASTERDOWN Link with MASTER is down and "),
+        ("#!lua flags=no-writes\nreturn 1", "'allow-stale' flag is not set on the script"),
+        ("#!lua flags=allow-stale,no-writes\nreturn redis.call('get','x')", "on a stale replica"),
+        ("#!lua flags=allow-stale,no-writes\nreturn redis.call('echo','shown')", "shown"),
+    ];
+    for (script, answer) in cases {
+        let said = ask(&mut client, &["EVAL", script, "1", "x"]);
+        assert!(said.contains(answer), "{script}: {said}");
+    }
+}
+
+#[test]
+fn what_is_published_on_a_master_reaches_who_listens_on_its_replicas() {
+    for edition in ["memory", "durable"] {
+        let (master, middle) = (tarn_of(edition), tarn_of("memory"));
+        let last = Server::start(Program::Redis, &[]).unwrap();
+        call(&mut middle.connect().unwrap(), &["CONFIG", "SET", "repl-rdb-version", "10"]);
+        follow(&middle, &master);
+        follow(&last, &middle);
+        let mut listening = [&middle, &last].map(|server| server.connect().unwrap());
+        for listener in &mut listening {
+            call(listener, &["SUBSCRIBE", "news"]);
+        }
+        let mut client = master.connect().unwrap();
+        call(&mut client, &["SELECT", "2"]);
+        call(&mut client, &["SET", "a", "1"]);
+        assert_eq!(call(&mut client, &["PUBLISH", "news", "told"]), Value::Int(0));
+        call(&mut client, &["SET", "b", "1"]);
+        let message = Value::Array(["message", "news", "told"].map(text).into());
+        for listener in &mut listening {
+            assert_eq!(listener.read_value().unwrap(), message, "{edition}");
+        }
+        assert_eq!(call(&mut client, &["WAIT", "1", "20000"]), Value::Int(1));
+        wait_until("it is through", || {
+            let mut there = last.connect().unwrap();
+            call(&mut there, &["SELECT", "2"]);
+            call(&mut there, &["DBSIZE"]) == Value::Int(2)
+        });
+    }
+}

@@ -5,6 +5,7 @@
 //!
 //! Thread rule: one thread. Invariant: what comes out of a unit is as long as what went in.
 
+use command::Flags;
 use command::effects::Scope;
 use command::table::{self, Runs};
 use engine::Engine;
@@ -154,6 +155,8 @@ impl Judge<'_> {
             (Some(Scope::Databases), _) => {
                 Err(io::Error::other("databases were emptied or exchanged while they were copied"))
             }
+            // A message changes nothing.
+            (None, _) if command.is(Flags::PUBSUB) => Ok(Verdict::Due),
             _ => Err(unknown()),
         }
     }
@@ -269,6 +272,7 @@ mod tests {
         assert_eq!(left(&["RENAME other copied"]).unwrap(), ["0 DEL other"]);
         assert!(left(&["COPY other copied REPLACE"]).unwrap().is_empty());
         assert_eq!(left(&["RENAME other another"]).unwrap(), ["0 RENAME other another"]);
+        assert_eq!(left(&["PUBLISH copied told"]).unwrap(), ["0 PUBLISH copied told"]);
         assert!(left(&["RENAME copied other"]).is_err());
         let mut filter = Filter::new(engine, &stamps, 0, Stamp(0));
         assert!(super::tests::left(&mut filter, &["FLUSHALL"]).is_err());

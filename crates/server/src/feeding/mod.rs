@@ -92,9 +92,9 @@ fn say(server: &Server, request: &[u8]) {
     }
 }
 
-/// Whether somebody reads the stream, or did of late, and it is this server's own.
+/// Whether somebody reads the stream, and it is this server's own.
 pub fn is_read(server: &Server) -> bool {
-    !server.engine.attention().contains(Attention::FOLLOWING) && server.feeding.state.lock().backlog.is_some()
+    server.feeding.is_followed() && !server.engine.attention().contains(Attention::FOLLOWING)
 }
 
 /// Passes published messages on, which are nothing that is kept: whole requests.

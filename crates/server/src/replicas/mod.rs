@@ -43,6 +43,8 @@ pub struct Feeding {
     pub sent_bytes: Counter,
     /// Whether the stream is looked at for what a Redis does not know.
     looks_for_foreign: AtomicBool,
+    /// Whether anybody follows.
+    is_followed: AtomicBool,
 }
 
 /// Full copies that their replicas have not passed, as far as is known.
@@ -251,6 +253,12 @@ impl Feeding {
     pub fn look_for_foreign(&self, state: &State) {
         let any = state.replicas.iter().any(|replica| !replica.said.is_tarn);
         self.looks_for_foreign.store(any, Ordering::Relaxed);
+        self.is_followed.store(!state.replicas.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Whether anybody follows.
+    pub fn is_followed(&self) -> bool {
+        self.is_followed.load(Ordering::Relaxed)
     }
 
     /// A replica has acknowledged so much.
