@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::Config;
 use crate::parsed::{OutputLimit, Value};
 use crate::retention;
-use crate::special::KeyspaceEvents;
+use crate::special::{KeyspaceEvents, ShutdownFlags};
 use crate::table::index_of;
 use crate::words::{
     Access, AppendFsync, BusyScope, Edition, LogLevel, MaxmemoryPolicy, StoreCompression, Supervision,
@@ -169,6 +169,10 @@ numbers! {
     set_max_listpack_entries: usize = "set-max-listpack-entries", |n| n as usize;
     /// Longest member in a packed set, in bytes.
     set_max_listpack_value: usize = "set-max-listpack-value", |n| n as usize;
+    /// How SIGINT ends the server.
+    shutdown_on_sigint: ShutdownFlags = "shutdown-on-sigint", |n| ShutdownFlags::from_bits_truncate(n as u8);
+    /// How SIGTERM does.
+    shutdown_on_sigterm: ShutdownFlags = "shutdown-on-sigterm", |n| ShutdownFlags::from_bits_truncate(n as u8);
     /// Seconds that a shutdown waits for replicas.
     shutdown_timeout_s: u32 = "shutdown-timeout", |n| n as u32;
     /// Microseconds from which a command enters the slow log; `None` while it is off.

@@ -36,7 +36,7 @@ pub use load::{ConfigError, Source, Startup};
 pub use parsed::{OutputLimit, Value, memory as memory_bytes};
 pub use rewrite::RewriteError;
 pub use row::{Effect, Flags, Kind, Row, SHUTDOWN_WORDS};
-pub use special::KeyspaceEvents;
+pub use special::{KeyspaceEvents, ShutdownFlags};
 pub use table::TABLE;
 pub use words::{
     Access, AppendFsync, BusyScope, Edition, LogLevel, MaxmemoryPolicy, StoreCompression, Supervision,

@@ -45,6 +45,21 @@ bitflags! {
     }
 }
 
+bitflags! {
+    /// What ends the server is to do (`shutdown-on-sigterm`), in the order of `SHUTDOWN_WORDS`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ShutdownFlags: u8 {
+        /// It saves, whatever save points there are.
+        const SAVE = 1;
+        /// It does not.
+        const NOSAVE = 2;
+        /// It waits for no replica.
+        const NOW = 4;
+        /// What cannot be saved does not keep the server.
+        const FORCE = 8;
+    }
+}
+
 /// The letter of each bit of `KeyspaceEvents`, from the lowest; CONFIG GET writes them in this order.
 const EVENT_LETTERS: &[u8; 14] = b"g$lshzxetdnKEm";
 

@@ -1,7 +1,8 @@
-//! CLIENT PAUSE: until when sessions wait, and with which commands.
+//! Pauses: until when sessions wait, and with which commands. CLIENT PAUSE orders one, and a failover and the server's end order their
+//! own, which end by themselves only.
 //!
 //! A pause begins while nobody is in the keyspace: what was checked before it has taken effect, and nothing of that kind takes effect
-//! afterwards. Until it ends nothing goes by itself either.
+//! afterwards. (That of the server's end waits for this once it has begun.) Until it ends nothing goes by itself either.
 //!
 //! Invariant: the engine's attention flag changes under the lock of the state, so that
 //! a pause that begins while another is found to be over is not overlooked.
@@ -21,45 +22,70 @@ pub enum Paused {
     All,
 }
 
-/// The pause in force. Sessions look at it only while the engine's attention flag is set.
+/// Who has ordered a pause, and ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// CLIENT PAUSE.
+    Client,
+    /// The server's end, which waits for replicas.
+    End,
+    /// A failover.
+    Failover,
+}
+
+const PURPOSES: usize = 3;
+
+/// What is held back, and until when.
+type Order = Option<(Paused, UnixMs)>;
+
+/// The pauses in force. Sessions look at them only while the engine's attention flag is set.
 #[derive(Debug, Default)]
 pub struct Pause {
-    state: Mutex<Option<(Paused, UnixMs)>>,
+    state: Mutex<[Order; PURPOSES]>,
 }
 
 impl Pause {
-    /// Begins a pause; no other batch is in the keyspace. One that is on already is only made stricter or longer, as
-    /// in Redis.
-    pub fn begin(&self, engine: &Engine, what: Paused, now: UnixMs, until: UnixMs) {
+    /// Begins a pause. One that is on already for this purpose is only made stricter or longer, as in Redis.
+    pub fn begin(&self, engine: &Engine, purpose: Purpose, what: Paused, now: UnixMs, until: UnixMs) {
         let mut state = self.state.lock();
-        *state = Some(match *state {
+        let order = &mut state[purpose as usize];
+        *order = Some(match *order {
             Some((before, end)) if now < end => (before.max(what), end.max(until)),
             _ => (what, until),
         });
         show(engine, true);
     }
 
-    /// Ends the pause and wakes those who wait for it.
-    pub fn end(&self, engine: &Engine, clients: &Clients) {
+    /// Ends what was ordered for a purpose, and wakes those who wait for it.
+    pub fn end(&self, engine: &Engine, clients: &Clients, purpose: Purpose) {
         let was_on = {
             let mut state = self.state.lock();
-            show(engine, false);
-            state.take().is_some()
+            let was_on = state[purpose as usize].take().is_some();
+            show(engine, in_force(&state).is_some());
+            was_on
         };
         if was_on {
             clients.wake_all();
         }
     }
 
-    /// What is held back at `now` and until when. A pause that is over is forgotten.
-    pub fn at(&self, engine: &Engine, now: UnixMs) -> Option<(Paused, UnixMs)> {
+    /// What is held back at `now` and until when to look again. What is over is forgotten.
+    pub fn at(&self, engine: &Engine, now: UnixMs) -> Order {
         let mut state = self.state.lock();
-        if state.is_some_and(|(_, until)| until <= now) {
-            *state = None;
+        state.iter_mut().for_each(|order| *order = order.filter(|(_, until)| now < *until));
+        let order = in_force(&state);
+        if order.is_none() {
             show(engine, false);
         }
-        *state
+        order
     }
+}
+
+/// The strictest of all orders, for as long as none of them ends.
+fn in_force(orders: &[Order; PURPOSES]) -> Order {
+    let strictest = orders.iter().flatten().map(|(what, _)| *what).max()?;
+    let until = orders.iter().flatten().map(|(_, until)| *until).min()?;
+    Some((strictest, until))
 }
 
 /// Has commands look at the pause, or not. Its state is locked.

@@ -2,6 +2,8 @@
 
 use crate::bells::Bells;
 use crate::blocked::Blocked;
+use crate::departure::Departure;
+use crate::failover::Failover;
 use crate::followed::Following;
 use crate::holders::{Holders, Run};
 use crate::names::Names;
@@ -90,6 +92,8 @@ pub struct Server {
     pub watches: Arc<Watches>,
     /// The master that is followed.
     pub following: Following,
+    /// The failover by hand, if there is one.
+    pub failover: Failover,
     /// Sessions that wait for keys.
     pub blocked: Blocked,
     /// Functions that run now.
@@ -112,6 +116,8 @@ pub struct Server {
     pub bells: Bells,
     slow_ticks: AtomicU64,
     reply_bytes_max: AtomicUsize,
+    /// The end while it waits for replicas.
+    pub departure: Departure,
     ending: watch::Sender<Ending>,
 }
 
@@ -144,6 +150,7 @@ impl Server {
             monitors: Monitors::default(),
             watches: Arc::default(),
             following: Following::default(),
+            failover: Failover::default(),
             blocked: Blocked::default(),
             functions: Mutex::default(),
             holders: Holders::default(),
@@ -156,6 +163,7 @@ impl Server {
             bells: Bells::new(workers),
             slow_ticks: AtomicU64::new(u64::MAX),
             reply_bytes_max: AtomicUsize::new(usize::MAX),
+            departure: Departure::default(),
             ending: watch::Sender::new(Ending::NotYet),
         }
     }

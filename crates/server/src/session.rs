@@ -35,8 +35,8 @@ pub enum ReplyMode {
     SkipNext,
     /// The reply to this command is not.
     Skip,
-    /// None is any more: what it is sent is not made of replies.
-    Never,
+    /// It is a replica, and a reply ends it: what it is sent is not made of replies.
+    Stream,
 }
 
 /// One client's state.
@@ -228,9 +228,14 @@ impl Session {
         Some(letters)
     }
 
+    /// How replies are sent where nobody asks for less.
+    pub fn usual_mode(&self) -> ReplyMode {
+        if self.replica.is_some() { ReplyMode::Stream } else { ReplyMode::On }
+    }
+
     /// Whether the reply to its request at hand is not sent.
     pub fn is_silent(&self) -> bool {
-        matches!(self.reply_mode, ReplyMode::Off | ReplyMode::Skip | ReplyMode::Never)
+        matches!(self.reply_mode, ReplyMode::Off | ReplyMode::Skip | ReplyMode::Stream)
     }
 
     /// Whether only messages may come: a RESP2 client that has subscribed could not tell

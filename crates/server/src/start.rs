@@ -3,6 +3,8 @@
 
 use crate::names::Names;
 use crate::server::{Ending, Scripting, Server};
+use crate::commands::shutdown;
+use crate::departure::Wish;
 use crate::{assembly, commands, durable, feeding, following, supervision};
 use config::{Config, Edition, Startup};
 use engine::Attention;
@@ -329,8 +331,15 @@ impl Front {
                             continue;
                         }
                         log!(Warning, "Received {name}, scheduling shutdown...");
-                        if save_before_end(server, &mut signals).await {
-                            break (0, Scripting::Awaited);
+                        let wish = shutdown::wish_of_signal(server, name == "SIGINT");
+                        shutdown::ask(server, wish);
+                        if let Some(scripts) = depart(server, wish, &mut signals).await {
+                            break (0, scripts);
+                        }
+                    }
+                    () = server.departure.wanted() => {
+                        if let Some(scripts) = depart(server, Wish::default(), &mut signals).await {
+                            break (0, scripts);
                         }
                     }
                     ended = ending.wait_for(|ending| *ending != Ending::NotYet) => match ended.as_deref() {
@@ -349,29 +358,20 @@ impl Front {
     }
 }
 
-/// Saves what has to be saved while clients are still served, after a signal. False: that failed, and the server stays. A script that
-/// is slow would hold it up for who knows how long: the end ends it, or waits for it for a while, and saves then.
-async fn save_before_end(server: &Arc<Server>, signals: &mut Signals) -> bool {
-    if !snapshot::is_due_at_end(&server.engine) || server.engine.keyspace.has_any_slow_holder() {
-        return true;
-    }
+/// Waits for replicas and saves what has to be saved, while clients are still served. None: the server stays.
+async fn depart(server: &Arc<Server>, wish: Wish, signals: &mut Signals) -> Option<Scripting> {
     let (tell, told) = tokio::sync::oneshot::channel();
-    let saving = {
+    let departing = {
         let server = server.clone();
         // Who asked waits for it.
         move || {
-            let _ = tell.send(snapshot::save_before_end(&server.engine).is_ok());
+            let _ = tell.send(shutdown::depart(&server, wish));
         }
     };
-    if std::thread::Builder::new().name("save".to_owned()).spawn(saving).is_err() {
-        return true;
+    if std::thread::Builder::new().name("shutdown".to_owned()).spawn(departing).is_err() {
+        return Some(Scripting::Awaited);
     }
-    let is_saved = signals.meanwhile(told).await.unwrap_or(false);
-    if !is_saved {
-        log!(Warning, "Error trying to save the DB, can't exit.");
-        supervision::notify(&server.engine.config, "STATUS=Error trying to save the DB, can't exit.");
-    }
-    is_saved
+    signals.meanwhile(told).await.unwrap_or(None)
 }
 
 /// How long a script that has written something may run on at the server's end: what watches over servers kills most of them after

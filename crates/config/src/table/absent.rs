@@ -4,7 +4,6 @@ use crate::row::{BOOL, Flags, INT, Kind, LONG, MEMORY, PORT, Row, TEXT, absent, 
 
 const APPEND_ONLY: &str = "the append-only file does not exist in this version";
 const SNAPSHOTS: &str = "snapshots are always compressed, checked, and written beside the work of clients";
-const SHUTDOWN: &str = "signals save if there are save points";
 const PAYLOADS: &str = "payloads are always checked";
 const LINKS: &str = "what replicas are sent waits for nothing";
 const MASTERS_WRITES: &str = "what a master sends and cannot be done is told in the log, and passed over";
@@ -66,8 +65,6 @@ pub(super) const ROWS: &[Row] = &[
     absent("replica-ignore-disk-write-errors", BOOL, "no", DISK),
     absent("replica-lazy-flush", BOOL, "no", REPLACED).alias("slave-lazy-flush"),
     absent("sanitize-dump-payload", Kind::Enum(&["no", "yes", "clients"]), "no", PAYLOADS),
-    absent("shutdown-on-sigint", Kind::ShutdownFlags, "default", SHUTDOWN),
-    absent("shutdown-on-sigterm", Kind::ShutdownFlags, "default", SHUTDOWN),
 ];
 
 fn node_name(text: &[u8]) -> Result<(), &'static str> {

@@ -100,6 +100,8 @@ pub(super) const ROWS: &[Row] = &[
         .here("files are written only when they are asked for, as the log has everything"),
     absent("server_cpulist", TEXT, "", CPU_LISTS).at_start(),
     absent("set-proc-title", BOOL, "yes", TITLE).at_start(),
+    works("shutdown-on-sigint", Kind::ShutdownFlags, "default"),
+    works("shutdown-on-sigterm", Kind::ShutdownFlags, "default"),
     works("shutdown-timeout", INT, "10"),
     works("slowlog-log-slower-than", int(-1, i64::MAX), "10000"),
     works("slowlog-max-len", LONG, "128"),

@@ -37,6 +37,8 @@ pub struct Replica {
     pub announced_address: Option<String>,
     /// The version to tell the master (Valkey asks for it from 8.0 on); nothing is sent without it.
     pub version: Option<String>,
+    /// It was master until now, and wants the other to take its place (PSYNC ... FAILOVER).
+    pub hands_over: bool,
 }
 
 impl fmt::Debug for Replica {
@@ -145,6 +147,12 @@ impl Handshake {
         step
     }
 
+    /// Whether PSYNC was asked for, or is to be sent.
+    #[must_use]
+    pub fn has_asked(&self) -> bool {
+        self.awaited.last() == Some(&Awaited::Psync)
+    }
+
     fn take_reply(&mut self, line: &[u8], step: &mut Step) -> Option<Outcome> {
         let awaited = *self.awaited.last().expect("without an outcome something is awaited");
         if awaited == Awaited::Psync {
@@ -190,13 +198,12 @@ impl Handshake {
     }
 
     fn write_psync(&self, out: &mut Vec<u8>) {
-        match self.ask {
-            Ask::Full => encode_request(out, &[b"PSYNC", b"?", b"-1"]),
-            Ask::Rest { id, offset } => {
-                let next = offset.saturating_add(1).to_string();
-                encode_request(out, &[b"PSYNC", id.to_string().as_bytes(), next.as_bytes()]);
-            }
-        }
+        let (id, next) = match self.ask {
+            Ask::Full => ("?".to_owned(), "-1".to_owned()),
+            Ask::Rest { id, offset } => (id.to_string(), offset.saturating_add(1).to_string()),
+        };
+        let words = [&b"PSYNC"[..], id.as_bytes(), next.as_bytes(), b"FAILOVER"];
+        encode_request(out, &words[..if self.replica.hands_over { 4 } else { 3 }]);
     }
 }
 

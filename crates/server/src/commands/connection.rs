@@ -190,6 +190,9 @@ fn write_greeting(context: &Context<'_, '_>, reply: &mut Reply<'_>) {
 
 /// RESET
 fn reset(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    if context.session.replica.is_some() {
+        return Err(Error::text("ERR can only reset normal client connections"));
+    }
     let (server, client) = (context.server, context.session.client.clone());
     context.session.listen_no_more(server);
     // Nothing that was posted may come behind the reply, where it would be taken for another.

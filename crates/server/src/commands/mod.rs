@@ -91,5 +91,30 @@ pub(crate) fn unknown_subcommand(context: &Context<'_, '_>) -> Result<()> {
     Err(Error::unknown_subcommand(context.command.row.name, word))
 }
 
+/// Does something while nobody else is in the keyspace: all that was let in before has taken effect.
+///
+/// # Errors
+/// Something that is slow has the keyspace: the command is to be run again.
+pub(crate) fn settled<T>(
+    context: &mut Context<'_, '_>,
+    work: impl FnOnce(&mut Context<'_, '_>) -> T,
+) -> Result<T> {
+    // While data is loaded nobody is served who touches it.
+    let holds = context.batch.is_inside() && !context.batch.holds_all();
+    let earlier = context.batch.take_seen();
+    if holds && !context.batch.try_hold_all() {
+        context.batch.see(earlier);
+        return Err(Error::InUse);
+    }
+    let done = work(context);
+    if holds {
+        context.batch.release();
+    }
+    // It has looked at nothing, and the disk may hang.
+    context.batch.take_seen();
+    context.batch.see(earlier);
+    Ok(done)
+}
+
 #[cfg(test)]
 mod tests;

@@ -9,8 +9,9 @@ use crate::feeding;
 use crate::feeding::joining::{self, Wish};
 use crate::feeding::synced;
 use crate::followed::{Master, Phase};
-use crate::following::{self, Order};
+use crate::following::{self, Order, handing_over};
 use crate::replicas::replica::{Form, Replica, Said, Stage};
+use crate::server::Server;
 use crate::session::ReplyMode;
 use command::category::Categories;
 use command::parse::int;
@@ -115,6 +116,9 @@ fn replicaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()>
     if context.session.replica.is_some() {
         return Err(Error::text("ERR Command is not valid when client is a replica."));
     }
+    if context.server.failover.is_on() {
+        return Err(Error::text("ERR REPLICAOF not allowed while failing over."));
+    }
     let (host, port) = (request.arg(1), request.arg(2));
     let master = match host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
         true => None,
@@ -135,9 +139,14 @@ fn replicaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()>
 
 /// PSYNC replicationid offset
 fn psync(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
+    if context.session.replica.is_some() {
+        return Ok(());
+    }
     let request = context.request;
+    // A replica asks for the byte behind what it has; the first of a stream is byte 1.
+    let had = |offset: i64| u64::try_from(offset).ok().and_then(|offset| offset.checked_sub(1));
     if request.get(3).is_some_and(|word| word.eq_ignore_ascii_case(b"failover")) {
-        return Err(Error::text("ERR PSYNC FAILOVER can't be sent to a master."));
+        succeed(context, parse_i64(request.arg(2)).and_then(had))?;
     }
     let (id, offset) = (request.arg(1), int(request.arg(2)));
     let offset = offset.inspect_err(|_| {
@@ -147,10 +156,43 @@ fn psync(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
             context.session.client.address
         );
     })?;
-    // A replica asks for the byte behind what it has; the first of a stream is byte 1.
-    let had = u64::try_from(offset).ok().and_then(|offset| offset.checked_sub(1));
-    let wish = had.filter(|_| id != b"?").map(|offset| Wish { id: id.to_vec(), offset });
+    let wish = had(offset).filter(|_| id != b"?").map(|offset| Wish { id: id.to_vec(), offset });
     become_replica(context, Form::Psync, wish.as_ref())
+}
+
+/// For how long what the master has sent, and what has not come here yet, is waited for before this server takes its place.
+const ARRIVES_WITHIN_MS: u64 = 1000;
+
+/// PSYNC id offset FAILOVER: the master wants this server to take its place. `had` is how much of the stream the master has.
+fn succeed(context: &mut Context<'_, '_>, had: Option<u64>) -> Result<()> {
+    let (server, id) = (context.server, context.request.arg(1));
+    let status = server.following.status();
+    let said = context.session.said.get_or_insert_default();
+    match (said.is_successor, &status) {
+        (false, None) => return Err(Error::text("ERR PSYNC FAILOVER can't be sent to a master.")),
+        (true, Some(_)) => return Err(joining::NO_MASTER_LINK),
+        _ => {}
+    }
+    if let Some(status) = status {
+        if said.asked_at.is_none() {
+            log!(Notice, "Failover request received for replid {}.", String::from_utf8_lossy(id));
+        }
+        if !id.eq_ignore_ascii_case(server.stream().id.to_string().as_bytes()) {
+            return Err(Error::text("ERR PSYNC FAILOVER replid must match my replid."));
+        }
+        let asked_at = *said.asked_at.get_or_insert(context.now);
+        let lacks = had.is_some_and(|had| status.offset < had) && status.phase == Phase::Connected;
+        if lacks && context.now.0 < asked_at.0 + ARRIVES_WITHIN_MS {
+            return Err(Error::InUse);
+        }
+        said.is_successor = true;
+        let line = context.session.client.line(context.now);
+        log!(Notice, "MASTER MODE enabled (failover request from '{line}')");
+    }
+    match following::follow(server, None) {
+        Order::Underway => Err(Error::InUse),
+        Order::Done | Order::Already => Ok(()),
+    }
 }
 
 /// SYNC
@@ -168,7 +210,7 @@ fn become_replica(context: &mut Context<'_, '_>, form: Form, wish: Option<&Wish>
     joining::join(context.server, context.batch, &replica, wish)?;
     context.session.said = None;
     context.session.replica = Some(replica);
-    context.session.reply_mode = ReplyMode::Never;
+    context.session.reply_mode = ReplyMode::Stream;
     Ok(())
 }
 
@@ -254,31 +296,86 @@ fn note_acknowledgement(context: &mut Context<'_, '_>) {
 }
 
 /// FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]
-fn failover(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
-    let request = context.request;
-    let is = |at: usize, word: &[u8]| request.arg(at).eq_ignore_ascii_case(word);
-    if request.len() == 2 && is(1, b"abort") {
-        return Err(Error::text("ERR No failover in progress."));
+fn failover(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let words = context.request;
+    if words.len() == 2 && words.arg(1).eq_ignore_ascii_case(b"abort") {
+        return abort_failover(context, reply);
     }
-    let (mut at, mut timeout, mut to, mut force) = (1, false, false, false);
-    while at < request.len() {
-        let more = request.len() - at - 1;
-        if is(at, b"timeout") && more >= 1 && !timeout {
-            timeout = true;
-            if int(request.arg(at + 1))? <= 0 {
-                return Err(Error::text("ERR FAILOVER timeout must be greater than 0"));
-            }
+    let request = parse_failover(context)?;
+    check_failover(context.server, &request)?;
+    super::settled(context, |context| -> Result<()> {
+        // Others may have begun one before nobody else was there.
+        check_failover(context.server, &request)?;
+        handing_over::begin(context.server, request, context.now);
+        Ok(())
+    })??;
+    reply.ok();
+    Ok(())
+}
+
+/// What FAILOVER names for a target whose port cannot be one.
+const NO_PORT: u16 = 0;
+
+fn parse_failover(context: &Context<'_, '_>) -> Result<handing_over::Request> {
+    let words = context.request;
+    let is = |at: usize, word: &[u8]| words.arg(at).eq_ignore_ascii_case(word);
+    let mut request = handing_over::Request::default();
+    let mut at = 1;
+    while at < words.len() {
+        let more = words.len() - at - 1;
+        if is(at, b"timeout") && more >= 1 && request.timeout_ms.is_none() {
+            let timeout = u64::try_from(int(words.arg(at + 1))?).ok().filter(|timeout| *timeout > 0);
+            request.timeout_ms =
+                Some(timeout.ok_or(Error::text("ERR FAILOVER timeout must be greater than 0"))?);
             at += 2;
-        } else if is(at, b"to") && more >= 2 && !to {
-            to = true;
-            int(request.arg(at + 2))?;
+        } else if is(at, b"to") && more >= 2 && request.target.is_none() {
+            let port = u16::try_from(int(words.arg(at + 2))?).unwrap_or(NO_PORT);
+            let host = String::from_utf8_lossy(words.arg(at + 1)).into_owned();
+            request.target = Some(Master { host, port });
             at += 3;
-        } else if is(at, b"force") && !force {
-            force = true;
+        } else if is(at, b"force") && !request.is_forced {
+            request.is_forced = true;
             at += 1;
         } else {
             return Err(Error::Syntax);
         }
     }
-    Err(Error::text("ERR FAILOVER requires connected replicas."))
+    Ok(request)
+}
+
+/// Whether a failover may begin.
+fn check_failover(server: &Server, request: &handing_over::Request) -> Result<()> {
+    let refused = |text| Err(Error::text(text));
+    if server.failover.is_on() {
+        return refused("ERR FAILOVER already in progress.");
+    }
+    if server.following.status().is_some() {
+        return refused("ERR FAILOVER is not valid when server is a replica.");
+    }
+    if server.feeding.replicas().is_empty() {
+        return refused("ERR FAILOVER requires connected replicas.");
+    }
+    if request.is_forced && (request.timeout_ms.is_none() || request.target.is_none()) {
+        return refused("ERR FAILOVER with force option requires both a timeout and target HOST and IP.");
+    }
+    let Some(target) = &request.target else { return Ok(()) };
+    match handing_over::find(server, target).map(|replica| replica.stage()) {
+        _ if target.port == NO_PORT => refused("ERR FAILOVER target HOST and PORT is not a replica."),
+        None => refused("ERR FAILOVER target HOST and PORT is not a replica."),
+        Some(Stage::Online) => Ok(()),
+        Some(_) => refused("ERR FAILOVER target replica is not online."),
+    }
+}
+
+/// FAILOVER ABORT
+fn abort_failover(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let aborted = handing_over::abort(context.server, context.session.client.id);
+    match aborted.ok_or(Error::text("ERR No failover in progress."))? {
+        // Within a transaction nobody waits.
+        Order::Underway if context.session.transaction.is_none() => Err(Error::InUse),
+        Order::Done | Order::Already | Order::Underway => {
+            reply.ok();
+            Ok(())
+        }
+    }
 }

@@ -1,13 +1,25 @@
 //! SHUTDOWN: ends the server.
 
 use super::row;
+use crate::blocking;
+use crate::departure::Wish;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
-use crate::server::Scripting;
+use crate::feeding;
+use crate::pause::{Paused, Purpose};
+use crate::replicas::replica::{Replica, Stage};
+use crate::replicas::standing;
+use crate::server::{Scripting, Server};
+use crate::supervision;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
+use config::ShutdownFlags;
 use engine::Attention;
 use engine::snapshot::{self, Last};
+use keyspace::Stamp;
 use net::service::Closing;
+use std::sync::Arc;
+use std::time::Duration;
+use sys::UnixMs;
 use telemetry::log;
 use wire::Reply;
 
@@ -27,57 +39,55 @@ pub const ROWS: &[Row<ServerHandler>] = &[row("shutdown", -1, Reach::All, FLAGS,
     .syntax("[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]")
     .summary("Ends the server.")];
 
-/// What SHUTDOWN was asked for.
-#[derive(Default)]
-struct Options {
-    nosave: bool,
-    save: bool,
-    now: bool,
-    force: bool,
-    abort: bool,
-}
-
-impl Options {
-    fn parse(context: &Context<'_, '_>) -> Result<Options> {
-        let mut options = Options::default();
-        for word in context.request.iter().skip(1) {
-            let option = match word.to_ascii_lowercase().as_slice() {
-                b"nosave" => &mut options.nosave,
-                b"save" => &mut options.save,
-                b"now" => &mut options.now,
-                b"force" => &mut options.force,
-                b"abort" => &mut options.abort,
-                _ => return Err(Error::Syntax),
-            };
-            *option = true;
-        }
-        let Options { nosave, save, now, force, abort } = options;
-        if nosave && save || abort && (nosave || save || now || force) {
-            return Err(Error::Syntax);
-        }
-        Ok(options)
+/// What SHUTDOWN was asked for; None: to give up what it was asked for before.
+fn parse(context: &Context<'_, '_>) -> Result<Option<Wish>> {
+    let (mut wish, mut abort) = (Wish::default(), false);
+    for word in context.request.iter().skip(1) {
+        let option = match word.to_ascii_lowercase().as_slice() {
+            b"nosave" => &mut wish.nosave,
+            b"save" => &mut wish.save,
+            b"now" => &mut wish.now,
+            b"force" => &mut wish.force,
+            b"abort" => &mut abort,
+            _ => return Err(Error::Syntax),
+        };
+        *option = true;
+    }
+    match (abort, wish) {
+        (true, wish) if wish != Wish::default() => Err(Error::Syntax),
+        (false, Wish { nosave: true, save: true, .. }) => Err(Error::Syntax),
+        (abort, wish) => Ok((!abort).then_some(wish)),
     }
 }
 
 /// SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]
 ///
-/// A shutdown waits for nothing that could be aborted. The client gets no reply:
-/// its connection closes. While a script is busy only NOSAVE gets here.
-fn shutdown(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
-    let options = Options::parse(context)?;
-    if options.abort {
-        return Err(Error::text("ERR No shutdown in progress."));
-    }
-    log!(Warning, "User requested shutdown...");
+/// The client gets no reply: its connection closes. While a script is busy only NOSAVE gets here. Where replicas are behind, the client
+/// waits with the server ([`depart`]), and is told if the end is given up.
+fn shutdown(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let server = context.server;
-    // While the data is being loaded there is nothing to save.
-    let is_loaded = !server.engine.attention().contains(Attention::LOADING);
-    let saves = is_loaded && (options.save || !server.engine.config.save_points().is_empty());
+    let Some(wish) = parse(context)? else {
+        if !give_up(server, None) {
+            return Err(Error::text("ERR No shutdown in progress."));
+        }
+        log!(Notice, "Shutdown manually aborted.");
+        reply.ok();
+        return Ok(());
+    };
+    if ask(server, wish) {
+        let waiter = blocking::wait_for_time(server, context.session, None, ERRORS.to_vec());
+        context.session.waits = Some(None);
+        if !server.departure.join(&waiter) {
+            blocking::answer(server, &waiter, ERRORS, Stamp(0));
+        }
+        return Ok(());
+    }
+    tell_lagging(server);
     let mut last = Last::Unwanted;
-    if saves && !options.nosave {
+    if saves(server, wish) {
         // One in the background has not all of what is to be saved, and is given up.
         let saved = snapshot::save_instead(&server.engine, context.batch, context.now).ok_or(Error::InUse)?;
-        if saved.is_err() && !options.force {
+        if saved.is_err() && !wish.force {
             return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
         }
         // Others are served until the end is known to all workers.
@@ -85,8 +95,146 @@ fn shutdown(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
     }
     server.engine.snapshots.settle(last);
     context.session.closing = Closing::AfterReplies;
-    // NOSAVE is how a script is ended that cannot be killed otherwise.
-    let scripts = if options.nosave { Scripting::LeftBehind } else { Scripting::Awaited };
-    context.server.stop_with(0, scripts);
+    server.stop_with(0, scripting(wish));
     Ok(())
+}
+
+/// What clients are told that waited for an end which was given up.
+const ERRORS: &[u8] = b"-ERR Errors trying to SHUTDOWN. Check logs.\r\n";
+
+/// How often it looks whether replicas have all there is.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// NOSAVE is how a script is ended that cannot be killed otherwise.
+fn scripting(wish: Wish) -> Scripting {
+    if wish.nosave { Scripting::LeftBehind } else { Scripting::Awaited }
+}
+
+/// While the data is being loaded there is nothing to save.
+fn saves(server: &Server, wish: Wish) -> bool {
+    let is_loaded = !server.engine.attention().contains(Attention::LOADING);
+    is_loaded && !wish.nosave && (wish.save || !server.engine.config.save_points().is_empty())
+}
+
+/// The server is to end. True: this waits for replicas, or does so already; who carries it out is told. Writes are paused meanwhile.
+pub fn ask(server: &Server, wish: Wish) -> bool {
+    if server.departure.is_waiting() {
+        return true;
+    }
+    log!(Warning, "User requested shutdown...");
+    let (engine, timeout_s) = (&server.engine, server.engine.config.shutdown_timeout_s());
+    if wish.now || timeout_s == 0 || lagging(server).is_empty() {
+        return false;
+    }
+    let (now, for_ever) = (engine.clock.now(), UnixMs(i64::MAX as u64));
+    server.departure.begin(wish, UnixMs(now.0 + u64::from(timeout_s) * 1000));
+    server.pause.begin(engine, Purpose::End, Paused::Writes, now, for_ever);
+    log!(Notice, "Waiting for replicas before shutting down.");
+    true
+}
+
+/// Replicas that have not acknowledged all that was written, with how much of it that is.
+fn lagging(server: &Server) -> Vec<(Arc<Replica>, u64)> {
+    let end = feeding::end(server);
+    let behind = |replica: Arc<Replica>| {
+        let behind = end.saturating_sub(replica.acknowledged());
+        (behind > 0).then_some((replica, behind))
+    };
+    server.feeding.replicas().into_iter().filter_map(behind).collect()
+}
+
+/// Tells in the log who lacks what when the server ends.
+fn tell_lagging(server: &Server) {
+    let (all, lagging, now) =
+        (server.feeding.replicas().len(), lagging(server), server.engine.clock.now());
+    for (replica, behind) in &lagging {
+        let lag_s = if replica.stage() == Stage::Online { standing::lag_s(replica, now) } else { 0 };
+        log!(
+            Notice,
+            "Lagging replica {} reported offset {behind} behind master, lag={lag_s}, state={}.",
+            replica.name(),
+            standing::state_name(replica.stage())
+        );
+    }
+    if all > 0 {
+        let synced = all.saturating_sub(lagging.len());
+        log!(Notice, "{synced} of {all} replicas are in sync when shutting down.");
+    }
+}
+
+/// What a signal asks for (`shutdown-on-sigterm`, `shutdown-on-sigint`).
+pub fn wish_of_signal(server: &Server, is_interrupt: bool) -> Wish {
+    let config = &server.engine.config;
+    let flags = if is_interrupt { config.shutdown_on_sigint() } else { config.shutdown_on_sigterm() };
+    Wish {
+        nosave: flags.contains(ShutdownFlags::NOSAVE),
+        save: flags.contains(ShutdownFlags::SAVE),
+        now: flags.contains(ShutdownFlags::NOW),
+        force: flags.contains(ShutdownFlags::FORCE),
+    }
+}
+
+/// Carries out an end that was asked for by a signal, or waits for replicas; in a thread of its own. Gives what becomes of scripts; None:
+/// the server stays.
+pub fn depart(server: &Server, wish: Wish) -> Option<Scripting> {
+    let underway = server.departure.underway();
+    let (number, wish) = underway.map_or((None, wish), |(number, wish, _)| (Some(number), wish));
+    if let Some((number, _, until)) = underway {
+        wait_for_replicas(server, number, until);
+        if !server.departure.is_underway(number) {
+            return None;
+        }
+    }
+    tell_lagging(server);
+    if !save_before_end(server, wish) {
+        log!(Warning, "Error trying to save the DB, can't exit.");
+        log!(Warning, "Errors trying to shut down the server. Check the logs for more information.");
+        supervision::notify(&server.engine.config, "STATUS=Error trying to save the DB, can't exit.");
+        give_up(server, number);
+        return None;
+    }
+    let is_on = number.is_none_or(|number| server.departure.is_underway(number));
+    is_on.then(|| scripting(wish))
+}
+
+/// Waits until all replicas have what was written, or the time is up, or the end is given up.
+fn wait_for_replicas(server: &Server, number: u64, until: UnixMs) {
+    let engine = &server.engine;
+    // What was let in before the pause has taken effect behind this, but for what is slow.
+    let is_slow = || engine.keyspace.has_any_slow_holder();
+    if let Some(mut batch) = engine.keyspace.enter_unless(engine.ending_guest(), is_slow)
+        && batch.try_hold_all()
+    {
+        batch.release();
+    }
+    while server.departure.is_underway(number) && engine.clock.now() < until && !lagging(server).is_empty() {
+        server.departure.rest(number, LOOK_AGAIN);
+    }
+}
+
+/// Saves what has to be saved while clients are still served. False: that failed, and the server stays. A script that
+/// is slow would hold it up for who knows how long: the end ends it, or waits for it for a while, and saves then.
+fn save_before_end(server: &Server, wish: Wish) -> bool {
+    let engine = &server.engine;
+    if !saves(server, wish) {
+        engine.snapshots.settle(Last::Unwanted);
+        return true;
+    }
+    engine.snapshots.settle(Last::Wanted);
+    if engine.keyspace.has_any_slow_holder() || !snapshot::is_due_at_end(engine) {
+        return true;
+    }
+    let saved = snapshot::save_before_end(engine);
+    if saved.is_err() {
+        engine.snapshots.settle(if wish.force { Last::Unwanted } else { Last::ByPoints });
+    }
+    saved.is_ok() || wish.force
+}
+
+/// Gives up an end that waits for replicas, or that one if a number is given, and tells those who wait for it. False: there is none.
+fn give_up(server: &Server, number: Option<u64>) -> bool {
+    let Some(waiters) = server.departure.give_up(number) else { return false };
+    waiters.iter().for_each(|waiter| blocking::answer(server, waiter, ERRORS, Stamp(0)));
+    server.pause.end(&server.engine, &server.net.clients, Purpose::End);
+    true
 }

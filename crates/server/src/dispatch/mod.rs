@@ -398,7 +398,7 @@ impl Turn<'_> {
             }
             self.refuse(checks::unknown_command(request), out);
             self.settle_reply(before, out);
-            return Flow::Next;
+            return self.go_on();
         };
         let verdict = self.check(command, request);
         if self.session.hears_itself() {
@@ -417,7 +417,7 @@ impl Turn<'_> {
                     self.count_one(command, request, Ending::Rejected);
                 }
                 self.settle_reply(before, out);
-                return Flow::Next;
+                return self.go_on();
             }
             Verdict::Wait(until) => return Flow::Wait(until),
         }
@@ -425,7 +425,7 @@ impl Turn<'_> {
             && transaction::queue(self.server, self.session, command, request, out)
         {
             self.settle_reply(before, out);
-            return Flow::Next;
+            return self.go_on();
         }
         let earlier = if self.has_log_failed { self.batch.take_seen() } else { Stamp(0) };
         let ending = self.call(command, request, prepared, out);
@@ -453,10 +453,13 @@ impl Turn<'_> {
         }
         self.count_one(command, request, ending);
         let is_message = ending == Ending::Done && command.is(Flags::ANSWERS_BY_MESSAGE);
-        if self.session.reply_mode == ReplyMode::Never && out.len() > before {
-            self.part_with_replica(command);
-        }
-        self.settle_reply(if is_message { out.len() } else { before }, out);
+        let may_stay = is_message && self.session.replica.is_none();
+        self.settle_reply(if may_stay { out.len() } else { before }, out);
+        self.go_on()
+    }
+
+    #[inline]
+    fn go_on(&self) -> Flow {
         if self.session.closing == Closing::No { Flow::Next } else { Flow::Close }
     }
 
@@ -636,30 +639,30 @@ impl Turn<'_> {
         None
     }
 
-    /// A reply would stand in the middle of the stream. Who asks for one is no replica, whatever it said.
-    #[cold]
-    fn part_with_replica(&mut self, command: &Command) {
-        let line = self.session.client.line(self.now);
-        log!(
-            Warning,
-            "Replica generated a reply to command '{}', disconnecting it: {line}",
-            command.row.name
-        );
-        self.session.closing = Closing::Now;
-    }
-
     /// Takes the reply back if the session wants none.
     #[inline]
     fn settle_reply(&mut self, before: usize, out: &mut Vec<u8>) {
         match self.session.reply_mode {
             ReplyMode::On => {}
-            ReplyMode::Off | ReplyMode::Never => out.truncate(before),
+            ReplyMode::Off => out.truncate(before),
             ReplyMode::SkipNext => self.session.reply_mode = ReplyMode::Skip,
             ReplyMode::Skip => {
                 out.truncate(before);
-                self.session.reply_mode = ReplyMode::On;
+                self.session.reply_mode = self.session.usual_mode();
             }
+            ReplyMode::Stream if out.len() > before => self.end_replica(before, out),
+            ReplyMode::Stream => {}
         }
+    }
+
+    /// A replica has said what is answered, and would take the answer for a part of the stream.
+    #[cold]
+    fn end_replica(&mut self, before: usize, out: &mut Vec<u8>) {
+        out.truncate(before);
+        let name = self.last.map_or("<unknown>", |command| command.row.name);
+        let line = self.session.client.line(self.now);
+        log!(Warning, "Replica generated a reply to command '{name}', disconnecting it: {line}");
+        self.session.closing = Closing::Now;
     }
 
     /// What is to be done for a session that gets messages: those that have come leave before the next reply.

@@ -19,6 +19,9 @@ use telemetry::log;
 /// What a connection is given at a time.
 const FEED_BYTES: usize = 256 << 10;
 
+/// The error of a replica that would follow who follows nobody at the moment.
+pub const NO_MASTER_LINK: Error = Error::text("NOMASTERLINK Can't SYNC while not connected with my master");
+
 /// From where a replica would go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
@@ -38,8 +41,11 @@ pub fn join(
     replica: &Arc<Replica>,
     wish: Option<&Wish>,
 ) -> Result<()> {
+    if server.failover.is_on() {
+        return Err(Error::text("NOMASTERLINK Can't SYNC while failing over"));
+    }
     if server.following.status().is_some_and(|status| status.phase != Phase::Connected) {
-        return Err(Error::text("NOMASTERLINK Can't SYNC while not connected with my master"));
+        return Err(NO_MASTER_LINK);
     }
     begin_stream(server, batch)?;
     super::upkeep::end_renamed(server);
@@ -133,19 +139,21 @@ fn stream_effects(server: &Server) {
     state.dresser.forget();
     let is_following = state.is_following;
     drop(state);
-    if is_first {
-        server.engine.keyspace.set_journal(Box::new(ToBacklog(feeding.clone())));
-        return;
+    match is_first {
+        true => server.engine.keyspace.set_journal(Box::new(ToBacklog(feeding.clone()))),
+        false => server.engine.keyspace.rest_journal(false),
     }
-    server.engine.keyspace.rest_journal(false);
     if !is_following {
-        // What was written meanwhile is in no stream.
+        // What was written before is in no stream.
         server.rename_stream();
     }
 }
 
 /// Has the stream be there for whoever follows.
-fn begin_stream(server: &Arc<Server>, batch: &mut Batch<'_>) -> Result<()> {
+///
+/// # Errors
+/// Something that is slow has the keyspace: the command is to be run again.
+pub fn begin_stream(server: &Arc<Server>, batch: &mut Batch<'_>) -> Result<()> {
     let engine = &server.engine;
     if server.feeding.state.lock().backlog.is_some() {
         return Ok(());
@@ -154,13 +162,21 @@ fn begin_stream(server: &Arc<Server>, batch: &mut Batch<'_>) -> Result<()> {
         stream_log(server);
         return Ok(());
     }
+    begin_without_log(server, batch)
+}
+
+/// Without a log effects go to a journal of the stream's own from now on.
+fn begin_without_log(server: &Arc<Server>, batch: &mut Batch<'_>) -> Result<()> {
     // Where the master's stream is, is known between its requests only.
     let Some(_still) = server.following.applying.try_lock() else { return Err(Error::InUse) };
-    if !batch.try_hold_all() {
+    let holds = !batch.holds_all();
+    if holds && !batch.try_hold_all() {
         return Err(Error::InUse);
     }
     stream_effects(server);
-    batch.release();
+    if holds {
+        batch.release();
+    }
     super::upkeep::follow_config(server);
     Ok(())
 }

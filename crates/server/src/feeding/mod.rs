@@ -69,6 +69,7 @@ pub fn sent_end(server: &Server) -> u64 {
 
 /// Puts a request into the stream that has no effect.
 fn say(server: &Server, request: &[u8]) {
+    let Some(_held_off) = server.failover.hold_off() else { return };
     if is_relayed(server) {
         return;
     }
@@ -124,8 +125,12 @@ fn ask_behind(server: &Server, end: u64) {
     }
 }
 
-/// Asks them in any case.
+/// Asks them in any case, unless somebody waits for them to have all there is: the question is a part of that, and they say how far they are
+/// by themselves, too.
 fn ask_again(server: &Server) {
+    if server.failover.is_on() || server.departure.is_waiting() {
+        return;
+    }
     let at = end(server);
     say(server, GETACK);
     let end = end(server);

@@ -50,6 +50,9 @@ pub fn end_renamed(server: &Server) {
 }
 
 fn is_ping_due(server: &Server, now: UnixMs) -> bool {
+    if server.failover.is_quiet() {
+        return false;
+    }
     let period_ms = server.engine.config.repl_ping_replica_period_s() * 1000;
     let mut state = server.feeding.state.lock();
     // With nobody there, the next is due a period after the first has come: what nothing was written to stays as it is so long.

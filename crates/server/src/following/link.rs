@@ -4,8 +4,8 @@
 //! that, and every wait has an end (`repl-timeout`).
 
 use super::applying::Applier;
-use super::begin_stream;
 use super::copy::Spool;
+use super::{begin_stream, handing_over};
 use crate::feeding::joining;
 use crate::followed::{Phase, Status};
 use crate::server::Server;
@@ -229,19 +229,20 @@ impl<'s> Link<'s> {
         self.server.following.change(self.order, |status| status.phase = Phase::Handshake);
         let before = known_stream(self.server)?.filter(|_| !asks_for_all);
         let ask = before.map_or(Ask::Full, |stream| Ask::Rest { id: stream.id, offset: stream.offset });
-        let (mut handshake, first) = Handshake::begin(replica(self.server), ask);
-        self.send(&first)?;
-        let outcome = loop {
-            let step = handshake.step(self.rest());
-            self.used += step.used;
-            step.notes.iter().for_each(|note| log!(Notice, "{note}"));
-            self.send(&step.send)?;
-            match step.outcome {
-                Some(outcome) => break outcome,
-                None => drop(self.read()?),
+        let hands_over = handing_over::is_handing_over(self.server);
+        let (mut handshake, first) =
+            Handshake::begin(Replica { hands_over, ..replica(self.server) }, ask);
+        let outcome = self.exchange(&mut handshake, first);
+        if hands_over && handshake.has_asked() {
+            match &outcome {
+                Ok(Outcome::Full { .. } | Outcome::Partial { .. }) => handing_over::note_accepted(self.server),
+                Ok(Outcome::Later(answer) | Outcome::Refused(answer)) => {
+                    handing_over::note_refused(self.server, &answer.to_string());
+                }
+                Err(_) => handing_over::note_doubt(self.server),
             }
-        };
-        match (outcome, before) {
+        }
+        match (outcome?, before) {
             (Outcome::Full { id, offset }, _) => {
                 log!(Notice, "Full resync from master: {id}:{offset}");
                 Ok(Agreed::Copy(Stream { id, offset, ..Stream::none(Lsn::ZERO) }))
@@ -258,6 +259,21 @@ impl<'s> Link<'s> {
             }
             (Outcome::Partial { .. }, None) => Err(io::Error::other("The master goes on where nothing was")),
             (Outcome::Later(ending) | Outcome::Refused(ending), _) => Err(io::Error::other(ending)),
+        }
+    }
+
+    /// Says what a replica says, up to the master's answer to PSYNC.
+    fn exchange(&mut self, handshake: &mut Handshake, first: Vec<u8>) -> io::Result<Outcome> {
+        self.send(&first)?;
+        loop {
+            let step = handshake.step(self.rest());
+            self.used += step.used;
+            step.notes.iter().for_each(|note| log!(Notice, "{note}"));
+            self.send(&step.send)?;
+            match step.outcome {
+                Some(outcome) => return Ok(outcome),
+                None => drop(self.read()?),
+            }
         }
     }
 
@@ -487,5 +503,6 @@ fn replica(server: &Server) -> Replica {
         },
         announced_address: announced.map(|address| String::from_utf8_lossy(&address).into_owned()),
         version: None,
+        hands_over: false,
     }
 }

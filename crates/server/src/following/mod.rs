@@ -10,6 +10,7 @@
 
 mod applying;
 mod copy;
+pub mod handing_over;
 mod link;
 
 use crate::blocking;
@@ -183,6 +184,7 @@ fn become_master(server: &Arc<Server>, order: u64) {
         log!(Notice, "MASTER MODE enabled");
     }
     drop(state);
+    handing_over::note_master(server);
     server.net.clients.wake_all();
 }
 
@@ -201,7 +203,7 @@ fn begin_stream(server: &Server, stream: Stream) -> io::Result<()> {
         }
     };
     // Nobody is sent a byte of it under another name.
-    server.feeding.end_all();
+    server.feeding.end_all(server.stream().id);
     begun
 }
 

@@ -194,8 +194,11 @@ impl Feeding {
     }
 
     /// Ends all replicas: what comes is another stream, or has another name, of which they are to hear before its first byte.
-    pub fn end_all(&self) {
-        self.state.lock().end_all();
+    pub fn end_all(&self, id: ReplicationId) {
+        let mut state = self.state.lock();
+        // Those that come now know it.
+        state.id = Some(id);
+        state.end_all();
     }
 
     /// The same where the stream does not go on from what they have.

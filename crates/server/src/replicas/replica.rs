@@ -43,6 +43,10 @@ pub struct Said {
     pub leaves_keys: bool,
     /// It wants no libraries of functions in it.
     pub leaves_functions: bool,
+    /// It was the master, and has asked this server to take its place (PSYNC ... FAILOVER): when first.
+    pub asked_at: Option<UnixMs>,
+    /// That was granted.
+    pub is_successor: bool,
 }
 
 /// How it has asked.

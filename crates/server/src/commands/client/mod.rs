@@ -10,7 +10,7 @@ use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::blocking::{self, Cut};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
-use crate::pause::Paused;
+use crate::pause::{Paused, Purpose};
 use crate::session::ReplyMode;
 use command::{Error, Flags, Group, Reach, Result, Row, Shows};
 use keyspace::Touch;
@@ -236,10 +236,11 @@ fn on_or_off(word: &[u8]) -> Result<bool> {
 
 /// CLIENT REPLY ON | OFF | SKIP
 fn reply_mode(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let usual = context.session.usual_mode();
     let mode = &mut context.session.reply_mode;
     match context.request.arg(2) {
         word if word.eq_ignore_ascii_case(b"on") => {
-            *mode = ReplyMode::On;
+            *mode = usual;
             reply.ok();
         }
         word if word.eq_ignore_ascii_case(b"off") => *mode = ReplyMode::Off,
@@ -268,29 +269,19 @@ fn pause(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let timeout_ms = u64::try_from(timeout_ms).map_err(|_| Error::text("ERR timeout is negative"))?;
     let until = |now: UnixMs| now.0.checked_add(timeout_ms).filter(|until| i64::try_from(*until).is_ok());
     until(context.now).ok_or(Error::text("ERR timeout is out of range"))?;
-    // While data is loaded nobody is served who touches it.
-    let holds = context.batch.is_inside() && !context.batch.holds_all();
-    let earlier = context.batch.take_seen();
-    if holds && !context.batch.try_hold_all() {
-        context.batch.see(earlier);
-        return Err(Error::InUse);
-    }
-    let now = context.batch.moment(context.now);
-    let (server, until) = (context.server, UnixMs(until(now).unwrap_or(i64::MAX as u64)));
-    server.pause.begin(&server.engine, what, now, until);
-    if holds {
-        context.batch.release();
-    }
-    // It has looked at nothing, and the disk may hang.
-    context.batch.take_seen();
-    context.batch.see(earlier);
+    super::settled(context, |context| {
+        let now = context.batch.moment(context.now);
+        let (server, until) = (context.server, UnixMs(until(now).unwrap_or(i64::MAX as u64)));
+        server.pause.begin(&server.engine, Purpose::Client, what, now, until);
+    })?;
     reply.ok();
     Ok(())
 }
 
 /// CLIENT UNPAUSE
 fn unpause(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    context.server.pause.end(&context.server.engine, &context.server.net.clients);
+    let server = context.server;
+    server.pause.end(&server.engine, &server.net.clients, Purpose::Client);
     reply.ok();
     Ok(())
 }

@@ -22,6 +22,8 @@ pub(crate) struct Usage {
     pub tables: u64,
     /// What waits for the log's disk.
     pub log_buffer: u64,
+    /// What is kept of the stream for replicas.
+    pub stream: u64,
     /// What the process has in memory.
     pub resident: u64,
 }
@@ -47,13 +49,14 @@ impl Usage {
                 .durability
                 .log()
                 .map_or(0, |log| log.status().buffer_bytes as u64),
+            stream: context.server.feeding.backlog_figures().allocated_bytes as u64,
             resident: sys::process::resident_bytes(),
         }
     }
 
     /// All that is not keys and values.
     pub(crate) fn overhead(&self) -> u64 {
-        self.startup + self.clients + self.tables + self.log_buffer
+        self.startup + self.clients + self.tables + self.log_buffer + self.stream
     }
 
     /// Keys and values.

@@ -49,6 +49,9 @@ pub(super) fn server(context: &mut Context<'_, '_>, page: &mut Page) {
         ("worker_moves", &server.net.placement.moves()),
         ("io_threads_active", &0),
     ]);
+    if let Some(left_ms) = server.departure.left_ms(context.now) {
+        page.line("shutdown_in_milliseconds", left_ms);
+    }
     for (number, (speech, address)) in server.net.doors.addresses().into_iter().enumerate() {
         let (name, ip, port) = (speech.name(), address.ip(), address.port());
         page.line(&format!("listener{number}"), format_args!("name={name},bind={ip},port={port}"));
@@ -59,10 +62,11 @@ pub(super) fn clients(context: &mut Context<'_, '_>, page: &mut Page) {
     let all = context.server.net.clients.all();
     let most = |bytes: fn(&net::client::Client) -> usize| all.iter().map(|client| bytes(client)).max();
     let watching = all.iter().map(|client| client.watched.load(Ordering::Relaxed)).filter(|keys| *keys > 0);
+    let replicas = all.iter().filter(|client| client.traits().contains(Traits::REPLICA)).count();
     let subscribed = all.iter().filter(|client| client.traits().contains(Traits::SUBSCRIBED)).count();
     let paused = all.iter().filter(|client| client.traits().contains(Traits::PAUSED)).count();
     page.lines(&[
-        ("connected_clients", &all.len()),
+        ("connected_clients", &(all.len() - replicas)),
         ("cluster_connections", &0),
         ("maxclients", &context.server.engine.config.maxclients()),
         (
@@ -123,7 +127,7 @@ pub(super) fn replication(context: &mut Context<'_, '_>, page: &mut Page) {
     };
     let backlog = server.feeding.backlog_figures();
     page.lines(&[
-        ("master_failover_state", &"no-failover"),
+        ("master_failover_state", &server.failover.word()),
         ("master_replid", &stream.id),
         ("master_replid2", &former),
         ("master_repl_offset", &stream.offset),
