@@ -19,6 +19,7 @@ mod directives;
 mod endings;
 mod events;
 mod everywhere;
+mod failovers;
 mod fairness;
 mod hostile;
 mod idle;
