@@ -68,16 +68,12 @@ fn follow(replica: &Server, master: &Server) {
     call(&mut there, &["REPLICAOF", "127.0.0.1", &port(master.address())]);
     let listens = format!("port={},state=online", replica.address().port());
     let lists = |client: &mut Client| ask(client, &["INFO", "replication"]).contains(&listens);
-    wait_until("the link is up", || {
-        field(&mut there, "master_link_status") == "up" && lists(&mut here)
-    });
+    wait_until("the link is up", || field(&mut there, "master_link_status") == "up" && lists(&mut here));
 }
 
 /// Waits until a failover has made this server the master and the other its replica.
 fn await_change(from: &mut Client, to: &mut Client) {
-    wait_until("the failover is over", || {
-        state(from) == "no-failover" && field(to, "role") == "master"
-    });
+    wait_until("the failover is over", || state(from) == "no-failover" && field(to, "role") == "master");
     assert_eq!(field(from, "role"), "slave");
     wait_until("the link is up", || field(from, "master_link_status") == "up");
 }
@@ -148,7 +144,10 @@ fn change_under_writes(first: Server, second: Server) {
         for change in 0..CHANGES {
             let before = written.each_ref().map(|count| count.load(Ordering::Relaxed));
             wait_until("all write", || {
-                written.iter().zip(before).all(|(count, before)| count.load(Ordering::Relaxed) >= before + WRITES)
+                written
+                    .iter()
+                    .zip(before)
+                    .all(|(count, before)| count.load(Ordering::Relaxed) >= before + WRITES)
             });
             let [from, to] = &mut clients;
             let (from, to) = if change % 2 == 0 { (from, to) } else { (to, from) };
@@ -233,7 +232,8 @@ fn what_is_refused_is_refused_in_redis_words() {
     let answers = |first: Server, second: Server| -> Vec<String> {
         let (mut master, mut replica) = (first.connect().unwrap(), second.connect().unwrap());
         let requests = requests(&port(second.address()));
-        let ask_all = |client: &mut Client| requests.iter().map(|words| ask(client, words)).collect::<Vec<_>>();
+        let ask_all =
+            |client: &mut Client| requests.iter().map(|words| ask(client, words)).collect::<Vec<_>>();
         // Without a replica nothing can be forced or handed over; with one, what would begin one is left out.
         let alone = ask_all(&mut master);
         follow(&second, &first);

@@ -13,6 +13,7 @@ mod clients;
 mod crash;
 mod debug;
 mod demoted;
+mod departures;
 mod differences;
 mod differential;
 mod directives;

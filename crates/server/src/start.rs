@@ -1,10 +1,10 @@
 //! The story of one run of `tarn server`: read the configuration, take the
 //! addresses, start the workers, wait for the end.
 
-use crate::names::Names;
-use crate::server::{Ending, Scripting, Server};
 use crate::commands::shutdown;
 use crate::departure::Wish;
+use crate::names::Names;
+use crate::server::{Ending, Scripting, Server};
 use crate::{assembly, commands, durable, feeding, following, supervision};
 use config::{Config, Edition, Startup};
 use engine::Attention;

@@ -112,8 +112,8 @@ fn stats(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     int("peak.allocated", usage.peak as i64, reply);
     int("total.allocated", usage.used as i64, reply);
     int("startup.allocated", usage.startup as i64, reply);
-    int("replication.backlog", 0, reply);
-    int("clients.slaves", 0, reply);
+    int("replication.backlog", usage.backlog as i64, reply);
+    int("clients.slaves", usage.replicas as i64, reply);
     int("clients.normal", usage.clients as i64, reply);
     int("cluster.links", 0, reply);
     int("aof.buffer", usage.log_buffer as i64, reply);

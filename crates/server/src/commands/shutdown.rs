@@ -145,8 +145,7 @@ fn lagging(server: &Server) -> Vec<(Arc<Replica>, u64)> {
 
 /// Tells in the log who lacks what when the server ends.
 fn tell_lagging(server: &Server) {
-    let (all, lagging, now) =
-        (server.feeding.replicas().len(), lagging(server), server.engine.clock.now());
+    let (all, lagging, now) = (server.feeding.replicas().len(), lagging(server), server.engine.clock.now());
     for (replica, behind) in &lagging {
         let lag_s = if replica.stage() == Stage::Online { standing::lag_s(replica, now) } else { 0 };
         log!(

@@ -230,12 +230,13 @@ impl<'s> Link<'s> {
         let before = known_stream(self.server)?.filter(|_| !asks_for_all);
         let ask = before.map_or(Ask::Full, |stream| Ask::Rest { id: stream.id, offset: stream.offset });
         let hands_over = handing_over::is_handing_over(self.server);
-        let (mut handshake, first) =
-            Handshake::begin(Replica { hands_over, ..replica(self.server) }, ask);
+        let (mut handshake, first) = Handshake::begin(Replica { hands_over, ..replica(self.server) }, ask);
         let outcome = self.exchange(&mut handshake, first);
         if hands_over && handshake.has_asked() {
             match &outcome {
-                Ok(Outcome::Full { .. } | Outcome::Partial { .. }) => handing_over::note_accepted(self.server),
+                Ok(Outcome::Full { .. } | Outcome::Partial { .. }) => {
+                    handing_over::note_accepted(self.server)
+                }
                 Ok(Outcome::Later(answer) | Outcome::Refused(answer)) => {
                     handing_over::note_refused(self.server, &answer.to_string());
                 }

@@ -166,7 +166,13 @@ fn who_was_put_off_is_served_during_a_pause() {
     let worker = server.server.net.clients.get(peer.id()).unwrap().worker();
     peer.send(&["XREADGROUP GROUP g c BLOCK 0 STREAMS k >"]);
     server.wait_until("it waits", || blocked(&server) == 1);
-    server.server.pause.begin(&server.server.engine, Purpose::Client, Paused::All, UnixMs(0), UnixMs(u64::MAX));
+    server.server.pause.begin(
+        &server.server.engine,
+        Purpose::Client,
+        Paused::All,
+        UnixMs(0),
+        UnixMs(u64::MAX),
+    );
     // A worker without connections has made the key ready and could not hold it any more, since a slow script had come to.
     let key = [keyspace.key(DbIndex(0), b"k")];
     let mut batch = keyspace.enter((worker + 1) % 2);

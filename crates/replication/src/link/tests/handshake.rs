@@ -64,6 +64,7 @@ fn a_replica_introduces_itself_and_asks() {
         listening_port: 6380,
         announced_address: Some("10.0.0.7".to_owned()),
         version: Some("8.0.0".to_owned()),
+        hands_over: false,
     };
     let master = format!("+PONG\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n\n\n+FULLRESYNC {ID} 77\r\n$3\r\nRED");
     let played = play_all(&replica, Ask::Full, master.as_bytes());
@@ -92,6 +93,25 @@ fn a_stream_goes_on_behind_what_the_replica_has() {
     assert_eq!(played.sent, requests(&sent));
     assert_eq!(played.outcome, Some(Outcome::Partial { renamed: None }));
     assert_eq!(&master[played.used..], b"*1\r\n");
+}
+
+#[test]
+fn who_hands_over_says_so_and_knows_whether_it_came_to_that() {
+    let replica = Replica { hands_over: true, ..Replica::default() };
+    let played =
+        play_all(&replica, known(), format!("+PONG\r\n+OK\r\n+OK\r\n+CONTINUE {OTHER_ID}\r\n").as_bytes());
+    let psync = format!("PSYNC {ID} 42 FAILOVER");
+    let sent = ["PING", "REPLCONF listening-port 0", "REPLCONF capa eof capa psync2 capa tarn", &psync];
+    assert_eq!(played.sent, requests(&sent));
+    let asks = |master: &[u8]| {
+        let (mut handshake, _) = Handshake::begin(replica.clone(), known());
+        handshake.step(master);
+        handshake.has_asked()
+    };
+    assert!(asks(b"+PONG\r\n+OK\r\n+OK\r\n"));
+    assert!(asks(b"+PONG\r\n+OK\r\n+OK\r\n-ERR no\r\n"));
+    assert!(!asks(b"+PONG\r\n+OK\r\n"));
+    assert!(!asks(b"-LOADING\r\n"));
 }
 
 #[test]

@@ -22,8 +22,10 @@ pub(crate) struct Usage {
     pub tables: u64,
     /// What waits for the log's disk.
     pub log_buffer: u64,
-    /// What is kept of the stream for replicas.
-    pub stream: u64,
+    /// What is kept of the stream for replicas that come again.
+    pub backlog: u64,
+    /// What is kept beyond that, for those that are behind.
+    pub replicas: u64,
     /// What the process has in memory.
     pub resident: u64,
 }
@@ -37,6 +39,8 @@ impl Usage {
     /// The same without the bytes in which it is going to be told: whoever asks wants to know what there is otherwise.
     pub(super) fn beside(context: &Context<'_, '_>, telling_bytes: usize) -> Usage {
         let used = sys::memory::used_bytes().saturating_sub(telling_bytes as u64);
+        let stream = context.server.feeding.backlog_figures().allocated_bytes as u64;
+        let size = context.server.engine.config.repl_backlog_size();
         Usage {
             used,
             peak: context.server.samples.note_used_bytes(used),
@@ -49,14 +53,15 @@ impl Usage {
                 .durability
                 .log()
                 .map_or(0, |log| log.status().buffer_bytes as u64),
-            stream: context.server.feeding.backlog_figures().allocated_bytes as u64,
+            backlog: stream.min(size),
+            replicas: stream.saturating_sub(size),
             resident: sys::process::resident_bytes(),
         }
     }
 
     /// All that is not keys and values.
     pub(crate) fn overhead(&self) -> u64 {
-        self.startup + self.clients + self.tables + self.log_buffer + self.stream
+        self.startup + self.clients + self.tables + self.log_buffer + self.backlog + self.replicas
     }
 
     /// Keys and values.
