@@ -103,8 +103,17 @@ pub fn pass_on(server: &Server, requests: &[u8]) {
     say(server, requests);
 }
 
+/// Whether somebody waits for replicas to have all there is. Each question is one more thing for them to have, and they say how far they
+/// are by themselves, too.
+fn is_awaited(server: &Server) -> bool {
+    server.failover.is_on() || server.departure.is_waiting()
+}
+
 /// Asks all replicas how far they are, unless they have been asked by somebody behind this offset.
 pub fn ask(server: &Server, offset: u64) {
+    if is_awaited(server) {
+        return;
+    }
     let is_asked = {
         let state = server.feeding.state.lock();
         state.replicas.is_empty() || state.asked_at >= offset && state.asked_at > 0
@@ -125,12 +134,8 @@ fn ask_behind(server: &Server, end: u64) {
     }
 }
 
-/// Asks them in any case, unless somebody waits for them to have all there is: the question is a part of that, and they say how far they are
-/// by themselves, too.
+/// Asks them in any case.
 fn ask_again(server: &Server) {
-    if server.failover.is_on() || server.departure.is_waiting() {
-        return;
-    }
     let at = end(server);
     say(server, GETACK);
     let end = end(server);

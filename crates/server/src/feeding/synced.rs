@@ -90,7 +90,7 @@ pub fn look_after(server: &Server) {
     let is_short = standing.is_short;
     drop(standing);
     if is_answerable {
-        match is_short {
+        match is_short && !super::is_awaited(server) {
             true => super::ask_again(server),
             false => ask(server),
         }
