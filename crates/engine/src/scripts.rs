@@ -288,7 +288,8 @@ impl Scripts {
         true
     }
 
-    /// Forgets all scripts.
+    /// Forgets all scripts. Each worker's interpreter goes with them at its next use, or when it is told to look
+    /// ([`interpreter::let_go_of_flushed`]).
     pub fn flush(&self) {
         *self.cached.write() = Cache::default();
         self.flushes.fetch_add(1, Ordering::Relaxed);

@@ -453,6 +453,11 @@ impl Engine {
         self.libraries.contains_key(&library)
     }
 
+    /// Whether any is.
+    pub fn has_libraries(&self) -> bool {
+        !self.libraries.is_empty()
+    }
+
     /// Drops libraries that are not in `keep`.
     pub fn retain_libraries(&mut self, keep: impl Fn(u64) -> bool) {
         let gone: Vec<u64> = self.libraries.keys().copied().filter(|library| !keep(*library)).collect();

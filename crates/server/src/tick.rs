@@ -12,6 +12,7 @@ use crate::server::Server;
 use engine::Attention;
 use engine::durability;
 use engine::residency;
+use engine::scripts::interpreter;
 use engine::snapshot;
 use keyspace::Progress;
 use net::client::{Client, Traits, eviction};
@@ -62,6 +63,7 @@ async fn look_around(server: &Arc<Server>, worker: usize, collected: &mut u64) {
     serve_put_off(server, worker).await;
     sweep(server, worker).await;
     go_on_evicting(server, worker);
+    interpreter::let_go_of_flushed(&server.engine);
     let collections = server.bells.collections();
     if mem::replace(collected, collections) != collections {
         sys::memory::collect();

@@ -66,6 +66,7 @@ thread_local! {
 /// Uses this worker's interpreter, which comes into being with its first use.
 pub fn with_interpreter<T>(engine: &Engine, run: impl FnOnce(&mut Interpreter) -> T) -> T {
     INTERPRETER.with_borrow_mut(|slot| {
+        give_up_flushed(engine, slot);
         let interpreter = slot.get_or_insert_with(|| Interpreter::new(engine));
         interpreter.forget_what_is_gone(engine);
         interpreter.engine.set_garbage_bytes_max(garbage_bytes_max(engine));
@@ -73,6 +74,19 @@ pub fn with_interpreter<T>(engine: &Engine, run: impl FnOnce(&mut Interpreter) -
         interpreter.note_bytes(engine);
         result
     })
+}
+
+/// Gives up this worker's interpreter if scripts were flushed since its last use (see [`crate::scripts::Scripts::flush`]).
+pub fn let_go_of_flushed(engine: &Engine) {
+    INTERPRETER.with_borrow_mut(|slot| give_up_flushed(engine, slot));
+}
+
+/// A flush takes the interpreter away as well, with what scripts have left in it; but not one that has libraries, whose state is theirs.
+fn give_up_flushed(engine: &Engine, slot: &mut Option<Interpreter>) {
+    let is_flushed = |it: &Interpreter| it.flushes != engine.scripts.flushes() && !it.engine.has_libraries();
+    if let Some(flushed) = slot.take_if(|interpreter| is_flushed(interpreter)) {
+        engine.interpreter_bytes.0.fetch_sub(flushed.bytes, Ordering::Relaxed);
+    }
 }
 
 /// How much garbage an interpreter may keep: a share of `maxmemory` in which data is not missed.

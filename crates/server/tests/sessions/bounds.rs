@@ -1,10 +1,11 @@
 //! What a client can make the server keep: next to nothing before it has authenticated, and nothing that does not count
 //! afterwards (docs/security.md).
 
-use crate::harness::{Peer, TestServer};
+use crate::harness::{PATIENCE, Peer, TestServer};
 use net::client::Traits;
 use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 const MIB: usize = 1 << 20;
 const PASSWORD: &str = "requirepass secret";
@@ -365,6 +366,33 @@ fn scripts_that_are_loaded_have_a_bound() {
     assert_eq!(refused, 3);
     assert_eq!(peer.ask("SCRIPT FLUSH"), "OK");
     assert_eq!(peer.ask("SCRIPT LOAD \"return 1\"").len(), 40);
+}
+
+#[test]
+fn a_flush_of_scripts_takes_the_interpreters_of_all_workers_away() {
+    let server = TestServer::start("");
+    let mut peers: Vec<Peer> = (0..8).map(|_| server.connect()).collect();
+    let bytes = || server.server.engine.interpreter_bytes.get();
+    for peer in &mut peers {
+        assert_eq!(peer.ask("EVAL \"local s = string.rep('x', 1000000) return #s\" 0"), "1000000");
+    }
+    assert!(bytes() > 1_000_000);
+    assert_eq!(peers[0].ask("SCRIPT FLUSH"), "OK");
+    let began = Instant::now();
+    while bytes() > 0 {
+        assert!(began.elapsed() < PATIENCE, "{}", bytes());
+        std::thread::yield_now();
+    }
+    // Libraries of functions are no scripts, and keep what they hold.
+    let library =
+        "#!lua name=l\nlocal n = 0\nredis.register_function('f', function() n = n + 1 return n end)";
+    for peer in &mut peers {
+        peer.stream.write_all(&request(&[b"FUNCTION", b"LOAD", b"REPLACE", library.as_bytes()])).unwrap();
+        assert_eq!(peer.text(), "l");
+    }
+    assert_eq!(peers[0].ask("FCALL f 0"), "1");
+    assert_eq!(peers[0].ask("SCRIPT FLUSH"), "OK");
+    assert_eq!(peers[0].ask("FCALL f 0"), "2");
 }
 
 #[test]

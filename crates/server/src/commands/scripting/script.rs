@@ -95,6 +95,8 @@ fn flush(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         return Err(Error::text("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }
     context.server.engine.scripts.flush();
+    // Those who run no script for now give up their interpreters, too.
+    context.server.bells.ring_all();
     reply.ok();
     Ok(())
 }
