@@ -22,6 +22,7 @@ mod events;
 mod everywhere;
 mod failovers;
 mod fairness;
+mod handover;
 mod hostile;
 mod idle;
 mod imports;

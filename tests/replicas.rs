@@ -25,30 +25,30 @@ const KEYS: u64 = 40;
 const WRITERS: u64 = 3;
 
 /// A master of this edition, whose copies both peers can read, and whose values are soon long enough to be named.
-fn master(edition: &str, directives: &[&str]) -> Server {
+pub(crate) fn master(edition: &str, directives: &[&str]) -> Server {
     let own = ["--edition", edition, "--repl-rdb-version", "10", "--log-piece-size", "200"];
     let rest = ["--enable-debug-command", "yes", "--repl-ping-replica-period", "1"];
     let directives: Vec<&str> = own.iter().chain(&rest).chain(directives).copied().collect();
     Server::start(tarn(), &directives).expect("it starts")
 }
 
-fn follower(program: Program) -> Server {
+pub(crate) fn follower(program: Program) -> Server {
     Server::start(program, &["--repl-timeout", "60"]).expect("it starts")
 }
 
-fn follow(replica: &mut Client, master: &Server) {
+pub(crate) fn follow(replica: &mut Client, master: &Server) {
     let port = master.address().port().to_string();
     call(replica, &["REPLICAOF", "127.0.0.1", &port]);
 }
 
-fn field(client: &mut Client, name: &str) -> Option<String> {
+pub(crate) fn field(client: &mut Client, name: &str) -> Option<String> {
     let Value::Bulk(all) = call(client, &["INFO", "everything"]) else { panic!("INFO is text") };
     let all = String::from_utf8_lossy(&all).into_owned();
     let line = all.lines().find(|line| line.split_once(':').is_some_and(|(found, _)| found == name))?;
     line.split_once(':').map(|(_, value)| value.to_owned())
 }
 
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < PATIENCE, "waited in vain until {what}");
@@ -57,7 +57,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Waits until a replica has all that the master has, and compares the two.
-fn agree(master: &Server, replica: &Server) {
+pub(crate) fn agree(master: &Server, replica: &Server) {
     let (mut here, mut there) = (master.connect().unwrap(), replica.connect().unwrap());
     wait_until("the link is up", || field(&mut there, "master_link_status").as_deref() == Some("up"));
     let offset = |client: &mut Client, name: &str| field(client, name).unwrap().parse::<u64>().unwrap();
@@ -103,7 +103,7 @@ fn first_difference(here: &mut Client, there: &mut Client) -> String {
 }
 
 /// One client that writes values of all types at random, in three databases.
-fn write(server: &Server, seed: u64, is_over: &AtomicBool) {
+pub(crate) fn write(server: &Server, seed: u64, is_over: &AtomicBool) {
     let mut client = server.connect().expect("it listens");
     let mut prng = Prng::from_seed(seed);
     for group in ["g1", "g2"] {
@@ -116,7 +116,7 @@ fn write(server: &Server, seed: u64, is_over: &AtomicBool) {
     }
 }
 
-fn request(prng: &mut Prng) -> Vec<String> {
+pub(crate) fn request(prng: &mut Prng) -> Vec<String> {
     const FORMS: &[&str] = &[
         "SET sK V",
         "SET sK V PX 900000",
@@ -200,7 +200,7 @@ fn request(prng: &mut Prng) -> Vec<String> {
 }
 
 /// Has the writers end, however what runs beside them does.
-struct Ends<'a>(&'a AtomicBool);
+pub(crate) struct Ends<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {

@@ -18,6 +18,7 @@ use crate::locks::{Held, Locks, SlotId};
 use memchr::memmem;
 use parking_lot::Mutex;
 use std::mem;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use sys::{Stamp, UnixMs};
 use wire::{Request, encode_arg, encode_request_header};
@@ -81,6 +82,21 @@ pub trait Journal: Send + Sync {
 
     /// Called when a batch ends that appended something, with no slot held.
     fn nudge(&self) {}
+}
+
+/// The keyspace's journal: one for good, before which there may have been another.
+#[derive(Default)]
+pub(crate) struct Journals {
+    last: OnceLock<Box<dyn Journal>>,
+    first: OnceLock<Box<dyn Journal>>,
+}
+
+impl Journals {
+    /// Where effects go now.
+    #[inline]
+    pub fn get(&self) -> Option<&dyn Journal> {
+        self.last.get().or_else(|| self.first.get()).map(|journal| &**journal)
+    }
 }
 
 /// The effects of one worker that have not been appended yet.
@@ -283,14 +299,25 @@ fn encode<'w>(out: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'w [u8]>)
 }
 
 impl Keyspace {
-    /// Names the journal to which all effects go from now on. Called before the first client, or while a batch
-    /// holds everything that has said nothing: without a journal nothing is said.
+    /// Names the journal to which all effects go from now on, for good. Called before the first client, or while a batch
+    /// holds everything that has said nothing. Where another took them until then, stamps go on: what this one gives is later than what
+    /// that one gave.
     ///
     /// # Panics
     /// If there is one already.
     pub fn set_journal(&self, journal: Box<dyn Journal>) {
-        let is_first = self.journal.set(journal).is_ok();
-        assert!(is_first, "a keyspace has one journal");
+        let is_only = self.journal.last.set(journal).is_ok();
+        assert!(is_only, "a keyspace has one journal for good");
+        self.rest_journal(false);
+    }
+
+    /// The same for a journal whose place [`Keyspace::set_journal`] may give to another.
+    ///
+    /// # Panics
+    /// If there is or was one already.
+    pub fn set_first_journal(&self, journal: Box<dyn Journal>) {
+        let is_first = self.journal.get().is_none() && self.journal.first.set(journal).is_ok();
+        assert!(is_first, "a keyspace has one first journal");
     }
 
     /// Has nothing be said to the journal for now, as if there were none, or again. Called while a batch holds everything that has said
@@ -302,7 +329,7 @@ impl Keyspace {
     /// Where effects go; None if nobody takes them.
     #[inline]
     pub(crate) fn journal(&self) -> Option<&dyn Journal> {
-        self.journal.get().filter(|_| !self.journal_rests.load(Ordering::Relaxed)).map(|journal| &**journal)
+        self.journal.get().filter(|_| !self.journal_rests.load(Ordering::Relaxed))
     }
 
     /// Whether batches remember what they only looked at (on at first). Off, replies that show what others have written

@@ -16,7 +16,7 @@ use crate::access::{Access, Edit, Purpose, View};
 use crate::beside::Beside;
 use crate::changes::{Change as KeyChange, Interest, Interests, Observer, What};
 use crate::database::Database;
-use crate::effects::{Effects, Journal};
+use crate::effects::{Effects, Journals};
 use crate::evict::Pool;
 use crate::ids::{DbIndex, Key, KeyHasher, Position};
 use crate::locks::fair::{Guard, Lock};
@@ -91,7 +91,7 @@ pub struct Keyspace {
     observer: OnceLock<Box<dyn Observer>>,
     waiting: Waiting,
     /// Where effects go.
-    pub(crate) journal: OnceLock<Box<dyn Journal>>,
+    pub(crate) journal: Journals,
     /// They go nowhere for now.
     pub(crate) journal_rests: AtomicBool,
     /// Where objects lie that are not in memory.
@@ -199,7 +199,7 @@ impl Keyspace {
             interests: Interests::default(),
             observer: OnceLock::new(),
             waiting: Waiting::default(),
-            journal: OnceLock::new(),
+            journal: Journals::default(),
             journal_rests: AtomicBool::new(false),
             shelf: OnceLock::new(),
             effects: (0..options.workers).map(|_| Effects::default()).collect(),

@@ -31,6 +31,8 @@ pub(crate) struct Directory {
     stream: Mutex<Option<Stream>>,
     /// From which offset on the stream is kept for replicas, whatever else is dispensable.
     kept_from: Mutex<Option<u64>>,
+    /// See [`Header::is_beside_clients`].
+    pub is_beside_clients: bool,
     /// From the oldest to the one that is written to.
     live: Mutex<Vec<Header>>,
     spares: Mutex<Vec<PathBuf>>,
@@ -101,6 +103,7 @@ impl Directory {
             next_number: AtomicU64::new(last_number + 1),
             stream: Mutex::new(stream),
             kept_from: Mutex::new(None),
+            is_beside_clients: false,
             live: Mutex::new(Vec::new()),
             checkpoints: Mutex::new(Vec::new()),
             spares: Mutex::new(Vec::new()),
@@ -171,7 +174,10 @@ impl Directory {
             stream.is_none_or(|stream| stream.at == start),
             "a segment begins where all is durable"
         );
-        let mut header = Header { history: self.history, number, previous, start, time, length: 0, stream };
+        let is_beside_clients = previous == 0 && self.is_beside_clients;
+        let history = self.history;
+        let mut header =
+            Header { history, number, previous, start, time, length: 0, stream, is_beside_clients };
         let ready = self.spares.lock().pop();
         let spare = ready.map_or_else(|| self.make_spare(number), Ok)?;
         let path = header.path(&self.path);

@@ -54,8 +54,8 @@ pub const SPARE_SEGMENTS_KEPT: usize = 8;
 /// that holds what was there before the first record, or the import was cut short.
 pub const IMPORTED_START: Lsn = Lsn(1);
 
-/// Where a log begins that a server began beside its clients, which had its data in memory before. Without a checkpoint it was not complete,
-/// and what counts is what the directory held before it.
+/// Where a log begins that a server began beside its clients, which had its data in memory before; or further on, and its first segment says
+/// so. Without a checkpoint it was not complete, and what counts is what the directory held before it.
 pub const BESIDE_CLIENTS_START: Lsn = Lsn(2);
 
 /// Databases that a record can name.

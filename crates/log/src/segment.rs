@@ -23,6 +23,9 @@ const COMMON_BYTES: usize = 60;
 /// Where the stream is described, and bytes of that.
 const STREAM_AT: usize = 64;
 const STREAM_BYTES: usize = 68;
+/// Marks: the stream had another name before; see [`Header::is_beside_clients`].
+const HAS_FORMER: u32 = 1;
+const BESIDE_CLIENTS: u32 = 2;
 
 /// A segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +44,8 @@ pub(crate) struct Header {
     pub length: u32,
     /// Which stream it is from its beginning on; None in a file of a program that knew of none, and in a copy of such files.
     pub stream: Option<Stream>,
+    /// It is the first of a log that a server began beside its clients, whose data was in memory before.
+    pub is_beside_clients: bool,
 }
 
 /// Why a header cannot be used.
@@ -69,7 +74,8 @@ impl Header {
         let crc = crc32c::crc32c(&bytes[..56]);
         bytes[56..COMMON_BYTES].copy_from_slice(&crc.to_le_bytes());
         let none = Stream::none(self.start);
-        encode_stream(&self.stream.unwrap_or(none), &mut bytes[STREAM_AT..STREAM_AT + STREAM_BYTES]);
+        let marks = if self.is_beside_clients { BESIDE_CLIENTS } else { 0 };
+        encode_stream(&self.stream.unwrap_or(none), marks, &mut bytes[STREAM_AT..STREAM_AT + STREAM_BYTES]);
     }
 
     /// Reads a segment's beginning.
@@ -86,13 +92,13 @@ impl Header {
         if u32_at(56) != crc32c::crc32c(&bytes[..56]) {
             return Err(BadHeader::Damaged);
         }
-        let stream = match u32_at(8) {
+        let (stream, marks) = match u32_at(8) {
             VERSION => {
-                let stream =
+                let (stream, marks) =
                     decode_stream(Lsn(u64_at(40)), all.get(STREAM_AT..)).ok_or(BadHeader::Damaged)?;
-                Some(stream).filter(|stream| stream.id != ReplicationId::NONE)
+                (Some(stream).filter(|stream| stream.id != ReplicationId::NONE), marks)
             }
-            VERSION_WITHOUT_STREAM => None,
+            VERSION_WITHOUT_STREAM => (None, 0),
             newer => return Err(BadHeader::Newer(newer)),
         };
         Ok(Header {
@@ -103,6 +109,7 @@ impl Header {
             time: UnixMs(u64_at(48)),
             length: u32_at(12),
             stream,
+            is_beside_clients: marks & BESIDE_CLIENTS != 0,
         })
     }
 
@@ -122,32 +129,35 @@ impl Header {
     }
 }
 
-fn encode_stream(stream: &Stream, bytes: &mut [u8]) {
+fn encode_stream(stream: &Stream, marks: u32, bytes: &mut [u8]) {
     let (former, until) = stream.former.map_or(([0; ReplicationId::BYTES], 0), |(id, until)| (id.0, until));
     bytes[..8].copy_from_slice(&stream.offset.to_le_bytes());
     bytes[8..28].copy_from_slice(&stream.id.0);
     bytes[28..48].copy_from_slice(&former);
     bytes[48..56].copy_from_slice(&until.to_le_bytes());
-    bytes[56..60].copy_from_slice(&u32::from(stream.former.is_some()).to_le_bytes());
+    let marks = if stream.former.is_some() { marks | HAS_FORMER } else { marks };
+    bytes[56..60].copy_from_slice(&marks.to_le_bytes());
     bytes[60..64].copy_from_slice(&stream.selected.map_or(0, |database| database + 1).to_le_bytes());
     let crc = crc32c::crc32c(&bytes[..STREAM_BYTES - 4]);
     bytes[STREAM_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
 }
 
-fn decode_stream(at: Lsn, bytes: Option<&[u8]>) -> Option<Stream> {
+fn decode_stream(at: Lsn, bytes: Option<&[u8]>) -> Option<(Stream, u32)> {
     let bytes = bytes?.get(..STREAM_BYTES)?;
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     let id_at =
         |at: usize| ReplicationId(bytes[at..at + ReplicationId::BYTES].try_into().expect("twenty bytes"));
     let is_right = u32_at(STREAM_BYTES - 4) == crc32c::crc32c(&bytes[..STREAM_BYTES - 4]);
-    is_right.then(|| Stream {
+    let marks = u32_at(56);
+    let stream = Stream {
         id: id_at(8),
         at,
         offset: u64_at(0),
-        former: (u32_at(56) != 0).then(|| (id_at(28), u64_at(48))),
+        former: (marks & HAS_FORMER != 0).then(|| (id_at(28), u64_at(48))),
         selected: u32_at(60).checked_sub(1).filter(|database| *database < DATABASES_MAX),
-    })
+    };
+    is_right.then_some((stream, marks))
 }
 
 /// Where the segment lies that begins at `start`.

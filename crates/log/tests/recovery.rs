@@ -257,7 +257,7 @@ fn cut_short_an_import_without_its_checkpoint_is_to_be_done_again() {
 fn not_complete_a_log_that_was_begun_beside_clients_is_told_from_an_import() {
     let disk = Disk::new(1);
     let mut recovery = log::recover(&Fs::Simulated(disk.clone()), dir()).unwrap();
-    recovery.begin_beside_clients();
+    recovery.begin_beside_clients(Lsn::ZERO, None);
     let options = Options { segment_bytes: 16 * 1024, flushing: Flushing::ByHand, ..Options::default() };
     drop(recovery.open(&options, Arc::new(Nobody)).unwrap());
     assert_eq!(recovered(&disk), Ok((Case::NotComplete, Lsn(2), 0)));
@@ -271,11 +271,51 @@ fn not_complete_a_log_that_was_begun_beside_clients_is_told_from_an_import() {
     assert!(refused.contains("a running server had begun the log"), "{refused}");
     files(&disk, "segment").iter().chain(&files(&disk, "newest")).for_each(|path| remove(&disk, path));
     let mut recovery = log::recover(&Fs::Simulated(disk.clone()), dir()).unwrap();
-    recovery.begin_beside_clients();
+    recovery.begin_beside_clients(Lsn::ZERO, None);
     let log = recovery.open(&options, Arc::new(Nobody)).unwrap();
     checkpoint(&log, 2);
     log.close().unwrap();
     assert_eq!(recovered(&disk), Ok((Case::Whole, Lsn(2_002), 2)));
+}
+
+#[test]
+fn not_complete_a_log_that_was_begun_far_behind_the_beginning_is_told_from_one_whose_checkpoint_is_gone() {
+    const FAR: Lsn = Lsn(1 << 40);
+    let begun = || {
+        let disk = Disk::new(1);
+        let mut recovery = log::recover(&Fs::Simulated(disk.clone()), dir()).unwrap();
+        recovery.begin_beside_clients(FAR, None);
+        let options = Options { segment_bytes: 16 * 1024, flushing: Flushing::ByHand, ..Options::default() };
+        let log = recovery.open(&options, Arc::new(Nobody)).unwrap();
+        assert_eq!(log.appended(), FAR);
+        (disk, log)
+    };
+    let (disk, log) = begun();
+    drop(log);
+    for _ in 0..2 {
+        assert_eq!(recovered(&disk), Ok((Case::NotComplete, FAR, 0)));
+        drop(open(&disk));
+    }
+    let log = open(&disk);
+    fill(&log, 1);
+    log.close().unwrap();
+    let refused = recovered(&disk).unwrap_err();
+    assert!(refused.contains("a running server had begun the log"), "{refused}");
+    // Completed, emptied by starts that wrote nothing, and robbed of its checkpoint: nothing says that it was never complete.
+    let (disk, log) = begun();
+    checkpoint(&log, 2);
+    log.close().unwrap();
+    let end = FAR.plus(2000);
+    assert_eq!(recovered(&disk), Ok((Case::Whole, end, 2)));
+    let log = open(&disk);
+    checkpoint(&log, 0);
+    log.retire(Retention::None).unwrap();
+    log.close().unwrap();
+    open(&disk).close().unwrap();
+    assert_eq!(recovered(&disk), Ok((Case::Whole, end, 0)));
+    files(&disk, "checkpoint").iter().for_each(|path| remove(&disk, path));
+    let refused = recovered(&disk).unwrap_err();
+    assert!(!refused.contains("a running server had begun the log"), "{refused}");
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn some_log(prng: &mut Prng) -> Disk {
         if start == 0 && is_imported {
             match prng.one_in(2) {
                 true => recovery.begin_behind_import(),
-                false => recovery.begin_beside_clients(),
+                false => recovery.begin_beside_clients(Lsn(prng.below(2) * 5000), None),
             }
         }
         let log = recovery.open(&options(), Arc::new(Nobody)).unwrap();

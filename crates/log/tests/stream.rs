@@ -185,7 +185,7 @@ fn a_log_that_was_not_completed_is_no_stream_that_goes_on() {
     let begin = |beside: bool| {
         let mut recovery = recover(&fs, DIR);
         if beside {
-            recovery.begin_beside_clients()
+            recovery.begin_beside_clients(Lsn::ZERO, None)
         } else {
             recovery.begin_behind_import()
         }
@@ -196,6 +196,34 @@ fn a_log_that_was_not_completed_is_no_stream_that_goes_on() {
     };
     let ids = [begin(false), begin(false), begin(true)];
     assert!(ids[0] != ids[1] && ids[1] != ids[2], "{ids:?}");
+}
+
+#[test]
+fn a_stream_that_was_kept_in_memory_goes_on_in_a_log_that_begins_beside_clients() {
+    let fs = Fs::Simulated(Disk::new(1));
+    let stream = Stream { offset: 777, selected: Some(3), ..Stream::begin(Lsn::ZERO).succeeded() };
+    for behind in [Lsn(777), Lsn(9000)] {
+        let mut recovery = recover(&fs, DIR);
+        recovery.begin_beside_clients(behind, Some(stream));
+        let log = recovery.open(&options(), Arc::new(Nobody)).unwrap();
+        assert_eq!(log.stream(), Stream { at: behind, ..stream });
+        log.append(0, UnixMs(1), b"abc");
+        log.flush();
+        assert_eq!(log.stream().offset, 780);
+        let checkpoint = log.begin_checkpoint(behind).unwrap();
+        log.finish_checkpoint(checkpoint, log.appended()).unwrap();
+        log.close().unwrap();
+        let recovery = recover(&fs, DIR);
+        let log = recovery.open(&options(), Arc::new(Nobody)).unwrap();
+        assert_eq!(log.stream(), Stream { at: behind.plus(3), offset: 780, ..stream });
+        assert!(log.read_stream(776).unwrap().is_none());
+        let bytes = log.read_stream(777).unwrap().unwrap().next_bytes().unwrap();
+        assert_eq!(bytes.as_deref(), Some(&b"abc"[..]));
+        log.close().unwrap();
+        for name in fs.list(Path::new(DIR)).unwrap() {
+            fs.remove(&Path::new(DIR).join(name)).unwrap();
+        }
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use crate::replay::Replay;
 use crate::server::Server;
 use ::log::Options;
-use engine::durability::{self, Above, Watcher};
+use engine::durability::{self, Above, Beginning, Watcher};
 use engine::import::{self, Found, Preference};
 use keyspace::Stamp;
 use std::io;
@@ -64,8 +64,8 @@ pub fn open_with(server: &Arc<Server>, fs: &Fs, threads: usize, options: Options
 ///
 /// # Errors
 /// A sentence for the client: there is no log then.
-pub fn begin_amid_traffic(server: &Arc<Server>) -> io::Result<()> {
-    durability::begin_amid_traffic(&server.engine, watcher(server))
+pub fn begin_amid_traffic(server: &Arc<Server>, beginning: Beginning) -> io::Result<()> {
+    durability::begin_amid_traffic(&server.engine, watcher(server), beginning)
 }
 
 /// As [`import::load_foreign`].

@@ -29,7 +29,7 @@ use crate::apply::Apply;
 use crate::import::{self, Preference};
 use crate::residency::{self, Labour};
 use crate::snapshot;
-use ::log::{Case, Checkpoint, Flushing, Log, Lsn, Options, Recovery, Refusal, SyncPolicy};
+use ::log::{Case, Checkpoint, Flushing, Log, Lsn, Options, Recovery, Refusal, Stream, SyncPolicy};
 use checkpoint::Pace;
 use config::{AppendFsync, Config, Edition};
 use journal::{Flushed, ToLog};
@@ -281,7 +281,7 @@ pub fn open_with(
     if is_new && matches!(fs, Fs::Real) {
         import::note(&dir, &snapshot::path(engine)).map_err(about(&dir))?;
     }
-    begin(engine, above.watcher, recovery, Options { sync, ..options })?;
+    begin(engine, above.watcher, recovery, false, Options { sync, ..options })?;
     residency::mark(engine, fs)?;
     if has_imported {
         // What was loaded is in no record of the log. Until this is complete the next start loads it again.
@@ -309,21 +309,37 @@ pub fn refuse_unread_log(engine: &Engine) -> io::Result<()> {
     )))
 }
 
+/// From where a log goes on that begins beside clients.
+#[derive(Clone, Copy, Debug)]
+pub struct Beginning {
+    /// No stamp was given that is later.
+    pub behind: Stamp,
+    /// What it is to replicas; None: a stream of its own.
+    pub stream: Option<Stream>,
+    /// Whether the watcher is told of the stream from the first byte on.
+    pub is_streamed: bool,
+}
+
 /// Begins the log of a server that has none, while a batch holds the whole keyspace: whatever is written from then on is in it. What was
 /// there before comes with the checkpoint that is begun here, and that is owed until it is complete ([`Rewrites`]); until then the
 /// directory is worth what it was before, and a start that finds the log without it refuses.
 ///
 /// # Errors
 /// A sentence for the client: there is no log then.
-pub fn begin_amid_traffic(engine: &Arc<Engine>, watcher: Arc<dyn Watcher>) -> io::Result<()> {
+pub fn begin_amid_traffic(
+    engine: &Arc<Engine>,
+    watcher: Arc<dyn Watcher>,
+    beginning: Beginning,
+) -> io::Result<()> {
     refuse_unread_log(engine)?;
     let (fs, dir) = (Fs::Real, engine.dir());
     let sync = policy(&engine.config).expect("a log is wanted");
     let mut recovery = ::log::recover(&fs, &dir).map_err(io::Error::other)?;
-    recovery.begin_beside_clients();
+    recovery.begin_beside_clients(Lsn(beginning.behind.0), beginning.stream);
     import::note(&dir, &snapshot::path(engine)).map_err(about(&dir))?;
     let segment_bytes = engine.config.log_segment_size();
-    begin(engine, watcher, recovery, Options { sync, segment_bytes, ..Options::default() })?;
+    let options = Options { sync, segment_bytes, ..Options::default() };
+    begin(engine, watcher, recovery, beginning.is_streamed, options)?;
     engine.durability.rewrites.owe();
     log!(Notice, "A log begins in {}; it is complete with its first checkpoint", dir.display());
     // If it cannot begin now, it is tried again.
@@ -384,6 +400,7 @@ fn begin(
     engine: &Arc<Engine>,
     watcher: Arc<dyn Watcher>,
     recovery: Recovery,
+    is_streamed: bool,
     options: Options,
 ) -> io::Result<()> {
     note_history(engine, recovery.history());
@@ -394,6 +411,8 @@ fn begin(
         io::Error::other(format!("Can't begin the log in {}: {failure}", engine.dir().display()))
     })?;
     let log = Arc::new(log);
+    // Before anybody finds it who may append.
+    log.set_streamed(is_streamed);
     limit_buffer(engine, &log);
     let is_first = engine.durability.log.set(log.clone()).is_ok();
     assert!(is_first, "a server has one log");

@@ -39,6 +39,7 @@ pub struct Recovery {
     links: Arc<[Link]>,
     end: Lsn,
     stream: Option<Stream>,
+    is_beside_clients: bool,
     last_time: UnixMs,
     moment: UnixMs,
 }
@@ -131,7 +132,9 @@ pub fn inspect(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
         base: index,
         links,
         end: end.lsn,
-        stream: end.stream,
+        // What was not completed was another stream.
+        stream: end.stream.filter(|_| !is_new(case)),
+        is_beside_clients: case == Case::NotComplete,
         last_time,
         moment,
     })
@@ -139,10 +142,9 @@ pub fn inspect(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
 
 /// How far a log without a checkpoint goes back, and where it begins, that holds nothing and goes on from data that were elsewhere.
 fn empty_behind(fs: &Fs, survey: &Survey) -> Result<Option<(Reach, Lsn)>, Refusal> {
-    let Some(start) = survey.begins_behind() else { return Ok(None) };
+    let Some((reach, start)) = survey.begins_behind() else { return Ok(None) };
     let last = survey::end_of(fs, &survey.chain, start)?;
     let is_empty = last.lsn == start && last.tail != Tail::Damaged && survey.missing_newest().is_none();
-    let reach = if start == IMPORTED_START { Reach::Imported } else { Reach::BesideClients };
     Ok(is_empty.then_some((reach, start)))
 }
 
@@ -191,7 +193,7 @@ fn refusal(case: Case, survey: &Survey, index: Option<usize>, needed: Lsn, end: 
         }
         Case::LogGone => Refusal::LogGone { needed },
         Case::LogLate => match survey.begins_behind().filter(|_| index.is_none()) {
-            Some(IMPORTED_START) => Refusal::ImportGone,
+            Some((Reach::Imported, _)) => Refusal::ImportGone,
             Some(_) => Refusal::NotComplete,
             None => {
                 let start = survey.chain.first().map_or(Lsn::ZERO, |link| link.header.start);
@@ -221,6 +223,10 @@ fn refusal(case: Case, survey: &Survey, index: Option<usize>, needed: Lsn, end: 
     })
 }
 
+fn is_new(case: Case) -> bool {
+    matches!(case, Case::New | Case::CutShort | Case::NotComplete)
+}
+
 impl Recovery {
     /// What was found.
     pub fn case(&self) -> Case {
@@ -230,7 +236,7 @@ impl Recovery {
     /// Whether there is nothing in the log that was acknowledged: it begins with this start, an import was cut short and
     /// is to be done again, or a server did not complete the log that it began beside clients.
     pub fn is_new(&self) -> bool {
-        matches!(self.case, Case::New | Case::CutShort | Case::NotComplete)
+        is_new(self.case)
     }
 
     /// Has a log begin behind imported data: the next start finds a checkpoint with them or does the import again.
@@ -243,13 +249,16 @@ impl Recovery {
     }
 
     /// Has a log begin beside clients, behind what they have written to memory: the next start finds a checkpoint with that, or goes by what
-    /// the directory held before.
+    /// the directory held before. It begins behind this place, so that positions in a history that was kept in memory are before its first
+    /// record; where there is a stream, it goes on in the log.
     ///
     /// # Panics
     /// If there is a log.
-    pub fn begin_beside_clients(&mut self) {
+    pub fn begin_beside_clients(&mut self, behind: Lsn, stream: Option<Stream>) {
         assert!(self.is_new(), "only a log that begins has data before it");
-        self.end = BESIDE_CLIENTS_START;
+        self.end = behind.max(BESIDE_CLIENTS_START);
+        self.stream = stream;
+        self.is_beside_clients = true;
     }
 
     /// The checkpoint to begin with; None for nothing.
@@ -299,7 +308,7 @@ impl Recovery {
     /// Why no segment can be begun. What was there stays.
     pub fn open(self, options: &Options, observer: Arc<dyn Observer>) -> Result<Log, Failure> {
         let is_new = self.is_new();
-        let Recovery { fs, dir, lock, survey, links, end, stream, .. } = self;
+        let Recovery { fs, dir, lock, survey, links, end, stream, is_beside_clients, .. } = self;
         let is_linked = |path: &Path| links.iter().any(|link| link.path == path);
         let unlinked = survey.segments.iter().map(|link| &link.path).filter(|path| !is_linked(path));
         for leftover in survey.leftovers.iter().chain(unlinked) {
@@ -317,11 +326,10 @@ impl Recovery {
         let live = kept.iter().map(|link| link.header).collect();
         let checkpoints = survey.checkpoints.iter().map(|found| found.mark).collect();
         let history = survey.history.or(options.history).unwrap_or_else(|| Prng::from_entropy().next_u64());
-        // What was not completed was another stream.
-        let known = stream.filter(|_| !is_new).map(|stream| Stream { at: end, ..stream });
-        let stream = known.unwrap_or_else(|| Stream::begin(end));
+        let stream = stream.map_or_else(|| Stream::begin(end), |stream| Stream { at: end, ..stream });
         let mut directory = Directory::new(fs.clone(), dir, history, (last_number, Some(stream)), options);
         directory.adopt(live, checkpoints, survey.newest.map(|(_, path)| path), lock);
+        directory.is_beside_clients = is_beside_clients;
         let directory = Arc::new(directory);
         let writer = Writer::new(Arc::clone(&directory), end, previous);
         let log = Log::start(directory, writer, options, observer, is_new)?;

@@ -252,10 +252,16 @@ impl Survey {
         }
     }
 
-    /// Where the log begins, if that is behind data of which it has nothing: imported, or of a server that began it beside clients.
-    pub fn begins_behind(&self) -> Option<Lsn> {
-        let oldest = self.chain.first().filter(|oldest| oldest.header.previous == 0)?;
-        [IMPORTED_START, BESIDE_CLIENTS_START].into_iter().find(|start| oldest.header.start == *start)
+    /// Where the log begins, if that is behind data of which it has nothing, and how far back it goes then: imported, or of a server that
+    /// began it beside clients.
+    pub fn begins_behind(&self) -> Option<(Reach, Lsn)> {
+        let oldest = self.chain.first().map(|link| link.header).filter(|oldest| oldest.previous == 0)?;
+        match oldest.start {
+            IMPORTED_START => Some((Reach::Imported, oldest.start)),
+            // Programs that wrote no mark began it nowhere else.
+            BESIDE_CLIENTS_START => Some((Reach::BesideClients, oldest.start)),
+            start => oldest.is_beside_clients.then_some((Reach::BesideClients, start)),
+        }
     }
 
     /// The number of the newest segment, if it is not there.

@@ -7,6 +7,7 @@ use super::{HELP_FLAGS, help, row, unknown_subcommand};
 use crate::dispatch::Context;
 use crate::dispatch::checks::LOADING;
 use crate::dispatch::handlers::ServerHandler;
+use crate::feeding::handover;
 use crate::server::Server;
 use crate::{assembly, durable};
 use command::{Error, Flags, Group, Reach, Result, Row, Secrets, Shows};
@@ -98,7 +99,9 @@ fn set(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     // Before the configuration is held: others wait for that inside of the keyspace.
     let holds = begins_log(server, &pairs) && !context.batch.is_holding();
-    if holds && !context.batch.try_hold_all() {
+    // Where a master's stream is, is known between its requests only.
+    let still = if holds { server.following.applying.try_lock() } else { None };
+    if holds && (still.is_none() || !context.batch.try_hold_all()) {
         return Err(Error::InUse);
     }
     let set =
@@ -184,15 +187,11 @@ fn switch_log(
     if changed.iter().any(|change| matches!(change.name(), "port" | "tls-port" | "bind")) {
         return Err("it cannot be set together with 'port', 'tls-port' or 'bind'".to_owned());
     }
-    if server.feeding.has_journal() {
-        return Err(
-            "replicas have followed since the start, without a log: restart with 'appendonly yes'".to_owned()
-        );
-    }
     if !holds_all {
         return Err("it cannot be set in a transaction".to_owned());
     }
-    durable::begin_amid_traffic(server).map_err(|error| error.to_string())
+    let begin = |beginning| durable::begin_amid_traffic(server, beginning);
+    handover::begin_log(server, begin).map_err(|error| error.to_string())
 }
 
 const UNABLE_TO_LISTEN: &str = "Unable to listen on this port. Check server logs.";

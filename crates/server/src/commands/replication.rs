@@ -88,7 +88,7 @@ fn role(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         reply.bulk(status.master.host.as_bytes());
         reply.int(i64::from(status.master.port));
         reply.bulk(status.phase.word().as_bytes());
-        let offset = context.server.stream().offset;
+        let offset = feeding::told(context.server);
         reply.int(match status.phase {
             Phase::Connected => i64::try_from(offset).unwrap_or(i64::MAX),
             _ => -1,
@@ -99,7 +99,7 @@ fn role(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let online: Vec<_> = replicas.iter().filter(|replica| replica.stage() == Stage::Online).collect();
     reply.array(3);
     reply.bulk(b"master");
-    reply.int(i64::try_from(context.server.stream().offset).unwrap_or(i64::MAX));
+    reply.int(i64::try_from(feeding::told(context.server)).unwrap_or(i64::MAX));
     reply.array(online.len());
     for replica in online {
         reply.array(3);

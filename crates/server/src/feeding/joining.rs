@@ -140,7 +140,7 @@ fn stream_effects(server: &Server) {
     let is_following = state.is_following;
     drop(state);
     match is_first {
-        true => server.engine.keyspace.set_journal(Box::new(ToBacklog(feeding.clone()))),
+        true => server.engine.keyspace.set_first_journal(Box::new(ToBacklog(feeding.clone()))),
         false => server.engine.keyspace.rest_journal(false),
     }
     if !is_following {

@@ -2,7 +2,8 @@
 //!
 //! A connection that has said PSYNC or SYNC is a replica. What it is sent comes from its outbox, which a thread fills (a full copy,
 //! [`copying`] and [`sending`], or a part of the stream that only segments hold, [`behind`]), and then from the backlog, which its own connection reads.
-//! The backlog is filled with what is durable by the log's flusher, or, without a log, by a journal of its own ([`crate::replicas`]).
+//! The backlog is filled with what is durable by the log's flusher, or, without a log, by a journal of its own ([`crate::replicas`]), in
+//! whose place a log may come ([`handover`]).
 //!
 //! Thread rule: one lock, of the state; nothing else is locked while it is held but an outbox or a copy, and slots may be locked when it
 //! is taken.
@@ -16,6 +17,7 @@
 mod behind;
 mod copying;
 mod filter;
+pub mod handover;
 pub mod joining;
 mod sending;
 pub mod synced;
@@ -24,8 +26,9 @@ pub mod upkeep;
 
 pub use crate::replicas::copies::remove_left;
 
+use crate::followed::Phase;
 use crate::server::Server;
-use ::log::Unit;
+use ::log::{SyncPolicy, Unit};
 use engine::{Attention, Engine};
 use sys::Stamp;
 
@@ -67,6 +70,19 @@ pub fn sent_end(server: &Server) -> u64 {
     end(server).max(in_backlog).max(followed)
 }
 
+/// The offset that others are told as this server's: of what replicas are sent, which is what is on disk, or, where the log's policy
+/// does not sync at once, all that was written.
+pub fn told(server: &Server) -> u64 {
+    let log = server.engine.durability.log();
+    if log.is_none_or(|log| log.sync_policy() == SyncPolicy::Always) {
+        return server.stream().offset;
+    }
+    match server.following.status() {
+        Some(status) if status.phase == Phase::Connected => status.offset,
+        _ => end(server),
+    }
+}
+
 /// Puts a request into the stream that has no effect.
 fn say(server: &Server, request: &[u8]) {
     let Some(_held_off) = server.failover.hold_off() else { return };
@@ -83,7 +99,13 @@ fn say(server: &Server, request: &[u8]) {
         Some(_) => {}
         None => {
             let mut state = server.feeding.state.lock();
-            if state.backlog.is_some() {
+            if state.taken_over_at.is_some() {
+                drop(state);
+                // The log has come meanwhile; while it is about to, nobody needs this.
+                if server.engine.durability.log().is_some() {
+                    say(server, request);
+                }
+            } else if state.backlog.is_some() {
                 state.append(request);
                 state.journal_end += request.len() as u64;
                 state.trim();

@@ -25,12 +25,25 @@ fn path(server: &Server) -> PathBuf {
 /// # Errors
 /// If the disk refuses.
 pub fn note_begun(server: &Server, replica: &Arc<Replica>) -> io::Result<()> {
-    if server.engine.durability.log().is_none() {
-        return Ok(());
-    }
     let mut unfinished = server.feeding.unfinished.lock();
     unfinished.copies.push((replica.clone(), u64::MAX));
-    if !unfinished.is_noted {
+    unfinished.is_told |= server.engine.durability.log().is_some();
+    note(server, &mut unfinished)
+}
+
+/// A log begins in which the stream of a server without one goes on: from now on the directory says whether there are some.
+///
+/// # Errors
+/// If the disk refuses.
+pub fn note_log(server: &Server) -> io::Result<()> {
+    let mut unfinished = server.feeding.unfinished.lock();
+    unfinished.is_told = true;
+    note(server, &mut unfinished)
+}
+
+fn note(server: &Server, unfinished: &mut Unfinished) -> io::Result<()> {
+    let is_due = unfinished.was_left || !unfinished.copies.is_empty();
+    if is_due && unfinished.is_told && !unfinished.is_noted {
         Fs::Real.open(&path(server), Mode::Truncate)?.sync_data()?;
         Fs::Real.sync_dir(&server.engine.dir())?;
         unfinished.is_noted = true;
@@ -47,17 +60,14 @@ pub fn note_sent(server: &Server, replica: &Arc<Replica>, until: u64) {
 
 /// Takes the note back when all have passed their copies. One that left before may come again whenever it likes: then the note stays.
 pub fn look_after(server: &Server) {
-    let mut unfinished = server.feeding.unfinished.lock();
-    if !unfinished.is_noted {
-        return;
-    }
-    let Unfinished { copies, has_lost, .. } = &mut *unfinished;
-    copies.retain(|(replica, until)| {
+    let unfinished = &mut *server.feeding.unfinished.lock();
+    unfinished.copies.retain(|(replica, until)| {
         let has_passed = replica.acknowledged() >= *until;
-        *has_lost |= !has_passed && replica.is_gone();
+        unfinished.was_left |= !has_passed && replica.is_gone();
         !has_passed && !replica.is_gone()
     });
-    if copies.is_empty() && !*has_lost && Fs::Real.remove(&path(server)).is_ok() {
+    let is_over = unfinished.copies.is_empty() && !unfinished.was_left;
+    if unfinished.is_noted && is_over && Fs::Real.remove(&path(server)).is_ok() {
         unfinished.is_noted = false;
     }
 }

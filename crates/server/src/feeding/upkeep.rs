@@ -31,7 +31,7 @@ pub fn look_after(server: &Arc<Server>) {
     if is_ping_due(server, now) {
         say(server, PING);
     }
-    follow_minimum(server);
+    follow_config(server);
     keep_stream(server);
     end_stream(server, now);
 }
@@ -179,7 +179,9 @@ pub fn follow_config(server: &Server) {
     let hard = config.output_limit(ClientClass::Replica).hard_bytes;
     let has_log = server.engine.durability.log().is_some();
     let mut state = server.feeding.state.lock();
-    state.held_bytes_max = match (has_log, hard) {
+    // What segments hold is kept nowhere else.
+    let is_in_segments = has_log && !state.lacks_segments();
+    state.held_bytes_max = match (is_in_segments, hard) {
         (true, _) => 0,
         (false, 0) => u64::MAX,
         (false, hard) => hard,

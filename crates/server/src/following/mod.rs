@@ -193,8 +193,10 @@ fn begin_own_stream(server: &Server) -> io::Result<()> {
     begin_stream(server, server.stream().succeeded())
 }
 
-/// Has what is written from now on be this stream. All that was written is durable, and nobody writes until it returns.
+/// Has what is written from now on be this stream. All that was written is durable, and nobody writes until it returns; no log begins
+/// meanwhile.
 fn begin_stream(server: &Server, stream: Stream) -> io::Result<()> {
+    let _still = server.following.stand_still();
     let begun = match server.engine.durability.log() {
         Some(log) => log.begin_stream(Some(stream)),
         None => {

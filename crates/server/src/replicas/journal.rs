@@ -1,6 +1,6 @@
 //! The journal of a server that has no log: effects become the stream at once, and nothing waits for it.
 //!
-//! Its stamps are offsets in the stream. It is the keyspace's for good once the first replica has come.
+//! Its stamps are offsets in the stream. It is the keyspace's from when the first replica has come until a log takes over (`feeding/handover`).
 //!
 //! Invariant: while a master is followed, nothing goes into the stream but the master's bytes.
 //!
@@ -19,6 +19,7 @@ impl ToBacklog {
     fn take(&self, span: Span, parts: &[&[u8]]) -> Stamp {
         let has_foreign = parts.iter().any(|part| self.0.has_foreign(part));
         let state = &mut *self.0.state.lock();
+        debug_assert_eq!(state.taken_over_at, None, "the log is the journal");
         if let Some(backlog) = state.backlog.as_mut().filter(|_| !state.is_following) {
             let span = LogSpan { database: span.first.0, ends_in: span.last.0, is_several: span.is_several };
             state.dresser.show(span, parts, |bytes| backlog.append(bytes));

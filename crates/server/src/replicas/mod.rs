@@ -52,9 +52,11 @@ pub struct Feeding {
 pub struct Unfinished {
     /// Of whom, and up to which offset that goes.
     pub copies: Vec<(Arc<Replica>, u64)>,
-    /// Whether somebody left before: it may come again whenever it likes.
-    pub has_lost: bool,
-    /// Whether the directory says that there are some.
+    /// Somebody has left before passing one, and may come again whenever it likes.
+    pub was_left: bool,
+    /// Whether the directory is to say that there are some: there is a log, or one begins.
+    pub is_told: bool,
+    /// Whether it does.
     pub is_noted: bool,
 }
 
@@ -65,12 +67,16 @@ pub struct State {
     pub backlog: Option<Backlog>,
     /// Of the journal without a log.
     pub dresser: Dresser,
-    /// Whether that is the keyspace's: it is for good.
+    /// Whether that is the keyspace's, or was: it is until a log takes over.
     pub has_journal: bool,
     /// The end of what of the stream that journal has been told.
     pub journal_end: u64,
     /// A master is followed: what is written here, and is not its, is in nobody's stream.
     pub is_following: bool,
+    /// The latest stamp that it has given: where the stream became another one, its end may be before that.
+    pub stamped_until: u64,
+    /// Where a log takes over, or has: nothing more comes by way of that journal, and what is before is in no segment.
+    pub taken_over_at: Option<u64>,
     /// All of them, in the order in which they came.
     pub replicas: Vec<Arc<Replica>>,
     /// Which offsets are one replica's alone.
@@ -136,6 +142,12 @@ impl State {
         self.foreign_until = until;
     }
 
+    /// Whether somebody is still to read what is in no segment.
+    pub fn lacks_segments(&self) -> bool {
+        let from = |replica: &Arc<Replica>| replica.position().unwrap_or(u64::MAX);
+        self.taken_over_at.is_some_and(|at| self.replicas.iter().any(|replica| from(replica) < at))
+    }
+
     /// Drops what is kept for nobody.
     pub fn trim(&mut self) {
         let State { backlog, replicas, held_bytes_max, .. } = self;
@@ -180,6 +192,7 @@ impl Feeding {
     pub fn follow_stream(&self, offset: u64) {
         let mut state = self.state.lock();
         if state.has_journal && state.journal_end != offset {
+            state.stamped_until = state.stamped_until.max(state.journal_end);
             state.journal_end = offset;
             state.break_off(offset);
         }
@@ -210,11 +223,6 @@ impl Feeding {
     pub fn is_copying(&self) -> bool {
         let state = self.state.lock();
         state.is_making || state.is_sending_directly
-    }
-
-    /// Whether effects go to a journal of this: there can be no other.
-    pub fn has_journal(&self) -> bool {
-        self.state.lock().has_journal
     }
 
     /// The end of the stream without a log; None: it has never begun.

@@ -51,7 +51,7 @@ fn an_import_from_a_log_that_was_not_completed_says_what_is_to_be_done() {
     let dir = place.join("from");
     let options = Options { flushing: Flushing::ByHand, ..Options::default() };
     let mut recovery = log::recover(&Fs::Real, &dir).unwrap();
-    recovery.begin_beside_clients();
+    recovery.begin_beside_clients(Lsn::ZERO, None);
     let log = recovery.open(&options, Arc::new(Nobody)).unwrap();
     log.append(0, UnixMs(1), b"record");
     log.close().unwrap();

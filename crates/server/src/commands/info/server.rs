@@ -2,6 +2,7 @@
 
 use super::Page;
 use crate::dispatch::Context;
+use crate::feeding;
 use crate::followed::{Phase, Status};
 use crate::replicas::standing;
 use command::version::REDIS_VERSION;
@@ -130,7 +131,7 @@ pub(super) fn replication(context: &mut Context<'_, '_>, page: &mut Page) {
         ("master_failover_state", &server.failover.word()),
         ("master_replid", &stream.id),
         ("master_replid2", &former),
-        ("master_repl_offset", &stream.offset),
+        ("master_repl_offset", &feeding::told(server)),
         ("second_repl_offset", &former_until),
         ("repl_backlog_active", &u8::from(backlog.is_active)),
         ("repl_backlog_size", &config.repl_backlog_size()),
@@ -141,7 +142,7 @@ pub(super) fn replication(context: &mut Context<'_, '_>, page: &mut Page) {
 
 /// What is told of the link to the master.
 fn follower(context: &mut Context<'_, '_>, page: &mut Page, status: &Status) {
-    let (config, offset) = (&context.server.engine.config, context.server.stream().offset);
+    let (config, offset) = (&context.server.engine.config, feeding::told(context.server));
     let since = |moment: UnixMs| context.now.0.saturating_sub(moment.0) / 1000;
     let is_up = status.phase == Phase::Connected;
     let is_syncing = status.phase == Phase::Sync;
