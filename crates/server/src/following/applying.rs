@@ -32,7 +32,13 @@ pub struct Applier<'s> {
 impl<'s> Applier<'s> {
     pub fn new(server: &'s Arc<Server>) -> Applier<'s> {
         let guest = server.engine.following_guest();
-        Applier { server, guest, replay: Replay::of_master(server, guest), words: Words::default(), errors: 0 }
+        Applier {
+            server,
+            guest,
+            replay: Replay::of_master(server, guest),
+            words: Words::default(),
+            errors: 0,
+        }
     }
 
     /// Does a unit.
