@@ -590,10 +590,11 @@ fn who_acknowledges_more_than_there_is_counts_for_nothing() {
         });
         // What is true counts, and who follows cannot say whom to follow.
         call(&mut client, &["CONFIG", "SET", "min-replicas-to-write", "0"]);
-        liar.send_request(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
         let offset = info(&mut client, "master_repl_offset").to_string();
         liar.send_request(&["REPLCONF", "ACK", &offset, "FACK", &offset]).unwrap();
         wait_until("it counts", || call(&mut client, &["WAIT", "1", "100"]) == Value::Int(1));
+        liar.send_request(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
+        wait_until("what is answered ends it", || info(&mut client, "connected_slaves") == 0);
         assert_eq!(field(&mut client, "role").as_deref(), Some("master"));
     }
 }
