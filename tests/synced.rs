@@ -67,6 +67,7 @@ fn a_write_waits_for_its_replica(master: &str, replica: (Program, &str)) {
     assert_eq!(info(&mut other, "min_sync_status"), "short");
     relay.mend();
     wait_until("the replica has everything again", || is_taken(&mut other));
+    each_write_that_waits_fails(&relay, &mut writer, &mut other);
     assert_eq!(info(&mut other, "min_sync_status"), "ok");
     assert_eq!(call(&mut other, &["INCR", "n"]), Value::Int(2));
     assert_eq!(call(&mut there, &["GET", "n"]), text("2"));
@@ -79,6 +80,38 @@ fn a_write_waits_for_its_replica(master: &str, replica: (Program, &str)) {
         waiting.join().expect("it is answered")
     });
     assert_eq!(waiting, Value::Int(3));
+}
+
+/// Writes, reads between them, and a client that is given what another one writes.
+fn each_write_that_waits_fails(relay: &Relay, writer: &mut Client, other: &mut Client) {
+    relay.stop(Way::There);
+    other.send_request(&["BLPOP", "list", "9"]).unwrap();
+    let requests = [
+        &["INCR", "m"][..],
+        &["GET", "m"],
+        &["INCR", "m"],
+        &["LPUSH", "list", "v"],
+        &["WAIT", "1", "1"],
+        &["PING"],
+    ];
+    // Each by itself: what was read in one go is held as one.
+    for request in requests {
+        writer.send_request(request).unwrap();
+        thread::sleep(Duration::from_millis(30));
+    }
+    let refused = "NOREPLICAS Not enough good replicas have what was written";
+    for request in requests {
+        let reply = writer.read_value().unwrap();
+        match request[0] {
+            "INCR" | "LPUSH" => assert!(error(&reply).starts_with(refused), "{request:?}: {reply:?}"),
+            "GET" => assert_eq!(reply, text("1")),
+            "WAIT" => assert_eq!(reply, Value::Int(0)),
+            _ => assert_eq!(reply, Value::Simple(b"PONG".to_vec())),
+        }
+    }
+    assert!(error(&other.read_value().unwrap()).starts_with(refused), "who was given it is told the same");
+    relay.mend();
+    wait_until("the replica has everything again", || is_taken(other));
 }
 
 fn info(client: &mut Client, name: &str) -> String {

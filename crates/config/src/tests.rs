@@ -107,7 +107,7 @@ fn only_this_machine_is_listened_to_unless_told_otherwise() {
 #[test]
 fn the_names_are_those_of_redis_and_few_more() {
     // The first two name places; the others are Tarn's own, one of Redis 7.0, and one of Redis 8.6.
-    const MORE: [&str; 15] = [
+    const MORE: [&str; 17] = [
         "dir",
         "port",
         "busy-reply-scope",
@@ -117,9 +117,11 @@ fn the_names_are_those_of_redis_and_few_more() {
         "log-retention",
         "log-segment-size",
         "lua-enable-deprecated-api",
+        "min-sync-replicas",
         "repl-rdb-version",
         "replica-log-keep",
         "store-compression",
+        "sync-timeout",
         "threads",
         "threads-min",
         "tls-auth-clients-user",

@@ -112,10 +112,12 @@ impl Gate {
 
     /// Notes that enough replicas have what was written up to here; [`Stamp::LAST`]: none need it.
     pub fn replicate(&self, up_to: Stamp) {
-        self.change(|state| {
-            let is_first = state.replicated == Stamp::LAST;
-            state.replicated = if is_first { up_to } else { state.replicated.max(up_to) };
-        });
+        self.change(|state| state.replicated = state.replicated.max(up_to));
+    }
+
+    /// Nothing is known of what replicas have. Only while they are too few: what was written is failed then.
+    pub fn forget_replicas(&self) {
+        self.change(|state| state.replicated = Stamp(0));
     }
 
     /// There are too few replicas, or no longer.
@@ -266,7 +268,10 @@ mod tests {
         let (read, write) = (|at| Shown::read(Stamp(at)), |at| Shown { up_to: Stamp(at), is_write: true });
         assert!(gate.is_open_for(write(9)) && !gate.has_failed(write(9)));
         gate.hold(true);
+        gate.set_short(true);
+        gate.forget_replicas();
         gate.replicate(Stamp(3));
+        gate.set_short(false);
         gate.commit(Stamp(5));
         assert!(gate.is_open_for(write(3)) && gate.is_open_for(read(3)));
         assert!(!gate.is_open_for(write(4)) && !gate.is_open_for(read(4)) && !gate.has_failed(write(4)));

@@ -15,7 +15,6 @@ use crate::session::Session;
 use crate::slow;
 use command::table::{Command, Runs};
 use command::{Args, Outcome, Sessions, Wait, Waiting, execute};
-use engine::durability;
 use keyspace::{Batch, Key, KeyName, Stamp, Ticket, Touch};
 use net::client::{self, BehindReply, Signal};
 use net::service::Until;
@@ -77,7 +76,7 @@ impl Sessions for Beginner<'_> {
             is_cached: self.session.tracking.as_ref().is_some_and(|tracker| tracker.caches(self.command)),
             ticks: self.server.ticks.now().0.saturating_sub(self.first_tried.0),
         };
-        let shows = durability::latest(&self.server.engine);
+        let shows = self.server.latest();
         begin(self.server, self.session, Some(request), (on_timeout, shows), wait.until);
         self.began.set(Some(wait.until));
     }
@@ -284,7 +283,7 @@ fn try_again(server: &Server, waiter: &Waiter, batch: &mut Batch<'_>, worker: us
     if out.len() > bytes_max {
         client::close_for_its_reply(&server.net.clients, &waiter.client);
     } else {
-        post(server, waiter, &out, durability::latest(&server.engine));
+        post(server, waiter, &out, server.latest());
     }
     drop(behind_reply);
     client::open_seals(&server.net.clients);

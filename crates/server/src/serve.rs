@@ -116,7 +116,7 @@ impl Service for Server {
     }
 
     fn latest(&self) -> Stamp {
-        durability::latest(&self.engine)
+        Server::latest(self)
     }
 
     fn time_is_up(&self, worker: usize, session: &Session) {

@@ -13,8 +13,7 @@ use crate::switches::Switches;
 use ::log::{Lsn, Stream};
 use acl::Registry;
 use config::{ClientClass, Config};
-use engine::Attention;
-use engine::Engine;
+use engine::{Attention, Engine, durability};
 use net::Shared;
 use net::client::{Client, Traits, eviction};
 use net::listen::Speech;
@@ -26,7 +25,7 @@ use notify::watches::Watches;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use sys::{Prng, TickClock, Ticks, UnixMs};
+use sys::{Prng, Stamp, TickClock, Ticks, UnixMs};
 use telemetry::latency::LatencyMonitor;
 use telemetry::samples::Samples;
 use telemetry::slowlog::{self, SlowLog};
@@ -242,6 +241,14 @@ impl Server {
                     None => stream,
                 }
             }
+        }
+    }
+
+    /// The end of the history of what was written, as far as anybody waits for it: for the disk, or for replicas.
+    pub fn latest(&self) -> Stamp {
+        match self.feeding.synced.is_wanted().then(|| self.feeding.end_without_log()).flatten() {
+            Some(end) if self.engine.durability.log().is_none() => Stamp(end),
+            _ => durability::latest(&self.engine),
         }
     }
 

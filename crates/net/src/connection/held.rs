@@ -21,11 +21,11 @@ impl<S: Service> Connection<S> {
         }
         let gate = &desk.service.net().gate;
         self.pending.open(|shown| gate.is_open_for(shown));
-        if self.pending.held_for().is_some_and(|shown| gate.has_failed(shown)) {
+        if self.pending.holds_any(|shown| gate.has_failed(shown)) {
             let error = desk.service.unreplicated();
             let failed = self.pending.fail(|shown| gate.has_failed(shown), &error);
             (0..failed).for_each(|_| desk.service.counts().note_error(&error));
-            self.pending.open(|shown| gate.is_open_for(shown) || gate.has_failed(shown));
+            self.pending.open(|shown| gate.is_open_for(shown));
         }
         self.wait_at_gate(desk);
     }

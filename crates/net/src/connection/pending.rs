@@ -10,7 +10,7 @@
 //! 1. No chunk is empty, and `sent` is less than the length of the first.
 //! 2. `bytes` is the sum of the chunks' lengths less `sent`; `allocated` is the sum
 //!    of their capacities.
-//! 3. Holds are in the order of the bytes and of the stamps, and begin where a reply or a message does.
+//! 3. Holds are in the order of the bytes and, but for what has failed, of the stamps, and begin where a reply or a message does.
 
 use std::collections::VecDeque;
 use sys::Shown;
@@ -67,7 +67,13 @@ impl Pending {
         self.holds.front().map(|(_, shown)| *shown)
     }
 
-    /// Puts this error in the place of each reply that is held in front and has failed. Messages stay. Gives how many replies there were.
+    /// Whether any of what is held is such.
+    pub fn holds_any(&self, is_such: impl Fn(Shown) -> bool) -> bool {
+        self.holds.iter().any(|(_, shown)| is_such(*shown))
+    }
+
+    /// Puts this error in the place of each reply that is held and has failed, which shows nothing then. Messages stay. Gives how many replies
+    /// there were.
     #[cold]
     pub fn fail(&mut self, has_failed: impl Fn(Shown) -> bool, error: &[u8]) -> usize {
         let mut bytes = Vec::with_capacity(self.bytes);
@@ -78,14 +84,16 @@ impl Pending {
         let first = holds.front().map_or(bytes.len(), |(from, _)| *from);
         *self = Pending::default();
         self.extend(&bytes[..first]);
-        let (mut failed, mut is_in_front) = (0, true);
+        let mut failed = 0;
         for ((from, shown), end) in holds.into_iter().zip(ends) {
-            is_in_front &= has_failed(shown);
             let at = self.bytes;
-            match is_in_front {
-                true => failed += self.extend_failed(&bytes[from..end], error),
-                false => self.extend(&bytes[from..end]),
-            }
+            let shown = if has_failed(shown) {
+                failed += self.extend_failed(&bytes[from..end], error);
+                Shown::NOTHING
+            } else {
+                self.extend(&bytes[from..end]);
+                shown
+            };
             self.holds.push_back((at, shown));
         }
         failed
@@ -241,11 +249,12 @@ mod tests {
         let (first, _) = pending.front().split_at(3);
         assert_eq!(first, b"+PO");
         pending.sent(3);
-        assert_eq!(pending.fail(|shown| shown.is_write, b"E"), 2);
-        pending.open(|shown| shown.is_write);
+        assert_eq!(pending.fail(|shown| shown.is_write, b"E"), 3);
+        let is_open = |shown: Shown| shown.up_to <= Stamp(4);
+        pending.open(is_open);
         assert_eq!(pending.front(), b"NG\r\n-E\r\n-E\r\n>2\r\n+push\r\n:2\r\n");
         assert_eq!(pending.held_for(), Some(read(5)), "it is behind what was written");
-        pending.open(|_| true);
-        assert!(pending.front().ends_with(b"$1\r\nr\r\n:7\r\n"));
+        pending.open(|shown| shown.up_to <= Stamp(5));
+        assert!(pending.front().ends_with(b"$1\r\nr\r\n-E\r\n") && pending.held_for().is_none());
     }
 }

@@ -20,9 +20,15 @@ use telemetry::log;
 pub fn begin_anew(server: &Server) {
     if server.feeding.synced.is_wanted() {
         let mut standing = server.feeding.synced.standing.lock();
-        fall_short(server, &mut standing);
-        standing.floor = None;
+        begin_anew_locked(server, &mut standing);
     }
+}
+
+fn begin_anew_locked(server: &Server, standing: &mut Standing) {
+    fall_short(server, standing);
+    standing.floor = None;
+    // Stamps of another stream without a log are offsets in that.
+    server.net.gate.forget_replicas();
 }
 
 /// Takes over what the directives say.
@@ -41,8 +47,7 @@ pub fn follow_config(server: &Server) {
         server.net.gate.set_short(false);
         server.net.gate.replicate(Stamp::LAST);
     } else if is_first {
-        fall_short(server, &mut standing);
-        server.net.gate.replicate(Stamp(0));
+        begin_anew_locked(server, &mut standing);
     }
     drop(standing);
     look_after(server);
@@ -71,8 +76,7 @@ pub fn look_after(server: &Server) {
     }
     let mut standing = server.feeding.synced.standing.lock();
     if server.engine.attention().contains(Attention::FOLLOWING) {
-        fall_short(server, &mut standing);
-        standing.floor = None;
+        begin_anew_locked(server, &mut standing);
         return;
     }
     if standing.floor.is_none() {

@@ -29,6 +29,9 @@ use telemetry::log;
 /// Between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// The same where a copy was refused, of which the master makes all for each try.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+
 /// How often it looks whether there is something to report.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -62,7 +65,8 @@ pub fn run(server: &Arc<Server>, order: u64) {
             return;
         }
         log!(Warning, "{error}");
-        server.following.rest(order, PAUSE);
+        let is_refused = error.kind() == ErrorKind::PermissionDenied;
+        server.following.rest(order, if is_refused { REFUSED_PAUSE } else { PAUSE });
     }
 }
 
@@ -90,10 +94,13 @@ fn may_be_replaced(server: &Server, offered: ReplicationId) -> io::Result<()> {
     let history = server.following.state.lock().history;
     match history.filter(|history| *history != offered && server.engine.config.min_sync_replicas() > 0) {
         None => Ok(()),
-        Some(history) => Err(io::Error::other(format!(
-            "The master has begun another history ({offered}), and what is here of {history} may be all there is of it: a copy is taken only if \
+        Some(history) => Err(io::Error::new(
+            ErrorKind::PermissionDenied,
+            format!(
+                "The master has begun another history ({offered}), and what is here of {history} may be all there is of it: a copy is taken only if \
              REPLICAOF says so once more (min-sync-replicas)"
-        ))),
+            ),
+        )),
     }
 }
 

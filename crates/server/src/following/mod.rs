@@ -56,6 +56,7 @@ fn order(server: &Arc<Server>, master: Option<Master>, history: Option<Replicati
     if is_same {
         if state.status.as_ref().is_some_and(|status| status.phase != Phase::Connected) {
             state.history = history;
+            server.following.changed.notify_all();
         }
         return match state.is_carried_out || master.is_some() || state.order == 0 {
             true if master.is_none() => Order::Done,

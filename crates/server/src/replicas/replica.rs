@@ -107,6 +107,9 @@ struct Outbox {
     takes_blank: bool,
 }
 
+/// Which server a replica is: its host and port, or, if it has said no port, a connection's number.
+pub type Identity = (String, u16, u64);
+
 /// What a connection is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
@@ -342,6 +345,20 @@ impl Replica {
     pub fn leave(&self) {
         *self.outbox.lock() = Outbox { is_gone: true, ..Outbox::default() };
         self.changed.notify_all();
+    }
+
+    /// Whether it reads this stream, and is not about to be parted with.
+    pub fn reads_stream(&self) -> bool {
+        let outbox = self.outbox.lock();
+        self.stage() == Stage::Online && !outbox.is_gone && !outbox.ends
+    }
+
+    /// Which server it is.
+    pub fn identity(&self) -> Identity {
+        match self.said.port {
+            0 => (String::new(), 0, self.client.id),
+            port => (self.host(), port, 0),
+        }
     }
 
     /// Whether it is.

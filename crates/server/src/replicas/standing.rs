@@ -50,7 +50,7 @@ impl Feeding {
     pub fn count_with(&self, offset: u64, durable: bool) -> usize {
         let has = |replica: &&Arc<Replica>| {
             let up_to = if durable { replica.acknowledged_durable() } else { replica.acknowledged() };
-            replica.stage() == Stage::Online && up_to >= offset
+            replica.reads_stream() && up_to >= offset
         };
         self.state.lock().replicas.iter().filter(has).count()
     }

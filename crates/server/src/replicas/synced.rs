@@ -4,7 +4,7 @@
 //! Thread rule: any thread; one lock, of the standing. Who has it may take that of [`super::State`], not the other way round.
 
 use super::Feeding;
-use super::replica::{Form, Replica, Stage};
+use super::replica::{Form, Identity, Replica};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,17 +75,19 @@ impl Synced {
 impl Feeding {
     /// Up to which offset so many replicas have the stream; `durable`: on disk. None: there are fewer.
     pub fn offset_of_all_of(&self, replicas: usize, durable: bool) -> Option<u64> {
-        let counts = |replica: &&Arc<Replica>| {
-            replica.stage() == Stage::Online && replica.form == Form::Psync && !replica.is_gone()
-        };
+        let counts = |replica: &&Arc<Replica>| replica.form == Form::Psync && replica.reads_stream();
         let has = |replica: &Arc<Replica>| {
             let up_to = if durable { replica.acknowledged_durable() } else { replica.acknowledged() };
             // It has nothing that it was not given, whatever it says.
-            up_to.min(replica.position().unwrap_or_default())
+            (replica.identity(), up_to.min(replica.position().unwrap_or_default()))
         };
-        let mut offsets: Vec<u64> = self.state.lock().replicas.iter().filter(counts).map(has).collect();
-        offsets.sort_unstable_by(|one, other| other.cmp(one));
-        offsets.get(replicas.checked_sub(1)?).copied()
+        let mut all: Vec<(Identity, u64)> =
+            self.state.lock().replicas.iter().filter(counts).map(has).collect();
+        // Whose connection is dead may have come again: it is one replica.
+        all.sort_unstable_by(|one, other| one.0.cmp(&other.0).then(other.1.cmp(&one.1)));
+        all.dedup_by(|later, first| later.0 == first.0);
+        all.sort_unstable_by(|one, other| other.1.cmp(&one.1));
+        all.get(replicas.checked_sub(1)?).map(|(_, offset)| *offset)
     }
 }
 
