@@ -6,6 +6,7 @@
 use super::Feeding;
 use super::replica::{Form, Identity, Replica};
 use parking_lot::Mutex;
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -86,7 +87,7 @@ impl Feeding {
         // Whose connection is dead may have come again: it is one replica.
         all.sort_unstable_by(|one, other| one.0.cmp(&other.0).then(other.1.cmp(&one.1)));
         all.dedup_by(|later, first| later.0 == first.0);
-        all.sort_unstable_by(|one, other| other.1.cmp(&one.1));
+        all.sort_unstable_by_key(|(_, offset)| Reverse(*offset));
         all.get(replicas.checked_sub(1)?).map(|(_, offset)| *offset)
     }
 }
