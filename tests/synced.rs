@@ -112,6 +112,28 @@ fn each_write_that_waits_fails(relay: &Relay, writer: &mut Client, other: &mut C
     assert!(error(&other.read_value().unwrap()).starts_with(refused), "who was given it is told the same");
     relay.mend();
     wait_until("the replica has everything again", || is_taken(other));
+    // What is read in one go fails as far as it was written.
+    relay.stop(Way::There);
+    let packet = [
+        &["SET", "m", "7"][..],
+        &["PING"],
+        &["SADD", "e", "x"],
+        &["SADD", "e", "x"],
+        &["SELECT", "0"],
+        &["GET", "m"],
+    ];
+    packet.iter().for_each(|request| writer.send_request(request).unwrap());
+    for request in packet {
+        let reply = writer.read_value().unwrap();
+        match request[0] {
+            "SET" | "SADD" => assert!(error(&reply).starts_with(refused), "{request:?}: {reply:?}"),
+            "GET" => assert_eq!(reply, text("7")),
+            "SELECT" => assert_eq!(reply, ok()),
+            _ => assert_eq!(reply, Value::Simple(b"PONG".to_vec())),
+        }
+    }
+    relay.mend();
+    wait_until("the replica has everything again", || is_taken(other));
 }
 
 fn info(client: &mut Client, name: &str) -> String {

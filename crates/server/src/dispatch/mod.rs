@@ -189,6 +189,8 @@ impl Runner {
             last: None,
             is_asked: false,
             count: 0,
+            waits_for_replicas: server.feeding.synced.is_wanted(),
+            has_written: false,
         };
         let stop = match turn.fetch(requests, input, from) {
             Some(fence) if fence == from => Stop::Fetching { next: from },
@@ -258,6 +260,18 @@ struct Turn<'a> {
     is_asked: bool,
     /// How many commands have run.
     count: i64,
+    /// Replicas have to have what is written.
+    waits_for_replicas: bool,
+    /// A command that writes has run, whether or not it changed anything.
+    has_written: bool,
+}
+
+/// Whether a request may write; None: there is none, or it is not known yet.
+fn may_write(one: Option<&Prepared>) -> Option<bool> {
+    let command = one?.command;
+    Some(command.is_some_and(|command| {
+        command.row.flags.intersects(Flags::WRITE | Flags::ENDS_TRANSACTION) || command.runs_script()
+    }))
 }
 
 impl Turn<'_> {
@@ -334,7 +348,8 @@ impl Turn<'_> {
                     self.end_request(&flow, prepared[index - first].command, before, out);
                 }
                 match flow {
-                    Flow::Next if out.len() < OUTPUT_FLUSH_BYTES => {}
+                    Flow::Next
+                        if out.len() < OUTPUT_FLUSH_BYTES && !self.parts(&prepared[index - first..]) => {}
                     Flow::Next => return Stop::Flush { next: index + 1 },
                     Flow::Wait(until) => return Stop::Paused { next: index, until },
                     Flow::Block => return Stop::Blocked { next: index + 1 },
@@ -344,6 +359,13 @@ impl Turn<'_> {
             first = end;
         }
         if fence < requests.len() { Stop::Flush { next: fence } } else { Stop::Done }
+    }
+
+    /// Whether the next request's reply is to be held apart from those before: where replicas have to have what is written, what
+    /// fails is what was written, and nothing else.
+    #[inline]
+    fn parts(&self, this_and_next: &[Prepared]) -> bool {
+        self.waits_for_replicas && may_write(this_and_next.first()) != may_write(this_and_next.get(1))
     }
 
     /// Looks up the commands of a group and asks for the memory of their keys, in
@@ -429,6 +451,7 @@ impl Turn<'_> {
         }
         let earlier = if self.has_log_failed { self.batch.take_seen() } else { Stamp(0) };
         let ending = self.call(command, request, prepared, out);
+        self.has_written |= command.is(Flags::WRITE);
         if self.has_log_failed
             && let Some(again) = self.withhold(command, earlier, before, out)
         {
@@ -733,6 +756,6 @@ impl Turn<'_> {
         if self.session.closing != Closing::No {
             self.session.client.set_trait(Traits::CLOSING, true);
         }
-        Shown { up_to: self.batch.take_seen(), is_write: self.batch.has_appended() }
+        Shown { up_to: self.batch.take_seen(), is_write: self.has_written || self.batch.has_appended() }
     }
 }

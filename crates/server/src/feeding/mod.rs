@@ -83,34 +83,36 @@ pub fn told(server: &Server) -> u64 {
     }
 }
 
-/// Puts a request into the stream that has no effect.
-fn say(server: &Server, request: &[u8]) {
-    let Some(_held_off) = server.failover.hold_off() else { return };
-    if is_relayed(server) {
-        return;
-    }
+/// Puts a request into the stream that has no effect. False: there is none that takes it now.
+fn say(server: &Server, request: &[u8]) -> bool {
+    let Some(_held_off) = server.failover.hold_off() else { return false };
+    !is_relayed(server) && append(server, request)
+}
+
+fn append(server: &Server, request: &[u8]) -> bool {
     match server.engine.durability.log() {
         Some(log) if log.writable().is_ok() && !log.is_full() => {
             let time = server.engine.clock.now();
             let unit = Unit { database: 0, ends_in: 0, time, stream: request, is_followed: false };
             log.append_unit(&unit, Vec::new());
             log.nudge();
+            true
         }
-        Some(_) => {}
+        Some(_) => false,
         None => {
             let mut state = server.feeding.state.lock();
             if state.taken_over_at.is_some() {
                 drop(state);
                 // The log has come meanwhile; while it is about to, nobody needs this.
-                if server.engine.durability.log().is_some() {
-                    say(server, request);
-                }
-            } else if state.backlog.is_some() {
+                return server.engine.durability.log().is_some() && append(server, request);
+            }
+            if state.backlog.is_some() {
                 state.append(request);
                 state.journal_end += request.len() as u64;
                 state.trim();
                 state.wake();
             }
+            state.backlog.is_some()
         }
     }
 }
@@ -159,10 +161,12 @@ fn ask_behind(server: &Server, end: u64) {
 /// Asks them in any case.
 fn ask_again(server: &Server) {
     let at = end(server);
-    say(server, GETACK);
-    let end = end(server);
-    let mut state = server.feeding.state.lock();
-    (state.asked_at, state.asked_end) = (state.asked_at.max(at), state.asked_end.max(end));
+    if say(server, GETACK) {
+        // Where somebody else has written in between, its end is further on, and it is asked once more.
+        let end = at + GETACK.len() as u64;
+        let mut state = server.feeding.state.lock();
+        (state.asked_at, state.asked_end) = (state.asked_at.max(at), state.asked_end.max(end));
+    }
 }
 
 /// The end of what was written, less the request that asked for it.

@@ -104,7 +104,7 @@ pub(super) fn replication(context: &mut Context<'_, '_>, page: &mut Page) {
     if wanted > 0 && max_lag_s > 0 {
         page.line("min_slaves_good_slaves", server.feeding.count_good(max_lag_s, context.now));
     }
-    if server.feeding.synced.is_wanted() {
+    if server.feeding.synced.is_wanted() && server.following.status().is_none() {
         let is_short = server.feeding.synced.standing.lock().is_short;
         page.line("min_sync_status", if is_short { "short" } else { "ok" });
     }
