@@ -376,6 +376,26 @@ fn replicas_that_do_not_read_take_little_and_are_put_out() {
     drop(silent);
 }
 
+#[test]
+fn no_key_goes_for_what_is_kept_for_a_replica() {
+    let master = master("memory", &["--maxmemory-policy", "allkeys-lru", "--repl-backlog-size", "1mb"]);
+    let mut client = master.connect().unwrap();
+    let silent = shake_hands(&master);
+    wait_until("it is there", || info(&mut client, "connected_slaves") == 1);
+    let ceiling = info(&mut client, "used_memory") + (20 << 20);
+    call(&mut client, &["CONFIG", "SET", "maxmemory", &ceiling.to_string()]);
+    let value = "v".repeat(1_000_000);
+    for number in 0..40 {
+        assert_eq!(
+            call(&mut client, &["SET", &format!("k{}", number % 5), &value]),
+            Value::Simple(b"OK".to_vec())
+        );
+    }
+    assert!(info(&mut client, "mem_not_counted_for_evict") > 30_000_000, "all of it is kept");
+    assert_eq!(info(&mut client, "evicted_keys"), 0);
+    drop(silent);
+}
+
 fn holds(bytes: &[u8], what: &[u8]) -> bool {
     bytes.windows(what.len()).any(|window| window == what)
 }

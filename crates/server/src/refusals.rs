@@ -1,6 +1,7 @@
 //! Why writes are refused, whatever they are: memory is full, or a disk does not take what it should. It follows from the engine's
-//! state alone; here are the words that clients are told, and what is counted against which bound.
+//! state and from what is kept for replicas; here are the words that clients are told, and what is counted against which bound.
 
+use crate::replicas::Feeding;
 use command::Error;
 use engine::Engine;
 
@@ -33,8 +34,8 @@ pub enum Fullness {
 }
 
 /// How memory stands.
-pub fn fullness(engine: &Engine) -> Fullness {
-    if !is_memory_full(engine) {
+pub fn fullness(engine: &Engine, feeding: &Feeding) -> Fullness {
+    if !is_memory_full(engine, feeding) {
         return Fullness::Room;
     }
     match engine.residency.standing() {
@@ -84,24 +85,27 @@ pub fn are_writes_stopped(engine: &Engine) -> bool {
 }
 
 /// Whether memory is above its ceiling, and nothing of it can be sent to disk.
-pub fn is_memory_full(engine: &Engine) -> bool {
+pub fn is_memory_full(engine: &Engine, feeding: &Feeding) -> bool {
     let ceiling = engine.keyspace.policy().memory_bytes_max();
     (ceiling > 0 && sys::memory::used_bytes() > ceiling)
         && (engine.residency.store().is_none() || engine.residency.is_stuck())
-        && counted_bytes(engine) > ceiling
+        && counted_bytes(engine, feeding) > ceiling
 }
 
 /// What counts for the ceiling of all that is used.
-pub fn counted_bytes(engine: &Engine) -> u64 {
-    sys::memory::used_bytes().saturating_sub(uncounted_bytes(engine))
+pub fn counted_bytes(engine: &Engine, feeding: &Feeding) -> u64 {
+    sys::memory::used_bytes().saturating_sub(uncounted_bytes(engine, feeding))
 }
 
-/// What is used and does not count for the ceiling: what waits for the log's disk. It goes by itself, and is bounded by itself
-/// (see `durability::limit_buffer`); each key that were evicted for it would only add to it. Where there is a store, the
-/// ceiling is one of everything.
-pub fn uncounted_bytes(engine: &Engine) -> u64 {
-    let log = engine.durability.log().filter(|_| engine.residency.store().is_none());
-    log.map_or(0, |log| log.passing_bytes() as u64)
+/// What is used and does not count for the ceiling: what waits for the log's disk, or is kept for replicas that are behind. It goes by
+/// itself, and is bounded by itself (see `durability::limit_buffer`, `client-output-buffer-limit`); each key that were evicted for it would
+/// only add to it. Where there is a store, the ceiling is one of everything.
+pub fn uncounted_bytes(engine: &Engine, feeding: &Feeding) -> u64 {
+    if engine.residency.store().is_some() {
+        return 0;
+    }
+    let log = engine.durability.log().map_or(0, |log| log.passing_bytes());
+    (log + feeding.beyond_backlog(engine.config.repl_backlog_size())) as u64
 }
 
 /// Bytes that commands of one transaction or script may write. They are held in memory until its end, besides the data, and once

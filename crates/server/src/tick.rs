@@ -228,7 +228,7 @@ fn free_beside(server: &Arc<Server>, worker: usize) {
 fn is_evicting(server: &Server) -> bool {
     server.engine.attention().difference(Attention::MONITORS) == Attention::MEMORY_CEILING
         && !server.switches.rests()
-        && refusals::is_memory_full(&server.engine)
+        && refusals::is_memory_full(&server.engine, &server.feeding)
         && server.engine.residency.refusal().is_none()
 }
 

@@ -208,7 +208,7 @@ fn check_memory(
         server.engine.residency.ring();
         return Verdict::Wait(UnixMs(now.0 + ROOM_PATIENCE_MS));
     }
-    match refusals::fullness(&server.engine) {
+    match refusals::fullness(&server.engine, &server.feeding) {
         Fullness::Room => return Verdict::Run,
         Fullness::Refused(error) if may_grow => return Verdict::Refuse(error),
         Fullness::Refused(_) => return Verdict::Run,
@@ -298,7 +298,7 @@ pub fn check_outside(
 #[cold]
 pub fn make_room(server: &Server, batch: &Batch<'_>, now: UnixMs) -> Result<(), OutOfMemory> {
     let began = server.ticks.now();
-    let evicted = batch.evict(now, || refusals::counted_bytes(&server.engine), |_, _| {});
+    let evicted = batch.evict(now, || refusals::counted_bytes(&server.engine, &server.feeding), |_, _| {});
     server.note_latency("eviction-cycle", began);
     evicted.map(|_| ())
 }

@@ -64,6 +64,13 @@ impl Feeding {
         self.state.lock().replicas.iter().filter(is_good).count()
     }
 
+    /// Bytes that the backlog holds beyond what it keeps by itself.
+    pub fn beyond_backlog(&self, backlog_size: u64) -> usize {
+        let state = self.state.lock();
+        let all = state.backlog.as_ref().map_or(0, |backlog| backlog.allocated_bytes());
+        all.saturating_sub(usize::try_from(backlog_size).unwrap_or(usize::MAX))
+    }
+
     /// What is kept for replicas, of which the backlog takes so much by itself.
     pub fn buffers(&self, backlog_size: u64) -> Buffers {
         let state = self.state.lock();

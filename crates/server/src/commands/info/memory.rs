@@ -128,7 +128,10 @@ pub(super) fn memory(context: &mut Context<'_, '_>, page: &mut Page) {
         ("rss_overhead_bytes", &0),
         ("mem_fragmentation_ratio", &fragmentation),
         ("mem_fragmentation_bytes", &usage.fragmentation_bytes()),
-        ("mem_not_counted_for_evict", &refusals::uncounted_bytes(&context.server.engine)),
+        (
+            "mem_not_counted_for_evict",
+            &refusals::uncounted_bytes(&context.server.engine, &context.server.feeding),
+        ),
         ("mem_replication_backlog", &buffers.backlog),
         ("mem_total_replication_buffers", &(buffers.backlog + buffers.beyond)),
         ("mem_clients_slaves", &(buffers.beyond + buffers.outboxes)),

@@ -142,7 +142,7 @@ impl Plan<'_> {
         reply: &mut Reply<'_>,
     ) -> Result<()> {
         let fullness = match context.server.engine.attention().contains(Attention::MEMORY_CEILING) {
-            true => refusals::fullness(&context.server.engine),
+            true => refusals::fullness(&context.server.engine, &context.server.feeding),
             false => Fullness::Room,
         };
         let is_full = matches!(fullness, Fullness::Full);
