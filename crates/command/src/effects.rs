@@ -107,7 +107,7 @@ impl Args<'_> {
         match edit.peek(key).map(|object| object.expires_at()) {
             Some(Some(at)) => self.log_as_with(&[b"PEXPIREAT", key.bytes], at.0 as i64),
             Some(None) => self.log_as(&[b"PERSIST", key.bytes]),
-            None => self.log_as(&[b"DEL", key.bytes]),
+            None => self.log_as(&[self.settings.removal(), key.bytes]),
         }
     }
 
@@ -123,7 +123,7 @@ impl Args<'_> {
         if !self.is_logged() {
             return;
         }
-        let Some(object) = edit.peek(key) else { return self.log_as(&[b"DEL", key.bytes]) };
+        let Some(object) = edit.peek(key) else { return self.log_as(&[self.settings.removal(), key.bytes]) };
         let (digits, moment) = (&mut IntBuffer::new(), &mut IntBuffer::new());
         let value = match object.value() {
             ValueRef::Bytes(bytes) => bytes,

@@ -100,6 +100,7 @@ impl Engine {
         self.settings.set_piece_bytes(config.log_piece_size());
         self.settings.set_image_reads(image_reads(config));
         self.settings.set_flushes_in_background(config.lazyfree_lazy_user_flush());
+        self.settings.set_removes_in_background(config.lazyfree_lazy_server_del());
         self.settings.set_thresholds(Thresholds {
             list_max_listpack_size: config.list_max_listpack_size(),
             list_plain_bytes_min,

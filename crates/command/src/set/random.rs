@@ -52,10 +52,19 @@ pub(super) fn spop(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) 
     } else {
         // All go: the key is taken away as a whole, which is cheaper.
         let members = edit.read::<Set>(&key)?.into_iter().flat_map(|set| set.iter());
-        members.for_each(|member| reply_member(reply, member));
+        let mut last = None;
+        members.for_each(|member| {
+            reply_member(reply, member);
+            if args.len() == 2 && args.is_logged() {
+                last = Some(member.bytes(&mut IntBuffer::new()).to_vec());
+            }
+        });
         edit.note(Class::SET, "spop", &key);
         remove(edit, &key);
-        args.log_as(&[b"DEL", key.bytes]);
+        match last {
+            Some(member) => args.log_as(&[b"SREM", key.bytes, &member]),
+            None => args.log_as(&[args.settings.removal(), key.bytes]),
+        }
     }
     Ok(Outcome::Changed)
 }

@@ -746,7 +746,7 @@ impl Turn<'_> {
         }
         self.server.tracking.end_batch(&self.server.net.clients, self.worker);
         if !self.session.published.is_empty() {
-            feeding::pass_on(self.server, &mem::take(&mut self.session.published));
+            feeding::pass_on(self.server, self.session.db, &mem::take(&mut self.session.published));
         }
         residency::fetch::look_up(&self.server.engine, self.worker, self.batch.take_shadowed());
         if self.is_asked {

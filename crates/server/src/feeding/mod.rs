@@ -27,9 +27,11 @@ pub mod upkeep;
 pub use crate::replicas::copies::remove_left;
 
 use crate::followed::Phase;
+use crate::replicas::State;
 use crate::server::Server;
-use ::log::{SyncPolicy, Unit};
+use ::log::{Span, SyncPolicy, Unit};
 use engine::{Attention, Engine};
+use keyspace::DbIndex;
 use sys::Stamp;
 
 /// A request that is no effect, of one word, with an answer of its own from nobody.
@@ -122,9 +124,24 @@ pub fn is_read(server: &Server) -> bool {
     server.feeding.is_followed() && !server.engine.attention().contains(Attention::FOLLOWING)
 }
 
-/// Passes published messages on, which are nothing that is kept: whole requests.
-pub fn pass_on(server: &Server, requests: &[u8]) {
-    say(server, requests);
+/// Passes on what was published in a database, which is nothing that is kept: whole requests.
+pub fn pass_on(server: &Server, database: DbIndex, requests: &[u8]) {
+    let Some(_held_off) = server.failover.hold_off() else { return };
+    if is_relayed(server) {
+        return;
+    }
+    if server.engine.durability.log().is_none() {
+        let state = &mut *server.feeding.state.lock();
+        // Who reads byte by byte finds it in its database, as in Redis.
+        let State { dresser, backlog, journal_end, .. } = state;
+        if let Some(backlog) = backlog.as_mut().filter(|_| state.taken_over_at.is_none()) {
+            dresser.show(Span::of(database.0), &[requests], |bytes| backlog.append(bytes));
+            *journal_end = backlog.end();
+            state.trim();
+            return state.wake();
+        }
+    }
+    append(server, requests);
 }
 
 /// Whether somebody waits for replicas to have all there is. Each question is one more thing for them to have, and they say how far they
