@@ -162,11 +162,11 @@ fn who_asks_for_a_reply_is_no_replica() {
         client.send_request(request).unwrap();
         client.read_to_close().unwrap();
         let line = format!("Replica generated a reply to command '{name}', disconnecting it: ");
-        assert!(master.output().contains(&line), "{}", master.last_lines());
+        wait_until("it is said", || master.output().contains(&line));
     }
     let mut client = master.connect().unwrap();
     assert!(ask(&mut client, &["PSYNC", "?", "here"]).contains("value is not an integer"));
-    assert!(master.output().contains("asks for synchronization but with a wrong offset"));
+    wait_until("it is said", || master.output().contains("asks for synchronization but with a wrong offset"));
 }
 
 #[test]
