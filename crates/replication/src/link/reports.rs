@@ -2,7 +2,8 @@
 //!
 //! As Redis' replica does (`replicationCron`, `replicationSendAck` and `replicationSendNewlineToMaster` in `replication.c` of 7.2.6):
 //! - `REPLCONF ACK <offset>` once a second, and at once when the stream begins: a master that streamed its RDB holds its stream
-//!   back until the first one.
+//!   back until the first one. Where something has come since, it does not wait for its second: a master that says a PING once a
+//!   second, and waits for all that it has said (FAILOVER), would never hear of the last one if both kept step.
 //! - `FACK <offset>` behind it where the replica makes what it applies durable (WAITAOF, Redis 7.2). Masters before that
 //!   leave it unread, so that it needs no capability.
 //! - A line end once a second while the RDB is loaded, which the master takes as a sign of life and does not answer.
@@ -13,8 +14,11 @@ use crate::insync::Moment;
 use std::time::Duration;
 use wire::encode_request;
 
-/// Between two reports.
+/// Between two reports of the same.
 const PERIOD: Duration = Duration::from_secs(1);
+
+/// The same where there is something new to tell.
+const NEWS_PERIOD: Duration = Duration::from_millis(100);
 
 /// What there is to tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +37,8 @@ pub enum Report {
 /// When the next report is due.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reports {
-    /// The last one, and whether it was of following.
-    last: Option<(Moment, bool)>,
+    /// The last one, and when.
+    last: Option<(Moment, Report)>,
 }
 
 impl Reports {
@@ -49,7 +53,7 @@ impl Reports {
         if now < self.due(now, report) {
             return Vec::new();
         }
-        self.last = Some((now, is_following(report)));
+        self.last = Some((now, report));
         match report {
             Report::Loading => b"\n".to_vec(),
             Report::Following { applied, durable } => acknowledgement(applied, durable),
@@ -60,7 +64,8 @@ impl Reports {
     #[must_use]
     pub fn due(&self, now: Moment, report: Report) -> Moment {
         match self.last {
-            Some((last, was_following)) if was_following == is_following(report) => last.plus(PERIOD),
+            Some((last, before)) if before == report => last.plus(PERIOD),
+            Some((last, before)) if is_following(before) == is_following(report) => last.plus(NEWS_PERIOD),
             _ => now,
         }
     }
@@ -103,6 +108,9 @@ mod tests {
         // A long pause brings one report, not one for each second.
         assert_eq!(reports.step(Moment(9_000_000), following), sent);
         assert_eq!(reports.step(Moment(9_000_001), following), b"");
+        let further = Report::Following { applied: 8, durable: None };
+        assert_eq!(reports.due(Moment(9_000_001), further), Moment(9_100_000));
+        assert!(reports.step(Moment(9_100_000), further).ends_with(b"\r\n8\r\n"));
     }
 
     #[test]
