@@ -17,7 +17,7 @@ use crate::generic::dump::exact_payload;
 use crate::key_use::KeyFlags;
 use crate::pieces::{Pieces, Progress, Words, is_large};
 use crate::row::{Handler, Keys, Outcome, Row};
-use keyspace::{Edit, Effects, Key, Object, ValueRef};
+use keyspace::{Edit, Effects, Key, Object, Removal, ValueRef};
 use value::number::{IntBuffer, format_i64};
 use wire::Request;
 
@@ -107,23 +107,40 @@ impl Args<'_> {
         match edit.peek(key).map(|object| object.expires_at()) {
             Some(Some(at)) => self.log_as_with(&[b"PEXPIREAT", key.bytes], at.0 as i64),
             Some(None) => self.log_as(&[b"PERSIST", key.bytes]),
-            None => self.log_as(&[self.settings.removal(), key.bytes]),
+            None => self.log_removal(key, Removal::Expiry),
         }
+    }
+
+    /// Says that a key is gone, which is not what the request asked for.
+    pub(crate) fn log_removal(&self, key: &Key<'_>, removal: Removal) {
+        self.log_as(&[self.keyspace.policy().removal(removal), key.bytes]);
     }
 
     /// Says that a key is what it is now, whatever it holds.
     pub(crate) fn log_image(&self, edit: &Edit<'_>, key: &Key<'_>) {
         if let Some(effects) = self.effects {
-            add_image(effects, key, self, edit.peek(key));
+            add_image(effects, key, self, edit.peek(key), IN_ANY_PLACE);
+        }
+    }
+
+    /// The same with these options of RESTORE. What does not replace says that there was nothing.
+    pub(crate) fn log_restored(&self, edit: &Edit<'_>, key: &Key<'_>, options: &[&[u8]]) {
+        if let Some(effects) = self.effects {
+            add_image(effects, key, self, edit.peek(key), options);
         }
     }
 
     /// Says that a string is what it is now.
     pub(crate) fn log_string(&self, edit: &Edit<'_>, key: &Key<'_>) {
+        self.log_string_until(edit, key, b"PXAT");
+    }
+
+    /// The same with the word for its expiry as the client wrote it.
+    pub(crate) fn log_string_until(&self, edit: &Edit<'_>, key: &Key<'_>, pxat: &[u8]) {
         if !self.is_logged() {
             return;
         }
-        let Some(object) = edit.peek(key) else { return self.log_as(&[self.settings.removal(), key.bytes]) };
+        let Some(object) = edit.peek(key) else { return self.log_removal(key, Removal::Expiry) };
         let (digits, moment) = (&mut IntBuffer::new(), &mut IntBuffer::new());
         let value = match object.value() {
             ValueRef::Bytes(bytes) => bytes,
@@ -132,13 +149,22 @@ impl Args<'_> {
         };
         match object.expires_at() {
             None => self.log_as(&[b"SET", key.bytes, value]),
-            Some(at) => self.log_as(&[b"SET", key.bytes, value, b"PXAT", format_i64(at.0 as i64, moment)]),
+            Some(at) => self.log_as(&[b"SET", key.bytes, value, pxat, format_i64(at.0 as i64, moment)]),
         }
     }
 }
 
-/// A key as it is, by requests that make it so whatever it was: one, unless the value is large.
-fn add_image(effects: &Effects, key: &Key<'_>, args: &Args<'_>, object: Option<Object<'_>>) {
+/// Options of RESTORE, under which it makes a key what it says whatever it was.
+const IN_ANY_PLACE: &[&[u8]] = &[b"REPLACE", b"ABSTTL"];
+
+/// A key as it is: one request, unless the value is large; such a one is in any place.
+fn add_image(
+    effects: &Effects,
+    key: &Key<'_>,
+    args: &Args<'_>,
+    object: Option<Object<'_>>,
+    options: &[&[u8]],
+) {
     let now = args.now;
     if let Some(object) = object.filter(|object| is_large(*object, args.settings.piece_bytes())) {
         return add_pieces(effects, key, args, object);
@@ -149,7 +175,7 @@ fn add_image(effects: &Effects, key: &Key<'_>, args: &Args<'_>, object: Option<O
     };
     let (digits, at) = (&mut IntBuffer::new(), object.expires_at().map_or(0, |at| at.0 as i64));
     let (payload, at) = (exact_payload(object, args.settings.image_reads()), format_i64(at, digits));
-    let words = [&b"RESTORE"[..], key.bytes, at, &payload, b"REPLACE", b"ABSTTL"];
+    let words = [&[&b"RESTORE"[..], key.bytes, at, &payload], options].concat();
     effects.add(key.db, now, words.into_iter());
 }
 
@@ -184,7 +210,7 @@ pub(crate) fn log_write(
         Ok(Outcome::Changed) if !effects.end_command() => {
             for (number, key) in keys.iter().enumerate() {
                 if !row.key_flags_of(number).contains(KeyFlags::RO) {
-                    add_image(effects, key, args, edit.peek(key));
+                    add_image(effects, key, args, edit.peek(key), IN_ANY_PLACE);
                 }
             }
             effects.end_command();

@@ -11,7 +11,6 @@ use value::stream::Reads;
 pub struct Settings {
     string_bytes_max: AtomicU64,
     flushes_in_background: AtomicBool,
-    removes_in_background: AtomicBool,
     piece_bytes: AtomicUsize,
     images_for_70: AtomicBool,
     ignores_checksums: AtomicBool,
@@ -23,7 +22,6 @@ impl Default for Settings {
         Settings {
             string_bytes_max: AtomicU64::new(512 << 20),
             flushes_in_background: AtomicBool::new(false),
-            removes_in_background: AtomicBool::new(false),
             piece_bytes: AtomicUsize::new(PIECE_BYTES_DEFAULT),
             images_for_70: AtomicBool::new(false),
             ignores_checksums: AtomicBool::new(false),
@@ -91,16 +89,6 @@ impl Settings {
     /// (`lazyfree-lazy-user-flush`).
     pub fn flushes_in_background(&self) -> bool {
         self.flushes_in_background.load(Ordering::Relaxed)
-    }
-
-    /// What is said where a command takes a key away that is not its request's whole purpose: DEL, or UNLINK (`lazyfree-lazy-server-del`).
-    pub fn removal(&self) -> &'static [u8] {
-        if self.removes_in_background.load(Ordering::Relaxed) { b"UNLINK" } else { b"DEL" }
-    }
-
-    /// Sets which of the two [`Settings::removal`] is.
-    pub fn set_removes_in_background(&self, on: bool) {
-        self.removes_in_background.store(on, Ordering::Relaxed);
     }
 
     /// Sets [`Settings::flushes_in_background`].

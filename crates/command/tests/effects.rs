@@ -12,7 +12,7 @@ use command::args::Origin;
 use command::effects::Scope;
 use command::transfer::Transfer;
 use command::{Args, Flags, Outcome, Row, Settings, execute};
-use keyspace::{Cursor, DbIndex, Journal, KeyHasher, Keyspace, Options, Span, Stamp, Touch};
+use keyspace::{Cursor, DbIndex, Journal, KeyHasher, Keyspace, Options, Removal, Span, Stamp, Touch};
 use run::find_row;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -356,7 +356,7 @@ const FORMS: &[&str] = &[
     "APPEND", "BITFIELD", "DECR", "DECRBY", "DEL", "FLUSHALL", "FLUSHDB", "GEOADD", "GETSET", "HDEL", "HINCRBY",
     "HINCRBYFLOAT", "HMSET", "HPERSIST", "HPEXPIREAT", "HSET", "HSETNX", "INCR", "INCRBY", "LINSERT", "LMOVE",
     "LPOP", "LPUSH", "LPUSHX", "LREM", "LSET", "LTRIM", "MSET", "MSETNX", "PERSIST", "PEXPIREAT", "PFADD", "PFCOUNT", "PFMERGE",
-    "RESTORE REPLACE", "RESTORE REPLACE ABSTTL", "RPOP", "RPUSH", "RPUSHX", "SADD", "SET", "SET KEEPTTL", "SET PXAT", "SETBIT", "SETNX", "SETRANGE", "SREM",
+    "RESTORE", "RESTORE ABSTTL", "RESTORE REPLACE", "RESTORE REPLACE ABSTTL", "RPOP", "RPUSH", "RPUSHX", "SADD", "SET", "SET KEEPTTL", "SET PXAT", "SETBIT", "SETNX", "SETRANGE", "SREM",
     "SWAPDB", "UNLINK", "XACK", "XADD", "XCLAIM", "XDEL", "XGROUP CREATE", "XGROUP CREATECONSUMER", "XGROUP DELCONSUMER",
     "XGROUP DESTROY", "XGROUP SETID", "XSETID", "XTRIM MAXLEN =", "ZADD", "ZINCRBY", "ZPOPMAX", "ZPOPMIN", "ZREM",
     "ZREMRANGEBYLEX", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE",
@@ -539,4 +539,118 @@ fn a_trim_that_a_redis_tells_has_a_limit_that_counts_no_more() {
     assert_eq!(run("XTRIM s MAXLEN = 2 LIMIT 1", Origin::Log).unwrap(), b":1\r\n");
     assert!(run("XADD s MAXLEN = 1 LIMIT 1 4-0 f v", Origin::Log).is_some());
     assert_eq!(run("XLEN s", Origin::Client).unwrap(), b":1\r\n");
+}
+
+/// What a server says that runs lines one after the other, a second apart from time to time: `~` stands for a payload.
+fn said(side: &Side, lines: &[&str]) -> Vec<String> {
+    let (db, mut now) = (DbIndex(0), run::START);
+    let records = Records::of(&side.keyspace);
+    assert!(side.run(&words(&["SET", "dumped", "v"]), db, now, Origin::Client).is_some());
+    let dump = side.reply(&words(&["DUMP", "dumped"]), (db, now), Touch::No, Origin::Client).unwrap().0;
+    let payload = &dump[dump.iter().position(|byte| *byte == b'\n').unwrap() + 1..dump.len() - 2];
+    records.take();
+    for line in lines {
+        if *line == "(a second)" {
+            now = UnixMs(now.0 + 1000);
+            continue;
+        }
+        let request: Request = line
+            .split(' ')
+            .map(|word| if word == "~" { payload.to_vec() } else { word.as_bytes().to_vec() })
+            .collect();
+        assert!(side.run(&request, db, now, Origin::Client).is_some(), "{line}");
+    }
+    let shown = |word: &Vec<u8>| match word == payload {
+        true => "~".to_owned(),
+        false => String::from_utf8_lossy(word).replace(&(now.0 + 5000).to_string(), "in-5s"),
+    };
+    let effects = records.take();
+    let effects = effects.iter().flat_map(effects_of);
+    effects.map(|(_, _, words)| words.iter().map(shown).collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[test]
+fn a_key_that_goes_is_said_to_go_as_the_directives_say() {
+    let lines = [
+        "SET a 1",
+        "RESTORE a 1 ~ REPLACE ABSTTL",
+        "SADD s 1 2",
+        "SPOP s 2",
+        "SET b 1",
+        "PEXPIREAT b 1",
+        "SET c 1",
+        "GETEX c PXAT 1",
+        "SET d 1 PX 1",
+        "(a second)",
+        "SETNX d 2",
+        "SET e 1",
+        "GETDEL e",
+    ];
+    let gone = |side: &Side| -> Vec<String> {
+        let all = said(side, &lines).into_iter();
+        all.filter(|effect| effect.starts_with("DEL") || effect.starts_with("UNLINK")).collect()
+    };
+    let of = |removals: &[Removal]| {
+        let side = Side::new(1);
+        removals.iter().for_each(|removal| side.keyspace.policy().set_unlinks(*removal, true));
+        gone(&side)
+    };
+    assert_eq!(of(&[]), ["DEL a", "DEL s", "DEL b", "DEL c", "DEL d", "DEL e"]);
+    assert_eq!(of(&[Removal::Command]), ["UNLINK a", "UNLINK s", "DEL b", "DEL c", "DEL d", "DEL e"]);
+    let of_expiry = of(&[Removal::Expiry, Removal::Eviction]);
+    assert_eq!(of_expiry, ["DEL a", "DEL s", "UNLINK b", "UNLINK c", "UNLINK d", "DEL e"]);
+}
+
+#[test]
+fn what_a_set_and_a_restore_say_has_the_options_given() {
+    let side = Side::new(1);
+    let at = (run::START.0 + 1000 + 5000).to_string();
+    let absolute = format!("SET k 4 pxat {at} NX");
+    let told = said(
+        &side,
+        &[
+            "SET k 1 KEEPTTL",
+            "SET k 2 PX 1 GET",
+            "(a second)",
+            // Its time is up: who follows takes it away first, lest it keep the time.
+            "SET k 3 XX KEEPTTL GET",
+            "SET k 3 keepttl GET",
+            "DEL k",
+            &absolute,
+            "SET k 5 EX 5",
+            "RESTORE new 0 ~",
+            "RESTORE new 5000 ~ REPLACE",
+            "RESTORE later 5000 ~ IDLETIME 3",
+            &format!("RESTORE at {at} ~ absttl replace"),
+        ],
+    );
+    assert_eq!(
+        told,
+        [
+            "SET k 1 KEEPTTL",
+            &format!("SET k 2 PXAT {}", run::START.0 + 1),
+            "DEL k",
+            "SET k 3 keepttl",
+            "DEL k",
+            "SET k 4 pxat in-5s",
+            "SET k 5 PXAT in-5s",
+            "RESTORE new 0 ~",
+            "RESTORE new in-5s ~ REPLACE ABSTTL",
+            "RESTORE later in-5s ~ ABSTTL",
+            "RESTORE at in-5s ~ absttl replace",
+        ]
+    );
+}
+
+#[test]
+fn a_flush_of_nothing_is_said_and_changes_nothing() {
+    let side = Side::new(1);
+    assert_eq!(
+        said(&side, &["FLUSHALL", "FLUSHDB", "flushall async"]),
+        ["FLUSHALL", "FLUSHDB", "flushall async"]
+    );
+    assert_eq!(
+        side.run(&words(&["FLUSHALL"]), DbIndex(0), run::START, Origin::Client),
+        Some(Outcome::Unchanged)
+    );
 }

@@ -11,7 +11,7 @@ use crate::scripts::interpreter::InterpreterBytes;
 use crate::snapshot::Snapshots;
 use command::Settings;
 use config::Config;
-use keyspace::{DbIndex, Eviction, HashSeed, KeyHasher, Keyspace, Options};
+use keyspace::{DbIndex, Eviction, HashSeed, KeyHasher, Keyspace, Options, Removal};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -96,11 +96,13 @@ impl Engine {
         policy.set_samples(config.maxmemory_samples());
         policy.set_lfu_log_factor(config.lfu_log_factor());
         policy.set_lfu_decay_minutes(config.lfu_decay_time_min());
+        policy.set_unlinks(Removal::Command, config.lazyfree_lazy_server_del());
+        policy.set_unlinks(Removal::Expiry, config.lazyfree_lazy_expire());
+        policy.set_unlinks(Removal::Eviction, config.lazyfree_lazy_eviction());
         self.settings.set_string_bytes_max(config.proto_max_bulk_len() as u64);
         self.settings.set_piece_bytes(config.log_piece_size());
         self.settings.set_image_reads(image_reads(config));
         self.settings.set_flushes_in_background(config.lazyfree_lazy_user_flush());
-        self.settings.set_removes_in_background(config.lazyfree_lazy_server_del());
         self.settings.set_thresholds(Thresholds {
             list_max_listpack_size: config.list_max_listpack_size(),
             list_plain_bytes_min,

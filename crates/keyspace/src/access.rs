@@ -24,6 +24,7 @@ use crate::keyspace::{Batch, Keyspace, NO_TIME_IS_UP, Touch};
 use crate::locks::Locks;
 use crate::object::{Detached, NewValue, Object, ValueRef};
 use crate::opened::{Opened, Whole, WrongType};
+use crate::policy::Removal;
 use crate::slot::{Change, SlotKeys};
 use crate::table::Place;
 use crate::waiting::{KeyName, Ticket};
@@ -271,7 +272,7 @@ impl<'b> Access<'b> {
         // A key may be looked at more than once.
         if !expired.contains(&found) {
             expired.push(found);
-            self.batch.add_removal(key.db, self.now, key.bytes);
+            self.batch.add_removal(key.db, self.now, key.bytes, Removal::Expiry);
             self.note_event(Class::EXPIRED, "expired", key);
             self.note_change(key, What::Over);
         }

@@ -15,6 +15,7 @@
 use crate::ids::{DbIndex, Key};
 use crate::keyspace::{Batch, Keyspace};
 use crate::locks::{Held, Locks, SlotId};
+use crate::policy::Removal;
 use memchr::memmem;
 use parking_lot::Mutex;
 use std::mem;
@@ -184,8 +185,8 @@ impl Effects {
     }
 
     /// Says that a key went away by itself, before the running command looked at it.
-    fn add_removal(&self, db: DbIndex, now: UnixMs, key: &[u8]) {
-        self.0.lock().add(db, now, [&b"DEL"[..], key].into_iter());
+    fn add_removal(&self, db: DbIndex, now: UnixMs, words: [&[u8]; 2]) {
+        self.0.lock().add(db, now, words.into_iter());
     }
 
     /// Says that fields of a hash went away by themselves.
@@ -483,9 +484,9 @@ impl<'k> Batch<'k> {
     }
 
     /// Says that a key went away by itself.
-    pub(crate) fn add_removal(&self, db: DbIndex, now: UnixMs, key: &[u8]) {
+    pub(crate) fn add_removal(&self, db: DbIndex, now: UnixMs, key: &[u8], removal: Removal) {
         if let Some(effects) = self.effects() {
-            effects.add_removal(db, now, key);
+            effects.add_removal(db, now, [self.keyspace.policy().removal(removal), key]);
         }
     }
 

@@ -20,7 +20,7 @@ use crate::keyspace::Batch;
 use crate::limits::{EVICT_COLD_COST, EVICT_KEYS_MAX, EVICT_ROUNDS_MAX, POOL_CANDIDATES_MAX};
 use crate::locks;
 use crate::object::Object;
-use crate::policy::{Eviction, Policy};
+use crate::policy::{Eviction, Policy, Removal};
 use crate::reaper;
 use crate::sample::Sampled;
 use crate::sweep::Progress;
@@ -215,7 +215,7 @@ impl Batch<'_> {
             return false;
         }
         visit(db, object.key());
-        self.add_removal(db, now, object.key());
+        self.add_removal(db, now, object.key(), Removal::Eviction);
         let changes = match self.keyspace.interest().is_empty() {
             true => Vec::new(),
             false => told(db, object, now).to_vec(),

@@ -45,7 +45,7 @@ pub use keyspace::{Batch, Cleared, Exclusive, KeepsAll, Keyspace, NO_TIME_IS_UP,
 pub use locks::{Holding, when_stuck};
 pub use object::{Detached, NewValue, Object, ValueRef};
 pub use opened::{Opened, WrongType};
-pub use policy::{Eviction, Policy};
+pub use policy::{Eviction, Policy, Removal};
 pub use residency::{Record, Shelf, Unreadable};
 pub use sweep::Progress;
 pub use sys::Stamp;

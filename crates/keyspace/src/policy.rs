@@ -1,7 +1,7 @@
 //! What the keyspace is told about memory: the ceiling, whom to evict, and how
 //! frequencies are counted. Changed by CONFIG SET while workers read.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// `maxmemory-policy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,17 @@ impl Eviction {
     }
 }
 
+/// Why a key goes that no DEL or UNLINK asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// A command that is there for something else leaves nothing of it.
+    Command,
+    /// Its time is up, or was up already when a command set it.
+    Expiry,
+    /// There is no room.
+    Eviction,
+}
+
 /// The policy in force. Each field is read alone, so relaxed order is enough.
 #[derive(Debug)]
 pub struct Policy {
@@ -81,6 +92,8 @@ pub struct Policy {
     samples: AtomicU32,
     lfu_log_factor: AtomicU32,
     lfu_decay_minutes: AtomicU32,
+    /// By [`Removal`].
+    unlinks: [AtomicBool; 3],
 }
 
 impl Default for Policy {
@@ -91,6 +104,7 @@ impl Default for Policy {
             samples: AtomicU32::new(5),
             lfu_log_factor: AtomicU32::new(10),
             lfu_decay_minutes: AtomicU32::new(1),
+            unlinks: Default::default(),
         }
     }
 }
@@ -117,6 +131,17 @@ impl Policy {
     /// Sets `maxmemory-policy`.
     pub fn set_eviction(&self, eviction: Eviction) {
         self.eviction.store(eviction as u8, Ordering::Relaxed);
+    }
+
+    /// What is said for the removal of a key: DEL, or UNLINK (`lazyfree-lazy-server-del`, `-expire`, `-eviction`). Both do the same
+    /// here; a replica may free the one at once, and the other in the background.
+    pub fn removal(&self, removal: Removal) -> &'static [u8] {
+        if self.unlinks[removal as usize].load(Ordering::Relaxed) { b"UNLINK" } else { b"DEL" }
+    }
+
+    /// Sets which of the two [`Policy::removal`] is.
+    pub fn set_unlinks(&self, removal: Removal, on: bool) {
+        self.unlinks[removal as usize].store(on, Ordering::Relaxed);
     }
 
     /// `maxmemory-samples`.

@@ -11,6 +11,7 @@ use crate::ids::{DbIndex, SLOTS, Slot};
 use crate::keyspace::{Batch, Keyspace};
 use crate::limits::SWEEP_KEYS_MAX;
 use crate::locks;
+use crate::policy::Removal;
 use crate::slot::{Change as SlotChange, Over, SlotKeys, Sweep};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -143,7 +144,7 @@ impl Batch<'_> {
                     expired += 1;
                 }
                 match over {
-                    Over::Key | Over::LastFields => self.add_removal(db, now, key),
+                    Over::Key | Over::LastFields => self.add_removal(db, now, key, Removal::Expiry),
                     Over::Fields(names) => self.add_fields_removal(db, now, key, names),
                 }
                 if is_of_interest {

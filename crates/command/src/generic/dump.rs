@@ -10,7 +10,8 @@ use crate::parse::has_word;
 use crate::parse::int;
 use crate::row::Handler::{Read, Write};
 use crate::row::{Flags, Group, Keys, Outcome, Row, row};
-use keyspace::{Class, Edit, Expiry, NewValue, Object, Usage, ValueRef, View};
+use keyspace::{Class, Edit, Expiry, NewValue, Object, Removal, Usage, ValueRef, View};
+use smallvec::SmallVec;
 use sys::UnixMs;
 use value::number::{IntBuffer, format_i64};
 use value::rdb::{self, RestoreError, Restored};
@@ -155,7 +156,7 @@ fn restore(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
             if !remove(edit, &key) {
                 return Ok(Outcome::Unchanged);
             }
-            args.log_image(edit, &key);
+            args.log_removal(&key, Removal::Command);
             return Ok(Outcome::Changed);
         }
         expiry => expiry,
@@ -174,8 +175,20 @@ fn restore(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Resul
         Some(usage @ Usage::Frequency(_)) if counts_frequency => edit.set_usage(&key, usage),
         _ => {}
     }
-    args.log_image(edit, &key);
+    args.log_restored(edit, &key, &logged_options(args, expiry));
     Ok(Outcome::Changed)
+}
+
+/// Of the options given those that say what to do with the key, in their places, and ABSTTL where there is a moment that it goes with.
+fn logged_options<'a>(args: &Args<'a>, expiry: Expiry) -> SmallVec<[&'a [u8]; 2]> {
+    let is_one = |word: &&[u8], name: &[u8]| word.eq_ignore_ascii_case(name);
+    let given = args.request.iter().skip(4);
+    let mut options: SmallVec<[&[u8]; 2]> =
+        given.filter(|word| is_one(word, b"REPLACE") || is_one(word, b"ABSTTL")).collect();
+    if expiry != Expiry::Clear && !options.iter().any(|word| is_one(word, b"ABSTTL")) {
+        options.push(b"ABSTTL");
+    }
+    options
 }
 
 /// The expiry that a time to live means; 0 is none. One that goes beyond the last

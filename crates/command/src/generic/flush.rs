@@ -7,6 +7,7 @@
 use super::existing_db;
 use crate::args::Args;
 use crate::category::Categories;
+use crate::effects;
 use crate::error::{Error, Result};
 use crate::row::Handler::Exclusive;
 use crate::row::{Flags, Group, Outcome, Row, row};
@@ -89,19 +90,24 @@ impl Freeing {
 fn flushall(all: &mut keyspace::Exclusive<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     let freeing = Freeing::parse(args)?;
     let cleared = (0..args.keyspace.databases()).map(|number| all.clear(DbIndex(number))).collect();
-    Ok(answer(freeing.free(all, cleared), reply))
+    Ok(answer(freeing.free(all, cleared), args, reply))
 }
 
 /// FLUSHDB [ASYNC | SYNC]
 fn flushdb(all: &mut keyspace::Exclusive<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
     let freeing = Freeing::parse(args)?;
     let cleared = vec![all.clear(args.db)];
-    Ok(answer(freeing.free(all, cleared), reply))
+    Ok(answer(freeing.free(all, cleared), args, reply))
 }
 
-fn answer(keys: u64, reply: &mut Reply<'_>) -> Outcome {
+fn answer(keys: u64, args: &Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     reply.ok();
-    if keys > 0 { Outcome::Changed } else { Outcome::Unchanged }
+    if keys > 0 {
+        return Outcome::Changed;
+    }
+    // No change, but replicas hear of it, as in Redis: what they have need not be what is here.
+    effects::log_request(args);
+    Outcome::Unchanged
 }
 
 /// SWAPDB index1 index2. Both are read before either is looked for.

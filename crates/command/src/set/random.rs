@@ -7,7 +7,7 @@ use crate::generic::remove;
 use crate::limits::RANDOM_REPEATED_MAX;
 use crate::parse::{int, int_within};
 use crate::row::Outcome;
-use keyspace::{Class, Edit, View};
+use keyspace::{Class, Edit, Removal, View};
 use value::number::IntBuffer;
 use value::set::{Popped, Set};
 use wire::Reply;
@@ -63,7 +63,7 @@ pub(super) fn spop(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>) 
         remove(edit, &key);
         match last {
             Some(member) => args.log_as(&[b"SREM", key.bytes, &member]),
-            None => args.log_as(&[args.settings.removal(), key.bytes]),
+            None => args.log_removal(&key, Removal::Command),
         }
     }
     Ok(Outcome::Changed)

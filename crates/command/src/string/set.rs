@@ -133,9 +133,18 @@ fn set_with_options(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>)
     if !allowed {
         return Ok(Outcome::Unchanged);
     }
-    store(edit, &args.key(1), args.bytes(2), fate(expiry, moment));
-    args.log_string(edit, &args.key(1));
+    let key = args.key(1);
+    store(edit, &key, args.bytes(2), fate(expiry, moment));
+    match expiry {
+        ExpiryOption::Keep => args.log_as(&[b"SET", key.bytes, args.bytes(2), as_given(args, b"KEEPTTL")]),
+        _ => args.log_string_until(edit, &key, as_given(args, b"PXAT")),
+    }
     Ok(Outcome::Changed)
+}
+
+/// A word of a SET as the client wrote it, which a reader of the stream finds there, as in Redis; in capitals if it is not there.
+fn as_given<'a>(args: &Args<'a>, word: &'a [u8]) -> &'a [u8] {
+    args.request.iter().skip(3).find(|given| given.eq_ignore_ascii_case(word)).unwrap_or(word)
 }
 
 /// Whether a SET's condition holds for its key.
