@@ -3,7 +3,7 @@
 //!
 //! As in Redis, the file comes first, then standard input, then a line for each option; later lines win. A bad value
 //! of a known directive ends the start, and so does an option that is no directive. An unknown directive of a file is
-//! named in a warning and skipped, so that the file of another Redis starts a Tarn.
+//! named in a warning and skipped, so that the file of another Redis starts a Tarn, unless it says `ignore-unknown-directives no`.
 
 use std::fmt;
 use std::io;
@@ -201,6 +201,8 @@ struct Loading {
     warnings: Vec<String>,
     /// What is no directive, and where it stands.
     unknown: Vec<String>,
+    /// What is said of the first of them where they are not to be ignored.
+    refusal: Option<ConfigError>,
 }
 
 /// A line for an error's text. Of one that may hold a secret, only what it is about.
@@ -220,7 +222,13 @@ fn shown(line: &[u8]) -> String {
 impl Loading {
     fn new() -> Loading {
         let values = default_values();
-        Loading { is_set: vec![false; values.len()], values, warnings: Vec::new(), unknown: Vec::new() }
+        Loading {
+            is_set: vec![false; values.len()],
+            values,
+            warnings: Vec::new(),
+            unknown: Vec::new(),
+            refusal: None,
+        }
     }
 
     fn read_text(&mut self, text: &[u8], source: &Source, depth: usize) -> Result<(), ConfigError> {
@@ -248,10 +256,14 @@ impl Loading {
                 }
                 [name, values @ ..] => match find(name) {
                     Some(index) => self.read_directive(index, values).map_err(bad)?,
-                    None if *source == Source::Options => {
-                        return Err(bad("Bad directive or wrong number of arguments".into()));
+                    None => {
+                        let refusal = bad("Bad directive or wrong number of arguments".into());
+                        if *source == Source::Options {
+                            return Err(refusal);
+                        }
+                        self.note_unknown(name, source, index + 1);
+                        self.refusal.get_or_insert(refusal);
                     }
-                    None => self.note_unknown(name, source, index + 1),
                 },
             }
         }
@@ -335,6 +347,11 @@ impl Loading {
             {
                 self.warnings.push(format!("`{}` has no effect: {reason}", row.name));
             }
+        }
+        if self.values[index_of("ignore-unknown-directives")] == Value::Number(0)
+            && let Some(refusal) = self.refusal
+        {
+            return Err(refusal);
         }
         // Last, where it is seen: it may be a slip of the pen.
         if !self.unknown.is_empty() {

@@ -107,12 +107,13 @@ fn only_this_machine_is_listened_to_unless_told_otherwise() {
 #[test]
 fn the_names_are_those_of_redis_and_few_more() {
     // The first two name places; the others are Tarn's own, one of Redis 7.0, and one of Redis 8.6.
-    const MORE: [&str; 17] = [
+    const MORE: [&str; 18] = [
         "dir",
         "port",
         "busy-reply-scope",
         "edition",
         "eager-spill",
+        "ignore-unknown-directives",
         "log-piece-size",
         "log-retention",
         "log-segment-size",
@@ -180,6 +181,20 @@ fn unknown_and_absent_directives_are_named_in_warnings_and_do_not_stop_the_start
     let (_, warnings) = served(Config::from_args(&args(&[&path, "--port", "1"])));
     let unknown = format!("`speed` (line 1), `turbo` (line 2 of the configuration file {included})");
     assert_eq!(warnings, [format!("Not directives of Tarn, and ignored: {unknown}")]);
+}
+
+#[test]
+fn unknown_directives_stop_the_start_where_they_are_not_to_be_ignored() {
+    // Wherever it stands; the first of them is named.
+    for text in
+        ["speed high\nturbo\nignore-unknown-directives no\n", "ignore-unknown-directives no\nspeed high\n"]
+    {
+        let refusal = Config::from_text(text.as_bytes()).err().expect("refused").to_string();
+        assert!(refusal.contains("speed high") && refusal.contains("Bad directive"), "{refusal}");
+    }
+    let (_, warnings) = served(Config::from_text(b"speed high\nignore-unknown-directives yes\n"));
+    assert_eq!(warnings, ["Not directives of Tarn, and ignored: `speed` (line 1)"]);
+    served(Config::from_text(b"ignore-unknown-directives no\nport 7000\n"));
 }
 
 #[test]
