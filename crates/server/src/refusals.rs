@@ -71,11 +71,6 @@ pub const READ_ONLY: Error = Error::text("READONLY You can't write against a rea
 pub const MASTER_DOWN: Error =
     Error::text("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
 
-/// To a script whose header does not say that it may look at old data.
-pub const SCRIPT_MASTER_DOWN: Error = Error::text(
-    "MASTERDOWN Link with MASTER is down, replica-serve-stale-data is set to 'no' and 'allow-stale' flag is not set on the script.",
-);
-
 /// Whether writes are refused because the last snapshot failed (`stop-writes-on-bgsave-error`).
 #[cold]
 pub fn are_writes_stopped(engine: &Engine) -> bool {

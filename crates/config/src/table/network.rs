@@ -11,7 +11,7 @@ pub(super) const ROWS: &[Row] = &[
     works("acllog-max-len", LONG, "128"),
     works("bind", Kind::Words, "127.0.0.1 -::1")
         .here("Redis listens at every address by default and relies on protected mode"),
-    absent("bind-source-addr", TEXT, "", "the server opens no connections of its own in this version"),
+    absent("bind-source-addr", TEXT, "", "connections to masters and of MIGRATE come from where the system has them come from"),
     works(
         "client-output-buffer-limit",
         Kind::OutputLimits,

@@ -193,7 +193,7 @@ impl Plan<'_> {
         let reads_only = plan::reads_only(of_command, self.flags);
         let allows_stale = self.flags.is_some_and(|flags| flags.contains(ScriptFlags::ALLOW_STALE));
         if !allows_stale && checks::hides_stale_data(context.server) {
-            return Err(self.flags.map_or(refusals::MASTER_DOWN, |_| refusals::SCRIPT_MASTER_DOWN));
+            return Err(refusals::MASTER_DOWN);
         }
         let Some(flags) = self.flags else { return Ok(reads_only) };
         if of_command.contains(Flags::READONLY) && !reads_only {
