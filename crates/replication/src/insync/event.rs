@@ -46,6 +46,13 @@ pub enum Event {
         /// Where it ends.
         end: Lsn,
     },
+    /// The log ends further on than was told: that is what was appended until this node's reign ended. Comes before anything else then.
+    Found {
+        /// Where it ends.
+        end: Lsn,
+    },
+    /// The master has nothing of the log any more from the own end on.
+    RecordsGone,
     /// The own log is durable up to here. Not told of what was cut since.
     Durable {
         /// Up to where.

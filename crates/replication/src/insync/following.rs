@@ -80,6 +80,11 @@ impl Following {
         matches!(self.phase, Phase::Settling(..) | Phase::Streaming(_))
     }
 
+    /// The epochs of the master's log.
+    pub fn source(&self) -> &History {
+        &self.source
+    }
+
     /// The node itself stood still.
     pub fn forgive(&mut self, pause: Duration) {
         self.heard_at = self.heard_at.plus(pause);
@@ -255,6 +260,22 @@ impl Member {
             Some(Fault::LeaseNotWaitedOut) => Duration::ZERO,
             Some(Fault::ClockRateIgnored) => self.options.lease,
             _ => stretched,
+        }
+    }
+
+    /// This node was master, and has appended more than it had told of.
+    pub(super) fn own_log_was_longer(&mut self, end: Lsn) {
+        let State::Following(following) = &self.state else { return };
+        assert!(following.link().is_none(), "it follows nobody yet");
+        self.appended = self.appended.max(end);
+    }
+
+    /// The log cannot be gone on with: as where it cannot be cut.
+    pub(super) fn records_are_gone(&mut self, now: Moment) {
+        let State::Following(following) = &mut self.state else { return };
+        following.is_stuck = true;
+        if let Some(link) = following.link() {
+            self.part(link, now);
         }
     }
 

@@ -47,6 +47,19 @@ impl History {
         self.origin
     }
 
+    /// The epochs, ascending.
+    #[must_use]
+    pub fn beginnings(&self) -> &[Beginning] {
+        &self.beginnings
+    }
+
+    /// The log ends at `end`: what would begin there or behind it has not.
+    #[must_use]
+    pub fn until(mut self, end: Lsn) -> History {
+        self.cut(end);
+        self
+    }
+
     /// The epoch of the last record; 0 while none has begun.
     #[must_use]
     pub fn last_epoch(&self) -> Epoch {

@@ -154,6 +154,8 @@ impl Member {
             Event::Closed { link: None } => self.not_reached(now),
             Event::Received { link, from, message } => self.receive(link, from, message, now),
             Event::Appended { end } => self.own_log_grew(end, now),
+            Event::Found { end } => self.own_log_was_longer(end),
+            Event::RecordsGone => self.records_are_gone(now),
             Event::Durable { end } => self.log_is_durable(end),
             Event::Cut => self.log_was_cut(now),
             Event::CutImpossible => self.log_was_not_cut(now),
@@ -196,6 +198,36 @@ impl Member {
     #[must_use]
     pub fn committed(&self) -> Lsn {
         self.committed
+    }
+
+    /// The epochs of the own log.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The epochs of the own log, and those that follow from the master of which the log comes.
+    #[must_use]
+    pub fn history_to_come(&self) -> History {
+        match &self.state {
+            State::Following(following) if following.is_bound() => following.source().clone(),
+            _ => self.history.clone(),
+        }
+    }
+
+    /// The link to the master that is followed, if there is one.
+    #[must_use]
+    pub fn link(&self) -> Option<LinkId> {
+        match &self.state {
+            State::Following(following) => following.link(),
+            State::Leading(_) | State::Halted => None,
+        }
+    }
+
+    /// The newest decision that is known.
+    #[must_use]
+    pub fn decision(&self) -> Option<&Decision> {
+        self.known.as_ref()
     }
 
     /// Where the own log ends.

@@ -30,6 +30,7 @@ mod options;
 mod peer;
 #[cfg(test)]
 mod tests;
+mod text;
 
 #[cfg(test)]
 use fault::Fault;
@@ -42,3 +43,4 @@ pub use lease::stretched;
 pub use member::{Member, Restored, Role, Writes};
 pub use message::{Lease, Message};
 pub use options::Options;
+pub use text::Kept;

@@ -1,0 +1,314 @@
+//! Messages, decisions and what a node keeps as lines of text: how they travel, and how they lie on disk.
+//!
+//! A line is words with blanks between them, numbers in decimal, the last word a checksum (CRC-32C) of what stands before it. Whatever is not
+//! exactly that is nothing.
+//!
+//! ```text
+//! history   origin beginnings (epoch first lossy)...
+//! message   hello epoch end history | welcome epoch cut history | records epoch start end committed asked member
+//!           | ack epoch received durable (- | asked length) | refusal epoch
+//! decision  decision version epoch lossy master members member...     a member is node/life
+//! kept      kept life epoch history
+//! ```
+
+use super::decisions::{Decision, Version};
+use super::history::{Beginning, History};
+use super::identity::{Epoch, Life, MemberId, Moment, NodeId};
+use super::message::{Lease, Message};
+use log::Lsn;
+use std::fmt::Write;
+use std::str::SplitAsciiWhitespace;
+use std::time::Duration;
+
+/// The most beginnings or members that a line may name.
+const COUNT_MAX: u64 = 100_000;
+
+/// What a node keeps beside its log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Which life the data is.
+    pub life: Life,
+    /// The highest epoch that it has acted in.
+    pub epoch: Epoch,
+    /// The epochs of its log, and those that will follow from the same master.
+    pub history: History,
+}
+
+/// Words of a line that is being read.
+struct Words<'t>(SplitAsciiWhitespace<'t>);
+
+impl<'t> Words<'t> {
+    /// Those of a line, if it is whole.
+    fn of(line: &'t str) -> Option<Words<'t>> {
+        let (body, sum) = line.rsplit_once(' ')?;
+        (sum == checksum(body)).then(|| Words(body.split_ascii_whitespace()))
+    }
+
+    fn word(&mut self) -> Option<&'t str> {
+        self.0.next()
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let word = self.word()?;
+        word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        match self.number()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    fn epoch(&mut self) -> Option<Epoch> {
+        self.number().map(Epoch)
+    }
+
+    fn place(&mut self) -> Option<Lsn> {
+        self.number().map(Lsn)
+    }
+
+    fn count(&mut self) -> Option<u64> {
+        self.number().filter(|count| *count <= COUNT_MAX)
+    }
+
+    fn history(&mut self) -> Option<History> {
+        let (origin, count) = (self.number()?, self.count()?);
+        let mut beginnings: Vec<Beginning> = Vec::new();
+        for _ in 0..count {
+            let beginning = Beginning { epoch: self.epoch()?, first: self.place()?, is_lossy: self.flag()? };
+            let ascends = beginnings
+                .last()
+                .is_none_or(|last| last.epoch < beginning.epoch && last.first < beginning.first);
+            if !ascends {
+                return None;
+            }
+            beginnings.push(beginning);
+        }
+        Some(History::new(origin, beginnings))
+    }
+
+    fn member(&mut self) -> Option<MemberId> {
+        let (node, life) = self.word()?.split_once('/')?;
+        Some(MemberId { node: NodeId(node.parse().ok()?), life: Life(life.parse().ok()?) })
+    }
+
+    /// The end: what was read counts only if nothing is left.
+    fn ending<T>(mut self, read: T) -> Option<T> {
+        self.word().is_none().then_some(read)
+    }
+}
+
+fn checksum(body: &str) -> String {
+    format!("{:08x}", crc32c::crc32c(body.as_bytes()))
+}
+
+fn sealed(body: String) -> String {
+    let sum = checksum(&body);
+    format!("{body} {sum}")
+}
+
+fn history_text(history: &History) -> String {
+    let mut text = format!("{} {}", history.origin(), history.beginnings().len());
+    for Beginning { epoch, first, is_lossy } in history.beginnings() {
+        let _ = write!(text, " {} {} {}", epoch.0, first.0, u8::from(*is_lossy));
+    }
+    text
+}
+
+fn member_text(member: MemberId) -> String {
+    format!("{}/{}", member.node.0, member.life.0)
+}
+
+impl Message {
+    /// The message as a line.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        sealed(match self {
+            Message::Hello { epoch, history, end } => {
+                format!("hello {} {} {}", epoch.0, end.0, history_text(history))
+            }
+            Message::Welcome { epoch, history, cut } => {
+                format!("welcome {} {} {}", epoch.0, cut.0, history_text(history))
+            }
+            Message::Records { epoch, start, end, committed, asked_at, is_member } => format!(
+                "records {} {} {} {} {} {}",
+                epoch.0,
+                start.0,
+                end.0,
+                committed.0,
+                asked_at.0,
+                u8::from(*is_member)
+            ),
+            Message::Acknowledgement { epoch, received, durable, lease } => {
+                let lease = lease.map_or("-".to_owned(), |lease| {
+                    format!("{} {}", lease.asked_at.0, lease.length.as_micros())
+                });
+                format!("ack {} {} {} {lease}", epoch.0, received.0, durable.0)
+            }
+            Message::Refusal { epoch } => format!("refusal {}", epoch.0),
+        })
+    }
+
+    /// The message that a line is.
+    #[must_use]
+    pub fn from_line(line: &str) -> Option<Message> {
+        let mut words = Words::of(line)?;
+        let kind = words.word()?;
+        let epoch = words.epoch()?;
+        let message = match kind {
+            "hello" => Message::Hello { epoch, end: words.place()?, history: words.history()? },
+            "welcome" => Message::Welcome { epoch, cut: words.place()?, history: words.history()? },
+            "records" => Message::Records {
+                epoch,
+                start: words.place()?,
+                end: words.place()?,
+                committed: words.place()?,
+                asked_at: Moment(words.number()?),
+                is_member: words.flag()?,
+            },
+            "ack" => {
+                let (received, durable) = (words.place()?, words.place()?);
+                let lease = match words.word()? {
+                    "-" => None,
+                    asked_at => Some(Lease {
+                        asked_at: Moment(asked_at.parse().ok()?),
+                        length: Duration::from_micros(words.number()?),
+                    }),
+                };
+                Message::Acknowledgement { epoch, received, durable, lease }
+            }
+            "refusal" => Message::Refusal { epoch },
+            _ => return None,
+        };
+        words.ending(message)
+    }
+}
+
+impl Decision {
+    /// The decision as a line.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        let members: Vec<String> = self.members.iter().copied().map(member_text).collect();
+        sealed(format!(
+            "decision {} {} {} {} {} {}",
+            self.version.0,
+            self.epoch.0,
+            u8::from(self.is_lossy),
+            member_text(self.master),
+            members.len(),
+            members.join(" ")
+        ))
+    }
+
+    /// The decision that a line is.
+    #[must_use]
+    pub fn from_line(line: &str) -> Option<Decision> {
+        let mut words = Words::of(line)?;
+        if words.word()? != "decision" {
+            return None;
+        }
+        let (version, epoch, is_lossy) = (Version(words.number()?), words.epoch()?, words.flag()?);
+        let master = words.member()?;
+        let count = words.count()?;
+        let members = (0..count).map(|_| words.member()).collect::<Option<_>>()?;
+        words.ending(Decision { version, epoch, master, members, is_lossy })
+    }
+}
+
+impl Kept {
+    /// It as a line.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        sealed(format!("kept {} {} {}", self.life.0, self.epoch.0, history_text(&self.history)))
+    }
+
+    /// What a line keeps.
+    #[must_use]
+    pub fn from_line(line: &str) -> Option<Kept> {
+        let mut words = Words::of(line)?;
+        if words.word()? != "kept" {
+            return None;
+        }
+        let (life, epoch) = (Life(words.number()?), words.epoch()?);
+        let history = words.history()?;
+        words.ending(Kept { life, epoch, history })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history() -> History {
+        let beginning =
+            |epoch, first, is_lossy| Beginning { epoch: Epoch(epoch), first: Lsn(first), is_lossy };
+        History::new(77, vec![beginning(1, 0, false), beginning(3, 900, true)])
+    }
+
+    fn messages() -> Vec<Message> {
+        let (epoch, end) = (Epoch(3), Lsn(4711));
+        let lease = Lease { asked_at: Moment(12), length: Duration::from_millis(1000) };
+        vec![
+            Message::Hello { epoch, history: history(), end },
+            Message::Welcome { epoch, history: History::default(), cut: end },
+            Message::Records {
+                epoch,
+                start: Lsn(4),
+                end,
+                committed: Lsn(u64::MAX),
+                asked_at: Moment(5),
+                is_member: true,
+            },
+            Message::Acknowledgement { epoch, received: end, durable: Lsn(2), lease: Some(lease) },
+            Message::Acknowledgement { epoch, received: end, durable: Lsn(2), lease: None },
+            Message::Refusal { epoch },
+        ]
+    }
+
+    fn decision() -> Decision {
+        let member = |node, life| MemberId { node: NodeId(node), life: Life(life) };
+        let members = [member(0, u64::MAX), member(2, 9)].into();
+        Decision { version: Version(8), epoch: Epoch(3), master: member(2, 9), members, is_lossy: true }
+    }
+
+    #[test]
+    fn a_line_says_what_was_meant() {
+        for message in messages() {
+            assert_eq!(Message::from_line(&message.to_line()), Some(message));
+        }
+        assert_eq!(Decision::from_line(&decision().to_line()), Some(decision()));
+        let kept = Kept { life: Life(5), epoch: Epoch(3), history: history() };
+        assert_eq!(Kept::from_line(&kept.to_line()), Some(kept));
+    }
+
+    #[test]
+    fn what_is_damaged_is_nothing() {
+        let kept = Kept { life: Life(5), epoch: Epoch(3), history: history() };
+        let mut lines: Vec<String> = messages().iter().map(Message::to_line).collect();
+        lines.extend([decision().to_line(), kept.to_line()]);
+        let is_read = |line: &str| {
+            Message::from_line(line).is_some()
+                || Decision::from_line(line).is_some()
+                || Kept::from_line(line).is_some()
+        };
+        for line in lines {
+            assert!(is_read(&line));
+            for at in 0..line.len() {
+                assert!(!is_read(&line[..at]), "{}", &line[..at]);
+                for byte in [b' ', b'0', b'9', b'x', b'-'] {
+                    let mut bytes = line.clone().into_bytes();
+                    if std::mem::replace(&mut bytes[at], byte) != byte {
+                        assert!(!is_read(&String::from_utf8(bytes).expect("it is ASCII")), "{line} at {at}");
+                    }
+                }
+            }
+        }
+        for body in
+            ["hello 1 2 0 999999999", "records 1 2", "kept 1 1 5 2 3 9 0 3 9 0", "decision 1 1 0 1/1 1", ""]
+        {
+            assert!(!is_read(&sealed(body.to_owned())), "{body}");
+        }
+    }
+}
