@@ -5,7 +5,11 @@
 //! log's flusher, a replica's acknowledgement) rings a bell for each worker whose connections wait; the worker then wakes those whose turn
 //! it is.
 //!
-//! While there are too few replicas, reads go by the disk alone, and what was written is failed: nobody is told that it was done.
+//! While there are too few replicas, reads go by the disk alone, and what was written is failed: nobody is told that it was done. In a shard
+//! reads go by what all members have, then, too.
+//!
+//! In a shard the master may show something only while it holds time to read ([`Gate::lend`]), and when its reign ends, or a follower's log is cut,
+//! a generation ends ([`Gate::begin_generation`]): what waits from before it is never shown, and its connections end.
 //!
 //! Thread rule: a [`Queue`] belongs to a worker. Any thread moves the gate and rings; only such threads wait for each other.
 //!
@@ -22,6 +26,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::time::Instant;
 use sys::{Shown, Stamp};
 use tokio::sync::Notify;
 
@@ -35,6 +40,11 @@ pub struct Gate {
     open_for_writes: AtomicU64,
     /// While there are too few replicas: behind this, nothing that was written is acknowledged.
     fails_behind: AtomicU64,
+    /// Until when anything may be shown, in microseconds since `origin`; [`u64::MAX`]: for as long as one likes.
+    lent_until: AtomicU64,
+    origin: Instant,
+    /// Counts what never goes on from what was before.
+    generation: AtomicU64,
     bells: Box<[Bell]>,
     /// Told whenever the log is durable further than before.
     pub committed: Notify,
@@ -50,6 +60,8 @@ struct State {
     replicated: Stamp,
     /// Whether there are too few replicas.
     is_short: bool,
+    /// Whether there are too few members, and up to where what was written is acknowledged all the same.
+    frozen: Option<Stamp>,
 }
 
 /// A worker's bell, on a cache line of its own.
@@ -65,10 +77,19 @@ impl Gate {
     pub fn new(workers: usize) -> Gate {
         let (durable, replicated) = (Stamp(0), Stamp::LAST);
         Gate {
-            state: Mutex::new(State { durable, is_holding: false, replicated, is_short: false }),
+            state: Mutex::new(State {
+                durable,
+                is_holding: false,
+                replicated,
+                is_short: false,
+                frozen: None,
+            }),
             open: AtomicU64::new(Stamp::LAST.0),
             open_for_writes: AtomicU64::new(Stamp::LAST.0),
             fails_behind: AtomicU64::new(Stamp::LAST.0),
+            lent_until: AtomicU64::new(u64::MAX),
+            origin: Instant::now(),
+            generation: AtomicU64::new(0),
             bells: (0..workers).map(|_| Bell::default()).collect(),
             committed: Notify::new(),
         }
@@ -89,10 +110,53 @@ impl Gate {
     /// Whether replies that show this may go out.
     #[inline]
     pub fn is_open_for(&self, shown: Shown) -> bool {
-        match shown.is_write {
+        let is_open = match shown.is_write {
             true => shown.up_to.0 <= self.open_for_writes.load(Ordering::Acquire),
             false => self.is_open(shown.up_to),
+        };
+        is_open && (shown == Shown::NOTHING || self.has_time())
+    }
+
+    #[inline]
+    fn has_time(&self) -> bool {
+        let until = self.lent_until.load(Ordering::Acquire);
+        until == u64::MAX || self.now_us() < until
+    }
+
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX - 1)
+    }
+
+    /// Microseconds since whatever [`Gate::lend`] counts from.
+    pub fn time_us(&self) -> u64 {
+        self.now_us()
+    }
+
+    /// Anything may be shown until then, and no longer; [`u64::MAX`]: for as long as one likes.
+    pub fn lend(&self, until_us: u64) {
+        let before = self.lent_until.swap(until_us, Ordering::AcqRel);
+        if before != u64::MAX && until_us > before && self.now_us() >= before {
+            self.ring();
         }
+    }
+
+    /// In which generation what is shown now belongs.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// What is held is never shown, nor what is being made. Nobody writes or reads until it returns.
+    pub fn begin_generation(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// There are too few members, or no longer: what was written and is not committed is failed.
+    pub fn freeze(&self, on: bool) {
+        self.change(|state| {
+            let durable = if state.is_holding { state.durable } else { Stamp::LAST };
+            state.frozen = on.then(|| state.frozen.unwrap_or(durable.min(state.replicated)));
+        });
     }
 
     /// Whether what was written up to there is not to be acknowledged: replicas are too few, and have not got it.
@@ -115,7 +179,7 @@ impl Gate {
         self.change(|state| state.replicated = state.replicated.max(up_to));
     }
 
-    /// Nothing is known of what replicas have. Only while they are too few: what was written is failed then.
+    /// Nothing is known of what replicas have. Only while they are too few, so that what was written is failed, or while nobody reads or writes.
     pub fn forget_replicas(&self) {
         self.change(|state| state.replicated = Stamp(0));
     }
@@ -130,12 +194,13 @@ impl Gate {
         change(&mut state);
         let durable = if state.is_holding { state.durable } else { Stamp::LAST };
         let committed = durable.min(state.replicated);
-        let (open, fails_behind) = match state.is_short {
-            true => (durable, state.replicated),
-            false => (committed, Stamp::LAST),
+        let (open, open_for_writes, fails_behind) = match (state.frozen, state.is_short) {
+            (Some(frozen), _) => (committed, committed.min(frozen), frozen),
+            (None, true) => (durable, committed, state.replicated),
+            (None, false) => (committed, committed, Stamp::LAST),
         };
         // Who finds that it is open behind what it wrote finds the whole of it.
-        self.open_for_writes.store(committed.0, Ordering::Release);
+        self.open_for_writes.store(open_for_writes.0, Ordering::Release);
         self.fails_behind.store(fails_behind.0, Ordering::Release);
         self.open.store(open.0, Ordering::Release);
         drop(state);
@@ -289,5 +354,32 @@ mod tests {
         assert!(!gate.is_open_for(write(6)));
         gate.hold(false);
         assert!(gate.is_open_for(write(99)));
+    }
+
+    #[test]
+    fn with_too_few_members_reads_go_on_and_what_waits_fails() {
+        let gate = Gate::new(1);
+        let (read, write) = (|at| Shown::read(Stamp(at)), |at| Shown { up_to: Stamp(at), is_write: true });
+        gate.forget_replicas();
+        gate.replicate(Stamp(3));
+        gate.freeze(true);
+        assert!(gate.is_open_for(write(3)) && gate.has_failed(write(4)) && !gate.is_open_for(read(4)));
+        gate.replicate(Stamp(5));
+        assert!(gate.is_open_for(read(5)) && gate.has_failed(write(4)) && !gate.is_open_for(write(4)));
+        gate.freeze(true);
+        assert!(gate.has_failed(write(4)), "it is frozen where it was");
+        gate.freeze(false);
+        assert!(gate.is_open_for(write(5)) && !gate.has_failed(write(6)) && !gate.is_open_for(read(6)));
+    }
+
+    #[test]
+    fn what_shows_something_needs_time_to_read() {
+        let gate = Gate::new(1);
+        gate.lend(0);
+        assert!(!gate.is_open_for(Shown::read(Stamp(1))) && gate.is_open_for(Shown::NOTHING));
+        gate.lend(gate.time_us() + 60_000_000);
+        assert!(gate.is_open_for(Shown::read(Stamp(1))));
+        gate.lend(u64::MAX);
+        assert!(gate.is_open_for(Shown::read(Stamp(1))));
     }
 }

@@ -1,6 +1,6 @@
 //! Replies that wait at the gate with their connection: what of them may go, what has failed, and who is woken for the rest.
 
-use super::Connection;
+use super::{Connection, End};
 use crate::desk::Desk;
 use crate::service::{Service, Session};
 
@@ -12,6 +12,17 @@ impl<S: Service> Connection<S> {
             client.set_at_gate(true);
             desk.gate_queue.wait(&desk.service.net().gate, desk.index, shown, client);
         }
+    }
+
+    /// What is held from before the gate's generation is never shown.
+    ///
+    /// # Errors
+    /// There is some: the connection ends without it.
+    pub(super) fn follow_generation(&mut self, desk: &Desk<S>) -> Result<(), End> {
+        let generation = desk.service.net().gate.generation();
+        let is_held = std::mem::replace(&mut self.generation, generation) != generation
+            && self.pending.held_for().is_some();
+        if is_held { Err(End::Closed) } else { Ok(()) }
     }
 
     /// Lets out what the gate is open for, fails what has failed, and waits on for the rest.

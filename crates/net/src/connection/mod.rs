@@ -103,6 +103,8 @@ pub struct Connection<S: Service> {
     running_bytes: usize,
     /// Replies that the socket has not taken.
     pending: Pending,
+    /// In which generation of the gate they were made.
+    generation: u64,
     /// A pause that the next request waits for.
     pause: Option<Pin<Box<Sleep>>>,
     /// The end of the time that a request waits at the most, if it has one.
@@ -144,6 +146,7 @@ pub struct Moved<S: Service> {
     parser: Parser,
     input: Vec<u8>,
     pending: Pending,
+    generation: u64,
     is_half_closed: bool,
     noted: Noted,
 }
@@ -156,8 +159,9 @@ impl<S: Service> Place<S> {
     pub fn new(service: &S, socket: Unwatched, client: &Arc<Client>) -> io::Result<Place<S>> {
         let session = service.begin(client);
         let (parser, input, pending) = (Parser::new(), Vec::new(), Pending::default());
+        let (generation, noted) = (service.net().gate.generation(), Noted::default());
         let moved =
-            Moved { socket, session, parser, input, pending, is_half_closed: false, noted: Noted::default() };
+            Moved { socket, session, parser, input, pending, generation, is_half_closed: false, noted };
         Place::of(service, moved)
     }
 
@@ -166,7 +170,7 @@ impl<S: Service> Place<S> {
     /// # Errors
     /// Its socket cannot be watched; the session has ended.
     pub fn of(service: &S, moved: Moved<S>) -> io::Result<Place<S>> {
-        let Moved { socket, mut session, parser, input, pending, is_half_closed, noted } = moved;
+        let Moved { socket, mut session, parser, input, pending, generation, is_half_closed, noted } = moved;
         let stream = Stream::watch(socket).inspect_err(|_| end_session(service, &mut session, noted))?;
         let (pause, wait) = (None, None);
         // It has queued up at another worker's gate, if at any.
@@ -178,6 +182,7 @@ impl<S: Service> Place<S> {
             input,
             running_bytes: 0,
             pending,
+            generation,
             pause,
             wait,
             is_half_closed,
@@ -194,11 +199,13 @@ impl<S: Service> Place<S> {
         // What this worker reads for it comes when its thread is free: where it goes it asks again.
         connection.session.forget_fetch();
         connection.session.client().wake();
-        let Connection { stream, mut session, parser, input, pending, is_half_closed, noted, .. } =
-            connection;
+        let Connection {
+            stream, mut session, parser, input, pending, generation, is_half_closed, noted, ..
+        } = connection;
         match stream.into_unwatched() {
             Ok(socket) => {
-                let moved = Moved { socket, session, parser, input, pending, is_half_closed, noted };
+                let moved =
+                    Moved { socket, session, parser, input, pending, generation, is_half_closed, noted };
                 Leaving::Moves(Box::new(moved))
             }
             Err(error) => {
@@ -310,6 +317,7 @@ impl<S: Service> Connection<S> {
         buffers: &mut Buffers,
         context: &mut Context<'_>,
     ) -> Result<Poll<End>, End> {
+        self.follow_generation(desk)?;
         self.flush(desk, buffers, context)?;
         if self.session.closing() != Closing::No {
             return Ok(self.end_when_sent(buffers));
@@ -656,7 +664,12 @@ impl<S: Service> Connection<S> {
             return Ok(());
         }
         let mut sent = 0;
-        let is_open = desk.service.net().gate.is_open_for(shown);
+        let gate = &desk.service.net().gate;
+        if gate.generation() != self.generation && shown != Shown::NOTHING {
+            buffers.output.clear();
+            return Err(End::Closed);
+        }
+        let is_open = gate.is_open_for(shown);
         if self.pending.is_empty() && is_open {
             while sent < buffers.output.len() {
                 if sent >= SENT_BYTES_IN_A_ROW {
