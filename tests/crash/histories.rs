@@ -5,14 +5,10 @@
 //!
 //! A reader that is shown a value before it is on disk makes an illegal history as soon as a crash takes the value back.
 
+use crate::porcupine::{Notes, Verdict, judge};
 use crate::subject::{self, Subject};
-use serde_json::json;
-use std::fmt::Write as _;
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use sys::Prng;
@@ -33,74 +29,6 @@ const ROUND_MS_MAX: u64 = 150;
 const HISTORIES: u64 = 5;
 /// Histories within which a gate that is open must have been noticed.
 const CANARY_HISTORIES: u64 = 30;
-
-/// What Porcupine says.
-#[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    Legal,
-    Illegal,
-}
-
-/// The tool, built once.
-fn porcupine() -> &'static PathBuf {
-    static TOOL: OnceLock<PathBuf> = OnceLock::new();
-    TOOL.get_or_init(|| {
-        let tool = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("porcupine");
-        let mut build = Command::new("go");
-        build.args(["build", "-buildvcs=false", "-o"]).arg(&tool).arg(".");
-        let built = build.current_dir(crate::root().join("tests/porcupine")).output();
-        let built = built.unwrap_or_else(|error| panic!("go: {error}; ./test installs it"));
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        tool
-    })
-}
-
-/// Has a history checked.
-fn judge(history: &str) -> Verdict {
-    let mut tool = Command::new(porcupine()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    // It prints nothing before it has read all.
-    tool.stdin.take().expect("stdin was piped").write_all(history.as_bytes()).unwrap();
-    let output = tool.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    print!("{said}");
-    match output.status.code() {
-        Some(0) => Verdict::Legal,
-        Some(1) => Verdict::Illegal,
-        code => panic!("porcupine ended with {code:?}: {said}"),
-    }
-}
-
-/// Operations of one connection after another, in JSON lines.
-struct Notes<'a> {
-    began: &'a Instant,
-    client: u64,
-    lines: String,
-}
-
-impl Notes<'_> {
-    fn now(&self) -> u64 {
-        self.began.elapsed().as_nanos() as u64
-    }
-
-    /// Sends a request and notes down what came of it.
-    fn call(&mut self, client: &mut Client, op: &str, key: &str, value: Option<&str>) -> std::io::Result<()> {
-        let request: Vec<&str> = [op, key].into_iter().chain(value).collect();
-        let call = self.now();
-        let reply = client.call(&request);
-        let mut line = json!({ "client": self.client, "op": op, "key": key, "value": value, "call": call });
-        if let Ok(reply) = &reply {
-            line["return"] = self.now().into();
-            match reply {
-                Value::Bulk(text) => line["value"] = String::from_utf8_lossy(text).into(),
-                Value::Int(number) => line["value"] = number.to_string().into(),
-                Value::Simple(_) | Value::Null => {}
-                other => panic!("{request:?} was answered with {other:?}"),
-            }
-        }
-        let _ = writeln!(self.lines, "{line}");
-        reply.map(|_| ())
-    }
-}
 
 /// One client at its work, until its server is gone.
 fn work(address: SocketAddr, notes: &mut Notes<'_>, prng: &mut Prng, is_killed: &AtomicBool) {
@@ -203,39 +131,4 @@ fn replies_that_pass_the_gate_too_early_are_noticed() {
 #[test]
 fn histories_of_a_redis_that_loses_writes_are_illegal() {
     assert!(illegal_history(&Subject::forgetful_redis(), Budget::steps(1, 1), |_| ()).is_some());
-}
-
-/// A line of a history; `end` is None for an operation without an answer.
-fn line(op: &str, value: Option<&str>, call: u64, end: Option<u64>) -> String {
-    format!(
-        "{}\n",
-        json!({ "client": call, "op": op, "key": "k", "value": value, "call": call, "return": end })
-    )
-}
-
-#[test]
-fn porcupine_refuses_planted_faults() {
-    let set = line("set", Some("a"), 0, Some(10));
-    let open_set = line("set", Some("b"), 20, None);
-    let get = |value, call| line("get", value, call, Some(call + 5));
-    let cases = [
-        (vec![set.clone(), get(Some("a"), 11)], Verdict::Legal),
-        (vec![set.clone(), get(None, 5)], Verdict::Legal),
-        // An answered write that is lost.
-        (vec![set.clone(), get(None, 11)], Verdict::Illegal),
-        // A write without an answer, that comes true late, or never.
-        (vec![set.clone(), open_set.clone(), get(Some("a"), 30), get(Some("b"), 40)], Verdict::Legal),
-        (vec![set.clone(), open_set.clone(), get(Some("a"), 30), get(Some("a"), 40)], Verdict::Legal),
-        // One that was shown and taken back.
-        (vec![set.clone(), open_set, get(Some("b"), 30), get(Some("a"), 40)], Verdict::Illegal),
-        (
-            vec![line("incr", Some("1"), 0, Some(9)), line("incr", None, 10, None), get(Some("2"), 20)],
-            Verdict::Legal,
-        ),
-        // Two who were given the same number.
-        (vec![line("incr", Some("1"), 0, Some(9)), line("incr", Some("1"), 2, Some(8))], Verdict::Illegal),
-    ];
-    for (lines, verdict) in cases {
-        assert_eq!(judge(&lines.concat()), verdict, "{lines:?}");
-    }
 }

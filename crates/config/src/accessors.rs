@@ -124,6 +124,14 @@ numbers! {
     min_replicas_to_write: i64 = "min-replicas-to-write", |n| n;
     /// After how many milliseconds without [`Config::min_sync_replicas`] writes are refused.
     sync_timeout_ms: u64 = "sync-timeout", |n| n as u64;
+    /// After how many milliseconds of its master's silence a member proposes itself; 0: never.
+    shard_failover_ms: u64 = "shard-failover", |n| n as u64;
+    /// For how many milliseconds a member lends its master time to read.
+    shard_lease_ms: u64 = "shard-lease", |n| n as u64;
+    /// The number of this node among those of its shard.
+    shard_node: u32 = "shard-node", |n| n as u32;
+    /// After how many milliseconds of silence a member is removed.
+    shard_silence_ms: u64 = "shard-silence", |n| n as u64;
     /// After how many seconds of silence a link between a master and a replica is given up.
     repl_timeout_s: u64 = "repl-timeout", |n| n as u64;
     /// The port by which a master is to know this server; 0: the one that it listens on.
@@ -258,6 +266,12 @@ texts! {
     pidfile = "pidfile";
     /// The password of the default user; empty where it has none.
     requirepass = "requirepass";
+    /// The shard that this server is a node of; empty: of none.
+    shard_name = "shard-name";
+    /// All nodes of the shard.
+    shard_nodes = "shard-nodes";
+    /// The address of the store of decisions.
+    shard_store = "shard-store";
     /// The name under which syslog gets the log.
     syslog_ident = "syslog-ident";
     /// The directory with certificates of authorities.

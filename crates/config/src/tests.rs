@@ -107,7 +107,7 @@ fn only_this_machine_is_listened_to_unless_told_otherwise() {
 #[test]
 fn the_names_are_those_of_redis_and_few_more() {
     // The first two name places; the others are Tarn's own, one of Redis 7.0, and one of Redis 8.6.
-    const MORE: [&str; 18] = [
+    const MORE: [&str; 25] = [
         "dir",
         "port",
         "busy-reply-scope",
@@ -121,6 +121,13 @@ fn the_names_are_those_of_redis_and_few_more() {
         "min-sync-replicas",
         "repl-rdb-version",
         "replica-log-keep",
+        "shard-failover",
+        "shard-lease",
+        "shard-name",
+        "shard-node",
+        "shard-nodes",
+        "shard-silence",
+        "shard-store",
         "store-compression",
         "sync-timeout",
         "threads",

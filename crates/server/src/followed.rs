@@ -7,7 +7,7 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use sys::{Bell, UnixMs};
 
@@ -68,6 +68,32 @@ pub struct Status {
     pub offset: u64,
 }
 
+impl Status {
+    /// That of a link that is to be tried.
+    pub fn begin(master: Master, now: UnixMs) -> Status {
+        Status {
+            master,
+            phase: Phase::Connect,
+            heard_at: now,
+            down_since: now,
+            copied_bytes: 0,
+            copy_bytes: None,
+            offset: 0,
+        }
+    }
+}
+
+/// What is wanted of a master's stream in a shard, where the members have agreed upon it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its name.
+    pub id: ReplicationId,
+    /// From where on it is gone on with: what is here ends there.
+    pub from: u64,
+    /// Nothing of what is here is of it: a copy is taken.
+    pub takes_copy: bool,
+}
+
 /// The master that is followed.
 #[derive(Debug, Default)]
 pub struct Following {
@@ -81,6 +107,8 @@ pub struct Following {
     pub applying: Mutex<()>,
     /// Rung for the thread that has the link.
     pub bell: DiskBell,
+    /// How many copies were put in the place of all that was here. Changes only while something of the master's is done.
+    pub copies: AtomicU64,
 }
 
 /// Rings when the log is durable further than before, for one who waits for that and for the master at once.
@@ -136,6 +164,8 @@ pub struct State {
     /// The stream that was followed by this order, or before a start. A master that offers a copy of another one has lost what it had:
     /// where others count on what is here (`min-sync-replicas`), that is not given up for it without a new order.
     pub history: Option<ReplicationId>,
+    /// What is wanted of its stream, where it is not the link's to find out.
+    pub wanted: Option<Wanted>,
 }
 
 impl Master {
@@ -190,9 +220,25 @@ impl Following {
         }
     }
 
+    /// What is wanted of the stream by an order.
+    pub fn wanted(&self, order: u64) -> Option<Wanted> {
+        let state = self.state.lock();
+        state.wanted.filter(|_| state.order == order)
+    }
+
     /// Whether an order is the newest.
     pub fn is_in_force(&self, order: u64) -> bool {
         self.state.lock().order == order
+    }
+
+    /// A copy that was taken by an order is whole: no other is taken in its place.
+    pub fn wants_no_copy(&self, order: u64) {
+        let mut state = self.state.lock();
+        if state.order == order
+            && let Some(wanted) = &mut state.wanted
+        {
+            wanted.takes_copy = false;
+        }
     }
 
     /// Tries again what could not be begun. To be called once a second.

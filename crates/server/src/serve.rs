@@ -2,7 +2,7 @@
 
 use crate::blocking::{self, Cut};
 use crate::dispatch::Runner;
-use crate::feeding::{joining, synced};
+use crate::feeding::{self, joining, synced};
 use crate::refusals;
 use crate::rights;
 use crate::server::{Ending, Server};
@@ -63,6 +63,9 @@ impl Service for Server {
 
     fn rest(&self, worker: usize) {
         synced::ask(self);
+        if self.shard.is_on() {
+            self.shard.note_end(feeding::end(self));
+        }
         durability::write_gathered(&self.engine, || self.net.placement.connections_of(worker));
     }
 

@@ -9,6 +9,7 @@ use crate::holders::{Holders, Run};
 use crate::names::Names;
 use crate::pause::Pause;
 use crate::replicas::Feeding;
+use crate::shard;
 use crate::switches::Switches;
 use ::log::{Lsn, Stream};
 use acl::Registry;
@@ -91,6 +92,8 @@ pub struct Server {
     pub watches: Arc<Watches>,
     /// The master that is followed.
     pub following: Following,
+    /// The shard that it is a node of, if it is of one.
+    pub shard: shard::Place,
     /// The failover by hand, if there is one.
     pub failover: Failover,
     /// Sessions that wait for keys.
@@ -149,6 +152,7 @@ impl Server {
             monitors: Monitors::default(),
             watches: Arc::default(),
             following: Following::default(),
+            shard: shard::Place::default(),
             failover: Failover::default(),
             blocked: Blocked::default(),
             functions: Mutex::default(),
@@ -246,7 +250,8 @@ impl Server {
 
     /// The end of the history of what was written, as far as anybody waits for it: for the disk, or for replicas.
     pub fn latest(&self) -> Stamp {
-        match self.feeding.synced.is_wanted().then(|| self.feeding.end_without_log()).flatten() {
+        let is_awaited = self.feeding.synced.is_wanted() || self.shard.is_on();
+        match is_awaited.then(|| self.feeding.end_without_log()).flatten() {
             Some(end) if self.engine.durability.log().is_none() => Stamp(end),
             _ => durability::latest(&self.engine),
         }

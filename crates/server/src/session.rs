@@ -16,6 +16,7 @@ use notify::monitor::Caller;
 use notify::pubsub::Subscriptions;
 use notify::tracking::Tracker;
 use notify::watches::Watched;
+use replication::insync::{LinkId, MemberId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use sys::UnixMs;
@@ -83,6 +84,8 @@ pub struct Session {
     pub said: Option<Box<Said>>,
     /// The replica that it is.
     pub replica: Option<Arc<Replica>>,
+    /// The link to another node of the shard that it is, and whose.
+    pub link: Option<(LinkId, MemberId)>,
 }
 
 impl Session {
@@ -110,6 +113,7 @@ impl Session {
             tracking: None,
             said: None,
             replica: None,
+            link: None,
         }
     }
 
@@ -127,6 +131,9 @@ impl Session {
         server.blocked.end(&server.engine.keyspace, self.client.id);
         if let Some(replica) = self.replica.take() {
             server.feeding.leave(&replica, server.engine.clock.now());
+        }
+        if let Some(((link, _), shard)) = self.link.take().zip(server.shard.get()) {
+            shard.lost(link);
         }
         self.give_up_claim(server);
         self.watched.clear(&server.watches, &server.engine.keyspace, &self.client);

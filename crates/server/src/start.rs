@@ -5,7 +5,7 @@ use crate::commands::shutdown;
 use crate::departure::Wish;
 use crate::names::Names;
 use crate::server::{Ending, Scripting, Server};
-use crate::{assembly, commands, durable, feeding, following, supervision};
+use crate::{assembly, commands, durable, feeding, following, insync, supervision};
 use config::{Config, Edition, Startup};
 use engine::Attention;
 use engine::{durability, snapshot};
@@ -181,7 +181,15 @@ fn load(
         if loaded.is_ok() {
             feeding::remove_left(&server.engine.dir());
             feeding::unfinished::begin(&server);
-            following::begin(&server);
+            match insync::begin(&server) {
+                Ok(true) => {}
+                Ok(false) => following::begin(&server),
+                Err(error) => {
+                    log!(Warning, "{error}");
+                    server.stop(1);
+                    return Err(error);
+                }
+            }
             server.engine.set_attention(Attention::LOADING, false);
             ready.iter().for_each(|line| log!(Notice, "{line}"));
             supervision::notify(&server.engine.config, "STATUS=Ready to accept connections\nREADY=1");

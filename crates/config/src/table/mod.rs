@@ -10,11 +10,12 @@ mod memory;
 mod network;
 mod replication;
 mod server;
+mod shard;
 mod tls;
 
 use crate::row::Row;
 
-pub(super) const AREAS: [&[Row]; 8] = [
+pub(super) const AREAS: [&[Row]; 9] = [
     network::ROWS,
     server::ROWS,
     memory::ROWS,
@@ -22,6 +23,7 @@ pub(super) const AREAS: [&[Row]; 8] = [
     feeding::ROWS,
     tls::ROWS,
     replication::ROWS,
+    shard::ROWS,
     absent::ROWS,
 ];
 
@@ -33,7 +35,8 @@ pub const COUNT: usize = AREAS[0].len()
     + AREAS[4].len()
     + AREAS[5].len()
     + AREAS[6].len()
-    + AREAS[7].len();
+    + AREAS[7].len()
+    + AREAS[8].len();
 
 /// All directives, area by area.
 pub const TABLE: &[Row; COUNT] = &joined();

@@ -136,6 +136,7 @@ fn apply(
         let reason = "the log stays where it is: a start with another directory would not find it".to_owned();
         return Err(CannotApply { name: "dir", reason });
     }
+    refuse_in_shard(server, changed)?;
     let before = change_tls(server, pairs)?;
     // Last of all that may fail, and never both: they are not taken back.
     let moved = if changed.iter().any(|change| change.name() == "appendonly") {
@@ -155,6 +156,20 @@ fn apply(
         eviction::keep_within_limit(&server.net.clients);
     }
     Ok(())
+}
+
+/// # Errors
+/// The server is a node of a shard, and what it has acknowledged would not be where its members believe that it is.
+fn refuse_in_shard(server: &Server, changed: &[ChangedDirective]) -> std::result::Result<(), CannotApply> {
+    const SETTLED: [&str; 3] = ["appendfsync", "appendonly", "min-sync-replicas"];
+    let settled = changed.iter().find_map(|change| SETTLED.iter().find(|name| **name == change.name()));
+    match settled.filter(|_| server.shard.is_on()) {
+        None => Ok(()),
+        Some(name) => {
+            let reason = "a node of a shard has it as it was when it started".to_owned();
+            Err(CannotApply { name, reason })
+        }
+    }
 }
 
 /// Reads what TLS needs if any of its directives is named, changed or not: the files may have. Returns what was there before.

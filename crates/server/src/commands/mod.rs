@@ -8,6 +8,7 @@ pub mod config;
 pub mod connection;
 pub mod debug;
 pub mod info;
+pub mod insync;
 pub mod latency;
 pub mod lolwut;
 pub mod memory;
@@ -39,6 +40,7 @@ pub const FAMILIES: &[&[Row<ServerHandler>]] = &[
     connection::ROWS,
     debug::ROWS,
     info::ROWS,
+    insync::ROWS,
     latency::ROWS,
     lolwut::ROWS,
     memory::ROWS,

@@ -174,7 +174,7 @@ fn check_state(
 
 /// Checks a command while a master is followed.
 fn check_following(server: &Server, session: &Session, command: &Command, flags: Flags) -> Verdict {
-    if flags.contains(Flags::WRITE) && server.engine.config.replica_read_only() {
+    if flags.contains(Flags::WRITE) && is_read_only(server) {
         return Verdict::Refuse(refusals::READ_ONLY);
     }
     // EXEC shows what its requests do.
@@ -187,11 +187,15 @@ fn check_following(server: &Server, session: &Session, command: &Command, flags:
     }
 }
 
+/// Whether clients may not write while a master is followed.
+fn is_read_only(server: &Server) -> bool {
+    server.engine.config.replica_read_only() || server.shard.is_on()
+}
+
 /// Whether what there is may not be shown: it is a master's, whose link is down, and `replica-serve-stale-data` is no.
 pub fn hides_stale_data(server: &Server) -> bool {
-    server.engine.attention().contains(Attention::FOLLOWING)
-        && !server.engine.config.replica_serve_stale_data()
-        && server.following.is_stale()
+    let is_stale = || !server.engine.config.replica_serve_stale_data() && server.following.is_stale();
+    server.engine.attention().contains(Attention::FOLLOWING) && (server.shard.hides_all() || is_stale())
 }
 
 /// Checks a command while there is a ceiling of memory: where there is a store it waits until there is room, else keys are evicted.
@@ -238,7 +242,7 @@ pub fn disk_error(context: &Context<'_, '_>, fullness: &Fullness) -> Option<Erro
     };
     if attention.contains(Attention::FOLLOWING) {
         // Whatever it has written: who may not write may write nothing.
-        return server.engine.config.replica_read_only().then_some(refusals::READ_ONLY);
+        return is_read_only(server).then_some(refusals::READ_ONLY);
     }
     let of_replicas = || attention.contains(Attention::NO_REPLICAS).then_some(refusals::NO_REPLICAS);
     let error =

@@ -191,6 +191,7 @@ impl Runner {
             count: 0,
             waits_for_replicas: server.feeding.synced.is_wanted(),
             has_written: false,
+            has_shown: false,
         };
         let stop = match turn.fetch(requests, input, from) {
             Some(fence) if fence == from => Stop::Fetching { next: from },
@@ -264,6 +265,8 @@ struct Turn<'a> {
     waits_for_replicas: bool,
     /// A command that writes has run, whether or not it changed anything.
     has_written: bool,
+    /// A command has shown something of what was written, or that nothing was.
+    has_shown: bool,
 }
 
 /// Whether a request may write; None: there is none, or it is not known yet.
@@ -452,6 +455,7 @@ impl Turn<'_> {
         let earlier = if self.has_log_failed { self.batch.take_seen() } else { Stamp(0) };
         let ending = self.call(command, request, prepared, out);
         self.has_written |= command.is(Flags::WRITE);
+        self.has_shown |= command.row.shows != Shows::Nothing;
         if self.has_log_failed
             && let Some(again) = self.withhold(command, earlier, before, out)
         {
@@ -756,6 +760,11 @@ impl Turn<'_> {
         if self.session.closing != Closing::No {
             self.session.client.set_trait(Traits::CLOSING, true);
         }
-        Shown { up_to: self.batch.take_seen(), is_write: self.has_written || self.batch.has_appended() }
+        let mut up_to = self.batch.take_seen();
+        if self.has_shown && self.server.shard.is_on() {
+            // What was never written is shown, too, and only while it may be.
+            up_to = up_to.max(Stamp(1));
+        }
+        Shown { up_to, is_write: self.has_written || self.batch.has_appended() }
     }
 }

@@ -91,6 +91,11 @@ fn say(server: &Server, request: &[u8]) -> bool {
     !is_relayed(server) && append(server, request)
 }
 
+/// Puts the first request of a reign into the stream, which says nothing but that it begins. False: there is nobody who takes it now.
+pub fn begin_reign(server: &Server) -> bool {
+    append(server, PING)
+}
+
 fn append(server: &Server, request: &[u8]) -> bool {
     match server.engine.durability.log() {
         Some(log) if log.writable().is_ok() && !log.is_full() => {

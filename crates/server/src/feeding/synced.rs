@@ -33,7 +33,8 @@ fn begin_anew_locked(server: &Server, standing: &mut Standing) {
 
 /// Takes over what the directives say.
 pub fn follow_config(server: &Server) {
-    let wanted = server.engine.config.min_sync_replicas();
+    // In a shard it is its members that count.
+    let wanted = if server.shard.is_on() { 0 } else { server.engine.config.min_sync_replicas() };
     let synced = &server.feeding.synced;
     let mut standing = synced.standing.lock();
     if wanted == standing.wanted {

@@ -126,7 +126,10 @@ pub fn keep_stream(server: &Server) {
 /// Forgets the stream when nobody has followed for `repl-backlog-ttl`. A follower does not, since it may become the master of those who follow
 /// its own: as in Redis.
 fn end_stream(server: &Server, now: UnixMs) {
-    if super::is_relayed(server) || !is_unwanted(server, &server.feeding.state.lock(), now) {
+    if super::is_relayed(server)
+        || server.shard.is_on()
+        || !is_unwanted(server, &server.feeding.state.lock(), now)
+    {
         return;
     }
     match server.engine.durability.log() {
@@ -195,7 +198,7 @@ pub fn follow_config(server: &Server) {
 }
 
 /// Notes whether there are replicas enough for writes (`min-replicas-to-write`, `min-sync-replicas`).
-fn follow_minimum(server: &Server) {
+pub fn follow_minimum(server: &Server) {
     note_minimum(server, &server.feeding.synced.standing.lock());
 }
 
@@ -208,5 +211,7 @@ pub(super) fn note_minimum(server: &Server, standing: &Standing) {
         let good = server.feeding.count_good(max_lag_s, server.engine.clock.now());
         i64::try_from(good).is_ok_and(|good| good < wanted)
     };
-    server.engine.set_attention(Attention::NO_REPLICAS, lacks || standing.is_short);
+    server
+        .engine
+        .set_attention(Attention::NO_REPLICAS, lacks || standing.is_short || server.shard.is_short());
 }

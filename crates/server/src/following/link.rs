@@ -5,7 +5,7 @@
 
 use super::applying::Applier;
 use super::copy::Spool;
-use super::{begin_stream, handing_over};
+use super::{Wanted, begin_stream_by, handing_over};
 use crate::feeding::joining;
 use crate::followed::{Phase, Status};
 use crate::server::Server;
@@ -23,6 +23,7 @@ use replication::link::{
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use telemetry::log;
 
@@ -37,6 +38,9 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long it waits before it looks again whether the disk has taken something.
 const DISK_POLL: Duration = Duration::from_micros(200);
+
+/// Between two tries in a shard, where others wait for this one.
+const SHARD_PAUSE: Duration = Duration::from_millis(50);
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 256 << 10;
@@ -65,8 +69,12 @@ pub fn run(server: &Arc<Server>, order: u64) {
             return;
         }
         log!(Warning, "{error}");
-        let is_refused = error.kind() == ErrorKind::PermissionDenied;
-        server.following.rest(order, if is_refused { REFUSED_PAUSE } else { PAUSE });
+        let pause = match error.kind() {
+            _ if server.shard.is_on() => SHARD_PAUSE,
+            ErrorKind::PermissionDenied => REFUSED_PAUSE,
+            _ => PAUSE,
+        };
+        server.following.rest(order, pause);
     }
 }
 
@@ -91,6 +99,10 @@ fn attempt(
 /// # Errors
 /// What is here is not given up for a copy of this stream.
 fn may_be_replaced(server: &Server, offered: ReplicationId) -> io::Result<()> {
+    if server.shard.is_on() {
+        // It is as its members have agreed.
+        return Ok(());
+    }
     let history = server.following.state.lock().history;
     match history.filter(|history| *history != offered && server.engine.config.min_sync_replicas() > 0) {
         None => Ok(()),
@@ -234,8 +246,17 @@ impl<'s> Link<'s> {
 
     fn shake_hands(&mut self, asks_for_all: bool) -> io::Result<Agreed> {
         self.server.following.change(self.order, |status| status.phase = Phase::Handshake);
+        let wanted = self.server.following.wanted(self.order);
         let before = known_stream(self.server)?.filter(|_| !asks_for_all);
-        let ask = before.map_or(Ask::Full, |stream| Ask::Rest { id: stream.id, offset: stream.offset });
+        if let (Some(before), Some(wanted)) = (before, wanted) {
+            self.check_place(before.offset, wanted)?;
+        }
+        let ask = match (before, wanted) {
+            (None, _) | (_, Some(Wanted { takes_copy: true, .. })) => Ask::Full,
+            (Some(before), None) => Ask::Rest { id: before.id, offset: before.offset },
+            // What is here is of it, whatever it was called.
+            (Some(before), Some(wanted)) => Ask::Rest { id: wanted.id, offset: before.offset },
+        };
         let hands_over = handing_over::is_handing_over(self.server);
         let (mut handshake, first) = Handshake::begin(Replica { hands_over, ..replica(self.server) }, ask);
         let outcome = self.exchange(&mut handshake, first);
@@ -251,6 +272,11 @@ impl<'s> Link<'s> {
             }
         }
         match (outcome?, before) {
+            (Outcome::Full { id, .. }, _)
+                if wanted.is_some_and(|wanted| !wanted.takes_copy || wanted.id != id) =>
+            {
+                Err(self.refuse_copy(wanted, id))
+            }
             (Outcome::Full { id, offset }, _) => {
                 log!(Notice, "Full resync from master: {id}:{offset}");
                 Ok(Agreed::Copy(Stream { id, offset, ..Stream::none(Lsn::ZERO) }))
@@ -258,16 +284,48 @@ impl<'s> Link<'s> {
             (Outcome::Partial { renamed }, Some(before)) => {
                 log!(Notice, "Successful partial resynchronization with master.");
                 let selected = before.selected.or(Some(0));
-                let stream = Stream { selected, ..renamed.map_or(before, |id| before.called(id)) };
+                if let Some(wanted) = wanted
+                    && renamed.is_some_and(|id| id != wanted.id)
+                {
+                    return Err(io::Error::other("The master's stream has another name than the epoch's"));
+                }
+                let id = wanted.map(|wanted| wanted.id).or(renamed).filter(|id| *id != before.id);
+                let stream = Stream { selected, ..id.map_or(before, |id| before.called(id)) };
                 if stream != before {
                     log!(Notice, "Master replication ID changed to {}", stream.id);
-                    begin_stream(self.server, stream)?;
+                    begin_stream_by(self.server, self.order, stream)?;
                 }
                 Ok(Agreed::Rest(stream))
             }
             (Outcome::Partial { .. }, None) => Err(io::Error::other("The master goes on where nothing was")),
             (Outcome::Later(ending) | Outcome::Refused(ending), _) => Err(io::Error::other(ending)),
         }
+    }
+
+    /// # Errors
+    /// What is here does not end where the members of the shard have agreed that it goes on, or where it had come since.
+    fn check_place(&self, offset: u64, wanted: Wanted) -> io::Result<()> {
+        let followed = self.server.following.status().map_or(0, |status| status.offset);
+        match wanted.takes_copy || offset == wanted.from.max(followed) {
+            true => Ok(()),
+            false => Err(io::Error::other(format!(
+                "What is here ends at offset {offset}, and was to be gone on with from {}",
+                wanted.from.max(followed)
+            ))),
+        }
+    }
+
+    /// In a shard a copy is taken only if that was agreed upon, and only of the epoch's stream.
+    #[cold]
+    fn refuse_copy(&self, wanted: Option<Wanted>, offered: ReplicationId) -> io::Error {
+        if let Some(shard) = self.server.shard.get()
+            && wanted.is_some_and(|wanted| wanted.id == offered)
+        {
+            shard.records_are_gone(self.order);
+        }
+        io::Error::other(format!(
+            "The master offers a copy of {offered}, which is not what this node wants of it"
+        ))
     }
 
     /// Says what a replica says, up to the master's answer to PSYNC.
@@ -328,6 +386,11 @@ impl<'s> Link<'s> {
             .ok_or_else(|| io::Error::other("The master's copy names no database that there can be"))?;
         let stream = Stream { selected: Some(selected), ..stream };
         let _still = server.following.stand_still();
+        self.look()?;
+        if server.following.wanted(self.order).is_some_and(|wanted| !wanted.takes_copy) {
+            return Err(io::Error::other("The copy is wanted no more"));
+        }
+        server.following.copies.fetch_add(1, Ordering::Relaxed);
         // From here on nothing is left undone: that the master is gone shows behind it.
         let mut meanwhile = || {
             let _ = self.report(Report::Loading);
@@ -421,6 +484,8 @@ impl<'s> Link<'s> {
     ) -> io::Result<()> {
         let server = self.server;
         let applying = server.following.applying.lock();
+        // Who has ended the order while nothing was done must not find more done than then.
+        self.look()?;
         let result = loop {
             match units.next_unit() {
                 Ok(Some(unit)) => {
@@ -443,6 +508,7 @@ impl<'s> Link<'s> {
         }
         server.following.change(self.order, |status| status.offset = offset);
         drop(applying);
+        server.shard.note();
         result
     }
 
@@ -474,7 +540,7 @@ impl<'s> Link<'s> {
 }
 
 /// Ends a wait when the order is not in force any more, or the server ends.
-fn look(server: &Server, order: u64) -> io::Result<()> {
+pub fn look(server: &Server, order: u64) -> io::Result<()> {
     match server.following.is_in_force(order) && !server.engine.is_ending() {
         true => Ok(()),
         false => Err(io::Error::new(ErrorKind::ConnectionAborted, "the master is followed no more")),

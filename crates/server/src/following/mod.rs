@@ -15,7 +15,8 @@ mod link;
 
 use crate::blocking;
 use crate::feeding::synced;
-use crate::followed::{Master, Phase, Retry, Status};
+pub use crate::followed::Wanted;
+use crate::followed::{Master, Phase, Retry, State, Status};
 use crate::server::Server;
 use ::log::{ReplicationId, Stream, SyncPolicy};
 use engine::{Attention, durability};
@@ -67,20 +68,11 @@ fn order(server: &Arc<Server>, master: Option<Master>, history: Option<Replicati
     let now = server.engine.clock.now();
     state.order += 1;
     (state.is_carried_out, state.retry) = (false, None);
-    state.ender.take().into_iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
-    server.following.changed.notify_all();
+    end_former(server, &mut state);
     server.engine.config.set_replicaof(master.clone().map(|master| (master.host, master.port)));
     let is_follower = master.is_some();
-    state.history = history;
-    state.status = master.map(|master| Status {
-        master,
-        phase: Phase::Connect,
-        heard_at: now,
-        down_since: now,
-        copied_bytes: 0,
-        copy_bytes: None,
-        offset: 0,
-    });
+    (state.history, state.wanted) = (history, None);
+    state.status = master.map(|master| Status::begin(master, now));
     if is_follower {
         server.engine.set_attention(Attention::FOLLOWING, true);
     }
@@ -92,6 +84,37 @@ fn order(server: &Arc<Server>, master: Option<Master>, history: Option<Replicati
         true => Order::Done,
         false => Order::Underway,
     }
+}
+
+/// The order before has another one behind it.
+fn end_former(server: &Server, state: &mut State) {
+    state.ender.take().into_iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
+    server.following.changed.notify_all();
+}
+
+/// Follows nobody, as one that is no master: in a shard whose master is not known, or whose stream is not followed yet. Who had the link does nothing more of
+/// what its master wants once this is held that keeps it from that.
+pub fn stand_by(server: &Server) {
+    let nobody = Master { host: String::new(), port: 0 };
+    stand_behind(server, nobody, None);
+}
+
+fn stand_behind(server: &Server, master: Master, wanted: Option<Wanted>) -> u64 {
+    let now = server.engine.clock.now();
+    let mut state = server.following.state.lock();
+    state.order += 1;
+    (state.is_carried_out, state.retry, state.history, state.wanted) = (true, None, None, wanted);
+    end_former(server, &mut state);
+    state.status = Some(Status::begin(master, now));
+    server.engine.set_attention(Attention::FOLLOWING, true);
+    state.order
+}
+
+/// Follows a master's stream of this name, as the members of a shard have agreed. Gives the number of the order.
+pub fn follow_stream(server: &Arc<Server>, master: Master, wanted: Wanted) -> u64 {
+    let order = stand_behind(server, master, Some(wanted));
+    begin_to_carry_out(server, order, true);
+    order
 }
 
 fn begin_to_carry_out(server: &Arc<Server>, order: u64, is_follower: bool) {
@@ -152,8 +175,8 @@ fn carry_out(server: &Arc<Server>, order: u64, is_follower: bool) {
     }
 }
 
-/// From now on nothing goes into the stream but what a master sends.
-fn become_follower(server: &Server) {
+/// From now on nothing goes into the stream but what a master sends. With `thread` of [`crate::followed::Following`] held.
+pub fn become_follower(server: &Server) {
     let engine = &server.engine;
     engine.keyspace.keep_all(KeepsAll::Following, true);
     // Those who were let in before clients' writes were refused have left.
@@ -174,10 +197,7 @@ fn become_master(server: &Arc<Server>, order: u64) {
         }
     }
     let engine = &server.engine;
-    engine.durability.set_following(false);
-    server.feeding.set_following(false);
-    engine.keyspace.remember_beside(false);
-    engine.keyspace.keep_all(KeepsAll::Following, false);
+    write_own_stream(server);
     let mut state = server.following.state.lock();
     if state.order == order {
         state.is_carried_out = true;
@@ -189,6 +209,26 @@ fn become_master(server: &Arc<Server>, order: u64) {
     server.net.clients.wake_all();
 }
 
+/// What is written goes into the stream.
+fn write_own_stream(server: &Server) {
+    let engine = &server.engine;
+    engine.durability.set_following(false);
+    server.feeding.set_following(false);
+    engine.keyspace.remember_beside(false);
+    engine.keyspace.keep_all(KeepsAll::Following, false);
+}
+
+/// Lets clients write into the stream that was begun, as the members of a shard have agreed. With `thread` held.
+pub fn open_to_writes(server: &Server) {
+    write_own_stream(server);
+    let mut state = server.following.state.lock();
+    state.order += 1;
+    (state.status, state.is_carried_out, state.wanted) = (None, true, None);
+    server.engine.set_attention(Attention::FOLLOWING, false);
+    drop(state);
+    server.net.clients.wake_all();
+}
+
 fn begin_own_stream(server: &Server) -> io::Result<()> {
     durability::sync(&server.engine)?;
     begin_stream(server, server.stream().succeeded())
@@ -196,8 +236,22 @@ fn begin_own_stream(server: &Server) -> io::Result<()> {
 
 /// Has what is written from now on be this stream. All that was written is durable, and nobody writes until it returns; no log begins
 /// meanwhile.
-fn begin_stream(server: &Server, stream: Stream) -> io::Result<()> {
+///
+/// # Errors
+/// Those of the disk, and that not all is durable.
+pub fn begin_stream(server: &Server, stream: Stream) -> io::Result<()> {
     let _still = server.following.stand_still();
+    begin_stream_still(server, stream)
+}
+
+/// The same, unless the order is not in force any more.
+fn begin_stream_by(server: &Server, order: u64, stream: Stream) -> io::Result<()> {
+    let _still = server.following.stand_still();
+    link::look(server, order)?;
+    begin_stream_still(server, stream)
+}
+
+fn begin_stream_still(server: &Server, stream: Stream) -> io::Result<()> {
     let begun = match server.engine.durability.log() {
         Some(log) => log.begin_stream(Some(stream)),
         None => {

@@ -1,6 +1,7 @@
 //! INFO's sections Server, Clients, Persistence, Replication, Cluster and Keyspace.
 
 use super::Page;
+use crate::commands::insync;
 use crate::dispatch::Context;
 use crate::feeding;
 use crate::followed::{Phase, Status};
@@ -107,6 +108,14 @@ pub(super) fn replication(context: &mut Context<'_, '_>, page: &mut Page) {
     if server.feeding.synced.is_wanted() && server.following.status().is_none() {
         let is_short = server.feeding.synced.standing.lock().is_short;
         page.line("min_sync_status", if is_short { "short" } else { "ok" });
+    }
+    if let Some(shard) = server.shard.get() {
+        let standing = shard.standing();
+        page.line("shard_name", &shard.settings.name);
+        page.line("shard_role", insync::role(&standing));
+        page.line("shard_epoch", standing.epoch.0);
+        page.line("shard_members", standing.decision.as_ref().map_or(0, |known| known.members.len()));
+        page.line("shard_committed_offset", standing.committed.0);
     }
     for (number, replica) in replicas.iter().enumerate() {
         page.line(

@@ -1,0 +1,192 @@
+//! INSYNC: what nodes of a shard say to each other, and what an operator has them do.
+
+use super::{HELP_FLAGS, help, row, unknown_subcommand};
+use crate::dispatch::Context;
+use crate::dispatch::handlers::ServerHandler;
+use crate::feeding;
+use crate::insync::dialling::END;
+use crate::shard::{Shard, Standing, say_line};
+use command::parse::int;
+use command::{Error, Flags, Group, Reach, Result, Row, Shows};
+use net::client::Traits;
+use replication::insync::{Event, Life, Loss, MemberId, Message, NodeId, Role, Writes};
+use std::sync::Arc;
+use wire::Reply;
+
+const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::STALE).union(Flags::NO_MULTI);
+const BETWEEN_NODES: Flags = FLAGS.union(Flags::ALLOW_BUSY);
+
+/// INSYNC and its subcommands.
+pub const ROWS: &[Row<ServerHandler>] =
+    &[row("insync", -2, Reach::Around, Flags::empty(), |context, _| unknown_subcommand(context))
+        .shows(Shows::Nothing)
+        .group(Group::Server)
+        .complexity("O(1)")
+        .summary("Is a container for commands of a shard's in-sync set.")
+        .subcommands(SUBCOMMANDS)];
+
+const SUBCOMMANDS: &[Row<ServerHandler>] = &[
+    sub("insync|begin", 2, FLAGS, begin)
+        .summary("Begins the shard with this node's data, if nobody has begun it."),
+    sub("insync|end", 2, BETWEEN_NODES, end).summary("Is what a node asks its master after a full copy."),
+    sub("insync|help", 2, HELP_FLAGS, |_, reply| help(reply, "INSYNC", HELP))
+        .summary("Lists the subcommands."),
+    sub("insync|link", 5, BETWEEN_NODES, link)
+        .syntax("shard node life")
+        .summary("Is what a node introduces itself to its master with."),
+    sub("insync|promote", -2, FLAGS, promote)
+        .syntax("[ACCEPT-LOSS]")
+        .summary("Has this node become master, as a member of the in-sync set."),
+    sub("insync|say", 3, BETWEEN_NODES, say).syntax("line").summary("Is what a node says to its master."),
+    sub("insync|status", 2, FLAGS.union(Flags::LOADING), status)
+        .summary("Tells how the node and its shard stand."),
+];
+
+const HELP: &[&str] = &[
+    "BEGIN",
+    "    Begin the shard with this node's data, if nobody has begun it.",
+    "PROMOTE [ACCEPT-LOSS]",
+    "    Become master. Without ACCEPT-LOSS only a member of the in-sync set does; with it acknowledged",
+    "    writes that this node lacks are lost, and the former members must be dead.",
+    "STATUS",
+    "    Who this node is, what it is, and what is decided.",
+];
+
+const fn sub(name: &'static str, arity: i32, flags: Flags, handler: ServerHandler) -> Row<ServerHandler> {
+    row(name, arity, Reach::Around, flags, handler)
+        .shows(Shows::Nothing)
+        .group(Group::Server)
+        .complexity("O(1)")
+}
+
+fn shard<'c>(context: &Context<'c, '_>) -> Result<&'c Arc<Shard>> {
+    context
+        .server
+        .shard
+        .get()
+        .ok_or(Error::text("ERR This server is not a node of a shard (see `shard-name`)"))
+}
+
+/// INSYNC BEGIN
+fn begin(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    shard(context)?.begin_shard();
+    reply.ok();
+    Ok(())
+}
+
+/// INSYNC PROMOTE [ACCEPT-LOSS]
+fn promote(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let loss = match context.request.get(2) {
+        None => Loss::Refused,
+        Some(word) if word.eq_ignore_ascii_case(b"accept-loss") && context.request.len() == 3 => {
+            Loss::Accepted
+        }
+        Some(_) => return Err(Error::Syntax),
+    };
+    let shard = shard(context)?;
+    let standing = shard.standing();
+    if standing.role == Role::Master {
+        reply.simple("OK Already master");
+        return Ok(());
+    }
+    // What it knows of the decision may be old; whether it may stand is looked at when it has read that.
+    let is_known = || standing.decision.as_ref().is_none_or(|known| known.members.contains(&standing.id));
+    let is_member = standing.role == Role::Member || standing.role == Role::Nobody && is_known();
+    if !is_member && loss == Loss::Refused {
+        return Err(Error::text(
+            "ERR This node is not a member of the in-sync set: it may lack acknowledged writes",
+        ));
+    }
+    shard.happened(Event::Promote { loss });
+    reply.ok();
+    Ok(())
+}
+
+/// INSYNC STATUS
+fn status(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let shard = shard(context)?;
+    let standing = shard.standing();
+    let known = standing.decision.as_ref();
+    let members: Vec<String> =
+        known.iter().flat_map(|known| &known.members).map(MemberId::to_string).collect();
+    let writes = match standing.writes {
+        Writes::Taken => "taken",
+        Writes::TooFewMembers => "too-few-members",
+        Writes::NotMaster => "not-master",
+    };
+    let facts = [
+        ("shard", shard.settings.name.clone()),
+        ("node", standing.id.to_string()),
+        ("role", role(&standing).to_owned()),
+        ("writes", writes.to_owned()),
+        ("epoch", standing.epoch.0.to_string()),
+        ("committed", standing.committed.0.to_string()),
+        ("end", standing.end.0.to_string()),
+        ("decision", known.map_or(0, |known| known.version.0).to_string()),
+        ("master", known.map_or("none".to_owned(), |known| known.master.to_string())),
+        ("members", members.join(" ")),
+    ];
+    reply.map(facts.len());
+    for (name, value) in facts {
+        reply.bulk(name.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    Ok(())
+}
+
+/// The word for what a node is.
+pub fn role(standing: &Standing) -> &'static str {
+    match standing.role {
+        _ if standing.is_halted => "halted",
+        Role::Master => "master",
+        Role::Member => "member",
+        Role::Learner => "learner",
+        Role::Nobody => "nobody",
+    }
+}
+
+/// INSYNC LINK shard node life
+fn link(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let request = context.request;
+    let shard = shard(context)?;
+    if request.arg(2) != shard.settings.name.as_bytes() {
+        return Err(Error::text("ERR This server is a node of another shard"));
+    }
+    let node = u32::try_from(int(request.arg(3))?).ok().map(NodeId);
+    let node = node.filter(|node| shard.settings.nodes.contains_key(node));
+    let node = node.ok_or(Error::text("ERR There is no such node in `shard-nodes` here"))?;
+    let life = std::str::from_utf8(request.arg(4)).ok().and_then(|text| text.parse().ok());
+    let life = life.map(Life).ok_or(Error::NotInteger)?;
+    if context.session.link.is_some() {
+        return Err(Error::text("ERR This connection is a link already"));
+    }
+    let client = &context.session.client;
+    client.set_trait(Traits::REPLICA, true);
+    let link = shard.links.accept(client);
+    context.session.link = Some((link, MemberId { node, life }));
+    reply.simple(format!("life {}", shard.standing().id.life.0));
+    Ok(())
+}
+
+/// INSYNC SAY line: there is no reply.
+fn say(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
+    let shard = shard(context)?;
+    let (link, from) = context.session.link.ok_or(NO_LINK)?;
+    let line = std::str::from_utf8(context.request.arg(2)).ok();
+    let message =
+        line.and_then(Message::from_line).ok_or(Error::text("ERR That is nothing that a node says"))?;
+    shard.happened(Event::Received { link, from, message });
+    Ok(())
+}
+
+/// INSYNC END: what is asked is answered as a line of the link's.
+fn end(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
+    shard(context)?;
+    context.session.link.ok_or(NO_LINK)?;
+    // What it has taken needs no more of the stream than is written by now.
+    let line = format!("{END}{}", feeding::end(context.server));
+    say_line(&context.server.net.clients, &context.session.client, &line);
+    Ok(())
+}
+
+const NO_LINK: Error = Error::text("ERR This connection is no link between nodes: see INSYNC LINK");

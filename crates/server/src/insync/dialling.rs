@@ -1,0 +1,249 @@
+//! How a replica dials its master: it says `INSYNC LINK` on an ordinary connection, and from then on `INSYNC SAY` with a line, which has no answer; the master's lines
+//! come as `+` lines.
+//!
+//! Data does not travel here, but as to any replica (`crate::following`, `crate::feeding`).
+//!
+//! Thread rule: each link that was dialled has a thread.
+
+use crate::server::Server;
+use crate::shard::{Address, Letter, Outbox, Settings, Shard};
+use net::connect::Outgoing;
+use replication::insync::{Event, Life, LinkId, MemberId, Message, NodeId};
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use wire::encode_request;
+
+/// How long it may take to reach a node and be known to it.
+const DIALLING: Duration = Duration::from_millis(900);
+
+/// How long nothing may happen on a link before it is looked whether it is still wanted.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long a line may take to leave.
+const SENDING: Duration = Duration::from_secs(2);
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 16 << 10;
+
+/// The longest line that is read.
+const LINE_BYTES_MAX: usize = 8 << 20;
+
+/// What a master answers to the question up to where a copy that was taken needs the stream.
+pub const END: &str = "end ";
+
+/// Dials a node, in a thread of its own. What comes of it is posted.
+pub fn dial(server: &Arc<Server>, shard: &Arc<Shard>, node: NodeId, own: MemberId) {
+    let begun = Outbox::new().and_then(|outbox| {
+        let outbox = Arc::new(outbox);
+        let link = shard.links.dial(&outbox);
+        let (server, shard) = (server.clone(), shard.clone());
+        let work = move || {
+            let dialled = Dialled { server: &server, shard: &shard, link, outbox: &outbox };
+            dialled.run(node, own);
+        };
+        std::thread::Builder::new().name("shard-link".to_owned()).spawn(work)
+    });
+    if begun.is_err() {
+        shard.post(Letter::Happened(Event::Closed { link: None }));
+    }
+}
+
+struct Dialled<'d> {
+    server: &'d Arc<Server>,
+    shard: &'d Arc<Shard>,
+    link: LinkId,
+    outbox: &'d Outbox,
+}
+
+impl Dialled<'_> {
+    fn run(self, node: NodeId, own: MemberId) {
+        let reached = self.reach(node, own);
+        if !self.shard.links.is_newest(self.link) {
+            // Somebody else is dialled meanwhile, and nothing is said of this one.
+            self.shard.links.forget(self.link);
+            return;
+        }
+        match reached {
+            Err(_) => {
+                self.shard.links.forget(self.link);
+                self.shard.post(Letter::Happened(Event::Closed { link: None }));
+            }
+            Ok((outgoing, rest, of)) => {
+                self.shard.post(Letter::Happened(Event::Connected { link: self.link }));
+                let Err(_) = self.attend(outgoing, rest, of);
+                self.shard.lost(self.link);
+            }
+        }
+    }
+
+    fn look(&self) -> io::Result<()> {
+        super::look(self.server)?;
+        match self.outbox.is_over() {
+            true => Err(ErrorKind::ConnectionAborted.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Connects, says who this is, and hears who the other is.
+    fn reach(&self, node: NodeId, own: MemberId) -> io::Result<(Outgoing, Vec<u8>, MemberId)> {
+        let settings = &self.shard.settings;
+        let address = settings.nodes.get(&node).ok_or(ErrorKind::NotFound)?;
+        let deadline = Instant::now() + DIALLING;
+        let mut outgoing = connect(self.server, address, deadline, &mut || self.look())?;
+        let (mut bytes, mut answers) = (Vec::new(), 1);
+        if let Some(words) = credentials(self.server) {
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            encode_request(&mut bytes, &words);
+            answers += 1;
+        }
+        encode_request(&mut bytes, &introduction(settings, own).each_ref().map(Vec::as_slice));
+        outgoing.set_deadline(deadline);
+        outgoing.write_all(&bytes, &mut || self.look())?;
+        let mut rest = Vec::new();
+        let mut last = String::new();
+        for _ in 0..answers {
+            last = loop {
+                match take_line(&mut rest)? {
+                    Some(line) => break line,
+                    None => read_more(&mut outgoing, &mut rest, &mut || self.look())?,
+                }
+            };
+        }
+        let life = last.strip_prefix("life ").and_then(|life| life.parse().ok());
+        let life = life.ok_or_else(|| io::Error::other("it does not say who it is"))?;
+        Ok((outgoing, rest, MemberId { node, life: Life(life) }))
+    }
+
+    fn attend(
+        &self,
+        mut outgoing: Outgoing,
+        mut rest: Vec<u8>,
+        of: MemberId,
+    ) -> io::Result<std::convert::Infallible> {
+        loop {
+            while let Some(line) = take_line(&mut rest)? {
+                self.take(&line, of)?;
+            }
+            self.outbox.bell.silence();
+            let bytes = self.outbox.take().ok_or(ErrorKind::ConnectionAborted)?;
+            if !bytes.is_empty() {
+                outgoing.set_deadline(Instant::now() + SENDING);
+                outgoing.write_all(&bytes, &mut || self.look())?;
+            }
+            self.look()?;
+            if self.outbox.bell.wait_beside(outgoing.socket(), PATIENCE)? {
+                outgoing.set_deadline(Instant::now() + SENDING);
+                read_more(&mut outgoing, &mut rest, &mut || self.look())?;
+            }
+        }
+    }
+
+    fn take(&self, line: &str, from: MemberId) -> io::Result<()> {
+        let link = self.link;
+        let end = line.strip_prefix(END).and_then(|end| end.parse().ok());
+        let letter = match end {
+            Some(offset) => Letter::CopyNeeds { link, offset },
+            None => {
+                let message = Message::from_line(line).ok_or(ErrorKind::InvalidData)?;
+                Letter::Happened(Event::Received { link, from, message })
+            }
+        };
+        self.shard.post(letter);
+        Ok(())
+    }
+}
+
+fn introduction(settings: &Settings, own: MemberId) -> [Vec<u8>; 5] {
+    let (node, life) = (own.node.0.to_string(), own.life.0.to_string());
+    [
+        b"INSYNC".to_vec(),
+        b"LINK".to_vec(),
+        settings.name.clone().into_bytes(),
+        node.into_bytes(),
+        life.into_bytes(),
+    ]
+}
+
+/// Reads what is there.
+fn read_more(
+    outgoing: &mut Outgoing,
+    rest: &mut Vec<u8>,
+    look: &mut dyn FnMut() -> io::Result<()>,
+) -> io::Result<()> {
+    let mut buffer = [0; READ_BYTES];
+    match outgoing.read(&mut buffer, look)? {
+        0 => Err(ErrorKind::UnexpectedEof.into()),
+        count => {
+            rest.extend_from_slice(&buffer[..count]);
+            Ok(())
+        }
+    }
+}
+
+/// Takes a line that is whole.
+///
+/// # Errors
+/// It is an error of the other's, or nothing that it may say.
+fn take_line(rest: &mut Vec<u8>) -> io::Result<Option<String>> {
+    let Some(end) = rest.windows(2).position(|two| two == b"\r\n") else {
+        return match rest.len() > LINE_BYTES_MAX {
+            true => Err(ErrorKind::InvalidData.into()),
+            false => Ok(None),
+        };
+    };
+    let line: Vec<u8> = rest.drain(..end + 2).take(end).collect();
+    match line.split_first() {
+        Some((b'+', line)) => Ok(Some(String::from_utf8_lossy(line).into_owned())),
+        _ => Err(ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Connects to another server of the shard, or to its store.
+///
+/// # Errors
+/// Those of the system and of TLS.
+pub fn connect(
+    server: &Server,
+    address: &Address,
+    deadline: Instant,
+    look: &mut dyn FnMut() -> io::Result<()>,
+) -> io::Result<Outgoing> {
+    let context =
+        match server.engine.config.tls_replication() {
+            true => {
+                let context = server.net.tls.contexts().and_then(|contexts| contexts.client.clone());
+                Some(context.ok_or_else(|| {
+                    io::Error::other("tls-replication is yes, and there are no certificates")
+                })?)
+            }
+            false => None,
+        };
+    Outgoing::connect(address.host.clone(), address.port, context, deadline, look)
+}
+
+/// What is said first where a password is wanted.
+pub fn credentials(server: &Server) -> Option<Vec<Vec<u8>>> {
+    let config = &server.engine.config;
+    let (user, password) = (config.masteruser(), config.masterauth());
+    match (user.is_empty(), password.is_empty()) {
+        (_, true) => None,
+        (true, false) => Some(vec![b"AUTH".to_vec(), password]),
+        (false, false) => Some(vec![b"AUTH".to_vec(), user, password]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_taken_when_they_are_whole() {
+        let mut rest = b"+one\r\n+tw".to_vec();
+        assert_eq!(take_line(&mut rest).unwrap().as_deref(), Some("one"));
+        assert_eq!(take_line(&mut rest).unwrap(), None);
+        rest.extend_from_slice(b"o\r\n-ERR no\r\n");
+        assert_eq!(take_line(&mut rest).unwrap().as_deref(), Some("two"));
+        assert!(take_line(&mut rest).is_err());
+    }
+}

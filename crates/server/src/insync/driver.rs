@@ -1,0 +1,597 @@
+//! Drives a node's state machine: hands it what happened and how far the log is, and does what it wants done.
+
+use super::keeping::{Keeping, new_life};
+use super::{RETRY, dialling, reign, stream_name};
+use crate::feeding;
+use crate::feeding::upkeep;
+use crate::following::Wanted;
+use crate::replicas::synced::Floor;
+use crate::server::Server;
+use crate::shard::{Letter, Shard, Standing};
+use ::log::Lsn;
+use replication::insync::{
+    Action, Beginning, Decision, Epoch, Event, History, Kept, LinkId, Member, MemberId, Message, Moment,
+    Request, Restored, Role, Ticket, Version, Writes,
+};
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use sys::Stamp;
+use telemetry::log;
+
+/// Places of a follower's history that are remembered until they are committed.
+const PLACES_MAX: usize = 4096;
+
+/// What the master has said last on a link.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    from: MemberId,
+    epoch: Epoch,
+    committed: Lsn,
+    asked_at: Moment,
+    is_member: bool,
+}
+
+/// What is followed of a master's stream.
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    /// The link on which its master speaks.
+    link: LinkId,
+    /// By which order it is followed.
+    order: u64,
+}
+
+/// What is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holding {
+    /// All that the stream comes to up to where it has come.
+    Whole,
+    /// What is here is not the shard's, unless that begins with it: a copy is wanted of a master's.
+    Foreign,
+    /// A copy was taken, and is whole when the stream has come so far; None: that is not known yet.
+    Partial(Option<u64>),
+}
+
+/// The owner of a node's part.
+pub struct Driver {
+    server: Arc<Server>,
+    shard: Arc<Shard>,
+    keeping: Keeping,
+    member: Member,
+    source: Option<Source>,
+    /// On which link a master has said something last, and what.
+    heard: Option<(LinkId, Heard)>,
+    data: Holding,
+    /// Copies that were put in the place of what was here, as far as is known.
+    copies: u64,
+    /// Questions up to where a copy needs the stream that are not answered.
+    questions: u64,
+    /// What happened because of what was done.
+    events: VecDeque<Event>,
+    /// Offsets in the stream and the stamps that they have here, of what is not committed.
+    places: VecDeque<(u64, Stamp)>,
+    /// The same for a master: its first place.
+    floor: Option<Floor>,
+    /// Up to where the log was told to be durable.
+    durable: u64,
+    committed: u64,
+    is_halted: bool,
+}
+
+/// The ticket of the beginning of a shard, which the state machine has never asked for.
+const BEGINNING: Ticket = Ticket(u64::MAX);
+
+impl Driver {
+    pub fn new(server: &Arc<Server>, shard: &Arc<Shard>, keeping: Keeping) -> Driver {
+        let now = Moment(server.net.gate.time_us());
+        let end = reign::end_of_stream(server);
+        let id = MemberId { node: shard.settings.node, life: keeping.kept.life };
+        let restored = keeping.restored(Lsn(end));
+        let data = if restored.history.beginnings().is_empty() { Holding::Foreign } else { Holding::Whole };
+        let member = Member::new(id, shard.settings.options, restored, now);
+        Driver {
+            server: server.clone(),
+            shard: shard.clone(),
+            keeping,
+            member,
+            source: None,
+            heard: None,
+            data,
+            copies: 0,
+            questions: 0,
+            events: VecDeque::new(),
+            places: VecDeque::new(),
+            floor: None,
+            durable: 0,
+            committed: 0,
+            is_halted: false,
+        }
+    }
+
+    pub fn run(mut self) {
+        let pace = self.shard.settings.options.heartbeat / 2;
+        let mut next_tick = Instant::now();
+        while !self.server.engine.is_ending() {
+            let letters = self.shard.take(next_tick);
+            letters.into_iter().for_each(|letter| self.take(letter));
+            self.look();
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + pace;
+                self.happen(Event::Tick);
+            }
+            self.publish();
+        }
+        self.shard.links.close_all(&self.server.net.clients);
+    }
+
+    fn now(&self) -> Moment {
+        Moment(self.server.net.gate.time_us())
+    }
+
+    fn take(&mut self, letter: Letter) {
+        match letter {
+            Letter::Happened(Event::Received {
+                link,
+                from,
+                message: Message::Records { epoch, committed, asked_at, is_member, .. },
+            }) => {
+                let heard = Heard { from, epoch, committed, asked_at, is_member };
+                self.heard = Some((link, heard));
+                self.hear(link, heard);
+            }
+            Letter::Happened(Event::Answered { ticket: BEGINNING, answer }) => {
+                log!(Notice, "The beginning of the shard was answered with {answer:?}");
+            }
+            Letter::Happened(event) => self.happen(event),
+            Letter::CopyNeeds { link, offset } => self.take_need(link, offset),
+            Letter::RecordsGone { order } if self.source.is_some_and(|source| source.order == order) => {
+                log!(
+                    Warning,
+                    "The master has not got the stream any more from where this node is: it needs a full copy, for which it has to leave the in-sync set first if it is in it"
+                );
+                self.happen(Event::RecordsGone);
+            }
+            Letter::RecordsGone { .. } => {}
+            Letter::Begin => self.begin_shard(),
+        }
+    }
+
+    /// Looks how far everything is.
+    fn look(&mut self) {
+        let server = self.server.clone();
+        let still = server.following.stand_still();
+        let actions = self.catch_up();
+        drop(still);
+        self.carry_out(actions);
+        self.go_on();
+    }
+
+    /// A heartbeat, or word of more records, which are taken when they are here.
+    fn hear(&mut self, link: LinkId, heard: Heard) {
+        let server = self.server.clone();
+        let still = server.following.stand_still();
+        let mut actions = self.catch_up();
+        actions.extend(self.tell(link, heard, self.member.appended()));
+        self.leave_source();
+        drop(still);
+        self.carry_out(actions);
+        self.go_on();
+    }
+
+    fn happen(&mut self, event: Event) {
+        self.step(event);
+        self.go_on();
+    }
+
+    /// What has followed from what was done.
+    fn go_on(&mut self) {
+        loop {
+            while let Some(event) = self.events.pop_front() {
+                self.step(event);
+            }
+            self.enter_source();
+            if self.events.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        let server = self.server.clone();
+        let still = server.following.stand_still();
+        let mut actions = self.catch_up();
+        actions.extend(self.member.step(event, self.now()));
+        self.leave_source();
+        drop(still);
+        self.carry_out(actions);
+    }
+
+    /// Tells how far the log is. While it is held that nothing of a master's is done.
+    fn catch_up(&mut self) -> Vec<Action> {
+        match self.member.role() {
+            Role::Master => self.catch_up_as_master(),
+            Role::Member | Role::Learner => self.catch_up_with_source(),
+            Role::Nobody => Vec::new(),
+        }
+    }
+
+    fn catch_up_as_master(&mut self) -> Vec<Action> {
+        let (mut actions, now) = (Vec::new(), self.now());
+        let end = feeding::end(&self.server);
+        if Lsn(end) > self.member.appended() {
+            actions = self.member.step(Event::Appended { end: Lsn(end) }, now);
+        }
+        let durable = self.server.stream().offset;
+        actions.extend(self.tell_durable(durable));
+        actions
+    }
+
+    fn tell_durable(&mut self, durable: u64) -> Vec<Action> {
+        let durable = durable.min(self.member.appended().0);
+        if durable <= self.durable {
+            return Vec::new();
+        }
+        self.durable = durable;
+        self.member.step(Event::Durable { end: Lsn(durable) }, self.now())
+    }
+
+    fn catch_up_with_source(&mut self) -> Vec<Action> {
+        let Some(source) = self.source else { return Vec::new() };
+        let Some((_, heard)) = self.heard.filter(|(link, _)| *link == source.link) else { return Vec::new() };
+        self.look_for_copy(source);
+        let Some(applied) = self.applied(source) else { return Vec::new() };
+        let durable = match self.server.engine.durability.log() {
+            Some(_) => self.server.stream().offset,
+            None => applied,
+        };
+        if !self.is_whole(source, durable) {
+            return Vec::new();
+        }
+        let mut actions = Vec::new();
+        if Lsn(applied) > self.member.appended() {
+            self.note_place(applied);
+            actions = self.tell(source.link, heard, Lsn(applied));
+        }
+        actions.extend(self.tell_durable(durable));
+        actions
+    }
+
+    /// A copy may have been put in the place of what was here: then it is asked up to where it needs the stream.
+    fn look_for_copy(&mut self, source: Source) {
+        let copies = self.server.following.copies.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.copies, copies) != copies {
+            self.data = Holding::Partial(None);
+            self.questions += 1;
+            self.shard.links.ask_for_end(source.link);
+        }
+    }
+
+    /// The answer to a question, of which the last is about the newest copy.
+    fn take_need(&mut self, link: LinkId, offset: u64) {
+        if self.source.is_some_and(|source| source.link == link) {
+            self.questions = self.questions.saturating_sub(1);
+            if self.questions == 0 && self.data == Holding::Partial(None) {
+                self.data = Holding::Partial(Some(offset));
+            }
+        }
+    }
+
+    /// What of the stream that is followed is done here; None: nothing of it yet.
+    fn applied(&self, source: Source) -> Option<u64> {
+        let state = self.server.following.state.lock();
+        let is_this = state.order == source.order;
+        let status = state.status.as_ref().filter(|_| is_this)?;
+        Some(status.offset).filter(|offset| *offset > 0)
+    }
+
+    /// Whether what is here is all that the stream comes to; where a copy has become so, that is kept first.
+    fn is_whole(&mut self, source: Source, durable: u64) -> bool {
+        match self.data {
+            Holding::Whole => true,
+            Holding::Partial(Some(until)) if durable >= until => {
+                let history = self.member.history_to_come();
+                let is_kept = self.keep(history);
+                if is_kept {
+                    self.data = Holding::Whole;
+                    self.server.following.wants_no_copy(source.order);
+                    self.places.clear();
+                }
+                is_kept
+            }
+            Holding::Partial(_) | Holding::Foreign => false,
+        }
+    }
+
+    /// Tells that the log has come to there, with what the master said last.
+    fn tell(&mut self, link: LinkId, heard: Heard, end: Lsn) -> Vec<Action> {
+        let Heard { from, epoch, committed, asked_at, is_member } = heard;
+        let start = self.member.appended();
+        let message = Message::Records { epoch, start, end, committed, asked_at, is_member };
+        self.member.step(Event::Received { link, from, message }, self.now())
+    }
+
+    /// Notes which stamp a place of the stream has here.
+    fn note_place(&mut self, offset: u64) {
+        let stamp = match self.server.engine.durability.log() {
+            Some(log) => Stamp(log.appended().0),
+            None => Stamp(offset),
+        };
+        if self.places.len() >= PLACES_MAX {
+            // Every other one: what is committed is shown a little later then.
+            let mut nth = 0;
+            self.places.retain(|_| {
+                nth += 1;
+                nth % 2 == 0
+            });
+        }
+        self.places.push_back((offset, stamp));
+    }
+
+    /// Follows the master's stream no more, unless its link is the one that is followed.
+    fn leave_source(&mut self) {
+        let link = self.member.link().filter(|_| self.is_streaming());
+        if self.source.is_some_and(|source| link != Some(source.link)) {
+            crate::following::stand_by(&self.server);
+            self.source = None;
+            if self.data != Holding::Whole {
+                self.data = Holding::Foreign;
+            }
+        }
+    }
+
+    fn is_streaming(&self) -> bool {
+        matches!(self.member.role(), Role::Member | Role::Learner)
+    }
+
+    /// Follows the stream of the master that has said where the logs part, once that is so. Nothing is taken of it before there is something with which
+    /// it can be told.
+    fn enter_source(&mut self) {
+        if self.source.is_some() || !self.is_streaming() {
+            return;
+        }
+        let Some((link, heard)) = self.heard.filter(|(link, _)| self.member.link() == Some(*link)) else {
+            return;
+        };
+        let Some(address) = self.shard.settings.nodes.get(&heard.from.node).cloned() else { return };
+        let coming = self.member.history_to_come();
+        let history = if self.data == Holding::Whole { coming.clone() } else { History::default() };
+        if !self.keep(history) {
+            return;
+        }
+        let from = self.member.appended().0;
+        let id = stream_name(coming.origin(), self.member.epoch());
+        let takes_copy = self.data != Holding::Whole;
+        self.places.clear();
+        if !takes_copy {
+            self.note_place(from);
+        }
+        self.copies = self.server.following.copies.load(Ordering::Relaxed);
+        (self.questions, self.durable) = (0, self.durable.min(from));
+        let order = reign::follow(&self.server, &address, Wanted { id, from, takes_copy });
+        self.source = Some(Source { link, order });
+    }
+
+    /// Keeps who this is. Whether it could be.
+    fn keep(&mut self, history: History) -> bool {
+        let kept = Kept { life: self.member.id().life, epoch: self.member.epoch(), history };
+        if kept == self.keeping.kept {
+            return true;
+        }
+        match self.keeping.keep(kept) {
+            Ok(()) => true,
+            Err(error) => {
+                log!(Warning, "It cannot be written down who this node is, which is tried again: {error}");
+                false
+            }
+        }
+    }
+
+    /// Keeps it, however long the disk refuses; false: the server ends.
+    fn keep_surely(&mut self, history: &History) -> bool {
+        while !self.keep(history.clone()) {
+            if self.server.engine.is_ending() {
+                return false;
+            }
+            std::thread::sleep(RETRY);
+        }
+        true
+    }
+
+    fn carry_out(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            self.act(action);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Dial { node } => dialling::dial(&self.server, &self.shard, node, self.member.id()),
+            Action::Close { link } => self.shard.links.close(&self.server.net.clients, link),
+            Action::Send { link, message } => self.shard.links.say(&self.server.net.clients, link, &message),
+            // It is in the log already (see `catch_up_with_source`).
+            Action::Append { .. } => {}
+            Action::BeginEpoch { beginning, origin } => self.begin_epoch(beginning, origin),
+            Action::Cut { end } => self.cut(end),
+            Action::Persist { epoch } => {
+                let history = if self.data == Holding::Whole {
+                    self.member.history().clone()
+                } else {
+                    History::default()
+                };
+                if self.keep_surely(&history) {
+                    self.events.push_back(Event::Persisted { epoch });
+                }
+            }
+            Action::Ask { ticket, request } => self.shard.questions.ask(ticket, request),
+            Action::Commit { end } => self.commit(end.0),
+            Action::Lead { epoch } => self.lead(epoch),
+            Action::RefuseWaitingWrites => self.server.net.gate.freeze(true),
+            Action::StepDown => self.step_down(),
+            Action::BeginNewLife => self.begin_new_life(),
+            Action::Halt { cut, committed } => self.halt(cut, committed),
+        }
+    }
+
+    fn begin_epoch(&mut self, beginning: Beginning, origin: u64) {
+        let history = self.member.history().clone();
+        let id = stream_name(origin, beginning.epoch);
+        let end = loop {
+            let begun = match self.keep(history.clone()) {
+                true => reign::begin_stream(&self.server, id),
+                false => Err(io::Error::other("see above")),
+            };
+            match begun {
+                Ok(end) => break end,
+                Err(error) => log!(Warning, "The epoch cannot begin yet: {error}"),
+            }
+            if self.server.engine.is_ending() {
+                return;
+            }
+            std::thread::sleep(RETRY);
+        };
+        self.data = Holding::Whole;
+        self.floor = self.place();
+        self.events.push_front(Event::Appended { end: Lsn(end) });
+    }
+
+    /// Where the stream ends, and which stamp that has.
+    fn place(&self) -> Option<Floor> {
+        let offset = reign::end_of_stream(&self.server);
+        let stamp = match self.server.engine.durability.log() {
+            Some(log) => Stamp(log.appended().0),
+            None => Stamp(offset),
+        };
+        Some(Floor { offset, stamp })
+    }
+
+    fn lead(&mut self, epoch: Epoch) {
+        if self.member.writes() == Writes::TooFewMembers {
+            self.server.net.gate.freeze(true);
+        }
+        self.places.clear();
+        // What was written before is shown once the first of what is written in this epoch is committed.
+        self.server.net.gate.forget_replicas();
+        self.server.net.gate.lend(0);
+        self.publish();
+        reign::begin(&self.server);
+        log!(Notice, "This node is master of shard '{}' in epoch {}", self.shard.settings.name, epoch.0);
+    }
+
+    fn step_down(&mut self) {
+        let end = reign::end(&self.server);
+        self.floor = None;
+        self.places.clear();
+        self.server.net.gate.lend(u64::MAX);
+        self.events.push_front(Event::Found { end: Lsn(end) });
+        log!(Notice, "This node is master of shard '{}' no more", self.shard.settings.name);
+    }
+
+    fn commit(&mut self, end: u64) {
+        self.committed = end;
+        let stamp = match self.floor {
+            Some(floor) => floor.stamp_of(end),
+            None => {
+                let mut stamp = None;
+                while let Some((_, at)) = self.places.pop_front_if(|(offset, _)| *offset <= end) {
+                    stamp = Some(at);
+                }
+                stamp
+            }
+        };
+        if let Some(stamp) = stamp {
+            self.server.net.gate.replicate(stamp);
+        }
+    }
+
+    /// Takes back what only this node has.
+    fn cut(&mut self, end: Lsn) {
+        self.begin_generation();
+        self.durable = self.durable.min(end.0);
+        if end == Lsn::ZERO {
+            // Nothing of what is here is the shard's: it stays until a copy takes its place.
+            self.data = Holding::Foreign;
+            if self.keep_surely(&History::default()) {
+                self.events.push_back(Event::Cut);
+            }
+            return;
+        }
+        log!(Notice, "What is here behind offset {} is not the shard's, and was never acknowledged", end.0);
+        self.events.push_back(Event::CutImpossible);
+    }
+
+    fn begin_generation(&mut self) {
+        let server = self.server.clone();
+        let _still = server.following.stand_still();
+        reign::begin_generation(&self.server);
+        self.places.clear();
+    }
+
+    fn begin_new_life(&mut self) {
+        let life = new_life();
+        let id = MemberId { node: self.shard.settings.node, life };
+        let restored = Restored { epoch: self.member.epoch(), history: History::default(), end: Lsn::ZERO };
+        log!(
+            Notice,
+            "This node begins another life in shard '{}', and takes a full copy",
+            self.shard.settings.name
+        );
+        self.begin_generation();
+        self.member = Member::new(id, self.shard.settings.options, restored, self.now());
+        self.data = Holding::Foreign;
+        self.durable = 0;
+        self.places.clear();
+        self.keep_surely(&History::default());
+    }
+
+    fn halt(&mut self, cut: Lsn, committed: Lsn) {
+        log!(
+            Warning,
+            "The master of shard '{}' lacks what was acknowledged: the logs part at offset {}, and everything up to {} is committed here. This node keeps \
+             its data, serves nothing and follows nobody, so that somebody can look",
+            self.shard.settings.name,
+            cut.0,
+            committed.0
+        );
+        self.is_halted = true;
+        reign::halt(&self.server);
+    }
+
+    /// Asks the store for the first decision: this node alone, and in no epoch.
+    fn begin_shard(&mut self) {
+        if matches!(self.data, Holding::Partial(_)) {
+            log!(Warning, "The shard is not begun with a copy that is not whole");
+            return;
+        }
+        let id = self.member.id();
+        let members = BTreeSet::from([id]);
+        let first = Decision { version: Version(1), epoch: Epoch(0), master: id, members, is_lossy: false };
+        self.shard.questions.ask(BEGINNING, Request::Propose(first));
+    }
+
+    /// Lets others know how it stands.
+    fn publish(&mut self) {
+        let (member, gate) = (&self.member, &self.server.net.gate);
+        let (role, writes) = (member.role(), member.writes());
+        if let Some(until) = member.reads_until() {
+            gate.lend(until.0);
+        }
+        let follows = self.is_streaming() && self.committed > 0 && self.data == Holding::Whole;
+        let standing = Standing {
+            id: member.id(),
+            role,
+            epoch: member.epoch(),
+            writes,
+            committed: member.committed(),
+            end: member.appended(),
+            decision: member.decision().cloned(),
+            is_halted: self.is_halted,
+        };
+        let hides_all = self.is_halted || role != Role::Master && !follows;
+        if self.shard.publish(standing, hides_all) {
+            gate.freeze(writes == Writes::TooFewMembers);
+            upkeep::follow_minimum(&self.server);
+        }
+    }
+}

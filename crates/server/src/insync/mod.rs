@@ -1,0 +1,74 @@
+//! Drives the state machine of a shard's in-sync set (`replication::insync`) by this server's log, links and clients.
+//!
+//! A thread ([`driver`]) owns the `Member` and hands it what happens: messages ([`dialling`]), decisions ([`deciding`]), how far the log is. What follows for clients
+//! and for the stream is in [`reign`]. Data travels as between any master and its replicas; the stream of each epoch has a name that only that epoch's
+//! master gives ([`stream_name`]), so that nobody takes another master's bytes for it. Positions of the log are offsets in the stream.
+//!
+//! Thread rule: the driver's thread. While it looks how far a master's stream has come here, and decides, nothing of that is done (`following.applying`).
+
+mod deciding;
+pub mod dialling;
+mod driver;
+mod keeping;
+mod reign;
+
+use crate::server::Server;
+use crate::shard::{Settings, Shard};
+use ::log::{ReplicationId, SyncPolicy};
+use replication::insync::{Epoch, MemberId};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The name that the stream has in an epoch: its digits are the shard's origin and the epoch.
+fn stream_name(origin: u64, epoch: Epoch) -> ReplicationId {
+    let digits = format!("{origin:016x}{:016x}{:08x}", epoch.0, 0x7a51);
+    digits.parse().unwrap_or(ReplicationId::NONE)
+}
+
+/// Takes part in the shard that the directives name, if they name one: as nobody at first. Once, after the start has loaded the data, before any
+/// client is served. Whether there is one.
+///
+/// # Errors
+/// One sentence for the operator: it is not known who this node is.
+pub fn begin(server: &Arc<Server>) -> io::Result<bool> {
+    let settings = Settings::of(&server.engine.config).map_err(io::Error::other)?;
+    let Some(settings) = settings else { return Ok(false) };
+    if server.engine.durability.log().is_some_and(|log| log.sync_policy() != SyncPolicy::Always) {
+        return Err(io::Error::other(
+            "A node of a shard has on disk what it acknowledges: its log wants `appendfsync always`",
+        ));
+    }
+    let dir: Option<PathBuf> = server.engine.durability.log().map(|_| server.engine.dir());
+    let keeping = keeping::Keeping::open(dir.as_deref())?;
+    let id = MemberId { node: settings.node, life: keeping.kept.life };
+    let shard = Arc::new(Shard::new(settings, id, keeping.kept.epoch));
+    if !server.shard.enter(shard.clone()) {
+        return Err(io::Error::other("the server has begun its part already"));
+    }
+    reign::begin_as_nobody(server);
+    spawn("shard-store", (server, &shard), deciding::serve)?;
+    spawn("shard", (server, &shard), move |server, shard| driver::Driver::new(server, shard, keeping).run())?;
+    Ok(true)
+}
+
+fn spawn(
+    name: &str,
+    (server, shard): (&Arc<Server>, &Arc<Shard>),
+    work: impl FnOnce(&Arc<Server>, &Arc<Shard>) + Send + 'static,
+) -> io::Result<()> {
+    let (server, shard) = (server.clone(), shard.clone());
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || work(&server, &shard)).map(drop)
+}
+
+/// Ends a wait when the server ends.
+fn look(server: &Server) -> io::Result<()> {
+    match server.engine.is_ending() {
+        true => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server ends")),
+        false => Ok(()),
+    }
+}
+
+/// Between two tries of what the disk refuses.
+const RETRY: Duration = Duration::from_millis(200);

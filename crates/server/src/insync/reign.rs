@@ -1,0 +1,100 @@
+//! What a shard's decisions come to for this server's clients and its stream: a reign begins and ends, somebody is followed, or nobody.
+//!
+//! Thread rule: the driver's thread. Where it takes the place of the thread that has the link to a master (`following.thread`), that one has ended.
+
+use crate::blocking;
+use crate::feeding::{joining, synced};
+use crate::followed::Master;
+use crate::following;
+use crate::server::Server;
+use crate::shard::Address;
+use ::log::{ReplicationId, Stream};
+use engine::{Attention, durability};
+use std::io;
+use std::sync::Arc;
+use telemetry::log;
+
+/// What is here is no master's yet, and nobody writes: the start.
+pub fn begin_as_nobody(server: &Arc<Server>) {
+    following::stand_by(server);
+    synced::follow_config(server);
+    let _only = server.following.thread.lock();
+    following::become_follower(server);
+    server.net.gate.forget_replicas();
+    server.following.state.lock().is_carried_out = true;
+}
+
+/// This server is master no more. When it returns nobody writes, and what waited at the gate is shown to nobody. Gives where the stream ends.
+pub fn end(server: &Arc<Server>) -> u64 {
+    following::stand_by(server);
+    let _only = server.following.thread.lock();
+    following::become_follower(server);
+    blocking::cut_all(server, server.engine.following_guest());
+    let end = end_of_stream(server);
+    begin_generation(server);
+    server.following.state.lock().is_carried_out = true;
+    end
+}
+
+/// Where all that was written ends, of which not all may be on disk.
+pub fn end_of_stream(server: &Server) -> u64 {
+    match server.engine.durability.log() {
+        Some(log) => {
+            let stream = log.stream();
+            stream.offset.wrapping_add(log.appended().0.wrapping_sub(stream.at.0))
+        }
+        None => server.stream().offset,
+    }
+}
+
+/// What is held at the gate is shown to nobody, and what comes is counted from here. Nobody writes.
+pub fn begin_generation(server: &Server) {
+    let gate = &server.net.gate;
+    gate.begin_generation();
+    gate.forget_replicas();
+    gate.freeze(false);
+    // Who is held finds out when it looks; what was posted for somebody goes with its connection.
+    let holds = |client: &Arc<net::client::Client>| client.is_at_gate() || client.has_mail();
+    for client in server.net.clients.all().iter().filter(|client| holds(client)) {
+        server.net.clients.kill(client);
+    }
+}
+
+/// Follows a master's stream of this name.
+pub fn follow(server: &Arc<Server>, master: &Address, wanted: following::Wanted) -> u64 {
+    let master = Master { host: master.host.clone(), port: master.port };
+    following::follow_stream(server, master, wanted)
+}
+
+/// Has what is written from now on be the stream of this name, with a first request that says nothing. Gives where that ends. Clients do not
+/// write yet.
+///
+/// # Errors
+/// Those of the disk.
+pub fn begin_stream(server: &Arc<Server>, id: ReplicationId) -> io::Result<u64> {
+    // Whoever had the link is at its end.
+    let _only = server.following.thread.lock();
+    durability::sync(&server.engine)?;
+    let before = server.stream();
+    if before.id != id {
+        let former = Some((before.id, before.offset)).filter(|(id, _)| *id != ReplicationId::NONE);
+        following::begin_stream(server, Stream { id, former, selected: None, ..before })?;
+    }
+    joining::keep_relayed(server);
+    if !crate::feeding::begin_reign(server) {
+        return Err(io::Error::other("the log takes nothing"));
+    }
+    Ok(end_of_stream(server))
+}
+
+/// Clients write from now on.
+pub fn begin(server: &Arc<Server>) {
+    let _only = server.following.thread.lock();
+    following::open_to_writes(server);
+    log!(Notice, "MASTER MODE enabled");
+}
+
+/// Nothing of what is here is served any more, and nothing is taken.
+pub fn halt(server: &Arc<Server>) {
+    server.engine.set_attention(Attention::FOLLOWING, true);
+}

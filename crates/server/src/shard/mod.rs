@@ -1,0 +1,222 @@
+//! The shard that this server is a node of, if it is of one: what the directives say of it, what is told to who drives its state machine, and how it stands. Who
+//! acts on it is above (`insync`).
+//!
+//! Thread rule: any thread leaves word ([`Shard::post`], [`Shard::note`]) and never waits.
+
+mod links;
+mod questions;
+mod settings;
+
+pub use links::{Links, Outbox, say_line};
+pub use questions::Questions;
+pub use settings::{Address, Settings};
+
+use ::log::Lsn;
+use parking_lot::{Condvar, Mutex};
+use replication::insync::{Decision, Epoch, Event, LinkId, MemberId, Role, Writes};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+/// The shard of a server, if it is a node of one.
+#[derive(Default)]
+pub struct Place(OnceLock<Arc<Shard>>);
+
+impl Place {
+    /// The server becomes a node of this one. False: it is of one already.
+    pub fn enter(&self, shard: Arc<Shard>) -> bool {
+        self.0.set(shard).is_ok()
+    }
+
+    /// The shard; None: the server is of none.
+    #[inline]
+    pub fn get(&self) -> Option<&Arc<Shard>> {
+        self.0.get()
+    }
+
+    /// Whether there is one.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// The log, or what is here of a master's stream, has come further.
+    #[inline]
+    pub fn note(&self) {
+        if let Some(shard) = self.get() {
+            shard.note();
+        }
+    }
+
+    /// The end of the log, where something may have been written.
+    #[inline]
+    pub fn note_end(&self, end: u64) {
+        if let Some(shard) = self.get()
+            && shard.noted_end.swap(end, Ordering::Relaxed) != end
+        {
+            shard.note();
+        }
+    }
+
+    /// Whether writes need more members than there are.
+    pub fn is_short(&self) -> bool {
+        self.get().is_some_and(|shard| shard.is_short.load(Ordering::Relaxed))
+    }
+
+    /// Whether nothing may be shown: it is not known what of it is committed.
+    pub fn hides_all(&self) -> bool {
+        self.get().is_some_and(|shard| shard.hides_all.load(Ordering::Relaxed))
+    }
+}
+
+/// A shard, as this node has part in it.
+pub struct Shard {
+    /// What the directives say.
+    pub settings: Settings,
+    /// Links to other nodes.
+    pub links: Links,
+    /// What is asked of the store of decisions.
+    pub questions: Questions,
+    inbox: Mutex<Inbox>,
+    changed: Condvar,
+    /// Where the log was when the driver was told last that it has grown.
+    noted_end: AtomicU64,
+    is_short: AtomicBool,
+    hides_all: AtomicBool,
+    standing: Mutex<Standing>,
+}
+
+#[derive(Default)]
+struct Inbox {
+    letters: VecDeque<Letter>,
+    /// It is to be looked how far the log is.
+    is_noted: bool,
+}
+
+/// What the driver is told.
+pub enum Letter {
+    /// Something for the state machine.
+    Happened(Event),
+    /// The copy is whole when the stream is here up to there.
+    CopyNeeds {
+        /// On which link that was said.
+        link: LinkId,
+        /// Up to where.
+        offset: u64,
+    },
+    /// The master cannot go on from what is here, by this order (see `followed`).
+    RecordsGone {
+        /// The order.
+        order: u64,
+    },
+    /// An operator has this node begin the shard with the data that it has.
+    Begin,
+}
+
+/// How a node stands, as it is told to whoever asks.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// Who it is.
+    pub id: MemberId,
+    /// What it is.
+    pub role: Role,
+    /// The highest epoch seen.
+    pub epoch: Epoch,
+    /// Whether it takes writes.
+    pub writes: Writes,
+    /// Up to where all members have everything.
+    pub committed: Lsn,
+    /// Where its own log ends.
+    pub end: Lsn,
+    /// The newest decision known.
+    pub decision: Option<Decision>,
+    /// It found a promise broken, and takes part no more.
+    pub is_halted: bool,
+}
+
+impl Shard {
+    /// One with this part of ours, of which nothing is known yet.
+    pub fn new(settings: Settings, id: MemberId, epoch: Epoch) -> Shard {
+        let standing = Standing {
+            id,
+            role: Role::Nobody,
+            epoch,
+            writes: Writes::NotMaster,
+            committed: Lsn::ZERO,
+            end: Lsn::ZERO,
+            decision: None,
+            is_halted: false,
+        };
+        Shard {
+            settings,
+            links: Links::default(),
+            questions: Questions::default(),
+            inbox: Mutex::default(),
+            changed: Condvar::new(),
+            noted_end: AtomicU64::new(0),
+            is_short: AtomicBool::new(false),
+            hides_all: AtomicBool::new(true),
+            standing: Mutex::new(standing),
+        }
+    }
+
+    /// The log, or what is here of a master's stream, has come further.
+    fn note(&self) {
+        let mut inbox = self.inbox.lock();
+        if !std::mem::replace(&mut inbox.is_noted, true) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Tells the driver.
+    pub fn post(&self, letter: Letter) {
+        self.inbox.lock().letters.push_back(letter);
+        self.changed.notify_one();
+    }
+
+    /// Takes what has come, for which it is waited until then.
+    pub fn take(&self, until: Instant) -> VecDeque<Letter> {
+        let mut inbox = self.inbox.lock();
+        if inbox.letters.is_empty() && !inbox.is_noted {
+            self.changed.wait_until(&mut inbox, until);
+        }
+        inbox.is_noted = false;
+        std::mem::take(&mut inbox.letters)
+    }
+
+    /// Something for the state machine has happened.
+    pub fn happened(&self, event: Event) {
+        self.post(Letter::Happened(event));
+    }
+
+    /// The master of this order has not got the stream from here on any more.
+    pub fn records_are_gone(&self, order: u64) {
+        self.post(Letter::RecordsGone { order });
+    }
+
+    /// Begins the shard with what this node has, if nobody has begun it.
+    pub fn begin_shard(&self) {
+        self.post(Letter::Begin);
+    }
+
+    /// The link's client, or the connection to its other side, is gone.
+    pub fn lost(&self, link: LinkId) {
+        if self.links.forget(link) {
+            self.happened(Event::Closed { link: Some(link) });
+        }
+    }
+
+    /// Lets others know how it stands. Whether it has too few members now and had not before, or the other way round.
+    pub fn publish(&self, standing: Standing, hides_all: bool) -> bool {
+        let is_short = standing.writes == Writes::TooFewMembers;
+        *self.standing.lock() = standing;
+        self.hides_all.store(hides_all, Ordering::Relaxed);
+        self.is_short.swap(is_short, Ordering::Relaxed) != is_short
+    }
+
+    /// How it stands.
+    pub fn standing(&self) -> Standing {
+        self.standing.lock().clone()
+    }
+}

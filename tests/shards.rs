@@ -1,0 +1,93 @@
+//! Shards with an in-sync set, as real processes: what was acknowledged outlives whoever acknowledged it, nobody is shown what is taken back, and the shard goes on by
+//! itself once faults end.
+//!
+//!     TARN_STEPS=200 TARN_SEED=$RANDOM ./test --test tests -- --nocapture shards::a_durable_pair
+
+mod rounds;
+mod shard;
+
+use rounds::rounds;
+use shard::{Shard, wait_until};
+use testkit::Budget;
+use testkit::ask::{call, ok, text};
+use wire::Value;
+
+fn error(value: &Value) -> String {
+    let Value::Error(line) = value else { panic!("{value:?} is no error") };
+    String::from_utf8_lossy(line).into_owned()
+}
+
+/// A member takes the place of its master by command, and that one follows.
+fn goes_to_and_fro(editions: &[&str]) {
+    let shard = Shard::begin(editions, editions.len() - 1, &[]);
+    for turn in 0..3 {
+        let master = shard.wait_until_whole();
+        let next = (master + 1) % editions.len();
+        let mut client = shard.nodes[master].connect().unwrap();
+        let value = turn.to_string();
+        assert_eq!(call(&mut client, &["SET", "turn", &value]), ok());
+        let mut other = shard.nodes[next].connect().unwrap();
+        // What was acknowledged is there; it is shown as soon as it is known to be committed.
+        wait_until("a member shows it", || call(&mut other, &["GET", "turn"]) == text(&value));
+        assert!(error(&call(&mut other, &["SET", "turn", "x"])).starts_with("READONLY"));
+        assert!(
+            error(&call(&mut other, &["REPLICAOF", "NO", "ONE"]))
+                .starts_with("ERR This server is a node of a shard")
+        );
+        assert_eq!(call(&mut other, &["INSYNC", "PROMOTE"]), ok());
+        wait_until("it is master", || {
+            shard.nodes[next].standing().is_some_and(|own| own["role"] == "master")
+        });
+        wait_until("it shows what was acknowledged", || {
+            other.call(&["GET", "turn"]).is_ok_and(|reply| reply == text(&value))
+        });
+    }
+    shard.wait_until_whole();
+}
+
+#[test]
+fn the_master_of_a_durable_pair_changes_by_command() {
+    goes_to_and_fro(&["durable", "durable"]);
+}
+
+#[test]
+fn the_master_of_a_mixed_triple_changes_by_command() {
+    goes_to_and_fro(&["memory", "durable", "capacity"]);
+}
+
+#[test]
+fn writes_wait_for_members_and_reads_go_on_without() {
+    let mut shard = Shard::begin(&["durable", "memory"], 1, &["--shard-failover", "0"]);
+    let master = shard.wait_until_whole();
+    assert_eq!(master, 0);
+    let mut client = shard.nodes[0].connect().unwrap();
+    assert_eq!(call(&mut client, &["SET", "k", "1"]), ok());
+    shard.nodes[1].kill();
+    let mut written = 0;
+    wait_until("writes are refused at once", || {
+        let refused = error(&call(&mut client, &["INCR", "n"]));
+        let is_unknown = refused.starts_with("NOREPLICAS Not enough good replicas have what was written");
+        written += i64::from(is_unknown);
+        !is_unknown && refused == "NOREPLICAS Not enough good replicas to write."
+    });
+    let wanted = if written == 0 { Value::Null } else { text(&written.to_string()) };
+    assert_eq!(call(&mut client, &["GET", "n"]), wanted, "reads go on, by all members there are");
+    shard.nodes[1].restart();
+    shard.wait_until_whole();
+    assert_eq!(call(&mut client, &["SET", "k", "4"]), ok());
+}
+
+#[test]
+fn a_durable_pair_keeps_what_it_acknowledged() {
+    rounds(&["durable", "durable"], 1, Budget::from_env(1, 4));
+}
+
+#[test]
+fn a_memory_pair_keeps_what_it_acknowledged() {
+    rounds(&["memory", "memory"], 1, Budget::from_env(1, 4));
+}
+
+#[test]
+fn a_triple_keeps_what_it_acknowledged() {
+    rounds(&["durable", "capacity", "durable"], 1, Budget::from_env(1, 4));
+}
