@@ -23,6 +23,7 @@ const TOLERATED: &[(&str, &str)] = &[
     ("acl_access_denied_tls_cert", "of Redis 8.6 and Valkey 9"),
     ("edition", "Tarn's own"),
     ("paused_clients", "Tarn's own"),
+    ("sync_rewinds", "Tarn's own"),
     ("tarn_version", "Tarn's own"),
     ("worker_moves", "Tarn's own"),
     ("worker_threads", "Tarn's own"),

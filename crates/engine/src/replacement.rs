@@ -1,24 +1,26 @@
-//! A full copy of a master's data takes the place of all that is here, while clients are told that it is being loaded.
+//! Other data take the place of all that is here, while clients are told that they are being loaded: a full copy of a master's, or what
+//! the directory itself held at an earlier place of the stream ([`rewind`]).
 //!
-//! 1. The file is read once before anything is given up for it: one that is damaged does no harm.
+//! 1. They are read once before anything is given up for them: what is damaged does no harm.
 //! 2. In editions with a log what was there before counts until a checkpoint with the new is complete: a crash leaves the one or the other,
-//!    and in between the log is no stream that anybody could go on from.
-//! 3. Nothing of the copy is in the log: it begins behind it, as behind an import.
+//!    each with the stream that it belongs to.
+//! 3. Nothing of them is in the log behind that place: it begins there, as behind an import.
 //!
 //! Thread rule: any thread, one at a time, in the place of a guest of the keyspace.
 
 use crate::Engine;
 use crate::durability::checkpoint::{self, Pace};
-use crate::durability::{self, Durability};
+use crate::durability::{self, Durability, Hands};
 use crate::import::rdb::{self, Expired};
 use crate::scripts::{Libraries, libraries};
 use crate::snapshot::put;
 use crate::{Attention, residency};
-use ::log::{Log, Stream};
+use ::log::{Log, Recovery, ReplicationId, Stream, Unit};
 use keyspace::Touch;
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use telemetry::log;
 
 /// Keys between two calls of whoever has to look after something else meanwhile.
@@ -79,7 +81,7 @@ pub fn replace(
     let _alone = Alone::begin(engine);
     let log = engine.durability.log();
     if let Some(log) = log {
-        durability::sync(engine).and_then(|()| log.begin_stream(None)).map_err(Failure::Kept)?;
+        give_way(engine, log, stream).map_err(Failure::Kept)?;
     }
     clear(engine);
     let loaded = load(engine, path, libraries, meanwhile).and_then(|()| match log {
@@ -93,6 +95,121 @@ pub fn replace(
         clear(engine);
         Failure::Emptied(error)
     })
+}
+
+/// Reads through what the directory held where the stream of this name was at an offset, or somewhat before. None: it does not go back so
+/// far. No checkpoint is written from here on until what is given is dropped.
+///
+/// # Errors
+/// It cannot be read.
+pub fn look_back(
+    engine: &Arc<Engine>,
+    (id, offset): (ReplicationId, u64),
+    mut meanwhile: impl FnMut() -> io::Result<()>,
+) -> io::Result<Option<Past>> {
+    let Some(log) = engine.durability.log() else { return Ok(None) };
+    engine.durability.rewrites.hold();
+    let held = Held(engine.clone());
+    let Some((recovery, stream)) = log.look_back(id, offset).map_err(io::Error::other)? else {
+        return Ok(None);
+    };
+    // What an older checkpoint names in the store may have been used again.
+    if engine.residency.store().is_some() && !recovery.is_of_newest() {
+        return Ok(None);
+    }
+    recovery.read_through(&mut meanwhile)?;
+    Ok(Some(Past { recovery, stream, _held: held }))
+}
+
+/// What the directory held at an earlier place.
+pub struct Past {
+    recovery: Recovery,
+    /// The stream as it was there.
+    pub stream: Stream,
+    _held: Held,
+}
+
+/// Checkpoints are held.
+struct Held(Arc<Engine>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.durability.rewrites.let_go();
+    }
+}
+
+/// How far going back is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Step {
+    /// The log is no stream until the data are others.
+    Expected = 1,
+    /// All keys are gone from memory.
+    Cleared = 2,
+    /// They are as they were.
+    Done = 3,
+    /// A checkpoint with them is complete.
+    Kept = 4,
+}
+
+/// Puts what the directory held in the place of all keys and functions: all that was written behind it is cut. What is appended to the log
+/// from then on goes on behind it in the stream. Tells each step.
+///
+/// # Errors
+/// What became of what was there.
+pub fn rewind(engine: &Arc<Engine>, past: &Past, tell: &dyn Fn(Step)) -> Result<(), Failure> {
+    let log = engine.durability.log().expect("what was looked back to is in it");
+    let _alone = Alone::begin(engine);
+    engine.residency.load_again().map_err(Failure::Kept)?;
+    if let Err(error) = give_way(engine, log, past.stream) {
+        engine.residency.note_loaded_again();
+        return Err(Failure::Kept(error));
+    }
+    tell(Step::Expected);
+    clear(engine);
+    tell(Step::Cleared);
+    let settled = do_again(engine, &past.recovery).and_then(|()| {
+        tell(Step::Done);
+        checkpoint::write(engine, log, engine.guest(), Pace::Full)?;
+        tell(Step::Kept);
+        log.begin_stream(Some(past.stream))
+    });
+    settled.map_err(Failure::Torn)
+}
+
+/// Brings the empty keyspace to where it was. Nobody is told, and nothing of it is appended.
+fn do_again(engine: &Arc<Engine>, recovery: &Recovery) -> io::Result<()> {
+    let (keyspace, guest) = (&engine.keyspace, engine.following_guest());
+    let now = engine.clock.now();
+    let _past = keyspace.in_the_past();
+    keyspace.enter(guest).exclusively(now, Touch::No, |all| {
+        // What is done again has the places where it was done.
+        all.forget_stamps();
+        keyspace.rest_journal(true);
+        keyspace.mute(true);
+    });
+    let done = durability::recover(engine, recovery, Hands::Guest(guest));
+    engine.residency.note_loaded_again();
+    keyspace.enter(guest).exclusively(now, Touch::No, |_| {
+        keyspace.mute(false);
+        keyspace.rest_journal(false);
+    });
+    done
+}
+
+/// An effect that changes nothing.
+const SELECT: &[u8] = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
+
+/// Has the log be no stream until the new data are complete. What is written here only moves it on: a checkpoint with them begins behind
+/// every other.
+fn give_way(engine: &Engine, log: &Log, coming: Stream) -> io::Result<()> {
+    let time = engine.clock.now();
+    log.append_unit(
+        &Unit { database: 0, ends_in: 0, time, stream: &[], is_followed: false },
+        vec![SELECT.to_vec()],
+    );
+    durability::sync(engine)?;
+    log.expect_stream(coming)
 }
 
 /// Nobody else is in the keyspace, and nothing goes over it, while this is there.

@@ -96,14 +96,26 @@ pub trait Observer: Send + Sync {
     fn end_group(&self) {}
 }
 
-/// The interest at present.
+/// The interest at present: in the lower half who is interested, in the upper what is muted of that.
 #[derive(Debug, Default)]
 pub(crate) struct Interests(AtomicU32);
+
+const MUTED_SHIFT: u32 = 16;
+const _: () = assert!(Interest::all().bits() >> MUTED_SHIFT == 0);
 
 impl Interests {
     #[inline]
     pub(crate) fn get(&self) -> Interest {
-        Interest::from_bits_truncate(self.0.load(Ordering::Relaxed))
+        let bits = self.0.load(Ordering::Relaxed);
+        Interest::from_bits_truncate(bits & !(bits >> MUTED_SHIFT))
+    }
+
+    pub(crate) fn mute(&self, what: Interest, on: bool) {
+        let bits = what.bits() << MUTED_SHIFT;
+        match on {
+            true => self.0.fetch_or(bits, Ordering::Relaxed),
+            false => self.0.fetch_and(!bits, Ordering::Relaxed),
+        };
     }
 
     pub(crate) fn set(&self, flag: Interest, on: bool) {

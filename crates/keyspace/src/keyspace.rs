@@ -285,6 +285,11 @@ impl Keyspace {
         self.interests.set(flag, on);
     }
 
+    /// Has nobody told of what is done again, who is interested or not, until that is over.
+    pub fn mute(&self, on: bool) {
+        self.interests.mute(Interest::EVENTS | Interest::WAITING | Interest::BESIDE, on);
+    }
+
     /// Who waits for keys.
     pub fn waiting(&self) -> &Waiting {
         &self.waiting

@@ -29,6 +29,8 @@ pub(crate) struct Directory {
     next_number: AtomicU64,
     /// What the log is as a stream, seen from where it is durable; segments that are begun say so. None: what is appended is none.
     stream: Mutex<Option<Stream>>,
+    /// See [`Header::coming`].
+    coming: Mutex<Option<Stream>>,
     /// From which offset on the stream is kept for replicas, whatever else is dispensable.
     kept_from: Mutex<Option<u64>>,
     /// See [`Header::is_beside_clients`].
@@ -102,6 +104,7 @@ impl Directory {
             clock: options.clock.clone(),
             next_number: AtomicU64::new(last_number + 1),
             stream: Mutex::new(stream),
+            coming: Mutex::new(None),
             kept_from: Mutex::new(None),
             is_beside_clients: false,
             live: Mutex::new(Vec::new()),
@@ -137,6 +140,11 @@ impl Directory {
         *stream = change(*stream);
     }
 
+    /// While it is no stream, segments that are begun say what it is to be.
+    pub fn expect_stream(&self, coming: Option<Stream>) {
+        *self.coming.lock() = coming;
+    }
+
     /// Notes that it is durable up to `durable` now, so many bytes of the stream further on, and what is selected there if that changed.
     pub fn advance_stream(&self, durable: Lsn, bytes: u64, selected: Option<u32>) {
         if let Some(stream) = &mut *self.stream.lock() {
@@ -170,6 +178,7 @@ impl Directory {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let time = self.clock.now();
         let stream = self.stream();
+        let coming = self.coming.lock().filter(|_| stream.is_none());
         debug_assert!(
             stream.is_none_or(|stream| stream.at == start),
             "a segment begins where all is durable"
@@ -177,7 +186,7 @@ impl Directory {
         let is_beside_clients = previous == 0 && self.is_beside_clients;
         let history = self.history;
         let mut header =
-            Header { history, number, previous, start, time, length: 0, stream, is_beside_clients };
+            Header { history, number, previous, start, time, length: 0, stream, coming, is_beside_clients };
         let ready = self.spares.lock().pop();
         let spare = ready.map_or_else(|| self.make_spare(number), Ok)?;
         let path = header.path(&self.path);

@@ -12,8 +12,8 @@ use crate::stream_reader::StreamReader;
 use crate::threads::Threads;
 use crate::writer::{Until, Writer};
 use crate::{
-    CheckpointWriter, Failure, Flushing, Lsn, Options, Refusal, Retention, Retired, Span, Stream, SyncPolicy,
-    Unit,
+    CheckpointWriter, Failure, Flushing, Lsn, Options, Recovery, Refusal, ReplicationId, Retention, Retired,
+    Span, Stream, SyncPolicy, Unit, recovery,
 };
 use parking_lot::Mutex;
 use std::io;
@@ -348,12 +348,27 @@ impl Log {
     /// # Errors
     /// It is not, or the disk refuses.
     pub fn begin_stream(&self, stream: Option<Stream>) -> io::Result<()> {
+        self.change_stream(stream, None)
+    }
+
+    /// Has what is appended from now on be no stream until [`Log::begin_stream`], because other data is to take the place of all. A start
+    /// that finds a checkpoint which begins behind this goes on with it, and with the stream that is named here; one that does not, with
+    /// what was before. Whoever calls this has appended a record since the last checkpoint began.
+    ///
+    /// # Errors
+    /// As of [`Log::begin_stream`].
+    pub fn expect_stream(&self, coming: Stream) -> io::Result<()> {
+        self.change_stream(None, Some(coming))
+    }
+
+    fn change_stream(&self, stream: Option<Stream>, coming: Option<Stream>) -> io::Result<()> {
         let mut turning = self.shared.writer.lock();
         let at = turning.writer.durable();
         if at != self.appended() {
             return Err(io::Error::other("the log is not durable up to its end"));
         }
         let before = self.shared.directory.stream();
+        self.shared.directory.expect_stream(coming);
         self.shared.directory.change_stream(|_| stream.map(|stream| Stream { at, ..stream }));
         let begun = turning.writer.begin();
         let error = begun.as_ref().err().map(|failure| io::Error::new(failure.kind, failure.to_string()));
@@ -375,6 +390,16 @@ impl Log {
     /// That the disk does not read, or damage.
     pub fn read_stream(&self, from: u64) -> Result<Option<StreamReader>, Refusal> {
         StreamReader::open(&self.shared.directory, from)
+    }
+
+    /// What the directory held where the stream of this name was at an offset, or at the end of the last record before it, and which stream
+    /// that is there. None: it does not go back so far. Nothing is to be retired meanwhile, and all that is asked for is durable.
+    ///
+    /// # Errors
+    /// That the disk does not read, or damage.
+    pub fn look_back(&self, id: ReplicationId, offset: u64) -> Result<Option<(Recovery, Stream)>, Refusal> {
+        let directory = &self.shared.directory;
+        recovery::look_back(&directory.fs, &directory.path, (id, offset), self.durable())
     }
 
     /// Keeps the segments that hold the stream from this offset on, whatever checkpoints there are; None: no more than a start needs.

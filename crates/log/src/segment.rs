@@ -44,6 +44,8 @@ pub(crate) struct Header {
     pub length: u32,
     /// Which stream it is from its beginning on; None in a file of a program that knew of none, and in a copy of such files.
     pub stream: Option<Stream>,
+    /// It is no stream, and was begun for data that was to take the place of all: once there is a checkpoint with them, it is this one.
+    pub coming: Option<Stream>,
     /// It is the first of a log that a server began beside its clients, whose data was in memory before.
     pub is_beside_clients: bool,
 }
@@ -73,7 +75,7 @@ impl Header {
         bytes[48..56].copy_from_slice(&self.time.0.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..56]);
         bytes[56..COMMON_BYTES].copy_from_slice(&crc.to_le_bytes());
-        let none = Stream::none(self.start);
+        let none = self.coming.map_or(Stream::none(self.start), nameless);
         let marks = if self.is_beside_clients { BESIDE_CLIENTS } else { 0 };
         encode_stream(&self.stream.unwrap_or(none), marks, &mut bytes[STREAM_AT..STREAM_AT + STREAM_BYTES]);
     }
@@ -92,13 +94,16 @@ impl Header {
         if u32_at(56) != crc32c::crc32c(&bytes[..56]) {
             return Err(BadHeader::Damaged);
         }
-        let (stream, marks) = match u32_at(8) {
+        let (stream, coming, marks) = match u32_at(8) {
             VERSION => {
                 let (stream, marks) =
                     decode_stream(Lsn(u64_at(40)), all.get(STREAM_AT..)).ok_or(BadHeader::Damaged)?;
-                (Some(stream).filter(|stream| stream.id != ReplicationId::NONE), marks)
+                match stream.id == ReplicationId::NONE {
+                    true => (None, named(stream), marks),
+                    false => (Some(stream), None, marks),
+                }
             }
-            VERSION_WITHOUT_STREAM => (None, 0),
+            VERSION_WITHOUT_STREAM => (None, None, 0),
             newer => return Err(BadHeader::Newer(newer)),
         };
         Ok(Header {
@@ -109,6 +114,7 @@ impl Header {
             time: UnixMs(u64_at(48)),
             length: u32_at(12),
             stream,
+            coming,
             is_beside_clients: marks & BESIDE_CLIENTS != 0,
         })
     }
@@ -127,6 +133,16 @@ impl Header {
     pub fn path(&self, dir: &Path) -> PathBuf {
         path(dir, self.start, self.number)
     }
+}
+
+/// What a header says of a stream that is not there yet: its name stands where a former one does.
+fn nameless(coming: Stream) -> Stream {
+    Stream { id: ReplicationId::NONE, former: Some((coming.id, coming.offset)), ..coming }
+}
+
+/// The stream of which a header says so; None if it speaks of none.
+fn named(nameless: Stream) -> Option<Stream> {
+    nameless.former.map(|(id, _)| Stream { id, former: None, ..nameless })
 }
 
 fn encode_stream(stream: &Stream, marks: u32, bytes: &mut [u8]) {

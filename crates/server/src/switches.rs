@@ -2,7 +2,7 @@
 //!
 //! Thread rule: any thread; each switch is looked at alone.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 /// The switches of one server.
 #[derive(Debug)]
@@ -10,6 +10,7 @@ pub struct Switches {
     admits_to_scripts: AtomicBool,
     rests: AtomicBool,
     list_plain_bytes_min: AtomicUsize,
+    rewind_stop: AtomicU8,
 }
 
 impl Default for Switches {
@@ -18,6 +19,7 @@ impl Default for Switches {
             admits_to_scripts: AtomicBool::new(false),
             rests: AtomicBool::new(false),
             list_plain_bytes_min: AtomicUsize::new(usize::MAX),
+            rewind_stop: AtomicU8::new(0),
         }
     }
 }
@@ -41,6 +43,17 @@ impl Switches {
     /// Sets [`Switches::rests`].
     pub fn set_rests(&self, on: bool) {
         self.rests.store(on, Ordering::Relaxed);
+    }
+
+    /// At which step of going back to where a master has the same this server stops for good, to be killed there; 0: at none (DEBUG
+    /// STOP-REWIND).
+    pub fn rewind_stop(&self) -> u8 {
+        self.rewind_stop.load(Ordering::Relaxed)
+    }
+
+    /// Sets [`Switches::rewind_stop`].
+    pub fn set_rewind_stop(&self, step: u8) {
+        self.rewind_stop.store(step, Ordering::Relaxed);
     }
 
     /// From which length on texts of lists lie by themselves, however much a node may hold (DEBUG QUICKLIST-PACKED-THRESHOLD).

@@ -297,6 +297,19 @@ impl Shared {
         segment.set_state(State::Retired);
     }
 
+    /// Takes retired segments into use again: an index that was copied before is gone back to. False: there are some of which nobody knows
+    /// what is on disk.
+    pub(crate) fn revive(&self) -> bool {
+        let _inventory = self.inventory.lock();
+        let mut known = self.segments.iter().filter(|(_, segment)| segment.state().is_readable());
+        if known.any(|(_, segment)| segment.is_spoiled.load(Acquire)) {
+            return false;
+        }
+        let retired = self.segments.iter().filter(|(_, segment)| segment.state() == State::Retired);
+        retired.for_each(|(_, segment)| segment.set_state(State::Full));
+        true
+    }
+
     /// Frees what was retired before the checkpoint `mark` began.
     pub(crate) fn free_retired(&self, mark: u64) {
         let mut inventory = self.inventory.lock();

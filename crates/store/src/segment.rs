@@ -2,7 +2,8 @@
 //!
 //! Workers count here what dies and ask whether a page is written; the spiller, the cleaner and checkpoints change states, all
 //! under the lock of the [`Inventory`](crate::inventory::Inventory). Invariants:
-//! 1. States go Absent or Free -> Open -> Full -> Retired -> Free or Absent; Open and Full may become Lost, which becomes Retired.
+//! 1. States go Absent or Free -> Open -> Full -> Retired -> Free or Absent; Open and Full may become Lost, which becomes Retired; and what is
+//!    retired becomes Full again where an earlier index is gone back to.
 //! 2. A page is marked as written only after its write came back without error, and the mark is seen with all that was
 //!    written before it.
 //! 3. Counts are estimates: what dies while its chunk is on the way is counted before it lives. They are never below 0 for a reader.

@@ -335,6 +335,12 @@ impl Store {
         Table { store, geometry, begun, segments, huge: shared.huge.all() }
     }
 
+    /// Has all that the last complete checkpoint's index refers to be in use again, also what was retired since. For whoever goes back to
+    /// that index; what lives of it is to be counted anew. False: some of it may not be on disk, and nothing was changed.
+    pub fn revive(&self) -> bool {
+        self.shared.revive()
+    }
+
     /// Ends a checkpoint that is durable, with its table: what was retired before it began is free.
     pub fn end_checkpoint(&self, mark: CheckpointMark) {
         self.shared.free_retired(mark.0);

@@ -5,7 +5,7 @@
 
 use super::databases::{self, TooFew};
 use super::parts::{self, Parts};
-use super::recovery::in_parallel;
+use super::recovery::{Hands, in_parallel};
 use super::slots::{ChunkKind, Databases, numbers_of, seed_in, take_index};
 use crate::Engine;
 use crate::residency;
@@ -42,21 +42,21 @@ impl<'c> Copied<'c> {
         Ok(Copied { engine, checkpoint, databases, parts: Parts::default() })
     }
 
-    /// Puts everything in its place, by so many threads.
+    /// Puts everything in its place.
     ///
     /// # Errors
     /// If it cannot be read, or holds what does not belong here.
-    pub fn load(&self, threads: usize) -> io::Result<()> {
+    pub fn load(&self, hands: Hands) -> io::Result<()> {
         for _ in 0..FIRST_CHUNKS {
-            self.load_chunk(0)?;
+            self.load_chunk(hands.entrant(0))?;
         }
-        in_parallel(threads, |worker| {
-            while self.load_chunk(worker)? {}
+        in_parallel(hands.threads(), |thread| {
+            while self.load_chunk(hands.entrant(thread))? {}
             Ok(())
         })?;
-        in_parallel(threads, |worker| {
+        in_parallel(hands.threads(), |thread| {
             while let Some(of_slot) = self.parts.take() {
-                let requests = parts::load(self, worker, &of_slot)?;
+                let requests = parts::load(self, hands.entrant(thread), &of_slot)?;
                 self.engine.durability.loading.note(0, 0, requests);
             }
             Ok(())

@@ -34,6 +34,7 @@ use checkpoint::Pace;
 use config::{AppendFsync, Config, Edition};
 use journal::{Flushed, ToLog};
 use keyspace::{HashSeed, Stamp};
+pub(crate) use recovery::{Hands, recover};
 use slots::ChunkKind;
 use std::io;
 use std::path::Path;
@@ -158,7 +159,8 @@ fn fill(engine: &Arc<Engine>, fs: &Fs, recovery: &Recovery, passes_damage: bool)
     if let Some(table) = store_table(recovery)? {
         residency::open_to_read(engine, fs, &table, passes_damage)?;
     }
-    recovery::recover(engine, recovery, 1).map_err(|error| explained(fs, &engine.dir(), error))
+    recovery::recover(engine, recovery, Hands::Workers(1))
+        .map_err(|error| explained(fs, &engine.dir(), error))
 }
 
 /// The seed by which keys had their slots when the newest checkpoint of a directory was written; None without one. What is
@@ -266,7 +268,8 @@ pub fn open_with(
         import_for(engine, above.apply, &mut recovery)?;
     } else {
         import::refuse_newer_snapshot(engine, &recovery)?;
-        recovery::recover(engine, &recovery, threads).map_err(|error| explained(fs, &dir, error))?;
+        recovery::recover(engine, &recovery, Hands::Workers(threads))
+            .map_err(|error| explained(fs, &dir, error))?;
         residency::give_back(engine);
         let (keys, requests) = engine.durability.loading.counts();
         let seconds = began.elapsed().as_secs_f64();

@@ -31,26 +31,50 @@ use wire::{Authenticated, Limits, Parser, Request};
 /// What the log holds was bounded when it was executed.
 pub(super) const UNLIMITED: Limits = Limits { bulk_bytes_max: u64::MAX, authenticated: Authenticated::Yes };
 
-/// Fills the empty keyspace, by the workers numbered below `threads`.
+/// Who brings the keyspace to where the log ends.
+#[derive(Clone, Copy, Debug)]
+pub enum Hands {
+    /// The workers numbered below this, which do not run yet.
+    Workers(usize),
+    /// One guest, beside workers that let no client in.
+    Guest(usize),
+}
+
+impl Hands {
+    pub fn threads(self) -> usize {
+        match self {
+            Hands::Workers(threads) => threads,
+            Hands::Guest(_) => 1,
+        }
+    }
+
+    /// The number under which a thread enters the keyspace.
+    pub fn entrant(self, thread: usize) -> usize {
+        match self {
+            Hands::Workers(_) => thread,
+            Hands::Guest(guest) => guest,
+        }
+    }
+}
+
+/// Fills the empty keyspace.
 ///
 /// # Errors
 /// One sentence for the operator.
-pub fn recover(engine: &Arc<Engine>, recovery: &Recovery, threads: usize) -> io::Result<()> {
-    recover_by(engine, recovery, threads).map_err(|error| databases::explained(engine, recovery, error))
+pub fn recover(engine: &Arc<Engine>, recovery: &Recovery, hands: Hands) -> io::Result<()> {
+    recover_by(engine, recovery, hands).map_err(|error| databases::explained(engine, recovery, error))
 }
 
-fn recover_by(engine: &Arc<Engine>, recovery: &Recovery, threads: usize) -> io::Result<()> {
+fn recover_by(engine: &Arc<Engine>, recovery: &Recovery, hands: Hands) -> io::Result<()> {
     let checkpoint_bytes = recovery.checkpoint().map_or(0, Checkpoint::bytes);
     let log_bytes = recovery.end().0 - recovery.start().0;
     engine.durability.loading.begin(checkpoint_bytes + log_bytes);
     if let Some(checkpoint) = recovery.checkpoint() {
-        Copied::open(engine, checkpoint)?.load(threads)?;
+        Copied::open(engine, checkpoint)?.load(hands)?;
     }
-    let crossing = Crossing::new(threads);
-    let played = in_parallel(threads, |worker| {
-        Player::new(engine, worker, threads, &crossing)
-            .play(recovery)
-            .map_err(|error| crossing.give_up(error))
+    let crossing = Crossing::new(hands.threads());
+    let played = in_parallel(hands.threads(), |worker| {
+        Player::new(engine, worker, hands, &crossing).play(recovery).map_err(|error| crossing.give_up(error))
     });
     crossing.cause().map_or(played, Err)
 }
@@ -77,6 +101,7 @@ struct Player<'s> {
     engine: &'s Engine,
     applier: Applier<'s>,
     worker: usize,
+    entrant: usize,
     threads: usize,
     crossing: &'s Crossing,
     parser: Parser,
@@ -89,29 +114,33 @@ struct Player<'s> {
 }
 
 impl<'s> Player<'s> {
-    fn new(engine: &'s Arc<Engine>, worker: usize, threads: usize, crossing: &'s Crossing) -> Player<'s> {
+    fn new(engine: &'s Arc<Engine>, worker: usize, hands: Hands, crossing: &'s Crossing) -> Player<'s> {
+        let entrant = hands.entrant(worker);
         Player {
             engine,
-            applier: Applier::new(engine, worker),
+            applier: Applier::new(engine, entrant),
             worker,
-            threads,
+            entrant,
+            threads: hands.threads(),
             crossing,
             parser: Parser::new(),
             requests: wire::Batch::new(),
             changed: Vec::new(),
             applied: 0,
-            ahead: ReadAhead::new(engine, worker),
+            ahead: ReadAhead::new(engine, entrant),
         }
     }
 
     fn play(mut self, recovery: &Recovery) -> io::Result<()> {
         let mut blocks = recovery.replay();
         while let Some(block) = blocks.next_block().map_err(io::Error::other)? {
-            for record in block.records() {
+            // Where the log is read up to a place before its end, a block may go on.
+            let records = || block.records().take_while(|record| record.end() <= recovery.end());
+            for record in records() {
                 self.look_ahead(&record);
             }
             self.ahead.as_mut().into_iter().for_each(ReadAhead::read);
-            for record in block.records() {
+            for record in records() {
                 self.record(&record)?;
             }
             // All threads read all blocks.
@@ -136,7 +165,7 @@ impl<'s> Player<'s> {
             let Some(position) = scope.key_position(&command.row, &effect) else { continue };
             let key = self.engine.keyspace.key(DbIndex(record.database), effect.arg(position));
             if usize::from(key.slot.0) % self.threads == self.worker {
-                let batch = self.engine.keyspace.enter(self.worker);
+                let batch = self.engine.keyspace.enter(self.entrant);
                 let is_due = batch.stamp_of(&key) < Stamp(record.end().0);
                 let cold = batch.find_cold(&key, execute::purpose(&command.row, &effect)).filter(|_| is_due);
                 drop(batch);
@@ -169,7 +198,7 @@ impl<'s> Player<'s> {
         }
         self.requests = requests;
         if !self.changed.is_empty() {
-            let batch = self.engine.keyspace.enter(self.worker);
+            let batch = self.engine.keyspace.enter(self.entrant);
             let end = Stamp(record.end().0);
             self.changed.drain(..).for_each(|(db, slot)| batch.restore_stamp(db, slot, end));
         }

@@ -27,6 +27,9 @@ pub(super) fn clean_if_due(engine: &Engine, store: &Store) -> io::Result<()> {
 pub(super) fn clean(engine: &Engine, store: &Store) -> io::Result<()> {
     // A copy that is written while its object does not say so yet would count as dead.
     let _turn = engine.residency.turn.lock();
+    if !engine.residency.is_loaded.load(Ordering::Acquire) {
+        return Ok(());
+    }
     let Some(victim) = store.victim() else { return Ok(()) };
     Cleaner { engine, store, chunk: None, moving: Vec::new(), keys_in_page: Vec::new() }.clean(victim)?;
     engine.residency.counts.cleaned_segments.fetch_add(1, Ordering::Relaxed);

@@ -107,6 +107,31 @@ impl Residency {
         self.is_loaded.store(true, Ordering::Release);
     }
 
+    /// Has the last checkpoint's index be loaded again, in the place of all keys: until [`Residency::note_loaded`] nobody knows what lives.
+    ///
+    /// # Errors
+    /// What it refers to may not be on disk.
+    pub(crate) fn load_again(&self) -> io::Result<()> {
+        let Some(store) = self.store.get() else { return Ok(()) };
+        self.is_loaded.store(false, Ordering::Release);
+        // Whoever cleans a segment has seen that, or has ended.
+        let _turn = self.turn.lock();
+        if !store.revive() {
+            self.note_loaded();
+            return Err(io::Error::other("the store has segments that were lost to a sync that failed"));
+        }
+        Ok(())
+    }
+
+    /// The same as [`Residency::note_loaded`] where it was loaded again: what lives is counted anew.
+    pub(crate) fn note_loaded_again(&self) {
+        if self.store.get().is_some() {
+            self.cleared_keys.store(u64::MAX, Ordering::Relaxed);
+            self.note_loaded();
+            self.ring();
+        }
+    }
+
     /// Notes that keys went with their databases: what lives is counted anew if that is soon done.
     fn note_cleared(&self, keys: u64) {
         self.cleared_keys.fetch_add(keys, Ordering::Relaxed);

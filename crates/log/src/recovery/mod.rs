@@ -4,10 +4,12 @@
 //! chunks and replays the log's blocks, and at last [`Recovery::open`] begins a fresh segment where the log ends. Until
 //! that call nothing in the directory is changed, so that a refused or interrupted start can be tried again.
 
+mod back;
 mod settle;
 mod survey;
 mod table;
 
+pub(crate) use back::look_back;
 pub use survey::is_there;
 pub(crate) use survey::{CUT, NOT_WRITTEN, Survey, UNFINISHED_NAME, end_of, is_of_log};
 pub use table::Case;
@@ -20,6 +22,7 @@ use crate::restore::way_to;
 use crate::segment::{self, BadHeader};
 use crate::writer::Writer;
 use crate::{Failure, Log, Lsn, Observer, Options, Refusal, Stream};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use survey::{End, LOCK_NAME};
@@ -109,6 +112,9 @@ pub fn inspect(fs: &Fs, dir: &Path) -> Result<Recovery, Refusal> {
             }
             _ => {}
         }
+    }
+    if let Some(stream) = survey.settled_stream(fs, needed)? {
+        end.stream = stream;
     }
     let signs = Signs { headers, base, reach, tail: end.tail };
     let case = signs.case();
@@ -264,6 +270,30 @@ impl Recovery {
     /// The checkpoint to begin with; None for nothing.
     pub fn checkpoint(&self) -> Option<&Checkpoint> {
         self.base.map(|index| &self.survey.checkpoints[index])
+    }
+
+    /// Whether what it begins with is the newest checkpoint that there is, or nothing, and there is none.
+    pub fn is_of_newest(&self) -> bool {
+        self.base.map_or(0, |index| index + 1) == self.survey.checkpoints.len()
+            && self.survey.damaged.is_empty()
+    }
+
+    /// Reads all that bringing it back would read. Calls `meanwhile` often.
+    ///
+    /// # Errors
+    /// That the disk does not read, or damage.
+    pub fn read_through(&self, mut meanwhile: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+        if let Some(checkpoint) = self.checkpoint() {
+            while checkpoint.next_chunk().map_err(io::Error::other)?.is_some() {
+                meanwhile()?;
+            }
+            checkpoint.begin_again();
+        }
+        let mut blocks = self.replay();
+        while blocks.next_block().map_err(io::Error::other)?.is_some() {
+            meanwhile()?;
+        }
+        Ok(())
     }
 
     /// Where replaying begins: the checkpoint's start, or where a log does that has none.

@@ -233,10 +233,30 @@ impl Survey {
             return (if newest.is_some() { Origin::Newest } else { Origin::Beginning }, newest);
         }
         match newest_start {
-            Some(start) if self.reaches(start) => (Origin::Older, newest),
-            None if self.reaches(Lsn::ZERO) => (Origin::Older, None),
+            Some(start) if self.reaches(start) && !self.is_replaced_behind(start) => (Origin::Older, newest),
+            None if self.reaches(Lsn::ZERO) && !self.is_replaced_behind(Lsn::ZERO) => (Origin::Older, None),
             _ => (Origin::Lost, None),
         }
+    }
+
+    /// Whether other data took the place of all behind `lsn`: no record says so, and the log from there on does not lead to what it was.
+    fn is_replaced_behind(&self, lsn: Lsn) -> bool {
+        self.chain.windows(2).any(|pair| {
+            let [before, after] = [pair[0].header, pair[1].header];
+            before.stream.is_some() && after.stream.is_none() && after.start > lsn
+        })
+    }
+
+    /// What the log is as a stream, where it ends with segments that were begun for data which was to take the place of all: what they say
+    /// if the checkpoint that begins at `needed` has these data, else what it was before. None: it ends otherwise.
+    pub fn settled_stream(&self, fs: &Fs, needed: Lsn) -> Result<Option<Option<Stream>>, Refusal> {
+        let Some(coming) = self.chain.last().and_then(|last| last.header.coming) else { return Ok(None) };
+        let is_other = |link: &Link| link.header.coming.is_none();
+        let first = self.chain.iter().rposition(is_other).map_or(0, |other| other + 1);
+        if needed >= self.chain[first].header.start {
+            return Ok(Some(Some(coming)));
+        }
+        end_of(fs, &self.chain[..first], needed).map(|end| Some(end.stream))
     }
 
     pub fn reach(&self, needed: Lsn) -> Reach {

@@ -6,6 +6,8 @@
 //!   servers before 2.6 used). Everything else ends it.
 //! - AUTH: an error ends it. A master without a password refuses one that is given.
 //! - REPLCONF: an error is noted and changes nothing. So a master that wanted a password and was given none answers PSYNC with `-NOAUTH`.
+//! - REPLCONF common: of our own; with which a replica that has something to ask for asks up to where the master has it, too. A master
+//!   that has less says so, and nothing is asked for; one that does not know the question answers with an error.
 //! - PSYNC: line ends before the reply keep the connection alive (the master is preparing). SYNC, to which Redis falls back
 //!   where PSYNC is not known, is not spoken here: it has no offsets.
 //!
@@ -37,6 +39,9 @@ pub struct Replica {
     pub announced_address: Option<String>,
     /// The version to tell the master (Valkey asks for it from 8.0 on); nothing is sent without it.
     pub version: Option<String>,
+    /// The names of the stream that it has, each with the offset up to which that is good here: the master is asked where they part from
+    /// its own. None of them: it is not asked.
+    pub names: Vec<(ReplicationId, u64)>,
     /// It was master until now, and wants the other to take its place (PSYNC ... FAILOVER).
     pub hands_over: bool,
 }
@@ -79,6 +84,13 @@ pub enum Outcome {
         /// Its new name, if it has one. The old one holds up to the offset that was asked for.
         renamed: Option<ReplicationId>,
     },
+    /// The master has this stream up to there only, which is before what was to be asked for. Nothing was asked for.
+    Parted {
+        /// Which stream.
+        id: ReplicationId,
+        /// Bytes of it that the master has, too.
+        offset: u64,
+    },
     /// The master will be able to later: it is loading, or has lost its own master.
     Later(Ending),
     /// The master does not take this replica as it is, or is no master.
@@ -105,6 +117,8 @@ enum Awaited {
     Auth,
     /// To a REPLCONF of this option.
     Option(&'static str),
+    /// To the question where the streams part, which only a Tarn answers.
+    Common,
     Psync,
 }
 
@@ -158,6 +172,11 @@ impl Handshake {
         if awaited == Awaited::Psync {
             return judge_psync(line, self.ask);
         }
+        if awaited == Awaited::Common
+            && let Some(parted) = self.parted(line)
+        {
+            return Some(parted);
+        }
         match judge(awaited, line) {
             Ok(note) => step.notes.extend(note),
             Err(outcome) => return Some(outcome),
@@ -194,7 +213,22 @@ impl Handshake {
             encode_request(out, &[b"REPLCONF", b"version", version.as_bytes()]);
             self.awaited.push(Awaited::Option("version"));
         }
+        if !self.replica.names.is_empty() {
+            let names: Vec<String> =
+                self.replica.names.iter().map(|(id, offset)| format!("{id}:{offset}")).collect();
+            encode_request(out, &[b"REPLCONF", b"common", names.join(",").as_bytes()]);
+            self.awaited.push(Awaited::Common);
+        }
         self.awaited.reverse();
+    }
+
+    /// Where the streams part, if that is before what is to be asked for. A master says nothing that was not among the names.
+    fn parted(&self, line: &[u8]) -> Option<Outcome> {
+        let mut words = line.strip_prefix(b"+COMMON ")?.split(|&byte| byte == b' ');
+        let (id, offset) = (parse_id(words.next()?)?, parse_offset(words.next()?)?);
+        let is_named = self.replica.names.iter().any(|(name, until)| *name == id && offset <= *until);
+        let is_asked_for = self.ask == Ask::Rest { id, offset };
+        (is_named && !is_asked_for).then_some(Outcome::Parted { id, offset })
     }
 
     fn write_psync(&self, out: &mut Vec<u8>) {
@@ -211,7 +245,7 @@ impl Handshake {
 fn judge(awaited: Awaited, line: &[u8]) -> Result<Option<String>, Outcome> {
     let refused = |words: &str| Err(Outcome::Refused(Ending::quoting(words, line)));
     match (awaited, line.first()) {
-        (_, Some(b'+')) => Ok(None),
+        (_, Some(b'+')) | (Awaited::Common, Some(b'-')) => Ok(None),
         (Awaited::Ping, _) if wants_authentication(line) => Ok(None),
         (Awaited::Ping, _) if is_passing(line) => {
             Err(Outcome::Later(Ending::quoting("Error reply to PING from master: ", line)))

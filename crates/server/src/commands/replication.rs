@@ -264,6 +264,13 @@ fn replconf(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
                 return Ok(());
             }
             b"getack" => return Ok(()),
+            b"common" => {
+                match joining::common(context.server, value) {
+                    Some((id, offset)) => reply.simple(&format!("COMMON {id} {offset}")),
+                    None => reply.simple("COMMON none"),
+                }
+                return Ok(());
+            }
             _ => return Err(Error::quoting("ERR Unrecognized REPLCONF option: ", request.arg(at), "")),
         }
     }

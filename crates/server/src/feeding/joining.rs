@@ -7,7 +7,7 @@ use crate::replicas::journal::ToBacklog;
 use crate::replicas::replica::{Given, Replica};
 use crate::replicas::{State, refuse_foreign};
 use crate::server::Server;
-use ::log::Stream;
+use ::log::{ReplicationId, Stream};
 use command::{Error, Result};
 use keyspace::{Batch, Touch};
 use net::client::Traits;
@@ -99,6 +99,35 @@ fn may_go_on(server: &Server, state: &State, stream: &Stream, wish: &Wish) -> bo
     };
     in_backlog || wish.offset <= stream.offset && in_segments()
 }
+
+/// Up to where a stream is the one that this server could go on with, of which somebody has these names: `id:offset`, separated by commas,
+/// the offset being how far it has it. None: it is another one, or no more of it is there.
+pub fn common(server: &Server, names: &[u8]) -> Option<(ReplicationId, u64)> {
+    let is_linked = || server.following.status().is_none_or(|status| status.phase == Phase::Connected);
+    if server.failover.is_on() || !is_linked() {
+        return None;
+    }
+    let stream = server.stream();
+    let good_until = |id: ReplicationId| match stream.former {
+        _ if id == stream.id => Some(stream.offset),
+        Some((former, until)) if former == id => Some(until),
+        _ => None,
+    };
+    let names = std::str::from_utf8(names).ok()?.split(',').take(NAMES_MAX);
+    let named = names.filter_map(|name| {
+        let (id, offset) = name.split_once(':')?;
+        Some((id.parse::<ReplicationId>().ok()?, offset.parse::<u64>().ok()?))
+    });
+    let (id, offset) = named
+        .filter_map(|(id, offset)| Some((id, good_until(id)?.min(offset))))
+        .find(|(id, _)| *id != ReplicationId::NONE)?;
+    let wish = Wish { id: id.to_string().into_bytes(), offset };
+    let is_there = may_go_on(server, &server.feeding.state.lock(), &stream, &wish);
+    is_there.then_some((id, offset))
+}
+
+/// Names that are looked at: what a server has is called by two at most.
+const NAMES_MAX: usize = 2;
 
 /// Has the stream of a master's be kept from here on, though nobody follows this server yet: who follows the same master may follow this
 /// one instead some day, and goes on where it is. To be called by whoever does what the master wants, between two requests.

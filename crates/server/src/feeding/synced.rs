@@ -124,8 +124,10 @@ fn offset(server: &Server, standing: &Standing) -> Option<u64> {
 
 fn note_replicated(server: &Server, standing: &mut Standing) {
     let Some(floor) = standing.floor else { return };
-    let Some(up_to) = offset(server, standing).and_then(|offset| floor.stamp_of(offset)) else { return };
+    let Some(offset) = offset(server, standing) else { return };
+    let Some(up_to) = floor.stamp_of(offset) else { return };
     server.net.gate.replicate(up_to);
+    standing.acknowledged = Some((server.stream().id, offset));
     if standing.is_short {
         standing.is_short = false;
         standing.lacking = None;

@@ -5,7 +5,7 @@
 
 use super::applying::Applier;
 use super::copy::Spool;
-use super::{Wanted, begin_stream_by, handing_over};
+use super::{Wanted, begin_stream_by, handing_over, rewinding};
 use crate::feeding::joining;
 use crate::followed::{Phase, Status};
 use crate::server::Server;
@@ -84,13 +84,26 @@ fn attempt(
     (status, asks_for_all): (&Status, bool),
     applier: &mut Applier<'_>,
 ) -> io::Result<std::convert::Infallible> {
-    let mut link = Link::connect(server, order, status)?;
-    let stream = match link.shake_hands(asks_for_all)? {
+    let mut may_go_back = !asks_for_all;
+    let (mut link, agreed) = loop {
+        let mut link = Link::connect(server, order, status)?;
+        match link.shake_hands(asks_for_all, may_go_back)? {
+            Agreed::Parted(place) => {
+                drop(link);
+                server.following.forget_ender(order);
+                may_go_back = false;
+                rewinding::go_back(server, place, &mut || look(server, order))?;
+            }
+            agreed => break (link, agreed),
+        }
+    };
+    let stream = match agreed {
         Agreed::Copy(stream) => {
             may_be_replaced(server, stream.id)?;
             link.copy(stream)?
         }
         Agreed::Rest(stream) => stream,
+        Agreed::Parted(_) => return Err(io::Error::other("The master was not asked for anything")),
     };
     server.following.keep_history(order, stream.id);
     link.follow(stream, applier)
@@ -122,6 +135,8 @@ enum Agreed {
     Copy(Stream),
     /// The rest of this stream comes.
     Rest(Stream),
+    /// Nothing comes: the master has the stream of this name up to this offset only.
+    Parted((ReplicationId, u64)),
 }
 
 /// A connection to the master.
@@ -244,7 +259,7 @@ impl<'s> Link<'s> {
         }
     }
 
-    fn shake_hands(&mut self, asks_for_all: bool) -> io::Result<Agreed> {
+    fn shake_hands(&mut self, asks_for_all: bool, may_go_back: bool) -> io::Result<Agreed> {
         self.server.following.change(self.order, |status| status.phase = Phase::Handshake);
         let wanted = self.server.following.wanted(self.order);
         let before = known_stream(self.server)?.filter(|_| !asks_for_all);
@@ -258,7 +273,13 @@ impl<'s> Link<'s> {
             (Some(before), Some(wanted)) => Ask::Rest { id: wanted.id, offset: before.offset },
         };
         let hands_over = handing_over::is_handing_over(self.server);
-        let (mut handshake, first) = Handshake::begin(Replica { hands_over, ..replica(self.server) }, ask);
+        let names = match before.filter(|_| wanted.is_none() && may_go_back && !hands_over && rewinding::is_possible(self.server))
+        {
+            Some(stream) => [(stream.id, stream.offset)].into_iter().chain(stream.former).collect(),
+            None => Vec::new(),
+        };
+        let replica = Replica { hands_over, names, ..replica(self.server) };
+        let (mut handshake, first) = Handshake::begin(replica, ask);
         let outcome = self.exchange(&mut handshake, first);
         if hands_over && handshake.has_asked() {
             match &outcome {
@@ -268,7 +289,7 @@ impl<'s> Link<'s> {
                 Ok(Outcome::Later(answer) | Outcome::Refused(answer)) => {
                     handing_over::note_refused(self.server, &answer.to_string());
                 }
-                Err(_) => handing_over::note_doubt(self.server),
+                Ok(Outcome::Parted { .. }) | Err(_) => handing_over::note_doubt(self.server),
             }
         }
         match (outcome?, before) {
@@ -297,6 +318,7 @@ impl<'s> Link<'s> {
                 }
                 Ok(Agreed::Rest(stream))
             }
+            (Outcome::Parted { id, offset }, _) => Ok(Agreed::Parted((id, offset))),
             (Outcome::Partial { .. }, None) => Err(io::Error::other("The master goes on where nothing was")),
             (Outcome::Later(ending) | Outcome::Refused(ending), _) => Err(io::Error::other(ending)),
         }
@@ -577,6 +599,7 @@ fn replica(server: &Server) -> Replica {
         },
         announced_address: announced.map(|address| String::from_utf8_lossy(&address).into_owned()),
         version: None,
+        names: Vec::new(),
         hands_over: false,
     }
 }

@@ -1,7 +1,7 @@
 //! The master that this server follows, if it follows one: REPLICAOF, what is told of the link to it, and what follows for clients.
 //!
-//! A thread of its own has the link ([`link`]): it connects, shakes hands, takes a full copy ([`copy`]) or the rest of the stream, and does
-//! what the master wants ([`applying`]). What it does goes into the log as one record with the master's bytes.
+//! A thread of its own has the link ([`link`]): it connects, shakes hands, goes back to where the master has the stream, too
+//! ([`rewinding`]), takes a full copy ([`copy`]) or the rest of the stream, and does what the master wants ([`applying`]). What it does goes into the log as one record with the master's bytes.
 //!
 //! 1. From REPLICAOF on clients' writes are refused before anything of the master's is done; whoever waits for a key is sent away before.
 //! 2. There is one link at a time: the next thread waits for the one before to end.
@@ -12,6 +12,7 @@ mod applying;
 mod copy;
 pub mod handing_over;
 mod link;
+mod rewinding;
 
 use crate::blocking;
 use crate::feeding::synced;

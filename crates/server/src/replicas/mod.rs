@@ -39,6 +39,8 @@ pub struct Feeding {
     pub continued: Counter,
     /// Those that could not.
     pub refused: Counter,
+    /// How often this server gave up what it had beyond its master.
+    pub rewinds: Counter,
     /// Bytes that replicas were sent.
     pub sent_bytes: Counter,
     /// Whether the stream is looked at for what a Redis does not know.

@@ -5,6 +5,7 @@
 
 use super::Feeding;
 use super::replica::{Form, Identity, Replica};
+use ::log::ReplicationId;
 use parking_lot::Mutex;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub struct Standing {
     pub is_short: bool,
     /// From where on acknowledgements count; None: they do not yet.
     pub floor: Option<Floor>,
+    /// Up to where as many as must have it had the stream of this name when they were asked last: what was acknowledged is before that.
+    pub acknowledged: Option<(ReplicationId, u64)>,
     /// What replicas have not got, and since when.
     pub lacking: Option<Lacking>,
 }

@@ -84,6 +84,8 @@ const HELP: &[&str] = &[
     "    Whether RESTORE, FUNCTION RESTORE and RELOAD pass over wrong checksums.",
     "SLEEP <seconds>",
     "    Stop everything for a while.",
+    "STOP-REWIND <step>",
+    "    At which step of going back to where a master has the same the server stands still for good, to be killed there; 0: at none.",
     "STRINGMATCH-LEN <pattern> <string>",
     "    Whether a pattern matches.",
 ];
@@ -118,6 +120,7 @@ const ACTIONS: &[Subcommand] = &[
     ("set-disable-deny-scripts", 3..=3, switch::admit_to_scripts),
     ("set-skip-checksum-validation", 3..=3, switch::ignore_checksums),
     ("sleep", 3..=3, sleep),
+    ("stop-rewind", 3..=3, switch::stop_rewind),
     ("stringmatch-len", 4..=4, stringmatch),
 ];
 

@@ -48,6 +48,14 @@ pub fn rest(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
     Ok(())
 }
 
+/// DEBUG STOP-REWIND step
+pub fn stop_rewind(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let step = u8::try_from(int(context.request.arg(2))?).map_err(|_| Error::NotInteger)?;
+    context.server.switches.set_rewind_stop(step);
+    reply.ok();
+    Ok(())
+}
+
 /// DEBUG SET-SKIP-CHECKSUM-VALIDATION 0|1
 pub fn ignore_checksums(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let checksum = if is_on(context) { Checksum::Ignored } else { Checksum::Checked };

@@ -28,6 +28,7 @@ pub(super) fn stats(context: &mut Context<'_, '_>, page: &mut Page) {
         ("sync_full", &server.feeding.full_copies.get()),
         ("sync_partial_ok", &server.feeding.continued.get()),
         ("sync_partial_err", &server.feeding.refused.get()),
+        ("sync_rewinds", &server.feeding.rewinds.get()),
         ("expired_keys", &keys.expired.get()),
         ("expired_stale_perc", &"0.00"),
         ("expired_time_cap_reached_count", &0),
