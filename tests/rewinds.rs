@@ -11,8 +11,12 @@ use wire::Value;
 const EDITIONS: [&str; 2] = ["durable", "capacity"];
 
 fn server(edition: &str) -> Server {
+    server_with(edition, &[])
+}
+
+fn server_with(edition: &str, directives: &[&str]) -> Server {
     let own = ["--edition", edition, "--enable-debug-command", "yes", "--repl-ping-replica-period", "3600"];
-    Server::start(tarn(), &own).expect("it starts")
+    Server::start(tarn(), &[&own, directives].concat()).expect("it starts")
 }
 
 fn order(replica: &Server, port: u16) {
@@ -93,7 +97,11 @@ struct Pair {
 impl Pair {
     /// Both have the same, most of it behind a checkpoint of the first one's.
     fn new(edition: &str) -> Pair {
-        let (first, second) = (server(edition), server(edition));
+        Pair::with(edition, &[])
+    }
+
+    fn with(edition: &str, directives: &[&str]) -> Pair {
+        let (first, second) = (server_with(edition, directives), server_with(edition, directives));
         let relay = Relay::to(first.address()).expect("there is a port");
         order(&second, relay.address().port());
         await_all(&second, &first);
@@ -156,4 +164,224 @@ fn what_a_former_master_wrote_ahead_is_cut_and_it_goes_on_without_a_copy() {
         pair.first.restart().unwrap();
         pair.come_together(0);
     }
+}
+
+#[test]
+fn a_former_master_that_was_killed_goes_back_when_it_is_told_to_follow() {
+    for edition in EDITIONS {
+        let mut pair = Pair::new(edition);
+        pair.part();
+        pair.first.restart().unwrap();
+        pair.come_together(1);
+    }
+}
+
+#[test]
+fn wherever_it_is_killed_it_is_what_it_was_or_what_it_is_to_be() {
+    for edition in EDITIONS {
+        for step in 1..=4 {
+            let mut pair = Pair::new(edition);
+            pair.part();
+            let before = Contents::read(&mut pair.first.connect().unwrap()).unwrap();
+            call_well(&mut pair.first.connect().unwrap(), &["DEBUG", "STOP-REWIND", &step.to_string()]);
+            order(&pair.first, pair.second.address().port());
+            wait_until("it stands still", || pair.first.output().contains("Going back stands still"));
+            pair.first.restart().unwrap();
+            let mut client = pair.first.connect_loaded().unwrap();
+            let after = Contents::read(&mut client).unwrap();
+            let is_as_before = before.difference(&after, now_ms(&mut client).unwrap()).is_none();
+            assert_eq!(is_as_before, step < 4, "{edition}, step {step}");
+            // What was complete needs nothing more.
+            pair.come_together(u64::from(step < 4));
+        }
+    }
+}
+
+#[test]
+fn masters_that_change_parts_go_back_again_and_again() {
+    for edition in EDITIONS {
+        let pair = Pair::new(edition);
+        pair.part();
+        pair.come_together(1);
+        let (mut here, mut there) = (pair.first.connect().unwrap(), pair.second.connect().unwrap());
+        for round in 1..=3 {
+            // The one that follows does not get what is written last, and becomes the master.
+            let relay = Relay::to(pair.second.address()).unwrap();
+            order(&pair.first, relay.address().port());
+            await_all(&pair.first, &pair.second);
+            relay.cut();
+            write_ahead(&mut there);
+            promote(&pair.first);
+            order(&pair.second, pair.first.address().port());
+            await_all(&pair.second, &pair.first);
+            assert_same(&pair.first, &pair.second);
+            assert_eq!(info(&mut there, "sync_rewinds"), round, "{edition}: {}", pair.second.last_lines());
+            assert_eq!(info(&mut here, "sync_full"), 1, "{edition}: {}", pair.second.last_lines());
+            let relay = Relay::to(pair.first.address()).unwrap();
+            order(&pair.second, relay.address().port());
+            await_all(&pair.second, &pair.first);
+            relay.cut();
+            write_ahead(&mut here);
+            promote(&pair.second);
+            pair.come_together(1 + round);
+        }
+    }
+}
+
+#[test]
+fn a_replica_of_a_master_that_goes_back_goes_back_with_it() {
+    for edition in EDITIONS {
+        let pair = Pair::new(edition);
+        let third = server(edition);
+        order(&third, pair.first.address().port());
+        await_all(&third, &pair.first);
+        let mut client = pair.first.connect().unwrap();
+        write(&mut client, "three");
+        checkpoint(&third);
+        await_all(&pair.second, &pair.first);
+        pair.relay.cut();
+        write_ahead(&mut client);
+        await_all(&third, &pair.first);
+        promote(&pair.second);
+        let copies = info(&mut client, "sync_full");
+        pair.come_together(1);
+        await_all(&third, &pair.first);
+        assert_same(&pair.first, &third);
+        assert_eq!(
+            info(&mut third.connect().unwrap(), "sync_rewinds"),
+            1,
+            "{edition}: {}",
+            third.last_lines()
+        );
+        assert_eq!(info(&mut client, "sync_full"), copies, "{edition}: {}", third.last_lines());
+    }
+}
+
+/// As short as they may be, so that there are many.
+const SHORT_SEGMENTS: [&str; 2] = ["--log-segment-size", "1mb"];
+
+#[test]
+fn where_no_checkpoint_is_before_that_place_there_is_a_copy() {
+    for edition in EDITIONS {
+        let pair = Pair::with(edition, &SHORT_SEGMENTS);
+        pair.relay.cut();
+        let mut client = pair.first.connect().unwrap();
+        write_ahead(&mut client);
+        for number in 0..4 {
+            call_well(&mut client, &["SET", &format!("long:{number}"), &"x".repeat(700 << 10)]);
+        }
+        // What it was made of goes with it.
+        checkpoint(&pair.first);
+        promote(&pair.second);
+        order(&pair.first, pair.second.address().port());
+        await_all(&pair.first, &pair.second);
+        assert_same(&pair.second, &pair.first);
+        assert_eq!(info(&mut pair.second.connect().unwrap(), "sync_full"), 1, "{edition}");
+        assert!(
+            pair.first.output().contains("There is no checkpoint before that place"),
+            "{}",
+            pair.first.last_lines()
+        );
+    }
+}
+
+/// Has writes wait for a replica from now on, and one be written that does.
+fn await_acknowledged(server: &Server) {
+    let mut client = server.connect().unwrap();
+    call_well(&mut client, &["CONFIG", "SET", "min-sync-replicas", "1"]);
+    wait_until("it is taken", || call(&mut client, &["SET", "acknowledged", "1"]) == ok());
+}
+
+#[test]
+fn a_checkpoint_is_kept_until_replicas_have_what_a_later_one_holds() {
+    let pair = Pair::with("durable", &SHORT_SEGMENTS);
+    call_well(&mut pair.first.connect().unwrap(), &["CONFIG", "SET", "sync-timeout", "20000"]);
+    await_acknowledged(&pair.first);
+    pair.relay.cut();
+    let writer = pair.first.connect().unwrap();
+    std::thread::scope(|scope| {
+        // Nobody acknowledges it.
+        let mut ahead = writer;
+        let writing = scope.spawn(move || ahead.call(&["SET", "large", &"x".repeat(3 << 20)]));
+        let mut client = pair.first.connect().unwrap();
+        wait_until("it is in the log", || info(&mut client, "master_repl_offset") > 3 << 20);
+        checkpoint(&pair.first);
+        checkpoint(&pair.first);
+        let checkpoints = || {
+            let names = std::fs::read_dir(pair.first.dir()).unwrap().map(|entry| entry.unwrap().file_name());
+            names.filter(|name| name.to_string_lossy().ends_with(".checkpoint")).count()
+        };
+        assert_eq!(checkpoints(), 2, "the one before, and the newest");
+        promote(&pair.second);
+        pair.come_together(1);
+        assert!(!pair.first.output().contains("Acknowledged writes are cut"), "{}", pair.first.last_lines());
+        // Its client was never told that it is done.
+        assert!(!matches!(writing.join().unwrap(), Ok(Value::Simple(_))));
+        checkpoint(&pair.first);
+        assert_eq!(checkpoints(), 1, "what is here is the master's");
+    });
+}
+
+#[test]
+fn acknowledged_writes_that_are_cut_are_told() {
+    let pair = Pair::new("durable");
+    // A replica that has all, and is not the one that becomes the master.
+    let third = server("durable");
+    order(&third, pair.first.address().port());
+    await_all(&third, &pair.first);
+    pair.relay.cut();
+    await_acknowledged(&pair.first);
+    promote(&pair.second);
+    pair.come_together(1);
+    let said = pair.first.output();
+    assert!(said.contains("Acknowledged writes are cut: replicas had the stream up to"), "{said}");
+}
+
+#[test]
+fn what_the_store_holds_is_gone_back_to_however_it_was_cleaned() {
+    let directives = ["--maxmemory", "24mb", "--eager-spill", "yes"];
+    let pair = Pair::with("capacity", &directives);
+    let mut client = pair.first.connect().unwrap();
+    let values = |client: &mut Client, value: &str| {
+        for number in 0..4000 {
+            let value = format!("{value}{}", "v".repeat(2000));
+            client.send_request(&["SET", &format!("cold:{number}"), &value]).unwrap();
+        }
+        (0..4000).for_each(|_| assert_eq!(client.read_value().unwrap(), ok()));
+    };
+    values(&mut client, "old");
+    await_all(&pair.second, &pair.first);
+    checkpoint(&pair.first);
+    call_well(&mut client, &["SET", "after", "1"]);
+    await_all(&pair.second, &pair.first);
+    pair.relay.cut();
+    // What is written over it has the segments cleaned in which the first values lie.
+    for round in 0..4 {
+        values(&mut client, &format!("ahead{round}"));
+    }
+    wait_until("segments are cleaned", || info(&mut client, "store_segments_cleaned") > 0);
+    promote(&pair.second);
+    pair.come_together(1);
+    let mut pair = pair;
+    checkpoint(&pair.first);
+    pair.first.restart().unwrap();
+    pair.come_together(0);
+}
+
+#[test]
+fn without_a_log_there_is_a_copy() {
+    let pair = [server("memory"), server("durable")];
+    let relay = Relay::to(pair[0].address()).unwrap();
+    order(&pair[1], relay.address().port());
+    await_all(&pair[1], &pair[0]);
+    let mut client = pair[0].connect().unwrap();
+    write(&mut client, "kept");
+    await_all(&pair[1], &pair[0]);
+    relay.cut();
+    write(&mut client, "ahead");
+    promote(&pair[1]);
+    order(&pair[0], pair[1].address().port());
+    await_all(&pair[0], &pair[1]);
+    assert_same(&pair[1], &pair[0]);
+    assert_eq!(info(&mut pair[1].connect().unwrap(), "sync_full"), 1);
 }

@@ -33,6 +33,8 @@ pub(crate) struct Directory {
     coming: Mutex<Option<Stream>>,
     /// From which offset on the stream is kept for replicas, whatever else is dispensable.
     kept_from: Mutex<Option<u64>>,
+    /// See [`Directory::keep_before`]; the highest number where nothing is kept for that.
+    committed: AtomicU64,
     /// See [`Header::is_beside_clients`].
     pub is_beside_clients: bool,
     /// From the oldest to the one that is written to.
@@ -106,6 +108,7 @@ impl Directory {
             stream: Mutex::new(stream),
             coming: Mutex::new(None),
             kept_from: Mutex::new(None),
+            committed: AtomicU64::new(u64::MAX),
             is_beside_clients: false,
             live: Mutex::new(Vec::new()),
             checkpoints: Mutex::new(Vec::new()),
@@ -155,6 +158,11 @@ impl Directory {
     /// Keeps the segments that hold the stream from this offset on.
     pub fn keep_stream_from(&self, offset: Option<u64>) {
         *self.kept_from.lock() = offset;
+    }
+
+    /// Keeps the newest checkpoint that ends by then, and the log from there.
+    pub fn keep_before(&self, committed: Option<Lsn>) {
+        self.committed.store(committed.map_or(u64::MAX, |lsn| lsn.0), Ordering::Relaxed);
     }
 
     /// The segments that hold the stream as it is called now, from the oldest on.
@@ -302,8 +310,21 @@ impl Directory {
             *base = kept.min(*base);
         }
         let mut retired = Retired::default();
+        if let Some(base) = &mut base {
+            *base = self.oldest_committed().min(*base);
+        }
         let Some(base) = base else { return Ok(retired) };
         let mut checkpoints = self.checkpoints.lock();
+        // Between the one that is kept because its end is committed, and the newest, none is of use.
+        while retention == Retention::None
+            && checkpoints.len() > 2
+            && checkpoints[0].start >= base
+            && checkpoints[1].end > self.committed()
+        {
+            self.remove(&checkpoint::path(&self.path, checkpoints[1].start))?;
+            checkpoints.remove(1);
+            retired.checkpoints += 1;
+        }
         while let Some(oldest) = checkpoints.first().filter(|oldest| oldest.start < base) {
             self.remove(&checkpoint::path(&self.path, oldest.start))?;
             checkpoints.remove(0);
@@ -354,6 +375,16 @@ impl Directory {
                 Some(checkpoints.iter().find(fits).map_or(newest, |mark| mark.start))
             }
         }
+    }
+
+    fn committed(&self) -> Lsn {
+        Lsn(self.committed.load(Ordering::Relaxed))
+    }
+
+    /// Where the newest checkpoint begins whose end is committed; without one, where the log may begin.
+    fn oldest_committed(&self) -> Lsn {
+        let (committed, checkpoints) = (self.committed(), self.checkpoints.lock());
+        checkpoints.iter().rfind(|mark| mark.end <= committed).map_or(Lsn::ZERO, |mark| mark.start)
     }
 
     /// Where the first segment begins that is kept for replicas.

@@ -407,6 +407,12 @@ impl Log {
         self.shared.directory.keep_stream_from(offset);
     }
 
+    /// Keeps the newest checkpoint that ends by then, with the log from there, whatever later ones there are: what is behind may have to be
+    /// given up ([`Log::look_back`]). None: no more than a start needs.
+    pub fn keep_before(&self, committed: Option<Lsn>) {
+        self.shared.directory.keep_before(committed);
+    }
+
     /// What all files of the log have in common, and no other log's.
     pub fn history(&self) -> u64 {
         self.shared.directory.history

@@ -10,7 +10,7 @@
 use super::upkeep;
 use crate::replicas::synced::{Floor, Lacking, Standing};
 use crate::server::Server;
-use ::log::SyncPolicy;
+use ::log::{Lsn, SyncPolicy};
 use engine::Attention;
 use std::time::{Duration, Instant};
 use sys::Stamp;
@@ -44,6 +44,7 @@ pub fn follow_config(server: &Server) {
     synced.want(&mut standing, wanted);
     if wanted == 0 {
         *standing = Standing::default();
+        keep_before(server, None);
         upkeep::note_minimum(server, &standing);
         server.net.gate.set_short(false);
         server.net.gate.replicate(Stamp::LAST);
@@ -128,12 +129,21 @@ fn note_replicated(server: &Server, standing: &mut Standing) {
     let Some(up_to) = floor.stamp_of(offset) else { return };
     server.net.gate.replicate(up_to);
     standing.acknowledged = Some((server.stream().id, offset));
+    keep_before(server, Some(up_to));
     if standing.is_short {
         standing.is_short = false;
         standing.lacking = None;
         server.net.gate.set_short(false);
         upkeep::note_minimum(server, standing);
         log!(Notice, "Enough replicas have everything (min-sync-replicas): writes are taken");
+    }
+}
+
+/// Has a checkpoint be kept that ends by then: what is behind may have to be given up for another master. Of a store only the newest can be
+/// gone back to.
+pub fn keep_before(server: &Server, acknowledged: Option<Stamp>) {
+    if let Some(log) = server.engine.durability.log().filter(|_| server.engine.residency.store().is_none()) {
+        log.keep_before(acknowledged.map(|stamp| Lsn(stamp.0)));
     }
 }
 

@@ -6,7 +6,7 @@
 use super::applying::Applier;
 use super::copy::Spool;
 use super::{Wanted, begin_stream_by, handing_over, rewinding};
-use crate::feeding::joining;
+use crate::feeding::{joining, synced};
 use crate::followed::{Phase, Status};
 use crate::server::Server;
 use ::log::{Lsn, ReplicationId, Stream, SyncPolicy};
@@ -456,6 +456,8 @@ impl<'s> Link<'s> {
         let place = Place { offset: stream.offset, database: stream.selected.unwrap_or(0) };
         let mut units = MasterStream::new(place, UNIT_BYTES_MAX_DEFAULT);
         joining::keep_relayed(self.server);
+        // What is here is the master's from now on.
+        synced::keep_before(self.server, None);
         self.server.following.change(self.order, |status| {
             (status.phase, status.offset) = (Phase::Connected, place.offset);
         });
