@@ -2,7 +2,7 @@
 //! full copy; wherever it is killed meanwhile, it is what it was or what it is to be.
 
 use crate::{info, tarn};
-use testkit::ask::{ask, call, call_line_well, call_well, ok, text, wait_until};
+use testkit::ask::{ask, call, call_line, call_line_well, call_well, is_error, ok, text, wait_until};
 use testkit::contents::{Contents, now_ms};
 use testkit::relay::Relay;
 use testkit::{Client, Server};
@@ -21,7 +21,9 @@ fn server_with(edition: &str, directives: &[&str]) -> Server {
 
 fn order(replica: &Server, port: u16) {
     let mut client = replica.connect_loaded().unwrap();
-    assert_eq!(call(&mut client, &["REPLICAOF", "127.0.0.1", &port.to_string()]), ok());
+    let reply = call(&mut client, &["REPLICAOF", "127.0.0.1", &port.to_string()]);
+    // Or it does already.
+    assert!(matches!(&reply, Value::Simple(line) if line.starts_with(b"OK")), "{reply:?}");
 }
 
 fn says(client: &mut Client, line: &str) -> bool {
@@ -126,6 +128,13 @@ impl Pair {
         promote(&self.second);
     }
 
+    /// The first is told to follow the second, and stands still at this step of going back.
+    fn stand_still(&self, step: u8) {
+        call_well(&mut self.first.connect().unwrap(), &["DEBUG", "STOP-REWIND", &step.to_string()]);
+        order(&self.first, self.second.address().port());
+        wait_until("it stands still", || self.first.output().contains("Going back stands still"));
+    }
+
     /// The first follows the second, and has all that it has.
     fn come_together(&self, rewinds: u64) {
         order(&self.first, self.second.address().port());
@@ -183,9 +192,7 @@ fn wherever_it_is_killed_it_is_what_it_was_or_what_it_is_to_be() {
             let mut pair = Pair::new(edition);
             pair.part();
             let before = Contents::read(&mut pair.first.connect().unwrap()).unwrap();
-            call_well(&mut pair.first.connect().unwrap(), &["DEBUG", "STOP-REWIND", &step.to_string()]);
-            order(&pair.first, pair.second.address().port());
-            wait_until("it stands still", || pair.first.output().contains("Going back stands still"));
+            pair.stand_still(step);
             pair.first.restart().unwrap();
             let mut client = pair.first.connect_loaded().unwrap();
             let after = Contents::read(&mut client).unwrap();
@@ -295,7 +302,7 @@ fn await_acknowledged(server: &Server) {
 #[test]
 fn a_checkpoint_is_kept_until_replicas_have_what_a_later_one_holds() {
     let pair = Pair::with("durable", &SHORT_SEGMENTS);
-    call_well(&mut pair.first.connect().unwrap(), &["CONFIG", "SET", "sync-timeout", "20000"]);
+    call_well(&mut pair.first.connect().unwrap(), &["CONFIG", "SET", "sync-timeout", "5000"]);
     await_acknowledged(&pair.first);
     pair.relay.cut();
     let writer = pair.first.connect().unwrap();
@@ -304,6 +311,7 @@ fn a_checkpoint_is_kept_until_replicas_have_what_a_later_one_holds() {
         let mut ahead = writer;
         let writing = scope.spawn(move || ahead.call(&["SET", "large", &"x".repeat(3 << 20)]));
         let mut client = pair.first.connect().unwrap();
+        // INFO, which shows it, is answered when it is known that nobody has it.
         wait_until("it is in the log", || info(&mut client, "master_repl_offset") > 3 << 20);
         checkpoint(&pair.first);
         checkpoint(&pair.first);
@@ -384,4 +392,110 @@ fn without_a_log_there_is_a_copy() {
     await_all(&pair[0], &pair[1]);
     assert_same(&pair[1], &pair[0]);
     assert_eq!(info(&mut pair[1].connect().unwrap(), "sync_full"), 1);
+}
+
+#[test]
+fn clients_are_told_that_it_is_loading_and_are_shown_nothing() {
+    for edition in EDITIONS {
+        for step in 1..=4 {
+            let pair = Pair::new(edition);
+            pair.part();
+            pair.stand_still(step);
+            let mut client = pair.first.connect().unwrap();
+            for line in ["GET shared:0", "SET shared:0 mine", "DBSIZE", "LRANGE list 0 -1", "FCALL g 0"] {
+                let reply = call_line(&mut client, line);
+                assert!(is_error(&reply, "LOADING"), "{edition}, step {step}, {line}: {reply:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn who_watches_caches_or_waits_for_a_key_is_told() {
+    for edition in EDITIONS {
+        let pair = Pair::new(edition);
+        pair.part();
+        // One that is there where it is gone back to, and now is not; one that is another there; and one that is not there.
+        let watchers = ["hash", "shared:0", "counted"].map(|key| {
+            let mut watcher = pair.first.connect().unwrap();
+            call_well(&mut watcher, &["WATCH", key]);
+            call_well(&mut watcher, &["MULTI"]);
+            call_well(&mut watcher, &["GET", "any"]);
+            (key, watcher)
+        });
+        let (mut cacher, mut waiter) = (pair.first.connect().unwrap(), pair.first.connect().unwrap());
+        call_well(&mut cacher, &["HELLO", "3"]);
+        call_well(&mut cacher, &["CLIENT", "TRACKING", "ON"]);
+        call_well(&mut cacher, &["GET", "shared:0"]);
+        waiter.send_request(&["BLPOP", "nowhere", "0"]).unwrap();
+        let mut client = pair.first.connect().unwrap();
+        wait_until("one waits", || info(&mut client, "blocked_clients") == 1);
+        order(&pair.first, pair.second.address().port());
+        let reply = waiter.read_value().unwrap();
+        assert!(is_error(&reply, "UNBLOCKED"), "{edition}: {reply:?}");
+        let told = cacher.read_value().unwrap();
+        assert!(matches!(told, Value::Push(_)), "{edition}: {told:?}");
+        pair.come_together(1);
+        for (key, mut watcher) in watchers {
+            assert_eq!(call(&mut watcher, &["EXEC"]), Value::NullArray, "{edition}: {key}");
+        }
+    }
+}
+
+#[test]
+fn what_was_written_beside_the_stream_behind_that_place_goes_too() {
+    for edition in EDITIONS {
+        let pair = Pair::with(edition, &["--replica-read-only", "no"]);
+        let third = server_with(edition, &["--replica-read-only", "no"]);
+        order(&third, pair.first.address().port());
+        await_all(&third, &pair.first);
+        checkpoint(&third);
+        let mut there = third.connect().unwrap();
+        call_well(&mut there, &["SET", "beside", "before"]);
+        pair.relay.cut();
+        write_ahead(&mut pair.first.connect().unwrap());
+        await_all(&third, &pair.first);
+        call_well(&mut there, &["SET", "beside", "behind"]);
+        call_well(&mut there, &["SET", "another", "behind"]);
+        promote(&pair.second);
+        // The former master, while it has no link to the new one.
+        let relay = Relay::to(pair.second.address()).unwrap();
+        relay.cut();
+        order(&pair.first, relay.address().port());
+        call_well(&mut pair.first.connect().unwrap(), &["SET", "beside", "behind"]);
+        pair.come_together(1);
+        await_all(&third, &pair.first);
+        assert_eq!(info(&mut there, "sync_rewinds"), 1, "{edition}: {}", third.last_lines());
+        assert_eq!(call(&mut there, &["GET", "beside"]), text("before"), "{edition}");
+        assert_eq!(call(&mut there, &["DEL", "beside", "another"]), Value::Int(1), "{edition}");
+        assert_same(&pair.first, &third);
+    }
+}
+
+#[test]
+fn a_replica_that_may_be_all_there_is_of_something_is_not_cut_without_an_order() {
+    let directives = ["--min-sync-replicas", "1"];
+    let third = server_with("durable", &directives);
+    let [first, second] = [server("durable"), server("durable")];
+    let relays = [&first, &first].map(|server| Relay::to(server.address()).unwrap());
+    order(&second, relays[0].address().port());
+    order(&third, relays[1].address().port());
+    await_all(&second, &first);
+    write(&mut first.connect().unwrap(), "kept");
+    await_all(&second, &first);
+    relays[0].cut();
+    call_well(&mut first.connect().unwrap(), &["SET", "ahead", "1"]);
+    await_all(&third, &first);
+    promote(&second);
+    // The one that it follows gives up what it wrote ahead itself.
+    order(&first, second.address().port());
+    await_all(&first, &second);
+    wait_until("it keeps what it has", || third.output().contains("may be all there is of it"));
+    let mut client = third.connect().unwrap();
+    assert_eq!(call(&mut client, &["GET", "ahead"]), text("1"));
+    assert_eq!(info(&mut client, "sync_rewinds"), 0);
+    order(&third, second.address().port());
+    await_all(&third, &second);
+    assert_eq!(info(&mut client, "sync_rewinds"), 1, "{}", third.last_lines());
+    assert_same(&second, &third);
 }

@@ -160,6 +160,8 @@ pub enum Step {
 pub fn rewind(engine: &Arc<Engine>, past: &Past, tell: &dyn Fn(Step)) -> Result<(), Failure> {
     let log = engine.durability.log().expect("what was looked back to is in it");
     let _alone = Alone::begin(engine);
+    // Whoever was let in before clients were refused has left: nothing is appended any more.
+    engine.keyspace.enter(engine.following_guest()).exclusively(engine.clock.now(), Touch::No, |_| ());
     engine.residency.load_again().map_err(Failure::Kept)?;
     if let Err(error) = give_way(engine, log, past.stream) {
         engine.residency.note_loaded_again();
@@ -168,7 +170,7 @@ pub fn rewind(engine: &Arc<Engine>, past: &Past, tell: &dyn Fn(Step)) -> Result<
     tell(Step::Expected);
     clear(engine);
     tell(Step::Cleared);
-    let settled = do_again(engine, &past.recovery).and_then(|()| {
+    let settled = replay(engine, &past.recovery).and_then(|()| {
         tell(Step::Done);
         checkpoint::write(engine, log, engine.guest(), Pace::Full)?;
         tell(Step::Kept);
@@ -178,7 +180,7 @@ pub fn rewind(engine: &Arc<Engine>, past: &Past, tell: &dyn Fn(Step)) -> Result<
 }
 
 /// Brings the empty keyspace to where it was. Nobody is told, and nothing of it is appended.
-fn do_again(engine: &Arc<Engine>, recovery: &Recovery) -> io::Result<()> {
+fn replay(engine: &Arc<Engine>, recovery: &Recovery) -> io::Result<()> {
     let (keyspace, guest) = (&engine.keyspace, engine.following_guest());
     let now = engine.clock.now();
     let _past = keyspace.in_the_past();

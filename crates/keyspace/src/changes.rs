@@ -5,6 +5,7 @@
 //! tells them to the one [`Observer`] before it unlocks its slots. What somebody
 //! has seen of a key is therefore never newer than what watchers know of it.
 
+use crate::Keyspace;
 use crate::ids::DbIndex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -124,5 +125,12 @@ impl Interests {
         } else {
             self.0.fetch_and(!flag.bits(), Ordering::Relaxed);
         }
+    }
+}
+
+impl Keyspace {
+    /// Has nobody told of what is done once more, who is interested or not, until that is over.
+    pub fn mute(&self, on: bool) {
+        self.interests.mute(Interest::EVENTS | Interest::WAITING | Interest::BESIDE, on);
     }
 }

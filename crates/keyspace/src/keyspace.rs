@@ -87,7 +87,7 @@ pub struct Keyspace {
     /// What evictions have freed by themselves, bytes (see [`Batch::evict`]).
     pub(crate) evicted_bytes: AtomicI64,
     active_expiry: AtomicBool,
-    interests: Interests,
+    pub(crate) interests: Interests,
     observer: OnceLock<Box<dyn Observer>>,
     waiting: Waiting,
     /// Where effects go.
@@ -283,11 +283,6 @@ impl Keyspace {
     /// Switches an interest on or off. [`Interest::WAITING`] follows by itself from who waits.
     pub fn set_interest(&self, flag: Interest, on: bool) {
         self.interests.set(flag, on);
-    }
-
-    /// Has nobody told of what is done again, who is interested or not, until that is over.
-    pub fn mute(&self, on: bool) {
-        self.interests.mute(Interest::EVENTS | Interest::WAITING | Interest::BESIDE, on);
     }
 
     /// Who waits for keys.

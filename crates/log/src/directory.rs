@@ -310,27 +310,8 @@ impl Directory {
             *base = kept.min(*base);
         }
         let mut retired = Retired::default();
-        if let Some(base) = &mut base {
-            *base = self.oldest_committed().min(*base);
-        }
-        let Some(base) = base else { return Ok(retired) };
-        let mut checkpoints = self.checkpoints.lock();
-        // Between the one that is kept because its end is committed, and the newest, none is of use.
-        while retention == Retention::None
-            && checkpoints.len() > 2
-            && checkpoints[0].start >= base
-            && checkpoints[1].end > self.committed()
-        {
-            self.remove(&checkpoint::path(&self.path, checkpoints[1].start))?;
-            checkpoints.remove(1);
-            retired.checkpoints += 1;
-        }
-        while let Some(oldest) = checkpoints.first().filter(|oldest| oldest.start < base) {
-            self.remove(&checkpoint::path(&self.path, oldest.start))?;
-            checkpoints.remove(0);
-            retired.checkpoints += 1;
-        }
-        drop(checkpoints);
+        let Some(base) = base.map(|base| base.min(self.oldest_committed())) else { return Ok(retired) };
+        retired.checkpoints = self.retire_checkpoints(retention, base)?;
         let mut live = self.live.lock();
         let needed = live.windows(2).take_while(|pair| pair[1].start <= base).count();
         let mut kept = Kept { recycled: Vec::new(), most: needed.max(SPARE_SEGMENTS_KEPT) };
@@ -354,6 +335,29 @@ impl Directory {
             self.remove(&spare)?;
         }
         Ok(retired)
+    }
+
+    fn retire_checkpoints(&self, retention: Retention, base: Lsn) -> io::Result<usize> {
+        let mut checkpoints = self.checkpoints.lock();
+        let Some(newest) = checkpoints.last().map(|mark| mark.start) else { return Ok(0) };
+        // Without one whose end is committed, the oldest will be the first.
+        let committed = checkpoints.iter().rfind(|mark| mark.end <= self.committed()).or(checkpoints.first());
+        let committed = committed.map(|mark| mark.start);
+        let is_of_use = |mark: &Mark| match retention {
+            Retention::None => mark.start == newest || Some(mark.start) == committed,
+            Retention::Milliseconds(_) | Retention::Bytes(_) => mark.start >= base,
+        };
+        let before = checkpoints.len();
+        while let Some(at) = checkpoints.iter().position(|mark| !is_of_use(mark)) {
+            self.remove(&checkpoint::path(&self.path, checkpoints[at].start))?;
+            checkpoints.remove(at);
+        }
+        Ok(before - checkpoints.len())
+    }
+
+    /// Whether the newest checkpoint's end is committed: none before it is kept for that.
+    pub fn is_newest_committed(&self) -> bool {
+        self.checkpoints.lock().last().is_none_or(|mark| mark.end <= self.committed())
     }
 
     /// Where the checkpoint begins before which nothing is needed; None if everything is.

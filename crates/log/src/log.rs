@@ -413,6 +413,11 @@ impl Log {
         self.shared.directory.keep_before(committed);
     }
 
+    /// Whether nothing is kept for [`Log::keep_before`] that the newest checkpoint has not replaced.
+    pub fn is_checkpoint_committed(&self) -> bool {
+        self.shared.directory.is_newest_committed()
+    }
+
     /// What all files of the log have in common, and no other log's.
     pub fn history(&self) -> u64 {
         self.shared.directory.history

@@ -12,13 +12,15 @@ use ::log::{Log, Retention};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::Store;
 use sys::UnixMs;
 use telemetry::log;
 
 /// How often it looks whether the one that is given up has ended.
 const HOLD_POLL: Duration = Duration::from_millis(1);
+/// How long a checkpoint waits at its end for replicas to have what it holds.
+const COMMITMENT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// After a failure the next one that nobody asked for waits this long.
 const RETRY_MS: u64 = 60_000;
@@ -209,6 +211,9 @@ fn write(engine: &Engine, log: &Log, began: UnixMs, pace: Pace) {
         let mut figures = engine.durability.rewrites.0.lock();
         (figures.named_before, figures.is_owed) = (named_before, false);
     }
+    if written.is_ok() {
+        wait_for_commitment(engine, log);
+    }
     let retired = written.as_ref().ok().map(|_| log.retire(retention(engine)));
     if let Some(Err(error)) = retired {
         log!(
@@ -222,6 +227,18 @@ fn write(engine: &Engine, log: &Log, began: UnixMs, pace: Pace) {
     }
     let bytes = *written.as_ref().unwrap_or(&0);
     end(engine, CHECKPOINT, began, &written.map(|_| ()), bytes);
+}
+
+/// Gives replicas a moment to have what the checkpoint holds: the one before would be kept for them until the next.
+fn wait_for_commitment(engine: &Engine, log: &Log) {
+    let began = Instant::now();
+    while !log.is_checkpoint_committed()
+        && !engine.durability.rewrites.is_held()
+        && !engine.is_ending()
+        && began.elapsed() < COMMITMENT_PATIENCE
+    {
+        std::thread::sleep(HOLD_POLL);
+    }
 }
 
 /// What is written, for the server's log. A log may begin while an append-only file is.

@@ -126,7 +126,8 @@ impl Residency {
     /// The same as [`Residency::note_loaded`] where it was loaded again: what lives is counted anew.
     pub(crate) fn note_loaded_again(&self) {
         if self.store.get().is_some() {
-            self.cleared_keys.store(u64::MAX, Ordering::Relaxed);
+            // As if more had gone than there can be; what goes meanwhile is added.
+            self.cleared_keys.store(u64::MAX / 2, Ordering::Relaxed);
             self.note_loaded();
             self.ring();
         }

@@ -7,7 +7,8 @@
 //! - AUTH: an error ends it. A master without a password refuses one that is given.
 //! - REPLCONF: an error is noted and changes nothing. So a master that wanted a password and was given none answers PSYNC with `-NOAUTH`.
 //! - REPLCONF common: of our own; with which a replica that has something to ask for asks up to where the master has it, too. A master
-//!   that has less says so, and nothing is asked for; one that does not know the question answers with an error.
+//!   that has less says so, and nothing is asked for; one that does not know the question answers with an error, one that cannot
+//!   answer yet is asked again later.
 //! - PSYNC: line ends before the reply keep the connection alive (the master is preparing). SYNC, to which Redis falls back
 //!   where PSYNC is not known, is not spoken here: it has no offsets.
 //!
@@ -245,7 +246,12 @@ impl Handshake {
 fn judge(awaited: Awaited, line: &[u8]) -> Result<Option<String>, Outcome> {
     let refused = |words: &str| Err(Outcome::Refused(Ending::quoting(words, line)));
     match (awaited, line.first()) {
-        (_, Some(b'+')) | (Awaited::Common, Some(b'-')) => Ok(None),
+        (_, Some(b'+')) => Ok(None),
+        // Without an answer a full copy would come, which may not be needed.
+        (Awaited::Common, _) if is_passing(line) => {
+            Err(Outcome::Later(Ending::quoting("Error reply to REPLCONF common from master: ", line)))
+        }
+        (Awaited::Common, Some(b'-')) => Ok(None),
         (Awaited::Ping, _) if wants_authentication(line) => Ok(None),
         (Awaited::Ping, _) if is_passing(line) => {
             Err(Outcome::Later(Ending::quoting("Error reply to PING from master: ", line)))

@@ -265,8 +265,8 @@ fn replconf(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
             }
             b"getack" => return Ok(()),
             b"common" => {
-                match joining::common(context.server, value) {
-                    Some((id, offset)) => reply.simple(&format!("COMMON {id} {offset}")),
+                match joining::common(context.server, value)? {
+                    Some((id, offset)) => reply.simple(format!("COMMON {id} {offset}")),
                     None => reply.simple("COMMON none"),
                 }
                 return Ok(());

@@ -102,11 +102,18 @@ fn may_go_on(server: &Server, state: &State, stream: &Stream, wish: &Wish) -> bo
 
 /// Up to where a stream is the one that this server could go on with, of which somebody has these names: `id:offset`, separated by commas,
 /// the offset being how far it has it. None: it is another one, or no more of it is there.
-pub fn common(server: &Server, names: &[u8]) -> Option<(ReplicationId, u64)> {
+///
+/// # Errors
+/// That is not known yet, as with [`join`].
+pub fn common(server: &Server, names: &[u8]) -> Result<Option<(ReplicationId, u64)>> {
     let is_linked = || server.following.status().is_none_or(|status| status.phase == Phase::Connected);
-    if server.failover.is_on() || !is_linked() {
-        return None;
+    match server.failover.is_on() || !is_linked() {
+        true => Err(NO_MASTER_LINK),
+        false => Ok(find_common(server, names)),
     }
+}
+
+fn find_common(server: &Server, names: &[u8]) -> Option<(ReplicationId, u64)> {
     let stream = server.stream();
     let good_until = |id: ReplicationId| match stream.former {
         _ if id == stream.id => Some(stream.offset),

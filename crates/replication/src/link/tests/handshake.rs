@@ -64,6 +64,7 @@ fn a_replica_introduces_itself_and_asks() {
         listening_port: 6380,
         announced_address: Some("10.0.0.7".to_owned()),
         version: Some("8.0.0".to_owned()),
+        names: Vec::new(),
         hands_over: false,
     };
     let master = format!("+PONG\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n\n\n+FULLRESYNC {ID} 77\r\n$3\r\nRED");
@@ -112,6 +113,41 @@ fn who_hands_over_says_so_and_knows_whether_it_came_to_that() {
     assert!(asks(b"+PONG\r\n+OK\r\n+OK\r\n-ERR no\r\n"));
     assert!(!asks(b"+PONG\r\n+OK\r\n"));
     assert!(!asks(b"-LOADING\r\n"));
+}
+
+#[test]
+fn a_master_is_asked_where_the_streams_part() {
+    let names = vec![(ID.parse().unwrap(), 41), (OTHER_ID.parse().unwrap(), 30)];
+    let replica = Replica { names, ..Replica::default() };
+    let outcome = |reply: &str| {
+        let played = play_all(&replica, known(), format!("+PONG\r\n+OK\r\n+OK\r\n{reply}").as_bytes());
+        let psync = format!("PSYNC {ID} 42");
+        let common = format!("REPLCONF common {ID}:41,{OTHER_ID}:30");
+        let introduction =
+            ["PING", "REPLCONF listening-port 0", "REPLCONF capa eof capa psync2 capa tarn", &common];
+        let is_parted = matches!(played.outcome, Some(Outcome::Parted { .. } | Outcome::Later(_)));
+        let asks: &[&str] = if is_parted { &[] } else { &[&psync] };
+        assert_eq!(played.sent, requests(&[&introduction, asks].concat()));
+        played.outcome.unwrap()
+    };
+    let parted = |id: &str, offset| Outcome::Parted { id: id.parse().unwrap(), offset };
+    assert_eq!(outcome(&format!("+COMMON {ID} 40\r\n")), parted(ID, 40));
+    assert_eq!(outcome(&format!("+COMMON {OTHER_ID} 30\r\n")), parted(OTHER_ID, 30));
+    // It has all of it, another stream, or what was not asked about, or does not know the question.
+    let full = Outcome::Full { id: OTHER_ID.parse().unwrap(), offset: 7 };
+    for answer in [
+        format!("+COMMON {ID} 41"),
+        format!("+COMMON {ID} 43"),
+        format!("+COMMON {OTHER_ID} 31"),
+        format!("+COMMON {} 1", "1".repeat(40)),
+        "+COMMON none".to_owned(),
+        "+COMMON".to_owned(),
+        "-ERR Unrecognized REPLCONF option: common".to_owned(),
+    ] {
+        assert_eq!(outcome(&format!("{answer}\r\n+FULLRESYNC {OTHER_ID} 7\r\n")), full, "{answer}");
+    }
+    let later = outcome("-NOMASTERLINK Can't SYNC while not connected with my master\r\n");
+    assert!(matches!(later, Outcome::Later(_)), "{later:?}");
 }
 
 #[test]
