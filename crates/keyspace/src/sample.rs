@@ -30,15 +30,21 @@ pub(crate) enum Sampled<'a> {
 impl Batch<'_> {
     /// A key picked at random, all about equally likely; exactly so while there
     /// are few. None if there is none, or if so many have expired that none is
-    /// found within a limit (RANDOMKEY). The outer None: a slow script has slots, and nothing was found elsewhere.
-    pub fn try_random_key(&self, db: DbIndex, now: UnixMs) -> Option<Option<Box<[u8]>>> {
+    /// found within a limit (RANDOMKEY). The outer None: a slow script has slots, and nothing was found elsewhere. `over` is shown the expired
+    /// keys that were met.
+    pub fn try_random_key(
+        &self,
+        db: DbIndex,
+        now: UnixMs,
+        mut over: impl FnMut(&[u8]),
+    ) -> Option<Option<Box<[u8]>>> {
         let soon = LockedSoon::new();
-        let (picked, passed) = self.pick_key(db, now, |_, slot| soon.lock(slot));
+        let (picked, passed) = self.pick_key(db, now, &mut over, |_, slot| soon.lock(slot));
         if picked.is_some() || passed == 0 {
             return Some(picked);
         }
         // The only keys there are may lie where somebody is at work.
-        let (picked, passed) = self.pick_key(db, now, |id, slot| self.lock_unless_slow(id, slot));
+        let (picked, passed) = self.pick_key(db, now, &mut over, |id, slot| self.lock_unless_slow(id, slot));
         (picked.is_some() || passed == 0).then_some(picked)
     }
 
@@ -46,12 +52,14 @@ impl Batch<'_> {
         &'b self,
         db: DbIndex,
         now: UnixMs,
+        over: &mut impl FnMut(&[u8]),
         lock: impl Fn(SlotId, &'b Lock<SlotKeys>) -> Option<Guard<'b, SlotKeys>>,
     ) -> (Option<Box<[u8]>>, usize) {
         let mut picked: Option<Vec<u8>> = None;
         let mut seen = 0;
         let passed = self.sample_all(db, RANDOM_KEY_SAMPLES, lock, |object| {
             if object.is_expired(now) {
+                over(object.key());
                 return false;
             }
             // The i-th key replaces the one picked with chance 1/i: all are equal.

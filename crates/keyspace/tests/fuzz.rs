@@ -399,7 +399,7 @@ impl Fuzz {
     fn random_key(&mut self) {
         let db = self.prng.below(u64::from(DATABASES)) as u32;
         let batch = self.keyspace.enter(0);
-        match batch.try_random_key(DbIndex(db), UnixMs(self.now)).flatten() {
+        match batch.try_random_key(DbIndex(db), UnixMs(self.now), |_| ()).flatten() {
             Some(key) => assert!(self.is_live(&(db, key.into_vec()))),
             None => assert!(!self.model.keys().any(|key| key.0 == db && self.is_live(key))),
         }

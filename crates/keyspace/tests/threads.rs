@@ -118,7 +118,7 @@ impl Worker<'_> {
         let mut accounts = 0;
         batch.for_each(BANK, self.now(), |_| accounts += 1);
         assert_eq!(accounts, ACCOUNTS);
-        batch.try_random_key(DbIndex(1), self.now());
+        batch.try_random_key(DbIndex(1), self.now(), |_| ());
         batch.average_ttl_ms(DbIndex(1), self.now());
     }
 

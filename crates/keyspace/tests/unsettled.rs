@@ -203,7 +203,9 @@ const WALKS: &[(&str, Walk)] = &[
         batch.for_each(DB, NOW, |object| found.push(object.key().to_vec()));
         found
     }),
-    ("RANDOMKEY", |batch| batch.try_random_key(DB, NOW).flatten().into_iter().map(Vec::from).collect()),
+    ("RANDOMKEY", |batch| {
+        batch.try_random_key(DB, NOW, |_| ()).flatten().into_iter().map(Vec::from).collect()
+    }),
 ];
 
 #[test]

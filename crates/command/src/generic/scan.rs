@@ -79,7 +79,15 @@ fn pass_by_unreadable(batch: &Batch<'_>) {
 
 /// RANDOMKEY
 fn randomkey(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    match batch.try_random_key(args.db, args.now).ok_or(Error::InUse)? {
+    let mut over = Vec::new();
+    let note = |key: &[u8]| {
+        if over.len() < FREED_MAX {
+            over.push(key.to_vec());
+        }
+    };
+    let picked = batch.try_random_key(args.db, args.now, note);
+    free(batch, args, &over);
+    match picked.ok_or(Error::InUse)? {
         Some(key) => {
             pass_by_unreadable(batch);
             reply.bulk(&key);
@@ -112,7 +120,7 @@ fn scan(batch: &Batch<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()>
     if is_held_up { Err(Error::InUse) } else { Ok(()) }
 }
 
-/// Keys that one SCAN frees; the sweep frees the others.
+/// Keys that one SCAN or RANDOMKEY frees; the sweep frees the others.
 const FREED_MAX: usize = 1000;
 
 /// Frees keys that were met with their time up, as any look at them does.
