@@ -14,6 +14,7 @@ use command::table::{self, Runs};
 use engine::residency;
 use keyspace::{Batch, DbIndex, Key, NO_TIME_IS_UP};
 use replication::link::{Group, Unit, UnitKind, UnitRequest, Words};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use telemetry::log;
 
@@ -52,7 +53,10 @@ impl<'s> Applier<'s> {
         let mut walk = unit.walk(&mut words);
         while let Some(group) = walk.next_group() {
             if unit.kind() == UnitKind::Transaction && !batch.is_holding() {
-                self.hold(&mut batch, group);
+                match group.is_all {
+                    true => self.hold(&mut batch, group),
+                    false => self.hold_long(&mut batch, unit),
+                }
             }
             for request in group.commands() {
                 self.command(&mut batch, &request);
@@ -82,28 +86,53 @@ impl<'s> Applier<'s> {
         }
     }
 
-    /// Holds what the commands of a transaction touch, so that nobody sees a part of it. One with more words than are noted at a time
-    /// holds everything: the names of its keys would take more memory than itself.
+    /// Holds what the commands of a transaction touch, so that nobody sees a part of it.
     fn hold(&self, batch: &mut Batch<'_>, group: Group<'_>) {
-        if !group.is_all {
-            return batch.hold_all();
+        let mut keys = Vec::new();
+        match self.note_keys(group, &mut |key| keys.push(key)) {
+            true => batch.hold(&keys),
+            false => batch.hold_all(),
         }
+    }
+
+    /// The same for one with more words than are noted at a time: it is gone over once more for that, and of each slot one key is noted, since
+    /// the names of all would take more memory than itself.
+    #[cold]
+    fn hold_long(&self, batch: &mut Batch<'_>, unit: &Unit<'_>) {
+        let (mut words, mut slots) = (Words::default(), BTreeMap::new());
+        let mut walk = unit.walk(&mut words);
+        while let Some(group) = walk.next_group() {
+            let mut note = |key: Key<'_>| {
+                slots.entry((key.db, key.slot)).or_insert_with(|| key.bytes.to_vec());
+            };
+            if !self.note_keys(group, &mut note) {
+                return batch.hold_all();
+            }
+        }
+        let keyspace = &self.server.engine.keyspace;
+        let keys: Vec<Key<'_>> = slots.iter().map(|((db, _), name)| keyspace.key(*db, name)).collect();
+        batch.hold(&keys);
+    }
+
+    /// Shows the keys of commands. False: one of them may touch any.
+    fn note_keys<'g>(&'g self, group: Group<'g>, note: &mut impl FnMut(Key<'g>)) -> bool {
         let engine = &self.server.engine;
-        let mut keys: Vec<Key<'_>> = Vec::new();
+        let mut keys: Vec<Key<'g>> = Vec::new();
         for request in group.commands() {
             let row = table::find_for(&request.request).map(|command| command.row.handler);
-            let Some(Runs::Data(row)) = row else { return batch.hold_all() };
+            let Some(Runs::Data(row)) = row else { return false };
             if !row.accepts(request.request.len()) || request.database >= engine.keyspace.databases() {
                 continue;
             }
             let place = (DbIndex(request.database), NO_TIME_IS_UP);
             let args = Args::new(request.request, &engine.keyspace, place, &engine.settings);
             if needs_all(row, &args) {
-                return batch.hold_all();
+                return false;
             }
             keys_locked(row, &args, &mut keys);
+            keys.drain(..).for_each(&mut *note);
         }
-        batch.hold(&keys);
+        true
     }
 
     #[cold]
