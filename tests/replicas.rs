@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use sys::Prng;
-use testkit::ask::{call, shown, text};
+use testkit::ask::{call, is_error, shown, text};
 use testkit::{Client, Program, Server};
 use wire::Value;
 
@@ -711,4 +711,64 @@ fn messages_come_to_who_listens_at_a_replica() {
     messages_come_to_replicas(&master("memory", &[]), &follower(Program::Redis));
     messages_come_to_replicas(&master("durable", &[]), &follower(tarn()));
     messages_come_to_replicas(&follower(Program::Redis), &master("durable", &[]));
+}
+
+#[test]
+fn a_paused_replica_does_nothing_of_its_masters() {
+    for edition in ["memory", "durable"] {
+        let (master, replica) = (master("memory", &[]), master(edition, &[]));
+        let (mut here, mut there) = (master.connect().unwrap(), replica.connect().unwrap());
+        follow(&mut there, &master);
+        call(&mut here, &["SET", "a", "1"]);
+        agree(&master, &replica);
+        let offset = |client: &mut Client, name: &str| field(client, name).unwrap().parse::<u64>().unwrap();
+        assert_eq!(shown(&call(&mut there, &["CLIENT", "PAUSE", "1000000", "WRITE"])), "OK");
+        let before = offset(&mut there, "slave_repl_offset");
+        call(&mut here, &["SET", "a", "2"]);
+        let end = offset(&mut here, "master_repl_offset");
+        wait_until("it has come", || offset(&mut there, "slave_read_repl_offset") >= end);
+        assert_eq!(offset(&mut there, "slave_repl_offset"), before);
+        assert_eq!(shown(&call(&mut there, &["GET", "a"])), "1");
+        assert_eq!(shown(&call(&mut there, &["CLIENT", "UNPAUSE"])), "OK");
+        agree(&master, &replica);
+        assert_eq!(shown(&call(&mut there, &["GET", "a"])), "2");
+    }
+}
+
+#[test]
+fn a_long_transaction_waits_for_its_keys_only() {
+    let (master, replica) = (master("memory", &[]), master("memory", &["--busy-reply-threshold", "1"]));
+    let (mut here, mut there) = (master.connect().unwrap(), replica.connect().unwrap());
+    let mut busy = replica.connect().unwrap();
+    call(&mut here, &["SET", "read", "v"]);
+    follow(&mut there, &master);
+    agree(&master, &replica);
+    busy.send_request(&["EVAL", "while redis.call('GET', KEYS[1]) do end", "1", "read"]).unwrap();
+    let is_busy = |client: &mut Client| is_error(&call(client, &["GET", "read"]), "BUSY");
+    wait_until("the script runs", || is_busy(&mut there));
+    let words = vec!["word"; 30_000];
+    call(&mut here, &["MULTI"]);
+    for _ in 0..3 {
+        call(&mut here, &[&["RPUSH", "list"][..], &words].concat());
+    }
+    call(&mut here, &["EXEC"]);
+    wait_until("it is done", || call(&mut there, &["LLEN", "list"]) == Value::Int(90_000));
+    assert!(is_busy(&mut there), "the script is there still");
+    assert_eq!(shown(&call(&mut there, &["SCRIPT", "KILL"])), "OK");
+}
+
+#[test]
+fn a_look_for_any_key_frees_those_that_are_over() {
+    let (master, replica) = (master("memory", &[]), master("memory", &[]));
+    let (mut here, mut there) = (master.connect().unwrap(), replica.connect().unwrap());
+    follow(&mut there, &master);
+    call(&mut here, &["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+    call(&mut here, &["SET", "over", "v", "PX", "1"]);
+    agree(&master, &replica);
+    call(&mut here, &["BLPOP", "none", "0.05"]);
+    assert_eq!(call(&mut here, &["DBSIZE"]), Value::Int(1));
+    assert_eq!(call(&mut here, &["RANDOMKEY"]), Value::Null);
+    assert_eq!(call(&mut here, &["DBSIZE"]), Value::Int(0));
+    agree(&master, &replica);
+    assert_eq!(call(&mut there, &["DBSIZE"]), Value::Int(0));
 }

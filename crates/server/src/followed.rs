@@ -66,6 +66,8 @@ pub struct Status {
     pub copy_bytes: Option<u64>,
     /// Bytes of the stream that are done here.
     pub offset: u64,
+    /// Bytes of it that have come.
+    pub read: u64,
 }
 
 impl Status {
@@ -79,6 +81,7 @@ impl Status {
             copied_bytes: 0,
             copy_bytes: None,
             offset: 0,
+            read: 0,
         }
     }
 }

@@ -69,6 +69,14 @@ impl Pause {
         }
     }
 
+    /// Whether what a master wants is held back, too, as long as clients' writes are. A failover, in which the master changes, holds nothing of
+    /// the new one's back.
+    pub fn holds_stream(&self, now: UnixMs) -> bool {
+        let state = self.state.lock();
+        let is_on = |purpose: Purpose| state[purpose as usize].is_some_and(|(_, until)| now < until);
+        is_on(Purpose::Client) || is_on(Purpose::End)
+    }
+
     /// What is held back at `now` and until when to look again. What is over is forgotten.
     pub fn at(&self, engine: &Engine, now: UnixMs) -> Order {
         let mut state = self.state.lock();

@@ -10,9 +10,9 @@ use crate::feeding::{joining, synced};
 use crate::followed::{Phase, Status};
 use crate::server::Server;
 use ::log::{Lsn, ReplicationId, Stream, SyncPolicy};
-use engine::durability;
 use engine::import::rdb;
 use engine::replacement::{self, Failure};
+use engine::{Attention, durability};
 use net::connect::Outgoing;
 use replication::insync::Moment;
 use replication::link::limits::{RDB_BYTES_MAX_DEFAULT, UNIT_BYTES_MAX_DEFAULT};
@@ -35,6 +35,8 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
 /// How often it looks whether there is something to report.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// While what the master sends is held back, so much of it is kept here; what comes then stays where it is.
+const PAUSED_BYTES_MAX: usize = 16 << 20;
 
 /// How long it waits before it looks again whether the disk has taken something.
 const DISK_POLL: Duration = Duration::from_micros(200);
@@ -459,7 +461,7 @@ impl<'s> Link<'s> {
         // What is here is the master's from now on.
         synced::keep_before(self.server, None);
         self.server.following.change(self.order, |status| {
-            (status.phase, status.offset) = (Phase::Connected, place.offset);
+            (status.phase, status.offset, status.read) = (Phase::Connected, place.offset, place.offset);
         });
         // What the master wants to hear of, once it is done here.
         let mut asked = VecDeque::new();
@@ -477,8 +479,25 @@ impl<'s> Link<'s> {
                 true => self.send(&acknowledgement(applied, durable))?,
                 false => self.report(Report::Following { applied, durable })?,
             }
-            self.read_or_answer(asked.front().copied())?;
+            match units.waiting_bytes() > PAUSED_BYTES_MAX && self.is_paused() {
+                true => self.read_nothing()?,
+                false => self.read_or_answer(asked.front().copied())?,
+            }
         }
+    }
+
+    /// Whether what comes is kept and not done (CLIENT PAUSE).
+    fn is_paused(&self) -> bool {
+        let engine = &self.server.engine;
+        engine.attention().contains(Attention::PAUSED) && self.server.pause.holds_stream(engine.clock.now())
+    }
+
+    /// Reads nothing for a while. What the master has not sent by then is not its fault.
+    fn read_nothing(&mut self) -> io::Result<()> {
+        self.server.following.rest(self.order, PATIENCE);
+        self.heard = Instant::now();
+        self.forget_used();
+        self.look()
     }
 
     /// Reads what comes within a short time, unless the stream is done here up to an offset before.
@@ -511,6 +530,9 @@ impl<'s> Link<'s> {
         // Who has ended the order while nothing was done must not find more done than then.
         self.look()?;
         let result = loop {
+            if self.is_paused() {
+                break Ok(());
+            }
             match units.next_unit() {
                 Ok(Some(unit)) => {
                     if unit.kind() == UnitKind::GetAck {
@@ -530,7 +552,8 @@ impl<'s> Link<'s> {
         if server.engine.durability.log().is_none() {
             server.set_stream(Stream { offset, selected: Some(database), ..stream });
         }
-        server.following.change(self.order, |status| status.offset = offset);
+        let read = offset + units.waiting_bytes() as u64;
+        server.following.change(self.order, |status| (status.offset, status.read) = (offset, read));
         drop(applying);
         server.shard.note();
         result

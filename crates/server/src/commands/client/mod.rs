@@ -269,9 +269,12 @@ fn pause(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     let timeout_ms = u64::try_from(timeout_ms).map_err(|_| Error::text("ERR timeout is negative"))?;
     let until = |now: UnixMs| now.0.checked_add(timeout_ms).filter(|until| i64::try_from(*until).is_ok());
     until(context.now).ok_or(Error::text("ERR timeout is out of range"))?;
+    // Nothing of a master's is under way when it begins.
+    let server = context.server;
+    let Some(_still) = server.following.applying.try_lock() else { return Err(Error::InUse) };
     super::settled(context, |context| {
         let now = context.batch.moment(context.now);
-        let (server, until) = (context.server, UnixMs(until(now).unwrap_or(i64::MAX as u64)));
+        let until = UnixMs(until(now).unwrap_or(i64::MAX as u64));
         server.pause.begin(&server.engine, Purpose::Client, what, now, until);
     })?;
     reply.ok();

@@ -165,7 +165,7 @@ fn follower(context: &mut Context<'_, '_>, page: &mut Page, status: &Status) {
             &if is_up { since(status.heard_at).to_string() } else { "-1".to_owned() },
         ),
         ("master_sync_in_progress", &u8::from(is_syncing)),
-        ("slave_read_repl_offset", &if is_up { status.offset } else { offset }),
+        ("slave_read_repl_offset", &if is_up { status.read } else { offset }),
         ("slave_repl_offset", &offset),
     ]);
     if is_syncing {
