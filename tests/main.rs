@@ -41,6 +41,7 @@ mod replconf;
 mod replicas;
 mod replicated;
 mod replies;
+mod resumed;
 mod rewinds;
 mod rows;
 mod secrets;

@@ -2,6 +2,8 @@
 //! scripts and functions are among them, and run as a client's do. What Tarn's own log holds is applied by `durability::apply`, which asks
 //! nobody.
 
+use crate::import::rdb::Expired;
+use crate::snapshot::Place;
 use command::table::{self, Command, Runs};
 use command::{Error, Flags, Group};
 use keyspace::DbIndex;
@@ -20,6 +22,17 @@ pub trait Apply {
 
     /// The request with the table's name for its command, if that has got another one here.
     fn own(&self, request: &Request<'_>) -> Option<RequestBuf>;
+
+    /// The keys of a snapshot come, which may say where in a stream it was written: what becomes of those whose time is up.
+    fn begin_snapshot(&mut self, _place: Option<Place>) -> Expired {
+        Expired::Passed
+    }
+
+    /// A key of it is passed over because its time is up.
+    fn passed(&mut self, _db: DbIndex, _key: &[u8]) {}
+
+    /// All of it is there.
+    fn end_snapshot(&mut self) {}
 }
 
 /// Why a request did not run.

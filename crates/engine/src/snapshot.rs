@@ -14,13 +14,14 @@ mod turn;
 
 use crate::Attention;
 use crate::Engine;
+use ::log::ReplicationId;
 use keyspace::{Batch, Cursor, DbIndex, Expiry, NewValue, Object, Touch, Unreadable, Usage, ValueRef};
 use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use sys::UnixMs;
 use sys::file::{Fs, Replacement};
@@ -50,6 +51,20 @@ pub const LOG_FACT: &str = "tarn-log";
 /// Of a file, the moment from which on its keys were taken, in milliseconds.
 pub const MOMENT_FACT: &str = "tarn-moment";
 
+/// A place in a stream: a file that was written there holds all that the stream came to before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The stream's name.
+    pub id: ReplicationId,
+    /// Its bytes before that place.
+    pub offset: u64,
+    /// The database that is selected there.
+    pub database: u32,
+}
+
+/// Tells the place of this moment, while nobody writes.
+type PlaceNow = Box<dyn Fn() -> Option<Place> + Send + Sync>;
+
 /// What is known of the snapshots of one server.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
@@ -67,6 +82,8 @@ pub struct Figures {
     pub saves: u64,
     /// The count of changes that the last good one is sure to hold.
     pub changes_saved: u64,
+    /// The place in the stream that the last file of all names, if that is one of one moment.
+    pub place_saved: Option<Place>,
     /// Keys that the one that runs has copied.
     pub keys_written: u64,
     /// Keys that there were when it began.
@@ -85,6 +102,8 @@ pub struct Snapshots {
     asked: Mutex<Option<Turn>>,
     /// What the end needs.
     last: Mutex<Last>,
+    /// Who knows where in its stream the server is.
+    place: OnceLock<PlaceNow>,
 }
 
 /// Whether the server's end writes what has changed since the last snapshot.
@@ -114,6 +133,7 @@ impl Snapshots {
             last_duration_s: None,
             saves: 0,
             changes_saved: 0,
+            place_saved: None,
             keys_written: 0,
             keys_total: 0,
             loaded: 0,
@@ -124,7 +144,18 @@ impl Snapshots {
             turns: Arc::default(),
             asked: Mutex::default(),
             last: Mutex::default(),
+            place: OnceLock::new(),
         }
+    }
+
+    /// Names the one who knows where in its stream the server is, who is asked while nobody writes. Once.
+    pub fn ask_for_place(&self, place: impl Fn() -> Option<Place> + Send + Sync + 'static) {
+        let is_first = self.place.set(Box::new(place)).is_ok();
+        assert!(is_first, "there is one who knows");
+    }
+
+    fn place(&self) -> Option<Place> {
+        self.place.get().and_then(|place| place())
     }
 
     /// All figures, as they stand.
@@ -179,7 +210,7 @@ impl Snapshots {
         turn
     }
 
-    fn note_end(&self, turn: &Turn, now: UnixMs, changes: u64, result: &io::Result<()>) {
+    fn note_end(&self, turn: &Turn, now: UnixMs, changes: u64, written: Option<Option<Place>>) {
         let mut figures = self.figures.lock();
         if !turn.is_over() {
             figures.running_since = None;
@@ -187,7 +218,8 @@ impl Snapshots {
             figures.keys_total = 0;
         }
         figures.tried_at = now;
-        if result.is_ok() {
+        if let Some(place) = written {
+            figures.place_saved = place;
             figures.saved_at = now;
             figures.saves += 1;
             // One that was given up a moment too late is not told before the one that took its place.
@@ -239,7 +271,8 @@ pub fn save_now(engine: &Engine, batch: &mut Batch<'_>, now: UnixMs) -> Result<i
     if !batch.try_hold_all() {
         return Err(Unsaved::InUse);
     }
-    let saved = save_held(engine, batch, now);
+    let turn = engine.snapshots.claim(now);
+    let saved = turn.map(|turn| save_in_turn(engine, batch, now, &turn, Says::Place));
     batch.release();
     saved.map_err(|_| Unsaved::InProgress)
 }
@@ -248,40 +281,48 @@ pub fn save_now(engine: &Engine, batch: &mut Batch<'_>, now: UnixMs) -> Result<i
 pub fn save_instead(engine: &Engine, batch: &mut Batch<'_>, now: UnixMs) -> Option<io::Result<()>> {
     let holds = batch.try_hold_all();
     holds.then(|| {
-        let saved = save_held_instead(engine, batch, now);
+        let turn = engine.snapshots.claim_instead(now);
+        let saved = save_in_turn(engine, batch, now, &turn, Says::Place);
         batch.release();
         saved
     })
 }
 
-/// As [`save_now`] for a batch that holds everything.
+/// As [`save_now`] for a batch that holds everything. What it has done so far may be in no stream yet, so that the file names no place in one.
 ///
 /// # Errors
 /// If there is a snapshot already.
 pub fn save_held(engine: &Engine, batch: &mut Batch<'_>, now: UnixMs) -> Result<io::Result<()>, InProgress> {
     let turn = engine.snapshots.claim(now)?;
-    Ok(save_in_turn(engine, batch, now, &turn))
+    Ok(save_in_turn(engine, batch, now, &turn, Says::Nothing))
 }
 
-/// As [`save_instead`] for a batch that holds everything.
+/// As [`save_instead`] for a batch that holds everything; see [`save_held`].
 pub fn save_held_instead(engine: &Engine, batch: &mut Batch<'_>, now: UnixMs) -> io::Result<()> {
     let turn = engine.snapshots.claim_instead(now);
-    save_in_turn(engine, batch, now, &turn)
+    save_in_turn(engine, batch, now, &turn, Says::Nothing)
 }
 
-fn save_in_turn(engine: &Engine, batch: &mut Batch<'_>, now: UnixMs, turn: &Turn) -> io::Result<()> {
+fn save_in_turn(
+    engine: &Engine,
+    batch: &mut Batch<'_>,
+    now: UnixMs,
+    turn: &Turn,
+    says: Says,
+) -> io::Result<()> {
     let changes = batch.writes();
-    let result = write_all(engine, batch, &path(engine), now, Leaving::default()).map(drop);
-    engine.snapshots.note_end(turn, engine.clock.now(), changes, &result);
+    let written = write(engine, batch, &path(engine), (now, Leaving::default()), says);
+    let result = written.map(|written| written.place);
+    engine.snapshots.note_end(turn, engine.clock.now(), changes, result.as_ref().ok().copied());
     if result.is_ok() {
         engine.snapshots.figures.lock().failed_last = false;
         engine.set_attention(Attention::SAVE_FAILED, false);
     }
     match &result {
-        Ok(()) => log!(Notice, "DB saved on disk"),
+        Ok(_) => log!(Notice, "DB saved on disk"),
         Err(error) => log!(Warning, "Can't save {}: {error}", path(engine).display()),
     }
-    result
+    result.map(drop)
 }
 
 /// Whether FLUSHALL is to be in the file at once: there are save points, and what is gone must not come back with a crash.
@@ -309,9 +350,33 @@ pub fn write_all(
     now: UnixMs,
     leaving: Leaving,
 ) -> io::Result<u64> {
+    write(engine, batch, path, (now, leaving), Says::Nothing).map(|written| written.left_out)
+}
+
+/// Whether a file says where in the stream it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Says {
+    Place,
+    Nothing,
+}
+
+/// What has become of a file.
+struct Written {
+    left_out: u64,
+    place: Option<Place>,
+}
+
+fn write(
+    engine: &Engine,
+    batch: &mut Batch<'_>,
+    path: &Path,
+    (now, leaving): (UnixMs, Leaving),
+    says: Says,
+) -> io::Result<Written> {
     batch.exclusively(now, Touch::No, |all| {
+        let place = (says == Says::Place).then(|| engine.snapshots.place()).flatten();
         let mut file = Replacement::begin(&Fs::Real, path)?;
-        let mut writer = begin_file(engine, now, Part::Snapshot);
+        let mut writer = begin_file(engine, now, Part::Snapshot, place);
         let mut left_out = 0;
         all.take_passed();
         for db in engine.databases() {
@@ -320,12 +385,17 @@ pub fn write_all(
             }
             let mut written = Ok(());
             writer.database(db.0, all.len(db), all.expiring(db));
-            all.for_each(db, |object| {
+            let mut write = |object: Object<'_>| {
                 add(engine, &mut writer, object, now, leaving.times_by);
                 if written.is_ok() && writer.pending_bytes() >= CHUNK_BYTES {
                     written = file.write(&writer.take());
                 }
-            });
+            };
+            // What the stream has not said to be gone is there for who goes on with it.
+            match place {
+                Some(_) => all.for_each_also_over(db, &mut write),
+                None => all.for_each(db, &mut write),
+            }
             written?;
             let unreadable = all.take_unreadable().filter(|_| !leaving.damage);
             unreadable.map_or(Ok(()), |error| Err(unwritten(&error)))?;
@@ -333,7 +403,7 @@ pub fn write_all(
         }
         file.write(&writer.finish())?;
         file.commit()?;
-        Ok(left_out)
+        Ok(Written { left_out, place })
     })
 }
 
@@ -352,7 +422,14 @@ pub fn is_due_at_end(engine: &Engine) -> bool {
     is_wanted
         // What is there is not all yet.
         && !engine.attention().contains(Attention::LOADING)
-        && engine.keyspace.writes() != engine.snapshots.figures().changes_saved
+        && !is_saved(engine)
+}
+
+/// Whether the file has all there is, and says where in the stream that was.
+fn is_saved(engine: &Engine) -> bool {
+    let (figures, place) = (engine.snapshots.figures(), engine.snapshots.place());
+    engine.keyspace.writes() == figures.changes_saved
+        && place.is_none_or(|place| figures.place_saved == Some(place))
 }
 
 /// Saves while clients are still there, so that a server that cannot save can stay. A snapshot in the background is given up for it, which
@@ -422,7 +499,7 @@ async fn run(engine: Arc<Engine>, worker: usize, turn: Turn) {
         return;
     }
     let now = engine.clock.now();
-    engine.snapshots.note_end(&turn, now, changes, &result);
+    engine.snapshots.note_end(&turn, now, changes, result.as_ref().ok().map(|()| None));
     let mut figures = engine.snapshots.figures.lock();
     figures.failed_last = result.is_err();
     engine.set_attention(Attention::SAVE_FAILED, result.is_err());
@@ -482,7 +559,7 @@ async fn copy_out(
     turn: &Turn,
     chunks: tokio::sync::mpsc::Sender<Chunk>,
 ) -> io::Result<()> {
-    let (began, mut writer) = (Instant::now(), begin_file(engine, engine.clock.now(), Part::Snapshot));
+    let (began, mut writer) = (Instant::now(), begin_file(engine, engine.clock.now(), Part::Snapshot, None));
     engine.snapshots.figures.lock().keys_total = engine.databases().map(|db| engine.keyspace.len(db)).sum();
     let mut copied = 0;
     for db in engine.databases().filter(|db| !engine.keyspace.is_empty(*db)) {
@@ -561,12 +638,17 @@ enum Part {
     Base,
 }
 
-fn begin_file(engine: &Engine, now: UnixMs, part: Part) -> FileWriter {
+fn begin_file(engine: &Engine, now: UnixMs, part: Part, place: Option<Place>) -> FileWriter {
     let mut writer = FileWriter::new();
     writer.aux("redis-ver", command::version::REDIS_VERSION);
     writer.aux("redis-bits", "64");
     writer.aux("ctime", &now.seconds().to_string());
     writer.aux("used-mem", &sys::memory::used_bytes().to_string());
+    if let Some(Place { id, offset, database }) = place {
+        writer.aux("repl-stream-db", &database.to_string());
+        writer.aux("repl-id", &id.to_string());
+        writer.aux("repl-offset", &offset.to_string());
+    }
     writer.aux("aof-base", if part == Part::Base { "1" } else { "0" });
     writer.aux(MOMENT_FACT, &now.0.to_string());
     // What this holds is in the log, too, or will be if one begins.

@@ -694,7 +694,7 @@ pub struct Exclusive<'b> {
 }
 
 /// A moment at which no key's time is up.
-const BEFORE_ALL: UnixMs = UnixMs(0);
+pub(crate) const BEFORE_ALL: UnixMs = UnixMs(0);
 
 impl<'b> Exclusive<'b> {
     /// Frees keys when other workers have been let in again, before the command answers.

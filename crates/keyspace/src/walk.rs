@@ -5,7 +5,7 @@
 //! positions however it grows or shrinks.
 
 use crate::ids::{DbIndex, POSITION_BITS, Position, SLOTS, Slot};
-use crate::keyspace::Batch;
+use crate::keyspace::{BEFORE_ALL, Batch, Exclusive};
 use crate::locks::fair::{Guard, Lock};
 use crate::locks::{self, SlotId};
 use crate::object::Object;
@@ -187,5 +187,12 @@ impl Batch<'_> {
             return keys.table().scan(from, enough, visit);
         };
         reader.scan(keys.table(), from, enough, visit, |error| self.note_unreadable(error))
+    }
+}
+
+impl Exclusive<'_> {
+    /// As [`Exclusive::for_each`], with keys whose time is up.
+    pub fn for_each_also_over(&self, db: DbIndex, visit: impl FnMut(Object<'_>)) {
+        self.batch.for_each(db, BEFORE_ALL, visit);
     }
 }

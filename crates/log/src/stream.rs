@@ -135,6 +135,11 @@ impl Dresser {
         Dress { selects: before != Some(span.database), is_several: span.is_several }
     }
 
+    /// The database that who reads the stream has selected, if that is known.
+    pub fn selected(&self) -> Option<u32> {
+        self.selected
+    }
+
     /// The next record selects its database, whichever is selected: somebody begins to read there.
     #[inline]
     pub fn forget(&mut self) {

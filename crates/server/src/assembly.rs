@@ -3,7 +3,7 @@
 //! Parts that act on directives do not read them themselves, so that none of them knows the configuration while it works; what is to
 //! be told to whom is here.
 
-use crate::feeding::upkeep;
+use crate::feeding::{resuming, upkeep};
 use crate::server::Server;
 use ::log::SyncPolicy;
 use config::Config;
@@ -39,6 +39,8 @@ pub fn with_clock(config: Config, workers: usize, clock: Clock) -> Arc<Server> {
 pub fn with_seed(config: Config, workers: usize, clock: Clock, hash_seed: HashSeed) -> Arc<Server> {
     let server = Arc::new(Server::new(Engine::new(config, workers, clock, hash_seed), workers));
     server.engine.keyspace.set_observer(Box::new(audience(&server)));
+    let known = Arc::downgrade(&server);
+    server.engine.snapshots.ask_for_place(move || resuming::place(&*known.upgrade()?));
     follow_config(&server);
     server
 }

@@ -13,12 +13,15 @@
 
 use crate::dispatch::Context;
 use crate::dispatch::handlers::{self, ServerHandler};
+use crate::feeding::resuming;
 use crate::server::Server;
 use crate::session::Session;
 use acl::Access;
 use command::table::{Command, Runs};
 use command::{Args, execute};
 use engine::apply::{Apply, Rejection, judge};
+use engine::import::rdb::Expired;
+use engine::snapshot::Place;
 use keyspace::{Batch, DbIndex, Touch};
 use net::client::Client;
 use std::sync::Arc;
@@ -136,6 +139,18 @@ impl Apply for Replay<'_> {
     fn own(&self, request: &Request<'_>) -> Option<RequestBuf> {
         let names = &self.server.names;
         names.own(names.find_for(request), request)
+    }
+
+    fn begin_snapshot(&mut self, place: Option<Place>) -> Expired {
+        resuming::take_up(self.server, place)
+    }
+
+    fn passed(&mut self, db: DbIndex, key: &[u8]) {
+        resuming::pass_over(self.server, db, key);
+    }
+
+    fn end_snapshot(&mut self) {
+        resuming::begin(self.server);
     }
 }
 

@@ -239,13 +239,18 @@ impl Server {
         match self.engine.durability.log() {
             Some(log) => log.stream(),
             None => {
-                let stream = *self.stream.lock();
+                let stream = self.stream_noted();
                 match self.feeding.end_without_log() {
                     Some(end) => Stream { at: Lsn(end), offset: end, ..stream },
                     None => stream,
                 }
             }
         }
+    }
+
+    /// What was noted of it without a log, which may be behind.
+    pub fn stream_noted(&self) -> Stream {
+        *self.stream.lock()
     }
 
     /// The end of the history of what was written, as far as anybody waits for it: for the disk, or for replicas.

@@ -497,7 +497,7 @@ fn load_place(engine: &Engine, apply: &mut dyn Apply, place: Place) -> io::Resul
     let found = match place {
         Place::Snapshot(path) => {
             let now = engine.clock.now();
-            let loaded = rdb::load(engine, &path, now, rdb::Expired::Passed)?;
+            let loaded = rdb::load_snapshot(engine, &path, now, apply)?;
             let loaded = loaded.ok_or_else(|| io::Error::other(format!("{} is gone", path.display())))?;
             engine.snapshots.note_load(loaded.keys, loaded.expired);
             Found::Snapshot { path, keys: loaded.keys, expired: loaded.expired }

@@ -5,13 +5,17 @@
 //! then stays in a keyspace that nobody will use.
 
 use crate::Engine;
+use crate::apply::Apply;
 use crate::scripts::libraries;
-use crate::snapshot::{LOG_FACT, MOMENT_FACT, put};
+use crate::snapshot::{LOG_FACT, MOMENT_FACT, Place, put};
+use ::log::ReplicationId;
 use ::log::limits::DATABASES_MAX;
 use keyspace::DbIndex;
+use std::cell::RefCell;
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
+use std::str::FromStr;
 use sys::UnixMs;
 use sys::file::{Content, Fs};
 use value::rdb::file::{FileEntry, FileReader};
@@ -49,14 +53,36 @@ pub struct Age {
     pub is_to_the_ms: bool,
 }
 
+/// What the writer of a file says of itself.
+struct Facts(Vec<(Vec<u8>, Vec<u8>)>);
+
+impl Facts {
+    /// None: there is no file, or it is no RDB file.
+    fn of(path: &Path) -> Option<Facts> {
+        let source = Content::open(&Fs::Real, path).ok()??;
+        Some(Facts(FileReader::open(source).ok()?.facts()))
+    }
+
+    fn get<T: FromStr>(&self, name: &str) -> Option<T> {
+        let (_, value) = self.0.iter().find(|(known, _)| known == name.as_bytes())?;
+        str::from_utf8(value).ok()?.parse().ok()
+    }
+}
+
 /// The database that is selected in the stream behind a master's copy; None: it names one that there cannot be.
 pub fn stream_database(path: &Path) -> Option<u32> {
-    let read = || {
-        let facts = FileReader::open(Content::open(&Fs::Real, path).ok()??).ok()?.facts();
-        let (_, value) = facts.into_iter().find(|(name, _)| name == b"repl-stream-db")?;
-        std::str::from_utf8(&value).ok()?.parse::<u64>().ok()
-    };
-    u32::try_from(read().unwrap_or(0)).ok().filter(|database| *database < DATABASES_MAX)
+    let said = Facts::of(path).and_then(|facts| facts.get::<u64>("repl-stream-db")).unwrap_or(0);
+    u32::try_from(said).ok().filter(|database| *database < DATABASES_MAX)
+}
+
+/// Where in a stream a file was written; None: it does not say.
+pub fn place(path: &Path) -> Option<Place> {
+    let facts = Facts::of(path)?;
+    // A Redis knows no offsets beyond.
+    let offset = facts.get("repl-offset").filter(|offset| i64::try_from(*offset).is_ok())?;
+    let database = facts.get("repl-stream-db").filter(|database| *database < DATABASES_MAX)?;
+    let id = facts.get("repl-id").filter(|id| *id != ReplicationId::NONE)?;
+    Some(Place { id, offset, database })
 }
 
 /// How far the times of a file system may lie behind the clock: it goes by the kernel's ticks.
@@ -65,17 +91,12 @@ const FILE_TIME_LAG_MS: u64 = 10;
 impl Age {
     /// Of a file; None if there is none, or it is no RDB file.
     pub fn of(path: &Path) -> Option<Age> {
-        let source = Content::open(&Fs::Real, path).ok()??;
-        let facts = FileReader::open(source).ok()?.facts();
-        let fact = |name: &str| {
-            let (_, value) = facts.iter().find(|(known, _)| known == name.as_bytes())?;
-            std::str::from_utf8(value).ok()
-        };
-        let number = |name: &str| fact(name).and_then(|text| text.parse::<u64>().ok());
+        let facts = Facts::of(path)?;
+        let number = |name: &str| facts.get::<u64>(name);
         let of_second =
             number("ctime").map(|seconds| UnixMs(seconds.saturating_add(1).saturating_mul(1000) - 1));
         Some(Age {
-            log: fact(LOG_FACT).and_then(|text| u64::from_str_radix(text, 16).ok()),
+            log: facts.get::<String>(LOG_FACT).and_then(|text| u64::from_str_radix(&text, 16).ok()),
             written: number(MOMENT_FACT).map(UnixMs).or(of_second),
             modified: Fs::Real.modified(path).unwrap_or(None),
             is_to_the_ms: number(MOMENT_FACT).is_some(),
@@ -113,6 +134,35 @@ pub fn load(engine: &Engine, path: &Path, now: UnixMs, expired: Expired) -> io::
         put(engine, &engine.keyspace.enter(0), db, entry, now);
         Ok(())
     })?;
+    finish(engine, path, read)
+}
+
+/// Loads a server's own snapshot as of `now`, which may go on with the stream in which it was written; None if there is none.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_snapshot(
+    engine: &Engine,
+    path: &Path,
+    now: UnixMs,
+    apply: &mut dyn Apply,
+) -> io::Result<Option<Loaded>> {
+    let expired = apply.begin_snapshot(place(path));
+    let apply = RefCell::new(apply);
+    let passed = |db, key: &[u8]| apply.borrow_mut().passed(db, key);
+    let read = read_all(engine, path, (now, expired), passed, |db, entry| {
+        put(engine, &engine.keyspace.enter(0), db, entry, now);
+        Ok(())
+    })?;
+    let loaded = finish(engine, path, read)?;
+    apply.into_inner().end_snapshot();
+    Ok(loaded)
+}
+
+/// A file's keys and, once they are there, the code of its libraries.
+type Read = Option<(Loaded, Vec<Vec<u8>>)>;
+
+fn finish(engine: &Engine, path: &Path, read: Read) -> io::Result<Option<Loaded>> {
     let Some((loaded, libraries)) = read else { return Ok(None) };
     for code in libraries {
         libraries::load(engine, &code).map_err(|line| wrong(path, &String::from_utf8_lossy(&line)))?;
@@ -129,8 +179,19 @@ pub fn read(
     path: &Path,
     now: UnixMs,
     expired: Expired,
+    take: impl FnMut(DbIndex, FileEntry) -> io::Result<()>,
+) -> io::Result<Read> {
+    read_all(engine, path, (now, expired), |_, _| (), take)
+}
+
+/// The same, told of the keys that are passed over.
+fn read_all(
+    engine: &Engine,
+    path: &Path,
+    (now, expired): (UnixMs, Expired),
+    mut passed: impl FnMut(DbIndex, &[u8]),
     mut take: impl FnMut(DbIndex, FileEntry) -> io::Result<()>,
-) -> io::Result<Option<(Loaded, Vec<Vec<u8>>)>> {
+) -> io::Result<Read> {
     let Some(source) = Content::open(&Fs::Real, path).map_err(|error| wrong(path, &error))? else {
         return Ok(None);
     };
@@ -139,11 +200,12 @@ pub fn read(
     let thresholds = engine.settings.thresholds();
     let mut loaded = Loaded { keys: 0, expired: 0, end: 0 };
     while let Some(entry) = reader.next_entry(&thresholds).map_err(|error| wrong(path, &error))? {
+        let db = u32::try_from(entry.database).ok().filter(|db| *db < engine.keyspace.databases());
         if expired == Expired::Passed && entry.expires_at_ms.is_some_and(|at| at <= now.0) {
+            db.into_iter().for_each(|db| passed(DbIndex(db), &entry.key));
             loaded.expired += 1;
             continue;
         }
-        let db = u32::try_from(entry.database).ok().filter(|db| *db < engine.keyspace.databases());
         let db = db.ok_or_else(|| {
             let (number, databases) = (entry.database, engine.keyspace.databases());
             wrong(path, &format_args!("it has a database {number}, and `databases` is {databases}"))

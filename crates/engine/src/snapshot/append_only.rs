@@ -106,7 +106,7 @@ fn number_behind(files: impl Iterator<Item = OsString>, name: &[u8]) -> u64 {
 
 fn write_base(engine: &Engine, path: &Path) -> io::Result<u64> {
     let mut file = Replacement::begin(&Fs::Real, path)?;
-    let mut writer = begin_file(engine, engine.clock.now(), Part::Base);
+    let mut writer = begin_file(engine, engine.clock.now(), Part::Base, None);
     let mut bytes = 0;
     for db in engine.databases().filter(|db| !engine.keyspace.is_empty(*db)) {
         writer.database(db.0, engine.keyspace.len(db), engine.keyspace.expiring(db));

@@ -9,8 +9,11 @@
 
 use std::collections::VecDeque;
 
-/// How long a chunk is: what one read gives at most, too.
+/// How long a chunk is at most: what one read gives at most, too.
 pub const CHUNK_BYTES: usize = 64 << 10;
+
+/// How long it is where little is kept, so that not much more is.
+const CHUNK_BYTES_MIN: usize = 16 << 10;
 
 /// The newest bytes of a stream.
 #[derive(Debug)]
@@ -19,13 +22,15 @@ pub struct Backlog {
     start: u64,
     end: u64,
     size: u64,
+    chunk_bytes: usize,
 }
 
 impl Backlog {
     /// An empty one at this offset, that keeps so many bytes.
     #[must_use]
     pub fn new(at: u64, size: u64) -> Backlog {
-        Backlog { chunks: VecDeque::new(), start: at, end: at, size }
+        let chunk_bytes = usize::try_from(size).unwrap_or(CHUNK_BYTES).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES);
+        Backlog { chunks: VecDeque::new(), start: at, end: at, size, chunk_bytes }
     }
 
     /// The offset of the first byte that is there.
@@ -67,11 +72,11 @@ impl Backlog {
     pub fn append(&mut self, mut bytes: &[u8]) {
         self.end += bytes.len() as u64;
         while !bytes.is_empty() {
-            if self.chunks.back().is_none_or(|last| last.len() == CHUNK_BYTES) {
-                self.chunks.push_back(Vec::with_capacity(CHUNK_BYTES));
+            if self.chunks.back().is_none_or(|last| last.len() == self.chunk_bytes) {
+                self.chunks.push_back(Vec::with_capacity(self.chunk_bytes));
             }
             let Some(last) = self.chunks.back_mut() else { return };
-            let (now, later) = bytes.split_at(bytes.len().min(CHUNK_BYTES - last.len()));
+            let (now, later) = bytes.split_at(bytes.len().min(self.chunk_bytes - last.len()));
             last.extend_from_slice(now);
             bytes = later;
         }
@@ -112,8 +117,8 @@ impl Backlog {
         }
         let at = usize::try_from(offset - self.start).ok()?;
         // The first chunk is full unless it is the only one; so all have the same length.
-        let chunk = self.chunks.get(at / CHUNK_BYTES);
-        Some(chunk.map_or(&[][..], |chunk| &chunk[at % CHUNK_BYTES..]))
+        let chunk = self.chunks.get(at / self.chunk_bytes);
+        Some(chunk.map_or(&[][..], |chunk| &chunk[at % self.chunk_bytes..]))
     }
 }
 

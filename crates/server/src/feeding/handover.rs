@@ -23,7 +23,7 @@ const FIRST_OFFSET: u64 = 2;
 /// A sentence for the client: there is no log then, and all goes on as before.
 pub fn begin_log(server: &Server, begin: impl FnOnce(Beginning) -> io::Result<()>) -> io::Result<()> {
     // A crash behind this must not have forgotten them.
-    unfinished::note_log(server)?;
+    unfinished::note_lasting(server)?;
     if server.feeding.end_without_log().is_some_and(|end| end < FIRST_OFFSET) && !is_relayed(server) {
         say(server, PING);
     }

@@ -19,6 +19,7 @@ mod copying;
 mod filter;
 pub mod handover;
 pub mod joining;
+pub mod resuming;
 mod sending;
 pub mod synced;
 pub mod unfinished;
@@ -136,17 +137,23 @@ pub fn pass_on(server: &Server, database: DbIndex, requests: &[u8]) {
         return;
     }
     if server.engine.durability.log().is_none() {
-        let state = &mut *server.feeding.state.lock();
         // Who reads byte by byte finds it in its database, as in Redis.
-        let State { dresser, backlog, journal_end, .. } = state;
-        if let Some(backlog) = backlog.as_mut().filter(|_| state.taken_over_at.is_none()) {
-            dresser.show(Span::of(database.0), &[requests], |bytes| backlog.append(bytes));
-            *journal_end = backlog.end();
-            state.trim();
+        let state = &mut *server.feeding.state.lock();
+        if state.taken_over_at.is_none() && dress(state, database, requests) {
             return state.wake();
         }
     }
     append(server, requests);
+}
+
+/// Puts requests for a database into the stream that is kept without a log. False: none is.
+fn dress(state: &mut State, database: DbIndex, requests: &[u8]) -> bool {
+    let State { dresser, backlog, journal_end, .. } = state;
+    let Some(backlog) = backlog else { return false };
+    dresser.show(Span::of(database.0), &[requests], |bytes| backlog.append(bytes));
+    *journal_end = backlog.end();
+    state.trim();
+    true
 }
 
 /// Whether somebody waits for replicas to have all there is. Each question is one more thing for them to have, and they say how far they

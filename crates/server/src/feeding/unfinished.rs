@@ -20,7 +20,7 @@ fn path(server: &Server) -> PathBuf {
     server.engine.dir().join(NAME)
 }
 
-/// A copy begins. Where there is a log, which goes on over starts, the directory says so before the replica is told anything.
+/// A copy begins. Where the stream goes on over starts, the directory says so before the replica is told anything.
 ///
 /// # Errors
 /// If the disk refuses.
@@ -31,11 +31,12 @@ pub fn note_begun(server: &Server, replica: &Arc<Replica>) -> io::Result<()> {
     note(server, &mut unfinished)
 }
 
-/// A log begins in which the stream of a server without one goes on: from now on the directory says whether there are some.
+/// The stream of a server without a log goes on over a start, since a log begins or a file names its place: from now on the directory says
+/// whether there are some.
 ///
 /// # Errors
 /// If the disk refuses.
-pub fn note_log(server: &Server) -> io::Result<()> {
+pub fn note_lasting(server: &Server) -> io::Result<()> {
     let mut unfinished = server.feeding.unfinished.lock();
     unfinished.is_told = true;
     note(server, &mut unfinished)
@@ -72,9 +73,14 @@ pub fn look_after(server: &Server) {
     }
 }
 
+/// Whether the run before left some.
+pub fn is_noted(server: &Server) -> bool {
+    Fs::Real.kind(&path(server)).is_ok_and(|kind| kind.is_some())
+}
+
 /// Gives the stream a new name if the run before left copies unfinished. Once, when the log is open, and before any replica is served.
 pub fn begin(server: &Server) {
-    if !Fs::Real.kind(&path(server)).is_ok_and(|kind| kind.is_some()) {
+    if !is_noted(server) {
         return;
     }
     // That of a follower is its master's, who made no such copies of it.

@@ -57,7 +57,7 @@ fn is_ping_due(server: &Server, now: UnixMs) -> bool {
     let mut state = server.feeding.state.lock();
     // With nobody there, the next is due a period after the first has come: what nothing was written to stays as it is so long.
     let is_due = now.0.saturating_sub(state.pinged_at.0) >= period_ms;
-    let is_alone = state.replicas.is_empty();
+    let is_alone = state.replicas.is_empty() || state.pinged_at == UnixMs(0);
     if is_due || is_alone {
         state.pinged_at = now;
     }

@@ -48,6 +48,9 @@ impl Journal for ToBacklog {
         let before = state.journal_end;
         state.append(unit.stream);
         state.journal_end += unit.stream.len() as u64;
+        if !unit.stream.is_empty() {
+            state.unit_end = Some((state.journal_end, unit.last.0));
+        }
         if has_foreign {
             state.note_foreign(before, state.journal_end);
         }

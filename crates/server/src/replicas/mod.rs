@@ -73,6 +73,8 @@ pub struct State {
     pub has_journal: bool,
     /// The end of what of the stream that journal has been told.
     pub journal_end: u64,
+    /// The end of the last of a master's units that it was told, and the database that is selected there.
+    pub unit_end: Option<(u64, u32)>,
     /// A master is followed: what is written here, and is not its, is in nobody's stream.
     pub is_following: bool,
     /// The latest stamp that it has given: where the stream became another one, its end may be before that.
