@@ -59,6 +59,8 @@ fn replicas_of_a_master_that_was_restarted_go_on() {
         }
         write(&chain, "behind");
         same(&chain);
+        call(&mut chain.server(0).connect().unwrap(), &["CONFIG", "RESETSTAT"]);
+        assert_eq!(chain.counts(0).unwrap(), Counts::default());
     }
 }
 

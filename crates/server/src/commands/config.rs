@@ -272,6 +272,8 @@ fn resetstat(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()>
     server.worker_counts.iter().for_each(|worker| worker.reset());
     let keys = server.engine.keyspace.stats();
     [&keys.hits, &keys.misses, &keys.expired, &keys.evicted].iter().for_each(|count| count.reset());
+    let feeding = &server.feeding;
+    [&feeding.full_copies, &feeding.continued, &feeding.refused].iter().for_each(|count| count.reset());
     keyspace::reaper::reset_freed();
     server.samples.reset(sys::memory::used_bytes());
     reply.ok();
