@@ -222,7 +222,7 @@ mod tests {
         (0..10).for_each(|number| set(&keyspace, number, NOW, Expiry::Clear));
         let mut picked = [0; 10];
         for _ in 0..2000 {
-            let key = keyspace.enter(0).try_random_key(DB, NOW).flatten().expect("there are keys");
+            let key = keyspace.enter(0).try_random_key(DB, NOW, |_| ()).flatten().expect("there are keys");
             picked[number(&key) as usize] += 1;
         }
         assert!(picked.iter().all(|times| (120..=280).contains(times)), "{picked:?}");
@@ -232,8 +232,8 @@ mod tests {
     fn no_key_is_picked_where_none_is_or_all_have_expired() {
         let keyspace = new_keyspace(1);
         (0..10_000).for_each(|number| set(&keyspace, number, NOW, Expiry::At(seconds_later(1))));
-        assert_eq!(keyspace.enter(0).try_random_key(DB, seconds_later(1)), Some(None));
-        assert_eq!(keyspace.enter(0).try_random_key(DbIndex(1), NOW), Some(None));
+        assert_eq!(keyspace.enter(0).try_random_key(DB, seconds_later(1), |_| ()), Some(None));
+        assert_eq!(keyspace.enter(0).try_random_key(DbIndex(1), NOW, |_| ()), Some(None));
     }
 
     #[test]

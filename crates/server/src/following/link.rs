@@ -275,7 +275,8 @@ impl<'s> Link<'s> {
             (Some(before), Some(wanted)) => Ask::Rest { id: wanted.id, offset: before.offset },
         };
         let hands_over = handing_over::is_handing_over(self.server);
-        let names = match before.filter(|_| wanted.is_none() && may_go_back && !hands_over && rewinding::is_possible(self.server))
+        let names = match before
+            .filter(|_| wanted.is_none() && may_go_back && !hands_over && rewinding::is_possible(self.server))
         {
             Some(stream) => [(stream.id, stream.offset)].into_iter().chain(stream.former).collect(),
             None => Vec::new(),
