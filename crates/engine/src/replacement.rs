@@ -97,14 +97,14 @@ pub fn replace(
     })
 }
 
-/// Reads through what the directory held where the stream of this name was at an offset, or somewhat before. None: it does not go back so
+/// Reads through what the directory held where the stream of this name, or of whatever name, was at an offset, or somewhat before. None: it does not go back so
 /// far. No checkpoint is written from here on until what is given is dropped.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn look_back(
     engine: &Arc<Engine>,
-    (id, offset): (ReplicationId, u64),
+    (id, offset): (Option<ReplicationId>, u64),
     mut meanwhile: impl FnMut() -> io::Result<()>,
 ) -> io::Result<Option<Past>> {
     let Some(log) = engine.durability.log() else { return Ok(None) };

@@ -393,11 +393,15 @@ impl Log {
     }
 
     /// What the directory held where the stream of this name was at an offset, or at the end of the last record before it, and which stream
-    /// that is there. None: it does not go back so far. Nothing is to be retired meanwhile, and all that is asked for is durable.
+    /// that is there; without a name, whatever it was called. None: it does not go back so far. Nothing is to be retired meanwhile, and all that is asked for is durable.
     ///
     /// # Errors
     /// That the disk does not read, or damage.
-    pub fn look_back(&self, id: ReplicationId, offset: u64) -> Result<Option<(Recovery, Stream)>, Refusal> {
+    pub fn look_back(
+        &self,
+        id: Option<ReplicationId>,
+        offset: u64,
+    ) -> Result<Option<(Recovery, Stream)>, Refusal> {
         let directory = &self.shared.directory;
         recovery::look_back(&directory.fs, &directory.path, (id, offset), self.durable())
     }

@@ -55,7 +55,7 @@ fn contents(recovery: &Recovery) -> Contents {
 
 /// What a log held at an offset: where that is, and the same as [`contents`].
 fn look_back(log: &Log, id: ReplicationId, offset: u64) -> Option<(u64, Contents)> {
-    let (recovery, stream) = log.look_back(id, offset).unwrap()?;
+    let (recovery, stream) = log.look_back(Some(id), offset).unwrap()?;
     assert_eq!((stream.id, stream.at), (id, recovery.end()));
     Some((stream.offset, contents(&recovery)))
 }

@@ -13,7 +13,7 @@ use sys::file::Fs;
 pub(crate) fn look_back(
     fs: &Fs,
     dir: &Path,
-    place: (ReplicationId, u64),
+    place: (Option<ReplicationId>, u64),
     end: Lsn,
 ) -> Result<Option<(Recovery, Stream)>, Refusal> {
     let survey = Survey::of(fs, dir)?;
@@ -49,14 +49,14 @@ pub(crate) fn look_back(
     Ok(Some((recovery, stream)))
 }
 
-/// The stream where the last record ends that is of this name, and not behind this offset. None: that is in none of these segments.
+/// The stream where the last record ends that is of this name, if one is given, and not behind this offset. None: that is in none of these segments.
 fn find(
     fs: &Fs,
     links: &[Link],
-    (id, offset): (ReplicationId, u64),
+    (id, offset): (Option<ReplicationId>, u64),
     end: Lsn,
 ) -> Result<Option<Stream>, Refusal> {
-    let is_named = |link: &Link| link.header.stream.is_some_and(|stream| stream.id == id);
+    let is_named = |link: &Link| link.header.stream.is_some_and(|stream| id.is_none_or(|id| stream.id == id));
     let is_before =
         |link: &Link| is_named(link) && link.header.stream.is_some_and(|stream| stream.offset <= offset);
     let Some(last) = links.iter().rposition(is_before) else { return Ok(None) };

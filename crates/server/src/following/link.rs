@@ -459,8 +459,10 @@ impl<'s> Link<'s> {
         let place = Place { offset: stream.offset, database: stream.selected.unwrap_or(0) };
         let mut units = MasterStream::new(place, UNIT_BYTES_MAX_DEFAULT);
         joining::keep_relayed(self.server);
-        // What is here is the master's from now on.
-        synced::keep_before(self.server, None);
+        if !self.server.shard.is_on() {
+            // What is here is the master's from now on.
+            synced::keep_before(self.server, None);
+        }
         self.server.following.change(self.order, |status| {
             (status.phase, status.offset, status.read) = (Phase::Connected, place.offset, place.offset);
         });

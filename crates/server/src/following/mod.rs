@@ -12,7 +12,7 @@ mod applying;
 mod copy;
 pub mod handing_over;
 mod link;
-mod rewinding;
+pub mod rewinding;
 
 use crate::blocking;
 use crate::feeding::synced;

@@ -43,7 +43,7 @@ pub fn go_back(
         // Nothing was written under the other name.
         return super::begin_stream(server, Stream { id, former: None, ..before });
     }
-    let past = replacement::look_back(engine, (id, offset), &mut *look);
+    let past = replacement::look_back(engine, (Some(id), offset), &mut *look);
     look()?;
     let is_within_copy = |at: u64| server.feeding.state.lock().ranges.cover(at);
     let past = match past {
@@ -113,7 +113,8 @@ fn stop_if_wanted(server: &Server, step: Step) {
     }
 }
 
-fn note_done(server: &Server, before: Stream, now: Stream, began: Instant) {
+/// What was cut is gone: says so, and counts it.
+pub fn note_done(server: &Server, before: Stream, now: Stream, began: Instant) {
     server.feeding.break_off(now.offset);
     // What was written beside the former data is gone.
     server.engine.keyspace.remember_beside(true);

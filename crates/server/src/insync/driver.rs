@@ -502,6 +502,7 @@ impl Driver {
         };
         if let Some(stamp) = stamp {
             self.server.net.gate.replicate(stamp);
+            reign::keep_before(&self.server, stamp);
         }
     }
 
@@ -518,7 +519,11 @@ impl Driver {
             return;
         }
         log!(Notice, "What is here behind offset {} is not the shard's, and was never acknowledged", end.0);
-        self.events.push_back(Event::CutImpossible);
+        let event = match reign::go_back(&self.server, end.0) {
+            true => Event::Cut,
+            false => Event::CutImpossible,
+        };
+        self.events.push_back(event);
     }
 
     fn begin_generation(&mut self) {

@@ -5,13 +5,16 @@
 use crate::blocking;
 use crate::feeding::{joining, synced};
 use crate::followed::Master;
-use crate::following;
+use crate::following::{self, rewinding};
 use crate::server::Server;
 use crate::shard::Address;
 use ::log::{ReplicationId, Stream};
+use engine::replacement::{self, Failure};
 use engine::{Attention, durability};
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
+use sys::Stamp;
 use telemetry::log;
 
 /// What is here is no master's yet, and nobody writes: the start.
@@ -92,6 +95,38 @@ pub fn begin(server: &Arc<Server>) {
     let _only = server.following.thread.lock();
     following::open_to_writes(server);
     log!(Notice, "MASTER MODE enabled");
+}
+
+/// Takes back what is here behind this offset of the stream. False: what the log holds does not go back so far, or cannot be read.
+pub fn go_back(server: &Arc<Server>, offset: u64) -> bool {
+    let (engine, began, before) = (&server.engine, Instant::now(), server.stream());
+    let looked = durability::sync(engine)
+        .and_then(|()| replacement::look_back(engine, (None, offset), || super::look(server)));
+    let past = match looked {
+        Ok(Some(past)) if past.stream.offset == offset => past,
+        Ok(_) => return false,
+        Err(error) => {
+            log!(Warning, "The data cannot go back to offset {offset}: {error}");
+            return false;
+        }
+    };
+    let _only = server.following.thread.lock();
+    let _still = server.following.stand_still();
+    let done = replacement::rewind(engine, &past, &|_| ());
+    match &done {
+        Ok(()) => rewinding::note_done(server, before, past.stream, began),
+        Err(failure) => log!(Warning, "The data cannot go back to offset {offset}: {failure}"),
+    }
+    if matches!(done, Err(Failure::Torn(_))) {
+        // The directory holds what was there before.
+        server.stop(1);
+    }
+    done.is_ok()
+}
+
+/// What is written up to there is on every member, and never taken back.
+pub fn keep_before(server: &Server, committed: Stamp) {
+    synced::keep_before(server, Some(committed));
 }
 
 /// Nothing of what is here is served any more, and nothing is taken.
