@@ -6,10 +6,12 @@
 mod rounds;
 mod shard;
 
+use crate::info;
 use rounds::rounds;
 use shard::{Shard, wait_until};
 use testkit::Budget;
 use testkit::ask::{call, ok, text};
+use testkit::relay::Way;
 use wire::Value;
 
 fn error(value: &Value) -> String {
@@ -75,6 +77,35 @@ fn writes_wait_for_members_and_reads_go_on_without() {
     shard.nodes[1].restart();
     shard.wait_until_whole();
     assert_eq!(call(&mut client, &["SET", "k", "4"]), ok());
+}
+
+#[test]
+fn a_former_master_takes_back_what_only_it_has() {
+    let shard = Shard::begin(&["durable", "durable"], 1, &["--shard-failover", "700"]);
+    let former = shard.wait_until_whole();
+    let mut client = shard.nodes[former].connect().unwrap();
+    assert_eq!(call(&mut client, &["SET", "k", "acknowledged"]), ok());
+    // What it says does not arrive any more, nor can it ask for another set.
+    shard.nodes[former].relay.stop(Way::Back);
+    shard.nodes[former].store.cut();
+    client.send_request(&["SET", "k", "alone"]).unwrap();
+    let next = 1 - former;
+    wait_until("the other is master", || {
+        shard.nodes[next].standing().is_some_and(|own| own["role"] == "master")
+    });
+    shard.nodes[former].relay.mend();
+    shard.nodes[former].store.mend();
+    // Nobody told it that it was done: there is no reply, or that it is not known.
+    if let Ok(reply) = client.read_value() {
+        assert!(error(&reply).starts_with("NOREPLICAS Not enough good replicas have what was written"));
+    }
+    assert_eq!(shard.wait_until_whole(), next);
+    let mut client = shard.nodes[former].connect().unwrap();
+    wait_until("the former master shows what was acknowledged", || {
+        client.call(&["GET", "k"]).is_ok_and(|reply| reply == text("acknowledged"))
+    });
+    assert_eq!(info(&mut client, "sync_rewinds"), 1);
+    assert_eq!(info(&mut shard.nodes[next].connect().unwrap(), "sync_full"), 0);
 }
 
 #[test]
