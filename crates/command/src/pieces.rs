@@ -100,13 +100,17 @@ pub enum Progress {
 
 /// Whether an object is so large that it is said in pieces: as one request it would take more than so many bytes.
 pub fn is_large(object: Object<'_>, bytes_max: usize) -> bool {
-    // What is compact is kept small by the thresholds, and its order is known to its bytes only.
-    !is_compact(object) && is_long(object, bytes_max) && is_addable(object)
+    is_said_in_pieces(object.value(), bytes_max)
 }
 
-fn is_compact(object: Object<'_>) -> bool {
+fn is_said_in_pieces(value: ValueRef<'_>, bytes_max: usize) -> bool {
+    // What is compact is kept small by the thresholds, and its order is known to its bytes only.
+    !is_compact(value) && takes_more(value, bytes_max) && is_addable(value)
+}
+
+fn is_compact(value: ValueRef<'_>) -> bool {
     matches!(
-        object.value(),
+        value,
         ValueRef::Collection(
             CollectionRef::List(ListRef::Packed(_))
                 | CollectionRef::Hash(HashRef::Packed(_))
@@ -119,16 +123,20 @@ fn is_compact(object: Object<'_>) -> bool {
 /// Whether all requests that say an object, or the one that does, take more than so many bytes, roughly. What is looked at is no more than
 /// these bytes.
 pub fn is_long(object: Object<'_>, bytes_max: usize) -> bool {
-    if is_compact(object) {
+    match object.value() {
         // It lies in its block as a whole.
-        return object.bytes(1) > bytes_max;
+        value if is_compact(value) => object.bytes(1) > bytes_max,
+        value => takes_more(value, bytes_max),
     }
+}
+
+fn takes_more(value: ValueRef<'_>, bytes_max: usize) -> bool {
     let mut left = bytes_max;
     let mut is_beyond = |bytes: usize| {
         left = left.saturating_sub(bytes + ELEMENT_BYTES);
         left == 0
     };
-    match object.value() {
+    match value {
         ValueRef::Int(_) => false,
         ValueRef::Bytes(bytes) => bytes.len() > bytes_max,
         ValueRef::Collection(CollectionRef::List(list)) => list.iter().any(|one| is_beyond(length(one))),
@@ -162,8 +170,8 @@ const PACKED_MEMBERS_MAX: usize = 1024;
 
 /// Whether a value can be made of pieces: a stream's entries and counters may be such as XADD and XSETID do not make, if it was restored;
 /// and a small sorted set would be packed, and know no -0.
-fn is_addable(object: Object<'_>) -> bool {
-    let stream = match object.value() {
+fn is_addable(value: ValueRef<'_>) -> bool {
+    let stream = match value {
         ValueRef::Collection(CollectionRef::Zset(zset)) => {
             return zset.len() > PACKED_MEMBERS_MAX || minus_zeros(zset).next().is_none();
         }
@@ -190,11 +198,12 @@ fn length(element: Element<'_>) -> usize {
     }
 }
 
-/// A key and its object, of which the requests are said.
+/// A key and its value, of which the requests are said.
 #[derive(Clone, Copy)]
 pub struct Pieces<'a> {
     key: &'a [u8],
-    object: Object<'a>,
+    value: ValueRef<'a>,
+    expires_at: Option<UnixMs>,
     bytes_max: usize,
     reads: Reads,
 }
@@ -202,7 +211,17 @@ pub struct Pieces<'a> {
 impl<'a> Pieces<'a> {
     /// Requests of at most so many bytes and one element.
     pub fn new(key: &'a [u8], object: Object<'a>, bytes_max: usize) -> Pieces<'a> {
-        Pieces { key, object, bytes_max, reads: Reads::Redis72 }
+        Pieces::of_value(key, object.value(), object.expires_at(), bytes_max)
+    }
+
+    /// The same of a value without its object.
+    pub fn of_value(
+        key: &'a [u8],
+        value: ValueRef<'a>,
+        expires_at: Option<UnixMs>,
+        bytes_max: usize,
+    ) -> Pieces<'a> {
+        Pieces { key, value, expires_at, bytes_max, reads: Reads::Redis72 }
     }
 
     /// Says it in a form that these readers know.
@@ -212,9 +231,11 @@ impl<'a> Pieces<'a> {
 
     /// Says the next request, or the next few; gives how far that goes.
     pub fn say_next(&self, progress: Progress, words: &mut Words, say: Say<'_>) -> Progress {
-        match (progress, self.object.value()) {
+        match (progress, self.value) {
             (Progress::Elements | Progress::Everything, _) => self.say_expiry(words, say),
-            (Progress::Nothing, _) if !is_large(self.object, self.bytes_max) => self.say_whole(words, say),
+            (Progress::Nothing, _) if !is_said_in_pieces(self.value, self.bytes_max) => {
+                self.say_whole(words, say)
+            }
             (_, ValueRef::Bytes(bytes)) => self.say_string(bytes, progress, words, say),
             (_, ValueRef::Collection(collection)) => self.say_elements(collection, progress, words, say),
             (_, ValueRef::Int(_)) => self.say_whole(words, say),
@@ -223,10 +244,10 @@ impl<'a> Pieces<'a> {
 
     /// What is small, in one request.
     fn say_whole(&self, words: &mut Words, say: Say<'_>) -> Progress {
-        let at = self.object.expires_at().map_or(0, |at| at.0);
+        let at = self.expires_at.map_or(0, |at| at.0);
         words.begin(&[b"RESTORE", self.key]);
         words.push_int(at);
-        words.push(&exact_payload(self.object, self.reads));
+        words.push(&exact_payload(self.value, self.reads));
         words.push(b"REPLACE");
         words.push(b"ABSTTL");
         say(words);
@@ -234,7 +255,7 @@ impl<'a> Pieces<'a> {
     }
 
     fn say_expiry(&self, words: &mut Words, say: Say<'_>) -> Progress {
-        if let Some(at) = self.object.expires_at() {
+        if let Some(at) = self.expires_at {
             words.begin(&[b"PEXPIREAT", self.key]);
             words.push_int(at.0);
             say(words);

@@ -33,7 +33,7 @@ use std::ptr::{self, NonNull};
 use sys::UnixMs;
 use sys::memory::size_class;
 use value::collection::{Collection, CollectionRef, Encoding, Form, Type, TypeName};
-use value::table::Handle;
+use value::table::{Handle, OwnWords};
 
 const META: usize = 0;
 const KEY_LEN: usize = 4;
@@ -500,6 +500,8 @@ impl Block {
 
 // SAFETY: invariant 1, and the address is the handle.
 unsafe impl Handle for Block {
+    type Words = OwnWords;
+
     #[inline]
     fn address(self) -> u64 {
         self.0.as_ptr() as u64

@@ -187,6 +187,20 @@ pub enum CollectionRef<'a> {
     Stream(&'a Stream),
 }
 
+/// A collection as it was at a moment ([`CollectionRef::freeze`]): read wherever one likes while the collection itself changes. The two
+/// share what has not changed, in any threads.
+///
+/// Of sorted sets only members with their scores by rank are as they were: the scores by member are those of now.
+#[derive(Debug)]
+pub struct Frozen(Collection);
+
+impl Frozen {
+    /// It, to be read.
+    pub fn as_ref(&self) -> CollectionRef<'_> {
+        self.0.as_ref()
+    }
+}
+
 /// One of the types, for those who are generic over them.
 pub trait Type: Sized + Into<Collection> {
     /// The borrowed form.
@@ -374,6 +388,22 @@ impl<'a> CollectionRef<'a> {
             CollectionRef::Zset(zset) => Collection::Zset(zset.to_owned()),
             CollectionRef::Stream(stream) => Collection::Stream(stream.clone()),
         }
+    }
+
+    /// It as it is now, to be read while it changes. That takes a step for some thousands of elements: for each segment of a table, for each
+    /// chunk of a list's nodes. Of a stream it takes one for each node, and its groups are copied. None: it is compact, so a copy is as good.
+    pub fn freeze(self) -> Option<Frozen> {
+        let frozen = match self {
+            CollectionRef::List(ListRef::Quicklist(list)) => Collection::List(List::Quicklist(list.clone())),
+            CollectionRef::Hash(HashRef::Table(fields)) => Collection::Hash(Hash::Table(fields.frozen())),
+            CollectionRef::Set(SetRef::Table(members)) => Collection::Set(Set::Table(members.frozen())),
+            CollectionRef::Zset(ZsetRef::Native(native)) => {
+                Collection::Zset(Zset::Native(Box::new(native.frozen())))
+            }
+            CollectionRef::Stream(stream) => Collection::Stream(stream.clone()),
+            _ => return None,
+        };
+        Some(Frozen(frozen))
     }
 
     /// How many steps it takes to free it, roughly: the number of separate allocations.

@@ -15,7 +15,7 @@
 
 #![allow(unsafe_code)] // The layout of entries; fuzzed by the tests of tables and of the native collections.
 
-use crate::table::Handle;
+use crate::table::{Handle, SharedWords};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
 use sys::memory::size_class;
@@ -38,7 +38,7 @@ impl<const HEADER: usize> Clone for Entry<HEADER> {
 impl<const HEADER: usize> Copy for Entry<HEADER> {}
 
 // SAFETY: an entry is plain memory without thread affinity; whoever has its table
-// has all accesses to it.
+// has all accesses to it, and copies of the table read only what is not changed then.
 unsafe impl<const HEADER: usize> Send for Entry<HEADER> {}
 // SAFETY: as above; a shared entry is only read.
 unsafe impl<const HEADER: usize> Sync for Entry<HEADER> {}
@@ -100,7 +100,7 @@ impl<const HEADER: usize> Entry<HEADER> {
     /// Changes the header.
     ///
     /// # Safety
-    /// The entry must be alive, and the caller must have the only access to it.
+    /// The entry must be alive, and the caller must have the only access to its header.
     #[inline]
     pub unsafe fn set_header(self, header: [u8; HEADER]) {
         // SAFETY: every block begins with its header.
@@ -133,6 +133,8 @@ impl<const HEADER: usize> Entry<HEADER> {
 // SAFETY: blocks are aligned to 16 and lie in the lower half of the address space
 // (asserted when a word is made), and the address is the handle.
 unsafe impl<const HEADER: usize> Handle for Entry<HEADER> {
+    type Words = SharedWords;
+
     #[inline]
     fn address(self) -> u64 {
         self.0.as_ptr() as u64

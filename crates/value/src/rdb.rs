@@ -67,6 +67,12 @@ pub enum Checksum {
     Ignored,
 }
 
+/// Is shown what was written of an image, after each element, and may take it.
+pub(crate) type Drain<'d> = &'d mut dyn FnMut(&mut Vec<u8>);
+
+/// Takes nothing.
+pub(crate) fn keep(_: &mut Vec<u8>) {}
+
 /// The DUMP payload of a string.
 pub fn dump_string(value: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len().min(4096) + 16);
@@ -79,7 +85,7 @@ pub fn dump_string(value: &[u8]) -> Vec<u8> {
 /// The DUMP payload of another type.
 pub fn dump(collection: CollectionRef<'_>) -> Vec<u8> {
     let mut out = Vec::new();
-    write_collection(collection, &mut out);
+    write_collection(collection, &mut out, &mut keep);
     write_footer(&mut out);
     out
 }
@@ -88,7 +94,7 @@ pub fn dump(collection: CollectionRef<'_>) -> Vec<u8> {
 pub fn dump_exactly(collection: CollectionRef<'_>, reads: Reads) -> Vec<u8> {
     let mut out = Vec::new();
     match collection {
-        CollectionRef::Stream(stream) => stream.write_image(reads, &mut out),
+        CollectionRef::Stream(stream) => stream.write_image(reads, &mut out, &mut keep),
         other => write_exactly(other, &mut out),
     }
     write_footer(&mut out);
@@ -97,10 +103,14 @@ pub fn dump_exactly(collection: CollectionRef<'_>, reads: Reads) -> Vec<u8> {
 
 /// Appends a collection's image for our own use, as exact as there is one; [`of_image`] reads it.
 pub fn write_exactly(collection: CollectionRef<'_>, out: &mut Vec<u8>) {
+    write_exact_image(collection, out, &mut keep);
+}
+
+fn write_exact_image(collection: CollectionRef<'_>, out: &mut Vec<u8>, drain: Drain<'_>) {
     match collection {
-        CollectionRef::Stream(stream) => stream.write_image(Reads::Redis72, out),
-        CollectionRef::Zset(zset) => zset.write_exact_image(out),
-        other => write_collection(other, out),
+        CollectionRef::Stream(stream) => stream.write_image(Reads::Redis72, out, drain),
+        CollectionRef::Zset(zset) => zset.write_exact_image(out, drain),
+        other => write_collection(other, out, drain),
     }
 }
 
@@ -132,21 +142,21 @@ pub fn is_compact_image(image: &[u8]) -> bool {
 }
 
 /// Appends a collection's type and its image.
-fn write_collection(collection: CollectionRef<'_>, out: &mut Vec<u8>) {
+fn write_collection(collection: CollectionRef<'_>, out: &mut Vec<u8>, drain: Drain<'_>) {
     match collection {
-        CollectionRef::List(list) => list.write_image(out),
-        CollectionRef::Hash(hash) => hash.write_image(out),
-        CollectionRef::Set(set) => set.write_image(out),
-        CollectionRef::Zset(zset) => zset.write_image(out),
-        CollectionRef::Stream(stream) => stream.write_image(Reads::Redis70, out),
+        CollectionRef::List(list) => list.write_image(out, drain),
+        CollectionRef::Hash(hash) => hash.write_image(out, drain),
+        CollectionRef::Set(set) => set.write_image(out, drain),
+        CollectionRef::Zset(zset) => zset.write_image(out, drain),
+        CollectionRef::Stream(stream) => stream.write_image(Reads::Redis70, out, drain),
     }
 }
 
 /// The same as Redis 7.2 writes it.
-fn write_collection_for_72(collection: CollectionRef<'_>, out: &mut Vec<u8>) {
+fn write_collection_for_72(collection: CollectionRef<'_>, out: &mut Vec<u8>, drain: Drain<'_>) {
     match collection {
-        CollectionRef::Stream(stream) => stream.write_image(Reads::Redis72, out),
-        other => write_collection(other, out),
+        CollectionRef::Stream(stream) => stream.write_image(Reads::Redis72, out, drain),
+        other => write_collection(other, out, drain),
     }
 }
 

@@ -61,7 +61,11 @@ fn dump(view: &View<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// What DUMP returns of a value: its type, its bytes as in an RDB file, and a footer.
 pub fn payload(object: Object<'_>) -> Vec<u8> {
-    match object.value() {
+    payload_of(object.value())
+}
+
+fn payload_of(value: ValueRef<'_>) -> Vec<u8> {
+    match value {
         ValueRef::Bytes(bytes) => rdb::dump_string(bytes),
         ValueRef::Int(number) => rdb::dump_string(format_i64(number, &mut IntBuffer::new())),
         ValueRef::Collection(collection) => rdb::dump(collection),
@@ -69,10 +73,10 @@ pub fn payload(object: Object<'_>) -> Vec<u8> {
 }
 
 /// The same with all that there is to know of the value, as far as these readers know it, for a log.
-pub fn exact_payload(object: Object<'_>, reads: Reads) -> Vec<u8> {
-    match object.value() {
+pub fn exact_payload(value: ValueRef<'_>, reads: Reads) -> Vec<u8> {
+    match value {
         ValueRef::Collection(collection) => rdb::dump_exactly(collection, reads),
-        ValueRef::Bytes(_) | ValueRef::Int(_) => payload(object),
+        ValueRef::Bytes(_) | ValueRef::Int(_) => payload_of(value),
     }
 }
 

@@ -19,7 +19,7 @@
 
 use crate::entry::Entry;
 use crate::limits::RANDOM_FIELD_TRIES_MAX;
-use crate::table::{Handle, Place, Position, Table, position_of};
+use crate::table::{Blocks, Place, Position, Table, position_of};
 use crate::timers::{Deadline, Epoch, Timers, prefix_of};
 use sys::UnixMs;
 
@@ -50,7 +50,7 @@ impl Field<'_> {
 /// The fields of one hash.
 #[derive(Debug, Default)]
 pub struct Fields {
-    table: Table<Block>,
+    table: Blocks<Block>,
     expiries: Option<Box<Expiries>>,
 }
 
@@ -166,10 +166,11 @@ impl Fields {
         let block = self.table.get(place);
         let old = self.field(block);
         let before = Before { expires_at: old.expires_at };
-        if old.value.len() == value.len() && old.expires_at.is_some() == expires_at.is_some() {
+        let has_room = old.value.len() == value.len() && old.expires_at.is_some() == expires_at.is_some();
+        if has_room && self.table.may_edit() {
             overwrite(block, value, expires_at);
         } else {
-            self.replace(place, new_block(name, value, expires_at));
+            self.replace(place, position, new_block(name, value, expires_at));
         }
         self.note_expiry(position, before.expires_at, expires_at);
         Some(before)
@@ -190,18 +191,19 @@ impl Fields {
     /// Sets or takes away the expiry of a field that is there.
     pub fn set_expiry(&mut self, name: &[u8], expires_at: Option<UnixMs>) {
         let Some(place) = self.place(name) else { return };
+        let may_edit = self.table.may_edit();
         let block = self.table.get(place);
         let field = self.field(block);
-        let old = field.expires_at;
+        let (old, position) = (field.expires_at, position_of(name));
         match (old, expires_at) {
             (None, None) => return,
-            (Some(_), Some(at)) => put_expiry(block, at),
+            (Some(_), Some(at)) if may_edit => put_expiry(block, at),
             _ => {
                 let block = new_block(field.name, field.value, expires_at);
-                self.replace(place, block);
+                self.replace(place, position, block);
             }
         }
-        self.note_expiry(position_of(name), old, expires_at);
+        self.note_expiry(position, old, expires_at);
     }
 
     /// No later than the first moment at which a field's time is up, give or take the timers' unit. None:
@@ -284,19 +286,18 @@ impl Fields {
         field_at(block)
     }
 
-    fn replace(&mut self, place: Place, block: Block) {
-        // SAFETY: the new block is given up to the table, which gives up the old one.
-        unsafe { self.table.replace(place, block).free() };
+    fn replace(&mut self, place: Place, position: Position, block: Block) {
+        // SAFETY: the new block is given up to the table.
+        unsafe { self.table.replace(place, position, block) };
     }
 
     /// Takes a field out and frees it. Its timers stay.
     fn free(&mut self, place: Place) {
-        let block = self.table.take(place);
-        if field_at(block).expires_at.is_some() {
+        let field = field_at(self.table.get(place));
+        if field.expires_at.is_some() {
             self.count_expiry(-1);
         }
-        // SAFETY: the table has given the block up.
-        unsafe { block.free() };
+        self.table.free(place, || position_of(field.name));
     }
 
     fn expired_with_prefix(&self, prefix: u32, now: UnixMs) -> Option<Place> {
@@ -375,9 +376,23 @@ impl Before {
     }
 }
 
+impl Fields {
+    /// A copy as it is now, made in no time and to be read only. Of timers it has one, if there are any.
+    pub(crate) fn frozen(&self) -> Fields {
+        let expiries = self.expiries.as_ref().map(|expiries| {
+            let (mut timers, next) = (Timers::default(), expiries.timers.next());
+            if next != Deadline::NEVER {
+                timers.push(next, 0);
+            }
+            Box::new(Expiries { timers, fields: expiries.fields })
+        });
+        Fields { table: self.table.copy(), expiries }
+    }
+}
+
 impl Clone for Fields {
     fn clone(&self) -> Fields {
-        let mut table = Table::new();
+        let mut table = Blocks::default();
         for field in self.iter() {
             let block = new_block(field.name, field.value, field.expires_at);
             // SAFETY: the block is new and given up to the table.

@@ -18,7 +18,7 @@
 use super::{FieldExpiry, Fields, Hash, HashRef, Set, pairs};
 use crate::collection::{Thresholds, Type};
 use crate::listpack::{Element, Listpack};
-use crate::rdb::{Reader, RestoreError, write_length, write_string};
+use crate::rdb::{Drain, Reader, RestoreError, write_length, write_string};
 use std::collections::HashSet;
 use sys::UnixMs;
 
@@ -36,30 +36,31 @@ const NO_TIME: UnixMs = UnixMs(0);
 
 impl HashRef<'_> {
     /// Appends the type's byte and the image.
-    pub(crate) fn write_image(self, out: &mut Vec<u8>) {
+    pub(crate) fn write_image(self, out: &mut Vec<u8>, drain: Drain<'_>) {
         match self {
             HashRef::Packed(listpack) => {
                 out.push(TYPE_LISTPACK);
                 write_string(out, listpack.bytes());
             }
             HashRef::Table(fields) => match fields.first_expiry() {
-                None => write_fields(out, fields),
-                Some(first) => write_timed_fields(out, fields, first),
+                None => write_fields(out, fields, drain),
+                Some(first) => write_timed_fields(out, fields, first, drain),
             },
         }
     }
 }
 
-fn write_fields(out: &mut Vec<u8>, fields: &Fields) {
+fn write_fields(out: &mut Vec<u8>, fields: &Fields, drain: Drain<'_>) {
     out.push(TYPE_FIELDS);
     write_length(out, fields.len() as u64);
     for field in fields.iter() {
         write_string(out, field.name);
         write_string(out, field.value);
+        drain(out);
     }
 }
 
-fn write_timed_fields(out: &mut Vec<u8>, fields: &Fields, first: UnixMs) {
+fn write_timed_fields(out: &mut Vec<u8>, fields: &Fields, first: UnixMs, drain: Drain<'_>) {
     out.push(TYPE_TIMED_FIELDS);
     out.extend_from_slice(&first.0.to_le_bytes());
     write_length(out, fields.len() as u64);
@@ -67,6 +68,7 @@ fn write_timed_fields(out: &mut Vec<u8>, fields: &Fields, first: UnixMs) {
         write_length(out, field.expires_at.map_or(0, |at| at.0 - first.0 + 1));
         write_string(out, field.name);
         write_string(out, field.value);
+        drain(out);
     }
 }
 

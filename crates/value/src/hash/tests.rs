@@ -1,7 +1,7 @@
 //! Hashes against a naive model, in every encoding and across the thresholds, with fields that expire.
 
 use super::*;
-use crate::rdb::{Restored, dump, restore};
+use crate::rdb::{Restored, dump, keep, restore};
 use std::collections::BTreeMap;
 use sys::Prng;
 
@@ -320,7 +320,7 @@ fn hostile_images_are_refused() {
             hash.set_expiry(b"f0", Some(UnixMs(START)));
         }
         good.clear();
-        hash.as_ref().write_image(&mut good);
+        hash.as_ref().write_image(&mut good, &mut keep);
         for _ in 0..1 + prng.below(3) {
             let at = prng.below(good.len() as u64) as usize;
             good[at] = prng.next_u64() as u8;

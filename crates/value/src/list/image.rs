@@ -11,7 +11,7 @@ use super::node::{End, Node};
 use super::{List, ListRef, Quicklist};
 use crate::collection::Thresholds;
 use crate::listpack::Listpack;
-use crate::rdb::{Reader, RestoreError, write_length, write_string};
+use crate::rdb::{Drain, Reader, RestoreError, write_length, write_string};
 use crate::ziplist;
 
 const TYPE_TEXTS: u8 = 1;
@@ -24,7 +24,7 @@ const NODE_PACKED: u64 = 2;
 
 impl ListRef<'_> {
     /// Appends the type's byte and the image.
-    pub(crate) fn write_image(self, out: &mut Vec<u8>) {
+    pub(crate) fn write_image(self, out: &mut Vec<u8>, drain: Drain<'_>) {
         out.push(TYPE_NODES);
         match self {
             Self::Packed(listpack) => {
@@ -37,6 +37,7 @@ impl ListRef<'_> {
                 for node in quicklist.rope.iter() {
                     write_length(out, if node.is_plain() { NODE_PLAIN } else { NODE_PACKED });
                     write_string(out, node.bytes());
+                    drain(out);
                 }
             }
         }

@@ -2,13 +2,14 @@
 //!
 //! A chunk counts its elements, so that an index is found by looking through the chunks and then through one
 //! chunk, and a node is inserted by moving a part of one chunk. A list of a million nodes has 16,000 chunks
-//! at most; the usual list has one. Plain values, any thread.
+//! at most; the usual list has one. Copies of a rope share its chunks until either changes one. Plain values, any thread.
 //!
 //! 1. No chunk is empty, and none has more than [`CHUNK_NODES_MAX`] nodes.
 //! 2. `count` of a chunk, and of the rope, is the sum of its nodes' counts.
 //! 3. A [`NodeAt`] is valid until a node is inserted or removed; those calls say where things are then.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::node::{End, Node};
 use crate::limits::LIST_CHUNK_NODES_MAX as CHUNK_NODES_MAX;
@@ -49,7 +50,7 @@ impl Chunk {
 /// A sequence of nodes that is indexed by elements.
 #[derive(Clone, Default)]
 pub(super) struct Rope {
-    chunks: VecDeque<Chunk>,
+    chunks: VecDeque<Arc<Chunk>>,
     nodes: usize,
     count: usize,
 }
@@ -156,7 +157,7 @@ impl Rope {
     /// Edits a node and keeps the counts right. The node may become empty; it must be removed then.
     #[inline]
     pub fn edit<T>(&mut self, at: NodeAt, edit: impl FnOnce(&mut Node) -> T) -> T {
-        let chunk = &mut self.chunks[at.chunk];
+        let chunk = Arc::make_mut(&mut self.chunks[at.chunk]);
         let node = &mut chunk.nodes[at.node];
         let before = node.count();
         let result = edit(node);
@@ -173,7 +174,7 @@ impl Rope {
             None => {
                 (self.nodes, self.count) = (1, node.count());
                 self.chunks.reserve_exact(1);
-                self.chunks.push_back(Chunk::of(vec![node]));
+                self.chunks.push_back(Arc::new(Chunk::of(vec![node])));
                 NodeAt { chunk: 0, node: 0 }
             }
         }
@@ -195,26 +196,33 @@ impl Rope {
         self.count += node.count();
         let nodes = self.chunks[chunk].nodes.len();
         if nodes < CHUNK_NODES_MAX {
-            self.chunks[chunk].insert(index, node);
+            self.chunk_mut(chunk).insert(index, node);
             return NodeAt { chunk, node: index };
         }
         // At the edges of a full chunk a new one begins, so that pushing leaves full chunks behind.
         if index == 0 || index == nodes {
             let chunk = chunk + usize::from(index != 0);
-            self.chunks.insert(chunk, Chunk::of(vec![node]));
+            self.chunks.insert(chunk, Arc::new(Chunk::of(vec![node])));
             return NodeAt { chunk, node: 0 };
         }
-        let tail = Chunk::of(self.chunks[chunk].nodes.split_off(nodes / 2));
-        self.chunks[chunk].count -= tail.count;
-        self.chunks.insert(chunk + 1, tail);
+        let full = self.chunk_mut(chunk);
+        let tail = Chunk::of(full.nodes.split_off(nodes / 2));
+        full.count -= tail.count;
+        self.chunks.insert(chunk + 1, Arc::new(tail));
         let (chunk, index) = if index <= nodes / 2 { (chunk, index) } else { (chunk + 1, index - nodes / 2) };
-        self.chunks[chunk].insert(index, node);
+        self.chunk_mut(chunk).insert(index, node);
         NodeAt { chunk, node: index }
+    }
+
+    /// A chunk, to be changed; shared no more.
+    #[inline]
+    fn chunk_mut(&mut self, chunk: usize) -> &mut Chunk {
+        Arc::make_mut(&mut self.chunks[chunk])
     }
 
     /// Removes a node. Returns it, and where the node after it is then.
     pub fn remove(&mut self, at: NodeAt) -> (Node, Option<NodeAt>) {
-        let chunk = &mut self.chunks[at.chunk];
+        let chunk = Arc::make_mut(&mut self.chunks[at.chunk]);
         let node = chunk.nodes.remove(at.node);
         chunk.count -= node.count();
         self.nodes -= 1;
@@ -238,8 +246,8 @@ impl Rope {
         if next.is_none_or(|next| this.nodes.len() + next.nodes.len() > JOINED_NODES_MAX) {
             return;
         }
-        let mut next = self.chunks.remove(chunk + 1).expect("it was looked at");
-        let this = &mut self.chunks[chunk];
+        let mut next = Arc::unwrap_or_clone(self.chunks.remove(chunk + 1).expect("it was looked at"));
+        let this = self.chunk_mut(chunk);
         this.nodes.append(&mut next.nodes);
         this.count += next.count;
     }

@@ -4,7 +4,7 @@ use super::node::Node;
 use super::rope::{NodeAt, Rope};
 use super::*;
 use crate::collection::Thresholds;
-use crate::rdb::{Reader, RestoreError};
+use crate::rdb::{Reader, RestoreError, keep};
 
 const FILL: Fill = Fill::bytes(8192);
 
@@ -126,7 +126,7 @@ fn rope_keeps_its_counts_through_thousands_of_edits() {
 
 fn image(list: &List) -> Vec<u8> {
     let mut out = Vec::new();
-    list.as_ref().write_image(&mut out);
+    list.as_ref().write_image(&mut out, &mut keep);
     out
 }
 

@@ -17,10 +17,11 @@
 //! 2. No file, however hostile, makes the reader panic, or hold much more than the file has bytes.
 
 use super::{
-    Checksum, Reader, RestoreError, Restored, TYPE_STRING, VERSION_OF_72, VERSION_READ_MAX, VERSION_WRITTEN,
+    Checksum, Drain, Reader, RestoreError, Restored, TYPE_STRING, VERSION_OF_72, VERSION_READ_MAX,
+    VERSION_WRITTEN, keep,
 };
 use super::{
-    read_value, write_collection, write_collection_for_72, write_exactly, write_length, write_string,
+    read_value, write_collection, write_collection_for_72, write_exact_image, write_length, write_string,
 };
 use crate::collection::{CollectionRef, Thresholds};
 use crate::crc64::crc64;
@@ -53,6 +54,17 @@ pub enum FileUsage {
     IdleSeconds(u64),
     /// The logarithmic counter.
     Frequency(u8),
+}
+
+/// What stands before a value.
+#[derive(Clone, Copy)]
+pub struct Head<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// When it expires: a Unix time in milliseconds.
+    pub expires_at_ms: Option<u64>,
+    /// How much it was used.
+    pub usage: Option<FileUsage>,
 }
 
 /// A value to be written.
@@ -124,11 +136,41 @@ impl FileWriter {
         expires_at_ms: Option<u64>,
         usage: Option<FileUsage>,
     ) {
-        let write_image = match self.reads {
+        let head = Head { key, expires_at_ms, usage };
+        write_entry_by(self.image_writer(), &mut self.out, head, value, &mut keep);
+    }
+
+    /// A key with a long value: whenever there are so many bytes, they are handed on.
+    ///
+    /// # Errors
+    /// Those of `hand_on`. There is no file then.
+    pub fn long_entry(
+        &mut self,
+        head: Head<'_>,
+        value: CollectionRef<'_>,
+        piece_bytes: usize,
+        hand_on: &mut dyn FnMut(Vec<u8>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let write_image = self.image_writer();
+        let FileWriter { out, crc, .. } = self;
+        let mut handed_on = Ok(());
+        write_entry_by(write_image, out, head, FileValue::Collection(value), &mut |out| {
+            if out.len() >= piece_bytes {
+                *crc = crc64(*crc, out);
+                let piece = std::mem::take(out);
+                if handed_on.is_ok() {
+                    handed_on = hand_on(piece);
+                }
+            }
+        });
+        handed_on
+    }
+
+    fn image_writer(&self) -> WriteImage {
+        match self.reads {
             Reads::Redis70 => write_collection,
             Reads::Redis72 => write_collection_for_72,
-        };
-        write_entry_by(write_image, &mut self.out, key, value, expires_at_ms, usage);
+        }
     }
 
     /// Takes back what was added behind these bytes, none of which was taken.
@@ -164,21 +206,22 @@ pub fn write_entry(
     expires_at_ms: Option<u64>,
     usage: Option<FileUsage>,
 ) {
-    write_entry_by(write_collection, out, key, value, expires_at_ms, usage);
+    write_entry_by(write_collection, out, Head { key, expires_at_ms, usage }, value, &mut keep);
 }
 
 /// The same for our own use, as exact as there is an image of it.
 pub fn write_entry_exactly(out: &mut Vec<u8>, key: &[u8], value: FileValue<'_>, expires_at_ms: Option<u64>) {
-    write_entry_by(write_exactly, out, key, value, expires_at_ms, None);
+    write_entry_by(write_exact_image, out, Head { key, expires_at_ms, usage: None }, value, &mut keep);
 }
 
+type WriteImage = fn(CollectionRef<'_>, &mut Vec<u8>, Drain<'_>);
+
 fn write_entry_by(
-    write_image: fn(CollectionRef<'_>, &mut Vec<u8>),
+    write_image: WriteImage,
     out: &mut Vec<u8>,
-    key: &[u8],
+    Head { key, expires_at_ms, usage }: Head<'_>,
     value: FileValue<'_>,
-    expires_at_ms: Option<u64>,
-    usage: Option<FileUsage>,
+    drain: Drain<'_>,
 ) {
     if let Some(at) = expires_at_ms {
         out.push(OP_EXPIRY_MS);
@@ -201,11 +244,21 @@ fn write_entry_by(
         }
         FileValue::Collection(collection) => {
             // The key stands between an image's type and the rest of it.
-            write_image(collection, out);
-            let image = out.split_off(type_at);
-            out.push(image[0]);
-            write_string(out, key);
-            out.extend_from_slice(&image[1..]);
+            let mut is_named = false;
+            let mut name = |out: &mut Vec<u8>| {
+                if !is_named {
+                    is_named = true;
+                    let image = out.split_off(type_at);
+                    out.push(image[0]);
+                    write_string(out, key);
+                    out.extend_from_slice(&image[1..]);
+                }
+            };
+            write_image(collection, out, &mut |out| {
+                name(out);
+                drain(out);
+            });
+            name(out);
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{Intset, Members, Set, SetRef};
 use crate::collection::{Thresholds, Type};
 use crate::listpack::Listpack;
 use crate::number::{IntBuffer, parse_i64};
-use crate::rdb::{Reader, RestoreError, write_length, write_string};
+use crate::rdb::{Drain, Reader, RestoreError, write_length, write_string};
 
 const TYPE_MEMBERS: u8 = 2;
 const TYPE_INTSET: u8 = 11;
@@ -19,7 +19,7 @@ const TYPE_LISTPACK: u8 = 20;
 
 impl SetRef<'_> {
     /// Appends its RDB type byte and image.
-    pub(crate) fn write_image(self, out: &mut Vec<u8>) {
+    pub(crate) fn write_image(self, out: &mut Vec<u8>, drain: Drain<'_>) {
         if let SetRef::Ints(ints) = self {
             out.push(TYPE_INTSET);
             write_string(out, ints.bytes());
@@ -28,7 +28,10 @@ impl SetRef<'_> {
         out.push(TYPE_MEMBERS);
         write_length(out, self.len() as u64);
         let mut digits = IntBuffer::new();
-        self.iter().for_each(|member| write_string(out, member.bytes(&mut digits)));
+        self.iter().for_each(|member| {
+            write_string(out, member.bytes(&mut digits));
+            drain(out);
+        });
     }
 }
 

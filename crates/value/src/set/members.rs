@@ -7,13 +7,13 @@
 #![allow(unsafe_code)] // Reads the entries that its table owns; fuzzed by tests.rs beside it.
 
 use crate::entry::Entry;
-use crate::table::{self, Handle, Place, Position, Table, position_of};
+use crate::table::{self, Blocks, Place, Position, position_of};
 use std::fmt;
 
 /// The members of a large set.
 #[derive(Default)]
 pub struct Members {
-    table: Table<Entry<0>>,
+    table: Blocks<Entry<0>>,
 }
 
 impl Members {
@@ -73,9 +73,9 @@ impl Members {
 
     /// Takes a member away. False: it was not there.
     pub fn remove(&mut self, text: &[u8]) -> bool {
-        let Some(place) = self.find(position_of(text), text) else { return false };
-        // SAFETY: the table has given the entry up.
-        unsafe { self.table.take(place).free() };
+        let position = position_of(text);
+        let Some(place) = self.find(position, text) else { return false };
+        self.table.free(place, || position);
         true
     }
 
@@ -93,9 +93,15 @@ impl Members {
     /// Takes out a member picked as by [`Members::random`], and shows it first.
     pub fn pop(&mut self, random: impl FnMut() -> u64, visit: impl FnOnce(&[u8])) {
         let Some(place) = self.table.random_place(random) else { return };
-        visit(self.shown(self.table.get(place)));
-        // SAFETY: the table has given the entry up.
-        unsafe { self.table.take(place).free() };
+        let entry = self.table.get(place);
+        visit(self.shown(entry));
+        // SAFETY: the entry is alive until the position is known.
+        self.table.free(place, || position_of(unsafe { entry.bytes() }));
+    }
+
+    /// A copy as it is now, made in no time and to be read only.
+    pub(crate) fn frozen(&self) -> Members {
+        Members { table: self.table.copy() }
     }
 
     /// Calls `visit` for members from a position on (see [`Table::scan`]).

@@ -4,7 +4,7 @@
 use super::*;
 use crate::collection::Thresholds;
 use crate::listpack::Listpack;
-use crate::rdb::{Restored, dump, restore};
+use crate::rdb::{Restored, dump, keep, restore};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use sys::Prng;
@@ -276,7 +276,7 @@ fn images_are_those_of_redis() {
             set.insert(member.as_bytes(), &thresholds);
         });
         let mut out = Vec::new();
-        set.as_ref().write_image(&mut out);
+        set.as_ref().write_image(&mut out, &mut keep);
         out
     };
     assert_eq!(image(&["1", "-2"]), b"\x0b\x0c\x02\0\0\0\x02\0\0\0\xfe\xff\x01\0");

@@ -14,7 +14,7 @@ use super::group::{Group, Moment, Pending};
 use super::id::StreamId;
 use super::node::{DELETED, END, HEADER_BYTES, Node, SAME_FIELDS};
 use crate::limits::LISTPACK_BYTES_MAX;
-use crate::rdb::{Reader, RestoreError, write_length, write_string};
+use crate::rdb::{Drain, Reader, RestoreError, keep, write_length, write_string};
 
 /// Of Redis 5: without counters.
 const TYPE_LISTPACKS: u8 = 15;
@@ -41,21 +41,22 @@ pub enum Reads {
 }
 
 /// Appends type byte and image.
-pub(super) fn write(stream: &Stream, reads: Reads, out: &mut Vec<u8>) {
-    write_with(&stream.entries, stream, reads, out);
+pub(super) fn write(stream: &Stream, reads: Reads, out: &mut Vec<u8>, drain: Drain<'_>) {
+    write_with(&stream.entries, stream, reads, out, drain);
 }
 
 /// The same of a stream with these groups to which nothing was added yet.
 pub(super) fn write_groups(stream: &Stream, reads: Reads, out: &mut Vec<u8>) {
-    write_with(&Entries::default(), stream, reads, out);
+    write_with(&Entries::default(), stream, reads, out, &mut keep);
 }
 
-fn write_with(entries: &Entries, stream: &Stream, reads: Reads, out: &mut Vec<u8>) {
+fn write_with(entries: &Entries, stream: &Stream, reads: Reads, out: &mut Vec<u8>, drain: Drain<'_>) {
     out.push(if reads == Reads::Redis72 { TYPE_LISTPACKS_3 } else { TYPE_LISTPACKS_2 });
     write_length(out, entries.nodes.len() as u64);
     for (id, node) in &entries.nodes {
         write_string(out, &id.to_bytes());
         write_string(out, node.as_bytes());
+        drain(out);
     }
     write_length(out, entries.length);
     write_id(out, entries.last_id);
@@ -66,6 +67,7 @@ fn write_with(entries: &Entries, stream: &Stream, reads: Reads, out: &mut Vec<u8
     for (name, group) in stream.groups() {
         write_string(out, name);
         write_group(out, reads, group);
+        drain(out);
     }
 }
 

@@ -27,7 +27,7 @@ pub use trim::{Bound, Trim};
 use std::collections::BTreeMap;
 
 use crate::collection::{Collection, CollectionRef, Form, Thresholds, Type};
-use crate::rdb::{Reader, RestoreError};
+use crate::rdb::{Drain, Reader, RestoreError};
 
 /// A stream.
 #[derive(Clone, Debug, Default)]
@@ -94,8 +94,8 @@ impl Stream {
     }
 
     /// Appends its RDB type byte and image.
-    pub(crate) fn write_image(&self, reads: Reads, out: &mut Vec<u8>) {
-        image::write(self, reads, out);
+    pub(crate) fn write_image(&self, reads: Reads, out: &mut Vec<u8>, drain: Drain<'_>) {
+        image::write(self, reads, out, drain);
     }
 
     /// The same without its entries.

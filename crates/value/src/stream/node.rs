@@ -10,6 +10,7 @@
 
 use super::element::{Element, next, previous, read, write_int, write_text};
 use super::id::StreamId;
+use std::sync::Arc;
 
 /// Bytes in front of the first element: the length in bytes and the number of elements.
 pub(super) const HEADER_BYTES: usize = 6;
@@ -21,10 +22,10 @@ const ELEMENTS_UNKNOWN: u16 = u16::MAX;
 pub(super) const DELETED: u8 = 1;
 pub(super) const SAME_FIELDS: u8 = 2;
 
-/// One node; its id is the key that it is found by.
+/// One node; its id is the key that it is found by. Copies share its bytes until one of them changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
 }
 
 /// Live and deleted entries of a node.
@@ -119,7 +120,7 @@ struct Master {
 impl Node {
     /// A node whose bytes have been checked.
     pub fn from_checked(bytes: Vec<u8>) -> Node {
-        Node { bytes }
+        Node { bytes: Arc::new(bytes) }
     }
 
     /// A node that begins with this entry, whose id is the node's.
@@ -133,7 +134,7 @@ impl Node {
         names.for_each(|name| write_text(&mut bytes, name));
         write_int(&mut bytes, 0);
         bytes.push(END);
-        let mut node = Node { bytes };
+        let mut node = Node::from_checked(bytes);
         node.set_header(count as u64 + 4);
         node.append(0, 0, words);
         node
@@ -151,12 +152,12 @@ impl Node {
 
     /// Gives back the memory that is kept for further entries.
     pub fn seal(&mut self) {
-        self.bytes.shrink_to_fit();
+        Arc::make_mut(&mut self.bytes).shrink_to_fit();
     }
 
     /// Memory of its own, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity()
+        size_of::<Vec<u8>>() + 2 * size_of::<usize>() + self.bytes.capacity()
     }
 
     #[inline]
@@ -170,7 +171,7 @@ impl Node {
     #[inline]
     pub fn append<'w>(&mut self, ms: u64, seq: u64, words: impl Iterator<Item = &'w [u8]> + Clone) {
         let has_same_names = self.has_names(words.clone().step_by(2));
-        let out = &mut self.bytes;
+        let out = Arc::make_mut(&mut self.bytes);
         out.pop();
         write_int(out, i64::from(if has_same_names { SAME_FIELDS } else { 0 }));
         write_int(out, ms as i64);
@@ -220,30 +221,32 @@ impl Node {
     #[expect(clippy::cast_possible_truncation, reason = "counts were compared with what they are written in")]
     fn set_header(&mut self, more_elements: u64) {
         let length = u32::try_from(self.bytes.len()).expect("a node is at most some GB long");
-        self.bytes[..4].copy_from_slice(&length.to_le_bytes());
-        let elements = u16::from_le_bytes([self.bytes[4], self.bytes[5]]);
+        let bytes = Arc::make_mut(&mut self.bytes);
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        let elements = u16::from_le_bytes([bytes[4], bytes[5]]);
         let sum = u64::from(elements).saturating_add(more_elements).min(u64::from(ELEMENTS_UNKNOWN));
-        self.bytes[4..6].copy_from_slice(&(sum as u16).to_le_bytes());
+        bytes[4..6].copy_from_slice(&(sum as u16).to_le_bytes());
     }
 
     /// Overwrites a counter of the master entry, which may become longer or shorter.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "counts were compared with what they are written in")]
     fn set_counter(&mut self, at: usize, value: u64) {
-        if let (0..128, 0..128) = (self.bytes[at], value) {
-            self.bytes[at] = value as u8;
+        let bytes = Arc::make_mut(&mut self.bytes);
+        if let (0..128, 0..128) = (bytes[at], value) {
+            bytes[at] = value as u8;
             return;
         }
-        let end = next(&self.bytes, at);
+        let end = next(bytes, at);
         let mut element = Vec::with_capacity(12);
         write_int(&mut element, value as i64);
-        self.bytes.splice(at..end, element);
+        bytes.splice(at..end, element);
         self.set_header(0);
     }
 
     /// Marks an entry of this node, which was found at `flags_at`, as deleted. The counters are left.
     fn mark(&mut self, flags_at: usize) {
-        self.bytes[flags_at] |= DELETED;
+        Arc::make_mut(&mut self.bytes)[flags_at] |= DELETED;
     }
 
     /// Moves entries from live to deleted in the counters.

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)] // Declares what the owners of blocks promise.
 
 use super::secret::{SecretHasher, SecretKey};
+use super::segment::Words;
 use std::sync::LazyLock;
 
 /// The handle of a heap block that a table owns. Copying the handle does not copy
@@ -16,6 +17,9 @@ use std::sync::LazyLock;
 /// The block's address must be a multiple of 16 and below 2^47, and `from_address`
 /// must give the handle back that `address` was called on.
 pub unsafe trait Handle: Copy {
+    /// How its tables keep their words: [`OwnWords`](super::OwnWords) or [`SharedWords`](super::SharedWords).
+    type Words: Words;
+
     /// Where the block lies.
     fn address(self) -> u64;
 

@@ -14,11 +14,11 @@ const AHEAD: usize = 12;
 
 /// All blocks of a table that are in memory (see [`Table::iter`]).
 #[derive(Debug)]
-pub struct Iter<'a, H> {
+pub struct Iter<'a, H: Handle> {
     /// What is left of the present segment.
     words: &'a [Word],
     /// The segments after it.
-    segments: std::slice::Iter<'a, Segment>,
+    segments: std::slice::Iter<'a, Segment<H::Words>>,
     handles: PhantomData<&'a H>,
 }
 
@@ -29,7 +29,7 @@ impl<'a, H: Handle> Iter<'a, H> {
     }
 }
 
-impl<H> Clone for Iter<'_, H> {
+impl<H: Handle> Clone for Iter<'_, H> {
     fn clone(&self) -> Self {
         Iter { words: self.words, segments: self.segments.clone(), handles: PhantomData }
     }

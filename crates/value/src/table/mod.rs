@@ -15,6 +15,7 @@
 #![allow(unsafe_code)] // Owns the blocks that its words point to; fuzzed by tests.rs beside it.
 
 mod cold;
+mod copies;
 mod handle;
 mod iter;
 mod random;
@@ -24,15 +25,22 @@ mod segment;
 mod tests;
 
 pub use cold::{Cold, Entry};
+pub use copies::Blocks;
 pub use handle::{Handle, POSITION_BITS, Position, position_of};
 pub use iter::Iter;
 
 use crate::limits::TABLE_DEPTH_MAX;
 pub use secret::{SecretHasher, SecretKey};
 pub use segment::{COLD_BITS_MIN, TAG_BITS};
-use segment::{Segment, Tag, Word};
+use segment::{Segment, Tag, Word, Words};
 use std::marker::PhantomData;
+use std::sync::Arc;
 use sys::prefetch::prefetch;
+
+/// The arrays of a table that has them for itself.
+pub type OwnWords = Box<[Word]>;
+/// The arrays of a table of which there may be copies.
+pub type SharedWords = Arc<[Word]>;
 
 /// How many leading bits of a position [`Table::with_prefix`] goes by.
 pub const PREFIX_BITS: u32 = 32;
@@ -50,18 +58,18 @@ pub struct Place {
 /// Blocks by their positions. Dropping the table frees them.
 #[derive(Debug)]
 pub struct Table<H: Handle> {
-    root: Segment,
-    directory: Option<Box<Directory>>,
+    root: Segment<H::Words>,
+    directory: Option<Box<Directory<H::Words>>>,
     owns: PhantomData<H>,
 }
 
 /// Which segment holds which positions. `chosen_by` has `2^depth` entries; a
 /// segment of less depth has several, side by side.
-#[derive(Debug)]
-struct Directory {
+#[derive(Clone, Debug)]
+struct Directory<W> {
     depth: u8,
     chosen_by: Vec<u32>,
-    segments: Vec<Segment>,
+    segments: Vec<Segment<W>>,
     /// Blocks in all segments.
     blocks: usize,
 }
@@ -95,7 +103,7 @@ impl<H: Handle> Table<H> {
         let directory = self.directory.as_ref().map_or(0, |directory| {
             size_of_val(&**directory) + size_of_val(&*directory.chosen_by) + size_of_val(&*directory.segments)
         });
-        self.segments().map(Segment::bytes).sum::<usize>() + directory
+        self.segments().map(|segment| segment.bytes()).sum::<usize>() + directory
     }
 
     /// The block at this position that `is_it` accepts. Blocks whose position differs
@@ -160,6 +168,11 @@ impl<H: Handle> Table<H> {
     /// Takes a block out, which the caller gets to keep or free.
     pub fn take(&mut self, place: Place) -> H {
         handle_at(self.remove(place).address())
+    }
+
+    /// Takes a block out, to be freed.
+    fn give_up(&mut self, place: Place) -> Orphan<H> {
+        Orphan(self.take(place))
     }
 
     /// Frees all blocks.
@@ -246,7 +259,7 @@ impl<H: Handle> Table<H> {
         }
     }
 
-    fn segments(&self) -> impl Iterator<Item = &Segment> {
+    fn segments(&self) -> impl Iterator<Item = &Segment<H::Words>> {
         let split = self.directory.iter().flat_map(|directory| &directory.segments);
         std::iter::once(&self.root).chain(split)
     }
@@ -268,7 +281,7 @@ impl<H: Handle> Table<H> {
     }
 
     #[inline]
-    fn segment(&self, number: usize) -> &Segment {
+    fn segment(&self, number: usize) -> &Segment<H::Words> {
         match &self.directory {
             Some(directory) if number > 0 => &directory.segments[number - 1],
             _ => &self.root,
@@ -276,7 +289,7 @@ impl<H: Handle> Table<H> {
     }
 
     #[inline]
-    fn segment_mut(&mut self, number: usize) -> &mut Segment {
+    fn segment_mut(&mut self, number: usize) -> &mut Segment<H::Words> {
         match &mut self.directory {
             Some(directory) if number > 0 => &mut directory.segments[number - 1],
             _ => &mut self.root,
@@ -315,10 +328,52 @@ impl<H: Handle> Table<H> {
     }
 }
 
+/// A block that is in no table any more. Dropping it frees it.
+#[derive(Debug)]
+pub struct Orphan<H: Handle>(H);
+
+impl<H: Handle> Orphan<H> {
+    /// Its block, which stays its own.
+    fn block(&self) -> H {
+        self.0
+    }
+}
+
+impl<H: Handle> Drop for Orphan<H> {
+    fn drop(&mut self) {
+        // SAFETY: it owns the block.
+        unsafe { self.0.free() }
+    }
+}
+
+/// What is unsafe of tables is so of those with copies.
+impl<H: Handle> Blocks<H> {
+    /// As [`Table::insert`].
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    pub unsafe fn insert(&mut self, position: Position, handle: H, position_of: impl Fn(H) -> Position) {
+        // SAFETY: the caller promises it.
+        unsafe { self.table.insert(position, handle, position_of) }
+    }
+
+    /// Puts another block in place of one of the same position, and frees that, now or when no copy has it any more.
+    ///
+    /// # Safety
+    /// As of [`Table::insert`].
+    #[inline]
+    pub unsafe fn replace(&mut self, place: Place, position: Position, handle: H) {
+        // SAFETY: the caller promises it, and the table has given the old one up.
+        let old = Orphan(unsafe { self.table.replace(place, handle) });
+        self.release(old, || position);
+    }
+}
+
 /// How many blocks ahead a split fetches: enough to hide a miss behind hashing.
 const SPLIT_PREFETCH: usize = 12;
 
-impl Directory {
+impl<W: Words> Directory<W> {
     #[expect(
         clippy::cast_possible_truncation,
         reason = "addresses have 64 bits; numbers of segments and entries fit into 32"

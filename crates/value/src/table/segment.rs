@@ -18,7 +18,9 @@
 
 use super::{POSITION_BITS, Position};
 use crate::limits::{TABLE_DEPTH_MAX, TABLE_SEGMENT_WORDS_MAX};
-use std::ops::Range;
+use std::fmt::Debug;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
 use sys::memory::size_class;
 
 /// Bits of a tag.
@@ -35,7 +37,45 @@ const GAP: Word = Word(0);
 
 /// A table word. Zero is a gap: no block lies at address 0, and a cold word has its bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Word(u64);
+pub struct Word(u64);
+
+/// The array of a segment: its own, or one that it may share with copies of it until either changes.
+pub trait Words: Clone + Default + Debug + Deref<Target = [Word]> {
+    /// What its allocation has beside the words.
+    const HEADER_BYTES: usize;
+
+    /// So many gaps.
+    fn gaps(length: usize) -> Self;
+
+    /// The words, to be changed; shared no more.
+    fn edit(&mut self) -> &mut [Word];
+}
+
+impl Words for Box<[Word]> {
+    const HEADER_BYTES: usize = 0;
+
+    fn gaps(length: usize) -> Self {
+        vec![GAP; length].into_boxed_slice()
+    }
+
+    #[inline]
+    fn edit(&mut self) -> &mut [Word] {
+        self
+    }
+}
+
+impl Words for Arc<[Word]> {
+    const HEADER_BYTES: usize = 2 * size_of::<usize>();
+
+    fn gaps(length: usize) -> Self {
+        std::iter::repeat_n(GAP, length).collect()
+    }
+
+    #[inline]
+    fn edit(&mut self) -> &mut [Word] {
+        Arc::make_mut(self)
+    }
+}
 
 impl Word {
     #[inline]
@@ -156,20 +196,20 @@ impl Tag {
 }
 
 /// One stretch of a table.
-#[derive(Debug, Default)]
-pub(crate) struct Segment {
-    words: Box<[Word]>,
+#[derive(Clone, Debug, Default)]
+pub struct Segment<W> {
+    words: W,
     /// Words that are not gaps.
     used: u32,
     /// How many leading bits of a position chose this segment.
     depth: u8,
 }
 
-impl Segment {
+impl<W: Words> Segment<W> {
     /// A segment built from words in tag order.
-    pub(crate) fn from_sorted(words: &[Word], depth: u8) -> Segment {
+    pub(crate) fn from_sorted(words: &[Word], depth: u8) -> Segment<W> {
         let mut segment = Segment { depth, ..Segment::default() };
-        segment.rebuild(words, length_for(words.len() + 1));
+        segment.rebuild(words, length_for::<W>(words.len() + 1));
         segment
     }
 
@@ -196,7 +236,7 @@ impl Segment {
 
     /// Bytes of memory that the array takes.
     pub(crate) fn bytes(&self) -> usize {
-        if self.words.is_empty() { 0 } else { size_class(size_of_val(&*self.words)) }
+        if self.words.is_empty() { 0 } else { size_class(size_of_val(&*self.words) + W::HEADER_BYTES) }
     }
 
     #[inline]
@@ -214,7 +254,7 @@ impl Segment {
     /// Puts another word with the same tag in place of the one at `index`.
     pub(crate) fn set(&mut self, index: usize, word: Word) {
         debug_assert!(self.words[index].tag() == word.tag() && !word.is_gap());
-        self.words[index] = word;
+        self.words.edit()[index] = word;
     }
 
     /// Whether every word knows to which half of the segment it belongs, and what its tag is there.
@@ -287,25 +327,27 @@ impl Segment {
     /// Makes room for more words than a segment has before it is split.
     pub(crate) fn outgrow(&mut self) {
         let words: Vec<Word> = self.iter().collect();
-        self.rebuild(&words, next_length(self.words.len()));
+        self.rebuild(&words, next_length::<W>(self.words.len()));
     }
 
     /// Puts another block in place of the one at `index`; its position is the same.
     #[inline]
     pub(crate) fn replace(&mut self, index: usize, address: u64) {
-        self.words[index] = Word::new(self.words[index].tag(), address);
+        let tag = self.words[index].tag();
+        self.words.edit()[index] = Word::new(tag, address);
     }
 
     /// Takes the word at `index` out and closes the gap that it leaves.
     pub(crate) fn remove(&mut self, index: usize) -> Word {
-        let taken = self.words[index];
         let homes = self.homes();
+        let words = self.words.edit();
+        let taken = words[index];
         let mut gap = index;
-        while !self.words[gap + 1].is_gap() && home(self.words[gap + 1].tag(), homes) <= gap {
-            self.words[gap] = self.words[gap + 1];
+        while !words[gap + 1].is_gap() && home(words[gap + 1].tag(), homes) <= gap {
+            words[gap] = words[gap + 1];
             gap += 1;
         }
-        self.words[gap] = GAP;
+        words[gap] = GAP;
         self.used -= 1;
         self.shrink_if_sparse();
         taken
@@ -367,8 +409,9 @@ impl Segment {
         if gap + 1 >= self.words.len() {
             return false;
         }
-        self.words.copy_within(index..gap, index + 1);
-        self.words[index] = word;
+        let words = self.words.edit();
+        words.copy_within(index..gap, index + 1);
+        words[index] = word;
         true
     }
 
@@ -402,7 +445,7 @@ impl Segment {
     }
 
     fn grow(&mut self) -> bool {
-        let next = next_length(self.words.len());
+        let next = next_length::<W>(self.words.len());
         if next > TABLE_SEGMENT_WORDS_MAX && self.depth < TABLE_DEPTH_MAX {
             return false;
         }
@@ -414,10 +457,10 @@ impl Segment {
     /// Gives memory back when three quarters of the array are gaps.
     fn shrink_if_sparse(&mut self) {
         if self.used == 0 {
-            self.words = Box::default();
+            self.words = W::default();
         } else if self.words.len() > LENGTH_MIN && (self.used as usize) < self.words.len() / 4 {
             let words: Vec<Word> = self.iter().collect();
-            self.rebuild(&words, length_for(words.len() * 3 / 2));
+            self.rebuild(&words, length_for::<W>(words.len() * 3 / 2));
         }
     }
 
@@ -432,7 +475,7 @@ impl Segment {
         self.words = loop {
             match lay_out(sorted, length) {
                 Some(words) => break words,
-                None => length = next_length(length),
+                None => length = next_length::<W>(length),
             }
         };
     }
@@ -445,15 +488,18 @@ const NEAR: usize = 16;
 const LENGTH_MIN: usize = 8;
 
 /// Array lengths follow the allocator's size classes, so that none is wasted.
-fn next_length(length: usize) -> usize {
-    if length < LENGTH_MIN { LENGTH_MIN } else { size_class(length * 8 + 1) / 8 }
+fn next_length<W: Words>(length: usize) -> usize {
+    if length < LENGTH_MIN {
+        return LENGTH_MIN;
+    }
+    (size_class(W::HEADER_BYTES + length * size_of::<Word>() + 1) - W::HEADER_BYTES) / size_of::<Word>()
 }
 
 /// The shortest length whose filling limit allows `used` words.
-fn length_for(used: usize) -> usize {
+fn length_for<W: Words>(used: usize) -> usize {
     let mut length = LENGTH_MIN;
     while used_max(length) < used {
-        length = next_length(length);
+        length = next_length::<W>(length);
     }
     length
 }
@@ -474,9 +520,9 @@ fn home(tag: Tag, homes: usize) -> usize {
     ((u64::from(tag.0) * homes as u64) >> TAG_BITS) as usize
 }
 
-fn lay_out(sorted: &[Word], length: usize) -> Option<Box<[Word]>> {
-    let mut words = vec![GAP; length].into_boxed_slice();
-    let mut next = 0;
+fn lay_out<W: Words>(sorted: &[Word], length: usize) -> Option<W> {
+    let mut laid_out = W::gaps(length);
+    let (words, mut next) = (laid_out.edit(), 0);
     for word in sorted {
         let index = home(word.tag(), homes(length)).max(next);
         if index + 1 >= length {
@@ -485,5 +531,5 @@ fn lay_out(sorted: &[Word], length: usize) -> Option<Box<[Word]>> {
         words[index] = *word;
         next = index + 1;
     }
-    Some(words)
+    Some(laid_out)
 }

@@ -13,7 +13,7 @@ use super::{Zset, ZsetRef};
 use crate::collection::Thresholds;
 use crate::listpack::{Element, Listpack};
 use crate::number::{IntBuffer, format_f64, parse_f64};
-use crate::rdb::{Reader, RestoreError, write_length, write_string};
+use crate::rdb::{Drain, Reader, RestoreError, write_length, write_string};
 use crate::ziplist;
 use std::collections::HashSet;
 
@@ -29,29 +29,37 @@ const TEXT_NEGATIVE_INFINITY: u8 = 255;
 
 impl ZsetRef<'_> {
     /// Appends its RDB type byte and image.
-    pub(crate) fn write_image(self, out: &mut Vec<u8>) {
+    pub(crate) fn write_image(self, out: &mut Vec<u8>, drain: Drain<'_>) {
         if let ZsetRef::Packed(listpack) = self {
             out.push(TYPE_LISTPACK);
             return write_string(out, listpack.bytes());
         }
-        self.write_pairs(TYPE_BINARY_SCORES, out, |score, out| out.extend_from_slice(&score.to_le_bytes()));
+        let write_score = |score: f64, out: &mut Vec<u8>| out.extend_from_slice(&score.to_le_bytes());
+        self.write_pairs(TYPE_BINARY_SCORES, out, write_score, drain);
     }
 
     /// The same for our own use: the scores are texts where one of them is -0, so that it is that for who reads it.
-    pub(crate) fn write_exact_image(self, out: &mut Vec<u8>) {
+    pub(crate) fn write_exact_image(self, out: &mut Vec<u8>, drain: Drain<'_>) {
         let is_packed = matches!(self, ZsetRef::Packed(_));
         if is_packed || !self.iter(0..self.len()).any(|(_, score)| is_minus_zero(score)) {
-            return self.write_image(out);
+            return self.write_image(out, drain);
         }
-        self.write_pairs(TYPE_TEXT_SCORES, out, write_text_score);
+        self.write_pairs(TYPE_TEXT_SCORES, out, write_text_score, drain);
     }
 
-    fn write_pairs(self, image_type: u8, out: &mut Vec<u8>, write_score: fn(f64, &mut Vec<u8>)) {
+    fn write_pairs(
+        self,
+        image_type: u8,
+        out: &mut Vec<u8>,
+        write_score: fn(f64, &mut Vec<u8>),
+        drain: Drain<'_>,
+    ) {
         out.push(image_type);
         write_length(out, self.len() as u64);
         for (member, score) in self.iter(0..self.len()).rev() {
             write_string(out, member.bytes(&mut IntBuffer::new()));
             write_score(score, out);
+            drain(out);
         }
     }
 }

@@ -16,7 +16,7 @@ use super::tree::{self, Tree};
 use super::{LexRange, ScoreRange, Updated};
 use crate::entry::Entry;
 use crate::listpack::Element;
-use crate::table::{Handle as _, POSITION_BITS, Place, Position, Table, position_of};
+use crate::table::{Blocks, POSITION_BITS, Place, Position, position_of};
 use std::ops::Range;
 
 /// A member, with its score in the header.
@@ -46,7 +46,7 @@ impl tree::Handle for Ranked {
 #[derive(Debug, Default)]
 pub struct Native {
     order: Tree<Ranked>,
-    members: Table<Scored>,
+    members: Blocks<Scored>,
 }
 
 impl Clone for Native {
@@ -111,17 +111,18 @@ impl Native {
             return Ok(Updated::Same(score));
         }
         self.order.update(old, score, Ranked(entry));
-        // SAFETY: the entry is alive, and the borrow of the set is exclusive.
+        // SAFETY: the entry is alive, the borrow of the set is exclusive, and who reads a copy of the set reads no header.
         unsafe { entry.set_header(score.to_bits().to_le_bytes()) };
         Ok(Updated::Changed(score))
     }
 
     /// Takes a member out; its score, if it was there.
     pub(super) fn remove(&mut self, member: &[u8]) -> Option<f64> {
-        let place = self.find(position_of(member), member)?;
+        let position = position_of(member);
+        let place = self.find(position, member)?;
         let score = score_of(self.members.get(place));
         self.order.remove(score, member).expect("the tree holds what the table holds");
-        self.free(place);
+        self.members.free(place, || position);
         Some(score)
     }
 
@@ -133,14 +134,13 @@ impl Native {
             // SAFETY: the entry is alive until it is freed below.
             let position = position_of(unsafe { entry.bytes() });
             let place = self.members.find(position, |other| other == entry);
-            self.free(place.expect("the table holds what the tree held"));
+            self.members.free(place.expect("the table holds what the tree held"), || position);
         }
     }
 
-    fn free(&mut self, place: Place) {
-        let entry = self.members.take(place);
-        // SAFETY: the table has given the entry up, and the tree has let go of it before.
-        unsafe { entry.free() };
+    /// A copy as it is now, made in no time and to be read in its order only: the headers of entries change.
+    pub(crate) fn frozen(&self) -> Native {
+        Native { order: self.order.clone(), members: self.members.copy() }
     }
 
     fn find(&self, position: Position, member: &[u8]) -> Option<Place> {

@@ -18,6 +18,7 @@ mod node;
 
 use node::{INNER_CHILDREN, Inner, Key, Keys, LEAF_ELEMENTS, Node, Path, Removal};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What stands for an element: cheap to copy, and able to tell its member.
 pub trait Handle: Copy {
@@ -26,7 +27,7 @@ pub trait Handle: Copy {
 }
 
 /// Elements in the order of score, then member.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Tree<H> {
     root: Option<Node<H>>,
     len: u64,
@@ -195,7 +196,7 @@ impl<H: Handle> Tree<H> {
             self.root = None;
         }
         while let Some(Node::Inner(inner)) = &mut self.root
-            && let Some(only) = inner.take_only_child()
+            && let Some(only) = Arc::make_mut(inner).take_only_child()
         {
             self.root = Some(only);
         }

@@ -1,18 +1,20 @@
 //! Nodes of the tree: leaves with elements, inner nodes with children.
 //!
 //! Both keep their scores and handles in [`Keys`], arrays of fixed length that fill
-//! an allocation of 1 KB or 2 KB. A change first finds its way down ([`Path`]), then goes it by
-//! recursion and repairs each inner node on the way back.
+//! an allocation of 1 KB or 2 KB with the counts of who shares it. Copies of a tree
+//! share its nodes until either changes them. A change first finds its way down
+//! ([`Path`]), then goes it by recursion and repairs each inner node on the way back.
 //!
 //! Invariants: see the parent module.
 
 use super::Handle;
+use std::sync::Arc;
 use sys::prefetch::{LINE_BYTES, prefetch};
 
-/// Elements of a leaf: with their number they fill 1,016 bytes.
-pub(super) const LEAF_ELEMENTS: usize = 63;
-/// Children of an inner node: with their number they fill 2,048 bytes.
-pub(super) const INNER_CHILDREN: usize = 51;
+/// Elements of a leaf: with their number they fill 1,000 bytes.
+pub(super) const LEAF_ELEMENTS: usize = 62;
+/// Children of an inner node: with their number they fill 2,008 bytes.
+pub(super) const INNER_CHILDREN: usize = 50;
 
 /// What is looked for: a score and a member.
 #[derive(Clone, Copy)]
@@ -31,7 +33,7 @@ impl Key<'_> {
 
 /// Scores and handles in order. Places beyond `len` hold NaN, which is below nothing,
 /// and copies of other handles.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Keys<H, const N: usize> {
     len: usize,
     scores: [f64; N],
@@ -201,7 +203,7 @@ pub(super) enum Removal {
 }
 
 /// Children with their first elements and counts.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Inner<H> {
     pub(super) keys: Keys<H, INNER_CHILDREN>,
     counts: [u64; INNER_CHILDREN],
@@ -211,14 +213,24 @@ pub(super) struct Inner<H> {
 /// A node of either kind.
 #[derive(Debug)]
 pub(super) enum Node<H> {
-    Leaf(Box<Leaf<H>>),
-    Inner(Box<Inner<H>>),
+    Leaf(Arc<Leaf<H>>),
+    Inner(Arc<Inner<H>>),
+}
+
+impl<H> Clone for Node<H> {
+    /// Shares all that lies below.
+    fn clone(&self) -> Node<H> {
+        match self {
+            Node::Leaf(leaf) => Node::Leaf(leaf.clone()),
+            Node::Inner(inner) => Node::Inner(inner.clone()),
+        }
+    }
 }
 
 impl<H: Handle> Node<H> {
     /// A leaf with one element.
     pub(super) fn single(score: f64, handle: H) -> Node<H> {
-        Node::Leaf(Box::new(Leaf::single(score, handle)))
+        Node::Leaf(Arc::new(Leaf::single(score, handle)))
     }
 
     /// The first element below.
@@ -299,6 +311,7 @@ impl<H: Handle> Node<H> {
         let (at, below) = Path::step(path);
         match self {
             Node::Leaf(leaf) => {
+                let leaf = Arc::make_mut(leaf);
                 if leaf.len < LEAF_ELEMENTS {
                     leaf.insert(at, score, handle);
                     return None;
@@ -307,14 +320,14 @@ impl<H: Handle> Node<H> {
                     return Some(Node::single(score, handle));
                 }
                 let half = leaf.len / 2;
-                let mut right = Box::new(leaf.split_off(half));
+                let mut right = leaf.split_off(half);
                 match at.checked_sub(half) {
                     Some(at) if at > 0 => right.insert(at, score, handle),
                     _ => leaf.insert(at, score, handle),
                 }
-                Some(Node::Leaf(right))
+                Some(Node::Leaf(Arc::new(right)))
             }
-            Node::Inner(inner) => inner.insert_at(at, below, score, handle, is_last),
+            Node::Inner(inner) => Arc::make_mut(inner).insert_at(at, below, score, handle, is_last),
         }
     }
 
@@ -334,8 +347,9 @@ impl<H: Handle> Node<H> {
     pub(super) fn take_at(&mut self, path: &[u8]) -> H {
         let (at, below) = Path::step(path);
         match self {
-            Node::Leaf(leaf) => leaf.remove(at).1,
+            Node::Leaf(leaf) => Arc::make_mut(leaf).remove(at).1,
             Node::Inner(inner) => {
+                let inner = Arc::make_mut(inner);
                 let removed = inner.child_mut(at).take_at(below);
                 inner.repair(at);
                 removed
@@ -350,8 +364,9 @@ impl<H: Handle> Node<H> {
     )]
     pub(super) fn remove_at(&mut self, rank: u64) -> (f64, H) {
         match self {
-            Node::Leaf(leaf) => leaf.remove(rank as usize),
+            Node::Leaf(leaf) => Arc::make_mut(leaf).remove(rank as usize),
             Node::Inner(inner) => {
+                let inner = Arc::make_mut(inner);
                 let (child, before) = inner.child_at(rank);
                 let removed = inner.child_mut(child).remove_at(rank - before);
                 inner.repair(child);
@@ -365,8 +380,9 @@ impl<H: Handle> Node<H> {
     pub(super) fn move_within_leaf(&mut self, path: &[u8], to: usize, score: f64) {
         let (at, below) = Path::step(path);
         match self {
-            Node::Inner(inner) => inner.child_mut(at).move_within_leaf(below, to, score),
+            Node::Inner(inner) => Arc::make_mut(inner).child_mut(at).move_within_leaf(below, to, score),
             Node::Leaf(leaf) => {
+                let leaf = Arc::make_mut(leaf);
                 let (_, handle) = leaf.remove(at);
                 leaf.insert(if to > at { to - 1 } else { to }, score, handle);
             }
@@ -395,10 +411,11 @@ impl<H: Handle> Node<H> {
         let left_share = if total <= places { total } else { total / 2 };
         match (self, right) {
             (Node::Leaf(left), Node::Leaf(right)) => {
+                let (left, right) = (Arc::make_mut(left), Arc::make_mut(right));
                 if left.len > left_share {
                     let mut moved = left.split_off(left_share);
                     moved.append(right, 0..right.len);
-                    **right = moved;
+                    *right = moved;
                 } else {
                     let taken = left_share - left.len;
                     left.append(right, 0..taken);
@@ -408,6 +425,7 @@ impl<H: Handle> Node<H> {
                 }
             }
             (Node::Inner(left), Node::Inner(right)) => {
+                let (left, right) = (Arc::make_mut(left), Arc::make_mut(right));
                 while left.keys.len > left_share {
                     let (child, count) = left.remove(left.keys.len - 1);
                     right.insert_child(0, child, count);
@@ -456,20 +474,20 @@ impl<H: Handle> Node<H> {
 
 impl<H: Handle> Inner<H> {
     /// A new root over two nodes.
-    pub(super) fn over(left: Node<H>, right: Node<H>) -> Box<Inner<H>> {
+    pub(super) fn over(left: Node<H>, right: Node<H>) -> Arc<Inner<H>> {
         let mut inner = Inner::with(left);
         inner.add(1, right);
-        inner
+        Arc::new(inner)
     }
 
-    fn with(child: Node<H>) -> Box<Inner<H>> {
+    fn with(child: Node<H>) -> Inner<H> {
         let (score, handle) = child.first();
         let count = child.count();
-        let mut inner = Box::new(Inner {
+        let mut inner = Inner {
             keys: Keys::single(score, handle),
             counts: [0; INNER_CHILDREN],
             children: [const { None }; INNER_CHILDREN],
-        });
+        };
         inner.counts[0] = count;
         inner.children[0] = Some(child);
         inner
@@ -536,14 +554,14 @@ impl<H: Handle> Inner<H> {
             return None;
         }
         if is_last && at == self.keys.len {
-            return Some(Node::Inner(Inner::with(child)));
+            return Some(Node::Inner(Arc::new(Inner::with(child))));
         }
         let half = self.keys.len / 2;
-        let mut right = Box::new(Inner {
+        let mut right = Inner {
             keys: self.keys.split_off(half),
             counts: [0; INNER_CHILDREN],
             children: [const { None }; INNER_CHILDREN],
-        });
+        };
         let moved = right.keys.len;
         right.counts[..moved].copy_from_slice(&self.counts[half..half + moved]);
         right.children[..moved].swap_with_slice(&mut self.children[half..half + moved]);
@@ -551,7 +569,7 @@ impl<H: Handle> Inner<H> {
             Some(at) if at > 0 => right.add(at, child),
             _ => self.add(at, child),
         }
-        Some(Node::Inner(right))
+        Some(Node::Inner(Arc::new(right)))
     }
 
     fn add(&mut self, at: usize, child: Node<H>) {
