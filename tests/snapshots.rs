@@ -287,3 +287,74 @@ fn what_is_left_of_a_snapshot_by_a_kill_goes_with_the_next_start() {
     assert_eq!(files(server.dir(), "dump.rdb", "").len(), 0);
     assert!(!server.output().contains("which is not read"), "{}", server.output());
 }
+
+/// A collection of each type, so long that it is taken out of its slot, and what shows that it is of one moment.
+fn fill_long(client: &mut Client, elements: usize) {
+    for first in (0..elements).step_by(1000) {
+        let requests = (first..first + 1000).flat_map(|number| {
+            [
+                format!("RPUSH list {number}"),
+                format!("HSET hash f{number} {number}"),
+                format!("SADD set m{number}"),
+                format!("ZADD zset {number} m{number}"),
+                format!("XADD stream * f {number}"),
+            ]
+        });
+        let requests: Vec<_> = requests.map(|line| words(&line.split(' ').collect::<Vec<_>>())).collect();
+        assert!(client.pipeline(&requests).unwrap().iter().all(|reply| !reply.starts_with(b"-")));
+    }
+}
+
+/// Changes each collection at two places at once.
+fn write_pairs(client: &mut Client, number: usize) {
+    let lines = [
+        "MULTI".to_owned(),
+        format!("LPUSH list n{number}"),
+        format!("RPUSH list n{number}"),
+        format!("HSET hash first {number} last {number}"),
+        format!("SADD set n{number}"),
+        format!("SREM set n{}", number.wrapping_sub(1)),
+        format!("ZADD zset {number} first {number} last"),
+        format!("XADD stream * n {number}"),
+        format!("XADD stream * n {number}"),
+        "EXEC".to_owned(),
+    ];
+    let requests: Vec<_> = lines.iter().map(|line| words(&line.split(' ').collect::<Vec<_>>())).collect();
+    assert!(client.pipeline(&requests).unwrap().iter().all(|reply| !reply.starts_with(b"-")));
+}
+
+#[test]
+fn long_collections_that_are_written_meanwhile_are_saved_as_of_one_moment() {
+    const ELEMENTS: usize = 20_000;
+    let directives = ["--edition", "memory", "--save", "3600 1", "--log-piece-size", "1kb"];
+    let mut server = Server::start(tarn(), &directives).unwrap();
+    let mut client = server.connect().unwrap();
+    fill_long(&mut client, ELEMENTS);
+    for round in 0..3 {
+        write_pairs(&mut client, round * 1_000_000);
+        assert_eq!(ask(&mut client, &["BGSAVE"]), "Background saving started");
+        let mut number = round * 1_000_000 + 1;
+        while number < round * 1_000_000 + 20 || info_field(&mut client, "rdb_bgsave_in_progress") == "1" {
+            write_pairs(&mut client, number);
+            number += 1;
+        }
+        assert_eq!(info_field(&mut client, "rdb_last_bgsave_status"), "ok");
+        server.kill();
+        server.restart().unwrap();
+        client = server.connect_loaded().unwrap();
+        let first = ask(&mut client, &["HGET", "hash", "first"]);
+        assert_eq!(ask(&mut client, &["HGET", "hash", "last"]), first);
+        assert_eq!(ask(&mut client, &["LINDEX", "list", "0"]), ask(&mut client, &["LINDEX", "list", "-1"]));
+        assert_eq!(
+            ask(&mut client, &["ZSCORE", "zset", "first"]),
+            ask(&mut client, &["ZSCORE", "zset", "last"])
+        );
+        let Value::Int(entries) = call_well(&mut client, &["XLEN", "stream"]) else { panic!("a number") };
+        assert_eq!(entries % 2, 0);
+        let Value::Int(members) = call_well(&mut client, &["SCARD", "set"]) else { panic!("a number") };
+        assert_eq!(members as usize, ELEMENTS + 1 + round, "one of each round");
+        for request in [&["HLEN", "hash"], &["ZCARD", "zset"]] {
+            assert_eq!(call_well(&mut client, request), Value::Int(ELEMENTS as i64 + 2));
+        }
+    }
+}

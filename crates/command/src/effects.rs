@@ -174,8 +174,7 @@ fn add_image(
         return;
     };
     let (digits, at) = (&mut IntBuffer::new(), object.expires_at().map_or(0, |at| at.0 as i64));
-    let (payload, at) =
-        (exact_payload(object.value(), args.settings.image_reads()), format_i64(at, digits));
+    let (payload, at) = (exact_payload(object.value(), args.settings.image_reads()), format_i64(at, digits));
     let words = [&[&b"RESTORE"[..], key.bytes, at, &payload], options].concat();
     effects.add(key.db, now, words.into_iter());
 }

@@ -8,9 +8,11 @@
 //!
 //! Invariants:
 //! 1. A slot's copy holds what was written to it up to its stamp, and nothing later.
-//! 2. Memory for a copy is a piece, the longest slot, and eight bytes for each slot of the databases that are in use.
+//! 2. Memory for a copy is a piece, what the slot with most short values has of them, what is written to long values while they are
+//!    copied ([`crate::frozen`]), and eight bytes for each slot of the databases that are in use.
 
 use crate::Engine;
+use crate::frozen::FrozenKey;
 use crate::snapshot;
 use keyspace::{Object, SLOTS, Slot, Stamp, Tour, ValueRef};
 use std::io;
@@ -156,8 +158,10 @@ impl Copy<'_> {
         let mut is_named = false;
         for slot in (0..SLOTS as u16).map(Slot) {
             tour.enter(number, slot);
-            stamps[usize::from(slot.0)] = self.slot((number, slot), name, &mut is_named)?;
+            let (stamp, long) = self.slot((number, slot), name, &mut is_named)?;
+            stamps[usize::from(slot.0)] = stamp;
             tour.leave(number, slot);
+            self.long_values(long)?;
             self.linger()?;
             if self.writer.pending_bytes() >= PIECE_BYTES {
                 (self.hand_on)(self.writer.take())?;
@@ -169,12 +173,17 @@ impl Copy<'_> {
         Ok(Some(stamps))
     }
 
-    /// Copies a slot; gives its stamp. The database is named in front of its first key.
-    fn slot(&mut self, (number, slot): (u32, Slot), name: u32, is_named: &mut bool) -> io::Result<Stamp> {
+    /// Copies a slot; gives its stamp, and what is to be written yet. The database is named in front of its first key.
+    fn slot(
+        &mut self,
+        (number, slot): (u32, Slot),
+        name: u32,
+        is_named: &mut bool,
+    ) -> io::Result<(Stamp, Vec<FrozenKey>)> {
         let (engine, wanted, now) = (self.engine, self.wanted, self.engine.clock.now());
         let writer = &mut self.writer;
         let batch = engine.keyspace.enter(engine.copying_guest());
-        let (mut has_field_times, mut keys) = (false, 0);
+        let (mut has_field_times, mut keys, mut long) = (false, 0, Vec::new());
         let (stamp, took) = batch.look_into(number, slot, |view| {
             let began = Instant::now();
             view.visit(|object| {
@@ -185,7 +194,10 @@ impl Copy<'_> {
                 }
                 keys += 1;
                 has_field_times |= has_times_of_fields(object);
-                snapshot::add(engine, writer, object, now, UnixMs(0));
+                match FrozenKey::of(engine, object, now) {
+                    Some(frozen) => long.push(frozen),
+                    None => snapshot::add(engine, writer, object, now, UnixMs(0)),
+                }
             });
             (view.stamp(), began.elapsed())
         });
@@ -197,8 +209,20 @@ impl Copy<'_> {
             true => Err(io::Error::other(
                 "a hash has fields with a time to live (HPEXPIRE), which a replica of Redis 7.2 cannot know",
             )),
-            false => Ok(stamp),
+            false => Ok((stamp, long)),
         }
+    }
+
+    /// Writes the long values of a slot, which others have meanwhile.
+    fn long_values(&mut self, long: Vec<FrozenKey>) -> io::Result<()> {
+        let Copy { engine, writer, hand_on, .. } = self;
+        for frozen in long {
+            frozen.write(writer, PIECE_BYTES, &mut |piece| {
+                hand_on(piece)?;
+                fail_if_ending(engine)
+            })?;
+        }
+        Ok(())
     }
 
     /// Rests as long as `rdb-key-save-delay` says, and hands on what it has meanwhile: that whoever takes it is gone ends the copy.

@@ -7,6 +7,7 @@ pub mod apply;
 mod attention;
 pub mod durability;
 mod engine;
+mod frozen;
 pub mod full_copy;
 pub mod import;
 pub mod moment;

@@ -14,6 +14,7 @@ mod turn;
 
 use crate::Attention;
 use crate::Engine;
+use crate::frozen::FrozenKey;
 use ::log::ReplicationId;
 use keyspace::{Batch, Cursor, DbIndex, Expiry, NewValue, Object, Touch, Unreadable, Usage, ValueRef};
 use parking_lot::Mutex;
@@ -518,6 +519,8 @@ fn lost() -> io::Result<()> {
 /// What the copying task sends; the file is complete only with the last of them.
 enum Chunk {
     More(Vec<u8>),
+    /// Long values, to be written with this writer, which the task gets back.
+    Long(FileWriter, Vec<FrozenKey>, tokio::sync::oneshot::Sender<FileWriter>),
     Last(Vec<u8>),
 }
 
@@ -543,6 +546,16 @@ fn write_chunks(path: &Path, turn: &Turn, mut chunks: Receiver<Chunk>) -> io::Re
                 turn.holds()?;
                 file.write(&bytes)?;
             }
+            Some(Chunk::Long(mut writer, keys, give_back)) => {
+                for key in keys {
+                    key.write(&mut writer, CHUNK_BYTES, &mut |bytes| {
+                        turn.holds()?;
+                        file.write(&bytes)
+                    })?;
+                }
+                // Nobody wants it any more if the server has ended.
+                let _ = give_back.send(writer);
+            }
             Some(Chunk::Last(bytes)) => {
                 file.write(&bytes)?;
                 return turn.commit(file);
@@ -567,14 +580,22 @@ async fn copy_out(
         let mut cursor = Cursor(0);
         loop {
             turn.holds()?;
-            let Some((next, keys)) = copy_step(engine, worker, db, cursor, &mut writer)? else {
+            let Some(step) = copy_step(engine, worker, db, cursor, &mut writer)? else {
                 // A script has the slot, or everything.
                 tokio::time::sleep(HELD_UP).await;
                 continue;
             };
-            engine.snapshots.note_copied(turn, keys);
-            copied += keys;
-            cursor = next;
+            if !step.long.is_empty() {
+                let (give_back, given_back) = tokio::sync::oneshot::channel();
+                let long = Chunk::Long(writer, step.long, give_back);
+                // If the thread has ended, it tells why.
+                let Ok(()) = chunks.send(long).await else { return Ok(()) };
+                let Ok(back) = given_back.await else { return Ok(()) };
+                writer = back;
+            }
+            engine.snapshots.note_copied(turn, step.keys);
+            copied += step.keys;
+            cursor = step.next;
             linger(engine, turn, copied, began).await;
             if writer.pending_bytes() >= CHUNK_BYTES && chunks.send(Chunk::More(writer.take())).await.is_err()
             {
@@ -610,6 +631,14 @@ pub(crate) fn time_for_keys(engine: &Engine, keys: u64) -> Duration {
     })
 }
 
+/// What a step has copied.
+struct Step {
+    next: Cursor,
+    keys: u64,
+    /// Those of the keys that are still to be written.
+    long: Vec<FrozenKey>,
+}
+
 /// Copies some keys; None if it cannot go on at this moment.
 fn copy_step(
     engine: &Engine,
@@ -617,16 +646,19 @@ fn copy_step(
     db: DbIndex,
     cursor: Cursor,
     writer: &mut FileWriter,
-) -> io::Result<Option<(Cursor, u64)>> {
+) -> io::Result<Option<Step>> {
     let now = engine.clock.now();
-    let mut keys = 0;
+    let (mut keys, mut long) = (0, Vec::new());
     let Some(batch) = engine.keyspace.try_enter(worker) else { return Ok(None) };
     let next = batch.scan_soon(db, cursor, STEP_KEYS, now, |object| {
         keys += 1;
-        add(engine, writer, object, now, UnixMs(0));
+        match FrozenKey::of(engine, object, now) {
+            Some(frozen) => long.push(frozen),
+            None => add(engine, writer, object, now, UnixMs(0)),
+        }
     });
     match batch.take_unreadable() {
-        None => Ok(next.map(|next| (next, keys))),
+        None => Ok(next.map(|next| Step { next, keys, long })),
         Some(error) => Err(unwritten(&error)),
     }
 }
@@ -667,15 +699,7 @@ pub(crate) fn add(
     now: UnixMs,
     times_by: UnixMs,
 ) {
-    let policy = engine.keyspace.policy();
-    let word = engine.config.maxmemory_policy().word();
-    let usage = match () {
-        () if policy.eviction().counts_frequency() => {
-            Some(FileUsage::Frequency(object.frequency(policy, now)))
-        }
-        () if word.ends_with("lru") => Some(FileUsage::IdleSeconds(object.idle_seconds(now))),
-        () => None,
-    };
+    let usage = usage_of(engine, object, now);
     let expires_at = object.expires_at().filter(|at| *at > times_by).map(|at| at.0);
     if let Some(hash) = with_fields_kept(engine, object, now, times_by) {
         if !hash.is_empty() {
@@ -684,6 +708,19 @@ pub(crate) fn add(
         return;
     }
     with_value(object, |value| writer.entry(object.key(), value, expires_at, usage));
+}
+
+/// How much an object was used, if the eviction policy goes by that.
+pub(crate) fn usage_of(engine: &Engine, object: Object<'_>, now: UnixMs) -> Option<FileUsage> {
+    let policy = engine.keyspace.policy();
+    let word = engine.config.maxmemory_policy().word();
+    match () {
+        () if policy.eviction().counts_frequency() => {
+            Some(FileUsage::Frequency(object.frequency(policy, now)))
+        }
+        () if word.ends_with("lru") => Some(FileUsage::IdleSeconds(object.idle_seconds(now))),
+        () => None,
+    }
 }
 
 /// A hash as it was at `now`, without the times of its fields that end by `times_by`. None: no field has one.

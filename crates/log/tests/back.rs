@@ -140,7 +140,7 @@ fn go_back(disk: &Disk, came: &mut Came, id: &mut ReplicationId) -> Option<()> {
     write(&log, b'b', 6);
     log.writable().ok()?;
     *came = Came::Ahead;
-    let (_, stream) = log.look_back(*id, 6 * BYTES).ok()??;
+    let (_, stream) = log.look_back(Some(*id), 6 * BYTES).ok()??;
     log.append_unit(
         &log::Unit { database: 0, ends_in: 0, time: UnixMs(1), stream: &[], is_followed: false },
         vec![b"nothing".to_vec()],

@@ -10,13 +10,15 @@
 //! holds where everything lies, and the store's table.
 //!
 //! A slot that has too much for a chunk is copied in [`parts`]: it is let go between them, and begun anew if it was written to meanwhile.
-//! Where that goes on and on, it is held until all of it is written.
+//! Where that goes on and on, it is held until all of it is written, but for long collections: they are taken as they are and written when
+//! the slot is let go.
 //!
-//! Invariant: memory for a checkpoint is some chunks and the longest element.
+//! Invariant: memory for a checkpoint is some chunks, the longest element, and what is written to long collections meanwhile.
 
-use super::parts::{self, Cursor, Lengths};
+use super::parts::{self, Cursor, Lengths, LongParts};
 use super::slots::{ChunkKind, Databases, put_index};
 use crate::Engine;
+use crate::frozen::FrozenKey;
 use crate::residency::Outbox;
 use ::log::{CheckpointWriter, Log, Lsn};
 use keyspace::residency::index::SlotIndex;
@@ -197,10 +199,12 @@ impl<'s> Copy<'s> {
                 self.copying += stored.write(number, group)? * 2 / (1 + REST_FACTOR);
             }
             tour.enter(number, slot);
-            if self.slot(number, slot)? == Fit::TooLong {
-                self.slot_in_parts((number, slot), beside)?;
-            }
+            let long = match self.slot(number, slot)? {
+                Fit::TooLong => Some(self.slot_in_parts((number, slot), beside)?),
+                Fit::Whole => None,
+            };
             tour.leave(number, slot);
+            long.map_or(Ok(()), |long| self.long_parts(long, beside))?;
             beside(Interval::BetweenSlots);
             if self.chunk.len() >= CHUNK_BYTES {
                 self.flush()?;
@@ -222,11 +226,11 @@ impl<'s> Copy<'s> {
         chunk.extend_from_slice(&[0; 16]);
         let body_at = chunk.len();
         let batch = self.engine.keyspace.enter(self.guest);
-        let (stored, lengths) = (&mut self.stored, self.lengths);
+        let (engine, stored, lengths) = (self.engine, &mut self.stored, self.lengths);
         let (copied, took) = batch.look_into(database, slot, |view| {
             // Nobody was held up while it waited for the slot.
             let began = Instant::now();
-            let mut entries = Entries::new(lengths);
+            let mut entries = Entries::new(engine, lengths);
             match stored {
                 None => view.visit(|object| entries.add(chunk, body_at, object)),
                 Some(stored) => add_index(&batch, view, stored, chunk, &mut entries),
@@ -254,34 +258,39 @@ impl<'s> Copy<'s> {
         Ok(Fit::Whole)
     }
 
-    /// Copies a slot that has too much for one chunk.
-    fn slot_in_parts(&mut self, place: (u32, Slot), beside: &mut dyn FnMut(Interval)) -> io::Result<()> {
+    /// Copies a slot that has too much for one chunk; gives what is to follow when it counts as copied.
+    fn slot_in_parts(
+        &mut self,
+        place: (u32, Slot),
+        beside: &mut dyn FnMut(Interval),
+    ) -> io::Result<LongParts> {
         self.flush()?;
         // What goes to the store, or comes from there, leaves no stamp.
         let tries = if self.stored.is_some() { 0 } else { LOOSE_TRIES };
         for number in 0..tries {
-            if self.loose_parts(place, number == 0, beside)? {
-                return Ok(());
+            if let Some(long) = self.loose_parts(place, number == 0, beside)? {
+                return Ok(long);
             }
         }
         self.held_parts(place)
     }
 
-    /// Copies a slot, letting it go after each part. False: it was written to meanwhile.
+    /// Copies a slot, letting it go after each part. None: it was written to meanwhile.
     fn loose_parts(
         &mut self,
         place: (u32, Slot),
         rests: bool,
         beside: &mut dyn FnMut(Interval),
-    ) -> io::Result<bool> {
+    ) -> io::Result<Option<LongParts>> {
         let (mut cursor, mut stamp, mut keys) = (Cursor::default(), None, 0);
         for number in 0.. {
             let batch = self.engine.keyspace.enter(self.guest);
-            let (lengths, stored, chunk) = (self.lengths, &mut self.stored, &mut self.chunk);
+            let (lengths, stored, chunk, engine) =
+                (self.lengths, &mut self.stored, &mut self.chunk, self.engine);
             let (is_last, took) = batch.look_into(place.0, place.1, |view| {
                 let began = Instant::now();
                 let is_same = *stamp.get_or_insert(view.stamp()) == view.stamp();
-                let mut part = Part { place, number, lengths };
+                let mut part = Part { place, number, lengths, engine };
                 (
                     is_same.then(|| part.copy(&batch, view, stored, &mut cursor, chunk, &mut keys)),
                     began.elapsed(),
@@ -291,12 +300,12 @@ impl<'s> Copy<'s> {
             self.copying += took;
             let Some(is_last) = is_last else {
                 self.chunk.clear();
-                return Ok(false);
+                return Ok(None);
             };
             self.flush()?;
-            if is_last {
+            if let (true, Some(stamp)) = (is_last, stamp) {
                 self.keys += keys;
-                return Ok(true);
+                return Ok(Some(cursor.long_parts(place, stamp, number + 1)));
             }
             beside(Interval::BetweenSlots);
             if rests && self.copying >= STEP {
@@ -307,28 +316,51 @@ impl<'s> Copy<'s> {
         unreachable!("a slot has a last part")
     }
 
-    /// Copies a slot that somebody writes to all the time: it is held until all of it is written.
-    fn held_parts(&mut self, place: (u32, Slot)) -> io::Result<()> {
-        let batch = self.engine.keyspace.enter(self.guest);
+    /// Copies a slot that somebody writes to all the time: it is held until all of it but its long collections is written.
+    fn held_parts(&mut self, place: (u32, Slot)) -> io::Result<LongParts> {
+        let engine = self.engine;
+        let batch = engine.keyspace.enter(self.guest);
         let (lengths, stored, chunk, writer) =
             (self.lengths, &mut self.stored, &mut self.chunk, &mut self.writer);
         let (mut cursor, mut keys) = (Cursor::default(), 0);
         let (written, took) = batch.look_into(place.0, place.1, |view| {
             let began = Instant::now();
-            let written = (0..).find_map(|number| {
-                let mut part = Part { place, number, lengths };
+            let mut number = 0;
+            let written = loop {
+                let mut part = Part { place, number, lengths, engine };
                 let is_last = part.copy(&batch, view, stored, &mut cursor, chunk, &mut keys);
+                number += 1;
                 match writer.chunk(chunk) {
-                    Ok(()) => is_last.then_some(Ok(())),
-                    Err(error) => Some(Err(error)),
+                    Ok(()) if is_last => break Ok((view.stamp(), number)),
+                    Ok(()) => {}
+                    Err(error) => break Err(error),
                 }
-            });
+            };
             (written, began.elapsed())
         });
         self.copying += took;
         self.keys += keys;
         self.chunk.clear();
-        written.unwrap_or(Ok(()))
+        let (stamp, number) = written?;
+        Ok(cursor.long_parts(place, stamp, number))
+    }
+
+    /// Writes the long collections of a slot, which others have meanwhile.
+    fn long_parts(&mut self, mut long: LongParts, beside: &mut dyn FnMut(Interval)) -> io::Result<()> {
+        loop {
+            let began = Instant::now();
+            if !long.copy_next(self.lengths, &mut self.chunk) {
+                return Ok(());
+            }
+            // Nobody waits for the slot: it rests for as long again.
+            self.copying += began.elapsed() * 2 / (1 + REST_FACTOR);
+            self.flush()?;
+            beside(Interval::BetweenSlots);
+            if self.copying >= STEP {
+                self.rest()?;
+            }
+            self.fail_if_ending()?;
+        }
     }
 
     fn wait_until_durable(&self, log: &Log, end: Lsn, beside: &mut dyn FnMut(Interval)) -> io::Result<()> {
@@ -381,21 +413,25 @@ enum Fit {
 }
 
 /// The objects of a slot, as they are appended to a chunk.
-struct Entries {
+struct Entries<'e> {
+    engine: &'e Engine,
     lengths: Lengths,
     keys: u64,
     /// They are too many, or too long: nothing more was appended.
     is_too_long: bool,
 }
 
-impl Entries {
-    fn new(lengths: Lengths) -> Entries {
-        Entries { lengths, keys: 0, is_too_long: false }
+impl Entries<'_> {
+    fn new(engine: &Engine, lengths: Lengths) -> Entries<'_> {
+        Entries { engine, lengths, keys: 0, is_too_long: false }
     }
 
     /// Appends one; the first begins at `begin`.
     fn add(&mut self, out: &mut Vec<u8>, begin: usize, object: Object<'_>) {
-        self.is_too_long |= out.len() - begin > self.lengths.slot || self.lengths.is_too_long(object);
+        self.is_too_long = self.is_too_long
+            || out.len() - begin > self.lengths.slot
+            || FrozenKey::is_due(self.engine, object)
+            || self.lengths.is_too_long(object);
         if !self.is_too_long {
             self.keys += 1;
             add(out, object);
@@ -409,7 +445,7 @@ fn add_index(
     view: &SlotView<'_>,
     stored: &mut Stored<'_>,
     chunk: &mut Vec<u8>,
-    entries: &mut Entries,
+    entries: &mut Entries<'_>,
 ) {
     let Stored { outbox, index } = stored;
     let mut others = Vec::new();
@@ -420,13 +456,14 @@ fn add_index(
 }
 
 /// A part of a slot, to be copied.
-struct Part {
+struct Part<'e> {
     place: (u32, Slot),
     number: u32,
     lengths: Lengths,
+    engine: &'e Engine,
 }
 
-impl Part {
+impl Part<'_> {
     /// Makes the chunk of it. True: it is the last.
     fn copy(
         &mut self,
@@ -449,6 +486,7 @@ impl Part {
             };
             put_index(chunk, index);
             *keys += index.words.len() as u64;
+            cursor.freeze_long(self.engine, view, keys);
         }
         let outbox = stored.as_ref().map(|stored| &stored.outbox);
         let is_elsewhere = |object: &Object<'_>| {

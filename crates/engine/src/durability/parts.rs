@@ -2,23 +2,25 @@
 //!
 //! The parts of a slot hold requests that make its keys, in the form in which the log holds large values (`command::pieces`). The slot is
 //! let go between two parts, so that nobody waits for the whole of it; they count only if nothing was written to it meanwhile, which its
-//! stamp tells. Bytes: `docs/formats/checkpoint.md`.
+//! stamp tells. Long collections are taken at the first part as they are then ([`crate::frozen`]), and are the last: whatever is written to
+//! them meanwhile, the slot need not be begun anew for them. Bytes: `docs/formats/checkpoint.md`.
 //!
 //! Invariants:
 //! 1. The parts that count show the slot at one moment, and hold its stamp.
-//! 2. Memory is bounded by a chunk and the longest element, however much the slot holds.
+//! 2. Memory is bounded by a chunk, the longest element and what is written to long collections meanwhile, however much the slot holds.
 
 use super::apply::Applier;
 use super::copied::Copied;
 use super::slots::{ChunkKind, PartHeader, take_index};
 use crate::Engine;
+use crate::frozen::{FrozenKey, short_bytes_max};
 use crate::residency;
 use ::log::ChunkPlace;
 use command::pieces::{self, Pieces, Progress, Words};
 use command::table::{self, Runs};
-use keyspace::{DbIndex, Object, Position, Slot, SlotView};
+use keyspace::{DbIndex, Object, Position, Slot, SlotView, Stamp, ValueRef};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use sys::UnixMs;
 use wire::{Authenticated, Batch, Limits, Parser, encode_arg, encode_request_header};
@@ -26,8 +28,6 @@ use wire::{Authenticated, Batch, Limits, Parser, encode_arg, encode_request_head
 /// Pieces in a chunk; a slot with more than some chunks of them is copied in parts.
 const CHUNK_PIECES: usize = 4;
 const SLOT_PIECES: usize = 64;
-/// A value with more is in pieces itself.
-const VALUE_PIECES: usize = 8;
 
 /// How long things are.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,8 @@ pub(super) struct Lengths {
 impl Lengths {
     pub fn of(engine: &Engine) -> Lengths {
         let piece = engine.settings.piece_bytes();
-        Lengths { piece, part: CHUNK_PIECES * piece, slot: SLOT_PIECES * piece, value: VALUE_PIECES * piece }
+        let (part, slot) = (CHUNK_PIECES * piece, SLOT_PIECES * piece);
+        Lengths { piece, part, slot, value: short_bytes_max(engine) }
     }
 
     /// Whether an object alone is a reason to copy its slot in parts.
@@ -60,15 +61,33 @@ pub(super) struct Cursor {
     /// What of the next is.
     progress: Progress,
     words: Words,
+    /// What is left to [`LongParts`].
+    frozen: Vec<FrozenKey>,
 }
 
 impl Default for Cursor {
     fn default() -> Cursor {
-        Cursor { from: Position(0), done: 0, progress: Progress::Nothing, words: Words::default() }
+        Cursor {
+            from: Position(0),
+            done: 0,
+            progress: Progress::Nothing,
+            words: Words::default(),
+            frozen: Vec::new(),
+        }
     }
 }
 
 impl Cursor {
+    /// Takes the long collections of a slot as they are now. They count as copied.
+    pub fn freeze_long(&mut self, engine: &Engine, view: &SlotView<'_>, keys: &mut u64) {
+        // There none is taken, and all would be read.
+        if engine.residency.store().is_some() {
+            return;
+        }
+        view.visit(|object| self.frozen.extend(FrozenKey::of(engine, object, UnixMs(0))));
+        *keys += self.frozen.len() as u64;
+    }
+
     /// Appends requests until the part is full; counts the keys that are complete. True: that was the last.
     pub fn copy(
         &mut self,
@@ -79,6 +98,23 @@ impl Cursor {
         keys: &mut u64,
     ) -> bool {
         let end = out.len() + lengths.part;
+        let frozen = std::mem::take(&mut self.frozen);
+        let is_elsewhere = |object: &Object<'_>| {
+            frozen.iter().any(|frozen| frozen.key() == object.key()) || is_elsewhere(object)
+        };
+        let is_last = self.copy_others(view, lengths, is_elsewhere, (out, end), keys);
+        self.frozen = frozen;
+        is_last
+    }
+
+    fn copy_others(
+        &mut self,
+        view: &SlotView<'_>,
+        lengths: Lengths,
+        is_elsewhere: impl Fn(&Object<'_>) -> bool,
+        (out, end): (&mut Vec<u8>, usize),
+        keys: &mut u64,
+    ) -> bool {
         loop {
             let mut number = 0;
             let next = view.next(self.from, |object| {
@@ -106,18 +142,66 @@ impl Cursor {
     /// Goes on with an object. False: the part is full before its end.
     fn copy_object(&mut self, object: Object<'_>, piece: usize, out: &mut Vec<u8>, end: usize) -> bool {
         let pieces = Pieces::new(object.key(), object, piece);
-        while out.len() < end {
-            self.progress = pieces.say_next(self.progress, &mut self.words, &mut |words| {
-                let words = words.iter();
-                encode_request_header(out, words.len());
-                words.for_each(|word| encode_arg(out, word));
-            });
-            if self.progress == Progress::Everything {
-                self.progress = Progress::Nothing;
-                return true;
-            }
+        say(&pieces, &mut self.progress, &mut self.words, out, end)
+    }
+
+    /// The parts that follow when all else of the slot is copied: this is the first one's number.
+    pub fn long_parts(self, place: (u32, Slot), stamp: Stamp, number: u32) -> LongParts {
+        let keys = self.frozen.into_iter().collect();
+        LongParts { place, stamp, number, keys, progress: Progress::Nothing, words: Words::default() }
+    }
+}
+
+/// Appends a key's requests. False: there are so many bytes before its end.
+fn say(
+    pieces: &Pieces<'_>,
+    progress: &mut Progress,
+    words: &mut Words,
+    out: &mut Vec<u8>,
+    end: usize,
+) -> bool {
+    while out.len() < end {
+        *progress = pieces.say_next(*progress, words, &mut |words| {
+            let words = words.iter();
+            encode_request_header(out, words.len());
+            words.for_each(|word| encode_arg(out, word));
+        });
+        if *progress == Progress::Everything {
+            *progress = Progress::Nothing;
+            return true;
         }
-        false
+    }
+    false
+}
+
+/// The last parts of a slot: its long collections, as they were at its stamp.
+pub(super) struct LongParts {
+    place: (u32, Slot),
+    stamp: Stamp,
+    number: u32,
+    keys: VecDeque<FrozenKey>,
+    progress: Progress,
+    words: Words,
+}
+
+impl LongParts {
+    /// Makes the next part. False: there is none.
+    pub fn copy_next(&mut self, lengths: Lengths, out: &mut Vec<u8>) -> bool {
+        if self.keys.is_empty() {
+            return false;
+        }
+        begin(out, self.place, self.number, self.stamp);
+        self.number += 1;
+        let end = out.len() + lengths.part;
+        while let Some(key) = self.keys.front() {
+            let value = ValueRef::Collection(key.value());
+            let pieces = Pieces::of_value(key.key(), value, key.expires_at(), lengths.piece);
+            if !say(&pieces, &mut self.progress, &mut self.words, out, end) {
+                break;
+            }
+            self.keys.pop_front();
+        }
+        true
     }
 }
 

@@ -112,17 +112,18 @@ fn write_base(engine: &Engine, path: &Path) -> io::Result<u64> {
         writer.database(db.0, engine.keyspace.len(db), engine.keyspace.expiring(db));
         let mut cursor = Cursor(0);
         loop {
-            if engine.is_ending() {
-                return Err(io::Error::new(io::ErrorKind::Interrupted, "the server ends"));
-            }
-            if engine.durability.rewrites.is_held() {
-                return Err(io::Error::new(io::ErrorKind::Interrupted, "all keys are being replaced"));
-            }
-            let Some((next, _)) = copy_step(engine, engine.guest(), db, cursor, &mut writer)? else {
+            fail_if_over(engine)?;
+            let Some(step) = copy_step(engine, engine.guest(), db, cursor, &mut writer)? else {
                 thread::sleep(HELD_UP);
                 continue;
             };
-            cursor = next;
+            for frozen in step.long {
+                frozen.write(&mut writer, CHUNK_BYTES, &mut |piece| {
+                    bytes += write_pending(&mut file, &piece)?;
+                    fail_if_over(engine)
+                })?;
+            }
+            cursor = step.next;
             if writer.pending_bytes() >= CHUNK_BYTES {
                 bytes += write_pending(&mut file, &writer.take())?;
             }
@@ -135,6 +136,15 @@ fn write_base(engine: &Engine, path: &Path) -> io::Result<u64> {
     bytes += write_pending(&mut file, &writer.finish())?;
     file.commit()?;
     Ok(bytes)
+}
+
+fn fail_if_over(engine: &Engine) -> io::Result<()> {
+    let reason = match engine.durability.rewrites.is_held() {
+        _ if engine.is_ending() => "the server ends",
+        true => "all keys are being replaced",
+        false => return Ok(()),
+    };
+    Err(io::Error::new(io::ErrorKind::Interrupted, reason))
 }
 
 fn write_pending(file: &mut Replacement, bytes: &[u8]) -> io::Result<u64> {

@@ -11,6 +11,7 @@ mod exchanges;
 mod held;
 mod history;
 mod imported;
+mod long;
 mod older;
 mod overlaps;
 mod settled;
