@@ -38,6 +38,8 @@ const SHOW_NOTHING: &[&str] = &[
     "function|help",
     "function|kill",
     "hello",
+    "insync",
+    "insync|*",
     "lastsave",
     "latency",
     "latency|*",

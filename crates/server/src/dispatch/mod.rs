@@ -455,7 +455,8 @@ impl Turn<'_> {
         let earlier = if self.has_log_failed { self.batch.take_seen() } else { Stamp(0) };
         let ending = self.call(command, request, prepared, out);
         self.has_written |= command.is(Flags::WRITE);
-        self.has_shown |= command.row.shows != Shows::Nothing;
+        // INFO notes by itself what it shows of keys, and an operator is not to wait for members.
+        self.has_shown |= command.row.shows != Shows::Nothing && command.row.name != "info";
         if self.has_log_failed
             && let Some(again) = self.withhold(command, earlier, before, out)
         {
