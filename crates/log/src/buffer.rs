@@ -81,6 +81,15 @@ impl Buffer {
         self.put_apart(&mut filling, (&head, unit.ends_in), effects, unit.stream)
     }
 
+    /// Appends requests that have no effect, for who reads the stream in this database: it is selected there.
+    pub fn append_told(&self, database: u32, time: UnixMs, requests: &[u8]) -> Lsn {
+        let mut filling = self.filling.lock();
+        let front = filling.dresser.dress(Span::of(database)).front(database);
+        let head = Head { used_for: Use::Stream, ..Head::own(database, Dress::default(), time) };
+        let stream = [front.as_slice(), requests].concat();
+        self.put(&mut filling, &head, &stream)
+    }
+
     /// Appends a record that was read, as it was.
     pub fn append_copy(&self, record: &Record<'_>) -> Lsn {
         let mut filling = self.filling.lock();

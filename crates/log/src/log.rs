@@ -198,6 +198,15 @@ impl Log {
     /// Wants what was appended to be written, and wakes the flusher if it sleeps. A worker calls this, with no slot held, when
     /// it has appended something and has nothing else to do, or enough has gathered.
     #[inline]
+    /// Appends requests that have no effect, for whoever reads the stream, in the database in which they are to find them: it is selected in
+    /// front, unless it is.
+    ///
+    /// # Panics
+    /// As [`Log::append_effects`].
+    pub fn append_told(&self, database: u32, time: UnixMs, requests: &[u8]) -> Lsn {
+        self.shared.buffer.append_told(database, time, requests)
+    }
+
     pub fn nudge(&self) {
         if let Some(threads) = &self.threads {
             threads.nudge();

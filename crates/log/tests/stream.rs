@@ -136,6 +136,28 @@ fn a_replica_reads_where_effects_belong_and_what_belongs_together() {
 }
 
 #[test]
+fn what_is_only_told_is_found_in_its_database() {
+    let fs = Fs::Simulated(Disk::new(1));
+    let log = open(&fs);
+    let from = log.stream().offset;
+    let told = |database| {
+        log.append_told(database, UnixMs(0), b"told ");
+        log.flush();
+    };
+    told(0);
+    told(0);
+    told(3);
+    log.append_effects(Span::of(3), UnixMs(0), b"done ");
+    log.flush();
+    let text = String::from_utf8(read_stream(&log, from).unwrap()).unwrap();
+    assert_eq!(text, format!("{}told told {}told done ", select(0), select(3)));
+    log.close().unwrap();
+    // Who replays it has nothing but the effects.
+    let (effects, _) = read(&recover(&fs, "/log"));
+    assert_eq!(effects, [b"done ".to_vec()]);
+}
+
+#[test]
 fn a_stream_keeps_its_name_and_its_offsets_over_starts() {
     let fs = Fs::Simulated(Disk::new(1));
     let log = open(&fs);

@@ -89,20 +89,26 @@ pub fn told(server: &Server) -> u64 {
 /// Puts a request into the stream that has no effect. False: there is none that takes it now.
 fn say(server: &Server, request: &[u8]) -> bool {
     let Some(_held_off) = server.failover.hold_off() else { return false };
-    !is_relayed(server) && append(server, request)
+    !is_relayed(server) && append(server, None, request)
 }
 
 /// Puts the first request of a reign into the stream, which says nothing but that it begins. False: there is nobody who takes it now.
 pub fn begin_reign(server: &Server) -> bool {
-    append(server, PING)
+    append(server, None, PING)
 }
 
-fn append(server: &Server, request: &[u8]) -> bool {
+/// Appends what has no effect; who reads byte by byte finds it in that database, if there is one to find it in.
+fn append(server: &Server, database: Option<DbIndex>, request: &[u8]) -> bool {
     match server.engine.durability.log() {
         Some(log) if log.writable().is_ok() && !log.is_full() => {
             let time = server.engine.clock.now();
-            let unit = Unit { database: 0, ends_in: 0, time, stream: request, is_followed: false };
-            log.append_unit(&unit, Vec::new());
+            match database {
+                Some(database) => log.append_told(database.0, time, request),
+                None => {
+                    let unit = Unit { database: 0, ends_in: 0, time, stream: request, is_followed: false };
+                    log.append_unit(&unit, Vec::new())
+                }
+            };
             log.nudge();
             true
         }
@@ -112,7 +118,7 @@ fn append(server: &Server, request: &[u8]) -> bool {
             if state.taken_over_at.is_some() {
                 drop(state);
                 // The log has come meanwhile; while it is about to, nobody needs this.
-                return server.engine.durability.log().is_some() && append(server, request);
+                return server.engine.durability.log().is_some() && append(server, database, request);
             }
             if state.backlog.is_some() {
                 state.append(request);
@@ -143,7 +149,7 @@ pub fn pass_on(server: &Server, database: DbIndex, requests: &[u8]) {
             return state.wake();
         }
     }
-    append(server, requests);
+    append(server, Some(database), requests);
 }
 
 /// Puts requests for a database into the stream that is kept without a log. False: none is.
