@@ -1,7 +1,7 @@
 //! DEBUG as test suites use it: digests that are Redis' own, and reloads that lose nothing in any edition.
 
 use crate::tarn;
-use testkit::ask::ask;
+use testkit::ask::{ask, wait_until};
 use testkit::{Client, Program, Server};
 use wire::Value;
 
@@ -116,6 +116,34 @@ fn an_older_file_takes_the_place_of_the_data_and_of_the_log() {
         let mut client = server.connect().unwrap();
         assert_eq!(ask(&mut client, &["DEBUG", "DIGEST"]), saved, "{edition}");
         assert_eq!(ask(&mut client, &["FCALL", "answer", "0"]), "Int(42)");
+    }
+}
+
+#[test]
+fn a_log_whose_values_lie_in_the_store_is_compared_where_they_lie() {
+    let own = ["--edition", "capacity", "--eager-spill", "yes", "--enable-debug-command", "yes"];
+    let server = Server::start(tarn(), &own).unwrap();
+    let mut client = server.connect().unwrap();
+    fill(&mut client);
+    let long = "x".repeat(5_000);
+    let write = |client: &mut Client, round: u64| {
+        for number in 0..300 {
+            client
+                .call(&["SET", &format!("long:{}", number % 200), &format!("{round}{number}{long}")])
+                .unwrap();
+            client.call(&["RPUSH", &format!("list:{number}"), "a", "b", "c"]).unwrap();
+        }
+    };
+    for round in 0..3 {
+        write(&mut client, round);
+        let in_store = |client: &mut Client| crate::info(client, "store_bytes_live") > 500_000;
+        wait_until("values lie in the store", || in_store(&mut client));
+        assert_eq!(ask(&mut client, &["DEBUG", "LOADAOF"]), "OK", "{}", server.last_lines());
+        if round == 1 {
+            assert!(ask(&mut client, &["BGREWRITEAOF"]).ends_with("started"));
+            wait_until("it is written", || crate::info(&mut client, "aof_rewrite_in_progress") == 0);
+            assert_eq!(ask(&mut client, &["DEBUG", "LOADAOF"]), "OK", "{}", server.last_lines());
+        }
     }
 }
 

@@ -38,4 +38,4 @@ pub use options::{Class, Compression, Options};
 pub use page::{Found, Page};
 pub use record::{Image, OwnedRecord, Record};
 pub use stats::Stats;
-pub use store::{CheckpointMark, Store};
+pub use store::{CheckpointMark, Store, ToRead};

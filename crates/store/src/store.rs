@@ -32,6 +32,17 @@ pub struct Store {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointMark(u64);
 
+/// How a store is opened to read only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToRead {
+    /// While nobody else has it.
+    Alone,
+    /// The same, also where segments are missing: what lies there cannot be read, and all else can.
+    PassingDamage,
+    /// While a server of this process has it that gives nothing up meanwhile of what its newest checkpoint names.
+    Beside,
+}
+
 impl Store {
     /// Makes an empty store in a directory, which is made if need be. Segments that lie there are taken for free.
     ///
@@ -56,8 +67,7 @@ impl Store {
         Store::start(fs, dir, options, &table, Inventory::new(options.seed))
     }
 
-    /// The same to read only: nothing in the directory is changed, which need not be writable. With `passes_damage` also one that lacks
-    /// segments: what lies there cannot be read, and all else can.
+    /// The same to read only: nothing in the directory is changed, which need not be writable.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -66,12 +76,17 @@ impl Store {
         dir: &Path,
         options: &Options,
         table: &[u8],
-        passes_damage: bool,
+        way: ToRead,
     ) -> Result<Store, Refusal> {
         let table = Table::decode(table)?;
-        let lock = fs.lock_to_read(&dir.join(LOCK_NAME)).map_err(Refusal::disk(dir))?;
-        let lock = lock.ok_or_else(|| Refusal::InUse(dir.to_owned()))?;
-        if !passes_damage {
+        let lock = match way {
+            ToRead::Beside => None,
+            ToRead::Alone | ToRead::PassingDamage => {
+                let lock = fs.lock_to_read(&dir.join(LOCK_NAME)).map_err(Refusal::disk(dir))?;
+                lock.ok_or_else(|| Refusal::InUse(dir.to_owned()))?
+            }
+        };
+        if way != ToRead::PassingDamage {
             let found = segments_in(fs, dir)?;
             table.segments.iter().try_for_each(|row| check_file(fs, dir, row, &found))?;
         }

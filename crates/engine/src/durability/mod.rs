@@ -41,6 +41,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use store::ToRead;
 use sys::Prng;
 use sys::file::{Fs, about};
 use telemetry::log;
@@ -141,7 +142,7 @@ pub fn load(engine: &Arc<Engine>, fs: &Fs, passes_damage: bool) -> io::Result<Op
         return Ok(None);
     }
     import::refuse_newer_snapshot(engine, &recovery)?;
-    fill(engine, fs, &recovery, passes_damage)?;
+    fill(engine, fs, &recovery, if passes_damage { ToRead::PassingDamage } else { ToRead::Alone })?;
     Ok(Some(recovery.end()))
 }
 
@@ -151,10 +152,10 @@ pub fn load(engine: &Arc<Engine>, fs: &Fs, passes_damage: bool) -> io::Result<Op
 /// As [`load`].
 pub fn load_beside(engine: &Arc<Engine>, fs: &Fs) -> io::Result<()> {
     let recovery = ::log::inspect(fs, &engine.dir()).map_err(io::Error::other)?;
-    fill(engine, fs, &recovery, false)
+    fill(engine, fs, &recovery, ToRead::Beside)
 }
 
-fn fill(engine: &Arc<Engine>, fs: &Fs, recovery: &Recovery, passes_damage: bool) -> io::Result<()> {
+fn fill(engine: &Arc<Engine>, fs: &Fs, recovery: &Recovery, way: ToRead) -> io::Result<()> {
     note_history(engine, recovery.history());
     if let Some(table) = store_table(recovery)? {
         residency::open_to_read(engine, fs, &table, passes_damage)?;

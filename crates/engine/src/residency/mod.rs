@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use store::{Compression, Options, Store};
+use store::{Compression, Options, Store, ToRead};
 use sys::file::Fs;
 use sys::prng::entropy_seed;
 use telemetry::log;
@@ -240,8 +240,8 @@ pub enum Labour {
 ///
 /// # Errors
 /// One sentence for the operator.
-pub fn open_to_read(engine: &Arc<Engine>, fs: &Fs, table: &[u8], passes_damage: bool) -> io::Result<()> {
-    let store = Store::open_to_read(fs, &folder(&engine.dir()), &options(engine), table, passes_damage);
+pub fn open_to_read(engine: &Arc<Engine>, fs: &Fs, table: &[u8], way: ToRead) -> io::Result<()> {
+    let store = Store::open_to_read(fs, &folder(&engine.dir()), &options(engine), table, way);
     attach(engine, store.map_err(io::Error::other)?);
     Ok(())
 }

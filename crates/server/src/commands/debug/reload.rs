@@ -248,9 +248,6 @@ fn may_be_read(server: &Server) -> io::Result<()> {
     if server.engine.durability.rewrites.figures().running_since.is_some() {
         return Err(io::Error::other("a checkpoint is being written, and will replace files of the log"));
     }
-    if server.engine.residency.store().is_some_and(|store| store.stats().bytes_live > 0) {
-        return Err(io::Error::other("what lies in the store is read by a start only"));
-    }
     Ok(())
 }
 
