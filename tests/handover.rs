@@ -356,7 +356,7 @@ fn a_stream_that_nobody_has_followed_of_late_is_not_gone_on_with() {
 }
 
 #[test]
-fn a_log_that_has_taken_over_stays_and_a_refusal_leaves_the_stream_as_it_was() {
+fn a_refusal_to_begin_a_log_leaves_the_stream_as_it_was() {
     let server = master("memory", &["--appendfsync", "always"]);
     let mut client = server.connect().unwrap();
     let replica = follower(Program::Redis);
@@ -370,10 +370,105 @@ fn a_log_that_has_taken_over_stays_and_a_refusal_leaves_the_stream_as_it_was() {
     call_well(&mut client, &["SET", "a", "1"]);
     agree(&server, &replica);
     begin_log(&mut client);
-    for (value, said) in [("no", "the log ends with the server"), ("yes", "OK"), ("no", "the log ends")] {
-        assert!(ask(&mut client, &["CONFIG", "SET", "appendonly", value]).contains(said));
-        call_well(&mut client, &["INCR", "b"]);
-    }
+    call_well(&mut client, &["INCR", "b"]);
     agree(&server, &replica);
     assert_eq!(info(&mut client, "sync_full"), 1, "{}", server.last_lines());
+}
+
+#[test]
+fn a_log_ends_and_begins_again_under_writes() {
+    for appendfsync in ["always", "everysec"] {
+        end_and_begin_again(appendfsync);
+    }
+}
+
+fn end_and_begin_again(appendfsync: &str) {
+    let mut server = master("memory", &["--appendonly", "yes", "--appendfsync", appendfsync]);
+    let mut client = server.connect().unwrap();
+    call_well(&mut client, &["DEBUG", "POPULATE", "3000"]);
+    let replicas = [follower(Program::Redis), follower(Program::Valkey)];
+    for replica in &replicas {
+        follow(&mut replica.connect().unwrap(), &server);
+        is_up(replica);
+    }
+    let id = field(&mut client, "master_replid");
+    let (is_over, acknowledged) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let ends = Ends(&is_over);
+        for number in 0..WRITERS {
+            let (server, is_over) = (&server, &is_over);
+            scope.spawn(move || write(server, number, is_over));
+        }
+        let counting = server.connect().unwrap();
+        scope.spawn(|| count(counting, &acknowledged, &is_over));
+        // The second time while the first checkpoint is being written.
+        for waits in [true, false, true] {
+            let before = acknowledged.load(Ordering::SeqCst);
+            assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", "no"]), "OK");
+            assert_eq!(info(&mut client, "aof_enabled"), 0);
+            wait_until("writes go on", || acknowledged.load(Ordering::SeqCst) > before + 20);
+            begin_log(&mut client);
+            assert_eq!(info(&mut client, "aof_enabled"), 1);
+            if waits {
+                wait_until("the log is complete", || is_complete(&mut client));
+            }
+        }
+        drop(ends);
+    });
+    replicas.iter().for_each(|replica| agree(&server, replica));
+    assert_eq!(info(&mut client, "sync_full"), 2, "{}", server.last_lines());
+    assert_eq!(field(&mut client, "master_replid"), id);
+    assert!(ask(&mut client, &["WAITAOF", "1", "0", "20000"]).starts_with("Array([Int(1), "));
+    let digest = ask(&mut client, &["DEBUG", "DIGEST"]);
+    server.kill();
+    let again = started_again(&server, appendfsync, &[]);
+    let mut client = again.connect_loaded().unwrap();
+    let counted: u64 = ask(&mut client, &["GET", "count"]).parse().unwrap();
+    assert!(counted >= acknowledged.load(Ordering::SeqCst), "{counted}");
+    assert_eq!(ask(&mut client, &["DEBUG", "DIGEST"]), digest);
+}
+
+#[test]
+fn behind_a_kill_a_log_that_ended_is_what_it_was_then() {
+    let mut server = master("memory", &["--appendonly", "yes", "--appendfsync", "always"]);
+    let (mut client, mut waiting) = (server.connect().unwrap(), server.connect().unwrap());
+    call_well(&mut client, &["SET", "before", "1"]);
+    let waiter = thread::spawn(move || ask(&mut waiting, &["WAITAOF", "1", "1", "0"]));
+    wait_until("it waits", || info(&mut client, "blocked_clients") == 1);
+    assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", "no"]), "OK");
+    assert!(waiter.join().unwrap().contains("WAITAOF cannot be used when numlocal is set"));
+    assert!(ask(&mut client, &["WAITAOF", "1", "0", "0"]).contains("WAITAOF cannot be used"));
+    assert!(ask(&mut client, &["BGREWRITEAOF"]).contains("holds a log"));
+    call_well(&mut client, &["SET", "after", "1"]);
+    server.kill();
+    let mut again = started_again(&server, "always", &[]);
+    let mut client = again.connect_loaded().unwrap();
+    assert_eq!(call(&mut client, &["EXISTS", "before", "after"]), Value::Int(1));
+    // Once more in a transaction, and what comes is in it.
+    call_well(&mut client, &["MULTI"]);
+    for value in ["no", "yes"] {
+        assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", value]), "QUEUED");
+    }
+    call_well(&mut client, &["EXEC"]);
+    wait_until("the log is complete", || is_complete(&mut client));
+    call_well(&mut client, &["SET", "after", "1"]);
+    again.kill();
+    let mut once_more = started_again(&server, "always", &[]);
+    let mut client = once_more.connect_loaded().unwrap();
+    assert_eq!(call(&mut client, &["EXISTS", "before", "after"]), Value::Int(2));
+    // Without a log nothing of it is read.
+    once_more.kill();
+    let without = master("memory", &["--appendonly", "no", "--dir", server.dir().to_str().unwrap()]);
+    assert_eq!(call(&mut without.connect_loaded().unwrap(), &["DBSIZE"]), Value::Int(0));
+}
+
+#[test]
+fn an_edition_that_is_nothing_without_its_log_keeps_it() {
+    for edition in ["durable", "capacity"] {
+        let server = master(edition, &[]);
+        let mut client = server.connect().unwrap();
+        let answer = ask(&mut client, &["CONFIG", "SET", "appendonly", "no"]);
+        assert!(answer.contains("this edition has every write on disk before its reply"), "{answer}");
+        assert_eq!(info(&mut client, "aof_enabled"), 1);
+    }
 }

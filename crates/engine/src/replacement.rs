@@ -278,6 +278,8 @@ fn load(
 
 /// Has the log begin with what was loaded.
 fn settle(engine: &Engine, log: &Log, stream: Stream) -> io::Result<()> {
-    checkpoint::write(engine, log, engine.guest(), Pace::Full)?;
+    if !log.rests() {
+        checkpoint::write(engine, log, engine.guest(), Pace::Full)?;
+    }
     log.begin_stream(Some(stream))
 }

@@ -15,7 +15,7 @@ use crate::{Failure, Lsn, Operation, Options, Stream};
 use parking_lot::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sys::Clock;
 use sys::file::{AlignedBytes, File, Fs, Lock, Mode};
 
@@ -36,7 +36,9 @@ pub(crate) struct Directory {
     /// See [`Directory::keep_before`]; the highest number where nothing is kept for that.
     committed: AtomicU64,
     /// See [`Header::is_beside_clients`].
-    pub is_beside_clients: bool,
+    is_beside_clients: AtomicBool,
+    /// Where its first segment begins: what is before that is in no file, or in those of the log that ended.
+    first_start: AtomicU64,
     /// From the oldest to the one that is written to.
     live: Mutex<Vec<Header>>,
     spares: Mutex<Vec<PathBuf>>,
@@ -109,7 +111,8 @@ impl Directory {
             coming: Mutex::new(None),
             kept_from: Mutex::new(None),
             committed: AtomicU64::new(u64::MAX),
-            is_beside_clients: false,
+            is_beside_clients: AtomicBool::new(false),
+            first_start: AtomicU64::new(0),
             live: Mutex::new(Vec::new()),
             checkpoints: Mutex::new(Vec::new()),
             spares: Mutex::new(Vec::new()),
@@ -130,6 +133,16 @@ impl Directory {
         *self.newest.get_mut() = newest;
         *self.checkpoints.get_mut() = checkpoints;
         self._lock = lock;
+    }
+
+    /// The first segment that is begun is that of a log that begins beside clients.
+    pub fn set_beside_clients(&self, on: bool) {
+        self.is_beside_clients.store(on, Ordering::Relaxed);
+    }
+
+    /// Where the first segment begins that this process began as such; 0 without one.
+    pub fn first_start(&self) -> Lsn {
+        Lsn(self.first_start.load(Ordering::Acquire))
     }
 
     /// What the log is as a stream; None in a copy that is none.
@@ -175,7 +188,9 @@ impl Directory {
         };
         let live = self.live.lock();
         let others = live.iter().rposition(|header| !is_of_it(header)).map_or(0, |last| last + 1);
-        live[others..].to_vec()
+        // Before the first of a log that began again some of the stream is in no segment.
+        let first = live.iter().rposition(|header| header.previous == 0).unwrap_or(0);
+        live[others.max(first)..].to_vec()
     }
 
     /// Begins a segment at `start`, behind the one with the number `previous`.
@@ -191,7 +206,7 @@ impl Directory {
             stream.is_none_or(|stream| stream.at == start),
             "a segment begins where all is durable"
         );
-        let is_beside_clients = previous == 0 && self.is_beside_clients;
+        let is_beside_clients = previous == 0 && self.is_beside_clients.load(Ordering::Relaxed);
         let history = self.history;
         let mut header =
             Header { history, number, previous, start, time, length: 0, stream, coming, is_beside_clients };
@@ -206,6 +221,9 @@ impl Directory {
         // The segment stays if this fails: its name may have been said.
         self.say_newest(number)?;
         self.live.lock().push(header);
+        if previous == 0 {
+            self.first_start.store(start.0, Ordering::Release);
+        }
         Ok(current)
     }
 

@@ -83,6 +83,8 @@ pub(crate) struct Shared {
     is_segment_wanted: AtomicBool,
     /// Somebody follows the stream.
     is_streamed: AtomicBool,
+    /// What is appended goes to no file.
+    rests: AtomicBool,
     has_failed: AtomicBool,
     failure: Mutex<Option<Failure>>,
     writer: Mutex<Turning>,
@@ -135,6 +137,7 @@ impl Log {
             sync_requested: AtomicBool::new(false),
             is_segment_wanted: AtomicBool::new(false),
             is_streamed: AtomicBool::new(false),
+            rests: AtomicBool::new(false),
             has_failed: AtomicBool::new(failure.is_some()),
             failure: Mutex::new(failure.clone()),
             writer: Mutex::new(turning),
@@ -195,9 +198,6 @@ impl Log {
         self.shared.buffer.append_unit(unit, effects)
     }
 
-    /// Wants what was appended to be written, and wakes the flusher if it sleeps. A worker calls this, with no slot held, when
-    /// it has appended something and has nothing else to do, or enough has gathered.
-    #[inline]
     /// Appends requests that have no effect, for whoever reads the stream, in the database in which they are to find them: it is selected in
     /// front, unless it is.
     ///
@@ -207,6 +207,9 @@ impl Log {
         self.shared.buffer.append_told(database, time, requests)
     }
 
+    /// Wants what was appended to be written, and wakes the flusher if it sleeps. A worker calls this, with no slot held, when
+    /// it has appended something and has nothing else to do, or enough has gathered.
+    #[inline]
     pub fn nudge(&self) {
         if let Some(threads) = &self.threads {
             threads.nudge();
@@ -314,14 +317,33 @@ impl Log {
         if self.durable() < end {
             return Err(io::Error::other("the log is not durable up to the checkpoint's end"));
         }
+        // In this order: what is passed by counts as durable only after it shows that the log rests.
+        let start = checkpoint.start();
+        self.refuse_ended(start)?;
         let mark = checkpoint.complete(end)?;
         self.shared.directory.add_checkpoint(mark);
-        Ok(())
+        self.refuse_ended(start)
+    }
+
+    /// Fails where the log that a checkpoint belongs to, which begins at `start`, has ended: another may have begun.
+    ///
+    /// # Errors
+    /// It has.
+    fn refuse_ended(&self, start: Lsn) -> io::Result<()> {
+        match self.rests() || start < self.shared.directory.first_start() {
+            true => Err(io::Error::new(io::ErrorKind::Interrupted, "the log has ended")),
+            false => Ok(()),
+        }
     }
 
     /// Where the newest checkpoint begins, or 0: a start replays from there.
     pub fn last_checkpoint(&self) -> Lsn {
         self.shared.directory.last_checkpoint()
+    }
+
+    /// Whether the log that is written began beside clients, in this process, and has no checkpoint yet.
+    pub fn lacks_checkpoint(&self) -> bool {
+        self.last_checkpoint() < self.shared.directory.first_start()
     }
 
     /// Removes the checkpoints and segments that neither a start nor `retention` needs.
@@ -388,6 +410,39 @@ impl Log {
         error.map_or(Ok(()), Err)
     }
 
+    /// Ends the files: what was appended is on disk, and what is appended from now on goes to no file and counts as durable at once. The stream
+    /// goes on, and so do positions. The files stay as they are.
+    ///
+    /// # Errors
+    /// Something of what was appended is not on disk, and will not be. The log rests all the same.
+    pub fn rest(&self) -> Result<(), Failure> {
+        let mut turning = self.shared.writer.lock();
+        self.shared.buffer.take(&mut turning.writer.held);
+        let ended = turning.writer.rest();
+        self.shared.rests.store(true, Ordering::Release);
+        self.shared.publish(&mut turning, Ok(()));
+        ended
+    }
+
+    /// Writes to files again from now on. As with a log that begins beside clients, these are worth nothing before the first checkpoint that
+    /// begins behind this; until then a start goes by those that were there.
+    ///
+    /// # Errors
+    /// The disk refuses: the log rests on.
+    pub fn begin_again(&self) -> io::Result<()> {
+        let mut turning = self.shared.writer.lock();
+        self.shared.buffer.take(&mut turning.writer.held);
+        let begun = turning.writer.begin_again();
+        self.shared.rests.store(begun.is_err(), Ordering::Release);
+        self.shared.publish(&mut turning, Ok(()));
+        begun.map_err(|failure| io::Error::new(failure.kind, failure.to_string()))
+    }
+
+    /// Whether what is appended goes to no file now.
+    pub fn rests(&self) -> bool {
+        self.shared.rests.load(Ordering::Acquire)
+    }
+
     /// Has the observer told of the stream from the next turn on, or not any more.
     pub fn set_streamed(&self, on: bool) {
         self.shared.is_streamed.store(on, Ordering::Release);
@@ -398,6 +453,9 @@ impl Log {
     /// # Errors
     /// That the disk does not read, or damage.
     pub fn read_stream(&self, from: u64) -> Result<Option<StreamReader>, Refusal> {
+        if self.rests() {
+            return Ok(None);
+        }
         StreamReader::open(&self.shared.directory, from)
     }
 

@@ -4,7 +4,7 @@
 //! 1. What is not durable is held in memory, in order: `held`, of which the first `written` are in the current segment.
 //! 2. A segment is left only when all that was written to it is durable, or for good: after any failure nothing is ever
 //!    written to it or synced again, and what is held goes to a fresh segment that begins where the durable part ends.
-//! 3. `durable` grows only by a sync that came back without error.
+//! 3. `durable` grows only by a sync that came back without error, or, while the log rests, by what is passed by.
 
 use crate::block::Unwritten;
 use crate::directory::{Current, Directory};
@@ -35,6 +35,8 @@ pub(crate) struct Writer {
     told: usize,
     unsynced_bytes: usize,
     durable: Lsn,
+    /// Nothing is written to files for now: what is held counts as durable.
+    rests: bool,
     /// Whose records are durable, for reuse.
     released: Vec<Unwritten>,
     /// Syncs that came back without error.
@@ -53,6 +55,7 @@ impl Writer {
             told: 0,
             unsynced_bytes: 0,
             durable,
+            rests: false,
             released: Vec::new(),
             syncs: 0,
         }
@@ -87,6 +90,10 @@ impl Writer {
     /// # Errors
     /// What went wrong. All that is held will go to a fresh segment with the next call.
     pub fn advance(&mut self, until: Until) -> Result<(), Failure> {
+        if self.rests {
+            self.pass_by();
+            return Ok(());
+        }
         let advanced = self.write_held(until).and_then(|()| match until {
             Until::Durable => self.sync(),
             Until::Written => Ok(()),
@@ -95,6 +102,38 @@ impl Writer {
             self.abandon();
         }
         advanced
+    }
+
+    /// Takes what is held to the disk, as the last of it, and leaves the segment for good; from then on nothing is written.
+    ///
+    /// # Errors
+    /// What went wrong: some of what is held is in no file then, and will be in none.
+    pub fn rest(&mut self) -> Result<(), Failure> {
+        let ended = self.advance(Until::Durable).and_then(|()| self.seal());
+        self.abandon();
+        self.rests = true;
+        self.pass_by();
+        ended
+    }
+
+    /// Writes again from here on, to a first segment that goes on from none: what was passed by is nowhere.
+    ///
+    /// # Errors
+    /// If it cannot be begun: the log goes on resting.
+    pub fn begin_again(&mut self) -> Result<(), Failure> {
+        self.pass_by();
+        self.directory.set_beside_clients(true);
+        (self.rests, self.previous) = (false, 0);
+        let begun = self.next_segment();
+        self.rests = begun.is_err();
+        begun
+    }
+
+    fn pass_by(&mut self) {
+        if !self.held.is_empty() {
+            self.written = self.held.len();
+            self.release();
+        }
     }
 
     fn write_held(&mut self, until: Until) -> Result<(), Failure> {
@@ -191,6 +230,9 @@ impl Writer {
 
     fn next_segment(&mut self) -> Result<(), Failure> {
         assert_eq!(self.written, 0, "a segment is left with all of it durable");
+        if self.rests {
+            return Ok(());
+        }
         self.current = None;
         let current = self.directory.begin(self.durable, self.previous)?;
         self.previous = current.header.number;
@@ -211,6 +253,9 @@ impl Writer {
     /// # Errors
     /// Those of the disk; nothing is lost then.
     pub fn seal(&mut self) -> Result<(), Failure> {
+        if self.rests {
+            return Ok(());
+        }
         let mut mark = Unwritten::new(crate::limits::BLOCK_ALIGN);
         mark.restart(self.durable);
         let has_room = |current: &&mut Current| current.position + mark.stride() as u64 <= current.bytes;

@@ -15,7 +15,7 @@ pub(super) const ROWS: &[Row] = &[
     works("appendfsync", Kind::Enum(AppendFsync::WORDS), "everysec")
         .here("for the log of edition memory; the others sync before each reply"),
     works("appendonly", BOOL, "no").flags(Flags::NOT_WHILE_LOADING).here(
-        "edition memory: has a log of Tarn's own, also begun by CONFIG SET, and ended with the server only; the others always have it",
+        "edition memory: has a log of Tarn's own, which CONFIG SET begins and ends; the others always have it",
     ),
     works("auto-aof-rewrite-min-size", MEMORY, "64mb")
         .here("how long the log is before a checkpoint is worth it"),

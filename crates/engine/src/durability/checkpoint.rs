@@ -379,6 +379,9 @@ impl<'s> Copy<'s> {
             Pace::Full => return Ok(()),
             Pace::Gentle if self.engine.is_ending() => "the server ends",
             Pace::Gentle if self.engine.durability.rewrites.is_held() => "all keys are being replaced",
+            Pace::Gentle if self.engine.durability.log().is_some_and(|log| log.rests()) => {
+                "the log has ended"
+            }
             Pace::Gentle => return Ok(()),
         };
         Err(io::Error::new(io::ErrorKind::Interrupted, reason))

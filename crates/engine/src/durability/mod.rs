@@ -24,11 +24,11 @@ pub use journal::{Watcher, gather, write_gathered};
 pub use loading::Loading;
 pub use rewrite::{Rewrites, begin_if_due, begin_rewrite};
 
-use crate::Engine;
 use crate::apply::Apply;
 use crate::import::{self, Preference};
 use crate::residency::{self, Labour};
 use crate::snapshot;
+use crate::{Attention, Engine};
 use ::log::{Case, Checkpoint, Flushing, Log, Lsn, Options, Recovery, Refusal, Stream, SyncPolicy};
 use checkpoint::Pace;
 use config::{AppendFsync, Config, Edition};
@@ -75,6 +75,11 @@ impl Durability {
     #[inline]
     pub fn log(&self) -> Option<&Arc<Log>> {
         self.log.get()
+    }
+
+    /// The same unless it rests: what is written is on disk, or will be.
+    pub fn kept_log(&self) -> Option<&Arc<Log>> {
+        self.log().filter(|log| !log.rests())
     }
 }
 
@@ -158,7 +163,7 @@ pub fn load_beside(engine: &Arc<Engine>, fs: &Fs) -> io::Result<()> {
 fn fill(engine: &Arc<Engine>, fs: &Fs, recovery: &Recovery, way: ToRead) -> io::Result<()> {
     note_history(engine, recovery.history());
     if let Some(table) = store_table(recovery)? {
-        residency::open_to_read(engine, fs, &table, passes_damage)?;
+        residency::open_to_read(engine, fs, &table, way)?;
     }
     recovery::recover(engine, recovery, Hands::Workers(1))
         .map_err(|error| explained(fs, &engine.dir(), error))
@@ -344,8 +349,46 @@ pub fn begin_amid_traffic(
     let segment_bytes = engine.config.log_segment_size();
     let options = Options { sync, segment_bytes, ..Options::default() };
     begin(engine, watcher, recovery, beginning.is_streamed, options)?;
-    engine.durability.rewrites.owe();
+    engine.durability.rewrites.owe(true);
     log!(Notice, "A log begins in {}; it is complete with its first checkpoint", dir.display());
+    // If it cannot begin now, it is tried again.
+    let _ = begin_rewrite(engine);
+    Ok(())
+}
+
+/// Ends the log of a server that goes on without: what was written is in it, what comes is in no file. Its files stay. Positions go on, and with
+/// them the stream and whoever waits for one. A checkpoint that is being written is given up.
+pub fn rest(engine: &Engine) {
+    let Some(log) = engine.durability.kept_log() else { return };
+    match log.rest() {
+        Ok(()) => log!(Notice, "The log in {} ends here; its files stay", engine.dir().display()),
+        Err(failure) => log!(
+            Warning,
+            "The log in {} ends before what was written last, which is in no file: {failure}",
+            engine.dir().display()
+        ),
+    }
+    engine.durability.rewrites.owe(false);
+    engine.set_attention(Attention::LOG_FULL, false);
+}
+
+/// Begins the log again that rests. Until the checkpoint that is begun here is complete, a start goes by what there was when it ended.
+///
+/// # Errors
+/// A sentence for the client: it rests on.
+pub fn begin_again(engine: &Arc<Engine>) -> io::Result<()> {
+    let Some(log) = engine.durability.log().filter(|log| log.rests()) else { return Ok(()) };
+    log.begin_again()?;
+    // Not before: what the log that ended had is no more than an older checkpoint.
+    engine.durability.rewrites.owe(true);
+    if let Some(sync) = policy(&engine.config) {
+        log.set_sync_policy(sync);
+    }
+    log!(
+        Notice,
+        "The log in {} begins again; it is complete with its first checkpoint",
+        engine.dir().display()
+    );
     // If it cannot begin now, it is tried again.
     let _ = begin_rewrite(engine);
     Ok(())
@@ -474,7 +517,7 @@ pub fn follow_config(engine: &Engine) -> Option<SyncPolicy> {
 /// # Errors
 /// If the disk refuses.
 pub fn close(engine: &Engine) -> io::Result<()> {
-    if let Some(log) = engine.durability.log() {
+    if let Some(log) = engine.durability.kept_log() {
         rewrite::write_last(engine, log);
     }
     sync(engine)?;

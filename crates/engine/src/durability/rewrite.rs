@@ -70,9 +70,9 @@ impl Rewrites {
         *self.0.lock()
     }
 
-    /// Notes that the log that begins needs one.
-    pub(super) fn owe(&self) {
-        self.0.lock().is_owed = true;
+    /// Notes that the log that begins needs one, or that there is none that does.
+    pub(super) fn owe(&self, on: bool) {
+        self.0.lock().is_owed = on;
     }
 
     /// Whether the append-only files in the directory are this server's.
@@ -114,7 +114,7 @@ impl Rewrites {
 /// # Errors
 /// If there is one.
 pub fn begin_rewrite(engine: &Arc<Engine>) -> Result<(), InProgress> {
-    let log = engine.durability.log().cloned();
+    let log = engine.durability.kept_log().cloned();
     let began = engine.clock.now();
     let mut figures = engine.durability.rewrites.0.lock();
     if figures.running_since.is_some() || figures.is_held {
@@ -140,7 +140,7 @@ pub fn begin_rewrite(engine: &Arc<Engine>) -> Result<(), InProgress> {
 
 /// Begins one if the log has grown enough. Called once a second.
 pub fn begin_if_due(engine: &Arc<Engine>) {
-    let Some(log) = engine.durability.log() else { return };
+    let Some(log) = engine.durability.kept_log() else { return };
     let figures = engine.durability.rewrites.figures();
     let rests = figures.failed_last && engine.clock.now().0 < figures.tried_at.0 + RETRY_MS;
     let percentage = engine.config.auto_aof_rewrite_percentage();
@@ -209,7 +209,7 @@ fn write(engine: &Engine, log: &Log, began: UnixMs, pace: Pace) {
     let written = checkpoint::write(engine, log, engine.guest(), pace);
     if written.is_ok() {
         let mut figures = engine.durability.rewrites.0.lock();
-        (figures.named_before, figures.is_owed) = (named_before, false);
+        (figures.named_before, figures.is_owed) = (named_before, log.lacks_checkpoint());
     }
     if written.is_ok() {
         wait_for_commitment(engine, log);
@@ -257,8 +257,10 @@ fn end(engine: &Engine, what: &str, began: UnixMs, result: &io::Result<()>, byte
     let mut figures = engine.durability.rewrites.0.lock();
     figures.running_since = None;
     (figures.keys_copied, figures.keys_total) = (0, 0);
-    figures.failures_in_a_row = if result.is_ok() { 0 } else { figures.failures_in_a_row + 1 };
-    figures.failed_last = result.is_err();
+    // One that was given up is none that failed.
+    let has_failed = result.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Interrupted);
+    figures.failures_in_a_row = if has_failed { figures.failures_in_a_row + 1 } else { 0 };
+    figures.failed_last = has_failed;
     figures.tried_at = now;
     figures.last_duration_s = Some(now.0.saturating_sub(began.0) / 1000);
     if result.is_ok() {

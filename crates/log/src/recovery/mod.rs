@@ -340,8 +340,12 @@ impl Recovery {
         let is_new = self.is_new();
         let Recovery { fs, dir, lock, survey, links, end, stream, is_beside_clients, .. } = self;
         let is_linked = |path: &Path| links.iter().any(|link| link.path == path);
-        let unlinked = survey.segments.iter().map(|link| &link.path).filter(|path| !is_linked(path));
-        for leftover in survey.leftovers.iter().chain(unlinked) {
+        let last_linked = links.last().map_or(u64::MAX, |link| link.header.number);
+        let unlinked = survey.segments.iter().filter(|link| !is_linked(&link.path));
+        // Of a log that began again, and was not completed.
+        let (behind, unlinked): (Vec<&Link>, Vec<&Link>) =
+            unlinked.partition(|link| link.header.number > last_linked);
+        for leftover in survey.leftovers.iter().chain(unlinked.into_iter().map(|link| &link.path)) {
             // What cannot be removed does no harm.
             let _ = fs.remove(leftover);
         }
@@ -359,12 +363,12 @@ impl Recovery {
         let stream = stream.map_or_else(|| Stream::begin(end), |stream| Stream { at: end, ..stream });
         let mut directory = Directory::new(fs.clone(), dir, history, (last_number, Some(stream)), options);
         directory.adopt(live, checkpoints, survey.newest.map(|(_, path)| path), lock);
-        directory.is_beside_clients = is_beside_clients;
+        directory.set_beside_clients(is_beside_clients);
         let directory = Arc::new(directory);
         let writer = Writer::new(Arc::clone(&directory), end, previous);
         let log = Log::start(directory, writer, options, observer, is_new)?;
-        // Without a fresh segment they are what the log ends with.
-        for link in empty.iter().filter(|_| log.writable().is_ok()) {
+        // Without a fresh segment they are what the log ends with, or what is known to be the newest.
+        for link in empty.iter().chain(behind).filter(|_| log.writable().is_ok()) {
             let _ = fs.remove(&link.path);
         }
         Ok(log)

@@ -113,7 +113,7 @@ impl Survey {
         }
         survey.segments.sort_by_key(|link| link.header.number);
         survey.checkpoints.sort_by_key(Checkpoint::start);
-        survey.chain = chain(&survey.segments);
+        survey.chain = survey.counted();
         survey.judge_foreign();
         survey.find_stranger();
         for index in 0..survey.checkpoints.len() {
@@ -121,6 +121,28 @@ impl Survey {
             survey.checkpoints[index].is_needed = is_needed;
         }
         Ok(survey)
+    }
+
+    /// The segments that go on from each other up to the last one. Where a server ended its log and began it again beside its clients, what
+    /// is behind counts with its first checkpoint: until then the log does that had ended.
+    fn counted(&self) -> Vec<Link> {
+        let mut upto = self.segments.len();
+        loop {
+            let found = chain(&self.segments[..upto]);
+            let Some(first) = found.first().map(|link| link.header) else { return found };
+            let is_former = |link: &Link| link.header.number < first.number;
+            let former = self.segments[..upto].iter().take_while(|link| is_former(link)).count();
+            let began_again = first.previous == 0 && first.is_beside_clients && former > 0;
+            if !began_again || self.has_checkpoint_from(first.start) {
+                return found;
+            }
+            upto = former;
+        }
+    }
+
+    fn has_checkpoint_from(&self, lsn: Lsn) -> bool {
+        let whole = self.checkpoints.iter().map(Checkpoint::start);
+        whole.chain(self.damaged.iter().map(|(start, ..)| *start)).any(|start| start >= lsn)
     }
 
     /// Of several, which only a crash in between leaves, the last counts.
@@ -287,7 +309,7 @@ impl Survey {
     /// The number of the newest segment, if it is not there.
     pub fn missing_newest(&self) -> Option<u64> {
         let (newest, _) = self.newest.as_ref()?;
-        let last = self.chain.last().map_or(0, |link| link.header.number);
+        let last = self.segments.last().map_or(0, |link| link.header.number);
         Some(*newest).filter(|newest| *newest > last)
     }
 

@@ -190,14 +190,18 @@ fn change_tls(
     })
 }
 
-/// Begins the log; ended it is with the server only.
+/// Begins the log, or ends it.
 fn switch_log(
     server: &Arc<Server>,
     changed: &[ChangedDirective],
     holds_all: bool,
 ) -> std::result::Result<(), String> {
     if !server.engine.config.appendonly() {
-        return Err("the log ends with the server: start it with 'appendonly no'".to_owned());
+        handover::end_log(server);
+        return Ok(());
+    }
+    if server.engine.durability.log().is_some() {
+        return handover::begin_again(server).map_err(|error| error.to_string());
     }
     if changed.iter().any(|change| matches!(change.name(), "port" | "tls-port" | "bind")) {
         return Err("it cannot be set together with 'port', 'tls-port' or 'bind'".to_owned());

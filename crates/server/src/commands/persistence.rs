@@ -76,7 +76,7 @@ fn bgsave(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// BGREWRITEAOF
 fn bgrewriteaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    if context.server.engine.durability.log().is_none() {
+    if context.server.engine.durability.kept_log().is_none() {
         durability::refuse_unread_log(&context.server.engine)
             .map_err(|error| Error::line(format!("ERR {error}").into_bytes()))?;
     }

@@ -58,15 +58,17 @@ fn waitaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         .filter(|count| *count >= 0)
         .ok_or(Error::text("ERR value is out of range, must be positive"))?;
     let until = timeout_ms(context.request.arg(3), context.now)?;
-    if local > 0 && context.server.engine.durability.log().is_none() {
-        return Err(Error::text(
-            "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
-        ));
+    if local > 0 && context.server.engine.durability.kept_log().is_none() {
+        return Err(NO_LOG);
     }
     let needs = Needs::now(context.server, local > 0, replicas, Shape::Both);
     answer_or_wait(context, needs, until, reply);
     Ok(())
 }
+
+/// There is no log in which it could be, or not any more.
+const NO_LOG: Error =
+    Error::text("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
 
 /// What the reply tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +107,7 @@ impl Needs {
 
     fn standing(&self, server: &Server) -> Standing {
         Standing {
-            local: server.engine.durability.log().is_some_and(|log| log.durable() >= self.end),
+            local: server.engine.durability.kept_log().is_some_and(|log| log.durable() >= self.end),
             replicas: server.feeding.count_with(self.offset, self.shape == Shape::Both),
         }
     }
@@ -149,6 +151,12 @@ fn answer_or_wait(context: &mut Context<'_, '_>, needs: Needs, until: Option<Uni
             let mut acknowledged = pin!(server.feeding.acknowledged.notified());
             committed.as_mut().enable();
             acknowledged.as_mut().enable();
+            if needs.local && server.engine.durability.kept_log().is_none() {
+                let mut out = Vec::new();
+                Reply::new(&mut out, protocol).error(NO_LOG.as_bytes());
+                blocking::answer(&server, &waiter, &out, Stamp(0));
+                return;
+            }
             let standing = needs.standing(&server);
             if is_up || needs.is_met(standing) {
                 let mut out = Vec::new();

@@ -4,13 +4,16 @@
 //! Without a log a stamp is an offset of the stream. The log begins at the stream's offset, so that every stamp that slots, replies and copies
 //! bear is before its first record, and offsets are what they were; replicas read on in the same backlog.
 //!
-//! Thread rule: the worker that runs the command, which holds the whole keyspace, with nothing of a master's being done. Nobody appends
+//! CONFIG SET `appendonly no` ends that log again, and `yes` has it go on: its files, that is. It gives stamps and makes the stream all the time.
+//!
+//! Thread rule: the worker that runs the command; where a log begins, which holds the whole keyspace, with nothing of a master's being done. Nobody appends
 //! meanwhile: heartbeats, which hold nothing, find the journal given up.
 
 use super::{PING, is_relayed, say, synced, unfinished, upkeep};
 use crate::replicas::replica::Stage;
 use crate::server::Server;
-use engine::durability::Beginning;
+use ::log::SyncPolicy;
+use engine::durability::{self, Beginning};
 use std::io;
 use sys::Stamp;
 
@@ -44,6 +47,28 @@ pub fn begin_log(server: &Server, begin: impl FnOnce(Beginning) -> io::Result<()
     }
     upkeep::follow_config(server);
     begun
+}
+
+/// Has what is written from now on be in no log. The stream goes on as it was, in the backlog only, and so do those who wait for the disk.
+pub fn end_log(server: &Server) {
+    durability::rest(&server.engine);
+    server.net.gate.hold(false);
+    // Who waits for it to be on disk, whom nobody else tells.
+    server.net.gate.committed.notify_waiters();
+    upkeep::follow_config(server);
+}
+
+/// The log goes on that has ended: what the stream has had meanwhile is in the backlog only.
+///
+/// # Errors
+/// A sentence for the client: it has not begun again.
+pub fn begin_again(server: &Server) -> io::Result<()> {
+    durability::begin_again(&server.engine)?;
+    server.feeding.state.lock().taken_over_at = Some(server.stream().offset);
+    let holds = durability::policy(&server.engine.config) == Some(SyncPolicy::Always);
+    server.net.gate.hold(holds);
+    upkeep::follow_config(server);
+    Ok(())
 }
 
 /// Has nothing more come by way of the journal without a log; says where that has ended.

@@ -249,7 +249,7 @@ pub fn feed(server: &Arc<Server>, replica: &Arc<Replica>, out: &mut Vec<u8>) -> 
 
 /// A replica is further behind than the backlog.
 fn fall_behind(server: &Arc<Server>, replica: &Arc<Replica>, from: u64) -> io::Result<()> {
-    if server.engine.durability.log().is_none() {
+    if server.engine.durability.kept_log().is_none() {
         server.net.clients.output_limit_disconnections.add(1);
         return Err(io::Error::other(
             "it is further behind than is kept for it (client-output-buffer-limit replica, repl-backlog-size)",

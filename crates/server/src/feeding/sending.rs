@@ -174,7 +174,7 @@ impl Sending<'_> {
     /// Fails where what the replica will need is not kept any more.
     fn check_room(&self, from: u64) -> io::Result<()> {
         let server = self.server;
-        let is_lost = server.engine.durability.log().is_none()
+        let is_lost = server.engine.durability.kept_log().is_none()
             && server.feeding.state.lock().backlog.as_ref().is_none_or(|backlog| !backlog.holds(from));
         match (server.engine.is_ending(), is_lost) {
             (true, _) => Err(io::Error::other("the server ends")),

@@ -71,7 +71,7 @@ fn reason_to_close(server: &Server, replica: &Replica, now: UnixMs) -> Option<&'
     if is_silent && replica.form == Form::Psync && replica.stage() == Stage::Online {
         return Some("it has said nothing for too long (repl-timeout)");
     }
-    if server.engine.durability.log().is_some() {
+    if server.engine.durability.kept_log().is_some() {
         // What it does not read is in segments.
         return None;
     }
@@ -180,7 +180,7 @@ fn end_stream_without_log(server: &Server, now: UnixMs) {
 pub fn follow_config(server: &Server) {
     let config = &server.engine.config;
     let hard = config.output_limit(ClientClass::Replica).hard_bytes;
-    let has_log = server.engine.durability.log().is_some();
+    let has_log = server.engine.durability.kept_log().is_some();
     let mut state = server.feeding.state.lock();
     // What segments hold is kept nowhere else.
     let is_in_segments = has_log && !state.lacks_segments();

@@ -583,7 +583,7 @@ impl<'s> Link<'s> {
                 let durable = log.stream().offset;
                 // What a crash could take back is not done.
                 let done = if log.sync_policy() == SyncPolicy::Always { durable } else { applied() };
-                (done, Some(durable))
+                (done, (!log.rests()).then_some(durable))
             }
         }
     }

@@ -67,7 +67,7 @@ fn rewrites(server: &Server, page: &mut Page) {
     let rewrites = server.engine.durability.rewrites.figures();
     let failure = server.engine.durability.log().and_then(|log| log.writable().err());
     page.lines(&[
-        ("aof_enabled", &u8::from(server.engine.durability.log().is_some())),
+        ("aof_enabled", &u8::from(server.engine.durability.kept_log().is_some())),
         ("aof_rewrite_in_progress", &u8::from(rewrites.running_since.is_some())),
         ("aof_rewrite_scheduled", &u8::from(rewrites.is_owed && rewrites.running_since.is_none())),
         ("aof_last_rewrite_time_sec", &or_never(rewrites.last_duration_s)),
@@ -85,7 +85,7 @@ fn rewrites(server: &Server, page: &mut Page) {
 
 /// What there is only with a log.
 fn log(server: &Server, page: &mut Page) {
-    let Some(log) = server.engine.durability.log() else { return };
+    let Some(log) = server.engine.durability.kept_log() else { return };
     let (status, rewrites) = (log.status(), server.engine.durability.rewrites.figures());
     let checkpoint = log.last_checkpoint();
     page.lines(&[
