@@ -438,12 +438,24 @@ fn behind_a_kill_a_log_that_ended_is_what_it_was_then() {
     assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", "no"]), "OK");
     assert!(waiter.join().unwrap().contains("WAITAOF cannot be used when numlocal is set"));
     assert!(ask(&mut client, &["WAITAOF", "1", "0", "0"]).contains("WAITAOF cannot be used"));
-    assert!(ask(&mut client, &["BGREWRITEAOF"]).contains("holds a log"));
     call_well(&mut client, &["SET", "after", "1"]);
     server.kill();
     let mut again = started_again(&server, "always", &[]);
     let mut client = again.connect_loaded().unwrap();
     assert_eq!(call(&mut client, &["EXISTS", "before", "after"]), Value::Int(1));
+    // A rewrite has what there is, and the log is as it was then.
+    assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", "no"]), "OK");
+    call_well(&mut client, &["SET", "meanwhile", "1"]);
+    assert!(ask(&mut client, &["BGREWRITEAOF"]).ends_with("started"));
+    wait_until("it is written", || is_complete(&mut client));
+    assert_eq!(ask(&mut client, &["DEBUG", "LOADAOF"]), "OK");
+    assert_eq!(info(&mut client, "aof_enabled"), 0);
+    wait_until("it rests", || again.output().matches("The log in").count() == 3);
+    call_well(&mut client, &["DEL", "meanwhile"]);
+    again.kill();
+    let mut again = started_again(&server, "always", &[]);
+    let mut client = again.connect_loaded().unwrap();
+    assert_eq!(call(&mut client, &["EXISTS", "before", "meanwhile"]), Value::Int(2));
     // Once more in a transaction, and what comes is in it.
     call_well(&mut client, &["MULTI"]);
     for value in ["no", "yes"] {

@@ -71,7 +71,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     (
         "`CONFIG SET appendonly no`",
         Started(
-            &["--edition", "memory", "--appendonly", "yes"],
+            &["--edition", "durable"],
             &["--appendonly", "yes"],
             &[("CONFIG SET appendonly no", "~-ERR CONFIG SET failed", "+OK")],
         ),

@@ -173,7 +173,12 @@ fn fill(engine: &Arc<Engine>, fs: &Fs, recovery: &Recovery, way: ToRead) -> io::
 /// wrong with the directory is told when it is opened.
 pub fn seed_of_checkpoint(config: &Config, fs: &Fs) -> Option<HashSeed> {
     policy(config)?;
-    let checkpoint = ::log::newest_checkpoint(fs, &config.dir()).ok()??;
+    seed_of_checkpoint_in(&config.dir(), fs)
+}
+
+/// The same whatever the configuration wants.
+pub fn seed_of_checkpoint_in(dir: &Path, fs: &Fs) -> Option<HashSeed> {
+    let checkpoint = ::log::newest_checkpoint(fs, dir).ok()??;
     slots::seed_in(&checkpoint.next_chunk().ok()??)
 }
 
@@ -372,11 +377,13 @@ pub fn rest(engine: &Engine) {
     engine.set_attention(Attention::LOG_FULL, false);
 }
 
-/// Begins the log again that rests. Until the checkpoint that is begun here is complete, a start goes by what there was when it ended.
+/// Begins the log again that rests. Until the checkpoint that is begun here is complete, a start goes by what there was when it ended. Where the
+/// configuration wants no log, it rests again behind that.
 ///
 /// # Errors
 /// A sentence for the client: it rests on.
 pub fn begin_again(engine: &Arc<Engine>) -> io::Result<()> {
+    let _switching = engine.durability.rewrites.switching();
     let Some(log) = engine.durability.log().filter(|log| log.rests()) else { return Ok(()) };
     log.begin_again()?;
     // Not before: what the log that ended had is no more than an older checkpoint.

@@ -9,7 +9,7 @@ use crate::Attention;
 use crate::Engine;
 use crate::snapshot::append_only;
 use ::log::{Log, Retention};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ const RETRY_MS: u64 = 60_000;
 
 /// Checkpoints of one server.
 #[derive(Default)]
-pub struct Rewrites(Mutex<Figures>);
+pub struct Rewrites(Mutex<Figures>, Mutex<()>);
 
 /// What is known of them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,6 +68,11 @@ impl Rewrites {
     /// All figures, as they stand.
     pub fn figures(&self) -> Figures {
         *self.0.lock()
+    }
+
+    /// While this is held the log neither begins again nor rests for want of a use.
+    pub(super) fn switching(&self) -> MutexGuard<'_, ()> {
+        self.1.lock()
     }
 
     /// Notes that the log that begins needs one, or that there is none that does.
@@ -202,6 +207,11 @@ fn run_without_log(engine: &Engine, began: UnixMs) {
 fn run(engine: &Engine, log: &Log, began: UnixMs) {
     log!(Notice, "Checkpoint started");
     write(engine, log, began, Pace::Gentle);
+    let _switching = engine.durability.rewrites.switching();
+    if super::policy(&engine.config).is_none() {
+        // It went on for this one only.
+        super::rest(engine);
+    }
 }
 
 fn write(engine: &Engine, log: &Log, began: UnixMs, pace: Pace) {

@@ -4,9 +4,11 @@
 use super::row;
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
+use crate::feeding::handover;
 use command::{Categories, Error, Flags, Group, Reach, Result, Row, Shows};
 use engine::durability;
 use engine::snapshot::{self, InProgress, Unsaved};
+use std::io;
 use wire::Reply;
 
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING);
@@ -76,12 +78,16 @@ fn bgsave(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// BGREWRITEAOF
 fn bgrewriteaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    if context.server.engine.durability.kept_log().is_none() {
-        durability::refuse_unread_log(&context.server.engine)
-            .map_err(|error| Error::line(format!("ERR {error}").into_bytes()))?;
+    let (engine, said) = (&context.server.engine, |error: io::Error| Error::line(format!("ERR {error}")));
+    if engine.durability.log().is_none() {
+        durability::refuse_unread_log(engine).map_err(said)?;
     }
-    durability::begin_rewrite(&context.server.engine)
-        .map_err(|_| Error::text("ERR Background append only file rewriting already in progress"))?;
+    if engine.durability.log().is_some_and(|log| log.rests()) {
+        handover::go_on(context.server).map_err(said)?;
+    } else {
+        durability::begin_rewrite(engine)
+            .map_err(|_| Error::text("ERR Background append only file rewriting already in progress"))?;
+    }
     // What a transaction has done is in it when that has ended.
     let is_in_exec = context.batch.is_holding();
     reply.simple(match is_in_exec {

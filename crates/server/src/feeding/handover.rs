@@ -63,11 +63,20 @@ pub fn end_log(server: &Server) {
 /// # Errors
 /// A sentence for the client: it has not begun again.
 pub fn begin_again(server: &Server) -> io::Result<()> {
-    durability::begin_again(&server.engine)?;
-    server.feeding.state.lock().taken_over_at = Some(server.stream().offset);
+    go_on(server)?;
     let holds = durability::policy(&server.engine.config) == Some(SyncPolicy::Always);
     server.net.gate.hold(holds);
     upkeep::follow_config(server);
+    Ok(())
+}
+
+/// The same for a checkpoint, behind which it rests again where none is wanted.
+///
+/// # Errors
+/// A sentence for the client.
+pub fn go_on(server: &Server) -> io::Result<()> {
+    durability::begin_again(&server.engine)?;
+    server.feeding.state.lock().taken_over_at = Some(server.stream().offset);
     Ok(())
 }
 

@@ -281,10 +281,13 @@ impl State {
 /// What a server has that is started from the log, or from append-only files.
 fn state_of_log(server: &Server, now: UnixMs) -> io::Result<State> {
     let config = server.engine.config.copy();
-    let seed = durability::seed_of_checkpoint(&config, &Fs::Real).unwrap_or_else(HashSeed::from_entropy);
+    // It may be compared while the configuration wants none any more.
+    let has_log = server.engine.durability.log().is_some();
+    let seed = has_log.then(|| durability::seed_of_checkpoint_in(&config.dir(), &Fs::Real)).flatten();
+    let seed = seed.unwrap_or_else(HashSeed::from_entropy);
     // A worker for whoever loads, and the spare one.
     let loaded = assembly::with_seed(config, 2, Clock::simulated(now), seed);
-    if server.engine.durability.log().is_some() {
+    if has_log {
         durability::load_beside(&loaded.engine, &Fs::Real)?;
     } else if !matches!(load_foreign(&loaded, Preference::AppendOnly)?, Some(Found::AppendOnly { .. })) {
         return Err(io::Error::other("there is no log, and there are no append-only files"));

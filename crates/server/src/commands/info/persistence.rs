@@ -65,9 +65,12 @@ fn snapshots(context: &Context<'_, '_>, page: &mut Page) {
 
 fn rewrites(server: &Server, page: &mut Page) {
     let rewrites = server.engine.durability.rewrites.figures();
+    let has_log = server.engine.durability.kept_log().is_some();
+    // It may go on for a checkpoint only.
+    let is_enabled = has_log && durability::policy(&server.engine.config).is_some();
     let failure = server.engine.durability.log().and_then(|log| log.writable().err());
     page.lines(&[
-        ("aof_enabled", &u8::from(server.engine.durability.kept_log().is_some())),
+        ("aof_enabled", &u8::from(is_enabled)),
         ("aof_rewrite_in_progress", &u8::from(rewrites.running_since.is_some())),
         ("aof_rewrite_scheduled", &u8::from(rewrites.is_owed && rewrites.running_since.is_none())),
         ("aof_last_rewrite_time_sec", &or_never(rewrites.last_duration_s)),
