@@ -68,7 +68,7 @@ pub(super) const ROWS: &[Row] = &[
     works("enable-protected-configs", Kind::Enum(Access::WORDS), "no").at_start(),
     works("hz", INT, "10").adjust(|hz| hz.clamp(1, 500))
         .here("how often what is due is looked for; an idle server sleeps"),
-    works("ignore-unknown-directives", BOOL, "yes").at_start()
+    works("ignore-unknown-directives", BOOL, "yes").fixed()
         .here("Tarn's own: whether a file may hold directives that there are none of here, which a warning names; `no` refuses it, as Redis does"),
     absent(
         "ignore-warnings",
