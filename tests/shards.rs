@@ -6,12 +6,16 @@
 mod rounds;
 mod shard;
 
-use crate::info;
+use crate::{info, tarn};
+use ::log::Lsn;
+use replication::insync::{Epoch, History, Message};
 use rounds::rounds;
 use shard::{Shard, wait_until};
-use testkit::Budget;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use testkit::ask::{call, ok, text};
 use testkit::relay::Way;
+use testkit::{Budget, Server};
 use wire::Value;
 
 fn error(value: &Value) -> String {
@@ -77,6 +81,83 @@ fn writes_wait_for_members_and_reads_go_on_without() {
     shard.nodes[1].restart();
     shard.wait_until_whole();
     assert_eq!(call(&mut client, &["SET", "k", "4"]), ok());
+}
+
+/// Clients write as fast as they can while the master changes, and do not wait until it has.
+#[test]
+fn the_master_changes_while_everybody_writes() {
+    let shard = Shard::begin(&["memory", "durable"], 1, &[]);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for node in &shard.nodes {
+            let (address, is_over) = (node.server.address(), &is_over);
+            scope.spawn(move || {
+                let requests: Vec<[&str; 3]> = vec![["SET", "k", "v"]; 20];
+                let requests: Vec<Vec<&str>> = requests.iter().map(|one| one.to_vec()).collect();
+                while !is_over.load(Ordering::Relaxed) {
+                    let Ok(mut client) = shard::connect(address) else { continue };
+                    while !is_over.load(Ordering::Relaxed) && client.pipeline(&requests).is_ok() {}
+                }
+            });
+        }
+        for _ in 0..8 {
+            let next = 1 - shard.wait_until_whole();
+            call(&mut shard.nodes[next].connect().unwrap(), &["INSYNC", "PROMOTE"]);
+            wait_until("it is master", || {
+                shard.nodes[next].standing().is_some_and(|own| own["role"] == "master")
+            });
+        }
+        shard.wait_until_whole();
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn what_anybody_says_ends_no_reign() {
+    let shard = Shard::begin(&["durable", "memory"], 1, &["--shard-failover", "0"]);
+    let master = shard.wait_until_whole();
+    let mut client = shard.nodes[master].connect().unwrap();
+    assert_eq!(call(&mut client, &["SET", "k", "1"]), ok());
+    let hello = |epoch: u64| Message::Hello { epoch: Epoch(epoch), history: History::default(), end: Lsn(0) };
+    for node in &shard.nodes {
+        for message in [hello(u64::MAX), Message::Refusal { epoch: Epoch(1_000_000) }] {
+            let mut stranger = node.connect().unwrap();
+            assert!(
+                error(&call(&mut stranger, &["INSYNC", "SAY", "hello"]))
+                    .starts_with("ERR This connection is no link")
+            );
+            let life = call(&mut stranger, &["INSYNC", "LINK", "tested", "2", "12345"]);
+            assert!(matches!(life, Value::Simple(_)), "{life:?}");
+            stranger.send_request(&["INSYNC", "SAY", &message.to_line()]).unwrap();
+            // It is answered, or ends.
+            let _ = stranger.read_value();
+            let _ = stranger.send_request(&["INSYNC", "SAY", "nonsense 1"]);
+        }
+    }
+    // Nor does a pause of clients part nodes.
+    assert_eq!(call(&mut client, &["CLIENT", "PAUSE", "1500", "ALL"]), ok());
+    assert_eq!(call(&mut client, &["SET", "k", "2"]), ok(), "with its member");
+    assert_eq!(shard.wait_until_whole(), master);
+    let standing = shard.nodes[master].standing().unwrap();
+    assert_eq!((&*standing["epoch"], &*standing["copy"]), ("1", "whole"));
+}
+
+#[test]
+fn a_node_that_knows_nothing_answers_at_once() {
+    let store = Server::start(tarn(), &["--edition", "durable"]).unwrap();
+    let address = store.address().to_string();
+    let own =
+        ["--edition", "memory", "--shard-name", "s", "--shard-node", "1", "--shard-nodes", "1=127.0.0.1:1"];
+    let alone = Server::start(tarn(), &[&own[..], &["--shard-store", &address]].concat()).unwrap();
+    let mut client = alone.connect_loaded().unwrap();
+    assert_eq!(info(&mut client, "shard_epoch"), 0);
+    for request in [&["GET", "k"][..], &["EVAL", "return 1", "0"], &["SLOWLOG", "GET"], &["DBSIZE"]] {
+        assert!(error(&call(&mut client, request)).starts_with("MASTERDOWN"), "{request:?}");
+    }
+    assert!(error(&call(&mut client, &["SET", "k", "v"])).starts_with("READONLY"));
+    assert_eq!(call(&mut client, &["INSYNC", "BEGIN"]), ok());
+    wait_until("it is master", || client.call(&["SET", "k", "v"]).is_ok_and(|reply| reply == ok()));
+    assert_eq!(call(&mut client, &["DBSIZE"]), Value::Int(1));
 }
 
 #[test]

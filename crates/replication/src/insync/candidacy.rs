@@ -175,7 +175,8 @@ impl Member {
         let resumes = reason == Reason::Resumption
             && self.fault == Some(Fault::EpochResumed)
             && known.epoch == self.history.last_epoch();
-        let epoch = if resumes { known.epoch } else { known.epoch.next() };
+        // One that was seen and is in no decision cannot be acted in either.
+        let epoch = if resumes { known.epoch } else { known.epoch.max(self.epoch).next() };
         Decision { version: known.version.next(), epoch, master: self.id, members, is_lossy }
     }
 

@@ -263,11 +263,17 @@ impl Member {
         }
     }
 
-    /// This node was master, and has appended more than it had told of.
+    /// This node was master, or has followed one, and has appended more than was told.
     pub(super) fn own_log_was_longer(&mut self, end: Lsn) {
         let State::Following(following) = &self.state else { return };
-        assert!(following.link().is_none(), "it follows nobody yet");
-        self.appended = self.appended.max(end);
+        if following.link().is_some() || end <= self.appended {
+            return;
+        }
+        self.appended = end;
+        if !following.source.beginnings().is_empty() {
+            let source = following.source.clone();
+            self.history.follow(&source, end);
+        }
     }
 
     /// The log cannot be gone on with: as where it cannot be cut.

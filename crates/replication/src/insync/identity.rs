@@ -35,7 +35,7 @@ impl Epoch {
     /// The epoch that a promotion in this one begins.
     #[must_use]
     pub fn next(self) -> Epoch {
-        Epoch(self.0 + 1)
+        Epoch(self.0.saturating_add(1))
     }
 }
 

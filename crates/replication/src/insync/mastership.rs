@@ -164,7 +164,9 @@ impl Member {
         peer.acknowledged(said.durable.min(end), end, now);
         if let Some(lease) = said.lease {
             let asked_at = if fault == Some(Fault::LeaseFromAnswer) { now } else { lease.asked_at };
-            peer.lent(Lease { asked_at, ..lease });
+            // Nobody lends more than all have agreed upon, nor before it was asked.
+            let length = lease.length.min(self.options.lease);
+            peer.lent(Lease { asked_at: asked_at.min(now), length });
         }
         if is_first {
             self.feed(said.from, now);
@@ -199,7 +201,10 @@ impl Member {
     /// The own log has grown.
     pub(super) fn own_log_grew(&mut self, end: Lsn, now: Moment) {
         let State::Leading(mastership) = &mut self.state else { return };
-        assert!(end >= self.appended, "a master's log only grows");
+        // What was told first may be the newer.
+        if end <= self.appended {
+            return;
+        }
         self.appended = end;
         mastership.peers.values_mut().for_each(|peer| peer.is_owed(now));
         self.feed_all(now);

@@ -288,7 +288,7 @@ impl Member {
     fn receive(&mut self, link: LinkId, from: MemberId, message: Message, now: Moment) {
         match message {
             Message::Hello { epoch, history, end } => {
-                self.see(epoch, now);
+                self.hear_of(epoch, now);
                 self.welcome(link, from, &history, end, now);
             }
             Message::Welcome { epoch, history, cut } => self.follow(link, epoch, history, cut, now),
@@ -301,13 +301,20 @@ impl Member {
                 self.take_acknowledgement(said, now);
             }
             Message::Refusal { epoch } => {
-                self.see(epoch, now);
+                self.hear_of(epoch, now);
                 self.part(link, now);
             }
         }
     }
 
-    /// Somebody has seen a higher epoch: what this node does in its own is over.
+    /// Somebody says that there is a higher epoch. Whether that is so, the store knows: a word alone ends no reign.
+    fn hear_of(&mut self, epoch: Epoch, now: Moment) {
+        if epoch > self.epoch && self.asking.is_none() && now.since(self.read_at) >= self.options.heartbeat {
+            self.ask(Request::Read, now);
+        }
+    }
+
+    /// There is a higher epoch: what this node does in its own is over.
     pub(super) fn see(&mut self, epoch: Epoch, now: Moment) {
         if epoch <= self.epoch {
             return;
@@ -422,6 +429,11 @@ impl Member {
 
     fn answered(&mut self, ticket: Ticket, answer: Answer, now: Moment) {
         let Some(asking) = self.asking.take_if(|asking| asking.ticket == ticket) else { return };
+        if !self.is_credible(&answer) {
+            // It is asked again.
+            self.asking = Some(asking);
+            return;
+        }
         match answer {
             Answer::Current(Some(decision)) => {
                 self.learn(decision, now);
@@ -436,6 +448,24 @@ impl Member {
             Answer::Unreached if asking.is_uncertain => self.asking = Some(asking),
             Answer::Unreached => self.not_carried_out(now),
         }
+    }
+
+    /// Whether an answer of the store is one that there can be: whatever it says else is not acted upon.
+    fn is_credible(&self, answer: &Answer) -> bool {
+        let (Answer::Current(Some(decision)) | Answer::Done(decision) | Answer::Conflict(decision)) = answer
+        else {
+            return true;
+        };
+        let is_old = self.known.as_ref().is_some_and(|known| decision.version < known.version);
+        let goes_back = self.known.as_ref().is_some_and(|known| decision.epoch < known.epoch);
+        let unseats = match &self.state {
+            State::Leading(mastership) => {
+                decision.epoch < mastership.epoch
+                    || decision.epoch == mastership.epoch && decision.master != self.id
+            }
+            State::Following(_) | State::Halted => false,
+        };
+        decision.members.contains(&decision.master) && (is_old || !goes_back && !unseats)
     }
 
     fn not_carried_out(&mut self, now: Moment) {

@@ -8,7 +8,7 @@
 //! message   hello epoch end history | welcome epoch cut history | records epoch start end committed asked member
 //!           | ack epoch received durable (- | asked length) | refusal epoch
 //! decision  decision version epoch lossy master members member...     a member is node/life
-//! kept      kept life epoch history
+//! kept      kept life epoch torn history
 //! ```
 
 use super::decisions::{Decision, Version};
@@ -30,6 +30,8 @@ pub struct Kept {
     pub life: Life,
     /// The highest epoch that it has acted in.
     pub epoch: Epoch,
+    /// Whether the data may be those of a copy that is not whole.
+    pub is_torn: bool,
     /// The epochs of its log, and those that will follow from the same master.
     pub history: History,
 }
@@ -221,7 +223,8 @@ impl Kept {
     /// It as a line.
     #[must_use]
     pub fn to_line(&self) -> String {
-        sealed(format!("kept {} {} {}", self.life.0, self.epoch.0, history_text(&self.history)))
+        let is_torn = u8::from(self.is_torn);
+        sealed(format!("kept {} {} {is_torn} {}", self.life.0, self.epoch.0, history_text(&self.history)))
     }
 
     /// What a line keeps.
@@ -231,9 +234,9 @@ impl Kept {
         if words.word()? != "kept" {
             return None;
         }
-        let (life, epoch) = (Life(words.number()?), words.epoch()?);
+        let (life, epoch, is_torn) = (Life(words.number()?), words.epoch()?, words.flag()?);
         let history = words.history()?;
-        words.ending(Kept { life, epoch, history })
+        words.ending(Kept { life, epoch, is_torn, history })
     }
 }
 
@@ -279,13 +282,13 @@ mod tests {
             assert_eq!(Message::from_line(&message.to_line()), Some(message));
         }
         assert_eq!(Decision::from_line(&decision().to_line()), Some(decision()));
-        let kept = Kept { life: Life(5), epoch: Epoch(3), history: history() };
+        let kept = Kept { life: Life(5), epoch: Epoch(3), is_torn: true, history: history() };
         assert_eq!(Kept::from_line(&kept.to_line()), Some(kept));
     }
 
     #[test]
     fn what_is_damaged_is_nothing() {
-        let kept = Kept { life: Life(5), epoch: Epoch(3), history: history() };
+        let kept = Kept { life: Life(5), epoch: Epoch(3), is_torn: true, history: history() };
         let mut lines: Vec<String> = messages().iter().map(Message::to_line).collect();
         lines.extend([decision().to_line(), kept.to_line()]);
         let is_read = |line: &str| {
@@ -306,7 +309,7 @@ mod tests {
             }
         }
         for body in
-            ["hello 1 2 0 999999999", "records 1 2", "kept 1 1 5 2 3 9 0 3 9 0", "decision 1 1 0 1/1 1", ""]
+            ["hello 1 2 0 999999999", "records 1 2", "kept 1 1 0 5 2 3 9 0 3 9 0", "decision 1 1 0 1/1 1", ""]
         {
             assert!(!is_read(&sealed(body.to_owned())), "{body}");
         }

@@ -69,7 +69,11 @@ fn shard<'c>(context: &Context<'c, '_>) -> Result<&'c Arc<Shard>> {
 
 /// INSYNC BEGIN
 fn begin(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
-    shard(context)?.begin_shard();
+    let shard = shard(context)?;
+    if shard.standing().is_torn {
+        return Err(Error::text("ERR What this node has is a copy that is not whole"));
+    }
+    shard.begin_shard();
     reply.ok();
     Ok(())
 }
@@ -92,6 +96,9 @@ fn promote(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     // What it knows of the decision may be old; whether it may stand is looked at when it has read that.
     let is_known = || standing.decision.as_ref().is_none_or(|known| known.members.contains(&standing.id));
     let is_member = standing.role == Role::Member || standing.role == Role::Nobody && is_known();
+    if standing.is_torn {
+        return Err(Error::text("ERR What this node has is a copy that is not whole"));
+    }
     if !is_member && loss == Loss::Refused {
         return Err(Error::text(
             "ERR This node is not a member of the in-sync set: it may lack acknowledged writes",
@@ -119,6 +126,7 @@ fn status(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         ("node", standing.id.to_string()),
         ("role", role(&standing).to_owned()),
         ("writes", writes.to_owned()),
+        ("copy", if standing.is_torn { "not-whole" } else { "whole" }.to_owned()),
         ("epoch", standing.epoch.0.to_string()),
         ("committed", standing.committed.0.to_string()),
         ("end", standing.end.0.to_string()),

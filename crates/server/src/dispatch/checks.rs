@@ -10,7 +10,7 @@ use crate::rights;
 use crate::server::Server;
 use crate::session::Session;
 use command::table::Command;
-use command::{Error, Flags};
+use command::{Error, Flags, Shows};
 use engine::Attention;
 use engine::residency;
 use keyspace::{Batch, OutOfMemory};
@@ -155,14 +155,10 @@ fn check_state(
     if session.is_confined() && !command.is(Flags::AMONG_MESSAGES) {
         return Verdict::Refuse(only_messages(command));
     }
-    if attention.contains(Attention::PAUSED) {
-        match server.pause.at(&server.engine, now) {
-            Some((Paused::All, until)) => return Verdict::Wait(until),
-            Some((Paused::Writes, until)) if flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) => {
-                return Verdict::Wait(until);
-            }
-            Some(_) | None => {}
-        }
+    if attention.contains(Attention::PAUSED)
+        && let Some(until) = pause_of(server, session, command, flags, now)
+    {
+        return Verdict::Wait(until);
     }
     // What is queued is shown when EXEC runs it, and EXEC itself after that.
     let runs_now = session.transaction.is_none() || command.is(Flags::RUNS_IN_MULTI) && !command.is_exec();
@@ -170,6 +166,23 @@ fn check_state(
         server.monitors.show(&server.net.clients, &session.caller(), command, request);
     }
     Verdict::Run
+}
+
+/// Until when a pause holds a command back. What nodes of a shard say to each other is nobody's request.
+fn pause_of(
+    server: &Server,
+    session: &Session,
+    command: &Command,
+    flags: Flags,
+    now: UnixMs,
+) -> Option<UnixMs> {
+    let is_of_node = || session.link.is_some() || command.row.name.starts_with("insync");
+    let (paused, until) = server.pause.at(&server.engine, now)?;
+    let is_held = match paused {
+        Paused::All => !is_of_node(),
+        Paused::Writes => flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE),
+    };
+    is_held.then_some(until)
 }
 
 /// Checks a command while a master is followed.
@@ -180,7 +193,11 @@ fn check_following(server: &Server, session: &Session, command: &Command, flags:
     // EXEC shows what its requests do.
     let queued =
         session.transaction.as_ref().filter(|_| command.is_exec()).map_or(&[][..], |all| all.queue());
-    let is_harmless = flags.contains(Flags::STALE) && queued.iter().all(|one| one.command().is(Flags::STALE));
+    let mut is_harmless =
+        flags.contains(Flags::STALE) && queued.iter().all(|one| one.command().is(Flags::STALE));
+    // It would be held for as long as it is not known what is committed.
+    is_harmless &=
+        !server.shard.hides_all() || command.row.shows == Shows::Nothing || command.row.name == "info";
     match !is_harmless && hides_stale_data(server) {
         true => Verdict::Refuse(refusals::MASTER_DOWN),
         false => Verdict::Run,

@@ -454,9 +454,7 @@ impl Turn<'_> {
         }
         let earlier = if self.has_log_failed { self.batch.take_seen() } else { Stamp(0) };
         let ending = self.call(command, request, prepared, out);
-        self.has_written |= command.is(Flags::WRITE);
-        // INFO notes by itself what it shows of keys, and an operator is not to wait for members.
-        self.has_shown |= command.row.shows != Shows::Nothing && command.row.name != "info";
+        self.note_kind(command);
         if self.has_log_failed
             && let Some(again) = self.withhold(command, earlier, before, out)
         {
@@ -484,6 +482,14 @@ impl Turn<'_> {
         let may_stay = is_message && self.session.replica.is_none();
         self.settle_reply(if may_stay { out.len() } else { before }, out);
         self.go_on()
+    }
+
+    /// Notes what the batch has to wait for because of a command that was run.
+    #[inline]
+    fn note_kind(&mut self, command: &Command) {
+        self.has_written |= command.is(Flags::WRITE);
+        // INFO notes by itself what it shows of keys, and an operator is not to wait for members.
+        self.has_shown |= command.row.shows != Shows::Nothing && command.row.name != "info";
     }
 
     #[inline]

@@ -53,6 +53,7 @@ pub fn run(server: &Arc<Server>, order: u64) {
     let mut applier = Applier::new(server);
     // What the master sends behind the place that was reached makes no sense: only all of it helps.
     let mut asks_for_all = false;
+    let mut failed = 0;
     let is_on = || server.following.is_in_force(order) && !server.engine.is_ending();
     while is_on() {
         let Some(status) = server.following.status() else { return };
@@ -72,10 +73,11 @@ pub fn run(server: &Arc<Server>, order: u64) {
         }
         log!(Warning, "{error}");
         let pause = match error.kind() {
-            _ if server.shard.is_on() => SHARD_PAUSE,
+            _ if server.shard.is_on() => PAUSE.min(SHARD_PAUSE * 2u32.pow(failed)),
             ErrorKind::PermissionDenied => REFUSED_PAUSE,
             _ => PAUSE,
         };
+        failed = (failed + 1).min(5);
         server.following.rest(order, pause);
     }
 }
@@ -333,10 +335,15 @@ impl<'s> Link<'s> {
         let followed = self.server.following.status().map_or(0, |status| status.offset);
         match wanted.takes_copy || offset == wanted.from.max(followed) {
             true => Ok(()),
-            false => Err(io::Error::other(format!(
-                "What is here ends at offset {offset}, and was to be gone on with from {}",
-                wanted.from.max(followed)
-            ))),
+            false => {
+                if let Some(shard) = self.server.shard.get() {
+                    shard.records_are_gone(self.order);
+                }
+                Err(io::Error::other(format!(
+                    "What is here ends at offset {offset}, and was to be gone on with from {}",
+                    wanted.from.max(followed)
+                )))
+            }
         }
     }
 

@@ -11,6 +11,7 @@ use replication::insync::{Answer, Decision, Event, Request};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use telemetry::log;
 use wire::{Decoder, Value, encode_request};
 
 /// How long a request may take.
@@ -29,7 +30,7 @@ return {1, ARGV[2]}";
 /// The thread's part.
 pub fn serve(server: &Arc<Server>, shard: &Arc<Shard>) {
     let key = key(&shard.settings.name);
-    let mut way = Way { server, address: &shard.settings.store, key, connection: None };
+    let mut way = Way { server, address: &shard.settings.store, key, connection: None, trouble: None };
     while !server.engine.is_ending() {
         let Some((ticket, request)) = shard.questions.take(PATIENCE) else { continue };
         if let Some(answer) = way.ask(&request) {
@@ -48,13 +49,18 @@ struct Way<'w> {
     address: &'w Address,
     key: Vec<u8>,
     connection: Option<(Outgoing, Decoder)>,
+    /// What was told last of why it does not answer; None: it does.
+    trouble: Option<String>,
 }
 
 impl Way<'_> {
     /// Asks; None: nobody can say what becomes of it.
     fn ask(&mut self, request: &Request) -> Option<Answer> {
         let deadline = Instant::now() + PATIENCE;
-        if self.connection.is_none() && self.connect(deadline).is_err() {
+        if self.connection.is_none()
+            && let Err(error) = self.connect(deadline)
+        {
+            self.note(Some(error.to_string()));
             return Some(Answer::Unreached);
         }
         let asked = match request {
@@ -66,10 +72,33 @@ impl Way<'_> {
                 self.call(&words, deadline).map(|value| proposed(&value))
             }
         };
+        self.note(match &asked {
+            Ok(Some(_)) => None,
+            Ok(None) => Some("it says something that is no decision".to_owned()),
+            Err(error) => Some(error.to_string()),
+        });
         if asked.is_err() {
             self.connection = None;
         }
         asked.ok().flatten()
+    }
+
+    /// Tells it when the store stops to answer, or begins again.
+    fn note(&mut self, trouble: Option<String>) {
+        if self.trouble.is_some() == trouble.is_some() {
+            return;
+        }
+        let place = format!("{}:{}", self.address.host, self.address.port);
+        match &trouble {
+            Some(why) => {
+                log!(
+                    Warning,
+                    "The store of decisions ({place}) gives no answer, so that nobody is promoted, removed or added: {why}"
+                );
+            }
+            None => log!(Notice, "The store of decisions ({place}) answers again"),
+        }
+        self.trouble = trouble;
     }
 
     fn connect(&mut self, deadline: Instant) -> io::Result<()> {

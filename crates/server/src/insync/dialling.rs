@@ -12,6 +12,7 @@ use replication::insync::{Event, Life, LinkId, MemberId, Message, NodeId};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use telemetry::log;
 use wire::encode_request;
 
 /// How long it may take to reach a node and be known to it.
@@ -65,11 +66,19 @@ impl Dialled<'_> {
             return;
         }
         match reached {
-            Err(_) => {
+            Err(error) => {
                 self.shard.links.forget(self.link);
+                if self.shard.links.is_first_failure(&error.to_string()) {
+                    log!(
+                        Warning,
+                        "Node {} of the shard is not reached, or does not take this one: {error}",
+                        node.0
+                    );
+                }
                 self.shard.post(Letter::Happened(Event::Closed { link: None }));
             }
             Ok((outgoing, rest, of)) => {
+                self.shard.links.is_first_failure("");
                 self.shard.post(Letter::Happened(Event::Connected { link: self.link }));
                 let Err(_) = self.attend(outgoing, rest, of);
                 self.shard.lost(self.link);
@@ -195,6 +204,7 @@ fn take_line(rest: &mut Vec<u8>) -> io::Result<Option<String>> {
     let line: Vec<u8> = rest.drain(..end + 2).take(end).collect();
     match line.split_first() {
         Some((b'+', line)) => Ok(Some(String::from_utf8_lossy(line).into_owned())),
+        Some((b'-', line)) => Err(io::Error::other(String::from_utf8_lossy(line).into_owned())),
         _ => Err(ErrorKind::InvalidData.into()),
     }
 }

@@ -50,6 +50,8 @@ enum Holding {
     Whole,
     /// What is here is not the shard's, unless that begins with it: a copy is wanted of a master's.
     Foreign,
+    /// The same, and it may be a copy that is not whole.
+    Torn,
     /// A copy was taken, and is whole when the stream has come so far; None: that is not known yet.
     Partial(Option<u64>),
 }
@@ -77,6 +79,8 @@ pub struct Driver {
     /// Up to where the log was told to be durable.
     durable: u64,
     committed: u64,
+    /// The newest decision that the log tells of.
+    told: Version,
     is_halted: bool,
 }
 
@@ -89,7 +93,11 @@ impl Driver {
         let end = reign::end_of_stream(server);
         let id = MemberId { node: shard.settings.node, life: keeping.kept.life };
         let restored = keeping.restored(Lsn(end));
-        let data = if restored.history.beginnings().is_empty() { Holding::Foreign } else { Holding::Whole };
+        let data = match (keeping.kept.is_torn, restored.history.beginnings().is_empty()) {
+            (true, _) => Holding::Torn,
+            (false, true) => Holding::Foreign,
+            (false, false) => Holding::Whole,
+        };
         let member = Member::new(id, shard.settings.options, restored, now);
         Driver {
             server: server.clone(),
@@ -106,6 +114,7 @@ impl Driver {
             floor: None,
             durable: 0,
             committed: 0,
+            told: Version(0),
             is_halted: false,
         }
     }
@@ -138,11 +147,17 @@ impl Driver {
                 message: Message::Records { epoch, committed, asked_at, is_member, .. },
             }) => {
                 let heard = Heard { from, epoch, committed, asked_at, is_member };
-                self.heard = Some((link, heard));
-                self.hear(link, heard);
+                // Others may say what they like.
+                if self.member.link() == Some(link) {
+                    self.heard = Some((link, heard));
+                    self.hear(link, heard);
+                }
             }
             Letter::Happened(Event::Answered { ticket: BEGINNING, answer }) => {
                 log!(Notice, "The beginning of the shard was answered with {answer:?}");
+            }
+            Letter::Happened(Event::Promote { .. }) if self.is_torn() => {
+                log!(Warning, "A node with a copy that is not whole does not become master");
             }
             Letter::Happened(event) => self.happen(event),
             Letter::CopyNeeds { link, offset } => self.take_need(link, offset),
@@ -163,6 +178,8 @@ impl Driver {
         let server = self.server.clone();
         let still = server.following.stand_still();
         let actions = self.catch_up();
+        self.lend();
+        self.leave_source();
         drop(still);
         self.carry_out(actions);
         self.go_on();
@@ -174,6 +191,7 @@ impl Driver {
         let still = server.following.stand_still();
         let mut actions = self.catch_up();
         actions.extend(self.tell(link, heard, self.member.appended()));
+        self.lend();
         self.leave_source();
         drop(still);
         self.carry_out(actions);
@@ -203,6 +221,7 @@ impl Driver {
         let still = server.following.stand_still();
         let mut actions = self.catch_up();
         actions.extend(self.member.step(event, self.now()));
+        self.lend();
         self.leave_source();
         drop(still);
         self.carry_out(actions);
@@ -300,7 +319,7 @@ impl Driver {
                 }
                 is_kept
             }
-            Holding::Partial(_) | Holding::Foreign => false,
+            Holding::Partial(_) | Holding::Foreign | Holding::Torn => false,
         }
     }
 
@@ -332,12 +351,30 @@ impl Driver {
     /// Follows the master's stream no more, unless its link is the one that is followed.
     fn leave_source(&mut self) {
         let link = self.member.link().filter(|_| self.is_streaming());
-        if self.source.is_some_and(|source| link != Some(source.link)) {
+        if let Some(source) = self.source.filter(|source| link != Some(source.link)) {
+            let applied = self.applied(source).filter(|_| self.data == Holding::Whole);
+            if let Some(applied) = applied.filter(|applied| Lsn(*applied) > self.member.appended()) {
+                self.events.push_front(Event::Found { end: Lsn(applied) });
+            }
             crate::following::stand_by(&self.server);
             self.source = None;
-            if self.data != Holding::Whole {
-                self.data = Holding::Foreign;
+            let has_come = self.server.following.copies.load(Ordering::Relaxed) != self.copies;
+            if has_come || self.is_torn() {
+                self.data = Holding::Torn;
             }
+        }
+    }
+
+    /// Whether what is here may be a copy that is not whole.
+    fn is_torn(&self) -> bool {
+        matches!(self.data, Holding::Torn | Holding::Partial(_))
+    }
+
+    /// Until when the gate may show anything. Also a master that is alone says so again and again: if nobody drives it any more, its reads end.
+    fn lend(&self) {
+        if let Some(until) = self.member.reads_until() {
+            let longest = self.now().plus(self.shard.settings.options.lease);
+            self.server.net.gate.lend(until.min(longest).0);
         }
     }
 
@@ -356,13 +393,13 @@ impl Driver {
         };
         let Some(address) = self.shard.settings.nodes.get(&heard.from.node).cloned() else { return };
         let coming = self.member.history_to_come();
-        let history = if self.data == Holding::Whole { coming.clone() } else { History::default() };
-        if !self.keep(history) {
+        let takes_copy = self.data != Holding::Whole;
+        let history = if takes_copy { History::default() } else { coming.clone() };
+        if !self.keep_as(history, takes_copy) {
             return;
         }
         let from = self.member.appended().0;
         let id = stream_name(coming.origin(), self.member.epoch());
-        let takes_copy = self.data != Holding::Whole;
         self.places.clear();
         if !takes_copy {
             self.note_place(from);
@@ -375,7 +412,12 @@ impl Driver {
 
     /// Keeps who this is. Whether it could be.
     fn keep(&mut self, history: History) -> bool {
-        let kept = Kept { life: self.member.id().life, epoch: self.member.epoch(), history };
+        let is_torn = history.beginnings().is_empty() && self.is_torn();
+        self.keep_as(history, is_torn)
+    }
+
+    fn keep_as(&mut self, history: History, is_torn: bool) -> bool {
+        let kept = Kept { life: self.member.id().life, epoch: self.member.epoch(), is_torn, history };
         if kept == self.keeping.kept {
             return true;
         }
@@ -453,7 +495,12 @@ impl Driver {
         };
         self.data = Holding::Whole;
         self.floor = self.place();
-        self.events.push_front(Event::Appended { end: Lsn(end) });
+        // What was written before is shown once the first of what is written in this epoch is committed.
+        self.server.net.gate.forget_replicas();
+        self.server.net.gate.lend(0);
+        // Before anybody else writes.
+        let actions = self.member.step(Event::Appended { end: Lsn(end) }, self.now());
+        self.carry_out(actions);
     }
 
     /// Where the stream ends, and which stamp that has.
@@ -471,9 +518,6 @@ impl Driver {
             self.server.net.gate.freeze(true);
         }
         self.places.clear();
-        // What was written before is shown once the first of what is written in this epoch is committed.
-        self.server.net.gate.forget_replicas();
-        self.server.net.gate.lend(0);
         self.publish();
         reign::begin(&self.server);
         log!(Notice, "This node is master of shard '{}' in epoch {}", self.shard.settings.name, epoch.0);
@@ -512,7 +556,7 @@ impl Driver {
         self.durable = self.durable.min(end.0);
         if end == Lsn::ZERO {
             // Nothing of what is here is the shard's: it stays until a copy takes its place.
-            self.data = Holding::Foreign;
+            self.data = if self.is_torn() { Holding::Torn } else { Holding::Foreign };
             if self.keep_surely(&History::default()) {
                 self.events.push_back(Event::Cut);
             }
@@ -544,7 +588,7 @@ impl Driver {
         );
         self.begin_generation();
         self.member = Member::new(id, self.shard.settings.options, restored, self.now());
-        self.data = Holding::Foreign;
+        self.data = if self.is_torn() { Holding::Torn } else { Holding::Foreign };
         self.durable = 0;
         self.places.clear();
         self.keep_surely(&History::default());
@@ -565,7 +609,7 @@ impl Driver {
 
     /// Asks the store for the first decision: this node alone, and in no epoch.
     fn begin_shard(&mut self) {
-        if matches!(self.data, Holding::Partial(_)) {
+        if self.is_torn() {
             log!(Warning, "The shard is not begun with a copy that is not whole");
             return;
         }
@@ -575,13 +619,27 @@ impl Driver {
         self.shard.questions.ask(BEGINNING, Request::Propose(first));
     }
 
+    /// Says who the members are when that has changed.
+    fn tell_of_members(&mut self) {
+        let Some(known) = self.member.decision().filter(|known| known.version > self.told) else { return };
+        self.told = known.version;
+        let members: Vec<String> = known.members.iter().map(MemberId::to_string).collect();
+        log!(
+            Notice,
+            "Shard '{}' by decision {}: epoch {}, master {}, members {}",
+            self.shard.settings.name,
+            known.version.0,
+            known.epoch.0,
+            known.master,
+            members.join(" ")
+        );
+    }
+
     /// Lets others know how it stands.
     fn publish(&mut self) {
+        self.tell_of_members();
         let (member, gate) = (&self.member, &self.server.net.gate);
         let (role, writes) = (member.role(), member.writes());
-        if let Some(until) = member.reads_until() {
-            gate.lend(until.0);
-        }
         let follows = self.is_streaming() && self.committed > 0 && self.data == Holding::Whole;
         let standing = Standing {
             id: member.id(),
@@ -592,6 +650,7 @@ impl Driver {
             end: member.appended(),
             decision: member.decision().cloned(),
             is_halted: self.is_halted,
+            is_torn: self.is_torn(),
         };
         let hides_all = self.is_halted || role != Role::Master && !follows;
         if self.shard.publish(standing, hides_all) {

@@ -21,6 +21,8 @@ struct State {
     ways: BTreeMap<LinkId, Way>,
     /// The newest attempt to reach somebody.
     dialling: Option<LinkId>,
+    /// Why the last attempt failed.
+    failure: String,
 }
 
 /// How something gets to the other side.
@@ -126,6 +128,15 @@ impl Links {
     /// A link has ended by itself. Whether it was one.
     pub fn forget(&self, link: LinkId) -> bool {
         self.0.lock().ways.remove(&link).is_some()
+    }
+
+    /// Notes why an attempt failed; empty: it did not. Whether the one before had not failed so.
+    pub fn is_first_failure(&self, failure: &str) -> bool {
+        let mut state = self.0.lock();
+        state.failure != failure && {
+            failure.clone_into(&mut state.failure);
+            true
+        }
     }
 
     /// Whether nothing was dialled after it.

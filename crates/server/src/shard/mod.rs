@@ -133,6 +133,8 @@ pub struct Standing {
     pub decision: Option<Decision>,
     /// It found a promise broken, and takes part no more.
     pub is_halted: bool,
+    /// What is here may be a copy that is not whole.
+    pub is_torn: bool,
 }
 
 impl Shard {
@@ -147,6 +149,7 @@ impl Shard {
             end: Lsn::ZERO,
             decision: None,
             is_halted: false,
+            is_torn: false,
         };
         Shard {
             settings,

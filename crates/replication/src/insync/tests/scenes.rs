@@ -224,12 +224,22 @@ fn a_new_master_adds_nobody_who_lacks_what_it_held_when_it_was_promoted() {
 }
 
 #[test]
-fn who_has_seen_a_higher_epoch_ends_a_reign() {
-    let mut member = lone_master(None);
-    let actions = says(&mut member, 1, 7, Message::Refusal { epoch: Epoch(3) }, SECOND);
+fn word_of_a_higher_epoch_has_a_master_ask_and_a_decision_ends_its_reign() {
+    let (mut member, later) = (lone_master(None), SECOND + 200_000);
+    let actions = says(&mut member, 1, 7, Message::Refusal { epoch: Epoch(u64::MAX) }, later);
+    let (ticket, request) = asked(&actions);
+    assert_eq!((request, actions.contains(&Action::StepDown)), (Request::Read, false), "anybody can say it");
+    assert_eq!((member.epoch(), member.writes()), (Epoch(2), Writes::Taken));
+    let (version, epoch, members) = (Version(9), Epoch(3), [id(1)].into());
+    let other = Decision { version, epoch, master: id(1), members, is_lossy: false };
+    let nonsense = Decision { members: [id(2)].into(), ..other.clone() };
+    let answered =
+        |decision: &Decision| Event::Answered { ticket, answer: Answer::Current(Some(decision.clone())) };
+    assert_eq!(member.step(answered(&nonsense), Moment(later)), []);
+    let actions = member.step(answered(&other), Moment(later));
     assert!(actions.contains(&Action::StepDown));
     assert_eq!((member.epoch(), member.writes(), member.reads_until()), (Epoch(3), Writes::NotMaster, None));
     let refusal = Message::Refusal { epoch: Epoch(3) };
-    let actions = says(&mut member, 1, 8, hello(8), SECOND);
+    let actions = says(&mut member, 1, 8, hello(8), later);
     assert!(actions.contains(&Action::Send { link: LinkId(8), message: refusal }));
 }

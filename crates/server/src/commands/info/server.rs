@@ -197,6 +197,10 @@ pub(super) fn keyspace(context: &mut Context<'_, '_>, page: &mut Page) {
     let server = context.server;
     let kept = server.engine.durability.key_counts.while_behind(&server.engine, || server.net.gate.open_to());
     let is_now = kept.is_none();
+    if is_now && server.shard.is_on() && !server.net.gate.is_open_for(sys::Shown::read(server.latest())) {
+        // Not all of that is known to be committed, and an operator is not to wait for it.
+        return;
+    }
     let counted = kept.unwrap_or_else(|| durability::counts_of_now(&server.engine, context.batch));
     for KeyCount { db, keys, expires } in counted.keys {
         let average = match is_now && expires > 0 && context.batch.is_inside() {
