@@ -428,6 +428,7 @@ pub const SKIPPED: &[(&str, &str)] = &[
     ("replicaof", "turns the server into a replica"),
     ("slaveof", "turns the server into a replica"),
     ("failover", "needs a replica"),
+    ("insync", "Tarn's own, between nodes of a shard"),
     ("wait", "blocks; there is no replica to wait for"),
     ("waitaof", "blocks; there is no replica to wait for"),
     ("migrate", "needs another server"),
