@@ -61,6 +61,13 @@ pub fn end(server: &Server) -> u64 {
     match server.engine.durability.log() {
         // What is here only is in between.
         Some(log) if is_relayed(server) => log.stream().offset,
+        _ => end_of_written(server),
+    }
+}
+
+/// The same where what is here only is not in between: also where a master was followed, or is, and nothing was written beside it.
+pub fn end_of_written(server: &Server) -> u64 {
+    match server.engine.durability.log() {
         Some(log) => offset_of(&server.engine, Stamp(log.appended().0)),
         None => server.stream().offset,
     }

@@ -90,7 +90,7 @@ const BEGINNING: Ticket = Ticket(u64::MAX);
 impl Driver {
     pub fn new(server: &Arc<Server>, shard: &Arc<Shard>, keeping: Keeping) -> Driver {
         let now = Moment(server.net.gate.time_us());
-        let end = reign::end_of_stream(server);
+        let end = feeding::end_of_written(server);
         let id = MemberId { node: shard.settings.node, life: keeping.kept.life };
         let restored = keeping.restored(Lsn(end));
         let data = match (keeping.kept.is_torn, restored.history.beginnings().is_empty()) {
@@ -175,26 +175,13 @@ impl Driver {
 
     /// Looks how far everything is.
     fn look(&mut self) {
-        let server = self.server.clone();
-        let still = server.following.stand_still();
-        let actions = self.catch_up();
-        self.lend();
-        self.leave_source();
-        drop(still);
-        self.carry_out(actions);
+        self.while_still(|_| Vec::new());
         self.go_on();
     }
 
     /// A heartbeat, or word of more records, which are taken when they are here.
     fn hear(&mut self, link: LinkId, heard: Heard) {
-        let server = self.server.clone();
-        let still = server.following.stand_still();
-        let mut actions = self.catch_up();
-        actions.extend(self.tell(link, heard, self.member.appended()));
-        self.lend();
-        self.leave_source();
-        drop(still);
-        self.carry_out(actions);
+        self.while_still(|driver| driver.tell(link, heard, driver.member.appended()));
         self.go_on();
     }
 
@@ -217,10 +204,15 @@ impl Driver {
     }
 
     fn step(&mut self, event: Event) {
+        self.while_still(|driver| driver.member.step(event, driver.now()));
+    }
+
+    /// Tells something behind how far the log is, while nothing of a master's is done, and then does what follows.
+    fn while_still(&mut self, tell: impl FnOnce(&mut Driver) -> Vec<Action>) {
         let server = self.server.clone();
         let still = server.following.stand_still();
         let mut actions = self.catch_up();
-        actions.extend(self.member.step(event, self.now()));
+        actions.extend(tell(self));
         self.lend();
         self.leave_source();
         drop(still);
@@ -331,12 +323,14 @@ impl Driver {
         self.member.step(Event::Received { link, from, message }, self.now())
     }
 
+    /// Which stamp the end of the stream has here, where that is its offset.
+    fn stamp_of_end(&self, offset: u64) -> Stamp {
+        self.server.engine.durability.log().map_or(Stamp(offset), |log| Stamp(log.appended().0))
+    }
+
     /// Notes which stamp a place of the stream has here.
     fn note_place(&mut self, offset: u64) {
-        let stamp = match self.server.engine.durability.log() {
-            Some(log) => Stamp(log.appended().0),
-            None => Stamp(offset),
-        };
+        let stamp = self.stamp_of_end(offset);
         if self.places.len() >= PLACES_MAX {
             // Every other one: what is committed is shown a little later then.
             let mut nth = 0;
@@ -368,6 +362,11 @@ impl Driver {
     /// Whether what is here may be a copy that is not whole.
     fn is_torn(&self) -> bool {
         matches!(self.data, Holding::Torn | Holding::Partial(_))
+    }
+
+    /// What is here where nothing of it is the shard's.
+    fn without_shard(&self) -> Holding {
+        if self.is_torn() { Holding::Torn } else { Holding::Foreign }
     }
 
     /// Until when the gate may show anything. Also a master that is alone says so again and again: if nobody drives it any more, its reads end.
@@ -494,23 +493,14 @@ impl Driver {
             std::thread::sleep(RETRY);
         };
         self.data = Holding::Whole;
-        self.floor = self.place();
+        let offset = feeding::end_of_written(&self.server);
+        self.floor = Some(Floor { offset, stamp: self.stamp_of_end(offset) });
         // What was written before is shown once the first of what is written in this epoch is committed.
         self.server.net.gate.forget_replicas();
         self.server.net.gate.lend(0);
         // Before anybody else writes.
         let actions = self.member.step(Event::Appended { end: Lsn(end) }, self.now());
         self.carry_out(actions);
-    }
-
-    /// Where the stream ends, and which stamp that has.
-    fn place(&self) -> Option<Floor> {
-        let offset = reign::end_of_stream(&self.server);
-        let stamp = match self.server.engine.durability.log() {
-            Some(log) => Stamp(log.appended().0),
-            None => Stamp(offset),
-        };
-        Some(Floor { offset, stamp })
     }
 
     fn lead(&mut self, epoch: Epoch) {
@@ -556,7 +546,7 @@ impl Driver {
         self.durable = self.durable.min(end.0);
         if end == Lsn::ZERO {
             // Nothing of what is here is the shard's: it stays until a copy takes its place.
-            self.data = if self.is_torn() { Holding::Torn } else { Holding::Foreign };
+            self.data = self.without_shard();
             if self.keep_surely(&History::default()) {
                 self.events.push_back(Event::Cut);
             }
@@ -588,9 +578,8 @@ impl Driver {
         );
         self.begin_generation();
         self.member = Member::new(id, self.shard.settings.options, restored, self.now());
-        self.data = if self.is_torn() { Holding::Torn } else { Holding::Foreign };
+        self.data = self.without_shard();
         self.durable = 0;
-        self.places.clear();
         self.keep_surely(&History::default());
     }
 

@@ -3,7 +3,7 @@
 //! Thread rule: the driver's thread. Where it takes the place of the thread that has the link to a master (`following.thread`), that one has ended.
 
 use crate::blocking;
-use crate::feeding::{joining, synced};
+use crate::feeding::{self, joining, synced};
 use crate::followed::Master;
 use crate::following::{self, rewinding};
 use crate::server::Server;
@@ -33,21 +33,10 @@ pub fn end(server: &Arc<Server>) -> u64 {
     let _only = server.following.thread.lock();
     following::become_follower(server);
     blocking::cut_all(server, server.engine.following_guest());
-    let end = end_of_stream(server);
+    let end = feeding::end_of_written(server);
     begin_generation(server);
     server.following.state.lock().is_carried_out = true;
     end
-}
-
-/// Where all that was written ends, of which not all may be on disk.
-pub fn end_of_stream(server: &Server) -> u64 {
-    match server.engine.durability.log() {
-        Some(log) => {
-            let stream = log.stream();
-            stream.offset.wrapping_add(log.appended().0.wrapping_sub(stream.at.0))
-        }
-        None => server.stream().offset,
-    }
 }
 
 /// What is held at the gate is shown to nobody, and what comes is counted from here. Nobody writes.
@@ -84,10 +73,10 @@ pub fn begin_stream(server: &Arc<Server>, id: ReplicationId) -> io::Result<u64> 
         following::begin_stream(server, Stream { id, former, selected: None, ..before })?;
     }
     joining::keep_relayed(server);
-    if !crate::feeding::begin_reign(server) {
+    if !feeding::begin_reign(server) {
         return Err(io::Error::other("the log takes nothing"));
     }
-    Ok(end_of_stream(server))
+    Ok(feeding::end_of_written(server))
 }
 
 /// Clients write from now on.
