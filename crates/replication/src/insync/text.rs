@@ -8,7 +8,7 @@
 //! message   hello epoch end history | welcome epoch cut history | records epoch start end committed asked member
 //!           | ack epoch received durable (- | asked length) | refusal epoch
 //! decision  decision version epoch lossy master members member...     a member is node/life
-//! kept      kept life epoch torn history
+//! kept      kept life epoch torn whole history
 //! ```
 
 use super::decisions::{Decision, Version};
@@ -32,6 +32,8 @@ pub struct Kept {
     pub epoch: Epoch,
     /// Whether the data may be those of a copy that is not whole.
     pub is_torn: bool,
+    /// From where on the data behind a place of the log are of one moment: before it a copy was not whole yet.
+    pub whole_from: Lsn,
     /// The epochs of its log, and those that will follow from the same master.
     pub history: History,
 }
@@ -224,7 +226,13 @@ impl Kept {
     #[must_use]
     pub fn to_line(&self) -> String {
         let is_torn = u8::from(self.is_torn);
-        sealed(format!("kept {} {} {is_torn} {}", self.life.0, self.epoch.0, history_text(&self.history)))
+        sealed(format!(
+            "kept {} {} {is_torn} {} {}",
+            self.life.0,
+            self.epoch.0,
+            self.whole_from.0,
+            history_text(&self.history)
+        ))
     }
 
     /// What a line keeps.
@@ -235,8 +243,8 @@ impl Kept {
             return None;
         }
         let (life, epoch, is_torn) = (Life(words.number()?), words.epoch()?, words.flag()?);
-        let history = words.history()?;
-        words.ending(Kept { life, epoch, is_torn, history })
+        let (whole_from, history) = (words.place()?, words.history()?);
+        words.ending(Kept { life, epoch, is_torn, whole_from, history })
     }
 }
 
@@ -282,13 +290,15 @@ mod tests {
             assert_eq!(Message::from_line(&message.to_line()), Some(message));
         }
         assert_eq!(Decision::from_line(&decision().to_line()), Some(decision()));
-        let kept = Kept { life: Life(5), epoch: Epoch(3), is_torn: true, history: history() };
+        let kept =
+            Kept { life: Life(5), epoch: Epoch(3), is_torn: true, whole_from: Lsn(90), history: history() };
         assert_eq!(Kept::from_line(&kept.to_line()), Some(kept));
     }
 
     #[test]
     fn what_is_damaged_is_nothing() {
-        let kept = Kept { life: Life(5), epoch: Epoch(3), is_torn: true, history: history() };
+        let kept =
+            Kept { life: Life(5), epoch: Epoch(3), is_torn: true, whole_from: Lsn(90), history: history() };
         let mut lines: Vec<String> = messages().iter().map(Message::to_line).collect();
         lines.extend([decision().to_line(), kept.to_line()]);
         let is_read = |line: &str| {
@@ -308,9 +318,13 @@ mod tests {
                 }
             }
         }
-        for body in
-            ["hello 1 2 0 999999999", "records 1 2", "kept 1 1 0 5 2 3 9 0 3 9 0", "decision 1 1 0 1/1 1", ""]
-        {
+        for body in [
+            "hello 1 2 0 999999999",
+            "records 1 2",
+            "kept 1 1 0 0 5 2 3 9 0 3 9 0",
+            "decision 1 1 0 1/1 1",
+            "",
+        ] {
             assert!(!is_read(&sealed(body.to_owned())), "{body}");
         }
     }

@@ -66,6 +66,8 @@ pub struct Driver {
     /// On which link a master has said something last, and what.
     heard: Option<(LinkId, Heard)>,
     data: Holding,
+    /// Before this place of the log a copy was not whole: the data cannot go back there.
+    whole_from: Lsn,
     /// Copies that were put in the place of what was here, as far as is known.
     copies: u64,
     /// Questions up to where a copy needs the stream that are not answered.
@@ -98,6 +100,7 @@ impl Driver {
             (false, true) => Holding::Foreign,
             (false, false) => Holding::Whole,
         };
+        let whole_from = keeping.kept.whole_from;
         let member = Member::new(id, shard.settings.options, restored, now);
         Driver {
             server: server.clone(),
@@ -107,6 +110,7 @@ impl Driver {
             source: None,
             heard: None,
             data,
+            whole_from,
             copies: 0,
             questions: 0,
             events: VecDeque::new(),
@@ -302,6 +306,7 @@ impl Driver {
         match self.data {
             Holding::Whole => true,
             Holding::Partial(Some(until)) if durable >= until => {
+                self.whole_from = Lsn(durable);
                 let history = self.member.history_to_come();
                 let is_kept = self.keep(history);
                 if is_kept {
@@ -416,7 +421,8 @@ impl Driver {
     }
 
     fn keep_as(&mut self, history: History, is_torn: bool) -> bool {
-        let kept = Kept { life: self.member.id().life, epoch: self.member.epoch(), is_torn, history };
+        let (life, epoch, whole_from) = (self.member.id().life, self.member.epoch(), self.whole_from);
+        let kept = Kept { life, epoch, is_torn, whole_from, history };
         if kept == self.keeping.kept {
             return true;
         }
@@ -553,7 +559,7 @@ impl Driver {
             return;
         }
         log!(Notice, "What is here behind offset {} is not the shard's, and was never acknowledged", end.0);
-        let event = match reign::go_back(&self.server, end.0) {
+        let event = match end >= self.whole_from && reign::go_back(&self.server, end.0) {
             true => Event::Cut,
             false => Event::CutImpossible,
         };

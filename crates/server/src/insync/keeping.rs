@@ -36,7 +36,13 @@ impl Keeping {
         };
         let kept = match &path {
             Some(path) if is_there => read(path)?,
-            _ => Kept { life: new_life(), epoch: Epoch(0), is_torn: false, history: History::default() },
+            _ => Kept {
+                life: new_life(),
+                epoch: Epoch(0),
+                is_torn: false,
+                whole_from: Lsn::ZERO,
+                history: History::default(),
+            },
         };
         Ok(Keeping { path, kept })
     }
