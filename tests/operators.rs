@@ -66,6 +66,33 @@ fn a_server_that_cannot_save_stays_when_it_is_told_to_end() {
 }
 
 #[test]
+fn the_kernel_is_told_how_willingly_to_end_the_server() {
+    let server = Server::start(tarn(), &["--edition", "memory"]).unwrap();
+    let mut client = server.connect().unwrap();
+    let path = format!("/proc/{}/oom_score_adj", server.pid());
+    let score = || std::fs::read_to_string(&path).unwrap().trim().parse::<i64>().unwrap();
+    let mut tell = |request: &[&str], expected: i64| {
+        assert_eq!(ask(&mut client, request), "OK", "{request:?}");
+        assert_eq!(score(), expected, "{request:?}");
+    };
+    // What nobody is refused: to be ended more willingly than before.
+    let base = score();
+    tell(&["CONFIG", "SET", "oom-score-adj-values", "10 20 30"], base);
+    tell(&["CONFIG", "SET", "oom-score-adj", "yes"], (base + 10).min(1000));
+    tell(&["REPLICAOF", "127.0.0.1", "1"], (base + 20).min(1000));
+    tell(&["REPLICAOF", "NO", "ONE"], (base + 10).min(1000));
+    tell(&["CONFIG", "SET", "oom-score-adj-values", "2000 20 30", "oom-score-adj", "absolute"], 1000);
+    tell(&["CONFIG", "SET", "oom-score-adj", "no"], base);
+    // A change that fails for another reason takes it back.
+    tell(&["CONFIG", "SET", "oom-score-adj", "relative"], 1000);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let refused = ask(&mut client, &["CONFIG", "SET", "oom-score-adj", "no", "port", &port]);
+    assert!(refused.contains("Unable to listen"), "{refused}");
+    assert_eq!(score(), 1000);
+}
+
+#[test]
 fn a_second_sigterm_does_not_cut_the_saving_short() {
     let mut server = Server::start(tarn(), &["--edition", "memory", "--save", "3600 1"]).unwrap();
     let mut client = server.connect().unwrap();

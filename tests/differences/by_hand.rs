@@ -56,14 +56,8 @@ pub fn bad_options() {
 }
 
 pub fn directives_without_effect() {
-    for line in [
-        "daemonize yes",
-        "io-threads 4",
-        "activedefrag yes",
-        "bgsave_cpulist 1",
-        "oom-score-adj yes",
-        "set-proc-title no",
-    ] {
+    for line in ["daemonize yes", "io-threads 4", "activedefrag yes", "bgsave_cpulist 1", "set-proc-title no"]
+    {
         let name = line.split(' ').next().unwrap();
         let all = warnings(&format!("edition memory\n{line}\n"));
         assert!(all.len() == 1 && all[0].starts_with(&format!("`{name}` has no effect: ")), "{all:?}");

@@ -11,7 +11,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("unknown directive in a file", By(by_hand::unknown_directives)),
     ("an option that cannot be accepted", By(by_hand::bad_options)),
     (
-        "`daemonize`, `io-threads`, `activedefrag`, `*_cpulist`, `oom-score-adj`, `set-proc-title` and the like",
+        "`daemonize`, `io-threads`, `activedefrag`, `*_cpulist`, `set-proc-title` and the like",
         By(by_hand::directives_without_effect),
     ),
     (

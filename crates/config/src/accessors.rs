@@ -15,8 +15,8 @@ use crate::retention;
 use crate::special::{KeyspaceEvents, ShutdownFlags};
 use crate::table::index_of;
 use crate::words::{
-    Access, AppendFsync, BusyScope, Edition, LogLevel, MaxmemoryPolicy, StoreCompression, Supervision,
-    SyslogFacility, TlsAuthClients,
+    Access, AppendFsync, BusyScope, Edition, LogLevel, MaxmemoryPolicy, OomScoreAdj, StoreCompression,
+    Supervision, SyslogFacility, TlsAuthClients,
 };
 use log::Retention;
 
@@ -165,6 +165,8 @@ numbers! {
     /// Which keyspace notifications are published.
     notify_keyspace_events: KeyspaceEvents = "notify-keyspace-events",
         |n| KeyspaceEvents::from_bits_truncate(n as u32);
+    /// Whether the kernel is told how willingly it ends the process.
+    oom_score_adj: OomScoreAdj = "oom-score-adj", |n| OomScoreAdj::from_number(n);
     /// TCP port; 0 stands for any free one.
     port: u16 = "port", |n| n as u16;
     /// Whether strangers are refused while there is no password.
@@ -372,6 +374,14 @@ impl Config {
     pub fn log_retention(&self) -> Retention {
         let text = self.text(const { index_of("log-retention") });
         retention::parse(&text).expect("the text was checked when it was set")
+    }
+
+    /// `oom-score-adj-values`: of a master, of a replica, and of a child.
+    pub fn oom_score_adj_values(&self) -> [i64; 3] {
+        match &self.values.read()[const { index_of("oom-score-adj-values") }] {
+            Value::OomScores(scores) => *scores,
+            _ => unreachable!("scores are kept as such"),
+        }
     }
 
     /// The save points: after so many seconds a snapshot is taken if there were so many changes.

@@ -66,6 +66,20 @@ words! {
 }
 
 words! {
+    /// Whether the kernel is told how willingly it ends the process where memory is short.
+    OomScoreAdj {
+        /// It is not.
+        No = "no",
+        /// As compared with what it was.
+        Yes = "yes",
+        /// The same.
+        Relative = "relative",
+        /// Whatever it was.
+        Absolute = "absolute",
+    }
+}
+
+words! {
     /// When the log syncs.
     AppendFsync {
         /// Once a second.

@@ -13,7 +13,7 @@ use crate::shard;
 use crate::switches::Switches;
 use ::log::{Lsn, Stream};
 use acl::Registry;
-use config::{ClientClass, Config};
+use config::{ClientClass, Config, OomScoreAdj};
 use engine::{Attention, Engine, durability};
 use net::Shared;
 use net::client::{Client, Traits, eviction};
@@ -24,10 +24,13 @@ use notify::pubsub::PubSub;
 use notify::tracking::Tracking;
 use notify::watches::Watches;
 use parking_lot::Mutex;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use sys::{Prng, Stamp, TickClock, Ticks, UnixMs};
+use sys::oom::Wanted;
+use sys::{OomScore, Prng, Stamp, TickClock, Ticks, UnixMs};
 use telemetry::latency::LatencyMonitor;
+use telemetry::log;
 use telemetry::samples::Samples;
 use telemetry::slowlog::{self, SlowLog};
 use telemetry::stats::{ServerCounts, WorkerCounts};
@@ -112,6 +115,8 @@ pub struct Server {
     pub samples: Samples,
     /// What tests have switched.
     pub switches: Switches,
+    /// How willingly the kernel ends the process where memory is short.
+    oom_score: OomScore,
     /// Bytes in use before the first client came.
     pub startup_bytes: u64,
     /// How workers are told that there is something to do.
@@ -162,6 +167,7 @@ impl Server {
             tracking: Arc::new(Tracking::new(entrants)),
             samples: Samples::default(),
             switches: Switches::default(),
+            oom_score: OomScore::default(),
             startup_bytes: sys::memory::used_bytes(),
             bells: Bells::new(workers),
             slow_ticks: AtomicU64::new(u64::MAX),
@@ -177,6 +183,23 @@ impl Server {
         let slow_ticks = slowlog::threshold(config).map_or(u64::MAX, |span| self.ticks.ticks_in(span));
         self.slow_ticks.store(slow_ticks, Ordering::Relaxed);
         self.reply_bytes_max.store(longest_reply(config, eviction::limit_bytes(config)), Ordering::Relaxed);
+    }
+
+    /// Tells the kernel what `oom-score-adj` says of a master, or of a replica.
+    ///
+    /// # Errors
+    /// The kernel's, which the log has.
+    pub fn follow_oom_score(&self) -> io::Result<()> {
+        let config = &self.engine.config;
+        let [of_master, of_replica, _] = config.oom_score_adj_values();
+        let score = if self.following.status().is_some() { of_replica } else { of_master };
+        let wanted = match config.oom_score_adj() {
+            OomScoreAdj::No => Wanted::AsItWas,
+            OomScoreAdj::Yes | OomScoreAdj::Relative => Wanted::Relative(score),
+            OomScoreAdj::Absolute => Wanted::Absolute(score),
+        };
+        let set = self.oom_score.set(wanted);
+        set.inspect_err(|error| log!(Warning, "Unable to write oom_score_adj: {error}"))
     }
 
     /// Whether somebody is shown all commands.

@@ -130,6 +130,8 @@ fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     let server = assembly::new(config, workers + 1);
     encryption::begin(&server.net.tls, &server.engine.config)?;
     announce(&server, &listeners, workers, warnings);
+    // A server whose score cannot be set still serves, and has said so.
+    let _ = server.follow_oom_score();
     acl::load_at_start(&server.acl, &server.engine.config)?;
     made.keep();
     // Clients are told meanwhile that the data is being loaded.

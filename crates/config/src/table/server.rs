@@ -3,7 +3,7 @@
 use crate::DATABASES_MAX;
 
 use crate::row::{BOOL, Flags, INT, Kind, LONG, Row, TEXT, absent, int, works};
-use crate::words::{Access, BusyScope, Edition, LogLevel, Supervision, SyslogFacility};
+use crate::words::{Access, BusyScope, Edition, LogLevel, OomScoreAdj, Supervision, SyslogFacility};
 
 const CPU_LISTS: &str = "threads are not pinned to cores; use taskset or your service manager";
 const CRASH: &str = "a crash prints the place of the fault and ends the process";
@@ -13,9 +13,6 @@ const TEST_HOOK: &str = "it only serves Redis' own tests";
 
 /// Redis looks no more often.
 const WATCHDOG_MS_MIN: i64 = 200;
-
-const OOM_YES: i64 = 1;
-const OOM_RELATIVE: i64 = 2;
 
 /// Redis takes either for a path (`pathIsBaseName`).
 fn is_path(name: &[u8]) -> bool {
@@ -87,15 +84,11 @@ pub(super) const ROWS: &[Row] = &[
     works("logfile", TEXT, "").at_start(),
     works("loglevel", Kind::Enum(LogLevel::WORDS), "notice"),
     works("notify-keyspace-events", Kind::KeyspaceEvents, ""),
-    absent(
-        "oom-score-adj",
-        Kind::Enum(&["no", "yes", "relative", "absolute"]),
-        "no",
-        "set it in your service manager",
-    )
-    // `relative` is the long name of `yes`.
-    .adjust(|index| if index == OOM_RELATIVE { OOM_YES } else { index }),
-    absent("oom-score-adj-values", Kind::OomScores, "0 200 800", "set it in your service manager"),
+    works("oom-score-adj", Kind::Enum(OomScoreAdj::WORDS), "no")
+        // `relative` is the long name of `yes`.
+        .adjust(|index| if index == OomScoreAdj::Relative as i64 { OomScoreAdj::Yes as i64 } else { index }),
+    works("oom-score-adj-values", Kind::OomScores, "0 200 800")
+        .here("the third is for children that write files, of which there are none"),
     works("pidfile", TEXT, "").at_start(),
     absent("proc-title-template", Kind::Text(title_template), "{title} {listen-addr} {server-mode}", TITLE),
     works("save", Kind::Save, "")

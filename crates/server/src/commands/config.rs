@@ -109,9 +109,17 @@ fn set(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
     if holds {
         context.batch.release();
     }
+    if set.is_err() && pairs.iter().any(|(name, _)| is_oom_score(&name.to_ascii_lowercase())) {
+        // The log has what the kernel says against it.
+        let _ = server.follow_oom_score();
+    }
     set.map_err(|error| Error::line(error.line()))?;
     reply.ok();
     Ok(())
+}
+
+fn is_oom_score(name: &[u8]) -> bool {
+    matches!(name, b"oom-score-adj" | b"oom-score-adj-values")
 }
 
 /// Whether these may have a log begin.
@@ -137,6 +145,10 @@ fn apply(
         return Err(CannotApply { name: "dir", reason });
     }
     refuse_in_shard(server, changed)?;
+    if let Some(change) = changed.iter().find(|change| is_oom_score(change.name().as_bytes())) {
+        let reason = "Failed to set current oom_score_adj. Check server logs.".to_owned();
+        server.follow_oom_score().map_err(|_| CannotApply { name: change.name(), reason })?;
+    }
     let before = change_tls(server, pairs)?;
     // Last of all that may fail, and never both: they are not taken back.
     let moved = if changed.iter().any(|change| change.name() == "appendonly") {

@@ -79,6 +79,7 @@ fn order(server: &Arc<Server>, master: Option<Master>, history: Option<Replicati
     }
     let order = state.order;
     drop(state);
+    follow_oom_score(server);
     synced::begin_anew(server);
     begin_to_carry_out(server, order, is_follower);
     match is_follower {
@@ -108,7 +109,15 @@ fn stand_behind(server: &Server, master: Master, wanted: Option<Wanted>) -> u64 
     end_former(server, &mut state);
     state.status = Some(Status::begin(master, now));
     server.engine.set_attention(Attention::FOLLOWING, true);
-    state.order
+    let order = state.order;
+    drop(state);
+    follow_oom_score(server);
+    order
+}
+
+/// Another role may have another score. Where the kernel refuses it the log says so, and nothing else changes.
+fn follow_oom_score(server: &Server) {
+    let _ = server.follow_oom_score();
 }
 
 /// Follows a master's stream of this name, as the members of a shard have agreed. Gives the number of the order.
@@ -227,6 +236,7 @@ pub fn open_to_writes(server: &Server) {
     (state.status, state.is_carried_out, state.wanted) = (None, true, None);
     server.engine.set_attention(Attention::FOLLOWING, false);
     drop(state);
+    follow_oom_score(server);
     server.net.clients.wake_all();
 }
 
