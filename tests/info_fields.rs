@@ -2,6 +2,7 @@
 
 use crate::tarn;
 use std::collections::BTreeSet;
+use testkit::ask::{ask, wait_until};
 use testkit::{Program, Server};
 use wire::Value;
 
@@ -60,4 +61,40 @@ fn info_has_the_fields_of_real_servers() {
     }
     let [ours, _, valkey] = servers.each_ref().map(|server| names(server, "debug"));
     assert_eq!(ours, valkey);
+}
+
+#[test]
+fn info_tells_of_the_rounds_of_workers() {
+    let server = Server::start(tarn(), &["--edition", "memory", "--threads", "1"]).unwrap();
+    let mut client = server.connect().unwrap();
+    let mut figures = |names: &[&str]| {
+        let text = ask(&mut client, &["INFO", "stats", "debug"]);
+        let figure = |name: &&str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(*name)?.strip_prefix(':'));
+            line.unwrap_or_else(|| panic!("{name} is in {text}")).trim().parse::<u64>().unwrap()
+        };
+        names.iter().map(figure).collect::<Vec<_>>()
+    };
+    const SUMS: [&str; 4] = [
+        "eventloop_cycles",
+        "eventloop_duration_sum",
+        "eventloop_duration_cmd_sum",
+        "eventloop_duration_cron_sum",
+    ];
+    const OTHERS: [&str; 4] = [
+        "eventloop_duration_max",
+        "eventloop_cmd_per_cycle_max",
+        "instantaneous_eventloop_cycles_per_sec",
+        "instantaneous_eventloop_duration_usec",
+    ];
+    let first = figures(&SUMS);
+    wait_until("all of them grow", || figures(&SUMS).iter().zip(&first).all(|(now, before)| now > before));
+    wait_until("there are some", || figures(&OTHERS).iter().all(|figure| *figure > 0));
+    let mut other = server.connect().unwrap();
+    other.pipeline(&vec![testkit::generate::words(&["PING"]); 50]).unwrap();
+    assert!(figures(&["eventloop_cmd_per_cycle_max"])[0] >= 50);
+    let before = figures(&["eventloop_cycles"])[0];
+    assert_eq!(ask(&mut other, &["CONFIG", "RESETSTAT"]), "OK");
+    let after = figures(&["eventloop_cycles", "eventloop_cmd_per_cycle_max"]);
+    assert!(after[0] < before && after[1] < 50, "{after:?}, and {before} rounds before");
 }

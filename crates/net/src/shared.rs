@@ -7,6 +7,7 @@ use crate::placement::Placement;
 use crate::tls::Tls;
 use std::sync::Arc;
 use sys::Clock;
+use telemetry::rounds::RoundCounts;
 
 /// All of it.
 pub struct Shared {
@@ -20,6 +21,8 @@ pub struct Shared {
     pub tls: Tls,
     /// Which worker has which connections.
     pub placement: Placement,
+    /// What workers have done in their rounds.
+    pub rounds: Box<[RoundCounts]>,
 }
 
 impl Shared {
@@ -31,6 +34,7 @@ impl Shared {
             doors: Doors::default(),
             tls: Tls::default(),
             placement: Placement::new(workers),
+            rounds: (0..workers).map(|_| RoundCounts::default()).collect(),
         }
     }
 }

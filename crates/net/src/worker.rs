@@ -145,14 +145,17 @@ pub fn run<S: Service>(
     arrivals: Arrivals<Arrival<S>>,
 ) {
     service.begin_thread();
-    let idle = service.clone();
+    let (idle, waking) = (service.clone(), service.clone());
     let rounds = Rounds::default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .on_thread_park(move || {
+            let done = idle.ticks().now();
             idle.rest(index);
             rounds.count(&idle.net().placement, idle.ticks());
+            idle.net().rounds[index].end(done, idle.ticks().now());
         })
+        .on_thread_unpark(move || waking.net().rounds[index].begin(waking.ticks().now()))
         .build_local(LocalOptions::default())
         .expect("a thread that could be started can have a poll instance");
     let (desk, arrivals) = (Desk::new(service, index), RefCell::new(arrivals));

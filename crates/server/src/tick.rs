@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 use sys::UnixMs;
-use telemetry::log;
+use telemetry::{log, rounds};
 
 /// The longest that a worker frees expired keys before it looks at its clients again.
 const SWEEP_STEP: Duration = Duration::from_micros(500);
@@ -80,6 +80,7 @@ async fn keep_time(server: &Arc<Server>, index: usize) {
             () = tokio::time::sleep(pace.pause(server)) => {}
             () = server.bells.rung(index) => {}
         }
+        let began = server.ticks.now();
         if server.engine.attention().contains(Attention::PAUSED) {
             // Forgets one that is over, whether or not a client asks.
             server.pause.at(&server.engine, server.engine.clock.now());
@@ -112,6 +113,7 @@ async fn keep_time(server: &Arc<Server>, index: usize) {
             free_beside(server, index);
             close_overdue_clients(server);
         }
+        server.net.rounds[index].note_tick(server.ticks.now().0.saturating_sub(began.0));
     }
 }
 
@@ -279,7 +281,14 @@ impl Freed {
 
 fn sample(server: &Server) {
     let counts = &server.counts;
-    let totals = [counts.commands.get(), counts.input_bytes.get(), counts.output_bytes.get()];
+    let rounds = rounds::totals(&server.net.rounds);
+    let totals = [
+        counts.commands.get(),
+        counts.input_bytes.get(),
+        counts.output_bytes.get(),
+        rounds.rounds,
+        server.ticks.nanos(rounds.ticks) / 1000,
+    ];
     server.samples.take(server.engine.clock.now(), totals);
     server.samples.note_used_bytes(sys::memory::used_bytes());
 }

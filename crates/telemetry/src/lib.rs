@@ -8,6 +8,7 @@ pub mod error_counts;
 pub mod latency;
 pub mod logger;
 pub mod redaction;
+pub mod rounds;
 pub mod samples;
 pub mod slowlog;
 pub mod stats;

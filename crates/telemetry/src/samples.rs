@@ -21,16 +21,21 @@ pub enum Rate {
     InputBytes,
     /// Bytes sent.
     OutputBytes,
+    /// Rounds of workers.
+    Rounds,
+    /// Microseconds that these took.
+    RoundMicros,
 }
 
 /// How many rates there are.
-const RATES: usize = 3;
+const RATES: usize = 5;
 
 #[derive(Debug, Default)]
 struct Track {
     taken_at: UnixMs,
     totals: [u64; RATES],
     per_second: [[u64; SAMPLES]; RATES],
+    micros_per_round: [u64; SAMPLES],
     next: usize,
 }
 
@@ -51,10 +56,14 @@ impl Samples {
         }
         let next = track.next;
         let is_first = track.taken_at == UnixMs(0);
-        for (rate, total) in totals.into_iter().enumerate() {
-            let gained = total.saturating_sub(track.totals[rate]);
-            track.per_second[rate][next] = if is_first { 0 } else { gained * 1000 / elapsed_ms };
+        let gained = |rate: usize, track: &Track| totals[rate].saturating_sub(track.totals[rate]);
+        for rate in 0..RATES {
+            track.per_second[rate][next] =
+                if is_first { 0 } else { gained(rate, &track) * 1000 / elapsed_ms };
         }
+        let rounds = gained(Rate::Rounds as usize, &track).max(1);
+        track.micros_per_round[next] =
+            if is_first { 0 } else { gained(Rate::RoundMicros as usize, &track) / rounds };
         track.totals = totals;
         track.taken_at = now;
         track.next = (next + 1) % SAMPLES;
@@ -63,6 +72,11 @@ impl Samples {
     /// The mean of the last samples, per second.
     pub fn per_second(&self, rate: Rate) -> u64 {
         self.track.lock().per_second[rate as usize].iter().sum::<u64>() / SAMPLES as u64
+    }
+
+    /// How long a round took in the last samples, in microseconds.
+    pub fn micros_per_round(&self) -> u64 {
+        self.track.lock().micros_per_round.iter().sum::<u64>() / SAMPLES as u64
     }
 
     /// Notes how much memory is used and returns the highest use so far.
@@ -85,11 +99,12 @@ mod tests {
     fn rates_are_means_over_sixteen_samples() {
         let samples = Samples::default();
         for step in 0..=SAMPLES as u64 {
-            samples.take(UnixMs(1000 + step * 100), [step * 10, 0, 0]);
-            samples.take(UnixMs(1001 + step * 100), [u64::MAX, 0, 0]);
+            samples.take(UnixMs(1000 + step * 100), [step * 10, 0, 0, step * 2, step * 60]);
+            samples.take(UnixMs(1001 + step * 100), [u64::MAX, 0, 0, 0, 0]);
         }
         assert_eq!(samples.per_second(Rate::Commands), 100);
         assert_eq!(samples.per_second(Rate::InputBytes), 0);
+        assert_eq!((samples.per_second(Rate::Rounds), samples.micros_per_round()), (20, 30));
         assert_eq!(samples.note_used_bytes(7).max(samples.note_used_bytes(5)), 7);
     }
 }

@@ -295,3 +295,4 @@ fn resetstat(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()>
     reply.ok();
     Ok(())
 }
+    server.net.rounds.iter().for_each(|worker| worker.reset());

@@ -763,6 +763,9 @@ impl Turn<'_> {
         if self.is_asked {
             self.session.client.note_batch(self.last.map(|command| command.id), self.count, self.now);
             self.server.counts.commands.add(self.count);
+            if let Some(rounds) = self.server.net.rounds.get(self.worker) {
+                rounds.note_commands(self.count as u64);
+            }
         }
         if self.session.closing != Closing::No {
             self.session.client.set_trait(Traits::CLOSING, true);

@@ -5,6 +5,7 @@ use crate::dispatch::Context;
 use crate::server::Server;
 use command::table::{self, CommandId};
 use sys::process::{CpuTime, cpu_time, main_thread_cpu_time};
+use telemetry::rounds;
 use telemetry::samples::Rate;
 use telemetry::stats::{CommandTotals, bucket_floor};
 
@@ -73,27 +74,32 @@ pub(super) fn stats(context: &mut Context<'_, '_>, page: &mut Page) {
     event_loop(server, page);
 }
 
-/// Workers have a loop each: what one turn of all of them takes, nobody measures, but commands are measured. Each read of
-/// a socket is a turn.
+/// Workers have a loop each; what is told is of all of them.
 fn event_loop(server: &Server, page: &mut Page) {
     let ticks = table::all().iter().map(|command| totals(server, command.id).ticks).sum();
+    let rounds = rounds::totals(&server.net.rounds);
     page.lines(&[
-        ("eventloop_cycles", &server.counts.reads.get()),
-        ("eventloop_duration_sum", &0),
-        ("eventloop_duration_cmd_sum", &(server.ticks.nanos(ticks) / 1000)),
-        ("instantaneous_eventloop_cycles_per_sec", &0),
-        ("instantaneous_eventloop_duration_usec", &0),
+        ("eventloop_cycles", &rounds.rounds),
+        ("eventloop_duration_sum", &micros(server, rounds.ticks)),
+        ("eventloop_duration_cmd_sum", &micros(server, ticks)),
+        ("instantaneous_eventloop_cycles_per_sec", &server.samples.per_second(Rate::Rounds)),
+        ("instantaneous_eventloop_duration_usec", &server.samples.micros_per_round()),
     ]);
 }
 
-pub(super) fn debug(_: &mut Context<'_, '_>, page: &mut Page) {
-    const NAMES: [&str; 4] = [
-        "eventloop_duration_aof_sum",
-        "eventloop_duration_cron_sum",
-        "eventloop_duration_max",
-        "eventloop_cmd_per_cycle_max",
-    ];
-    NAMES.iter().for_each(|name| page.line(name, 0));
+pub(super) fn debug(context: &mut Context<'_, '_>, page: &mut Page) {
+    let server = context.server;
+    let rounds = rounds::totals(&server.net.rounds);
+    page.lines(&[
+        ("eventloop_duration_aof_sum", &micros(server, rounds.log_ticks)),
+        ("eventloop_duration_cron_sum", &micros(server, rounds.tick_ticks)),
+        ("eventloop_duration_max", &micros(server, rounds.longest_ticks)),
+        ("eventloop_cmd_per_cycle_max", &rounds.most_commands),
+    ]);
+}
+
+fn micros(server: &Server, ticks: u64) -> u64 {
+    server.ticks.nanos(ticks) / 1000
 }
 
 /// What the server does not have.
