@@ -2,7 +2,7 @@
 
 use crate::tarn;
 use testkit::ask::{ask, wait_until};
-use testkit::{Client, Program, Server};
+use testkit::{Client, Program, Server, free_port};
 use wire::Value;
 
 const LIBRARY: &str = "#!lua name=mine\nredis.register_function('answer', function() return 42 end)";
@@ -53,6 +53,41 @@ fn digests_are_those_of_redis_in_every_edition() {
     let of_redis = digests(&Server::start(Program::Redis, &[]).unwrap());
     for edition in EDITIONS {
         assert_eq!(digests(&start(edition)), of_redis, "{edition}");
+    }
+}
+
+#[test]
+fn every_directive_can_be_written_into_the_file() {
+    let owner = Server::start(tarn(), &["--edition", "memory"]).unwrap();
+    let file = owner.dir().join("every.conf");
+    let data = owner.dir().join("data");
+    std::fs::write(&file, "enable-debug-command yes\n# mine\nedition memory\n").unwrap();
+    let Program::Tarn(program) = tarn() else { panic!("it is Tarn") };
+    let mut port = free_port().unwrap();
+    let start = |port: u16| {
+        let mut command = std::process::Command::new(&program);
+        command.arg("server").arg(&file).args(["--port", &port.to_string(), "--dir"]).arg(&data);
+        command.stdout(std::process::Stdio::null()).spawn().unwrap()
+    };
+    let mut former = None;
+    // The second time the file has all of them already.
+    for _ in 0..2 {
+        let mut child = start(port);
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+        wait_until("it is served", || Client::connect_loaded(address).is_ok());
+        let mut client = Client::connect(address).unwrap();
+        // All but the port.
+        let all = ask(&mut client, &["CONFIG", "GET", "[^p]*", "p[^o]*"]);
+        assert_eq!(ask(&mut client, &["DEBUG", "CONFIG-REWRITE-FORCE-ALL"]), "OK");
+        assert_eq!(former.replace(all.clone()).unwrap_or(all.clone()), all);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        port = free_port().unwrap();
+    }
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("enable-debug-command yes\n# mine\nedition memory\n"), "{text}");
+    for name in ["hz 10", "save \"\"", "oom-score-adj-values 0 200 800", "maxmemory 0"] {
+        assert_eq!(text.lines().filter(|line| *line == name).count(), 1, "{name}: {text}");
     }
 }
 

@@ -34,7 +34,7 @@ pub use change::{CannotApply, ChangedDirective, Origin, SetError};
 pub use file::sentence;
 pub use load::{ConfigError, Source, Startup};
 pub use parsed::{OutputLimit, Value, memory as memory_bytes};
-pub use rewrite::RewriteError;
+pub use rewrite::{Appended, RewriteError};
 pub use row::{Effect, Flags, Kind, Row, SHUTDOWN_WORDS};
 pub use special::{KeyspaceEvents, ShutdownFlags};
 pub use table::TABLE;

@@ -38,9 +38,18 @@ impl fmt::Display for RewriteError {
 
 impl std::error::Error for RewriteError {}
 
+/// Which directives that the file lacks are appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appended {
+    /// Those that are not at their defaults.
+    Changed,
+    /// All of them (DEBUG CONFIG-REWRITE-FORCE-ALL).
+    All,
+}
+
 impl Config {
     /// CONFIG REWRITE. The file is replaced in one step and synced; a file that vanished is written anew.
-    pub fn rewrite(&self) -> Result<(), RewriteError> {
+    pub fn rewrite(&self, appended: Appended) -> Result<(), RewriteError> {
         let path = self.file().ok_or(RewriteError::NoFile)?;
         let _changing = self.changing.lock();
         let text = match file::read(path) {
@@ -48,13 +57,13 @@ impl Config {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(RewriteError::Disk(error)),
         };
-        let rewritten = rewritten(&text, &self.values.read());
+        let rewritten = rewritten(&text, &self.values.read(), appended);
         sys::file::Fs::Real.replace(path, &rewritten).map_err(RewriteError::Disk)
     }
 }
 
 /// The file's text with the values brought up to date.
-pub(super) fn rewritten(text: &[u8], values: &[Value]) -> Vec<u8> {
+pub(super) fn rewritten(text: &[u8], values: &[Value], wanted: Appended) -> Vec<u8> {
     let mut lines: Vec<Option<Vec<u8>>> =
         text.split(|&byte| byte == b'\n').map(|line| Some(line.to_vec())).collect();
     // A text that ends with a line end has no last line; one is written behind every line.
@@ -70,7 +79,7 @@ pub(super) fn rewritten(text: &[u8], values: &[Value]) -> Vec<u8> {
         }
         match places.get(&index) {
             Some(places) => replace_lines(&mut lines, &mut appended, places, row, value),
-            None if *value != default => appended.extend(file_lines(row, value)),
+            None if *value != default || wanted == Appended::All => appended.extend(file_lines(row, value)),
             None => {}
         }
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use sys::Prng;
 
 use super::parsed::{format, parse};
-use super::rewrite::rewritten;
+use super::rewrite::{Appended, rewritten};
 use super::*;
 
 /// CONFIG GET * of a Redis 7.0.15 without a file: a name and its value a line, less `dir`.
@@ -524,7 +524,7 @@ fn rewriting_keeps_the_file_and_changes_what_changed() {
     set(&config, "save", "1 2").unwrap();
     set(&config, "client-output-buffer-limit", "pubsub 1gb 5 6").unwrap();
     set(&config, "requirepass", "a b\n").unwrap();
-    config.rewrite().unwrap();
+    config.rewrite(Appended::Changed).unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     assert_eq!(
         text,
@@ -537,11 +537,11 @@ fn rewriting_keeps_the_file_and_changes_what_changed() {
     );
     let again = started(&[&path]);
     assert_eq!(again.get(&["*"]), config.get(&["*"]));
-    again.rewrite().unwrap();
+    again.rewrite(Appended::Changed).unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 1, "no temporary file is left");
     assert_eq!(
-        Config::defaults().rewrite().unwrap_err().to_string(),
+        Config::defaults().rewrite(Appended::Changed).unwrap_err().to_string(),
         "ERR The server is running without a config file"
     );
 }
@@ -604,9 +604,11 @@ fn random_values_never_panic_and_what_is_accepted_survives_a_rewrite() {
                 }
             }
         }
-        let text = rewritten(b"# a file\n", &values);
-        let (read, _) = served(Config::from_text(&text));
-        assert_eq!(*read.values.read(), values, "{}", String::from_utf8_lossy(&text));
+        for appended in [Appended::Changed, Appended::All] {
+            let text = rewritten(b"# a file\n", &values, appended);
+            let (read, _) = served(Config::from_text(&text));
+            assert_eq!(*read.values.read(), values, "{}", String::from_utf8_lossy(&text));
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::feeding::handover;
 use crate::server::Server;
 use crate::{assembly, durable};
 use command::{Error, Flags, Group, Reach, Result, Row, Secrets, Shows};
-use config::{CannotApply, ChangedDirective, Config, Origin, TABLE};
+use config::{Appended, CannotApply, ChangedDirective, Config, Origin, TABLE};
 use engine::Attention;
 use net::client::eviction;
 use net::tls::Contexts;
@@ -269,12 +269,21 @@ pub(crate) fn origin(context: &Context<'_, '_>) -> Origin {
 
 /// CONFIG REWRITE
 fn rewrite(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    rewrite_with(context, Appended::Changed, reply)
+}
+
+/// The same, and says which directives the file is to have.
+pub(super) fn rewrite_with(
+    context: &Context<'_, '_>,
+    appended: Appended,
+    reply: &mut Reply<'_>,
+) -> Result<()> {
     let (config, acl) = (&context.server.engine.config, &context.server.acl);
     if config.aclfile().is_empty() {
         // Otherwise the file of users is where they are kept.
         config.set_users(acl.config_lines());
     }
-    config.rewrite().map_err(|error| Error::line(error.to_string()))?;
+    config.rewrite(appended).map_err(|error| Error::line(error.to_string()))?;
     reply.ok();
     Ok(())
 }
@@ -286,6 +295,7 @@ fn resetstat(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()>
     server.net.clients.reset_counts();
     server.engine.scripts.evicted.reset();
     server.worker_counts.iter().for_each(|worker| worker.reset());
+    server.net.rounds.iter().for_each(|worker| worker.reset());
     let keys = server.engine.keyspace.stats();
     [&keys.hits, &keys.misses, &keys.expired, &keys.evicted].iter().for_each(|count| count.reset());
     let feeding = &server.feeding;
@@ -295,4 +305,3 @@ fn resetstat(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()>
     reply.ok();
     Ok(())
 }
-    server.net.rounds.iter().for_each(|worker| worker.reset());

@@ -12,7 +12,7 @@ use super::{config, help, row};
 use crate::dispatch::Context;
 use crate::dispatch::handlers::ServerHandler;
 use crate::refusals;
-use ::config::{Access, Origin};
+use ::config::{Access, Appended, Origin};
 use command::execute::readable;
 use command::generic::{dump, object};
 use command::parse::int_within;
@@ -40,6 +40,8 @@ pub const ROWS: &[Row<ServerHandler>] = &[row("debug", -2, Reach::All, FLAGS, de
 const HELP: &[&str] = &[
     "CHANGE-REPL-ID",
     "    Give the server's data a new name (master_replid); a log says so a moment later.",
+    "CONFIG-REWRITE-FORCE-ALL",
+    "    Bring the configuration file up to date, with every directive in it.",
     "DIGEST",
     "    Forty hexadecimal digits for all that is there: the same for the same data.",
     "DIGEST-VALUE [<key> ...]",
@@ -98,6 +100,7 @@ type Subcommand = (&'static str, RangeInclusive<usize>, Action);
 const ACTIONS: &[Subcommand] = &[
     ("assert", 2..=2, |_, _| std::process::abort()),
     ("change-repl-id", 2..=2, switch::change_replication_id),
+    ("config-rewrite-force-all", 2..=2, |context, reply| config::rewrite_with(context, Appended::All, reply)),
     ("digest", 2..=2, digest::of_all),
     ("digest-value", 2..=usize::MAX, digest::of_values),
     ("disk-hang", 3..=3, switch::hang_disk),
