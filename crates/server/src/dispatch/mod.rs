@@ -466,22 +466,32 @@ impl Turn<'_> {
             return Flow::Wait(UnixMs(self.now.0 + self.patience_ms()));
         }
         self.session.give_up_claim(self.server);
-        if !self.is_outside && self.batch.has_ready() {
-            // The command, or the transaction, may have taken longer than its keys were to live.
-            blocking::serve(self.server, &mut self.batch, self.worker, self.engine.clock.now());
-        }
+        self.end_call(command, request, ending);
         if self.session.waits.is_some() {
-            // It counts as a call when it ends.
-            self.count += 1;
             // Whoever ends the wait knows whether the reply is wanted.
             self.settle_reply(before, out);
             return Flow::Block;
         }
-        self.count_one(command, request, ending);
         let is_message = ending == Ending::Done && command.is(Flags::ANSWERS_BY_MESSAGE);
         let may_stay = is_message && self.session.replica.is_none();
         self.settle_reply(if may_stay { out.len() } else { before }, out);
         self.go_on()
+    }
+
+    /// Counts a call that was run, and serves who waited for its keys: those are calls of their own, behind it.
+    #[inline]
+    fn end_call(&mut self, command: &'static Command, request: &Request<'_>, ending: Ending) {
+        let is_ready = !self.is_outside && self.batch.has_ready();
+        match self.session.waits.is_some() {
+            // It counts as a call when it ends.
+            true => self.count += 1,
+            false => self.count_one(command, request, ending),
+        }
+        if is_ready {
+            // The command, or the transaction, may have taken longer than its keys were to live.
+            blocking::serve(self.server, &mut self.batch, self.worker, self.engine.clock.now());
+            self.tick = self.server.ticks.now();
+        }
     }
 
     /// Notes what the batch has to wait for because of a command that was run.

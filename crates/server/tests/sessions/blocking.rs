@@ -248,6 +248,11 @@ fn a_wait_is_logged_in_the_words_in_which_it_was_sent() {
     admin.ask("XADD stream 5-2 a b");
     peer.reply();
     assert!(is_logged(&server, "XREAD BLOCK 0 STREAMS stream $"));
+    // Behind the command that ended the wait.
+    let newest = server.server.slowlog.newest(100).into_iter().map(|entry| entry.words.join(&b' '));
+    let of_stream: Vec<_> = newest.filter(|words| words.starts_with(b"X")).collect();
+    let expected = [&b"XREAD BLOCK 0 STREAMS stream $"[..], b"XADD stream 5-2 a b", b"XADD stream 5-1 a b"];
+    assert_eq!(of_stream, expected);
 }
 
 #[test]
