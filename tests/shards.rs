@@ -9,7 +9,7 @@ mod shard;
 use crate::{info, tarn};
 use ::log::Lsn;
 use replication::insync::{Epoch, History, Message};
-use rounds::rounds;
+use rounds::{rebirths, rounds};
 use shard::{Shard, wait_until};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -202,4 +202,9 @@ fn a_memory_pair_keeps_what_it_acknowledged() {
 #[test]
 fn a_triple_keeps_what_it_acknowledged() {
     rounds(&["durable", "capacity", "durable"], 1, Budget::from_env(1, 4));
+}
+
+#[test]
+fn a_memory_master_that_is_back_at_once_with_nothing_empties_nobody() {
+    rebirths(&["memory", "memory"], 1, Budget::from_env(1, 4));
 }

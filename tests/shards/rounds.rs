@@ -23,6 +23,8 @@ const KEYS: u64 = 4;
 const FAULTS: u64 = 3;
 /// How long something lasts at most, in milliseconds.
 const FAULT_MS_MAX: u64 = 1500;
+/// How long a master that is to be back at once stays away at most.
+const REBIRTH_PAUSE_MAX: Duration = Duration::from_millis(50);
 /// A client whose request was refused tries the next node so much later.
 const REFUSED_PAUSE: Duration = Duration::from_millis(5);
 /// Reads as a script that might write: a follower refuses it, and the master answers from what it has.
@@ -36,6 +38,8 @@ enum Fault {
     CutOff(Option<Way>),
     CutFromStore,
     Promote,
+    /// The master is killed and back at once: without a log with nothing of what it had, before anybody has missed it.
+    Rebirth,
 }
 
 impl Fault {
@@ -141,9 +145,10 @@ fn work(known: &Known, notes: &mut Notes<'_>, prng: &mut Prng) {
 
 fn strike(shard: &mut Shard, fault: Fault, prng: &mut Prng) {
     let at = prng.below(shard.nodes.len() as u64) as usize;
-    let node = &mut shard.nodes[at];
     // How long it lasts is what this is about; there is no event to wait for.
     let lasts = Duration::from_micros(prng.below(FAULT_MS_MAX * 1000));
+    let at = if matches!(fault, Fault::Rebirth) { shard.wait_until_whole() } else { at };
+    let node = &mut shard.nodes[at];
     match fault {
         Fault::Kill if !node.is_down => {
             node.kill();
@@ -174,20 +179,26 @@ fn strike(shard: &mut Shard, fault: Fault, prng: &mut Prng) {
             }
             std::thread::sleep(lasts / 8);
         }
+        Fault::Rebirth => {
+            node.kill();
+            std::thread::sleep(lasts.min(REBIRTH_PAUSE_MAX));
+            node.restart();
+        }
         Fault::Kill => {}
     }
 }
 
 /// A round: what clients noted down, and how many writes were acknowledged.
-fn round(shard: &mut Shard, prng: &mut Prng, is_gentle: bool) -> (String, u64) {
+fn round(shard: &mut Shard, prng: &mut Prng, is_gentle: bool, any: fn(&mut Prng) -> Fault) -> (String, u64) {
     let began = Instant::now();
     let known = Known { addresses: Mutex::default(), is_over: false.into(), acknowledged: 0.into() };
     known.note(shard);
     let mut history = String::new();
-    let master = shard.wait_until_whole();
-    let mut clean = shard.nodes[master].connect().expect("it is up");
     let keys: Vec<String> = (0..KEYS).map(|key| format!("r{key}")).collect();
-    clean.call(&[&["DEL".to_owned()], keys.as_slice()].concat()).expect("the shard is whole");
+    shard.at_master(|master| match master.call(&[&["DEL".to_owned()], keys.as_slice()].concat())? {
+        Value::Error(line) => Err(io::Error::other(String::from_utf8_lossy(&line).into_owned())),
+        _ => Ok(()),
+    });
     std::thread::scope(|scope| {
         let known = &known;
         let clients: Vec<_> = (0..CLIENTS)
@@ -202,7 +213,7 @@ fn round(shard: &mut Shard, prng: &mut Prng, is_gentle: bool) -> (String, u64) {
             .collect();
         for _ in 0..1 + prng.below(FAULTS) {
             std::thread::sleep(Duration::from_micros(prng.below(FAULT_MS_MAX * 200)));
-            let fault = Fault::any(prng);
+            let fault = any(prng);
             strike(shard, fault, prng);
             known.note(shard);
             if is_gentle {
@@ -218,32 +229,43 @@ fn round(shard: &mut Shard, prng: &mut Prng, is_gentle: bool) -> (String, u64) {
         known.is_over.store(true, Ordering::Relaxed);
         history.extend(clients.into_iter().map(|client| client.join().expect("a client ends")));
     });
-    let master = shard.wait_until_whole();
-    let mut client = shard.nodes[master].connect().expect("it is up");
     let mut notes = Notes { began: &began, client: CLIENTS, lines: String::new() };
-    keys.iter().for_each(|key| notes.call(&mut client, "get", key, None).expect("it is answered"));
-    all_have_the_same(shard, master);
+    for key in &keys {
+        let (call, reply) = shard.at_master(|master| {
+            let call = notes.now();
+            let reply = master.call(&["EVAL", READ, "1", key]);
+            match came_of(&reply) {
+                Came::Reply => Ok((call, reply?)),
+                _ => Err(io::Error::other("it is master no more")),
+            }
+        });
+        notes.note("get", (key, None), call, Some(&reply));
+    }
+    all_have_the_same(shard);
     (history + &notes.lines, known.acknowledged.into_inner())
 }
 
-fn all_have_the_same(shard: &Shard, master: usize) {
-    let mut there = shard.nodes[master].connect().expect("it is up");
-    let wanted = Contents::read(&mut there).expect("it can be read");
+fn all_have_the_same(shard: &Shard) {
+    let wanted = shard.at_master(Contents::read);
     for node in &shard.nodes {
-        let mut difference = None;
         wait_until("a node has what the master has", || {
             let mut client = node.connect().expect("it is up");
             let Ok(now) = testkit::contents::now_ms(&mut client) else { return false };
-            let Ok(read) = Contents::read(&mut client) else { return false };
-            difference = wanted.difference(&read, now);
-            difference.is_none()
+            Contents::read(&mut client).is_ok_and(|read| wanted.difference(&read, now).is_none())
         });
     }
 }
 
-/// Rounds until the budget is spent.
-pub fn rounds(editions: &[&str], min_sync: usize, budget: Budget) {
-    let quick = [
+/// What is done in rounds, and what the nodes are told.
+struct Course {
+    fault: fn(&mut Prng) -> Fault,
+    directives: &'static [&'static str],
+}
+
+/// Everything, at nodes that miss each other soon.
+const ANYTHING: Course = Course {
+    fault: Fault::any,
+    directives: &[
         "--shard-silence",
         "300",
         "--shard-lease",
@@ -252,13 +274,32 @@ pub fn rounds(editions: &[&str], min_sync: usize, budget: Budget) {
         "800",
         "--repl-diskless-sync",
         "yes",
-    ];
+    ],
+};
+
+/// A master that is back before anybody has missed it. Who is slow is no reason to part: if the master is the only member there is nobody else to go on.
+const REBIRTHS: Course = Course {
+    fault: |_| Fault::Rebirth,
+    directives: &["--shard-silence", "1500", "--shard-lease", "1600", "--shard-failover", "1700"],
+};
+
+/// Rounds of all kinds of faults until the budget is spent.
+pub fn rounds(editions: &[&str], min_sync: usize, budget: Budget) {
+    rounds_of(&ANYTHING, editions, min_sync, budget);
+}
+
+/// Rounds in which a master is killed and back at once, until the budget is spent.
+pub fn rebirths(editions: &[&str], min_sync: usize, budget: Budget) {
+    rounds_of(&REBIRTHS, editions, min_sync, budget);
+}
+
+fn rounds_of(course: &Course, editions: &[&str], min_sync: usize, budget: Budget) {
     let is_gentle = editions.contains(&"memory");
     let mut prng = Prng::from_seed(budget.seed);
-    let mut shard = Shard::begin(editions, min_sync, &quick);
+    let mut shard = Shard::begin(editions, min_sync, course.directives);
     let (mut done, mut acknowledged) = (0, 0);
     while budget.allows(done) {
-        let (history, writes) = round(&mut shard, &mut prng, is_gentle);
+        let (history, writes) = round(&mut shard, &mut prng, is_gentle, course.fault);
         if judge(&history) == Verdict::Illegal {
             let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("illegal-shard.jsonl");
             std::fs::write(&path, history).expect("it can be written");

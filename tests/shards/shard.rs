@@ -2,6 +2,7 @@
 
 use crate::tarn;
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -101,6 +102,17 @@ impl Shard {
         all.filter(|(_, standing)| standing["role"] == "master").max_by_key(|(_, standing)| epoch(standing))
     }
 
+    /// What the master of the whole shard answers. A machine without time to spare changes it by itself, and then it is asked again.
+    pub fn at_master<T>(&self, mut ask: impl FnMut(&mut Client) -> io::Result<T>) -> T {
+        let mut answer = None;
+        wait_until("the master answers", || {
+            let master = &self.nodes[self.wait_until_whole()];
+            answer = master.connect().and_then(|mut client| ask(&mut client)).ok();
+            answer.is_some()
+        });
+        answer.expect("it was waited for")
+    }
+
     /// Takes back all that was done to nodes and relays.
     pub fn mend(&mut self) {
         for node in &mut self.nodes {
@@ -116,7 +128,7 @@ impl Shard {
 
 impl Node {
     /// A connection to it that waits for no reply too long.
-    pub fn connect(&self) -> std::io::Result<Client> {
+    pub fn connect(&self) -> io::Result<Client> {
         connect(self.server.address())
     }
 
@@ -157,7 +169,7 @@ impl Node {
 }
 
 /// A connection that waits for no reply too long.
-pub fn connect(address: SocketAddr) -> std::io::Result<Client> {
+pub fn connect(address: SocketAddr) -> io::Result<Client> {
     let client = Client::connect(address)?;
     client.stream().set_read_timeout(Some(REPLY_WITHIN))?;
     Ok(client)
