@@ -4,7 +4,9 @@ use crate::tarn;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use testkit::Program;
+use testkit::ask::{call, wait_until};
+use testkit::{Program, Server};
+use wire::Value;
 
 /// Starts a server, sends SIGTERM as soon as it has said `line`, and gives how it ended and what it had said.
 fn end_behind(line: &str, directives: &[&str]) -> (Option<i32>, String) {
@@ -53,4 +55,21 @@ fn a_server_that_finds_nothing_to_evict_ends_all_the_same() {
         let (code, said) = end_behind("Ready to accept connections", directives);
         assert_eq!(code, Some(0), "{said}");
     }
+}
+
+#[test]
+fn a_server_that_is_killed_again_and_again_fills_no_disk_with_what_each_start_begins() {
+    let directives =
+        ["--edition", "durable", "--log-segment-size", "1mb", "--auto-aof-rewrite-min-size", "1mb"];
+    let mut server = Server::start(tarn(), &directives).unwrap();
+    let segments = |server: &Server| {
+        let names = std::fs::read_dir(server.dir()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().ends_with(".segment")).count()
+    };
+    for count in 1..=20 {
+        assert_eq!(call(&mut server.connect_loaded().unwrap(), &["INCR", "count"]), Value::Int(count));
+        server.restart().unwrap();
+    }
+    wait_until("what starts have left is gone", || segments(&server) < 10);
+    assert_eq!(call(&mut server.connect_loaded().unwrap(), &["INCR", "count"]), Value::Int(21));
 }

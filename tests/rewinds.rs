@@ -48,6 +48,12 @@ fn checkpoint(server: &Server) {
     });
 }
 
+/// How many checkpoints there are on disk.
+fn checkpoints(server: &Server) -> usize {
+    let names = std::fs::read_dir(server.dir()).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().ends_with(".checkpoint")).count()
+}
+
 /// Writes keys of several types and databases, of this name and under names that all of them share.
 fn write(client: &mut Client, name: &str) {
     for number in 0..40 {
@@ -231,6 +237,9 @@ fn masters_that_change_parts_go_back_again_and_again() {
             write_ahead(&mut here);
             promote(&pair.second);
             pair.come_together(1 + round);
+            for server in [&pair.first, &pair.second] {
+                assert_eq!(checkpoints(server), 1, "{edition}: what was cut takes no room");
+            }
         }
     }
 }
@@ -315,18 +324,14 @@ fn a_checkpoint_is_kept_until_replicas_have_what_a_later_one_holds() {
         wait_until("it is in the log", || info(&mut client, "master_repl_offset") > 3 << 20);
         checkpoint(&pair.first);
         checkpoint(&pair.first);
-        let checkpoints = || {
-            let names = std::fs::read_dir(pair.first.dir()).unwrap().map(|entry| entry.unwrap().file_name());
-            names.filter(|name| name.to_string_lossy().ends_with(".checkpoint")).count()
-        };
-        assert_eq!(checkpoints(), 2, "the one before, and the newest");
+        assert_eq!(checkpoints(&pair.first), 2, "the one before, and the newest");
         promote(&pair.second);
         pair.come_together(1);
         assert!(!pair.first.output().contains("Acknowledged writes are cut"), "{}", pair.first.last_lines());
         // Its client was never told that it is done.
         assert!(!matches!(writing.join().unwrap(), Ok(Value::Simple(_))));
         checkpoint(&pair.first);
-        assert_eq!(checkpoints(), 1, "what is here is the master's");
+        assert_eq!(checkpoints(&pair.first), 1, "what is here is the master's");
     });
 }
 

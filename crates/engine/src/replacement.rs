@@ -174,7 +174,7 @@ pub fn rewind(engine: &Arc<Engine>, past: &Past, tell: &dyn Fn(Step)) -> Result<
         tell(Step::Done);
         checkpoint::write(engine, log, engine.guest(), Pace::Full)?;
         tell(Step::Kept);
-        log.begin_stream(Some(past.stream))
+        begin(engine, log, past.stream)
     });
     settled.map_err(Failure::Torn)
 }
@@ -281,5 +281,14 @@ fn settle(engine: &Engine, log: &Log, stream: Stream) -> io::Result<()> {
     if !log.rests() {
         checkpoint::write(engine, log, engine.guest(), Pace::Full)?;
     }
-    log.begin_stream(Some(stream))
+    begin(engine, log, stream)
+}
+
+/// The log is a stream again. What there was before counts no more, and goes as behind any other checkpoint.
+fn begin(engine: &Engine, log: &Log, stream: Stream) -> io::Result<()> {
+    log.begin_stream(Some(stream))?;
+    if !log.rests() {
+        durability::retire(engine, log);
+    }
+    Ok(())
 }

@@ -24,7 +24,7 @@ pub(crate) struct Directory {
     pub fs: Fs,
     pub path: PathBuf,
     pub history: u64,
-    segment_bytes: u64,
+    pub segment_bytes: u64,
     clock: Clock,
     next_number: AtomicU64,
     /// What the log is as a stream, seen from where it is durable; segments that are begun say so. None: what is appended is none.
@@ -447,6 +447,11 @@ impl Directory {
     /// The segments, from the oldest to the one that is written to.
     pub fn live(&self) -> Vec<Header> {
         self.live.lock().clone()
+    }
+
+    /// How many bytes the segments have that begin there or later.
+    pub fn bytes_from(&self, start: Lsn) -> u64 {
+        self.live.lock().iter().filter(|segment| segment.start >= start).count() as u64 * self.segment_bytes
     }
 
     /// How many bytes the segments have in all.

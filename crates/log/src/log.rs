@@ -347,6 +347,16 @@ impl Log {
         self.shared.directory.last_checkpoint()
     }
 
+    /// Length of the segments that a start replays, the room in them included.
+    pub fn bytes_to_replay(&self) -> u64 {
+        self.shared.directory.bytes_from(self.last_checkpoint())
+    }
+
+    /// Length of a segment.
+    pub fn segment_bytes(&self) -> u64 {
+        self.shared.directory.segment_bytes
+    }
+
     /// Whether the log that is written began beside clients, in this process, and has no checkpoint yet.
     pub fn lacks_checkpoint(&self) -> bool {
         self.last_checkpoint() < self.shared.directory.first_start()

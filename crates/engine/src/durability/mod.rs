@@ -22,7 +22,7 @@ mod slots;
 pub use counts::{FunctionCount, KeyCount, KeyCounts, of_now as counts_of_now};
 pub use journal::{Watcher, gather, write_gathered};
 pub use loading::Loading;
-pub use rewrite::{Rewrites, begin_if_due, begin_rewrite};
+pub use rewrite::{Rewrites, begin_if_due, begin_rewrite, retire};
 
 use crate::apply::Apply;
 use crate::import::{self, Preference};

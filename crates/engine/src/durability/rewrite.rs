@@ -143,6 +143,9 @@ pub fn begin_rewrite(engine: &Arc<Engine>) -> Result<(), InProgress> {
     Ok(())
 }
 
+/// Files of the log that are not full, as each start and each change of the stream leaves one, before a checkpoint is written to be rid of them.
+const SEGMENTS_LEFT_MAX: u64 = 16;
+
 /// Begins one if the log has grown enough. Called once a second.
 pub fn begin_if_due(engine: &Arc<Engine>) {
     let Some(log) = engine.durability.kept_log() else { return };
@@ -161,6 +164,8 @@ pub fn begin_if_due(engine: &Arc<Engine>) {
         log!(Notice, "The log is not complete without a checkpoint: another is tried");
     } else if bytes >= limit {
         log!(Notice, "There are {} MB to replay since the last checkpoint", bytes >> 20);
+    } else if log.bytes_to_replay() >= limit + log.segment_bytes() * SEGMENTS_LEFT_MAX {
+        log!(Notice, "Starts have left many segments since the last checkpoint, with little in each");
     } else if store.is_some_and(Store::wants_checkpoint) {
         log!(Notice, "The store has emptied segments that a checkpoint has to free");
     } else {
@@ -224,19 +229,25 @@ fn write(engine: &Engine, log: &Log, began: UnixMs, pace: Pace) {
     if written.is_ok() {
         wait_for_commitment(engine, log);
     }
-    let retired = written.as_ref().ok().map(|_| log.retire(retention(engine)));
-    if let Some(Err(error)) = retired {
-        log!(
-            Warning,
-            "Can't remove what the checkpoint has replaced from {}: {error}",
-            engine.dir().display()
-        );
+    if written.is_ok() {
+        retire(engine, log);
     }
     if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::StorageFull) {
         log.drop_spares();
     }
     let bytes = *written.as_ref().unwrap_or(&0);
     end(engine, CHECKPOINT, began, &written.map(|_| ()), bytes);
+}
+
+/// Removes what a checkpoint has replaced.
+pub fn retire(engine: &Engine, log: &Log) {
+    if let Err(error) = log.retire(retention(engine)) {
+        log!(
+            Warning,
+            "Can't remove what the checkpoint has replaced from {}: {error}",
+            engine.dir().display()
+        );
+    }
 }
 
 /// Gives replicas a moment to have what the checkpoint holds: the one before would be kept for them until the next.
