@@ -261,6 +261,272 @@ fn a_capacity_edition_is_copied_under_writes() {
     copies_under_writes("capacity", &["--eager-spill", "yes"]);
 }
 
+/// Other peers than those that cannot read more have nothing newer in such a stream either: it would end their links.
+#[test]
+fn who_reads_version_9_is_copied_under_writes() {
+    for edition in ["memory", "durable"] {
+        copies_under_writes(edition, &["--repl-rdb-version", "9"]);
+    }
+}
+
+/// Everything whose usual words came after Redis 5.0.
+const NEWER_WORDS: &[&str] = &[
+    "FLUSHDB SYNC",
+    "SET s 1 PX 900000",
+    "SET s 2 KEEPTTL",
+    "SET f 2.5 EX 900",
+    "INCRBYFLOAT f 0.5",
+    "RPUSH l a b c d e f g",
+    "LPOP l 2",
+    "RPOP l 2",
+    "LMOVE l l LEFT RIGHT",
+    "LMOVE l l RIGHT LEFT",
+    "LMPOP 1 l LEFT COUNT 1",
+    "COPY l m",
+    "ZADD z 1 a 2 b",
+    "ZADD z GT CH 5 a 1 b",
+    "GEOADD g NX 13.3 38.1 here",
+    "ZRANGESTORE y z 0 0",
+    "XADD x NOMKSTREAM 1-1 f v",
+    "XADD x 1-1 f v",
+    "XADD x MAXLEN ~ 5 LIMIT 1 2-1 f v",
+    "XADD x MINID 2 3-1 f v",
+    "XGROUP CREATE x g 0 ENTRIESREAD 1",
+    "XGROUP CREATECONSUMER x g c",
+    "XREADGROUP GROUP g c COUNT 1 STREAMS x >",
+    "XAUTOCLAIM x g d 0 0",
+    "XSETID x 9-1 ENTRIESADDED 9 MAXDELETEDID 1-1",
+    "EXPIRE l 9000 NX",
+    "GETEX s EX 5000",
+];
+
+/// What a Redis shows of the commands that its master has sent.
+fn commands_of_master(monitor: &mut Client, until: &str) -> String {
+    let mut all = String::new();
+    while !all.contains(until) {
+        let line = monitor.read_reply().unwrap();
+        all += &line.escape_ascii().to_string();
+        all.push('\n');
+    }
+    all
+}
+
+#[test]
+fn what_came_after_redis_5_is_said_in_older_words() {
+    let master = master("memory", &["--repl-rdb-version", "9"]);
+    let mut client = master.connect().unwrap();
+    let replica = follower(Program::Redis);
+    follow(&mut replica.connect().unwrap(), &master);
+    agree(&master, &replica);
+    let mut monitor = replica.connect().unwrap();
+    monitor.send(b"MONITOR\r\n").unwrap();
+    for line in NEWER_WORDS.iter().chain(NEWER_WORDS) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let reply = call(&mut client, &words);
+        assert!(!matches!(reply, Value::Error(_)), "{line}: {reply:?}");
+    }
+    call(&mut client, &["XINFO", "CONSUMERS", "x", "g"]);
+    call(&mut client, &["SET", "last", "word"]);
+    agree(&master, &replica);
+    let told = commands_of_master(&mut monitor, "last").to_ascii_lowercase();
+    for newer in
+        ["keepttl", "pxat", "lmove", "copy", "createconsumer", "entriesread", "entriesadded", "nomkstream"]
+    {
+        assert!(!told.contains(newer), "{newer}: {told}");
+    }
+    let consumers = |server: &Server| {
+        let reply = call(&mut server.connect().unwrap(), &["XINFO", "CONSUMERS", "x", "g"]);
+        shown(&reply).matches("pending").count()
+    };
+    assert_eq!(consumers(&master), consumers(&replica));
+    assert_eq!(info(&mut client, "sync_full"), 1, "{}", master.last_lines());
+}
+
+#[test]
+fn what_has_no_older_words_is_refused_by_its_name() {
+    let master = master("memory", &["--repl-rdb-version", "9"]);
+    let mut client = master.connect().unwrap();
+    let replica = follower(Program::Redis);
+    follow(&mut replica.connect().unwrap(), &master);
+    agree(&master, &replica);
+    let code = "#!lua name=lib\nredis.register_function('f', function() return 1 end)";
+    call(&mut client, &["FUNCTION", "LOAD", code]);
+    wait_until("the link ends", || master.output().contains("the stream has FUNCTION"));
+    wait_until("the copy is refused", || master.output().contains("there are libraries of functions"));
+    call(&mut client, &["FUNCTION", "FLUSH"]);
+    call(&mut client, &["SET", "a", "1"]);
+    agree(&master, &replica);
+}
+
+/// Every type of value in each of its encodings.
+fn fill_with_all_types(client: &mut Client) {
+    let many: Vec<String> = (0..600).map(|number| format!("element-{number}")).collect();
+    let with = |words: &[&'static str], each: &dyn Fn(usize, &String) -> Vec<String>| -> Vec<String> {
+        let rest = many.iter().enumerate().flat_map(|(at, one)| each(at, one));
+        words.iter().map(|word| (*word).to_owned()).chain(rest).collect()
+    };
+    let pairs = |at: usize, one: &String| vec![at.to_string(), one.clone()];
+    let alone = |_: usize, one: &String| vec![one.clone()];
+    let long = [
+        with(&["RPUSH", "list-long"], &alone),
+        with(&["SADD", "set-long"], &alone),
+        with(&["HSET", "hash-long"], &pairs),
+        with(&["ZADD", "zset-long"], &pairs),
+    ];
+    for words in &long {
+        call(client, &words.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    for line in [
+        "SET string value",
+        "SET number 12345",
+        "RPUSH list a 1 b",
+        "SADD ints 1 2 3",
+        "SADD set a b 3",
+        "HSET hash f v g 1",
+        "ZADD zset 1.5 a -2 b inf c",
+        "XADD stream 1-1 f v",
+        "XADD stream 2-1 f v",
+        "XGROUP CREATE stream g 0",
+        "XREADGROUP GROUP g c COUNT 1 STREAMS stream >",
+        "XADD gone 1-1 f v",
+        "XDEL gone 1-1",
+        "EXPIRE list 10000",
+        "SETBIT bits 7 1",
+        "PFADD pf a b",
+        "SELECT 3",
+        "SET elsewhere 1",
+    ] {
+        call(client, &line.split(' ').collect::<Vec<_>>());
+    }
+}
+
+/// The types of all values in a file of this version, found by going over it by the rules of Redis 5.
+fn types_of_file(bytes: &[u8]) -> Vec<u8> {
+    struct Bytes<'b>(&'b [u8]);
+    impl Bytes<'_> {
+        fn skip(&mut self, count: usize) {
+            self.0 = &self.0[count..];
+        }
+        fn byte(&mut self) -> u8 {
+            let first = self.0[0];
+            self.skip(1);
+            first
+        }
+        fn length(&mut self) -> Result<usize, u8> {
+            let first = self.byte();
+            Ok(match first >> 6 {
+                0 => usize::from(first),
+                1 => usize::from(first & 63) << 8 | usize::from(self.byte()),
+                2 => {
+                    let wide = if first == 0x80 { 4 } else { 8 };
+                    let (number, rest) = self.0.split_at(wide);
+                    self.0 = rest;
+                    number.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte))
+                }
+                _ => return Err(first & 63),
+            })
+        }
+        fn number(&mut self) -> usize {
+            self.length().unwrap()
+        }
+        fn numbers(&mut self, count: usize) {
+            for _ in 0..count {
+                self.number();
+            }
+        }
+        fn string(&mut self) {
+            match self.length() {
+                Ok(length) => self.skip(length),
+                Err(3) => {
+                    let packed = self.number();
+                    self.number();
+                    self.skip(packed);
+                }
+                Err(wide) => self.skip(1 << wide),
+            }
+        }
+        fn stream(&mut self) {
+            for _ in 0..2 * self.number() {
+                self.string();
+            }
+            self.numbers(3);
+            for _ in 0..self.number() {
+                self.string();
+                self.numbers(2);
+                for _ in 0..self.number() {
+                    self.skip(16 + 8);
+                    self.number();
+                }
+                for _ in 0..self.number() {
+                    self.string();
+                    self.skip(8);
+                    let pending = self.number();
+                    self.skip(16 * pending);
+                }
+            }
+        }
+    }
+    let (mut rest, mut types) = (Bytes(&bytes[9..]), Vec::new());
+    loop {
+        match rest.byte() {
+            250 => (0..2).for_each(|_| rest.string()),
+            251 => rest.numbers(2),
+            252 => rest.skip(8),
+            254 => rest.numbers(1),
+            255 => return types,
+            kind => {
+                types.push(kind);
+                rest.string();
+                match kind {
+                    0 | 11 => rest.string(),
+                    1 | 2 => (0..rest.number()).for_each(|_| rest.string()),
+                    4 => (0..2 * rest.number()).for_each(|_| rest.string()),
+                    5 => (0..rest.number()).for_each(|_| {
+                        rest.string();
+                        rest.skip(8);
+                    }),
+                    15 => rest.stream(),
+                    other => panic!("type {other} is none that Redis 5 knows"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_copy_of_version_9_has_the_types_of_its_time() {
+    let master = master("memory", &["--repl-rdb-version", "9"]);
+    let mut client = master.connect().unwrap();
+    fill_with_all_types(&mut client);
+    let to = master.dir().join("taken.rdb");
+    let port = master.address().port().to_string();
+    let taken =
+        std::process::Command::new("redis-cli").args(["-p", &port, "--rdb"]).arg(&to).output().unwrap();
+    assert!(taken.status.success(), "{taken:?}");
+    let bytes = std::fs::read(&to).unwrap();
+    assert!(bytes.starts_with(b"REDIS0009"));
+    let mut types = types_of_file(&bytes);
+    types.sort_unstable();
+    types.dedup();
+    assert_eq!(types, [0, 1, 2, 4, 5, 11, 15]);
+    let check = std::process::Command::new("redis-check-rdb").arg(&to).output().unwrap();
+    assert!(check.status.success(), "{check:?}");
+    let replica = follower(Program::Redis);
+    follow(&mut replica.connect().unwrap(), &master);
+    agree(&master, &replica);
+    // A Tarn is told all that it knows.
+    call(
+        &mut client,
+        &["FUNCTION", "LOAD", "#!lua name=lib\nredis.register_function('f', function() return 1 end)"],
+    );
+    let own = Server::start(tarn(), &["--edition", "memory", "--enable-debug-command", "yes"]).unwrap();
+    follow(&mut own.connect().unwrap(), &master);
+    agree(&master, &own);
+    assert!(
+        !matches!(call(&mut own.connect().unwrap(), &["FUNCTION", "LIST"]), Value::Array(all) if all.is_empty())
+    );
+}
+
 #[test]
 fn copies_go_through_a_file_where_that_is_wanted() {
     copies_under_writes("durable", &["--repl-diskless-sync", "no"]);

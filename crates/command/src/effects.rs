@@ -11,6 +11,7 @@
 //! 2. Its effect depends on what it concerns and on the record's time alone: on no directive, limit, right or clock.
 
 use crate::args::Args;
+use crate::elder;
 use crate::error::Result;
 use crate::execute::key_positions;
 use crate::generic::dump::exact_payload;
@@ -19,6 +20,7 @@ use crate::pieces::{Pieces, Progress, Words, is_large};
 use crate::row::{Handler, Keys, Outcome, Row};
 use keyspace::{Edit, Effects, Key, Object, Removal, ValueRef};
 use value::number::{IntBuffer, format_i64};
+use value::stream::Reads;
 use wire::Request;
 
 /// What an effect concerns. This is the whole list: whatever else a log holds is refused.
@@ -81,6 +83,17 @@ impl Args<'_> {
         self.effects.is_some()
     }
 
+    /// Whether there may be replicas of Redis 5.0 to 6.2 (`repl-rdb-version`): what it comes down to is said in words that these know.
+    pub(crate) fn is_for_redis50(&self) -> bool {
+        self.settings.image_reads() == Reads::Redis50
+    }
+
+    /// Whether a request itself may be what it came down to: all who follow know it.
+    #[inline]
+    pub(crate) fn may_say(&self, request: &Request<'_>) -> bool {
+        !self.is_for_redis50() || elder::unknown(request).is_none()
+    }
+
     /// Says what the request came down to in the session's database, instead of the request itself. Requests that
     /// are said one after the other are logged together.
     #[inline]
@@ -141,14 +154,19 @@ impl Args<'_> {
             return;
         }
         let Some(object) = edit.peek(key) else { return self.log_removal(key, Removal::Expiry) };
+        let expires_at = object.expires_at();
         let (digits, moment) = (&mut IntBuffer::new(), &mut IntBuffer::new());
         let value = match object.value() {
             ValueRef::Bytes(bytes) => bytes,
             ValueRef::Int(number) => format_i64(number, digits),
             ValueRef::Collection(_) => unreachable!("the handler has just set a string"),
         };
-        match object.expires_at() {
+        match expires_at {
             None => self.log_as(&[b"SET", key.bytes, value]),
+            Some(at) if self.is_for_redis50() => {
+                self.log_as(&[b"SET", key.bytes, value]);
+                self.log_as_with(&[b"PEXPIREAT", key.bytes], at.0 as i64);
+            }
             Some(at) => self.log_as(&[b"SET", key.bytes, value, pxat, format_i64(at.0 as i64, moment)]),
         }
     }
@@ -225,6 +243,12 @@ pub(crate) fn log_write(
 /// Logs a command on databases as a whole.
 pub(crate) fn log_request(args: &Args<'_>) {
     if let Some(effects) = args.effects {
+        if !args.may_say(&args.request) {
+            // All that it has beyond its name is how memory is freed.
+            args.log_as(&[args.bytes(0)]);
+            effects.end_command();
+            return;
+        }
         effects.add(args.db, args.now, args.request.iter());
         effects.end_command();
     }

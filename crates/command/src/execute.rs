@@ -201,7 +201,7 @@ fn finish(
     outcome: Result<Outcome>,
 ) -> Result<Outcome> {
     if args.is_logged() {
-        if effects::is_as_requested(keys, &outcome) {
+        if effects::is_as_requested(keys, &outcome) && args.may_say(&args.request) {
             edit.finish_as(args.db, args.request);
             return outcome;
         }

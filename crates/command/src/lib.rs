@@ -11,6 +11,7 @@ pub mod args;
 pub mod bitmap;
 pub mod category;
 pub mod effects;
+pub mod elder;
 pub mod error;
 pub mod execute;
 pub mod generic;

@@ -428,7 +428,11 @@ impl<'a> Pieces<'a> {
 
     fn say_counters(&self, stream: &Stream, words: &mut Words, say: Say<'_>) {
         let entries = &stream.entries;
-        words.begin(&[b"XSETID", self.key, IdText::of(entries.last_id()).as_bytes(), b"ENTRIESADDED"]);
+        words.begin(&[b"XSETID", self.key, IdText::of(entries.last_id()).as_bytes()]);
+        if self.reads == Reads::Redis50 {
+            return say(words);
+        }
+        words.push(b"ENTRIESADDED");
         words.push_int(entries.entries_added());
         words.push(b"MAXDELETEDID");
         words.push(IdText::of(entries.max_deleted_id()).as_bytes());

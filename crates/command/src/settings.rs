@@ -1,7 +1,7 @@
 //! The limits and thresholds that handlers look at. The server owns the
 //! configuration and stores changes here; handlers only read.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use value::collection::Thresholds;
 use value::rdb::Checksum;
 use value::stream::Reads;
@@ -12,7 +12,7 @@ pub struct Settings {
     string_bytes_max: AtomicU64,
     flushes_in_background: AtomicBool,
     piece_bytes: AtomicUsize,
-    images_for_70: AtomicBool,
+    images_for: AtomicU8,
     ignores_checksums: AtomicBool,
     thresholds: SharedThresholds,
 }
@@ -23,7 +23,7 @@ impl Default for Settings {
             string_bytes_max: AtomicU64::new(512 << 20),
             flushes_in_background: AtomicBool::new(false),
             piece_bytes: AtomicUsize::new(PIECE_BYTES_DEFAULT),
-            images_for_70: AtomicBool::new(false),
+            images_for: AtomicU8::new(0),
             ignores_checksums: AtomicBool::new(false),
             thresholds: SharedThresholds::default(),
         }
@@ -64,12 +64,21 @@ impl Settings {
 
     /// Who reads the values that are logged as a whole: replicas, too.
     pub fn image_reads(&self) -> Reads {
-        if self.images_for_70.load(Ordering::Relaxed) { Reads::Redis70 } else { Reads::Redis72 }
+        match self.images_for.load(Ordering::Relaxed) {
+            0 => Reads::Redis72,
+            1 => Reads::Redis70,
+            _ => Reads::Redis50,
+        }
     }
 
     /// Sets [`Settings::image_reads`].
     pub fn set_image_reads(&self, reads: Reads) {
-        self.images_for_70.store(reads == Reads::Redis70, Ordering::Relaxed);
+        let number = match reads {
+            Reads::Redis72 => 0,
+            Reads::Redis70 => 1,
+            Reads::Redis50 => 2,
+        };
+        self.images_for.store(number, Ordering::Relaxed);
     }
 
     /// Whether payloads and files must have the right checksum (DEBUG SET-SKIP-CHECKSUM-VALIDATION).

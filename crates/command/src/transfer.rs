@@ -89,6 +89,7 @@ impl Args<'_> {
             return;
         }
         let is_named = edit.peek(target).is_some_and(|object| is_long(object, self.settings.piece_bytes()))
+            && !(is_copy && self.is_for_redis50())
             && self.keyspace.may_name_source(source, target);
         match (is_named, is_copy) {
             (true, _) => {

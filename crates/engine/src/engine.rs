@@ -217,3 +217,4 @@ pub fn image_reads(config: &Config) -> Reads {
         _ => Reads::Redis72,
     }
 }
+        9 => Reads::Redis50,

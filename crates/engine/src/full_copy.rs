@@ -105,6 +105,7 @@ pub fn write(
     let mut writer = FileWriter::for_readers(wanted.reads);
     facts.iter().for_each(|(name, value)| writer.aux(name, value));
     if wanted.functions {
+        refuse_functions(engine, wanted.reads)?;
         for library in engine.scripts.libraries().by_name.values() {
             writer.add_function_library(&library.code);
         }
@@ -120,6 +121,15 @@ pub fn write(
     let Copy { writer, hand_on, .. } = copy;
     hand_on(writer.finish())?;
     Ok(stamps)
+}
+
+fn refuse_functions(engine: &Engine, reads: Reads) -> io::Result<()> {
+    match reads == Reads::Redis50 && !engine.scripts.libraries().by_name.is_empty() {
+        true => Err(io::Error::other(
+            "there are libraries of functions (FUNCTION), which a replica before Redis 7.0 cannot know (repl-rdb-version)",
+        )),
+        false => Ok(()),
+    }
 }
 
 fn fail_if_ending(engine: &Engine) -> io::Result<()> {

@@ -4,7 +4,7 @@
 //! CRC-64 of all before it in eight, both little-endian. Strings and lengths, which every type is made
 //! of, are here; a further type adds its own file and a variant of [`Restored`].
 //!
-//! 1. What is written is what Redis 7.0 writes, so that it and all later ones read it.
+//! 1. What is written is what Redis 7.0 writes, so that it and all later ones read it; where 5.0 is to read it, in its types.
 //! 2. No payload, however hostile, makes `restore` panic or allocate more than its bytes can hold.
 
 pub mod file;
@@ -18,10 +18,12 @@ use crate::lzf;
 use crate::number::{IntBuffer, format_i64, parse_i64};
 use crate::set::Set;
 use crate::stream::{Reads, Stream};
-use crate::zset::Zset;
+use crate::zset::{Zset, ZsetRef};
 
 /// The version that payloads are written with: that of Redis 7.0, so that it reads them too.
 pub const VERSION_WRITTEN: u16 = 10;
+/// The version of Redis 5.0 to 6.2, which know no listpacks but in streams, and no functions.
+pub const VERSION_OF_50: u16 = 9;
 /// The version of Redis 7.2, which knows when consumers of streams were active.
 pub const VERSION_OF_72: u16 = 11;
 /// The newest version that is read. 12 (Redis 7.4 and 8.0) only adds types, which are refused as such.
@@ -75,10 +77,15 @@ pub(crate) fn keep(_: &mut Vec<u8>) {}
 
 /// The DUMP payload of a string.
 pub fn dump_string(value: &[u8]) -> Vec<u8> {
+    dump_string_for(value, Reads::Redis70)
+}
+
+/// The same for these readers.
+pub fn dump_string_for(value: &[u8], reads: Reads) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len().min(4096) + 16);
     out.push(TYPE_STRING);
     write_string(&mut out, value);
-    write_footer(&mut out);
+    write_footer_for(&mut out, reads);
     out
 }
 
@@ -95,15 +102,24 @@ pub fn dump_exactly(collection: CollectionRef<'_>, reads: Reads) -> Vec<u8> {
     let mut out = Vec::new();
     match collection {
         CollectionRef::Stream(stream) => stream.write_image(reads, &mut out, &mut keep),
+        other if reads == Reads::Redis50 => write_plain_exactly(other, &mut out),
         other => write_exactly(other, &mut out),
     }
-    write_footer(&mut out);
+    write_footer_for(&mut out, reads);
     out
 }
 
 /// Appends a collection's image for our own use, as exact as there is one; [`of_image`] reads it.
 pub fn write_exactly(collection: CollectionRef<'_>, out: &mut Vec<u8>) {
     write_exact_image(collection, out, &mut keep);
+}
+
+/// In types that Redis 5.0 knows, with scores of -0 as they are.
+fn write_plain_exactly(collection: CollectionRef<'_>, out: &mut Vec<u8>) {
+    match collection {
+        CollectionRef::Zset(zset @ ZsetRef::Native(_)) => zset.write_exact_image(out, &mut keep),
+        other => write_collection_for_50(other, out, &mut keep),
+    }
 }
 
 fn write_exact_image(collection: CollectionRef<'_>, out: &mut Vec<u8>, drain: Drain<'_>) {
@@ -131,7 +147,7 @@ pub fn of_image(image: &[u8], thresholds: &Thresholds) -> Result<Collection, Res
 pub fn dump_groups(stream: &Stream, reads: Reads) -> Vec<u8> {
     let mut out = Vec::new();
     stream.write_groups_image(reads, &mut out);
-    write_footer(&mut out);
+    write_footer_for(&mut out, reads);
     out
 }
 
@@ -149,6 +165,18 @@ fn write_collection(collection: CollectionRef<'_>, out: &mut Vec<u8>, drain: Dra
         CollectionRef::Set(set) => set.write_image(out, drain),
         CollectionRef::Zset(zset) => zset.write_image(out, drain),
         CollectionRef::Stream(stream) => stream.write_image(Reads::Redis70, out, drain),
+    }
+}
+
+/// The same in the types that Redis 5.0 knows, whatever the encoding is.
+fn write_collection_for_50(collection: CollectionRef<'_>, out: &mut Vec<u8>, drain: Drain<'_>) {
+    match collection {
+        CollectionRef::List(list) => list.write_plain_image(out, drain),
+        CollectionRef::Hash(hash) => hash.write_plain_image(out, drain),
+        // Its two types are older than that.
+        CollectionRef::Set(set) => set.write_image(out, drain),
+        CollectionRef::Zset(zset) => zset.write_plain_image(out, drain),
+        CollectionRef::Stream(stream) => stream.write_image(Reads::Redis50, out, drain),
     }
 }
 
@@ -223,7 +251,13 @@ pub fn restore_libraries(payload: &[u8], checksum: Checksum) -> Result<Vec<Vec<u
 }
 
 fn write_footer(out: &mut Vec<u8>) {
-    out.extend_from_slice(&VERSION_WRITTEN.to_le_bytes());
+    write_footer_for(out, Reads::Redis70);
+}
+
+/// A payload of Redis 7.2 has the version of 7.0: what it has beyond that is told by its type.
+fn write_footer_for(out: &mut Vec<u8>, reads: Reads) {
+    let version = if reads == Reads::Redis50 { VERSION_OF_50 } else { VERSION_WRITTEN };
+    out.extend_from_slice(&version.to_le_bytes());
     let crc = crc64(0, out);
     out.extend_from_slice(&crc.to_le_bytes());
 }

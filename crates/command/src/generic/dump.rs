@@ -66,9 +66,8 @@ pub fn payload(object: Object<'_>) -> Vec<u8> {
 
 fn payload_of(value: ValueRef<'_>) -> Vec<u8> {
     match value {
-        ValueRef::Bytes(bytes) => rdb::dump_string(bytes),
-        ValueRef::Int(number) => rdb::dump_string(format_i64(number, &mut IntBuffer::new())),
         ValueRef::Collection(collection) => rdb::dump(collection),
+        ValueRef::Bytes(_) | ValueRef::Int(_) => exact_payload(value, Reads::Redis70),
     }
 }
 
@@ -76,7 +75,8 @@ fn payload_of(value: ValueRef<'_>) -> Vec<u8> {
 pub fn exact_payload(value: ValueRef<'_>, reads: Reads) -> Vec<u8> {
     match value {
         ValueRef::Collection(collection) => rdb::dump_exactly(collection, reads),
-        ValueRef::Bytes(_) | ValueRef::Int(_) => payload_of(value),
+        ValueRef::Bytes(bytes) => rdb::dump_string_for(bytes, reads),
+        ValueRef::Int(number) => rdb::dump_string_for(format_i64(number, &mut IntBuffer::new()), reads),
     }
 }
 

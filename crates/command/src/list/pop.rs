@@ -10,6 +10,7 @@ use crate::row::Outcome;
 use keyspace::{Class, Edit, Key, Type};
 use std::ops::Range;
 use value::list::{End, List};
+use value::number::{IntBuffer, format_i64};
 use wire::{Reply, Request};
 
 /// LPOP key [count]
@@ -79,7 +80,13 @@ fn pop_several(
     reply.array(elements.len());
     let (taken, takes_all) = (elements.len(), elements.len() == list.len());
     elements.for_each(|element| reply_element(element, reply));
-    args.log_as_with(&[pop_event(end).as_bytes(), key.bytes], taken as i64);
+    match (args.is_for_redis50(), end) {
+        (false, _) => args.log_as_with(&[pop_event(end).as_bytes(), key.bytes], taken as i64),
+        (true, End::Head) => {
+            args.log_as(&[b"LTRIM", key.bytes, format_i64(taken as i64, &mut IntBuffer::new()), b"-1"]);
+        }
+        (true, End::Tail) => args.log_as_with(&[b"LTRIM", key.bytes, b"0"], -1 - taken as i64),
+    }
     if takes_all {
         super::remove::remove_all(edit, key, pop_event(end));
         return Ok(Outcome::Changed);

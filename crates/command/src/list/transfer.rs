@@ -88,7 +88,10 @@ impl Transfer {
         super::reply_element(Element::of(&text), reply);
         if source.bytes == target.bytes {
             self.rotate(edit, args, &text, counted_bytes)?;
-            args.log_as(&[b"LMOVE", source.bytes, source.bytes, word(self.from), word(self.to)]);
+            match args.is_for_redis50() {
+                false => args.log_as(&[b"LMOVE", source.bytes, source.bytes, word(self.from), word(self.to)]),
+                true => self.log_steps(args, &text),
+            }
             return Ok(Outcome::Changed);
         }
         let mut list = edit.open_or_new::<List>(&target, List::new)?;
@@ -100,9 +103,13 @@ impl Transfer {
         list.pop(1, self.from);
         list.note(Class::LIST, pop_event(self.from));
         list.shrink(fill(args));
-        args.log_as(&[push_event(self.to).as_bytes(), target.bytes, &text]);
-        args.log_as(&[pop_event(self.from).as_bytes(), source.bytes]);
+        self.log_steps(args, &text);
         Ok(Outcome::Changed)
+    }
+
+    fn log_steps(&self, args: &Args<'_>, text: &[u8]) {
+        args.log_as(&[push_event(self.to).as_bytes(), args.bytes(2), text]);
+        args.log_as(&[pop_event(self.from).as_bytes(), args.bytes(1)]);
     }
 
     /// Moves an element within a list.

@@ -26,7 +26,15 @@ pub(super) type Got = Vec<(StreamId, u64)>;
 impl Reader<'_> {
     /// Says that the group has it now.
     pub(super) fn log_creation(&self, args: &Args<'_>) {
-        args.log_as(&[b"XGROUP", b"CREATECONSUMER", self.key, self.group, self.consumer]);
+        match args.is_for_redis50() {
+            false => args.log_as(&[b"XGROUP", b"CREATECONSUMER", self.key, self.group, self.consumer]),
+            // Whoever asks for what it has behind the last of all ids gets nothing, and is there from then on.
+            true => {
+                let last = IdText::of(StreamId::MAX);
+                let who: [&[u8]; 4] = [b"XREADGROUP", b"GROUP", self.group, self.consumer];
+                args.log_as(&[&who[..], &[b"STREAMS", self.key, last.as_bytes()]].concat());
+            }
+        }
     }
 
     /// Says that it has these entries now, delivered at a moment; or that they are not pending any more, if they are gone. The
@@ -62,6 +70,9 @@ impl Reader<'_> {
     pub(super) fn log_progress(&self, args: &Args<'_>, group: &Group) {
         let last_id = IdText::of(group.last_id);
         let words = [b"XGROUP", &b"SETID"[..], self.key, self.group, last_id.as_bytes(), b"ENTRIESREAD"];
+        if args.is_for_redis50() {
+            return args.log_as(&words[..5]);
+        }
         args.log_as_with(&words, group.entries_read.unwrap_or(NONE));
     }
 }

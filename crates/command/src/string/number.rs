@@ -73,7 +73,10 @@ pub(super) fn incrbyfloat(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Repl
     new.write(&mut text);
     edit.set(&key, NewValue::Bytes(&text), Expiry::Keep);
     // Who follows may have another arithmetic.
-    args.log_as(&[b"SET", key.bytes, &text, b"KEEPTTL"]);
+    match args.is_for_redis50() {
+        true => args.log_string(edit, &key),
+        false => args.log_as(&[b"SET", key.bytes, &text, b"KEEPTTL"]),
+    }
     edit.note(Class::STRING, "incrbyfloat", &key);
     reply.bulk(&text);
     Ok(Outcome::Changed)

@@ -136,7 +136,9 @@ fn set_with_options(edit: &mut Edit<'_>, args: &Args<'_>, reply: &mut Reply<'_>)
     let key = args.key(1);
     store(edit, &key, args.bytes(2), fate(expiry, moment));
     match expiry {
-        ExpiryOption::Keep => args.log_as(&[b"SET", key.bytes, args.bytes(2), as_given(args, b"KEEPTTL")]),
+        ExpiryOption::Keep if !args.is_for_redis50() => {
+            args.log_as(&[b"SET", key.bytes, args.bytes(2), as_given(args, b"KEEPTTL")])
+        }
         _ => args.log_string_until(edit, &key, as_given(args, b"PXAT")),
     }
     Ok(Outcome::Changed)

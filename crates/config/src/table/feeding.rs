@@ -14,8 +14,8 @@ pub(super) const ROWS: &[Row] = &[
     works("repl-diskless-sync", BOOL, "yes")
         .here("`no`: a full copy goes through a file in `dir`, as it does to replicas that need its length"),
     works("repl-ping-replica-period", int(1, i32::MAX as i64), "10").alias("repl-ping-slave-period"),
-    works("repl-rdb-version", Kind::Int { min: 10, max: 11 }, "11")
-        .here("Tarn's own: the version of full copies; 10 for replicas of Redis 7.0, which cannot read 11"),
+    works("repl-rdb-version", Kind::Int { min: 9, max: 11 }, "11")
+        .here("Tarn's own: the version of full copies; 10 for replicas of Redis 7.0, which cannot read 11, 9 for those of 5.0 to 6.2"),
     works("replica-log-keep", memory_from(0), "1gb")
         .here("Tarn's own: how much of the log stays for replicas that are behind, or away"),
     works("sync-timeout", int(1, i32::MAX as i64), "1000")

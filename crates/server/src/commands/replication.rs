@@ -218,7 +218,8 @@ fn become_replica(context: &mut Context<'_, '_>, form: Form, wish: Option<&Wish>
     if context.session.replica.is_some() {
         return Ok(());
     }
-    let said = context.session.said.as_deref().cloned().unwrap_or_default();
+    let mut said = context.session.said.as_deref().cloned().unwrap_or_default();
+    said.may_be_elder = !said.is_tarn && context.server.engine.config.repl_rdb_version() == 9;
     let replica = Arc::new(Replica::new(context.session.client.clone(), said, form, context.now));
     joining::join(context.server, context.batch, &replica, wish)?;
     context.session.said = None;

@@ -26,6 +26,7 @@ use std::thread;
 use std::time::Duration;
 use sys::Stamp;
 use telemetry::log;
+use value::stream::Reads;
 
 /// Copies in files at a time.
 const COPIES_MAX: usize = 2;
@@ -159,8 +160,13 @@ impl Looking<'_> {
 /// What a replica wants of a copy.
 pub fn wanted(server: &Server, replica: &Replica) -> Wanted {
     let said = &replica.said;
+    let reads = match engine::image_reads(&server.engine.config) {
+        // What it would not be told by that is known to it.
+        Reads::Redis50 if said.is_tarn => Reads::Redis70,
+        reads => reads,
+    };
     Wanted {
-        reads: engine::image_reads(&server.engine.config),
+        reads,
         knows_field_times: said.is_tarn,
         keys: !said.leaves_keys,
         functions: !said.leaves_functions,

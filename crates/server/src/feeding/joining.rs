@@ -5,7 +5,7 @@ use super::copying;
 use crate::followed::Phase;
 use crate::replicas::journal::ToBacklog;
 use crate::replicas::replica::{Given, Replica};
-use crate::replicas::{State, refuse_foreign};
+use crate::replicas::{State, refuse_foreign, refuse_newer};
 use crate::server::Server;
 use ::log::{ReplicationId, Stream};
 use command::{Error, Result};
@@ -227,7 +227,7 @@ pub fn feed(server: &Arc<Server>, replica: &Arc<Replica>, out: &mut Vec<u8>) -> 
         Given::OfOutbox => {}
         Given::Nothing => return Err(io::Error::other("nothing more is for it in this stream")),
         Given::Backlog(from) => {
-            let state = feeding.state.lock();
+            let mut state = feeding.state.lock();
             let Some(bytes) = read_some(&state.backlog, from) else {
                 drop(state);
                 return fall_behind(server, replica, from);
@@ -238,6 +238,7 @@ pub fn feed(server: &Arc<Server>, replica: &Arc<Replica>, out: &mut Vec<u8>) -> 
             }
             let end = from + bytes.len() as u64;
             refuse_foreign(&state, replica, end)?;
+            refuse_newer(&mut state, replica, from, &bytes)?;
             replica.set_position(end);
             drop(state);
             *out = bytes;

@@ -154,6 +154,7 @@ impl Sending<'_> {
         let patience = behind::patience(server);
         let mut filter = Filter::new(&server.engine, copied.stamps, copied.from, copied.beginning.at);
         let mut reading = Reading::new(server, copied.from);
+        let mut sent = copied.from;
         while reading.offset() < copied.until {
             let bytes = reading.next(copied.until)?;
             if bytes.is_empty() {
@@ -164,6 +165,8 @@ impl Sending<'_> {
             server.feeding.refuse_foreign(replica, reading.offset())?;
             let mut filtered = Vec::new();
             filter.take(&bytes, &mut filtered)?;
+            server.feeding.refuse_newer(replica, sent, &filtered)?;
+            sent += filtered.len() as u64;
             replica.send(filtered, patience)?;
             replica.set_position(reading.offset());
         }

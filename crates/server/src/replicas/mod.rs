@@ -1,9 +1,10 @@
 //! Who follows this server, as far as it is known without the server: what each has said and is to be sent, the newest of the stream, and
 //! the journal of a server without a log. Who acts on it is above (`feeding`).
 //!
-//! Thread rule: one lock, of the state; nothing else is locked while it is held but an outbox, and slots may be locked when it is taken.
+//! Thread rule: one lock, of the state; nothing else is locked while it is held but an outbox, or what was looked at of a replica's stream, and slots may be locked when it is taken.
 
 pub mod copies;
+pub mod elder;
 mod foreign;
 pub mod journal;
 pub mod replica;
@@ -255,7 +256,27 @@ pub fn refuse_foreign(state: &State, replica: &Replica, end: u64) -> io::Result<
     }
 }
 
+/// The same of what a replica of Redis before 7.0 does not know (`repl-rdb-version 9`): looks at what it is to be sent next.
+///
+/// # Errors
+/// There is something of that in these bytes, which begin at this offset. Whoever comes again for them gets a full copy.
+pub fn refuse_newer(state: &mut State, replica: &Replica, from: u64, bytes: &[u8]) -> io::Result<()> {
+    let Some(elder) = &replica.elder else { return Ok(()) };
+    elder.lock().take(from, bytes).map_err(|unknown| {
+        state.note_foreign(unknown.from, from + bytes.len() as u64);
+        unknown.into_error()
+    })
+}
+
 impl Feeding {
+    /// The same as [`refuse_newer`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn refuse_newer(&self, replica: &Replica, from: u64, bytes: &[u8]) -> io::Result<()> {
+        refuse_newer(&mut self.state.lock(), replica, from, bytes)
+    }
+
     /// The same as [`refuse_foreign`].
     ///
     /// # Errors
@@ -309,7 +330,8 @@ impl Feeding {
         if !replica.said.is_tarn && foreign::is_in(&[bytes]) {
             self.state.lock().note_foreign(from, end);
         }
-        self.refuse_foreign(replica, end)
+        self.refuse_foreign(replica, end)?;
+        self.refuse_newer(replica, from, bytes)
     }
 
     /// Whether the backlog goes back to an offset.

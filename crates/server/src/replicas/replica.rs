@@ -3,6 +3,7 @@
 //! Thread rule: a thread that has something for it puts it into the outbox and waits there for room; its connection takes it out. How far
 //! it is can be looked at by anybody.
 
+use super::elder::Elder;
 use net::client::Client;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -37,6 +38,8 @@ pub struct Said {
     pub knows_psync2: bool,
     /// It is a Tarn.
     pub is_tarn: bool,
+    /// It may be a Redis from before 7.0 (`repl-rdb-version 9`), by what is configured when it asks.
+    pub may_be_elder: bool,
     /// It wants a copy and nothing behind it.
     pub rdb_only: bool,
     /// It wants no keys in it.
@@ -78,6 +81,8 @@ pub struct Replica {
     pub said: Said,
     /// How it has asked.
     pub form: Form,
+    /// It may be a Redis from before 7.0: what it is sent is looked at.
+    pub elder: Option<Mutex<Elder>>,
     stage: AtomicU8,
     /// Of the first byte of the stream that it has not been given.
     position: AtomicU64,
@@ -126,6 +131,7 @@ impl Replica {
     pub fn new(client: Arc<Client>, said: Said, form: Form, now: UnixMs) -> Replica {
         Replica {
             client,
+            elder: said.may_be_elder.then(Mutex::default),
             said,
             form,
             stage: AtomicU8::new(Stage::Waits as u8),

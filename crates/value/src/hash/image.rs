@@ -18,6 +18,7 @@
 use super::{FieldExpiry, Fields, Hash, HashRef, Set, pairs};
 use crate::collection::{Thresholds, Type};
 use crate::listpack::{Element, Listpack};
+use crate::number::IntBuffer;
 use crate::rdb::{Drain, Reader, RestoreError, write_length, write_string};
 use std::collections::HashSet;
 use sys::UnixMs;
@@ -46,6 +47,18 @@ impl HashRef<'_> {
                 None => write_fields(out, fields, drain),
                 Some(first) => write_timed_fields(out, fields, first, drain),
             },
+        }
+    }
+
+    /// The same as any version reads it: fields and values one by one, unless some expire.
+    pub(crate) fn write_plain_image(self, out: &mut Vec<u8>, drain: Drain<'_>) {
+        let HashRef::Packed(listpack) = self else { return self.write_image(out, drain) };
+        out.push(TYPE_FIELDS);
+        write_length(out, self.len() as u64);
+        let digits = &mut IntBuffer::new();
+        for element in listpack.iter() {
+            write_string(out, element.bytes(digits));
+            drain(out);
         }
     }
 }

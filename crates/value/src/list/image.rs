@@ -11,6 +11,7 @@ use super::node::{End, Node};
 use super::{List, ListRef, Quicklist};
 use crate::collection::Thresholds;
 use crate::listpack::Listpack;
+use crate::number::IntBuffer;
 use crate::rdb::{Drain, Reader, RestoreError, write_length, write_string};
 use crate::ziplist;
 
@@ -40,6 +41,17 @@ impl ListRef<'_> {
                     drain(out);
                 }
             }
+        }
+    }
+
+    /// The same as any version reads it: the texts.
+    pub(crate) fn write_plain_image(self, out: &mut Vec<u8>, drain: Drain<'_>) {
+        out.push(TYPE_TEXTS);
+        write_length(out, self.len() as u64);
+        let digits = &mut IntBuffer::new();
+        for element in self.iter() {
+            write_string(out, element.bytes(digits));
+            drain(out);
         }
     }
 }

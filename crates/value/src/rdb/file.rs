@@ -13,15 +13,16 @@
 //!
 //! Pure: the writer makes bytes, the reader takes them from any source. One thread at a time.
 //!
-//! 1. What is written is what Redis 7.0 reads, or 7.2 where that is asked for (but for hashes with fields that expire, which 7.4 brought).
+//! 1. What is written is what Redis 7.0 reads, or 5.0 or 7.2 where that is asked for (but for hashes with fields that expire, which 7.4 brought).
 //! 2. No file, however hostile, makes the reader panic, or hold much more than the file has bytes.
 
 use super::{
-    Checksum, Drain, Reader, RestoreError, Restored, TYPE_STRING, VERSION_OF_72, VERSION_READ_MAX,
-    VERSION_WRITTEN, keep,
+    Checksum, Drain, Reader, RestoreError, Restored, TYPE_STRING, VERSION_OF_50, VERSION_OF_72,
+    VERSION_READ_MAX, VERSION_WRITTEN, keep,
 };
 use super::{
-    read_value, write_collection, write_collection_for_72, write_exact_image, write_length, write_string,
+    read_value, write_collection, write_collection_for_50, write_collection_for_72, write_exact_image,
+    write_length, write_string,
 };
 use crate::collection::{CollectionRef, Thresholds};
 use crate::crc64::crc64;
@@ -98,6 +99,7 @@ impl FileWriter {
     /// Begins a file for readers of this version and later ones.
     pub fn for_readers(reads: Reads) -> FileWriter {
         let version = match reads {
+            Reads::Redis50 => VERSION_OF_50,
             Reads::Redis70 => VERSION_WRITTEN,
             Reads::Redis72 => VERSION_OF_72,
         };
@@ -168,6 +170,7 @@ impl FileWriter {
 
     fn image_writer(&self) -> WriteImage {
         match self.reads {
+            Reads::Redis50 => write_collection_for_50,
             Reads::Redis70 => write_collection,
             Reads::Redis72 => write_collection_for_72,
         }

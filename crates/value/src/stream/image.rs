@@ -1,7 +1,7 @@
 //! Streams as RDB images: nodes as they are, then the counters, then the groups.
 //!
 //! Three types are read: that of Redis 5 (no counters), 7.0 and 7.2 (when a consumer was last active). For others the second is
-//! written, which Redis 7.0 and all later ones read, for ourselves the third.
+//! written, which Redis 7.0 and all later ones read, or the first where older ones are to; for ourselves the third.
 //!
 //! 1. No image makes reading panic, whatever it holds: nodes are gone through element by element before
 //!    they are taken, and ids, counts and owners have to agree.
@@ -34,6 +34,8 @@ type Result<T> = std::result::Result<T, RestoreError>;
 /// Who is to read an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
+    /// Redis 5.0 and later ones: values in the types that were there before listpacks, streams without counters.
+    Redis50,
     /// Redis 7.0 and later ones.
     Redis70,
     /// Redis 7.2 and later ones.
@@ -51,7 +53,11 @@ pub(super) fn write_groups(stream: &Stream, reads: Reads, out: &mut Vec<u8>) {
 }
 
 fn write_with(entries: &Entries, stream: &Stream, reads: Reads, out: &mut Vec<u8>, drain: Drain<'_>) {
-    out.push(if reads == Reads::Redis72 { TYPE_LISTPACKS_3 } else { TYPE_LISTPACKS_2 });
+    out.push(match reads {
+        Reads::Redis50 => TYPE_LISTPACKS,
+        Reads::Redis70 => TYPE_LISTPACKS_2,
+        Reads::Redis72 => TYPE_LISTPACKS_3,
+    });
     write_length(out, entries.nodes.len() as u64);
     for (id, node) in &entries.nodes {
         write_string(out, &id.to_bytes());
@@ -60,9 +66,11 @@ fn write_with(entries: &Entries, stream: &Stream, reads: Reads, out: &mut Vec<u8
     }
     write_length(out, entries.length);
     write_id(out, entries.last_id);
-    write_id(out, entries.first_id);
-    write_id(out, entries.max_deleted_id);
-    write_length(out, entries.entries_added);
+    if reads != Reads::Redis50 {
+        write_id(out, entries.first_id);
+        write_id(out, entries.max_deleted_id);
+        write_length(out, entries.entries_added);
+    }
     write_length(out, stream.group_count() as u64);
     for (name, group) in stream.groups() {
         write_string(out, name);
@@ -78,7 +86,9 @@ fn write_id(out: &mut Vec<u8>, id: StreamId) {
 
 fn write_group(out: &mut Vec<u8>, reads: Reads, group: &Group) {
     write_id(out, group.last_id);
-    write_length(out, group.entries_read.unwrap_or(NONE) as u64);
+    if reads != Reads::Redis50 {
+        write_length(out, group.entries_read.unwrap_or(NONE) as u64);
+    }
     write_length(out, group.pending_count() as u64);
     for (id, pending) in group.pending_from(StreamId::MIN) {
         out.extend_from_slice(&id.to_bytes());

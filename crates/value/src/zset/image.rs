@@ -34,6 +34,11 @@ impl ZsetRef<'_> {
             out.push(TYPE_LISTPACK);
             return write_string(out, listpack.bytes());
         }
+        self.write_plain_image(out, drain);
+    }
+
+    /// The same as every version since Redis 4.0 reads it: members and binary scores.
+    pub(crate) fn write_plain_image(self, out: &mut Vec<u8>, drain: Drain<'_>) {
         let write_score = |score: f64, out: &mut Vec<u8>| out.extend_from_slice(&score.to_le_bytes());
         self.write_pairs(TYPE_BINARY_SCORES, out, write_score, drain);
     }
