@@ -8,7 +8,7 @@ mod shard;
 
 use crate::{info, tarn};
 use ::log::Lsn;
-use replication::insync::{Epoch, History, Message};
+use replication::insync::{Epoch, History, Kept, Message};
 use rounds::{rebirths, rounds};
 use shard::{Shard, wait_until};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -160,9 +160,8 @@ fn a_node_that_knows_nothing_answers_at_once() {
     assert_eq!(call(&mut client, &["DBSIZE"]), Value::Int(1));
 }
 
-#[test]
-fn a_former_master_takes_back_what_only_it_has() {
-    let shard = Shard::begin(&["durable", "durable"], 1, &["--shard-failover", "700"]);
+/// Has the master of a pair write something that only it has, and the other take its place. Gives the client that wrote, and who was master.
+fn part(shard: &Shard) -> (testkit::Client, usize) {
     let former = shard.wait_until_whole();
     let mut client = shard.nodes[former].connect().unwrap();
     assert_eq!(call(&mut client, &["SET", "k", "acknowledged"]), ok());
@@ -170,10 +169,45 @@ fn a_former_master_takes_back_what_only_it_has() {
     shard.nodes[former].relay.stop(Way::Back);
     shard.nodes[former].store.cut();
     client.send_request(&["SET", "k", "alone"]).unwrap();
-    let next = 1 - former;
     wait_until("the other is master", || {
-        shard.nodes[next].standing().is_some_and(|own| own["role"] == "master")
+        shard.nodes[1 - former].standing().is_some_and(|own| own["role"] == "master")
     });
+    (client, former)
+}
+
+/// A place of the log that none of these tests comes to.
+const FAR: Lsn = Lsn(1 << 50);
+
+/// A node whose copy was whole only behind the place to which the shard goes back cannot go back there: its data are of no one moment. It takes another copy.
+#[test]
+fn nobody_goes_back_to_before_its_copy_was_whole() {
+    let mut shard = Shard::begin(&["durable", "durable"], 1, &["--shard-failover", "700"]);
+    let (_, former) = part(&shard);
+    let next = 1 - former;
+    shard.nodes[former].kill();
+    let path = shard.nodes[former].server.dir().join("insync");
+    let kept = || Kept::from_line(std::fs::read_to_string(&path).unwrap().trim_end()).expect("it is whole");
+    let before = kept();
+    assert!(before.whole_from < FAR && !before.is_torn);
+    std::fs::write(&path, Kept { whole_from: FAR, ..before.clone() }.to_line() + "\n").unwrap();
+    shard.mend();
+    assert_eq!(shard.wait_until_whole(), next);
+    let mut client = shard.nodes[former].connect().unwrap();
+    wait_until("it shows what was acknowledged", || {
+        client.call(&["GET", "k"]).is_ok_and(|reply| reply == text("acknowledged"))
+    });
+    assert_eq!(info(&mut client, "sync_rewinds"), 0, "{}", shard.nodes[former].server.last_lines());
+    assert_eq!(info(&mut shard.nodes[next].connect().unwrap(), "sync_full"), 1);
+    let after = kept();
+    assert_ne!(after.life, before.life, "what it has is other data");
+    assert!(after.whole_from > Lsn::ZERO && after.whole_from < FAR, "from where on its new copy is whole");
+}
+
+#[test]
+fn a_former_master_takes_back_what_only_it_has() {
+    let shard = Shard::begin(&["durable", "durable"], 1, &["--shard-failover", "700"]);
+    let (mut client, former) = part(&shard);
+    let next = 1 - former;
     shard.nodes[former].relay.mend();
     shard.nodes[former].store.mend();
     // Nobody told it that it was done: there is no reply, or that it is not known.
