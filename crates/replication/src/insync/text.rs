@@ -251,6 +251,8 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sys::Prng;
+    use testkit::Budget;
 
     fn history() -> History {
         let beginning =
@@ -326,6 +328,78 @@ mod tests {
             "",
         ] {
             assert!(!is_read(&sealed(body.to_owned())), "{body}");
+        }
+    }
+
+    /// Some words replaced, removed, put in, or said twice.
+    fn damage(body: &mut String, prng: &mut Prng) {
+        const ODD: &[&str] = &[
+            "",
+            "-",
+            "-1",
+            "0",
+            "1/",
+            "/1",
+            "1/2",
+            "18446744073709551615",
+            "18446744073709551616",
+            "hello",
+            "9e9",
+            "\u{e9}",
+        ];
+        let mut words: Vec<String> = body.split(' ').map(str::to_owned).collect();
+        for _ in 0..=prng.below(3) {
+            let at = usize::try_from(prng.below(words.len() as u64 + 1)).expect("it is small");
+            let odd = match prng.one_in(2) {
+                true => ODD[usize::try_from(prng.below(ODD.len() as u64)).expect("it is small")].to_owned(),
+                false => prng.below(1 << 40).to_string(),
+            };
+            match prng.below(4) {
+                0 if at < words.len() => words[at] = odd,
+                1 if at < words.len() && words.len() > 1 => drop(words.remove(at)),
+                2 if at < words.len() => words.insert(at, words[at].clone()),
+                _ => words.insert(at, odd),
+            }
+        }
+        *body = words.join(" ");
+    }
+
+    /// Whoever knows how lines are sealed says what they like: what is read of it is what it says, said in the one way.
+    #[test]
+    fn what_is_sealed_is_read_as_it_stands_or_not_at_all() {
+        let kept =
+            Kept { life: Life(5), epoch: Epoch(3), is_torn: false, whole_from: Lsn(90), history: history() };
+        let mut lines: Vec<String> = messages().iter().map(Message::to_line).collect();
+        lines.extend([decision().to_line(), kept.to_line()]);
+        let budget = Budget::from_env(1, 20_000);
+        let mut done = 0;
+        while budget.allows(done) {
+            let seed = budget.seed.wrapping_add(done);
+            let prng = &mut Prng::from_seed(seed);
+            let line = &lines[usize::try_from(prng.below(lines.len() as u64)).expect("it is small")];
+            let mut body = line.rsplit_once(' ').expect("it is sealed").0.to_owned();
+            damage(&mut body, prng);
+            if prng.one_in(8) {
+                body = (0..prng.below(60)).map(|_| char::from(prng.next_u64().to_le_bytes()[0])).collect();
+            }
+            let line = sealed(body);
+            let again = [
+                Message::from_line(&line)
+                    .map(|read| (Message::from_line(&read.to_line()) == Some(read.clone()), read.to_line())),
+                Decision::from_line(&line)
+                    .map(|read| (Decision::from_line(&read.to_line()) == Some(read.clone()), read.to_line())),
+                Kept::from_line(&line)
+                    .map(|read| (Kept::from_line(&read.to_line()) == Some(read.clone()), read.to_line())),
+            ];
+            let read: Vec<_> = again.into_iter().flatten().collect();
+            assert!(read.len() <= 1, "TARN_SEED={seed} TARN_STEPS=1: {line:?} has two meanings");
+            for (is_same, said) in read {
+                assert!(
+                    is_same && said.len() <= line.len(),
+                    "TARN_SEED={seed} TARN_STEPS=1: {line:?} became {said:?}"
+                );
+            }
+            done += 1;
         }
     }
 }

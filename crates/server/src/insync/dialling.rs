@@ -246,6 +246,8 @@ pub fn credentials(server: &Server) -> Option<Vec<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sys::Prng;
+    use testkit::Budget;
 
     #[test]
     fn lines_are_taken_when_they_are_whole() {
@@ -255,5 +257,41 @@ mod tests {
         rest.extend_from_slice(b"o\r\n-ERR no\r\n");
         assert_eq!(take_line(&mut rest).unwrap().as_deref(), Some("two"));
         assert!(take_line(&mut rest).is_err());
+    }
+
+    #[test]
+    fn what_comes_is_taken_alike_however_it_is_cut_and_nothing_is_kept_without_end() {
+        let budget = Budget::from_env(1, 2_000);
+        let mut done = 0;
+        while budget.allows(done) {
+            let seed = budget.seed.wrapping_add(done);
+            let prng = &mut Prng::from_seed(seed);
+            const ALPHABET: &[u8] = b"\r\n+-:$ 09ab\xff";
+            let length = prng.below(120);
+            let all: Vec<u8> = (0..length)
+                .map(|_| ALPHABET[usize::try_from(prng.below(ALPHABET.len() as u64)).unwrap()])
+                .collect();
+            let play = |piece: usize| {
+                let (mut rest, mut lines) = (Vec::new(), Vec::new());
+                for bytes in all.chunks(piece) {
+                    rest.extend_from_slice(bytes);
+                    loop {
+                        match take_line(&mut rest) {
+                            Ok(Some(line)) => lines.push(line),
+                            Ok(None) => break,
+                            Err(error) => return (lines, Some(error.to_string())),
+                        }
+                    }
+                }
+                (lines, None)
+            };
+            let whole = play(all.len().max(1));
+            for piece in 1..all.len() {
+                assert_eq!(play(piece), whole, "TARN_SEED={seed} TARN_STEPS=1");
+            }
+            done += 1;
+        }
+        let mut endless = vec![b'+'; LINE_BYTES_MAX + 1];
+        assert!(take_line(&mut endless).is_err());
     }
 }
