@@ -25,6 +25,9 @@ use value::stream::Reads;
 /// the ones that follow a master and that copy everything for a replica.
 const GUESTS: usize = 5;
 
+/// The most threads that put a copy's keys into the keyspace at a time. They are guests, too.
+const LOADERS_MAX: usize = 8;
+
 /// A database without clients.
 pub struct Engine {
     /// What it was told.
@@ -48,6 +51,7 @@ pub struct Engine {
     /// What is not in memory.
     pub residency: Residency,
     workers: usize,
+    loaders: usize,
     attention: AtomicU32,
     is_ending: AtomicBool,
     is_idle: AtomicBool,
@@ -57,10 +61,11 @@ impl Engine {
     /// An empty one for so many workers. Keys have their slots by this seed: that of the checkpoint that it will load, if there is one.
     pub fn new(config: Config, workers: usize, clock: Clock, hash_seed: HashSeed) -> Arc<Engine> {
         let now = clock.now();
+        let loaders = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(LOADERS_MAX));
         let keyspace = Keyspace::new(Options {
             databases: config.databases() as u32,
-            workers: workers + GUESTS,
-            guests: GUESTS,
+            workers: workers + GUESTS + loaders,
+            guests: GUESTS + loaders,
             hasher: KeyHasher::new(hash_seed),
             seed: entropy_seed(),
             now,
@@ -78,6 +83,7 @@ impl Engine {
             durability: Durability::default(),
             residency: Residency::default(),
             workers,
+            loaders,
             attention: AtomicU32::new(0),
             is_ending: AtomicBool::new(false),
             is_idle: AtomicBool::new(false),
@@ -191,7 +197,12 @@ impl Engine {
 
     /// How many numbers there are under which somebody enters the keyspace.
     pub fn entrants(&self) -> usize {
-        self.workers + GUESTS
+        self.workers + GUESTS + self.loaders
+    }
+
+    /// The same for those who put a copy's keys into the keyspace together.
+    pub fn loading_guests(&self) -> std::ops::Range<usize> {
+        self.workers + GUESTS..self.entrants()
     }
 
     /// The same for whoever copies everything for a replica.
@@ -213,8 +224,8 @@ impl Engine {
 /// For whom values are written that replicas are sent (`repl-rdb-version`).
 pub fn image_reads(config: &Config) -> Reads {
     match config.repl_rdb_version() {
+        9 => Reads::Redis50,
         10 => Reads::Redis70,
         _ => Reads::Redis72,
     }
 }
-        9 => Reads::Redis50,

@@ -13,8 +13,7 @@ use crate::durability::checkpoint::{self, Pace};
 use crate::durability::{self, Durability, Hands};
 use crate::import::rdb::{self, Expired};
 use crate::scripts::{Libraries, libraries};
-use crate::snapshot::put;
-use crate::{Attention, residency};
+use crate::{Attention, loading};
 use ::log::{Log, Recovery, ReplicationId, Stream, Unit};
 use keyspace::Touch;
 use std::fmt;
@@ -45,21 +44,14 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Reads a copy through, and keeps nothing of it but its libraries, which are made here. Calls `meanwhile` often.
+/// Reads a copy through while it comes, and keeps nothing of it but its libraries, which are made here. It goes to a file of this name.
 ///
 /// # Errors
 /// One sentence that says what is wrong with it.
-pub fn check(
-    engine: &Engine,
-    path: &Path,
-    meanwhile: &mut dyn FnMut() -> io::Result<()>,
-) -> io::Result<Libraries> {
-    let mut keys = 0;
-    let read = rdb::read(engine, path, engine.clock.now(), Expired::Kept, |_, _| {
-        keys += 1;
-        if keys % KEYS_BETWEEN_CALLS == 0 { meanwhile() } else { Ok(()) }
-    })?;
-    let (_, codes) = read.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the copy is gone"))?;
+pub fn check(engine: &Engine, path: &Path, mut source: impl io::Read) -> io::Result<Libraries> {
+    let codes = rdb::read_coming(engine, path, &mut source, |_, _| Ok(()))?;
+    // What stands behind the end is nobody's.
+    io::copy(&mut source, &mut io::sink())?;
     libraries::made_of(engine, &codes).map_err(|line| {
         io::Error::other(format!(
             "a library of the copy cannot be loaded: {}",
@@ -262,13 +254,16 @@ fn load(
     libraries: Libraries,
     meanwhile: &mut dyn FnMut() -> io::Result<()>,
 ) -> io::Result<()> {
-    let (guest, now) = (engine.following_guest(), engine.clock.now());
+    let now = engine.clock.now();
     let mut keys = 0;
-    let read = rdb::read(engine, path, now, Expired::Kept, |db, entry| {
-        residency::wait_for_room(engine);
-        put(engine, &engine.keyspace.enter(guest), db, entry, now);
-        keys += 1;
-        if keys % KEYS_BETWEEN_CALLS == 0 { meanwhile() } else { Ok(()) }
+    let read = loading::with_loaders(engine, now, |loaders| {
+        let read = rdb::read(engine, path, now, Expired::Kept, |db, entry| {
+            loaders.take(db, entry);
+            keys += 1;
+            if keys % KEYS_BETWEEN_CALLS == 0 { meanwhile() } else { Ok(()) }
+        });
+        loaders.finish();
+        read
     })?;
     let (loaded, _) = read.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the copy is gone"))?;
     set_libraries(engine, libraries);

@@ -184,17 +184,41 @@ pub fn read(
     read_all(engine, path, (now, expired), |_, _| (), take)
 }
 
+/// The same of a file on its way to a path.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_coming(
+    engine: &Engine,
+    path: &Path,
+    source: impl io::Read,
+    take: impl FnMut(DbIndex, FileEntry) -> io::Result<()>,
+) -> io::Result<Vec<Vec<u8>>> {
+    let as_of = (engine.clock.now(), Expired::Kept);
+    read_source(engine, (path, source), as_of, |_, _| (), take).map(|(_, libraries)| libraries)
+}
+
 /// The same, told of the keys that are passed over.
 fn read_all(
     engine: &Engine,
     path: &Path,
-    (now, expired): (UnixMs, Expired),
-    mut passed: impl FnMut(DbIndex, &[u8]),
-    mut take: impl FnMut(DbIndex, FileEntry) -> io::Result<()>,
+    as_of: (UnixMs, Expired),
+    passed: impl FnMut(DbIndex, &[u8]),
+    take: impl FnMut(DbIndex, FileEntry) -> io::Result<()>,
 ) -> io::Result<Read> {
     let Some(source) = Content::open(&Fs::Real, path).map_err(|error| wrong(path, &error))? else {
         return Ok(None);
     };
+    read_source(engine, (path, source), as_of, passed, take).map(Some)
+}
+
+fn read_source(
+    engine: &Engine,
+    (path, source): (&Path, impl io::Read),
+    (now, expired): (UnixMs, Expired),
+    mut passed: impl FnMut(DbIndex, &[u8]),
+    mut take: impl FnMut(DbIndex, FileEntry) -> io::Result<()>,
+) -> io::Result<(Loaded, Vec<Vec<u8>>)> {
     let mut reader = FileReader::open(source).map_err(|error| wrong(path, &error))?;
     reader.set_checksum(engine.settings.checksum());
     let thresholds = engine.settings.thresholds();
@@ -214,7 +238,7 @@ fn read_all(
         loaded.keys += 1;
     }
     loaded.end = reader.end_offset();
-    Ok(Some((loaded, reader.take_libraries())))
+    Ok((loaded, reader.take_libraries()))
 }
 
 fn wrong(path: &Path, error: &dyn Display) -> io::Error {

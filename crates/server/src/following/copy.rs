@@ -1,8 +1,9 @@
 //! A full copy of the master's data: written to a file of its own as it comes, then put in the place of all that is here.
 
 use crate::server::Server;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use sys::file::{File, Fs, Mode};
 
 /// The file that a copy is written to. It goes with the last use of it; what a crash leaves goes at the next start.
@@ -11,6 +12,9 @@ pub struct Spool {
     path: PathBuf,
     bytes: u64,
 }
+
+/// Pieces of what has come that are not read through yet.
+const PIECES: usize = 8;
 
 /// The file's name in the server's directory.
 const NAME: &str = "temp-sync.rdb.tmp";
@@ -30,6 +34,35 @@ impl Spool {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// What comes of a copy, for whoever reads it through meanwhile.
+pub struct Coming {
+    from: Receiver<Vec<u8>>,
+    piece: Vec<u8>,
+    at: usize,
+}
+
+impl Coming {
+    /// The two ends: a few pieces wait between them.
+    pub fn channel() -> (SyncSender<Vec<u8>>, Coming) {
+        let (to, from) = sync_channel(PIECES);
+        (to, Coming { from, piece: Vec::new(), at: 0 })
+    }
+}
+
+impl Read for Coming {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.piece.len() {
+            // Whoever has the other end says nothing more at the end of the copy, or when it gives up.
+            let Ok(piece) = self.from.recv() else { return Ok(0) };
+            (self.piece, self.at) = (piece, 0);
+        }
+        let count = into.len().min(self.piece.len() - self.at);
+        into[..count].copy_from_slice(&self.piece[self.at..self.at + count]);
+        self.at += count;
+        Ok(count)
     }
 }
 

@@ -4,7 +4,7 @@
 //! that, and every wait has an end (`repl-timeout`).
 
 use super::applying::Applier;
-use super::copy::Spool;
+use super::copy::{Coming, Spool};
 use super::{Wanted, begin_stream_by, handing_over, rewinding};
 use crate::feeding::{joining, synced};
 use crate::followed::{Phase, Status};
@@ -12,6 +12,7 @@ use crate::server::Server;
 use ::log::{Lsn, ReplicationId, Stream, SyncPolicy};
 use engine::import::rdb;
 use engine::replacement::{self, Failure};
+use engine::scripts::Libraries;
 use engine::{Attention, durability};
 use net::connect::Outgoing;
 use replication::insync::Moment;
@@ -24,6 +25,8 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+use std::thread;
 use std::time::{Duration, Instant};
 use telemetry::log;
 
@@ -384,10 +387,34 @@ impl<'s> Link<'s> {
             io::Error::new(error.kind(), format!("The master's copy cannot be written to disk: {error}"))
         };
         let mut spool = Spool::begin(self.server).map_err(about)?;
+        let (engine, path) = (&*self.server.engine, spool.path().to_owned());
+        let libraries = thread::scope(|scope| {
+            let (to, coming) = Coming::channel();
+            let check = scope.spawn(move || replacement::check(engine, &path, coming));
+            let received = self.receive(&mut spool, &to);
+            drop(to);
+            // Where something is wrong with the copy it is not received to its end.
+            let checked =
+                check.join().unwrap_or_else(|_| Err(io::Error::other("The copy was not read through")));
+            received.and(checked)
+        })?;
+        self.load(&spool, libraries, stream)
+    }
+
+    /// Receives a copy to its end, or until whoever reads it through has found that it is none.
+    fn receive(&mut self, spool: &mut Spool, coming: &SyncSender<Vec<u8>>) -> io::Result<()> {
+        let about = |error: io::Error| {
+            io::Error::new(error.kind(), format!("The master's copy cannot be written to disk: {error}"))
+        };
         let mut transfer = Transfer::new(RDB_BYTES_MAX_DEFAULT);
         loop {
             let taken = transfer.step(&self.received[self.used..]).map_err(io::Error::other)?;
-            taken.parts().into_iter().try_for_each(|part| spool.push(part)).map_err(about)?;
+            for part in taken.parts().into_iter().filter(|part| !part.is_empty()) {
+                spool.push(part).map_err(about)?;
+                if coming.send(part.to_vec()).is_err() {
+                    return Ok(());
+                }
+            }
             self.used += taken.used;
             let (bytes, form) = (transfer.handed_out(), transfer.form());
             self.server.following.change(self.order, |status| {
@@ -398,21 +425,16 @@ impl<'s> Link<'s> {
                 };
             });
             if taken.is_complete {
-                break;
+                return Ok(());
             }
             self.report(Report::Loading)?;
             self.read()?;
         }
-        self.load(&spool, stream)
     }
 
-    fn load(&mut self, spool: &Spool, stream: Stream) -> io::Result<Stream> {
+    fn load(&mut self, spool: &Spool, libraries: Libraries, stream: Stream) -> io::Result<Stream> {
         let server = self.server;
         log!(Notice, "MASTER <-> REPLICA sync: Loading DB in memory");
-        let libraries = replacement::check(&server.engine, spool.path(), &mut || {
-            self.look()?;
-            self.report(Report::Loading)
-        })?;
         let selected = rdb::stream_database(spool.path());
         let selected = selected
             .ok_or_else(|| io::Error::other("The master's copy names no database that there can be"))?;

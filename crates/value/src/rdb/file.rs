@@ -337,6 +337,8 @@ pub struct FileEntry {
     pub expires_at_ms: Option<u64>,
     /// How much it was used.
     pub usage: Option<FileUsage>,
+    /// How much of the file it takes.
+    pub file_bytes: usize,
 }
 
 enum Item {
@@ -510,6 +512,7 @@ impl<S: Read> FileReader<S> {
 
 fn item(reader: &mut Reader<'_>, database: u64, thresholds: &Thresholds) -> Result<Item, RestoreError> {
     let (mut expires_at_ms, mut usage) = (None, None);
+    let before = reader.rest.len();
     loop {
         match reader.byte()? {
             OP_EXPIRY_MS => expires_at_ms = Some(u64::from_le_bytes(reader.array()?)),
@@ -536,7 +539,8 @@ fn item(reader: &mut Reader<'_>, database: u64, thresholds: &Thresholds) -> Resu
             image_type => {
                 let key = reader.string()?;
                 let value = read_value(image_type, reader, thresholds)?;
-                let entry = FileEntry { database, key, value, expires_at_ms, usage };
+                let file_bytes = before - reader.rest.len();
+                let entry = FileEntry { database, key, value, expires_at_ms, usage, file_bytes };
                 return Ok(Item::Entry(Box::new(entry)));
             }
         }
