@@ -10,6 +10,7 @@ mod bombs;
 mod capacity;
 mod checked;
 mod clients;
+mod copies;
 mod crash;
 mod debug;
 mod demoted;
