@@ -1002,6 +1002,74 @@ fn a_paused_replica_does_nothing_of_its_masters() {
 }
 
 #[test]
+fn what_comes_together_is_done_request_by_request() {
+    for edition in ["memory", "durable"] {
+        let (master, replica) = (master("memory", &[]), master(edition, &["--replica-read-only", "no"]));
+        let (mut here, mut there) = (master.connect().unwrap(), replica.connect().unwrap());
+        follow(&mut there, &master);
+        call(&mut here, &["SET", "a", "1"]);
+        agree(&master, &replica);
+        // What the master does to these fails here, or does something else.
+        call(&mut there, &["RPUSH", "list", "x"]);
+        call(&mut there, &["SET", "long", "xy"]);
+        let mut waiting = replica.connect().unwrap();
+        waiting.send_request(&["XREAD", "BLOCK", "0", "STREAMS", "stream", "$"]).unwrap();
+        wait_until("it waits", || info(&mut there, "blocked_clients") == 1);
+        assert_eq!(shown(&call(&mut there, &["CLIENT", "PAUSE", "1000000", "WRITE"])), "OK");
+        let lines = [
+            "INCR n",
+            "INCR list",
+            "APPEND long z",
+            "INCR n",
+            "XADD stream 1-1 f v",
+            "XADD stream 1-2 f v",
+            "SELECT 2",
+            "INCR n",
+            "MULTI",
+            "INCR n",
+            "SELECT 1",
+            "INCR n",
+            "EXEC",
+            "INCR n",
+            "SELECT 0",
+            "INCR n",
+            "SADD set a b",
+            "SPOP set",
+            "SET e 1 PX 1",
+            "SET f 1 PX 1000000",
+            "DEL none",
+        ];
+        let split = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let mut requests: Vec<_> = (0..70).map(|number| split(&format!("SET k{number} {number}"))).collect();
+        requests.extend(lines.into_iter().map(split));
+        requests.extend((0..70).map(|number| split(&format!("RPUSH l{} {number}", number % 7))));
+        here.pipeline(&requests).unwrap();
+        let offset = |client: &mut Client, name: &str| field(client, name).unwrap().parse::<u64>().unwrap();
+        wait_until("it has come", || {
+            offset(&mut there, "slave_read_repl_offset") >= offset(&mut here, "master_repl_offset")
+        });
+        assert_eq!(call(&mut there, &["EXISTS", "k0"]), Value::Int(0));
+        assert_eq!(shown(&call(&mut there, &["CLIENT", "UNPAUSE"])), "OK");
+        // Who waits is served by the first that comes, and not by all.
+        let entry = Value::Array(vec![text("1-1"), Value::Array(vec![text("f"), text("v")])]);
+        let served = Value::Array(vec![text("stream"), Value::Array(vec![entry])]);
+        assert_eq!(waiting.read_value().unwrap(), Value::Array(vec![served]));
+        wait_until("it is done", || {
+            offset(&mut there, "slave_repl_offset") >= offset(&mut here, "master_repl_offset")
+        });
+        assert_eq!(
+            call(&mut there, &["LRANGE", "list", "0", "-1"]),
+            Value::Array(vec![Value::Bulk(b"x".to_vec())])
+        );
+        assert_eq!(shown(&call(&mut there, &["GET", "long"])), "xyz");
+        assert!(replica.last_lines().contains("could not be done here"), "{}", replica.last_lines());
+        // All else is the same, and so is what a log makes of it.
+        call(&mut here, &["DEL", "list", "long"]);
+        agree(&master, &replica);
+    }
+}
+
+#[test]
 fn a_long_transaction_waits_for_its_keys_only() {
     let (master, replica) = (master("memory", &[]), master("memory", &["--busy-reply-threshold", "1"]));
     let (mut here, mut there) = (master.connect().unwrap(), replica.connect().unwrap());

@@ -67,7 +67,19 @@ impl std::error::Error for Rejection {}
 /// If no server would run it from there.
 #[inline]
 pub fn judge(request: &Request<'_>) -> Result<&'static Command, Rejection> {
-    let Some(command) = table::find_for(request) else { return Err(unknown(request)) };
+    judge_found(table::find_for(request), request)
+}
+
+/// The same, once the command was looked for.
+///
+/// # Errors
+/// As there.
+#[inline]
+pub fn judge_found(
+    found: Option<&'static Command>,
+    request: &Request<'_>,
+) -> Result<&'static Command, Rejection> {
+    let Some(command) = found else { return Err(unknown(request)) };
     let row = &command.row;
     if !row.accepts(request.len()) {
         return Err(Rejection::Arity(row.name));

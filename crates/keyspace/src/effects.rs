@@ -72,6 +72,11 @@ pub trait Journal: Send + Sync {
         if effects.is_empty() { self.end() } else { self.append_parts(span, unit.now, effects) }
     }
 
+    /// The same where the stream's bytes are one request that did what it says: they are the effects, too.
+    fn append_unit_as_sent(&self, unit: Unit<'_>) -> Stamp {
+        self.append_unit(unit, vec![unit.stream.to_vec()])
+    }
+
     /// The end of all that was appended.
     fn end(&self) -> Stamp;
 
@@ -203,10 +208,15 @@ impl Effects {
         let pending = &mut *self.0.lock();
         // Whoever has said something has it here.
         if pending.is_empty()
-            && pending.followed_at.is_none()
             && let Some(sent) = request.as_sent()
         {
-            return journal.append(Span::of(db), now, sent);
+            match pending.followed_at {
+                None => return journal.append(Span::of(db), now, sent),
+                Some(now) if pending.ends_in == db && pending.stream == sent => {
+                    return pending.settle_unit_as_sent(journal, now);
+                }
+                Some(_) => {}
+            }
         }
         pending.end_as(db, now, request.iter());
         pending.settle(journal)
@@ -284,9 +294,22 @@ impl Pending {
         let first = if parts.is_empty() { self.ends_in } else { self.first };
         let unit = Unit { first, last: self.ends_in, now, stream: &self.stream };
         let stamp = journal.append_unit(unit, parts);
+        self.forget_stream();
+        stamp
+    }
+
+    /// The same where the bytes are the request that was executed, and nothing was said but that.
+    #[inline]
+    fn settle_unit_as_sent(&mut self, journal: &dyn Journal, now: UnixMs) -> Stamp {
+        let unit = Unit { first: self.ends_in, last: self.ends_in, now, stream: &self.stream };
+        let stamp = journal.append_unit_as_sent(unit);
+        self.forget_stream();
+        stamp
+    }
+
+    fn forget_stream(&mut self) {
         self.stream.clear();
         self.stream.shrink_to(KEPT_BYTES_MAX);
-        stamp
     }
 
     fn span(&self) -> Span {

@@ -84,6 +84,15 @@ impl Buffer {
         self.put_apart(&mut filling, (&head, unit.ends_in), effects, unit.stream)
     }
 
+    /// The same where the stream has it as it was done.
+    #[inline]
+    pub fn append_unit_as_sent(&self, unit: &Unit<'_>) -> Lsn {
+        debug_assert_eq!(unit.database, unit.ends_in, "a request that is one of a master's selects nothing");
+        let mut filling = self.filling.lock();
+        filling.dresser.forget();
+        self.put(&mut filling, &unit.head(), unit.stream)
+    }
+
     /// Appends requests that have no effect, for who reads the stream in this database: it is selected there.
     pub fn append_told(&self, database: u32, time: UnixMs, requests: &[u8]) -> Lsn {
         let mut filling = self.filling.lock();

@@ -198,6 +198,15 @@ impl Log {
         self.shared.buffer.append_unit(unit, effects)
     }
 
+    /// The same where what the master's stream has is the effects, all of them in the unit's database.
+    ///
+    /// # Panics
+    /// As [`Log::append_effects`].
+    #[inline]
+    pub fn append_unit_as_sent(&self, unit: &Unit<'_>) -> Lsn {
+        self.shared.buffer.append_unit_as_sent(unit)
+    }
+
     /// Appends requests that have no effect, for whoever reads the stream, in the database in which they are to find them: it is selected in
     /// front, unless it is.
     ///

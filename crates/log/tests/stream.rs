@@ -66,6 +66,17 @@ fn append_unit(log: &Log, database: u32, effects: &[&[u8]], stream: &[u8]) -> Ls
     log.append_unit(&unit, effects.iter().map(|part| part.to_vec()).collect())
 }
 
+/// The same where both are the same.
+fn append_as_sent(log: &Log, bytes: &[u8]) {
+    log.append_unit_as_sent(&Unit {
+        database: 7,
+        ends_in: 7,
+        time: UnixMs(1),
+        stream: bytes,
+        is_followed: true,
+    });
+}
+
 fn read_stream(log: &Log, from: u64) -> Option<Vec<u8>> {
     let mut reader = log.read_stream(from).unwrap()?;
     let mut all = Vec::new();
@@ -271,8 +282,9 @@ fn a_masters_bytes_are_the_stream_and_what_they_did_is_applied() {
         let log = recover(&fs, DIR).open(&options, follower.clone()).unwrap();
         let long = vec![b'l'; 20_000];
         // What the effects were, and what the stream says: alike, apart, one of them only, in one block, in several and over segments.
-        let units: [(&[u8], &[u8]); 9] = [
+        let units: [(&[u8], &[u8]); 10] = [
             (b"same", b"same"),
+            (&long, &long),
             (b"effects", b"one request"),
             (b"", b"PING"),
             (b"of nobody's stream", b""),
@@ -291,8 +303,10 @@ fn a_masters_bytes_are_the_stream_and_what_they_did_is_applied() {
         for (effects, bytes) in units {
             // Cut anywhere.
             let (one, two) = effects.split_at(effects.len() / 2);
-            let parts = if effects == bytes { vec![effects] } else { vec![one, two] };
-            append_unit(&log, 7, &parts, bytes);
+            match effects == bytes {
+                true => append_as_sent(&log, bytes),
+                false => drop(append_unit(&log, 7, &[one, two], bytes)),
+            }
             append_unit(&log, 7, &[one, two], b"again");
             stream.extend(bytes);
             stream.extend(b"again");

@@ -17,20 +17,51 @@ use crate::feeding::resuming;
 use crate::server::Server;
 use crate::session::Session;
 use acl::Access;
-use command::table::{Command, Runs};
-use command::{Args, execute};
-use engine::apply::{Apply, Rejection, judge};
+use command::table::{self, Command, Runs};
+use command::{Args, Hashed, execute};
+use engine::apply::{Apply, Rejection, judge_found};
 use engine::import::rdb::Expired;
 use engine::snapshot::Place;
-use keyspace::{Batch, DbIndex, Touch};
+use keyspace::{Ahead, Batch, DbIndex, Key, Position, Touch};
 use net::client::Client;
 use std::sync::Arc;
-use sys::UnixMs;
+use sys::{Ticks, UnixMs};
 use telemetry::stats::Ending;
 use wire::{Protocol, Reply, Request, RequestBuf};
 
 /// Bytes that are kept for replies, which nobody reads.
 const REPLY_BYTES_KEPT_MAX: usize = 1 << 20;
+
+/// A request's command, and its key where that has been hashed.
+#[derive(Clone, Copy)]
+pub struct Found<'k> {
+    /// None: there is no such command.
+    pub command: Option<&'static Command>,
+    /// The first, if it has any.
+    pub key: Option<Key<'k>>,
+    /// The position of the element that it looks for at that key.
+    pub element: Option<Position>,
+}
+
+impl<'k> Found<'k> {
+    /// Looks for the command.
+    pub fn find(request: &Request<'_>) -> Found<'k> {
+        Found { command: table::find_for(request), key: None, element: None }
+    }
+
+    /// Where it looks.
+    pub fn ahead(&self) -> Option<Ahead> {
+        let Found { key, element, .. } = *self;
+        key.map(|key| Ahead { slot: key.slot, position: key.position, element })
+    }
+
+    fn hashed(&self) -> Hashed<'_> {
+        match self.command {
+            Some(command) => Hashed::new(command.first_key, 1, self.key.as_slice()),
+            None => Hashed::NONE,
+        }
+    }
+}
 
 /// Runs requests one by one.
 pub struct Replay<'s> {
@@ -68,17 +99,33 @@ impl<'s> Replay<'s> {
         now: UnixMs,
         request: &Request<'_>,
     ) -> Result<DbIndex, Rejection> {
-        let command = judge(request)?;
+        let found = Found::find(request);
+        self.apply_found(batch, (db, now), request, &found, &mut self.server.ticks.now())
+    }
+
+    /// The same for a request that was looked at ahead. It begins at a tick, which becomes the one at which it ends.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn apply_found(
+        &mut self,
+        batch: &mut Batch<'_>,
+        (db, now): (DbIndex, UnixMs),
+        request: &Request<'_>,
+        found: &Found<'_>,
+        tick: &mut Ticks,
+    ) -> Result<DbIndex, Rejection> {
+        let command = judge_found(found.command, request)?;
         self.reply.clear();
-        if !self.counts {
-            return self.run(command, batch, db, now, request);
+        let result = self.run(command, batch, (db, now), request, found.hashed());
+        if self.counts {
+            let began = std::mem::replace(tick, self.server.ticks.now());
+            let ending = if result.is_ok() { Ending::Done } else { Ending::Failed };
+            let (counts, track) =
+                (&self.server.worker_counts[self.worker], self.server.engine.config.latency_tracking());
+            counts.note(command.id, began, *tick, ending, track);
         }
-        let began = self.server.ticks.now();
-        let result = self.run(command, batch, db, now, request);
-        let ending = if result.is_ok() { Ending::Done } else { Ending::Failed };
-        let (counts, track) =
-            (&self.server.worker_counts[self.worker], self.server.engine.config.latency_tracking());
-        counts.note(command.id, began, self.server.ticks.now(), ending, track);
         result
     }
 
@@ -86,14 +133,15 @@ impl<'s> Replay<'s> {
         &mut self,
         command: &'static Command,
         batch: &mut Batch<'_>,
-        db: DbIndex,
-        now: UnixMs,
+        (db, now): (DbIndex, UnixMs),
         request: &Request<'_>,
+        hashed: Hashed<'_>,
     ) -> Result<DbIndex, Rejection> {
         match command.row.handler {
             Runs::Data(row) => {
                 let engine = &self.server.engine;
-                let args = Args::new(*request, &engine.keyspace, (db, now), &engine.settings).of_log();
+                let args = Args::new(*request, &engine.keyspace, (db, now), &engine.settings);
+                let args = Args { hashed, ..args.of_log() };
                 let mut reply = Reply::new(&mut self.reply, Protocol::Resp2);
                 execute(row, batch, &args, Touch::No, &mut reply)
                     .map(|_| db)

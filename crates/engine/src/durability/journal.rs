@@ -47,6 +47,13 @@ impl ToLog {
         self.append_followed(&unit, effects)
     }
 
+    /// What a master wanted of this server.
+    #[inline]
+    fn of_master<'u>(unit: &Unit<'u>) -> ::log::Unit<'u> {
+        let Unit { first, last, now: time, stream } = *unit;
+        ::log::Unit { database: first.0, ends_in: last.0, time, stream, is_followed: true }
+    }
+
     fn append_followed(&self, unit: &::log::Unit<'_>, effects: Vec<Vec<u8>>) -> Stamp {
         let bytes = effects.iter().map(Vec::len).sum::<usize>() + unit.stream.len();
         if bytes == 0 {
@@ -95,9 +102,13 @@ impl Journal for ToLog {
     }
 
     fn append_unit(&self, unit: Unit<'_>, effects: Vec<Vec<u8>>) -> Stamp {
-        let Unit { first, last, now: time, stream } = unit;
-        let unit = ::log::Unit { database: first.0, ends_in: last.0, time, stream, is_followed: true };
-        self.append_followed(&unit, effects)
+        self.append_followed(&ToLog::of_master(&unit), effects)
+    }
+
+    fn append_unit_as_sent(&self, unit: Unit<'_>) -> Stamp {
+        let end = self.log.append_unit_as_sent(&ToLog::of_master(&unit));
+        self.note_appended(unit.stream.len());
+        Stamp(end.0)
     }
 
     fn end(&self) -> Stamp {

@@ -5,6 +5,7 @@
 use super::ending::printable;
 use super::limits::ARGUMENTS_MAX;
 use super::walk::WORD_BYTES;
+use wire::Span;
 
 /// The shortest word: its length, no bytes, and both line ends.
 const WORD_BYTES_MIN: usize = b"$0\r\n\r\n".len();
@@ -78,7 +79,7 @@ impl Room {
         }
     }
 
-    fn has(self, bytes: usize, words: usize) -> bool {
+    pub fn has(self, bytes: usize, words: usize) -> bool {
         bytes <= self.bytes && bytes.saturating_add(words.saturating_mul(WORD_BYTES)) <= self.all
     }
 }
@@ -102,6 +103,11 @@ pub(super) struct Arriving {
 }
 
 impl Arriving {
+    /// Whether nothing was looked at.
+    pub fn is_new(&self) -> bool {
+        self.at == 0
+    }
+
     /// Looks at what has come, from its first byte on. Gives its length when it is whole.
     ///
     /// # Errors
@@ -165,6 +171,46 @@ impl Arriving {
 
 fn other_form() -> Wrong {
     Wrong::Corrupt("a request is not in the form in which masters write them".to_owned())
+}
+
+/// Notes where the words of the request are that begins at `begin`, in one go. Gives its end; None, and some of its words may be noted, if it is
+/// longer than `bytes_max`, has not come whole, or is none: [`Arriving::look`] says which.
+pub(super) fn note_whole(
+    bytes: &[u8],
+    begin: usize,
+    bytes_max: usize,
+    spans: &mut Vec<Span>,
+) -> Option<usize> {
+    let (words, mut at) = line(bytes, begin, b'*')?;
+    // Each of them takes more bytes than one.
+    if words == 0 || words > bytes_max {
+        return None;
+    }
+    for _ in 0..words {
+        let (length, start) = line(bytes, at, b'$')?;
+        let end = start.checked_add(length)?;
+        at = end.checked_add(2)?;
+        if at - begin > bytes_max || bytes.get(end..at)? != b"\r\n" {
+            return None;
+        }
+        spans.push(Span { start, end });
+    }
+    Some(at)
+}
+
+/// The number of the line that begins there, and where the next begins; None where [`header`] has another answer.
+#[inline]
+fn line(bytes: &[u8], at: usize, sign: u8) -> Option<(usize, usize)> {
+    let rest = bytes.get(at..)?;
+    match *rest {
+        [first, digit @ b'0'..=b'9', b'\r', b'\n', ..] if first == sign => {
+            Some((usize::from(digit - b'0'), at + 4))
+        }
+        _ => match header(rest, sign) {
+            Header::Whole { number, bytes } => Some((number, at + bytes)),
+            _ => None,
+        },
+    }
 }
 
 /// How many words a request has that was looked at, the first, and the second.

@@ -26,3 +26,10 @@ pub const ARGUMENTS_MAX: usize = i32::MAX as usize;
 
 /// Words of a unit whose places are noted at a time, unless a request has more: 1 MiB of notes.
 pub const GROUP_WORDS_MAX: usize = 1 << 16;
+
+/// Units that are handed out at a time, where each is one short request: as many as are prepared together when they are applied. More would
+/// ask for more memory lines than the first-level cache holds.
+pub const RUN_UNITS_MAX: usize = 32;
+
+/// Bytes and words of such units together: where a log is full, that much more comes to it at most.
+pub const RUN_BYTES_MAX: usize = 64 << 10;

@@ -13,6 +13,8 @@
 //! request in the form in which masters write them is a corrupt stream: inline requests, empty ones, a length that does not
 //! fit its argument, MULTI in MULTI, EXEC without it, DISCARD.
 //!
+//! Short commands that stand behind each other can be had as a run, whose words are found in the same go. Each is a unit all the same.
+//!
 //! Of a unit nothing is kept but its bytes: where its words are is found again when it is gone over, for some requests at a time
 //! ([`Unit::walk`]). Notes of many small words would be many times their bytes.
 //!
@@ -24,7 +26,7 @@
 use super::ending::Ending;
 use super::form::{Arriving, Room, Wrong, begin_of};
 use super::limits::STREAM_BYTES_KEPT_MAX;
-use super::walk::{Walk, Words};
+use super::walk::{Group, Walk, Words};
 use log::limits::DATABASES_MAX;
 
 /// A place in a stream between two units: all that is needed to go on from it.
@@ -149,6 +151,8 @@ pub struct MasterStream {
     /// Whether the unit at `at` was handed out.
     is_given: bool,
     bytes_max: usize,
+    /// Of the run that was handed out last.
+    words: Words,
     ending: Option<Ending>,
 }
 
@@ -168,6 +172,7 @@ impl MasterStream {
             place,
             is_given: false,
             bytes_max: unit_bytes_max,
+            words: Words::default(),
             ending: None,
         }
     }
@@ -212,6 +217,34 @@ impl MasterStream {
         }
     }
 
+    /// Commands that have come whole, each of them a unit, in the database that is selected; they are no more than go at a time. None:
+    /// [`MasterStream::next_unit`] says what there is.
+    pub fn next_run(&mut self) -> Option<Group<'_>> {
+        self.drop_given();
+        if self.ending.is_some() || self.is_open || !self.arriving.is_new() {
+            return None;
+        }
+        let room = Room::of(self.bytes_max, 0);
+        let bytes = self.words.note_run(&self.buf[self.at..], self.begin.database, room);
+        if bytes == 0 {
+            return None;
+        }
+        (self.parsed, self.is_given) = (bytes, true);
+        self.place.offset += bytes as u64;
+        Some(self.words.run(&self.buf[self.at..self.at + bytes], self.begin.offset))
+    }
+
+    /// Of the run that was handed out last, what ends behind this offset is handed out again: nothing was done with it.
+    ///
+    /// # Panics
+    /// If the offset is not one of the run's.
+    pub fn take_back(&mut self, offset: u64) {
+        let is_of_run = self.is_given && (self.begin.offset..=self.place.offset).contains(&offset);
+        assert!(is_of_run, "what is taken back was handed out");
+        self.parsed -= usize::try_from(self.place.offset - offset).expect("a run is short");
+        self.place.offset = offset;
+    }
+
     /// The place behind the last unit that was handed out.
     #[must_use]
     pub fn place(&self) -> Place {
@@ -227,7 +260,7 @@ impl MasterStream {
     /// Bytes allocated, for memory limits.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
-        self.buf.capacity()
+        self.buf.capacity() + self.words.allocated_bytes()
     }
 
     /// Hands out the unit that was read.

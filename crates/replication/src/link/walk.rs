@@ -2,8 +2,8 @@
 //!
 //! Invariant: what is noted at a time is of at most [`GROUP_WORDS_MAX`] words, or of one request.
 
-use super::form::{begin_of, count, word};
-use super::limits::{GROUP_WORDS_MAX, STREAM_BYTES_KEPT_MAX};
+use super::form::{Room, begin_of, count, note_whole, word};
+use super::limits::{GROUP_WORDS_MAX, RUN_BYTES_MAX, RUN_UNITS_MAX, STREAM_BYTES_KEPT_MAX};
 use super::stream::{Role, Unit, role};
 use wire::{Request, Span};
 
@@ -40,8 +40,44 @@ impl Words {
         self.pieces.shrink_to(STREAM_BYTES_KEPT_MAX / size_of::<Piece>());
     }
 
+    /// Notes the commands at the front of some bytes that have come whole, up to where something else stands, or as many as go at a time.
+    /// Gives the bytes that they are.
+    pub(super) fn note_run(&mut self, bytes: &[u8], database: u32, room: Room) -> usize {
+        self.clear();
+        let mut at = 0;
+        while self.pieces.len() < RUN_UNITS_MAX {
+            let (begin, span) = (at, self.spans.len());
+            let end = note_whole(bytes, begin, RUN_BYTES_MAX - begin, &mut self.spans);
+            let Some(end) =
+                end.filter(|end| self.is_command(bytes, span) && self.has_room(end - begin, span, room))
+            else {
+                self.spans.truncate(span);
+                break;
+            };
+            self.pieces.push(Piece { begin, end, span, database, role: Role::Command });
+            at = end;
+        }
+        at
+    }
+
+    /// Whether the request whose words begin there, the last that was noted, is to be applied.
+    fn is_command(&self, bytes: &[u8], span: usize) -> bool {
+        let word = |span: &Span| &bytes[span.start..span.end];
+        let words = &self.spans[span..];
+        let [name, ..] = words else { return false };
+        matches!(role(words.len(), word(name), words.get(1).map(word)), Ok((Role::Command, None)))
+    }
+
+    fn has_room(&self, bytes: usize, span: usize, room: Room) -> bool {
+        room.has(bytes, self.spans.len() - span)
+    }
+
+    /// What was noted by [`Words::note_run`] of these bytes, which begin at an offset of the stream.
+    pub(super) fn run<'g>(&'g self, bytes: &'g [u8], offset: u64) -> Group<'g> {
+        Group { bytes, offset, words: self, is_all: true }
+    }
+
     /// Bytes allocated.
-    #[cfg(test)]
     pub(super) fn allocated_bytes(&self) -> usize {
         self.spans.capacity() * WORD_BYTES + self.pieces.capacity() * size_of::<Piece>()
     }
@@ -134,6 +170,24 @@ impl<'g> Group<'g> {
             database: piece.database,
             role: piece.role,
         })
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(self) -> usize {
+        self.words.pieces.len()
+    }
+
+    /// The offset in the stream of what they belong to.
+    #[must_use]
+    pub fn begin(self) -> u64 {
+        self.offset
+    }
+
+    /// The database in which the first of them runs.
+    #[must_use]
+    pub fn database(self) -> Option<u32> {
+        self.words.pieces.first().map(|first| first.database)
     }
 
     /// Those to apply, in order.

@@ -44,7 +44,7 @@ const GROUP_REQUESTS: usize = 32;
 const FETCH_KEYS_MAX: usize = 256;
 
 /// How old the moment may be that commands take for the present one.
-const MOMENT_AGE_MAX: Duration = Duration::from_millis(1);
+pub const MOMENT_AGE_MAX: Duration = Duration::from_millis(1);
 
 /// How long a command waits before it looks again whether the mail before it may leave.
 const SEAL_PATIENCE_MS: u64 = 100;

@@ -1,25 +1,36 @@
 //! Does what the master wants, unit by unit: each is in the keyspace and in the log as a whole or not at all.
 //!
+//! Units that are one short command each, and have come together, are done in one stay in the keyspace, and the memory that they will touch is
+//! asked for first. Nobody else sees a difference: each has its keys' locks, and its record, for itself.
+//!
 //! No check that a client's request passes is made: neither rights nor memory nor limits. What the master did is done; an answer
 //! that is an error is told in the log, as it means that both hold different data.
 //!
 //! Thread rule: the thread that has the link, in the place of a guest of the keyspace.
 
 use crate::blocking;
-use crate::replay::Replay;
+use crate::dispatch::MOMENT_AGE_MAX;
+use crate::replay::{Found, Replay};
 use crate::server::Server;
 use command::Args;
 use command::execute::{keys_locked, needs_all};
 use command::table::{self, Runs};
 use engine::residency;
 use keyspace::{Batch, DbIndex, Key, NO_TIME_IS_UP};
+use replication::link::limits::RUN_UNITS_MAX;
 use replication::link::{Group, Unit, UnitKind, UnitRequest, Words};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use sys::{Ticks, UnixMs};
 use telemetry::log;
+use value::table::position_of;
 
 /// Errors that are told one by one; of more only now and then.
 const ERRORS_TOLD: u64 = 20;
+
+/// The commands of units that are done together.
+type Run<'g> = SmallVec<[Found<'g>; RUN_UNITS_MAX]>;
 
 /// Does units of one master's.
 pub struct Applier<'s> {
@@ -27,6 +38,8 @@ pub struct Applier<'s> {
     guest: usize,
     replay: Replay<'s>,
     words: Words,
+    /// A unit that takes longer than this makes the moment too old for the next.
+    stale_ticks: u64,
     errors: u64,
 }
 
@@ -38,6 +51,7 @@ impl<'s> Applier<'s> {
             guest,
             replay: Replay::of_master(server, guest),
             words: Words::default(),
+            stale_ticks: server.ticks.ticks_in(MOMENT_AGE_MAX),
             errors: 0,
         }
     }
@@ -63,15 +77,76 @@ impl<'s> Applier<'s> {
             }
         }
         self.words = words;
+        self.end_unit(&mut batch, now);
+        server.tracking.end_batch(&server.net.clients, self.guest);
+    }
+
+    /// Does units that are a command each, in one stay in the keyspace, for as long as `goes_on` says before each. Gives the offset up to which
+    /// they are done.
+    pub fn apply_run(&mut self, run: Group<'_>, goes_on: impl Fn() -> bool) -> u64 {
+        residency::wait_for_room(&self.server.engine);
+        let server = self.server;
+        let mut now = server.engine.clock.now();
+        let mut batch = server.engine.keyspace.enter(self.guest);
+        let db = DbIndex(run.database().unwrap_or_default());
+        let is_there = db.0 < server.engine.keyspace.databases();
+        let prepared = if is_there { self.prepare(&batch, db, run) } else { Run::new() };
+        let mut tick = server.ticks.now();
+        let mut taken_at = tick;
+        let mut done = run.begin();
+        for (index, request) in run.commands().enumerate() {
+            if !goes_on() {
+                break;
+            }
+            if tick.0.saturating_sub(taken_at.0) > self.stale_ticks {
+                (now, taken_at) = (server.engine.clock.now(), tick);
+            }
+            batch.begin_unit(request.bytes, db, now);
+            match prepared.get(index) {
+                Some(found) => self.command_found(&mut batch, &request, found, &mut tick),
+                None => self.command(&mut batch, &request),
+            }
+            self.end_unit(&mut batch, now);
+            done = request.end;
+        }
+        server.tracking.end_batch(&server.net.clients, self.guest);
+        done
+    }
+
+    /// Looks up what a run's commands are, and has the memory of their keys fetched, as for those of clients.
+    fn prepare<'g>(&self, batch: &Batch<'_>, db: DbIndex, run: Group<'g>) -> Run<'g> {
+        let keyspace = &self.server.engine.keyspace;
+        let mut prepared = Run::new();
+        // Nothing is ahead of a request alone.
+        let is_several = run.count() > 1;
+        for UnitRequest { request, .. } in run.commands() {
+            let found = Found::find(&request);
+            let command = found.command;
+            let word = |at: usize| request.get(at).filter(|_| at > 0);
+            let key = command.and_then(|command| word(command.first_key)).map(|name| keyspace.key(db, name));
+            let element = command.and_then(|command| word(command.row.element)).filter(|_| is_several);
+            if let Some(key) = key.filter(|_| is_several) {
+                batch.prefetch_slot(db, key.slot);
+            }
+            prepared.push(Found { key, element: element.map(position_of), ..found });
+        }
+        if is_several {
+            batch.prefetch(db, prepared.iter().filter_map(Found::ahead));
+        }
+        prepared
+    }
+
+    /// What a unit did is in the log by its end, and who waits for it is served.
+    #[inline]
+    fn end_unit(&self, batch: &mut Batch<'_>, now: UnixMs) {
         if batch.is_holding() {
             batch.settle_held();
         }
         batch.end_unit();
         if batch.has_ready() {
-            blocking::serve(server, &mut batch, self.guest, now);
+            blocking::serve(self.server, batch, self.guest, now);
         }
         batch.release();
-        server.tracking.end_batch(&server.net.clients, self.guest);
     }
 
     fn command(&mut self, batch: &mut Batch<'_>, request: &UnitRequest<'_>) {
@@ -82,6 +157,20 @@ impl<'s> Applier<'s> {
         let done =
             self.replay.apply_within(batch, DbIndex(request.database), NO_TIME_IS_UP, &request.request);
         if let Err(rejection) = done {
+            self.tell(request, &rejection);
+        }
+    }
+
+    #[inline]
+    fn command_found(
+        &mut self,
+        batch: &mut Batch<'_>,
+        request: &UnitRequest<'_>,
+        found: &Found<'_>,
+        tick: &mut Ticks,
+    ) {
+        let place = (DbIndex(request.database), NO_TIME_IS_UP);
+        if let Err(rejection) = self.replay.apply_found(batch, place, &request.request, found, tick) {
             self.tell(request, &rejection);
         }
     }

@@ -151,8 +151,9 @@ struct Link<'s> {
     server: &'s Arc<Server>,
     order: u64,
     outgoing: Outgoing,
-    /// What has come and is not used.
+    /// What has come, up to `filled`, and is not used from `used` on. It is as long as it was at most: nothing is zeroed again.
     received: Vec<u8>,
+    filled: usize,
     used: usize,
     /// There may be more of what has come than was read.
     has_more: bool,
@@ -191,6 +192,7 @@ impl<'s> Link<'s> {
             order,
             outgoing,
             received: Vec::new(),
+            filled: 0,
             used: 0,
             has_more: false,
             reports: Reports::new(),
@@ -209,7 +211,7 @@ impl<'s> Link<'s> {
 
     /// What is there and not used.
     fn rest(&self) -> &[u8] {
-        &self.received[self.used..]
+        &self.received[self.used..self.filled]
     }
 
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -222,21 +224,24 @@ impl<'s> Link<'s> {
     }
 
     fn forget_used(&mut self) {
-        self.received.drain(..self.used);
-        self.used = 0;
+        self.received.copy_within(self.used..self.filled, 0);
+        (self.filled, self.used) = (self.filled - self.used, 0);
     }
 
     /// Reads what comes within a short time. False: nothing.
     fn read(&mut self) -> io::Result<bool> {
         self.forget_used();
-        let had = self.received.len();
-        self.received.resize(had + READ_BYTES, 0);
+        let had = self.filled;
+        let end = had + READ_BYTES;
+        if self.received.len() < end {
+            self.received.resize(end, 0);
+        }
         let (server, order) = (self.server, self.order);
         self.outgoing.set_deadline(Instant::now() + PATIENCE);
-        let read = self.outgoing.read(&mut self.received[had..], &mut || look(server, order));
+        let read = self.outgoing.read(&mut self.received[had..end], &mut || look(server, order));
         let count = *read.as_ref().unwrap_or(&0);
         self.has_more = count == READ_BYTES;
-        self.received.truncate(had + count);
+        self.filled = had + count;
         match read {
             Ok(0) => Err(io::Error::new(ErrorKind::UnexpectedEof, "Connection with master lost.")),
             Ok(_) => {
@@ -408,7 +413,7 @@ impl<'s> Link<'s> {
         };
         let mut transfer = Transfer::new(RDB_BYTES_MAX_DEFAULT);
         loop {
-            let taken = transfer.step(&self.received[self.used..]).map_err(io::Error::other)?;
+            let taken = transfer.step(&self.received[self.used..self.filled]).map_err(io::Error::other)?;
             for part in taken.parts().into_iter().filter(|part| !part.is_empty()) {
                 spool.push(part).map_err(about)?;
                 if coming.send(part.to_vec()).is_err() {
@@ -500,9 +505,9 @@ impl<'s> Link<'s> {
         // A Redis that has sent a copy without a file holds the stream back until it hears that the copy is loaded, and may have been busy.
         let mut is_waiting = true;
         loop {
-            is_waiting &= self.used == self.received.len();
-            units.feed(&self.received[self.used..]);
-            self.used = self.received.len();
+            is_waiting &= self.used == self.filled;
+            units.feed(self.rest());
+            self.used = self.filled;
             self.apply(&mut units, stream, (applier, &mut asked))?;
             let (applied, durable) = self.done();
             let is_asked = asked.front().is_some_and(|offset| *offset <= applied);
@@ -564,6 +569,14 @@ impl<'s> Link<'s> {
         let result = loop {
             if self.is_paused() {
                 break Ok(());
+            }
+            if let Some(run) = units.next_run() {
+                let done = applier.apply_run(run, || !self.is_paused());
+                units.take_back(done);
+                if let Err(error) = self.wait_for_log() {
+                    break Err(error);
+                }
+                continue;
             }
             match units.next_unit() {
                 Ok(Some(unit)) => {

@@ -1,7 +1,7 @@
 //! Damaged transcripts: no machine panics, keeps more than it may, or hands out what depends on how the bytes were cut.
 
-use super::super::form::{Arriving, Room};
-use super::stream::play as play_stream;
+use super::super::form::{Arriving, Room, note_whole};
+use super::stream::{play as play_stream, play_by_runs};
 use super::*;
 use testkit::seed::Budget;
 
@@ -86,6 +86,8 @@ fn a_damaged_stream_is_the_same_however_it_is_cut() {
         for cutting in [vec![1; bytes.len()], random_cutting(bytes.len(), prng)] {
             let (units, place, ending) = play_stream(&bytes, &cutting, bound);
             assert_eq!((&units, place, ending.is_some()), (&whole.0, whole.1, whole.2.is_some()));
+            let by_runs = play_by_runs(&bytes, &cutting, bound, |count| below(prng, count + 1));
+            assert_eq!(by_runs, (units, place, ending));
         }
         let joined: Vec<u8> = whole.0.iter().flat_map(|unit| unit.bytes.clone()).collect();
         assert!(bytes.starts_with(&joined));
@@ -101,6 +103,8 @@ fn a_request_is_taken_where_the_parser_of_clients_takes_it_in_its_shortest_form(
             return;
         }
         let taken = Arriving::default().look(&bytes, Room::of(1 << 20, 0));
+        let at_once = note_whole(&bytes, 0, 1 << 20, &mut Vec::new());
+        assert_eq!(at_once, taken.as_ref().ok().copied().flatten());
         let limits = wire::Limits { bulk_bytes_max: 1 << 20, ..wire::Limits::default() };
         let mut batch = wire::Batch::new();
         match wire::Parser::new().parse(&bytes, &limits, &mut batch, 1) {

@@ -53,11 +53,67 @@ pub(super) fn play(bytes: &[u8], cutting: &[usize], unit_max: usize) -> (Vec<See
     (units, stream.place(), None)
 }
 
-/// The same however the bytes come.
+/// The same by runs where there are some, of each of which as much is done as `done` says, which it is told the length of.
+pub(super) fn play_by_runs(
+    bytes: &[u8],
+    cutting: &[usize],
+    unit_max: usize,
+    mut done: impl FnMut(usize) -> usize,
+) -> (Vec<Seen>, Place, Option<Ending>) {
+    let mut stream = MasterStream::new(BEGIN, unit_max);
+    let mut units = Vec::new();
+    for piece in pieces(bytes, cutting) {
+        stream.feed(piece);
+        loop {
+            let before = stream.place();
+            if let Some(run) = stream.next_run() {
+                let (count, mut end) = (run.count(), run.begin());
+                assert_eq!((end, run.database()), (before.offset, Some(before.database)));
+                for one in run.commands().take(done(count)) {
+                    units.push(seen_in_run(&one, end));
+                    end = one.end;
+                }
+                stream.take_back(end);
+                assert_eq!(stream.place(), Place { offset: end, ..before });
+                continue;
+            }
+            match stream.next_unit() {
+                Ok(Some(unit)) => units.push(seen(&unit)),
+                Ok(None) => break,
+                Err(ending) => {
+                    assert!(stream.next_run().is_none());
+                    return (units, stream.place(), Some(ending));
+                }
+            }
+        }
+    }
+    (units, stream.place(), None)
+}
+
+/// A unit that came in a run.
+fn seen_in_run(one: &UnitRequest<'_>, begin: u64) -> Seen {
+    assert_eq!(one.request.as_sent(), Some(one.bytes));
+    assert_eq!(one.end - begin, one.bytes.len() as u64);
+    let last = one.request.arg(one.request.len() - 1).escape_ascii().to_string();
+    let place = |offset| Place { offset, database: one.database };
+    Seen {
+        kind: UnitKind::Command,
+        bytes: one.bytes.to_vec(),
+        begin: place(begin),
+        end: place(one.end),
+        requests: vec![(last, one.database, one.end, one.role)],
+    }
+}
+
+/// The same however the bytes come, and whether or not they are taken by runs, of which all is done or some.
 fn play_all(bytes: &[u8]) -> (Vec<Seen>, Option<Ending>) {
     let whole = play(bytes, &[bytes.len()], 10_000);
+    let mut prng = Prng::from_seed(6);
     for cutting in cuttings(bytes.len(), &mut Prng::from_seed(4)) {
         assert_eq!(play(bytes, &cutting, 10_000), whole, "{cutting:?}");
+        assert_eq!(play_by_runs(bytes, &cutting, 10_000, |count| count), whole, "{cutting:?}");
+        let some = |count: usize| usize::try_from(prng.below(count as u64 + 1)).unwrap();
+        assert_eq!(play_by_runs(bytes, &cutting, 10_000, some), whole, "{cutting:?}");
     }
     assert_eq!(whole.1, whole.0.last().map_or(BEGIN, |unit| unit.end));
     (whole.0, whole.2)
@@ -105,6 +161,39 @@ fn a_stream_is_cut_into_units() {
     let expected: Vec<_> =
         expected.iter().zip(inside).map(|(one, end)| (one.0.to_owned(), one.1, end, one.2)).collect();
     assert_eq!(units[3].requests, expected);
+}
+
+#[test]
+fn commands_that_have_come_together_are_a_run_up_to_what_is_none() {
+    use limits::{RUN_BYTES_MAX, RUN_UNITS_MAX};
+    let mut stream = MasterStream::new(BEGIN, 1 << 20);
+    let sets = |count: usize| requests(&["SET a 1"]).repeat(count);
+    let large = format!("SET a {}", "x".repeat(RUN_BYTES_MAX));
+    let others = ["SELECT 4", "PING", "REPLCONF GETACK *", &large];
+    stream.feed(&sets(2 * RUN_UNITS_MAX + 1));
+    for other in others {
+        stream.feed(&[requests(&[other]), sets(3)].concat());
+    }
+    let behind = [requests(&["MULTI", "SET a 1", "EXEC"]), sets(1), requests(&["SET b 1"])].concat();
+    stream.feed(&behind[..behind.len() - 1]);
+    let run = |stream: &mut MasterStream| stream.next_run().map(|run| run.count());
+    for count in [RUN_UNITS_MAX, RUN_UNITS_MAX, 1] {
+        assert_eq!(run(&mut stream), Some(count));
+    }
+    for _ in others {
+        assert_eq!(run(&mut stream), None);
+        assert!(stream.next_unit().unwrap().is_some());
+        assert_eq!(run(&mut stream), Some(3));
+    }
+    assert_eq!(run(&mut stream), None);
+    assert_eq!(stream.next_unit().unwrap().unwrap().kind(), UnitKind::Transaction);
+    assert_eq!(run(&mut stream), Some(1));
+    // What has not come whole is no run, also once it was looked at.
+    assert!(run(&mut stream).is_none() && stream.next_unit().unwrap().is_none());
+    stream.feed(b"\n");
+    assert_eq!(run(&mut stream), None);
+    assert_eq!(stream.next_unit().unwrap().unwrap().kind(), UnitKind::Command);
+    assert_eq!((stream.waiting_bytes(), stream.place().database), (0, 4));
 }
 
 #[test]
@@ -202,6 +291,7 @@ fn a_unit_above_the_bound_is_refused_before_it_is_kept() {
         for cutting in cuttings(bytes.len(), &mut Prng::from_seed(5)) {
             let (units, place, ending) = play(bytes, &cutting, bound);
             assert_eq!((units.len(), place), (0, BEGIN));
+            assert_eq!(play_by_runs(bytes, &cutting, bound, |count| count), (units, place, ending.clone()));
             let sentence = ending.expect("it is above the bound").to_string();
             assert!(sentence.contains(&format!("of more than {bound} bytes at offset 1000")), "{sentence}");
         }
