@@ -66,7 +66,7 @@ impl Service for Server {
         if self.shard.is_on() {
             self.shard.note_end(feeding::end(self));
         }
-        durability::write_gathered(&self.engine, || self.net.placement.connections_of(worker));
+        feeding::pass_gathered(self, || self.net.placement.connections_of(worker));
     }
 
     async fn work(self: Arc<Server>, worker: usize) {

@@ -66,9 +66,7 @@ impl ToLog {
 
     #[inline]
     fn note_appended(&self, bytes: usize) {
-        if let Some(gathered) = GATHERED.get() {
-            GATHERED.set(Some(Gathered { bytes: gathered.bytes + bytes, ..gathered }));
-        }
+        note_gathered(bytes);
         if self.log.is_full()
             && let Some(engine) = self.engine.upgrade()
         {
@@ -120,17 +118,8 @@ impl Journal for ToLog {
     }
 
     fn nudge(&self) {
-        match GATHERED.get() {
-            // Nobody but workers says when it is idle.
-            None => self.log.nudge(),
-            Some(gathered) => {
-                let gathered = Gathered { batches: gathered.batches + 1, ..gathered };
-                let is_enough = gathered.batches >= gathered.batches_wanted || gathered.bytes >= BYTES_MAX;
-                if is_enough {
-                    self.log.nudge();
-                }
-                GATHERED.set(Some(if is_enough { Gathered::new(gathered.batches_wanted) } else { gathered }));
-            }
+        if has_gathered_enough() {
+            self.log.nudge();
         }
     }
 }
@@ -172,16 +161,31 @@ pub fn gather() {
     GATHERED.set(Some(Gathered::new(BATCHES_MIN)));
 }
 
-/// Has what gathered written. Called by the thread of a worker when it has nothing to do, or is at something that takes long; it tells how
-/// many connections it has.
-pub fn write_gathered(engine: &Engine, connections: impl FnOnce() -> u32) {
-    if GATHERED.get().is_some_and(|gathered| gathered.batches > 0)
-        && let Some(log) = engine.durability.log()
-    {
+/// Notes that this thread has appended so much.
+pub fn note_gathered(bytes: usize) {
+    if let Some(gathered) = GATHERED.get() {
+        GATHERED.set(Some(Gathered { bytes: gathered.bytes + bytes, ..gathered }));
+    }
+}
+
+/// Notes the end of a batch that has appended something. True: what has gathered is to go on now; nobody but workers says when it is idle.
+pub fn has_gathered_enough() -> bool {
+    let Some(gathered) = GATHERED.get() else { return true };
+    let gathered = Gathered { batches: gathered.batches + 1, ..gathered };
+    let is_enough = gathered.batches >= gathered.batches_wanted || gathered.bytes >= BYTES_MAX;
+    GATHERED.set(Some(if is_enough { Gathered::new(gathered.batches_wanted) } else { gathered }));
+    is_enough
+}
+
+/// Whether something has gathered that is to go on now. Called by the thread of a worker when it has nothing to do, or is at something that
+/// takes long; it tells how many connections it has.
+pub fn take_gathered(connections: impl FnOnce() -> u32) -> bool {
+    let is_any = GATHERED.get().is_some_and(|gathered| gathered.batches > 0);
+    if is_any {
         let half = connections() / 2;
         GATHERED.set(Some(Gathered::new(half.clamp(BATCHES_MIN, BATCHES_MAX))));
-        log.nudge();
     }
+    is_any
 }
 
 /// Is told by the log's flusher.

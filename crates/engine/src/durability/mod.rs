@@ -20,7 +20,7 @@ mod rewrite;
 mod slots;
 
 pub use counts::{FunctionCount, KeyCount, KeyCounts, of_now as counts_of_now};
-pub use journal::{Watcher, gather, write_gathered};
+pub use journal::{Watcher, gather, has_gathered_enough, note_gathered, take_gathered};
 pub use loading::Loading;
 pub use rewrite::{Rewrites, begin_if_due, begin_rewrite, retire};
 

@@ -31,7 +31,7 @@ use crate::followed::Phase;
 use crate::replicas::State;
 use crate::server::Server;
 use ::log::{Span, SyncPolicy, Unit};
-use engine::{Attention, Engine};
+use engine::{Attention, Engine, durability};
 use keyspace::DbIndex;
 use sys::Stamp;
 
@@ -90,6 +90,17 @@ pub fn told(server: &Server) -> u64 {
     match server.following.status() {
         Some(status) if status.phase == Phase::Connected => status.offset,
         _ => end(server),
+    }
+}
+
+/// Has what this thread has written, and has gathered, go on: to the disk, or to replicas. Called by a worker that has nothing to do, or is at
+/// something that takes long; it tells how many connections it has.
+pub fn pass_gathered(server: &Server, connections: impl FnOnce() -> u32) {
+    if durability::take_gathered(connections) {
+        match server.engine.durability.log() {
+            Some(log) => log.nudge(),
+            None => server.feeding.state.lock().wake(),
+        }
     }
 }
 

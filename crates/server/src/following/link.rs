@@ -6,7 +6,7 @@
 use super::applying::Applier;
 use super::copy::{Coming, Spool};
 use super::{Wanted, begin_stream_by, handing_over, rewinding};
-use crate::feeding::{joining, synced};
+use crate::feeding::{self, joining, synced};
 use crate::followed::{Phase, Status};
 use crate::server::Server;
 use ::log::{Lsn, ReplicationId, Stream, SyncPolicy};
@@ -592,7 +592,7 @@ impl<'s> Link<'s> {
                 break Err(error);
             }
         };
-        durability::write_gathered(&server.engine, || 1);
+        feeding::pass_gathered(server, || 1);
         let Place { offset, database } = units.place();
         if server.engine.durability.log().is_none() {
             server.set_stream(Stream { offset, selected: Some(database), ..stream });

@@ -8,6 +8,7 @@
 
 use super::Feeding;
 use ::log::Span as LogSpan;
+use engine::durability;
 use keyspace::{Journal, Span, Unit};
 use std::sync::Arc;
 use sys::{Stamp, UnixMs};
@@ -18,6 +19,7 @@ pub struct ToBacklog(pub Arc<Feeding>);
 impl ToBacklog {
     fn take(&self, span: Span, parts: &[&[u8]]) -> Stamp {
         let has_foreign = parts.iter().any(|part| self.0.has_foreign(part));
+        durability::note_gathered(parts.iter().map(|part| part.len()).sum());
         let state = &mut *self.0.state.lock();
         debug_assert_eq!(state.taken_over_at, None, "the log is the journal");
         if let Some(backlog) = state.backlog.as_mut().filter(|_| !state.is_following) {
@@ -44,6 +46,7 @@ impl Journal for ToBacklog {
 
     fn append_unit(&self, unit: Unit<'_>, _: Vec<Vec<u8>>) -> Stamp {
         let has_foreign = self.0.has_foreign(unit.stream);
+        durability::note_gathered(unit.stream.len());
         let state = &mut *self.0.state.lock();
         let before = state.journal_end;
         state.append(unit.stream);
@@ -67,6 +70,9 @@ impl Journal for ToBacklog {
     }
 
     fn nudge(&self) {
-        self.0.state.lock().wake();
+        // Each time that a replica is sent something costs as much as some fifty writes.
+        if durability::has_gathered_enough() {
+            self.0.state.lock().wake();
+        }
     }
 }

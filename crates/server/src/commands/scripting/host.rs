@@ -2,6 +2,7 @@
 
 use crate::commands::debug;
 use crate::dispatch::{Context, checks};
+use crate::feeding;
 use crate::holders::{Run, What};
 use crate::rights;
 use crate::slow;
@@ -13,7 +14,6 @@ use command::table::{Command, Runs};
 use command::{Args, Error, Flags, Handler, Hashed, Keys};
 use config::LogLevel as Level;
 use engine::Attention;
-use engine::durability;
 use keyspace::Key;
 use net::worker::make_way;
 use parking_lot::Mutex;
@@ -409,9 +409,7 @@ impl Host for ScriptHost<'_, '_, '_> {
 
     fn pulse(&mut self) -> Pulse {
         let server = self.context.server;
-        durability::write_gathered(&server.engine, || {
-            server.net.placement.connections_of(self.context.worker)
-        });
+        feeding::pass_gathered(server, || server.net.placement.connections_of(self.context.worker));
         let run = self.shown();
         if run.is_killed.load(Ordering::Relaxed) {
             return Pulse::End("Script killed by user with SCRIPT KILL...");
