@@ -18,6 +18,7 @@ const ORDER: &[&str] = &[
     "cluster",
     "server",
     "replication",
+    "topology",
     "notify",
     "net",
     "acl",

@@ -34,12 +34,27 @@ pub enum HashSeed {
     Folded(u64),
     /// Nobody can choose keys that collide without it.
     Secret(SecretKey),
+    /// Of servers of a cluster: slots are those of Redis Cluster, by the key or its hash tag; places within one are as secret.
+    Tagged(SecretKey),
 }
+
+/// What stands before a key that is kept for [`HashSeed::Tagged`].
+const TAGGED: u8 = 1;
 
 impl HashSeed {
     /// One that nobody can guess.
     pub fn from_entropy() -> HashSeed {
         HashSeed::Secret(SecretKey::from_entropy())
+    }
+
+    /// One that nobody can guess, for a server of a cluster.
+    pub fn tagged_from_entropy() -> HashSeed {
+        HashSeed::Tagged(SecretKey::from_entropy())
+    }
+
+    /// Whether slots are those of Redis Cluster.
+    pub fn is_tagged(self) -> bool {
+        matches!(self, HashSeed::Tagged(_))
     }
 
     /// One that is the same whenever the number is.
@@ -52,14 +67,18 @@ impl HashSeed {
         match self {
             HashSeed::Folded(seed) => seed.to_le_bytes().to_vec(),
             HashSeed::Secret(key) => key.to_bytes().to_vec(),
+            HashSeed::Tagged(key) => [&[TAGGED][..], &key.to_bytes()].concat(),
         }
     }
 
     /// From what is kept with a directory; which one it is shows by the length.
     pub fn from_bytes(bytes: &[u8]) -> Option<HashSeed> {
-        match (bytes.try_into(), bytes.try_into()) {
-            (Ok(seed), _) => Some(HashSeed::Folded(u64::from_le_bytes(seed))),
-            (_, Ok(key)) => Some(HashSeed::Secret(SecretKey::from_bytes(key))),
+        match (bytes.try_into(), bytes.try_into(), bytes.split_first()) {
+            (Ok(seed), _, _) => Some(HashSeed::Folded(u64::from_le_bytes(seed))),
+            (_, Ok(key), _) => Some(HashSeed::Secret(SecretKey::from_bytes(key))),
+            (_, _, Some((&TAGGED, key))) => {
+                key.try_into().ok().map(|key| HashSeed::Tagged(SecretKey::from_bytes(key)))
+            }
             _ => None,
         }
     }
@@ -78,6 +97,7 @@ pub struct KeyHasher {
 enum KeyHash {
     Folded(foldhash::quality::FixedState),
     Secret(SecretHasher),
+    Tagged(SecretHasher),
 }
 
 impl KeyHasher {
@@ -86,6 +106,7 @@ impl KeyHasher {
         let hash = match seed {
             HashSeed::Folded(seed) => KeyHash::Folded(foldhash::quality::FixedState::with_seed(seed)),
             HashSeed::Secret(key) => KeyHash::Secret(SecretHasher::new(key)),
+            HashSeed::Tagged(key) => KeyHash::Tagged(SecretHasher::new(key)),
         };
         KeyHasher {
             hash,
@@ -108,13 +129,16 @@ impl KeyHasher {
         KeyHasher { used: SLOT_BITS | POSITION_BITS, ..KeyHasher::from_seed(7) }
     }
 
-    /// A key with its coordinates on a standalone server, where the slot is a
-    /// part of the hash of the whole key: keys that share a hash tag do not
-    /// share a lock.
+    /// A key with its coordinates. On a standalone server the slot is a part of the hash of the whole key: keys that share a hash tag do not share a
+    /// lock. In a cluster it is the cluster's.
     #[inline]
     pub fn key<'a>(&self, db: DbIndex, bytes: &'a [u8]) -> Key<'a> {
         let hash = self.hash(bytes);
-        Key { bytes, db, slot: Slot((hash as usize % SLOTS) as u16), position: Position::from_hash(hash) }
+        let slot = match self.hash {
+            KeyHash::Tagged(_) => wire::key_slot(bytes),
+            KeyHash::Folded(_) | KeyHash::Secret(_) => (hash as usize % SLOTS) as u16,
+        };
+        Key { bytes, db, slot: Slot(slot), position: Position::from_hash(hash) }
     }
 
     /// A key's position alone.
@@ -125,7 +149,7 @@ impl KeyHasher {
     #[inline]
     fn hash(&self, bytes: &[u8]) -> u64 {
         let hash = match &self.hash {
-            KeyHash::Secret(hasher) => hasher.hash(bytes),
+            KeyHash::Secret(hasher) | KeyHash::Tagged(hasher) => hasher.hash(bytes),
             KeyHash::Folded(state) => folded(state, bytes),
         };
         #[cfg(test)]
@@ -171,10 +195,19 @@ mod tests {
 
     #[test]
     fn a_seed_is_kept_whole() {
-        for seed in [HashSeed::Folded(7), HashSeed::from_number(7), HashSeed::from_entropy()] {
+        let tagged = HashSeed::tagged_from_entropy();
+        for seed in [HashSeed::Folded(7), HashSeed::from_number(7), HashSeed::from_entropy(), tagged] {
             assert_eq!(HashSeed::from_bytes(&seed.to_bytes()), Some(seed));
         }
         assert_eq!(HashSeed::from_bytes(&[0; 9]), None);
+    }
+
+    #[test]
+    fn slots_of_a_cluster_go_by_the_tag() {
+        let hasher = KeyHasher::new(HashSeed::tagged_from_entropy());
+        let keys = [&b"{user}:1"[..], b"{user}:2", b"user"].map(|bytes| hasher.key(DbIndex(0), bytes));
+        assert!(keys.iter().all(|key| key.slot == Slot(wire::key_slot(b"user"))));
+        assert_ne!(keys[0].position, keys[1].position);
     }
 
     #[test]

@@ -1,0 +1,15 @@
+//! What a cluster looks like: its servers, the shards in which they have places, who is master of each, and which shard has which slots.
+//!
+//! Pure: no clock, no I/O, no randomness. Who decides any of it is above (`cluster`); here are its terms, how it travels as text, and where a slot's
+//! requests go.
+
+mod ids;
+mod record;
+mod slots;
+mod text;
+mod view;
+
+pub use ids::{ServerId, ShardId};
+pub use record::{Edition, Place, Server, Shard};
+pub use slots::{SlotMap, SlotRange};
+pub use view::Topology;

@@ -1,0 +1,285 @@
+//! A topology as lines of text: how it travels from config servers to servers and proxies, and how each record lies in the store of decisions.
+//!
+//! Words are separated by one blank; `-` stands for nothing. Whatever is not exactly that is nothing.
+//!
+//! ```text
+//! topology  tarn-topology 1 cluster-id revision
+//! server    server id host port tls-port hostname zone edition (- | shard node)
+//! shard     shard id epoch (- | master) (- | member,member...) (- | beginner)
+//! slots     slots (first-last=shard)...
+//! end       end
+//! ```
+
+use crate::ids::ShardId;
+use crate::record::{Edition, Place, Server, Shard};
+use crate::slots::{SlotMap, SlotRange};
+use crate::view::Topology;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::str::FromStr;
+use wire::SLOTS;
+
+/// The longest host name, zone or other name.
+const NAME_BYTES_MAX: usize = 255;
+
+/// The first words of a topology of this form.
+const HEAD: &str = "tarn-topology 1";
+
+impl Server {
+    /// As a line, without its end.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        let Server { id, host, port, tls_port, hostname, zone, edition, place } = self;
+        let (hostname, zone, edition) = (or_dash(hostname), or_dash(zone), edition.name());
+        let place = place.map_or("-".to_owned(), |Place { shard, node }| format!("{shard} {node}"));
+        format!("server {id} {host} {port} {tls_port} {hostname} {zone} {edition} {place}")
+    }
+
+    /// From a line; None: it says nothing of a server.
+    #[must_use]
+    pub fn from_line(line: &str) -> Option<Server> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let (fixed, place) = words.split_at_checked(8)?;
+        let &[kind, id, host, port, tls_port, hostname, zone, edition] = fixed else { return None };
+        let place = match place {
+            ["-"] => None,
+            [shard, node] => Some(Place { shard: shard_id(shard)?, node: number(node)? }),
+            _ => return None,
+        };
+        let is_server = kind == "server" && is_name(host);
+        is_server.then_some(())?;
+        Some(Server {
+            id: id.parse().ok()?,
+            host: host.to_owned(),
+            port: number(port)?,
+            tls_port: number(tls_port)?,
+            hostname: name(hostname)?,
+            zone: name(zone)?,
+            edition: Edition::named(edition)?,
+            place,
+        })
+    }
+}
+
+impl Shard {
+    /// As a line, without its end.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        let Shard { id, epoch, master, members, beginner } = self;
+        let maybe = |node: &Option<u32>| node.map_or("-".to_owned(), |node| node.to_string());
+        let members: Vec<String> = members.iter().map(u32::to_string).collect();
+        let members = or_dash(&members.join(",")).to_owned();
+        format!("shard {id} {epoch} {} {members} {}", maybe(master), maybe(beginner))
+    }
+
+    /// From a line; None: it says nothing of a shard.
+    #[must_use]
+    pub fn from_line(line: &str) -> Option<Shard> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let &["shard", id, epoch, master, members, beginner] = words.as_slice() else { return None };
+        let maybe = |word: &str| if word == "-" { Some(None) } else { number(word).map(Some) };
+        let members: Option<BTreeSet<u32>> = match members {
+            "-" => Some(BTreeSet::new()),
+            some => some.split(',').map(number).collect(),
+        };
+        Some(Shard {
+            id: shard_id(id)?,
+            epoch: number(epoch)?,
+            master: maybe(master)?,
+            members: members?,
+            beginner: maybe(beginner)?,
+        })
+    }
+}
+
+impl SlotMap {
+    /// As a line, without its end.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        let mut line = "slots".to_owned();
+        for (SlotRange { first, last }, owner) in self.ranges() {
+            // Writing to a string does not fail.
+            let _ = write!(line, " {first}-{last}={owner}");
+        }
+        line
+    }
+
+    /// From a line; None: it says nothing of slots, or gives one to two shards.
+    #[must_use]
+    pub fn from_line(line: &str) -> Option<SlotMap> {
+        let mut words = line.split(' ');
+        (words.next() == Some("slots")).then_some(())?;
+        let mut map = SlotMap::default();
+        for word in words {
+            let (range, owner) = word.split_once('=')?;
+            let (first, last) = range.split_once('-')?;
+            let (first, last, owner) = (number::<u16>(first)?, number::<u16>(last)?, shard_id(owner)?);
+            (first <= last && usize::from(last) < SLOTS).then_some(())?;
+            for slot in first..=last {
+                map.owner(slot).is_none().then_some(())?;
+                map.set(slot, Some(owner));
+            }
+        }
+        Some(map)
+    }
+}
+
+impl Topology {
+    /// As lines of text.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut text = format!("{HEAD} {} {}\n", self.cluster, self.revision);
+        let servers = self.servers.values().map(Server::to_line);
+        let shards = self.shards.values().map(Shard::to_line);
+        for line in servers.chain(shards).chain([self.slots.to_line(), "end".to_owned()]) {
+            text.push_str(&line);
+            text.push('\n');
+        }
+        text
+    }
+
+    /// From lines of text; None: they are no whole topology, or name a server or shard twice.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Topology> {
+        let mut lines = text.split_terminator('\n');
+        let head = lines.next()?.strip_prefix(HEAD)?.strip_prefix(' ')?;
+        let (cluster, revision) = head.split_once(' ')?;
+        is_name(cluster).then_some(())?;
+        let mut topology =
+            Topology { cluster: cluster.to_owned(), revision: number(revision)?, ..Topology::default() };
+        let mut has_slots = false;
+        for line in lines.by_ref() {
+            match line.split(' ').next()? {
+                "server" => {
+                    let server = Server::from_line(line)?;
+                    topology.servers.insert(server.id, server).is_none().then_some(())?;
+                }
+                "shard" => {
+                    let shard = Shard::from_line(line)?;
+                    topology.shards.insert(shard.id, shard).is_none().then_some(())?;
+                }
+                "slots" => {
+                    (!std::mem::replace(&mut has_slots, true)).then_some(())?;
+                    topology.slots = SlotMap::from_line(line)?;
+                }
+                "end" if line == "end" && has_slots => {
+                    return (lines.next().is_none() && text.ends_with('\n')).then_some(topology);
+                }
+                _ => return None,
+            }
+        }
+        None
+    }
+}
+
+fn or_dash(text: &str) -> &str {
+    if text.is_empty() { "-" } else { text }
+}
+
+/// A number in decimal, as it is written and in no other way.
+fn number<T: FromStr + ToString>(word: &str) -> Option<T> {
+    word.parse::<T>().ok().filter(|number| number.to_string() == word)
+}
+
+fn shard_id(word: &str) -> Option<ShardId> {
+    number(word).map(ShardId).filter(|id| *id < ShardId::END)
+}
+
+/// Whether a word can stand for a host, a zone or a cluster.
+#[must_use]
+pub(crate) fn is_name(word: &str) -> bool {
+    !word.is_empty()
+        && word.len() <= NAME_BYTES_MAX
+        && word != "-"
+        && word.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// A name that may be missing.
+fn name(word: &str) -> Option<String> {
+    match word {
+        "-" => Some(String::new()),
+        word => is_name(word).then(|| word.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::ServerId;
+
+    fn topology() -> Topology {
+        let id = |byte| ServerId::from_bytes([byte; 20]);
+        let server = |byte, place| Server {
+            id: id(byte),
+            host: format!("10.0.0.{byte}"),
+            port: 6379,
+            tls_port: 0,
+            hostname: if byte == 1 { "one.example".to_owned() } else { String::new() },
+            zone: if byte == 2 { "b".to_owned() } else { String::new() },
+            edition: Edition::Durable,
+            place,
+        };
+        let place = |shard, node| Some(Place { shard: ShardId(shard), node });
+        let servers =
+            [server(1, place(0, 1)), server(2, place(0, 2)), server(3, place(7, 1)), server(4, None)];
+        let shard = |id, master, beginner| Shard {
+            id: ShardId(id),
+            epoch: u64::from(id),
+            master,
+            members: master.into_iter().chain([2]).collect(),
+            beginner,
+        };
+        let shards = [shard(0, Some(1), None), shard(7, None, Some(1))];
+        Topology {
+            cluster: "c0ffee".to_owned(),
+            revision: 42,
+            servers: servers.into_iter().map(|server| (server.id, server)).collect(),
+            shards: shards.into_iter().map(|shard| (shard.id, shard)).collect(),
+            slots: SlotMap::even(&[ShardId(0), ShardId(7)]),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let all = topology();
+        assert_eq!(Topology::from_text(&all.to_text()), Some(all));
+        let empty = Topology { cluster: "a".to_owned(), ..Topology::default() };
+        assert_eq!(Topology::from_text(&empty.to_text()), Some(empty));
+    }
+
+    #[test]
+    fn what_is_not_whole_is_nothing() {
+        let text = topology().to_text();
+        for cut in 0..text.len() {
+            assert_eq!(Topology::from_text(&text[..cut]), None, "{cut}");
+        }
+        for (what, with) in [
+            ("tarn-topology 1", "tarn-topology 2"),
+            ("0-8191=0", "0-8192=0"),
+            ("0-8191=0", "0-8191=65535"),
+            ("8192-16383", "8192-16384"),
+            ("8192-16383", "08192-16383"),
+            ("durable", "durably"),
+            ("end\n", "end\nend\n"),
+            ("6379", "65536"),
+            ("shard 7", "shard 0"),
+            ("slots", "slots\nslots"),
+            ("10.0.0.1", "-"),
+        ] {
+            let changed = text.replacen(what, with, 1);
+            assert_ne!(changed, text, "{what}");
+            assert_eq!(Topology::from_text(&changed), None, "{what} as {with}");
+        }
+    }
+
+    #[test]
+    fn who_is_where_can_be_asked() {
+        let all = topology();
+        let host = |server: Option<&Server>| server.map(|server| server.host.clone());
+        assert_eq!(host(all.master_of(ShardId(0))).as_deref(), Some("10.0.0.1"));
+        assert_eq!(host(all.master_of(ShardId(7))), None);
+        assert_eq!(host(all.replicas_of(ShardId(0)).next()).as_deref(), Some("10.0.0.2"));
+        assert_eq!(host(all.server_at(Place { shard: ShardId(7), node: 1 })).as_deref(), Some("10.0.0.3"));
+        assert_eq!(all.servers_of(ShardId(9)).count(), 0);
+    }
+}
