@@ -161,7 +161,7 @@ fn link(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
         return Err(Error::text("ERR This server is a node of another shard"));
     }
     let node = u32::try_from(int(request.arg(3))?).ok().map(NodeId);
-    let node = node.filter(|node| shard.settings.nodes.contains_key(node));
+    let node = node.filter(|node| shard.address_of(*node).is_some());
     let node = node.ok_or(Error::text("ERR There is no such node in `shard-nodes` here"))?;
     let life = std::str::from_utf8(request.arg(4)).ok().and_then(|text| text.parse().ok());
     let life = life.map(Life).ok_or(Error::NotInteger)?;

@@ -1,11 +1,12 @@
-//! The way to the store of decisions: any server that speaks Redis' protocol, with one key a shard that is changed by compare-and-set.
+//! The way to the store of decisions: any server that speaks Redis' protocol, with one key a shard that is changed by compare-and-set; or, in a cluster, its
+//! config servers.
 //!
 //! Thread rule: a thread of its own asks, one request at a time. What is sent and not answered is not known to have been carried out, and is not
 //! answered; nor is what waited for so long that others have come behind it.
 
 use super::dialling;
 use crate::server::Server;
-use crate::shard::{Address, Letter, Shard};
+use crate::shard::{Address, Letter, Shard, Store};
 use net::connect::Outgoing;
 use replication::insync::{Answer, Decision, Event, Request};
 use std::io;
@@ -29,8 +30,14 @@ return {1, ARGV[2]}";
 
 /// The thread's part.
 pub fn serve(server: &Arc<Server>, shard: &Arc<Shard>) {
-    let key = key(&shard.settings.name);
-    let mut way = Way { server, address: &shard.settings.store, key, connection: None, trouble: None };
+    let settings = &shard.settings;
+    let (places, words) = match &settings.store {
+        Store::Server(address) => (vec![address.clone()], Words::Key(key(&settings.name))),
+        Store::Cluster { config_servers, shard } => {
+            (config_servers.clone(), Words::Number(shard.to_string().into_bytes()))
+        }
+    };
+    let mut way = Way { server, places, place: 0, words, connection: None, trouble: None };
     while !server.engine.is_ending() {
         let Some((ticket, request)) = shard.questions.take(PATIENCE) else { continue };
         if let Some(answer) = way.ask(&request) {
@@ -44,10 +51,46 @@ fn key(name: &str) -> Vec<u8> {
     format!("tarn:shard:{{{name}}}").into_bytes()
 }
 
+/// What the store knows the shard by.
+enum Words {
+    /// A server's key.
+    Key(Vec<u8>),
+    /// A config server's number.
+    Number(Vec<u8>),
+}
+
+impl Words {
+    /// What is asked for.
+    fn of(&self, request: &Request) -> Vec<Vec<u8>> {
+        let decimal = |number: u64| number.to_string().into_bytes();
+        let (before, line) = match request {
+            Request::Read => (Vec::new(), Vec::new()),
+            Request::Propose(next) => {
+                (decimal(next.version.0.saturating_sub(1)), next.to_line().into_bytes())
+            }
+        };
+        match (self, request) {
+            (Words::Key(key), Request::Read) => vec![b"GET".to_vec(), key.clone()],
+            (Words::Key(key), Request::Propose(_)) => {
+                vec![b"EVAL".to_vec(), PROPOSE.to_vec(), b"1".to_vec(), key.clone(), before, line]
+            }
+            (Words::Number(number), Request::Read) => {
+                vec![b"DECISION".to_vec(), b"GET".to_vec(), number.clone()]
+            }
+            (Words::Number(number), Request::Propose(_)) => {
+                vec![b"DECISION".to_vec(), b"SET".to_vec(), number.clone(), before, line]
+            }
+        }
+    }
+}
+
 struct Way<'w> {
     server: &'w Arc<Server>,
-    address: &'w Address,
-    key: Vec<u8>,
+    /// Where it can be asked.
+    places: Vec<Address>,
+    /// Which of them is asked.
+    place: usize,
+    words: Words,
     connection: Option<(Outgoing, Decoder)>,
     /// What was told last of why it does not answer; None: it does.
     trouble: Option<String>,
@@ -61,26 +104,30 @@ impl Way<'_> {
             && let Err(error) = self.connect(deadline)
         {
             self.note(Some(error.to_string()));
+            self.turn();
             return Some(Answer::Unreached);
         }
-        let asked = match request {
-            Request::Read => self.call(&[b"GET", &self.key.clone()], deadline).map(|value| read(&value)),
-            Request::Propose(decision) => {
-                let (version, line) = (decision.version.0.saturating_sub(1).to_string(), decision.to_line());
-                let key = self.key.clone();
-                let words = [&b"EVAL"[..], PROPOSE, b"1", &key, version.as_bytes(), line.as_bytes()];
-                self.call(&words, deadline).map(|value| proposed(&value))
-            }
-        };
+        let words = self.words.of(request);
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let asked = self.call(&words, deadline).map(|value| match request {
+            Request::Read => read(&value),
+            Request::Propose(_) => proposed(&value),
+        });
         self.note(match &asked {
             Ok(Some(_)) => None,
             Ok(None) => Some("it says something that is no decision".to_owned()),
             Err(error) => Some(error.to_string()),
         });
-        if asked.is_err() {
+        if !matches!(asked, Ok(Some(_))) {
             self.connection = None;
+            self.turn();
         }
         asked.ok().flatten()
+    }
+
+    /// Another is asked from now on, if there is another.
+    fn turn(&mut self) {
+        self.place = (self.place + 1) % self.places.len();
     }
 
     /// Tells it when the store stops to answer, or begins again.
@@ -88,7 +135,8 @@ impl Way<'_> {
         if self.trouble.is_some() == trouble.is_some() {
             return;
         }
-        let place = format!("{}:{}", self.address.host, self.address.port);
+        let Address { host, port } = &self.places[self.place];
+        let place = format!("{host}:{port}");
         match &trouble {
             Some(why) => {
                 log!(
@@ -103,7 +151,8 @@ impl Way<'_> {
 
     fn connect(&mut self, deadline: Instant) -> io::Result<()> {
         let server = self.server;
-        let outgoing = dialling::connect(server, self.address, deadline, &mut || super::look(server))?;
+        let outgoing =
+            dialling::connect(server, &self.places[self.place], deadline, &mut || super::look(server))?;
         self.connection = Some((outgoing, Decoder::new()));
         if let Some(words) = dialling::credentials(server) {
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();

@@ -97,9 +97,9 @@ impl Dialled<'_> {
     /// Connects, says who this is, and hears who the other is.
     fn reach(&self, node: NodeId, own: MemberId) -> io::Result<(Outgoing, Vec<u8>, MemberId)> {
         let settings = &self.shard.settings;
-        let address = settings.nodes.get(&node).ok_or(ErrorKind::NotFound)?;
+        let address = self.shard.address_of(node).ok_or(ErrorKind::NotFound)?;
         let deadline = Instant::now() + DIALLING;
-        let mut outgoing = connect(self.server, address, deadline, &mut || self.look())?;
+        let mut outgoing = connect(self.server, &address, deadline, &mut || self.look())?;
         let (mut bytes, mut answers) = (Vec::new(), 1);
         if let Some(words) = credentials(self.server) {
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();

@@ -395,7 +395,7 @@ impl Driver {
         let Some((link, heard)) = self.heard.filter(|(link, _)| self.member.link() == Some(*link)) else {
             return;
         };
-        let Some(address) = self.shard.settings.nodes.get(&heard.from.node).cloned() else { return };
+        let Some(address) = self.shard.address_of(heard.from.node) else { return };
         let coming = self.member.history_to_come();
         let takes_copy = self.data != Holding::Whole;
         let history = if takes_copy { History::default() } else { coming.clone() };

@@ -27,14 +27,29 @@ fn stream_name(origin: u64, epoch: Epoch) -> ReplicationId {
     digits.parse().unwrap_or(ReplicationId::NONE)
 }
 
-/// Takes part in the shard that the directives name, if they name one: as nobody at first. Once, after the start has loaded the data, before any
-/// client is served. Whether there is one.
+/// Takes part in the shard that the directives name, if they name one. Once, after the start has loaded the data, before any client is served. Whether there is
+/// one.
 ///
 /// # Errors
 /// One sentence for the operator: it is not known who this node is.
 pub fn begin(server: &Arc<Server>) -> io::Result<bool> {
     let settings = Settings::of(&server.engine.config).map_err(io::Error::other)?;
     let Some(settings) = settings else { return Ok(false) };
+    reign::begin_as_nobody(server);
+    enter(server, settings)?;
+    Ok(true)
+}
+
+/// Is of no shard yet, and serves nobody until it is.
+pub fn begin_without(server: &Arc<Server>) {
+    reign::begin_as_nobody(server);
+}
+
+/// Takes part in a shard: as nobody at first, who the server is already. Once.
+///
+/// # Errors
+/// One sentence for the operator: it is not known who this node is.
+pub fn enter(server: &Arc<Server>, settings: Settings) -> io::Result<()> {
     if server.engine.durability.log().is_some_and(|log| log.sync_policy() != SyncPolicy::Always) {
         return Err(io::Error::other(
             "A node of a shard has on disk what it acknowledges: its log wants `appendfsync always`",
@@ -47,10 +62,8 @@ pub fn begin(server: &Arc<Server>) -> io::Result<bool> {
     if !server.shard.enter(shard.clone()) {
         return Err(io::Error::other("the server has begun its part already"));
     }
-    reign::begin_as_nobody(server);
     spawn("shard-store", (server, &shard), deciding::serve)?;
-    spawn("shard", (server, &shard), move |server, shard| driver::Driver::new(server, shard, keeping).run())?;
-    Ok(true)
+    spawn("shard", (server, &shard), move |server, shard| driver::Driver::new(server, shard, keeping).run())
 }
 
 fn spawn(

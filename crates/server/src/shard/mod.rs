@@ -9,12 +9,12 @@ mod settings;
 
 pub use links::{Links, Outbox, say_line};
 pub use questions::Questions;
-pub use settings::{Address, Settings};
+pub use settings::{Address, Settings, Store, address, options};
 
 use ::log::Lsn;
-use parking_lot::{Condvar, Mutex};
-use replication::insync::{Decision, Epoch, Event, LinkId, MemberId, Role, Writes};
-use std::collections::VecDeque;
+use parking_lot::{Condvar, Mutex, RwLock};
+use replication::insync::{Decision, Epoch, Event, LinkId, MemberId, NodeId, Role, Writes};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -72,8 +72,10 @@ impl Place {
 
 /// A shard, as this node has part in it.
 pub struct Shard {
-    /// What the directives say.
+    /// As what it has begun its part.
     pub settings: Settings,
+    /// Where its nodes are now.
+    nodes: RwLock<BTreeMap<NodeId, Address>>,
     /// Links to other nodes.
     pub links: Links,
     /// What is asked of the store of decisions.
@@ -152,6 +154,7 @@ impl Shard {
             is_torn: false,
         };
         Shard {
+            nodes: RwLock::new(settings.nodes.clone()),
             settings,
             links: Links::default(),
             questions: Questions::default(),
@@ -216,6 +219,16 @@ impl Shard {
         *self.standing.lock() = standing;
         self.hides_all.store(hides_all, Ordering::Relaxed);
         self.is_short.swap(is_short, Ordering::Relaxed) != is_short
+    }
+
+    /// Where a node is; None: it is none of the shard's.
+    pub fn address_of(&self, node: NodeId) -> Option<Address> {
+        self.nodes.read().get(&node).cloned()
+    }
+
+    /// The nodes are there from now on.
+    pub fn set_nodes(&self, nodes: BTreeMap<NodeId, Address>) {
+        *self.nodes.write() = nodes;
     }
 
     /// How it stands.

@@ -14,17 +14,31 @@ pub struct Address {
     pub port: u16,
 }
 
-/// A shard, as one of its nodes knows it.
+/// Where it lies who is master and who is a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// In one key of a server of Redis' protocol.
+    Server(Address),
+    /// With the config servers of a cluster, of which each can be asked.
+    Cluster {
+        /// Where they are; one at least.
+        config_servers: Vec<Address>,
+        /// The shard's number.
+        shard: u16,
+    },
+}
+
+/// A shard, as one of its nodes knows it when it begins its part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Its name.
     pub name: String,
     /// This node.
     pub node: NodeId,
-    /// All nodes.
+    /// All nodes, as far as they are known then.
     pub nodes: BTreeMap<NodeId, Address>,
     /// The store of decisions.
-    pub store: Address,
+    pub store: Store,
     /// For the state machine.
     pub options: Options,
 }
@@ -57,11 +71,12 @@ impl Settings {
         if config.replicaof().is_some() {
             return Err("a node of a shard follows whom the shard says: no `replicaof`".to_owned());
         }
-        Ok(Some(Settings { name, node, nodes, store, options: options(config) }))
+        Ok(Some(Settings { name, node, nodes, store: Store::Server(store), options: options(config) }))
     }
 }
 
-fn options(config: &Config) -> Options {
+/// What the directives say of any shard.
+pub fn options(config: &Config) -> Options {
     let silence = Duration::from_millis(config.shard_silence_ms());
     let lease = Duration::from_millis(config.shard_lease_ms());
     let failover = Some(config.shard_failover_ms()).filter(|ms| *ms > 0).map(Duration::from_millis);
@@ -90,7 +105,8 @@ fn nodes(text: &str) -> Result<BTreeMap<NodeId, Address>, String> {
     Ok(nodes)
 }
 
-fn address(text: &str) -> Option<Address> {
+/// An address as `host:port`.
+pub fn address(text: &str) -> Option<Address> {
     let (host, port) = text.rsplit_once(':')?;
     let port = port.parse().ok().filter(|port| *port > 0)?;
     (!host.is_empty()).then(|| Address { host: host.trim_matches(['[', ']']).to_owned(), port })
@@ -112,7 +128,8 @@ mod tests {
         let all = "edition memory\nshard-name a.b\nshard-node 2\nshard-nodes 1=[::1]:7001,2=h:7002\nshard-store s:9\nmin-sync-replicas 1";
         let read = settings(all).expect("it makes sense").expect("there is one");
         assert_eq!(read.nodes[&NodeId(1)], Address { host: "::1".to_owned(), port: 7001 });
-        assert_eq!((read.node, read.options.members_min, read.store.port), (NodeId(2), 2, 9));
+        assert_eq!((read.node, read.options.members_min), (NodeId(2), 2));
+        assert_eq!(read.store, Store::Server(Address { host: "s".to_owned(), port: 9 }));
         for (what, with) in [
             ("1=[::1]:7001,2=h:7002", "1=[::1]:7001"),
             ("2=h:7002", "1=h:7002"),
