@@ -66,6 +66,7 @@ const SERVER_MODULE_ORDER: &[&str] = &[
     "server",
     "refusals",
     "replicas",
+    "clustered",
     "shard",
     "failover",
     "followed",

@@ -74,6 +74,20 @@ numbers! {
         |n| u64::try_from(n).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
     /// Who is told then.
     busy_reply_scope: BusyScope = "busy-reply-scope", |n| BusyScope::from_number(n);
+    /// Whether channels of a shard go on while the cluster is down.
+    cluster_allow_pubsubshard_when_down: bool = "cluster-allow-pubsubshard-when-down", |n| n != 0;
+    /// Whether keys may be read while the cluster is down.
+    cluster_allow_reads_when_down: bool = "cluster-allow-reads-when-down", |n| n != 0;
+    /// The port that others are told instead of the server's own; 0: that.
+    cluster_announce_port: u16 = "cluster-announce-port", |n| n as u16;
+    /// The port with TLS that others are told instead of the server's own; 0: that.
+    cluster_announce_tls_port: u16 = "cluster-announce-tls-port", |n| n as u16;
+    /// Whether the server is a node of a cluster.
+    cluster_enabled: bool = "cluster-enabled", |n| n != 0;
+    /// By what clients are told to reach other nodes: 0, their addresses; 1, their names; 2, that of this one.
+    cluster_preferred_endpoint: u8 = "cluster-preferred-endpoint-type", |n| n as u8;
+    /// Whether the cluster is down as soon as one slot is nobody's.
+    cluster_require_full_coverage: bool = "cluster-require-full-coverage", |n| n != 0;
     /// Number of databases.
     databases: usize = "databases", |n| n as usize;
     /// Whether objects go to disk at once, used or not and however much room there is: for tests that want everything there.
@@ -248,6 +262,14 @@ numbers! {
 }
 
 texts! {
+    /// A name that clients are told beside the address; empty: none.
+    cluster_announce_hostname = "cluster-announce-hostname";
+    /// The address that others are told instead of the server's own; empty: that.
+    cluster_announce_ip = "cluster-announce-ip";
+    /// The config servers of the cluster.
+    cluster_config_servers = "cluster-config-servers";
+    /// The machine, rack or building of this server; empty: not said.
+    cluster_zone = "cluster-zone";
     /// What a master is given to authenticate this server, if it wants a password.
     masterauth = "masterauth";
     /// As whom, where it has users.

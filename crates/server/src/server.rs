@@ -2,6 +2,7 @@
 
 use crate::bells::Bells;
 use crate::blocked::Blocked;
+use crate::clustered::Clustered;
 use crate::departure::Departure;
 use crate::failover::Failover;
 use crate::followed::Following;
@@ -97,6 +98,8 @@ pub struct Server {
     pub following: Following,
     /// The shard that it is a node of, if it is of one.
     pub shard: shard::Place,
+    /// Its part in a cluster, if it is a node of one.
+    pub clustered: Clustered,
     /// The failover by hand, if there is one.
     pub failover: Failover,
     /// Sessions that wait for keys.
@@ -136,6 +139,7 @@ impl Server {
     /// If the table of commands has not been told of the server's own.
     pub fn new(engine: Arc<Engine>, workers: usize) -> Server {
         let (started_at, entrants) = (engine.clock.now(), engine.entrants());
+        let clustered = Clustered::of(&engine.config);
         Server {
             acl: Registry::default(),
             // The start has refused what cannot be followed.
@@ -158,6 +162,7 @@ impl Server {
             watches: Arc::default(),
             following: Following::default(),
             shard: shard::Place::default(),
+            clustered,
             failover: Failover::default(),
             blocked: Blocked::default(),
             functions: Mutex::default(),

@@ -5,7 +5,7 @@ use crate::commands::shutdown;
 use crate::departure::Wish;
 use crate::names::Names;
 use crate::server::{Ending, Scripting, Server};
-use crate::{assembly, commands, durable, feeding, following, insync, supervision};
+use crate::{assembly, commands, durable, feeding, following, insync, joining, supervision};
 use config::{Config, Edition, Startup};
 use engine::Attention;
 use engine::{durability, snapshot};
@@ -170,6 +170,17 @@ impl Drop for MadeDirectories {
     }
 }
 
+/// Becomes a node of the cluster or of the shard that the directives name, or follows the master that they name.
+fn take_part(server: &Arc<Server>) -> io::Result<()> {
+    if server.clustered.is_on() {
+        return joining::begin(server);
+    }
+    if !insync::begin(server)? {
+        following::begin(server);
+    }
+    Ok(())
+}
+
 /// Loads the data in a thread of its own; without it there is nothing to serve, and the server ends.
 fn load(
     server: &Arc<Server>,
@@ -183,14 +194,10 @@ fn load(
         if loaded.is_ok() {
             feeding::remove_left(&server.engine.dir());
             feeding::unfinished::begin(&server);
-            match insync::begin(&server) {
-                Ok(true) => {}
-                Ok(false) => following::begin(&server),
-                Err(error) => {
-                    log!(Warning, "{error}");
-                    server.stop(1);
-                    return Err(error);
-                }
+            if let Err(error) = take_part(&server) {
+                log!(Warning, "{error}");
+                server.stop(1);
+                return Err(error);
             }
             server.engine.set_attention(Attention::LOADING, false);
             ready.iter().for_each(|line| log!(Notice, "{line}"));

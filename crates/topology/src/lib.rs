@@ -3,13 +3,17 @@
 //! Pure: no clock, no I/O, no randomness. Who decides any of it is above (`cluster`); here are its terms, how it travels as text, and where a slot's
 //! requests go.
 
+#[cfg(test)]
+mod examples;
 mod ids;
 mod record;
+mod routes;
 mod slots;
 mod text;
 mod view;
 
 pub use ids::{ServerId, ShardId};
 pub use record::{Edition, Place, Server, Shard};
+pub use routes::{Route, Routes};
 pub use slots::{SlotMap, SlotRange};
 pub use view::Topology;

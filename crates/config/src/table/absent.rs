@@ -10,12 +10,10 @@ const MASTERS_WRITES: &str = "what a master sends and cannot be done is told in 
 const DISK: &str = "a replica whose disk refuses waits until it does not";
 const REPLACED: &str = "what a full copy takes the place of is freed afterwards";
 const COPIES: &str = "each replica gets a full copy of its own, as soon as the one before it is made";
-const CLUSTER: &str = "cluster mode does not exist in this version";
+const CLUSTER: &str = "config servers decide what nodes of a cluster elsewhere agree on by a bus";
 const SCRIPTS: &str = "scripts find what Redis 7 offers them and nothing older";
 const MODULES: &str = "modules cannot be loaded";
 const TEST_HOOK: &str = "it only serves Redis' own tests";
-
-const ENDPOINTS: Kind = Kind::Enum(&["ip", "hostname", "unknown-endpoint"]);
 
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
@@ -23,26 +21,16 @@ pub(super) const ROWS: &[Row] = &[
     absent("aof-rewrite-incremental-fsync", BOOL, "yes", APPEND_ONLY),
     absent("aof-timestamp-enabled", BOOL, "no", APPEND_ONLY),
     absent("aof-use-rdb-preamble", BOOL, "yes", SNAPSHOTS),
-    absent("cluster-allow-pubsubshard-when-down", BOOL, "yes", CLUSTER),
-    absent("cluster-allow-reads-when-down", BOOL, "no", CLUSTER),
     absent("cluster-allow-replica-migration", BOOL, "yes", CLUSTER),
     absent("cluster-announce-bus-port", PORT, "0", CLUSTER),
-    absent("cluster-announce-hostname", Kind::Text(hostname), "", CLUSTER),
-    absent("cluster-announce-human-nodename", Kind::Text(node_name), "", CLUSTER),
-    absent("cluster-announce-ip", TEXT, "", CLUSTER),
-    absent("cluster-announce-port", PORT, "0", CLUSTER),
-    absent("cluster-announce-tls-port", PORT, "0", CLUSTER),
     absent("cluster-config-file", TEXT, "nodes.conf", CLUSTER).at_start(),
-    absent("cluster-enabled", BOOL, "no", CLUSTER).at_start(),
     absent("cluster-link-sendbuf-limit", MEMORY, "0", CLUSTER),
     absent("cluster-migration-barrier", INT, "1", CLUSTER),
     absent("cluster-node-timeout", LONG, "15000", CLUSTER),
     absent("cluster-ping-interval", LONG, "0", TEST_HOOK).flags(Flags::HIDDEN),
     absent("cluster-port", PORT, "0", CLUSTER).at_start(),
-    absent("cluster-preferred-endpoint-type", ENDPOINTS, "ip", CLUSTER),
     absent("cluster-replica-no-failover", BOOL, "no", CLUSTER).alias("cluster-slave-no-failover"),
     absent("cluster-replica-validity-factor", INT, "10", CLUSTER).alias("cluster-slave-validity-factor"),
-    absent("cluster-require-full-coverage", BOOL, "yes", CLUSTER),
     absent("key-load-delay", int(i32::MIN as i64, i32::MAX as i64), "0", TEST_HOOK).flags(Flags::HIDDEN),
     absent("loading-process-events-interval-bytes", int(1024, i32::MAX as i64), "2097152", TEST_HOOK)
         .flags(Flags::HIDDEN),
@@ -66,21 +54,3 @@ pub(super) const ROWS: &[Row] = &[
     absent("replica-lazy-flush", BOOL, "no", REPLACED).alias("slave-lazy-flush"),
     absent("sanitize-dump-payload", Kind::Enum(&["no", "yes", "clients"]), "no", PAYLOADS),
 ];
-
-fn node_name(text: &[u8]) -> Result<(), &'static str> {
-    // What has a meaning in the file of nodes.
-    match text.iter().any(|byte| b"!#$%&()*+:;<>?@[]^{|}~\0".contains(byte)) {
-        true => Err("Announced human node name contained invalid character"),
-        false => Ok(()),
-    }
-}
-
-fn hostname(text: &[u8]) -> Result<(), &'static str> {
-    if text.len() >= 256 {
-        return Err("Hostnames must be less than 256 characters");
-    }
-    match text.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.') {
-        true => Ok(()),
-        false => Err("Hostnames may only contain alphanumeric characters, hyphens or dots"),
-    }
-}

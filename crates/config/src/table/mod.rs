@@ -4,6 +4,7 @@
 //! `Config` keeps values in arrays by that index, and `index_of` finds it while compiling.
 
 mod absent;
+mod cluster;
 mod durability;
 mod feeding;
 mod memory;
@@ -15,7 +16,7 @@ mod tls;
 
 use crate::row::Row;
 
-pub(super) const AREAS: [&[Row]; 9] = [
+pub(super) const AREAS: [&[Row]; 10] = [
     network::ROWS,
     server::ROWS,
     memory::ROWS,
@@ -24,6 +25,7 @@ pub(super) const AREAS: [&[Row]; 9] = [
     tls::ROWS,
     replication::ROWS,
     shard::ROWS,
+    cluster::ROWS,
     absent::ROWS,
 ];
 
@@ -36,7 +38,8 @@ pub const COUNT: usize = AREAS[0].len()
     + AREAS[5].len()
     + AREAS[6].len()
     + AREAS[7].len()
-    + AREAS[8].len();
+    + AREAS[8].len()
+    + AREAS[9].len();
 
 /// All directives, area by area.
 pub const TABLE: &[Row; COUNT] = &joined();

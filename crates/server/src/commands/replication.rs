@@ -116,7 +116,7 @@ fn replicaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()>
     if context.session.replica.is_some() {
         return Err(Error::text("ERR Command is not valid when client is a replica."));
     }
-    refuse_in_shard(context.server)?;
+    refuse_in_shard(context.server, Error::text("ERR REPLICAOF not allowed in cluster mode."))?;
     if context.server.failover.is_on() {
         return Err(Error::text("ERR REPLICAOF not allowed while failing over."));
     }
@@ -139,13 +139,14 @@ fn replicaof(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()>
 }
 
 /// # Errors
-/// The server is a node of a shard: its members decide who is master.
-fn refuse_in_shard(server: &Server) -> Result<()> {
-    match server.shard.is_on() {
-        true => Err(Error::text(
+/// The server is a node of a cluster, or of a shard: its members decide who is master.
+fn refuse_in_shard(server: &Server, in_cluster: Error) -> Result<()> {
+    match (server.clustered.is_on(), server.shard.is_on()) {
+        (true, _) => Err(in_cluster),
+        (false, true) => Err(Error::text(
             "ERR This server is a node of a shard, whose members decide who is master: see INSYNC PROMOTE",
         )),
-        false => Ok(()),
+        (false, false) => Ok(()),
     }
 }
 
@@ -158,7 +159,7 @@ fn psync(context: &mut Context<'_, '_>, _: &mut Reply<'_>) -> Result<()> {
     // A replica asks for the byte behind what it has; the first of a stream is byte 1.
     let had = |offset: i64| u64::try_from(offset).ok().and_then(|offset| offset.checked_sub(1));
     if request.get(3).is_some_and(|word| word.eq_ignore_ascii_case(b"failover")) {
-        refuse_in_shard(context.server)?;
+        refuse_in_shard(context.server, Error::text("ERR FAILOVER not allowed in cluster mode."))?;
         succeed(context, parse_i64(request.arg(2)).and_then(had))?;
     }
     let (id, offset) = (request.arg(1), int(request.arg(2)));
@@ -322,7 +323,7 @@ fn failover(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> 
     if words.len() == 2 && words.arg(1).eq_ignore_ascii_case(b"abort") {
         return abort_failover(context, reply);
     }
-    refuse_in_shard(context.server)?;
+    refuse_in_shard(context.server, Error::text("ERR FAILOVER not allowed in cluster mode."))?;
     let request = parse_failover(context)?;
     check_failover(context.server, &request)?;
     super::settled(context, |context| -> Result<()> {

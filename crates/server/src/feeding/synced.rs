@@ -34,7 +34,7 @@ fn begin_anew_locked(server: &Server, standing: &mut Standing) {
 /// Takes over what the directives say.
 pub fn follow_config(server: &Server) {
     // In a shard it is its members that count.
-    let is_of_shard = server.shard.is_on() || !server.engine.config.shard_name().is_empty();
+    let is_of_shard = server.clustered.is_on() || !server.engine.config.shard_name().is_empty();
     let wanted = if is_of_shard { 0 } else { server.engine.config.min_sync_replicas() };
     let synced = &server.feeding.synced;
     let mut standing = synced.standing.lock();

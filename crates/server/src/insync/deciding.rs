@@ -4,22 +4,17 @@
 //! Thread rule: a thread of its own asks, one request at a time. What is sent and not answered is not known to have been carried out, and is not
 //! answered; nor is what waited for so long that others have come behind it.
 
-use super::dialling;
+use super::asking::Asking;
 use crate::server::Server;
 use crate::shard::{Address, Letter, Shard, Store};
-use net::connect::Outgoing;
 use replication::insync::{Answer, Decision, Event, Request};
-use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use telemetry::log;
-use wire::{Decoder, Value, encode_request};
+use wire::Value;
 
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_millis(900);
-
-/// Bytes that are read at once.
-const READ_BYTES: usize = 16 << 10;
 
 /// Sets the decision if the one that is there has the version before, and gives what is there then. One that is not there has version 0.
 const PROPOSE: &[u8] = b"local now = redis.call('GET', KEYS[1]) or ''
@@ -91,7 +86,7 @@ struct Way<'w> {
     /// Which of them is asked.
     place: usize,
     words: Words,
-    connection: Option<(Outgoing, Decoder)>,
+    connection: Option<Asking<'w>>,
     /// What was told last of why it does not answer; None: it does.
     trouble: Option<String>,
 }
@@ -99,17 +94,20 @@ struct Way<'w> {
 impl Way<'_> {
     /// Asks; None: nobody can say what becomes of it.
     fn ask(&mut self, request: &Request) -> Option<Answer> {
-        let deadline = Instant::now() + PATIENCE;
-        if self.connection.is_none()
-            && let Err(error) = self.connect(deadline)
-        {
-            self.note(Some(error.to_string()));
-            self.turn();
-            return Some(Answer::Unreached);
-        }
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            None => match Asking::to(self.server, &self.places[self.place], PATIENCE) {
+                Ok(connection) => self.connection.insert(connection),
+                Err(error) => {
+                    self.note(Some(error.to_string()));
+                    self.turn();
+                    return Some(Answer::Unreached);
+                }
+            },
+        };
         let words = self.words.of(request);
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        let asked = self.call(&words, deadline).map(|value| match request {
+        let asked = connection.ask(&words).map(|value| match request {
             Request::Read => read(&value),
             Request::Propose(_) => proposed(&value),
         });
@@ -147,44 +145,6 @@ impl Way<'_> {
             None => log!(Notice, "The store of decisions ({place}) answers again"),
         }
         self.trouble = trouble;
-    }
-
-    fn connect(&mut self, deadline: Instant) -> io::Result<()> {
-        let server = self.server;
-        let outgoing =
-            dialling::connect(server, &self.places[self.place], deadline, &mut || super::look(server))?;
-        self.connection = Some((outgoing, Decoder::new()));
-        if let Some(words) = dialling::credentials(server) {
-            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-            let answer = self.call(&words, deadline);
-            if !matches!(answer, Ok(Value::Simple(_))) {
-                self.connection = None;
-                return Err(io::Error::other("the store of decisions wants another password"));
-            }
-        }
-        Ok(())
-    }
-
-    fn call(&mut self, words: &[&[u8]], deadline: Instant) -> io::Result<Value> {
-        let server = self.server;
-        let mut look = || super::look(server);
-        let Some((outgoing, decoder)) = &mut self.connection else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
-        let mut bytes = Vec::new();
-        encode_request(&mut bytes, words);
-        outgoing.set_deadline(deadline);
-        outgoing.write_all(&bytes, &mut look)?;
-        let mut buffer = vec![0; READ_BYTES];
-        loop {
-            if let Some(value) = decoder.decode().map_err(io::Error::other)? {
-                return Ok(value);
-            }
-            match outgoing.read(&mut buffer, &mut look)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => decoder.feed(&buffer[..count]),
-            }
-        }
     }
 }
 

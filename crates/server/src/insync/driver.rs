@@ -648,6 +648,9 @@ impl Driver {
             is_torn: self.is_torn(),
         };
         let hides_all = self.is_halted || role != Role::Master && !follows;
+        if let Some(part) = self.server.clustered.get() {
+            part.note_standing(&standing);
+        }
         if self.shard.publish(standing, hides_all) {
             gate.freeze(writes == Writes::TooFewMembers);
             upkeep::follow_minimum(&self.server);

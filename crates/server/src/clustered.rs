@@ -1,0 +1,272 @@
+//! The part of a server in a cluster, if it has one: who it is there, what the cluster looks like, and where the requests of each slot go.
+//!
+//! Whoever follows the config servers gives it topologies ([`Part::publish`]), and the driver of the server's own shard says how that stands
+//! ([`Part::note_standing`]), which is fresher. What comes of both is a [`View`], made anew with each change and never changed.
+//!
+//! Thread rule: any thread. A worker keeps the view it has seen, and looks for a newer one once for each batch, inside the keyspace.
+//!
+//! Invariants:
+//! 1. A topology is never taken for a later one.
+//! 2. A server serves a slot only while its own shard has it, and has said that this node is its master.
+
+use crate::shard::Standing;
+use config::Config;
+use parking_lot::Mutex;
+use replication::insync::Role;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use topology::{Place, Routes, Server, ServerId, ShardId, Topology};
+
+/// The part of a server in a cluster; None: it stands alone, for ever.
+pub struct Clustered(Option<Box<Part>>);
+
+impl Clustered {
+    /// As the directives say.
+    #[must_use]
+    pub fn of(config: &Config) -> Clustered {
+        Clustered(config.cluster_enabled().then(|| Box::new(Part::of(config))))
+    }
+
+    /// The part; None: the server stands alone.
+    #[inline]
+    #[must_use]
+    pub fn get(&self) -> Option<&Part> {
+        self.0.as_deref()
+    }
+
+    /// Whether the server is a node of a cluster, or is to become one.
+    #[inline]
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+/// What a server knows of its cluster.
+pub struct Part {
+    /// Of the view: rises with each.
+    version: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    id: Option<ServerId>,
+    /// As config servers have told it.
+    told: Arc<Topology>,
+    has_been_told: bool,
+    /// As the own shard has told it.
+    own: Option<Own>,
+    settings: Settings,
+    view: Arc<View>,
+}
+
+/// What directives say of when a cluster is down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Settings {
+    wants_all_slots: bool,
+}
+
+/// How the server's own shard stands, as far as it matters here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Own {
+    leads: bool,
+    /// The decision: its epoch, and master and members by their numbers.
+    decision: Option<(u64, u32, Vec<u32>)>,
+}
+
+/// The cluster at one moment, as a server sees it.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// Who the server is; None: it has not introduced itself yet.
+    pub id: Option<ServerId>,
+    /// What the cluster looks like. The server's own shard is as its own nodes know it.
+    pub topology: Topology,
+    /// Where requests go.
+    pub routes: Routes,
+    /// Whether this server is master of its shard, as that has said last. The engine's attention says sooner that it is not.
+    pub leads: bool,
+    /// Whether the cluster is up: no slot is nobody's, unless one may be.
+    pub is_up: bool,
+    /// Since when it is so who leads the shard.
+    pub since: Instant,
+}
+
+impl Default for View {
+    fn default() -> View {
+        View {
+            id: None,
+            topology: Topology::default(),
+            routes: Routes::default(),
+            leads: false,
+            is_up: false,
+            since: Instant::now(),
+        }
+    }
+}
+
+impl View {
+    /// This server's record.
+    #[must_use]
+    pub fn own(&self) -> Option<&Server> {
+        self.topology.servers.get(&self.id?)
+    }
+
+    /// The shard in which this server has its place.
+    #[must_use]
+    pub fn shard(&self) -> Option<ShardId> {
+        self.routes.own().map(|place| place.shard)
+    }
+
+    /// The master of this server's shard, if that is another server.
+    #[must_use]
+    pub fn other_master(&self) -> Option<&Server> {
+        self.topology.master_of(self.shard()?).filter(|master| Some(master.id) != self.id)
+    }
+}
+
+/// The view that a worker has seen last.
+#[derive(Default)]
+pub struct Seen {
+    version: u64,
+    view: Option<Arc<View>>,
+}
+
+impl Seen {
+    /// The view as it is now; None: the server stands alone.
+    #[inline]
+    pub fn renew(&mut self, clustered: &Clustered) -> Option<&View> {
+        let part = clustered.get()?;
+        if self.version != part.version.load(Ordering::Acquire) || self.view.is_none() {
+            self.take(part);
+        }
+        self.view.as_deref()
+    }
+
+    #[cold]
+    fn take(&mut self, part: &Part) {
+        let state = part.state.lock();
+        self.version = part.version.load(Ordering::Acquire);
+        self.view = Some(state.view.clone());
+    }
+}
+
+impl Part {
+    fn of(config: &Config) -> Part {
+        let part = Part { version: AtomicU64::new(0), state: Mutex::default() };
+        part.follow(config);
+        part
+    }
+
+    /// Who the server is, which it has kept in its directory, or has drawn. Before any client is served.
+    pub fn introduce(&self, id: ServerId) {
+        let mut state = self.state.lock();
+        state.id = Some(id);
+        self.renew(&mut state);
+    }
+
+    /// Takes a topology. False: it is not later than the one that there is, and nothing has changed.
+    pub fn publish(&self, topology: Topology) -> bool {
+        let mut state = self.state.lock();
+        if state.has_been_told && topology.revision <= state.told.revision {
+            return false;
+        }
+        state.has_been_told = true;
+        state.told = Arc::new(topology);
+        self.renew(&mut state);
+        true
+    }
+
+    /// The topology as config servers have told it last; None: they have told none yet.
+    #[must_use]
+    pub fn told(&self) -> Option<Arc<Topology>> {
+        let state = self.state.lock();
+        state.has_been_told.then(|| state.told.clone())
+    }
+
+    /// Takes note of how the server's own shard stands. Called often: what changes nothing costs little.
+    pub fn note_standing(&self, standing: &Standing) {
+        let decision = standing.decision.as_ref().map(|decision| {
+            let members = decision.members.iter().map(|member| member.node.0).collect();
+            (decision.epoch.0, decision.master.node.0, members)
+        });
+        let own = Some(Own { leads: standing.role == Role::Master && !standing.is_halted, decision });
+        let mut state = self.state.lock();
+        if state.own != own {
+            state.own = own;
+            self.renew(&mut state);
+        }
+    }
+
+    /// Takes over what the configuration says.
+    pub fn follow(&self, config: &Config) {
+        let settings = Settings { wants_all_slots: config.cluster_require_full_coverage() };
+        let mut state = self.state.lock();
+        if state.settings != settings {
+            state.settings = settings;
+            self.renew(&mut state);
+        }
+    }
+
+    /// The view as it is now.
+    #[must_use]
+    pub fn view(&self) -> Arc<View> {
+        self.state.lock().view.clone()
+    }
+
+    /// Who the server is; None: it has not introduced itself yet.
+    #[must_use]
+    pub fn id(&self) -> Option<ServerId> {
+        self.state.lock().id
+    }
+
+    /// The server's place; None: it waits for one.
+    #[must_use]
+    pub fn place(&self) -> Option<Place> {
+        self.state.lock().view.routes.own()
+    }
+
+    fn renew(&self, state: &mut State) {
+        let view = View::new(state);
+        state.view = Arc::new(view);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl View {
+    fn new(state: &State) -> View {
+        let mut topology = Topology::clone(&state.told);
+        let place = state.id.and_then(|id| topology.servers.get(&id)).and_then(|server| server.place);
+        let leads = place.is_some() && state.own.as_ref().is_some_and(|own| own.leads);
+        if let Some((place, own)) = place.zip(state.own.as_ref()) {
+            correct(&mut topology, place, own);
+        }
+        let routes = Routes::new(&topology, state.id);
+        let is_up = state.has_been_told && (routes.are_whole() || !state.settings.wants_all_slots);
+        let before = &state.view;
+        let is_as_before = before.leads == leads
+            && before.other_master().map(|master| master.id)
+                == place
+                    .and_then(|place| topology.master_of(place.shard))
+                    .map(|master| master.id)
+                    .filter(|id| Some(*id) != state.id);
+        let since = if is_as_before { before.since } else { Instant::now() };
+        View { id: state.id, topology, routes, leads, is_up, since }
+    }
+}
+
+/// Has a topology say of the own shard what its nodes know, where that is later.
+fn correct(topology: &mut Topology, place: Place, own: &Own) {
+    let Some(shard) = topology.shards.get_mut(&place.shard) else { return };
+    if let Some((epoch, master, members)) = &own.decision
+        && *epoch >= shard.epoch
+    {
+        shard.epoch = *epoch;
+        shard.master = Some(*master);
+        shard.members = members.iter().copied().collect();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! What a server knows of its cluster.
+
+use super::*;
+use config::Startup;
+use replication::insync::{Decision, Epoch, MemberId, NodeId, Version, Writes};
+use topology::Route;
+
+const TEXT: &str = "\
+tarn-topology 1 c0ffee 7
+server 0101010101010101010101010101010101010101 h1 7001 0 - - durable 0 1
+server 0202020202020202020202020202020202020202 h2 7002 0 - - durable 0 2
+server 0303030303030303030303030303030303030303 h3 7003 0 - - durable 1 1
+shard 0 4 1 1,2 -
+shard 1 9 1 1 -
+slots 0-8191=0 8192-16383=1
+end
+";
+
+fn topology() -> Topology {
+    Topology::from_text(TEXT).expect("it is whole")
+}
+
+fn part(more: &str) -> Clustered {
+    let text = format!("edition memory\n{more}");
+    let Ok(Startup::Serve { config, .. }) = Config::from_text(text.as_bytes()) else { panic!("{text}") };
+    Clustered::of(&config)
+}
+
+fn standing(role: Role, epoch: u64, master: u32) -> Standing {
+    let member = |node| MemberId { node: NodeId(node), life: Default::default() };
+    let decision = Decision {
+        version: Version(1),
+        epoch: Epoch(epoch),
+        master: member(master),
+        members: [member(1), member(2)].into(),
+        is_lossy: false,
+    };
+    Standing {
+        id: member(1),
+        role,
+        epoch: Epoch(epoch),
+        writes: Writes::Taken,
+        committed: ::log::Lsn::ZERO,
+        end: ::log::Lsn::ZERO,
+        decision: Some(decision),
+        is_halted: false,
+        is_torn: false,
+    }
+}
+
+fn first() -> ServerId {
+    ServerId::from_bytes([1; 20])
+}
+
+#[test]
+fn a_server_that_stands_alone_knows_nothing() {
+    let alone = part("");
+    assert!(alone.get().is_none() && Seen::default().renew(&alone).is_none());
+}
+
+#[test]
+fn no_earlier_topology_is_taken() {
+    let clustered = part("cluster-enabled yes");
+    let part = clustered.get().expect("it is on");
+    assert!(part.told().is_none());
+    assert!(part.publish(topology()));
+    for revision in [7, 6, 0] {
+        let other = Topology { revision, ..Topology::default() };
+        assert!(!part.publish(other));
+    }
+    assert_eq!(part.told().as_deref(), Some(&topology()));
+    assert!(part.publish(Topology { revision: 8, ..topology() }));
+}
+
+#[test]
+fn a_worker_sees_each_change_once() {
+    let clustered = part("cluster-enabled yes");
+    let part = clustered.get().expect("it is on");
+    let mut seen = Seen::default();
+    assert!(seen.renew(&clustered).is_some_and(|view| !view.is_up));
+    part.introduce(first());
+    part.publish(topology());
+    let view = seen.renew(&clustered).expect("it is on");
+    assert!(view.is_up && view.routes.is_own(0) && !view.leads);
+    let version = seen.version;
+    part.note_standing(&standing(Role::Master, 4, 1));
+    assert!(seen.renew(&clustered).is_some_and(|view| view.leads));
+    part.note_standing(&standing(Role::Master, 4, 1));
+    seen.renew(&clustered);
+    assert_eq!(seen.version, version + 1);
+}
+
+#[test]
+fn the_own_shard_knows_better_who_is_its_master() {
+    let clustered = part("cluster-enabled yes");
+    let part = clustered.get().expect("it is on");
+    part.introduce(first());
+    part.publish(topology());
+    let master = || part.view().other_master().map(|server| server.port);
+    assert_eq!(master(), None);
+    part.note_standing(&standing(Role::Member, 5, 2));
+    assert_eq!((master(), part.view().topology.shards[&ShardId(0)].epoch), (Some(7002), 5));
+    // What is told later is not always later.
+    part.publish(Topology { revision: 8, ..topology() });
+    assert_eq!(master(), Some(7002));
+    let mut later = Topology { revision: 9, ..topology() };
+    later.shards.get_mut(&ShardId(0)).expect("it is there").epoch = 6;
+    part.publish(later);
+    assert_eq!(master(), None);
+}
+
+#[test]
+fn who_has_not_heard_of_its_shard_serves_nothing() {
+    let clustered = part("cluster-enabled yes");
+    let part = clustered.get().expect("it is on");
+    part.introduce(first());
+    part.publish(topology());
+    assert!(!part.view().leads);
+    // A standing without a place is none.
+    part.note_standing(&standing(Role::Master, 4, 1));
+    let mut without = Topology { revision: 8, ..topology() };
+    without.servers.get_mut(&first()).expect("it is there").place = None;
+    part.publish(without);
+    assert!(!part.view().leads && part.place().is_none());
+}
+
+#[test]
+fn a_cluster_with_a_hole_is_down_unless_it_may_have_one() {
+    let mut holed = topology();
+    holed.slots.set(5, None);
+    for (directive, is_up) in [("yes", false), ("no", true)] {
+        let clustered = part(&format!("cluster-enabled yes\ncluster-require-full-coverage {directive}"));
+        let part = clustered.get().expect("it is on");
+        assert!(!part.view().is_up);
+        part.publish(holed.clone());
+        assert_eq!(part.view().is_up, is_up);
+        assert_eq!(part.view().routes.of(5), Route::Nobody);
+    }
+}

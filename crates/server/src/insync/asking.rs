@@ -1,0 +1,86 @@
+//! A connection to the store of decisions, or to a config server, on which one asks and waits.
+//!
+//! Thread rule: one thread has it.
+
+use super::dialling::{connect, credentials};
+use super::look;
+use crate::server::Server;
+use crate::shard::Address;
+use net::connect::Outgoing;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use wire::{Decoder, Value, encode_request};
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// A connection on which one asks and waits.
+pub struct Asking<'s> {
+    server: &'s Arc<Server>,
+    outgoing: Outgoing,
+    decoder: Decoder,
+    patience: Duration,
+}
+
+impl<'s> Asking<'s> {
+    /// Connects, with the password for other servers if there is one. This, and each answer, may take so long.
+    ///
+    /// # Errors
+    /// Those of the system; the password is wrong; the server ends.
+    pub fn to(server: &'s Arc<Server>, address: &Address, patience: Duration) -> io::Result<Asking<'s>> {
+        let deadline = Instant::now() + patience;
+        let outgoing = connect(server, address, deadline, &mut || look(server))?;
+        let mut asking = Asking { server, outgoing, decoder: Decoder::new(), patience };
+        if let Some(words) = credentials(server) {
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            asking.ask(&words)?;
+        }
+        Ok(asking)
+    }
+
+    /// This side's address, by which the other side can be expected to reach it, too.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn own_address(&self) -> io::Result<IpAddr> {
+        self.outgoing.socket().local_addr().map(|address| address.ip())
+    }
+
+    /// Asks, and waits for the answer.
+    ///
+    /// # Errors
+    /// Those of the connection; the answer is an error, whose text it gives.
+    pub fn ask(&mut self, words: &[&[u8]]) -> io::Result<Value> {
+        let mut bytes = Vec::new();
+        encode_request(&mut bytes, words);
+        self.outgoing.set_deadline(Instant::now() + self.patience);
+        let server = self.server;
+        self.outgoing.write_all(&bytes, &mut || look(server))?;
+        self.receive()
+    }
+
+    /// Waits for what comes next.
+    ///
+    /// # Errors
+    /// As [`Asking::ask`].
+    pub fn receive(&mut self) -> io::Result<Value> {
+        let server = self.server;
+        self.outgoing.set_deadline(Instant::now() + self.patience);
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            match self.decoder.decode().map_err(io::Error::other)? {
+                Some(Value::Error(text)) => {
+                    return Err(io::Error::other(String::from_utf8_lossy(&text).into_owned()));
+                }
+                Some(value) => return Ok(value),
+                None => {}
+            }
+            match self.outgoing.read(&mut buffer, &mut || look(server))? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => self.decoder.feed(&buffer[..count]),
+            }
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! A server's way into its cluster: it introduces itself to a config server, is told what the cluster looks like, and takes its place.
+//!
+//! What it is told lies in its directory, too, so that a server that starts while no config server can be reached finds its shard. It may be old then: who is
+//! master is known to the shard and to its decision only, and both are asked before anything is served ([`crate::insync`]).
+//!
+//! Thread rule: a thread of its own, which alone has the identity.
+
+mod identity;
+
+use crate::insync;
+use crate::insync::asking::Asking;
+use crate::server::Server;
+use crate::shard::{self, Address, Settings, Shard, Store};
+use identity::Identity;
+use keyspace::DbIndex;
+use replication::insync::{Decision, NodeId, Role};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use sys::file::Fs;
+use telemetry::log;
+use topology::{Edition, Place, Topology};
+use wire::Value;
+
+/// How long it may take to reach a config server, and how long an answer may take. Who follows is told something every second.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Between two tries, when none of the config servers can be reached.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// The last topology, in the server's directory.
+const TOPOLOGY: &str = "cluster-topology";
+
+/// The longest topology that is read from there.
+const TOPOLOGY_BYTES_MAX: u64 = 64 << 20;
+
+/// Takes part in the cluster that the directives name. Once, after the start has loaded the data, before any client is served.
+///
+/// # Errors
+/// One sentence for the operator: the directives make no sense, or it is not known who this server is.
+pub fn begin(server: &Arc<Server>) -> io::Result<()> {
+    let config_servers = config_servers(server)?;
+    let identity = Identity::open(&server.engine.dir())?;
+    if let Some(part) = server.clustered.get() {
+        part.introduce(identity.id);
+    }
+    insync::begin_without(server);
+    let server = server.clone();
+    std::thread::Builder::new().name("cluster".to_owned()).spawn(move || {
+        let trouble = String::new();
+        let mut joining = Joining { server: &server, config_servers, identity, trouble, is_removed: false };
+        joining.remember();
+        joining.run();
+    })?;
+    Ok(())
+}
+
+fn config_servers(server: &Server) -> io::Result<Vec<Address>> {
+    let config = &server.engine.config;
+    if !config.shard_name().is_empty() || config.replicaof().is_some() {
+        return Err(io::Error::other(
+            "A node of a cluster is told its shard and its master by the config servers: no `shard-name`, no `replicaof`",
+        ));
+    }
+    let text = String::from_utf8_lossy(&config.cluster_config_servers()).into_owned();
+    let places: Option<Vec<Address>> =
+        text.split(',').map(str::trim).filter(|one| !one.is_empty()).map(shard::address).collect();
+    places.filter(|places| !places.is_empty()).ok_or_else(|| {
+        io::Error::other(
+            "`cluster-enabled yes` wants `cluster-config-servers`: `host:port` of each config server (`tarn config`), with commas between them",
+        )
+    })
+}
+
+struct Joining<'j> {
+    server: &'j Arc<Server>,
+    config_servers: Vec<Address>,
+    identity: Identity,
+    /// What was told last of why no config server is reached; empty: one is.
+    trouble: String,
+    /// Whether it was told that this server has lost its place.
+    is_removed: bool,
+}
+
+impl Joining<'_> {
+    fn run(&mut self) {
+        let mut next = 0;
+        while !self.server.engine.is_ending() {
+            let address = self.config_servers[next % self.config_servers.len()].clone();
+            next += 1;
+            if let Err(error) = self.follow(&address) {
+                self.note(&format!("{}:{}: {error}", address.host, address.port));
+            }
+            if !self.server.engine.is_ending() {
+                std::thread::sleep(RETRY);
+            }
+        }
+    }
+
+    /// Tells it once when config servers cannot be reached, or take this server no more.
+    fn note(&mut self, trouble: &str) {
+        if self.server.engine.is_ending() || self.trouble == trouble {
+            return;
+        }
+        if trouble.is_empty() {
+            log!(Notice, "The cluster's config servers are reached");
+        } else {
+            log!(
+                Warning,
+                "A config server of the cluster is not reached, or does not take this server: {trouble}"
+            );
+        }
+        trouble.clone_into(&mut self.trouble);
+    }
+
+    /// Introduces itself and takes what it is told, until the connection ends.
+    fn follow(&mut self, address: &Address) -> io::Result<()> {
+        let server = self.server;
+        let mut topologies = Asking::to(server, address, PATIENCE)?;
+        self.introduce(&mut topologies)?;
+        let mut figures = Asking::to(server, address, PATIENCE)?;
+        let known = server.clustered.get().and_then(|part| part.told()).map_or(0, |told| told.revision);
+        let mut told = topologies.ask(&[b"TOPOLOGY", b"FOLLOW", known.to_string().as_bytes()])?;
+        self.note("");
+        loop {
+            match told {
+                Value::Bulk(text) if text.is_empty() => {}
+                Value::Bulk(text) => self.take(&text)?,
+                _ => return Err(io::Error::other("what it says is no topology")),
+            }
+            let id = self.identity.id.to_string();
+            figures.ask(&[b"SERVER", b"HERE", id.as_bytes(), figures_of(server).as_bytes()])?;
+            told = topologies.receive()?;
+        }
+    }
+
+    fn introduce(&mut self, to: &mut Asking<'_>) -> io::Result<()> {
+        let own = self.own_record(to)?;
+        let cluster = self.identity.cluster.clone().unwrap_or_else(|| "-".to_owned());
+        let words = [&b"SERVER"[..], b"JOIN", cluster.as_bytes(), own.as_bytes()];
+        let Value::Simple(answer) = to.ask(&words)? else {
+            return Err(io::Error::other("it does not say of which cluster it is"));
+        };
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let cluster = answer.strip_prefix("id ").ok_or_else(|| io::Error::other("it is no config server"))?;
+        self.identity.join(cluster)
+    }
+
+    /// This server's record, without its place.
+    fn own_record(&self, to: &Asking<'_>) -> io::Result<String> {
+        let config = &self.server.engine.config;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let or = |announced: u16, own: u16| if announced == 0 { own } else { announced };
+        let host = match text(config.cluster_announce_ip()) {
+            announced if announced.is_empty() => to.own_address()?.to_string(),
+            announced => announced,
+        };
+        let own = topology::Server {
+            id: self.identity.id,
+            host,
+            port: or(config.cluster_announce_port(), config.port()),
+            tls_port: or(config.cluster_announce_tls_port(), config.tls_port()),
+            hostname: text(config.cluster_announce_hostname()),
+            zone: text(config.cluster_zone()),
+            edition: edition(config.edition()),
+            place: None,
+        };
+        Ok(own.to_line())
+    }
+
+    /// Takes what was told when the server ran last.
+    fn remember(&mut self) {
+        let path = self.path();
+        let Ok(Some(_)) = Fs::Real.kind(&path) else { return };
+        let told = Fs::Real.read(&path, TOPOLOGY_BYTES_MAX).and_then(|text| self.publish(&text));
+        if let Err(error) = told {
+            log!(Warning, "{} says nothing of the cluster: {error}", path.display());
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.server.engine.dir().join(TOPOLOGY)
+    }
+
+    fn take(&mut self, text: &[u8]) -> io::Result<()> {
+        self.publish(text)?;
+        if let Err(error) = Fs::Real.replace(&self.path(), text) {
+            log!(Warning, "What the cluster looks like could not be kept: {error}");
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self, text: &[u8]) -> io::Result<()> {
+        let topology = std::str::from_utf8(text).ok().and_then(Topology::from_text);
+        let topology = topology.ok_or_else(|| io::Error::other("what it says is no topology"))?;
+        if self.identity.cluster.as_deref() != Some(&topology.cluster) {
+            return Err(io::Error::other(format!("it tells of cluster {}", topology.cluster)));
+        }
+        let Some(part) = self.server.clustered.get() else { return Ok(()) };
+        let place = topology.servers.get(&self.identity.id).and_then(|own| own.place);
+        let is_newer = part.publish(topology.clone());
+        if is_newer {
+            self.take_place(&topology, place)?;
+        }
+        Ok(())
+    }
+
+    fn take_place(&mut self, topology: &Topology, place: Option<Place>) -> io::Result<()> {
+        let Some(place) = place else {
+            if self.server.shard.is_on() && !std::mem::replace(&mut self.is_removed, true) {
+                log!(
+                    Warning,
+                    "This server has no place in the cluster any more; to have another, it starts with an empty directory"
+                );
+            }
+            return Ok(());
+        };
+        let nodes = nodes(topology, place, self.server.engine.config.tls_replication());
+        if self.server.shard.get().is_none() {
+            let settings = self.settings(topology, place, nodes.clone());
+            log!(Notice, "This server is node {} of shard {}", place.node, place.shard);
+            insync::enter(self.server, settings)?;
+        }
+        if let Some(shard) = self.server.shard.get() {
+            shard.set_nodes(nodes);
+            if topology.shards.get(&place.shard).is_some_and(|told| told.beginner == Some(place.node)) {
+                begin_shard(shard);
+            }
+        }
+        Ok(())
+    }
+
+    fn settings(&self, topology: &Topology, place: Place, nodes: BTreeMap<NodeId, Address>) -> Settings {
+        let mut options = shard::options(&self.server.engine.config);
+        let lease = options.lease;
+        // A failover takes as long anyway.
+        options.failover = options.failover.or(Some(lease));
+        Settings {
+            name: format!("{}-{}", place.shard, topology.cluster),
+            node: NodeId(place.node),
+            nodes,
+            store: Store::Cluster { config_servers: self.config_servers.clone(), shard: place.shard.0 },
+            options,
+        }
+    }
+}
+
+/// Begins the shard, unless it is known to have begun.
+fn begin_shard(shard: &Shard) {
+    let standing = shard.standing();
+    if standing.decision.is_none() && !standing.is_torn {
+        shard.begin_shard();
+    }
+}
+
+/// Where the nodes of a place's shard are.
+fn nodes(topology: &Topology, place: Place, with_tls: bool) -> BTreeMap<NodeId, Address> {
+    let address = |server: &topology::Server| Address {
+        host: server.host.clone(),
+        port: if with_tls { server.tls_port } else { server.port },
+    };
+    let servers = topology.servers_of(place.shard);
+    servers.filter_map(|server| Some((NodeId(server.place?.node), address(server)))).collect()
+}
+
+fn edition(edition: config::Edition) -> Edition {
+    match edition {
+        config::Edition::Memory => Edition::Memory,
+        config::Edition::Durable => Edition::Durable,
+        config::Edition::Capacity => Edition::Capacity,
+    }
+}
+
+/// What operators and the leader are told of a server every second.
+fn figures_of(server: &Server) -> String {
+    let standing = server.shard.get().map(|shard| shard.standing());
+    let role = standing.as_ref().map_or("spare", |standing| match standing.role {
+        Role::Master => "master",
+        Role::Member => "member",
+        Role::Learner => "learner",
+        Role::Nobody => "nobody",
+    });
+    let epoch = standing.as_ref().map_or(0, |standing| standing.epoch.0);
+    let version = standing.as_ref().and_then(|standing| standing.decision.as_ref());
+    let version = version.map_or(0, |Decision { version, .. }| version.0);
+    let offset = standing.as_ref().map_or(0, |standing| standing.end.0);
+    let keyspace = &server.engine.keyspace;
+    let keys: u64 = (0..keyspace.databases()).map(|db| keyspace.len(DbIndex(db))).sum();
+    format!(
+        "run={} role={role} epoch={epoch} decision={version} offset={offset} keys={keys} bytes={} clients={} ops={}",
+        server.run_id,
+        sys::memory::used_bytes(),
+        server.net.clients.count(),
+        server.samples.per_second(telemetry::samples::Rate::Commands),
+    )
+}
