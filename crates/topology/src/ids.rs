@@ -10,7 +10,7 @@ pub struct ServerId([u8; 20]);
 impl ServerId {
     /// From random bytes.
     #[must_use]
-    pub fn from_bytes(bytes: [u8; 20]) -> ServerId {
+    pub const fn from_bytes(bytes: [u8; 20]) -> ServerId {
         ServerId(bytes)
     }
 }

@@ -11,9 +11,11 @@ mod routes;
 mod slots;
 mod text;
 mod view;
+mod wire_form;
 
 pub use ids::{ServerId, ShardId};
 pub use record::{Edition, Place, Server, Shard};
 pub use routes::{Route, Routes};
 pub use slots::{SlotMap, SlotRange};
 pub use view::Topology;
+pub use wire_form::{Endpoint, Telling};

@@ -53,6 +53,14 @@ impl Topology {
         })
     }
 
+    /// Whether a server holds everything that its shard has acknowledged.
+    #[must_use]
+    pub fn is_member(&self, server: &Server) -> bool {
+        server.place.is_some_and(|place| {
+            self.shards.get(&place.shard).is_some_and(|shard| shard.members.contains(&place.node))
+        })
+    }
+
     /// The servers of a shard that are not its master.
     pub fn replicas_of(&self, shard: ShardId) -> impl Iterator<Item = &Server> {
         self.servers_of(shard).filter(|server| !self.is_master(server))
