@@ -115,6 +115,12 @@ impl KeyHasher {
         }
     }
 
+    /// Whether slots are those of Redis Cluster.
+    #[inline]
+    pub fn is_tagged(&self) -> bool {
+        matches!(self.hash, KeyHash::Tagged(_))
+    }
+
     /// The same, with [`HashSeed::from_number`].
     pub fn from_seed(seed: u64) -> KeyHasher {
         KeyHasher::new(HashSeed::from_number(seed))

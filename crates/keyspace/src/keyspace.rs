@@ -237,6 +237,12 @@ impl Keyspace {
         self.hasher.key(db, bytes)
     }
 
+    /// Whether slots are those of Redis Cluster: it is a node's of a cluster.
+    #[inline]
+    pub fn has_cluster_slots(&self) -> bool {
+        self.hasher.is_tagged()
+    }
+
     pub(crate) fn position(&self, key: &[u8]) -> Position {
         self.hasher.position(key)
     }

@@ -4,6 +4,7 @@
 //! there throughout, because a slot's table keeps its keys in the order of their
 //! positions however it grows or shrinks.
 
+use crate::database::SlotCell;
 use crate::ids::{DbIndex, POSITION_BITS, Position, SLOTS, Slot};
 use crate::keyspace::{BEFORE_ALL, Batch, Exclusive};
 use crate::locks::fair::{Guard, Lock};
@@ -69,6 +70,32 @@ impl Batch<'_> {
         self.scan_by((db, cursor), count, visit, |id, slot| self.lock_unless_slow(id, slot))
     }
 
+    /// Calls `visit` for about `count` keys of one slot, or all there are if it has not so many, expired ones left out. None: a slow script has it.
+    pub fn try_visit_slot(
+        &self,
+        db: DbIndex,
+        slot: Slot,
+        count: usize,
+        now: UnixMs,
+        visit: impl FnMut(Object<'_>),
+    ) -> Option<()> {
+        let Some((id, place)) = self.place_of(db, slot).filter(|(_, place)| place.has_keys() && count > 0)
+        else {
+            return Some(());
+        };
+        let keys = self.lock_unless_slow(id, &place.keys)?;
+        self.scan_slot(id, &keys, Position(0), count, unless_over(now, visit));
+        Some(())
+    }
+
+    /// How many keys are in a slot, also those whose time is up. None: a slow script has it.
+    pub fn try_count_slot(&self, db: DbIndex, slot: Slot) -> Option<usize> {
+        match self.place_of(db, slot).filter(|(_, place)| place.has_keys()) {
+            None => Some(0),
+            Some((id, place)) => Some(self.lock_unless_slow(id, &place.keys)?.table().len()),
+        }
+    }
+
     /// The same, but it ends before a slot that anybody has for a while.
     pub fn scan_soon(
         &self,
@@ -88,6 +115,11 @@ impl Batch<'_> {
         slot: &'b Lock<SlotKeys>,
     ) -> Option<Guard<'b, SlotKeys>> {
         slot.try_lock().or_else(|| locks::lock_unless(slot, || self.keyspace.has_slow_holder(&[id])))
+    }
+
+    fn place_of(&self, db: DbIndex, slot: Slot) -> Option<(SlotId, &SlotCell)> {
+        let place = self.keyspace.database(db).used_slots()?.get(usize::from(slot.0))?;
+        Some(((self.keyspace.physical(db), slot), place))
     }
 
     fn scan_by<'b>(

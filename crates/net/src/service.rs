@@ -141,6 +141,9 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// A client has agreed on keys, and may have shown who it is.
     fn meet(&self, session: &mut Self::Session, secure: &tls::Session);
 
+    /// Something of what a session listens to may be another server's now ([`crate::client::Signal::MOVED`]).
+    fn look_again(&self, session: &mut Self::Session);
+
     /// Whether the client has yet to say who it is.
     fn is_unauthenticated(&self, session: &Self::Session) -> bool;
 

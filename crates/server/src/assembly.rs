@@ -10,6 +10,7 @@ use config::Config;
 use engine::{Engine, durability};
 use keyspace::{HashSeed, Interest};
 use notify::audience::Audience;
+use std::io;
 use std::sync::Arc;
 use sys::Clock;
 use sys::file::Fs;
@@ -21,7 +22,8 @@ use sys::file::Fs;
 /// If the table of commands has not been told of the server's own.
 pub fn new(config: Config, workers: usize) -> Arc<Server> {
     let seed = durability::seed_of_checkpoint(&config, &Fs::Real);
-    with_seed(config, workers, Clock::Real, seed.unwrap_or_else(HashSeed::from_entropy))
+    let seed = seed.unwrap_or_else(|| new_seed(&config));
+    with_seed(config, workers, Clock::Real, seed)
 }
 
 /// The same, by another clock, and for an empty directory.
@@ -29,7 +31,31 @@ pub fn new(config: Config, workers: usize) -> Arc<Server> {
 /// # Panics
 /// As [`new`].
 pub fn with_clock(config: Config, workers: usize, clock: Clock) -> Arc<Server> {
-    with_seed(config, workers, clock, HashSeed::from_entropy())
+    let seed = new_seed(&config);
+    with_seed(config, workers, clock, seed)
+}
+
+/// What a directory begins with.
+fn new_seed(config: &Config) -> HashSeed {
+    match config.cluster_enabled() {
+        true => HashSeed::tagged_from_entropy(),
+        false => HashSeed::from_entropy(),
+    }
+}
+
+/// Whether the data in the directory can be a cluster's, if it is to be.
+///
+/// # Errors
+/// One sentence for the operator: it is not.
+pub fn suits_cluster(config: &Config) -> io::Result<()> {
+    let seed = durability::seed_of_checkpoint(config, &Fs::Real).filter(|_| config.cluster_enabled());
+    match seed.is_none_or(HashSeed::is_tagged) {
+        true => Ok(()),
+        false => Err(io::Error::other(format!(
+            "The data in {} is not a cluster's: with `cluster-enabled yes` a server begins with an empty directory, and data comes into the cluster by an import",
+            config.dir().display()
+        ))),
+    }
 }
 
 /// A server whose keys have their slots by this seed: that of the checkpoint that it will load, if there is one.
@@ -69,6 +95,9 @@ pub fn follow_config(server: &Server) {
         server.net.gate.hold(sync == SyncPolicy::Always);
     }
     server.tracking.follow(config, &server.net.clients);
+    if let Some(part) = server.clustered.get() {
+        part.follow(config);
+    }
     server.net.placement.look_at_load();
     telemetry::logger::set_level(config.log_level());
 }

@@ -50,6 +50,8 @@ pub struct WaitingRequest {
     pub keys: Vec<KeyName>,
     /// The version of all rights under which it was admitted.
     pub rights: u64,
+    /// Whether its client may read from replicas of a cluster.
+    pub reads_replicas: bool,
     /// Whether its client caches what it reads.
     pub is_cached: bool,
     /// What it took until it had to wait.

@@ -14,7 +14,7 @@ use crate::server::Server;
 use crate::session::Session;
 use crate::slow;
 use command::table::{Command, Runs};
-use command::{Args, Outcome, Sessions, Wait, Waiting, execute};
+use command::{Args, Error, Outcome, Sessions, Wait, Waiting, execute};
 use keyspace::{Batch, Key, KeyName, Stamp, Ticket, Touch};
 use net::client::{self, BehindReply, Signal};
 use net::service::Until;
@@ -26,12 +26,14 @@ use telemetry::stats::Ending;
 use wire::{Reply, RequestBuf};
 
 /// Why a wait ends before a key is ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// Its time is up, or it is as if it were.
     Timeout,
     /// CLIENT UNBLOCK ... ERROR.
     Error,
+    /// What it waits for is another server's now, which this says.
+    Elsewhere(Error),
     /// Its server follows a master now, which nobody here may write beside; the client is closed behind the answer.
     Demoted,
 }
@@ -73,6 +75,7 @@ impl Sessions for Beginner<'_> {
             touch: self.session.touch,
             keys: keys.iter().map(|key| (key.db, key.bytes.into())).collect(),
             rights: self.server.acl.version(),
+            reads_replicas: self.session.reads_replicas,
             is_cached: self.session.tracking.as_ref().is_some_and(|tracker| tracker.caches(self.command)),
             ticks: self.server.ticks.now().0.saturating_sub(self.first_tried.0),
         };
@@ -101,10 +104,14 @@ fn begin(
 /// Ends a wait that no key has ended, on this worker. False: it does not wait, or not any more.
 pub fn cut(server: &Server, worker: usize, ticket: Ticket, how: Cut) -> bool {
     let Some(waiter) = server.blocked.end(&server.engine.keyspace, ticket) else { return false };
-    let ending = match how {
+    let ending = match &how {
         Cut::Timeout => time_out(server, &waiter),
         Cut::Error => {
             fail(server, &waiter, b"UNBLOCKED client unblocked via CLIENT UNBLOCK");
+            Ending::Failed
+        }
+        Cut::Elsewhere(error) => {
+            fail(server, &waiter, error.as_bytes());
             Ending::Failed
         }
         Cut::Demoted => {

@@ -47,12 +47,16 @@ impl Clustered {
 pub struct Part {
     /// Of the view: rises with each.
     version: AtomicU64,
+    /// The one for which waiting sessions have been looked after.
+    settled: AtomicU64,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     id: Option<ServerId>,
+    /// The server's own record, as it introduces itself.
+    record: Option<Server>,
     /// As config servers have told it.
     told: Arc<Topology>,
     has_been_told: bool,
@@ -124,6 +128,10 @@ impl View {
     pub fn other_master(&self) -> Option<&Server> {
         self.topology.master_of(self.shard()?).filter(|master| Some(master.id) != self.id)
     }
+
+    fn master(&self) -> Option<ServerId> {
+        self.topology.master_of(self.shard()?).map(|master| master.id)
+    }
 }
 
 /// The view that a worker has seen last.
@@ -154,7 +162,7 @@ impl Seen {
 
 impl Part {
     fn of(config: &Config) -> Part {
-        let part = Part { version: AtomicU64::new(0), state: Mutex::default() };
+        let part = Part { version: AtomicU64::new(0), settled: AtomicU64::new(0), state: Mutex::default() };
         part.follow(config);
         part
     }
@@ -164,6 +172,16 @@ impl Part {
         let mut state = self.state.lock();
         state.id = Some(id);
         self.renew(&mut state);
+    }
+
+    /// Where the server is, as it introduces itself to config servers: what it tells of itself as long as nobody has told it its place.
+    pub fn note_record(&self, record: Server) {
+        let record = Some(Server { place: None, ..record });
+        let mut state = self.state.lock();
+        if state.record != record {
+            state.record = record;
+            self.renew(&mut state);
+        }
     }
 
     /// Takes a topology. False: it is not later than the one that there is, and nothing has changed.
@@ -209,6 +227,12 @@ impl Part {
         }
     }
 
+    /// Whether anything has changed since this was asked last.
+    pub fn takes_change(&self) -> bool {
+        let version = self.version.load(Ordering::Acquire);
+        self.settled.swap(version, Ordering::Relaxed) != version
+    }
+
     /// The view as it is now.
     #[must_use]
     pub fn view(&self) -> Arc<View> {
@@ -237,22 +261,23 @@ impl Part {
 impl View {
     fn new(state: &State) -> View {
         let mut topology = Topology::clone(&state.told);
-        let place = state.id.and_then(|id| topology.servers.get(&id)).and_then(|server| server.place);
+        let id = state.id;
+        if let Some(record) = state.record.as_ref().filter(|record| Some(record.id) == id) {
+            // Of itself it knows before anybody tells it.
+            topology.servers.entry(record.id).or_insert_with(|| record.clone());
+        }
+        let place = id.and_then(|id| topology.servers.get(&id)).and_then(|server| server.place);
         let leads = place.is_some() && state.own.as_ref().is_some_and(|own| own.leads);
         if let Some((place, own)) = place.zip(state.own.as_ref()) {
             correct(&mut topology, place, own);
         }
-        let routes = Routes::new(&topology, state.id);
+        let routes = Routes::new(&topology, id);
         let is_up = state.has_been_told && (routes.are_whole() || !state.settings.wants_all_slots);
-        let before = &state.view;
-        let is_as_before = before.leads == leads
-            && before.other_master().map(|master| master.id)
-                == place
-                    .and_then(|place| topology.master_of(place.shard))
-                    .map(|master| master.id)
-                    .filter(|id| Some(*id) != state.id);
-        let since = if is_as_before { before.since } else { Instant::now() };
-        View { id: state.id, topology, routes, leads, is_up, since }
+        let mut view = View { id, topology, routes, leads, is_up, since: state.view.since };
+        if view.leads != state.view.leads || view.master() != state.view.master() {
+            view.since = Instant::now();
+        }
+        view
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is served to clients: Tarn as `net` sees it. What a connection asks of its service is passed on to whoever does it.
 
 use crate::blocking::{self, Cut};
-use crate::dispatch::Runner;
+use crate::dispatch::{Runner, ownership};
 use crate::feeding::{self, joining, synced};
 use crate::refusals;
 use crate::rights;
@@ -120,6 +120,10 @@ impl Service for Server {
 
     fn latest(&self) -> Stamp {
         Server::latest(self)
+    }
+
+    fn look_again(&self, session: &mut Session) {
+        ownership::leave_moved(self, session);
     }
 
     fn time_is_up(&self, worker: usize, session: &Session) {

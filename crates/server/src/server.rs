@@ -307,6 +307,11 @@ impl Server {
         self.feeding.follow_stream(stream.offset);
     }
 
+    /// What it is, as HELLO and INFO say.
+    pub fn mode(&self) -> &'static str {
+        if self.clustered.is_on() { "cluster" } else { "standalone" }
+    }
+
     /// The TCP port, or 0 without one.
     pub fn port(&self) -> u16 {
         match self.net.doors.port(Speech::Plain) {

@@ -84,6 +84,8 @@ pub struct Session {
     pub said: Option<Box<Said>>,
     /// The replica that it is.
     pub replica: Option<Arc<Replica>>,
+    /// It may read from replicas of a cluster (READONLY).
+    pub reads_replicas: bool,
     /// The link to another node of the shard that it is, and whose.
     pub link: Option<(LinkId, MemberId)>,
 }
@@ -113,6 +115,7 @@ impl Session {
             tracking: None,
             said: None,
             replica: None,
+            reads_replicas: false,
             link: None,
         }
     }
@@ -196,6 +199,18 @@ impl Session {
         self.act_as(access);
         self.reply_mode = ReplyMode::On;
         self.touch = Touch::Yes;
+        self.set_reads_replicas(false);
+    }
+
+    /// READONLY and READWRITE: whether it may read from replicas of a cluster.
+    pub fn set_reads_replicas(&mut self, on: bool) {
+        self.reads_replicas = on;
+        self.client.set_trait(Traits::READS_REPLICAS, on);
+    }
+
+    /// Whether its client speaks TLS.
+    pub fn is_secure(&self) -> bool {
+        self.client.traits().contains(Traits::TLS)
     }
 
     /// Whose its commands are, for those who monitor.

@@ -116,6 +116,7 @@ fn keep_memory_dense() {
 
 fn serve_logged(config: Config, warnings: &[String]) -> io::Result<u8> {
     let made = MadeDirectories::for_files(&config.dir())?;
+    assembly::suits_cluster(&config)?;
     if config.edition() == Edition::Capacity {
         keep_memory_dense();
     }

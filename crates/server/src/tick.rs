@@ -5,7 +5,8 @@
 //! sooner if a key comes due. The others sleep until it rings for them, so that an idle server is idle.
 
 use crate::blocking;
-use crate::dispatch::checks;
+use crate::clustered::Part;
+use crate::dispatch::{checks, ownership};
 use crate::feeding::{synced, upkeep};
 use crate::refusals;
 use crate::server::Server;
@@ -90,6 +91,9 @@ async fn keep_time(server: &Arc<Server>, index: usize) {
             continue;
         }
         glance.take(&server.net.placement);
+        if server.clustered.get().is_some_and(Part::takes_change) {
+            ownership::settle(server, index);
+        }
         synced::look_after(server);
         if server.switches.rests() {
             rest(server, index).await;

@@ -110,8 +110,12 @@ fn answer(keys: u64, args: &Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     Outcome::Unchanged
 }
 
-/// SWAPDB index1 index2. Both are read before either is looked for.
+/// SWAPDB index1 index2. Both are read before either is looked for. Not in a cluster.
 fn swapdb(all: &mut keyspace::Exclusive<'_>, args: &Args<'_>, reply: &mut Reply<'_>) -> Result<Outcome> {
+    if args.keyspace.has_cluster_slots() {
+        // It would swap what one shard has, and leave the others as they are.
+        return Err(Error::text("ERR SWAPDB is not allowed in cluster mode"));
+    }
     let number = |position: usize| -> Option<i32> {
         value::number::parse_i64(args.bytes(position)).and_then(|number| i32::try_from(number).ok())
     };

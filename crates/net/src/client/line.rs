@@ -68,7 +68,7 @@ fn printable(label: &[u8]) -> std::borrow::Cow<'_, str> {
 
 /// Redis' letters in Redis' order; `N` if there is none.
 fn flag_letters(traits: Traits) -> String {
-    const LETTERS: [(Traits, char); 14] = [
+    const LETTERS: [(Traits, char); 15] = [
         (Traits::MONITOR, 'O'),
         (Traits::REPLICA, 'S'),
         (Traits::SUBSCRIBED, 'P'),
@@ -81,6 +81,7 @@ fn flag_letters(traits: Traits) -> String {
         (Traits::DISTURBED, 'd'),
         (Traits::CLOSING, 'c'),
         (Traits::UNIX_SOCKET, 'U'),
+        (Traits::READS_REPLICAS, 'r'),
         (Traits::NO_EVICT, 'e'),
         (Traits::NO_TOUCH, 'T'),
     ];

@@ -69,6 +69,8 @@ bitflags::bitflags! {
         const UNBLOCKED = 1 << 3;
         /// The worker that the session belongs to is free again.
         const GO_HOME = 1 << 4;
+        /// Something that the session waits for or listens to may be another server's now.
+        const MOVED = 1 << 5;
     }
 }
 
@@ -98,6 +100,8 @@ bitflags::bitflags! {
         const MULTI = 1 << 9;
         /// Watches a key that has changed.
         const DISTURBED = 1 << 10;
+        /// May read from replicas of a cluster (READONLY).
+        const READS_REPLICAS = 1 << 11;
         /// Is told of changes of keys that it caches.
         const TRACKING = 1 << 20;
         /// Is told of all keys with its prefixes instead.

@@ -440,6 +440,9 @@ impl<S: Service> Connection<S> {
         if signals.contains(Signal::KILL) {
             return Some(End::Closed);
         }
+        if signals.contains(Signal::MOVED) {
+            service.look_again(&mut self.session);
+        }
         if signals.contains(Signal::DRAIN) && self.session.closing() == Closing::No {
             let letters = self.session.client().take_mail();
             for (bytes, shows) in letters.stretches(service.latest()) {

@@ -2,7 +2,7 @@
 
 use super::*;
 use config::Startup;
-use replication::insync::{Decision, Epoch, MemberId, NodeId, Version, Writes};
+use replication::insync::{Decision, Epoch, Life, MemberId, NodeId, Version, Writes};
 use topology::Route;
 
 const TEXT: &str = "\
@@ -27,7 +27,7 @@ fn part(more: &str) -> Clustered {
 }
 
 fn standing(role: Role, epoch: u64, master: u32) -> Standing {
-    let member = |node| MemberId { node: NodeId(node), life: Default::default() };
+    let member = |node| MemberId { node: NodeId(node), life: Life(1) };
     let decision = Decision {
         version: Version(1),
         epoch: Epoch(epoch),
@@ -50,6 +50,11 @@ fn standing(role: Role, epoch: u64, master: u32) -> Standing {
 
 fn first() -> ServerId {
     ServerId::from_bytes([1; 20])
+}
+
+/// The first server as it introduces itself.
+fn record() -> Server {
+    Server { place: None, ..topology().servers[&first()].clone() }
 }
 
 #[test]
@@ -77,8 +82,10 @@ fn a_worker_sees_each_change_once() {
     let clustered = part("cluster-enabled yes");
     let part = clustered.get().expect("it is on");
     let mut seen = Seen::default();
-    assert!(seen.renew(&clustered).is_some_and(|view| !view.is_up));
+    assert!(seen.renew(&clustered).is_some_and(|view| !view.is_up && view.own().is_none()));
     part.introduce(first());
+    part.note_record(record());
+    assert_eq!(seen.renew(&clustered).and_then(View::own), Some(&record()));
     part.publish(topology());
     let view = seen.renew(&clustered).expect("it is on");
     assert!(view.is_up && view.routes.is_own(0) && !view.leads);

@@ -181,7 +181,7 @@ fn write_greeting(context: &Context<'_, '_>, reply: &mut Reply<'_>) {
     reply.bulk(b"id");
     reply.int(context.session.client.id as i64);
     reply.bulk(b"mode");
-    reply.bulk(b"standalone");
+    reply.bulk(context.server.mode().as_bytes());
     reply.bulk(b"role");
     reply.bulk(b"master");
     reply.bulk(b"modules");

@@ -24,6 +24,8 @@ pub enum Verdict {
     Run,
     /// The client gets this instead of a reply.
     Refuse(Error),
+    /// The client gets this, which sends it to another server or says that there is none.
+    Elsewhere(Error),
     /// It waits until this moment, unless woken before.
     Wait(UnixMs),
 }

@@ -10,10 +10,12 @@
 pub mod checks;
 mod data_commands;
 pub mod handlers;
+pub mod ownership;
 pub mod reach;
 mod transaction;
 
 use crate::blocking;
+use crate::clustered::{Seen, View};
 use crate::feeding;
 use crate::refusals;
 use crate::server::Server;
@@ -141,6 +143,8 @@ pub struct Runner {
     worker: usize,
     prepared: Vec<Prepared>,
     stale_ticks: u64,
+    /// What the worker knows of the cluster.
+    seen: Seen,
 }
 
 /// A request looked at ahead of its turn.
@@ -156,7 +160,13 @@ impl Runner {
     /// The runner of worker number `worker`.
     pub fn new(server: Arc<Server>, worker: usize) -> Runner {
         let stale_ticks = server.ticks.ticks_in(MOMENT_AGE_MAX);
-        Runner { server, worker, prepared: Vec::with_capacity(GROUP_REQUESTS), stale_ticks }
+        Runner {
+            server,
+            worker,
+            prepared: Vec::with_capacity(GROUP_REQUESTS),
+            stale_ticks,
+            seen: Seen::default(),
+        }
     }
 
     /// Runs the requests of a batch from index `from` on, appending replies to `out`. Gives also what of the history the
@@ -172,6 +182,8 @@ impl Runner {
         let server = &self.server;
         let (batch, is_outside) = enter(server, self.worker);
         let engine = &*server.engine;
+        // Inside, so that whoever waits until nobody is knows that all have seen it.
+        let view = self.seen.renew(&server.clustered);
         let mut turn = Turn {
             server,
             engine,
@@ -184,6 +196,7 @@ impl Runner {
             stale_ticks: self.stale_ticks,
             batch,
             is_outside,
+            view,
             has_log_failed: engine.attention().contains(Attention::LOG_FAILED),
             moment: 0,
             last: None,
@@ -251,6 +264,8 @@ struct Turn<'a> {
     batch: Batch<'a>,
     /// A slow script holds the keyspace, or it is being loaded: only what touches no key may run.
     is_outside: bool,
+    /// The cluster; None: the server stands alone.
+    view: Option<&'a View>,
     /// The log does not go on: what would wait for it is refused.
     has_log_failed: bool,
     /// How much mail a session that gets messages had been posted at the moment of its command.
@@ -425,7 +440,7 @@ impl Turn<'_> {
             self.settle_reply(before, out);
             return self.go_on();
         };
-        let verdict = self.check(command, request);
+        let verdict = self.check(command, request, prepared.ahead.map(|ahead| ahead.slot.0));
         if self.session.hears_itself() {
             // Keys that were evicted to make room are told of in front of the reply.
             self.moment = self.session.client.posted().load(Ordering::Acquire);
@@ -444,6 +459,7 @@ impl Turn<'_> {
                 self.settle_reply(before, out);
                 return self.go_on();
             }
+            Verdict::Elsewhere(error) => return self.send_elsewhere(command, request, error, out),
             Verdict::Wait(until) => return Flow::Wait(until),
         }
         if self.session.transaction.is_some()
@@ -520,7 +536,7 @@ impl Turn<'_> {
     }
 
     #[inline]
-    fn check(&mut self, command: &Command, request: &Request<'_>) -> Verdict {
+    fn check(&mut self, command: &Command, request: &Request<'_>, ahead: Option<u16>) -> Verdict {
         if self.session.hears_itself() {
             if self.session.is_leaving {
                 // It was admitted when it began, and what it has closed stays so.
@@ -536,6 +552,14 @@ impl Turn<'_> {
         match checks::check_request(self.server, self.session, command, request, self.now) {
             Verdict::Run => {}
             refused => return refused,
+        }
+        if let Some(view) = self.view
+            && !ownership::is_here(view, self.engine.attention(), command, ahead)
+        {
+            match ownership::check(self.server, view, self.session, command, request) {
+                Verdict::Run => {}
+                elsewhere => return elsewhere,
+            }
         }
         if self.is_outside {
             match checks::check_outside(self.server, self.session, command, request, self.now) {
@@ -565,6 +589,26 @@ impl Turn<'_> {
         Reply::new(out, self.session.protocol).error(error.as_bytes());
         self.server.counts.note_error(error.as_bytes());
         self.session.doom_transaction();
+    }
+
+    /// Answers a request that is for another server. A transaction that was to be executed is over.
+    #[cold]
+    fn send_elsewhere(
+        &mut self,
+        command: &'static Command,
+        request: &Request<'_>,
+        error: Error,
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        let before = out.len();
+        if command.is_exec() {
+            transaction::forget(self.server, self.session);
+        }
+        self.session.give_up_claim(self.server);
+        self.refuse(error, out);
+        self.count_one(command, request, Ending::Rejected);
+        self.settle_reply(before, out);
+        self.go_on()
     }
 
     /// For a request that no Redis client sends: a page in somebody's browser may have been

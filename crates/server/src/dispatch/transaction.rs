@@ -33,11 +33,16 @@ pub fn refusal_of(server: &Server, command: &Command, session: &mut Session, err
     if !command.is_exec() {
         return error;
     }
-    session.leave_transaction();
-    session.watched.clear(&server.watches, &server.engine.keyspace, &session.client);
+    forget(server, session);
     let cause = error.as_bytes().strip_prefix(b"-").unwrap_or(error.as_bytes());
     let cause = cause.strip_prefix(b"ERR ").unwrap_or(cause).to_vec();
     Error::line([b"EXECABORT Transaction discarded because of: ", &cause[..]].concat())
+}
+
+/// Ends a session's transaction and its watches.
+pub fn forget(server: &Server, session: &mut Session) {
+    session.leave_transaction();
+    session.watched.clear(&server.watches, &server.engine.keyspace, &session.client);
 }
 
 /// The flags that count for the checks: EXEC has those of what it will run, and a script those that it says.

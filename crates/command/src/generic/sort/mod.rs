@@ -99,6 +99,11 @@ fn reaches_out(args: &Args<'_>) -> bool {
     false
 }
 
+/// Whether a pattern may name keys that another node of a cluster has. Redis takes no pattern at all there.
+fn reaches_other_slots(args: &Args<'_>, pattern: Pattern<'_>) -> bool {
+    args.keyspace.has_cluster_slots() && !pattern.stays_with(args.bytes(1))
+}
+
 /// Which of the two commands it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
@@ -139,9 +144,17 @@ impl<'a> Options<'a> {
             } else if args.is(position, "limit") {
                 options.limit = (int(args.bytes(operand))?, int(args.bytes(operand + 1))?);
             } else if args.is(position, "get") {
-                options.gets.push(Pattern::parse(args.bytes(operand)));
+                let pattern = Pattern::parse(args.bytes(operand));
+                if reaches_other_slots(args, pattern) {
+                    return Err(Error::text("ERR GET option of SORT denied in Cluster mode."));
+                }
+                options.gets.push(pattern);
             } else if args.is(position, "by") {
-                options.order.by = match Pattern::parse(args.bytes(operand)) {
+                let pattern = Pattern::parse(args.bytes(operand));
+                if reaches_other_slots(args, pattern) {
+                    return Err(Error::text("ERR BY option of SORT denied in Cluster mode."));
+                }
+                options.order.by = match pattern {
                     // One pattern that names no keys counts, whatever comes after it, as in Redis.
                     _ if matches!(options.order.by, By::Nothing) => By::Nothing,
                     pattern if pattern.names_keys() => By::Pattern(pattern),

@@ -49,6 +49,14 @@ impl<'a> Pattern<'a> {
         matches!(self, Pattern::Keys { .. })
     }
 
+    /// Whether all keys that it names are of the slot that a key has in a cluster: it has a hash tag before its star.
+    pub(super) fn stays_with(self, key: &[u8]) -> bool {
+        let Pattern::Keys { prefix, .. } = self else { return true };
+        let tag = prefix.iter().position(|byte| *byte == b'{').map(|open| &prefix[open + 1..]);
+        let has_tag = tag.is_some_and(|tag| tag.iter().position(|byte| *byte == b'}') > Some(0));
+        has_tag && wire::key_slot(prefix) == wire::key_slot(key)
+    }
+
     /// What it means for an element. None: nothing. Values are not copied: however many elements find the same one, it is there once.
     pub(super) fn find<'e>(
         self,

@@ -27,7 +27,7 @@ pub(super) fn server(context: &mut Context<'_, '_>, page: &mut Page) {
         ("redis_git_sha1", &"00000000"),
         ("redis_git_dirty", &0),
         ("redis_build_id", &"0"),
-        ("redis_mode", &"standalone"),
+        ("redis_mode", &server.mode()),
         ("tarn_version", &env!("CARGO_PKG_VERSION")),
         ("edition", &config.edition().word()),
         ("os", &format_args!("Linux {} {}", sys::process::kernel_release(), std::env::consts::ARCH)),
@@ -189,8 +189,8 @@ fn follower(context: &mut Context<'_, '_>, page: &mut Page, status: &Status) {
     ]);
 }
 
-pub(super) fn cluster(_: &mut Context<'_, '_>, page: &mut Page) {
-    page.line("cluster_enabled", 0);
+pub(super) fn cluster(context: &mut Context<'_, '_>, page: &mut Page) {
+    page.line("cluster_enabled", u8::from(context.server.clustered.is_on()));
 }
 
 pub(super) fn keyspace(context: &mut Context<'_, '_>, page: &mut Page) {

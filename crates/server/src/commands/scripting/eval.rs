@@ -189,6 +189,11 @@ impl Plan<'_> {
 
     /// Whether it may run at all, and whether it may only read.
     fn check(&self, context: &Context<'_, '_>, is_full: bool) -> Result<bool> {
+        if context.server.clustered.is_on()
+            && self.flags.is_some_and(|flags| flags.contains(ScriptFlags::NO_CLUSTER))
+        {
+            return Err(Error::text("ERR Can not run script on cluster, 'no-cluster' flag is set."));
+        }
         let of_command = context.command.row.flags;
         let reads_only = plan::reads_only(of_command, self.flags);
         let allows_stale = self.flags.is_some_and(|flags| flags.contains(ScriptFlags::ALLOW_STALE));
@@ -234,9 +239,11 @@ impl Plan<'_> {
         let oom_allowed = self.flags.is_some_and(|flags| flags.contains(ScriptFlags::ALLOW_OOM));
         let is_function = matches!(self.what, What::Function(..));
         let is_oom = matches!(fullness, Fullness::Full) && !oom_allowed;
+        // One that says nothing of itself may, as in Redis.
+        let crosses_slots = self.flags.is_none_or(|flags| flags.contains(ScriptFlags::ALLOW_CROSS_SLOT_KEYS));
+        let limits = Limits { reads_only, is_oom, crosses_slots };
         let disk_error = checks::disk_error(context, fullness);
-        let mut host =
-            ScriptHost::new(context, Limits { reads_only, is_oom }, disk_error, is_function, began);
+        let mut host = ScriptHost::new(context, limits, disk_error, is_function, began);
         let ran = match self.what {
             What::Script(known) => {
                 interpreter.engine.run_script(known.compiled, &known.name, words, &mut host, reply)

@@ -1,6 +1,7 @@
 //! What a script asks of the server: its commands, checked as Redis checks them and run under what the script holds.
 
 use crate::commands::debug;
+use crate::dispatch::ownership::{self, Asked, Cause};
 use crate::dispatch::{Context, checks};
 use crate::feeding;
 use crate::holders::{Run, What};
@@ -44,6 +45,8 @@ pub(super) struct Limits {
     pub reads_only: bool,
     /// Memory was full when it began, and it did not say that it may run nevertheless.
     pub is_oom: bool,
+    /// In a cluster: it may touch several slots of those that are here.
+    pub crosses_slots: bool,
 }
 
 /// The server for one run.
@@ -69,6 +72,8 @@ pub(super) struct ScriptHost<'h, 'a, 'k> {
     is_busy: bool,
     /// The command that it called last.
     last: Option<&'static Command>,
+    /// In a cluster: the slot of the first key that it named.
+    slot: Option<u16>,
 }
 
 impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
@@ -80,9 +85,11 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         began: Instant,
     ) -> ScriptHost<'h, 'a, 'k> {
         let is_monitored = context.server.engine.attention().contains(Attention::MONITORS);
+        let slot = slot_declared(context);
         ScriptHost {
             context,
             limits,
+            slot,
             disk_error,
             is_function,
             began,
@@ -234,6 +241,38 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
         if self.limits.is_oom && command.is(Flags::DENYOOM) && !self.wrote {
             return Err(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
         }
+        self.check_slot(command, request)
+    }
+
+    /// In a cluster a script touches one slot, which is here.
+    fn check_slot(&mut self, command: &Command, request: &Request<'_>) -> Result<(), Error> {
+        let Some(part) = self.context.server.clustered.get() else { return Ok(()) };
+        let mut slot = None;
+        let found = match (ownership::gather(command, request, &mut slot), slot) {
+            (_, None) => return Ok(()),
+            (Ok(()), Some(slot)) => Ok(slot),
+            (Err(first), _) => Err(first),
+        };
+        let asked = Asked {
+            flags: command.row.flags,
+            is_of_channels: ownership::is_of_channels(command),
+            reads_replicas: self.context.session.reads_replicas,
+        };
+        ownership::find(self.context.server, &part.view(), found, &asked).map_err(
+            |refusal| match refusal {
+                Cause::DownForWrites => Error::text(
+                    "ERR Script attempted to execute a write command while the cluster is down and readonly",
+                ),
+                Cause::Down => {
+                    Error::text("ERR Script attempted to execute a command while the cluster is down")
+                }
+                _ => Error::text("ERR Script attempted to access a non local key in a cluster node"),
+            },
+        )?;
+        let slot = found.unwrap_or_else(|first| first);
+        if !self.limits.crosses_slots && *self.slot.get_or_insert(slot) != slot {
+            return Err(Error::text("ERR Script attempted to access keys that do not hash to the same slot"));
+        }
         Ok(())
     }
 
@@ -300,6 +339,16 @@ impl<'h, 'a, 'k> ScriptHost<'h, 'a, 'k> {
                 .to_vec(),
         ))
     }
+}
+
+/// The slot of the first key that a request gives its script, in a cluster.
+fn slot_declared(context: &Context<'_, '_>) -> Option<u16> {
+    let mut slot = None;
+    if context.server.clustered.is_on() {
+        // Several were refused before.
+        let _ = ownership::gather(context.command, &context.request, &mut slot);
+    }
+    slot
 }
 
 /// Whether nobody can tell that it ran twice: it changes nothing, and tells nobody.

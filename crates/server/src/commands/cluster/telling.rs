@@ -1,0 +1,190 @@
+//! What a node tells of its cluster, and of its own slots.
+
+use super::view;
+use crate::clustered::View;
+use crate::commands;
+use crate::dispatch::{Context, ownership};
+use command::{Error, Result};
+use keyspace::Slot;
+use topology::Server;
+use wire::{Reply, SLOTS};
+
+/// ASKING. No slot is ever half here, so there is nothing to ask for.
+pub(super) fn asking(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    view(context)?;
+    reply.ok();
+    Ok(())
+}
+
+/// READONLY
+pub(super) fn read_only(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    read_replicas(context, reply, true)
+}
+
+/// READWRITE
+pub(super) fn read_write(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    read_replicas(context, reply, false)
+}
+
+fn read_replicas(context: &mut Context<'_, '_>, reply: &mut Reply<'_>, on: bool) -> Result<()> {
+    view(context)?;
+    context.session.set_reads_replicas(on);
+    reply.ok();
+    Ok(())
+}
+
+/// CLUSTER SLOTS
+pub(super) fn slots(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let view = view(context)?;
+    ownership::telling(context.server, &view, context.session.is_secure()).slots(reply);
+    Ok(())
+}
+
+/// CLUSTER SHARDS
+pub(super) fn shards(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let view = view(context)?;
+    ownership::telling(context.server, &view, context.session.is_secure()).shards(reply);
+    Ok(())
+}
+
+/// CLUSTER NODES
+pub(super) fn nodes(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let view = view(context)?;
+    let telling = ownership::telling(context.server, &view, context.session.is_secure());
+    reply.verbatim("txt", telling.nodes().as_bytes());
+    Ok(())
+}
+
+/// CLUSTER INFO
+pub(super) fn info(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let view = view(context)?;
+    let telling = ownership::telling(context.server, &view, context.session.is_secure());
+    reply.verbatim("txt", telling.info().as_bytes());
+    Ok(())
+}
+
+/// CLUSTER REPLICAS node-id, CLUSTER SLAVES node-id
+pub(super) fn replicas(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let view = view(context)?;
+    let node = node(&view, context.request.arg(2))?;
+    let telling = ownership::telling(context.server, &view, context.session.is_secure());
+    let lines = telling.replicas(node).ok_or(Error::text("ERR The specified node is not a master"))?;
+    reply.array(lines.len());
+    lines.iter().for_each(|line| reply.bulk(line.as_bytes()));
+    Ok(())
+}
+
+/// CLUSTER COUNT-FAILURE-REPORTS node-id. Nodes report nobody: config servers see for themselves.
+pub(super) fn failure_reports(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    node(&*view(context)?, context.request.arg(2))?;
+    reply.int(0);
+    Ok(())
+}
+
+fn node<'v>(view: &'v View, word: &[u8]) -> Result<&'v Server> {
+    let id = std::str::from_utf8(word).ok().and_then(|text| text.parse().ok());
+    let node = id.and_then(|id| view.topology.servers.get(&id));
+    node.ok_or_else(|| Error::quoting("ERR Unknown node ", word, ""))
+}
+
+/// CLUSTER LINKS. There is no bus.
+pub(super) fn links(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    view(context)?;
+    reply.array(0);
+    Ok(())
+}
+
+/// CLUSTER MYID
+pub(super) fn my_id(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let view = view(context)?;
+    let own = ownership::telling(context.server, &view, false).own;
+    reply.bulk(own.to_string().as_bytes());
+    Ok(())
+}
+
+/// CLUSTER MYSHARDID
+pub(super) fn my_shard_id(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    let view = view(context)?;
+    let telling = ownership::telling(context.server, &view, false);
+    reply.bulk(telling.shard_name(telling.own).as_bytes());
+    Ok(())
+}
+
+/// CLUSTER KEYSLOT key
+pub(super) fn key_slot(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    view(context)?;
+    reply.int(i64::from(wire::key_slot(context.request.arg(2))));
+    Ok(())
+}
+
+/// CLUSTER COUNTKEYSINSLOT slot: of the database that is selected.
+pub(super) fn count_keys(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    view(context)?;
+    let number = command::parse::int(context.request.arg(2))?;
+    let slot = slot(number).ok_or(Error::text("ERR Invalid slot"))?;
+    let count = context.batch.try_count_slot(context.session.db, slot).ok_or(Error::InUse)?;
+    reply.int(i64::try_from(count).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+/// CLUSTER GETKEYSINSLOT slot count: of the database that is selected.
+pub(super) fn keys(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    const INVALID: Error = Error::text("ERR Invalid slot or number of keys");
+    view(context)?;
+    let number = command::parse::int(context.request.arg(2))?;
+    let count = command::parse::int(context.request.arg(3))?;
+    let slot = slot(number).ok_or(INVALID)?;
+    let most = usize::try_from(count).map_err(|_| INVALID)?;
+    let db = context.session.db;
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    let seen = context.batch.try_visit_slot(db, slot, most, context.now, |object| {
+        if keys.len() < most {
+            keys.push(object.key().to_vec());
+        }
+    });
+    seen.ok_or(Error::InUse)?;
+    reply.array(keys.len());
+    keys.iter().for_each(|key| reply.bulk(key));
+    Ok(())
+}
+
+fn slot(number: i64) -> Option<Slot> {
+    u16::try_from(number).ok().filter(|slot| usize::from(*slot) < SLOTS).map(Slot)
+}
+
+/// CLUSTER HELP
+pub(super) fn help(context: &mut Context<'_, '_>, reply: &mut Reply<'_>) -> Result<()> {
+    view(context)?;
+    commands::help(reply, "CLUSTER", LINES)
+}
+
+const LINES: &[&str] = &[
+    "COUNT-FAILURE-REPORTS <node-id>",
+    "    How many nodes report that this one has failed: none, since config servers see for themselves.",
+    "COUNTKEYSINSLOT <slot>",
+    "    How many keys of the selected database are in the slot.",
+    "GETKEYSINSLOT <slot> <count>",
+    "    So many keys of the selected database that are in the slot.",
+    "INFO",
+    "    The state of the cluster, a figure on each line.",
+    "KEYSLOT <key>",
+    "    The slot of the key.",
+    "LINKS",
+    "    The links of the bus between nodes: there is no bus.",
+    "MYID",
+    "    The id of this node.",
+    "MYSHARDID",
+    "    The id of this node's shard.",
+    "NODES",
+    "    A line for each node:",
+    "    <id> <ip:port@bus-port[,hostname]> <flags> <master> <pings> <pongs> <epoch> <link> <slot> ...",
+    "REPLICAS <node-id>",
+    "    The lines of a master's replicas.",
+    "SHARDS",
+    "    The shards, each with its slots and its nodes.",
+    "SLOTS",
+    "    The ranges of slots, each with its master and its replicas.",
+    "ADDSLOTS, ADDSLOTSRANGE, BUMPEPOCH, DELSLOTS, DELSLOTSRANGE, FAILOVER, FLUSHSLOTS, FORGET, MEET, REPLICATE,",
+    "RESET, SAVECONFIG, SET-CONFIG-EPOCH, SETSLOT",
+    "    Are decided by the config servers.",
+];
