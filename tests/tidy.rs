@@ -51,6 +51,7 @@ const SERVER_MODULE_ORDER: &[&str] = &[
     "roles",
     "commands",
     "supervision",
+    "joining",
     "insync",
     "following",
     "durable",
