@@ -42,6 +42,8 @@ const APART: &[(&str, &str)] = &[
     ("notify", "engine"),
     ("acl", "keyspace"),
     ("bench", "command"),
+    ("cluster", "server"),
+    ("server", "cluster"),
 ];
 
 /// Modules of the server from the top to the bottom; each may use those after it.

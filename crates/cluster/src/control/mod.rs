@@ -1,0 +1,349 @@
+//! What a config server decides, as a state machine: [`Control::step`] takes an event and the time, and gives the actions that follow. It has no I/O, clock, thread or
+//! randomness of its own, so that whole clusters run from one seed.
+//!
+//! 1. Whatever it decides it decides by a change of the store that compares `leader` and each key that it changes. So a leader that was replaced, or knows something old,
+//!    changes nothing.
+//! 2. One change of its own is under way at a time, and the next is thought of when what the last one did is seen.
+//! 3. All that it needs to know lies in the store, except who was heard of late. A leader that has just begun takes everybody for heard.
+
+mod election;
+mod orders;
+mod plan;
+mod status;
+#[cfg(test)]
+mod tests;
+pub mod view;
+
+pub use orders::{Force, Order};
+pub use view::{Leader, Policy, Standing, View, key};
+
+use crate::store::{Change, Changed, LeaseId, Outcome, Reading, Revision};
+use election::Election;
+use orders::Orders;
+use plan::Work;
+use replication::insync::Moment;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use topology::{Server, ServerId, ShardId, Topology};
+
+/// A server that is silent for longer is not there: three of its words are missing.
+pub const SILENT: Duration = Duration::from_secs(4);
+/// How long servers may still come before copies of a shard are put on one machine or into one zone.
+const SETTLING: Duration = Duration::from_secs(1);
+/// How often it is thought of what is due where nothing happens.
+const IDLE: Duration = Duration::from_millis(200);
+/// How long after a change that came to nothing the next one is tried.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Who a config server is, and what it gives a new cluster.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the cluster's keys lie: `/tarn/NAME/`.
+    pub prefix: String,
+    /// This process, and where others reach it.
+    pub own: Leader,
+    /// The id that the cluster gets if it has none: 40 hexadecimal digits.
+    pub cluster: String,
+    /// The settings that the cluster gets if it has none.
+    pub policy: Policy,
+    /// A leader that is silent for so long is replaced.
+    pub lease: Duration,
+}
+
+/// Tells which request an answer is to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// What happens.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Time passes; several times a second.
+    Tick,
+    /// All that the store holds of the cluster.
+    Read(Reading),
+    /// The next change of it.
+    Changed {
+        /// Which.
+        revision: Revision,
+        /// What is different.
+        changed: Vec<Changed>,
+    },
+    /// What became of [`Action::Change`].
+    Answered(Outcome),
+    /// What became of [`Action::Grant`].
+    Granted(Option<LeaseId>),
+    /// What became of [`Action::Renew`]; None: nobody can say.
+    Renewed(LeaseId, Option<bool>),
+    /// A server introduces itself.
+    Joins {
+        /// For the answer.
+        ticket: Ticket,
+        /// The cluster that it is of; empty: of none yet.
+        cluster: String,
+        /// Its record. Its place counts for nothing.
+        server: Server,
+    },
+    /// A server lives.
+    Here {
+        /// Which.
+        id: ServerId,
+        /// When it said so.
+        at: Moment,
+        /// What it says of itself.
+        figures: String,
+    },
+    /// An operator wants something.
+    Wants(Ticket, Order),
+    /// What became of [`Action::Promote`]: a sentence if the server refuses.
+    Promoted(Ticket, Result<(), String>),
+}
+
+/// What follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Change the store. There will be one [`Event::Answered`].
+    Change(Change),
+    /// Take a lease.
+    Grant(Duration),
+    /// Renew it.
+    Renew(LeaseId),
+    /// End it.
+    Release(LeaseId),
+    /// Answer a request: what comes behind `+`, or behind `-`.
+    Answer(Ticket, Result<String, String>),
+    /// Tell a member of a shard that it is to be master.
+    Promote(Ticket, ServerId),
+    /// For the log.
+    Note(String),
+}
+
+/// When a server was heard last, and what it said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// When.
+    pub at: Moment,
+    /// `key=value` words.
+    pub figures: String,
+}
+
+/// A server that wants to be written down.
+#[derive(Clone, Debug)]
+struct Joining {
+    ticket: Ticket,
+    server: Server,
+}
+
+/// What a config server knows and does.
+pub struct Control {
+    options: Options,
+    /// None: the store was not read yet.
+    view: Option<View>,
+    election: Election,
+    /// The change that is under way, or the revision that it has made.
+    work: Option<Work>,
+    /// When the next change may be thought of.
+    not_before: Moment,
+    heard: BTreeMap<ServerId, Heard>,
+    /// Since when each server waits for a place.
+    waiting: BTreeMap<ServerId, Moment>,
+    joining: Vec<Joining>,
+    orders: Orders,
+    actions: Vec<Action>,
+}
+
+impl Control {
+    /// One that knows nothing yet.
+    #[must_use]
+    pub fn new(options: Options) -> Control {
+        Control {
+            options,
+            view: None,
+            election: Election::default(),
+            work: None,
+            not_before: Moment(0),
+            heard: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            joining: Vec::new(),
+            orders: Orders::default(),
+            actions: Vec::new(),
+        }
+    }
+
+    /// Takes an event, and gives what follows.
+    pub fn step(&mut self, event: Event, now: Moment) -> Vec<Action> {
+        match event {
+            Event::Tick => {}
+            Event::Read(reading) => {
+                self.view = Some(View::of(&reading, &self.options.prefix));
+                self.not_before = now;
+                self.look_at_view(now);
+            }
+            Event::Changed { revision, changed } => {
+                if let Some(view) = &mut self.view {
+                    let senseless = view.follow(revision, &changed, &self.options.prefix);
+                    for key in senseless {
+                        self.note(format!("The store holds something in {key} that makes no sense"));
+                    }
+                    self.not_before = now;
+                    self.look_at_view(now);
+                }
+            }
+            Event::Answered(outcome) => self.answered(outcome, now),
+            Event::Granted(lease) => self.election.granted(lease, now),
+            Event::Renewed(lease, is_held) => self.election.renewed(lease, is_held, now),
+            Event::Joins { ticket, cluster, server } => self.joins(ticket, &cluster, server, now),
+            Event::Here { id, at, figures } => {
+                let is_later = self.heard.get(&id).is_none_or(|heard| heard.at <= at);
+                if is_later {
+                    self.heard.insert(id, Heard { at, figures });
+                }
+            }
+            Event::Wants(ticket, order) => self.wants(ticket, order, now),
+            Event::Promoted(ticket, result) => self.promoted(ticket, result, now),
+        }
+        self.go_on(now);
+        std::mem::take(&mut self.actions)
+    }
+
+    /// What the store holds, as far as it is known.
+    #[must_use]
+    pub fn view(&self) -> Option<&View> {
+        self.view.as_ref()
+    }
+
+    /// What servers and proxies are to be told; None: there is no cluster yet.
+    #[must_use]
+    pub fn topology(&self) -> Option<Topology> {
+        self.view.as_ref().filter(|view| !view.cluster.is_empty()).map(View::topology)
+    }
+
+    /// Whether this config server leads, as far as it knows.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.election.leads()
+    }
+
+    /// Who leads; None: nobody, or the store was not read yet.
+    #[must_use]
+    pub fn leader(&self) -> Option<&Leader> {
+        self.view.as_ref().and_then(|view| view.leader.as_ref())
+    }
+
+    /// Who was heard of.
+    #[must_use]
+    pub fn heard(&self) -> &BTreeMap<ServerId, Heard> {
+        &self.heard
+    }
+
+    /// Ends its part: what is to be done so that another leads at once.
+    pub fn end(&mut self) -> Vec<Action> {
+        self.election.end().map(Action::Release).into_iter().collect()
+    }
+
+    /// For how long a server was not heard of.
+    fn silence(&self, id: ServerId, now: Moment) -> Duration {
+        let heard = self.heard.get(&id).map_or(Moment(0), |heard| heard.at);
+        now.since(heard.max(self.election.leads_since()))
+    }
+
+    /// Whether a server was heard of lately.
+    fn lives(&self, id: ServerId, now: Moment) -> bool {
+        self.heard.get(&id).is_some_and(|heard| now.since(heard.at) < SILENT)
+    }
+
+    fn look_at_view(&mut self, now: Moment) {
+        let Some(view) = &self.view else { return };
+        self.election.look(view, &self.options.own, &mut self.actions);
+        let waits = |id: &ServerId| view.servers.get(id).is_some_and(|server| server.place.is_none());
+        self.waiting.retain(|id, _| waits(id));
+        for (id, server) in &view.servers {
+            if server.place.is_none() {
+                self.waiting.entry(*id).or_insert(now);
+            }
+        }
+        self.heard.retain(|id, _| view.servers.contains_key(id));
+        if let Some(Work::Done(revision)) = &self.work
+            && view.revision >= *revision
+        {
+            self.work = None;
+        }
+    }
+
+    fn joins(&mut self, ticket: Ticket, cluster: &str, server: Server, now: Moment) {
+        let Some(view) = &self.view else { return self.refuse_to_lead(ticket) };
+        let own = view.cluster.clone();
+        let known = view.servers.get(&server.id);
+        let is_elsewhere =
+            known.is_some_and(|known| (&known.host, known.port) != (&server.host, server.port));
+        let refusal = if !self.leads() || own.is_empty() {
+            return self.refuse_to_lead(ticket);
+        } else if !cluster.is_empty() && cluster != own {
+            format!("WRONGCLUSTER this is cluster {own}, and the server is of {cluster}")
+        } else if view.removed.contains(&server.id) {
+            "REMOVED this server was removed from the cluster; it may come back with an empty directory"
+                .to_owned()
+        } else if is_elsewhere && self.lives(server.id, now) {
+            format!(
+                "DUPLICATE a server with the id {} lives at {}",
+                server.id,
+                known.map_or_else(String::new, |known| format!("{}:{}", known.host, known.port))
+            )
+        } else {
+            let place = known.and_then(|known| known.place);
+            let server = Server { place, ..server };
+            let is_known = known == Some(&server);
+            // It is there as long as it takes until it says so itself.
+            self.heard.entry(server.id).or_insert(Heard { at: now, figures: String::new() }).at = now;
+            match is_known {
+                true => self.answer(ticket, Ok(format!("id {own}"))),
+                false => {
+                    self.joining.push(Joining { ticket, server });
+                    self.not_before = now;
+                }
+            }
+            return;
+        };
+        self.answer(ticket, Err(refusal));
+    }
+
+    fn refuse_to_lead(&mut self, ticket: Ticket) {
+        let text = "NOLEADER no config server leads now, which this needs; try again";
+        self.answer(ticket, Err(text.to_owned()));
+    }
+
+    fn answer(&mut self, ticket: Ticket, answer: Result<String, String>) {
+        self.actions.push(Action::Answer(ticket, answer));
+    }
+
+    fn note(&mut self, text: String) {
+        self.actions.push(Action::Note(text));
+    }
+
+    /// Whatever can be done now.
+    fn go_on(&mut self, now: Moment) {
+        let Some(view) = &self.view else { return };
+        self.election.go_on(view, self.options.lease, now, &mut self.actions);
+        if !self.leads() {
+            self.give_up();
+        }
+        self.go_on_with_orders(now);
+        if self.work.is_none() && now >= self.not_before {
+            self.begin_work(now);
+        }
+    }
+
+    /// Who is not the leader any more answers nobody who waits for the leader's work.
+    fn give_up(&mut self) {
+        for Joining { ticket, .. } in std::mem::take(&mut self.joining) {
+            self.refuse_to_lead(ticket);
+        }
+        for ticket in self.orders.give_up() {
+            self.refuse_to_lead(ticket);
+        }
+    }
+}
+
+/// The shard that a server has a place in.
+fn shard_of(server: &Server) -> Option<ShardId> {
+    server.place.map(|place| place.shard)
+}

@@ -1,0 +1,298 @@
+//! What operators want: each order goes on, step by step, until it is carried out, refused, or has waited for too long. An order that has not ended when the leader does is
+//! given again.
+
+use super::view::{Standing, View};
+use super::{Action, Control, Policy, Ticket};
+use replication::insync::Moment;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use topology::{Server, ServerId, ShardId};
+
+/// How long a switch may take.
+const SWITCHING: Duration = Duration::from_secs(10);
+/// How long a stand-in may take for its copy.
+const COPYING: Duration = Duration::from_secs(3600);
+
+/// What an operator wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// One shard more, as soon as there are servers for it.
+    AddShard,
+    /// Another setting: its name and value.
+    Set(String, String),
+    /// Another master for a shard: this one, or the best member.
+    Switch(ShardId, Option<ServerId>),
+    /// A server is to go; by force also if nobody can stand in for it.
+    Remove(ServerId, Force),
+}
+
+/// Whether a shard may be left with fewer copies than it is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Force {
+    /// It may.
+    Yes,
+    /// It may not.
+    No,
+}
+
+/// What carries an order, or a step of it, out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// Other settings.
+    Policy(Policy),
+    /// A server goes.
+    Remove(ServerId),
+    /// A spare gets a place beside a server that is to go.
+    Place(ServerId, ShardId),
+}
+
+#[derive(Clone, Debug)]
+enum Stage {
+    /// It was not looked at yet.
+    New,
+    /// The next change carries this out.
+    Ready(Done),
+    /// The change is under way.
+    Under,
+    /// It was told so and agreed; the decision is to say so.
+    Switching(ShardId, u32),
+    /// A spare is to become a member.
+    Copying(ServerId),
+}
+
+#[derive(Clone, Debug)]
+struct Underway {
+    order: Order,
+    stage: Stage,
+    deadline: Moment,
+}
+
+/// All orders that are not carried out.
+#[derive(Debug, Default)]
+pub struct Orders(BTreeMap<Ticket, Underway>);
+
+impl Orders {
+    pub fn take_ready(&mut self) -> Vec<(Ticket, Done)> {
+        let mut ready = Vec::new();
+        for (ticket, under) in &mut self.0 {
+            if let Stage::Ready(done) = &under.stage {
+                ready.push((*ticket, done.clone()));
+                under.stage = Stage::Under;
+            }
+        }
+        ready
+    }
+
+    pub fn put_back(&mut self, ticket: Ticket, done: Done) {
+        if let Some(under) = self.0.get_mut(&ticket) {
+            under.stage = Stage::Ready(done);
+        }
+    }
+
+    pub fn give_up(&mut self) -> Vec<Ticket> {
+        std::mem::take(&mut self.0).into_keys().collect()
+    }
+}
+
+/// What is to become of an order.
+enum Next {
+    Wait,
+    Stage(Stage),
+    Promote(ServerId),
+    End(Result<String, String>),
+}
+
+fn refuse(text: impl Into<String>) -> Next {
+    Next::End(Err(format!("ERR {}", text.into())))
+}
+
+impl Control {
+    pub(super) fn wants(&mut self, ticket: Ticket, order: Order, now: Moment) {
+        if !self.leads() {
+            return self.refuse_to_lead(ticket);
+        }
+        let patience = if matches!(order, Order::Remove(..)) { COPYING } else { SWITCHING };
+        let deadline = now.plus(patience);
+        self.orders.0.insert(ticket, Underway { order, stage: Stage::New, deadline });
+        self.not_before = now;
+    }
+
+    pub(super) fn promoted(&mut self, ticket: Ticket, result: Result<(), String>, _now: Moment) {
+        if let Err(why) = result
+            && self.orders.0.remove(&ticket).is_some()
+        {
+            self.answer(ticket, Err(format!("ERR the server that was to be master refuses: {why}")));
+        }
+    }
+
+    /// Orders whose change is done.
+    pub(super) fn conclude(&mut self, orders: Vec<(Ticket, Done)>) {
+        for (ticket, done) in orders {
+            match done {
+                Done::Place(id, _) => {
+                    if let Some(under) = self.orders.0.get_mut(&ticket) {
+                        under.stage = Stage::Copying(id);
+                    }
+                }
+                Done::Policy(_) | Done::Remove(_) => {
+                    self.orders.0.remove(&ticket);
+                    self.answer(ticket, Ok("OK".to_owned()));
+                }
+            }
+        }
+    }
+
+    pub(super) fn go_on_with_orders(&mut self, now: Moment) {
+        let tickets: Vec<Ticket> = self.orders.0.keys().copied().collect();
+        for ticket in tickets {
+            let Some((under, view)) = self.orders.0.get(&ticket).zip(self.view.as_ref()) else { continue };
+            let next = match now >= under.deadline {
+                true => refuse("it took too long and is given up; what was done of it holds"),
+                false => self.next(under, view, now),
+            };
+            self.take_step(ticket, next);
+        }
+    }
+
+    fn take_step(&mut self, ticket: Ticket, next: Next) {
+        match next {
+            Next::Wait => {}
+            Next::Stage(stage) => {
+                if let Some(under) = self.orders.0.get_mut(&ticket) {
+                    under.stage = stage;
+                }
+            }
+            Next::Promote(id) => {
+                let told = self.view.as_ref().and_then(|view| view.servers.get(&id)?.place);
+                if let Some((under, place)) = self.orders.0.get_mut(&ticket).zip(told) {
+                    under.stage = Stage::Switching(place.shard, place.node);
+                    self.actions.push(Action::Promote(ticket, id));
+                }
+            }
+            Next::End(answer) => {
+                self.orders.0.remove(&ticket);
+                self.answer(ticket, answer);
+            }
+        }
+    }
+
+    fn next(&self, under: &Underway, view: &View, now: Moment) -> Next {
+        match (&under.order, &under.stage) {
+            (_, Stage::Ready(_) | Stage::Under) => Next::Wait,
+            (Order::Switch(..), Stage::Switching(shard, node)) => match master(view, *shard) {
+                Some(master) if master == *node => {
+                    Next::End(Ok(format!("node {node} is master of shard {shard}")))
+                }
+                _ => Next::Wait,
+            },
+            (Order::Switch(shard, to), _) => self.next_of_switch(view, *shard, *to, now),
+            (Order::Remove(_, _), Stage::Switching(shard, node)) => match master(view, *shard) {
+                Some(master) if master == *node => Next::Stage(Stage::New),
+                _ => Next::Wait,
+            },
+            (Order::Remove(id, force), stage) => self.next_of_removal(view, *id, *force, stage, now),
+            (Order::AddShard, _) => match view.policy {
+                None => Next::Wait,
+                Some(policy) => {
+                    Next::Stage(Stage::Ready(Done::Policy(Policy { shards: policy.shards + 1, ..policy })))
+                }
+            },
+            (Order::Set(name, value), _) => match view.policy {
+                None => Next::Wait,
+                Some(policy) => match set(policy, name, value) {
+                    Ok(policy) => Next::Stage(Stage::Ready(Done::Policy(policy))),
+                    Err(why) => refuse(why),
+                },
+            },
+        }
+    }
+
+    fn next_of_switch(&self, view: &View, shard: ShardId, to: Option<ServerId>, now: Moment) -> Next {
+        let Some(Standing::Begun(decision)) = view.shards.get(&shard) else {
+            return refuse(format!("there is no shard {shard} that has begun"));
+        };
+        let placed = view.placed_in(shard);
+        let members = decision.members.iter().filter_map(|member| placed.get(&member.node.0));
+        let others: Vec<&Server> = members
+            .filter(|server| server.place.map(|place| place.node) != Some(decision.master.node.0))
+            .copied()
+            .collect();
+        let chosen = match to {
+            None => self.best(&others, now),
+            Some(id) => others.iter().find(|server| server.id == id).map(|server| server.id),
+        };
+        match (chosen, to) {
+            (Some(chosen), _) => Next::Promote(chosen),
+            (None, Some(id)) => {
+                refuse(format!("server {id} is no member of shard {shard}, or is its master already"))
+            }
+            (None, None) => refuse(format!("shard {shard} has no other member that lives")),
+        }
+    }
+
+    /// The one with the most of the log, of those that live.
+    fn best(&self, servers: &[&Server], now: Moment) -> Option<ServerId> {
+        let offset = |id: ServerId| {
+            let figures = self.heard().get(&id).map_or("", |heard| heard.figures.as_str());
+            figure(figures, "offset").and_then(|offset| offset.parse::<u64>().ok()).unwrap_or(0)
+        };
+        let living = servers.iter().filter(|server| self.lives(server.id, now));
+        living.max_by_key(|server| offset(server.id)).map(|server| server.id)
+    }
+
+    fn next_of_removal(&self, view: &View, id: ServerId, force: Force, stage: &Stage, now: Moment) -> Next {
+        let Some(server) = view.servers.get(&id) else {
+            return refuse(format!("there is no server {id}"));
+        };
+        let Some(place) = server.place else { return Next::Stage(Stage::Ready(Done::Remove(id))) };
+        let standing = view.shards.get(&place.shard);
+        if standing.and_then(Standing::master) == Some(place.node) {
+            return self.next_of_switch(view, place.shard, None, now);
+        }
+        let members = standing.map(Standing::members).unwrap_or_default();
+        let placed = view.placed_in(place.shard);
+        let copies = view.policy.map_or(1, |policy| policy.copies as usize);
+        let has_enough =
+            placed.iter().filter(|(node, _)| members.contains(node) && **node != place.node).count()
+                >= copies;
+        match (stage, force) {
+            (_, Force::Yes) => Next::Stage(Stage::Ready(Done::Remove(id))),
+            (_, Force::No) if has_enough => Next::Stage(Stage::Ready(Done::Remove(id))),
+            (Stage::Copying(stand_in), Force::No) if view.servers.contains_key(stand_in) => Next::Wait,
+            // One that is on its way in is waited for.
+            (_, Force::No) if placed.len() > copies => Next::Wait,
+            (_, Force::No) => match self.stand_in(view, server, now) {
+                Some(spare) => Next::Stage(Stage::Ready(Done::Place(spare, place.shard))),
+                None => refuse(format!(
+                    "shard {} would have fewer than {copies} copies, and no server waits to stand in; add one, or say FORCE",
+                    place.shard
+                )),
+            },
+        }
+    }
+}
+
+fn master(view: &View, shard: ShardId) -> Option<u32> {
+    view.shards.get(&shard).and_then(Standing::master)
+}
+
+/// The value of a `key=value` word.
+pub fn figure<'f>(figures: &'f str, name: &str) -> Option<&'f str> {
+    figures.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+}
+
+fn set(policy: Policy, name: &str, value: &str) -> Result<Policy, String> {
+    let number = || value.parse::<u64>().map_err(|_| format!("'{value}' is no number"));
+    match name {
+        "copies" => match u32::try_from(number()?) {
+            Ok(copies @ 1..=9) => Ok(Policy { copies, ..policy }),
+            _ => Err("a shard has 1 to 9 copies".to_owned()),
+        },
+        "shards" => match u16::try_from(number()?) {
+            Ok(shards) if shards < ShardId::END.0 => Ok(Policy { shards, ..policy }),
+            _ => Err("there are not so many numbers of shards".to_owned()),
+        },
+        "replace-after" => Ok(Policy { replace_after: Duration::from_millis(number()?), ..policy }),
+        _ => Err(format!("there is no setting '{name}': copies, shards, replace-after (milliseconds)")),
+    }
+}

@@ -1,0 +1,355 @@
+//! What the leader changes next: one transaction of all that is due.
+
+use super::orders::Done;
+use super::view::{Standing, View, key};
+use super::{Control, IDLE, Joining, RETRY, SETTLING, Ticket, shard_of};
+use crate::store::{Change, Compare, LeaseId, Outcome, Revision, Write};
+use replication::insync::Moment;
+use std::collections::{BTreeMap, BTreeSet};
+use topology::{Place, Server, ServerId, ShardId, SlotMap};
+
+/// The most writes of one transaction. etcd takes 128 operations.
+const WRITES_MAX: usize = 60;
+
+/// A change that is under way.
+#[derive(Debug)]
+pub enum Work {
+    /// Its outcome is not known.
+    Asked(Then),
+    /// It has made a revision, which was not seen yet.
+    Done(Revision),
+}
+
+/// What follows when a change is done.
+#[derive(Debug, Default)]
+pub struct Then {
+    /// Who is told that it has joined.
+    joined: Vec<Joining>,
+    /// Orders that are carried out.
+    orders: Vec<(Ticket, Done)>,
+    notes: Vec<String>,
+}
+
+/// A change in the making, and what the store will hold after it.
+struct Draft {
+    after: View,
+    prefix: String,
+    compares: BTreeMap<String, Revision>,
+    writes: BTreeMap<String, Option<(String, Option<LeaseId>)>>,
+    then: Then,
+}
+
+impl Draft {
+    fn is_full(&self) -> bool {
+        self.writes.len() >= WRITES_MAX
+    }
+
+    fn write(&mut self, key: String, value: Option<String>, lease: Option<LeaseId>) {
+        self.compares.entry(key.clone()).or_insert(self.after.revision_of(&key));
+        self.writes.insert(key, value.map(|value| (value, lease)));
+    }
+
+    fn put_server(&mut self, server: Server) {
+        self.write(key::server(server.id), Some(server.to_line()), None);
+        self.after.servers.insert(server.id, server);
+    }
+
+    fn remove_server(&mut self, id: ServerId) {
+        self.write(key::server(id), None, None);
+        self.write(key::removed(id), Some("removed".to_owned()), None);
+        self.after.servers.remove(&id);
+        self.after.removed.insert(id);
+    }
+
+    fn put_shard(&mut self, shard: ShardId, standing: Standing) {
+        self.write(key::shard(shard), Some(standing.to_line()), None);
+        self.after.shards.insert(shard, standing);
+    }
+
+    /// Gives a server a place with a number that nobody had.
+    fn place(&mut self, id: ServerId, shard: ShardId) -> Option<u32> {
+        let node = self.after.numbers.get(&shard).copied().unwrap_or(0) + 1;
+        let server = self.after.servers.get(&id)?.clone();
+        self.write(key::number(shard), Some(node.to_string()), None);
+        self.after.numbers.insert(shard, node);
+        self.put_server(Server { place: Some(Place { shard, node }), ..server });
+        self.then.notes.push(format!("Server {id} is node {node} of shard {shard}"));
+        Some(node)
+    }
+
+    fn change(&self) -> Change {
+        let key = |name: &String| format!("{}{name}", self.prefix);
+        let compares =
+            self.compares.iter().map(|(name, revision)| Compare { key: key(name), revision: *revision });
+        let writes = self.writes.iter().map(|(name, write)| match write {
+            Some((value, lease)) => Write::Put { key: key(name), value: value.clone(), lease: *lease },
+            None => Write::Delete { key: key(name) },
+        });
+        Change { compares: compares.collect(), writes: writes.collect() }
+    }
+}
+
+impl Control {
+    /// Begins the change that is due, if there is one.
+    pub(super) fn begin_work(&mut self, now: Moment) {
+        let Some(view) = &self.view else { return };
+        let mut draft = Draft {
+            after: view.clone(),
+            prefix: self.options.prefix.clone(),
+            compares: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            then: Then::default(),
+        };
+        if view.cluster.is_empty() {
+            draft.write(key::CLUSTER.to_owned(), Some(self.options.cluster.clone()), None);
+        } else if let Some(revision) = self.election.revision() {
+            draft.compares.insert(key::LEADER.to_owned(), revision);
+            self.plan(&mut draft, now);
+        } else if let Some(lease) = self.election.lease()
+            && view.leader.is_none()
+        {
+            draft.write(key::LEADER.to_owned(), Some(self.options.own.to_line()), Some(lease));
+        }
+        if draft.writes.is_empty() {
+            self.not_before = now.plus(IDLE);
+            return;
+        }
+        self.actions.push(super::Action::Change(draft.change()));
+        self.work = Some(Work::Asked(draft.then));
+    }
+
+    fn plan(&mut self, draft: &mut Draft, now: Moment) {
+        if draft.after.policy.is_none() {
+            draft.write(key::POLICY.to_owned(), Some(self.options.policy.to_line()), None);
+            draft.after.policy = Some(self.options.policy);
+        }
+        while !self.joining.is_empty() && !draft.is_full() {
+            let joining = self.joining.remove(0);
+            let place = draft.after.servers.get(&joining.server.id).and_then(|known| known.place);
+            draft.put_server(Server { place, ..joining.server.clone() });
+            draft.then.joined.push(joining);
+        }
+        self.plan_orders(draft);
+        self.plan_beginners(draft, now);
+        self.plan_copies(draft, now);
+        self.plan_shards(draft, now);
+        plan_slots(draft);
+    }
+
+    /// What operators want and can be done at once.
+    fn plan_orders(&mut self, draft: &mut Draft) {
+        for (ticket, done) in self.orders.take_ready() {
+            if draft.is_full() {
+                self.orders.put_back(ticket, done);
+                continue;
+            }
+            match &done {
+                Done::Policy(policy) => {
+                    draft.write(key::POLICY.to_owned(), Some(policy.to_line()), None);
+                    draft.after.policy = Some(*policy);
+                }
+                Done::Remove(id) => draft.remove_server(*id),
+                Done::Place(id, shard) => drop(draft.place(*id, *shard)),
+            }
+            draft.then.orders.push((ticket, done));
+        }
+    }
+
+    /// A shard whose beginner is gone before it has begun is begun by another.
+    fn plan_beginners(&self, draft: &mut Draft, now: Moment) {
+        let unbegun: Vec<(ShardId, u32)> = draft
+            .after
+            .shards
+            .iter()
+            .filter_map(|(id, standing)| match standing {
+                Standing::Unbegun(node) => Some((*id, *node)),
+                Standing::Begun(_) => None,
+            })
+            .collect();
+        for (shard, beginner) in unbegun {
+            let placed = draft.after.placed_in(shard);
+            let is_there = placed.get(&beginner).is_some_and(|server| {
+                draft.after.policy.is_none_or(|policy| self.silence(server.id, now) < policy.replace_after)
+            });
+            let other = placed.iter().find(|(_, server)| self.lives(server.id, now)).map(|(node, _)| *node);
+            if let Some(other) = other.filter(|_| !is_there && !draft.is_full()) {
+                draft.put_shard(shard, Standing::Unbegun(other));
+            }
+        }
+    }
+
+    /// Servers that wait for a place and live, by their addresses.
+    fn spares<'v>(&self, view: &'v View, now: Moment) -> Vec<&'v Server> {
+        let mut spares: Vec<&Server> = view
+            .servers
+            .values()
+            .filter(|server| server.place.is_none() && self.lives(server.id, now))
+            .collect();
+        spares.sort_by(|a, b| (&a.host, a.port, a.id).cmp(&(&b.host, b.port, b.id)));
+        spares
+    }
+
+    /// Shards that have too few servers, or have lost one for long, get spares.
+    fn plan_copies(&self, draft: &mut Draft, now: Moment) {
+        let Some(policy) = draft.after.policy else { return };
+        let shards: Vec<ShardId> = draft.after.shards.keys().copied().collect();
+        for shard in shards {
+            if draft.is_full() {
+                return;
+            }
+            let standing = draft.after.shards.get(&shard).cloned();
+            let members = standing.map(|standing| standing.members()).unwrap_or_default();
+            let placed = draft.after.placed_in(shard);
+            let edition = placed.values().next().map(|server| server.edition);
+            // Who is a member may be the only one that has what was acknowledged.
+            let lost = placed.iter().find(|(node, server)| {
+                !members.contains(node) && self.silence(server.id, now) > policy.replace_after
+            });
+            let lost = lost.map(|(_, server)| server.id);
+            let is_short = (placed.len() as u64) < u64::from(policy.copies);
+            if !is_short && lost.is_none() {
+                continue;
+            }
+            let zones: BTreeSet<&str> =
+                placed.values().filter(|server| Some(server.id) != lost).map(|server| zone(server)).collect();
+            let spares = self.spares(&draft.after, now);
+            let fitting =
+                spares.iter().filter(|spare| edition.is_none_or(|edition| edition == spare.edition));
+            let chosen = fitting.min_by_key(|spare| zones.contains(zone(spare))).map(|spare| spare.id);
+            if let Some(chosen) = chosen
+                && draft.place(chosen, shard).is_some()
+                && let Some(lost) = lost.filter(|_| !is_short)
+            {
+                draft.remove_server(lost);
+                draft.then.notes.push(format!(
+                    "Server {lost} of shard {shard} was away for too long and is removed from the cluster"
+                ));
+            }
+        }
+    }
+
+    /// New shards, as many as are wanted and there are servers for.
+    fn plan_shards(&self, draft: &mut Draft, now: Moment) {
+        let Some(policy) = draft.after.policy else { return };
+        while draft.after.shards.len() < usize::from(policy.shards) && !draft.is_full() {
+            let spares = self.spares(&draft.after, now);
+            let is_settled = spares
+                .iter()
+                .all(|spare| self.waiting.get(&spare.id).is_some_and(|since| now.since(*since) >= SETTLING));
+            let Some(chosen) = choose(&spares, policy.copies as usize, is_settled) else { return };
+            let Some(shard) = draft.after.next_shard() else { return };
+            for (at, id) in chosen.into_iter().enumerate() {
+                let node = draft.place(id, shard);
+                if let Some(node) = node.filter(|_| at == 0) {
+                    draft.put_shard(shard, Standing::Unbegun(node));
+                }
+            }
+        }
+    }
+
+    /// Takes what has become of the change that is under way.
+    pub(super) fn answered(&mut self, outcome: Outcome, now: Moment) {
+        let Some(Work::Asked(then)) = self.work.take() else { return };
+        match outcome {
+            Outcome::Done(revision) => {
+                for note in then.notes {
+                    self.note(note);
+                }
+                let cluster = self.view.as_ref().map(|view| view.cluster.clone()).unwrap_or_default();
+                for joined in then.joined {
+                    self.answer(joined.ticket, Ok(format!("id {cluster}")));
+                }
+                self.conclude(then.orders);
+                let is_seen = self.view.as_ref().is_some_and(|view| view.revision >= revision);
+                self.work = (!is_seen).then_some(Work::Done(revision));
+            }
+            Outcome::Conflict | Outcome::Unknown(_) | Outcome::Unreached(_) => {
+                // What it was about is thought of anew, by what is known then.
+                self.not_before = now.plus(RETRY);
+                self.joining.extend(then.joined);
+                for (ticket, done) in then.orders {
+                    self.orders.put_back(ticket, done);
+                }
+            }
+        }
+    }
+}
+
+/// Gives slots that nobody has to the shards, once all that are wanted have begun.
+fn plan_slots(draft: &mut Draft) {
+    let Some(policy) = draft.after.policy else { return };
+    let begun = draft.after.shards.iter().filter(|(_, standing)| matches!(standing, Standing::Begun(_)));
+    let begun: Vec<ShardId> = begun.map(|(id, _)| *id).collect();
+    let has_all = begun.len() == draft.after.shards.len() && begun.len() >= usize::from(policy.shards);
+    if begun.is_empty() || !has_all || draft.after.slots.count() == wire::SLOTS {
+        return;
+    }
+    let slots = if draft.after.slots.count() == 0 {
+        SlotMap::even(&begun)
+    } else {
+        let mut slots = draft.after.slots.clone();
+        let mut counts: BTreeMap<ShardId, usize> =
+            begun.iter().map(|shard| (*shard, slots.count_of(*shard))).collect();
+        for slot in 0..u16::try_from(wire::SLOTS).unwrap_or(u16::MAX) {
+            if slots.owner(slot).is_none()
+                && let Some((shard, count)) = counts.iter_mut().min_by_key(|(_, count)| **count)
+            {
+                slots.set(slot, Some(*shard));
+                *count += 1;
+            }
+        }
+        slots
+    };
+    draft.then.notes.push(format!("{} shards have all slots", begun.len()));
+    draft.write(key::SLOTS.to_owned(), Some(slots.to_line()), None);
+    draft.after.slots = slots;
+}
+
+/// What copies of a shard are to be kept apart by.
+pub(super) fn zone(server: &Server) -> &str {
+    if server.zone.is_empty() { &server.host } else { &server.zone }
+}
+
+/// Servers of one edition for a new shard, each in another zone if that is possible. If it is not, none unless nobody else is to be expected.
+fn choose(spares: &[&Server], count: usize, is_settled: bool) -> Option<Vec<ServerId>> {
+    let mut editions: Vec<_> = spares.iter().map(|spare| spare.edition).collect();
+    editions.dedup();
+    editions.into_iter().find_map(|edition| {
+        let mut left: Vec<&Server> =
+            spares.iter().filter(|spare| spare.edition == edition).copied().collect();
+        if left.len() < count {
+            return None;
+        }
+        let (mut chosen, mut zones) = (Vec::new(), BTreeSet::new());
+        while chosen.len() < count {
+            let size = |of: &str| left.iter().filter(|spare| zone(spare) == of).count();
+            // From the zone with most, so that the last ones are not all in one.
+            let best = (0..left.len()).min_by_key(|at| {
+                let of = zone(left[*at]);
+                (zones.contains(of), std::cmp::Reverse(size(of)))
+            })?;
+            let server = left.remove(best);
+            if !zones.insert(zone(server)) && !is_settled {
+                return None;
+            }
+            chosen.push(server.id);
+        }
+        Some(chosen)
+    })
+}
+
+impl Control {
+    /// The spare that could stand in for a server of a shard.
+    pub(super) fn stand_in(&self, view: &View, for_whom: &Server, now: Moment) -> Option<ServerId> {
+        let spares = self.spares(view, now);
+        let shard = shard_of(for_whom)?;
+        let zones: BTreeSet<&str> = view
+            .placed_in(shard)
+            .values()
+            .filter(|server| server.id != for_whom.id)
+            .map(|server| zone(server))
+            .collect();
+        let fitting = spares.iter().filter(|spare| spare.edition == for_whom.edition);
+        fitting.min_by_key(|spare| zones.contains(zone(spare))).map(|spare| spare.id)
+    }
+}

@@ -1,0 +1,104 @@
+//! How a cluster stands, for operators: as JSON, which `tarn cluster status` makes a table of.
+
+use super::orders::figure;
+use super::view::{Standing, View};
+use super::{Control, SILENT};
+use replication::insync::Moment;
+use serde_json::{Value, json};
+use topology::{Server, ServerId};
+
+impl Control {
+    /// How all stands, as this config server knows it.
+    #[must_use]
+    pub fn status(&self, now: Moment) -> Value {
+        let empty = View::default();
+        let view = self.view().unwrap_or(&empty);
+        let spares = view.servers.values().filter(|server| server.place.is_none());
+        let shards: Vec<Value> = view
+            .shards
+            .iter()
+            .map(|(id, standing)| {
+                let placed = view.placed_in(*id);
+                let servers = placed.iter().map(|(node, server)| {
+                    let mut shown = self.server(server, now);
+                    shown["node"] = json!(node);
+                    shown["is_master"] = json!(standing.master() == Some(*node));
+                    shown["is_member"] = json!(standing.members().contains(node));
+                    shown
+                });
+                let epoch = match standing {
+                    Standing::Unbegun(_) => 0,
+                    Standing::Begun(decision) => decision.epoch.0,
+                };
+                let slots = view.slots.ranges_of(*id).map(|range| json!([range.first, range.last]));
+                json!({
+                    "shard": id.0,
+                    "epoch": epoch,
+                    "has_begun": matches!(standing, Standing::Begun(_)),
+                    "slots": slots.collect::<Vec<_>>(),
+                    "slot_count": view.slots.count_of(*id),
+                    "servers": servers.collect::<Vec<_>>(),
+                })
+            })
+            .collect();
+        json!({
+            "cluster": view.cluster,
+            "revision": view.topology_revision().0,
+            "leader": view.leader.as_ref().map(|leader| format!("{}:{}", leader.host, leader.port)),
+            "policy": view.policy.map(|policy| json!({
+                "copies": policy.copies,
+                "shards": policy.shards,
+                "replace_after_ms": u64::try_from(policy.replace_after.as_millis()).unwrap_or(u64::MAX),
+            })),
+            "slots_covered": view.slots.count(),
+            "serves": self.serves(now),
+            "shards": shards,
+            "spares": spares.map(|server| self.server(server, now)).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Whether each slot has a shard, each shard that has slots a master that lives and says that it is one.
+    #[must_use]
+    pub fn serves(&self, now: Moment) -> bool {
+        let Some(view) = self.view() else { return false };
+        let is_well = |(id, standing): (&topology::ShardId, &Standing)| {
+            let placed = view.placed_in(*id);
+            let master = standing.master().and_then(|node| placed.get(&node).copied());
+            master.is_some_and(|server| {
+                let said = self.heard().get(&server.id).and_then(|heard| figure(&heard.figures, "role"));
+                self.lives(server.id, now) && said == Some("master")
+            })
+        };
+        view.slots.count() == wire::SLOTS && view.shards.iter().all(is_well)
+    }
+
+    fn server(&self, server: &Server, now: Moment) -> Value {
+        let figures = self.heard().get(&server.id).map_or("", |heard| heard.figures.as_str());
+        let figures: serde_json::Map<String, Value> = figures
+            .split(' ')
+            .filter_map(|word| word.split_once('='))
+            .map(|(name, value)| {
+                let value = value.parse::<u64>().map_or_else(|_| json!(value), |number| json!(number));
+                (name.to_owned(), value)
+            })
+            .collect();
+        json!({
+            "id": server.id.to_string(),
+            "host": server.host,
+            "port": server.port,
+            "tls_port": server.tls_port,
+            "zone": server.zone,
+            "edition": server.edition.name(),
+            "lives": self.lives(server.id, now),
+            "silent_ms": self.silent_ms(server.id, now),
+            "figures": figures,
+        })
+    }
+
+    /// For how long it was silent, if it was heard of and that is worth to be told.
+    fn silent_ms(&self, id: ServerId, now: Moment) -> Option<u64> {
+        let heard = self.heard().get(&id)?;
+        let silence = now.since(heard.at);
+        (silence >= SILENT).then(|| u64::try_from(silence.as_millis()).unwrap_or(u64::MAX))
+    }
+}

@@ -1,0 +1,334 @@
+//! What the store holds of a cluster, as a config server last saw it.
+
+use crate::store::{Changed, Reading, Revision};
+use replication::insync::Decision;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use topology::{Server, ServerId, Shard, ShardId, SlotMap, Topology};
+
+/// Names of keys, behind the cluster's prefix.
+pub mod key {
+    use topology::{ServerId, ShardId};
+
+    /// The cluster's id.
+    pub const CLUSTER: &str = "cluster";
+    /// Who leads.
+    pub const LEADER: &str = "leader";
+    /// Settings of the cluster.
+    pub const POLICY: &str = "policy";
+    /// Who has which slots.
+    pub const SLOTS: &str = "slots";
+
+    /// A server's record.
+    #[must_use]
+    pub fn server(id: ServerId) -> String {
+        format!("servers/{id}")
+    }
+
+    /// That a server was removed.
+    #[must_use]
+    pub fn removed(id: ServerId) -> String {
+        format!("removed/{id}")
+    }
+
+    /// A shard's decision.
+    #[must_use]
+    pub fn shard(id: ShardId) -> String {
+        format!("shards/{id}")
+    }
+
+    /// The highest number that a server ever had in a shard.
+    #[must_use]
+    pub fn number(id: ShardId) -> String {
+        format!("numbers/{id}")
+    }
+}
+
+/// Settings of a cluster, which lie in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Servers of each shard.
+    pub copies: u32,
+    /// Shards that are begun as soon as there are servers for them.
+    pub shards: u16,
+    /// How long a server may be away before a spare takes its place.
+    pub replace_after: Duration,
+}
+
+impl Policy {
+    /// As a line.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        let Policy { copies, shards, replace_after } = self;
+        format!("policy copies={copies} shards={shards} replace-after={}", replace_after.as_millis())
+    }
+
+    /// From a line; None: it is none.
+    #[must_use]
+    pub fn from_line(line: &str) -> Option<Policy> {
+        let mut words = line.split(' ');
+        (words.next() == Some("policy")).then_some(())?;
+        let mut read = |name: &str| words.next()?.strip_prefix(name)?.strip_prefix('=')?.parse::<u64>().ok();
+        let (copies, shards, replace_after) = (read("copies")?, read("shards")?, read("replace-after")?);
+        Some(Policy {
+            copies: u32::try_from(copies).ok().filter(|copies| *copies > 0)?,
+            shards: u16::try_from(shards).ok().filter(|shards| *shards < ShardId::END.0)?,
+            replace_after: Duration::from_millis(replace_after),
+        })
+    }
+}
+
+/// How a shard stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nobody was master yet; the node that is to begin it.
+    Unbegun(u32),
+    /// The decision.
+    Begun(Decision),
+}
+
+impl Standing {
+    /// From what the store holds.
+    #[must_use]
+    pub fn from_line(line: &str) -> Option<Standing> {
+        match line.strip_prefix("none 0 ") {
+            Some(node) => node.parse().ok().map(Standing::Unbegun),
+            None => Decision::from_line(line).map(Standing::Begun),
+        }
+    }
+
+    /// As it lies in the store.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        match self {
+            Standing::Unbegun(node) => format!("none 0 {node}"),
+            Standing::Begun(decision) => decision.to_line(),
+        }
+    }
+
+    /// The numbers of the members.
+    #[must_use]
+    pub fn members(&self) -> BTreeSet<u32> {
+        match self {
+            Standing::Unbegun(_) => BTreeSet::new(),
+            Standing::Begun(decision) => decision.members.iter().map(|member| member.node.0).collect(),
+        }
+    }
+
+    /// The master's number.
+    #[must_use]
+    pub fn master(&self) -> Option<u32> {
+        match self {
+            Standing::Unbegun(_) => None,
+            Standing::Begun(decision) => Some(decision.master.node.0),
+        }
+    }
+
+    fn shard(&self, id: ShardId) -> Shard {
+        let (epoch, beginner) = match self {
+            Standing::Unbegun(node) => (0, Some(*node)),
+            Standing::Begun(decision) => (decision.epoch.0, None),
+        };
+        Shard { id, epoch, master: self.master(), members: self.members(), beginner }
+    }
+}
+
+/// Who leads, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// The name of its process.
+    pub name: String,
+    /// Its host.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+}
+
+impl Leader {
+    /// As a line.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        format!("leader {} {} {}", self.name, self.host, self.port)
+    }
+
+    /// From a line.
+    #[must_use]
+    pub fn from_line(line: &str) -> Option<Leader> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let &["leader", name, host, port] = words.as_slice() else { return None };
+        Some(Leader { name: name.to_owned(), host: host.to_owned(), port: port.parse().ok()? })
+    }
+}
+
+/// What the store holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// Up to where it is known.
+    pub revision: Revision,
+    /// The cluster's id; empty: there is none yet.
+    pub cluster: String,
+    /// All servers.
+    pub servers: BTreeMap<ServerId, Server>,
+    /// Servers that were removed.
+    pub removed: BTreeSet<ServerId>,
+    /// All shards.
+    pub shards: BTreeMap<ShardId, Standing>,
+    /// The highest number that a server ever had in each shard.
+    pub numbers: BTreeMap<ShardId, u32>,
+    /// Who has which slots.
+    pub slots: SlotMap,
+    /// Who leads.
+    pub leader: Option<Leader>,
+    /// Settings.
+    pub policy: Option<Policy>,
+    /// When each key was last changed.
+    revisions: BTreeMap<String, Revision>,
+    /// The last revision that has changed what a topology holds.
+    topology_revision: Revision,
+}
+
+impl View {
+    /// All of it, as it was read. `prefix` is the cluster's.
+    #[must_use]
+    pub fn of(reading: &Reading, prefix: &str) -> View {
+        let mut view =
+            View { revision: reading.revision, topology_revision: reading.revision, ..View::default() };
+        for entry in &reading.entries {
+            if let Some(key) = entry.key.strip_prefix(prefix) {
+                view.take(key, Some(&entry.value), entry.revision);
+            }
+        }
+        view
+    }
+
+    /// Follows a change. What makes no sense counts as what is not there, and its key is given back.
+    pub fn follow(&mut self, revision: Revision, changed: &[Changed], prefix: &str) -> Vec<String> {
+        let mut senseless = Vec::new();
+        for Changed { key, value } in changed {
+            let Some(key) = key.strip_prefix(prefix) else { continue };
+            if !self.take(key, value.as_deref(), revision) {
+                senseless.push(key.to_owned());
+            }
+            let kind = key.split('/').next().unwrap_or("");
+            if matches!(kind, "cluster" | "servers" | "shards" | "slots") {
+                self.topology_revision = revision;
+            }
+        }
+        self.revision = self.revision.max(revision);
+        senseless
+    }
+
+    /// When a key was last changed; 0: it is not there.
+    #[must_use]
+    pub fn revision_of(&self, key: &str) -> Revision {
+        self.revisions.get(key).copied().unwrap_or_default()
+    }
+
+    /// Takes a key over. Whether it makes sense.
+    fn take(&mut self, key: &str, value: Option<&str>, revision: Revision) -> bool {
+        match value {
+            Some(_) => self.revisions.insert(key.to_owned(), revision),
+            None => self.revisions.remove(key),
+        };
+        let read = match key.split_once('/') {
+            None => self.take_single(key, value),
+            Some(("servers", id)) => id.parse().ok().map(|id| {
+                let read = value.and_then(Server::from_line).filter(|server| server.id == id);
+                keep(&mut self.servers, id, read)
+            }),
+            Some(("removed", id)) => id.parse().ok().map(|id| {
+                match value {
+                    Some(_) => self.removed.insert(id),
+                    None => self.removed.remove(&id),
+                };
+                true
+            }),
+            Some(("shards", id)) => shard_id(id).map(|id| {
+                let read = value.and_then(Standing::from_line);
+                keep(&mut self.shards, id, read)
+            }),
+            Some(("numbers", id)) => shard_id(id).map(|id| {
+                let read = value.and_then(|value| value.parse().ok());
+                keep(&mut self.numbers, id, read)
+            }),
+            Some(_) => None,
+        };
+        value.is_none() || read == Some(true)
+    }
+
+    /// None: there is no such key.
+    fn take_single(&mut self, key: &str, value: Option<&str>) -> Option<bool> {
+        Some(match key {
+            key::CLUSTER => {
+                self.cluster = value.unwrap_or("").to_owned();
+                self.cluster.parse::<ServerId>().is_ok()
+            }
+            key::LEADER => {
+                self.leader = value.and_then(Leader::from_line);
+                self.leader.is_some()
+            }
+            key::POLICY => {
+                self.policy = value.and_then(Policy::from_line);
+                self.policy.is_some()
+            }
+            key::SLOTS => {
+                let read = value.and_then(SlotMap::from_line);
+                let is_one = read.is_some();
+                self.slots = read.unwrap_or_default();
+                is_one
+            }
+            _ => return None,
+        })
+    }
+
+    /// What servers and proxies are told.
+    #[must_use]
+    pub fn topology(&self) -> Topology {
+        Topology {
+            cluster: self.cluster.clone(),
+            revision: self.topology_revision.0,
+            servers: self.servers.clone(),
+            shards: self.shards.iter().map(|(id, standing)| (*id, standing.shard(*id))).collect(),
+            slots: self.slots.clone(),
+        }
+    }
+
+    /// The revision of [`View::topology`].
+    #[must_use]
+    pub fn topology_revision(&self) -> Revision {
+        self.topology_revision
+    }
+
+    /// The servers that have a place in a shard, by their numbers.
+    #[must_use]
+    pub fn placed_in(&self, shard: ShardId) -> BTreeMap<u32, &Server> {
+        let placed = self.servers.values().filter_map(|server| server.place.map(|place| (place, server)));
+        placed.filter(|(place, _)| place.shard == shard).map(|(place, server)| (place.node, server)).collect()
+    }
+
+    /// The number that the next new shard gets; None: there is none left.
+    #[must_use]
+    pub fn next_shard(&self) -> Option<ShardId> {
+        let last = self.shards.keys().chain(self.numbers.keys()).max();
+        let next = ShardId(last.map_or(0, |last| last.0 + 1));
+        (next < ShardId::END).then_some(next)
+    }
+}
+
+fn shard_id(text: &str) -> Option<ShardId> {
+    text.parse().ok().map(ShardId).filter(|id| *id < ShardId::END)
+}
+
+/// Sets or removes; whether there is one now.
+fn keep<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> bool {
+    match value {
+        Some(value) => {
+            map.insert(key, value);
+            true
+        }
+        None => {
+            map.remove(&key);
+            false
+        }
+    }
+}

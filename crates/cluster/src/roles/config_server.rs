@@ -1,0 +1,178 @@
+//! `tarn config`: a config server.
+
+use crate::control::{Leader, Options, Policy};
+use crate::service::{self, Settings};
+use crate::store::Store;
+use crate::store::embedded::Embedded;
+use lexopt::{Arg, Parser};
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use sys::Prng;
+use sys::file::Fs;
+
+pub const USAGE: &str = "\
+Runs a config server: what the servers, proxies and operators of a cluster talk to.
+
+Usage: tarn config --store dir:PATH [OPTION ...]
+
+  --store dir:PATH         the decisions lie in a directory of this config server, which is the only one
+  --cluster-name NAME      which cluster of the store (tarn)
+  --port PORT              where to listen (7900)
+  --bind ADDRESS           at which address; again for each other one (127.0.0.1)
+  --announce HOST[:PORT]   where other config servers reach this one (the first --bind, and --port)
+  --requirepass PASSWORD   what clients have to say
+  --server-user NAME       as whom it speaks to the cluster's servers (the default user)
+  --server-password TEXT   and with which password (that of --requirepass)
+  --maxclients COUNT       connections at most (10000)
+
+A cluster that begins takes these over; later `tarn cluster set` changes them:
+  --copies COUNT           servers of each shard (2)
+  --shards COUNT           shards that are begun as soon as there are servers for them (1)
+  --replace-after SECONDS  how long a server may be away before a spare takes its place (600)
+  --leader-lease MS        a leading config server that is silent for so long is replaced (3000)
+
+Ask it with redis-cli: CLUSTER STATUS, CLUSTER HELP. SIGTERM ends it.";
+
+struct Given {
+    store: Option<String>,
+    name: String,
+    port: u16,
+    bind: Vec<String>,
+    announce: Option<String>,
+    password: Option<String>,
+    server_user: String,
+    server_password: Option<String>,
+    clients_max: usize,
+    policy: Policy,
+    lease: Duration,
+}
+
+impl Default for Given {
+    fn default() -> Given {
+        Given {
+            store: None,
+            name: "tarn".to_owned(),
+            port: 7900,
+            bind: Vec::new(),
+            announce: None,
+            password: None,
+            server_user: String::new(),
+            server_password: None,
+            clients_max: 10_000,
+            policy: Policy { copies: 2, shards: 1, replace_after: Duration::from_secs(600) },
+            lease: Duration::from_secs(3),
+        }
+    }
+}
+
+fn number<T: std::str::FromStr + PartialOrd>(name: &str, value: &str, least: T) -> Result<T, String> {
+    let read = value.parse::<T>().ok().filter(|read| *read >= least);
+    read.ok_or_else(|| format!("--{name} wants a number, and not '{value}'"))
+}
+
+impl Given {
+    fn read(words: &[String]) -> Result<Given, String> {
+        let mut parser = Parser::from_args(words.iter().map(OsString::from));
+        let mut given = Given::default();
+        while let Some(arg) = parser.next().map_err(|error| error.to_string())? {
+            let name = match arg {
+                Arg::Long(name) => name.to_owned(),
+                Arg::Short(letter) => return Err(format!("there is no option -{letter}; see --help")),
+                Arg::Value(word) => {
+                    return Err(format!("'{}' is one word too many; see --help", word.to_string_lossy()));
+                }
+            };
+            let value = parser.value().map_err(|_| format!("--{name} needs a value"))?;
+            let value = value.into_string().map_err(|_| format!("the value of --{name} is no text"))?;
+            given.take(&name, value)?;
+        }
+        Ok(given)
+    }
+
+    fn take(&mut self, name: &str, value: String) -> Result<(), String> {
+        match name {
+            "store" => self.store = Some(value),
+            "cluster-name" => self.name = value,
+            "port" => self.port = number(name, &value, 1)?,
+            "bind" => self.bind.push(value),
+            "announce" => self.announce = Some(value),
+            "requirepass" => self.password = Some(value),
+            "server-user" => self.server_user = value,
+            "server-password" => self.server_password = Some(value),
+            "maxclients" => self.clients_max = number(name, &value, 1)?,
+            "copies" => self.policy.copies = number(name, &value, 1)?,
+            "shards" => self.policy.shards = number(name, &value, 0)?,
+            "replace-after" => self.policy.replace_after = Duration::from_secs(number(name, &value, 1)?),
+            "leader-lease" => self.lease = Duration::from_millis(number(name, &value, 1000)?),
+            _ => return Err(format!("there is no option --{name}; see --help")),
+        }
+        Ok(())
+    }
+
+    fn settings(self) -> Result<Settings, String> {
+        let is_name = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+        if self.name.is_empty() || self.name.len() > 100 || !self.name.chars().all(is_name) {
+            return Err(format!(
+                "--cluster-name is letters, digits, '-', '_' and '.', and not '{}'",
+                self.name
+            ));
+        }
+        let bind = if self.bind.is_empty() { vec!["127.0.0.1".to_owned()] } else { self.bind };
+        let (host, port) = match &self.announce {
+            None => (bind[0].clone(), self.port),
+            Some(text) => address(text, self.port)
+                .ok_or_else(|| format!("--announce wants HOST or HOST:PORT, and not '{text}'"))?,
+        };
+        let name = hexadecimal();
+        let control = Options {
+            prefix: format!("/tarn/{}/", self.name),
+            own: Leader { name, host, port },
+            cluster: hexadecimal(),
+            policy: self.policy,
+            lease: self.lease,
+        };
+        Ok(Settings {
+            bind,
+            port: self.port,
+            server_password: self.server_password.or_else(|| self.password.clone()),
+            password: self.password,
+            server_user: self.server_user,
+            clients_max: self.clients_max,
+            control,
+        })
+    }
+}
+
+/// `HOST:PORT`, or a host alone.
+pub fn address(text: &str, port: u16) -> Option<(String, u16)> {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !host.contains(':') || host.starts_with('[') => (host, port.parse().ok()?),
+        _ => (text, port),
+    };
+    let host = host.trim_matches(['[', ']']);
+    let is_host = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic());
+    is_host.then(|| (host.to_owned(), port))
+}
+
+/// 40 hexadecimal digits that nobody else draws.
+fn hexadecimal() -> String {
+    let mut random = Prng::from_entropy();
+    (0..5).map(|_| format!("{:08x}", random.next_u64() as u32)).collect()
+}
+
+fn store(text: &str) -> Result<Arc<dyn Store>, String> {
+    match text.split_once(':') {
+        Some(("dir", path)) if !path.is_empty() => Ok(Arc::new(Embedded::open(Fs::Real, Path::new(path))?)),
+        _ => Err(format!("--store wants dir:PATH, and not '{text}'")),
+    }
+}
+
+pub fn run(words: &[String]) -> Result<(), String> {
+    let given = Given::read(words)?;
+    let place = given.store.clone().ok_or("--store is needed; see --help")?;
+    let settings = given.settings()?;
+    let store = store(&place)?;
+    service::run(settings, store)
+}

@@ -1,0 +1,152 @@
+//! One connection of a client: bytes in, requests one after another, replies out.
+//!
+//! What a connection may hold is bounded: a request's length before and after the password, one reply, one topology that all who follow share.
+
+use super::desk::Desk;
+use super::requests::{self, Flow, Session};
+use std::rc::Rc;
+use std::time::Duration;
+use telemetry::log;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use wire::{Authenticated, Batch, Limits, Parser, Reply};
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 8 << 10;
+/// The longest argument: a decision of a shard, figures, or who lives.
+const BULK_BYTES_MAX: u64 = 1 << 20;
+/// The longest request.
+const REQUEST_BYTES_MAX: usize = 4 << 20;
+/// How long a client may take to take its reply.
+const WRITING: Duration = Duration::from_secs(10);
+/// How often who follows is told that the config server lives.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+/// After a connection could not be accepted.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Accepts for as long as the service lives.
+pub async fn accept(desk: Rc<Desk>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Err(error) => {
+                log!(Warning, "A connection could not be accepted: {error}");
+                tokio::time::sleep(RETRY).await;
+            }
+            Ok((mut socket, _)) if desk.clients.get() >= desk.settings.clients_max => {
+                // It is gone if it does not listen.
+                let _ = socket.try_write(b"-ERR max number of clients reached\r\n");
+                let _ = socket.shutdown().await;
+            }
+            Ok((socket, _)) => {
+                // Only latency depends on it.
+                let _ = socket.set_nodelay(true);
+                tokio::task::spawn_local(attend(desk.clone(), socket));
+            }
+        }
+    }
+}
+
+/// Counts a client for as long as it is there.
+struct Counted(Rc<Desk>);
+
+impl Counted {
+    fn new(desk: &Rc<Desk>) -> Counted {
+        desk.clients.set(desk.clients.get() + 1);
+        desk.clients_ever.set(desk.clients_ever.get() + 1);
+        Counted(desk.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.clients.set(self.0.clients.get() - 1);
+    }
+}
+
+async fn attend(desk: Rc<Desk>, mut socket: impl AsyncRead + AsyncWrite + Unpin) {
+    let _counted = Counted::new(&desk);
+    let mut session = Session::new(&desk);
+    // However it ends: the connection does.
+    let _ = converse(&desk, &mut session, &mut socket).await;
+}
+
+async fn converse(
+    desk: &Rc<Desk>,
+    session: &mut Session,
+    socket: &mut (impl AsyncRead + AsyncWrite + Unpin),
+) -> std::io::Result<()> {
+    let (mut parser, mut batch) = (Parser::new(), Batch::new());
+    let (mut buffer, mut chunk) = (Vec::new(), vec![0; READ_BYTES]);
+    loop {
+        let authenticated = if session.is_known { Authenticated::Yes } else { Authenticated::No };
+        let limits = Limits { bulk_bytes_max: BULK_BYTES_MAX, authenticated };
+        batch.clear();
+        let parsed = parser.parse(&buffer, &limits, &mut batch, 1);
+        let words: Option<Vec<Vec<u8>>> =
+            batch.iter(&buffer).next().map(|request| request.iter().map(<[u8]>::to_vec).collect());
+        let taken = match parsed {
+            Ok(taken) => taken,
+            Err(error) => {
+                let mut out = Vec::new();
+                Reply::new(&mut out, session.protocol).error(error.line());
+                return send(socket, &out).await;
+            }
+        };
+        buffer.drain(..taken);
+        if let Some(words) = words {
+            desk.requests.set(desk.requests.get() + 1);
+            let mut out = Vec::new();
+            let flow = requests::answer(desk, session, words, &mut out).await;
+            send(socket, &out).await?;
+            match flow {
+                Flow::Next => {}
+                Flow::End => return socket.shutdown().await,
+                Flow::Follow(revision) => return follow(desk, socket, revision).await,
+            }
+        } else if taken == 0 {
+            if buffer.len() > REQUEST_BYTES_MAX {
+                return Ok(());
+            }
+            match socket.read(&mut chunk).await? {
+                0 => return Ok(()),
+                count => buffer.extend_from_slice(&chunk[..count]),
+            }
+        }
+    }
+}
+
+async fn send(socket: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
+    let sending = async {
+        socket.write_all(bytes).await?;
+        socket.flush().await
+    };
+    tokio::time::timeout(WRITING, sending).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+}
+
+/// Sends each topology that is later than the last one, until the connection ends. Of several that come while one is sent the last counts.
+async fn follow(
+    desk: &Rc<Desk>,
+    socket: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    mut revision: u64,
+) -> std::io::Result<()> {
+    let mut published = desk.published.clone();
+    let mut ignored = [0; 256];
+    loop {
+        let news = {
+            let published = published.borrow_and_update();
+            let is_news = published.revision > revision && !published.text.is_empty();
+            is_news.then(|| (published.revision, published.text.clone()))
+        };
+        if let Some((later, text)) = news {
+            revision = later;
+            send(socket, format!("${}\r\n", text.len()).as_bytes()).await?;
+            send(socket, text.as_bytes()).await?;
+            send(socket, b"\r\n").await?;
+        }
+        tokio::select! {
+            changed = published.changed() => if changed.is_err() { return Ok(()) },
+            () = tokio::time::sleep(SIGN_OF_LIFE) => send(socket, b"$0\r\n\r\n").await?,
+            read = socket.read(&mut ignored) => if read? == 0 { return Ok(()) },
+        }
+    }
+}

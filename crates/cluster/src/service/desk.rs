@@ -1,0 +1,175 @@
+//! What all connections share.
+
+use crate::control::{Event, Leader, Options, Order, Ticket};
+use crate::store::Store;
+use replication::insync::Moment;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot, watch};
+use topology::{Server, ServerId};
+
+/// What the command line says.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Addresses to listen at.
+    pub bind: Vec<String>,
+    /// The port.
+    pub port: u16,
+    /// What clients have to say; None: nothing.
+    pub password: Option<String>,
+    /// As whom it speaks to servers; empty: the default user.
+    pub server_user: String,
+    /// With which password; None: without one.
+    pub server_password: Option<String>,
+    /// The most connections.
+    pub clients_max: usize,
+    /// For the state machine.
+    pub control: Options,
+}
+
+/// What comes to the state machine's keeper.
+pub enum Letter {
+    /// Something happened.
+    Happened(Event),
+    /// A client asks something that takes time.
+    Asks(Question, oneshot::Sender<Result<String, String>>),
+    /// A server lives. The answer is whether it is one of the cluster.
+    Here {
+        /// Which.
+        id: ServerId,
+        /// How long ago it said so.
+        ago: Duration,
+        /// What it says of itself.
+        figures: String,
+        /// Whether it is known.
+        answer: oneshot::Sender<bool>,
+    },
+    /// How all stands.
+    Status(oneshot::Sender<serde_json::Value>),
+    /// Who was heard of, how long ago, and what it said.
+    Heard(oneshot::Sender<Vec<(ServerId, Duration, String)>>),
+}
+
+/// What a client asks.
+pub enum Question {
+    /// A server introduces itself, as one of this cluster (empty: of none).
+    Joins(String, Server),
+    /// An operator wants something.
+    Wants(Order),
+}
+
+impl Question {
+    /// As what the state machine is told.
+    pub fn with(self, ticket: Ticket) -> Event {
+        match self {
+            Question::Joins(cluster, server) => Event::Joins { ticket, cluster, server },
+            Question::Wants(order) => Event::Wants(ticket, order),
+        }
+    }
+}
+
+/// What everybody may know.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// The cluster's id; empty: nothing is known yet.
+    pub cluster: String,
+    /// The topology's revision.
+    pub revision: u64,
+    /// The topology.
+    pub text: Arc<str>,
+    /// Who leads.
+    pub leader: Option<Leader>,
+    /// Whether it is this one.
+    pub leads: bool,
+}
+
+impl Default for Published {
+    fn default() -> Published {
+        Published { cluster: String::new(), revision: 0, text: "".into(), leader: None, leads: false }
+    }
+}
+
+/// What all connections share.
+pub struct Desk {
+    /// What the command line says.
+    pub settings: Settings,
+    /// The store of decisions.
+    pub store: Arc<dyn Store>,
+    /// To the state machine's keeper.
+    pub letters: mpsc::Sender<Letter>,
+    /// What everybody may know.
+    pub published: watch::Receiver<Published>,
+    /// How many clients there are.
+    pub clients: Cell<usize>,
+    /// How many there were.
+    pub clients_ever: Cell<u64>,
+    /// Requests that were answered.
+    pub requests: Cell<u64>,
+    /// Why the store gives no answer; empty: it does.
+    pub trouble: RefCell<Arc<parking_lot::Mutex<String>>>,
+    /// When it began.
+    pub begun: Instant,
+}
+
+impl Desk {
+    /// Where nobody is yet.
+    pub fn new(
+        settings: Settings,
+        store: Arc<dyn Store>,
+        letters: mpsc::Sender<Letter>,
+        published: watch::Receiver<Published>,
+    ) -> Desk {
+        Desk {
+            settings,
+            store,
+            letters,
+            published,
+            clients: Cell::new(0),
+            clients_ever: Cell::new(0),
+            requests: Cell::new(0),
+            trouble: RefCell::default(),
+            begun: Instant::now(),
+        }
+    }
+
+    /// The time, as the state machine counts it.
+    pub fn now(&self) -> Moment {
+        Moment(0).plus(self.begun.elapsed())
+    }
+
+    /// Asks the store in a thread; what comes of it happens.
+    pub fn call(self: Rc<Self>, ask: impl FnOnce(&dyn Store) -> Event + Send + 'static) {
+        let store = self.store.clone();
+        tokio::task::spawn_local(async move {
+            if let Ok(event) = tokio::task::spawn_blocking(move || ask(&*store)).await {
+                // The service may have ended.
+                let _ = self.letters.send(Letter::Happened(event)).await;
+            }
+        });
+    }
+
+    /// Asks the state machine; an answer of its own if there is none.
+    pub async fn ask(&self, question: Question) -> Result<String, String> {
+        let (answer, answered) = oneshot::channel();
+        let gone = || Err("NOLEADER this config server ends".to_owned());
+        if self.letters.send(Letter::Asks(question, answer)).await.is_err() {
+            return gone();
+        }
+        answered.await.unwrap_or_else(|_| gone())
+    }
+
+    /// How all stands.
+    pub async fn status(&self) -> serde_json::Value {
+        let (answer, answered) = oneshot::channel();
+        // The service may have ended.
+        let _ = self.letters.send(Letter::Status(answer)).await;
+        answered.await.unwrap_or_default()
+    }
+
+    /// What is known now.
+    pub fn known(&self) -> Published {
+        self.published.borrow().clone()
+    }
+}

@@ -1,0 +1,245 @@
+//! `tarn config` as it serves: RESP for servers, proxies and operators; the state machine ([`crate::control`]) and the store behind it.
+//!
+//! Thread rule: one thread has all connections and the state machine. The store is asked in threads beside it, since its calls block; one more watches it.
+
+mod client;
+mod desk;
+mod peer;
+mod requests;
+mod watcher;
+
+pub use desk::Settings;
+
+use crate::control::{Action, Control, Event, Ticket};
+use crate::store::Store;
+use desk::{Desk, Letter, Published};
+use replication::insync::Moment;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use telemetry::log;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// How often time passes for the state machine.
+const TICK: Duration = Duration::from_millis(100);
+/// Letters that may wait for it.
+const LETTERS_MAX: usize = 1024;
+/// Calls of the store that may be under way.
+const CALLS_MAX: usize = 16;
+/// Bytes of topologies that are sent in a second, if everybody is told of each change.
+const TOPOLOGY_BYTES_PER_SECOND: usize = 100 << 20;
+
+/// Serves until a signal ends it.
+///
+/// # Errors
+/// One sentence for the operator.
+pub fn run(settings: Settings, store: Arc<dyn Store>) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(CALLS_MAX)
+        .build()
+        .map_err(|error| format!("cannot begin: {error}"))?;
+    let done = tokio::task::LocalSet::new().block_on(&runtime, serve(settings, store));
+    // A call of the store that hangs is not waited for.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    done
+}
+
+async fn serve(settings: Settings, store: Arc<dyn Store>) -> Result<(), String> {
+    let mut listeners = Vec::new();
+    for host in &settings.bind {
+        let port = settings.port;
+        let listener = TcpListener::bind((host.as_str(), port)).await;
+        listeners.push(listener.map_err(|error| format!("cannot listen at {host}:{port}: {error}"))?);
+    }
+    let (letters, incoming) = mpsc::channel(LETTERS_MAX);
+    let (publish, published) = watch::channel(Published::default());
+    let control = Control::new(settings.control.clone());
+    let desk = Rc::new(Desk::new(settings, store, letters, published));
+    watcher::begin(&desk).map_err(|error| format!("cannot begin a thread: {error}"))?;
+    tokio::task::spawn_local(peer::tell_leader(desk.clone()));
+    for listener in listeners {
+        tokio::task::spawn_local(client::accept(desk.clone(), listener));
+    }
+    let shown = &desk.settings;
+    log!(Notice, "Ready to accept connections at {}:{}", shown.bind.join(","), shown.port);
+    let mut keeper = Keeper {
+        control,
+        desk: desk.clone(),
+        publish,
+        asked: BTreeMap::new(),
+        tickets: 0,
+        told: 0,
+        not_before: Instant::now(),
+    };
+    keeper.run(incoming).await;
+    Ok(())
+}
+
+/// Resolves when a signal says that it is enough.
+async fn ended() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// Who has the state machine, and does what it says.
+struct Keeper {
+    control: Control,
+    desk: Rc<Desk>,
+    publish: watch::Sender<Published>,
+    /// Who waits for which answer.
+    asked: BTreeMap<Ticket, oneshot::Sender<Result<String, String>>>,
+    tickets: u64,
+    /// The revision of the topology that was published last.
+    told: u64,
+    /// When the next topology may be published.
+    not_before: Instant,
+}
+
+impl Keeper {
+    async fn run(&mut self, mut incoming: mpsc::Receiver<Letter>) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let ended = ended();
+        tokio::pin!(ended);
+        loop {
+            let waits = self.has_news();
+            tokio::select! {
+                () = &mut ended => break,
+                Some(letter) = incoming.recv() => self.take(letter),
+                _ = tick.tick() => self.step(Event::Tick),
+                () = tokio::time::sleep_until(self.not_before.into()), if waits => {}
+            }
+            self.publish_news();
+        }
+        log!(Notice, "This config server ends");
+        self.end().await;
+    }
+
+    /// Has another lead at once.
+    async fn end(&mut self) {
+        for action in self.control.end() {
+            if let Action::Release(lease) = action {
+                let store = self.desk.store.clone();
+                let released = tokio::task::spawn_blocking(move || store.release(lease));
+                // Else the lease ends by itself.
+                let _ = tokio::time::timeout(Duration::from_secs(1), released).await;
+            }
+        }
+    }
+
+    fn now(&self) -> Moment {
+        self.desk.now()
+    }
+
+    fn take(&mut self, letter: Letter) {
+        match letter {
+            Letter::Happened(event) => self.step(event),
+            Letter::Asks(event, answer) => {
+                self.tickets += 1;
+                let ticket = Ticket(self.tickets);
+                self.asked.insert(ticket, answer);
+                self.step(event.with(ticket));
+            }
+            Letter::Here { id, ago, figures, answer } => {
+                let is_known = self.control.view().is_some_and(|view| view.servers.contains_key(&id));
+                if is_known {
+                    let at = Moment(self.now().0.saturating_sub(ago.as_micros() as u64));
+                    self.step(Event::Here { id, at, figures });
+                }
+                // Who asked may be gone.
+                let _ = answer.send(is_known);
+            }
+            Letter::Status(answer) => {
+                let _ = answer.send(self.control.status(self.now()));
+            }
+            Letter::Heard(answer) => {
+                let now = self.now();
+                let heard = self.control.heard().iter();
+                let heard = heard.map(|(id, heard)| (*id, now.since(heard.at), heard.figures.clone()));
+                let _ = answer.send(heard.collect());
+            }
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        let now = self.now();
+        for action in self.control.step(event, now) {
+            self.act(action);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        let desk = self.desk.clone();
+        match action {
+            Action::Change(change) => desk.call(move |store| Event::Answered(store.change(&change))),
+            Action::Grant(length) => desk.call(move |store| Event::Granted(store.grant(length).ok())),
+            Action::Renew(lease) => {
+                desk.call(move |store| Event::Renewed(lease, store.renew(lease).ok()));
+            }
+            Action::Release(lease) => desk.call(move |store| {
+                let _ = store.release(lease);
+                Event::Tick
+            }),
+            Action::Answer(ticket, answer) => {
+                if let Some(asked) = self.asked.remove(&ticket) {
+                    // Who asked may be gone.
+                    let _ = asked.send(answer);
+                }
+            }
+            Action::Promote(ticket, id) => {
+                let server = self.control.view().and_then(|view| view.servers.get(&id)).cloned();
+                tokio::task::spawn_local(async move {
+                    let result = match server {
+                        Some(server) => peer::promote(&desk, &server).await,
+                        None => Err("it is gone".to_owned()),
+                    };
+                    // The service may have ended.
+                    let _ = desk.letters.send(Letter::Happened(Event::Promoted(ticket, result))).await;
+                });
+            }
+            Action::Note(text) => log!(Notice, "{text}"),
+        }
+    }
+
+    /// Whether something was not told yet.
+    fn has_news(&self) -> bool {
+        let Some(view) = self.control.view() else { return false };
+        !view.cluster.is_empty() && view.topology_revision().0 != self.told
+    }
+
+    /// Tells everybody, but not more often than can be taken.
+    fn publish_news(&mut self) {
+        let leader = self.control.leader().cloned();
+        let leads = self.control.leads();
+        self.publish.send_if_modified(|published| {
+            let is_other = published.leader != leader || published.leads != leads;
+            (published.leader, published.leads) = (leader, leads);
+            is_other
+        });
+        if !self.has_news() || Instant::now() < self.not_before {
+            return;
+        }
+        let Some(topology) = self.control.topology() else { return };
+        self.told = topology.revision;
+        let text: Arc<str> = topology.to_text().into();
+        let bytes = text.len() * self.publish.receiver_count();
+        let pause = bytes as f64 / TOPOLOGY_BYTES_PER_SECOND as f64;
+        self.not_before = Instant::now() + Duration::from_secs_f64(pause);
+        self.publish.send_modify(|published| {
+            published.cluster = topology.cluster;
+            published.revision = topology.revision;
+            published.text = text;
+        });
+    }
+}

@@ -1,0 +1,139 @@
+//! What this config server says to others: requests that only the leader carries out, who lives, and to a server that it is to be master.
+
+use super::desk::{Desk, Letter};
+use crate::control::Leader;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use topology::Server;
+use wire::{Decoder, Value, encode_request};
+
+/// How long reaching somebody and one answer may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the leader may take for an order.
+const ORDER_PATIENCE: Duration = Duration::from_secs(3700);
+/// How often the leader is told who lives.
+const TELLING: Duration = Duration::from_secs(1);
+/// Bytes that are read at once.
+const READ_BYTES: usize = 4096;
+
+/// A connection to a config server or to a server.
+pub struct Peer {
+    socket: TcpStream,
+    decoder: Decoder,
+}
+
+impl Peer {
+    /// Connects, and says the password if there is one.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub async fn connect(host: &str, port: u16, user: &str, password: Option<&str>) -> Result<Peer, String> {
+        let connecting = tokio::time::timeout(PATIENCE, TcpStream::connect((host, port)));
+        let shown = |why: &dyn std::fmt::Display| format!("{host}:{port} is not reached: {why}");
+        let socket =
+            connecting.await.map_err(|_| shown(&"it takes too long"))?.map_err(|error| shown(&error))?;
+        let mut peer = Peer { socket, decoder: Decoder::new() };
+        if let Some(password) = password {
+            let mut words = vec!["AUTH", user, password];
+            words.retain(|word| *word != user || !user.is_empty());
+            let words: Vec<&[u8]> = words.into_iter().map(str::as_bytes).collect();
+            peer.ask(&words, PATIENCE).await?;
+        }
+        Ok(peer)
+    }
+
+    /// Asks, and gives what is not an error.
+    ///
+    /// # Errors
+    /// A sentence, or what it answers behind `-`.
+    pub async fn ask(&mut self, words: &[&[u8]], patience: Duration) -> Result<Value, String> {
+        let mut bytes = Vec::new();
+        encode_request(&mut bytes, words);
+        let asking = async {
+            self.socket.write_all(&bytes).await.map_err(|error| error.to_string())?;
+            let mut buffer = vec![0; READ_BYTES];
+            loop {
+                if let Some(value) = self.decoder.decode().map_err(|error| error.to_string())? {
+                    return Ok(value);
+                }
+                match self.socket.read(&mut buffer).await.map_err(|error| error.to_string())? {
+                    0 => return Err("it has closed the connection".to_owned()),
+                    count => self.decoder.feed(&buffer[..count]),
+                }
+            }
+        };
+        match tokio::time::timeout(patience, asking).await {
+            Err(_) => Err("it gives no answer".to_owned()),
+            Ok(Ok(Value::Error(text))) => Err(String::from_utf8_lossy(&text).into_owned()),
+            Ok(answer) => answer,
+        }
+    }
+}
+
+async fn to(desk: &Desk, leader: &Leader) -> Result<Peer, String> {
+    Peer::connect(&leader.host, leader.port, "", desk.settings.password.as_deref()).await
+}
+
+/// Has the leader carry a request out.
+///
+/// # Errors
+/// What stands behind `-`.
+pub async fn pass_on(desk: &Desk, words: &[Vec<u8>]) -> Result<Value, String> {
+    let Some(leader) = desk.known().leader else {
+        return Err("NOLEADER no config server leads now, which this needs; try again".to_owned());
+    };
+    let mut peer = to(desk, &leader).await.map_err(|why| format!("NOLEADER the leader {why}"))?;
+    let head = [&b"CONFIG-SERVER"[..], b"PASSED"];
+    let words: Vec<&[u8]> = head.into_iter().chain(words.iter().map(Vec::as_slice)).collect();
+    peer.ask(&words, ORDER_PATIENCE).await
+}
+
+/// Tells the leader who lives, as long as it is another.
+pub async fn tell_leader(desk: Rc<Desk>) {
+    let mut every = tokio::time::interval(TELLING);
+    let mut peer: Option<(Leader, Peer)> = None;
+    loop {
+        every.tick().await;
+        let known = desk.known();
+        let Some(leader) = known.leader.filter(|_| !known.leads) else {
+            peer = None;
+            continue;
+        };
+        let mut connected = match peer.take().filter(|(to, _)| *to == leader) {
+            Some((_, connected)) => connected,
+            None => match to(&desk, &leader).await {
+                Ok(connected) => connected,
+                Err(_) => continue,
+            },
+        };
+        let (answer, answered) = oneshot::channel();
+        if desk.letters.send(Letter::Heard(answer)).await.is_err() {
+            return;
+        }
+        let mut words = vec![b"CONFIG-SERVER".to_vec(), b"HEARD".to_vec()];
+        for (id, ago, figures) in answered.await.unwrap_or_default() {
+            if ago < 2 * TELLING {
+                let ago = ago.as_millis().to_string();
+                words.extend([id.to_string().into_bytes(), ago.into_bytes(), figures.into_bytes()]);
+            }
+        }
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        if words.len() == 2 || connected.ask(&words, PATIENCE).await.is_ok() {
+            peer = Some((leader, connected));
+        }
+    }
+}
+
+/// Tells a member of a shard that it is to be master.
+///
+/// # Errors
+/// Why it refuses, as a sentence.
+pub async fn promote(desk: &Desk, server: &Server) -> Result<(), String> {
+    let settings = &desk.settings;
+    let password = settings.server_password.as_deref();
+    let mut peer = Peer::connect(&server.host, server.port, &settings.server_user, password).await?;
+    peer.ask(&[b"INSYNC", b"PROMOTE"], PATIENCE).await.map(drop)
+}

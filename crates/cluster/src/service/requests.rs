@@ -1,0 +1,470 @@
+//! What is said to a config server, and what it answers.
+
+use super::desk::{Desk, Letter, Question};
+use super::peer;
+use crate::control::{Force, Order, Standing, key};
+use crate::store::{Change, Compare, Entry, Outcome, Store, Unavailable, Write};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use topology::{Server, ServerId, ShardId};
+use wire::{Protocol, Reply, Value};
+
+/// How often a decision is read again when somebody else changes it at the same time.
+const TRIES: usize = 3;
+
+/// What a connection remembers.
+pub struct Session {
+    /// Whether it has said the password, or needs none.
+    pub is_known: bool,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// Its number.
+    id: u64,
+}
+
+impl Session {
+    /// A new one.
+    pub fn new(desk: &Desk) -> Session {
+        let is_known = desk.settings.password.is_none();
+        Session { is_known, protocol: Protocol::Resp2, id: desk.clients_ever.get() }
+    }
+}
+
+/// What comes after a reply.
+pub enum Flow {
+    /// The next request.
+    Next,
+    /// The end of the connection.
+    End,
+    /// Topologies later than a revision, until the connection ends.
+    Follow(u64),
+}
+
+/// What is answered: a value, or what stands behind `-`.
+type Answer = Result<Value, String>;
+
+fn simple(text: impl Into<String>) -> Value {
+    Value::Simple(text.into().into_bytes())
+}
+
+fn bulk(text: impl AsRef<[u8]>) -> Value {
+    Value::Bulk(text.as_ref().to_vec())
+}
+
+fn syntax() -> String {
+    "ERR syntax error".to_owned()
+}
+
+/// A word in capital letters, and as text: what is not text is no word that is known.
+fn upper(word: &[u8]) -> String {
+    String::from_utf8_lossy(word).to_ascii_uppercase()
+}
+
+fn text(word: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(word).map_err(|_| "ERR that is no text".to_owned())
+}
+
+fn number<T: std::str::FromStr>(word: &[u8]) -> Result<T, String> {
+    text(word)?.parse().map_err(|_| "ERR value is not an integer or out of range".to_owned())
+}
+
+fn id(word: &[u8]) -> Result<ServerId, String> {
+    text(word)?.parse().map_err(|_| "ERR an id of a server is 40 small hexadecimal digits".to_owned())
+}
+
+/// Answers a request.
+pub async fn answer(desk: &Rc<Desk>, session: &mut Session, words: Vec<Vec<u8>>, out: &mut Vec<u8>) -> Flow {
+    let name = upper(&words[0]);
+    let (answer, flow) = match name.as_str() {
+        "QUIT" => (Ok(simple("OK")), Flow::End),
+        "AUTH" => (authenticate(desk, session, &words[1..]), Flow::Next),
+        "HELLO" => (hello(desk, session, &words[1..]), Flow::Next),
+        _ if !session.is_known => (Err("NOAUTH Authentication required.".to_owned()), Flow::Next),
+        "TOPOLOGY" => topology(desk, &words[1..]),
+        _ => (carry_out(desk, session, &name, &words, Passed::No).await, Flow::Next),
+    };
+    let is_quiet = matches!(flow, Flow::Follow(_));
+    let mut reply = Reply::new(out, session.protocol);
+    match answer {
+        Err(line) => {
+            reply.error(line);
+            Flow::Next
+        }
+        Ok(_) if is_quiet => flow,
+        Ok(value) => {
+            write(&mut reply, &value);
+            flow
+        }
+    }
+}
+
+fn write(reply: &mut Reply<'_>, value: &Value) {
+    match value {
+        Value::Simple(text) => reply.simple(text),
+        Value::Int(number) => reply.int(*number),
+        Value::Bulk(bytes) => reply.bulk(bytes),
+        Value::Array(values) => {
+            reply.array(values.len());
+            values.iter().for_each(|value| write(reply, value));
+        }
+        Value::Map(pairs) => {
+            reply.map(pairs.len());
+            for (key, value) in pairs {
+                write(reply, key);
+                write(reply, value);
+            }
+        }
+        _ => reply.null(),
+    }
+}
+
+/// Whether another config server has passed a request on to this one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Passed {
+    Yes,
+    No,
+}
+
+async fn carry_out(
+    desk: &Rc<Desk>,
+    session: &Session,
+    name: &str,
+    words: &[Vec<u8>],
+    passed: Passed,
+) -> Answer {
+    match name {
+        "PING" => Ok(words.get(1).map_or_else(|| simple("PONG"), bulk)),
+        "ECHO" if words.len() == 2 => Ok(bulk(&words[1])),
+        "INFO" => Ok(bulk(info(desk))),
+        "COMMAND" => Ok(command(words)),
+        "CLIENT" => client(session, words),
+        "SELECT" => Ok(simple("OK")),
+        "SERVER" => server(desk, words, passed).await,
+        "DECISION" => decision(desk, words).await,
+        "CLUSTER" => cluster(desk, words, passed).await,
+        "CONFIG-SERVER" => Box::pin(config_server(desk, session, words)).await,
+        _ => {
+            let shown: String = String::from_utf8_lossy(&words[0]).chars().take(128).collect();
+            Err(format!(
+                "ERR unknown command '{shown}': this is a config server of a Tarn cluster, see CLUSTER HELP"
+            ))
+        }
+    }
+}
+
+/// Whether two secrets are the same, in a time that does not tell where they differ.
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let differs = one.iter().zip(other).fold(0, |differs, (a, b)| differs | (a ^ b));
+    one.len() == other.len() && differs == 0
+}
+
+fn authenticate(desk: &Desk, session: &mut Session, words: &[Vec<u8>]) -> Answer {
+    let (user, password) = match words {
+        [password] => (&b"default"[..], password),
+        [user, password] => (user.as_slice(), password),
+        _ => return Err("ERR wrong number of arguments for 'auth' command".to_owned()),
+    };
+    match &desk.settings.password {
+        None if words.len() == 1 => Err(
+            "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
+                .to_owned(),
+        ),
+        None => Ok(simple("OK")),
+        Some(own) if user == b"default" && is_same(own.as_bytes(), password) => {
+            session.is_known = true;
+            Ok(simple("OK"))
+        }
+        Some(_) => Err("WRONGPASS invalid username-password pair or user is disabled.".to_owned()),
+    }
+}
+
+fn hello(desk: &Desk, session: &mut Session, words: &[Vec<u8>]) -> Answer {
+    let mut protocol = session.protocol;
+    let mut rest = words;
+    if let [version, others @ ..] = words {
+        protocol = match version.as_slice() {
+            b"2" => Protocol::Resp2,
+            b"3" => Protocol::Resp3,
+            _ => return Err("NOPROTO unsupported protocol version".to_owned()),
+        };
+        rest = others;
+    }
+    while let [option, others @ ..] = rest {
+        rest = match (upper(option).as_str(), others) {
+            ("AUTH", [user, password, others @ ..]) => {
+                authenticate(desk, session, &[user.clone(), password.clone()])?;
+                others
+            }
+            ("SETNAME", [_, others @ ..]) => others,
+            _ => return Err(syntax()),
+        };
+    }
+    if !session.is_known {
+        return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time".to_owned());
+    }
+    session.protocol = protocol;
+    let version = if protocol == Protocol::Resp3 { 3 } else { 2 };
+    Ok(Value::Map(vec![
+        (bulk("server"), bulk("tarn-config")),
+        (bulk("version"), bulk(env!("CARGO_PKG_VERSION"))),
+        (bulk("proto"), Value::Int(version)),
+        (bulk("id"), Value::Int(i64::try_from(session.id).unwrap_or(i64::MAX))),
+        (bulk("mode"), bulk("config")),
+        (bulk("role"), bulk(if desk.known().leads { "leader" } else { "follower" })),
+        (bulk("modules"), Value::Array(Vec::new())),
+    ]))
+}
+
+fn info(desk: &Desk) -> String {
+    let known = desk.known();
+    let leader = known.leader.map_or("-".to_owned(), |leader| format!("{}:{}", leader.host, leader.port));
+    let trouble = desk.trouble.borrow().lock().clone();
+    let trouble = if trouble.is_empty() { "ok".to_owned() } else { trouble };
+    let shown = [
+        ("tarn_version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("mode", "config".to_owned()),
+        ("process_id", std::process::id().to_string()),
+        ("tcp_port", desk.settings.port.to_string()),
+        ("uptime_in_seconds", desk.begun.elapsed().as_secs().to_string()),
+        ("connected_clients", desk.clients.get().to_string()),
+        ("total_connections_received", desk.clients_ever.get().to_string()),
+        ("total_commands_processed", desk.requests.get().to_string()),
+        ("used_memory", sys::memory::used_bytes().to_string()),
+        ("cluster", known.cluster),
+        ("leads", u8::from(known.leads).to_string()),
+        ("leader", leader),
+        ("topology_revision", known.revision.to_string()),
+        ("topology_bytes", known.text.len().to_string()),
+        ("store", desk.store.place()),
+        ("store_status", trouble.replace(['\r', '\n'], " ")),
+    ];
+    let lines = shown.iter().map(|(name, value)| format!("{name}:{value}\r\n"));
+    format!("# Config server\r\n{}", lines.collect::<String>())
+}
+
+/// Enough for a client that asks for all commands when it connects.
+fn command(words: &[Vec<u8>]) -> Value {
+    match words.get(1).map(|word| upper(word)).as_deref() {
+        Some("COUNT") => Value::Int(0),
+        Some("DOCS") => Value::Map(Vec::new()),
+        _ => Value::Array(Vec::new()),
+    }
+}
+
+fn client(session: &Session, words: &[Vec<u8>]) -> Answer {
+    match words.get(1).map(|word| upper(word)).as_deref() {
+        Some("ID") => Ok(Value::Int(i64::try_from(session.id).unwrap_or(i64::MAX))),
+        Some("GETNAME") => Ok(bulk("")),
+        Some("SETNAME" | "SETINFO" | "NO-EVICT" | "NO-TOUCH") => Ok(simple("OK")),
+        _ => Err("ERR unknown subcommand of CLIENT: this is a config server".to_owned()),
+    }
+}
+
+fn topology(desk: &Desk, words: &[Vec<u8>]) -> (Answer, Flow) {
+    match words {
+        [sub] if upper(sub) == "GET" => {
+            let known = desk.known();
+            let answer = match known.text.is_empty() {
+                true => Err(unavailable(desk)),
+                false => Ok(bulk(known.text.as_bytes())),
+            };
+            (answer, Flow::Next)
+        }
+        [sub, revision] if upper(sub) == "FOLLOW" => match number(revision) {
+            Ok(revision) => (Ok(Value::Null), Flow::Follow(revision)),
+            Err(line) => (Err(line), Flow::Next),
+        },
+        _ => (Err("ERR TOPOLOGY GET, or TOPOLOGY FOLLOW REVISION".to_owned()), Flow::Next),
+    }
+}
+
+/// Why there is no topology.
+fn unavailable(desk: &Desk) -> String {
+    let why = desk.trouble.borrow().lock().clone();
+    match why.is_empty() {
+        true => "UNAVAILABLE there is no cluster yet; try again".to_owned(),
+        false => format!("UNAVAILABLE the store of decisions gives no answer: {why}"),
+    }
+}
+
+/// What the leader does: here if this one leads, else by the leader.
+async fn by_leader(desk: &Desk, words: &[Vec<u8>], passed: Passed, question: Question) -> Answer {
+    if desk.known().leads || passed == Passed::Yes {
+        return desk.ask(question).await.map(simple);
+    }
+    peer::pass_on(desk, words).await
+}
+
+async fn server(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> Answer {
+    let sub = words.get(1).map(|word| upper(word)).unwrap_or_default();
+    match (sub.as_str(), &words[2.min(words.len())..]) {
+        ("JOIN", [cluster, line]) => {
+            let cluster = text(cluster)?;
+            let cluster = if cluster == "-" { "" } else { cluster };
+            let line = text(line)?;
+            let server = Server::from_line(line).or_else(|| Server::from_line(&format!("{line} -")));
+            let server = server.ok_or("ERR that is no record of a server")?;
+            let question = Question::Joins(cluster.to_owned(), Server { place: None, ..server });
+            by_leader(desk, words, passed, question).await
+        }
+        ("HERE", [id_word, figures]) => {
+            let figures = text(figures)?.to_owned();
+            let is_known = here(desk, id(id_word)?, Duration::ZERO, figures).await;
+            match is_known {
+                true => Ok(simple("OK")),
+                false => Err("NOSERVER the cluster has no such server: say SERVER JOIN".to_owned()),
+            }
+        }
+        _ => Err("ERR SERVER JOIN CLUSTER-ID|- LINE, or SERVER HERE ID FIGURES".to_owned()),
+    }
+}
+
+async fn here(desk: &Desk, id: ServerId, ago: Duration, figures: String) -> bool {
+    let (answer, answered) = oneshot::channel();
+    // The service may have ended.
+    let _ = desk.letters.send(Letter::Here { id, ago, figures, answer }).await;
+    answered.await.unwrap_or(false)
+}
+
+/// What config servers say to each other.
+async fn config_server(desk: &Rc<Desk>, session: &Session, words: &[Vec<u8>]) -> Answer {
+    let sub = words.get(1).map(|word| upper(word)).unwrap_or_default();
+    match (sub.as_str(), &words[2.min(words.len())..]) {
+        ("PASSED", [name, ..]) => {
+            let name = upper(name);
+            carry_out(desk, session, &name, &words[2..], Passed::Yes).await
+        }
+        ("HEARD", heard) if heard.len() % 3 == 0 => {
+            for one in heard.chunks_exact(3) {
+                let ago = Duration::from_millis(number(&one[1])?);
+                here(desk, id(&one[0])?, ago, text(&one[2])?.to_owned()).await;
+            }
+            Ok(simple("OK"))
+        }
+        _ => Err(syntax()),
+    }
+}
+
+async fn cluster(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> Answer {
+    let sub = words.get(1).map(|word| upper(word)).unwrap_or_default();
+    let order = match (sub.as_str(), &words[2.min(words.len())..]) {
+        ("HELP", []) => return Ok(Value::Array(HELP.iter().map(|line| simple(*line)).collect())),
+        ("STATUS", rest) => {
+            let is_json = match rest {
+                [] => false,
+                [form] if upper(form) == "JSON" => true,
+                _ => return Err(syntax()),
+            };
+            return status(desk, words, passed, is_json).await;
+        }
+        ("ADD-SHARD", []) => Order::AddShard,
+        ("SET", [name, value]) => Order::Set(text(name)?.to_ascii_lowercase(), text(value)?.to_owned()),
+        ("SWITCH", [shard]) => Order::Switch(ShardId(number(shard)?), None),
+        ("SWITCH", [shard, to, server]) if upper(to) == "TO" => {
+            Order::Switch(ShardId(number(shard)?), Some(id(server)?))
+        }
+        ("REMOVE-SERVER", [server]) => Order::Remove(id(server)?, Force::No),
+        ("REMOVE-SERVER", [server, force]) if upper(force) == "FORCE" => {
+            Order::Remove(id(server)?, Force::Yes)
+        }
+        _ => return Err("ERR unknown subcommand or wrong number of arguments; see CLUSTER HELP".to_owned()),
+    };
+    by_leader(desk, words, passed, Question::Wants(order)).await
+}
+
+const HELP: &[&str] = &[
+    "CLUSTER STATUS [JSON]",
+    "    Who is in the cluster, and how its shards stand.",
+    "CLUSTER ADD-SHARD",
+    "    One shard more, as soon as there are servers for it.",
+    "CLUSTER SWITCH SHARD [TO ID]",
+    "    Another member is the shard's master. Nothing is lost.",
+    "CLUSTER REMOVE-SERVER ID [FORCE]",
+    "    A server goes, once another has its copy.",
+    "CLUSTER SET copies|shards|replace-after VALUE",
+    "    A setting of the cluster.",
+    "TOPOLOGY GET",
+    "    What servers and proxies are told.",
+];
+
+/// How all stands, from the leader if it can be asked: it alone hears of everybody.
+async fn status(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed, is_json: bool) -> Answer {
+    if !desk.known().leads
+        && passed == Passed::No
+        && let Ok(answer) = peer::pass_on(desk, words).await
+    {
+        return Ok(answer);
+    }
+    let status = desk.status().await;
+    Ok(bulk(if is_json { status.to_string() } else { crate::table::of(&status) }))
+}
+
+async fn decision(desk: &Rc<Desk>, words: &[Vec<u8>]) -> Answer {
+    let sub = words.get(1).map(|word| upper(word)).unwrap_or_default();
+    let prefix = desk.settings.control.prefix.clone();
+    let name = |shard: &[u8]| Ok::<_, String>(format!("{prefix}{}", key::shard(ShardId(number(shard)?))));
+    let store = desk.store.clone();
+    let asked = match (sub.as_str(), &words[2.min(words.len())..]) {
+        ("GET", [shard]) => {
+            let name = name(shard)?;
+            tokio::task::spawn_blocking(move || get(&*store, &name)).await
+        }
+        ("SET", [shard, version, line]) => {
+            let (name, version, line) = (name(shard)?, number(version)?, text(line)?.to_owned());
+            tokio::task::spawn_blocking(move || set(&*store, &name, version, &line)).await
+        }
+        _ => return Err("ERR DECISION GET SHARD, or DECISION SET SHARD VERSION LINE".to_owned()),
+    };
+    asked.unwrap_or_else(|_| Err("UNREACHED this config server ends".to_owned()))
+}
+
+/// Version and line of a decision; version 0 and nothing, if nobody has decided anything yet.
+fn decided(entry: &Entry) -> Result<(u64, Value), String> {
+    match Standing::from_line(&entry.value) {
+        Some(Standing::Unbegun(_)) => Ok((0, Value::Null)),
+        Some(Standing::Begun(decision)) => Ok((decision.version.0, bulk(&entry.value))),
+        None => Err(format!("UNREACHED the store holds something in {} that is no decision", entry.key)),
+    }
+}
+
+fn there(store: &dyn Store, name: &str) -> Result<Entry, String> {
+    match store.get(name) {
+        Ok(Some(entry)) => Ok(entry),
+        Ok(None) => Err("NOSHARD the cluster has no such shard".to_owned()),
+        Err(Unavailable(why)) => Err(format!("UNREACHED the store of decisions gives no answer: {why}")),
+    }
+}
+
+fn get(store: &dyn Store, name: &str) -> Answer {
+    decided(&there(store, name)?).map(|(_, line)| line)
+}
+
+/// Compares the version and sets the decision. What it says is the shard's own affair, except that its version follows.
+fn set(store: &dyn Store, name: &str, version: u64, line: &str) -> Answer {
+    let follows = matches!(
+        Standing::from_line(line),
+        Some(Standing::Begun(decision)) if Some(decision.version.0) == version.checked_add(1)
+    );
+    if !follows {
+        return Err(format!("ERR that is no decision of version {}", version.saturating_add(1)));
+    }
+    for _ in 0..TRIES {
+        let entry = there(store, name)?;
+        let (now, shown) = decided(&entry)?;
+        if now != version {
+            return Ok(Value::Array(vec![Value::Int(0), shown]));
+        }
+        let put = Write::Put { key: name.to_owned(), value: line.to_owned(), lease: None };
+        let compare = Compare { key: name.to_owned(), revision: entry.revision };
+        match store.change(&Change { compares: vec![compare], writes: vec![put] }) {
+            Outcome::Done(_) => return Ok(Value::Array(vec![Value::Int(1), bulk(line)])),
+            Outcome::Conflict => {}
+            Outcome::Unknown(why) => {
+                return Err(format!("UNKNOWN nobody can say whether that is the decision now: {why}"));
+            }
+            Outcome::Unreached(why) => return Err(format!("UNREACHED the decision is not made: {why}")),
+        }
+    }
+    Err("UNREACHED others change the decision at the same time; ask again".to_owned())
+}

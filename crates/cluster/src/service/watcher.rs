@@ -1,0 +1,108 @@
+//! The thread that watches the store: it reads all, then follows, and begins again where the watch breaks off.
+
+use super::desk::{Desk, Letter};
+use crate::control::Event;
+use crate::store::{Revision, Seen, Store, Unavailable};
+use parking_lot::Mutex;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use telemetry::log;
+use tokio::sync::mpsc;
+
+/// How long a watch may be quiet before it is looked whether it is still wanted.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Between two tries.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Begins to watch.
+pub fn begin(desk: &Rc<Desk>) -> std::io::Result<()> {
+    let watcher = Watcher {
+        store: desk.store.clone(),
+        prefix: desk.settings.control.prefix.clone(),
+        letters: desk.letters.clone(),
+        trouble: desk.trouble.borrow().clone(),
+    };
+    std::thread::Builder::new().name("store-watch".to_owned()).spawn(move || watcher.run()).map(drop)
+}
+
+struct Watcher {
+    store: Arc<dyn Store>,
+    prefix: String,
+    letters: mpsc::Sender<Letter>,
+    trouble: Arc<Mutex<String>>,
+}
+
+/// Nobody wants to know any more.
+struct Over;
+
+impl Watcher {
+    fn run(self) {
+        let mut seen = None;
+        while !self.letters.is_closed() {
+            match self.follow(&mut seen) {
+                Err(Over) => return,
+                Ok(Unavailable(why)) => self.note(why),
+            }
+            std::thread::sleep(RETRY);
+        }
+    }
+
+    fn say(&self, event: Event) -> Result<(), Over> {
+        self.letters.blocking_send(Letter::Happened(event)).map_err(|_| Over)
+    }
+
+    /// Tells it when the store stops to answer, or begins again.
+    fn note(&self, why: String) {
+        let mut trouble = self.trouble.lock();
+        if trouble.is_empty() != why.is_empty() {
+            match why.is_empty() {
+                true => log!(Notice, "The store of decisions ({}) answers again", self.store.place()),
+                false => {
+                    log!(Warning, "The store of decisions ({}) gives no answer: {why}", self.store.place())
+                }
+            }
+        }
+        *trouble = why;
+    }
+
+    /// Follows the store until it does not answer; from `seen` on, if something was seen.
+    fn follow(&self, seen: &mut Option<Revision>) -> Result<Unavailable, Over> {
+        loop {
+            let after = match *seen {
+                Some(after) => after,
+                None => match self.store.read(&self.prefix) {
+                    Err(why) => return Ok(why),
+                    Ok(reading) => {
+                        let revision = reading.revision;
+                        self.say(Event::Read(reading))?;
+                        revision
+                    }
+                },
+            };
+            *seen = Some(after);
+            let mut watch = match self.store.watch(&self.prefix, after) {
+                Err(why) => return Ok(why),
+                Ok(watch) => watch,
+            };
+            loop {
+                match watch.next(PATIENCE) {
+                    Err(why) => return Ok(why),
+                    Ok(Seen::Quiet) => self.note(String::new()),
+                    Ok(Seen::Changes { revision, changed }) => {
+                        self.note(String::new());
+                        self.say(Event::Changed { revision, changed })?;
+                        *seen = Some(revision);
+                    }
+                    Ok(Seen::Compacted) => {
+                        *seen = None;
+                        break;
+                    }
+                }
+                if self.letters.is_closed() {
+                    return Err(Over);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! A cluster's status, as a table for people.
+
+use serde_json::Value;
+use std::fmt::Write;
+
+/// Columns of a table of servers.
+const HEAD: [&str; 9] = ["shard", "node", "role", "address", "id", "zone", "keys", "ops/s", "behind"];
+
+/// The table.
+#[must_use]
+pub fn of(status: &Value) -> String {
+    let mut shown = String::new();
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let is_served = status["serves"].as_bool() == Some(true);
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        shown,
+        "cluster {}  revision {}  leader {}  {} of 16384 slots  {}",
+        text(&status["cluster"]),
+        status["revision"],
+        text(&status["leader"]),
+        status["slots_covered"],
+        if is_served { "serves all keys" } else { "DOES NOT SERVE ALL KEYS" },
+    );
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    for shard in status["shards"].as_array().into_iter().flatten() {
+        let servers = shard["servers"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let of_master = |server: &&Value| server["is_master"].as_bool() == Some(true);
+        let end = servers.iter().find(of_master).and_then(|master| master["figures"]["offset"].as_u64());
+        rows.extend(servers.iter().map(|server| row(&shard["shard"].to_string(), server, end)));
+    }
+    for spare in status["spares"].as_array().into_iter().flatten() {
+        rows.push(row("-", spare, None));
+    }
+    align(&rows, &mut shown);
+    for shard in status["shards"].as_array().into_iter().flatten() {
+        let ranges = shard["slots"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let ranges: Vec<String> = ranges.iter().map(|range| format!("{}-{}", range[0], range[1])).collect();
+        let begun = if shard["has_begun"].as_bool() == Some(true) { "" } else { "  has not begun" };
+        let (number, epoch, count) = (&shard["shard"], &shard["epoch"], &shard["slot_count"]);
+        let _ = writeln!(shown, "shard {number}  epoch {epoch}  {count} slots  {}{begun}", ranges.join(" "));
+    }
+    shown
+}
+
+fn row(shard: &str, server: &Value, end: Option<u64>) -> [String; 9] {
+    let figure = |name: &str| match &server["figures"][name] {
+        Value::Null => "-".to_owned(),
+        value => value.to_string(),
+    };
+    let flag = |name: &str| server[name].as_bool() == Some(true);
+    let role = if !flag("lives") {
+        match server["silent_ms"].as_u64() {
+            Some(ms) => format!("SILENT for {} s", ms / 1000),
+            None => "NOT HEARD OF".to_owned(),
+        }
+    } else if flag("is_master") {
+        "master".to_owned()
+    } else if flag("is_member") {
+        "replica".to_owned()
+    } else if server["node"].is_null() {
+        "spare".to_owned()
+    } else {
+        "replica, catching up".to_owned()
+    };
+    let behind = match (end, server["figures"]["offset"].as_u64()) {
+        (Some(end), Some(own)) if !flag("is_master") => end.saturating_sub(own).to_string(),
+        _ => "-".to_owned(),
+    };
+    let text = |name: &str| match server[name].as_str() {
+        Some(text) if !text.is_empty() => text.to_owned(),
+        _ => "-".to_owned(),
+    };
+    let node = if server["node"].is_null() { "-".to_owned() } else { server["node"].to_string() };
+    let port = match server["port"].as_u64() {
+        Some(0) | None => server["tls_port"].to_string(),
+        Some(port) => port.to_string(),
+    };
+    let address = format!("{}:{port}", text("host"));
+    [shard.to_owned(), node, role, address, text("id"), text("zone"), figure("keys"), figure("ops"), behind]
+}
+
+fn align(rows: &[[String; 9]], shown: &mut String) {
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
+    for row in rows {
+        let line: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        let _ = writeln!(shown, "{}", line.join("  ").trim_end());
+    }
+}
