@@ -4,9 +4,10 @@ use crate::control::{Leader, Options, Policy};
 use crate::service::{self, Settings};
 use crate::store::Store;
 use crate::store::embedded::Embedded;
+use crate::store::etcd::{self, Etcd};
 use lexopt::{Arg, Parser};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use sys::Prng;
@@ -15,9 +16,15 @@ use sys::file::Fs;
 pub const USAGE: &str = "\
 Runs a config server: what the servers, proxies and operators of a cluster talk to.
 
-Usage: tarn config --store dir:PATH [OPTION ...]
+Usage: tarn config --store PLACE [OPTION ...]
 
+  --store etcd:URL,URL     the decisions lie in etcd, of which these are members: http://10.0.0.1:2379,10.0.0.2:2379
   --store dir:PATH         the decisions lie in a directory of this config server, which is the only one
+  --store-user NAME        as whom it speaks to etcd
+  --store-password TEXT    and with which password
+  --store-ca FILE          the authorities that etcd's certificates come from (those of the web)
+  --store-cert FILE        what is shown to etcd, and
+  --store-key FILE         its key
   --cluster-name NAME      which cluster of the store (tarn)
   --port PORT              where to listen (7900)
   --bind ADDRESS           at which address; again for each other one (127.0.0.1)
@@ -37,6 +44,9 @@ Ask it with redis-cli: CLUSTER STATUS, CLUSTER HELP. SIGTERM ends it.";
 
 struct Given {
     store: Option<String>,
+    etcd: etcd::Options,
+    etcd_certificate: Option<PathBuf>,
+    etcd_key: Option<PathBuf>,
     name: String,
     port: u16,
     bind: Vec<String>,
@@ -53,6 +63,9 @@ impl Default for Given {
     fn default() -> Given {
         Given {
             store: None,
+            etcd: etcd::Options::default(),
+            etcd_certificate: None,
+            etcd_key: None,
             name: "tarn".to_owned(),
             port: 7900,
             bind: Vec::new(),
@@ -94,6 +107,11 @@ impl Given {
     fn take(&mut self, name: &str, value: String) -> Result<(), String> {
         match name {
             "store" => self.store = Some(value),
+            "store-user" => self.etcd.user = value,
+            "store-password" => self.etcd.password = value,
+            "store-ca" => self.etcd.authorities = Some(value.into()),
+            "store-cert" => self.etcd_certificate = Some(value.into()),
+            "store-key" => self.etcd_key = Some(value.into()),
             "cluster-name" => self.name = value,
             "port" => self.port = number(name, &value, 1)?,
             "bind" => self.bind.push(value),
@@ -162,17 +180,40 @@ fn hexadecimal() -> String {
     (0..5).map(|_| format!("{:08x}", random.next_u64() as u32)).collect()
 }
 
-fn store(text: &str) -> Result<Arc<dyn Store>, String> {
-    match text.split_once(':') {
-        Some(("dir", path)) if !path.is_empty() => Ok(Arc::new(Embedded::open(Fs::Real, Path::new(path))?)),
-        _ => Err(format!("--store wants dir:PATH, and not '{text}'")),
+impl Given {
+    fn store(&self) -> Result<Arc<dyn Store>, String> {
+        let place = self.store.as_deref().ok_or("--store is needed; see --help")?;
+        match place.split_once(':') {
+            Some(("dir", path)) if !path.is_empty() => Ok(Arc::new(Embedded::open(Fs::Real, Path::new(path))?)),
+            Some(("etcd", members)) if !members.is_empty() => {
+                let certificate = match (&self.etcd_certificate, &self.etcd_key) {
+                    (None, None) => None,
+                    (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+                    _ => return Err("--store-cert and --store-key go together".to_owned()),
+                };
+                let endpoints = endpoints(members);
+                Ok(Arc::new(Etcd::new(etcd::Options { endpoints, certificate, ..self.etcd.clone() })?))
+            }
+            _ => Err(format!("--store wants dir:PATH or etcd:URL,URL..., and not '{place}'")),
+        }
     }
+}
+
+/// The addresses of etcd's members. Who says no scheme has that of the one before.
+fn endpoints(text: &str) -> Vec<String> {
+    let mut scheme = "http";
+    let members = text.split(',').map(|member| match member.split_once("://") {
+        Some((own, _)) => {
+            scheme = own;
+            member.to_owned()
+        }
+        None => format!("{scheme}://{member}"),
+    });
+    members.collect()
 }
 
 pub fn run(words: &[String]) -> Result<(), String> {
     let given = Given::read(words)?;
-    let place = given.store.clone().ok_or("--store is needed; see --help")?;
-    let settings = given.settings()?;
-    let store = store(&place)?;
-    service::run(settings, store)
+    let store = given.store()?;
+    service::run(given.settings()?, store)
 }

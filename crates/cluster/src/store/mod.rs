@@ -6,6 +6,7 @@
 //! Calls block, for no longer than the implementation's deadline. Any thread may call.
 
 pub mod embedded;
+pub mod etcd;
 #[cfg(test)]
 mod tests;
 
