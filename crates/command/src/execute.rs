@@ -298,7 +298,8 @@ pub fn positions_behind_keyword<H>(row: &Row<H>, request: &Request<'_>) -> Range
     keyword.map_or(0..0, |keyword| keyword + 1..keyword + 1 + (request.len() - keyword - 1) / 2)
 }
 
-fn range(first: usize, last: isize, step: usize, len: usize) -> impl Iterator<Item = usize> {
+/// The positions of a range of keys (see [`Keys::Range`]) in a request of this many words.
+pub fn range(first: usize, last: isize, step: usize, len: usize) -> impl Iterator<Item = usize> {
     let end = if last < 0 { len.saturating_add_signed(last) } else { last as usize };
     (first..=end.min(len - 1)).step_by(step)
 }

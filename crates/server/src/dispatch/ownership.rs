@@ -11,7 +11,7 @@ use crate::dispatch::checks::Verdict;
 use crate::dispatch::transaction::flags_in_effect;
 use crate::server::Server;
 use crate::session::Session;
-use command::execute::key_positions;
+use command::execute::{key_positions, range};
 use command::table::Command;
 use command::{Error, Flags, Keys};
 use engine::Attention;
@@ -58,13 +58,16 @@ pub fn is_here(view: &View, attention: Attention, command: &Command, ahead: Opti
     match command.row.keys {
         Keys::None => !command.is_exec(),
         Keys::Range { first, last, .. } if last == first as isize => {
-            ahead.is_some_and(|slot| view.routes.is_own(slot))
-                && view.leads
-                && view.is_up
-                && !attention.contains(Attention::FOLLOWING)
+            ahead.is_some_and(|slot| is_led_here(view, attention, slot))
         }
         Keys::Range { .. } | Keys::Movable(_) => false,
     }
+}
+
+/// Whether this server is the master of a slot, in a cluster that is up.
+#[inline]
+fn is_led_here(view: &View, attention: Attention, slot: u16) -> bool {
+    view.routes.is_own(slot) && view.leads && view.is_up && !attention.contains(Attention::FOLLOWING)
 }
 
 /// Checks whether a request can run here.
@@ -78,6 +81,7 @@ pub fn check(
     let Some(part) = server.clustered.get() else { return Verdict::Run };
     let slot = match slot_of(session, command, request) {
         Ok(None) => return Verdict::Run,
+        Ok(Some(slot)) if is_led_here(seen, server.engine.attention(), slot) => return Verdict::Run,
         Ok(Some(slot)) => Ok(slot),
         Err(first) => Err(first),
     };
@@ -198,8 +202,8 @@ pub fn gather(command: &Command, request: &Request<'_>, slot: &mut Option<u16>) 
     };
     match command.row.keys {
         Keys::None => Ok(()),
-        Keys::Range { first, last, .. } if last == first as isize => look(first),
-        keys => {
+        Keys::Range { first, last, step } => range(first, last, step, request.len()).try_for_each(look),
+        keys @ Keys::Movable(_) => {
             let mut positions = Vec::new();
             key_positions(keys, request, &mut positions);
             positions.into_iter().try_for_each(look)
@@ -213,9 +217,7 @@ pub fn error_of(server: &Server, view: &View, is_secure: bool, cause: &Cause) ->
         Cause::CrossSlot => Error::text("CROSSSLOT Keys in request don't hash to the same slot"),
         Cause::NotServed => Error::text("CLUSTERDOWN Hash slot not served"),
         Cause::Down | Cause::NotYet => Error::text("CLUSTERDOWN The cluster is down"),
-        Cause::DownForWrites => {
-            Error::text("CLUSTERDOWN The cluster is down and only accepts read commands")
-        }
+        Cause::DownForWrites => Error::text("CLUSTERDOWN The cluster is down and only accepts read commands"),
         Cause::Moved { slot, to } => match view.topology.servers.get(to) {
             Some(server_there) => Error::line(telling(server, view, is_secure).moved(*slot, server_there)),
             None => Error::text("CLUSTERDOWN Hash slot not served"),

@@ -7,6 +7,7 @@ mod admin;
 mod auth;
 mod blocking;
 mod bounds;
+mod cluster;
 mod commands;
 mod harness;
 mod kill;
