@@ -10,6 +10,7 @@ mod bombs;
 mod capacity;
 mod checked;
 mod clients;
+mod clusters;
 mod copies;
 mod crash;
 mod debug;

@@ -184,7 +184,9 @@ impl Given {
     fn store(&self) -> Result<Arc<dyn Store>, String> {
         let place = self.store.as_deref().ok_or("--store is needed; see --help")?;
         match place.split_once(':') {
-            Some(("dir", path)) if !path.is_empty() => Ok(Arc::new(Embedded::open(Fs::Real, Path::new(path))?)),
+            Some(("dir", path)) if !path.is_empty() => {
+                Ok(Arc::new(Embedded::open(Fs::Real, Path::new(path))?))
+            }
             Some(("etcd", members)) if !members.is_empty() => {
                 let certificate = match (&self.etcd_certificate, &self.etcd_key) {
                     (None, None) => None,

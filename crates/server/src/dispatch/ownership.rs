@@ -192,7 +192,7 @@ fn slot_of(session: &Session, command: &Command, request: &Request<'_>) -> Resul
 /// # Errors
 /// The one seen before, if there is another.
 pub fn gather(command: &Command, request: &Request<'_>, slot: &mut Option<u16>) -> Result<(), u16> {
-    let mut look = |position: usize| match (request.get(position).map(key_slot), *slot) {
+    let look = |position: usize| match (request.get(position).map(key_slot), *slot) {
         (Some(this), Some(first)) if this != first => Err(first),
         (Some(this), None) => {
             *slot = Some(this);

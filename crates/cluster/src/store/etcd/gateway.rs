@@ -95,7 +95,9 @@ impl Gateway {
             *endpoint = endpoint.trim_end_matches('/').to_owned();
             let uri: Option<http::Uri> = endpoint.parse().ok();
             let is_one = uri.is_some_and(|uri| {
-                matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some() && uri.path() == "/"
+                matches!(uri.scheme_str(), Some("http" | "https"))
+                    && uri.host().is_some()
+                    && uri.path() == "/"
             });
             if !is_one {
                 return Err(format!("'{endpoint}' is no address of etcd: http://HOST:PORT"));
@@ -133,10 +135,18 @@ impl Gateway {
 
     /// Opens a stream of lines at one member.
     pub fn open(&self, path: &str, form: &Value) -> Result<http::Response<Body>, Failure> {
-        self.with_members(Instant::now() + CALL, |_| true, |endpoint| {
-            let answer = self.send(endpoint, path, form, ANSWERING, Some(WATCHING))?;
-            if answer.status() == http::StatusCode::OK { Ok(answer) } else { Err(refusal(endpoint, answer)) }
-        })
+        self.with_members(
+            Instant::now() + CALL,
+            |_| true,
+            |endpoint| {
+                let answer = self.send(endpoint, path, form, ANSWERING, Some(WATCHING))?;
+                if answer.status() == http::StatusCode::OK {
+                    Ok(answer)
+                } else {
+                    Err(refusal(endpoint, answer))
+                }
+            },
+        )
     }
 
     /// Has the next member be asked first from now on.
@@ -149,7 +159,11 @@ impl Gateway {
         self.with_members(deadline, goes_on, |endpoint| {
             let left = deadline.saturating_duration_since(Instant::now()).min(ANSWERING);
             let answer = self.send(endpoint, path, form, left, None)?;
-            if answer.status() == http::StatusCode::OK { body(endpoint, answer) } else { Err(refusal(endpoint, answer)) }
+            if answer.status() == http::StatusCode::OK {
+                body(endpoint, answer)
+            } else {
+                Err(refusal(endpoint, answer))
+            }
         })
     }
 
@@ -266,7 +280,8 @@ fn read(endpoint: &str, mut answer: http::Response<Body>) -> Result<Vec<u8>, Fai
 fn body(endpoint: &str, answer: http::Response<Body>) -> Result<Value, Failure> {
     let bytes = read(endpoint, answer)?;
     let form = serde_json::from_slice::<Value>(&bytes).ok().filter(Value::is_object);
-    let form = form.ok_or_else(|| Failure::unknown(format!("{endpoint} says something that is no answer of etcd")))?;
+    let form =
+        form.ok_or_else(|| Failure::unknown(format!("{endpoint} says something that is no answer of etcd")))?;
     match form["error"]["message"].as_str() {
         None => Ok(form),
         Some(message) => Err(refused(endpoint, message, form["error"]["grpc_code"].as_u64())),
@@ -282,7 +297,9 @@ fn refusal(endpoint: &str, answer: http::Response<Body>) -> Failure {
     let message = [&form["message"], &nested["message"], nested].iter().find_map(|value| value.as_str());
     match message {
         Some(message) => refused(endpoint, message, form["code"].as_u64().or(nested["grpc_code"].as_u64())),
-        None => Failure::unknown(format!("{endpoint} answers HTTP's status {status}: it is no etcd, or not well")),
+        None => {
+            Failure::unknown(format!("{endpoint} answers HTTP's status {status}: it is no etcd, or not well"))
+        }
     }
 }
 

@@ -62,7 +62,9 @@ impl Store for Etcd {
         match self.gateway.change("/v3/kv/txn", &forms::transaction(change)) {
             Ok(answer) => match forms::revision(&answer) {
                 Some(revision) if answer["succeeded"] == Value::Bool(true) => Outcome::Done(revision),
-                Some(_) if matches!(answer["succeeded"], Value::Null | Value::Bool(false)) => Outcome::Conflict,
+                Some(_) if matches!(answer["succeeded"], Value::Null | Value::Bool(false)) => {
+                    Outcome::Conflict
+                }
                 _ => Outcome::Unknown(senseless().0),
             },
             Err(Failure { sentence, certainty: Certainty::NotDone, .. }) => Outcome::Unreached(sentence),

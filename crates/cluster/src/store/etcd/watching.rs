@@ -62,7 +62,10 @@ impl Watching {
                 Some(Watched::Begun) => Ok(()),
                 Some(Watched::Over(why)) => Err(Unavailable(why)),
                 // It says so again.
-                Some(Watched::Compacted) => Ok(self.lines = said(line)),
+                Some(Watched::Compacted) => {
+                    self.lines = said(line);
+                    Ok(())
+                }
                 Some(Watched::Changes(_)) | None => Err(senseless()),
             },
             Ok(Err(why)) => Err(Unavailable(why)),

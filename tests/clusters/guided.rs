@@ -1,0 +1,137 @@
+//! A client of a cluster that goes where it is sent.
+
+use super::cluster::Cluster;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use testkit::Client;
+use wire::{Value, key_slot};
+
+/// How long it tries.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a reply may take.
+const REPLY_WITHIN: Duration = Duration::from_secs(3);
+
+/// Who is refused tries again so much later.
+const REFUSED_PAUSE: Duration = Duration::from_millis(5);
+
+/// What came of a request.
+pub enum Came {
+    /// It was answered.
+    Reply(Value),
+    /// It was refused, and not done.
+    Refused,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// A client.
+pub struct Guided {
+    addresses: Arc<Mutex<Vec<SocketAddr>>>,
+    /// Where slots' requests went last.
+    known: HashMap<u16, SocketAddr>,
+    clients: HashMap<SocketAddr, Client>,
+    turn: usize,
+}
+
+impl Guided {
+    /// One that knows nothing yet but where servers are.
+    pub fn new(cluster: &Cluster) -> Guided {
+        Guided {
+            addresses: cluster.addresses.clone(),
+            known: HashMap::new(),
+            clients: HashMap::new(),
+            turn: 0,
+        }
+    }
+
+    fn place(&mut self, slot: u16) -> SocketAddr {
+        self.turn += 1;
+        let addresses = self.addresses.lock().expect("nobody panics with it");
+        self.known.get(&slot).copied().unwrap_or_else(|| addresses[self.turn % addresses.len()])
+    }
+
+    fn ask(&mut self, place: SocketAddr, words: &[&str]) -> io::Result<Value> {
+        let client = match self.clients.entry(place) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place_for_it) => {
+                let client = Client::connect(place)?;
+                client.stream().set_read_timeout(Some(REPLY_WITHIN))?;
+                place_for_it.insert(client)
+            }
+        };
+        client.call(words).inspect_err(|_| drop(self.clients.remove(&place)))
+    }
+
+    /// Asks once, and goes elsewhere if it is sent there; of a failure it is told whether the request may have been done.
+    pub fn call_noted(&mut self, key: &str, words: &[&str]) -> Came {
+        let slot = key_slot(key.as_bytes());
+        loop {
+            let place = self.place(slot);
+            match self.ask(place, words) {
+                Ok(Value::Error(line)) => {
+                    let line = String::from_utf8_lossy(&line).into_owned();
+                    if let Some(moved) = line.strip_prefix("MOVED ") {
+                        let to = moved.split(' ').nth(1).and_then(|to| to.parse().ok());
+                        self.known.insert(slot, to.unwrap_or_else(|| panic!("{line}")));
+                        if self.known[&slot] != place {
+                            continue;
+                        }
+                    }
+                    self.forget(slot);
+                    let refusals = [
+                        "MOVED",
+                        "CLUSTERDOWN",
+                        "READONLY",
+                        "MASTERDOWN",
+                        "LOADING",
+                        "UNBLOCKED",
+                        "NOREPLICAS Not enough good replicas to write",
+                    ];
+                    return match refusals.iter().any(|code| line.starts_with(code)) {
+                        true => Came::Refused,
+                        false if line.starts_with("NOREPLICAS") => Came::Unknown,
+                        false => panic!("a client was told {line}"),
+                    };
+                }
+                Ok(reply) => {
+                    self.known.insert(slot, place);
+                    return Came::Reply(reply);
+                }
+                Err(_) => {
+                    self.forget(slot);
+                    return Came::Unknown;
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self, slot: u16) {
+        self.known.remove(&slot);
+        std::thread::sleep(REFUSED_PAUSE);
+    }
+
+    /// Asks until it is answered, for a request that may be done twice.
+    pub fn call(&mut self, key: &str, words: &[&str]) -> io::Result<Value> {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
+            if let Came::Reply(reply) = self.call_noted(key, words) {
+                return Ok(reply);
+            }
+        }
+        Err(io::ErrorKind::TimedOut.into())
+    }
+
+    /// Asks, and takes nothing but an answer.
+    pub fn call_once(&mut self, key: &str, words: &[&str]) -> io::Result<Value> {
+        match self.call_noted(key, words) {
+            Came::Reply(reply) => Ok(reply),
+            Came::Refused => Err(io::Error::other("it was refused")),
+            Came::Unknown => Err(io::Error::other("it was not answered")),
+        }
+    }
+}
