@@ -18,6 +18,7 @@ mod demoted;
 mod departures;
 mod differences;
 mod differential;
+mod direct;
 mod directives;
 mod endings;
 mod events;

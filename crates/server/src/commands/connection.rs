@@ -12,6 +12,7 @@ use acl::{Access, Attempt, DEFAULT_USER, Reason, UserFlags};
 use command::effects::Scope;
 use command::version::REDIS_VERSION;
 use command::{Error, Flags, Group, OptionWords, Reach, Result, Row, Secrets, Shows};
+use engine::Attention;
 use keyspace::DbIndex;
 use net::service::Closing;
 use wire::{Protocol, Reply};
@@ -183,7 +184,8 @@ fn write_greeting(context: &Context<'_, '_>, reply: &mut Reply<'_>) {
     reply.bulk(b"mode");
     reply.bulk(context.server.mode().as_bytes());
     reply.bulk(b"role");
-    reply.bulk(b"master");
+    let follows = context.server.engine.attention().contains(Attention::FOLLOWING);
+    reply.bulk(if follows { b"replica" } else { b"master" });
     reply.bulk(b"modules");
     reply.array(0);
 }

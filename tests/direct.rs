@@ -1,0 +1,158 @@
+//! Direct mode: clients of Redis Cluster, unchanged, at real servers, which are told by a config server of this test what the cluster looks like.
+
+mod config_server;
+
+use crate::{root, tarn};
+use config_server::ConfigServer;
+use std::process::Command;
+use testkit::ask::{ask, call, ok, text, wait_until};
+use testkit::{Program, Server};
+use topology::{ShardId, SlotMap};
+use wire::Value;
+
+struct Cluster {
+    config: ConfigServer,
+    servers: Vec<Server>,
+}
+
+impl Cluster {
+    /// So many shards of so many servers, which have all slots in even parts.
+    fn begin(shards: u16, copies: usize, directives: &[&str]) -> Cluster {
+        let config = ConfigServer::begin(copies);
+        let mut cluster = Cluster { config, servers: Vec::new() };
+        for _ in 0..usize::from(shards) * copies {
+            cluster.add(directives);
+        }
+        wait_until("each shard has a master and all its members", || {
+            let shards = cluster.config.topology().shards;
+            shards.values().all(|shard| shard.master.is_some() && shard.members.len() == copies)
+        });
+        let all: Vec<ShardId> = (0..shards).map(ShardId).collect();
+        cluster.config.give(SlotMap::even(&all));
+        cluster.wait_until_told();
+        cluster
+    }
+
+    fn add(&mut self, directives: &[&str]) {
+        let address = self.config.address().to_string();
+        let own = ["--edition", "memory", "--cluster-enabled", "yes", "--cluster-config-servers", &address];
+        let server = Server::start(tarn(), &[&own[..], directives].concat()).expect("it starts");
+        self.servers.push(server);
+        let expected = self.servers.len();
+        wait_until("it has come", || self.config.topology().servers.len() == expected);
+    }
+
+    /// Waits until all servers serve what they are to serve.
+    fn wait_until_told(&self) {
+        let lines = self.config.topology().slots.ranges().count();
+        for server in &self.servers {
+            let mut client = server.connect_loaded().expect("it serves");
+            wait_until("the cluster is up", || {
+                let is_up = ask(&mut client, &["CLUSTER", "INFO"]).contains("cluster_state:ok");
+                is_up
+                    && matches!(call(&mut client, &["CLUSTER", "SLOTS"]), Value::Array(all) if all.len() == lines)
+            });
+        }
+        wait_until("each slot is served", || {
+            self.servers.iter().all(|server| {
+                let mut client = server.connect_loaded().expect("it serves");
+                ["bar", "foo", "b", "a"].iter().all(|key| {
+                    let reply = ask(&mut client, &["GET", key]);
+                    !reply.contains("CLUSTERDOWN") && !reply.contains("MASTERDOWN")
+                })
+            })
+        });
+    }
+
+    fn port(&self, index: usize) -> String {
+        self.servers[index].address().port().to_string()
+    }
+
+    fn run(&self, program: &str, args: &[&str]) -> String {
+        let output = Command::new(program).args(["-p", &self.port(0)]).args(args).output().expect("it runs");
+        let both = [output.stdout.as_slice(), &output.stderr].concat();
+        String::from_utf8_lossy(&both).into_owned()
+    }
+}
+
+#[test]
+fn redis_cli_and_redis_benchmark_find_their_way() {
+    let cluster = Cluster::begin(2, 1, &[]);
+    for key in ["foo", "bar", "a", "b"] {
+        assert!(cluster.run("redis-cli", &["-c", "SET", key, "1"]).ends_with("OK\n"));
+        assert!(cluster.run("redis-cli", &["-c", "GET", key]).ends_with("1\n"));
+    }
+    assert_eq!(
+        cluster.run("redis-cli", &["GET", "foo"]),
+        format!("MOVED 12182 127.0.0.1:{}\n\n", cluster.port(1))
+    );
+    let args = ["--cluster", "-n", "2000", "-c", "10", "-P", "4", "-q", "-t", "set,get,incr"];
+    let report = cluster.run("redis-benchmark", &args);
+    assert!(["SET: ", "GET: ", "INCR: "].iter().all(|line| report.contains(line)), "{report}");
+    assert!(!report.contains("Error"), "{report}");
+    let check = cluster.run("redis-cli", &["--cluster", "check", &format!("127.0.0.1:{}", cluster.port(0))]);
+    assert!(check.contains("[OK] All 16384 slots covered."), "{check}");
+}
+
+#[test]
+fn redis_py_finds_its_way() {
+    let python = std::env::var("TARN_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let cluster = Cluster::begin(2, 2, &[]);
+    let script = root().join("tests/clients/cluster.py");
+    let output = Command::new(python).arg(script).arg(cluster.port(0)).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&[output.stdout, output.stderr].concat()));
+}
+
+#[test]
+fn a_slot_that_goes_is_answered_for_by_who_has_it() {
+    let cluster = Cluster::begin(2, 1, &[]);
+    let mut client = cluster.servers[0].connect_loaded().expect("it serves");
+    assert_eq!(call(&mut client, &["SET", "bar", "1"]), ok());
+    let mut waiting = cluster.servers[0].connect_loaded().expect("it serves");
+    waiting.send_request(&["BLPOP", "{bar}list", "0"]).expect("it is sent");
+    let mut slots = cluster.config.topology().slots;
+    slots.set(5061, Some(ShardId(1)));
+    cluster.config.give(slots);
+    let moved = Value::Error(format!("MOVED 5061 127.0.0.1:{}", cluster.port(1)).into_bytes());
+    assert_eq!(waiting.read_value().expect("it is told"), moved);
+    assert_eq!(call(&mut client, &["GET", "bar"]), moved);
+}
+
+#[test]
+fn a_node_goes_on_by_what_it_was_told_last() {
+    let mut cluster = Cluster::begin(1, 1, &[]);
+    let shards = cluster.config.topology().shards.len();
+    assert_eq!(shards, 1);
+    cluster.config = ConfigServer::begin(1);
+    let mut client = cluster.servers[0].connect_loaded().expect("it serves");
+    for number in 0..100 {
+        let number = number.to_string();
+        assert_eq!(call(&mut client, &["SET", &number, &number]), ok());
+        assert_eq!(call(&mut client, &["GET", &number]), text(&number));
+    }
+}
+
+#[test]
+fn a_directory_that_is_no_clusters_is_refused() {
+    let mut server = Server::start(tarn(), &["--edition", "durable"]).expect("it starts");
+    let mut client = server.connect_loaded().expect("it serves");
+    assert_eq!(call(&mut client, &["SET", "k", "1"]), ok());
+    call(&mut client, &["BGREWRITEAOF"]);
+    wait_until("there is a checkpoint", || {
+        ask(&mut client, &["INFO", "persistence"]).contains("aof_rewrite_in_progress:0")
+            && std::fs::read_dir(server.dir())
+                .expect("it is there")
+                .flatten()
+                .any(|file| file.file_name().to_string_lossy().contains("checkpoint"))
+    });
+    server.kill();
+    let dir = server.dir().to_string_lossy().into_owned();
+    let Program::Tarn(path) = tarn() else { panic!("it is a Tarn") };
+    let output = Command::new(path)
+        .args(["server", "--dir", &dir, "--port", "0", "--cluster-enabled", "yes"])
+        .args(["--cluster-config-servers", "127.0.0.1:1"])
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(!output.status.success() && said.contains("is not a cluster's"), "{said}");
+}
