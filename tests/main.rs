@@ -11,6 +11,7 @@ mod capacity;
 mod checked;
 mod clients;
 mod clusters;
+mod configs;
 mod copies;
 mod crash;
 mod debug;
@@ -61,14 +62,18 @@ mod whitepaper_runs;
 mod whole;
 mod workers;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use testkit::{Client, Program, Spec, spec};
 use wire::Value;
 
 /// The `tarn` that was built with these tests, or the one that `TARN_BIN` names.
 fn tarn() -> Program {
-    let path = std::env::var_os("TARN_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_tarn").into());
-    Program::Tarn(path.into())
+    Program::Tarn(tarn_path())
+}
+
+/// Where it is.
+fn tarn_path() -> PathBuf {
+    std::env::var_os("TARN_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_tarn").into()).into()
 }
 
 /// The root of the sources.

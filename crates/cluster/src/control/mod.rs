@@ -261,7 +261,8 @@ impl Control {
                 self.waiting.entry(*id).or_insert(now);
             }
         }
-        self.heard.retain(|id, _| view.servers.contains_key(id));
+        // One that has just introduced itself is not written down yet.
+        self.heard.retain(|id, heard| view.servers.contains_key(id) || now.since(heard.at) < SILENT);
         if let Some(Work::Done(revision)) = &self.work
             && view.revision >= *revision
         {

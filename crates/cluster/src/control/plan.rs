@@ -51,13 +51,13 @@ impl Draft {
 
     fn put_server(&mut self, server: Server) {
         self.write(key::server(server.id), Some(server.to_line()), None);
-        self.after.servers.insert(server.id, server);
+        self.after.set_server(server.id, Some(server));
     }
 
     fn remove_server(&mut self, id: ServerId) {
         self.write(key::server(id), None, None);
         self.write(key::removed(id), Some("removed".to_owned()), None);
-        self.after.servers.remove(&id);
+        self.after.set_server(id, None);
         self.after.removed.insert(id);
     }
 
@@ -320,16 +320,20 @@ fn choose(spares: &[&Server], count: usize, is_settled: bool) -> Option<Vec<Serv
         if left.len() < count {
             return None;
         }
-        let (mut chosen, mut zones) = (Vec::new(), BTreeSet::new());
+        let (mut chosen, mut used) = (Vec::new(), BTreeSet::new());
+        let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
+        for spare in &left {
+            *sizes.entry(zone(spare)).or_default() += 1;
+        }
         while chosen.len() < count {
-            let size = |of: &str| left.iter().filter(|spare| zone(spare) == of).count();
             // From the zone with most, so that the last ones are not all in one.
             let best = (0..left.len()).min_by_key(|at| {
                 let of = zone(left[*at]);
-                (zones.contains(of), std::cmp::Reverse(size(of)))
+                (used.contains(of), std::cmp::Reverse(sizes.get(of).copied()))
             })?;
             let server = left.remove(best);
-            if !zones.insert(zone(server)) && !is_settled {
+            *sizes.entry(zone(server)).or_default() -= 1;
+            if !used.insert(zone(server)) && !is_settled {
                 return None;
             }
             chosen.push(server.id);

@@ -4,7 +4,7 @@ use crate::store::{Changed, Reading, Revision};
 use replication::insync::Decision;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use topology::{Server, ServerId, Shard, ShardId, SlotMap, Topology};
+use topology::{Place, Server, ServerId, Shard, ShardId, SlotMap, Topology};
 
 /// Names of keys, behind the cluster's prefix.
 pub mod key {
@@ -167,8 +167,10 @@ pub struct View {
     pub revision: Revision,
     /// The cluster's id; empty: there is none yet.
     pub cluster: String,
-    /// All servers.
+    /// All servers; changed by [`View::set_server`] only.
     pub servers: BTreeMap<ServerId, Server>,
+    /// Who has which place.
+    places: BTreeMap<Place, ServerId>,
     /// Servers that were removed.
     pub removed: BTreeSet<ServerId>,
     /// All shards.
@@ -234,7 +236,7 @@ impl View {
             None => self.take_single(key, value),
             Some(("servers", id)) => id.parse().ok().map(|id| {
                 let read = value.and_then(Server::from_line).filter(|server| server.id == id);
-                keep(&mut self.servers, id, read)
+                self.set_server(id, read)
             }),
             Some(("removed", id)) => id.parse().ok().map(|id| {
                 match value {
@@ -299,11 +301,23 @@ impl View {
         self.topology_revision
     }
 
+    /// Has a server be this, or not be there. Whether it is there now.
+    pub fn set_server(&mut self, id: ServerId, server: Option<Server>) -> bool {
+        let former = self.servers.get(&id).and_then(|server| server.place);
+        if let Some(place) = former.filter(|place| self.places.get(place) == Some(&id)) {
+            self.places.remove(&place);
+        }
+        if let Some(place) = server.as_ref().and_then(|server| server.place) {
+            self.places.insert(place, id);
+        }
+        keep(&mut self.servers, id, server)
+    }
+
     /// The servers that have a place in a shard, by their numbers.
     #[must_use]
     pub fn placed_in(&self, shard: ShardId) -> BTreeMap<u32, &Server> {
-        let placed = self.servers.values().filter_map(|server| server.place.map(|place| (place, server)));
-        placed.filter(|(place, _)| place.shard == shard).map(|(place, server)| (place.node, server)).collect()
+        let places = self.places.range(Place { shard, node: 0 }..=Place { shard, node: u32::MAX });
+        places.filter_map(|(place, id)| Some((place.node, self.servers.get(id)?))).collect()
     }
 
     /// The number that the next new shard gets; None: there is none left.

@@ -23,7 +23,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use sys::file::{Fs, Lock};
+use sys::file::{Fs, Lock, remove_unfinished};
 
 /// The file of all keys.
 const FILE: &str = "decisions";
@@ -84,6 +84,8 @@ impl Embedded {
             .map_err(|error| format!("cannot lock the directory {shown}: {error}"))?
             .ok_or_else(|| format!("another process has the store in {shown}"))?;
         let path = dir.join(FILE);
+        remove_unfinished(&fs, &path)
+            .map_err(|error| format!("cannot clear the directory {shown}: {error}"))?;
         let kind = fs.kind(&path).map_err(|error| format!("cannot look at {}: {error}", path.display()))?;
         let state = match kind {
             None => State::default(),
@@ -104,6 +106,16 @@ impl Embedded {
             _lock: lock,
         };
         Ok(Embedded { shared: Arc::new(shared) })
+    }
+}
+
+#[cfg(test)]
+impl Embedded {
+    /// Watches that are behind have to read all again.
+    pub fn forget(&self) {
+        let mut state = self.shared.state.lock();
+        state.forgotten = state.revision;
+        state.recent.clear();
     }
 }
 

@@ -1,0 +1,126 @@
+//! `tarn cluster`: the operator's tool. All but `up` is one request to a config server.
+
+use super::asking::Asking;
+use super::config_server::address;
+use super::up;
+use lexopt::{Arg, Parser};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::time::Duration;
+
+pub const USAGE: &str = "\
+Runs a cluster for trials, and tends any cluster.
+
+Usage: tarn cluster up [OPTION ...] [-- --DIRECTIVE VALUE ...]
+
+Starts a whole cluster on this machine: a config server and all servers, each with a directory in --dir. Ctrl-C ends
+them; their data stay, and `up` goes on from there. What stands behind -- goes to each server.
+
+  --shards COUNT     shards (3)
+  --copies COUNT     servers of each (2)
+  --port PORT        port of the first server; the others follow (7000)
+  --config-port PORT port of the config server (7900)
+  --dir DIR          where all lies (./tarn-cluster)
+  --edition NAME     memory, durable or capacity (memory)
+
+Usage: tarn cluster COMMAND [--config HOST:PORT[,HOST:PORT]] [--password TEXT]
+
+  status [--json]              who is in the cluster, and how its shards stand
+  topology                     what servers and proxies are told
+  add-shard                    one shard more, as soon as there are servers for it
+  switch SHARD [--to ID]       another member is the shard's master; nothing is lost
+  remove-server ID [--force]   a server goes, once another has its copy; --force: at once
+  set NAME VALUE               copies, shards or replace-after (milliseconds)
+
+  --config       where config servers are (127.0.0.1:7900)
+  --password     what they want to hear";
+
+/// The config server of a cluster that `up` has begun without other words.
+pub const CONFIG_PORT: u16 = 7900;
+/// How long an answer may take that needs nobody else.
+const ANSWERING: Duration = Duration::from_secs(10);
+/// How long may take what waits for a copy.
+const COPYING: Duration = Duration::from_secs(3700);
+
+#[derive(Default)]
+struct Given {
+    words: Vec<String>,
+    config: Option<String>,
+    password: Option<String>,
+    to: Option<String>,
+    is_json: bool,
+    is_forced: bool,
+}
+
+impl Given {
+    fn read(words: &[String]) -> Result<Given, String> {
+        let mut parser = Parser::from_args(words.iter().map(OsString::from));
+        let mut given = Given::default();
+        while let Some(arg) = parser.next().map_err(|error| error.to_string())? {
+            let name = match arg {
+                Arg::Value(word) => {
+                    given.words.push(word.to_string_lossy().into_owned());
+                    continue;
+                }
+                Arg::Short(letter) => return Err(format!("there is no option -{letter}; see --help")),
+                Arg::Long(name) => name.to_owned(),
+            };
+            let mut value = || {
+                let value = parser.value().map_err(|_| format!("--{name} needs a value"))?;
+                Ok::<_, String>(Some(value.to_string_lossy().into_owned()))
+            };
+            match name.as_str() {
+                "json" => given.is_json = true,
+                "force" => given.is_forced = true,
+                "config" => given.config = value()?,
+                "password" => given.password = value()?,
+                "to" => given.to = value()?,
+                _ => return Err(format!("there is no option --{name}; see --help")),
+            }
+        }
+        Ok(given)
+    }
+
+    fn asking(&self) -> Result<Asking, String> {
+        let text = self.config.as_deref().unwrap_or("127.0.0.1");
+        let places: Option<Vec<(String, u16)>> =
+            text.split(',').map(|place| address(place.trim(), CONFIG_PORT)).collect();
+        let places = places.ok_or_else(|| format!("--config wants HOST:PORT, and not '{text}'"))?;
+        Asking::to(&places, self.password.as_deref())
+    }
+}
+
+/// Runs `tarn cluster`.
+pub fn run(words: &[String]) -> Result<(), String> {
+    if words.first().is_some_and(|word| word == "up") {
+        return up::run(&words[1..]);
+    }
+    let given = Given::read(words)?;
+    let all: Vec<&str> = given.words.iter().map(String::as_str).collect();
+    let (request, patience) = match all.as_slice() {
+        ["status"] if given.is_json => (vec!["CLUSTER", "STATUS", "JSON"], ANSWERING),
+        ["status"] => (vec!["CLUSTER", "STATUS"], ANSWERING),
+        ["topology"] => (vec!["TOPOLOGY", "GET"], ANSWERING),
+        ["add-shard"] => (vec!["CLUSTER", "ADD-SHARD"], ANSWERING),
+        ["set", name, value] => (vec!["CLUSTER", "SET", name, value], ANSWERING),
+        ["switch", shard] => {
+            let mut request = vec!["CLUSTER", "SWITCH", shard];
+            request.extend(given.to.as_deref().map(|to| ["TO", to]).into_iter().flatten());
+            (request, 2 * ANSWERING)
+        }
+        ["remove-server", id] => {
+            let mut request = vec!["CLUSTER", "REMOVE-SERVER", id];
+            request.extend(given.is_forced.then_some("FORCE"));
+            (request, COPYING)
+        }
+        [] => return Err("what is to be done is missing; see --help".to_owned()),
+        ["status" | "topology" | "add-shard" | "set" | "switch" | "remove-server", ..] => {
+            return Err(format!("'{}' wants other words; see --help", all[0]));
+        }
+        [other, ..] => return Err(format!("'{other}' is no command of tarn cluster; see --help")),
+    };
+    let answer = given.asking()?.text(&request, patience)?;
+    // A closed pipe has read enough.
+    let _ = writeln!(io::stdout(), "{}", answer.trim_end());
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! Words that make no sense are refused with a sentence, before anything is begun.
+
+use super::{config_server, operator};
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_a_sentence() {
+    for (line, part) in [
+        ("", "--store is needed"),
+        ("--store", "needs a value"),
+        ("--store file:x", "dir:PATH or etcd:URL"),
+        ("--store etcd:", "dir:PATH or etcd:URL"),
+        ("--store etcd:ftp://x", "is no address of etcd"),
+        ("--store etcd:http://x --store-cert a", "go together"),
+        ("--store etcd:http://x:1 --store-ca /nowhere", "cannot read /nowhere"),
+        ("--port 0", "wants a number"),
+        ("--port 65536", "wants a number"),
+        ("--copies 0", "wants a number"),
+        ("--leader-lease 10", "wants a number"),
+        ("--what 1", "no option --what"),
+        ("-p 1", "no option -p"),
+        ("word", "one word too many"),
+        ("--store etcd:http://x:1 --cluster-name a/b", "--cluster-name"),
+        ("--store etcd:http://x:1 --announce :1", "--announce wants"),
+    ] {
+        let refused = config_server::run(&words(line)).expect_err(line);
+        assert!(refused.contains(part) && !refused.contains('\n'), "{line}: {refused}");
+    }
+    for (line, part) in [
+        ("", "what is to be done"),
+        ("down", "no command"),
+        ("switch", "wants other words"),
+        ("status now", "wants other words"),
+        ("status --config a:b", "--config wants"),
+        ("status --config", "needs a value"),
+        ("status --loud", "no option --loud"),
+        ("status --config 127.0.0.1:1", "is not reached"),
+        ("up --shards 0", "wants a number"),
+        ("up --edition big", "--edition is"),
+        ("up --port 65000 --shards 1000 --dir /nowhere/at/all", "there are no 2000 ports"),
+        ("up --config-port 7003 --dir /nowhere/at/all", "is one of the servers'"),
+        ("up word", "one word too many"),
+    ] {
+        let refused = operator::run(&words(line)).expect_err(line);
+        assert!(refused.contains(part) && !refused.contains('\n'), "{line}: {refused}");
+    }
+}

@@ -1,0 +1,386 @@
+//! `tarn cluster up`: a whole cluster on this machine, as children of this process.
+
+use super::asking::Asking;
+use super::operator::CONFIG_PORT;
+use lexopt::{Arg, Parser};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use sys::file::Fs;
+
+/// How often it is looked whether a child has ended.
+const LOOKING: Duration = Duration::from_millis(100);
+/// How long a cluster may take until it serves.
+const BEGINNING: Duration = Duration::from_secs(120);
+/// How long a child may take for its end.
+const ENDING: Duration = Duration::from_secs(30);
+/// How long the config server may take for an answer.
+const ANSWERING: Duration = Duration::from_secs(2);
+/// What the cluster was begun with.
+const LAYOUT: &str = "layout";
+/// The longest layout.
+const LAYOUT_BYTES_MAX: u64 = 4096;
+
+/// What a cluster is begun with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Layout {
+    shards: u16,
+    copies: u16,
+    port: u16,
+    config_port: u16,
+    edition: String,
+}
+
+impl Layout {
+    fn to_line(&self) -> String {
+        let Layout { shards, copies, port, config_port, edition } = self;
+        format!("tarn-layout 1 {shards} {copies} {port} {config_port} {edition}\n")
+    }
+
+    fn from_line(line: &str) -> Option<Layout> {
+        let words: Vec<&str> = line.strip_suffix('\n')?.split(' ').collect();
+        let &["tarn-layout", "1", shards, copies, port, config_port, edition] = words.as_slice() else {
+            return None;
+        };
+        let number = |word: &str| word.parse::<u16>().ok();
+        Some(Layout {
+            shards: number(shards)?,
+            copies: number(copies)?,
+            port: number(port)?,
+            config_port: number(config_port)?,
+            edition: edition.to_owned(),
+        })
+    }
+
+    fn ports(&self) -> impl Iterator<Item = u16> + use<> {
+        let count = usize::from(self.shards) * usize::from(self.copies);
+        (self.port..=u16::MAX).take(count)
+    }
+}
+
+/// The words of `up`.
+struct Given {
+    dir: PathBuf,
+    shards: Option<u16>,
+    copies: Option<u16>,
+    port: Option<u16>,
+    config_port: Option<u16>,
+    edition: Option<String>,
+    directives: Vec<String>,
+}
+
+impl Given {
+    fn read(words: &[String]) -> Result<Given, String> {
+        let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+        let directives = words.get(end + 1..).unwrap_or_default().to_vec();
+        let mut given = Given {
+            dir: "tarn-cluster".into(),
+            shards: None,
+            copies: None,
+            port: None,
+            config_port: None,
+            edition: None,
+            directives,
+        };
+        let mut parser = Parser::from_args(words[..end].iter().map(OsString::from));
+        while let Some(arg) = parser.next().map_err(|error| error.to_string())? {
+            let name = match arg {
+                Arg::Long(name) => name.to_owned(),
+                Arg::Short(letter) => return Err(format!("there is no option -{letter}; see --help")),
+                Arg::Value(word) => {
+                    return Err(format!("'{}' is one word too many; see --help", word.to_string_lossy()));
+                }
+            };
+            let value = parser.value().map_err(|_| format!("--{name} needs a value"))?;
+            let value = value.to_string_lossy().into_owned();
+            let number = || {
+                let number = value.parse::<u16>().ok().filter(|number| *number > 0);
+                number.map(Some).ok_or_else(|| format!("--{name} wants a number, and not '{value}'"))
+            };
+            match name.as_str() {
+                "dir" => given.dir = value.into(),
+                "shards" => given.shards = number()?,
+                "copies" => given.copies = number()?,
+                "port" => given.port = number()?,
+                "config-port" => given.config_port = number()?,
+                "edition" => match topology::Edition::named(&value) {
+                    Some(_) => given.edition = Some(value),
+                    None => {
+                        return Err(format!("--edition is memory, durable or capacity, and not '{value}'"));
+                    }
+                },
+                _ => return Err(format!("there is no option --{name}; see --help")),
+            }
+        }
+        Ok(given)
+    }
+
+    /// What the directory says, or what is to be begun there.
+    fn layout(&self) -> Result<Layout, String> {
+        let path = self.dir.join(LAYOUT);
+        let about = |error: io::Error| format!("{}: {error}", path.display());
+        if Fs::Real.kind(&path).map_err(about)?.is_none() {
+            let layout = Layout {
+                shards: self.shards.unwrap_or(3),
+                copies: self.copies.unwrap_or(2),
+                port: self.port.unwrap_or(7000),
+                config_port: self.config_port.unwrap_or(CONFIG_PORT),
+                edition: self.edition.clone().unwrap_or_else(|| "memory".to_owned()),
+            };
+            let last = u32::from(layout.port) + u32::from(layout.shards) * u32::from(layout.copies) - 1;
+            if last > 65_535 {
+                return Err(format!(
+                    "there are no {} ports from {} on",
+                    last + 1 - u32::from(layout.port),
+                    layout.port
+                ));
+            }
+            if (u32::from(layout.port)..=last).contains(&u32::from(layout.config_port)) {
+                return Err(format!(
+                    "the config server's port {} is one of the servers'",
+                    layout.config_port
+                ));
+            }
+            Fs::Real.create_dir_all(&self.dir).map_err(|error| format!("{}: {error}", self.dir.display()))?;
+            Fs::Real.replace(&path, layout.to_line().as_bytes()).map_err(about)?;
+            return Ok(layout);
+        }
+        let bytes = Fs::Real.read(&path, LAYOUT_BYTES_MAX).map_err(about)?;
+        let layout = std::str::from_utf8(&bytes).ok().and_then(Layout::from_line);
+        let layout = layout.ok_or_else(|| format!("{} is damaged", path.display()))?;
+        let wanted = Layout {
+            shards: self.shards.unwrap_or(layout.shards),
+            copies: self.copies.unwrap_or(layout.copies),
+            port: self.port.unwrap_or(layout.port),
+            config_port: self.config_port.unwrap_or(layout.config_port),
+            edition: self.edition.clone().unwrap_or_else(|| layout.edition.clone()),
+        };
+        if wanted != layout {
+            return Err(format!(
+                "the cluster in {} was begun with --shards {} --copies {} --port {} --config-port {} --edition {}; leave these out, or take another --dir",
+                self.dir.display(),
+                layout.shards,
+                layout.copies,
+                layout.port,
+                layout.config_port,
+                layout.edition
+            ));
+        }
+        Ok(layout)
+    }
+}
+
+/// A child.
+struct Part {
+    name: String,
+    log: PathBuf,
+    child: Child,
+    has_ended: bool,
+}
+
+impl Part {
+    fn begin(name: String, log: PathBuf, words: &[String]) -> Result<Part, String> {
+        let failed = |error: io::Error| format!("{name} cannot be started: {error}");
+        let own = std::env::current_exe().map_err(failed)?;
+        let output = File::options().create(true).append(true).open(&log).map_err(failed)?;
+        let child = Command::new(own)
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().map_err(failed)?)
+            .stderr(output)
+            // Ctrl-C is for this process, which ends them in order.
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        Ok(Part { name, log, child, has_ended: false })
+    }
+
+    /// Whether it has just ended: what is told of it.
+    fn end(&mut self) -> Option<String> {
+        if self.has_ended {
+            return None;
+        }
+        let status = self.child.try_wait().ok().flatten()?;
+        self.has_ended = true;
+        Some(format!("{} has ended ({status}); its last words are in {}", self.name, self.log.display()))
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(id) = id.filter(|_| !self.has_ended) {
+            // It may have ended just now.
+            let _ = kill_process(id, signal);
+        }
+    }
+}
+
+/// All children. They end with it.
+struct Parts(Vec<Part>);
+
+impl Parts {
+    /// What is to be told of those that have just ended.
+    fn ended(&mut self) -> Vec<String> {
+        self.0.iter_mut().filter_map(Part::end).collect()
+    }
+
+    /// Ends servers first, so that they can still say what they have to.
+    fn end(&mut self) {
+        let first = self.0.len().min(1);
+        let (config, servers) = self.0.split_at_mut(first);
+        for parts in [servers, config] {
+            parts.iter().for_each(|part| part.signal(Signal::TERM));
+            let begun = Instant::now();
+            while parts.iter_mut().any(|part| part.end().is_none() && !part.has_ended) {
+                if begun.elapsed() > ENDING {
+                    parts.iter().for_each(|part| part.signal(Signal::KILL));
+                }
+                std::thread::sleep(LOOKING);
+            }
+        }
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn say(text: &str) {
+    // Who closed standard output does not want to see this.
+    let _ = writeln!(io::stdout(), "{text}");
+}
+
+/// Runs `tarn cluster up`.
+pub fn run(words: &[String]) -> Result<(), String> {
+    let given = Given::read(words)?;
+    let layout = given.layout()?;
+    let is_enough = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, is_enough.clone())
+            .map_err(|error| format!("cannot hear signals: {error}"))?;
+    }
+    let mut parts = Parts(Vec::new());
+    begin(&mut parts, &given, &layout)?;
+    let served = await_service(&mut parts, &layout, &is_enough)?;
+    if let Some(table) = served {
+        say(table.trim_end());
+        let password = given.password().map_or(String::new(), |text| format!(" -a {text}"));
+        say(&format!("\nNext: redis-cli -c -p {}{password}", layout.port));
+        say(&format!("      tarn cluster status --config 127.0.0.1:{}", layout.config_port));
+        say("Ctrl-C ends the cluster; its data stay.");
+    }
+    while !is_enough.load(Ordering::SeqCst) {
+        parts.ended().iter().for_each(|told| say(told));
+        std::thread::sleep(LOOKING);
+    }
+    say("The cluster ends.");
+    parts.end();
+    Ok(())
+}
+
+impl Given {
+    /// The password that servers are given behind `--`.
+    fn password(&self) -> Option<&str> {
+        let at = self.directives.iter().position(|word| word == "--requirepass")?;
+        self.directives.get(at + 1).map(String::as_str)
+    }
+}
+
+fn begin(parts: &mut Parts, given: &Given, layout: &Layout) -> Result<(), String> {
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let dir = |name: &str| given.dir.join(name);
+    let log = dir("config.log");
+    let store = format!("dir:{}", dir("store").display());
+    let (port, copies, shards) =
+        (layout.config_port.to_string(), layout.copies.to_string(), layout.shards.to_string());
+    let mut config = words(&["config", "--store", &store, "--port", &port, "--copies", &copies]);
+    config.extend(words(&["--shards", &shards]));
+    if let Some(password) = given.password() {
+        config.extend(words(&["--server-password", password]));
+    }
+    parts.0.push(Part::begin("the config server".to_owned(), log, &config)?);
+    let place = format!("127.0.0.1:{port}");
+    for port in layout.ports() {
+        let port = port.to_string();
+        let data = dir(&port);
+        Fs::Real.create_dir_all(&data).map_err(|error| format!("{}: {error}", data.display()))?;
+        let data = data.display().to_string();
+        let mut server = words(&["server", "--port", &port, "--bind", "127.0.0.1", "--dir", &data]);
+        server.extend(words(&["--edition", &layout.edition, "--cluster-enabled", "yes"]));
+        server.extend(words(&["--cluster-config-servers", &place]));
+        if layout.edition != "memory" {
+            server.extend(words(&["--appendfsync", "always"]));
+        }
+        server.extend(given.directives.iter().cloned());
+        parts.0.push(Part::begin(
+            format!("the server at 127.0.0.1:{port}"),
+            log_of(&given.dir, &port),
+            &server,
+        )?);
+    }
+    Ok(())
+}
+
+fn log_of(dir: &Path, port: &str) -> PathBuf {
+    dir.join(format!("{port}.log"))
+}
+
+/// Whether each server of each shard holds everything that was acknowledged.
+fn is_whole(status: &serde_json::Value) -> bool {
+    let shards = status["shards"].as_array().into_iter().flatten();
+    let mut servers = shards.flat_map(|shard| shard["servers"].as_array().into_iter().flatten());
+    servers.all(|server| server["is_member"].as_bool() == Some(true))
+}
+
+/// Waits until all slots are served, and all copies are whole, and gives a table; None: it is to end before.
+fn await_service(
+    parts: &mut Parts,
+    layout: &Layout,
+    is_enough: &AtomicBool,
+) -> Result<Option<String>, String> {
+    let places = [("127.0.0.1".to_owned(), layout.config_port)];
+    let begun = Instant::now();
+    let mut asking = None;
+    let mut last = String::new();
+    while !is_enough.load(Ordering::SeqCst) {
+        if let Some(told) = parts.ended().into_iter().next() {
+            return Err(told);
+        }
+        if begun.elapsed() > BEGINNING {
+            return Err(format!("the cluster does not serve after {} s: {last}", BEGINNING.as_secs()));
+        }
+        let mut connected = match asking.take().map_or_else(|| Asking::to(&places, None), Ok) {
+            Ok(connected) => connected,
+            Err(why) => {
+                last = why;
+                std::thread::sleep(LOOKING);
+                continue;
+            }
+        };
+        match connected.text(&["CLUSTER", "STATUS", "JSON"], ANSWERING) {
+            Err(why) => last = why,
+            Ok(text) => {
+                let status: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+                if status["serves"].as_bool() == Some(true) && is_whole(&status) {
+                    return connected.text(&["CLUSTER", "STATUS"], ANSWERING).map(Some);
+                }
+                last = format!(
+                    "{} of 16384 slots have a shard, and not all copies may be whole",
+                    status["slots_covered"]
+                );
+                asking = Some(connected);
+            }
+        }
+        std::thread::sleep(LOOKING);
+    }
+    Ok(None)
+}

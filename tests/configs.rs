@@ -1,0 +1,254 @@
+//! `tarn config` and `tarn cluster` as processes: what is said to a config server, by a client that knows only the protocol.
+
+use crate::tarn_path;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use testkit::ask::{ask, is_error, wait_until};
+use testkit::{Client, free_port};
+use topology::{ShardId, Topology};
+use wire::Value;
+
+/// A config server. It ends with its handle.
+struct Config {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Config {
+    fn start(store: &Path, more: &[&str]) -> Config {
+        let port = free_port().expect("there is a port");
+        let mut child = Command::new(tarn_path())
+            .args(["config", "--store", &format!("dir:{}", store.display()), "--port", &port.to_string()])
+            .args(more)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("tarn can be run");
+        let lines = BufReader::new(child.stdout.take().expect("it was piped")).lines();
+        let mut lines = lines.map_while(Result::ok);
+        let is_ready = lines.any(|line| line.contains("Ready to accept connections"));
+        assert!(is_ready, "the config server does not come up");
+        // Nobody reads on: its log is short.
+        std::mem::forget(lines);
+        Config { child, address: (Ipv4Addr::LOCALHOST, port).into() }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(self.address).expect("it listens")
+    }
+
+    fn end(mut self) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").arg(&id).status().expect("kill can be run").success());
+        assert!(self.child.wait().expect("it ends").success(), "SIGTERM ends it well");
+    }
+}
+
+impl Drop for Config {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn id(digit: char) -> String {
+    digit.to_string().repeat(40)
+}
+
+fn record(digit: char, port: u16) -> String {
+    format!("server {} 127.0.0.1 {port} 0 - - memory -", id(digit))
+}
+
+fn call(client: &mut Client, words: &[&str]) -> Value {
+    client.call(words).expect("it answers")
+}
+
+fn topology(value: &Value) -> Topology {
+    let Value::Bulk(text) = value else { panic!("{value:?} is no topology") };
+    let text = std::str::from_utf8(text).expect("it is text");
+    Topology::from_text(text).unwrap_or_else(|| panic!("{text} is no topology"))
+}
+
+/// The next topology that is not only a sign of life.
+fn next_topology(client: &mut Client) -> Topology {
+    loop {
+        let value = client.read_value().expect("it goes on");
+        if value != Value::Bulk(Vec::new()) {
+            return topology(&value);
+        }
+    }
+}
+
+/// Once there is a cluster, two servers join it and are given places.
+fn with_two_servers(config: &Config) -> String {
+    let mut client = config.client();
+    wait_until("there is a cluster", || {
+        ask(&mut client, &["SERVER", "JOIN", "-", &record('a', 7001)]).contains("id ")
+    });
+    let joined = ask(&mut client, &["SERVER", "JOIN", "-", &record('b', 7002)]);
+    let cluster = joined.rsplit(' ').next().unwrap_or_default().trim_matches(['"', '\r', '\n']).to_owned();
+    wait_until("both have a place", || {
+        for digit in ['a', 'b'] {
+            assert_eq!(
+                call(&mut client, &["SERVER", "HERE", &id(digit), "role=member offset=1"]),
+                Value::Simple(b"OK".to_vec())
+            );
+        }
+        topology(&call(&mut client, &["TOPOLOGY", "GET"])).servers_of(ShardId(0)).count() == 2
+    });
+    cluster
+}
+
+fn decision(version: u64, members: &str) -> String {
+    use replication::insync::{Decision, Epoch, Life, MemberId, NodeId, Version};
+    let member = |node: u32| MemberId { node: NodeId(node), life: Life(5) };
+    let members = members.split(',').map(|node| member(node.parse().expect("a number"))).collect();
+    let (version, epoch) = (Version(version), Epoch(1));
+    Decision { version, epoch, master: member(1), members, is_lossy: false }.to_line()
+}
+
+#[test]
+fn a_shard_begins_and_has_all_slots() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = Config::start(dir.path(), &[]);
+    let mut follower = config.client();
+    follower.send_request(&["TOPOLOGY", "FOLLOW", "0"]).expect("it is sent");
+    let cluster = with_two_servers(&config);
+    let mut client = config.client();
+    let begun = topology(&call(&mut client, &["TOPOLOGY", "GET"]));
+    assert_eq!((begun.cluster.as_str(), begun.shards[&ShardId(0)].beginner), (cluster.as_str(), Some(1)));
+    assert_eq!(begun.slots.count(), 0);
+
+    assert_eq!(call(&mut client, &["DECISION", "GET", "0"]), Value::Null);
+    assert!(is_error(&call(&mut client, &["DECISION", "GET", "1"]), "NOSHARD"));
+    let set =
+        |client: &mut Client, before: &str, line: &str| call(client, &["DECISION", "SET", "0", before, line]);
+    let (first, second) = (decision(1, "1"), decision(2, "1,2"));
+    let bulk = |line: &str| Value::Bulk(line.as_bytes().to_vec());
+    assert_eq!(set(&mut client, "1", &second), Value::Array(vec![Value::Int(0), Value::Null]));
+    assert_eq!(set(&mut client, "0", &first), Value::Array(vec![Value::Int(1), bulk(&first)]));
+    assert_eq!(set(&mut client, "0", &first), Value::Array(vec![Value::Int(0), bulk(&first)]));
+    for (before, line) in [("0", second.as_str()), ("1", "decision 2"), ("1", "none 0 2"), ("x", &second)] {
+        assert!(is_error(&set(&mut client, before, line), "ERR"), "{before} {line}");
+    }
+    assert_eq!(set(&mut client, "1", &second), Value::Array(vec![Value::Int(1), bulk(&second)]));
+    assert_eq!(call(&mut client, &["DECISION", "GET", "0"]), bulk(&second));
+
+    // Who follows is told all of it, in order, and at the end the same as who asks.
+    let mut last = next_topology(&mut follower);
+    while last.slots.count() == 0 || last.shards[&ShardId(0)].members.len() < 2 {
+        let next = next_topology(&mut follower);
+        assert!(next.revision > last.revision);
+        last = next;
+    }
+    assert_eq!(last, topology(&call(&mut client, &["TOPOLOGY", "GET"])));
+    assert_eq!((last.slots.count(), last.shards[&ShardId(0)].master), (wire::SLOTS, Some(1)));
+    config.end();
+
+    // All of it is kept.
+    let again = Config::start(dir.path(), &[]);
+    let mut client = again.client();
+    let mut found = Value::Null;
+    wait_until("the store was read", || {
+        found = call(&mut client, &["TOPOLOGY", "GET"]);
+        matches!(found, Value::Bulk(_))
+    });
+    let found = topology(&found);
+    assert_eq!((&found.servers, &found.shards, &found.slots), (&last.servers, &last.shards, &last.slots));
+    assert!(found.revision >= last.revision);
+}
+
+#[test]
+fn strangers_and_doubles_are_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = Config::start(dir.path(), &["--shards", "1"]);
+    let cluster = with_two_servers(&config);
+    let mut client = config.client();
+    let mut join = |of: &str, record: &str| call(&mut client, &["SERVER", "JOIN", of, record]);
+    assert_eq!(join(&cluster, &record('a', 7001)), Value::Simple(format!("id {cluster}").into_bytes()));
+    assert!(is_error(&join(&id('9'), &record('c', 7003)), "WRONGCLUSTER"));
+    assert!(is_error(&join(&cluster, &record('a', 7009)), "DUPLICATE"));
+    for wrong in
+        ["", "server", "server x 127.0.0.1 7001 0 - - memory -", &record('c', 7003).replace("memory", "huge")]
+    {
+        assert!(is_error(&join("-", wrong), "ERR"), "{wrong}");
+    }
+    let here = call(&mut client, &["SERVER", "HERE", &id('d'), ""]);
+    assert!(is_error(&here, "NOSERVER"));
+    let last = call(&mut client, &["CLUSTER", "REMOVE-SERVER", &id('a')]);
+    assert!(is_error(&last, "ERR"));
+    assert_eq!(
+        call(&mut client, &["CLUSTER", "REMOVE-SERVER", &id('a'), "FORCE"]),
+        Value::Simple(b"OK".to_vec())
+    );
+    assert!(is_error(&call(&mut client, &["SERVER", "JOIN", &cluster, &record('a', 7001)]), "REMOVED"));
+    let second = Command::new(tarn_path())
+        .args(["config", "--store", &format!("dir:{}", dir.path().display()), "--port", "1"])
+        .output()
+        .expect("tarn can be run");
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success() && said.contains("another process"), "{said}");
+}
+
+#[test]
+fn who_knows_no_password_gets_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = Config::start(dir.path(), &["--requirepass", "secret"]);
+    let mut client = config.client();
+    for words in [
+        &["PING"][..],
+        &["TOPOLOGY", "GET"],
+        &["TOPOLOGY", "FOLLOW", "0"],
+        &["CLUSTER", "STATUS"],
+        &["CONFIG-SERVER", "PASSED", "CLUSTER", "ADD-SHARD"],
+        &["HELLO", "3"],
+    ] {
+        assert!(is_error(&call(&mut client, words), "NOAUTH"), "{words:?}");
+    }
+    assert!(is_error(&call(&mut client, &["AUTH", "guess"]), "WRONGPASS"));
+    assert!(is_error(&call(&mut client, &["AUTH", "someone", "secret"]), "WRONGPASS"));
+    assert_eq!(call(&mut client, &["AUTH", "secret"]), Value::Simple(b"OK".to_vec()));
+    assert_eq!(call(&mut client, &["PING"]), Value::Simple(b"PONG".to_vec()));
+    assert!(matches!(call(&mut client, &["HELLO", "3", "AUTH", "default", "secret"]), Value::Map(_)));
+}
+
+#[test]
+fn what_makes_no_sense_harms_nobody() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = Config::start(dir.path(), &[]);
+    let mut client = config.client();
+    for words in [
+        &["SERVER"][..],
+        &["SERVER", "JOIN"],
+        &["SERVER", "HERE", "x", "y"],
+        &["DECISION", "GET", "x"],
+        &["DECISION", "SET", "0", "0"],
+        &["TOPOLOGY"],
+        &["TOPOLOGY", "FOLLOW", "-1"],
+        &["CLUSTER"],
+        &["CLUSTER", "SWITCH", "70000"],
+        &["CLUSTER", "SET", "copies"],
+        &["CONFIG-SERVER"],
+        &["CONFIG-SERVER", "PASSED"],
+        &["CONFIG-SERVER", "HEARD", "a"],
+        &["CONFIG-SERVER", "PASSED", "CONFIG-SERVER", "PASSED", "X"],
+        &["GET", "key"],
+        &["FLUSHALL"],
+    ] {
+        assert!(is_error(&call(&mut client, words), "ERR"), "{words:?}");
+    }
+    for bytes in
+        [&b"*1\r\n$-5\r\n"[..], b"*99999999999\r\n", b"\x00\xff\r\n", b"*2\r\n$3\r\nGET\r\n$9999999999\r\n"]
+    {
+        let mut other = config.client();
+        other.send(bytes).expect("it is sent");
+        other.close_write().expect("it can be closed");
+        let _ = other.read_to_close();
+    }
+    assert_eq!(call(&mut client, &["PING"]), Value::Simple(b"PONG".to_vec()));
+    let info = ask(&mut client, &["INFO"]);
+    assert!(info.contains("store_status:ok"), "{info}");
+}
