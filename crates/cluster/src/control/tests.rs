@@ -586,6 +586,8 @@ fn operators_are_obeyed() {
         world.add_server("");
     }
     world.run_until("it is whole", Duration::from_secs(20), World::is_whole);
+    // The leader sees it a moment later.
+    world.run_for(Duration::from_secs(1));
     let order = |world: &mut World, order: Order, span: u64| {
         let (at, ticket) = world.ask(|ticket| Event::Wants(ticket, order)).expect("somebody leads");
         world.run_for(Duration::from_secs(span));
