@@ -320,7 +320,7 @@ impl World {
     fn run_servers(&mut self) {
         let Some(leader) = self.leader() else { return };
         for at in 0..self.nodes.len() {
-            let turn = (self.now.0 / 50_000 + at as u64) % 20 == 0;
+            let turn = (self.now.0 / 50_000 + at as u64).is_multiple_of(20);
             if !self.nodes[at].is_up {
                 continue;
             }
@@ -381,7 +381,7 @@ impl World {
 
     /// What shards do among themselves, now and then.
     fn run_shards(&mut self) {
-        if self.now.0 / 50_000 % 10 != 0 {
+        if !(self.now.0 / 50_000).is_multiple_of(10) {
             return;
         }
         let placed = self.placed();
