@@ -178,6 +178,13 @@ impl Control {
 
     fn next(&self, under: &Underway, view: &View, now: Moment) -> Next {
         match (&under.order, &under.stage) {
+            // Whether it may go is looked at once more just before it does.
+            (Order::Remove(id, force), Stage::Ready(Done::Remove(_))) => {
+                match self.next_of_removal(view, *id, *force, &Stage::New, now) {
+                    Next::Wait => Next::Stage(Stage::New),
+                    other => other,
+                }
+            }
             (_, Stage::Ready(_) | Stage::Under) => Next::Wait,
             (Order::Switch(..), Stage::Switching(shard, node)) => match master(view, *shard) {
                 Some(master) if master == *node => {

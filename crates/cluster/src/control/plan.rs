@@ -54,7 +54,12 @@ impl Draft {
         self.after.set_server(server.id, Some(server));
     }
 
+    /// Removes a server, if its shard's decision is what is known: it may have become the only member meanwhile.
     fn remove_server(&mut self, id: ServerId) {
+        if let Some(shard) = self.after.servers.get(&id).and_then(shard_of) {
+            let decision = key::shard(shard);
+            self.compares.entry(decision.clone()).or_insert(self.after.revision_of(&decision));
+        }
         self.write(key::server(id), None, None);
         self.write(key::removed(id), Some("removed".to_owned()), None);
         self.after.set_server(id, None);

@@ -6,7 +6,6 @@ use lexopt::{Arg, Parser};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use sys::file::Fs;
+use sys::file::{Appended, Fs};
 
 /// How often it is looked whether a child has ended.
 const LOOKING: Duration = Duration::from_millis(100);
@@ -190,12 +189,11 @@ impl Part {
     fn begin(name: String, log: PathBuf, words: &[String]) -> Result<Part, String> {
         let failed = |error: io::Error| format!("{name} cannot be started: {error}");
         let own = std::env::current_exe().map_err(failed)?;
-        let output = File::options().create(true).append(true).open(&log).map_err(failed)?;
         let child = Command::new(own)
             .args(words)
             .stdin(Stdio::null())
-            .stdout(output.try_clone().map_err(failed)?)
-            .stderr(output)
+            .stdout(Appended::for_child(&log).map_err(failed)?)
+            .stderr(Appended::for_child(&log).map_err(failed)?)
             // Ctrl-C is for this process, which ends them in order.
             .process_group(0)
             .spawn()

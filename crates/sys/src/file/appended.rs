@@ -16,6 +16,14 @@ pub struct Appended {
 }
 
 impl Appended {
+    /// The end of a file, made if there is none, as a place for what a child of this process prints.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn for_child(path: &Path) -> io::Result<std::process::Stdio> {
+        std::fs::File::options().create(true).append(true).open(path).map(std::process::Stdio::from)
+    }
+
     /// Opens a file of the machine to append to it; makes it if there is none.
     ///
     /// # Errors
