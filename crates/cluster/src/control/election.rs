@@ -25,6 +25,8 @@ pub struct Election {
 struct Held {
     id: LeaseId,
     asked_at: Moment,
+    /// Until then nobody else has it: counted from before the last renewal was asked for.
+    until: Moment,
     is_renewing: bool,
 }
 
@@ -48,17 +50,17 @@ impl Election {
         self.lease.as_ref().filter(|_| !self.is_over).map(|held| held.id)
     }
 
-    pub fn granted(&mut self, lease: Option<LeaseId>, now: Moment) {
+    pub fn granted(&mut self, lease: Option<LeaseId>, length: Duration, now: Moment) {
         self.is_asking = false;
         self.not_before = now.plus(RETRY);
-        self.lease = lease.map(|id| Held { id, asked_at: now, is_renewing: false });
+        self.lease = lease.map(|id| Held { id, asked_at: now, until: now.plus(length), is_renewing: false });
     }
 
-    pub fn renewed(&mut self, lease: LeaseId, is_held: Option<bool>, now: Moment) {
+    pub fn renewed(&mut self, lease: LeaseId, is_held: Option<bool>, length: Duration, now: Moment) {
         let Some(held) = self.lease.as_mut().filter(|held| held.id == lease) else { return };
         held.is_renewing = false;
         match is_held {
-            Some(true) => {}
+            Some(true) => held.until = held.asked_at.plus(length),
             // It is tried again.
             None => held.asked_at = now,
             Some(false) => {
@@ -68,9 +70,10 @@ impl Election {
         }
     }
 
-    /// Sees whether it leads.
-    pub fn look(&mut self, view: &View, own: &Leader, actions: &mut Vec<Action>) {
-        let is_own = view.leader.as_ref() == Some(own);
+    /// Sees whether it leads. Who cannot renew its lease leads no more, so that nobody tells it what the next leader is to hear.
+    pub fn look(&mut self, view: &View, own: &Leader, now: Moment, actions: &mut Vec<Action>) {
+        let is_held = self.lease.as_ref().is_some_and(|held| now < held.until);
+        let is_own = is_held && view.leader.as_ref() == Some(own);
         let revision = view.revision_of(key::LEADER);
         match (is_own && !self.is_over, self.leads) {
             (true, Some((known, _))) if known == revision => {}

@@ -189,8 +189,8 @@ impl Control {
                 }
             }
             Event::Answered(outcome) => self.answered(outcome, now),
-            Event::Granted(lease) => self.election.granted(lease, now),
-            Event::Renewed(lease, is_held) => self.election.renewed(lease, is_held, now),
+            Event::Granted(lease) => self.election.granted(lease, self.options.lease, now),
+            Event::Renewed(lease, is_held) => self.election.renewed(lease, is_held, self.options.lease, now),
             Event::Joins { ticket, cluster, server } => self.joins(ticket, &cluster, server, now),
             Event::Here { id, at, figures } => {
                 let is_later = self.heard.get(&id).is_none_or(|heard| heard.at <= at);
@@ -253,7 +253,6 @@ impl Control {
 
     fn look_at_view(&mut self, now: Moment) {
         let Some(view) = &self.view else { return };
-        self.election.look(view, &self.options.own, &mut self.actions);
         let waits = |id: &ServerId| view.servers.get(id).is_some_and(|server| server.place.is_none());
         self.waiting.retain(|id, _| waits(id));
         for (id, server) in &view.servers {
@@ -323,6 +322,7 @@ impl Control {
     /// Whatever can be done now.
     fn go_on(&mut self, now: Moment) {
         let Some(view) = &self.view else { return };
+        self.election.look(view, &self.options.own, now, &mut self.actions);
         self.election.go_on(view, self.options.lease, now, &mut self.actions);
         if !self.leads() {
             self.give_up();
