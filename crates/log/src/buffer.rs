@@ -319,7 +319,9 @@ mod tests {
         let buffer = Buffer::new(Lsn::ZERO, BLOCK, 64 * BLOCK);
         let spare = || buffer.filling.lock().free.len();
         let write = |blocks: usize| {
-            (0..blocks).for_each(|_| drop(buffer.append(0, UnixMs(1), &[0; BLOCK * 3 / 4])));
+            for _ in 0..blocks {
+                buffer.append(0, UnixMs(1), &[0; BLOCK * 3 / 4]);
+            }
             let mut taken = VecDeque::new();
             buffer.take(&mut taken);
             assert_eq!(taken.len(), blocks);

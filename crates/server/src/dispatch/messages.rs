@@ -44,7 +44,13 @@ impl Turn<'_> {
 
     /// What is left to do for a session that gets messages. What came before the command's moment leaves before its reply, which
     /// begins at `before`; what came later, and what the command itself led to, behind it.
-    pub(super) fn end_request(&mut self, flow: &Flow, command: Option<&Command>, before: usize, out: &mut Vec<u8>) {
+    pub(super) fn end_request(
+        &mut self,
+        flow: &Flow,
+        command: Option<&Command>,
+        before: usize,
+        out: &mut Vec<u8>,
+    ) {
         let Flow::Next = flow else { return };
         let is_in_transaction = self.session.transaction.is_some();
         if let Some(tracker) = &mut self.session.tracking
