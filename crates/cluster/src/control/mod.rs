@@ -35,6 +35,10 @@ const IDLE: Duration = Duration::from_millis(200);
 /// How long after a change that came to nothing the next one is tried.
 const RETRY: Duration = Duration::from_millis(100);
 
+/// What a server is told that was removed.
+const REMOVED: &str =
+    "REMOVED this server was removed from the cluster; it may come back with an empty directory";
+
 /// Who a config server is, and what it gives a new cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -280,8 +284,7 @@ impl Control {
         } else if !cluster.is_empty() && cluster != own {
             format!("WRONGCLUSTER this is cluster {own}, and the server is of {cluster}")
         } else if view.removed.contains(&server.id) {
-            "REMOVED this server was removed from the cluster; it may come back with an empty directory"
-                .to_owned()
+            REMOVED.to_owned()
         } else if is_elsewhere && self.lives(server.id, now) {
             format!(
                 "DUPLICATE a server with the id {} lives at {}",

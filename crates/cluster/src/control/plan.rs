@@ -130,6 +130,11 @@ impl Control {
         }
         while !self.joining.is_empty() && !draft.is_full() {
             let joining = self.joining.remove(0);
+            // It may have been removed while it waited for this.
+            if draft.after.removed.contains(&joining.server.id) {
+                self.answer(joining.ticket, Err(super::REMOVED.to_owned()));
+                continue;
+            }
             let place = draft.after.servers.get(&joining.server.id).and_then(|known| known.place);
             draft.put_server(Server { place, ..joining.server.clone() });
             draft.then.joined.push(joining);

@@ -444,7 +444,8 @@ impl World {
         let node = self.nodes.iter().find(|node| node.server.id == id).expect("it is one of these");
         // For some seconds nobody may have heard that it is back.
         let lives = node.is_up && self.now.since(node.up_since) > Duration::from_secs(10);
-        assert!(!lives, "{id} lives and is removed");
+        let lived = self.now.since(node.up_since);
+        assert!(!lives, "{id} lives for {lived:?} and is removed");
         for (place, of) in &self.places {
             let members = self.standing(place.shard).map(|standing| standing.members()).unwrap_or_default();
             assert!(*of != id || !members.contains(&place.node), "{id} is a member and is removed");
@@ -643,7 +644,10 @@ fn clusters_come_through_whatever_happens() {
             world.run_for(Duration::from_millis(500));
         }
         world.is_rough = false;
-        world.nodes.iter_mut().for_each(|node| node.is_up = true);
+        let now = world.now;
+        for node in world.nodes.iter_mut().filter(|node| !node.is_up) {
+            (node.is_up, node.up_since) = (true, now);
+        }
         while world.nodes.len() < 16 {
             world.add_server("z2");
         }
