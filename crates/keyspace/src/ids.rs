@@ -1,5 +1,6 @@
 //! The coordinates of a key: database, slot, and position within the slot.
 
+use crate::keyspace::Keyspace;
 pub use value::table::{POSITION_BITS, Position};
 use value::table::{SecretHasher, SecretKey};
 
@@ -162,6 +163,14 @@ impl KeyHasher {
         return hash & self.used;
         #[cfg(not(test))]
         hash
+    }
+}
+
+impl Keyspace {
+    /// Whether slots are those of Redis Cluster: it is a node's of a cluster.
+    #[inline]
+    pub fn has_cluster_slots(&self) -> bool {
+        self.hasher.is_tagged()
     }
 }
 

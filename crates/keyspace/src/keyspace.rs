@@ -80,7 +80,7 @@ pub struct Keyspace {
     pub(crate) writes: Counter,
     gates: Box<[Gate]>,
     guests: usize,
-    hasher: KeyHasher,
+    pub(crate) hasher: KeyHasher,
     epoch: Epoch,
     policy: Policy,
     stats: Stats,
@@ -235,12 +235,6 @@ impl Keyspace {
     #[inline]
     pub fn key<'a>(&self, db: DbIndex, bytes: &'a [u8]) -> Key<'a> {
         self.hasher.key(db, bytes)
-    }
-
-    /// Whether slots are those of Redis Cluster: it is a node's of a cluster.
-    #[inline]
-    pub fn has_cluster_slots(&self) -> bool {
-        self.hasher.is_tagged()
     }
 
     pub(crate) fn position(&self, key: &[u8]) -> Position {

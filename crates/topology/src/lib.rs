@@ -3,6 +3,8 @@
 //! Pure: no clock, no I/O, no randomness. Who decides any of it is above (`cluster`); here are its terms, how it travels as text, and where a slot's
 //! requests go.
 
+#![forbid(unsafe_code)]
+
 #[cfg(test)]
 mod examples;
 mod ids;
