@@ -64,6 +64,30 @@ const NOT_RUN: &[NotRun] = &[
         is_sound: |line| line.contains("--cacert ca.crt"),
     },
     NotRun {
+        begin: "tarn cluster ",
+        why: "it serves until it is ended, or wants a cluster; tests/clusters.rs and tests/configs.rs have some",
+        is_sound: |line| {
+            let word = line.split(' ').nth(2).unwrap_or_default();
+            let help = shown_by("cluster", &["--help"]);
+            help.contains(&format!("tarn cluster {word}")) && has_options("cluster", &help, line)
+        },
+    },
+    NotRun {
+        begin: "tarn config --store etcd:",
+        why: "it wants an etcd; the tests of crates/cluster have some",
+        is_sound: |line| has_options("config", &shown_by("config", &["--help"]), line),
+    },
+    NotRun {
+        begin: "tarn server --cluster-enabled yes ",
+        why: "it wants a config server; tests/clusters.rs has one",
+        is_sound: |line| has_options("server", "", line),
+    },
+    NotRun {
+        begin: "redis-cli -c -p 7000",
+        why: "it wants a cluster; tests/direct.rs talks to one",
+        is_sound: |line| line.len() == "redis-cli -c -p 7000".len(),
+    },
+    NotRun {
         begin: "tarn whitepaper ",
         why: "it takes minutes; tests/whitepaper_runs.rs runs less of it",
         is_sound: |line| has_options("whitepaper", &shown_by("whitepaper", &["--help"]), line),
@@ -338,7 +362,8 @@ fn every_role_tells_what_it_does_and_its_version() {
         roles.extend(line.split_once("tarn ").and_then(|(_, rest)| rest.split(' ').next()));
     }
     roles.retain(|role| role.chars().all(|letter| letter.is_ascii_lowercase()));
-    let expected = ["bench", "check", "export", "import", "restore", "server", "whitepaper"];
+    let expected =
+        ["bench", "check", "cluster", "config", "export", "import", "restore", "server", "whitepaper"];
     assert_eq!(roles.iter().copied().collect::<Vec<_>>(), expected);
     for role in roles {
         let help = shown_by(role, &["--help"]);
