@@ -504,3 +504,26 @@ fn a_replica_that_may_be_all_there_is_of_something_is_not_cut_without_an_order()
     assert_eq!(info(&mut client, "sync_rewinds"), 1, "{}", third.last_lines());
     assert_same(&second, &third);
 }
+
+/// One follows another and has the same, for which it took a copy.
+fn assert_copied(replica: &Server, master: &Server) {
+    order(replica, master.address().port());
+    await_all(replica, master);
+    assert_same(master, replica);
+    let mut client = master.connect().unwrap();
+    assert_eq!(info(&mut client, "sync_full"), 1, "{}", replica.last_lines());
+}
+
+#[test]
+fn a_log_that_has_ended_is_no_way_back() {
+    let pair = Pair::with("memory", &["--appendonly", "yes", "--appendfsync", "always"]);
+    pair.part();
+    call_well(&mut pair.first.connect().unwrap(), &["CONFIG", "SET", "appendonly", "no"]);
+    assert_copied(&pair.first, &pair.second);
+    assert_eq!(info(&mut pair.first.connect().unwrap(), "sync_rewinds"), 0);
+    // It goes on as it was, and takes what comes.
+    let mut client = pair.second.connect().unwrap();
+    call_well(&mut client, &["SET", "behind", "1"]);
+    await_all(&pair.first, &pair.second);
+    assert_same(&pair.second, &pair.first);
+}

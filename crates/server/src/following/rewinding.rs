@@ -14,12 +14,12 @@ use std::io;
 use std::time::Instant;
 use telemetry::log;
 
-/// Whether this server may be able to: its log has what was there before, and nobody has to be asked first whether what is here may be
-/// given up (see [`crate::followed::State::history`]).
+/// Whether this server may be able to: its log has what was there before, which one that has ended has not, and nobody has to be asked
+/// first whether what is here may be given up (see [`crate::followed::State::history`]).
 pub fn is_possible(server: &Server) -> bool {
     let is_bound =
         server.engine.config.min_sync_replicas() > 0 && server.following.state.lock().history.is_some();
-    server.engine.durability.log().is_some() && !is_bound
+    server.engine.durability.kept_log().is_some() && !is_bound
 }
 
 /// Goes back to where the stream of this name was at an offset. Where that cannot be done, nothing changes: the master will send a copy.
