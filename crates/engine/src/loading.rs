@@ -8,11 +8,10 @@
 
 use crate::snapshot::put;
 use crate::{Engine, residency};
-use keyspace::DbIndex;
+use keyspace::{DbIndex, NO_TIME_IS_UP};
 use std::mem;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
-use sys::UnixMs;
 use value::rdb::file::FileEntry;
 
 /// A batch is handed over when its keys take so much of the file.
@@ -36,22 +35,23 @@ struct Lane {
 }
 
 /// Runs `read` beside threads that insert what it hands over; all is there when this returns.
-pub fn with_loaders<T>(engine: &Engine, now: UnixMs, read: impl FnOnce(&mut Loaders<'_>) -> T) -> T {
+pub fn with_loaders<T>(engine: &Engine, read: impl FnOnce(&mut Loaders<'_>) -> T) -> T {
     thread::scope(|scope| {
         let lanes = engine.loading_guests().map(|guest| {
             let (to, from) = sync_channel(BATCHES);
-            scope.spawn(move || insert(engine, guest, now, &from));
+            scope.spawn(move || insert(engine, guest, &from));
             Lane { batch: Vec::new(), bytes: 0, to }
         });
         read(&mut Loaders { engine, lanes: lanes.collect() })
     })
 }
 
-fn insert(engine: &Engine, guest: usize, now: UnixMs, from: &Receiver<Entries>) {
+fn insert(engine: &Engine, guest: usize, from: &Receiver<Entries>) {
     for entries in from {
         residency::wait_for_room(engine);
         for (db, entry) in entries {
-            put(engine, &engine.keyspace.enter(guest), db, entry, now);
+            // All of it is the master's, who says what goes.
+            put(engine, &engine.keyspace.enter(guest), db, entry, NO_TIME_IS_UP);
         }
     }
 }

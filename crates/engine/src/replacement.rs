@@ -256,7 +256,7 @@ fn load(
 ) -> io::Result<()> {
     let now = engine.clock.now();
     let mut keys = 0;
-    let read = loading::with_loaders(engine, now, |loaders| {
+    let read = loading::with_loaders(engine, |loaders| {
         let read = rdb::read(engine, path, now, Expired::Kept, |db, entry| {
             loaders.take(db, entry);
             keys += 1;

@@ -280,7 +280,9 @@ mod tests {
     use super::*;
     use crate::{assembly, commands};
     use config::{Config, Startup};
+    use engine::replacement;
     use std::time::Instant;
+    use value::rdb::file::{FileValue, FileWriter};
 
     #[test]
     fn an_order_without_a_thread_gets_one_later() {
@@ -303,5 +305,41 @@ mod tests {
         assert_eq!(follow(&server, master("Nobody.invalid")), Order::Done);
         assert_eq!(follow(&server, master("nobody.INVALID")), Order::Already);
         follow(&server, None);
+    }
+
+    #[test]
+    fn keys_of_a_copy_are_the_masters_while_it_is_loaded() {
+        commands::install();
+        let Ok(Startup::Serve { config, .. }) = Config::from_text(b"edition memory") else {
+            panic!("it is a file of one line")
+        };
+        let server = assembly::new(*config, 2);
+        let engine = &server.engine;
+        become_follower(&server);
+        let mut writer = FileWriter::new();
+        writer.database(0, 2000, 2000);
+        let times_up = Some(1);
+        (0..2000).for_each(|number| {
+            writer.entry(format!("key:{number}").as_bytes(), FileValue::String(b"1"), times_up, None);
+        });
+        let path = std::env::temp_dir().join(format!("tarn-copy-{}.rdb", std::process::id()));
+        std::fs::write(&path, writer.finish()).unwrap();
+        let checked = replacement::check(engine, &path, &mut || Ok(())).unwrap();
+        let mut calls = 0;
+        let replaced = replacement::replace(
+            engine,
+            (&path, checked),
+            Stream::begin(::log::Lsn(7)),
+            &mut || {
+                calls += 1;
+                // Whatever was remembered would go before the master says so.
+                assert_eq!(engine.keyspace.remembered_beside(), 0);
+                Ok(())
+            },
+        );
+        std::fs::remove_file(&path).unwrap();
+        replaced.unwrap();
+        assert!(calls > 0);
+        assert_eq!(engine.keyspace.len(keyspace::DbIndex(0)), 2000);
     }
 }
