@@ -505,6 +505,46 @@ fn a_replica_that_may_be_all_there_is_of_something_is_not_cut_without_an_order()
     assert_same(&second, &third);
 }
 
+/// A master of many counters, one that follows it, and a third that is being sent a full copy, slowly: each counter is raised once while the
+/// copy is on its way, so that it has some of them raised and others not.
+struct Midway {
+    first: Server,
+    second: Server,
+    third: Server,
+}
+
+const COUNTERS: usize = 2000;
+
+impl Midway {
+    fn new(edition: &str) -> Midway {
+        let [first, second] = [server("durable"), server("durable")];
+        let third = server_with(edition, &["--save", ""]);
+        let mut client = first.connect().unwrap();
+        count_up(&mut client);
+        order(&second, first.address().port());
+        await_all(&second, &first);
+        // With this each key takes long; with no delay what is left is copied at once.
+        call_well(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "100000"]);
+        order(&third, first.address().port());
+        wait_until("the copy is on its way", || {
+            ask(&mut third.connect().unwrap(), &["INFO", "replication"]).contains("master_sync_in_progress:1")
+        });
+        Midway { first, second, third }
+    }
+
+    fn end_copy(&self) {
+        call_well(&mut self.first.connect().unwrap(), &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+        wait_until("it is loaded", || self.third.output().contains("Finished with success"));
+    }
+}
+
+fn count_up(client: &mut Client) {
+    for number in 0..COUNTERS {
+        client.send_request(&["INCR", &format!("count:{number}")]).unwrap();
+    }
+    (0..COUNTERS).for_each(|_| assert!(matches!(client.read_value().unwrap(), Value::Int(_))));
+}
+
 /// One follows another and has the same, for which it took a copy.
 fn assert_copied(replica: &Server, master: &Server) {
     order(replica, master.address().port());
@@ -512,6 +552,62 @@ fn assert_copied(replica: &Server, master: &Server) {
     assert_same(master, replica);
     let mut client = master.connect().unwrap();
     assert_eq!(info(&mut client, "sync_full"), 1, "{}", replica.last_lines());
+}
+
+#[test]
+fn a_place_within_what_came_behind_a_copy_is_not_gone_back_to() {
+    for (edition, restarts) in [("durable", false), ("durable", true), ("capacity", true)] {
+        let mut midway = Midway::new(edition);
+        let mut client = midway.first.connect().unwrap();
+        count_up(&mut client);
+        await_all(&midway.second, &midway.first);
+        assert_eq!(call(&mut midway.second.connect().unwrap(), &["REPLICAOF", "NO", "ONE"]), ok());
+        count_up(&mut client);
+        midway.end_copy();
+        await_all(&midway.third, &midway.first);
+        assert_same(&midway.first, &midway.third);
+        midway.first.kill();
+        if restarts {
+            midway.third.restart().unwrap();
+        }
+        // The second has less than the third, and what the third had then was of no one moment.
+        assert_copied(&midway.third, &midway.second);
+    }
+}
+
+#[test]
+fn who_has_not_passed_its_copy_is_gone_on_with_by_nobody_else() {
+    for (edition, restarts) in [("memory", false), ("durable", false), ("durable", true)] {
+        let mut midway = Midway::new(edition);
+        let mut paused = midway.third.connect().unwrap();
+        call_well(&mut paused, &["CLIENT", "PAUSE", "3600000", "WRITE"]);
+        count_up(&mut midway.first.connect().unwrap());
+        await_all(&midway.second, &midway.first);
+        midway.end_copy();
+        midway.first.kill();
+        assert_eq!(call(&mut midway.second.connect().unwrap(), &["REPLICAOF", "NO", "ONE"]), ok());
+        match restarts {
+            true => midway.third.restart().unwrap(),
+            false => drop(call_well(&mut paused, &["CLIENT", "UNPAUSE"])),
+        }
+        assert_copied(&midway.third, &midway.second);
+    }
+}
+
+#[test]
+fn who_becomes_the_master_before_it_has_passed_its_copy_is_copied_from() {
+    for edition in ["memory", "durable"] {
+        let mut midway = Midway::new(edition);
+        let mut paused = midway.third.connect().unwrap();
+        call_well(&mut paused, &["CLIENT", "PAUSE", "3600000", "WRITE"]);
+        count_up(&mut midway.first.connect().unwrap());
+        await_all(&midway.second, &midway.first);
+        midway.end_copy();
+        midway.first.kill();
+        assert_eq!(call(&mut paused, &["REPLICAOF", "NO", "ONE"]), ok());
+        call_well(&mut paused, &["CLIENT", "UNPAUSE"]);
+        assert_copied(&midway.second, &midway.third);
+    }
 }
 
 #[test]

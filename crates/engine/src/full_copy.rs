@@ -60,6 +60,23 @@ pub struct Beginning {
     pub numbers: Vec<u32>,
 }
 
+/// What a copy says of itself.
+pub struct Facts<'f> {
+    /// At its beginning.
+    pub first: &'f [(&'f str, String)],
+    /// At its end, when all is in it: from which place of the stream on it is of one moment, for who has what follows it. None: it is
+    /// so as it stands.
+    pub whole_from: &'f dyn Fn() -> Option<u64>,
+}
+
+impl Facts<'_> {
+    /// It says nothing.
+    pub const NONE: Facts<'static> = Facts { first: &[], whole_from: &|| None };
+}
+
+/// Under this name a copy says from which place of the stream on it is of one moment.
+pub const WHOLE_FACT: &str = "tarn-whole-from";
+
 /// Up to where each slot's copy goes.
 #[derive(Debug, Default)]
 pub struct Stamps {
@@ -84,7 +101,7 @@ pub fn begin(engine: &Engine, mark: impl FnOnce() -> Stamp) -> Beginning {
     Beginning { at: mark(), numbers: engine.keyspace.numbers() }
 }
 
-/// Copies everything. `facts` are put at the beginning; `hand_on` takes the pieces.
+/// Copies everything. `hand_on` takes the pieces.
 ///
 /// # Errors
 /// If something cannot be read, or is nothing that it may hold, or the server ends; and those of `hand_on`.
@@ -92,7 +109,7 @@ pub fn write(
     engine: &Engine,
     beginning: &Beginning,
     wanted: Wanted,
-    facts: &[(&str, String)],
+    facts: &Facts<'_>,
     hand_on: &mut dyn FnMut(Vec<u8>) -> io::Result<()>,
 ) -> io::Result<Stamps> {
     let tour = loop {
@@ -103,7 +120,7 @@ pub fn write(
         }
     };
     let mut writer = FileWriter::for_readers(wanted.reads);
-    facts.iter().for_each(|(name, value)| writer.aux(name, value));
+    facts.first.iter().for_each(|(name, value)| writer.aux(name, value));
     if wanted.functions {
         refuse_functions(engine, wanted.reads)?;
         for library in engine.scripts.libraries().by_name.values() {
@@ -118,7 +135,10 @@ pub fn write(
         stamps.of_databases.push(copied);
     }
     drop(tour);
-    let Copy { writer, hand_on, .. } = copy;
+    let Copy { mut writer, hand_on, .. } = copy;
+    if let Some(offset) = (facts.whole_from)().filter(|_| wanted.knows_field_times) {
+        writer.aux(WHOLE_FACT, &offset.to_string());
+    }
     hand_on(writer.finish())?;
     Ok(stamps)
 }

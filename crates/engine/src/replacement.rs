@@ -44,20 +44,29 @@ impl fmt::Display for Failure {
     }
 }
 
+/// What is known of a copy that was read through.
+pub struct Checked {
+    /// Its libraries.
+    pub libraries: Libraries,
+    /// From which place of the stream on it is of one moment, if it says so.
+    pub whole_from: Option<u64>,
+}
+
 /// Reads a copy through while it comes, and keeps nothing of it but its libraries, which are made here. It goes to a file of this name.
 ///
 /// # Errors
 /// One sentence that says what is wrong with it.
-pub fn check(engine: &Engine, path: &Path, mut source: impl io::Read) -> io::Result<Libraries> {
-    let codes = rdb::read_coming(engine, path, &mut source, |_, _| Ok(()))?;
+pub fn check(engine: &Engine, path: &Path, mut source: impl io::Read) -> io::Result<Checked> {
+    let (loaded, codes) = rdb::read_coming(engine, path, &mut source, |_, _| Ok(()))?;
     // What stands behind the end is nobody's.
     io::copy(&mut source, &mut io::sink())?;
-    libraries::made_of(engine, &codes).map_err(|line| {
+    let made = libraries::made_of(engine, &codes).map_err(|line| {
         io::Error::other(format!(
             "a library of the copy cannot be loaded: {}",
             String::from_utf8_lossy(&line)
         ))
-    })
+    });
+    Ok(Checked { libraries: made?, whole_from: loaded.whole_from })
 }
 
 /// Puts a copy in the place of all keys and functions. What is appended to the log from then on is `stream`. Calls `meanwhile` often.

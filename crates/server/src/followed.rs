@@ -3,6 +3,7 @@
 
 use ::log::ReplicationId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use replication::feed::Ranges;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
@@ -112,6 +113,9 @@ pub struct Following {
     pub bell: DiskBell,
     /// How many copies were put in the place of all that was here. Changes only while something of the master's is done.
     pub copies: AtomicU64,
+    /// Offsets between the beginning and the end of the copy that is here, and of one that is about to take its place: what is here is of no
+    /// one moment in between, nor is what it has of the stream anybody else's. Locked for a moment only, and nothing with it.
+    pub taken: Mutex<Ranges>,
 }
 
 /// Rings when the log is durable further than before, for one who waits for that and for the master at once.
@@ -191,6 +195,11 @@ impl Following {
     /// What is told of the link; None: this server is a master.
     pub fn status(&self) -> Option<Status> {
         self.state.lock().status.clone()
+    }
+
+    /// Whether what is here is of one moment, where the stream is at this offset.
+    pub fn is_whole_at(&self, offset: u64) -> bool {
+        !self.taken.lock().cover(offset)
     }
 
     /// Whether clients may not be shown what there is: the link is down, and nothing old is to be served.

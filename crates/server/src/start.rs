@@ -195,6 +195,7 @@ fn load(
         if loaded.is_ok() {
             feeding::remove_left(&server.engine.dir());
             feeding::unfinished::begin(&server);
+            following::taken::begin(&server);
             if let Err(error) = take_part(&server) {
                 log!(Warning, "{error}");
                 server.stop(1);

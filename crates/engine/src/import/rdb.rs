@@ -6,6 +6,7 @@
 
 use crate::Engine;
 use crate::apply::Apply;
+use crate::full_copy::WHOLE_FACT;
 use crate::scripts::libraries;
 use crate::snapshot::{LOG_FACT, MOMENT_FACT, Place, put};
 use ::log::ReplicationId;
@@ -38,6 +39,8 @@ pub struct Loaded {
     pub expired: u64,
     /// Offset of the first byte behind the file's end, where an append-only file goes on.
     pub end: u64,
+    /// From which place of the stream on it is of one moment, where it is a master's copy that says so.
+    pub whole_from: Option<u64>,
 }
 
 /// When a file was written, and beside which log.
@@ -64,9 +67,14 @@ impl Facts {
     }
 
     fn get<T: FromStr>(&self, name: &str) -> Option<T> {
-        let (_, value) = self.0.iter().find(|(known, _)| known == name.as_bytes())?;
-        str::from_utf8(value).ok()?.parse().ok()
+        said(&self.0, name)
     }
+}
+
+/// The last fact of this name.
+fn said<T: FromStr>(facts: &[(Vec<u8>, Vec<u8>)], name: &str) -> Option<T> {
+    let (_, value) = facts.iter().rfind(|(known, _)| known == name.as_bytes())?;
+    str::from_utf8(value).ok()?.parse().ok()
 }
 
 /// The database that is selected in the stream behind a master's copy; None: it names one that there cannot be.
@@ -184,7 +192,7 @@ pub fn read(
     read_all(engine, path, (now, expired), |_, _| (), take)
 }
 
-/// The same of a file on its way to a path.
+/// The same of a file on its way to a path: what is known of it, and the code of its libraries.
 ///
 /// # Errors
 /// As [`read`].
@@ -193,9 +201,9 @@ pub fn read_coming(
     path: &Path,
     source: impl io::Read,
     take: impl FnMut(DbIndex, FileEntry) -> io::Result<()>,
-) -> io::Result<Vec<Vec<u8>>> {
+) -> io::Result<(Loaded, Vec<Vec<u8>>)> {
     let as_of = (engine.clock.now(), Expired::Kept);
-    read_source(engine, (path, source), as_of, |_, _| (), take).map(|(_, libraries)| libraries)
+    read_source(engine, (path, source), as_of, |_, _| (), take)
 }
 
 /// The same, told of the keys that are passed over.
@@ -222,7 +230,7 @@ fn read_source(
     let mut reader = FileReader::open(source).map_err(|error| wrong(path, &error))?;
     reader.set_checksum(engine.settings.checksum());
     let thresholds = engine.settings.thresholds();
-    let mut loaded = Loaded { keys: 0, expired: 0, end: 0 };
+    let mut loaded = Loaded { keys: 0, expired: 0, end: 0, whole_from: None };
     while let Some(entry) = reader.next_entry(&thresholds).map_err(|error| wrong(path, &error))? {
         let db = u32::try_from(entry.database).ok().filter(|db| *db < engine.keyspace.databases());
         if expired == Expired::Passed && entry.expires_at_ms.is_some_and(|at| at <= now.0) {
@@ -238,6 +246,7 @@ fn read_source(
         loaded.keys += 1;
     }
     loaded.end = reader.end_offset();
+    loaded.whole_from = said(reader.late_facts(), WHOLE_FACT);
     Ok((loaded, reader.take_libraries()))
 }
 

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 const RANGES_MAX: usize = 64;
 
 /// Offsets between the beginning and the end of full copies: the first that is covered, and the first behind them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges(VecDeque<(u64, u64)>);
 
 impl Ranges {
@@ -29,10 +29,27 @@ impl Ranges {
         }
     }
 
+    /// Each of them: the first offset that is covered, and the first behind them.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Where what covers an offset ends; None: nothing does.
+    #[must_use]
+    pub fn whole_from(&self, offset: u64) -> Option<u64> {
+        self.iter().filter(|(first, end)| *first <= offset && offset < *end).map(|(_, end)| end).max()
+    }
+
+    /// Whether an offset is behind all of them.
+    #[must_use]
+    pub fn are_before(&self, offset: u64) -> bool {
+        self.iter().all(|(_, end)| end <= offset)
+    }
+
     /// Whether nobody can go on from here with the stream that all read.
     #[must_use]
     pub fn cover(&self, offset: u64) -> bool {
-        self.0.iter().any(|(first, end)| *first <= offset && offset < *end)
+        self.whole_from(offset).is_some()
     }
 }
 
@@ -45,6 +62,8 @@ mod tests {
         let mut ranges = Ranges::default();
         ranges.add(5, 5);
         ranges.add(10, 20);
+        assert_eq!([9, 10, 19, 20].map(|at| ranges.whole_from(at)), [None, Some(20), Some(20), None]);
+        assert_eq!([9, 10, 19, 20].map(|at| ranges.are_before(at)), [false, false, false, true]);
         assert_eq!([9, 10, 11, 19, 20].map(|at| ranges.cover(at)), [false, true, true, true, false]);
         for number in 2..200 {
             ranges.add(number * 10, number * 10 + 5);

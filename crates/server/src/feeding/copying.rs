@@ -19,7 +19,7 @@ use crate::replicas::replica::Replica;
 use crate::server::Server;
 use ::log::ReplicationId;
 use engine::durability;
-use engine::full_copy::{self, Wanted};
+use engine::full_copy::{self, Facts, Wanted};
 use std::io;
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -279,7 +279,12 @@ fn write(
     mut spool: Spool,
     selected: u32,
 ) -> io::Result<(Spool, full_copy::Stamps)> {
-    let facts = facts(server, copy.from, selected);
+    let whole_from = || match is_relayed(server) {
+        // It is as whole as what is here.
+        true => server.following.taken.lock().whole_from(copy.from),
+        false => Some(end(server)),
+    };
+    let facts = Facts { first: &facts(server, copy.from, selected), whole_from: &whole_from };
     let stamps = full_copy::write(&server.engine, &copy.beginning, copy.wanted, &facts, &mut |piece| {
         if is_wanted_by_nobody(server, copy) {
             return Err(io::Error::other("nobody waits for it any more"));

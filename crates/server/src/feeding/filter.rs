@@ -191,7 +191,7 @@ mod tests {
     use crate::server::Server;
     use crate::{assembly, commands};
     use config::{Config, Startup};
-    use engine::full_copy::{self, Wanted};
+    use engine::full_copy::{self, Facts, Wanted};
     use std::panic::AssertUnwindSafe;
     use std::sync::Arc;
     use sys::Prng;
@@ -226,7 +226,7 @@ mod tests {
             .unwrap();
         let beginning = full_copy::begin(engine, || Stamp(0));
         let wanted = Wanted { reads: Reads::Redis72, knows_field_times: false, keys: true, functions: true };
-        let stamps = full_copy::write(engine, &beginning, wanted, &[], &mut |_| Ok(())).unwrap();
+        let stamps = full_copy::write(engine, &beginning, wanted, &Facts::NONE, &mut |_| Ok(())).unwrap();
         (server, stamps)
     }
 

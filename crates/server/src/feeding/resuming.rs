@@ -29,10 +29,10 @@ pub fn place(server: &Server) -> Option<Place> {
     let stream = server.stream_noted();
     let state = server.feeding.state.lock();
     let is_counted = state.has_journal && state.backlog.is_some() && phase != Some(Phase::Sync);
-    if stream.id == ReplicationId::NONE || !is_counted {
+    let offset = state.journal_end;
+    if stream.id == ReplicationId::NONE || !is_counted || !server.following.is_whole_at(offset) {
         return None;
     }
-    let offset = state.journal_end;
     let database = match state.is_following {
         true => selected(&state, &stream)?,
         // What is written next selects its own, where none is.

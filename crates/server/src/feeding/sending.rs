@@ -15,7 +15,7 @@ use crate::replicas::copies::{Copy, Spool};
 use crate::replicas::replica::{Form, Replica, Stage};
 use crate::server::Server;
 use ::log::ReplicationId;
-use engine::full_copy::{self, Beginning, Stamps};
+use engine::full_copy::{self, Beginning, Facts, Stamps};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::thread;
@@ -70,7 +70,8 @@ impl Sending<'_> {
         replica.set_position(from);
         self.say_where(server.stream().id, from)?;
         // The stream selects before anything else.
-        let facts = facts(server, from, 0);
+        let first = facts(server, from, 0);
+        let facts = Facts { first: &first, whole_from: &|| Some(end(server)) };
         let patience = behind::patience(server);
         let mark = ReplicationId::new().to_string();
         replica.take_blanks(false);

@@ -5,14 +5,13 @@
 
 use super::applying::Applier;
 use super::copy::{Coming, Spool};
-use super::{Wanted, begin_stream_by, handing_over, rewinding};
+use super::{Wanted, begin_stream_by, handing_over, rewinding, taken};
 use crate::feeding::{self, joining, synced};
 use crate::followed::{Phase, Status};
 use crate::server::Server;
 use ::log::{Lsn, ReplicationId, Stream, SyncPolicy};
 use engine::import::rdb;
-use engine::replacement::{self, Failure};
-use engine::scripts::Libraries;
+use engine::replacement::{self, Checked, Failure};
 use engine::{Attention, durability};
 use net::connect::Outgoing;
 use replication::insync::Moment;
@@ -275,6 +274,9 @@ impl<'s> Link<'s> {
         self.server.following.change(self.order, |status| status.phase = Phase::Handshake);
         let wanted = self.server.following.wanted(self.order);
         let before = known_stream(self.server)?.filter(|_| !asks_for_all);
+        // Within what came behind its copy nobody but the copy's own master knows what is here, who makes another then.
+        let before =
+            before.filter(|before| wanted.is_some() || self.server.following.is_whole_at(before.offset));
         if let (Some(before), Some(wanted)) = (before, wanted) {
             self.check_place(before.offset, wanted)?;
         }
@@ -393,7 +395,7 @@ impl<'s> Link<'s> {
         };
         let mut spool = Spool::begin(self.server).map_err(about)?;
         let (engine, path) = (&*self.server.engine, spool.path().to_owned());
-        let libraries = thread::scope(|scope| {
+        let checked = thread::scope(|scope| {
             let (to, coming) = Coming::channel();
             let check = scope.spawn(move || replacement::check(engine, &path, coming));
             let received = self.receive(&mut spool, &to);
@@ -403,7 +405,7 @@ impl<'s> Link<'s> {
                 check.join().unwrap_or_else(|_| Err(io::Error::other("The copy was not read through")));
             received.and(checked)
         })?;
-        self.load(&spool, libraries, stream)
+        self.load(&spool, checked, stream)
     }
 
     /// Receives a copy to its end, or until whoever reads it through has found that it is none.
@@ -437,8 +439,9 @@ impl<'s> Link<'s> {
         }
     }
 
-    fn load(&mut self, spool: &Spool, libraries: Libraries, stream: Stream) -> io::Result<Stream> {
+    fn load(&mut self, spool: &Spool, checked: Checked, stream: Stream) -> io::Result<Stream> {
         let server = self.server;
+        let Checked { libraries, whole_from } = checked;
         log!(Notice, "MASTER <-> REPLICA sync: Loading DB in memory");
         let selected = rdb::stream_database(spool.path());
         let selected = selected
@@ -449,6 +452,8 @@ impl<'s> Link<'s> {
         if server.following.wanted(self.order).is_some_and(|wanted| !wanted.takes_copy) {
             return Err(io::Error::other("The copy is wanted no more"));
         }
+        let until = whole_from.unwrap_or(stream.offset);
+        taken::note_coming(server, (stream.offset, until))?;
         server.following.copies.fetch_add(1, Ordering::Relaxed);
         // From here on nothing is left undone: that the master is gone shows behind it.
         let mut meanwhile = || {
@@ -465,6 +470,7 @@ impl<'s> Link<'s> {
         match replaced {
             Ok(()) => {
                 server.feeding.break_off(stream.offset);
+                taken::note_here(server, (stream.offset, until));
                 // What was written beside the former data is gone.
                 server.engine.keyspace.remember_beside(true);
                 log!(Notice, "MASTER <-> REPLICA sync: Finished with success");

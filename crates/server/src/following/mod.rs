@@ -13,6 +13,7 @@ mod copy;
 pub mod handing_over;
 mod link;
 pub mod rewinding;
+pub mod taken;
 
 use crate::blocking;
 use crate::feeding::synced;
@@ -163,7 +164,7 @@ fn begin_as_master(server: &Server) {
         // Replicas may have been sent what a power cut has taken back here: what is written in its place is another stream.
         server.rename_stream();
     } else if stream.selected.is_some()
-        && let Err(error) = log.begin_stream(Some(stream.succeeded()))
+        && let Err(error) = log.begin_stream(Some(succeeded(server, stream)))
     {
         log!(Warning, "The stream's own name is not on disk yet: {error}");
         server.rename_stream();
@@ -242,7 +243,15 @@ pub fn open_to_writes(server: &Server) {
 
 fn begin_own_stream(server: &Server) -> io::Result<()> {
     durability::sync(&server.engine)?;
-    begin_stream(server, server.stream().succeeded())
+    begin_stream(server, succeeded(server, server.stream()))
+}
+
+/// What goes on behind a master's stream. The former name holds only where what is here is of one moment: nobody else has the same at that place.
+fn succeeded(server: &Server, stream: Stream) -> Stream {
+    match server.following.is_whole_at(stream.offset) {
+        true => stream.succeeded(),
+        false => stream.renamed(),
+    }
 }
 
 /// Has what is written from now on be this stream. All that was written is durable, and nobody writes until it returns; no log begins
@@ -324,11 +333,11 @@ mod tests {
         });
         let path = std::env::temp_dir().join(format!("tarn-copy-{}.rdb", std::process::id()));
         std::fs::write(&path, writer.finish()).unwrap();
-        let checked = replacement::check(engine, &path, &mut || Ok(())).unwrap();
+        let checked = replacement::check(engine, &path, std::fs::File::open(&path).unwrap()).unwrap();
         let mut calls = 0;
         let replaced = replacement::replace(
             engine,
-            (&path, checked),
+            (&path, checked.libraries),
             Stream::begin(::log::Lsn(7)),
             &mut || {
                 calls += 1;

@@ -45,10 +45,15 @@ pub fn go_back(
     }
     let past = replacement::look_back(engine, (Some(id), offset), &mut *look);
     look()?;
-    let is_within_copy = |at: u64| server.feeding.state.lock().ranges.cover(at);
+    let is_within_copy = |at: u64| {
+        server.feeding.state.lock().ranges.cover(at) || !server.following.taken.lock().are_before(at)
+    };
     let past = match past {
         Ok(Some(past)) if is_within_copy(past.stream.offset) || is_within_copy(offset) => {
-            log!(Notice, "The master had not passed the copy that it was sent: its data are of no one place");
+            log!(
+                Notice,
+                "That place is within what was written while a copy was made: what was here then is of no one moment"
+            );
             return Ok(());
         }
         Ok(Some(past)) => past,

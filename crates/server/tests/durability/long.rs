@@ -212,7 +212,7 @@ fn a_full_copy_has_a_long_collection_as_it_was_when_its_slot_was_copied() {
         let beginning = full_copy::begin(&server.engine, || Stamp(site.log().appended().0));
         let wanted = Wanted { reads: Reads::Redis72, knows_field_times: true, keys: true, functions: false };
         let mut pieces = 0;
-        full_copy::write(&server.engine, &beginning, wanted, &[], &mut |piece| {
+        full_copy::write(&server.engine, &beginning, wanted, &full_copy::Facts::NONE, &mut |piece| {
             file.extend_from_slice(&piece);
             pieces += 1;
             (0..200).for_each(|_| drop(site.run(&[write(&mut prng)])));

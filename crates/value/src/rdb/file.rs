@@ -47,6 +47,8 @@ const OP_DATABASE: u8 = 254;
 const OP_END: u8 = 255;
 /// The reader asks its source for this many bytes at a time, and for twice as many if one key needs more.
 const WINDOW_BYTES: usize = 1 << 20;
+/// Facts behind the first that are kept.
+const LATE_FACTS_MAX: usize = 16;
 
 /// How much a key was used, as files tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,7 +287,9 @@ impl<'a> EntryReader<'a> {
         }
         match item(&mut self.0, 0, thresholds)? {
             Item::Entry(entry) => Ok(Some(*entry)),
-            Item::Database(_) | Item::Library(_) | Item::Passed | Item::End => Err(RestoreError::BadFormat),
+            Item::Database(_) | Item::Library(_) | Item::Fact(..) | Item::Passed | Item::End => {
+                Err(RestoreError::BadFormat)
+            }
         }
     }
 }
@@ -345,6 +349,7 @@ enum Item {
     Entry(Box<FileEntry>),
     Database(u64),
     Library(Vec<u8>),
+    Fact(Vec<u8>, Vec<u8>),
     Passed,
     End,
 }
@@ -361,6 +366,7 @@ pub struct FileReader<S> {
     crc: u64,
     database: u64,
     libraries: Vec<Vec<u8>>,
+    late_facts: Vec<(Vec<u8>, Vec<u8>)>,
     is_at_end: bool,
     checksum: Checksum,
 }
@@ -380,6 +386,7 @@ impl<S: Read> FileReader<S> {
             crc: 0,
             database: 0,
             libraries: Vec::new(),
+            late_facts: Vec::new(),
             is_at_end: false,
             checksum: Checksum::Checked,
         };
@@ -436,6 +443,7 @@ impl<S: Read> FileReader<S> {
                 Item::Entry(entry) => return Ok(Some(*entry)),
                 Item::Database(number) => self.database = number,
                 Item::Library(code) => self.libraries.push(code),
+                Item::Fact(name, value) => self.keep_fact(name, value),
                 Item::Passed => {}
                 Item::End => return self.check_sum().map(|()| None),
             }
@@ -445,6 +453,18 @@ impl<S: Read> FileReader<S> {
     /// The code of each library of functions that was read so far, and not taken yet.
     pub fn take_libraries(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.libraries)
+    }
+
+    /// What the writer has said of itself behind what [`FileReader::facts`] gave, by name, as far as it was read: the last of it.
+    pub fn late_facts(&self) -> &[(Vec<u8>, Vec<u8>)] {
+        &self.late_facts
+    }
+
+    fn keep_fact(&mut self, name: Vec<u8>, value: Vec<u8>) {
+        if self.late_facts.len() == LATE_FACTS_MAX {
+            self.late_facts.remove(0);
+        }
+        self.late_facts.push((name, value));
     }
 
     /// The offset of the first byte behind the file, which may go on with something else; once there are no more keys.
@@ -531,9 +551,8 @@ fn item(reader: &mut Reader<'_>, database: u64, thresholds: &Thresholds) -> Resu
                 return Ok(Item::Passed);
             }
             OP_AUX => {
-                reader.string()?;
-                reader.string()?;
-                return Ok(Item::Passed);
+                let name = reader.string()?;
+                return Ok(Item::Fact(name, reader.string()?));
             }
             OP_FUNCTIONS => return Ok(Item::Library(reader.string()?)),
             image_type => {
