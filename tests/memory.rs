@@ -80,28 +80,6 @@ fn what_waits_for_the_log_evicts_no_key() {
 }
 
 #[test]
-fn empty_blocks_of_the_log_go_before_any_key() {
-    const KEYS: usize = 300;
-    let own = ["--edition", "durable", "--maxmemory-policy", "allkeys-lru"];
-    let server = Server::start(tarn(), &own).unwrap();
-    let mut client = server.connect().unwrap();
-    let mut ask = |words: &[&str]| testkit::ask::ask(&mut client, words);
-    let value = "x".repeat(1000);
-    (0..KEYS).for_each(|key| drop(ask(&["SET", &key.to_string(), &value])));
-    // Many blocks that wait for the disk at once, and are empty behind it.
-    assert_eq!(ask(&["SET", "long", &"x".repeat(6 << 20)]), "OK");
-    assert_eq!(ask(&["SET", "long", "x"]), "OK");
-    let mut other = server.connect().unwrap();
-    wait_until("all is on disk", || info(&mut other, "mem_not_counted_for_evict") == 0);
-    let used = info(&mut other, "used_memory");
-    assert_eq!(ask(&["CONFIG", "SET", "maxmemory", &(used - (1 << 20)).to_string()]), "OK");
-    assert_eq!(ask(&["SET", "another", "x"]), "OK");
-    assert_eq!(ask(&["DBSIZE"]), format!("Int({})", KEYS + 2));
-    assert_eq!(info(&mut other, "evicted_keys"), 0);
-    assert!(info(&mut other, "used_memory") < used - (1 << 20));
-}
-
-#[test]
 fn without_eviction_only_writes_that_need_memory_are_refused() {
     for (policy, options) in [("noeviction", &[][..]), ("volatile-lru", &[])] {
         let server = start(policy);

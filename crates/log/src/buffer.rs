@@ -27,8 +27,6 @@ pub(crate) struct Buffer {
     held_bytes: AtomicUsize,
     /// What those beyond the first really take, bytes.
     passing_bytes: AtomicUsize,
-    /// Empty blocks that wait for their next use. Written under the lock.
-    spare_blocks: AtomicUsize,
     /// What it may be at most, and what it may be now.
     held_bytes_limit: usize,
     held_bytes_max: AtomicUsize,
@@ -58,7 +56,6 @@ impl Buffer {
             appended: AtomicU64::new(lsn.0),
             held_bytes: AtomicUsize::new(block_bytes),
             passing_bytes: AtomicUsize::new(0),
-            spare_blocks: AtomicUsize::new(0),
             held_bytes_limit: held_bytes_max,
             held_bytes_max: AtomicUsize::new(held_bytes_max),
             block_bytes,
@@ -222,9 +219,7 @@ impl Buffer {
 
     fn begin_block(&self, filling: &mut Filling) {
         let end = filling.block.end;
-        let spare = filling.free.pop();
-        self.spare_blocks.store(filling.free.len(), Ordering::Relaxed);
-        let mut block = spare.unwrap_or_else(|| Unwritten::new(self.block_bytes));
+        let mut block = filling.free.pop().unwrap_or_else(|| Unwritten::new(self.block_bytes));
         self.passing_bytes.fetch_add(block.allocated_bytes(), Ordering::Relaxed);
         block.restart(end);
         self.held_bytes.fetch_add(self.block_bytes, Ordering::Relaxed);
@@ -248,19 +243,6 @@ impl Buffer {
         let free_bytes_max = FREE_BYTES_MAX.min(self.held_bytes_max() / 4);
         if filling.free.len() * self.block_bytes < free_bytes_max {
             filling.free.push(block);
-            self.spare_blocks.store(filling.free.len(), Ordering::Relaxed);
-        }
-    }
-
-    /// Frees the empty blocks that wait for their next use.
-    #[inline]
-    pub fn let_spare_go(&self) {
-        if self.spare_blocks.load(Ordering::Relaxed) > 0 {
-            let mut filling = self.filling.lock();
-            let free = std::mem::take(&mut filling.free);
-            self.spare_blocks.store(0, Ordering::Relaxed);
-            drop(filling);
-            drop(free);
         }
     }
 
@@ -306,36 +288,5 @@ impl Buffer {
     pub fn set_held_bytes_max(&self, bytes: usize) {
         let bytes = bytes.max(2 * self.block_bytes + 1).min(self.held_bytes_limit);
         self.held_bytes_max.store(bytes, Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn empty_blocks_wait_for_their_next_use_until_they_are_let_go() {
-        const BLOCK: usize = 4096;
-        let buffer = Buffer::new(Lsn::ZERO, BLOCK, 64 * BLOCK);
-        let spare = || buffer.filling.lock().free.len();
-        let write = |blocks: usize| {
-            for _ in 0..blocks {
-                buffer.append(0, UnixMs(1), &[0; BLOCK * 3 / 4]);
-            }
-            let mut taken = VecDeque::new();
-            buffer.take(&mut taken);
-            assert_eq!(taken.len(), blocks);
-            taken.into_iter().for_each(|block| buffer.give_back(block));
-            assert_eq!((buffer.passing_bytes(), buffer.held_bytes()), (0, BLOCK));
-        };
-        write(5);
-        assert_eq!(spare(), 5);
-        write(3);
-        assert_eq!(spare(), 5);
-        buffer.let_spare_go();
-        buffer.let_spare_go();
-        assert_eq!(spare(), 0);
-        write(2);
-        assert_eq!(spare(), 2);
     }
 }

@@ -261,12 +261,6 @@ impl Log {
         self.shared.buffer.passing_bytes()
     }
 
-    /// Frees the empty blocks that wait for their next use: memory is short.
-    #[inline]
-    pub fn let_spare_go(&self) {
-        self.shared.buffer.let_spare_go();
-    }
-
     /// The end of the last record that was appended.
     #[inline]
     pub fn appended(&self) -> Lsn {

@@ -85,20 +85,11 @@ pub fn is_memory_full(engine: &Engine, feeding: &Feeding) -> bool {
     (ceiling > 0 && sys::memory::used_bytes() > ceiling)
         && (engine.residency.store().is_none() || engine.residency.is_stuck())
         && counted_bytes(engine, feeding) > ceiling
-        && counted_without_spare(engine, feeding) > ceiling
 }
 
 /// What counts for the ceiling of all that is used.
 pub fn counted_bytes(engine: &Engine, feeding: &Feeding) -> u64 {
     sys::memory::used_bytes().saturating_sub(uncounted_bytes(engine, feeding))
-}
-
-/// The same where memory is full: empty blocks of the log, which wait for their next use, go before any key does.
-pub fn counted_without_spare(engine: &Engine, feeding: &Feeding) -> u64 {
-    if let Some(log) = engine.durability.log() {
-        log.let_spare_go();
-    }
-    counted_bytes(engine, feeding)
 }
 
 /// What is used and does not count for the ceiling: what waits for the log's disk, or is kept for replicas that are behind. It goes by

@@ -321,8 +321,7 @@ pub fn check_outside(
 #[cold]
 pub fn make_room(server: &Server, batch: &Batch<'_>, now: UnixMs) -> Result<(), OutOfMemory> {
     let began = server.ticks.now();
-    let counted = || refusals::counted_without_spare(&server.engine, &server.feeding);
-    let evicted = batch.evict(now, counted, |_, _| {});
+    let evicted = batch.evict(now, || refusals::counted_bytes(&server.engine, &server.feeding), |_, _| {});
     server.note_latency("eviction-cycle", began);
     evicted.map(|_| ())
 }
