@@ -55,16 +55,16 @@ impl Guided {
         self.known.get(&slot).copied().unwrap_or_else(|| addresses[self.turn % addresses.len()])
     }
 
-    fn ask(&mut self, place: SocketAddr, words: &[&str]) -> io::Result<Value> {
-        let client = match self.clients.entry(place) {
-            Entry::Occupied(known) => known.into_mut(),
+    /// A connection to there; None: there is nobody, or nobody who takes one.
+    fn connected(&mut self, place: SocketAddr) -> Option<&mut Client> {
+        match self.clients.entry(place) {
+            Entry::Occupied(known) => Some(known.into_mut()),
             Entry::Vacant(place_for_it) => {
-                let client = Client::connect(place)?;
-                client.stream().set_read_timeout(Some(REPLY_WITHIN))?;
-                place_for_it.insert(client)
+                let client = Client::connect(place).ok()?;
+                client.stream().set_read_timeout(Some(REPLY_WITHIN)).ok()?;
+                Some(place_for_it.insert(client))
             }
-        };
-        client.call(words).inspect_err(|_| drop(self.clients.remove(&place)))
+        }
     }
 
     /// Asks once, and goes elsewhere if it is sent there; of a failure it is told whether the request may have been done.
@@ -72,7 +72,12 @@ impl Guided {
         let slot = key_slot(key.as_bytes());
         loop {
             let place = self.place(slot);
-            match self.ask(place, words) {
+            let Some(client) = self.connected(place) else {
+                // Nothing has left.
+                self.forget(slot);
+                return Came::Refused;
+            };
+            match client.call(words) {
                 Ok(Value::Error(line)) => {
                     let line = String::from_utf8_lossy(&line).into_owned();
                     if let Some(moved) = line.strip_prefix("MOVED ") {
@@ -103,6 +108,7 @@ impl Guided {
                     return Came::Reply(reply);
                 }
                 Err(_) => {
+                    self.clients.remove(&place);
                     self.forget(slot);
                     return Came::Unknown;
                 }
