@@ -1,11 +1,12 @@
 //! `tarn config`: a config server.
 
+use super::{option, value_of};
 use crate::control::{Leader, Options, Policy};
 use crate::service::{self, Settings};
 use crate::store::Store;
 use crate::store::embedded::Embedded;
 use crate::store::etcd::{self, Etcd};
-use lexopt::{Arg, Parser};
+use lexopt::Parser;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,14 +91,8 @@ impl Given {
         let mut parser = Parser::from_args(words.iter().map(OsString::from));
         let mut given = Given::default();
         while let Some(arg) = parser.next().map_err(|error| error.to_string())? {
-            let name = match arg {
-                Arg::Long(name) => name.to_owned(),
-                Arg::Short(letter) => return Err(format!("there is no option -{letter}; see --help")),
-                Arg::Value(word) => {
-                    return Err(format!("'{}' is one word too many; see --help", word.to_string_lossy()));
-                }
-            };
-            let value = parser.value().map_err(|_| format!("--{name} needs a value"))?;
+            let name = option(arg)?;
+            let value = value_of(&mut parser, &name)?;
             let value = value.into_string().map_err(|_| format!("the value of --{name} is no text"))?;
             given.take(&name, value)?;
         }

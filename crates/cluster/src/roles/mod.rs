@@ -7,6 +7,8 @@ mod operator;
 mod tests;
 mod up;
 
+use lexopt::{Arg, Parser};
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -35,4 +37,18 @@ fn finish(name: &str, usage: &str, words: &[String], role: fn(&[String]) -> Resu
             ExitCode::FAILURE
         }
     }
+}
+
+/// The name of an option, which is never a letter; a word by itself is an error.
+fn option(arg: Arg<'_>) -> Result<String, String> {
+    match arg {
+        Arg::Long(name) => Ok(name.to_owned()),
+        Arg::Short(letter) => Err(format!("there is no option -{letter}; see --help")),
+        Arg::Value(word) => Err(format!("'{}' is one word too many; see --help", word.to_string_lossy())),
+    }
+}
+
+/// The value of an option.
+fn value_of(parser: &mut Parser, name: &str) -> Result<OsString, String> {
+    parser.value().map_err(|_| format!("--{name} needs a value"))
 }

@@ -2,7 +2,7 @@
 
 use super::asking::Asking;
 use super::config_server::address;
-use super::up;
+use super::{option, up, value_of};
 use lexopt::{Arg, Parser};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -62,13 +62,10 @@ impl Given {
                     given.words.push(word.to_string_lossy().into_owned());
                     continue;
                 }
-                Arg::Short(letter) => return Err(format!("there is no option -{letter}; see --help")),
-                Arg::Long(name) => name.to_owned(),
+                other => option(other)?,
             };
-            let mut value = || {
-                let value = parser.value().map_err(|_| format!("--{name} needs a value"))?;
-                Ok::<_, String>(Some(value.to_string_lossy().into_owned()))
-            };
+            let mut value =
+                || value_of(&mut parser, &name).map(|value| Some(value.to_string_lossy().into_owned()));
             match name.as_str() {
                 "json" => given.is_json = true,
                 "force" => given.is_forced = true,

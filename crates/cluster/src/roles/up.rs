@@ -2,7 +2,8 @@
 
 use super::asking::Asking;
 use super::operator::CONFIG_PORT;
-use lexopt::{Arg, Parser};
+use super::{option, value_of};
+use lexopt::Parser;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::ffi::OsString;
@@ -91,14 +92,8 @@ impl Given {
         };
         let mut parser = Parser::from_args(words[..end].iter().map(OsString::from));
         while let Some(arg) = parser.next().map_err(|error| error.to_string())? {
-            let name = match arg {
-                Arg::Long(name) => name.to_owned(),
-                Arg::Short(letter) => return Err(format!("there is no option -{letter}; see --help")),
-                Arg::Value(word) => {
-                    return Err(format!("'{}' is one word too many; see --help", word.to_string_lossy()));
-                }
-            };
-            let value = parser.value().map_err(|_| format!("--{name} needs a value"))?;
+            let name = option(arg)?;
+            let value = value_of(&mut parser, &name)?;
             let value = value.to_string_lossy().into_owned();
             let number = || {
                 let number = value.parse::<u16>().ok().filter(|number| *number > 0);
