@@ -7,6 +7,7 @@
 
 mod identity;
 
+use crate::dispatch::ownership;
 use crate::insync;
 use crate::insync::asking::Asking;
 use crate::server::Server;
@@ -198,13 +199,11 @@ impl Joining<'_> {
         if self.identity.cluster.as_deref() != Some(&topology.cluster) {
             return Err(io::Error::other(format!("it tells of cluster {}", topology.cluster)));
         }
-        let Some(part) = self.server.clustered.get() else { return Ok(()) };
         let place = topology.servers.get(&self.identity.id).and_then(|own| own.place);
-        let is_newer = part.publish(topology.clone());
-        if is_newer {
-            self.take_place(&topology, place)?;
+        match ownership::publish(self.server, topology.clone()) {
+            true => self.take_place(&topology, place),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn take_place(&mut self, topology: &Topology, place: Option<Place>) -> io::Result<()> {
