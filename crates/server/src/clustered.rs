@@ -7,7 +7,8 @@
 //!
 //! Invariants:
 //! 1. A topology is never taken for a later one.
-//! 2. A server serves a slot only while its own shard has it, and has said that this node is its master.
+//! 2. A server serves a slot only while its own shard has it, and has said that this node is its master; and not before config servers have told that,
+//!    too. So what it knows of slots is no older than its reign, and no older than its run, whatever lies in its directory.
 
 use crate::shard::Standing;
 use config::Config;
@@ -60,6 +61,8 @@ struct State {
     /// As config servers have told it.
     told: Arc<Topology>,
     has_been_told: bool,
+    /// Config servers have told in this run that it is so, or have been told something later.
+    is_confirmed: bool,
     /// As the own shard has told it.
     own: Option<Own>,
     settings: Settings,
@@ -76,6 +79,8 @@ struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Own {
     leads: bool,
+    /// The highest epoch seen.
+    epoch: u64,
     /// The decision: its epoch, and master and members by their numbers.
     decision: Option<(u64, u32, Vec<u32>)>,
 }
@@ -89,10 +94,12 @@ pub struct View {
     pub topology: Topology,
     /// Where requests go.
     pub routes: Routes,
-    /// Whether this server is master of its shard, as that has said last. The engine's attention says sooner that it is not.
+    /// Whether this server is master of its shard, as that has said last and config servers know. The engine's attention says sooner that it is not.
     pub leads: bool,
     /// Whether the cluster is up: no slot is nobody's, unless one may be.
     pub is_up: bool,
+    /// Whether this server has heard of config servers in this run how the cluster looks.
+    pub is_confirmed: bool,
     /// Since when it is so who leads the shard.
     pub since: Instant,
 }
@@ -105,6 +112,7 @@ impl Default for View {
             routes: Routes::default(),
             leads: false,
             is_up: false,
+            is_confirmed: false,
             since: Instant::now(),
         }
     }
@@ -196,6 +204,16 @@ impl Part {
         true
     }
 
+    /// Config servers have said in this run that the topology is as they have told it last. False: it was known.
+    pub fn confirm(&self) -> bool {
+        let mut state = self.state.lock();
+        if std::mem::replace(&mut state.is_confirmed, true) {
+            return false;
+        }
+        self.renew(&mut state);
+        true
+    }
+
     /// The topology as config servers have told it last; None: they have told none yet.
     #[must_use]
     pub fn told(&self) -> Option<Arc<Topology>> {
@@ -209,7 +227,8 @@ impl Part {
             let members = decision.members.iter().map(|member| member.node.0).collect();
             (decision.epoch.0, decision.master.node.0, members)
         });
-        let own = Some(Own { leads: standing.role == Role::Master && !standing.is_halted, decision });
+        let leads = standing.role == Role::Master && !standing.is_halted;
+        let own = Some(Own { leads, epoch: standing.epoch.0, decision });
         let mut state = self.state.lock();
         if state.own != own {
             state.own = own;
@@ -267,18 +286,28 @@ impl View {
             topology.servers.entry(record.id).or_insert_with(|| record.clone());
         }
         let place = id.and_then(|id| topology.servers.get(&id)).and_then(|server| server.place);
-        let leads = place.is_some() && state.own.as_ref().is_some_and(|own| own.leads);
+        let leads = place
+            .zip(state.own.as_ref())
+            .is_some_and(|(place, own)| state.is_confirmed && own.leads && is_told_so(&topology, place, own));
         if let Some((place, own)) = place.zip(state.own.as_ref()) {
             correct(&mut topology, place, own);
         }
         let routes = Routes::new(&topology, id);
-        let is_up = state.has_been_told && (routes.are_whole() || !state.settings.wants_all_slots);
-        let mut view = View { id, topology, routes, leads, is_up, since: state.view.since };
+        let is_confirmed = state.is_confirmed;
+        let is_whole = routes.are_whole() || !state.settings.wants_all_slots;
+        let is_up = state.has_been_told && is_confirmed && is_whole;
+        let mut view = View { id, topology, routes, leads, is_up, is_confirmed, since: state.view.since };
         if view.leads != state.view.leads || view.master() != state.view.master() {
             view.since = Instant::now();
         }
         view
     }
+}
+
+/// Whether config servers know that the server at this place is master in the epoch that its shard is in.
+fn is_told_so(told: &Topology, place: Place, own: &Own) -> bool {
+    let shard = told.shards.get(&place.shard);
+    shard.is_some_and(|shard| shard.epoch == own.epoch && shard.master == Some(place.node))
 }
 
 /// Has a topology say of the own shard what its nodes know, where that is later.

@@ -123,7 +123,8 @@ async fn send(socket: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::
     tokio::time::timeout(WRITING, sending).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
 }
 
-/// Sends each topology that is later than the last one, until the connection ends. Of several that come while one is sent the last counts.
+/// Sends each topology that is later than the last one, until the connection ends, or the store gives no news any more. Of several that come while
+/// one is sent the last counts. Something is sent at once: what is known is fresh.
 async fn follow(
     desk: &Rc<Desk>,
     socket: &mut (impl AsyncRead + AsyncWrite + Unpin),
@@ -131,7 +132,13 @@ async fn follow(
 ) -> std::io::Result<()> {
     let mut published = desk.published.clone();
     let mut ignored = [0; 256];
+    // The first one comes at once.
+    let mut signs = tokio::time::interval(SIGN_OF_LIFE);
+    signs.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
+        if let Err(line) = requests::has_news(desk) {
+            return send(socket, format!("-{}\r\n", line.replace(['\r', '\n'], " ")).as_bytes()).await;
+        }
         let news = {
             let published = published.borrow_and_update();
             let is_news = published.revision > revision && !published.text.is_empty();
@@ -145,7 +152,7 @@ async fn follow(
         }
         tokio::select! {
             changed = published.changed() => if changed.is_err() { return Ok(()) },
-            () = tokio::time::sleep(SIGN_OF_LIFE) => send(socket, b"$0\r\n\r\n").await?,
+            _ = signs.tick() => send(socket, b"$0\r\n\r\n").await?,
             read = socket.read(&mut ignored) => if read? == 0 { return Ok(()) },
         }
     }

@@ -1,14 +1,20 @@
 //! What all connections share.
 
 use crate::control::{Event, Leader, Options, Order, Ticket};
-use crate::store::Store;
+use crate::store::{Revision, Store, Unavailable};
+use parking_lot::Mutex;
 use replication::insync::Moment;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 use topology::{Server, ServerId};
+
+/// How long the store may be silent before it counts for nothing what is known of it. Longer than it takes until another member of it is asked.
+const NEWS_AGE_MAX: Duration = Duration::from_secs(5);
+/// How long it may take until what is known is what the store holds. Less than servers wait for an answer.
+const FRESH_WITHIN: Duration = Duration::from_secs(2);
 
 /// What the command line says.
 #[derive(Clone, Debug)]
@@ -75,6 +81,8 @@ impl Question {
 pub struct Published {
     /// The cluster's id; empty: nothing is known yet.
     pub cluster: String,
+    /// Up to where the store was seen when this was so; None: it was not read yet.
+    pub seen: Option<Revision>,
     /// The topology's revision.
     pub revision: u64,
     /// The topology.
@@ -87,9 +95,49 @@ pub struct Published {
 
 impl Default for Published {
     fn default() -> Published {
-        Published { cluster: String::new(), revision: 0, text: "".into(), leader: None, leads: false }
+        Published {
+            cluster: String::new(),
+            seen: None,
+            revision: 0,
+            text: "".into(),
+            leader: None,
+            leads: false,
+        }
     }
 }
+
+/// When the store was heard of last.
+#[derive(Default)]
+pub struct News {
+    state: Mutex<(Option<Instant>, String)>,
+}
+
+impl News {
+    /// The store has answered, or told of a change. Whether it had failed before.
+    pub fn came(&self) -> bool {
+        let mut state = self.state.lock();
+        state.0 = Some(Instant::now());
+        !std::mem::take(&mut state.1).is_empty()
+    }
+
+    /// It gives no answer; why. Whether that is new.
+    pub fn failed(&self, why: String) -> bool {
+        std::mem::replace(&mut self.state.lock().1, why).is_empty()
+    }
+
+    /// Why it gives no answer; empty: it does.
+    pub fn trouble(&self) -> String {
+        self.state.lock().1.clone()
+    }
+
+    /// Whether it was heard of lately. Also who has stood still himself knows nothing.
+    pub fn is_fresh(&self) -> bool {
+        self.state.lock().0.is_some_and(|at| at.elapsed() < NEWS_AGE_MAX)
+    }
+}
+
+/// Who has asked when the store was changed last.
+type AsksLatest = oneshot::Sender<Result<Revision, Unavailable>>;
 
 /// What all connections share.
 pub struct Desk {
@@ -107,8 +155,10 @@ pub struct Desk {
     pub clients_ever: Cell<u64>,
     /// Requests that were answered.
     pub requests: Cell<u64>,
-    /// Why the store gives no answer; empty: it does.
-    pub trouble: RefCell<Arc<parking_lot::Mutex<String>>>,
+    /// Of the store.
+    pub news: Arc<News>,
+    /// To whoever asks when it was changed last.
+    latest: mpsc::UnboundedSender<AsksLatest>,
     /// When it began.
     pub begun: Instant,
 }
@@ -121,6 +171,8 @@ impl Desk {
         letters: mpsc::Sender<Letter>,
         published: watch::Receiver<Published>,
     ) -> Desk {
+        let (latest, asking) = mpsc::unbounded_channel();
+        tokio::task::spawn_local(ask_latest(store.clone(), settings.control.prefix.clone(), asking));
         Desk {
             settings,
             store,
@@ -129,7 +181,8 @@ impl Desk {
             clients: Cell::new(0),
             clients_ever: Cell::new(0),
             requests: Cell::new(0),
-            trouble: RefCell::default(),
+            news: Arc::default(),
+            latest,
             begun: Instant::now(),
         }
     }
@@ -160,6 +213,35 @@ impl Desk {
         answered.await.unwrap_or_else(|_| gone())
     }
 
+    /// Waits until what is published is no older than this call.
+    ///
+    /// # Errors
+    /// Why that cannot be known.
+    pub async fn wait_until_fresh(&self) -> Result<(), String> {
+        let (answer, answered) = oneshot::channel();
+        // The service may have ended.
+        let _ = self.latest.send(answer);
+        let waiting = async {
+            let latest = answered.await.unwrap_or_else(|_| Err(Unavailable("the service ends".to_owned())));
+            let Unavailable(why) = match latest {
+                Err(why) => why,
+                Ok(latest) => {
+                    let mut published = self.published.clone();
+                    match published
+                        .wait_for(|published| published.seen.is_some_and(|seen| seen >= latest))
+                        .await
+                    {
+                        Ok(_) => return Ok(()),
+                        Err(_) => Unavailable("the service ends".to_owned()),
+                    }
+                }
+            };
+            Err(why)
+        };
+        let late = || Err("it takes too long until all is here that it has".to_owned());
+        tokio::time::timeout(FRESH_WITHIN, waiting).await.unwrap_or_else(|_| late())
+    }
+
     /// How all stands.
     pub async fn status(&self) -> serde_json::Value {
         let (answer, answered) = oneshot::channel();
@@ -171,5 +253,19 @@ impl Desk {
     /// What is known now.
     pub fn known(&self) -> Published {
         self.published.borrow().clone()
+    }
+}
+
+/// Asks the store when it was changed last: once for all who have asked before it is asked.
+async fn ask_latest(store: Arc<dyn Store>, prefix: String, mut asking: mpsc::UnboundedReceiver<AsksLatest>) {
+    let mut asked = Vec::new();
+    while asking.recv_many(&mut asked, usize::MAX).await > 0 {
+        let (store, prefix) = (store.clone(), prefix.clone());
+        let latest = tokio::task::spawn_blocking(move || store.latest(&prefix)).await;
+        let latest = latest.unwrap_or_else(|_| Err(Unavailable("the service ends".to_owned())));
+        for one in asked.drain(..) {
+            // Who has asked may be gone.
+            let _ = one.send(latest.clone());
+        }
     }
 }

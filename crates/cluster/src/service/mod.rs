@@ -6,6 +6,8 @@ mod client;
 mod desk;
 mod peer;
 mod requests;
+#[cfg(test)]
+mod tests;
 mod watcher;
 
 pub use desk::Settings;
@@ -227,7 +229,12 @@ impl Keeper {
             (published.leader, published.leads) = (leader, leads);
             is_other
         });
-        if !self.has_news() || Instant::now() < self.not_before {
+        if !self.has_news() {
+            let seen = self.control.view().map(|view| view.revision);
+            self.publish.send_if_modified(|published| std::mem::replace(&mut published.seen, seen) != seen);
+            return;
+        }
+        if Instant::now() < self.not_before {
             return;
         }
         let Some(topology) = self.control.topology() else { return };
@@ -236,7 +243,9 @@ impl Keeper {
         let bytes = text.len() * self.publish.receiver_count();
         let pause = bytes as f64 / TOPOLOGY_BYTES_PER_SECOND as f64;
         self.not_before = Instant::now() + Duration::from_secs_f64(pause);
+        let seen = self.control.view().map(|view| view.revision);
         self.publish.send_modify(|published| {
+            published.seen = seen;
             published.cluster = topology.cluster;
             published.revision = topology.revision;
             published.text = text;

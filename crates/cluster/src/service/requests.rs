@@ -81,7 +81,7 @@ pub async fn answer(desk: &Rc<Desk>, session: &mut Session, words: Vec<Vec<u8>>,
         "AUTH" => (authenticate(desk, session, &words[1..]), Flow::Next),
         "HELLO" => (hello(desk, session, &words[1..]), Flow::Next),
         _ if !session.is_known => (Err("NOAUTH Authentication required.".to_owned()), Flow::Next),
-        "TOPOLOGY" => topology(desk, &words[1..]),
+        "TOPOLOGY" => topology(desk, &words[1..]).await,
         _ => (carry_out(desk, session, &name, &words, Passed::No).await, Flow::Next),
     };
     let is_quiet = matches!(flow, Flow::Follow(_));
@@ -219,7 +219,7 @@ fn hello(desk: &Desk, session: &mut Session, words: &[Vec<u8>]) -> Answer {
 fn info(desk: &Desk) -> String {
     let known = desk.known();
     let leader = known.leader.map_or("-".to_owned(), |leader| format!("{}:{}", leader.host, leader.port));
-    let trouble = desk.trouble.borrow().lock().clone();
+    let trouble = desk.news.trouble();
     let trouble = if trouble.is_empty() { "ok".to_owned() } else { trouble };
     let shown = [
         ("tarn_version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -261,7 +261,7 @@ fn client(session: &Session, words: &[Vec<u8>]) -> Answer {
     }
 }
 
-fn topology(desk: &Desk, words: &[Vec<u8>]) -> (Answer, Flow) {
+async fn topology(desk: &Desk, words: &[Vec<u8>]) -> (Answer, Flow) {
     match words {
         [sub] if upper(sub) == "GET" => {
             let known = desk.known();
@@ -272,7 +272,10 @@ fn topology(desk: &Desk, words: &[Vec<u8>]) -> (Answer, Flow) {
             (answer, Flow::Next)
         }
         [sub, revision] if upper(sub) == "FOLLOW" => match number(revision) {
-            Ok(revision) => (Ok(Value::Null), Flow::Follow(revision)),
+            Ok(revision) => match desk.wait_until_fresh().await {
+                Ok(()) => (Ok(Value::Null), Flow::Follow(revision)),
+                Err(why) => (Err(cut_off(&why)), Flow::Next),
+            },
             Err(line) => (Err(line), Flow::Next),
         },
         _ => (Err("ERR TOPOLOGY GET, or TOPOLOGY FOLLOW REVISION".to_owned()), Flow::Next),
@@ -281,10 +284,26 @@ fn topology(desk: &Desk, words: &[Vec<u8>]) -> (Answer, Flow) {
 
 /// Why there is no topology.
 fn unavailable(desk: &Desk) -> String {
-    let why = desk.trouble.borrow().lock().clone();
+    let why = desk.news.trouble();
     match why.is_empty() {
         true => "UNAVAILABLE there is no cluster yet; try again".to_owned(),
-        false => format!("UNAVAILABLE the store of decisions gives no answer: {why}"),
+        false => cut_off(&why),
+    }
+}
+
+/// What is answered while the store gives no news.
+fn cut_off(why: &str) -> String {
+    format!("UNAVAILABLE the store of decisions gives no answer: {why}")
+}
+
+/// Whether what this config server knows may be relied on.
+///
+/// # Errors
+/// What stands behind `-`.
+pub fn has_news(desk: &Desk) -> Result<(), String> {
+    match desk.news.is_fresh() {
+        true => Ok(()),
+        false => Err(cut_off(&desk.news.trouble())),
     }
 }
 
@@ -309,6 +328,7 @@ async fn server(desk: &Rc<Desk>, words: &[Vec<u8>], passed: Passed) -> Answer {
             by_leader(desk, words, passed, question).await
         }
         ("HERE", [id_word, figures]) => {
+            has_news(desk)?;
             let figures = text(figures)?.to_owned();
             let is_known = here(desk, id(id_word)?, Duration::ZERO, figures).await;
             match is_known {

@@ -1,9 +1,8 @@
 //! The thread that watches the store: it reads all, then follows, and begins again where the watch breaks off.
 
-use super::desk::{Desk, Letter};
+use super::desk::{Desk, Letter, News};
 use crate::control::Event;
 use crate::store::{Revision, Seen, Store, Unavailable};
-use parking_lot::Mutex;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +20,7 @@ pub fn begin(desk: &Rc<Desk>) -> std::io::Result<()> {
         store: desk.store.clone(),
         prefix: desk.settings.control.prefix.clone(),
         letters: desk.letters.clone(),
-        trouble: desk.trouble.borrow().clone(),
+        news: desk.news.clone(),
     };
     std::thread::Builder::new().name("store-watch".to_owned()).spawn(move || watcher.run()).map(drop)
 }
@@ -30,7 +29,7 @@ struct Watcher {
     store: Arc<dyn Store>,
     prefix: String,
     letters: mpsc::Sender<Letter>,
-    trouble: Arc<Mutex<String>>,
+    news: Arc<News>,
 }
 
 /// Nobody wants to know any more.
@@ -42,7 +41,7 @@ impl Watcher {
         while !self.letters.is_closed() {
             match self.follow(&mut seen) {
                 Err(Over) => return,
-                Ok(Unavailable(why)) => self.note(why),
+                Ok(Unavailable(why)) => self.failed(why),
             }
             std::thread::sleep(RETRY);
         }
@@ -52,18 +51,18 @@ impl Watcher {
         self.letters.blocking_send(Letter::Happened(event)).map_err(|_| Over)
     }
 
-    /// Tells it when the store stops to answer, or begins again.
-    fn note(&self, why: String) {
-        let mut trouble = self.trouble.lock();
-        if trouble.is_empty() != why.is_empty() {
-            match why.is_empty() {
-                true => log!(Notice, "The store of decisions ({}) answers again", self.store.place()),
-                false => {
-                    log!(Warning, "The store of decisions ({}) gives no answer: {why}", self.store.place())
-                }
-            }
+    /// The store stops to answer.
+    fn failed(&self, why: String) {
+        if self.news.failed(why.clone()) {
+            log!(Warning, "The store of decisions ({}) gives no answer: {why}", self.store.place());
         }
-        *trouble = why;
+    }
+
+    /// It has answered.
+    fn heard(&self) {
+        if self.news.came() {
+            log!(Notice, "The store of decisions ({}) answers again", self.store.place());
+        }
     }
 
     /// Follows the store until it does not answer; from `seen` on, if something was seen.
@@ -88,9 +87,9 @@ impl Watcher {
             loop {
                 match watch.next(PATIENCE) {
                     Err(why) => return Ok(why),
-                    Ok(Seen::Quiet) => self.note(String::new()),
+                    Ok(Seen::Quiet) => self.heard(),
                     Ok(Seen::Changes { revision, changed }) => {
-                        self.note(String::new());
+                        self.heard();
                         self.say(Event::Changed { revision, changed })?;
                         *seen = Some(revision);
                     }

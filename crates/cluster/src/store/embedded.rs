@@ -212,6 +212,11 @@ impl Store for Embedded {
         Ok(reading.entries.into_iter().next().filter(|entry| entry.key == key))
     }
 
+    fn latest(&self, prefix: &str) -> Result<Revision, Unavailable> {
+        let reading = self.read(prefix)?;
+        Ok(reading.entries.iter().map(|entry| entry.revision).max().unwrap_or_default())
+    }
+
     fn change(&self, change: &Change) -> Outcome {
         let mut guard = self.shared.state.lock();
         let state = &mut *guard;

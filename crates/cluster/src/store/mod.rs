@@ -159,6 +159,12 @@ pub trait Store: Send + Sync {
     /// The store does not answer.
     fn get(&self, key: &str) -> Result<Option<Entry>, Unavailable>;
 
+    /// When a key that begins with `prefix` and is there was changed last; 0: there is none. Whatever was done before the call counts.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    fn latest(&self, prefix: &str) -> Result<Revision, Unavailable>;
+
     /// Does a change, once at most.
     fn change(&self, change: &Change) -> Outcome;
 

@@ -87,6 +87,7 @@ fn a_worker_sees_each_change_once() {
     part.note_record(record());
     assert_eq!(seen.renew(&clustered).and_then(View::own), Some(&record()));
     part.publish(topology());
+    part.confirm();
     let view = seen.renew(&clustered).expect("it is on");
     assert!(view.is_up && view.routes.is_own(0) && !view.leads);
     let version = seen.version;
@@ -122,6 +123,7 @@ fn who_has_not_heard_of_its_shard_serves_nothing() {
     let part = clustered.get().expect("it is on");
     part.introduce(first());
     part.publish(topology());
+    assert!(part.confirm() && !part.confirm());
     assert!(!part.view().leads);
     // A standing without a place is none.
     part.note_standing(&standing(Role::Master, 4, 1));
@@ -129,6 +131,45 @@ fn who_has_not_heard_of_its_shard_serves_nothing() {
     without.servers.get_mut(&first()).expect("it is there").place = None;
     part.publish(without);
     assert!(!part.view().leads && part.place().is_none());
+}
+
+#[test]
+fn what_a_directory_tells_is_served_by_nobody() {
+    let clustered = part("cluster-enabled yes");
+    let part = clustered.get().expect("it is on");
+    part.introduce(first());
+    part.publish(topology());
+    part.note_standing(&standing(Role::Master, 4, 1));
+    assert!(!part.view().leads && !part.view().is_up);
+    part.confirm();
+    assert!(part.view().leads && part.view().is_up);
+}
+
+#[test]
+fn a_master_serves_once_config_servers_know_of_its_epoch() {
+    let clustered = part("cluster-enabled yes");
+    let part = clustered.get().expect("it is on");
+    part.introduce(first());
+    part.publish(topology());
+    part.confirm();
+    // What is told is older than the reign, so slots may have other owners than it says.
+    part.note_standing(&standing(Role::Master, 5, 1));
+    assert!(!part.view().leads);
+    let told = |revision, epoch, master| {
+        let mut told = Topology { revision, ..topology() };
+        let shard = told.shards.get_mut(&ShardId(0)).expect("it is there");
+        (shard.epoch, shard.master) = (epoch, Some(master));
+        part.publish(told);
+        part.view().leads
+    };
+    assert!(!told(8, 4, 1));
+    assert!(told(9, 5, 1));
+    // Somebody else's reign has begun, of which this node's shard has not told it yet.
+    assert!(!told(10, 6, 2));
+    // A higher epoch was seen.
+    assert!(!told(11, 6, 1));
+    part.note_standing(&standing(Role::Master, 6, 1));
+    assert!(part.view().leads);
 }
 
 #[test]
@@ -140,6 +181,8 @@ fn a_cluster_with_a_hole_is_down_unless_it_may_have_one() {
         let part = clustered.get().expect("it is on");
         assert!(!part.view().is_up);
         part.publish(holed.clone());
+        assert!(!part.view().is_up);
+        part.confirm();
         assert_eq!(part.view().is_up, is_up);
         assert_eq!(part.view().routes.of(5), Route::Nobody);
     }

@@ -3,7 +3,8 @@
 //!
 //! No slot is ever half here: a client is asked neither to try again nor to ask somebody else once.
 //!
-//! Invariant: a request runs on keys only while this server is the slot's master, or while it may be read from a replica.
+//! Invariant: a request runs on keys only while this server is the slot's master, or while it may be read from a replica; and never before a config server
+//! has told in this run who has which slots.
 
 use crate::blocking::{self, Cut};
 use crate::clustered::View;
@@ -130,6 +131,9 @@ pub fn find(server: &Server, view: &View, slot: Result<u16, u16>, asked: &Asked)
         return Err(Cause::NotServed);
     }
     let slot = slot.map_err(|_| Cause::CrossSlot)?;
+    if !view.is_confirmed {
+        return Err(Cause::NotYet);
+    }
     let config = &server.engine.config;
     if !view.is_up {
         let may_run = match asked.is_of_channels {
@@ -247,6 +251,13 @@ pub fn publish(server: &Server, topology: Topology) -> bool {
         server.bells.ring_all();
     }
     is_later
+}
+
+/// A config server has said in this run that what was published is as it is now.
+pub fn confirm(server: &Server) {
+    if server.clustered.get().is_some_and(|part| part.confirm()) {
+        server.bells.ring_all();
+    }
 }
 
 /// Has all sessions look again whether what they wait for, or listen to, is still here: the cluster has changed.

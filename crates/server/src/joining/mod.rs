@@ -1,7 +1,8 @@
 //! A server's way into its cluster: it introduces itself to a config server, is told what the cluster looks like, and takes its place.
 //!
 //! What it is told lies in its directory, too, so that a server that starts while no config server can be reached finds its shard. It may be old then: who is
-//! master is known to the shard and to its decision only, and both are asked before anything is served ([`crate::insync`]).
+//! master is known to the shard and to its decision only, and both are asked before anything is served ([`crate::insync`]); who has which slots is known to
+//! config servers only, so that nothing is served before one of them has said it in this run. What a config server says first is no older than the question.
 //!
 //! Thread rule: a thread of its own, which alone has the identity.
 
@@ -28,8 +29,11 @@ use wire::Value;
 /// How long it may take to reach a config server, and how long an answer may take. Who follows is told something every second.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Between two tries, when none of the config servers can be reached.
+/// Before the next config server is tried.
 const RETRY: Duration = Duration::from_millis(200);
+
+/// The same, when all were tried in vain: they are many servers' way into the cluster.
+const RETRY_ALL: Duration = Duration::from_secs(1);
 
 /// The last topology, in the server's directory.
 const TOPOLOGY: &str = "cluster-topology";
@@ -50,8 +54,9 @@ pub fn begin(server: &Arc<Server>) -> io::Result<()> {
     insync::begin_without(server);
     let server = server.clone();
     std::thread::Builder::new().name("cluster".to_owned()).spawn(move || {
-        let trouble = String::new();
-        let mut joining = Joining { server: &server, config_servers, identity, trouble, is_removed: false };
+        let troubles = vec![String::new(); config_servers.len()];
+        let mut joining =
+            Joining { server: &server, config_servers, identity, troubles, in_vain: 0, is_removed: false };
         joining.remember();
         joining.run();
     })?;
@@ -79,8 +84,10 @@ struct Joining<'j> {
     server: &'j Arc<Server>,
     config_servers: Vec<Address>,
     identity: Identity,
-    /// What was told last of why no config server is reached; empty: one is.
-    trouble: String,
+    /// What was told last of why each config server is not reached; empty: it is, or was not tried.
+    troubles: Vec<String>,
+    /// How many were tried since one has told something.
+    in_vain: usize,
     /// Whether it was told that this server has lost its place.
     is_removed: bool,
 }
@@ -89,48 +96,53 @@ impl Joining<'_> {
     fn run(&mut self) {
         let mut next = 0;
         while !self.server.engine.is_ending() {
-            let address = self.config_servers[next % self.config_servers.len()].clone();
-            next += 1;
-            if let Err(error) = self.follow(&address) {
-                self.note(&format!("{}:{}: {error}", address.host, address.port));
+            self.in_vain += 1;
+            if let Err(error) = self.follow(next) {
+                self.note(next, &error.to_string());
             }
+            next = (next + 1) % self.config_servers.len();
             if !self.server.engine.is_ending() {
-                std::thread::sleep(RETRY);
+                let were_all = self.in_vain >= self.config_servers.len();
+                std::thread::sleep(if were_all { RETRY_ALL } else { RETRY });
             }
         }
     }
 
-    /// Tells it once when config servers cannot be reached, or take this server no more.
-    fn note(&mut self, trouble: &str) {
-        if self.server.engine.is_ending() || self.trouble == trouble {
+    /// Tells it once when a config server cannot be reached, or takes this server no more.
+    fn note(&mut self, which: usize, trouble: &str) {
+        if self.server.engine.is_ending() || self.troubles[which] == trouble {
             return;
         }
+        let Address { host, port } = &self.config_servers[which];
         if trouble.is_empty() {
-            log!(Notice, "The cluster's config servers are reached");
+            log!(Notice, "The cluster's config server {host}:{port} is reached");
         } else {
             log!(
                 Warning,
-                "A config server of the cluster is not reached, or does not take this server: {trouble}"
+                "The cluster's config server {host}:{port} is not reached, or does not take this server: {trouble}"
             );
         }
-        trouble.clone_into(&mut self.trouble);
+        trouble.clone_into(&mut self.troubles[which]);
     }
 
     /// Introduces itself and takes what it is told, until the connection ends.
-    fn follow(&mut self, address: &Address) -> io::Result<()> {
+    fn follow(&mut self, which: usize) -> io::Result<()> {
         let server = self.server;
+        let address = &self.config_servers[which].clone();
         let mut topologies = Asking::to(server, address, PATIENCE)?;
         self.introduce(&mut topologies)?;
         let mut figures = Asking::to(server, address, PATIENCE)?;
         let known = server.clustered.get().and_then(|part| part.told()).map_or(0, |told| told.revision);
         let mut told = topologies.ask(&[b"TOPOLOGY", b"FOLLOW", known.to_string().as_bytes()])?;
-        self.note("");
+        self.note(which, "");
         loop {
             match told {
                 Value::Bulk(text) if text.is_empty() => {}
                 Value::Bulk(text) => self.take(&text)?,
                 _ => return Err(io::Error::other("what it says is no topology")),
             }
+            self.in_vain = 0;
+            ownership::confirm(server);
             let id = self.identity.id.to_string();
             figures.ask(&[b"SERVER", b"HERE", id.as_bytes(), figures_of(server).as_bytes()])?;
             told = topologies.receive()?;

@@ -40,22 +40,36 @@ pub fn end_of(prefix: &str) -> String {
 pub struct Range {
     key: String,
     end: Option<String>,
-    /// Only what was changed behind this; one key is enough.
-    after: Option<Revision>,
+    /// Which of these keys.
+    which: Which,
+}
+
+#[derive(Clone, Copy)]
+enum Which {
+    All,
+    /// Any one that was changed behind this revision.
+    After(Revision),
+    /// The name of the one that was changed last.
+    Last,
 }
 
 impl Range {
     pub fn prefix(prefix: &str) -> Range {
-        Range { key: encoded(prefix), end: Some(end_of(prefix)), after: None }
+        Range { key: encoded(prefix), end: Some(end_of(prefix)), which: Which::All }
     }
 
     pub fn key(key: &str) -> Range {
-        Range { key: encoded(key), end: None, after: None }
+        Range { key: encoded(key), end: None, which: Which::All }
     }
 
     /// Whether anything was changed behind a revision.
     pub fn later(prefix: &str, after: Revision) -> Range {
-        Range { after: Some(after), ..Range::prefix(prefix) }
+        Range { which: Which::After(after), ..Range::prefix(prefix) }
+    }
+
+    /// What was changed last.
+    pub fn last(prefix: &str) -> Range {
+        Range { which: Which::Last, ..Range::prefix(prefix) }
     }
 
     pub fn to_json(&self) -> Value {
@@ -63,9 +77,18 @@ impl Range {
         if let Some(end) = &self.end {
             form["range_end"] = json!(end);
         }
-        if let Some(after) = self.after {
-            form["min_mod_revision"] = json!((after.0 + 1).to_string());
-            form["limit"] = json!("1");
+        match self.which {
+            Which::All => {}
+            Which::After(after) => {
+                form["min_mod_revision"] = json!((after.0 + 1).to_string());
+                form["limit"] = json!("1");
+            }
+            Which::Last => {
+                form["sort_order"] = json!("DESCEND");
+                form["sort_target"] = json!("MOD");
+                form["limit"] = json!("1");
+                form["keys_only"] = json!(true);
+            }
         }
         form
     }

@@ -58,6 +58,11 @@ impl Store for Etcd {
         Ok(reading.entries.into_iter().next().filter(|entry| entry.key == key))
     }
 
+    fn latest(&self, prefix: &str) -> Result<Revision, Unavailable> {
+        let reading = self.range(&Range::last(prefix))?;
+        Ok(reading.entries.first().map_or(Revision(0), |entry| entry.revision))
+    }
+
     fn change(&self, change: &Change) -> Outcome {
         match self.gateway.change("/v3/kv/txn", &forms::transaction(change)) {
             Ok(answer) => match forms::revision(&answer) {

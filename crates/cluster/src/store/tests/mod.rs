@@ -84,6 +84,8 @@ fn changes_are_whole(store: &dyn Store) {
     let reading = store.read("/t/").expect("it answers");
     assert_eq!(held(&reading), [("/t/a", "1 2", first), ("/t/ab", "\"x\" ü", first)]);
     assert!(reading.revision >= first);
+    let latest = |prefix| store.latest(prefix).expect("it answers");
+    assert_eq!((latest("/t/"), latest("/t/n")), (first, absent));
     let value = |key: &str| store.get(key).expect("it answers").map(|entry| entry.value);
     assert_eq!(
         (value("/t/a").as_deref(), value("/u").as_deref(), value("/t/")),
@@ -98,6 +100,7 @@ fn changes_are_whole(store: &dyn Store) {
     // A compare may be of a key that does not change.
     let second = done(store, vec![compare("/u", first)], vec![put("/t/a", "2")]);
     assert!(second > first);
+    assert_eq!((latest("/t/"), latest("/t/ab"), latest("/u")), (second, first, first));
     assert_eq!(change(store, vec![compare("/t/a", first)], vec![delete("/t/a")]), Outcome::Conflict);
     let third = done(store, vec![compare("/t/a", second)], vec![delete("/t/a"), put("/t/c", "3")]);
     assert_eq!(

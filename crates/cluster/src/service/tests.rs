@@ -1,0 +1,232 @@
+//! A config server in a thread of the test, over a store that can be cut off from it, or tell it nothing.
+
+use super::{Settings, serve};
+use crate::control::{Leader, Options, Policy};
+use crate::store::embedded::Embedded;
+use crate::store::{
+    Change, Entry, LeaseId, Outcome, Reading, Revision, Seen, Store, Unavailable, Watch, Write,
+};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use sys::file::Fs;
+use testkit::Client;
+use testkit::ask::{ask, is_error, wait_until};
+use testkit::process::free_port;
+use tokio::sync::oneshot;
+use topology::Topology;
+use wire::Value;
+
+const PREFIX: &str = "/tarn/test/";
+
+/// A store, and the way to it.
+struct Far {
+    store: Embedded,
+    is_cut: AtomicBool,
+    /// Changes are not to be told.
+    is_mute: AtomicBool,
+    /// Who watches has found it so.
+    was_mute: AtomicBool,
+}
+
+impl Far {
+    fn reach(&self) -> Result<&Embedded, Unavailable> {
+        match self.is_cut.load(Ordering::Relaxed) {
+            true => Err(Unavailable("it is cut off".to_owned())),
+            false => Ok(&self.store),
+        }
+    }
+}
+
+/// The same, where it can be owned.
+#[derive(Clone)]
+struct Way(Arc<Far>);
+
+impl Store for Way {
+    fn read(&self, prefix: &str) -> Result<Reading, Unavailable> {
+        self.0.reach()?.read(prefix)
+    }
+
+    fn get(&self, key: &str) -> Result<Option<Entry>, Unavailable> {
+        self.0.reach()?.get(key)
+    }
+
+    fn latest(&self, prefix: &str) -> Result<Revision, Unavailable> {
+        self.0.reach()?.latest(prefix)
+    }
+
+    fn change(&self, change: &Change) -> Outcome {
+        match self.0.reach() {
+            Ok(store) => store.change(change),
+            Err(Unavailable(why)) => Outcome::Unreached(why),
+        }
+    }
+
+    fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, Unavailable> {
+        let watch = self.0.reach()?.watch(prefix, after)?;
+        Ok(Box::new(Watching { way: self.clone(), watch }))
+    }
+
+    fn grant(&self, length: Duration) -> Result<LeaseId, Unavailable> {
+        self.0.reach()?.grant(length)
+    }
+
+    fn renew(&self, lease: LeaseId) -> Result<bool, Unavailable> {
+        self.0.reach()?.renew(lease)
+    }
+
+    fn release(&self, lease: LeaseId) -> Result<(), Unavailable> {
+        self.0.reach()?.release(lease)
+    }
+
+    fn place(&self) -> String {
+        self.0.store.place()
+    }
+}
+
+struct Watching {
+    way: Way,
+    watch: Box<dyn Watch>,
+}
+
+impl Watch for Watching {
+    fn next(&mut self, _: Duration) -> Result<Seen, Unavailable> {
+        self.way.0.reach()?;
+        let patience = Duration::from_millis(10);
+        match self.way.0.is_mute.load(Ordering::Relaxed) {
+            true => {
+                self.way.0.was_mute.store(true, Ordering::Relaxed);
+                std::thread::sleep(patience);
+                Ok(Seen::Quiet)
+            }
+            false => self.watch.next(patience),
+        }
+    }
+}
+
+/// A config server. It ends with its handle.
+struct Config {
+    way: Way,
+    address: SocketAddr,
+    _end: oneshot::Sender<()>,
+    _dir: tempfile::TempDir,
+}
+
+impl Config {
+    /// One that leads.
+    fn start() -> Config {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = Embedded::open(Fs::Real, dir.path()).expect("it is new");
+        let way = Way(Arc::new(Far {
+            store,
+            is_cut: AtomicBool::new(false),
+            is_mute: AtomicBool::new(false),
+            was_mute: AtomicBool::new(false),
+        }));
+        let port = free_port().expect("there is a port");
+        let own = Leader { name: "c".to_owned(), host: "127.0.0.1".to_owned(), port };
+        let settings = Settings {
+            bind: vec![own.host.clone()],
+            port,
+            password: None,
+            server_user: String::new(),
+            server_password: None,
+            clients_max: 10,
+            control: Options {
+                prefix: PREFIX.to_owned(),
+                own,
+                cluster: "c".repeat(40),
+                policy: Policy { copies: 1, shards: 1, replace_after: Duration::from_secs(60) },
+                lease: Duration::from_secs(3),
+            },
+        };
+        let (end, ended) = oneshot::channel();
+        let store = Arc::new(way.clone());
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let serving = async {
+                tokio::select! {
+                    served = serve(settings, store) => served.expect("it serves"),
+                    _ = ended => {}
+                }
+            };
+            tokio::task::LocalSet::new().block_on(&runtime.expect("there is room"), serving);
+        });
+        let config = Config { way, address: (Ipv4Addr::LOCALHOST, port).into(), _end: end, _dir: dir };
+        wait_until("it listens", || Client::connect(config.address).is_ok());
+        let mut client = config.client();
+        wait_until("it leads", || ask(&mut client, &["SERVER", "JOIN", "-", &record('a')]).contains("id "));
+        wait_until("it tells that", || ask(&mut client, &["TOPOLOGY", "GET"]).contains(&record('a')[..60]));
+        config
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(self.address).expect("it listens")
+    }
+
+    fn cut(&self, is_cut: bool) {
+        self.way.0.is_cut.store(is_cut, Ordering::Relaxed);
+    }
+
+    fn mute(&self, is_mute: bool) {
+        self.way.0.is_mute.store(is_mute, Ordering::Relaxed);
+        wait_until("who watches hears nothing", || !is_mute || self.way.0.was_mute.load(Ordering::Relaxed));
+    }
+}
+
+fn id(digit: char) -> String {
+    digit.to_string().repeat(40)
+}
+
+fn record(digit: char) -> String {
+    format!("server {} 127.0.0.1 7001 0 - - memory -", id(digit))
+}
+
+fn follow(client: &mut Client, revision: u64) -> Value {
+    client.call(&["TOPOLOGY", "FOLLOW", &revision.to_string()]).expect("it answers")
+}
+
+#[test]
+fn who_begins_to_follow_is_told_what_the_store_holds_then() {
+    let config = Config::start();
+    config.mute(true);
+    let put = Write::Put { key: format!("{PREFIX}servers/{}", id('b')), value: record('b'), lease: None };
+    let Outcome::Done(revision) = config.way.change(&Change { compares: Vec::new(), writes: vec![put] })
+    else {
+        panic!("nobody else changes it")
+    };
+    let mut client = config.client();
+    // It has something to tell, which is too old.
+    assert!(matches!(client.call(&["TOPOLOGY", "GET"]), Ok(Value::Bulk(_))));
+    assert!(is_error(&follow(&mut client, 0), "UNAVAILABLE"));
+    config.mute(false);
+    let Value::Bulk(text) = follow(&mut client, 0) else { panic!("it tells nothing") };
+    let told = std::str::from_utf8(&text).ok().and_then(Topology::from_text).expect("a topology");
+    assert!(told.revision >= revision.0 && told.servers.len() == 2);
+    // Who knows it hears at once that it is so still.
+    let known = config.way.latest(PREFIX).expect("it is reached").0;
+    assert_eq!(follow(&mut config.client(), known), Value::Bulk(Vec::new()));
+}
+
+#[test]
+fn who_is_cut_off_from_the_store_sends_servers_to_others() {
+    let config = Config::start();
+    let (mut client, mut follower) = (config.client(), config.client());
+    let mut here = || client.call(&["SERVER", "HERE", &id('a'), ""]).expect("it answers");
+    assert_eq!(here(), Value::Simple(b"OK".to_vec()));
+    assert!(matches!(follow(&mut follower, 0), Value::Bulk(_)));
+    config.cut(true);
+    let end = loop {
+        match follower.read_value().expect("it says why it ends") {
+            Value::Bulk(_) => {}
+            end => break end,
+        }
+    };
+    assert!(is_error(&end, "UNAVAILABLE") && follower.read_value().is_err(), "{end:?}");
+    assert!(is_error(&here(), "UNAVAILABLE"));
+    assert!(is_error(&follow(&mut config.client(), 0), "UNAVAILABLE"));
+    config.cut(false);
+    wait_until("it is taken for one that serves", || here() == Value::Simple(b"OK".to_vec()));
+    assert!(matches!(follow(&mut config.client(), 0), Value::Bulk(_)));
+}
