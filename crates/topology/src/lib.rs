@@ -8,6 +8,7 @@
 #[cfg(test)]
 mod examples;
 mod ids;
+mod moves;
 mod record;
 mod routes;
 mod slots;
@@ -16,6 +17,7 @@ mod view;
 mod wire_form;
 
 pub use ids::{ServerId, ShardId};
+pub use moves::{Move, Stage};
 pub use record::{Edition, Place, Server, Shard};
 pub use routes::{Route, Routes};
 pub use slots::{SlotMap, SlotRange};

@@ -7,10 +7,12 @@
 //! server    server id host port tls-port hostname zone edition (- | shard node)
 //! shard     shard id epoch (- | master) (- | member,member...) (- | beginner)
 //! slots     slots (first-last=shard)...
+//! move      move id from to attempt (waiting | copying | switching | failed) first-last[,first-last]... [reason]
 //! end       end
 //! ```
 
 use crate::ids::ShardId;
+use crate::moves::{Move, Stage};
 use crate::record::{Edition, Place, Server, Shard};
 use crate::slots::{SlotMap, SlotRange};
 use crate::view::Topology;
@@ -124,6 +126,64 @@ impl SlotMap {
     }
 }
 
+impl Stage {
+    fn name(&self) -> &'static str {
+        match self {
+            Stage::Waiting => "waiting",
+            Stage::Copying => "copying",
+            Stage::Switching => "switching",
+            Stage::Failed(_) => "failed",
+        }
+    }
+}
+
+impl Move {
+    /// As a line, without its end.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        let Move { id, from, to, attempt, stage, slots } = self;
+        let slots: Vec<String> =
+            slots.iter().map(|range| format!("{}-{}", range.first, range.last)).collect();
+        let mut line = format!("move {id} {from} {to} {attempt} {} {}", stage.name(), slots.join(","));
+        if let Stage::Failed(reason) = stage {
+            line.push(' ');
+            line.extend(reason.chars().map(|one| if one.is_control() { ' ' } else { one }));
+        }
+        line
+    }
+
+    /// From a line; None: it says nothing of a move.
+    #[must_use]
+    pub fn from_line(line: &str) -> Option<Move> {
+        let mut words = line.splitn(8, ' ');
+        (words.next() == Some("move")).then_some(())?;
+        let (id, from, to) = (number(words.next()?)?, shard_id(words.next()?)?, shard_id(words.next()?)?);
+        let (attempt, stage, slots) = (number(words.next()?)?, words.next()?, ranges(words.next()?)?);
+        let stage = match (stage, words.next()) {
+            ("waiting", None) => Stage::Waiting,
+            ("copying", None) => Stage::Copying,
+            ("switching", None) => Stage::Switching,
+            ("failed", Some(reason)) => Stage::Failed(reason.to_owned()),
+            _ => return None,
+        };
+        (from != to).then_some(Move { id, from, to, attempt, stage, slots })
+    }
+}
+
+/// At least one range, each behind the one before it, and not joined to it.
+fn ranges(word: &str) -> Option<Vec<SlotRange>> {
+    let mut ranges: Vec<SlotRange> = Vec::new();
+    for one in word.split(',') {
+        let (first, last) = one.split_once('-')?;
+        let range = SlotRange { first: number(first)?, last: number(last)? };
+        let follows =
+            ranges.last().is_none_or(|before| before.last < u16::MAX && before.last + 1 < range.first);
+        (follows && range.first <= range.last && usize::from(range.last) < SLOTS).then_some(())?;
+        ranges.push(range);
+    }
+    Some(ranges)
+}
+
 impl Topology {
     /// As lines of text.
     #[must_use]
@@ -131,14 +191,16 @@ impl Topology {
         let mut text = format!("{HEAD} {} {}\n", self.cluster, self.revision);
         let servers = self.servers.values().map(Server::to_line);
         let shards = self.shards.values().map(Shard::to_line);
-        for line in servers.chain(shards).chain([self.slots.to_line(), "end".to_owned()]) {
+        let moves = self.moves.values().map(Move::to_line);
+        let all = servers.chain(shards).chain([self.slots.to_line()]).chain(moves);
+        for line in all.chain(["end".to_owned()]) {
             text.push_str(&line);
             text.push('\n');
         }
         text
     }
 
-    /// From lines of text; None: they are no whole topology, or name a server or shard twice.
+    /// From lines of text; None: they are no whole topology, or name a server, shard or move twice.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Topology> {
         let mut lines = text.split_terminator('\n');
@@ -161,6 +223,10 @@ impl Topology {
                 "slots" => {
                     (!std::mem::replace(&mut has_slots, true)).then_some(())?;
                     topology.slots = SlotMap::from_line(line)?;
+                }
+                "move" => {
+                    let one = Move::from_line(line)?;
+                    topology.moves.insert(one.id, one).is_none().then_some(())?;
                 }
                 "end" if line == "end" && has_slots => {
                     return (lines.next().is_none() && text.ends_with('\n')).then_some(topology);
@@ -236,6 +302,45 @@ mod tests {
             servers: servers.into_iter().map(|server| (server.id, server)).collect(),
             shards: shards.into_iter().map(|shard| (shard.id, shard)).collect(),
             slots: SlotMap::even(&[ShardId(0), ShardId(7)]),
+            moves: moves().into_iter().map(|one| (one.id, one)).collect(),
+        }
+    }
+
+    fn moves() -> [Move; 4] {
+        let ranges = |all: &[(u16, u16)]| {
+            all.iter().map(|(first, last)| SlotRange { first: *first, last: *last }).collect()
+        };
+        let one = |id, stage, slots| Move { id, from: ShardId(0), to: ShardId(7), attempt: 3, stage, slots };
+        [
+            one(1, Stage::Waiting, ranges(&[(0, 0), (2, 9)])),
+            one(2, Stage::Copying, ranges(&[(100, 101)])),
+            one(40, Stage::Switching, ranges(&[(200, 16_383)])),
+            one(41, Stage::Failed("no more  memory".to_owned()), ranges(&[(20, 21)])),
+        ]
+    }
+
+    #[test]
+    fn slots_that_move_can_be_counted() {
+        let [one, _, last, failed] = moves();
+        assert_eq!(
+            (one.count(), one.contains(2), one.contains(1), one.is_under_way()),
+            (9, true, false, false)
+        );
+        assert!(last.is_under_way() && !failed.is_under_way());
+        let told = Move { stage: Stage::Failed("of\ntwo lines".to_owned()), ..failed };
+        let read = Move::from_line(&told.to_line()).map(|one| one.stage);
+        assert_eq!(read, Some(Stage::Failed("of two lines".to_owned())));
+        for line in [
+            "move 1 0 0 1 waiting 1-2",
+            "move 1 0 1 1 waiting 1-2,3-4",
+            "move 1 0 1 1 waiting 2-1",
+            "move 1 0 1 1 waiting 1-16384",
+            "move 1 0 1 1 waiting",
+            "move 1 0 1 1 waiting 1-2 why",
+            "move 1 0 1 1 failed 1-2",
+            "move 1 0 1 1 done 1-2",
+        ] {
+            assert_eq!(Move::from_line(line), None, "{line}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The whole of a cluster at one revision.
 
 use crate::ids::{ServerId, ShardId};
+use crate::moves::Move;
 use crate::record::{Place, Server, Shard};
 use crate::slots::SlotMap;
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ pub struct Topology {
     pub shards: BTreeMap<ShardId, Shard>,
     /// Who has which slots.
     pub slots: SlotMap,
+    /// Slots that are on their way, or were to be.
+    pub moves: BTreeMap<u64, Move>,
 }
 
 impl Topology {

@@ -292,6 +292,7 @@ impl View {
             servers: self.servers.clone(),
             shards: self.shards.iter().map(|(id, standing)| (*id, standing.shard(*id))).collect(),
             slots: self.slots.clone(),
+            moves: BTreeMap::new(),
         }
     }
 
